@@ -1,0 +1,119 @@
+package placement
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+)
+
+// usable is how many of the bundles that fit on a node the strategy lets it have.
+func (r Request) usable(room int) int {
+	if r.Strategy == StrictSpread {
+		return min(room, 1)
+	}
+	return room
+}
+
+// placeBundles chooses nodes for the bundles one by one, and ranks the chosen nodes.
+func (r Request) placeBundles(candidates []*candidate, bundles int) []*candidate {
+	best := r.byScore(candidates)
+	if r.Strategy == Pack {
+		pack(best, bundles)
+	} else {
+		r.spread(best, bundles)
+	}
+	chosen := slices.DeleteFunc(candidates, func(c *candidate) bool { return c.take == 0 })
+	return assign(slices.Repeat([]int{1}, len(chosen)), chosen)
+}
+
+// byScore sorts the candidates for the strategies that prefer the best node: kept nodes still come first.
+func (r Request) byScore(candidates []*candidate) []*candidate {
+	for _, c := range candidates {
+		c.score = r.score(c)
+	}
+	best := slices.Clone(candidates)
+	slices.SortFunc(best, func(a, b *candidate) int {
+		if a.former == newcomer && b.former == newcomer && a.score != b.score {
+			return cmp.Compare(b.score, a.score)
+		}
+		return cmp.Compare(a.place, b.place)
+	})
+	return best
+}
+
+// score is that of Ray's LeastResourceScorer (scorer.cc): summed over the resources that a bundle asks for, the share of what the
+// node has free that the bundle would leave. An unknown amount adds nothing.
+func (r Request) score(c *candidate) float64 {
+	left := func(ask, have float64) float64 {
+		have -= float64(c.take) * ask
+		if ask == 0 || have <= 0 {
+			return 0
+		}
+		return (have - ask) / have
+	}
+	sum := left(float64(r.CPUs), float64(c.node.CPUs)) + left(float64(r.Memory), float64(c.node.Memory))
+	if r.GPU {
+		sum += left(1, float64(c.gpus))
+	}
+	return sum
+}
+
+// pack fills the nodes one after the other.
+func pack(best []*candidate, bundles int) {
+	for _, c := range best {
+		c.take = min(c.free, bundles)
+		bundles -= c.take
+	}
+}
+
+// spread puts a bundle on each node that has room, and then, while there are more, each on the node that is best by then.
+func (r Request) spread(best []*candidate, bundles int) {
+	var again reuse
+	for _, c := range best {
+		if c.free == 0 || bundles == 0 {
+			continue
+		}
+		bundles--
+		if r.grow(c) {
+			heap.Push(&again, c)
+		}
+	}
+	for ; bundles > 0; bundles-- {
+		if r.grow(again[0]) {
+			heap.Fix(&again, 0)
+		} else {
+			heap.Pop(&again)
+		}
+	}
+}
+
+// grow puts one more bundle on the node and says whether another would fit.
+func (r Request) grow(c *candidate) bool {
+	c.take++
+	c.score = r.score(c)
+	return c.take < c.free
+}
+
+// reuse is a heap of nodes that have bundles already, the best first; of those that score alike the one with the fewest.
+type reuse []*candidate
+
+func (h reuse) Len() int      { return len(h) }
+func (h reuse) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *reuse) Push(x any)   { *h = append(*h, x.(*candidate)) }
+
+func (h reuse) Less(i, j int) bool {
+	a, b := h[i], h[j]
+	switch {
+	case a.score != b.score:
+		return a.score > b.score
+	case a.take != b.take:
+		return a.take < b.take
+	}
+	return a.place < b.place
+}
+
+func (h *reuse) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}

@@ -1,0 +1,123 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+)
+
+// candidate is a node as one request sees it.
+type candidate struct {
+	node *Node
+	// addr is the node's address, IPv4 also where it was written as an IPv4-mapped IPv6 address.
+	addr netip.Addr
+	// listed says that the order has a place for the node: always, but for ByList.
+	listed bool
+	// place is that in Order.List, and once the candidates are sorted, that among them.
+	place int
+	// former is the node rank to keep, or newcomer.
+	former int
+	// gpus counts the free ones.
+	gpus int
+	// free and total are the shares of the request that the node has room for: now, and if nothing held its GPUs. A share is a
+	// bundle, or the whole node with AllGPUs.
+	free, total int
+	// take is the number of bundles that the node gets, and score how good it is for one more.
+	take  int
+	score float64
+	// seated says that the node has its former rank again.
+	seated bool
+}
+
+const newcomer = math.MaxInt
+
+// candidates are all nodes in the order of preference: kept ones by former rank, then the others by Order.
+func (r Request) candidates(nodes []Node) ([]*candidate, error) {
+	places := make(map[string]int, len(r.Order.List))
+	for i, name := range r.Order.List {
+		places[name] = i
+	}
+	all := make([]candidate, len(nodes))
+	sorted := make([]*candidate, len(nodes))
+	for i := range nodes {
+		c := &all[i]
+		*c = candidate{node: &nodes[i], addr: nodes[i].Addr.Unmap(), listed: r.Order.By != ByList, former: newcomer}
+		if place, ok := places[c.node.Name]; ok {
+			c.place, c.listed = place, true
+		}
+		if rank, ok := r.Keep[c.node.Name]; ok {
+			c.former = rank
+		}
+		r.measure(c)
+		sorted[i] = c
+	}
+	slices.SortFunc(sorted, func(a, b *candidate) int {
+		if d := cmp.Compare(a.former, b.former); d != 0 {
+			return d
+		}
+		return r.Order.compare(a, b)
+	})
+	for i, c := range sorted {
+		c.place = i
+	}
+	return sorted, r.distinct(sorted)
+}
+
+// distinct refuses what would make a plan ambiguous: two nodes under one name, or behind one address.
+func (r Request) distinct(sorted []*candidate) error {
+	names := make(map[string]*candidate, len(sorted))
+	addrs := make(map[netip.Addr]*candidate, len(sorted))
+	for _, c := range sorted {
+		if twin := names[c.node.Name]; twin != nil {
+			return fmt.Errorf("two nodes are named %s, at %v and at %v; give each a name of its own", c.node.Name, twin.addr, c.addr)
+		}
+		names[c.node.Name] = c
+		if !c.addr.IsValid() || r.SharedAddr {
+			continue
+		}
+		if twin := addrs[c.addr]; twin != nil {
+			return fmt.Errorf("nodes %s and %s have one address, %v; give each the address at which the others reach it",
+				twin.node.Name, c.node.Name, c.addr)
+		}
+		addrs[c.addr] = c
+	}
+	return nil
+}
+
+func (c *candidate) now() int  { return c.free }
+func (c *candidate) ever() int { return c.total }
+
+// measure finds how much of the request the node has room for.
+func (r Request) measure(c *candidate) {
+	for i := range c.node.GPUs {
+		if c.node.GPUs[i].HeldBy == "" {
+			c.gpus++
+		}
+	}
+	if c.listed {
+		c.free, c.total = r.room(c.node, c.gpus), r.room(c.node, len(c.node.GPUs))
+	}
+}
+
+// room is how many shares fit on a node that has this many GPUs to give.
+func (r Request) room(n *Node, gpus int) int {
+	room := maxPerNode
+	if r.GPU {
+		room = min(room, gpus)
+	}
+	if r.CPUs > 0 && n.CPUs > 0 {
+		room = min(room, n.CPUs/r.CPUs)
+	}
+	if r.Memory > 0 && n.Memory > 0 {
+		room = int(min(int64(room), n.Memory/r.Memory))
+	}
+	if !r.allGPUs() {
+		return room
+	}
+	if len(n.GPUs) == 0 || room < len(n.GPUs) {
+		return 0
+	}
+	return 1
+}

@@ -1,0 +1,71 @@
+package placement
+
+import "slices"
+
+// ledger keeps the books on which groups of different sizes ("4,8,2") fit on which nodes, each on a node of its own.
+//
+// Room is nested: what has room for 8 has room for 4. So by Hall's theorem there is an assignment if and only if, for each size,
+// no more groups than nodes are of that size or larger. spare[i] is that surplus of nodes for sizes[i], never negative.
+type ledger struct {
+	sizes []int
+	spare []int
+}
+
+// newLedger has all candidates on its books, and none of the groups, whose different sizes it must know.
+func newLedger(groups []int, candidates []*candidate, room func(*candidate) int) *ledger {
+	sizes := slices.Clone(groups)
+	slices.Sort(sizes)
+	sizes = slices.Compact(sizes)
+	l := &ledger{sizes: sizes, spare: make([]int, len(sizes))}
+	for _, c := range candidates {
+		if class := l.class(room(c)); class >= 0 {
+			l.spare[class]++
+		}
+	}
+	for i := len(sizes) - 1; i > 0; i-- {
+		l.spare[i-1] += l.spare[i]
+	}
+	return l
+}
+
+// class is the index of the largest size that fits into the room, or -1.
+func (l *ledger) class(room int) int {
+	i, exact := slices.BinarySearch(l.sizes, room)
+	if exact {
+		return i
+	}
+	return i - 1
+}
+
+// add enters one more group, or returns false, and changes nothing, if not all groups would then have a node.
+func (l *ledger) add(size int) bool {
+	upto := l.spare[:l.class(size)+1]
+	if slices.Contains(upto, 0) {
+		return false
+	}
+	for i := range upto {
+		upto[i]--
+	}
+	return true
+}
+
+// shortSize is the largest size that has no node to spare for one more group of the given size.
+func (l *ledger) shortSize(size int) int {
+	i := l.class(size)
+	for l.spare[i] > 0 {
+		i--
+	}
+	return l.sizes[i]
+}
+
+// take crosses out a group together with its node, or returns false if the node is too small, or is needed for a larger group.
+func (l *ledger) take(size, room int) bool {
+	group, node := l.class(size), l.class(room)
+	if node < group || slices.Contains(l.spare[group+1:node+1], 0) {
+		return false
+	}
+	for i := group + 1; i <= node; i++ {
+		l.spare[i]--
+	}
+	return true
+}

@@ -1,0 +1,74 @@
+package placement
+
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+)
+
+// compare sorts nodes alike only if they have the same name and address.
+func (o Order) compare(a, b *candidate) int {
+	primary := 0
+	switch o.By {
+	case ByName:
+		primary = natural(a.node.Name, b.node.Name)
+	case ByList:
+		primary = cmp.Compare(a.place, b.place)
+	}
+	if primary != 0 {
+		return primary
+	}
+	if d := compareAddr(a.addr, b.addr); d != 0 {
+		return d
+	}
+	return natural(a.node.Name, b.node.Name)
+}
+
+// compareAddr sorts IPv4 before IPv6, each numerically, and what has no address last.
+func compareAddr(a, b netip.Addr) int {
+	if a.IsValid() != b.IsValid() {
+		return -a.Compare(b)
+	}
+	return a.Compare(b)
+}
+
+// natural compares runs of digits as numbers of any length, so that n9 comes before n10; n1 and n01 differ only as a last resort.
+func natural(a, b string) int {
+	x, y := a, b
+	for x != "" && y != "" {
+		p, q := digits(x), digits(y)
+		switch {
+		case p > 0 && q > 0:
+			if d := compareNumbers(x[:p], y[:q]); d != 0 {
+				return d
+			}
+		case x[0] != y[0]:
+			return cmp.Compare(x[0], y[0])
+		default:
+			p, q = 1, 1
+		}
+		x, y = x[p:], y[q:]
+	}
+	if d := cmp.Compare(len(x), len(y)); d != 0 {
+		return d
+	}
+	return strings.Compare(a, b)
+}
+
+func compareNumbers(a, b string) int {
+	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
+	if d := cmp.Compare(len(a), len(b)); d != 0 {
+		return d
+	}
+	return strings.Compare(a, b)
+}
+
+// digits is the length of the run of digits that s starts with.
+func digits(s string) int {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return i
+		}
+	}
+	return len(s)
+}

@@ -1,0 +1,140 @@
+// Package placement decides which GPUs of which nodes run the ranks of a job.
+//
+// It is arithmetic on values: [Solve] takes a request and the known nodes and returns a [Plan], or an [InfeasibleError] that
+// says for each node why not. Nothing here reads a clock, the network or the machine, and the same input gives the same plan.
+//
+// The words are Ray's: a bundle is the resources of one rank, a placement group is the bundles of a job on one node, and the
+// four strategies mean what they mean in Ray (https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html).
+package placement
+
+import "net/netip"
+
+// Strategy says how the bundles of a job spread over nodes. The rules are those of Ray's bundle_scheduling_policy.cc. The bundles
+// of a job are alike, so the order in which Ray sorts them (GPUs first) makes no difference here.
+//
+// Pack, Spread and StrictSpread do not tie bundles to nodes: the job has the sum of PerNode bundles, and they go to the node that
+// Ray's LeastResourceScorer likes best, the one of whose free GPUs, CPUs and memory the largest share stays free. Where Ray takes
+// any of several nodes alike, the first in Order comes first; nodes in Keep come before all others.
+type Strategy string
+
+const (
+	// StrictPack puts each of the job's placement groups whole on a node of its own: PerNode bundles on each of the nodes. Of the
+	// nodes with room it takes the first in Order, where Ray takes the best.
+	StrictPack Strategy = "STRICT_PACK"
+	// Pack fills the best node, then the next best, so that all bundles are on as few nodes as it finds.
+	Pack Strategy = "PACK"
+	// Spread puts bundles on distinct nodes while there are any, then uses the best of these nodes again.
+	Spread Strategy = "SPREAD"
+	// StrictSpread puts every bundle on a node of its own, or fails.
+	StrictSpread Strategy = "STRICT_SPREAD"
+)
+
+// GPU is one device of a node.
+type GPU struct {
+	// Index is the device's place in PCI bus order (CUDA_DEVICE_ORDER=PCI_BUS_ID), from 0.
+	Index int
+	// UUID is the driver's name for the device, "GPU-..." or "MIG-..."; empty for a declared GPU.
+	UUID string
+	// HeldBy says who uses the device, for example "pid 4411"; empty when it is free.
+	HeldBy string
+}
+
+// Node is a machine as far as placement is concerned.
+type Node struct {
+	// Name is unique among the nodes of a cluster.
+	Name string
+	// Addr is the address at which other nodes reach this one.
+	Addr netip.Addr
+	// GPUs are in the order in which a rank sees them.
+	GPUs []GPU
+	// CPUs is the number of logical CPUs that ranks may use; 0 means unknown, and is not checked.
+	CPUs int
+	// Memory is in bytes; 0 means unknown, and is not checked.
+	Memory int64
+	// Labels are free-form facts such as rack=r7.
+	Labels map[string]string
+}
+
+// Request is what a job asks for.
+type Request struct {
+	// MinNodes and MaxNodes bound the number of nodes; both at least 1. Solve uses as many as it can. With another strategy than
+	// StrictPack they bound the number of ranks: the sum of PerNode over that many nodes, wherever the ranks then run.
+	MinNodes, MaxNodes int
+	// PerNode is the number of ranks on a node: one entry for all nodes alike, or MaxNodes entries in the order of node ranks
+	// ("4,8,2"), of which n nodes use the first n. An entry of 0 or less is an error, except that a single [AllGPUs] means all
+	// GPUs of each node.
+	PerNode []int
+	// GPU says that each rank needs one GPU of its own; without it ranks are CPU processes.
+	GPU bool
+	// CPUs and Memory (bytes) are one bundle's share; 0 asks for nothing.
+	CPUs   int
+	Memory int64
+	// Strategy is StrictPack when empty.
+	Strategy Strategy
+	// Order sorts the groups; by address when it is the zero Order.
+	Order Order
+	// Keep is the node rank that a node had before, by node name: such nodes are preferred and keep their rank, and new nodes
+	// take the ranks of lost ones. Only when the job shrinks below a kept rank do the kept nodes close up, in their old order.
+	Keep map[string]int
+	// SharedAddr lets several nodes have one address; otherwise that is an error.
+	SharedAddr bool
+}
+
+// AllGPUs as the only entry of Request.PerNode asks for every GPU of each node, which must then all be free. Pack and Spread have
+// nothing to choose then and do what StrictPack does; with StrictSpread it is an error.
+const AllGPUs = -1
+
+// The values of Order.By.
+const (
+	ByIP   = "ip"
+	ByName = "name"
+	ByList = "list"
+)
+
+// Order sorts placement groups into node ranks.
+type Order struct {
+	// By is ByIP (numeric: 10.0.0.9 before 10.0.0.10, IPv4 before IPv6, then by name; the default), ByName (digits compare as
+	// numbers: n9 before n10) or ByList.
+	By string
+	// List has the node names in the wanted order, when By is ByList; nodes that it does not name are not used.
+	List []string
+}
+
+// Bundle is the resources of one rank.
+type Bundle struct {
+	// Rank is global, LocalRank counts on the node; Rank-LocalRank is constant on a node.
+	Rank, LocalRank int
+	// GPU is nil for a CPU rank.
+	GPU *GPU
+}
+
+// Group is the placement group of a job on one node.
+type Group struct {
+	Node Node
+	// NodeRank is torch's GROUP_RANK.
+	NodeRank int
+	Bundles  []Bundle
+}
+
+// Plan is where all ranks of a job run. Groups are in the order of node ranks, and the first node is the master. A plan shares
+// GPUs and Labels with the nodes that it was made from.
+type Plan struct {
+	Groups []Group
+}
+
+// WorldSize is the number of ranks.
+func (p Plan) WorldSize() int {
+	n := 0
+	for _, g := range p.Groups {
+		n += len(g.Bundles)
+	}
+	return n
+}
+
+// Master is the address of the node that has rank 0; the zero Addr for an empty plan.
+func (p Plan) Master() netip.Addr {
+	if len(p.Groups) == 0 {
+		return netip.Addr{}
+	}
+	return p.Groups[0].Node.Addr
+}

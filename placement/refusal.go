@@ -1,0 +1,74 @@
+package placement
+
+import (
+	"fmt"
+	"strings"
+)
+
+// refusal is why the node has no room for the wanted shares.
+func (r Request) refusal(c *candidate, want int) string {
+	if !c.listed {
+		return "not in the order's list"
+	}
+	n := c.node
+	if r.allGPUs() {
+		want = max(1, len(n.GPUs))
+	}
+	var why []string
+	if r.GPU && c.gpus < want {
+		why = append(why, gpuShortage(n.GPUs, c.gpus, want))
+	}
+	if r.CPUs > 0 && n.CPUs > 0 && n.CPUs/r.CPUs < want {
+		why = append(why, fmt.Sprintf("has %s, %s of %d wanted", count(n.CPUs, "CPU"), count(want, "rank"), r.CPUs))
+	}
+	if r.Memory > 0 && n.Memory > 0 && n.Memory/r.Memory < int64(want) {
+		why = append(why, fmt.Sprintf("has %s of memory, %s of %s wanted", bytes(n.Memory), count(want, "rank"), bytes(r.Memory)))
+	}
+	if why == nil {
+		return fmt.Sprintf("takes at most %d ranks", maxPerNode)
+	}
+	return strings.Join(why, ", ")
+}
+
+func gpuShortage(gpus []GPU, free, want int) string {
+	var b strings.Builder
+	switch {
+	case len(gpus) == 0:
+		return fmt.Sprintf("has no GPU, %d wanted", want)
+	case len(gpus) < want:
+		fmt.Fprintf(&b, "has %s, %d wanted", count(len(gpus), "GPU"), want)
+	default:
+		fmt.Fprintf(&b, "%d of %s free", free, count(len(gpus), "GPU"))
+	}
+	shown := 0
+	for _, g := range gpus {
+		switch {
+		case g.HeldBy == "":
+			continue
+		case shown == shownGPUs:
+			fmt.Fprintf(&b, ", and %d more held", len(gpus)-free-shown)
+			return b.String()
+		}
+		fmt.Fprintf(&b, ", gpu%d held by %s", g.Index, g.HeldBy)
+		shown++
+	}
+	return b.String()
+}
+
+// count has a number and its noun: "1 node", "2 nodes".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// bytes has an amount of memory in a unit that leaves few digits: "1.5 GiB".
+func bytes(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	amount := float64(n)
+	for amount >= 1024 {
+		amount, units = amount/1024, units[1:]
+	}
+	return fmt.Sprintf("%.4g %s", amount, units[0])
+}

@@ -1,0 +1,87 @@
+package placement
+
+import "slices"
+
+// Solve places the job on the nodes. The order of nodes does not matter, and nodes is not changed. A GPU that the job itself held
+// in an earlier attempt counts as held unless its HeldBy is empty.
+//
+// With StrictPack, each node rank in turn takes the first node, by Keep and then by Order, that has room for its entry of PerNode
+// and leaves nodes with enough room for the entries of the later ranks; so there is a plan whenever any assignment works. The
+// other strategies first choose nodes as [Strategy] says; those nodes are then ranked by Keep and Order in the same way.
+//
+// It takes O(n log n + n k) time for n nodes and k different entries in PerNode, and O(log n) for each bundle when Spread uses
+// nodes again.
+//
+// The error is an [*InfeasibleError] when the nodes do not suffice; any other error is a mistake in the request (see
+// [Request.Validate]) or two nodes with one name or address.
+func Solve(r Request, nodes []Node) (Plan, error) {
+	if err := r.Validate(); err != nil {
+		return Plan{}, err
+	}
+	candidates, err := r.candidates(nodes)
+	if err != nil {
+		return Plan{}, err
+	}
+	n := r.fit(candidates, (*candidate).now)
+	if n < r.MinNodes {
+		return Plan{}, r.infeasible(candidates)
+	}
+	if r.wholeGroups() {
+		return r.plan(r.packGroups(candidates, n)), nil
+	}
+	return r.plan(r.placeBundles(candidates, r.bundles(n))), nil
+}
+
+// fit is the largest number of nodes, up to MaxNodes, for which the candidates have room; room says how much each has.
+func (r Request) fit(candidates []*candidate, room func(*candidate) int) int {
+	if r.wholeGroups() {
+		want := r.entries(min(r.MaxNodes, len(candidates)))
+		l := newLedger(want, candidates, room)
+		if i := slices.IndexFunc(want, func(size int) bool { return !l.add(size) }); i >= 0 {
+			return i
+		}
+		return len(want)
+	}
+	sum := 0
+	for _, c := range candidates {
+		sum += r.usable(room(c))
+	}
+	n := 0
+	for ; n < r.MaxNodes && sum >= r.entry(n); n++ {
+		sum -= r.entry(n)
+	}
+	return n
+}
+
+// plan deals out ranks and GPUs; groups are in the order of node ranks, and their GPUs in the order of each node's free ones.
+func (r Request) plan(groups []*candidate) Plan {
+	world := 0
+	for _, c := range groups {
+		world += c.take
+	}
+	bundles := make([]Bundle, 0, world)
+	p := Plan{Groups: make([]Group, len(groups))}
+	for rank, c := range groups {
+		first := len(bundles)
+		bundles = r.deal(bundles, c)
+		p.Groups[rank] = Group{Node: *c.node, NodeRank: rank, Bundles: bundles[first:len(bundles):len(bundles)]}
+	}
+	return p
+}
+
+// deal appends the bundles of one group.
+func (r Request) deal(bundles []Bundle, c *candidate) []Bundle {
+	gpu := 0
+	for local := range c.take {
+		b := Bundle{Rank: len(bundles), LocalRank: local}
+		if r.GPU {
+			for c.node.GPUs[gpu].HeldBy != "" {
+				gpu++
+			}
+			b.GPU = &c.node.GPUs[gpu]
+			gpu++
+		}
+		bundles = append(bundles, b)
+	}
+	return bundles
+}

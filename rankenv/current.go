@@ -1,0 +1,121 @@
+package rankenv
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"time"
+)
+
+// ErrNotLaunched says that neither golaunch nor torchrun started this process.
+var ErrNotLaunched = errors.New("not started by a launcher: TORCHELASTIC_RUN_ID is not set; run it with golaunch -- COMMAND")
+
+// Info is what a rank knows about itself and its job. [Facts] has the meaning of each field.
+type Info struct {
+	JobID                     string
+	Rank, LocalRank           int
+	WorldSize, LocalWorldSize int
+	NodeRank, Nodes           int
+	MasterAddr                string
+	MasterPort                int
+	Attempt, MaxRestarts      int
+	ErrorFile                 string
+	// NodeName and GPUUUID are empty under torchrun, and GPUUUID also for a rank without a GPU of its own.
+	NodeName, GPUUUID string
+}
+
+// Current reads the rank that this process is from its environment. It is [ErrNotLaunched] outside of a launcher; any other error
+// names each variable that is missing or wrong.
+func Current() (Info, error) {
+	jobID, ok := os.LookupEnv("TORCHELASTIC_RUN_ID")
+	if !ok {
+		return Info{}, ErrNotLaunched
+	}
+	r := reader{}
+	info := Info{
+		JobID:          jobID,
+		WorldSize:      r.number("WORLD_SIZE", 1, maxInt32),
+		LocalWorldSize: r.number("LOCAL_WORLD_SIZE", 1, maxInt32),
+		Nodes:          r.number("GROUP_WORLD_SIZE", 1, maxInt32),
+		MasterAddr:     os.Getenv("MASTER_ADDR"),
+		MasterPort:     r.number("MASTER_PORT", 1, 65535),
+		Attempt:        r.number("TORCHELASTIC_RESTART_COUNT", 0, maxInt32),
+		MaxRestarts:    r.number("TORCHELASTIC_MAX_RESTARTS", 0, maxInt32),
+		ErrorFile:      os.Getenv("TORCHELASTIC_ERROR_FILE"),
+		NodeName:       os.Getenv("GOLAUNCH_NODE"),
+		GPUUUID:        os.Getenv("GOLAUNCH_GPU_UUID"),
+	}
+	info.Rank = r.number("RANK", 0, below(info.WorldSize))
+	info.LocalRank = r.number("LOCAL_RANK", 0, below(info.LocalWorldSize))
+	info.NodeRank = r.number("GROUP_RANK", 0, below(info.Nodes))
+	if info.MasterAddr == "" {
+		r.errs = append(r.errs, errors.New("MASTER_ADDR is not set"))
+	}
+	if len(r.errs) > 0 {
+		return Info{}, fmt.Errorf("read this rank's environment: %w", errors.Join(r.errs...))
+	}
+	return info, nil
+}
+
+// Master is the host:port at which rank 0, or golaunch for it, serves the job's store.
+func (i Info) Master() string { return net.JoinHostPort(i.MasterAddr, strconv.Itoa(i.MasterPort)) }
+
+// ReportError leaves err, and the stack of the calling goroutine, where the launcher looks for the cause when the rank ends with
+// a non-zero code: in TORCHELASTIC_ERROR_FILE, as torch's @record does (torch/distributed/elastic/multiprocessing/errors/
+// error_handler.py). Without such a file it does nothing. A later report replaces an earlier one.
+func (i Info) ReportError(err error) error {
+	if i.ErrorFile == "" {
+		return nil
+	}
+	type extra struct {
+		Stack     string `json:"py_callstack"`
+		Timestamp string `json:"timestamp"`
+	}
+	type message struct {
+		Message string `json:"message"`
+		Extra   extra  `json:"extraInfo"`
+	}
+	text, failed := json.Marshal(map[string]message{"message": {
+		Message: err.Error(),
+		// A report shows the stack and not the message, so the stack says both.
+		Extra: extra{fmt.Sprintf("%v\n\n%s", err, debug.Stack()), strconv.FormatInt(time.Now().Unix(), 10)},
+	}})
+	if failed == nil {
+		failed = os.WriteFile(i.ErrorFile, text, 0o600)
+	}
+	if failed != nil {
+		return fmt.Errorf("report the error of rank %d: %w", i.Rank, failed)
+	}
+	return nil
+}
+
+const maxInt32 = 1<<31 - 1
+
+// below is the largest position among n; where n itself could not be read, it must not make the positions look wrong too.
+func below(n int) int {
+	if n == 0 {
+		return maxInt32
+	}
+	return n - 1
+}
+
+// reader collects what is wrong, so that one look at the error shows all of it.
+type reader struct{ errs []error }
+
+func (r *reader) number(name string, least, most int) int {
+	text, ok := os.LookupEnv(name)
+	if !ok {
+		r.errs = append(r.errs, fmt.Errorf("%s is not set", name))
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		r.errs = append(r.errs, fmt.Errorf("%s=%q is not a number from %d to %d", name, text, least, most))
+		return 0
+	}
+	return n
+}

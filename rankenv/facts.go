@@ -1,0 +1,145 @@
+package rankenv
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Visibility says which GPUs a rank sees.
+type Visibility string
+
+const (
+	// SeeJob shows every rank all of the job's GPUs on its node; a rank's own is cuda:LOCAL_RANK. CUDA shows a process one MIG
+	// device at most, so ranks on MIG devices want [SeeOwn].
+	SeeJob Visibility = "job"
+	// SeeOwn shows a rank its own GPU alone, as cuda:0, and sets LOCAL_RANK=0, as torchrun --virtual-local-rank does:
+	// torch.cuda.set_device(LOCAL_RANK) would fail with any other.
+	SeeOwn Visibility = "own"
+)
+
+// Facts is what is known about one rank of one attempt.
+type Facts struct {
+	JobID string
+	// Rank counts in the job. LocalRank counts among the LocalWorldSize ranks of the node, and is the position of the rank's GPU
+	// in GPUs; Rank-LocalRank is the same for all ranks of a node.
+	Rank, LocalRank           int
+	WorldSize, LocalWorldSize int
+	NodeRank, Nodes           int
+	NodeName                  string
+	// MasterAddr is where rank 0 runs: an address in text, IPv6 without brackets, or a host name.
+	MasterAddr string
+	MasterPort int
+	// StoreHosted says that golaunch itself serves torch's TCPStore at MasterAddr:MasterPort. Without it rank 0 does.
+	StoreHosted bool
+	// Attempt counts starts from 0 and is the same on every node, unlike torchrun's, which counts for each agent.
+	Attempt, MaxRestarts int
+	// Role is "default" when empty, as under torchrun. A job has one role.
+	Role string
+	// GPUs are those of the job on this node, in the order of local ranks, and GPU is the rank's own; nil for a CPU rank. Their
+	// Index counts the machine's GPUs, also where golaunch inherited a CUDA_VISIBLE_DEVICES that shows it only some.
+	GPUs []placement.GPU
+	GPU  *placement.GPU
+	// Visibility is SeeJob when empty.
+	Visibility Visibility
+	// ErrorFile is where torch's @record and [Info.ReportError] leave the error that ended the rank; none when empty.
+	ErrorFile string
+	// Coordinator is the coordinator's host:port; not exported when empty.
+	Coordinator string
+}
+
+// Vars gives the variables that a rank needs: the set of torchrun 2.14 (torch/distributed/elastic/agent/server/
+// local_elastic_agent.py), NODE_RANK and NNODES, which many scripts expect, and GOLAUNCH_* for the rest.
+func Vars(f Facts) []Var {
+	return slices.Concat(f.torch(), f.golaunch(), f.cuda(), f.defaults())
+}
+
+func (f Facts) torch() []Var {
+	localRank, why := f.LocalRank, "position among the ranks of this node"
+	if f.GPU != nil && f.Visibility == SeeOwn {
+		localRank, why = 0, "the rank sees its own GPU only, as cuda:0"
+	}
+	store, whyStore := "False", "rank 0 serves the TCPStore"
+	if f.StoreHosted {
+		store, whyStore = "True", "golaunch serves the TCPStore; every rank is a client"
+	}
+	role := f.Role
+	if role == "" {
+		role = "default"
+	}
+	return []Var{
+		{"RANK", strconv.Itoa(f.Rank), Torch, "position in the job"},
+		{"LOCAL_RANK", strconv.Itoa(localRank), Torch, why},
+		{"WORLD_SIZE", strconv.Itoa(f.WorldSize), Torch, "ranks of the job"},
+		{"LOCAL_WORLD_SIZE", strconv.Itoa(f.LocalWorldSize), Torch, "ranks of the job on this node"},
+		{"GROUP_RANK", strconv.Itoa(f.NodeRank), Torch, "torch's name for the node rank"},
+		{"GROUP_WORLD_SIZE", strconv.Itoa(f.Nodes), Torch, "torch's name for the number of nodes"},
+		{"ROLE_NAME", role, Torch, "a job has one role"},
+		{"ROLE_RANK", strconv.Itoa(f.Rank), Torch, "the rank: a job has one role"},
+		{"ROLE_WORLD_SIZE", strconv.Itoa(f.WorldSize), Torch, "the world size: a job has one role"},
+		{"MASTER_ADDR", f.MasterAddr, Torch, "address of the node that runs rank 0"},
+		{"MASTER_PORT", strconv.Itoa(f.MasterPort), Torch, "port found free on that node for this attempt"},
+		{"TORCHELASTIC_RESTART_COUNT", strconv.Itoa(f.Attempt), Torch, "number of this attempt, from 0"},
+		{"TORCHELASTIC_MAX_RESTARTS", strconv.Itoa(f.MaxRestarts), Torch, "restarts that the job may use"},
+		{"TORCHELASTIC_RUN_ID", f.JobID, Torch, "job id; tells libraries that a launcher like torchrun set RANK"},
+		{"TORCHELASTIC_USE_AGENT_STORE", store, Torch, whyStore},
+		{"TORCHELASTIC_ERROR_FILE", f.ErrorFile, Torch, "where @record leaves the traceback"},
+	}
+}
+
+func (f Facts) golaunch() []Var {
+	vars := []Var{
+		{"NODE_RANK", strconv.Itoa(f.NodeRank), Golaunch, "position of this node in the job"},
+		{"NNODES", strconv.Itoa(f.Nodes), Golaunch, "nodes of the job"},
+		{"GOLAUNCH_JOB_ID", f.JobID, Golaunch, "job id"},
+		{"GOLAUNCH_NODE", f.NodeName, Golaunch, "name of this node"},
+		{"GOLAUNCH_ATTEMPT", strconv.Itoa(f.Attempt), Golaunch, "number of this attempt, from 0"},
+	}
+	if f.GPU != nil && f.GPU.UUID != "" {
+		vars = append(vars, Var{"GOLAUNCH_GPU_UUID", f.GPU.UUID, Golaunch, "the rank's own GPU"})
+	}
+	if f.Coordinator != "" {
+		vars = append(vars, Var{"GOLAUNCH_COORDINATOR", f.Coordinator, Golaunch, "where golaunch status and stop find the job"})
+	}
+	return vars
+}
+
+// cuda is empty for a CPU rank, which then sees what golaunch sees, as under torchrun.
+func (f Facts) cuda() []Var {
+	if f.GPU == nil {
+		return nil
+	}
+	gpus, why := f.GPUs, "the job's GPUs on this node; the rank's own is cuda:LOCAL_RANK"
+	if f.Visibility == SeeOwn {
+		gpus, why = []placement.GPU{*f.GPU}, "the rank's own GPU"
+	}
+	return []Var{
+		{"CUDA_VISIBLE_DEVICES", deviceList(gpus), Golaunch, why},
+		{"CUDA_DEVICE_ORDER", "PCI_BUS_ID", Golaunch, "GPU numbers count in the order of the PCI bus"},
+	}
+}
+
+// deviceList names GPUs for CUDA_VISIBLE_DEVICES: by number, or by UUID as soon as one is a MIG device, which has no number.
+func deviceList(gpus []placement.GPU) string {
+	mig := slices.ContainsFunc(gpus, func(g placement.GPU) bool { return strings.HasPrefix(g.UUID, "MIG-") })
+	names := make([]string, len(gpus))
+	for i, g := range gpus {
+		if names[i] = g.UUID; !mig {
+			names[i] = strconv.Itoa(g.Index)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+func (f Facts) defaults() []Var {
+	vars := []Var{
+		{"PYTHONUNBUFFERED", "1", Default, "output appears at once; torchrun runs python -u"},
+		{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", Default, "torchrun's value: a failed collective ends the process"},
+	}
+	if f.LocalWorldSize > 1 {
+		vars = append(vars, Var{"OMP_NUM_THREADS", "1", Default, "torchrun's value for more than one rank on a node"})
+	}
+	return vars
+}

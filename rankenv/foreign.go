@@ -1,0 +1,53 @@
+package rankenv
+
+import "strings"
+
+// strangers are the variables by which other launchers tell a process who it is. Under golaunch they tell it wrong: an MPI-aware
+// library would join a world that does not exist, and Lightning or DeepSpeed take their rank from whatever they find first. What
+// Slurm says about the whole job (SLURM_JOB_ID, SLURM_JOB_NODELIST, ...) is still true and stays.
+var strangers = []struct{ why, names string }{
+	{"names a process of MPI's process manager", "PMI_* PMI2_* PMIX_* HYDRA_* HYDI_* MPI_LOCALRANKID MPI_LOCALNRANKS MPIRUN_*"},
+	{"names a process of Open MPI's mpirun", "OMPI_* PRTE_*"},
+	{"names a process of MVAPICH's mpirun", "MV2_COMM_WORLD_*"},
+	{"names a process of HPE's PALS", "PALS_*"},
+	{"names a process of LSF's jsrun", "JSM_NAMESPACE_*"},
+	{"names a process of Flux", "FLUX_TASK_*"},
+	{"names the srun task that golaunch is", "SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_TASK_PID SLURM_GTIDS " +
+		"SLURM_NTASKS SLURM_NTASKS_PER_* SLURM_NPROCS SLURM_TASKS_PER_NODE SLURM_DISTRIBUTION"},
+	{"names the srun step that golaunch is in", "SLURM_STEP_* SLURM_STEPID SLURM_STEPMGR SLURM_SRUN_COMM_* " +
+		"SLURM_LAUNCH_NODE_IPADDR SLURM_MPI_TYPE SLURM_PMIX_* SLURM_PMI_* SLURM_CPU_BIND*"},
+	{"speaks to a torchrun on this node", "PET_*"},
+	{"comes from a torchrun around golaunch", "TORCHELASTIC_*"},
+	{"speaks to golaunch itself", "GOLAUNCH_*"},
+}
+
+var strangerWhy, strangerPrefixes = compile()
+
+type prefix struct{ text, why string }
+
+func compile() (exact map[string]string, prefixes []prefix) {
+	exact = map[string]string{}
+	for _, s := range strangers {
+		for name := range strings.FieldsSeq(s.names) {
+			if text, ok := strings.CutSuffix(name, "*"); ok {
+				prefixes = append(prefixes, prefix{text, s.why})
+			} else {
+				exact[name] = s.why
+			}
+		}
+	}
+	return exact, prefixes
+}
+
+// foreign says why an inherited variable would mislead a rank, or "".
+func foreign(name string) string {
+	for _, p := range strangerPrefixes {
+		if strings.HasPrefix(name, p.text) {
+			return p.why
+		}
+	}
+	return strangerWhy[name]
+}
+
+// secret says whether a variable holds golaunch's token, or where it is.
+func secret(name string) bool { return strings.HasPrefix(name, "GOLAUNCH_TOKEN") }

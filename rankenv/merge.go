@@ -1,0 +1,119 @@
+package rankenv
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Layers is what the environment of a node's ranks is made of besides the facts about each.
+type Layers struct {
+	// User has the --env settings, as [ParseEnv] returns them. The last of a name wins.
+	User []Var
+	// Inherited is an environment as [os.Environ] returns it.
+	Inherited []string
+	// Presets are settings of package nccl.
+	Presets []Var
+	// KeepEnv leaves inherited variables of other launchers in place (--keep-env). Facts about the rank win all the same, and a
+	// token of golaunch is removed all the same.
+	KeepEnv bool
+}
+
+// Base is the part of the environment that the ranks of a node share. It does not change, and any goroutine may use it.
+type Base struct {
+	vars, dropped []Var
+	pairs         []string       // vars as NAME=value
+	index         map[string]int // of a name in vars and pairs
+}
+
+// Env is the whole environment of one rank, for people to read.
+type Env struct {
+	// Vars are set. They are sorted by name, and no two have the same.
+	Vars []Var
+	// Dropped lost to a variable in Vars, or were removed; Reason says which.
+	Dropped []Var
+}
+
+// Merge makes the part of the environment that all ranks of a node share.
+func Merge(l Layers) *Base {
+	b := &Base{index: map[string]int{}}
+	for _, v := range slices.Backward(l.User) {
+		b.add(v)
+	}
+	for _, pair := range l.Inherited {
+		b.inherit(pair, l.KeepEnv)
+	}
+	for _, v := range l.Presets {
+		b.add(v)
+	}
+	return b
+}
+
+// add is called in the order of precedence: who comes first with a name keeps it.
+func (b *Base) add(v Var) {
+	if i, ok := b.index[v.Name]; ok {
+		b.dropped = append(b.dropped, v.lostTo(b.vars[i]))
+		return
+	}
+	b.index[v.Name] = len(b.vars)
+	b.vars = append(b.vars, v)
+	b.pairs = append(b.pairs, v.pair())
+}
+
+func (b *Base) inherit(pair string, keep bool) {
+	name, value, ok := strings.Cut(pair, "=")
+	v := Var{Name: name, Value: value, Source: Inherited, Reason: "golaunch's own environment on this node"}
+	switch why := foreign(name); {
+	case !ok:
+		v.Reason = "not NAME=value"
+	case secret(name):
+		v.Value, v.Reason = "", "a rank never sees golaunch's token"
+	case why != "" && !keep:
+		v.Reason = why
+	default:
+		b.add(v)
+		return
+	}
+	b.dropped = append(b.dropped, v)
+}
+
+// Environ is the environment of one rank, for [os/exec.Cmd.Env]: no name comes twice.
+func (b *Base) Environ(f Facts) []string {
+	vars := Vars(f)
+	out := make([]string, len(b.pairs), len(b.pairs)+len(vars))
+	copy(out, b.pairs)
+	for _, v := range vars {
+		if i, ok := b.index[v.Name]; !ok {
+			out = append(out, v.pair())
+		} else if v.beats(b.vars[i]) {
+			out[i] = v.pair()
+		}
+	}
+	return out
+}
+
+// Explain is the same environment as [Base.Environ], with the source and the reason of each variable, and what was dropped.
+func (b *Base) Explain(f Facts) Env {
+	e := Env{Vars: slices.Clone(b.vars), Dropped: slices.Clone(b.dropped)}
+	for _, v := range Vars(f) {
+		i, ok := b.index[v.Name]
+		switch {
+		case !ok:
+			e.Vars = append(e.Vars, v)
+		case v.beats(b.vars[i]):
+			e.Dropped = append(e.Dropped, b.vars[i].lostTo(v))
+			e.Vars[i] = v
+		default:
+			e.Dropped = append(e.Dropped, v.lostTo(b.vars[i]))
+		}
+	}
+	byName := func(v, w Var) int { return cmp.Compare(v.Name, w.Name) }
+	slices.SortFunc(e.Vars, byName)
+	slices.SortStableFunc(e.Dropped, byName)
+	return e
+}
+
+func (v Var) lostTo(w Var) Var {
+	v.Reason = "overridden by " + string(w.Source) + " " + w.pair()
+	return v
+}
