@@ -1,0 +1,82 @@
+//go:build cgo
+
+package gpu
+
+import "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+// nvmlLibrary is NVML through go-nvml.
+type nvmlLibrary struct{ nvml.Interface }
+
+func newLibrary() library { return nvmlLibrary{nvml.New()} }
+
+func (l nvmlLibrary) open() error { return check(l.Init()) }
+
+func (l nvmlLibrary) count() (int, error) {
+	n, ret := l.DeviceGetCount()
+	return n, check(ret)
+}
+
+func (l nvmlLibrary) card(i int) (card, error) {
+	d, ret := l.DeviceGetHandleByIndex(i)
+	return nvmlCard{d, l.Extensions()}, check(ret)
+}
+
+type nvmlCard struct {
+	nvml.Device
+	symbols nvml.ExtendedInterface
+}
+
+func (c nvmlCard) uuid() (string, error) {
+	s, ret := c.GetUUID()
+	return s, check(ret)
+}
+
+func (c nvmlCard) name() (string, error) {
+	s, ret := c.GetName()
+	return s, check(ret)
+}
+
+func (c nvmlCard) pci() (address, error) {
+	p, ret := c.GetPciInfo()
+	return address{p.Domain, p.Bus, p.Device}, check(ret)
+}
+
+func (c nvmlCard) memory() (int64, error) {
+	m, ret := c.GetMemoryInfo()
+	return int64(m.Total), check(ret)
+}
+
+func (c nvmlCard) holders() ([]int, error) {
+	infos, ret := c.GetComputeRunningProcesses()
+	var pids []int
+	for _, info := range infos {
+		pids = append(pids, int(info.Pid))
+	}
+	return pids, check(ret)
+}
+
+// split looks first: go-nvml's symbols are bound at their first call, and one that an old driver lacks ends the process.
+func (c nvmlCard) split() (bool, error) {
+	if err := c.symbols.LookupSymbol("nvmlDeviceGetMigMode"); err != nil {
+		return false, failure{functionNotFound, err.Error()}
+	}
+	mode, _, ret := c.GetMigMode()
+	return mode == nvml.DEVICE_MIG_ENABLE, check(ret)
+}
+
+func (c nvmlCard) slots() (int, error) {
+	n, ret := c.GetMaxMigDeviceCount()
+	return n, check(ret)
+}
+
+func (c nvmlCard) instance(slot int) (card, error) {
+	d, ret := c.GetMigDeviceHandleByIndex(slot)
+	return nvmlCard{d, c.symbols}, check(ret)
+}
+
+func check(ret nvml.Return) error {
+	if ret == nvml.SUCCESS {
+		return nil
+	}
+	return failure{code(ret), ret.Error()}
+}

@@ -1,0 +1,156 @@
+//go:build !cgo
+
+package gpu
+
+import (
+	"bytes"
+
+	"github.com/ebitengine/purego"
+)
+
+// dlopened is NVML's C functions, called without cgo. It needs a driver of R510 or later.
+type dlopened struct {
+	initialize  func() code
+	errorString func(code) string
+	deviceCount func(*uint32) code
+	byIndex     func(uint32, *handle) code
+	getUUID     func(handle, *byte, uint32) code
+	getName     func(handle, *byte, uint32) code
+	getPCI      func(handle, *pciInfo) code
+	getMemory   func(handle, *memoryInfo) code
+	processes   func(handle, *uint32, *processInfo) code
+	migMode     func(device handle, current, pending *uint32) code
+	migSlots    func(handle, *uint32) code
+	migByIndex  func(handle, uint32, *handle) code
+}
+
+// handle is an opaque pointer of the driver.
+type handle uintptr
+
+// pciInfo, memoryInfo and processInfo are laid out as nvmlPciInfo_t, nvmlMemory_t and nvmlProcessInfo_t in nvml.h.
+type (
+	pciInfo struct {
+		legacy                             [16]byte
+		domain, bus, device, id, subsystem uint32
+		busID                              [32]byte
+	}
+	memoryInfo  struct{ total, free, used uint64 }
+	processInfo struct {
+		pid                          uint32
+		used                         uint64
+		gpuInstance, computeInstance uint32
+	}
+)
+
+func newLibrary() library { return &dlopened{} }
+
+func (l *dlopened) open() error {
+	lib, err := purego.Dlopen("libnvidia-ml.so.1", purego.RTLD_LAZY|purego.RTLD_GLOBAL)
+	if err != nil {
+		return failure{libraryNotFound, err.Error()}
+	}
+	for name, fn := range map[string]any{
+		"nvmlInit_v2":                             &l.initialize,
+		"nvmlErrorString":                         &l.errorString,
+		"nvmlDeviceGetCount_v2":                   &l.deviceCount,
+		"nvmlDeviceGetHandleByIndex_v2":           &l.byIndex,
+		"nvmlDeviceGetUUID":                       &l.getUUID,
+		"nvmlDeviceGetName":                       &l.getName,
+		"nvmlDeviceGetPciInfo_v3":                 &l.getPCI,
+		"nvmlDeviceGetMemoryInfo":                 &l.getMemory,
+		"nvmlDeviceGetComputeRunningProcesses_v3": &l.processes,
+		"nvmlDeviceGetMigMode":                    &l.migMode,
+		"nvmlDeviceGetMaxMigDeviceCount":          &l.migSlots,
+		"nvmlDeviceGetMigDeviceHandleByIndex":     &l.migByIndex,
+	} {
+		symbol, err := purego.Dlsym(lib, name)
+		if err != nil {
+			return failure{functionNotFound, err.Error()}
+		}
+		purego.RegisterFunc(fn, symbol)
+	}
+	return l.check(l.initialize())
+}
+
+func (l *dlopened) count() (int, error) {
+	var n uint32
+	ret := l.deviceCount(&n)
+	return int(n), l.check(ret)
+}
+
+func (l *dlopened) card(i int) (card, error) {
+	c := dlopenedCard{lib: l}
+	ret := l.byIndex(uint32(i), &c.handle)
+	return c, l.check(ret)
+}
+
+func (l *dlopened) check(ret code) error {
+	if ret == success {
+		return nil
+	}
+	return failure{ret, l.errorString(ret)}
+}
+
+type dlopenedCard struct {
+	lib    *dlopened
+	handle handle
+}
+
+func (c dlopenedCard) uuid() (string, error) { return c.text(c.lib.getUUID) }
+func (c dlopenedCard) name() (string, error) { return c.text(c.lib.getName) }
+
+func (c dlopenedCard) text(get func(handle, *byte, uint32) code) (string, error) {
+	var buf [96]byte // NVML_DEVICE_UUID_V2_BUFFER_SIZE, NVML_DEVICE_NAME_V2_BUFFER_SIZE
+	ret := get(c.handle, &buf[0], uint32(len(buf)))
+	text, _, _ := bytes.Cut(buf[:], []byte{0})
+	return string(text), c.lib.check(ret)
+}
+
+func (c dlopenedCard) pci() (address, error) {
+	var p pciInfo
+	ret := c.lib.getPCI(c.handle, &p)
+	return address{p.domain, p.bus, p.device}, c.lib.check(ret)
+}
+
+func (c dlopenedCard) memory() (int64, error) {
+	var m memoryInfo
+	ret := c.lib.getMemory(c.handle, &m)
+	return int64(m.total), c.lib.check(ret)
+}
+
+// holders grows its buffer while the driver asks for more: processes may start between two calls.
+func (c dlopenedCard) holders() ([]int, error) {
+	for size := 64; ; size *= 2 {
+		infos, n := make([]processInfo, size), uint32(size)
+		ret := c.lib.processes(c.handle, &n, &infos[0])
+		if ret == insufficientSize {
+			continue
+		}
+		if err := c.lib.check(ret); err != nil {
+			return nil, err
+		}
+		var pids []int
+		for _, info := range infos[:n] {
+			pids = append(pids, int(info.pid))
+		}
+		return pids, nil
+	}
+}
+
+func (c dlopenedCard) split() (bool, error) {
+	var current, pending uint32
+	ret := c.lib.migMode(c.handle, &current, &pending)
+	return current == 1, c.lib.check(ret)
+}
+
+func (c dlopenedCard) slots() (int, error) {
+	var n uint32
+	ret := c.lib.migSlots(c.handle, &n)
+	return int(n), c.lib.check(ret)
+}
+
+func (c dlopenedCard) instance(slot int) (card, error) {
+	d := dlopenedCard{lib: c.lib}
+	ret := c.lib.migByIndex(c.handle, uint32(slot), &d.handle)
+	return d, c.lib.check(ret)
+}

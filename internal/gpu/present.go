@@ -1,0 +1,43 @@
+package gpu
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// noLibrary is the usual reason for no GPU.
+const noLibrary = "no NVIDIA driver: libnvidia-ml.so.1 not found"
+
+// traces exist where an NVIDIA driver has been loaded; /dev/dxg is WSL's. The library's usual places cover a machine that has
+// just booted, on which NVML's first caller loads the kernel module.
+var traces = []string{
+	"/proc/driver/nvidia/version",
+	"/dev/nvidiactl",
+	"/dev/dxg",
+	"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
+	"/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1",
+	"/usr/lib64/libnvidia-ml.so.1",
+	"/usr/lib/libnvidia-ml.so.1",
+	"/usr/local/nvidia/lib64/libnvidia-ml.so.1",
+	"/run/opengl-driver/lib/libnvidia-ml.so.1",
+}
+
+// present says whether a probe is worth its start: no trace means no driver.
+func present(libraryPath string) bool {
+	for _, dir := range filepath.SplitList(libraryPath) {
+		if exists(filepath.Join(dir, "libnvidia-ml.so.1")) {
+			return true
+		}
+	}
+	for _, path := range traces {
+		if exists(path) {
+			return true
+		}
+	}
+	return false
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,48 @@
+package gpu
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Restrict keeps the devices that a value of CUDA_VISIBLE_DEVICES names, in its order. An entry is an Index, a UUID or the
+// beginning of just one UUID ("GPU-8f", "MIG-1c"); the first that names no device ends the list, so "" and "-1" leave none.
+// (CUDA C++ Programming Guide, CUDA Environment Variables.) A device named twice leaves none, which CUDA does without
+// documenting it (torch/cuda/__init__.py, _parse_visible_devices).
+func Restrict(devices []Device, value string) []Device {
+	var kept []Device
+	for entry := range strings.SplitSeq(value, ",") {
+		i := find(devices, strings.TrimSpace(entry))
+		if i < 0 {
+			break
+		}
+		if slices.ContainsFunc(kept, func(d Device) bool { return d.Index == devices[i].Index }) {
+			return nil
+		}
+		kept = append(kept, devices[i])
+	}
+	return kept
+}
+
+// find returns the place of the device that entry names, or -1.
+func find(devices []Device, entry string) int {
+	if index, err := strconv.Atoi(entry); err == nil {
+		return slices.IndexFunc(devices, func(d Device) bool { return d.Index == index })
+	}
+	if !strings.HasPrefix(entry, "GPU-") && !strings.HasPrefix(entry, "MIG-") {
+		return -1
+	}
+	found := -1
+	for i, d := range devices {
+		switch {
+		case d.UUID == entry:
+			return i
+		case strings.HasPrefix(d.UUID, entry) && found >= 0:
+			return -1
+		case strings.HasPrefix(d.UUID, entry):
+			found = i
+		}
+	}
+	return found
+}

@@ -1,0 +1,152 @@
+// A libnvidia-ml.so.1 without a driver: three GPUs out of PCI order, the last of them split in two. FAKE_NVML names what is wrong.
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nvml.h"
+
+struct nvmlDevice_st {
+	const char *uuid, *name;
+	unsigned domain, bus;
+	unsigned long long memory;
+	unsigned first, processes;
+	int mig;
+};
+
+static struct nvmlDevice_st gpus[] = {
+	{"GPU-8f000000-0000", "NVIDIA H200", 0, 0x8f, 150754820096, 5000, 100, 0},
+	{"GPU-0f000000-0000", "NVIDIA H200", 0, 0x0f, 150754820096, 4411, 1, 0},
+	{"GPU-01000000-0000", "NVIDIA A100-SXM4-40GB", 0x10000, 0x01, 42949672960, 0, 0, 1},
+};
+
+static struct nvmlDevice_st instances[] = {
+	{"MIG-aa000000-0000", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", 0x10000, 0x01, 0, 0, 0, 0},
+	{"MIG-bb000000-0000", "NVIDIA A100-SXM4-40GB MIG 2g.10gb", 0x10000, 0x01, 10468982784, 77, 1, 0},
+};
+
+static int wrong(const char *what) {
+	const char *fault = getenv("FAKE_NVML");
+	return fault && !strcmp(fault, what);
+}
+
+// hang never returns, with a helper that does not either. Both hold the fifo open as long as they live.
+static void hang(void) {
+	int fifo = open(getenv("FAKE_NVML_FIFO"), O_WRONLY);
+	fork();
+	if (write(fifo, "!", 1) != 1)
+		abort();
+	for (;;)
+		pause();
+}
+
+// leave starts a daemon that lives until nobody reads the fifo.
+static void leave(void) {
+	if (fork())
+		return;
+	setsid();
+	struct pollfd fifo = {open(getenv("FAKE_NVML_FIFO"), O_WRONLY), 0, 0};
+	if (write(fifo.fd, "!!", 2) != 2)
+		abort();
+	poll(&fifo, 1, -1);
+	_exit(0);
+}
+
+// flood prints without end, and stays when nobody reads.
+static void flood(void) {
+	static char zeros[1 << 16];
+	while (write(1, zeros, sizeof zeros) > 0)
+		;
+	for (;;)
+		pause();
+}
+
+nvmlReturn_t nvmlInit_v2(void) {
+	if (wrong("hang"))
+		hang();
+	if (wrong("daemon"))
+		leave();
+	if (wrong("flood"))
+		flood();
+	if (wrong("crash"))
+		*(volatile int *)8 = 1;
+	if (wrong("garbage"))
+		_exit(write(1, "no protocol specified\n", 22) != 22);
+	if (wrong("not loaded"))
+		return NVML_ERROR_DRIVER_NOT_LOADED;
+	if (wrong("mismatch"))
+		return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
+	return NVML_SUCCESS;
+}
+
+const char *nvmlErrorString(nvmlReturn_t result) {
+	return result == NVML_ERROR_LIB_RM_VERSION_MISMATCH ? "Driver/library version mismatch" : "Fault";
+}
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
+	*count = wrong("empty") ? 0 : 3;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned i, nvmlDevice_t *device) {
+	if (wrong("forbidden"))
+		return NVML_ERROR_NO_PERMISSION;
+	if (i == 1 && wrong("lost"))
+		return NVML_ERROR_GPU_IS_LOST;
+	device->handle = &gpus[i];
+	return NVML_SUCCESS;
+}
+
+static nvmlReturn_t text(const char *s, char *buf, unsigned size) {
+	return snprintf(buf, size, "%s", s) < (int)size ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t d, char *buf, unsigned size) { return text(d.handle->uuid, buf, size); }
+
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t d, char *buf, unsigned size) { return text(d.handle->name, buf, size); }
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t d, nvmlPciInfo_t *pci) {
+	memset(pci, 0xff, sizeof *pci);
+	pci->domain = d.handle->domain;
+	pci->bus = d.handle->bus;
+	pci->device = 0;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t d, nvmlMemory_t *memory) {
+	memset(memory, 0xff, sizeof *memory);
+	memory->total = d.handle->memory;
+	return d.handle->memory ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t d, unsigned *count, nvmlProcessInfo_t *infos) {
+	unsigned room = *count;
+	*count = d.handle->processes;
+	if (room < d.handle->processes)
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	memset(infos, 0xff, d.handle->processes * sizeof *infos);
+	for (unsigned i = 0; i < d.handle->processes; i++)
+		infos[i].pid = d.handle->first + d.handle->processes - 1 - i;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t d, unsigned *current, unsigned *pending) {
+	*current = d.handle->mig;
+	*pending = !d.handle->mig;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t d, unsigned *count) {
+	*count = 7;
+	return NVML_SUCCESS;
+}
+
+// Slots 2 and 5 have instances.
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t d, unsigned slot, nvmlDevice_t *instance) {
+	if (slot != 2 && slot != 5)
+		return NVML_ERROR_NOT_FOUND;
+	instance->handle = &instances[slot == 5];
+	return NVML_SUCCESS;
+}

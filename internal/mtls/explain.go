@@ -1,0 +1,78 @@
+package mtls
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+)
+
+const authorityName = "golaunch token "
+
+// ErrToken says that the two ends have different tokens.
+var ErrToken = errors.New("another token")
+
+// ErrNoTLS says that the peer does not speak TLS: it is no part of golaunch, or has TLS turned off.
+var ErrNoTLS = errors.New("speaks no TLS")
+
+// ExplainClient says why an agent's handshake with the coordinator at addr failed, and what to do. It wraps [ErrToken] and
+// [ErrNoTLS]: trying again cannot help then.
+func ExplainClient(err error, addr string, t Token) error {
+	var verify *tls.CertificateVerificationError
+	if errors.As(err, &verify) && errors.As(verify.Err, new(x509.UnknownAuthorityError)) {
+		return fmt.Errorf("the coordinator at %s has %w (%s; %s here); copy ~/.golaunch/token from its machine (mode 0600) "+
+			"or set GOLAUNCH_TOKEN", addr, ErrToken, theirID(verify.UnverifiedCertificates), t.ID())
+	}
+	return explain(err, "the coordinator at "+addr)
+}
+
+// ExplainServer says why a coordinator refused the peer at addr, or was refused by it.
+func ExplainServer(err error, addr string) error {
+	var verify *tls.CertificateVerificationError
+	if errors.As(err, &verify) && errors.As(verify.Err, new(x509.UnknownAuthorityError)) {
+		return fmt.Errorf("the peer at %s has %w", addr, ErrToken)
+	}
+	// An agent verifies first, so this is the usual sign of a wrong token. crypto/tls has no type for a peer's alert over TCP.
+	var alert *net.OpError
+	if errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate") {
+		return fmt.Errorf("the peer at %s does not accept this coordinator: it has %w, or its clock is a day off", addr, ErrToken)
+	}
+	return explain(err, "the peer at "+addr)
+}
+
+func explain(err error, who string) error {
+	var invalid x509.CertificateInvalidError
+	var name x509.HostnameError
+	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Errorf("the clock of %s and the one here differ by more than %v: %w", who, drift, err)
+	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage, errors.As(err, &name):
+		return fmt.Errorf("%s shows a certificate for another role: %w", who, err)
+	case errors.As(err, new(tls.RecordHeaderError)):
+		return fmt.Errorf("%s %w; is it golaunch?", who, ErrNoTLS)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%s did not finish the TLS handshake in time", who)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%s closed the connection during the TLS handshake", who)
+	}
+	return fmt.Errorf("TLS handshake with %s failed: %w", who, err)
+}
+
+var tokenID = regexp.MustCompile(`^[0-9a-f]{4}$`)
+
+// theirID is the ID of the token that made a certificate. The peer is not to be trusted, so only four digits are shown.
+func theirID(certs []*x509.Certificate) string {
+	if len(certs) > 0 {
+		id, ok := strings.CutPrefix(certs[0].Issuer.CommonName, authorityName)
+		if ok && tokenID.MatchString(id) {
+			return id + " there"
+		}
+	}
+	return "not golaunch's"
+}

@@ -1,0 +1,132 @@
+// Package mtls turns one shared token into mutual TLS 1.3, with no certificates to hand out.
+//
+// Both ends derive the same certificate authority from the token and sign with it a leaf of their own for each handshake, so a
+// job that runs for weeks can reconnect. A leaf is good for a coordinator (server authentication) or for an agent (client
+// authentication), never for both. It names the node and job it was made for, which is not proof: whoever has the token can make
+// any leaf.
+package mtls
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/url"
+	"time"
+)
+
+// role is the DNS name in every coordinator's leaf, in place of a host name: agents find a coordinator by many names.
+const role = "coordinator"
+
+// drift is how far the clocks of two machines may differ.
+const drift = 24 * time.Hour
+
+// Identity is who a leaf was made for. Either field may be empty.
+type Identity struct{ Node, Job string }
+
+// Server is the coordinator's side. It refuses a peer that has another token or no agent's leaf.
+func Server(t Token, id Identity) *tls.Config {
+	ca := newAuthority(t)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		NextProtos: []string{"h2"},
+		ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs:  ca.pool(),
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return ca.leaf(id, x509.ExtKeyUsageServerAuth, role)
+		},
+		SessionTicketsDisabled: true,
+	}
+}
+
+// Client is the agent's side. It refuses a peer that has another token or no coordinator's leaf.
+func Client(t Token, id Identity) *tls.Config {
+	ca := newAuthority(t)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		NextProtos: []string{"h2"},
+		RootCAs:    ca.pool(),
+		ServerName: role,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return ca.leaf(id, x509.ExtKeyUsageClientAuth)
+		},
+	}
+}
+
+// Peer is who the other end of a finished handshake says it is.
+func Peer(s tls.ConnectionState) (Identity, error) {
+	if len(s.VerifiedChains) == 0 || len(s.PeerCertificates[0].URIs) != 1 {
+		return Identity{}, errors.New("the peer's certificate names no node")
+	}
+	q := s.PeerCertificates[0].URIs[0].Query()
+	return Identity{Node: q.Get("node"), Job: q.Get("job")}, nil
+}
+
+// authority is the certificate authority of a token: the same key, name and certificate wherever it is made.
+type authority struct {
+	cert *x509.Certificate
+	key  ed25519.PrivateKey
+}
+
+func newAuthority(t Token) authority {
+	key := ed25519.NewKeyFromSeed(t.derive("golaunch mtls authority v1", ed25519.SeedSize))
+	sum := sha256.Sum256(key.Public().(ed25519.PublicKey))
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: authorityName + t.ID()},
+		NotBefore:             time.Unix(0, 0),
+		NotAfter:              time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // no end, RFC 5280 section 4.1.2.5
+		KeyUsage:              x509.KeyUsageCertSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+		SubjectKeyId:          sum[:20],
+	}
+	cert, err := sign(template, template, key.Public(), key)
+	if err != nil {
+		panic(err) // a constant template that x509 accepts
+	}
+	return authority{cert, key}
+}
+
+func (a authority) pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
+}
+
+// leaf makes a key and a certificate for one handshake.
+func (a authority) leaf(id Identity, usage x509.ExtKeyUsage, names ...string) (*tls.Certificate, error) {
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a TLS key: %w", err)
+	}
+	now := time.Now()
+	query := url.Values{"node": {id.Node}, "job": {id.Job}}
+	cert, err := sign(&x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()),
+		NotBefore:    now.Add(-drift),
+		NotAfter:     now.Add(drift),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{usage},
+		DNSNames:     names,
+		URIs:         []*url.URL{{Scheme: "golaunch", RawQuery: query.Encode()}},
+	}, a.cert, public, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a TLS certificate for node %q: %w", id.Node, err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}, nil
+}
+
+func sign(template, parent *x509.Certificate, public any, key ed25519.PrivateKey) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}

@@ -1,0 +1,206 @@
+package mtls
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+)
+
+var (
+	alice = Token{text}
+	bob   = Token{text[1:] + "x"}
+	node  = Identity{Node: "n1", Job: "train/7&x"}
+	boss  = Identity{Node: "head"}
+)
+
+// shake runs both ends of a handshake, as far as one byte each way: an agent hears of the coordinator's refusal only then.
+func shake(server, client *tls.Config) (state tls.ConnectionState, serverErr, clientErr error) {
+	l := bufconn.Listen(1 << 14)
+	dialled := make(chan net.Conn, 1)
+	go func() {
+		conn, _ := l.Dial() // fails only once the listener is closed
+		dialled <- conn
+	}()
+	a, _ := l.Accept()
+	b := <-dialled
+	end := func(conn *tls.Conn) error {
+		defer conn.NetConn().Close()
+		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		if err := conn.Handshake(); err != nil {
+			return err
+		}
+		if _, err := conn.Write([]byte("x")); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(conn, make([]byte, 1))
+		return err
+	}
+	done := make(chan error, 1)
+	s := tls.Server(a, server)
+	go func() { done <- end(s) }()
+	clientErr = end(tls.Client(b, client))
+	serverErr = <-done
+	return s.ConnectionState(), serverErr, clientErr
+}
+
+func TestHandshake(t *testing.T) {
+	state, serr, cerr := shake(Server(alice, boss), Client(alice, node))
+	if serr != nil || cerr != nil {
+		t.Fatalf("server: %v, client: %v", serr, cerr)
+	}
+	if state.Version != tls.VersionTLS13 {
+		t.Errorf("version %x", state.Version)
+	}
+	if peer, err := Peer(state); err != nil || peer != node {
+		t.Errorf("peer %+v, %v, want %+v", peer, err, node)
+	}
+}
+
+func TestSameAuthorityEverywhere(t *testing.T) {
+	if !newAuthority(alice).cert.Equal(newAuthority(alice).cert) {
+		t.Error("one token makes two authorities")
+	}
+	if newAuthority(alice).cert.Equal(newAuthority(bob).cert) {
+		t.Error("two tokens make one authority")
+	}
+}
+
+func TestRefused(t *testing.T) {
+	old := Client(alice, node)
+	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
+	bare := Client(alice, node)
+	bare.GetClientCertificate = nil
+	agent := Server(alice, boss)
+	agent.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return Client(alice, node).GetClientCertificate(nil)
+	}
+	coordinator := Client(alice, node)
+	coordinator.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return Server(alice, boss).GetCertificate(nil)
+	}
+	strange := Client(alice, node)
+	strange.InsecureSkipVerify = true
+	strange.GetClientCertificate = Client(bob, node).GetClientCertificate
+	for _, c := range []struct {
+		name           string
+		server, client *tls.Config
+		want           string
+		token          bool
+	}{
+		{"wrong token", Server(alice, boss), Client(bob, node), "does not accept this coordinator: it has another token", true},
+		{"wrong token, agent goes on", Server(alice, boss), strange, "the peer at P has another token", true},
+		{"no certificate", Server(alice, boss), bare, "didn't provide a certificate", false},
+		{"agent's leaf as coordinator", agent, Client(alice, node), "does not accept this coordinator", true},
+		{"coordinator's leaf as agent", Server(alice, boss), coordinator, "certificate for another role", false},
+		{"TLS 1.2", Server(alice, boss), old, "", false},
+	} {
+		_, serr, cerr := shake(c.server, c.client)
+		if serr == nil || cerr == nil {
+			t.Errorf("%s: server %v, client %v, want both to fail", c.name, serr, cerr)
+			continue
+		}
+		err := ExplainServer(serr, "P")
+		if !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrToken) != c.token {
+			t.Errorf("%s: server: %v, want %q", c.name, err, c.want)
+		}
+	}
+	_, _, err := shake(Server(alice, boss), Client(bob, node))
+	err = ExplainClient(err, "h:1", bob)
+	want := "the coordinator at h:1 has another token (" + alice.ID() + " there; " + bob.ID() + " here); copy ~/.golaunch/token"
+	if !errors.Is(err, ErrToken) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("client: %v, want %s", err, want)
+	}
+	_, _, err = shake(agent, Client(alice, node))
+	if err = ExplainClient(err, "h:1", alice); !strings.Contains(err.Error(), "shows a certificate for another role") {
+		t.Errorf("client: %v", err)
+	}
+}
+
+// TestWeeks holds that the configurations outlive the leaves that they make.
+func TestWeeks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, client := Server(alice, boss), Client(alice, node)
+		for range 3 {
+			if _, serr, cerr := shake(server, client); serr != nil || cerr != nil {
+				t.Fatalf("at %v: server: %v, client: %v", time.Now(), serr, cerr)
+			}
+			<-time.After(7 * 24 * time.Hour)
+		}
+	})
+}
+
+func TestClocksApart(t *testing.T) {
+	for apart, ok := range map[time.Duration]bool{-23 * time.Hour: true, 23 * time.Hour: true, 25 * time.Hour: false} {
+		client := Client(alice, node)
+		client.Time = func() time.Time { return time.Now().Add(apart) }
+		_, _, err := shake(Server(alice, boss), client)
+		if (err == nil) != ok {
+			t.Errorf("clocks %v apart: %v", apart, err)
+		}
+		if err != nil && !strings.Contains(ExplainClient(err, "h:1", alice).Error(), "clock of the coordinator at h:1") {
+			t.Errorf("clocks %v apart: %v", apart, ExplainClient(err, "h:1", alice))
+		}
+	}
+}
+
+// TestStrangers are peers that are no part of golaunch.
+func TestStrangers(t *testing.T) {
+	for _, c := range []struct {
+		name, says, want string
+		noTLS            bool
+	}{
+		{"http", "GET / HTTP/1.1\r\n\r\n", "speaks no TLS; is it golaunch?", true},
+		{"garbage", "\xff\x00\xff\x00\xff\x00\xff", "speaks no TLS", true},
+		{"hangs up", "", "closed the connection during the TLS handshake", false},
+	} {
+		stranger := func(handshake func(net.Conn) error) error {
+			ours, theirs := net.Pipe()
+			defer ours.Close()
+			go func() {
+				defer theirs.Close()
+				go io.Copy(io.Discard, theirs)
+				theirs.Write([]byte(c.says))
+			}()
+			return handshake(ours)
+		}
+		server := ExplainServer(stranger(func(conn net.Conn) error { return tls.Server(conn, Server(alice, boss)).Handshake() }), "P")
+		client := ExplainClient(stranger(func(conn net.Conn) error { return tls.Client(conn, Client(alice, node)).Handshake() }), "P", alice)
+		for side, err := range map[string]error{"server": server, "client": client} {
+			if !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrNoTLS) != c.noTLS {
+				t.Errorf("%s, %s: %v, want %q", c.name, side, err, c.want)
+			}
+		}
+	}
+}
+
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		defer theirs.Close()
+		go io.Copy(io.Discard, theirs)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		err := ExplainClient(tls.Client(ours, Client(alice, node)).HandshakeContext(ctx), "h:1", alice)
+		if want := "the coordinator at h:1 did not finish the TLS handshake in time"; err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	})
+}
+
+func BenchmarkHandshake(b *testing.B) {
+	server, client := Server(alice, boss), Client(alice, node)
+	for b.Loop() {
+		if _, serr, cerr := shake(server, client); serr != nil || cerr != nil {
+			b.Fatal(serr, cerr)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+// Package nettest makes network namespaces that stand for nodes: each with an address of its own, all on one bridge. It is for
+// tests, on Linux, as root, with iproute2 and util-linux.
+package nettest
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Node is one namespace.
+type Node struct {
+	Name string
+	Addr netip.Addr
+	// path is the namespace's file, for nsenter.
+	path string
+	veth string
+}
+
+// Command is a command that runs on the node. It enters the network namespace alone, so that /sys and the cgroups stay as they are.
+func (n Node) Command(argv ...string) *exec.Cmd {
+	return exec.Command("nsenter", append([]string{"--net=" + n.path, "--"}, argv...)...)
+}
+
+// Cut takes the node's cable away; silence follows, not a reset. Join puts it back.
+func (n Node) Cut(t testing.TB)  { ip(t, "link", "set", n.veth, "down") }
+func (n Node) Join(t testing.TB) { ip(t, "link", "set", n.veth, "up") }
+
+// Nodes makes one node for each address (such as "10.77.0.2"), on a bridge of their own, and removes all at the end of the test.
+func Nodes(t testing.TB, addrs ...string) []Node {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatal("network namespaces need root")
+	}
+	id := fmt.Sprintf("gl%d", os.Getpid()%100000)
+	bridge := id + "b"
+	ip(t, "link", "add", bridge, "type", "bridge")
+	t.Cleanup(func() { ip(t, "link", "del", bridge) })
+	ip(t, "link", "set", bridge, "up")
+	nodes := make([]Node, len(addrs))
+	for i, addr := range addrs {
+		name := fmt.Sprintf("%sn%d", id, i)
+		n := Node{Name: name, Addr: netip.MustParseAddr(addr), path: "/run/netns/" + name, veth: fmt.Sprintf("%sv%d", id, i)}
+		ip(t, "netns", "add", name)
+		t.Cleanup(func() { ip(t, "netns", "del", name) })
+		ip(t, "link", "add", n.veth, "type", "veth", "peer", "name", "eth0", "netns", name)
+		ip(t, "link", "set", n.veth, "master", bridge, "up")
+		ip(t, "-n", name, "addr", "add", addr+"/24", "dev", "eth0")
+		ip(t, "-n", name, "link", "set", "eth0", "up")
+		ip(t, "-n", name, "link", "set", "lo", "up")
+		nodes[i] = n
+	}
+	return nodes
+}
+
+func ip(t testing.TB, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
