@@ -33,6 +33,7 @@ var house = []struct {
 	{"internal/logs", nil},
 	{"internal/proc", nil},
 	{"internal/gpu", nil},
+	{"internal/nettest", nil},
 	{"internal/job", nil},
 	{"nccl", nil},
 	{"rankenv", nil},

@@ -22,12 +22,16 @@ var ErrToken = errors.New("another token")
 var ErrNoTLS = errors.New("speaks no TLS")
 
 // ExplainClient says why an agent's handshake with the coordinator at addr failed, and what to do. It wraps [ErrToken] and
-// [ErrNoTLS]: trying again cannot help then.
-func ExplainClient(err error, addr string, t Token) error {
+// [ErrNoTLS]: trying again cannot help then. config is the agent's, from [Client].
+func ExplainClient(err error, addr string, config *tls.Config) error {
 	var verify *tls.CertificateVerificationError
 	if errors.As(err, &verify) && errors.As(verify.Err, new(x509.UnknownAuthorityError)) {
-		return fmt.Errorf("the coordinator at %s has %w (%s; %s here); copy ~/.golaunch/token from its machine (mode 0600) "+
-			"or set GOLAUNCH_TOKEN", addr, ErrToken, theirID(verify.UnverifiedCertificates), t.ID())
+		here := "none"
+		if leaf, err := config.GetClientCertificate(nil); err == nil {
+			here = issuer(leaf.Leaf)
+		}
+		return fmt.Errorf("the coordinator at %s has %w (%s there, %s here); copy ~/.golaunch/token from its machine (mode 0600) "+
+			"or set GOLAUNCH_TOKEN", addr, ErrToken, issuer(verify.UnverifiedCertificates[0]), here)
 	}
 	return explain(err, "the coordinator at "+addr)
 }
@@ -66,13 +70,10 @@ func explain(err error, who string) error {
 
 var tokenID = regexp.MustCompile(`^[0-9a-f]{4}$`)
 
-// theirID is the ID of the token that made a certificate. The peer is not to be trusted, so only four digits are shown.
-func theirID(certs []*x509.Certificate) string {
-	if len(certs) > 0 {
-		id, ok := strings.CutPrefix(certs[0].Issuer.CommonName, authorityName)
-		if ok && tokenID.MatchString(id) {
-			return id + " there"
-		}
+// issuer is the ID of the token that made a certificate. A peer is not to be trusted, so only four digits are shown.
+func issuer(cert *x509.Certificate) string {
+	if id, ok := strings.CutPrefix(cert.Issuer.CommonName, authorityName); ok && tokenID.MatchString(id) {
+		return id
 	}
 	return "not golaunch's"
 }

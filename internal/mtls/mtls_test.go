@@ -113,13 +113,13 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	_, _, err := shake(Server(alice, boss), Client(bob, node))
-	err = ExplainClient(err, "h:1", bob)
-	want := "the coordinator at h:1 has another token (" + alice.ID() + " there; " + bob.ID() + " here); copy ~/.golaunch/token"
+	err = ExplainClient(err, "h:1", Client(bob, node))
+	want := "the coordinator at h:1 has another token (" + alice.ID() + " there, " + bob.ID() + " here); copy ~/.golaunch/token"
 	if !errors.Is(err, ErrToken) || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("client: %v, want %s", err, want)
 	}
 	_, _, err = shake(agent, Client(alice, node))
-	if err = ExplainClient(err, "h:1", alice); !strings.Contains(err.Error(), "shows a certificate for another role") {
+	if err = ExplainClient(err, "h:1", Client(alice, node)); !strings.Contains(err.Error(), "shows a certificate for another role") {
 		t.Errorf("client: %v", err)
 	}
 }
@@ -145,8 +145,8 @@ func TestClocksApart(t *testing.T) {
 		if (err == nil) != ok {
 			t.Errorf("clocks %v apart: %v", apart, err)
 		}
-		if err != nil && !strings.Contains(ExplainClient(err, "h:1", alice).Error(), "clock of the coordinator at h:1") {
-			t.Errorf("clocks %v apart: %v", apart, ExplainClient(err, "h:1", alice))
+		if err != nil && !strings.Contains(ExplainClient(err, "h:1", Client(alice, node)).Error(), "clock of the coordinator at h:1") {
+			t.Errorf("clocks %v apart: %v", apart, ExplainClient(err, "h:1", Client(alice, node)))
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestStrangers(t *testing.T) {
 			return handshake(ours)
 		}
 		server := ExplainServer(stranger(func(conn net.Conn) error { return tls.Server(conn, Server(alice, boss)).Handshake() }), "P")
-		client := ExplainClient(stranger(func(conn net.Conn) error { return tls.Client(conn, Client(alice, node)).Handshake() }), "P", alice)
+		client := ExplainClient(stranger(func(conn net.Conn) error { return tls.Client(conn, Client(alice, node)).Handshake() }), "P", Client(alice, node))
 		for side, err := range map[string]error{"server": server, "client": client} {
 			if !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrNoTLS) != c.noTLS {
 				t.Errorf("%s, %s: %v, want %q", c.name, side, err, c.want)
@@ -189,7 +189,7 @@ func TestSilence(t *testing.T) {
 		go io.Copy(io.Discard, theirs)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		err := ExplainClient(tls.Client(ours, Client(alice, node)).HandshakeContext(ctx), "h:1", alice)
+		err := ExplainClient(tls.Client(ours, Client(alice, node)).HandshakeContext(ctx), "h:1", Client(alice, node))
 		if want := "the coordinator at h:1 did not finish the TLS handshake in time"; err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -29,13 +30,16 @@ func (n Node) Command(argv ...string) *exec.Cmd {
 func (n Node) Cut(t testing.TB)  { ip(t, "link", "set", n.veth, "down") }
 func (n Node) Join(t testing.TB) { ip(t, "link", "set", n.veth, "up") }
 
+// made keeps the names of one process apart.
+var made atomic.Int32
+
 // Nodes makes one node for each address (such as "10.77.0.2"), on a bridge of their own, and removes all at the end of the test.
 func Nodes(t testing.TB, addrs ...string) []Node {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Fatal("network namespaces need root")
 	}
-	id := fmt.Sprintf("gl%d", os.Getpid()%100000)
+	id := fmt.Sprintf("gl%dx%d", os.Getpid()%100000, made.Add(1))
 	bridge := id + "b"
 	ip(t, "link", "add", bridge, "type", "bridge")
 	t.Cleanup(func() { ip(t, "link", "del", bridge) })
@@ -47,6 +51,7 @@ func Nodes(t testing.TB, addrs ...string) []Node {
 		ip(t, "netns", "add", name)
 		t.Cleanup(func() { ip(t, "netns", "del", name) })
 		ip(t, "link", "add", n.veth, "type", "veth", "peer", "name", "eth0", "netns", name)
+		t.Cleanup(func() { ip(t, "link", "del", n.veth) }) // a namespace lets go of its own only some time after it is deleted
 		ip(t, "link", "set", n.veth, "master", bridge, "up")
 		ip(t, "-n", name, "addr", "add", addr+"/24", "dev", "eth0")
 		ip(t, "-n", name, "link", "set", "eth0", "up")

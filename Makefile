@@ -1,0 +1,27 @@
+# What a developer does. Everything needs Go; build with NVML needs gcc as well.
+BIN := bin
+LINT := go tool -modfile=tools/lint/go.mod golangci-lint
+BUF := go tool -modfile=tools/generate/go.mod buf
+
+help:            ## print this
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t16
+
+build:           ## bin/golaunch (NVML through go-nvml) and bin/golaunch-nocgo (NVML through purego, starts on any glibc)
+	go build -trimpath -ldflags='-s -w' -o $(BIN)/golaunch ./cmd/golaunch
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/golaunch-nocgo ./cmd/golaunch
+
+test:            ## every test, with the race detector
+	go test -race ./...
+
+lint:            ## go vet and golangci-lint
+	go vet ./...
+	$(LINT) run ./...
+
+bench:           ## the Go benchmarks, then golaunch against its peers on this machine
+	go test -run '^$$' -bench . -benchmem ./...
+	go run ./tools/bench
+
+generate:        ## the gRPC code
+	cd rendezvous/rendezvouspb && go tool -modfile=../../tools/generate/go.mod buf generate
+
+.PHONY: help build test lint bench generate

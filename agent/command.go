@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rankenv"
+)
+
+// command is the process of one rank: the task with the rank's own facts in its environment and arguments.
+func (a *Agent) command(o job.Start, b placement.Bundle, errorFile string) proc.Command {
+	facts := rankenv.Facts{
+		JobID:    a.Session.Job,
+		NodeName: o.Group.Node.Name,
+		Rank:     b.Rank, LocalRank: b.LocalRank, LocalWorldSize: o.World.LocalSize,
+		WorldSize: o.World.WorldSize, NodeRank: o.Group.NodeRank, Nodes: o.World.Nodes,
+		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort,
+		Attempt: o.Attempt, MaxRestarts: o.World.MaxRestarts,
+		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: a.Task.Visibility,
+		ErrorFile: errorFile,
+	}
+	c := proc.Command{
+		Path: a.Task.Command[0],
+		Args: localRank(a.Task.Command, b.LocalRank),
+		Dir:  a.Task.Dir,
+		Env:  a.Task.Env.Environ(facts),
+	}
+	if a.Task.Stdin && b.Rank == 0 {
+		c.Stdin = os.Stdin
+	}
+	return c
+}
+
+// localRank puts the local rank in the place of "${local_rank}" in the arguments, as torchrun does (torch/distributed/run.py).
+func localRank(args []string, n int) []string {
+	out := make([]string, len(args))
+	for i, arg := range args {
+		out[i] = strings.ReplaceAll(arg, "${local_rank}", strconv.Itoa(n))
+	}
+	return out
+}

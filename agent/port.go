@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/golaunch/golaunch/internal/job"
+)
+
+// Ports are chosen below Linux's ephemeral range (net.ipv4.ip_local_port_range, 32768 by default), so that no outgoing connection
+// takes the port between the choice and rank 0's bind.
+const (
+	lowestPort  = 20000
+	highestPort = 32767
+	portTries   = 64
+)
+
+// prepare answers with a port that is free on this node's address, for rank 0 to listen on.
+func (a *Agent) prepare(o job.Prepare) job.Prepared {
+	answer := job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt}
+	port, err := masterPort(a.Session.Node.Addr, a.Task.MasterPort)
+	if err != nil {
+		answer.Err = err.Error()
+	}
+	answer.Port = port
+	return answer
+}
+
+func masterPort(addr netip.Addr, wanted int) (int, error) {
+	if wanted != 0 {
+		return wanted, tryPort(addr, wanted)
+	}
+	var err error
+	for range portTries {
+		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
+		if err = tryPort(addr, port); err == nil {
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("no free port among %d tried in %d-%d: %w", portTries, lowestPort, highestPort, err)
+}
+
+// tryPort binds the port on all addresses, as rank 0 will (torch's store listens on every interface), and lets it go.
+func tryPort(addr netip.Addr, port int) error {
+	l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("port %d is in use%s; choose another --master-port, or 0 for a free one", port, holder(port))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot listen on port %d of %s: %w", port, addr, err)
+	}
+	return l.Close()
+}
+
+// holder names the process that listens on a port, as far as /proc shows it: " by pid 4411 (python3)".
+func holder(port int) string {
+	inode := listener(port)
+	if inode == "" {
+		return ""
+	}
+	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, fd := range fds {
+		if target, err := os.Readlink(fd); err == nil && target == "socket:["+inode+"]" {
+			pid := strings.Split(fd, "/")[2]
+			name, _ := os.ReadFile("/proc/" + pid + "/comm")
+			return fmt.Sprintf(" by pid %s (%s)", pid, strings.TrimSpace(string(name)))
+		}
+	}
+	return " by a process of another user"
+}
+
+// listener is the inode of the socket that listens on a port (proc_net_tcp(5): state 0A), or "".
+func listener(port int) string {
+	local := fmt.Sprintf(":%04X", port)
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(table)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) > 9 && strings.HasSuffix(f[1], local) && f[3] == "0A" {
+				return f[9]
+			}
+		}
+	}
+	return ""
+}

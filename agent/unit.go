@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// flushLimit bounds the wait for the last lines of a rank that has ended, when the disk or the console is slow.
+const flushLimit = 5 * time.Second
+
+// unit is one attempt of the ranks of this node that restart together.
+type unit struct {
+	agent   *Agent
+	order   job.Start
+	attempt int
+
+	// mu guards scope and stopped, which the agent's goroutine and the unit's own share.
+	mu      sync.Mutex
+	scope   *proc.Scope
+	stopped bool
+	// gone is closed when no process of the attempt lives any more.
+	gone chan struct{}
+}
+
+func newUnit(a *Agent, o job.Start) *unit {
+	return &unit{agent: a, order: o, attempt: o.Attempt, gone: make(chan struct{})}
+}
+
+func endedUnit(attempt int) *unit {
+	u := &unit{attempt: attempt, stopped: true, gone: make(chan struct{})}
+	close(u.gone)
+	return u
+}
+
+// run starts the ranks, waits until they have ended and nothing of them lives, and reports each step.
+func (u *unit) run() {
+	defer close(u.gone)
+	scope, err := u.open()
+	if err != nil {
+		u.fail(err)
+	} else if scope != nil {
+		outputs := u.ranks(scope)
+		if err := scope.Close(); err != nil {
+			u.agent.broken <- fmt.Errorf("cannot end all processes of attempt %d: %w", u.attempt, err)
+			return // never Stopped: what may live on must not be started over
+		}
+		u.close(outputs)
+	}
+	u.agent.report(job.Stopped{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.attempt})
+}
+
+// close ends the files of ranks of which nothing lives any more.
+func (u *unit) close(outputs []*logs.Rank) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushLimit)
+	defer cancel()
+	for _, o := range outputs {
+		if err := o.Close(ctx); err != nil {
+			u.agent.Warn(err)
+		}
+	}
+}
+
+// open makes the scope of the attempt's processes; it returns none when the attempt was stopped before it began.
+func (u *unit) open() (*proc.Scope, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.stopped {
+		return nil, nil
+	}
+	scope, err := u.agent.Supervisor.Scope(fmt.Sprintf("unit-%d-attempt-%d", u.order.Unit, u.attempt))
+	u.scope = scope
+	return scope, err
+}
+
+// fail reports that no rank could be started, by the first of them.
+func (u *unit) fail(err error) {
+	u.exited(u.order.Group.Bundles[0], job.Exit{Code: 125, Spawn: err.Error()}, nil)
+}
+
+// ranks starts every rank, on as many spawning threads as there are CPUs, and returns their outputs when all have ended.
+func (u *unit) ranks(scope *proc.Scope) []*logs.Rank {
+	var running sync.WaitGroup
+	var starting errgroup.Group
+	outputs := make([]*logs.Rank, 0, len(u.order.Group.Bundles))
+	var mu sync.Mutex
+	starting.SetLimit(runtime.GOMAXPROCS(0))
+	for _, b := range u.order.Group.Bundles {
+		starting.Go(func() error {
+			r, err := u.spawn(scope, b)
+			if err != nil {
+				u.exited(b, spawnExit(err), nil)
+				return err
+			}
+			mu.Lock()
+			outputs = append(outputs, r.output)
+			mu.Unlock()
+			running.Go(func() { u.watch(r) })
+			return nil
+		})
+	}
+	if starting.Wait() == nil {
+		u.agent.report(job.Started{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.attempt})
+	}
+	running.Wait()
+	return outputs
+}
+
+// rank is a process that runs, and its output.
+type rank struct {
+	bundle  placement.Bundle
+	process *proc.Process
+	output  *logs.Rank
+}
+
+func (u *unit) spawn(scope *proc.Scope, b placement.Bundle) (rank, error) {
+	output, err := u.agent.Output.open(u.agent.Session.Node.Name, u.attempt, b.Rank, u.order.World.WorldSize)
+	if err != nil {
+		return rank{}, err
+	}
+	command := u.agent.command(u.order, b, output.ErrorFile())
+	command.Stdout, command.Stderr = output.Stdout, output.Stderr
+	process, err := scope.Start(command)
+	output.Started()
+	if err != nil {
+		u.close([]*logs.Rank{output})
+		return rank{}, err
+	}
+	return rank{b, process, output}, nil
+}
+
+// watch reports the end of a rank as soon as its last words are read.
+func (u *unit) watch(r rank) {
+	<-r.process.Done()
+	ctx, cancel := context.WithTimeout(context.Background(), flushLimit)
+	if err := r.output.Flush(ctx); err != nil {
+		u.agent.Warn(err)
+	}
+	cancel()
+	u.exited(r.bundle, r.process.Exit(), r.output)
+}
+
+func (u *unit) exited(b placement.Bundle, exit job.Exit, output *logs.Rank) {
+	e := job.Exited{
+		Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.attempt, Rank: b.Rank, Exit: exit, At: time.Now(),
+	}
+	if output != nil && !exit.OK() {
+		var err error
+		e.Tail = output.Tail()
+		if e.Traceback, err = output.Traceback(); err != nil {
+			u.agent.Warn(err)
+		}
+	}
+	u.agent.report(e)
+}
+
+// stop ends the attempt; kill does not wait for the grace period. It returns at once. What cannot be ended is run's to say: its
+// Close waits for the same processes.
+func (u *unit) stop(grace time.Duration, kill bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	again := u.stopped
+	u.stopped = true
+	switch {
+	case u.scope == nil:
+	case kill:
+		go u.scope.Kill()
+	case !again:
+		go u.scope.Stop(grace)
+	}
+}
+
+func (u *unit) signal(sig syscall.Signal) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.scope != nil {
+		u.scope.Signal(os.Signal(sig))
+	}
+}
+
+func spawnExit(err error) job.Exit {
+	if start := (*proc.StartError)(nil); errors.As(err, &start) {
+		return start.Exit
+	}
+	return job.Exit{Code: 125, Spawn: err.Error()}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+const intro = `Golaunch starts, watches and restarts distributed training jobs.
+
+  golaunch --procs-per-node 4 -- python3 train.py                                  four CPU ranks here
+  golaunch --gpus-per-node auto -- python3 train.py                                one rank per GPU here
+  golaunch --nodes 2 --rendezvous n1:29400 --gpus-per-node 8 -- python3 train.py   the same on n1 and n2
+  golaunch --simulate --nodes 2 --gpus-per-node 8 -- ./hello                       two nodes of 8 GPUs on this machine
+
+`
+
+const outro = `
+Every flag has a variable, GOLAUNCH_ and its name in capitals: GOLAUNCH_MAX_RESTARTS for --max-restarts. torchrun's --nnodes,
+--nproc-per-node, --rdzv-endpoint and --rdzv-id are understood, and its PET_ variables.
+`
+
+// help prints the verbs, or the flags of one.
+func help(io *streams, args []string) (int, error) {
+	if len(args) == 0 {
+		fmt.Fprint(io.stdout, intro+"Verbs:\n")
+		for _, v := range verbs() {
+			fmt.Fprintf(io.stdout, "  %-12s %s\n", v.name, v.summary)
+		}
+		fmt.Fprint(io.stdout, "\nFlags of run and plan:\n"+newFlags("run", &options{}).FlagUsagesWrapped(110)+outro)
+		return 0, nil
+	}
+	v := find(args[0])
+	if v == nil {
+		return exitUsage, fmt.Errorf("%w: no verb %q; see golaunch help", launcher.ErrUsage, args[0])
+	}
+	fmt.Fprintf(io.stdout, "golaunch %s %s\n\n%s\n", v.name, v.args, v.summary)
+	switch v.name {
+	case "run":
+		fmt.Fprint(io.stdout, "\n"+newFlags("run", &options{}).FlagUsagesWrapped(110)+outro)
+	case "plan":
+		fmt.Fprint(io.stdout, "\n"+newPlanFlags(&planOptions{}).FlagUsagesWrapped(110)+outro)
+	}
+	return 0, nil
+}
+
+// completion prints a script that completes verbs and flags; it asks nothing at completion time.
+func completion(io *streams, args []string) (int, error) {
+	var words []string
+	for _, v := range verbs() {
+		words = append(words, v.name)
+	}
+	for line := range strings.Lines(newFlags("run", &options{}).FlagUsages()) {
+		for field := range strings.FieldsSeq(line) {
+			if strings.HasPrefix(field, "--") {
+				words = append(words, strings.TrimRight(field, ","))
+				break
+			}
+		}
+	}
+	list := strings.Join(words, " ")
+	if len(args) == 1 {
+		switch args[0] {
+		case "bash":
+			fmt.Fprintf(io.stdout, "complete -o default -W %q golaunch\n", list)
+			return 0, nil
+		case "zsh":
+			fmt.Fprintf(io.stdout, "#compdef golaunch\n_arguments '*: :(%s)'\n", list)
+			return 0, nil
+		case "fish":
+			fmt.Fprintf(io.stdout, "complete -c golaunch -a %q\n", list)
+			return 0, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: completion for which shell? bash, zsh or fish", launcher.ErrUsage)
+}

@@ -1,0 +1,77 @@
+// Golaunch starts, watches and restarts distributed training jobs.
+//
+//	golaunch --nodes 2 --gpus-per-node 8 -- python main.py
+//
+// See README.md for its verbs, flags and exit codes.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// Exit codes of golaunch's own, beside the root cause's: those of timeout(1) and docker-run(1).
+const (
+	exitUsage   = 2
+	exitFailure = 125
+)
+
+// verb is one of golaunch's commands. Its run returns the exit code, or an error that main prints.
+type verb struct {
+	name, args, summary string
+	run                 func(io *streams, args []string) (int, error)
+}
+
+// streams are the process's own, so that a verb can be run in a test.
+type streams struct {
+	stdout, stderr io.Writer
+}
+
+func verbs() []verb {
+	return []verb{
+		{"run", "[flags] -- COMMAND [ARG...]", "run a job (the default verb)", run},
+		{"plan", "[flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", plan},
+		{"version", "[--json]", "print the version", version},
+		{"completion", "bash|zsh|fish", "print a shell's completion script", completion},
+		{"help", "[VERB]", "print this, or a verb's flags", help},
+	}
+}
+
+func main() {
+	os.Exit(Main(&streams{os.Stdout, os.Stderr}, os.Args[1:]))
+}
+
+// Main runs golaunch with the given arguments and returns its exit code.
+func Main(io *streams, args []string) int {
+	name, rest := "run", args
+	if len(args) > 0 {
+		if v := find(args[0]); v != nil {
+			name, rest = args[0], args[1:]
+		}
+	}
+	code, err := find(name).run(io, rest)
+	if err == nil {
+		return code
+	}
+	fmt.Fprintf(io.stderr, "golaunch: %v\n", err)
+	if code != 0 {
+		return code
+	}
+	if errors.Is(err, launcher.ErrUsage) {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+func find(name string) *verb {
+	for _, v := range verbs() {
+		if v.name == name {
+			return &v
+		}
+	}
+	return nil
+}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/nettest"
+)
+
+// patience bounds every wait for a process in these tests.
+const patience = 2 * time.Minute
+
+// process is a golaunch that runs on a node, or here.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	out  output
+	done chan error
+}
+
+// output keeps what a process printed and tells who waits for a line.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{}
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(o.more)
+	o.more = make(chan struct{})
+	return o.text.Write(p)
+}
+
+func (o *output) read() (string, <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String(), o.more
+}
+
+// start runs a command; its end is awaited by wait, or by the end of the test, which kills it.
+func start(t *testing.T, cmd *exec.Cmd, env ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, done: make(chan error, 1)}
+	p.out.more = make(chan struct{})
+	cmd.Stdout, cmd.Stderr = &p.out, &p.out
+	cmd.Env = append(os.Environ(), env...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.done <- cmd.Wait() }()
+	t.Cleanup(func() {
+		if t.Failed() {
+			text, _ := p.out.read()
+			t.Logf("%v\n%s", cmd.Args, text)
+		}
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-p.done:
+		case <-time.After(patience):
+			p.cmd.Process.Kill()
+		}
+	})
+	return p
+}
+
+// wait returns the exit code and all output.
+func (p *process) wait() (int, string) {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.t.Fatalf("%v does not end", p.cmd.Args)
+	}
+	p.done <- nil
+	text, _ := p.out.read()
+	return p.cmd.ProcessState.ExitCode(), text
+}
+
+// line waits until the output has a match.
+func (p *process) line(pattern string) {
+	p.t.Helper()
+	re := regexp.MustCompile("(?m)" + pattern)
+	limit := time.After(patience)
+	for {
+		text, more := p.out.read()
+		if re.MatchString(text) {
+			return
+		}
+		select {
+		case <-more:
+		case <-limit:
+			p.t.Fatalf("%v does not print %q", p.cmd.Args, pattern)
+		}
+	}
+}
+
+func golaunch(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("golaunch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// cluster is nodes whose addresses sort differently as text and as numbers, and a token file that they share.
+func cluster(t *testing.T) (nodes []nettest.Node, token string) {
+	t.Helper()
+	nodes = nettest.Nodes(t, "10.77.0.2", "10.77.0.10", "10.77.0.9")
+	token = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(strings.Repeat("k", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return nodes, token
+}
+
+// join is the command that every node of a job runs.
+func join(t *testing.T, n nettest.Node, name, token string, args ...string) *exec.Cmd {
+	return n.Command(append([]string{
+		golaunch(t), "--rendezvous", "10.77.0.2:29400", "--name", name, "--token-file", token, "--backoff", "0s",
+	}, args...)...)
+}
+
+func TestTheSameCommandOnEveryNode(t *testing.T) {
+	nodes, token := cluster(t)
+	job := []string{"--nodes", "3", "--procs-per-node", "2", "--", "sh", "-c", "echo node $NODE_RANK rank $RANK at $MASTER_ADDR"}
+	first := start(t, join(t, nodes[0], "n2", token, job...))
+	first.line("waiting for 2 of 3 nodes")
+	others := []*process{
+		start(t, join(t, nodes[1], "n10", token, job...)),
+		start(t, join(t, nodes[2], "n9", token, job...)),
+	}
+	for i, p := range append([]*process{first}, others...) {
+		code, text := p.wait()
+		nodeRank := []int{0, 2, 1}[i]
+		want := fmt.Sprintf("node %d rank %d at 10.77.0.2", nodeRank, 2*nodeRank+1)
+		if code != 0 || !strings.Contains(text, want) {
+			t.Errorf("exit code %d, want 0 and %q", code, want)
+		}
+	}
+}
+
+func TestNodesThatDoNotFit(t *testing.T) {
+	nodes, token := cluster(t)
+	job := func(extra ...string) []string {
+		return append(extra, "--nodes", "2", "--procs-per-node", "1", "--grace", "1s", "--", "sh", "-c", "echo started; sleep 1000")
+	}
+	first := start(t, join(t, nodes[0], "a", token, job()...))
+	first.line("waiting for 1 of 2 nodes")
+
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte(strings.Repeat("o", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, text := start(t, join(t, nodes[1], "b", other, job()...)).wait()
+	if code != 125 || !strings.Contains(text, "token") {
+		t.Errorf("a node with another token: exit code %d, want 125 and the token named:\n%s", code, text)
+	}
+	first.line("token")
+	code, text = start(t, join(t, nodes[1], "b", token, job("--max-restarts", "5")...)).wait()
+	if code != 125 || !strings.Contains(text, "max-restarts") {
+		t.Errorf("a node with another job: exit code %d, want 125 and the difference named:\n%s", code, text)
+	}
+	code, text = start(t, join(t, nodes[1], "a", token, job()...)).wait()
+	if code != 125 || !strings.Contains(text, "name") {
+		t.Errorf("a second node of the same name: exit code %d, want 125 and the name named:\n%s", code, text)
+	}
+
+	second := start(t, join(t, nodes[1], "b", token, job()...))
+	second.line("started")
+	spare := start(t, join(t, nodes[2], "c", token, job()...))
+	first.line("c .*spare")
+	first.cmd.Process.Signal(syscall.SIGINT)
+	for _, p := range []*process{first, second, spare} {
+		if code, _ := p.wait(); code != 130 {
+			t.Errorf("%v after ^C: exit code %d, want 130", p.cmd.Args[3:], code)
+		}
+	}
+}
+
+func TestANodeIsKilledAndReplaced(t *testing.T) {
+	nodes, token := cluster(t)
+	marker := fmt.Sprintf("GOLAUNCH_TEST_MARK=%d", os.Getpid())
+	job := []string{"--nodes", "2", "--procs-per-node", "2", "--env", marker, "--", "sh", "-c",
+		"echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000"}
+	first := start(t, join(t, nodes[0], "a", token, job...))
+	second := start(t, join(t, nodes[1], "b", token, job...))
+	second.line("attempt 0 rank 3")
+	second.cmd.Process.Kill()
+	first.line("b was lost")
+	third := start(t, join(t, nodes[2], "c", token, job...))
+	third.line("attempt 1 rank 3")
+	for _, p := range []*process{first, third} {
+		if code, _ := p.wait(); code != 0 {
+			t.Errorf("%v: exit code %d, want 0", p.cmd.Args[3:], code)
+		}
+	}
+	if left := marked(t, marker); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
+
+// TestNothingSurvives ends golaunch in every way there is. Each rank has a child in its session, one in a session of its own
+// and one that was orphaned on purpose; all ignore SIGTERM.
+func TestNothingSurvives(t *testing.T) {
+	tree := `trap '' TERM; (trap '' TERM; sleep 1000) & setsid sh -c 'trap "" TERM; sleep 1000' & (setsid sh -c 'trap "" TERM; sleep 1000' &); echo up $RANK; wait; sleep 1000`
+	for _, c := range []struct {
+		name    string
+		signals []syscall.Signal
+		code    int
+	}{
+		{"one ^C", []syscall.Signal{syscall.SIGINT}, 130},
+		{"two ^C", []syscall.Signal{syscall.SIGINT, syscall.SIGINT}, 130},
+		{"SIGTERM", []syscall.Signal{syscall.SIGTERM}, 143},
+		{"kill -9", []syscall.Signal{syscall.SIGKILL}, -1},
+	} {
+		for _, where := range [][]string{{"--procs-per-node", "2"}, {"--simulate", "--nodes", "2", "--procs-per-node", "1"}} {
+			t.Run(c.name+" "+where[0], func(t *testing.T) {
+				marker := fmt.Sprintf("GOLAUNCH_TEST_MARK=%d-%s", os.Getpid(), t.Name())
+				args := append(slices.Clone(where), "--grace", "1s", "--env", marker, "--", "sh", "-c", tree)
+				p := start(t, exec.Command(golaunch(t), args...))
+				p.line("up 0")
+				p.line("up 1")
+				for i, s := range c.signals {
+					if i > 0 {
+						p.line("stop")
+					}
+					p.cmd.Process.Signal(s)
+				}
+				if code, _ := p.wait(); code != c.code {
+					t.Errorf("exit code %d, want %d", code, c.code)
+				}
+				gone(t, marker)
+			})
+		}
+	}
+}
+
+// gone wants no process with the marker to be left, at once if golaunch could clear up, and within moments after kill -9.
+func gone(t *testing.T, marker string) {
+	t.Helper()
+	for _, pid := range marked(t, marker) {
+		fd, err := pidfdOpen(pid)
+		if err != nil {
+			continue
+		}
+		if !fd.ended(patience) {
+			t.Errorf("process %d is left", pid)
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	if left := marked(t, marker); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
+
+// marked lists the processes with a variable in their environment, but for golaunch's own.
+func marked(t *testing.T, variable string) []int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, file := range files {
+		env, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		var pid int
+		fmt.Sscanf(file, "/proc/%d/environ", &pid)
+		if slices.Contains(strings.Split(string(env), "\x00"), variable) && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pidfd is a process that can be waited for without being its parent.
+type pidfd int
+
+func pidfdOpen(pid int) (pidfd, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	return pidfd(fd), err
+}
+
+// ended waits for the end of the process and closes the descriptor.
+func (fd pidfd) ended(limit time.Duration) bool {
+	defer unix.Close(int(fd))
+	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(poll, int(limit.Milliseconds()))
+	return err == nil && n == 1
+}

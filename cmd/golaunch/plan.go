@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rankenv"
+)
+
+type planOptions struct {
+	options
+	nodes   []string
+	explain bool
+	rank    int
+}
+
+func newPlanFlags(o *planOptions) *pflag.FlagSet {
+	f := newFlags("plan", &o.options)
+	f.StringArrayVar(&o.nodes, "node", nil, "plan for this node, `NAME,ADDRESS[,GPUS]`; repeat it for more")
+	f.BoolVar(&o.explain, "explain", false, "print every variable of one rank, with its source and reason")
+	f.IntVar(&o.rank, "rank", 0, "the rank that --explain is about")
+	return f
+}
+
+// plan shows what run would do, and starts nothing.
+func plan(io *streams, args []string) (int, error) {
+	var o planOptions
+	f := newPlanFlags(&o)
+	if err := parse(f, &o.options, args); err != nil {
+		return helpOr(io, f, err)
+	}
+	if len(o.job.Command) == 0 {
+		o.job.Command = []string{"COMMAND"}
+	}
+	nodes, err := parseDeclared(o.nodes)
+	if err != nil {
+		return 0, bad("node", err)
+	}
+	p, err := launcher.Plan(context.Background(), o.job, nodes...)
+	if err != nil {
+		return 0, err
+	}
+	if !o.explain {
+		return 0, printPlan(io.stdout, p, o.json)
+	}
+	env, err := launcher.Explain(o.job, p, o.rank)
+	if err != nil {
+		return 0, err
+	}
+	return 0, printEnv(io.stdout, env, o.json)
+}
+
+// parseDeclared reads nodes such as n1,10.0.0.9,8.
+func parseDeclared(texts []string) ([]placement.Node, error) {
+	var nodes []placement.Node
+	for _, text := range texts {
+		part := strings.Split(text, ",")
+		if len(part) < 2 || len(part) > 3 || part[0] == "" {
+			return nil, fmt.Errorf("%q: NAME,ADDRESS or NAME,ADDRESS,GPUS, such as n1,10.0.0.9,8", text)
+		}
+		addr, err := netip.ParseAddr(part[1])
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", text, err)
+		}
+		node := placement.Node{Name: part[0], Addr: addr}
+		if len(part) == 3 {
+			gpus, err := strconv.Atoi(part[2])
+			if err != nil || gpus < 0 || gpus > maxDeclared {
+				return nil, fmt.Errorf("%q: the GPUs are a number from 0 to %d", text, maxDeclared)
+			}
+			for i := range gpus {
+				node.GPUs = append(node.GPUs, placement.GPU{Index: i})
+			}
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes, nil
+}
+
+// maxDeclared bounds the GPUs of a node that exists on paper only.
+const maxDeclared = 1024
+
+// planned is a rank's place as plan --json prints it; docs/json.md is its contract.
+type planned struct {
+	Rank      int    `json:"rank"`
+	LocalRank int    `json:"local_rank"`
+	NodeRank  int    `json:"node_rank"`
+	Node      string `json:"node"`
+	Address   string `json:"address"`
+	GPU       *int   `json:"gpu,omitempty"`
+	GPUUUID   string `json:"gpu_uuid,omitempty"`
+}
+
+func printPlan(w io.Writer, p placement.Plan, asJSON bool) error {
+	ranks := make([]planned, 0, p.WorldSize())
+	for _, g := range p.Groups {
+		for _, b := range g.Bundles {
+			r := planned{b.Rank, b.LocalRank, g.NodeRank, g.Node.Name, g.Node.Addr.String(), nil, ""}
+			if b.GPU != nil {
+				r.GPU, r.GPUUUID = &b.GPU.Index, b.GPU.UUID
+			}
+			ranks = append(ranks, r)
+		}
+	}
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(struct {
+			WorldSize  int       `json:"world_size"`
+			Nodes      int       `json:"nodes"`
+			MasterAddr string    `json:"master_addr"`
+			Ranks      []planned `json:"ranks"`
+		}{p.WorldSize(), len(p.Groups), p.Master().String(), ranks})
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "RANK\tLOCAL\tNODE RANK\tNODE\tADDRESS\tGPU")
+	for _, r := range ranks {
+		gpu := "-"
+		if r.GPU != nil {
+			gpu = strings.TrimSpace(fmt.Sprint(*r.GPU) + " " + r.GPUUUID)
+		}
+		fmt.Fprintf(t, "%d\t%d\t%d\t%s\t%s\t%s\n", r.Rank, r.LocalRank, r.NodeRank, r.Node, r.Address, gpu)
+	}
+	return t.Flush()
+}
+
+// printEnv shows what golaunch sets and removes. What a rank merely inherits stays out: it is the user's own, secrets and all.
+func printEnv(w io.Writer, env rankenv.Env, asJSON bool) error {
+	type variable struct {
+		Name   string `json:"name"`
+		Value  string `json:"value"`
+		Source string `json:"source"`
+		Reason string `json:"reason"`
+	}
+	var set, dropped []variable
+	for _, v := range env.Vars {
+		if v.Source != rankenv.Inherited {
+			set = append(set, variable{v.Name, v.Value, string(v.Source), v.Reason})
+		}
+	}
+	for _, v := range env.Dropped {
+		dropped = append(dropped, variable{v.Name, "", string(v.Source), v.Reason})
+	}
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(struct {
+			Set     []variable `json:"set"`
+			Dropped []variable `json:"dropped"`
+		}{set, dropped})
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, v := range set {
+		fmt.Fprintf(t, "%s=%s\t%s\t%s\n", v.Name, v.Value, v.Source, v.Reason)
+	}
+	for _, v := range dropped {
+		fmt.Fprintf(t, "(not %s)\t%s\t%s\n", v.Name, v.Source, v.Reason)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// run is the main job: it ends with the root cause's exit code.
+func run(io *streams, args []string) (int, error) {
+	var o options
+	f := newFlags("run", &o)
+	if err := parse(f, &o, args); err != nil {
+		return helpOr(io, f, err)
+	}
+	o.job.Stdin, o.job.Standalone, o.job.JSON = true, true, o.json
+	o.job.Stdout, o.job.Stderr = io.stdout, io.stderr
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	defer signal.Stop(signals)
+	o.job.Signals = signals
+	result, err := launcher.Run(context.Background(), o.job)
+	return result.Code, err
+}
+
+// helpOr turns --help into the verb's usage.
+func helpOr(io *streams, f *pflag.FlagSet, err error) (int, error) {
+	if errors.Is(err, pflag.ErrHelp) {
+		return help(io, []string{f.Name()})
+	}
+	return 0, err
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain lets scripts call golaunch as a command: this test binary, started again.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"golaunch": main,
+	})
+}
+
+// TestScripts runs the command as users do. Scripts have, beside testscript's own words:
+//
+//	code N CMD...   runs CMD and wants exit code N
+//	holdport        listens on a port, named in $PORT, until the script ends
+func TestScripts(t *testing.T) {
+	bin := t.TempDir()
+	build(t, filepath.Join(bin, "hello"), "../../examples/hello")
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
+			e.Setenv("HOME", e.WorkDir)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code":     code,
+			"holdport": holdPort,
+		},
+	})
+}
+
+func build(t *testing.T, out, pkg string) {
+	t.Helper()
+	if text, err := exec.Command("go", "build", "-o", out, pkg).CombinedOutput(); err != nil {
+		t.Fatalf("building %s: %v\n%s", pkg, err, text)
+	}
+}
+
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N CMD [ARG...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := err.(*exec.ExitError)
+		if !ok {
+			ts.Fatalf("%v: %v", args[1:], err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("%v: exit code %d, want %d", args[1:], got, want)
+	}
+}
+
+func holdPort(ts *testscript.TestScript, _ bool, _ []string) {
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	ts.Setenv("PORT", fmt.Sprint(l.Addr().(*net.TCPAddr).Port))
+}

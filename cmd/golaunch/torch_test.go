@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// python is Debian's, which has python3-torch.
+const python = "/usr/bin/python3"
+
+// TestTorchDDP trains on two nodes of two ranks: once undisturbed, once with a rank killed on the way, once under torchrun. All end
+// with the same loss.
+func TestTorchDDP(t *testing.T) {
+	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
+		missing(t, "%s has no torch (Debian: apt-get install python3-torch): %s", python, out)
+	}
+	undisturbed := loss(t, trainNodes(t))
+	disturbed := trainNodes(t, "--die-at", "25", "--die-rank", "3")
+	if !regexp.MustCompile(`attempt 1: resumed at step 20`).MatchString(disturbed) {
+		t.Errorf("the disturbed run did not resume from its checkpoint:\n%s", disturbed)
+	}
+	if got := loss(t, disturbed); got != undisturbed {
+		t.Errorf("loss %s after a restart, %s without", got, undisturbed)
+	}
+	script, err := filepath.Abs("../../examples/torch-ddp/train.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 1.13.1 under Python 3.11 needs -r and -t in full.
+	torchrun := exec.Command(python, "-m", "torch.distributed.run", "-r", "3", "-t", "3", "--nproc_per_node", "4",
+		"--master_port", "0", "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0",
+		script, "--steps", "60", "--checkpoint", filepath.Join(t.TempDir(), "ddp.pt"))
+	out, err := torchrun.CombinedOutput()
+	if err != nil {
+		t.Fatalf("torchrun: %v\n%s", err, out)
+	}
+	if got := loss(t, string(out)); got != undisturbed {
+		t.Errorf("loss %s under torchrun, %s under golaunch", got, undisturbed)
+	}
+}
+
+// trainNodes runs the example on two nodes and returns what both printed.
+func trainNodes(t *testing.T, args ...string) string {
+	t.Helper()
+	script, err := filepath.Abs("../../examples/torch-ddp/train.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	t.Run(fmt.Sprint("nodes", args), func(t *testing.T) {
+		nodes, token := cluster(t)
+		job := append([]string{"--nodes", "2", "--procs-per-node", "2", "--", python, script, "--steps", "60",
+			"--checkpoint", filepath.Join(t.TempDir(), "ddp.pt")}, args...)
+		first := start(t, join(t, nodes[0], "a", token, job...), "GLOO_SOCKET_IFNAME=eth0")
+		second := start(t, join(t, nodes[1], "b", token, job...), "GLOO_SOCKET_IFNAME=eth0")
+		for _, p := range []*process{first, second} {
+			code, out := p.wait()
+			if code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			text += out
+		}
+	})
+	return text
+}
+
+func loss(t *testing.T, text string) string {
+	t.Helper()
+	m := regexp.MustCompile(`final loss (\S+) after 60 steps`).FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("no final loss:\n%s", text)
+	}
+	return m[1]
+}
+
+// missing ends a test that this machine cannot run: in CI that is a failure.
+func missing(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}

@@ -1,0 +1,106 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+)
+
+// The agents of a world do what package agent does, with processes that are numbers.
+
+func (a *agent) report(ev Event) { a.reports = append(a.reports, report{ev, a.incarnation}) }
+
+// die ends all processes at once. What the agent sent is still on its way.
+func (a *agent) die() {
+	a.up, a.runs, a.orders = false, nil, nil
+}
+
+// obey carries out one order that has arrived.
+func (w *world) obey(a *agent) error {
+	if len(a.orders) == 0 {
+		return nil
+	}
+	i := w.pick(len(a.orders))
+	order := a.orders[i]
+	a.orders = slices.Delete(a.orders, i, i+1)
+	switch o := order.(type) {
+	case Prepare:
+		p := Prepared{Node: a.node.Name, Unit: o.Unit, Attempt: o.Attempt, Port: 1024 + w.rng.IntN(60_000)}
+		if w.hopeless && w.chance(20) {
+			p.Err = "all ports are taken"
+		}
+		w.truth.ports[o] = append(w.truth.ports[o], p.Port)
+		a.report(p)
+	case Start:
+		return w.start(a, o)
+	case Stop:
+		a.stop(o)
+	}
+	return nil
+}
+
+func (w *world) start(a *agent, o Start) error {
+	old := a.runs[o.Unit]
+	if old != nil && old.attempt >= o.Attempt {
+		return nil
+	}
+	if err := w.truth.started(a, o); err != nil {
+		return err
+	}
+	r := &run{attempt: o.Attempt, start: o}
+	for _, b := range o.Group.Bundles {
+		r.alive = append(r.alive, b.Rank)
+	}
+	a.runs[o.Unit] = r
+	a.report(Started{a.node.Name, o.Unit, o.Attempt})
+	return nil
+}
+
+func (a *agent) stop(o Stop) {
+	r := a.runs[o.Unit]
+	switch {
+	case r == nil || r.attempt < o.Attempt:
+		a.runs[o.Unit] = &run{attempt: o.Attempt, ended: true}
+		a.report(Stopped{a.node.Name, o.Unit, o.Attempt})
+	case r.attempt == o.Attempt && r.ended:
+		a.report(Stopped{a.node.Name, o.Unit, o.Attempt})
+	case r.attempt == o.Attempt:
+		r.stopping = true
+	}
+}
+
+// live lets a process of the node end: by itself, well or badly, or because it was told to. A unit without any says stopped.
+func (w *world) live(a *agent) error {
+	for id := range w.spec.Request.MaxNodes * 2 {
+		r := a.runs[id]
+		if r == nil || r.ended || w.chance(2) {
+			continue
+		}
+		if len(r.alive) == 0 {
+			r.ended = true
+			a.report(Stopped{a.node.Name, id, r.attempt})
+			continue
+		}
+		i := w.rng.IntN(len(r.alive))
+		e := Exited{Node: a.node.Name, Unit: id, Attempt: r.attempt, Rank: r.alive[i], Exit: w.exit(r)}
+		r.alive = slices.Delete(r.alive, i, i+1)
+		r.exits = append(r.exits, e)
+		w.truth.exited(e)
+		a.report(e)
+	}
+	return nil
+}
+
+func (w *world) exit(r *run) Exit {
+	switch n := w.rng.IntN(20); {
+	case r.stopping && n < 18:
+		return Exit{Code: 143, Signal: 15}
+	case w.calm || n > 3:
+		return Exit{}
+	case n == 0 && w.hopeless:
+		return Exit{Code: 127, Spawn: "no such file"}
+	default:
+		return Exit{Code: n + 1}
+	}
+}
+
+func (r *run) String() string { return fmt.Sprintf("attempt %d with ranks %v", r.attempt, r.alive) }

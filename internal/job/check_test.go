@@ -1,0 +1,266 @@
+package job
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// check holds the answer to an event against the truth.
+func (t *truth) check(ev Event, actions []Action, reason string) error {
+	if t.result != nil && (len(actions) > 0 || reason != "") {
+		return fmt.Errorf("after the end: %v, %q", actions, reason)
+	}
+	if len(actions) > 0 && reason == "" {
+		return fmt.Errorf("no reason for %v", actions)
+	}
+	if len(reason) > 600 || strings.Contains(reason, "\n") {
+		return fmt.Errorf("unreadable reason %q", reason)
+	}
+	again := isA[Rejoined](ev)
+	for _, act := range actions {
+		if err := t.checkAction(ev, act, again); err != nil {
+			return fmt.Errorf("%v: %w", act, err)
+		}
+	}
+	if err := t.checkKill(ev, actions); err != nil {
+		return err
+	}
+	return t.checkHomes(actions)
+}
+
+func isA[T any](v any) bool {
+	_, ok := v.(T)
+	return ok
+}
+
+func (t *truth) checkAction(ev Event, act Action, again bool) error {
+	switch act := act.(type) {
+	case Prepare:
+		t.asked = act
+		return t.checkBegin(attemptOf{act.Unit, act.Attempt}, act.Node)
+	case Start:
+		return t.checkStart(act, again)
+	case Stop:
+		return t.checkStop(act, again)
+	case Wait:
+		return t.checkWait(act)
+	case Alarm:
+		if act.Seq <= t.alarms[act.Kind] {
+			return fmt.Errorf("sequence number used before")
+		}
+		t.alarms[act.Kind] = act.Seq
+	case Finish:
+		return t.checkFinish(ev, act.Result)
+	}
+	return nil
+}
+
+// checkBegin holds for what leads to an attempt: it is wanted, its turn has come, and its backoff is over.
+func (t *truth) checkBegin(at attemptOf, node string) error {
+	newest, begun := t.newest[at.unit]
+	switch {
+	case t.cancels > 0 || t.w.state.result != nil:
+		return fmt.Errorf("when the end is decided")
+	case t.spawned:
+		return fmt.Errorf("what cannot be started is tried again")
+	case !t.w.agent(node).known:
+		return fmt.Errorf("to a lost node")
+	case at.attempt > t.w.spec.MaxRestarts || at.attempt > 0 && t.w.spec.Restart == RestartNever:
+		return fmt.Errorf("more than %d restarts", t.w.spec.MaxRestarts)
+	case at.attempt > 0 && !t.elapsed[at]:
+		return fmt.Errorf("before its backoff was over")
+	case begun && at.attempt < newest, !begun && at.attempt != 0, at.attempt > newest+1:
+		return fmt.Errorf("not the attempt after %d", newest)
+	}
+	return nil
+}
+
+func (t *truth) checkStart(o Start, again bool) error {
+	at, node := attemptOf{o.Unit, o.Attempt}, o.Group.Node.Name
+	if err := t.checkBegin(at, node); err != nil {
+		return err
+	}
+	p := place{at, node}
+	if t.ordered[p] != nil && !again {
+		return fmt.Errorf("ordered twice")
+	}
+	if _, failed := t.failed[attemptOf{o.Unit, o.Attempt - 1}]; o.Attempt > 0 && !failed {
+		return fmt.Errorf("attempt %d did not fail", o.Attempt-1)
+	}
+	if t.told[p] || t.begun[p] {
+		return fmt.Errorf("it has started, or was ordered to stop")
+	}
+	if home, ok := t.homes[node]; ok && home != o.Group.NodeRank && t.rigid() {
+		return fmt.Errorf("%s had node rank %d", node, home)
+	}
+	t.homes[node] = o.Group.NodeRank
+	t.newest[o.Unit] = o.Attempt
+	t.ordered[p] = nil
+	for _, b := range o.Group.Bundles {
+		t.ordered[p] = append(t.ordered[p], b.Rank)
+	}
+	if !again && !slices.Contains(t.ports[t.asked], o.World.MasterPort) {
+		return fmt.Errorf("the port is not an answer to %v", t.asked)
+	}
+	if err := t.checkWorld(o); err != nil {
+		return err
+	}
+	return t.alone(o)
+}
+
+// checkWorld holds what ranks learn of the whole against the request.
+func (t *truth) checkWorld(o Start) error {
+	r := t.w.spec.Request
+	per := r.PerNode
+	if len(per) > 1 {
+		per = per[:o.World.Nodes]
+	}
+	want := World{
+		WorldSize: ranks(r, o.World.Nodes), Nodes: o.World.Nodes, Uniform: per[0], MaxRestarts: t.w.spec.MaxRestarts,
+		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort, LocalSize: per[min(o.Group.NodeRank, len(per)-1)],
+	}
+	if slices.Min(per) != slices.Max(per) {
+		want.Uniform = 0
+	}
+	if r.GPU {
+		want.GPUs = o.Group.Node.GPUs[:want.LocalSize]
+	}
+	if !reflect.DeepEqual(o.World, want) {
+		return fmt.Errorf("world is %+v, want %+v", o.World, want)
+	}
+	return nil
+}
+
+// rigid says that nothing but the loss of nodes can move the others: the job has one size, and all its nodes are alike to it.
+func (t *truth) rigid() bool {
+	r := t.w.spec.Request
+	return r.MinNodes == r.MaxNodes && len(r.PerNode) == 1
+}
+
+func (t *truth) checkStop(o Stop, again bool) error {
+	p := place{attemptOf{o.Unit, o.Attempt}, o.Node}
+	kill := t.cancels > 1
+	switch {
+	case t.ordered[p] == nil || t.newest[o.Unit] != o.Attempt:
+		return fmt.Errorf("nothing to stop")
+	case t.ended[p]:
+		return fmt.Errorf("it has stopped")
+	case t.told[p] && !again && !kill:
+		return fmt.Errorf("ordered twice")
+	case o.Kill != kill:
+		return fmt.Errorf("after %d cancels", t.cancels)
+	}
+	t.told[p] = true
+	return nil
+}
+
+func (t *truth) checkWait(o Wait) error {
+	old := attemptOf{o.Unit, o.Attempt - 1}
+	if _, failed := t.failed[old]; !failed || t.newest[o.Unit] != old.attempt || t.elapsed[attemptOf{o.Unit, o.Attempt}] {
+		return fmt.Errorf("it is not its time")
+	}
+	if o.Restarts < 1 || o.Restarts > t.w.spec.MaxRestarts {
+		return fmt.Errorf("of %d restarts", t.w.spec.MaxRestarts)
+	}
+	for p := range t.ordered {
+		if p.attemptOf == old && !t.ended[p] {
+			return fmt.Errorf("unit %d attempt %d may live on %s", old.unit, old.attempt, p.node)
+		}
+	}
+	return nil
+}
+
+// checkKill holds that the second cancel reaches every process.
+func (t *truth) checkKill(ev Event, actions []Action) error {
+	if !isA[Cancel](ev) || t.cancels < 2 || t.result != nil {
+		return nil
+	}
+	for p := range t.ordered {
+		if t.newest[p.unit] != p.attempt || t.ended[p] {
+			continue
+		}
+		if !slices.Contains(actions, Action(Stop{p.node, p.unit, p.attempt, t.w.spec.Grace, true})) {
+			return fmt.Errorf("cancel %d does not kill %v", t.cancels, p)
+		}
+	}
+	return nil
+}
+
+// checkHomes holds that a rigid gang keeps all nodes that were not lost.
+func (t *truth) checkHomes(actions []Action) error {
+	if len(actions) == 0 || !isA[Start](actions[0]) || !t.w.state.gang() || !t.rigid() || len(actions) != t.w.spec.Request.MinNodes {
+		return nil
+	}
+	if len(t.homes) != len(actions) {
+		return fmt.Errorf("nodes %v had places, and other nodes took them", t.homes)
+	}
+	return nil
+}
+
+func (t *truth) checkFinish(ev Event, r Result) error {
+	if t.result != nil {
+		return fmt.Errorf("a second time")
+	}
+	t.result = &r
+	for p := range t.ordered {
+		if t.newest[p.unit] == p.attempt && !t.ended[p] {
+			return fmt.Errorf("unit %d attempt %d may live on %s", p.unit, p.attempt, p.node)
+		}
+	}
+	if t.anyAlive() {
+		return fmt.Errorf("processes live")
+	}
+	if r.Restarts > t.w.spec.MaxRestarts {
+		return fmt.Errorf("%d restarts", r.Restarts)
+	}
+	switch {
+	case r.Code == 0:
+		return t.checkSuccess()
+	case r.Code == codeTimeout:
+		if out, ok := ev.(TimedOut); (!ok || out.Seq != t.alarms[AlarmPlacement]) && !isA[Stopped](ev) && !isA[Lost](ev) {
+			return fmt.Errorf("no limit is over")
+		}
+	}
+	return t.checkCause(r)
+}
+
+// checkSuccess holds that every rank's newest attempt ended well, and that no node of it was lost.
+func (t *truth) checkSuccess() error {
+	total := 0
+	for p, list := range t.ordered {
+		if t.newest[p.unit] != p.attempt {
+			continue
+		}
+		if _, failed := t.failed[p.attemptOf]; failed {
+			return fmt.Errorf("but unit %d attempt %d failed", p.unit, p.attempt)
+		}
+		for _, rank := range list {
+			if e, ok := t.exits[p.attemptOf][rank]; !ok || !e.OK() {
+				return fmt.Errorf("but rank %d: %v", rank, e)
+			}
+			total++
+		}
+	}
+	if r := t.w.spec.Request; total < ranks(r, r.MinNodes) {
+		return fmt.Errorf("with only %d ranks", total)
+	}
+	return nil
+}
+
+// checkCause holds that a failure of a gang is put down to the first that was reported.
+func (t *truth) checkCause(r Result) error {
+	if r.Cause == nil || !t.w.state.gang() {
+		return nil
+	}
+	rank, ok := t.failed[attemptOf{0, r.Cause.Attempt}]
+	switch {
+	case !ok && strings.Contains(r.Cause.Why, "no port"):
+	case !ok || rank != r.Cause.Rank:
+		return fmt.Errorf("cause is rank %d, first was rank %d (%v)", r.Cause.Rank, rank, ok)
+	case rank >= 0 && r.Code != r.Cause.Exit.Code && r.Code != codeOwn && r.Code != codeTimeout && t.cancels == 0:
+		return fmt.Errorf("code %d for %v", r.Code, r.Cause.Exit)
+	}
+	return nil
+}

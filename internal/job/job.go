@@ -1,0 +1,232 @@
+// Package job decides what happens to one job: when it starts, what a failure means, when it restarts and how it ends.
+//
+// [State.Step] takes what happened and returns what must now be done, with the reason in words. It reads no clock, environment,
+// network or randomness and starts no goroutine, so the same events always give the same state and the same actions. Time enters
+// as events: [Wait] and [Alarm] ask for a timer, [Elapsed] and [TimedOut] are its answer.
+//
+// Events are what agents report and users ask; actions are what agents are ordered. The edges (rendezvous, agent) carry these
+// same values, so that there is one vocabulary for both.
+//
+// The ranks that restart together form a unit. With the default policy the whole gang is one unit; a unit counts its own
+// attempts from 0. A unit gathers its nodes, asks the master for a port, starts, and fails or is done:
+//
+//	gathering -> preparing -> running -> stopping -> finished
+//	    ^            ^                      |
+//	    |            |                      v
+//	    +------------+------------------ backoff
+//
+// These invariants hold whichever messages are late, lost, doubled or reordered and whichever nodes die, as random worlds check:
+//
+//   - No node starts an attempt while an earlier one of its ranks may live anywhere: every node has said stopped or is lost.
+//   - A report of an earlier attempt, or of a node that was lost or has stopped, changes nothing.
+//   - The job finishes once, when nothing of it can live any more, and nothing but that is final.
+//   - It succeeds only if every rank's newest attempt exited 0 and each of its nodes said stopped; a lost node is a failure.
+//   - A unit has at most MaxRestarts+1 attempts, and each but the first follows a [Wait] that has elapsed.
+//   - What cannot be started is not started again, and nothing starts once the end is decided.
+//
+// A step costs O(1), but for the placement and the start or stop of a whole attempt.
+package job
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Restart says which ranks start again when one fails.
+type Restart string
+
+const (
+	// RestartJob restarts the whole gang.
+	RestartJob Restart = "job"
+	// RestartNode restarts the ranks of the failed rank's node.
+	RestartNode Restart = "node"
+	// RestartRank restarts the failed rank alone, for programs that can bear it.
+	RestartRank Restart = "rank"
+	// RestartNever ends the job at the first failure.
+	RestartNever Restart = "never"
+)
+
+// Spec is what a job asks for.
+type Spec struct {
+	ID      string
+	Request placement.Request
+	Restart Restart
+	// MaxRestarts is one budget for the whole job, however many nodes and units it has.
+	MaxRestarts int
+	// Grace is how long a rank may take to end after SIGTERM before it is killed.
+	Grace time.Duration
+	// FixedPool says that no node can join any more once the ones it waits for are lost: a job that cannot be placed then ends.
+	FixedPool bool
+}
+
+// Exit is how one process ended.
+type Exit struct {
+	// Code is the exit code; for a process that died of a signal it is 128+Signal.
+	Code int
+	// Signal is the signal that ended the process, or 0.
+	Signal int
+	// OOM says that the kernel killed it for want of memory.
+	OOM bool
+	// Spawn says why the process could not be started at all: Code is then 126 (not executable), 127 (not found) or 125.
+	Spawn string
+}
+
+// OK reports success.
+func (e Exit) OK() bool { return e.Code == 0 && e.Spawn == "" }
+
+// Event is something that happened.
+//
+//sumtype:decl
+type Event interface {
+	event()
+	fmt.Stringer
+}
+
+type (
+	// Submitted begins the job, so that the wait for its first node is bounded too.
+	Submitted struct{}
+	// Joined says that a node is there, at the start or as a spare. For one that is there and idle it brings newer facts.
+	Joined struct{ Node placement.Node }
+	// Lost says that a node's agent is gone and that none of its ranks can be alive.
+	Lost struct{ Node, Why string }
+	// Rejoined says that an agent is back after its connection broke: it was never lost, but orders to it may have been.
+	Rejoined struct{ Node string }
+	// Prepared answers [Prepare]: the master node has a free port, or says in Err why not.
+	Prepared struct {
+		Node    string
+		Unit    int
+		Attempt int
+		Port    int
+		Err     string
+	}
+	// Started says that all ranks of a unit on this node were started.
+	Started struct {
+		Node          string
+		Unit, Attempt int
+	}
+	// Exited says that a rank ended, or could not be started.
+	Exited struct {
+		Node          string
+		Unit, Attempt int
+		Rank          int
+		Exit          Exit
+		// At is when it ended, by the node's clock, for the report.
+		At time.Time
+		// Tail has the last lines of the rank's standard error, and Traceback what it left in its TORCHELASTIC_ERROR_FILE.
+		Tail, Traceback string
+	}
+	// Stopped says that no process of this unit and attempt lives on the node any more, whether they were ordered to stop or
+	// ended by themselves. It follows the reports of their exits.
+	Stopped struct {
+		Node          string
+		Unit, Attempt int
+	}
+	// Elapsed answers [Wait].
+	Elapsed struct{ Unit, Attempt int }
+	// TimedOut answers [Alarm].
+	TimedOut struct {
+		Kind AlarmKind
+		Seq  int
+	}
+	// Cancel asks for the end of the job: Code is its exit code (130 for ^C; 0 counts as 130), Why the reason. A second one kills.
+	Cancel struct {
+		Code int
+		Why  string
+	}
+)
+
+// Action is something that must now be done. Actions are idempotent.
+//
+//sumtype:decl
+type Action interface {
+	action()
+	fmt.Stringer
+}
+
+type (
+	// Prepare asks the master node for the port of an attempt.
+	Prepare struct {
+		Node          string
+		Unit, Attempt int
+	}
+	// Start orders a node to start its ranks of a unit, unless it knows of this attempt or a later one already.
+	Start struct {
+		Unit, Attempt int
+		// Group is the node's own share of the plan, with just the bundles to be started.
+		Group placement.Group
+		World World
+	}
+	// Stop orders a node to end a unit and to answer [Stopped]: SIGTERM, the grace period, SIGKILL; Kill goes to SIGKILL at once.
+	// An attempt that the node does not know yet must not start there any more.
+	Stop struct {
+		Node          string
+		Unit, Attempt int
+		Grace         time.Duration
+		Kill          bool
+	}
+	// Wait asks for an [Elapsed] after the backoff that follows the Restarts-th restart.
+	Wait struct{ Unit, Attempt, Restarts int }
+	// Alarm asks for a [TimedOut] after the limit of that kind; a newer Seq replaces an older one.
+	Alarm struct {
+		Kind AlarmKind
+		Seq  int
+	}
+	// Finish ends the job. It is the last action.
+	Finish struct{ Result Result }
+)
+
+// AlarmKind names a limit on waiting.
+type AlarmKind string
+
+const (
+	// AlarmPlacement bounds the wait for nodes and GPUs (--placement-timeout).
+	AlarmPlacement AlarmKind = "placement"
+	// AlarmLastCall bounds the wait for more nodes once the least number is there (--nodes MIN:MAX).
+	AlarmLastCall AlarmKind = "last-call"
+)
+
+// World is what a rank must know of the whole: a few facts, whatever the number of nodes.
+type World struct {
+	WorldSize, Nodes int
+	// MasterAddr is an address in text, MasterPort the port proven free for this attempt.
+	MasterAddr string
+	MasterPort int
+	// Uniform is the ranks on each node when all nodes have as many, else 0.
+	Uniform int
+	// MaxRestarts is the budget.
+	MaxRestarts int
+	// LocalSize is the job's ranks on the node that gets this, and GPUs their devices by local rank (nil for CPU ranks), whichever
+	// of them are to be started.
+	LocalSize int
+	GPUs      []placement.GPU
+}
+
+// Failure is the first thing that went wrong in an attempt; what follows it is an echo.
+type Failure struct {
+	// Node and Rank say where; Rank is -1 when it is not about one rank (a lost node).
+	Node string
+	Rank int
+	// GPU is the rank's GPU, for the report; nil for a CPU rank.
+	GPU     *placement.GPU
+	Attempt int
+	Exit    Exit
+	At      time.Time
+	// Why is the failure in words: "rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)".
+	Why             string
+	Tail, Traceback string
+}
+
+// Result is how a job ended.
+type Result struct {
+	// Code is 0 for success, the root cause's exit code, or golaunch's own: 124 a timeout waiting for nodes, 125 golaunch's own
+	// failure, an infeasible request or a lost node.
+	Code int
+	// Reason is the whole in one line.
+	Reason string
+	// Cause is the root cause of the last attempt; nil on success and when there was none.
+	Cause *Failure
+	// Attempts is the number of attempts that were started, over all units; Restarts the budget used.
+	Attempts, Restarts int
+}

@@ -1,0 +1,157 @@
+package job
+
+import (
+	"fmt"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// joined uses a node where one is wanted and parks it as a spare otherwise.
+func (s *State) joined(n placement.Node) string {
+	if other := s.addrs[n.Addr.Unmap()]; other != "" && other != n.Name && !s.spec.Request.SharedAddr {
+		return fmt.Sprintf("%s is not used: its address %v is %s's; give each node its own", n.Name, n.Addr, other)
+	}
+	if old := s.nodes[n.Name]; old != nil {
+		if old.slot != spare {
+			return ""
+		}
+		s.remove(old)
+	}
+	s.nodes[n.Name] = &node{n, spare}
+	s.addrs[n.Addr.Unmap()] = n.Name
+	s.gpus += len(n.GPUs)
+	if s.whole() {
+		if s.gathering() {
+			return s.placeAll(false)
+		}
+	} else if text := s.fill(n); text != "" {
+		return text
+	}
+	return named(n) + " is here as a spare"
+}
+
+// fill gives a node to the units that wait for one; all that then start are of the node rank that it takes.
+func (s *State) fill(n placement.Node) (reason string) {
+	waiting, taken := s.homeless[:0], false
+	for _, id := range s.homeless {
+		u := &s.units[id]
+		if s.slots[u.first].vacant && (taken || s.replace(u.first, []placement.Node{n}) != nil) {
+			waiting = append(waiting, id)
+			continue
+		}
+		taken = true
+		reason = s.prepare(u)
+	}
+	s.homeless = waiting
+	return reason
+}
+
+func (s *State) remove(n *node) {
+	delete(s.nodes, n.Name)
+	delete(s.addrs, n.Addr.Unmap())
+	s.gpus -= len(n.GPUs)
+}
+
+// lost takes a node away. It fails the units that have unfinished ranks there, and none of its processes is waited for.
+func (s *State) lost(ev Lost) string {
+	n := s.nodes[ev.Node]
+	if n == nil {
+		return ""
+	}
+	s.remove(n)
+	s.loss = fmt.Sprintf("%s was lost: %s", n.Name, ev.Why)
+	if n.slot == spare {
+		if s.result == nil && s.whole() && s.gathering() {
+			return s.loss + "; " + s.gatherLess()
+		}
+		return s.loss + "; it was a spare"
+	}
+	s.slots[n.slot].vacant = true
+	if s.asked != nil && s.asked.Node == n.Name {
+		s.asked = nil
+	}
+	return s.bereave(n)
+}
+
+// gatherLess goes on gathering after a node was lost that no group used.
+func (s *State) gatherLess() string {
+	s.enough--
+	if s.strict() && len(s.nodes) < s.spec.Request.MinNodes {
+		s.alarms[AlarmLastCall], s.enough = 0, 0
+	}
+	return s.placeAll(false)
+}
+
+// bereave tells the units of a node rank that their node is lost: those that owe something fail together, as one failure.
+func (s *State) bereave(n *node) string {
+	var failed, displaced []*unit
+	reason := ""
+	units := s.unitsAt(n.slot)
+	for i := range units {
+		u := &units[i]
+		m := u.member(n.slot)
+		owing := u.left > 0 || m.live
+		if m.live {
+			s.settled(u, m)
+		}
+		switch {
+		case s.result != nil, u.phase == Finished:
+			continue
+		case u.phase == Preparing:
+			displaced = append(displaced, u)
+		case u.phase == Stopping && u.cause != nil:
+			reason = also(reason, s.settle(u))
+		case (u.phase == Running || u.phase == Stopping) && owing:
+			failed = append(failed, u)
+		}
+		if n.slot == 0 {
+			s.ported = false
+		}
+	}
+	if len(failed) > 0 {
+		reason = also(s.fail(Failure{Node: n.Name, Rank: -1, Attempt: failed[0].attempt, Why: s.loss}, codeOwn, failed...), reason)
+	} else {
+		reason = also(s.loss, reason)
+	}
+	return also(reason, s.rehouse(displaced))
+}
+
+// rehouse places anew the units whose node was lost before they started, at no cost to the budget.
+func (s *State) rehouse(displaced []*unit) (reason string) {
+	if len(displaced) > 0 && s.whole() {
+		s.units = s.units[:1]
+		return s.placeAll(false)
+	}
+	for _, u := range displaced {
+		if s.result == nil {
+			reason = s.place(u)
+		}
+	}
+	return reason
+}
+
+// rejoined repeats the orders that a node has not answered: its connection may have swallowed them.
+func (s *State) rejoined(ev Rejoined) string {
+	n := s.nodes[ev.Node]
+	if n == nil || n.slot == spare {
+		return ""
+	}
+	if s.asked != nil && s.asked.Node == n.Name && s.result == nil {
+		s.do(*s.asked)
+	}
+	units := s.unitsAt(n.slot)
+	for i := range units {
+		u := &units[i]
+		switch m := u.member(n.slot); {
+		case !m.live:
+		case u.told:
+			s.orderStop(u, n.slot)
+		case u.phase == Running && !m.started:
+			s.orderStart(u, n.slot)
+		}
+	}
+	if len(s.actions) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s is back; repeating %s", n.Name, count(len(s.actions), "order"))
+}

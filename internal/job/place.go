@@ -1,0 +1,257 @@
+package job
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// place finds nodes for a unit that is to start, and waits for them if there are too few.
+func (s *State) place(u *unit) string {
+	if s.whole() {
+		return s.placeAll(false)
+	}
+	if s.slots[u.first].vacant && s.replace(u.first, s.list()) != nil {
+		s.homeless = append(s.homeless, u.id)
+		return s.gather(u, s.wanting())
+	}
+	return s.prepare(u)
+}
+
+// placeAll plans the whole job anew; surviving nodes keep their ranks. Unless there are as many nodes as it can use it waits for
+// more, until the last call or because none can come.
+func (s *State) placeAll(lastCall bool) string {
+	u := &s.units[0]
+	if u.phase != Gathering {
+		s.release()
+	}
+	if !s.worthAsking() {
+		return s.gather(u, s.shortfall())
+	}
+	plan, err := placement.Solve(s.request(), s.list())
+	if err != nil {
+		return s.infeasible(u, err)
+	}
+	if !lastCall && !s.closed() && !s.complete(plan) {
+		s.enough = max(len(s.nodes)+1, s.spec.Request.MaxNodes)
+		if s.alarms[AlarmLastCall] == 0 {
+			s.arm(AlarmLastCall)
+		}
+		return s.gather(u, s.shortfall())
+	}
+	s.adopt(plan)
+	return s.prepare(&s.units[0])
+}
+
+// infeasible waits for what is missing, or ends the job when that can never come.
+func (s *State) infeasible(u *unit, err error) string {
+	e, ok := errors.AsType[*placement.InfeasibleError](err)
+	if !ok || s.spec.FixedPool && !e.Ever {
+		return s.unplaceable(u, err.Error())
+	}
+	s.alarms[AlarmLastCall] = 0
+	if s.strict() {
+		s.enough = len(s.nodes) + e.Missing
+	}
+	switch {
+	case e.Missing == 0:
+		return s.gather(u, e.Error())
+	case len(e.Nodes) > 0:
+		return s.gather(u, s.shortfall()+"; "+e.Error())
+	}
+	return s.gather(u, s.shortfall())
+}
+
+// gather waits for nodes, for as long as the placement limit allows. A unit that begins to wait begins the limit anew.
+func (s *State) gather(u *unit, why string) string {
+	if s.closed() {
+		return s.unplaceable(u, why)
+	}
+	if u.phase != Gathering {
+		u.phase = Gathering
+		s.arm(AlarmPlacement)
+	}
+	if s.whole() {
+		s.waiting = why
+	}
+	return why
+}
+
+func (s *State) unplaceable(u *unit, why string) string {
+	if s.closed() && s.loss != "" {
+		why = s.loss + "; no other can come; " + why
+	}
+	return s.end(Result{Code: codeOwn, Reason: "job failed: " + why, Cause: u.cause})
+}
+
+// worthAsking says whether a plan can have become possible. Each question costs O(nodes): one for every join would be quadratic.
+func (s *State) worthAsking() bool {
+	r := s.spec.Request
+	if len(s.nodes) < s.enough {
+		return false
+	}
+	return s.strict() || len(s.nodes) >= r.MinNodes || !r.GPU || s.gpus >= ranks(r, r.MinNodes)
+}
+
+// strict says that the job cannot be placed on fewer nodes than the request names.
+func (s *State) strict() bool {
+	r := s.spec.Request
+	return r.Strategy != placement.Pack && r.Strategy != placement.Spread || allGPUs(r)
+}
+
+// complete says that more nodes would not make the plan better.
+func (s *State) complete(p placement.Plan) bool {
+	r := s.spec.Request
+	if !allGPUs(r) && p.WorldSize() < ranks(r, r.MaxNodes) {
+		return false
+	}
+	return r.Strategy == placement.Pack || len(p.Groups) >= r.MaxNodes
+}
+
+func allGPUs(r placement.Request) bool { return slices.Equal(r.PerNode, []int{placement.AllGPUs}) }
+
+// ranks is the number of ranks on that many nodes.
+func ranks(r placement.Request, nodes int) int {
+	if len(r.PerNode) == 1 {
+		return nodes * r.PerNode[0]
+	}
+	sum := 0
+	for _, n := range r.PerNode[:min(nodes, len(r.PerNode))] {
+		sum += n
+	}
+	return sum
+}
+
+// request asks that the nodes of the last attempt keep their ranks.
+func (s *State) request() placement.Request {
+	r := s.spec.Request
+	if s.attempts > 0 {
+		r.Keep = make(map[string]int, len(s.slots))
+		for rank, sl := range s.slots {
+			r.Keep[sl.Node.Name] = rank
+		}
+	}
+	return r
+}
+
+// list has the nodes that no group uses, in the order of their names so that it does not depend on a map.
+func (s *State) list() []placement.Node {
+	nodes := make([]placement.Node, 0, len(s.nodes))
+	for _, n := range s.nodes {
+		if n.slot == spare {
+			nodes = append(nodes, n.Node)
+		}
+	}
+	slices.SortFunc(nodes, func(a, b placement.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return nodes
+}
+
+// release takes all nodes out of their groups, between attempts of the whole.
+func (s *State) release() {
+	for _, sl := range s.slots {
+		if n := s.nodes[sl.Node.Name]; n != nil {
+			n.slot = spare
+		}
+	}
+}
+
+// adopt makes a plan the job's own and divides it into units.
+func (s *State) adopt(p placement.Plan) {
+	s.slots = make([]slot, len(p.Groups))
+	for i, g := range p.Groups {
+		s.slots[i] = slot{Group: g}
+		s.nodes[g.Node.Name].slot = i
+	}
+	s.alarms[AlarmLastCall] = 0
+	s.enough = 0
+	s.done = make([]bool, p.WorldSize())
+	s.world = World{WorldSize: p.WorldSize(), Nodes: len(p.Groups), Uniform: uniform(p), MaxRestarts: s.spec.MaxRestarts}
+	s.asked, s.ported = nil, false
+	switch s.spec.Restart {
+	case RestartNode:
+		s.units = make([]unit, len(p.Groups))
+		for i := range s.units {
+			s.units[i] = unit{id: i, first: i, members: make([]member, 1)}
+		}
+	case RestartRank:
+		s.units = make([]unit, 0, p.WorldSize())
+		for i, g := range p.Groups {
+			for range g.Bundles {
+				s.units = append(s.units, unit{id: len(s.units), first: i, members: make([]member, 1)})
+			}
+		}
+	default:
+		s.units[0].members = make([]member, len(p.Groups))
+	}
+	s.open = len(s.units)
+	for i := range s.units {
+		s.units[i].phase = Preparing
+	}
+}
+
+func uniform(p placement.Plan) int {
+	n := len(p.Groups[0].Bundles)
+	for _, g := range p.Groups {
+		if len(g.Bundles) != n {
+			return 0
+		}
+	}
+	return n
+}
+
+// replace gives a vacant node rank to one of the candidates, with the same ranks on it.
+func (s *State) replace(nodeRank int, candidates []placement.Node) error {
+	g, err := s.substitute(nodeRank, candidates)
+	if err != nil {
+		return err
+	}
+	s.slots[nodeRank] = slot{Group: g}
+	s.nodes[g.Node.Name].slot = nodeRank
+	return nil
+}
+
+func (s *State) substitute(nodeRank int, candidates []placement.Node) (placement.Group, error) {
+	old := s.slots[nodeRank].Group
+	r := s.spec.Request
+	r.MinNodes, r.MaxNodes, r.PerNode, r.Strategy = 1, 1, []int{len(old.Bundles)}, placement.StrictPack
+	r.Keep = map[string]int{old.Node.Name: 0}
+	plan, err := placement.Solve(r, candidates)
+	if err != nil {
+		return placement.Group{}, err
+	}
+	g := plan.Groups[0]
+	g.NodeRank = nodeRank
+	for i := range g.Bundles {
+		g.Bundles[i].Rank = old.Bundles[i].Rank
+	}
+	return g, nil
+}
+
+// gathering says that the job, or a part of it, waits for nodes.
+func (s *State) gathering() bool {
+	if s.whole() {
+		return s.units[0].phase == Gathering
+	}
+	return len(s.homeless) > 0
+}
+
+// wanting says what the job waits for while it gathers, and why the nodes that are there do not do.
+func (s *State) wanting() string {
+	if s.whole() {
+		return s.waiting
+	}
+	if len(s.homeless) == 0 {
+		return ""
+	}
+	rank := s.units[s.homeless[0]].first
+	text := fmt.Sprintf("waiting for a node in the place of %s (node rank %d)", s.slots[rank].Node.Name, rank)
+	if spares := s.list(); len(spares) > 0 {
+		if _, err := s.substitute(rank, spares); err != nil {
+			text += "; " + err.Error()
+		}
+	}
+	return text
+}

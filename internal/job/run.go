@@ -1,0 +1,174 @@
+package job
+
+import (
+	"fmt"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// golaunch's own exit codes, the first two with the meaning that timeout(1) gives them.
+const (
+	codeTimeout   = 124
+	codeOwn       = 125
+	codeCancelled = 130
+)
+
+// prepare starts a placed unit once the master's port is known.
+func (s *State) prepare(u *unit) string {
+	if s.ported {
+		s.start(u)
+		return s.starting(u)
+	}
+	u.phase = Preparing
+	master := s.slots[0]
+	if s.asked == nil && !master.vacant {
+		s.asked = &Prepare{Node: master.Node.Name, Unit: u.id, Attempt: u.attempt}
+		s.do(*s.asked)
+	}
+	return s.label(u) + ": " + s.portWait()
+}
+
+// start orders every node of a unit to start its ranks. No process of an earlier attempt lives: settle has seen to that.
+func (s *State) start(u *unit) {
+	u.phase, u.cause, u.told = Running, nil, false
+	u.left, u.live, u.starting = 0, len(u.members), len(u.members)
+	s.live += u.live
+	s.attempts++
+	for i := range u.members {
+		g := s.orderStart(u, u.first+i)
+		u.members[i] = member{live: true, left: len(g.Bundles)}
+		u.left += len(g.Bundles)
+		for _, b := range g.Bundles {
+			s.done[b.Rank] = false
+		}
+	}
+}
+
+func (s *State) orderStart(u *unit, nodeRank int) placement.Group {
+	g := s.share(u, nodeRank)
+	w := s.world
+	all := s.slots[nodeRank].Bundles
+	w.LocalSize = len(all)
+	if s.spec.Request.GPU {
+		w.GPUs = make([]placement.GPU, len(all))
+		for i, b := range all {
+			w.GPUs[i] = *b.GPU
+		}
+	}
+	s.do(Start{Unit: u.id, Attempt: u.attempt, Group: g, World: w})
+	return g
+}
+
+// stop orders the nodes where a unit may live to end it, once.
+func (s *State) stop(u *unit) {
+	if u.told {
+		return
+	}
+	u.told = true
+	for i, m := range u.members {
+		if m.live {
+			s.orderStop(u, u.first+i)
+		}
+	}
+}
+
+func (s *State) orderStop(u *unit, nodeRank int) {
+	s.do(Stop{
+		Node: s.slots[nodeRank].Node.Name, Unit: u.id, Attempt: u.attempt, Grace: s.spec.Grace, Kill: s.cancels > 1,
+	})
+}
+
+// fail takes f as the root cause of the end of the units' attempts. They stop, and restart at the price of one restart, or the
+// job ends with the code.
+func (s *State) fail(f Failure, code int, units ...*unit) string {
+	for _, u := range units {
+		u.cause = &f
+	}
+	if final := s.final(f); final != "" {
+		return s.end(Result{Code: code, Reason: "job failed: " + f.Why + "; " + final, Cause: &f})
+	}
+	s.restarts++
+	reason := fmt.Sprintf("%s; restart %d of %d", f.Why, s.restarts, s.spec.MaxRestarts)
+	next := ""
+	for _, u := range units {
+		u.phase = Stopping
+		s.stop(u)
+		next = s.settle(u)
+	}
+	if len(units) > 1 {
+		next = count(len(units), "unit") + " follow after a backoff"
+	}
+	return also(reason, next)
+}
+
+// final says why a failure is not followed by a restart; it is empty when it is. What could not be started would fail again.
+func (s *State) final(f Failure) string {
+	switch {
+	case f.Exit.Spawn != "":
+		return "a restart would not help"
+	case s.spec.Restart == RestartNever:
+		return "restarts are off"
+	case s.restarts >= s.spec.MaxRestarts:
+		return fmt.Sprintf("%d of %d restarts used", s.restarts, s.spec.MaxRestarts)
+	}
+	return ""
+}
+
+// settle is the barrier: when no process of an ending attempt can live any more, the unit is done or waits for its next attempt.
+func (s *State) settle(u *unit) string {
+	if u.live > 0 {
+		return s.stopWait(u.live)
+	}
+	if u.cause == nil {
+		u.phase = Finished
+		s.open--
+		if s.open == 0 {
+			return s.end(Result{Reason: s.success()})
+		}
+		return s.label(u) + " is done"
+	}
+	u.phase = Backoff
+	u.attempt++
+	s.do(Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.restarts})
+	return s.label(u) + " follows after a backoff"
+}
+
+// end decides the end of the job; it is finished when nothing lives any more.
+func (s *State) end(r Result) string {
+	r.Attempts, r.Restarts = s.attempts, s.restarts
+	s.result = &r
+	for i := range s.units {
+		s.stop(&s.units[i])
+	}
+	return also(r.Reason, s.stopWait(s.live))
+}
+
+// cause is a failure whose restart has not begun; nil when there is none.
+func (s *State) cause() *Failure {
+	for i := range s.units {
+		if f := s.units[i].cause; f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+func failure(ev Exited, b placement.Bundle) Failure {
+	gpu := ""
+	if b.GPU != nil {
+		gpu = fmt.Sprintf(" (gpu %d)", b.GPU.Index)
+	}
+	return Failure{
+		Node: ev.Node, Rank: ev.Rank, GPU: b.GPU, Attempt: ev.Attempt, Exit: ev.Exit, At: ev.At,
+		Why:  fmt.Sprintf("rank %d on %s%s %v", ev.Rank, ev.Node, gpu, ev.Exit),
+		Tail: ev.Tail, Traceback: ev.Traceback,
+	}
+}
+
+// bundle finds a rank in a group, whose ranks are consecutive.
+func bundle(g placement.Group, rank int) (placement.Bundle, bool) {
+	if i := rank - g.Bundles[0].Rank; i >= 0 && i < len(g.Bundles) {
+		return g.Bundles[i], true
+	}
+	return placement.Bundle{}, false
+}

@@ -1,0 +1,159 @@
+package job
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// TestScripts plays the traces in testdata/scripts. A block "step" has one event a line, with UNIT/ATTEMPT where one is named;
+// the answer has each event, its reason and its actions. Run with -rewrite to accept what the code does now.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		var s *State
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "new":
+				s = New(parseSpec(t, d))
+				return s.Summary().Waits + "\n"
+			case "step":
+				return play(t, s, d.Input)
+			case "summary":
+				return describe(s.Summary())
+			}
+			d.Fatalf(t, "unknown command %q", d.Cmd)
+			return ""
+		})
+	})
+}
+
+func parseSpec(t *testing.T, d *datadriven.TestData) Spec {
+	spec := Spec{ID: "j", Restart: RestartJob, Grace: 30 * time.Second}
+	r := &spec.Request
+	restart, strategy := "", ""
+	d.MaybeScanArgs(t, "restart", &restart)
+	d.MaybeScanArgs(t, "strategy", &strategy)
+	d.MaybeScanArgs(t, "restarts", &spec.MaxRestarts)
+	d.ScanArgs(t, "min", &r.MinNodes)
+	r.MaxNodes = r.MinNodes
+	d.MaybeScanArgs(t, "max", &r.MaxNodes)
+	perNode := 1
+	d.MaybeScanArgs(t, "ranks", &perNode)
+	r.PerNode, r.GPU = []int{perNode}, d.HasArg("gpu")
+	r.Strategy = placement.Strategy(strategy)
+	if restart != "" {
+		spec.Restart = Restart(restart)
+	}
+	spec.FixedPool = d.HasArg("fixed")
+	return spec
+}
+
+func play(t *testing.T, s *State, input string) string {
+	var b strings.Builder
+	for line := range strings.Lines(input) {
+		ev := parseEvent(t, strings.TrimSpace(line))
+		actions, reason := s.Step(ev)
+		fmt.Fprintf(&b, "%v\n", ev)
+		if reason != "" {
+			fmt.Fprintf(&b, "  = %s\n", reason)
+		}
+		for _, a := range actions {
+			fmt.Fprintf(&b, "  > %v\n", a)
+		}
+	}
+	return b.String()
+}
+
+// parseEvent reads one line of a script.
+func parseEvent(t *testing.T, line string) Event {
+	f := strings.Fields(line)
+	rest := func(i int) string { return strings.Join(f[i:], " ") }
+	var unit, attempt int
+	at := func(i int) { scan(t, f[i], "%d/%d", &unit, &attempt) }
+	num := func(i int) (n int) {
+		scan(t, f[i], "%d", &n)
+		return n
+	}
+	switch f[0] {
+	case "submitted":
+		return Submitted{}
+	case "joined":
+		n := placement.Node{Name: f[1], Addr: netip.MustParseAddr(f[2])}
+		if len(f) > 3 {
+			n.GPUs = gpus(num(3))
+		}
+		return Joined{n}
+	case "lost":
+		return Lost{f[1], rest(2)}
+	case "rejoined":
+		return Rejoined{f[1]}
+	case "prepared":
+		at(2)
+		return Prepared{Node: f[1], Unit: unit, Attempt: attempt, Port: num(3)}
+	case "unprepared":
+		at(2)
+		return Prepared{Node: f[1], Unit: unit, Attempt: attempt, Err: rest(3)}
+	case "started":
+		at(2)
+		return Started{f[1], unit, attempt}
+	case "exited":
+		at(2)
+		return Exited{Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), Exit: parseExit(t, f[4:])}
+	case "stopped":
+		at(2)
+		return Stopped{f[1], unit, attempt}
+	case "elapsed":
+		at(1)
+		return Elapsed{unit, attempt}
+	case "timedout":
+		return TimedOut{AlarmKind(f[1]), num(2)}
+	case "cancel":
+		return Cancel{num(1), rest(2)}
+	}
+	t.Fatalf("unknown event %q", line)
+	return nil
+}
+
+// parseExit reads "CODE", "signal N", "oom N" or "spawn CODE WHY".
+func parseExit(t *testing.T, f []string) (e Exit) {
+	switch f[0] {
+	case "signal", "oom":
+		scan(t, f[1], "%d", &e.Signal)
+		e.Code, e.OOM = 128+e.Signal, f[0] == "oom"
+	case "spawn":
+		scan(t, f[1], "%d", &e.Code)
+		e.Spawn = strings.Join(f[2:], " ")
+	default:
+		scan(t, f[0], "%d", &e.Code)
+	}
+	return e
+}
+
+func scan(t *testing.T, text, format string, to ...any) {
+	if _, err := fmt.Sscanf(text, format, to...); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+}
+
+func gpus(n int) []placement.GPU {
+	list := make([]placement.GPU, n)
+	for i := range list {
+		list[i].Index = i
+	}
+	return list
+}
+
+func describe(sum Summary) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, attempt %d, %d of %d restarts: %s\n", sum.Phase, sum.Attempt, sum.Restarts, sum.MaxRestarts, sum.Waits)
+	for _, n := range sum.Nodes {
+		fmt.Fprintf(&b, "  %s node rank %d, %s, live %v\n", named(n.Node), n.NodeRank, count(len(n.Ranks), "rank"), n.Live)
+	}
+	return b.String()
+}

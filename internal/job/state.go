@@ -1,0 +1,179 @@
+package job
+
+import (
+	"net/netip"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// State is one job as it stands. One goroutine owns it.
+type State struct {
+	spec Spec
+	// nodes are the agents that are there, by name; addrs are their addresses, and gpus is the number of their GPUs.
+	nodes map[string]*node
+	addrs map[netip.Addr]string
+	gpus  int
+
+	// slots are the placement groups of the newest plan by node rank, and world what their ranks know of the whole. It is ported
+	// when its master has a port; asked is the question for one that is out.
+	slots  []slot
+	world  World
+	ported bool
+	asked  *Prepare
+
+	// units are all ranks in parts that restart on their own; until there is a first plan, unit 0 stands for the whole.
+	units []unit
+	// done says of each rank whether it exited 0 in the newest attempt of its unit.
+	done []bool
+	// open counts the units that have not succeeded, and live the pairs of unit and node that may have processes.
+	open, live int
+
+	// alarms has the sequence number of the newest alarm of each kind, 0 when it does not matter any more.
+	alarms map[AlarmKind]int
+	seq    int
+	// homeless are the units whose node was lost, and that wait for one in its place while the others run.
+	homeless []int
+	// enough is the number of nodes from which on it is worth asking for a plan again, and waiting what is waited for.
+	enough  int
+	waiting string
+	// loss is the newest loss of a node in words.
+	loss string
+
+	attempts, restarts, cancels int
+	// result is set once the end is decided; what still lives then stops, and the job is finished when nothing does.
+	result   *Result
+	finished bool
+
+	actions []Action
+}
+
+// node is a machine that is there; slot is its node rank, or spare.
+type node struct {
+	placement.Node
+	slot int
+}
+
+const spare = -1
+
+// slot is the placement group of one node rank; vacant says that its node was lost.
+type slot struct {
+	placement.Group
+	vacant bool
+}
+
+// unit is a set of ranks that restart together.
+type unit struct {
+	id, attempt int
+	phase       Phase
+	// first is the node rank of members[0].
+	first   int
+	members []member
+	// left counts the ranks that have not exited 0, live the members that may have processes, starting those not yet started.
+	left, live, starting int
+	// told says that all live members have been ordered to stop.
+	told bool
+	// cause is why the newest attempt failed, or will not be made.
+	cause *Failure
+}
+
+// member is a unit's share of one node. It is live from the order to start until the node says stopped or is lost.
+type member struct {
+	live, started bool
+	left          int
+}
+
+// Phase is where a job, or a unit of it, stands.
+type Phase string
+
+// The phases, in the order in which an attempt goes through them.
+const (
+	Gathering Phase = "gathering"
+	Preparing Phase = "preparing"
+	Running   Phase = "running"
+	Stopping  Phase = "stopping"
+	Backoff   Phase = "backoff"
+	Finished  Phase = "finished"
+)
+
+// New returns a job that waits for nodes. Its first step arms the [AlarmPlacement].
+func New(spec Spec) *State {
+	s := &State{
+		spec:   spec,
+		nodes:  map[string]*node{},
+		addrs:  map[netip.Addr]string{},
+		alarms: map[AlarmKind]int{},
+		units:  []unit{{phase: Gathering}},
+	}
+	s.waiting = s.shortfall()
+	return s
+}
+
+// gang says that all ranks are one unit.
+func (s *State) gang() bool { return s.spec.Restart != RestartNode && s.spec.Restart != RestartRank }
+
+// whole says that the next placement is of all nodes at once: of a gang always, of other units before their first start.
+func (s *State) whole() bool { return s.gang() || s.attempts == 0 }
+
+// closed says that no node will join any more.
+func (s *State) closed() bool { return s.spec.FixedPool && (s.attempts > 0 || s.loss != "") }
+
+// unitsAt are the units that have ranks on a node rank.
+func (s *State) unitsAt(nodeRank int) []unit {
+	switch {
+	case len(s.units) == 1:
+		return s.units
+	case s.spec.Restart == RestartNode:
+		return s.units[nodeRank : nodeRank+1]
+	}
+	b := s.slots[nodeRank].Bundles
+	return s.units[b[0].Rank : b[0].Rank+len(b)]
+}
+
+// member finds the member of a unit on a node rank.
+func (u *unit) member(nodeRank int) *member {
+	if i := nodeRank - u.first; i >= 0 && i < len(u.members) {
+		return &u.members[i]
+	}
+	return nil
+}
+
+// find says whom a report is about. It is false for a report from a node that was lost, of another attempt, or of a node that
+// has said stopped: such reports are stale.
+func (s *State) find(name string, id, attempt int) (*unit, *member, *slot, bool) {
+	n := s.nodes[name]
+	if n == nil || n.slot == spare || id < 0 || id >= len(s.units) {
+		return nil, nil, nil, false
+	}
+	u := &s.units[id]
+	m := u.member(n.slot)
+	if m == nil || !m.live || u.attempt != attempt {
+		return nil, nil, nil, false
+	}
+	return u, m, &s.slots[n.slot], true
+}
+
+// share is the placement group of a unit on one node rank.
+func (s *State) share(u *unit, nodeRank int) placement.Group {
+	g := s.slots[nodeRank].Group
+	if s.spec.Restart == RestartRank {
+		i := u.id - g.Bundles[0].Rank
+		g.Bundles = g.Bundles[i : i+1 : i+1]
+	}
+	return g
+}
+
+func (s *State) do(a Action) { s.actions = append(s.actions, a) }
+
+// arm asks for a timer; answers to older ones of its kind are stale from now on.
+func (s *State) arm(kind AlarmKind) {
+	s.seq++
+	s.alarms[kind] = s.seq
+	s.do(Alarm{Kind: kind, Seq: s.seq})
+}
+
+// settled counts a member that has no process any more.
+func (s *State) settled(u *unit, m *member) {
+	m.live = false
+	u.live--
+	s.live--
+}

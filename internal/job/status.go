@@ -1,0 +1,111 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Summary is where a job stands, for a status view.
+type Summary struct {
+	Phase Phase
+	// Attempt is the newest attempt of any unit.
+	Attempt               int
+	Restarts, MaxRestarts int
+	// Waits says what the job waits for, in words; once it is finished, how it ended.
+	Waits string
+	// Nodes are the nodes that are there: by node rank, then the spares by name.
+	Nodes []NodeStatus
+}
+
+// NodeStatus is one node of a [Summary].
+type NodeStatus struct {
+	Node placement.Node
+	// NodeRank is -1 for a spare.
+	NodeRank int
+	// Ranks are the bundles that the job has on the node, Live whether processes of the job may be there.
+	Ranks []placement.Bundle
+	Live  bool
+}
+
+// Phase is where the job stands. With several units it is that of the unit that has come furthest but not finished.
+func (s *State) Phase() Phase {
+	switch {
+	case s.finished:
+		return Finished
+	case s.result != nil:
+		return Stopping
+	}
+	for _, p := range []Phase{Running, Stopping, Backoff, Preparing} {
+		if s.first(p) != nil {
+			return p
+		}
+	}
+	return Gathering
+}
+
+// Summary describes the job. It costs O(nodes + units).
+func (s *State) Summary() Summary {
+	sum := Summary{Phase: s.Phase(), Restarts: s.restarts, MaxRestarts: s.spec.MaxRestarts, Waits: s.waits()}
+	for _, u := range s.units {
+		sum.Attempt = max(sum.Attempt, u.attempt)
+	}
+	for i, sl := range s.slots {
+		if n := s.nodes[sl.Node.Name]; n != nil && n.slot == i {
+			sum.Nodes = append(sum.Nodes, NodeStatus{Node: n.Node, NodeRank: i, Ranks: sl.Bundles, Live: s.liveAt(i)})
+		}
+	}
+	for _, n := range s.list() {
+		sum.Nodes = append(sum.Nodes, NodeStatus{Node: n, NodeRank: spare})
+	}
+	return sum
+}
+
+func (s *State) liveAt(nodeRank int) bool {
+	return slices.ContainsFunc(s.unitsAt(nodeRank), func(u unit) bool { return u.member(nodeRank).live })
+}
+
+func (s *State) first(p Phase) *unit {
+	for i := range s.units {
+		if s.units[i].phase == p {
+			return &s.units[i]
+		}
+	}
+	return nil
+}
+
+// waits has one part for each thing that units wait for.
+func (s *State) waits() string {
+	if s.result != nil {
+		return also(s.result.Reason, s.stopWait(s.live))
+	}
+	var starting, stopping, ranks int
+	for _, u := range s.units {
+		switch u.phase {
+		case Running:
+			starting += u.starting
+			ranks += u.left
+		case Stopping:
+			stopping += u.live
+		}
+	}
+	text := ""
+	if s.gathering() {
+		text = s.wanting()
+	}
+	if s.first(Preparing) != nil {
+		text = also(text, s.portWait())
+	}
+	if u := s.first(Backoff); u != nil {
+		text = also(text, s.label(u)+" follows after a backoff")
+	}
+	text = also(text, s.stopWait(stopping))
+	if starting > 0 {
+		text = also(text, fmt.Sprintf("waiting for %s to start", s.places(starting)))
+	}
+	if ranks > 0 {
+		text = also(text, count(ranks, "rank")+" to end")
+	}
+	return text
+}

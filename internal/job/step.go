@@ -1,0 +1,174 @@
+package job
+
+import "cmp"
+
+// Step takes what happened and returns what must now be done, in that order, and why. The reason is empty when the event decided
+// nothing: a report that was expected, or a stale one. After [Finish] every event is stale.
+func (s *State) Step(ev Event) (actions []Action, reason string) {
+	if s.finished {
+		return nil, ""
+	}
+	s.actions = nil
+	if s.seq == 0 {
+		s.arm(AlarmPlacement)
+	}
+	reason = s.take(ev)
+	if s.result != nil && s.live == 0 {
+		s.finished = true
+		s.do(Finish{Result: *s.result})
+		reason = s.result.Reason
+	}
+	return s.actions, reason
+}
+
+// take handles one event. Once the end is decided, only what bears on the stopping of ranks matters.
+func (s *State) take(ev Event) string {
+	switch ev := ev.(type) {
+	case Lost:
+		return s.lost(ev)
+	case Rejoined:
+		return s.rejoined(ev)
+	case Stopped:
+		return s.stopped(ev)
+	case Cancel:
+		return s.cancel(ev)
+	}
+	if s.result != nil {
+		return ""
+	}
+	switch ev := ev.(type) {
+	case Submitted:
+		return s.wanting()
+	case Joined:
+		return s.joined(ev.Node)
+	case Prepared:
+		return s.prepared(ev)
+	case Started:
+		return s.started(ev)
+	case Exited:
+		return s.exited(ev)
+	case Elapsed:
+		return s.elapsed(ev)
+	case TimedOut:
+		return s.timedOut(ev)
+	}
+	return ""
+}
+
+func (s *State) prepared(ev Prepared) string {
+	if s.asked == nil || *s.asked != (Prepare{Node: ev.Node, Unit: ev.Unit, Attempt: ev.Attempt}) {
+		return ""
+	}
+	s.asked = nil
+	if ev.Err != "" {
+		f := Failure{Node: ev.Node, Rank: -1, Attempt: ev.Attempt, Why: ev.Node + " has no port for the master: " + ev.Err}
+		return s.end(Result{Code: codeOwn, Reason: "job failed: " + f.Why, Cause: &f})
+	}
+	s.ported = true
+	s.world.MasterAddr, s.world.MasterPort = s.slots[0].Node.Addr.String(), ev.Port
+	var started []*unit
+	for i := range s.units {
+		if u := &s.units[i]; u.phase == Preparing {
+			s.start(u)
+			started = append(started, u)
+		}
+	}
+	return s.starting(started...)
+}
+
+func (s *State) started(ev Started) string {
+	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
+	if !ok || m.started {
+		return ""
+	}
+	m.started = true
+	u.starting--
+	if u.starting > 0 || u.phase != Running {
+		return ""
+	}
+	return s.label(u) + " runs"
+}
+
+// exited counts a rank out, or takes its failure for the root cause. What follows the first failure is its echo. A node whose
+// ranks have all ended says stopped unasked.
+func (s *State) exited(ev Exited) string {
+	u, m, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
+	if !ok || u.phase != Running {
+		return ""
+	}
+	b, ok := bundle(s.share(u, sl.NodeRank), ev.Rank)
+	if !ok || s.done[ev.Rank] {
+		return ""
+	}
+	if !ev.Exit.OK() {
+		return s.fail(failure(ev, b), cmp.Or(ev.Exit.Code, codeOwn), u)
+	}
+	s.done[ev.Rank] = true
+	m.left--
+	u.left--
+	if u.left > 0 {
+		return ""
+	}
+	u.phase = Stopping
+	return also(s.label(u)+": all ranks exited 0", s.settle(u))
+}
+
+func (s *State) stopped(ev Stopped) string {
+	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
+	if !ok {
+		return ""
+	}
+	s.settled(u, m)
+	switch {
+	case s.result != nil, u.phase == Stopping && u.live > 0:
+		return ""
+	case u.phase == Running && m.left > 0:
+		f := Failure{Node: ev.Node, Rank: -1, Attempt: u.attempt, Why: ev.Node + " stopped before its ranks had ended"}
+		return s.fail(f, codeOwn, u)
+	case u.phase == Running:
+		return ""
+	}
+	return s.settle(u)
+}
+
+func (s *State) elapsed(ev Elapsed) string {
+	if ev.Unit < 0 || ev.Unit >= len(s.units) {
+		return ""
+	}
+	u := &s.units[ev.Unit]
+	if u.phase != Backoff || u.attempt != ev.Attempt {
+		return ""
+	}
+	return s.place(u)
+}
+
+// timedOut makes do with the nodes that are there, and ends the job when that is not possible and the placement limit is over.
+func (s *State) timedOut(ev TimedOut) string {
+	if ev.Seq == 0 || ev.Seq != s.alarms[ev.Kind] || !s.gathering() {
+		return ""
+	}
+	s.alarms[ev.Kind], s.enough = 0, 0
+	reason := ""
+	if s.whole() {
+		reason = s.placeAll(true)
+	}
+	if ev.Kind == AlarmLastCall || s.result != nil || !s.gathering() {
+		return reason
+	}
+	return s.end(Result{Code: codeTimeout, Reason: "job timed out: " + s.wanting(), Cause: s.cause()})
+}
+
+func (s *State) cancel(ev Cancel) string {
+	s.cancels++
+	switch {
+	case s.cancels > 1:
+		for i := range s.units {
+			s.units[i].told = false
+			s.stop(&s.units[i])
+		}
+		return "cancelled again: killing what still runs"
+	case s.result != nil:
+		return s.result.Reason + "; still stopping; cancel again to kill"
+	}
+	return s.end(Result{Code: cmp.Or(ev.Code, codeCancelled), Reason: "job cancelled: " + ev.Why, Cause: s.cause()})
+}

@@ -1,0 +1,74 @@
+package job
+
+import "fmt"
+
+func (Submitted) event() {}
+func (Joined) event()    {}
+func (Lost) event()      {}
+func (Rejoined) event()  {}
+func (Prepared) event()  {}
+func (Started) event()   {}
+func (Exited) event()    {}
+func (Stopped) event()   {}
+func (Elapsed) event()   {}
+func (TimedOut) event()  {}
+func (Cancel) event()    {}
+
+func (Prepare) action() {}
+func (Start) action()   {}
+func (Stop) action()    {}
+func (Wait) action()    {}
+func (Alarm) action()   {}
+func (Finish) action()  {}
+
+// The texts of events and actions are for logs and traces.
+
+func (Submitted) String() string  { return "submitted" }
+func (e Joined) String() string   { return "joined " + named(e.Node) }
+func (e Lost) String() string     { return fmt.Sprintf("lost %s: %s", e.Node, e.Why) }
+func (e Rejoined) String() string { return "rejoined " + e.Node }
+
+func (e Prepared) String() string {
+	if e.Err != "" {
+		return fmt.Sprintf("prepared %s failed: %s", of(e.Unit, e.Attempt, e.Node), e.Err)
+	}
+	return fmt.Sprintf("prepared %s port %d", of(e.Unit, e.Attempt, e.Node), e.Port)
+}
+
+func (e Started) String() string { return "started " + of(e.Unit, e.Attempt, e.Node) }
+func (e Stopped) String() string { return "stopped " + of(e.Unit, e.Attempt, e.Node) }
+
+func (e Exited) String() string {
+	return fmt.Sprintf("rank %d of %s %v", e.Rank, of(e.Unit, e.Attempt, e.Node), e.Exit)
+}
+
+func (e Elapsed) String() string  { return fmt.Sprintf("elapsed unit %d attempt %d", e.Unit, e.Attempt) }
+func (e TimedOut) String() string { return fmt.Sprintf("timed out %s #%d", e.Kind, e.Seq) }
+func (e Cancel) String() string   { return fmt.Sprintf("cancel with code %d: %s", e.Code, e.Why) }
+
+func (a Prepare) String() string { return "prepare " + of(a.Unit, a.Attempt, a.Node) }
+
+func (a Start) String() string {
+	b := a.Group.Bundles
+	return fmt.Sprintf("start %s ranks %d-%d of %d, node rank %d of %d, master %s port %d", of(a.Unit, a.Attempt, a.Group.Node.Name),
+		b[0].Rank, b[len(b)-1].Rank, a.World.WorldSize, a.Group.NodeRank, a.World.Nodes, a.World.MasterAddr, a.World.MasterPort)
+}
+
+func (a Stop) String() string {
+	if a.Kill {
+		return "kill " + of(a.Unit, a.Attempt, a.Node)
+	}
+	return fmt.Sprintf("stop %s grace %v", of(a.Unit, a.Attempt, a.Node), a.Grace)
+}
+
+func (a Wait) String() string {
+	return fmt.Sprintf("wait unit %d attempt %d restarts %d", a.Unit, a.Attempt, a.Restarts)
+}
+func (a Alarm) String() string { return fmt.Sprintf("alarm %s #%d", a.Kind, a.Seq) }
+func (a Finish) String() string {
+	return fmt.Sprintf("finish with code %d: %s", a.Result.Code, a.Result.Reason)
+}
+
+func of(unit, attempt int, node string) string {
+	return fmt.Sprintf("unit %d attempt %d on %s", unit, attempt, node)
+}

@@ -1,0 +1,197 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+)
+
+// attemptOf names one attempt of a unit.
+type attemptOf struct{ unit, attempt int }
+
+// place is one attempt of a unit on one node.
+type place struct {
+	attemptOf
+	node string
+}
+
+// truth knows what lives where and what the job was told, and holds the job's actions against it.
+type truth struct {
+	w *world
+	// newest is the newest attempt of each unit for which a start was ordered, by unit.
+	newest map[int]int
+	// ordered has the starts, by place, with their ranks, and told those that were ordered to stop.
+	ordered map[place][]int
+	told    map[place]bool
+	// exits is how ranks truly ended; heard, ended and begun are what was reported of that, by agents that were not lost since.
+	exits map[attemptOf]map[int]Exit
+	heard map[attemptOf]map[int]bool
+	ended map[place]bool
+	begun map[place]bool
+	// failed is the rank of the first failure that was reported of an attempt, -1 for one of a whole node.
+	failed  map[attemptOf]int
+	spawned bool
+	elapsed map[attemptOf]bool
+	// asked is the newest question for a port, and ports are what nodes answered to such questions.
+	asked Prepare
+	ports map[Prepare][]int
+	// alarms are the newest of each kind, homes the node ranks of nodes since they were last lost.
+	alarms  map[AlarmKind]int
+	homes   map[string]int
+	cancels int
+	result  *Result
+}
+
+func newTruth(w *world) *truth {
+	return &truth{
+		w: w, newest: map[int]int{}, ordered: map[place][]int{}, told: map[place]bool{}, begun: map[place]bool{},
+		ports: map[Prepare][]int{},
+		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
+		failed: map[attemptOf]int{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
+	}
+}
+
+// exited notes the true end of a process.
+func (t *truth) exited(e Exited) {
+	at := attemptOf{e.Unit, e.Attempt}
+	if t.exits[at] == nil {
+		t.exits[at] = map[int]Exit{}
+	}
+	t.exits[at][e.Rank] = e.Exit
+}
+
+// started checks, on the node, that a start comes neither too early nor too late.
+func (t *truth) started(a *agent, o Start) error {
+	switch {
+	case t.result != nil:
+		return fmt.Errorf("%s starts unit %d attempt %d after the end", a.node.Name, o.Unit, o.Attempt)
+	case t.newest[o.Unit] > o.Attempt:
+		return fmt.Errorf("%s starts unit %d attempt %d after attempt %d", a.node.Name, o.Unit, o.Attempt, t.newest[o.Unit])
+	}
+	return t.alone(o)
+}
+
+// alone checks that no earlier attempt of any of the ranks lives anywhere.
+func (t *truth) alone(o Start) error {
+	for _, a := range t.w.agents {
+		for id, r := range a.runs {
+			for _, b := range o.Group.Bundles {
+				if slices.Contains(r.alive, b.Rank) && (id != o.Unit || r.attempt < o.Attempt) {
+					return fmt.Errorf("start of %v while %v lives on %s", o, r, a.node.Name)
+				}
+			}
+			if id == o.Unit && r.attempt < o.Attempt && len(r.alive) > 0 {
+				return fmt.Errorf("start of %v while %v lives on %s", o, r, a.node.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// hear takes note of an event that the job is about to get.
+func (t *truth) hear(ev Event) {
+	switch ev := ev.(type) {
+	case Elapsed:
+		t.elapsed[attemptOf{ev.Unit, ev.Attempt}] = true
+	case Cancel:
+		t.cancels++
+	case Lost:
+		t.bereave(ev.Node)
+	}
+}
+
+// believe takes note of a report that is not stale.
+func (t *truth) believe(ev Event) {
+	switch ev := ev.(type) {
+	case Started:
+		t.begun[place{attemptOf{ev.Unit, ev.Attempt}, ev.Node}] = true
+	case Exited:
+		t.believeExit(ev)
+	case Stopped:
+		p := place{attemptOf{ev.Unit, ev.Attempt}, ev.Node}
+		for _, rank := range t.ordered[p] {
+			if !t.heard[p.attemptOf][rank] {
+				t.fail(p.attemptOf, -1)
+			}
+		}
+		t.ended[p] = true
+	}
+}
+
+func (t *truth) believeExit(e Exited) {
+	at := attemptOf{e.Unit, e.Attempt}
+	if t.ended[place{at, e.Node}] {
+		return
+	}
+	if t.heard[at] == nil {
+		t.heard[at] = map[int]bool{}
+	}
+	t.heard[at][e.Rank] = true
+	if !e.Exit.OK() && t.fail(at, e.Rank) {
+		t.spawned = t.spawned || e.Exit.Spawn != ""
+	}
+}
+
+// fail notes the first failure of an attempt.
+func (t *truth) fail(at attemptOf, rank int) bool {
+	if _, ok := t.failed[at]; ok || t.newest[at.unit] != at.attempt || t.result != nil {
+		return false
+	}
+	t.failed[at] = rank
+	return true
+}
+
+// bereave fails the attempts in which a lost node still owed something.
+func (t *truth) bereave(node string) {
+	delete(t.homes, node)
+	for p := range t.ordered {
+		if p.node != node || t.newest[p.unit] != p.attempt {
+			continue
+		}
+		if !t.ended[p] || !t.allHeard(p.attemptOf) {
+			t.fail(p.attemptOf, -1)
+		}
+		t.ended[p] = true
+	}
+}
+
+// allHeard says that every rank of an attempt was reported to have ended.
+func (t *truth) allHeard(at attemptOf) bool {
+	for p, ranks := range t.ordered {
+		for _, rank := range ranks {
+			if p.attemptOf == at && !t.heard[at][rank] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (t *truth) anyAlive() bool {
+	return slices.ContainsFunc(t.w.agents, func(a *agent) bool {
+		for _, r := range a.runs {
+			if len(r.alive) > 0 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// ending sorts a world by how its job ended.
+func (t *truth) ending() string {
+	switch r := t.result; {
+	case r == nil:
+		return "none"
+	case r.Code == 0 && r.Restarts > 0:
+		return "success after restarts"
+	case r.Code == 0:
+		return "success"
+	case r.Code == codeTimeout:
+		return "timeout"
+	case r.Code == codeOwn:
+		return "own failure"
+	case r.Code == codeCancelled:
+		return "cancelled"
+	}
+	return "rank failed"
+}

@@ -1,0 +1,139 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// shownNodes bounds how many nodes a reason names.
+const shownNodes = 4
+
+// shortfall says who is here and how many of the wanted nodes are not. It takes the same time however many nodes there are.
+func (s *State) shortfall() string {
+	if s.alarms[AlarmLastCall] != 0 {
+		return s.missing(s.spec.Request.MaxNodes) + "; starting with these at the last call"
+	}
+	return s.missing(s.spec.Request.MinNodes)
+}
+
+func (s *State) missing(want int) string {
+	text := fmt.Sprintf("waiting for %d of %s", max(0, want-len(s.nodes)), count(want, "node"))
+	switch n := len(s.nodes); {
+	case n == 0:
+		return text + "; none is here"
+	case n > shownNodes:
+		return text + fmt.Sprintf("; %d are here", n)
+	}
+	var here []string
+	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+		here = append(here, named(s.nodes[name].Node))
+	}
+	return text + "; here: " + strings.Join(here, ", ")
+}
+
+func named(n placement.Node) string { return fmt.Sprintf("%s (%v)", n.Name, n.Addr) }
+
+// label names a unit's attempt: of the job where that is one unit, else of a part of it.
+func (s *State) label(u *unit) string {
+	switch s.spec.Restart {
+	case RestartNode:
+		return fmt.Sprintf("node rank %d, attempt %d", u.id, u.attempt)
+	case RestartRank:
+		return fmt.Sprintf("rank %d, attempt %d", u.id, u.attempt)
+	}
+	return fmt.Sprintf("attempt %d", u.attempt)
+}
+
+func (s *State) portWait() string {
+	if s.asked == nil {
+		return fmt.Sprintf("waiting for a node in the place of the master, %s", s.slots[0].Node.Name)
+	}
+	return fmt.Sprintf("waiting for a free port on the master, %s", named(s.slots[0].Node))
+}
+
+func (s *State) starting(units ...*unit) string {
+	ranks := 0
+	for _, u := range units {
+		ranks += u.left
+	}
+	master := netip.AddrPortFrom(s.slots[0].Node.Addr, uint16(s.world.MasterPort))
+	text := fmt.Sprintf("starting %s, master %v", count(ranks, "rank"), master)
+	if len(units) == 1 {
+		text = s.label(units[0]) + ": " + text
+	}
+	return text
+}
+
+// stopWait says how many places still have to stop; it is empty when none has.
+func (s *State) stopWait(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("waiting for %s to stop", s.places(n))
+}
+
+// places counts pairs of unit and node, which are the nodes of a gang.
+func (s *State) places(n int) string {
+	if s.gang() {
+		return count(n, "node")
+	}
+	return count(n, "unit")
+}
+
+func (s *State) success() string {
+	text := fmt.Sprintf("job succeeded: %s exited 0", count(s.world.WorldSize, "rank"))
+	if s.restarts > 0 {
+		text += " after " + count(s.restarts, "restart")
+	}
+	return text
+}
+
+// String is the end of a process in words that follow its name: "exited with code 7", "died of SIGKILL (out of memory)".
+func (e Exit) String() string {
+	text := fmt.Sprintf("exited with code %d", e.Code)
+	switch {
+	case e.Spawn != "":
+		return "could not be started: " + e.Spawn
+	case e.Signal != 0:
+		text = "died of " + signalName(e.Signal)
+	}
+	if e.OOM {
+		text += " (out of memory)"
+	}
+	return text
+}
+
+// signals are the names of Linux's signals on all its GPU platforms (signal(7)).
+var signals = map[int]string{
+	1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
+	10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ",
+	31: "SIGSYS",
+}
+
+func signalName(n int) string {
+	if name, ok := signals[n]; ok {
+		return name
+	}
+	return fmt.Sprintf("signal %d", n)
+}
+
+// count has a number and its noun: "1 node", "2 nodes".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// also joins two parts of a reason, either of which may be empty.
+func also(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
+}

@@ -1,0 +1,73 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Console owns golaunch's stdout and stderr. Only whole lines reach them, and no line is torn by another, even where both are
+// the same terminal, pipe or file. Ranks' stdout goes to stdout; their stderr and golaunch's own words go to stderr.
+//
+// A console that is slow holds ranks back and loses nothing. One that does not move for a second loses lines until it moves
+// again; a line then says how many. One that is gone (EPIPE) is left alone, and the program is not ended by it.
+//
+// On a terminal the control characters that a rank writes are made visible, but for tabs and colours; of a line that
+// overwrites itself with carriage returns the last text is shown. Elsewhere bytes pass as they are.
+type Console struct {
+	out, err *lane
+}
+
+// NewConsole starts a console on two writers. Files are written with write(2), beside any buffer, so nobody else should write
+// to them until Close.
+func NewConsole(stdout, stderr io.Writer) *Console {
+	out, err := newSink(stdout), newSink(stderr)
+	c := &Console{err: newLane(Stderr, err, nil)}
+	c.out = c.err
+	if !out.same(err) {
+		c.out = newLane(Stdout, out, c.err)
+	}
+	return c
+}
+
+func (c *Console) lane(s Stream) *lane {
+	if s == Stdout {
+		return c.out
+	}
+	return c.err
+}
+
+// Say prints words of golaunch's own on stderr, "golaunch: " before each line, behind all that was shown before. It never
+// waits: 256 messages of up to 64 KiB are kept for a console that does not move, and those beyond are counted as lost lines.
+func (c *Console) Say(format string, args ...any) {
+	if !c.err.say(fmt.Sprintf(format, args...)) {
+		c.err.lost.Add(1)
+	}
+}
+
+// Relay shows the lines of another process that prefixes them itself, until r ends. It returns the error of r, and nil at the
+// end of file. To end it while the pipe is held open by others, close r.
+func (c *Console) Relay(r io.Reader, to Stream) error {
+	v := view{lane: c.lane(to)}
+	defer v.end()
+	for {
+		n, err := r.Read(v.room())
+		v.add(n)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("relay %s: %w", to, err)
+		}
+	}
+}
+
+// Close writes what is queued and returns an error that says what was not shown. It waits while the reader moves, for a minute
+// at most, and for five seconds when it does not. Nothing may be shown after it.
+func (c *Console) Close() error {
+	var err error
+	if c.out != c.err {
+		err = c.out.close()
+	}
+	return errors.Join(err, c.err.close())
+}

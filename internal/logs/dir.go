@@ -1,0 +1,105 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"syscall"
+)
+
+// Dir is the log directory of one job, <base>/<job id>. Several nodes may share it over a network file system: ranks are
+// numbered over the whole job, so no two of them write the same file.
+type Dir struct {
+	path         string
+	job          string
+	parent, root *os.Root
+}
+
+// jobID is what may be a directory name: no separator, no leading dot.
+var jobID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+
+// OpenDir makes the log directory of a job, mode 0700, and base where it is missing. One that is there already is used, unless
+// it is a symbolic link or belongs to another user (root may use it all the same: on NFS its files belong to nobody). No name
+// inside can lead out of it.
+func OpenDir(base, job string) (*Dir, error) {
+	if !jobID.MatchString(job) {
+		return nil, fmt.Errorf("open the log directory: job id %q may have only letters, digits, '_', '-' and '.', up to 128", job)
+	}
+	base, err := filepath.Abs(base)
+	if err != nil {
+		return nil, fmt.Errorf("open the log directory of job %s: %w", job, err)
+	}
+	d := &Dir{path: filepath.Join(base, job), job: job}
+	if err := d.open(base); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the log directory of job %s: %w (choose another with --log-dir)", job, err), d.Close())
+	}
+	return d, nil
+}
+
+func (d *Dir) open(base string) (err error) {
+	if err := os.MkdirAll(base, 0o700); err != nil {
+		return err
+	}
+	if d.parent, err = os.OpenRoot(base); err != nil {
+		return err
+	}
+	if err := d.parent.Mkdir(d.job, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	named, err := d.parent.Lstat(d.job)
+	if err != nil {
+		return err
+	}
+	if d.root, err = d.parent.OpenRoot(d.job); err != nil {
+		return err
+	}
+	opened, err := d.root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(named, opened) {
+		return fmt.Errorf("%s is a symbolic link", d.path)
+	}
+	return checkOwner(d.path, opened, os.Geteuid())
+}
+
+func checkOwner(path string, info fs.FileInfo, uid int) error {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && uid != 0 && int(st.Uid) != uid {
+		return fmt.Errorf("%s belongs to uid %d, not to uid %d", path, st.Uid, uid)
+	}
+	return nil
+}
+
+// Create opens a file in the directory to append to, mode 0600.
+func (d *Dir) Create(name string) (*os.File, error) {
+	f, err := openLog(d.root, name)
+	if err != nil {
+		return nil, fmt.Errorf("open %s of job %s: %w", name, d.job, err)
+	}
+	return f, nil
+}
+
+// Path is absolute.
+func (d *Dir) Path() string { return d.path }
+
+// Remove deletes the directory with all logs in it, those of other nodes that share it too, and closes it.
+func (d *Dir) Remove() error {
+	if err := d.parent.RemoveAll(d.job); err != nil {
+		return errors.Join(fmt.Errorf("remove the log directory of job %s: %w", d.job, err), d.Close())
+	}
+	return d.Close()
+}
+
+// Close releases the directory; its ranks must be closed before.
+func (d *Dir) Close() error {
+	var errs []error
+	for _, root := range []*os.Root{d.root, d.parent} {
+		if root != nil {
+			errs = append(errs, root.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,229 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestOpenDirRefusesNames(t *testing.T) {
+	base := t.TempDir()
+	for _, job := range []string{"", ".", "..", "../x", "a/b", ".hidden", "-x", "a b", "a\x00", "a\n", strings.Repeat("a", 129)} {
+		if _, err := OpenDir(base, job); err == nil {
+			t.Errorf("job id %q was accepted", job)
+		}
+	}
+	if entries, err := os.ReadDir(base); err != nil || len(entries) != 0 {
+		t.Errorf("entries %v, error %v", entries, err)
+	}
+}
+
+func TestOpenDirRefusesLinks(t *testing.T) {
+	base, other := t.TempDir(), t.TempDir()
+	if err := os.Mkdir(filepath.Join(base, "mine"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{other, "mine", "missing"} {
+		if err := os.Symlink(target, filepath.Join(base, "job1")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenDir(base, "job1"); err == nil {
+			t.Errorf("a link to %s was followed", target)
+		}
+		if err := os.Remove(filepath.Join(base, "job1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCheckOwner(t *testing.T) {
+	info, err := os.Stat(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid := os.Geteuid()
+	if err := checkOwner("d", info, uid); err != nil {
+		t.Error(err)
+	}
+	if err := checkOwner("d", info, 0); err != nil {
+		t.Errorf("root: %v", err)
+	}
+	if err := checkOwner("d", info, uid+1); err == nil {
+		t.Error("another user's directory was accepted")
+	}
+}
+
+// Other users read nothing, whatever the umask.
+func TestModes(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	base := filepath.Join(t.TempDir(), "new", "base")
+	d := openDir(t, base)
+	run(t, newRank(t, d, RankOptions{}), `echo x; echo y >&2`)
+	n := 0
+	err := filepath.WalkDir(filepath.Dir(base), func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		n++
+		if want := fs.FileMode(0o600); err == nil && info.Mode().IsRegular() && info.Mode() != want {
+			t.Errorf("%s: %v, want %v", path, info.Mode(), want)
+		}
+		if err == nil && info.IsDir() && info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil || n != 6 {
+		t.Errorf("%d entries, error %v", n, err)
+	}
+}
+
+// A file name that leads out of the directory, or is not a file, is an error that the rank does not feel.
+func TestPlantedFiles(t *testing.T) {
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, plant := range map[string]func(path string) error{
+		"symlink":   func(path string) error { return os.Symlink(victim, path) },
+		"hard link": func(path string) error { return os.Link(victim, path) },
+		"fifo":      func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := openDir(t, t.TempDir())
+			var warned error
+			r := newRank(t, d, RankOptions{Warn: func(err error) { warned = errors.Join(warned, err) }})
+			if err := plant(filepath.Join(d.Path(), "attempt-0", "rank-0.stdout.log")); err != nil {
+				t.Fatal(err)
+			}
+			if err := start(t, r, `echo bad`).Wait(); err != nil {
+				t.Error(err)
+			}
+			err := r.Close(soon(t))
+			if !regexp.MustCompile(`stdout log of rank 0 on n1.*\(bytes lost: 4\)$`).MatchString(fmt.Sprint(err)) {
+				t.Errorf("close: %v", err)
+			}
+			if warned == nil || strings.Count(warned.Error(), "\n") != 0 {
+				t.Errorf("warned %v", warned)
+			}
+			if got := readFile(t, victim); got != "kept" {
+				t.Errorf("the victim has %q", got)
+			}
+		})
+	}
+}
+
+func TestSameJobAgain(t *testing.T) {
+	base := t.TempDir()
+	for range 2 {
+		d := openDir(t, base)
+		r := newRank(t, d, RankOptions{})
+		if _, err := os.Stat(r.ErrorFile()); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("an old error file: %v", err)
+		}
+		run(t, r, `echo x; echo '{"message": "m"}' > "$1"`, r.ErrorFile())
+	}
+	d := openDir(t, base)
+	if got := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"); got != "x\nx\n" {
+		t.Errorf("file %q", got)
+	}
+	if err := d.Remove(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(d.Path()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after Remove: %v", err)
+	}
+}
+
+// smallDisk mounts a file system of 1 MiB. It must be able to, in CI; elsewhere that takes root.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("mount a small file system: %v", err)
+		}
+		t.Skipf("mount a small file system: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// The disk is full: the rank ends well and the console has all.
+func TestFullDisk(t *testing.T) {
+	d := openDir(t, smallDisk(t))
+	r, w := pipe(t)
+	c := NewConsole(w, w)
+	shown := collect(t, r, w)
+	var warned error
+	rank := newRank(t, d, RankOptions{Console: c, Warn: func(err error) { warned = errors.Join(warned, err) }})
+	if err := start(t, rank, `seq 1 400000`).Wait(); err != nil {
+		t.Error(err)
+	}
+	err := rank.Close(soon(t))
+	if !errors.Is(err, syscall.ENOSPC) || !regexp.MustCompile(`\(bytes lost: \d+\)`).MatchString(err.Error()) {
+		t.Errorf("close: %v", err)
+	}
+	if !errors.Is(warned, syscall.ENOSPC) || strings.Count(warned.Error(), "stdout log of rank 0 on n1") != 1 {
+		t.Errorf("warned %v", warned)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if text := shown(); strings.Count(text, "\n") != 400000 || !strings.HasSuffix(text, "\n400000\n") {
+		t.Errorf("the console has %d bytes", len(text))
+	}
+	if text := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"); !strings.HasPrefix(text, "1\n2\n") || len(text) < 512<<10 {
+		t.Errorf("the file has %d bytes", len(text))
+	}
+}
+
+// A disk that has room again is written to after a second, and the file says what is missing.
+func TestDiskHasRoomAgain(t *testing.T) {
+	dir := smallDisk(t)
+	ballast, path := filepath.Join(dir, "ballast"), filepath.Join(dir, "log")
+	synctest.Test(t, func(t *testing.T) {
+		l := &logFile{name: "log", open: func() (*os.File, error) { return os.Create(path) }}
+		l.write([]byte("before\n"))
+		if err := os.WriteFile(ballast, make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		l.write([]byte(strings.Repeat("x", 4096)))
+		if err := os.Remove(ballast); err != nil {
+			t.Fatal(err)
+		}
+		l.write([]byte("soon\n"))
+		time.Sleep(retryAfter)
+		l.write([]byte("after\n"))
+		err := l.close()
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("close: %v", err)
+		}
+		text := readFile(t, path)
+		var missing int
+		head, rest, _ := strings.Cut(text, "\ngolaunch: ")
+		if _, err := fmt.Sscanf(rest, "%d bytes are missing here: ", &missing); err != nil || !strings.HasSuffix(rest, "\nafter\n") {
+			t.Fatalf("file %q: %v", text, err)
+		}
+		if len(head)+missing != len("before\nsoon\n")+4096 {
+			t.Errorf("%d bytes and %d missing", len(head), missing)
+		}
+		if !strings.Contains(err.Error(), fmt.Sprintf("(bytes lost: %d)", missing)) {
+			t.Errorf("%d bytes are missing, but: %v", missing, err)
+		}
+	})
+}

@@ -1,0 +1,100 @@
+package logs
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// retryAfter is how long a log file that could not be written is left alone.
+const retryAfter = time.Second
+
+// logFile appends the raw bytes of one stream to a file that is opened at the first byte. It never fails and never blocks on a
+// full disk: the first error is told to warn, writing is tried again at most once per second, and a line in the file marks the
+// gap. It belongs to the goroutine of its pump.
+type logFile struct {
+	name  string
+	open  func() (*os.File, error)
+	warn  func(error)
+	limit int64
+
+	f      *os.File
+	kept   int64 // bytes offered so far, up to limit
+	lost   int64
+	gap    int64 // bytes lost since the last successful write
+	err    error
+	failed time.Time
+}
+
+func (l *logFile) write(b []byte) {
+	if l.limit > 0 {
+		b = l.clip(b)
+	}
+	if len(b) == 0 {
+		return
+	}
+	n := 0
+	if l.gap == 0 || time.Since(l.failed) >= retryAfter {
+		var err error
+		if n, err = l.append(b); err != nil {
+			l.fail(err)
+		}
+	}
+	l.lost += int64(len(b) - n)
+	l.gap += int64(len(b) - n)
+}
+
+// clip is the part of b within the limit, with a last line that says so where the limit is reached.
+func (l *logFile) clip(b []byte) []byte {
+	room := l.limit - l.kept
+	if int64(len(b)) <= room {
+		l.kept += int64(len(b))
+		return b
+	}
+	if l.kept > l.limit {
+		return nil
+	}
+	l.kept = l.limit + 1
+	return fmt.Appendf(slices.Clone(b[:room]), "\ngolaunch: log limit of %d bytes reached, the rest is not kept\n", l.limit)
+}
+
+func (l *logFile) append(b []byte) (int, error) {
+	if l.f == nil {
+		f, err := l.open()
+		if err != nil {
+			return 0, err
+		}
+		l.f = f
+	}
+	if l.gap > 0 {
+		if _, err := fmt.Fprintf(l.f, "\ngolaunch: %d bytes are missing here: %v\n", l.gap, l.err); err != nil {
+			return 0, err
+		}
+		l.gap = 0
+	}
+	return l.f.Write(b)
+}
+
+func (l *logFile) fail(err error) {
+	l.failed = time.Now()
+	if l.err == nil {
+		if l.err = err; l.warn == nil {
+			return
+		}
+		l.warn(fmt.Errorf("write the %s: %w: the rank goes on without it", l.name, err))
+	}
+}
+
+// close returns an error that says how much is missing in the file.
+func (l *logFile) close() error {
+	if l.f != nil {
+		if err := l.f.Close(); err != nil {
+			l.fail(err)
+		}
+	}
+	if l.err == nil {
+		return nil
+	}
+	return fmt.Errorf("write the %s: %w (bytes lost: %d)", l.name, l.err, l.lost)
+}

@@ -1,0 +1,218 @@
+package logs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxBuffer is the size of a console buffer: room for the longest piece of a line and its prefix.
+	maxBuffer = 128 << 10
+	buffers   = 16
+	maxWords  = 256
+	// patience is how long a rank is held up by a console that does not move.
+	patience = time.Second
+)
+
+// lane is one side of the console. Its goroutine owns the sink. Buffers go round: a pump takes a free one, fills it with whole
+// lines and puts it on the queue, and the lane gives it back once written. So memory is bounded, nobody locks, and a pump that
+// finds no free buffer feels the back-pressure.
+type lane struct {
+	name Stream
+	sink *sink
+	free chan []byte
+	// queue has room for all buffers, all words and the end mark, so that sending to it never blocks.
+	queue chan entry
+	words chan struct{}
+	// notices is the lane that tells of lost lines; nil for that lane itself.
+	notices *lane
+	// stuckAt is what the sink's reader had taken when a pump last lost patience; while it is still so, nobody waits again.
+	stuckAt atomic.Int64
+	// lost counts lines that were not shown and not told of yet.
+	lost atomic.Int64
+	// err is why the lane stopped. It belongs to the lane's goroutine until done is closed.
+	err  error
+	done chan struct{}
+}
+
+// entry is a buffer, a word of golaunch's own, or the end mark (text is nil).
+type entry struct {
+	text []byte
+	word bool
+}
+
+func newLane(name Stream, s *sink, notices *lane) *lane {
+	l := &lane{
+		name:    name,
+		sink:    s,
+		free:    make(chan []byte, buffers),
+		queue:   make(chan entry, buffers+maxWords+1),
+		words:   make(chan struct{}, maxWords),
+		notices: notices,
+		done:    make(chan struct{}),
+	}
+	l.stuckAt.Store(math.MinInt64)
+	for range buffers {
+		l.free <- nil
+	}
+	go l.run()
+	return l
+}
+
+func (l *lane) run() {
+	defer close(l.done)
+	for e := range l.queue {
+		if e.text == nil {
+			l.tell()
+			return
+		}
+		l.write(e.text)
+		l.giveBack(e)
+	}
+}
+
+func (l *lane) write(text []byte) {
+	if l.err == nil {
+		l.err = l.sink.write(text)
+		if l.err == nil {
+			l.tell()
+			return
+		}
+		if l.notices != nil {
+			l.notices.say(fmt.Sprintf("%s: %v: nothing more is shown there; the log files have it", l.name, l.err))
+		}
+	}
+	l.lost.Add(count(text))
+}
+
+// tell says how many lines were lost, now that the console moves again.
+func (l *lane) tell() {
+	if l.err != nil || l.lost.Load() == 0 {
+		return
+	}
+	n := l.lost.Swap(0)
+	notice := fmt.Sprintf("nobody read %s for a while: lines not shown: %d; the log files have the ranks'", l.name, n)
+	switch {
+	case l.notices == nil:
+		l.err = l.sink.write(l.own(notice))
+	case !l.notices.say(notice):
+		l.lost.Add(n)
+	}
+}
+
+func (l *lane) giveBack(e entry) {
+	switch {
+	case e.word:
+		<-l.words
+	case cap(e.text) > maxBuffer:
+		l.free <- nil // grown by escapes made visible
+	default:
+		l.free <- e.text
+	}
+}
+
+// say queues a line of golaunch's own, and reports whether there was room. It never waits.
+func (l *lane) say(text string) bool {
+	select {
+	case l.words <- struct{}{}:
+	default:
+		return false
+	}
+	l.queue <- entry{text: l.own(text), word: true}
+	return true
+}
+
+// own is text as lines of golaunch's own.
+func (l *lane) own(text string) []byte {
+	v := view{lane: l}
+	var b []byte
+	for line := range strings.Lines(strings.TrimSuffix(text[:min(len(text), maxLine)], "\n") + "\n") {
+		b = v.appendLine(append(b, "golaunch: "...), []byte(line))
+	}
+	return b
+}
+
+// take returns an empty buffer, which put must follow. It waits while the console moves, however slowly; it returns nil when
+// nothing moves for a second, when that was so before and still is, or when hide is closed.
+func (l *lane) take(hide <-chan struct{}) []byte {
+	select {
+	case b := <-l.free:
+		return fresh(b)
+	default:
+	}
+	before := l.sink.taken()
+	for l.stuckAt.Load() != before {
+		select {
+		case b := <-l.free:
+			return fresh(b)
+		case <-hide:
+			return nil
+		case <-time.After(patience):
+		}
+		now := l.sink.taken()
+		if now == before {
+			l.stuckAt.Store(now)
+		}
+		before = now
+	}
+	return nil
+}
+
+func fresh(b []byte) []byte {
+	if b == nil {
+		return make([]byte, 0, maxBuffer)
+	}
+	return b[:0]
+}
+
+func (l *lane) put(b []byte) { l.queue <- entry{text: b} }
+
+// close writes what is queued. It waits as long as the reader moves, up to a minute, and gives up after five seconds of silence.
+func (l *lane) close() error {
+	l.queue <- entry{}
+	before := l.sink.taken()
+	for range closeRounds {
+		select {
+		case <-l.done:
+			return l.verdict(l.err)
+		case <-time.After(closePatience):
+		}
+		now := l.sink.taken()
+		if now == before {
+			break
+		}
+		before = now
+	}
+	for {
+		select {
+		case e := <-l.queue:
+			l.lost.Add(count(e.text))
+		default:
+			l.queue <- entry{} // the end mark is among what was taken
+			return l.verdict(errors.New("nobody reads it"))
+		}
+	}
+}
+
+const (
+	closePatience = 5 * time.Second
+	closeRounds   = 12
+)
+
+func (l *lane) verdict(err error) error {
+	n := l.lost.Load()
+	switch {
+	case err != nil:
+		return fmt.Errorf("show the output on %s: %w (lines not shown: %d; the log files have the ranks')", l.name, err, n)
+	case n > 0:
+		return fmt.Errorf("show the output on %s: lines not shown: %d; the log files have the ranks'", l.name, n)
+	}
+	return nil
+}
+
+func count(text []byte) int64 { return int64(bytes.Count(text, []byte{'\n'})) }

@@ -1,0 +1,28 @@
+// Package logs carries the output of ranks: raw bytes to one file per rank and stream, and whole lines to the console.
+//
+// Each stream of a rank is a pipe with one goroutine that reads it. What it reads goes to the log file first and then, as
+// prefixed lines, to the console, so that a line the console could not take is still in the file. A rank is never held up by a
+// full disk, and by a console that nobody reads for a second at most. Memory is bounded, whatever a rank writes: about 140 KiB
+// for each stream and 2 MiB for each side of the console.
+//
+// Everything here is for Linux: pipes are asked what they hold (FIONREAD), so that a flush neither sleeps nor waits for an end of
+// file that a grandchild may keep from coming.
+package logs
+
+// Stream is one of the two outputs of a process.
+type Stream int
+
+const (
+	// Stdout is standard output.
+	Stdout Stream = iota + 1
+	// Stderr is standard error.
+	Stderr
+)
+
+// String is "stdout" or "stderr", as in the names of log files.
+func (s Stream) String() string {
+	if s == Stdout {
+		return "stdout"
+	}
+	return "stderr"
+}

@@ -1,0 +1,134 @@
+package logs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// helper, in the environment, makes the test program a program that uses a console on its own stdout and stderr.
+const helper = "LOGS_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(helper) == "" {
+		os.Exit(m.Run())
+	}
+	c := NewConsole(os.Stdout, os.Stderr)
+	v := view{lane: c.out}
+	for range 3 {
+		feed(&v, "a line\n")
+	}
+	if err := c.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, "closed:", err)
+	}
+	os.Exit(7)
+}
+
+// soon bounds what takes milliseconds when nothing is wrong.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// pipe returns a pipe whose write end is in blocking mode, as a shell makes it.
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Fd()
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return r, w
+}
+
+// collect reads r to its end in the background; the returned function closes w and gives the text.
+func collect(t *testing.T, r, w *os.File) func() string {
+	t.Helper()
+	text := make(chan string, 1)
+	go func() {
+		b, err := io.ReadAll(r)
+		if err != nil {
+			t.Error(err)
+		}
+		text <- string(b)
+	}()
+	return func() string {
+		w.Close()
+		return <-text
+	}
+}
+
+func openDir(t *testing.T, base string) *Dir {
+	t.Helper()
+	d, err := OpenDir(base, "job1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func newRank(t *testing.T, d *Dir, opts RankOptions) *Rank {
+	t.Helper()
+	opts.Node = "n1"
+	if opts.Warn == nil {
+		opts.Warn = func(err error) { t.Error(err) }
+	}
+	r, err := d.Rank(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// start runs a shell script as the rank, and kills it at the end of the test if it is still there.
+func start(t *testing.T, r *Rank, script string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(soon(t), "sh", append([]string{"-c", script, "sh"}, args...)...)
+	cmd.Stdout, cmd.Stderr = r.Stdout, r.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.Started()
+	return cmd
+}
+
+// run runs a shell script as the rank to its end and closes the rank.
+func run(t *testing.T, r *Rank, script string, args ...string) {
+	t.Helper()
+	if err := start(t, r, script, args...).Wait(); err != nil {
+		t.Errorf("%s: %v", script, err)
+	}
+	if err := r.Close(soon(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func readFile(t *testing.T, path ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// feed gives text to a view in reads as large as it takes.
+func feed(v *view, text string) {
+	for r := strings.NewReader(text); r.Len() > 0; {
+		n, _ := r.Read(v.room())
+		v.add(n)
+	}
+}

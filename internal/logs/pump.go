@@ -1,0 +1,162 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipeSize is asked for each pipe, in bytes: it rides over short hiccups of the disk. More would soon use up what the kernel
+// grants a user without privileges (fs.pipe-user-pages-soft, 64 MiB), and every pipe beyond that shrinks to two pages.
+const pipeSize = 256 << 10
+
+// pump reads one stream of one rank. Its goroutine owns everything but the channels.
+type pump struct {
+	in   *os.File
+	fd   int
+	file *logFile
+	tail *tail // nil: none is kept
+	view view
+	asks chan chan struct{}
+	stop chan struct{}
+	hide func() // ends waiting for the console
+	done chan struct{}
+}
+
+// newPump returns a pump that is not running, and the end of its pipe that the child writes to. That end is in blocking mode:
+// programs do not expect a non-blocking stdout.
+func newPump() (*pump, *os.File, error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, nil, errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
+	}
+	// The kernel may refuse a larger pipe to a user who has many; the default works too.
+	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize)
+	hide := make(chan struct{})
+	return &pump{
+		in:   os.NewFile(uintptr(fds[0]), "|0"),
+		fd:   fds[0],
+		view: view{hide: hide},
+		asks: make(chan chan struct{}, 1),
+		stop: make(chan struct{}),
+		hide: sync.OnceFunc(func() { close(hide) }),
+		done: make(chan struct{}),
+	}, os.NewFile(uintptr(fds[1]), "|1"), nil
+}
+
+func (p *pump) run() {
+	defer close(p.done)
+	defer p.in.Close()
+	for {
+		room := p.view.room()
+		n, err := p.in.Read(room)
+		p.handle(room[:n])
+		switch {
+		case err == nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			p.view.end() // end of file: a pipe has no other error
+			return
+		case p.answer():
+			return
+		}
+	}
+}
+
+// handle takes what was read to the view's room. The file comes first.
+func (p *pump) handle(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	p.file.write(b)
+	if p.tail != nil {
+		p.tail.write(b)
+	}
+	p.view.add(len(b))
+}
+
+// answer serves those who woke the pump, and reports whether it was told to stop. The deadline is lifted before it looks, and set
+// by them after they asked, so that no request is missed.
+func (p *pump) answer() bool {
+	_ = p.in.SetReadDeadline(time.Time{}) // fails only on a closed file, and only run closes it
+	for {
+		select {
+		case answered := <-p.asks:
+			p.drain()
+			close(answered)
+			continue
+		default:
+		}
+		select {
+		case <-p.stop:
+			p.drain()
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// drain handles what the pipe holds now, and shows a line that has no end yet. Nobody else reads, so it never blocks.
+func (p *pump) drain() {
+	held, err := unix.IoctlGetInt(p.fd, fionread)
+	for held > 0 && (err == nil || err == unix.EINTR) {
+		var n int
+		room := p.view.room()
+		n, err = unix.Read(p.fd, room[:min(held, len(room))])
+		n = max(n, 0)
+		p.handle(room[:n])
+		held -= n
+	}
+	p.view.end()
+}
+
+// wake makes the pump's read return at once.
+func (p *pump) wake() { _ = p.in.SetReadDeadline(time.Unix(1, 0)) } // fails once the pump is done, and then done is closed
+
+func (p *pump) flush(ctx context.Context) error {
+	answered := make(chan struct{})
+	select {
+	case p.asks <- answered:
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	p.wake()
+	select {
+	case <-answered:
+	case <-p.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// close ends the pump. When ctx ends first, the console misses the rest; the file gets it.
+func (p *pump) close(ctx context.Context) error {
+	close(p.stop)
+	p.wake()
+	select {
+	case <-p.done:
+		return p.file.close()
+	case <-ctx.Done():
+	}
+	p.hide()
+	select {
+	case <-p.done:
+		return p.file.close()
+	case <-time.After(lastWrite):
+		return fmt.Errorf("write the %s: still busy: is the file system reachable?", p.file.name)
+	}
+}
+
+// lastWrite bounds the wait for a file system that does not answer.
+const lastWrite = 2 * time.Second

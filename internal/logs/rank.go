@@ -1,0 +1,133 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// RankOptions says whose output it is, and where it goes.
+type RankOptions struct {
+	// Node is for messages. Rank is global; Attempt counts from 0.
+	Node          string
+	Rank, Attempt int
+	// Console shows the output with Prefix before each line; nil does not show it.
+	Console *Console
+	Prefix  string
+	// Limit is the most that is kept of each stream, in bytes; 0 keeps all.
+	Limit int64
+	// Warn, if set, is told the first error of each log file, from the goroutine that writes it; it must not block.
+	Warn func(error)
+}
+
+// Rank is the output of one rank in one attempt.
+type Rank struct {
+	// Stdout and Stderr are what the rank writes to. They are in blocking mode.
+	Stdout, Stderr *os.File
+
+	dir      *Dir
+	opts     RankOptions
+	out, err *pump
+}
+
+// Rank starts to carry the output of a rank to <dir>/attempt-<n>/rank-<r>.stdout.log and .stderr.log, mode 0600. A file is made
+// at its first byte; one that is there already, from an earlier run under the same job id, is appended to. An error file from
+// such a run is removed. The error says on which node and rank no pipe, directory or file could be made.
+func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
+	r := &Rank{dir: d, opts: opts}
+	if err := d.root.Mkdir(r.attempt(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make the log directory of %s: %w", r.where(), err)
+	}
+	if err := d.root.Remove(r.file("error.json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("remove an old error file of %s: %w", r.where(), err)
+	}
+	var err error
+	if r.out, r.Stdout, err = r.pump(Stdout); err != nil {
+		return nil, err
+	}
+	if r.err, r.Stderr, err = r.pump(Stderr); err != nil {
+		return nil, errors.Join(err, r.out.in.Close(), r.Stdout.Close())
+	}
+	r.err.tail = new(tail)
+	go r.out.run()
+	go r.err.run()
+	return r, nil
+}
+
+func (r *Rank) pump(s Stream) (*pump, *os.File, error) {
+	p, w, err := newPump()
+	if err != nil {
+		return nil, nil, fmt.Errorf("carry the %s of %s: %w", s, r.where(), err)
+	}
+	name := r.file(s.String() + ".log")
+	p.file = &logFile{
+		name:  fmt.Sprintf("%s log of %s (%s)", s, r.where(), filepath.Join(r.dir.path, name)),
+		open:  func() (*os.File, error) { return openLog(r.dir.root, name) },
+		warn:  r.opts.Warn,
+		limit: r.opts.Limit,
+	}
+	if r.opts.Console != nil {
+		p.view.lane, p.view.prefix = r.opts.Console.lane(s), []byte(r.opts.Prefix)
+	}
+	return p, w, nil
+}
+
+// openLog opens a file to append to. Root may be given a directory that others can write to, so what is there already must be a
+// file with this one name.
+func openLog(root *os.Root, name string) (*os.File, error) {
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1 {
+		return nil, errors.Join(fmt.Errorf("%s is not a plain file", name), f.Close())
+	}
+	return f, nil
+}
+
+func (r *Rank) where() string   { return fmt.Sprintf("rank %d on %s", r.opts.Rank, r.opts.Node) }
+func (r *Rank) attempt() string { return fmt.Sprintf("attempt-%d", r.opts.Attempt) }
+
+func (r *Rank) file(suffix string) string {
+	return fmt.Sprintf("%s/rank-%d.%s", r.attempt(), r.opts.Rank, suffix)
+}
+
+// ErrorFile is the absolute path for TORCHELASTIC_ERROR_FILE: <dir>/attempt-<n>/rank-<r>.error.json.
+func (r *Rank) ErrorFile() string { return filepath.Join(r.dir.path, r.file("error.json")) }
+
+// Started closes Stdout and Stderr in this process, once the rank has them.
+func (r *Rank) Started() {
+	// Closing a pipe loses nothing and fails only when it is closed already.
+	_ = r.Stdout.Close()
+	_ = r.Stderr.Close()
+}
+
+// Flush returns when all that was in the pipes when it was called is in the files and handed to the console. A rank that has
+// exited has then been heard, even if grandchildren hold its pipes. Its error is that of ctx: the console or the disk is slow.
+func (r *Rank) Flush(ctx context.Context) error {
+	if err := errors.Join(r.out.flush(ctx), r.err.flush(ctx)); err != nil {
+		return fmt.Errorf("read the last output of %s: %w", r.where(), err)
+	}
+	return nil
+}
+
+// Tail is the last lines of stderr as far as it was read, see Flush: at most 40 lines and 8 KiB of valid UTF-8 without
+// control characters but newlines and tabs.
+func (r *Rank) Tail() string { return r.err.tail.text() }
+
+// Close handles what the pipes still hold, whoever else has them open, and closes the files. When ctx ends before that the
+// console misses the rest. The error says what is missing in the files. Close must be called once, when no process of the
+// rank is left that should be heard.
+func (r *Rank) Close(ctx context.Context) error {
+	r.Started()
+	return errors.Join(r.out.close(ctx), r.err.close(ctx))
+}

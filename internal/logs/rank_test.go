@@ -1,0 +1,235 @@
+package logs
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestRankFiles(t *testing.T) {
+	d := openDir(t, t.TempDir())
+	r := newRank(t, d, RankOptions{Rank: 3, Attempt: 2})
+	run(t, r, `echo out; echo err >&2; printf 'no end'`)
+	if got := readFile(t, d.Path(), "attempt-2", "rank-3.stdout.log"); got != "out\nno end" {
+		t.Errorf("stdout: %q", got)
+	}
+	if got := readFile(t, d.Path(), "attempt-2", "rank-3.stderr.log"); got != "err\n" {
+		t.Errorf("stderr: %q", got)
+	}
+	if want := filepath.Join(d.Path(), "attempt-2", "rank-3.error.json"); r.ErrorFile() != want {
+		t.Errorf("error file %s, want %s", r.ErrorFile(), want)
+	}
+}
+
+func TestSilentRankMakesNoFile(t *testing.T) {
+	d := openDir(t, t.TempDir())
+	run(t, newRank(t, d, RankOptions{}), `exit 0`)
+	entries, err := os.ReadDir(filepath.Join(d.Path(), "attempt-0"))
+	if err != nil || len(entries) != 0 {
+		t.Errorf("entries %v, error %v", entries, err)
+	}
+}
+
+func TestChildGetsBlockingPipe(t *testing.T) {
+	d := openDir(t, t.TempDir())
+	r := newRank(t, d, RankOptions{})
+	run(t, r, `grep flags /proc/self/fdinfo/1`)
+	text := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log")
+	flags, err := strconv.ParseInt(strings.Fields(text)[1], 8, 64)
+	if err != nil || flags&syscall.O_NONBLOCK != 0 {
+		t.Errorf("flags %#o, error %v", flags, err)
+	}
+}
+
+// A rank has exited but another process holds its pipes, as a grandchild does: there is no end of file.
+func TestFlushWhilePipesAreHeld(t *testing.T) {
+	r, w := pipe(t)
+	c := NewConsole(w, w)
+	shown := collect(t, r, w)
+	d := openDir(t, t.TempDir())
+	rank := newRank(t, d, RankOptions{Console: c, Prefix: "[0] "})
+	holder := exec.Command("sleep", "1000")
+	holder.Stdout, holder.Stderr = rank.Stdout, rank.Stderr
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Wait()
+	defer holder.Process.Kill()
+	cmd := start(t, rank, `echo out; printf 'last words' >&2; exit 3`)
+	if cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
+		t.Fatal(cmd.ProcessState)
+	}
+	for range 2 {
+		if err := rank.Flush(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"); got != "out\n" {
+		t.Errorf("file %q", got)
+	}
+	if got := rank.Tail(); got != "last words" {
+		t.Errorf("tail %q", got)
+	}
+	if err := rank.Close(soon(t)); err != nil {
+		t.Error(err)
+	}
+	if err := rank.Flush(soon(t)); err != nil {
+		t.Errorf("flush after the end: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := shown(); !strings.Contains(got, "[0] last words\n") || !strings.Contains(got, "[0] out\n") {
+		t.Errorf("shown %q", got)
+	}
+}
+
+// A pump that is woken before it has read handles what the pipe holds before it answers.
+func TestFlushHandlesWhatIsThere(t *testing.T) {
+	d := openDir(t, t.TempDir())
+	r := &Rank{dir: d}
+	if err := os.Mkdir(filepath.Join(d.Path(), r.attempt()), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p, w, err := r.pump(Stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := w.WriteString("there"); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	p.asks <- answered
+	if p.answer() {
+		t.Error("told to stop")
+	}
+	<-answered
+	if got := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"); got != "there" {
+		t.Errorf("file %q", got)
+	}
+	go p.run()
+	if err := p.close(soon(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a dead rank left in its pipe is not lost, though Close comes at once and another process holds the pipe.
+func TestCloseHandlesWhatIsLeft(t *testing.T) {
+	d := openDir(t, t.TempDir())
+	in := strings.Repeat("0123456789abcde\n", 8<<10)
+	file := filepath.Join(t.TempDir(), "in")
+	if err := os.WriteFile(file, []byte(in), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		r := newRank(t, d, RankOptions{Rank: i})
+		fd, err := syscall.Dup(int(r.Stdout.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Close(fd)
+		run(t, r, `cat "$1"`, file)
+		if got := readFile(t, d.Path(), "attempt-0", "rank-"+strconv.Itoa(i)+".stdout.log"); got != in {
+			t.Fatalf("%d bytes of %d", len(got), len(in))
+		}
+	}
+}
+
+func TestBytesAreExact(t *testing.T) {
+	var in strings.Builder
+	for i := range 1 << 20 {
+		in.WriteString("\x00\xff\x1b" + strconv.Itoa(i))
+	}
+	file := filepath.Join(t.TempDir(), "in")
+	if err := os.WriteFile(file, []byte(in.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, w := pipe(t)
+	c := NewConsole(w, w)
+	shown := collect(t, r, w)
+	d := openDir(t, t.TempDir())
+	run(t, newRank(t, d, RankOptions{Console: c, Prefix: "[0] "}), `cat "$1"`, file)
+	if readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log") != in.String() {
+		t.Error("the file differs")
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	var back strings.Builder
+	for line := range strings.Lines(shown()) {
+		if len(line) > len("[0] ")+maxLine+1 {
+			t.Fatalf("a piece of %d bytes", len(line))
+		}
+		back.WriteString(strings.TrimSuffix(strings.TrimPrefix(line, "[0] "), "\n"))
+	}
+	if back.String() != in.String() {
+		t.Error("the console differs")
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	c := NewConsole(null, null)
+	d := openDir(t, t.TempDir())
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	run(t, newRank(t, d, RankOptions{Console: c, Prefix: "[0] ", Limit: 1000}), `head -c 256M /dev/zero; yes | head -c 10M >&2`)
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 6<<20 {
+		t.Errorf("%d bytes were allocated for 266 MB of output", got)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	const end = "\ngolaunch: log limit of 1000 bytes reached, the rest is not kept\n"
+	if got, want := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"), strings.Repeat("\x00", 1000)+end; got != want {
+		t.Errorf("%q", got)
+	}
+}
+
+// Flush is bounded by its context even where the console holds the rank back.
+func TestFlushEndsWithContext(t *testing.T) {
+	block := make(chan struct{})
+	var words bytes.Buffer
+	c := NewConsole(writer(func(b []byte) (int, error) { <-block; return len(b), nil }), &words)
+	d := openDir(t, t.TempDir())
+	r := newRank(t, d, RankOptions{Console: c})
+	for range buffers {
+		c.out.put(append(c.out.take(nil), "full\n"...))
+	}
+	began := time.Now()
+	if err := start(t, r, `echo held up`).Wait(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := r.Flush(ctx); err == nil || !strings.Contains(err.Error(), "rank 0 on n1") {
+		t.Errorf("flush: %v", err)
+	}
+	if err := r.Close(ctx); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if took := time.Since(began); took >= patience {
+		t.Errorf("close waited for the console, %v", took)
+	}
+	if got := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"); got != "held up\n" {
+		t.Errorf("file %q", got)
+	}
+	close(block)
+	if err := c.Close(); err != nil || !strings.Contains(words.String(), "stdout for a while: lines not shown: 1;") {
+		t.Errorf("console %q, error %v", words.String(), err)
+	}
+}

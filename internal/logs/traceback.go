@@ -1,0 +1,77 @@
+package logs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxErrorFile = 1 << 20
+	maxTraceback = 64 << 10
+)
+
+// Traceback is what the rank left in its error file, where torch's @record writes the exception that ended it: the Python
+// traceback, or else the message. It is empty when there is none, which is so for a rank that died of a signal or os._exit. It is
+// valid UTF-8 without control characters but newlines and tabs, and at most its last 64 KiB. An error file that cannot be read,
+// is over 1 MiB or is not torch's is an error.
+func (r *Rank) Traceback() (string, error) {
+	b, err := r.readErrorFile()
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the error file of %s: %w", r.where(), err)
+	}
+	text, err := parseErrorFile(b)
+	if err != nil {
+		return "", fmt.Errorf("parse the error file of %s (%s): %w", r.where(), r.ErrorFile(), err)
+	}
+	return text, nil
+}
+
+// readErrorFile reads a file that the rank made: it may be anything, and is opened so that a FIFO does not block.
+func (r *Rank) readErrorFile() ([]byte, error) {
+	f, err := r.dir.root.OpenFile(r.file("error.json"), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() || info.Size() > maxErrorFile {
+		return nil, fmt.Errorf("%s is not a file of at most %d bytes", f.Name(), maxErrorFile)
+	}
+	return io.ReadAll(io.LimitReader(f, maxErrorFile))
+}
+
+// parseErrorFile reads the format of torch/distributed/elastic/multiprocessing/errors/error_handler.py: "message" holds an object
+// with the message and extraInfo.py_callstack, or is itself the message.
+func parseErrorFile(b []byte) (string, error) {
+	var file struct{ Message json.RawMessage }
+	if err := json.Unmarshal(b, &file); err != nil {
+		return "", err
+	}
+	var text string
+	if json.Unmarshal(file.Message, &text) != nil {
+		var message struct {
+			Message   string
+			ExtraInfo struct {
+				Stack string `json:"py_callstack"`
+			}
+		}
+		if err := json.Unmarshal(file.Message, &message); err != nil {
+			return "", err
+		}
+		if text = message.ExtraInfo.Stack; text == "" {
+			text = message.Message
+		}
+	}
+	return visibleLines(bytes.Split(bytes.TrimRight([]byte(text), "\r\n"), []byte{'\n'}), maxTraceback), nil
+}

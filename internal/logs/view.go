@@ -1,0 +1,106 @@
+package logs
+
+import "bytes"
+
+const (
+	// maxLine is the longest piece of a line on the console, in bytes. A longer line is cut.
+	maxLine = 64 << 10
+	// maxRead is the most that is read at once.
+	maxRead = 64 << 10
+	minRead = 4 << 10
+)
+
+// view cuts a stream of bytes into lines and shows them, prefixed, on a lane. What it shows does not depend on how the stream
+// was cut into reads.
+type view struct {
+	// lane is nil when the stream is not shown: view is then just a read buffer.
+	lane   *lane
+	prefix []byte
+	// hide, when closed, ends waiting for the console.
+	hide <-chan struct{}
+	// buf[:kept] is the start of a line whose end has not come; kept is at most maxLine.
+	buf  []byte
+	kept int
+	full bool
+}
+
+// room is where the next read goes. The buffer grows while reads fill it, so that a silent rank costs little.
+func (v *view) room() []byte {
+	if v.buf == nil || v.full && len(v.buf) < maxLine+maxRead {
+		grown := make([]byte, min(max(minRead, 4*len(v.buf)), maxLine+maxRead))
+		copy(grown, v.buf[:v.kept])
+		v.buf = grown
+	}
+	return v.buf[v.kept:min(v.kept+maxRead, len(v.buf))]
+}
+
+// add shows the lines that are whole with the n bytes just read to room.
+func (v *view) add(n int) {
+	end := v.kept + n
+	v.full = end == len(v.buf)
+	if v.lane == nil {
+		return
+	}
+	cut := v.kept + bytes.LastIndexByte(v.buf[v.kept:end], '\n') + 1
+	switch {
+	case cut > v.kept:
+		v.show(v.buf[:cut])
+	case end > maxLine:
+		cut = maxLine
+		v.show(v.buf[:cut])
+	default:
+		v.kept = end
+		return
+	}
+	v.kept = copy(v.buf, v.buf[cut:end])
+}
+
+// end shows a line that has no end.
+func (v *view) end() {
+	if v.kept > 0 {
+		v.show(v.buf[:v.kept])
+		v.kept = 0
+	}
+}
+
+// show hands lines to the lane, or counts them as lost.
+func (v *view) show(lines []byte) {
+	for len(lines) > 0 {
+		b := v.lane.take(v.hide)
+		if b == nil {
+			v.lane.lost.Add(max(1, count(lines)))
+			return
+		}
+		b, lines = v.fill(b, lines)
+		v.lane.put(b)
+	}
+}
+
+// fill appends to b as many lines as it has room for, at least one, and returns b and the other lines.
+func (v *view) fill(b, lines []byte) ([]byte, []byte) {
+	for len(lines) > 0 {
+		n := bytes.IndexByte(lines, '\n') + 1
+		if n == 0 || n > maxLine+1 {
+			n = min(len(lines), maxLine)
+		}
+		if len(b) > 0 && len(b)+len(v.prefix)+n+1 > maxBuffer {
+			break
+		}
+		b = append(b, v.prefix...)
+		b = v.appendLine(b, lines[:n])
+		lines = lines[n:]
+	}
+	return b, lines
+}
+
+// appendLine appends a line or a piece of one, and sees to the newline.
+func (v *view) appendLine(b, line []byte) []byte {
+	if v.lane.sink.tty {
+		return append(appendVisible(b, bytes.TrimSuffix(line, []byte{'\n'}), true), '\n')
+	}
+	b = append(b, line...)
+	if line[len(line)-1] != '\n' {
+		b = append(b, '\n')
+	}
+	return b
+}

@@ -1,0 +1,226 @@
+package proc
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// homePrefix begins the name of every supervisor's cgroup: golaunch-PID-RANDOM.
+const homePrefix = "golaunch-"
+
+// mount is where a hierarchy of cgroups can be seen, and ours in it.
+type mount struct {
+	// point is the directory of the mount, own the directory of this process's cgroup in or below it.
+	point, own string
+}
+
+// findMount finds the cgroup v2 mount (controller ""), or the v1 mount with a controller. On a hybrid machine there are both.
+func findMount(controller string) (mount, bool) {
+	cgroups, err1 := os.ReadFile("/proc/self/cgroup")
+	mounts, err2 := os.ReadFile("/proc/self/mountinfo")
+	if err1 != nil || err2 != nil {
+		return mount{}, false
+	}
+	return parseMount(string(cgroups), string(mounts), controller)
+}
+
+func parseMount(cgroups, mounts, controller string) (mount, bool) {
+	path, ok := ownPath(cgroups, controller)
+	if !ok {
+		return mount{}, false
+	}
+	for line := range strings.Lines(mounts) {
+		// ID PARENT DEVICE ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER-OPTIONS
+		left, right, _ := strings.Cut(line, " - ")
+		l, r := strings.Fields(left), strings.Fields(right)
+		if len(l) < 6 || len(r) < 3 || !isHierarchy(r[0], r[2], controller) {
+			continue
+		}
+		if rel, err := filepath.Rel(l[3], path); err == nil && filepath.IsLocal(rel) {
+			return mount{point: l[4], own: filepath.Join(l[4], rel)}, true
+		}
+	}
+	return mount{}, false
+}
+
+// ownPath reads /proc/self/cgroup: "0::/path" for v2, "4:memory:/path" for v1.
+func ownPath(cgroups, controller string) (string, bool) {
+	for line := range strings.Lines(cgroups) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) == 3 && slices.Contains(strings.Split(f[1], ","), controller) && (controller != "" || f[0] == "0") {
+			return f[2], true
+		}
+	}
+	return "", false
+}
+
+func isHierarchy(fstype, options, controller string) bool {
+	if controller == "" {
+		return fstype == "cgroup2"
+	}
+	return fstype == "cgroup" && slices.Contains(strings.Split(options, ","), controller)
+}
+
+// home is the cgroup of a supervisor. It is locked as long as the supervisor or its guardian lives: they share the open file.
+type home struct {
+	dir  string
+	lock *os.File
+}
+
+// makeHome makes a cgroup below this process's own one, and returns nil where that cannot be done or does not help: without
+// permission, before Linux 5.14 (no cgroup.kill), or where clone3 is filtered.
+func makeHome() *home {
+	m, ok := findMount("")
+	if !ok || unix.Access(filepath.Join(m.own, "cgroup.procs"), unix.W_OK) != nil {
+		return nil
+	}
+	// A call without arguments is invalid where it is allowed.
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.EINVAL {
+		return nil
+	}
+	removeStale(m.own)
+	h := lockedHome(m.own)
+	if h != nil && unix.Access(filepath.Join(h.dir, "cgroup.kill"), unix.W_OK) != nil {
+		_ = h.remove()
+		return nil
+	}
+	return h
+}
+
+// lockedHome tries again when another supervisor finds the new cgroup before it is locked, and takes it for stale.
+func lockedHome(parent string) *home {
+	for range 10 {
+		dir := filepath.Join(parent, homePrefix+strconv.Itoa(os.Getpid())+"-"+rand.Text()[:8])
+		if os.Mkdir(dir, 0o755) != nil {
+			return nil
+		}
+		if lock, ok := tryLock(dir); ok {
+			return &home{dir, lock}
+		}
+	}
+	return nil
+}
+
+// tryLock locks a directory, and fails when another process has locked or removed it.
+func tryLock(dir string) (*os.File, bool) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, false
+	}
+	var opened, named unix.Stat_t
+	err = cmp.Or(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.Fstat(int(f.Fd()), &opened), unix.Stat(dir, &named))
+	if err != nil || opened.Ino != named.Ino {
+		_ = f.Close()
+		return nil, false
+	}
+	return f, true
+}
+
+// removeStale removes what supervisors left behind that were killed together with their guardians, and kills what still runs there;
+// a cgroup with something dying in it is left to the next one who comes.
+func removeStale(parent string) {
+	old, _ := filepath.Glob(filepath.Join(parent, homePrefix+"*"))
+	for _, dir := range old {
+		if lock, ok := tryLock(dir); ok {
+			_ = errors.Join(killGroup(dir), removeGroup(dir), lock.Close())
+		}
+	}
+}
+
+// makeGroup makes the n-th cgroup in the home, with a plain name, and opens it.
+func (h *home) makeGroup(n int, name string) (dir string, fd int, err error) {
+	dir = filepath.Join(h.dir, fmt.Sprintf("%d-%s", n, name))
+	if err = os.Mkdir(dir, 0o755); err != nil {
+		return "", -1, fmt.Errorf("make a cgroup: %w", err)
+	}
+	if fd, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return "", -1, errors.Join(fmt.Errorf("open cgroup %s: %w", dir, err), os.Remove(dir))
+	}
+	return dir, fd, nil
+}
+
+// killGroup sends SIGKILL to everything in a cgroup and below it, also to what is being forked. A cgroup that is gone is empty.
+func killGroup(dir string) error {
+	err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+	return gone(err)
+}
+
+// awaitEmpty waits until no process is in the cgroup or below it.
+func awaitEmpty(dir string, deadline time.Time) error {
+	fd, err := unix.Open(filepath.Join(dir, "cgroup.events"), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return gone(err)
+	}
+	// The kernel wakes who polls cgroup.events when "populated" changes.
+	events := os.NewFile(uintptr(fd), "cgroup.events")
+	defer events.Close()
+	if err := events.SetReadDeadline(deadline); err != nil {
+		return fmt.Errorf("wait for an empty cgroup %s: %w", dir, err)
+	}
+	var readErr error
+	err = awaitFile(events, func(fd uintptr) bool {
+		var buf [128]byte
+		var n int
+		n, readErr = unix.Pread(int(fd), buf[:], 0)
+		return readErr != nil || bytes.Contains(buf[:n], []byte("populated 0"))
+	})
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return groupSurvivors(dir)
+	default:
+		return cmp.Or(err, gone(readErr))
+	}
+}
+
+func groupSurvivors(dir string) error {
+	pids, err := readNumbers(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return gone(err)
+	}
+	var left []handle
+	for _, pid := range pids {
+		left = append(left, handle{pid: pid})
+	}
+	return survivors(left)
+}
+
+// removeGroup removes an empty cgroup with the empty ones that ranks made below it.
+func removeGroup(dir string) error {
+	var dirs []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return gone(err)
+	})
+	for _, d := range slices.Backward(dirs) {
+		err = cmp.Or(err, gone(unix.Rmdir(d)))
+	}
+	if err != nil {
+		return fmt.Errorf("remove cgroup %s: %w", dir, err)
+	}
+	return nil
+}
+
+// remove removes the home, which must be empty, and unlocks it.
+func (h *home) remove() error { return errors.Join(removeGroup(h.dir), h.lock.Close()) }
+
+// gone takes the error of a cgroup that does not exist any more for success.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}

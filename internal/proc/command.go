@@ -1,0 +1,196 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/job"
+)
+
+// The exit codes of a command that did not start, as in POSIX shells and env(1).
+const (
+	codeOwn           = 125
+	codeNotExecutable = 126
+	codeNotFound      = 127
+)
+
+// Command is what to start.
+type Command struct {
+	// Path is the program; without a slash it is looked up in the PATH of Env, as execvp(3) does. Relative paths start at Dir.
+	Path string
+	// Args are all arguments, with the program's name as Args[0].
+	Args []string
+	// Env is the whole environment, NAME=value.
+	Env []string
+	// Dir is the working directory; this process's own when empty.
+	Dir string
+	// Stdin, Stdout and Stderr are /dev/null when nil. They become blocking files, as with os/exec.
+	Stdin, Stdout, Stderr *os.File
+	// CPUs are those that the process may run on; all that this process may use when empty.
+	CPUs []int
+}
+
+// StartError says why a command did not start.
+type StartError struct {
+	// Exit has the code 127 (not found), 126 (not executable) or 125 (anything else), and the reason in words.
+	Exit job.Exit
+}
+
+func (e *StartError) Error() string { return e.Exit.Spawn }
+
+func failure(code int, format string, args ...any) *StartError {
+	return &StartError{job.Exit{Code: code, Spawn: fmt.Sprintf(format, args...)}}
+}
+
+// prepare checks a command and finds its program and its files.
+func prepare(c *Command, null *os.File) (files []uintptr, path string, fail *StartError) {
+	if err := checkStrings(c); err != nil {
+		return nil, "", failure(codeOwn, "start %q: %v", c.Path, err)
+	}
+	files, err := descriptors(null, c.Stdin, c.Stdout, c.Stderr)
+	if err != nil {
+		return nil, "", failure(codeOwn, "start %q: %v", c.Path, err)
+	}
+	path, fail = lookPath(c)
+	return files, path, fail
+}
+
+// checkStrings finds a NUL, which would end a string early for the kernel.
+func checkStrings(c *Command) error {
+	if len(c.Args) == 0 {
+		return errors.New("no arguments, not even the program's name")
+	}
+	for i, a := range c.Args {
+		if strings.ContainsRune(a, 0) {
+			return fmt.Errorf("argument %d has a NUL byte in it", i)
+		}
+	}
+	for _, e := range c.Env {
+		if strings.ContainsRune(e, 0) {
+			name, _, _ := strings.Cut(e, "=")
+			return fmt.Errorf("environment variable %q has a NUL byte in it", name)
+		}
+	}
+	if strings.ContainsRune(c.Path+c.Dir, 0) {
+		return fmt.Errorf("the path or the working directory %q has a NUL byte in it", c.Dir)
+	}
+	return nil
+}
+
+// lookPath does what execvp does, without a fork for each directory: the first executable file, else a file that is not
+// executable is worth 126, else 127.
+func lookPath(c *Command) (string, *StartError) {
+	if strings.Contains(c.Path, "/") {
+		return c.Path, nil
+	}
+	path := searchPath(c.Env)
+	var denied string
+	for _, dir := range filepath.SplitList(path) {
+		file := filepath.Join(dir, c.Path)
+		info, err := os.Stat(c.at(file))
+		switch {
+		case err != nil || info.IsDir() || c.Path == "":
+		case unix.Access(c.at(file), unix.X_OK) == nil:
+			return file, nil
+		case denied == "":
+			denied = file
+		}
+	}
+	if denied != "" {
+		return "", failure(codeNotExecutable, "start %q: %s is not executable; chmod +x it, or run it with its interpreter", c.Path, denied)
+	}
+	return "", failure(codeNotFound, "start %q: not found in the PATH %q", c.Path, path)
+}
+
+// at is where the process will find a file, seen from here.
+func (c *Command) at(file string) string {
+	if filepath.IsAbs(file) {
+		return file
+	}
+	return filepath.Join(c.Dir, file)
+}
+
+// searchPath is the PATH of an environment; without one it is that of execvp in glibc.
+func searchPath(env []string) string {
+	for _, e := range env {
+		if path, ok := strings.CutPrefix(e, "PATH="); ok {
+			return path
+		}
+	}
+	return "/bin:/usr/bin"
+}
+
+// diagnose puts into words why the kernel did not start a program: fork, chdir and execve share one error number.
+func diagnose(c *Command, path string, err error) *StartError {
+	if c.Dir != "" {
+		if info, dirErr := os.Stat(c.Dir); dirErr != nil {
+			return failure(codeNotFound, "start %q: working directory: %v", c.Path, dirErr)
+		} else if !info.IsDir() || unix.Access(c.Dir, unix.X_OK) != nil {
+			return failure(codeNotExecutable, "start %q: cannot enter the working directory %s", c.Path, c.Dir)
+		}
+	}
+	info, statErr := os.Stat(c.at(path))
+	switch {
+	case errors.Is(err, unix.ENOENT) && statErr == nil:
+		return failure(codeNotFound, "start %q: %s exists, but its interpreter does not: %s", c.Path, path, interpreter(c.at(path)))
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return failure(codeNotFound, "start %q: %v", c.Path, err)
+	case errors.Is(err, unix.EACCES) && statErr == nil && info.IsDir():
+		return failure(codeNotExecutable, "start %q: it is a directory", c.Path)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return failure(codeNotExecutable, "start %q: %v; is it executable (chmod +x), and on a file system without noexec?", c.Path, err)
+	case errors.Is(err, unix.ENOEXEC):
+		return failure(codeNotExecutable, "start %q: %v; a script needs a first line such as #!/bin/sh, a binary this machine's architecture",
+			c.Path, err)
+	case errors.Is(err, unix.E2BIG):
+		return failure(codeNotExecutable, "start %q: %v: arguments and environment have %d bytes; see execve(2) for the limits",
+			c.Path, err, size(c.Args)+size(c.Env))
+	case isOwn(err):
+		return failure(codeOwn, "start %q: %v; see ulimit -u, ulimit -n and the pids limit of the cgroup", c.Path, err)
+	default:
+		return failure(codeNotExecutable, "start %q: %v", c.Path, err)
+	}
+}
+
+// isOwn reports whether an error is about resources and not about the program.
+func isOwn(err error) bool {
+	for _, own := range []unix.Errno{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EBUSY, unix.ENODEV, unix.EOPNOTSUPP} {
+		if err == own {
+			return true
+		}
+	}
+	return false
+}
+
+func size(words []string) int {
+	n := 0
+	for _, w := range words {
+		n += len(w) + 1
+	}
+	return n
+}
+
+// interpreter says what the kernel looked for to run an existing file.
+func interpreter(file string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	head := make([]byte, 256)
+	n, err := f.Read(head)
+	if err != nil {
+		return err.Error()
+	}
+	line, _, _ := bytes.Cut(head[:n], []byte("\n"))
+	if script, ok := bytes.CutPrefix(line, []byte("#!")); ok {
+		return fmt.Sprintf("%q", bytes.TrimLeft(script, " \t"))
+	}
+	return "its dynamic loader (readelf -l shows which)"
+}

@@ -1,0 +1,169 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// everything is all strays that can be found when the supervisor is dead.
+const everything = `
+	setsid sh -c "trap '' TERM; echo ready; sleep 1000" &
+	(setsid sh -c "trap '' TERM; sleep 1000 & echo ready; sleep 1000" &)
+	env -i sh -c "trap '' TERM; echo ready; sleep 1000" &
+	sh -c 'echo ready; kill -STOP $$' &
+	sleep 1000`
+
+func startEverything(t *testing.T, p plan, more ...*os.File) (*helper, *output) {
+	t.Helper()
+	out := newOutput(t)
+	p.Script = everything
+	h := startHelper(t, p, out, more...)
+	for range 4 {
+		out.line()
+	}
+	return h, out
+}
+
+func TestSupervisorKilled(t *testing.T) {
+	helperWays(t, func(t *testing.T, p plan) {
+		h, out := startEverything(t, p)
+		h.kill(t)
+		out.end()
+		h.stderr.end()
+		if _, err := os.Stat(h.home); h.home != "" && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the cgroup %s is left: %v", h.home, err)
+		}
+	})
+}
+
+// answer returns when the guardian has read all that it was told: it was given the write end of a pipe and has let go of it.
+func answer(t *testing.T, s *Supervisor) {
+	t.Helper()
+	must(t, s.guard.ready())
+	r, w, err := os.Pipe()
+	must(t, err)
+	defer r.Close()
+	must(t, r.SetReadDeadline(time.Now().Add(patience)))
+	must(t, s.Hold(w))
+	must(t, w.Close())
+	must(t, s.Hold(nil))
+	if _, err := r.Read(make([]byte, 1)); err != io.EOF {
+		t.Fatalf("a file that was held and released reads %v, want EOF", err)
+	}
+}
+
+func TestGuardianIgnoresSignals(t *testing.T) {
+	s := newSupervisor(t, Options{})
+	answer(t, s)
+	before := s.guard.pid
+	for _, sig := range []unix.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGPIPE} {
+		must(t, unix.Kill(before, sig))
+	}
+	answer(t, s)
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", before))
+	if err != nil || string(name) != guardName+"\n" {
+		t.Errorf("the guardian is called %q, %v", name, err)
+	}
+}
+
+func TestGuardianReplaced(t *testing.T) {
+	helperWays(t, func(t *testing.T, p plan) {
+		h, out := startEverything(t, p)
+		must(t, unix.Kill(h.guardian, unix.SIGKILL))
+		warning, err := h.words.ReadString('\n')
+		if err != nil || !strings.Contains(warning, "takes over") {
+			t.Fatalf("no word of a new guardian: %q, %v", warning, err)
+		}
+		h.kill(t)
+		out.end()
+		h.stderr.end()
+		if _, err := os.Stat(h.home); h.home != "" && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the cgroup %s is left: %v", h.home, err)
+		}
+	})
+}
+
+// With nobody left to act, PR_SET_PDEATHSIG still ends the ranks, and the next supervisor what they left in their cgroup.
+func TestSupervisorAndGuardianKilled(t *testing.T) {
+	helperWays(t, func(t *testing.T, p plan) {
+		out := newOutput(t)
+		p.Script = "echo ready; exec sleep 1000"
+		if !p.NoCgroup {
+			p.Script = "setsid sh -c 'echo ready; sleep 1000' & sleep 1000"
+		}
+		h := startHelper(t, p, out)
+		out.line()
+		must(t, unix.Kill(h.cmd.Process.Pid, unix.SIGSTOP))
+		must(t, unix.Kill(h.guardian, unix.SIGKILL))
+		h.kill(t)
+		h.stderr.end()
+		if p.NoCgroup {
+			out.end()
+			return
+		}
+		must(t, newSupervisor(t, Options{}).Close())
+		out.end()
+		must(t, awaitEmpty(h.home, time.Now().Add(patience)))
+		must(t, newSupervisor(t, Options{}).Close())
+		if _, err := os.Stat(h.home); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the stale cgroup %s is left: %v", h.home, err)
+		}
+	})
+}
+
+func TestLease(t *testing.T) {
+	helperWays(t, func(t *testing.T, p plan) {
+		p.Lease = 2 * time.Second
+		h, out := startEverything(t, p)
+		must(t, unix.Kill(h.cmd.Process.Pid, unix.SIGSTOP))
+		out.end()
+		must(t, unix.Kill(h.guardian, 0))
+	})
+}
+
+func TestStartAfterLease(t *testing.T) {
+	s := newSupervisor(t, Options{})
+	s.Renew(time.Nanosecond)
+	var fail *StartError
+	if _, err := newTestScope(t, s).Start(shell("sleep 1000", nil)); !errors.As(err, &fail) || fail.Exit.Code != 125 {
+		t.Errorf("start after the lease: %v, want code 125", err)
+	}
+	s.Renew(time.Hour)
+	start(t, newTestScope(t, s), shell("sleep 1000", nil))
+	s.Renew(0)
+}
+
+func TestHold(t *testing.T) {
+	helperWays(t, func(t *testing.T, p plan) {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		defer listener.Close()
+		dialed, err := net.Dial("tcp", listener.Addr().String())
+		must(t, err)
+		socket, err := dialed.(*net.TCPConn).File()
+		must(t, err)
+		peer, err := listener.Accept()
+		must(t, err)
+		defer peer.Close()
+		p.Hold = true
+		h, out := startEverything(t, p, socket)
+		must(t, errors.Join(socket.Close(), dialed.Close()))
+		h.kill(t)
+		must(t, peer.SetReadDeadline(time.Now().Add(patience)))
+		if _, err := peer.Read(make([]byte, 1)); err != io.EOF {
+			t.Fatalf("the peer reads %v, want EOF", err)
+		}
+		if n, err := unix.Poll([]unix.PollFd{{Fd: endFD(out), Events: unix.POLLIN}}, 0); err != nil || n != 1 {
+			t.Error("the peer saw the end of the connection while a rank lived")
+		}
+		out.end()
+	})
+}

@@ -1,0 +1,183 @@
+package proc
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// guardSocket is the descriptor at which a guardian finds its parent.
+const guardSocket = 3
+
+// A program that has this package in it is also its own guardian. This happens in init, before main and before the initialization
+// of what imports this package, so that the guardian stays small.
+func init() {
+	if len(os.Args) == 1 && os.Args[0] == guardName {
+		newGuardian().run()
+		os.Exit(0)
+	}
+}
+
+// guardian is what the small process knows. It runs on one goroutine.
+type guardian struct {
+	timer  int
+	held   int
+	home   string
+	trails map[string]trail
+	// adopter is the process that orphans go to, and session the one they are not in; 0 when it is not a subreaper.
+	adopter, session int
+}
+
+func newGuardian() *guardian {
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
+		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+	unix.CloseOnExec(guardSocket)
+	name, _ := unix.BytePtrFromString(guardName)
+	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0); err != nil {
+		fatal(err)
+	}
+	timer, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	if err != nil {
+		fatal(err)
+	}
+	return &guardian{timer: timer, held: -1, trails: map[string]trail{}}
+}
+
+// fatal ends a guardian that cannot work; its parent sees that.
+func fatal(err error) {
+	fmt.Fprintf(os.Stderr, "%s: %v\n", guardName, err)
+	os.Exit(1)
+}
+
+// run returns when the parent is dead and all that it started as well. Messages come before the lease: one of them may renew it.
+func (g *guardian) run() {
+	fds := []unix.PollFd{{Fd: guardSocket, Events: unix.POLLIN}, {Fd: int32(g.timer), Events: unix.POLLIN}}
+	for {
+		_, err := unix.Poll(fds, -1)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			fatal(err)
+		case fds[0].Revents != 0:
+			if !g.receive() {
+				g.finish()
+				return
+			}
+		case fds[1].Revents != 0:
+			g.expire()
+		}
+	}
+}
+
+// receive acts on one message, and reports false when there is no parent any more.
+func (g *guardian) receive() bool {
+	var text [4096]byte
+	var rights [64]byte
+	n, nr, _, _, err := unix.Recvmsg(guardSocket, text[:], rights[:], unix.MSG_CMSG_CLOEXEC)
+	if err == unix.EINTR {
+		return true
+	}
+	if err != nil || n == 0 {
+		return false
+	}
+	g.obey(strings.Split(string(text[:n]), "\x00"), rights[:nr])
+	return true
+}
+
+func (g *guardian) obey(words []string, rights []byte) {
+	number := func(i int) int { n, _ := strconv.Atoi(words[i]); return n }
+	switch words[0] {
+	case "home":
+		// The file is the lock, kept until this process ends.
+		g.home = words[1]
+	case "adopter":
+		g.adopter, g.session = number(1), number(2)
+	case "scope":
+		g.trails[words[1]] = trail{marker: words[1], cgroup: words[2]}
+	case "session":
+		t := g.trails[words[1]]
+		t.sessions = append(t.sessions, number(2))
+		g.trails[words[1]] = t
+	case "drop":
+		delete(g.trails, words[1])
+	case "lease":
+		g.lease(time.Duration(number(1)))
+	case "hold":
+		g.hold(rights)
+	}
+}
+
+// lease sets the time of CLOCK_BOOTTIME when the lease ends; 0 is never. A time that has passed comes at once.
+func (g *guardian) lease(end time.Duration) {
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(end.Nanoseconds())}
+	if err := unix.TimerfdSettime(g.timer, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
+		fatal(err)
+	}
+}
+
+// hold keeps the file in a message open, or none, instead of the former one.
+func (g *guardian) hold(rights []byte) {
+	if g.held >= 0 {
+		_ = unix.Close(g.held)
+	}
+	g.held = -1
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil || len(messages) != 1 {
+		return
+	}
+	if fds, err := unix.ParseUnixRights(&messages[0]); err == nil && len(fds) == 1 {
+		g.held = fds[0]
+	}
+}
+
+// expire kills the ranks of a parent that did not renew its lease, and stays for what the parent may start when it goes on.
+func (g *guardian) expire() {
+	var ticks [8]byte
+	if _, err := unix.Read(g.timer, ticks[:]); err != nil {
+		return
+	}
+	var orphan func(stat) bool
+	if g.home == "" && g.adopter != 0 {
+		orphan = g.orphan
+	}
+	g.kill(orphan)
+}
+
+// finish ends everything, then itself, and with itself the file that it holds.
+func (g *guardian) finish() {
+	g.kill(nil)
+	if g.home == "" {
+		return
+	}
+	if err := removeGroup(g.home); err != nil {
+		fatal(err)
+	}
+}
+
+// kill reports only afterwards: standard error may be a pipe that nobody reads.
+func (g *guardian) kill(orphan func(stat) bool) {
+	err := hunt(slices.Collect(maps.Values(g.trails)), orphan, time.Now().Add(killLimit))
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", guardName, err)
+	}
+}
+
+func (g *guardian) orphan(st stat) bool {
+	if st.ppid != g.adopter || st.session == g.session || st.pid == os.Getpid() {
+		return false
+	}
+	for _, t := range g.trails {
+		if slices.Contains(t.sessions, st.pid) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,260 @@
+package proc
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience bounds every wait of a test; nothing that works comes near it.
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) {
+	if plan := os.Getenv("PROC_TEST_SUPERVISE"); plan != "" {
+		superviseHelper(plan)
+	}
+	if os.Getenv("PROC_TEST_EAT") != "" {
+		eatMemory()
+	}
+	os.Exit(m.Run())
+}
+
+// plan is what a helper process, a supervisor that a test can kill, shall do. Its ranks write to its descriptor 3.
+type plan struct {
+	Script   string
+	NoCgroup bool
+	Lease    time.Duration
+	// Hold says that descriptor 4 is a socket for the guardian.
+	Hold bool
+	// Memory is the directory of the memory cgroup to run in, if not the test's own.
+	Memory string
+}
+
+// superviseHelper writes a line of facts to stdout and one for each warning, and goes on until it is killed.
+func superviseHelper(text string) {
+	check := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	var p plan
+	check(json.Unmarshal([]byte(text), &p))
+	s, err := New(Options{Subreaper: true, noCgroup: p.NoCgroup, Warn: func(err error) { fmt.Println(err) }})
+	check(err)
+	sc, err := s.Scope("helper")
+	check(err)
+	if p.Hold {
+		socket := os.NewFile(4, "socket")
+		check(s.Hold(socket))
+		check(socket.Close())
+	}
+	out := os.NewFile(3, "output")
+	rank, err := sc.Start(shell(p.Script, out))
+	check(err)
+	check(out.Close())
+	s.Renew(p.Lease)
+	dir := ""
+	if s.home != nil {
+		dir = s.home.dir
+	}
+	fmt.Println(s.guard.pid, dir)
+	fmt.Printf("%+v\n", rank.Exit())
+	select {}
+}
+
+// eatMemory touches more memory than the test's cgroup allows.
+func eatMemory() {
+	for blocks := [][]byte{}; ; {
+		blocks = append(blocks, bytes.Repeat([]byte{1}, 1<<20))
+	}
+}
+
+func shell(script string, out *os.File) Command {
+	return Command{
+		Path: "sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")}, Stdout: out, Stderr: os.Stderr,
+	}
+}
+
+// output is a pipe whose end all descendants of a rank hold: its end of file says that all are dead.
+type output struct {
+	t *testing.T
+	r *bufio.Reader
+	f *os.File
+	w *os.File
+}
+
+func newOutput(t *testing.T) *output {
+	t.Helper()
+	r, w, err := os.Pipe()
+	must(t, err)
+	must(t, r.SetReadDeadline(time.Now().Add(patience)))
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return &output{t, bufio.NewReader(r), r, w}
+}
+
+func (o *output) line() string {
+	o.t.Helper()
+	line, err := o.r.ReadString('\n')
+	if err != nil {
+		o.t.Fatalf("waiting for a line of a rank's output: %v", err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// end closes this process's copy of the write end, waits until the last holder is dead, and returns what there was to read.
+func (o *output) end() string {
+	o.t.Helper()
+	o.w.Close()
+	rest, err := io.ReadAll(o.r)
+	if err != nil {
+		o.t.Fatalf("a process lives on: %v", err)
+	}
+	return string(rest)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newSupervisor(t testing.TB, opts Options) *Supervisor {
+	t.Helper()
+	if opts.Warn == nil {
+		opts.Warn = func(err error) { t.Errorf("warning: %v", err) }
+	}
+	s, err := New(opts)
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s
+}
+
+func newTestScope(t testing.TB, s *Supervisor) *Scope {
+	t.Helper()
+	sc, err := s.Scope("test")
+	must(t, err)
+	return sc
+}
+
+func start(t testing.TB, sc *Scope, c Command) *Process {
+	t.Helper()
+	p, err := sc.Start(c)
+	must(t, err)
+	return p
+}
+
+// ways runs a test with cgroups, without them, and without cgroups and pidfds.
+func ways(t *testing.T, test func(t *testing.T, opts Options)) {
+	t.Run("cgroup", func(t *testing.T) {
+		needCgroup(t)
+		test(t, Options{Subreaper: true})
+	})
+	t.Run("sweep", func(t *testing.T) { test(t, Options{Subreaper: true, noCgroup: true}) })
+	t.Run("old kernel", func(t *testing.T) {
+		t.Cleanup(func() { pidfdOpen = unix.PidfdOpen })
+		pidfdOpen = func(int, int) (int, error) { return -1, unix.ENOSYS }
+		test(t, Options{Subreaper: true, noCgroup: true})
+	})
+}
+
+// needCgroup skips where no cgroup can be made, except in CI, where one must be.
+func needCgroup(t testing.TB) {
+	t.Helper()
+	home := makeHome()
+	if home != nil {
+		must(t, home.remove())
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("no cgroup v2 with cgroup.kill is writable")
+	}
+	t.Skip("no cgroup v2 with cgroup.kill is writable here")
+}
+
+// helper is a supervisor in a process of its own.
+type helper struct {
+	cmd      *exec.Cmd
+	guardian int
+	end      handle
+	home     string
+	words    *bufio.Reader
+	// stderr ends when the supervisor and its guardian have.
+	stderr *output
+}
+
+func startHelper(t *testing.T, p plan, out *output, more ...*os.File) *helper {
+	t.Helper()
+	text, err := json.Marshal(p)
+	must(t, err)
+	words, stderr := newOutput(t), newOutput(t)
+	cmd := exec.Command("/proc/self/exe")
+	if p.Memory != "" {
+		self, err := os.Executable()
+		must(t, err)
+		cmd = exec.Command("sh", "-c", `echo $$ >"$1"/cgroup.procs && exec "$2"`, "sh", p.Memory, self)
+	}
+	cmd.Env = append(os.Environ(), "PROC_TEST_SUPERVISE="+string(text))
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = words.w, stderr.w, append([]*os.File{out.w}, more...)
+	must(t, cmd.Start())
+	h := &helper{cmd: cmd, words: words.r, stderr: stderr}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if rest := stderr.end(); rest != "" {
+			t.Logf("the helper wrote: %s", rest)
+		}
+		h.end.await()
+		h.end.close()
+	})
+	guardian, home, _ := strings.Cut(words.line(), " ")
+	h.guardian, err = strconv.Atoi(guardian)
+	must(t, err)
+	h.end = openHandle(h.guardian)
+	h.home = home
+	return h
+}
+
+func (h *helper) kill(t *testing.T) {
+	t.Helper()
+	must(t, h.cmd.Process.Kill())
+	h.cmd.Wait()
+}
+
+// helperWays is ways for tests with a helper.
+func helperWays(t *testing.T, test func(t *testing.T, p plan)) {
+	t.Run("cgroup", func(t *testing.T) {
+		needCgroup(t)
+		test(t, plan{})
+	})
+	t.Run("sweep", func(t *testing.T) { test(t, plan{NoCgroup: true}) })
+}
+
+func descriptorsOpen(t *testing.T) []string {
+	t.Helper()
+	links, err := filepath.Glob("/proc/self/fd/*")
+	must(t, err)
+	var targets []string
+	for _, l := range links {
+		target, err := os.Readlink(l)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the directory that Glob read
+		}
+		must(t, err)
+		targets = append(targets, target)
+	}
+	return targets
+}

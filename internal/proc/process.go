@@ -1,0 +1,79 @@
+package proc
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/job"
+)
+
+// codeUnknown is the exit code of a process whose status somebody else took: an unknown end is never a success.
+const codeUnknown = 255
+
+// Process is one process that was started. Its descendants are its scope's business.
+type Process struct {
+	pid  int
+	done chan struct{}
+	exit job.Exit
+}
+
+// Pid is the number of the process, and of its session and group. It names nothing else until the scope has ended.
+func (p *Process) Pid() int { return p.pid }
+
+// Done is closed when the process has exited. Descendants may live on.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Exit waits for Done and says how the process ended.
+func (p *Process) Exit() job.Exit {
+	<-p.done
+	return p.exit
+}
+
+// wait leaves the process a zombie. It occupies no thread, except where the kernel has no pidfds.
+func (p *Process) wait(explain func(*Process)) {
+	h := openHandle(p.pid)
+	h.await()
+	h.close()
+	p.exit = exitOf(p.pid)
+	explain(p)
+	close(p.done)
+}
+
+// siginfo is the kernel's siginfo_t of a child.
+type siginfo struct {
+	signo, errno, code, _ int32
+	pid, uid, status      int32
+	_                     [100]byte
+}
+
+// exitOf waits until pid, a child, has exited, and does not reap it.
+func exitOf(pid int) job.Exit {
+	var info siginfo
+	for {
+		err := unix.Waitid(unix.P_PID, pid, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT, nil)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return job.Exit{Code: codeUnknown}
+		case info.code == cldExited:
+			return job.Exit{Code: int(info.status)}
+		default:
+			return job.Exit{Code: 128 + int(info.status), Signal: int(info.status)}
+		}
+	}
+}
+
+// cldExited is CLD_EXITED of <signal.h>; the other ways to exit are CLD_KILLED and CLD_DUMPED.
+const cldExited = 1
+
+// reap lets go of a child that has exited. It leaves the table first: between the two steps the number is still its own.
+func (s *Supervisor) reap(pid int) {
+	s.forget(pid)
+	for {
+		// Who else took the status has reaped the process as well.
+		if _, err := unix.Wait4(pid, nil, 0, nil); err != unix.EINTR {
+			return
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// thread is an operating system thread that forks ranks. PR_SET_PDEATHSIG fires when the thread that forked ends, so these end only
+// with the supervisor, when no rank is left.
+type thread struct {
+	// all is the thread's set of CPUs before a rank was bound.
+	all   unix.CPUSet
+	err   error
+	bound bool
+}
+
+func spawn(work <-chan func(*thread)) {
+	// Never unlocked: another goroutine could otherwise end the thread.
+	runtime.LockOSThread()
+	var t thread
+	t.err = unix.SchedGetaffinity(0, &t.all)
+	for f := range work {
+		f(&t)
+	}
+}
+
+// fork starts c as path. The child has the death signal, a new session, and the cgroup that fd refers to, from its first instant.
+func (s *Supervisor) fork(path string, c *Command, marker string, files []uintptr, cgroup int) (int, *StartError) {
+	attr := &syscall.ProcAttr{
+		Dir:   c.Dir,
+		Env:   append([]string{marker}, c.Env...),
+		Files: files,
+		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL, UseCgroupFD: cgroup >= 0, CgroupFD: max(cgroup, 0)},
+	}
+	type result struct {
+		pid  int
+		fail *StartError
+	}
+	done := make(chan result, 1)
+	s.spawner <- func(t *thread) {
+		if err := t.bind(c.CPUs); err != nil {
+			done <- result{0, failure(codeOwn, "start %q: %v", c.Path, err)}
+			return
+		}
+		// Go forks with CLONE_VFORK|CLONE_VM, whose cost does not grow with this process's memory.
+		pid, err := syscall.ForkExec(path, c.Args, attr)
+		if err != nil {
+			done <- result{0, diagnose(c, path, err)}
+			return
+		}
+		done <- result{pid, nil}
+	}
+	r := <-done
+	runtime.KeepAlive(c)
+	return r.pid, r.fail
+}
+
+// bind gives the thread the CPUs that its next child shall inherit: all that it may use when cpus is empty.
+func (t *thread) bind(cpus []int) error {
+	if len(cpus) == 0 && !t.bound {
+		return nil
+	}
+	if t.err != nil {
+		return fmt.Errorf("get the CPUs of this process: %w", t.err)
+	}
+	set := t.all
+	if len(cpus) > 0 {
+		set.Zero()
+		for _, cpu := range cpus {
+			set.Set(cpu)
+		}
+		if set.Count() == 0 {
+			return fmt.Errorf("bind to CPUs %v: no such CPU", cpus)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("bind to CPUs %v: %w (see the Cpus_allowed_list in /proc/self/status)", cpus, err)
+	}
+	t.bound = len(cpus) > 0
+	return nil
+}
+
+// descriptors are the files that become 0, 1 and 2 of a process.
+func descriptors(null *os.File, files ...*os.File) ([]uintptr, error) {
+	fds := make([]uintptr, len(files))
+	for i, f := range files {
+		if f == nil {
+			f = null
+		}
+		if fds[i] = f.Fd(); fds[i] == ^uintptr(0) {
+			return nil, errors.New([]string{"stdin", "stdout", "stderr"}[i] + " is a closed file")
+		}
+	}
+	return fds, nil
+}

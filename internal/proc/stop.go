@@ -1,0 +1,140 @@
+package proc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Signal sends a signal to the process group of each process. A group that has ended, or that the kernel does not let us signal,
+// is passed over.
+func (sc *Scope) Signal(sig os.Signal) {
+	number, ok := sig.(syscall.Signal)
+	if !ok {
+		return
+	}
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if sc.ended {
+		return
+	}
+	for _, p := range sc.procs {
+		_ = unix.Kill(-p.pid, number)
+	}
+}
+
+// Stop sends SIGCONT and SIGTERM to each process group, waits until all processes in these groups have exited or the grace period
+// has passed, and kills what is left, strays included. It returns when the scope is empty; the error names the processes that
+// outlive SIGKILL for two minutes. No process can be started any more.
+func (sc *Scope) Stop(grace time.Duration) error {
+	deadline := time.Now().Add(grace)
+	sc.bar()
+	sc.Signal(unix.SIGCONT)
+	sc.Signal(unix.SIGTERM)
+	if sc.awaitLeaders(deadline, sc.rush) {
+		sc.awaitGroups(deadline)
+	}
+	return sc.end()
+}
+
+// Kill kills everything at once, and with it ends the grace period of a Stop that is under way. It returns as Stop does.
+func (sc *Scope) Kill() error {
+	sc.bar()
+	sc.hurry()
+	return sc.end()
+}
+
+// Close kills what is left, waits until the scope is empty, and removes its cgroup.
+func (sc *Scope) Close() error {
+	if err := sc.Kill(); err != nil {
+		return err
+	}
+	sc.ending.Lock()
+	defer sc.ending.Unlock()
+	if sc.closed {
+		return nil
+	}
+	sc.closed = true
+	sc.sup.mu.Lock()
+	delete(sc.sup.scopes, sc)
+	sc.sup.mu.Unlock()
+	sc.sup.guard.drop(sc.marker)
+	if sc.cgroup == "" {
+		return nil
+	}
+	return errors.Join(unix.Close(sc.cgroupFD), removeGroup(sc.cgroup))
+}
+
+// bar refuses new processes and waits for those that are being forked.
+func (sc *Scope) bar() {
+	sc.sup.forks.Lock()
+	defer sc.sup.forks.Unlock()
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.barred = true
+}
+
+// awaitLeaders waits for all processes that were started, and reports whether they ended in time and before rush was closed.
+func (sc *Scope) awaitLeaders(deadline time.Time, rush <-chan struct{}) bool {
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	for _, p := range sc.procs {
+		select {
+		case <-p.done:
+		case <-timer.C:
+			return false
+		case <-rush:
+			return false
+		}
+	}
+	return true
+}
+
+// awaitGroups waits for what else is in the groups that were sent SIGTERM: a shell dies of it at once, while the training program
+// that it started still writes its checkpoint.
+func (sc *Scope) awaitGroups(deadline time.Time) {
+	found := sc.trail()
+	for {
+		left := found.grouped()
+		if len(left) == 0 || !awaitAll(left, deadline, sc.rush) {
+			return
+		}
+	}
+}
+
+// end kills all and waits until nothing is left; then the numbers of the processes may be reused.
+func (sc *Scope) end() error {
+	sc.ending.Lock()
+	defer sc.ending.Unlock()
+	if sc.ended {
+		return nil
+	}
+	sc.killed.Store(true)
+	deadline := time.Now().Add(killLimit)
+	found := sc.trail()
+	err := found.kill()
+	// When the leaders are dead, the cgroup is often empty as well: the kernel delays the event that says so by up to 10 ms.
+	if !sc.awaitLeaders(deadline, nil) {
+		err = errSurvivors
+	}
+	if err = cmp.Or(hunt([]trail{found}, sc.sup.orphans(), deadline), err); err != nil {
+		return fmt.Errorf("scope %s: %w", sc.name, err)
+	}
+	sc.reap()
+	return nil
+}
+
+func (sc *Scope) reap() {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.ended = true
+	for _, p := range sc.procs {
+		sc.sup.reap(p.pid)
+	}
+	sc.sup.end(sc)
+}

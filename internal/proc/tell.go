@@ -1,0 +1,87 @@
+package proc
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tell sends a message, with a file unless fd is -1. A guardian that cannot take it is dead or ended here, and its successor is told
+// everything: the state that a message is about changes first.
+func (g *guard) tell(fd int, words ...string) {
+	if g.sock < 0 {
+		return
+	}
+	var rights []byte
+	if fd >= 0 {
+		rights = unix.UnixRights(fd)
+	}
+	err := unix.EINTR
+	for err == unix.EINTR {
+		err = sendmsg(g.sock, strings.Join(words, "\x00"), rights)
+	}
+	if err == unix.EAGAIN {
+		g.kill()
+	}
+}
+
+func sendmsg(sock int, text string, rights []byte) unix.Errno {
+	err := unix.Sendmsg(sock, []byte(text), rights, nil, unix.MSG_NOSIGNAL)
+	errno, _ := err.(unix.Errno)
+	return errno
+}
+
+func (g *guard) tellTrail(t trail) {
+	g.tell(-1, "scope", t.marker, t.cgroup)
+	if t.cgroup == "" {
+		for _, session := range t.sessions {
+			g.tell(-1, "session", t.marker, strconv.Itoa(session))
+		}
+	}
+}
+
+// add makes the guardian responsible for a scope.
+func (g *guard) add(t trail) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.trails[t.marker] = t
+	g.tellTrail(t)
+}
+
+// track adds a session to a scope that has no cgroup.
+func (g *guard) track(marker string, session int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := g.trails[marker]
+	t.sessions = append(t.sessions, session)
+	g.trails[marker] = t
+	g.tell(-1, "session", marker, strconv.Itoa(session))
+}
+
+// drop ends the responsibility for a scope, which must be empty.
+func (g *guard) drop(marker string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.trails, marker)
+	g.tell(-1, "drop", marker)
+}
+
+func (g *guard) renew(end time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lease.Store(int64(end))
+	g.tell(-1, "lease", strconv.FormatInt(int64(end), 10))
+}
+
+// hold takes ownership of fd, which is -1 for none.
+func (g *guard) hold(fd int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.held >= 0 {
+		_ = unix.Close(g.held)
+	}
+	g.held = fd
+	g.tell(fd, "hold")
+}

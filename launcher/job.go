@@ -1,0 +1,264 @@
+// Package launcher is golaunch's front door for Go programs: describe a [Job], see where its ranks would run with [Plan], and run
+// it with [Run].
+//
+//	result, err := launcher.Run(ctx, launcher.Job{
+//		Command: []string{"python3", "train.py"},
+//		Request: launcher.Request{PerNode: []int{4}},
+//	})
+//
+// Run returns when the job has ended and no process of it is left on any node; cancelling ctx stops the job in order first.
+// A program that uses Run may be started anew as a helper process of its own job (the guardian, a simulated node): importing this
+// package makes that work, and such a helper never reaches the program's main.
+package launcher
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/nccl"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rankenv"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// These are the words of a job that other packages define.
+type (
+	// Request is what the job wants: nodes, ranks on each, GPUs, strategy and order.
+	Request = placement.Request
+	// Result is how a job ended.
+	Result = job.Result
+	// Failure is the first thing that went wrong.
+	Failure = job.Failure
+	// Decision is one step of the job, with its reason in words.
+	Decision = rendezvous.Decision
+	// Restart says which ranks start again when one fails.
+	Restart = job.Restart
+)
+
+// Restart policies.
+const (
+	RestartJob   = job.RestartJob
+	RestartNode  = job.RestartNode
+	RestartRank  = job.RestartRank
+	RestartNever = job.RestartNever
+)
+
+// Defaults of a Job's zero fields.
+const (
+	DefaultGrace = 30 * time.Second
+	DefaultLease = 15 * time.Second
+	// DefaultPort is where a coordinator listens when the address names no port; torchrun's c10d rendezvous has the same.
+	DefaultPort = 29400
+	// DefaultLogLimit bounds each log file, in bytes.
+	DefaultLogLimit = 8 << 30
+)
+
+// Job is one command, the resources it wants and its restart policy. Only Command and Request.PerNode have no default.
+type Job struct {
+	// ID names the job in logs and in the ranks' TORCHELASTIC_RUN_ID; made up when empty. Letters, digits, '.', '_' and '-'.
+	ID string
+	// Command is the program and its arguments; no shell reads it.
+	Command []string
+	// Dir is the working directory of the ranks; the caller's own when empty.
+	Dir string
+	// Env has NAME=value for every rank, above everything else, also above the ranks' facts. NAME alone takes the caller's value.
+	Env []string
+	// KeepEnv leaves inherited variables of other launchers (PMI*, OMPI_*, SLURM_PROCID, ...) in place.
+	KeepEnv bool
+	// Preset chooses the NCCL and libfabric variables: "auto" (when empty), "efa", "efa-classic", "ib", "roce", "tcp" or "none".
+	Preset string
+	// Visibility says which GPUs a rank sees: all of the job's on its node (when empty) or its own.
+	Visibility rankenv.Visibility
+
+	// Request is one node when it names none.
+	Request Request
+	// PlacementTimeout bounds the wait for nodes and GPUs; 0 waits for ever.
+	PlacementTimeout time.Duration
+	// MasterPort is rank 0's port; 0 takes a free one for each attempt.
+	MasterPort int
+
+	// Restart is RestartJob when empty, and MaxRestarts the one budget of the whole job.
+	Restart     Restart
+	MaxRestarts int
+	// Backoff is the wait before the first restart and its upper bound; it doubles, with jitter. 0 and 0 do not wait.
+	BackoffMin, BackoffMax time.Duration
+	// Grace is how long a rank may take to end after SIGTERM; DefaultGrace when 0, none when negative.
+	Grace time.Duration
+	// Lease is how long an agent and the coordinator bear each other's silence; DefaultLease when 0.
+	Lease time.Duration
+
+	// Simulate runs every node on this machine, one agent process each, with Request.PerNode declared GPUs on 127.0.0.1, ...
+	// Spares is how many nodes more than the job needs it starts.
+	Simulate bool
+	Spares   int
+	// Rendezvous is HOST:PORT for a job whose every node calls Run with the same Job: whoever owns HOST runs the coordinator.
+	Rendezvous string
+	// TokenFile has the secret that the nodes share; ~/.golaunch/token when empty. GOLAUNCH_TOKEN in the environment beats it.
+	TokenFile string
+	// NodeName is the host name, and Address the one on the route to the coordinator, when empty.
+	NodeName, Address string
+
+	// Stdout and Stderr are os.Stdout and os.Stderr when nil: ranks' stdout to Stdout, their stderr and golaunch's own words to
+	// Stderr. Stdin lets rank 0 read the caller's standard input, when it runs in this process's agent.
+	Stdout, Stderr io.Writer `json:"-"`
+	Stdin          bool
+	// LogDir takes <id>/attempt-<n>/rank-<r>.{stdout.log,stderr.log,error.json} and <id>/events.jsonl. When it is empty, they
+	// stand below the system's temporary directory and are removed if the job succeeds.
+	LogDir string
+	// LogLimit bounds each log file, in bytes; DefaultLogLimit when 0.
+	LogLimit int64
+	// Ranks are shown on Stdout and Stderr; all when empty.
+	Ranks []Span
+	// Prefix puts "[r3 n1] " before each line; nil does so when there is more than one rank.
+	Prefix *bool
+
+	// Observe is told each decision, in order; nil prints on Stderr what a person wants to know of them. JSON prints all of them,
+	// and the result, as JSON lines; Quiet prints neither.
+	Observe     func(Decision) `json:"-"`
+	JSON, Quiet bool
+	// Standalone says that this process exists for the job alone, as the golaunch command does: it then adopts and reaps orphans
+	// of its ranks. Leave it false in a program that starts other processes too.
+	Standalone bool
+	// Signals takes what this process is told: INT, TERM, HUP and QUIT stop the job in order, and a second one kills it; USR1 and
+	// USR2 go to the ranks. Nil takes none.
+	Signals <-chan os.Signal `json:"-"`
+}
+
+// Span is a range of ranks, both ends included.
+type Span struct{ From, To int }
+
+// ErrUsage marks errors of a Job that can never run: the caller must change it.
+var ErrUsage = errors.New("bad job")
+
+func usage(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrUsage}, args...)...)
+}
+
+// complete fills the defaults in and refuses what makes no sense.
+func (j Job) complete() (Job, error) {
+	j.defaults()
+	switch {
+	case len(j.Command) == 0 || j.Command[0] == "":
+		return j, usage("no command; say what to run after --")
+	case !validID.MatchString(j.ID):
+		return j, usage("job id %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit", j.ID)
+	case j.MaxRestarts < 0:
+		return j, usage("max restarts %d: at least 0", j.MaxRestarts)
+	case j.MasterPort < 0 || j.MasterPort > 65535:
+		return j, usage("master port %d: 0 (a free one) to 65535", j.MasterPort)
+	case j.BackoffMax < j.BackoffMin:
+		return j, usage("backoff %s:%s: the bound is below the first wait", j.BackoffMin, j.BackoffMax)
+	case j.Lease < time.Second:
+		return j, usage("lease %s: at least 1s", j.Lease)
+	case j.Simulate && j.Rendezvous != "":
+		return j, usage("a simulated job has all its nodes on this machine; leave out the rendezvous")
+	case j.Visibility != rankenv.SeeJob && j.Visibility != rankenv.SeeOwn:
+		return j, usage("gpu visibility %q: job or own", j.Visibility)
+	case !slices.Contains([]Restart{RestartJob, RestartNode, RestartRank, RestartNever}, j.Restart):
+		return j, usage("restart %q: job, node, rank or never", j.Restart)
+	}
+	if err := j.Request.Validate(); err != nil {
+		return j, usage("%v", err)
+	}
+	if _, err := nccl.Vars(j.Preset, nccl.Facts{}); err != nil {
+		return j, usage("%v", err)
+	}
+	_, err := j.user()
+	return j, err
+}
+
+func (j *Job) defaults() {
+	if j.ID == "" {
+		j.ID = newID()
+	}
+	if j.Request.MinNodes == 0 && j.Request.MaxNodes == 0 {
+		j.Request.MinNodes, j.Request.MaxNodes = 1, 1
+	}
+	if j.Restart == "" {
+		j.Restart = RestartJob
+	}
+	if j.Preset == "" {
+		j.Preset = "auto"
+	}
+	if j.Visibility == "" {
+		j.Visibility = rankenv.SeeJob
+	}
+	switch {
+	case j.Grace == 0:
+		j.Grace = DefaultGrace
+	case j.Grace < 0:
+		j.Grace = 0
+	}
+	if j.Lease == 0 {
+		j.Lease = DefaultLease
+	}
+	if j.LogLimit == 0 {
+		j.LogLimit = DefaultLogLimit
+	}
+	if j.Stdout == nil {
+		j.Stdout = os.Stdout
+	}
+	if j.Stderr == nil {
+		j.Stderr = os.Stderr
+	}
+}
+
+// newID is unique enough for a machine's log directory and says when the job began.
+func newID() string {
+	return time.Now().UTC().Format("20060102-150405") + "-" + strings.ToLower(rand.Text()[:5])
+}
+
+var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+
+// spec is the job as its decision maker sees it.
+func (j Job) spec() job.Spec {
+	return job.Spec{
+		ID: j.ID, Request: j.Request, Restart: j.Restart, MaxRestarts: j.MaxRestarts, Grace: j.Grace,
+		FixedPool: j.Rendezvous == "",
+	}
+}
+
+// facts is what must be the same on every node, by the flag's name.
+func (j Job) facts() map[string]string {
+	facts := map[string]string{
+		"command":          fmt.Sprintf("%q", j.Command),
+		"--nodes":          fmt.Sprintf("%d:%d", j.Request.MinNodes, j.Request.MaxNodes),
+		"ranks per node":   fmt.Sprint(j.Request.PerNode),
+		"GPU ranks":        fmt.Sprint(j.Request.GPU),
+		"--strategy":       string(j.Request.Strategy),
+		"--order":          fmt.Sprint(j.Request.Order),
+		"--restart":        string(j.Restart),
+		"--max-restarts":   fmt.Sprint(j.MaxRestarts),
+		"--grace":          j.Grace.String(),
+		"--master-port":    fmt.Sprint(j.MasterPort),
+		"--env-preset":     j.Preset,
+		"--gpu-visibility": string(j.Visibility),
+		"--lease":          j.Lease.String(),
+		"--keep-env":       fmt.Sprint(j.KeepEnv),
+	}
+	for _, kv := range j.Env {
+		name, value, _ := strings.Cut(kv, "=")
+		facts["--env "+name] = value
+	}
+	return facts
+}
+
+func (j Job) shown(rank int) bool {
+	return len(j.Ranks) == 0 || slices.ContainsFunc(j.Ranks, func(s Span) bool { return s.From <= rank && rank <= s.To })
+}
+
+// prefixed says whether lines of a job with that many ranks say whose they are.
+func (j Job) prefixed(worldSize int) bool {
+	if j.Prefix != nil {
+		return *j.Prefix
+	}
+	return worldSize > 1
+}

@@ -1,0 +1,76 @@
+package launcher
+
+import (
+	"context"
+
+	"github.com/golaunch/golaunch/internal/gpu"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rankenv"
+)
+
+// Plan says where the ranks of a job would run. With no nodes given it plans for this machine if the job wants one node and GPUs
+// are found here, and otherwise for nodes that have just what the job wants, so that it needs no GPU. The error is a
+// *placement.InfeasibleError when the nodes cannot hold the job, and ErrUsage for a job that can never run.
+func Plan(ctx context.Context, j Job, nodes ...placement.Node) (placement.Plan, error) {
+	j, err := j.complete()
+	if err != nil {
+		return placement.Plan{}, err
+	}
+	if len(nodes) == 0 {
+		if nodes, err = j.imagined(ctx); err != nil {
+			return placement.Plan{}, err
+		}
+	}
+	return placement.Solve(j.Request, nodes)
+}
+
+func (j Job) imagined(ctx context.Context) ([]placement.Node, error) {
+	if j.Request.MaxNodes == 1 && j.Request.GPU && !j.Simulate {
+		if devices, _, err := gpu.List(ctx); err == nil && len(devices) > 0 {
+			node, err := j.thisNode(ctx)
+			node.Addr = loopback(0)
+			return []placement.Node{node}, err
+		}
+	}
+	nodes := make([]placement.Node, j.Request.MaxNodes+j.Spares)
+	for i := range nodes {
+		nodes[i] = j.declared(i)
+	}
+	return nodes, nil
+}
+
+// Explain is the environment of one rank of a plan, with each variable's source and reason; only MASTER_PORT is not known yet
+// when the job takes a free one. The rank must be one of the plan's.
+func Explain(j Job, plan placement.Plan, rank int) (rankenv.Env, error) {
+	j, err := j.complete()
+	if err != nil {
+		return rankenv.Env{}, err
+	}
+	for _, g := range plan.Groups {
+		for _, b := range g.Bundles {
+			if b.Rank == rank {
+				return j.explain(plan, g, b)
+			}
+		}
+	}
+	return rankenv.Env{}, usage("rank %d: the job has ranks 0 to %d", rank, plan.WorldSize()-1)
+}
+
+func (j Job) explain(plan placement.Plan, g placement.Group, b placement.Bundle) (rankenv.Env, error) {
+	base, err := j.environment(g.Node.Addr)
+	if err != nil {
+		return rankenv.Env{}, err
+	}
+	facts := rankenv.Facts{
+		JobID: j.ID, NodeName: g.Node.Name, NodeRank: g.NodeRank, Nodes: len(plan.Groups),
+		Rank: b.Rank, LocalRank: b.LocalRank, WorldSize: plan.WorldSize(), LocalWorldSize: len(g.Bundles),
+		MasterAddr: plan.Master().String(), MasterPort: j.MasterPort, MaxRestarts: j.MaxRestarts,
+		GPU: b.GPU, Visibility: j.Visibility,
+	}
+	for _, other := range g.Bundles {
+		if other.GPU != nil {
+			facts.GPUs = append(facts.GPUs, *other.GPU)
+		}
+	}
+	return base.Explain(facts), nil
+}

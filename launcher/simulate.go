@@ -1,0 +1,194 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// simulatedName is argv[0] of the process that stands for a node.
+const simulatedName = "golaunch-node"
+
+// The files that a simulated node is born with, after the standard three.
+const (
+	streamFD = 3 + iota // its connection to the coordinator
+	orderFD             // its simulation, as JSON
+)
+
+// simulation is what such a process must know.
+type simulation struct {
+	Job  Job
+	Node placement.Node
+}
+
+func init() {
+	if os.Args[0] == simulatedName {
+		os.Exit(simulated())
+	}
+}
+
+// simulate runs the coordinator here and one process for each node. A node's connection is a socket pair, which no other process
+// can reach: it needs neither a port nor a secret.
+func (h *here) simulate(ctx context.Context) (Result, error) {
+	nodes := h.job.Request.MaxNodes + h.job.Spares
+	l := newOffers(nodes)
+	return h.lead(ctx, leadership{listener: l, agents: func(ctx context.Context) error {
+		var all errgroup.Group
+		for i := range nodes {
+			all.Go(func() error {
+				if err := h.simulateNode(ctx, l, h.job.declared(i)); err != nil {
+					h.warn(err)
+				}
+				return nil
+			})
+		}
+		return all.Wait()
+	}})
+}
+
+// simulateNode runs the process of one node until it ends, which it does by itself when the job has, or when its connection breaks.
+func (h *here) simulateNode(ctx context.Context, l offers, node placement.Node) error {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return fmt.Errorf("cannot connect %s: %w", node.Name, err)
+	}
+	order, orders, err := os.Pipe()
+	if err != nil {
+		return errors.Join(fmt.Errorf("cannot instruct %s: %w", node.Name, err), ours.Close(), theirs.Close())
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args[0] = simulatedName
+	// A group of its own: ^C on the terminal is the coordinator's to hear.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.ExtraFiles = []*os.File{theirs, order}
+	if h.job.Stdin {
+		cmd.Stdin = os.Stdin
+	}
+	output, err := h.relay(cmd)
+	if err == nil {
+		err = cmd.Start()
+	}
+	theirs.Close()
+	order.Close()
+	if err != nil {
+		return errors.Join(fmt.Errorf("cannot start %s: %w", node.Name, err), ours.Close(), orders.Close())
+	}
+	l <- ours
+	stop := context.AfterFunc(ctx, func() { ours.Close() })
+	defer stop()
+	err = errors.Join(json.NewEncoder(orders).Encode(simulation{h.job, node}), orders.Close())
+	err = errors.Join(err, output.Wait(), cmd.Wait())
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// relay shows what the node's process prints, which it has prefixed already.
+func (h *here) relay(cmd *exec.Cmd) (*errgroup.Group, error) {
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	words, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	var both errgroup.Group
+	both.Go(func() error { return h.console.Relay(out, logs.Stdout) })
+	both.Go(func() error { return h.console.Relay(words, logs.Stderr) })
+	return &both, nil
+}
+
+// simulated is the whole life of a process that stands for a node.
+func simulated() int {
+	if err := beNode(); err != nil {
+		fmt.Fprintln(os.Stderr, "golaunch:", err)
+		return 125
+	}
+	return 0
+}
+
+func beNode() error {
+	orders := os.NewFile(orderFD, "orders")
+	stream := os.NewFile(streamFD, "stream")
+	unix.CloseOnExec(streamFD)
+	var s simulation
+	if err := json.NewDecoder(io.LimitReader(orders, 1<<20)).Decode(&s); err != nil {
+		return fmt.Errorf("this process should have been told which node it is: %w", err)
+	}
+	orders.Close()
+	conn, err := net.FileConn(stream)
+	if err != nil {
+		return err
+	}
+	stream.Close()
+	s.Job.Stdout, s.Job.Stderr = os.Stdout, os.Stderr
+	h := arrive(s.Job)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	first := true
+	dial := func(context.Context) (net.Conn, error) {
+		if !first {
+			cancel(errGone)
+			return nil, errGone
+		}
+		first = false
+		return conn, nil
+	}
+	err = h.work(ctx, membership{node: s.Node, target: "the coordinator", dial: dial})
+	if h.dir != nil {
+		err = errors.Join(err, h.dir.Close())
+	}
+	return errors.Join(err, h.console.Close())
+}
+
+// errGone ends a simulated node: the socket pair that made it part of the job cannot be made again.
+var errGone = errors.New("the process that runs the job is gone")
+
+// offers is a listener that has the connections it is given.
+type offers chan net.Conn
+
+func newOffers(n int) offers { return make(offers, n) }
+
+func (o offers) Accept() (net.Conn, error) {
+	if conn, ok := <-o; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (o offers) Close() error {
+	close(o)
+	return nil
+}
+
+// Addr says that no other machine can reach it.
+func (o offers) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
+
+func socketPair() (net.Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	near, far := os.NewFile(uintptr(fds[0]), "coordinator"), os.NewFile(uintptr(fds[1]), "node")
+	conn, err := net.FileConn(near)
+	near.Close()
+	if err != nil {
+		far.Close()
+		return nil, nil, err
+	}
+	return conn, far, nil
+}

@@ -1,0 +1,220 @@
+package rendezvous
+
+import (
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// Order is what a node is asked: a [job.Prepare], [job.Start], [job.Stop] or [job.Finish], or a [Signal]. The same order can come
+// twice.
+type Order any
+
+// Signal asks for a signal to all ranks of the node.
+type Signal struct{ Number syscall.Signal }
+
+// Bounds in bytes, kept by sender and receiver, so that a report always fits into a message.
+const (
+	maxTail = 32 << 10
+	maxText = 4 << 10
+)
+
+// tail keeps the end of a rank's output, which may be any bytes.
+func tail[T string | []byte](b T) T { return b[max(0, len(b)-maxTail):] }
+
+// plain bounds a message in words and makes it UTF-8, which protobuf demands of a string.
+func plain(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "?") }
+
+// fromEvent translates an agent's report. It is nil for an event that no agent reports.
+func fromEvent(ev job.Event) *pb.FromAgent {
+	switch e := ev.(type) {
+	case job.Prepared:
+		return &pb.FromAgent{Body: &pb.FromAgent_Prepared{Prepared: &pb.Prepared{
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Port: int32(e.Port), Err: plain(e.Err)}}}
+	case job.Started:
+		return &pb.FromAgent{Body: &pb.FromAgent_Started{Started: &pb.Started{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
+	case job.Exited:
+		return &pb.FromAgent{Body: &pb.FromAgent_Exited{Exited: &pb.Exited{
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Rank: int32(e.Rank), Exit: fromExit(e.Exit), At: fromTime(e.At),
+			Tail: []byte(tail(e.Tail)), Traceback: []byte(tail(e.Traceback))}}}
+	case job.Stopped:
+		return &pb.FromAgent{Body: &pb.FromAgent_Stopped{Stopped: &pb.Stopped{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
+	}
+	return nil
+}
+
+// toEvent translates a report of the named node. It is nil for a message that is no report.
+func toEvent(node string, m *pb.FromAgent) job.Event {
+	switch b := m.GetBody().(type) {
+	case *pb.FromAgent_Prepared:
+		e := b.Prepared
+		return job.Prepared{Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Port: int(e.GetPort()), Err: plain(e.GetErr())}
+	case *pb.FromAgent_Started:
+		return job.Started{Node: node, Unit: int(b.Started.GetUnit()), Attempt: int(b.Started.GetAttempt())}
+	case *pb.FromAgent_Exited:
+		e := b.Exited
+		return job.Exited{Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Rank: int(e.GetRank()),
+			Exit: toExit(e.GetExit()), At: toTime(e.GetAt()),
+			Tail: string(tail(e.GetTail())), Traceback: string(tail(e.GetTraceback()))}
+	case *pb.FromAgent_Stopped:
+		return job.Stopped{Node: node, Unit: int(b.Stopped.GetUnit()), Attempt: int(b.Stopped.GetAttempt())}
+	}
+	return nil
+}
+
+// fromOrder translates an order. It is nil for an action that is no agent's.
+func fromOrder(o Order) *pb.ToAgent {
+	switch o := o.(type) {
+	case job.Prepare:
+		return &pb.ToAgent{Body: &pb.ToAgent_Prepare{Prepare: &pb.Prepare{Unit: int32(o.Unit), Attempt: int32(o.Attempt)}}}
+	case job.Start:
+		return &pb.ToAgent{Body: &pb.ToAgent_Start{Start: &pb.Start{Unit: int32(o.Unit), Attempt: int32(o.Attempt),
+			NodeRank: int32(o.Group.NodeRank), Bundles: convert(o.Group.Bundles, fromBundle), World: fromWorld(o.World)}}}
+	case job.Stop:
+		return &pb.ToAgent{Body: &pb.ToAgent_Stop{Stop: &pb.Stop{Unit: int32(o.Unit), Attempt: int32(o.Attempt),
+			Grace: durationpb.New(o.Grace), Kill: o.Kill}}}
+	case job.Finish:
+		return &pb.ToAgent{Body: &pb.ToAgent_Finish{Finish: &pb.Finish{Result: fromResult(o.Result)}}}
+	case Signal:
+		return &pb.ToAgent{Body: &pb.ToAgent_Signal{Signal: &pb.Signal{Number: int32(o.Number)}}}
+	}
+	return nil
+}
+
+// toOrder translates what the given node is asked. It is nil for a message that is no order.
+func toOrder(node placement.Node, m *pb.ToAgent) Order {
+	switch b := m.GetBody().(type) {
+	case *pb.ToAgent_Prepare:
+		return job.Prepare{Node: node.Name, Unit: int(b.Prepare.GetUnit()), Attempt: int(b.Prepare.GetAttempt())}
+	case *pb.ToAgent_Start:
+		group := placement.Group{Node: node, NodeRank: int(b.Start.GetNodeRank()), Bundles: convert(b.Start.GetBundles(), toBundle)}
+		return job.Start{Unit: int(b.Start.GetUnit()), Attempt: int(b.Start.GetAttempt()), Group: group, World: toWorld(b.Start.GetWorld())}
+	case *pb.ToAgent_Stop:
+		return job.Stop{Node: node.Name, Unit: int(b.Stop.GetUnit()), Attempt: int(b.Stop.GetAttempt()),
+			Grace: b.Stop.GetGrace().AsDuration(), Kill: b.Stop.GetKill()}
+	case *pb.ToAgent_Finish:
+		return job.Finish{Result: toResult(b.Finish.GetResult())}
+	case *pb.ToAgent_Signal:
+		return Signal{syscall.Signal(b.Signal.GetNumber())}
+	}
+	return nil
+}
+
+func fromNode(n placement.Node) *pb.Node {
+	return &pb.Node{Name: n.Name, Addr: n.Addr.String(), Gpus: convert(n.GPUs, fromGPU), Cpus: int64(n.CPUs), Memory: n.Memory, Labels: n.Labels}
+}
+
+// toNode leaves Addr zero when it is no address.
+func toNode(n *pb.Node) placement.Node {
+	addr, _ := netip.ParseAddr(n.GetAddr())
+	return placement.Node{Name: n.GetName(), Addr: addr.Unmap(), GPUs: convert(n.GetGpus(), toGPU), CPUs: int(n.GetCpus()),
+		Memory: n.GetMemory(), Labels: n.GetLabels()}
+}
+
+func fromGPU(g placement.GPU) *pb.GPU {
+	return &pb.GPU{Index: int32(g.Index), Uuid: g.UUID, HeldBy: plain(g.HeldBy)}
+}
+
+func toGPU(g *pb.GPU) placement.GPU {
+	return placement.GPU{Index: int(g.GetIndex()), UUID: g.GetUuid(), HeldBy: g.GetHeldBy()}
+}
+
+func fromBundle(b placement.Bundle) *pb.Bundle {
+	return &pb.Bundle{Rank: int32(b.Rank), LocalRank: int32(b.LocalRank), Gpu: optional(b.GPU, fromGPU)}
+}
+
+func toBundle(b *pb.Bundle) placement.Bundle {
+	bundle := placement.Bundle{Rank: int(b.GetRank()), LocalRank: int(b.GetLocalRank())}
+	if b.GetGpu() != nil {
+		bundle.GPU = new(toGPU(b.GetGpu()))
+	}
+	return bundle
+}
+
+func fromWorld(w job.World) *pb.World {
+	return &pb.World{WorldSize: int32(w.WorldSize), Nodes: int32(w.Nodes), MasterAddr: w.MasterAddr, MasterPort: int32(w.MasterPort),
+		Uniform: int32(w.Uniform), MaxRestarts: int32(w.MaxRestarts), LocalSize: int32(w.LocalSize), Gpus: convert(w.GPUs, fromGPU)}
+}
+
+func toWorld(w *pb.World) job.World {
+	return job.World{WorldSize: int(w.GetWorldSize()), Nodes: int(w.GetNodes()), MasterAddr: w.GetMasterAddr(),
+		MasterPort: int(w.GetMasterPort()), Uniform: int(w.GetUniform()), MaxRestarts: int(w.GetMaxRestarts()),
+		LocalSize: int(w.GetLocalSize()), GPUs: convert(w.GetGpus(), toGPU)}
+}
+
+func fromResult(r job.Result) *pb.Result {
+	return &pb.Result{Code: int32(r.Code), Reason: plain(r.Reason), Cause: optional(r.Cause, fromFailure), Attempts: int32(r.Attempts),
+		Restarts: int32(r.Restarts)}
+}
+
+func toResult(r *pb.Result) job.Result {
+	result := job.Result{Code: int(r.GetCode()), Reason: r.GetReason(), Attempts: int(r.GetAttempts()), Restarts: int(r.GetRestarts())}
+	if r.GetCause() != nil {
+		result.Cause = new(toFailure(r.GetCause()))
+	}
+	return result
+}
+
+func fromFailure(f job.Failure) *pb.Failure {
+	return &pb.Failure{Node: f.Node, Rank: int32(f.Rank), Gpu: optional(f.GPU, fromGPU), Attempt: int32(f.Attempt),
+		Exit: fromExit(f.Exit), At: fromTime(f.At), Why: plain(f.Why), Tail: []byte(tail(f.Tail)), Traceback: []byte(tail(f.Traceback))}
+}
+
+func toFailure(f *pb.Failure) job.Failure {
+	failure := job.Failure{Node: f.GetNode(), Rank: int(f.GetRank()), Attempt: int(f.GetAttempt()), Exit: toExit(f.GetExit()),
+		At: toTime(f.GetAt()), Why: f.GetWhy(), Tail: string(tail(f.GetTail())), Traceback: string(tail(f.GetTraceback()))}
+	if f.GetGpu() != nil {
+		failure.GPU = new(toGPU(f.GetGpu()))
+	}
+	return failure
+}
+
+func fromExit(e job.Exit) *pb.Exit {
+	return &pb.Exit{Code: int32(e.Code), Signal: int32(e.Signal), Oom: e.OOM, Spawn: plain(e.Spawn)}
+}
+
+func toExit(e *pb.Exit) job.Exit {
+	return job.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), OOM: e.GetOom(), Spawn: plain(e.GetSpawn())}
+}
+
+// fromTime and toTime keep the zero time zero.
+func fromTime(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func toTime(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+// convert keeps nil nil.
+func convert[A, B any](in []A, f func(A) B) []B {
+	if in == nil {
+		return nil
+	}
+	out := make([]B, len(in))
+	for i, a := range in {
+		out[i] = f(a)
+	}
+	return out
+}
+
+func optional[A, B any](p *A, f func(A) *B) *B {
+	if p == nil {
+		return nil
+	}
+	return f(*p)
+}

@@ -1,0 +1,260 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+const (
+	// maxMessage bounds a message in bytes, both ways.
+	maxMessage = 1 << 20
+	// maxHeader bounds the headers of a stream in bytes.
+	maxHeader = 16 << 10
+	// bufferSize is that of a connection's buffers in bytes: messages are small, and connections many.
+	bufferSize = 4 << 10
+	// maxOrders bounds the messages that wait for one agent. A node whose ranks restart on their own gets one for each.
+	maxOrders = 4096
+	// patienceForHello bounds the handshake, and the wait for the first message.
+	patienceForHello = 5 * time.Second
+)
+
+// Serve takes agents from a listener until Run has returned. Without TLS, which [Pipe] and tests do not need, it refuses to
+// listen to other machines.
+func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
+	if config == nil && !local(l.Addr()) {
+		return fmt.Errorf("refusing to take agents at %v without TLS: it is open to other machines", l.Addr())
+	}
+	audit := &audit{warn: c.cfg.Warn, told: map[string]time.Time{}}
+	srv := grpc.NewServer(
+		grpc.Creds(serverCredentials(config, audit)),
+		grpc.ConnectionTimeout(patienceForHello),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxSendMsgSize(maxMessage),
+		grpc.MaxConcurrentStreams(64),
+		grpc.MaxHeaderListSize(maxHeader),
+		grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(bufferSize),
+		grpc.WriteBufferSize(bufferSize),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(c.recovered))),
+	)
+	pb.RegisterRendezvousServer(srv, service{c: c, audit: audit})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		<-c.done
+		srv.Stop()
+	}()
+	if err := srv.Serve(watchedListener{l}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("cannot take agents at %v: %w", l.Addr(), err)
+	}
+	<-ended
+	return nil
+}
+
+func (c *Coordinator) recovered(p any) error {
+	c.cfg.Warn(fmt.Errorf("a message of an agent caused a panic: %v\n%s", p, debug.Stack()))
+	return status.Error(codes.Internal, "the coordinator failed to handle a message")
+}
+
+// local says that no other machine can reach an address.
+func local(a net.Addr) bool {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.IP.IsLoopback()
+	}
+	return a.Network() == "unix" || a.Network() == "bufconn"
+}
+
+// service translates between streams and the goroutine of Run.
+type service struct {
+	pb.UnimplementedRendezvousServer
+	c     *Coordinator
+	audit *audit
+}
+
+// Join serves one agent for as long as its stream lasts. A connection has one agent only, so that its end means that agent's.
+func (s service) Join(stream pb.Rendezvous_JoinServer) error {
+	p, _ := peer.FromContext(stream.Context())
+	conn := p.Addr.(watchedAddr).conn
+	if !conn.claimed.CompareAndSwap(false, true) {
+		return status.Error(codes.ResourceExhausted, "this connection has an agent already")
+	}
+	l := &link{wake: make(chan struct{}, 1), cut: make(chan error, 1), conn: conn}
+	in := receive(stream)
+	m, err := s.greet(stream.Context(), l, in, p)
+	if err != nil {
+		s.audit.refused(p.Addr, fmt.Errorf("the agent at %v was refused: %s", p.Addr, status.Convert(err).Message()))
+		return err
+	}
+	defer s.c.post(func() { s.c.broken(m, l) })
+	for {
+		select {
+		case msg, ok := <-in:
+			if !ok || !s.c.post(func() { s.c.take(m, l, msg) }) {
+				return status.Error(codes.Canceled, "the stream has ended")
+			}
+		case <-l.wake:
+			for _, msg := range l.drain() {
+				if err := stream.Send(msg); err != nil {
+					return err
+				}
+			}
+		case err := <-l.cut:
+			return err
+		}
+	}
+}
+
+// greet waits for the hello of an agent and asks for its admission.
+func (s service) greet(ctx context.Context, l *link, in <-chan *pb.FromAgent, p *peer.Peer) (*member, error) {
+	limit := time.NewTimer(patienceForHello)
+	defer limit.Stop()
+	var hello *pb.Hello
+	select {
+	case msg, ok := <-in:
+		if !ok {
+			return nil, status.Error(codes.Canceled, "it left without a word")
+		}
+		if hello = msg.GetHello(); hello == nil {
+			return nil, refused("an agent must say hello first")
+		}
+	case <-limit.C:
+		return nil, status.Error(codes.DeadlineExceeded, "it says no hello")
+	}
+	from, err := certified(p)
+	if err != nil {
+		return nil, err
+	}
+	type answer struct {
+		m   *member
+		err error
+	}
+	answers := make(chan answer, 1)
+	s.c.post(func() {
+		if ctx.Err() == nil {
+			m, err := s.c.admit(l, hello, from)
+			answers <- answer{m, err}
+		}
+	})
+	select {
+	case a := <-answers:
+		return a.m, a.err
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case <-s.c.done:
+		return nil, refused("the job is over")
+	}
+}
+
+// certified is the node in a peer's certificate; empty without TLS.
+func certified(p *peer.Peer) (string, error) {
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return "", nil
+	}
+	id, err := mtls.Peer(info.State)
+	if err != nil {
+		return "", refused("%v", err)
+	}
+	return id.Node, nil
+}
+
+// receive has the messages of a stream; it is closed at the stream's end. Only receiving is in this goroutine: what handles a
+// message is under the recovery interceptor.
+func receive(stream pb.Rendezvous_JoinServer) <-chan *pb.FromAgent {
+	in := make(chan *pb.FromAgent)
+	go func() {
+		defer close(in)
+		for {
+			msg, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			select {
+			case in <- msg:
+			case <-stream.Context().Done():
+				return
+			}
+		}
+	}()
+	return in
+}
+
+// serverCredentials tell the audit who is refused, and why.
+func serverCredentials(config *tls.Config, a *audit) credentials.TransportCredentials {
+	if config == nil {
+		return insecure.NewCredentials()
+	}
+	return auditedCredentials{credentials.NewTLS(config), a}
+}
+
+type auditedCredentials struct {
+	credentials.TransportCredentials
+	audit *audit
+}
+
+func (c auditedCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	secure, info, err := c.TransportCredentials.ServerHandshake(conn)
+	if err != nil {
+		addr := conn.RemoteAddr()
+		c.audit.refused(addr, mtls.ExplainServer(err, addr.String()))
+	}
+	return secure, info, err
+}
+
+// audit warns of refused peers: once a minute for each machine, and of so many machines at most.
+type audit struct {
+	warn func(error)
+	mu   sync.Mutex
+	told map[string]time.Time
+}
+
+const maxAudited = 1024
+
+func (a *audit) refused(peer net.Addr, why error) {
+	host := peer.String()
+	if ap, err := netip.ParseAddrPort(host); err == nil {
+		host = ap.Addr().String()
+	}
+	if a.due(host, time.Now()) {
+		a.warn(why)
+	}
+}
+
+func (a *audit) due(host string, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.told) >= maxAudited {
+		for h, t := range a.told {
+			if now.Sub(t) > time.Minute {
+				delete(a.told, h)
+			}
+		}
+	}
+	last, ok := a.told[host]
+	if ok && now.Sub(last) < time.Minute || !ok && len(a.told) >= maxAudited {
+		return false
+	}
+	a.told[host] = now
+	return true
+}

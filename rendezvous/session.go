@@ -1,0 +1,333 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+const (
+	// ackEvery is the number of reports after which the coordinator acknowledges without being asked. maxUnacked bounds the
+	// reports that an agent keeps for it.
+	ackEvery   = 64
+	maxUnacked = 1 << 14
+	// maxPending is the number of orders that the agent may leave lying before nothing more is read.
+	maxPending = 64
+	// goodbyeLimit bounds the wait for the coordinator to take the last words of an agent.
+	goodbyeLimit = 2 * time.Second
+)
+
+// Session is an agent's membership in a job. It outlives broken connections for as long as its lease.
+type Session struct {
+	// Job is the job's ID, Lease the coordinator's lease, and Node what was said of this node, with its address.
+	Job   string
+	Lease time.Duration
+	Node  placement.Node
+
+	orders  chan Order
+	reports chan *pb.FromAgent
+	leave   chan string
+	done    chan struct{}
+	err     error
+	closing sync.Once
+
+	// What follows belongs to the goroutine of run, and to Close once that has ended.
+	dialer dialer
+	link   *agentLink
+	// in and out are link's channels; nil once its stream has ended.
+	in  <-chan *pb.ToAgent
+	out chan<- *pb.FromAgent
+	// unacked are the reports that the coordinator may not have, of which the first sent were sent on this link.
+	unacked []*pb.FromAgent
+	sent    int
+	seq     uint64
+	pending []Order
+	beat    *pb.FromAgent
+	// heard is when the newest heartbeat that came back was sent, and limit the timer that ends the lease.
+	heard time.Duration
+	limit *time.Timer
+	// redial has the outcome of connecting anew, and is nil while nothing is under way; stop ends that.
+	redial chan dialled
+	stop   context.CancelFunc
+	// trouble is why the connection broke.
+	trouble error
+}
+
+type dialled struct {
+	link *agentLink
+	err  error
+}
+
+func newSession(d dialer, w *pb.Welcome, l *agentLink) *Session {
+	s := &Session{
+		Job: w.GetJobId(), Lease: w.GetLease().AsDuration(), Node: d.Node,
+		orders: make(chan Order), reports: make(chan *pb.FromAgent), leave: make(chan string), done: make(chan struct{}),
+		dialer: d, limit: time.NewTimer(w.GetLease().AsDuration()),
+	}
+	s.adopt(l)
+	return s
+}
+
+// Orders has what the coordinator asks. It is closed after a [job.Finish], after Close, and when the session ends for a reason
+// that Err then has: the agent must end its ranks and call Close.
+func (s *Session) Orders() <-chan Order { return s.orders }
+
+// Err is why Orders was closed: nil when the job has finished or the agent has left, a [RefusedError], or that the coordinator
+// was not heard for a lease. It is nil before.
+func (s *Session) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// Report tells the coordinator, once, of a [job.Prepared], [job.Started], [job.Exited] or [job.Stopped], however often the
+// connection breaks within the lease. It does not wait for the network. After the session's end it does nothing.
+func (s *Session) Report(ev job.Event) {
+	msg := fromEvent(ev)
+	if msg == nil {
+		panic(fmt.Sprintf("rendezvous: no agent reports a %T", ev))
+	}
+	select {
+	case s.reports <- msg:
+	case <-s.done:
+	}
+}
+
+// Close leaves the job for the given reason, if the session has not ended by itself, and closes its connections. The caller has
+// ended all ranks before: the coordinator may now start them elsewhere.
+func (s *Session) Close(why string) {
+	s.closing.Do(func() {
+		select {
+		case s.leave <- why:
+		case <-s.done:
+		}
+		<-s.done
+		s.link.close()
+	})
+	<-s.done
+}
+
+func (s *Session) run() {
+	defer close(s.done)
+	defer close(s.orders)
+	defer s.abandon()
+	defer s.limit.Stop()
+	tick := time.NewTicker(s.Lease / 4)
+	defer tick.Stop()
+	for {
+		next, out := s.next()
+		order, orders := s.first()
+		select {
+		case orders <- order:
+			s.pending = s.pending[1:]
+			if _, over := order.(job.Finish); over {
+				s.farewell("the job is over")
+				return
+			}
+		case out <- next:
+			s.wrote()
+		case msg, ok := <-s.readable():
+			if !ok {
+				s.broken()
+			} else {
+				s.take(msg)
+			}
+		case msg := <-s.reports:
+			s.seq++
+			msg.Seq = s.seq
+			s.unacked = append(s.unacked, msg)
+		case <-tick.C:
+			s.beat = &pb.FromAgent{Body: &pb.FromAgent_Heartbeat{Heartbeat: &pb.Heartbeat{At: durationpb.New(s.dialer.Clock())}}}
+			if s.dialer.Clock()-s.heard > s.Lease/2 && s.readable() != nil {
+				s.connect()
+			}
+		case r := <-s.redial:
+			s.redialled(r)
+		case <-s.limit.C:
+			if s.dialer.Clock()-s.heard >= s.Lease {
+				s.err = s.lost()
+			}
+		case why := <-s.leave:
+			s.farewell(why)
+			return
+		}
+		if len(s.unacked) > maxUnacked {
+			s.err = fmt.Errorf("the coordinator at %s does not take the reports of node %s", s.dialer.Target, s.Node.Name)
+		}
+		if s.err != nil {
+			return
+		}
+	}
+}
+
+// next is what is to be sent: heartbeats go before reports.
+func (s *Session) next() (*pb.FromAgent, chan<- *pb.FromAgent) {
+	switch {
+	case s.beat != nil:
+		return s.beat, s.out
+	case s.sent < len(s.unacked):
+		return s.unacked[s.sent], s.out
+	}
+	return nil, nil
+}
+
+func (s *Session) wrote() {
+	if s.beat != nil {
+		s.beat = nil
+	} else {
+		s.sent++
+	}
+}
+
+func (s *Session) first() (Order, chan<- Order) {
+	if len(s.pending) == 0 {
+		return nil, nil
+	}
+	return s.pending[0], s.orders
+}
+
+// readable is nil while the agent does not take its orders. No heartbeat is then heard either, so that an agent that hangs
+// loses its lease.
+func (s *Session) readable() <-chan *pb.ToAgent {
+	if len(s.pending) >= maxPending {
+		return nil
+	}
+	return s.in
+}
+
+func (s *Session) take(msg *pb.ToAgent) {
+	s.acked(msg.GetAcked())
+	if w := msg.GetWelcome(); w != nil {
+		s.hear(w.GetHeartbeat())
+	}
+	if b := msg.GetHeartbeat(); b != nil {
+		s.hear(b)
+	}
+	if o := toOrder(s.Node, msg); o != nil {
+		s.pending = append(s.pending, o)
+	}
+}
+
+func (s *Session) hear(b *pb.Heartbeat) {
+	if at := b.GetAt().AsDuration(); at > s.heard || s.heard == 0 {
+		s.heard = at
+		s.limit.Reset(at + s.Lease - s.dialer.Clock())
+		s.dialer.Heard(at)
+	}
+}
+
+// acked forgets the reports up to number n.
+func (s *Session) acked(n uint64) {
+	for len(s.unacked) > 0 && s.unacked[0].Seq <= n {
+		s.unacked = s.unacked[1:]
+		s.sent = max(0, s.sent-1)
+	}
+}
+
+// broken connects anew. A refusal ends the session.
+func (s *Session) broken() {
+	s.in, s.out = nil, nil
+	s.trouble = s.dialer.explain(s.link.ended)
+	var r *RefusedError
+	if errors.As(s.trouble, &r) {
+		s.err = s.trouble
+		return
+	}
+	s.connect()
+}
+
+// connect makes a new link, while the one that is there stays in use.
+func (s *Session) connect() {
+	if s.redial != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan dialled, 1)
+	s.redial, s.stop = result, cancel
+	go func() {
+		l, err := s.dialer.connect(ctx)
+		result <- dialled{l, err}
+	}()
+}
+
+func (s *Session) redialled(r dialled) {
+	s.stop()
+	s.redial = nil
+	if r.err != nil {
+		s.err = r.err
+		return
+	}
+	old := s.link
+	s.adopt(r.link)
+	go old.close()
+}
+
+// adopt makes a link the session's own. All that may not have arrived is sent again.
+func (s *Session) adopt(l *agentLink) {
+	s.link, s.in, s.out, s.sent, s.beat = l, l.in, l.out, 0, nil
+	s.take(l.first)
+}
+
+// lost ends the attempt to connect, which knows best why that failed.
+func (s *Session) lost() error {
+	why := s.trouble
+	if s.redial != nil {
+		s.stop()
+		r := <-s.redial
+		s.redial = nil
+		if why = r.err; r.link != nil {
+			r.link.close()
+		}
+	}
+	if why == nil {
+		why = errors.New("the connection is there, but no answer comes")
+	}
+	return fmt.Errorf("node %s has not heard the coordinator at %s for %v: %w", s.Node.Name, s.dialer.Target, s.Lease, why)
+}
+
+// abandon ends an attempt to connect that nobody waits for any more.
+func (s *Session) abandon() {
+	if s.redial == nil {
+		return
+	}
+	s.stop()
+	if r := <-s.redial; r.link != nil {
+		r.link.close()
+	}
+}
+
+// farewell sends what is left and goodbye, and waits until the coordinator ends the stream.
+func (s *Session) farewell(why string) {
+	limit := time.NewTimer(goodbyeLimit)
+	defer limit.Stop()
+	last := append(s.unacked[s.sent:], &pb.FromAgent{Body: &pb.FromAgent_Goodbye{Goodbye: &pb.Goodbye{Why: plain(why)}}})
+	for s.in != nil {
+		out, next := s.out, (*pb.FromAgent)(nil)
+		if len(last) == 0 {
+			out = nil
+		} else {
+			next = last[0]
+		}
+		select {
+		case out <- next:
+			last = last[1:]
+		case _, ok := <-s.in:
+			if !ok {
+				return
+			}
+		case <-limit.C:
+			return
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/placement"
+)
+
+var token = mtls.NewToken()
+
+// head is a coordinator on a real socket with TLS. It hears warnings in a channel.
+func head(t testing.TB, nodes int) (c *Coordinator, target string, warnings chan string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	warnings = make(chan string, 16)
+	c = NewCoordinator(Config{Spec: spec(nodes), Warn: func(err error) { warnings <- err.Error() }})
+	ran, served := make(chan struct{}), make(chan error, 1)
+	go func() { served <- c.Serve(l, mtls.Server(token, mtls.Identity{Job: "j1"})) }()
+	go func() {
+		defer close(ran)
+		c.Run(context.Background())
+	}()
+	t.Cleanup(func() {
+		c.Cancel(130, "the test is over")
+		<-ran
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return c, l.Addr().String(), warnings
+}
+
+func client1(token mtls.Token, name string) *tls.Config {
+	return mtls.Client(token, mtls.Identity{Node: name})
+}
+
+func TestJoinOverTLS(t *testing.T) {
+	_, target, _ := head(t, 2)
+	s, err := Join(t.Context(), Options{Target: target, TLS: client1(token, "n1"), Node: placement.Node{Name: "n1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close("")
+	if s.Node.Addr != netip.MustParseAddr("127.0.0.1") || s.Job != "j1" || s.Lease != 15*time.Second {
+		t.Errorf("%+v, job %s, lease %v", s.Node, s.Job, s.Lease)
+	}
+	_, err = Join(t.Context(), Options{Target: target, TLS: client1(token, "n1"), Node: node(2)})
+	var r *RefusedError
+	if !errors.As(err, &r) || r.Why != "node n2 shows a certificate of node n1" {
+		t.Errorf("another node's certificate: %v", err)
+	}
+}
+
+func TestStrangers(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		meet func(t *testing.T, target string)
+		want string
+	}{
+		{"wrong token", func(t *testing.T, target string) {
+			_, err := Join(t.Context(), Options{Target: target, TLS: client1(mtls.NewToken(), "n1"), Node: node(1)})
+			if !errors.Is(err, mtls.ErrToken) || !strings.Contains(err.Error(), "the coordinator at "+target+" has another token") {
+				t.Errorf("agent: %v", err)
+			}
+		}, "does not accept this coordinator: it has another token"},
+		{"no TLS", func(t *testing.T, target string) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := Join(ctx, Options{Target: target, Node: node(1), Warn: func(error) {}}); err == nil {
+				t.Error("joined without TLS")
+			}
+		}, "speaks no TLS"},
+		{"garbage", func(t *testing.T, target string) { say(t, target, "\x00\x01garbage\xff\xff\xff") }, "speaks no TLS"},
+		{"port scan", func(t *testing.T, target string) { say(t, target, "") }, "closed the connection during the TLS handshake"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, target, warnings := head(t, 1)
+			c.meet(t, target)
+			if got := <-warnings; !strings.Contains(got, "the peer at 127.0.0.1:") || !strings.Contains(got, c.want) {
+				t.Errorf("%s, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// say sends something that is no TLS, and waits for the coordinator to hang up.
+func say(t *testing.T, target, text string) {
+	conn, err := net.Dial("tcp", target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.Copy(io.Discard, conn); errors.Is(err, context.DeadlineExceeded) {
+		t.Error("the coordinator does not hang up")
+	}
+}
+
+func TestAgentMeetsNoCoordinator(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(conn, "SSH-2.0-OpenSSH_9.2\r\n")
+			defer conn.Close()
+		}
+	}()
+	_, err = Join(t.Context(), Options{Target: l.Addr().String(), TLS: client1(token, "n1"), Node: node(1)})
+	if !errors.Is(err, mtls.ErrNoTLS) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestServeWantsTLS(t *testing.T) {
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := NewCoordinator(Config{}).Serve(l, nil); err == nil || !strings.Contains(err.Error(), "open to other machines") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAuditIsBounded(t *testing.T) {
+	a := audit{told: map[string]time.Time{}}
+	now := time.Now()
+	told := 0
+	for i := range 3 * maxAudited {
+		for range 2 {
+			if a.due(node(i).Addr.String(), now) {
+				told++
+			}
+		}
+	}
+	if told != maxAudited || len(a.told) != maxAudited {
+		t.Errorf("%d lines, %d machines", told, len(a.told))
+	}
+	if later := now.Add(2 * time.Minute); !a.due("10.0.0.1", later) || a.due("10.0.0.1", later) || len(a.told) != 1 {
+		t.Errorf("%d machines after two minutes", len(a.told))
+	}
+}
