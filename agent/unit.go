@@ -166,8 +166,7 @@ func (u *unit) exited(b placement.Bundle, exit job.Exit, output *logs.Rank) {
 	u.agent.report(e)
 }
 
-// stop ends the attempt; kill does not wait for the grace period. It returns at once. What cannot be ended is run's to say: its
-// Close waits for the same processes.
+// stop ends the attempt; kill does not wait for the grace period. It returns at once.
 func (u *unit) stop(grace time.Duration, kill bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -176,9 +175,15 @@ func (u *unit) stop(grace time.Duration, kill bool) {
 	switch {
 	case u.scope == nil:
 	case kill:
-		go u.scope.Kill()
+		go u.end(u.scope.Kill)
 	case !again:
-		go u.scope.Stop(grace)
+		go u.end(func() error { return u.scope.Stop(grace) })
+	}
+}
+
+func (u *unit) end(stop func() error) {
+	if err := stop(); err != nil {
+		u.agent.Warn(fmt.Errorf("attempt %d: %w", u.attempt, err))
 	}
 }
 

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -21,6 +23,10 @@ func run(io *streams, args []string) (int, error) {
 	}
 	o.job.Stdin, o.job.Standalone, o.job.JSON = true, true, o.json
 	o.job.Stdout, o.job.Stderr = io.stdout, io.stderr
+	// The token is in this process's memory: neither a core file nor another process of the user may have it.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return 0, fmt.Errorf("cannot protect this process's memory: %w", err)
+	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)

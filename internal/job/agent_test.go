@@ -34,6 +34,8 @@ func (w *world) obey(a *agent) error {
 		return w.start(a, o)
 	case Stop:
 		a.stop(o)
+	default:
+		return fmt.Errorf("%s was ordered %v", a.node.Name, o)
 	}
 	return nil
 }

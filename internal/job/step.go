@@ -32,9 +32,10 @@ func (s *State) take(ev Event) string {
 		return s.stopped(ev)
 	case Cancel:
 		return s.cancel(ev)
-	}
-	if s.result != nil {
-		return ""
+	default:
+		if s.result != nil {
+			return ""
+		}
 	}
 	switch ev := ev.(type) {
 	case Submitted:
@@ -51,8 +52,9 @@ func (s *State) take(ev Event) string {
 		return s.elapsed(ev)
 	case TimedOut:
 		return s.timedOut(ev)
+	default:
+		return ""
 	}
-	return ""
 }
 
 func (s *State) prepared(ev Prepared) string {

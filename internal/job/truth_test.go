@@ -96,6 +96,7 @@ func (t *truth) hear(ev Event) {
 		t.cancels++
 	case Lost:
 		t.bereave(ev.Node)
+	default: // a report: see believe
 	}
 }
 

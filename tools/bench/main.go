@@ -172,8 +172,13 @@ func memory(golaunch, rank string) {
 	}
 	fmt.Printf("\nagent with 8 ranks: resident %d kB (proportional %d), guardian %d kB (%d); idle CPU %d0 ms in 10 s\n",
 		rss, pss, guardRSS, guardPSS, used)
-	cmd.Process.Signal(os.Interrupt)
-	cmd.Wait()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		log.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
+		log.Fatalf("golaunch after ^C: %v", err)
+	}
 }
 
 func size(pid int) (rss, pss int) {
@@ -182,8 +187,12 @@ func size(pid int) (rss, pss int) {
 		log.Fatal(err)
 	}
 	for line := range strings.Lines(string(data)) {
-		fmt.Sscanf(line, "Rss: %d", &rss)
-		fmt.Sscanf(line, "Pss: %d", &pss)
+		switch f := strings.Fields(line); f[0] {
+		case "Rss:":
+			rss, _ = strconv.Atoi(f[1])
+		case "Pss:":
+			pss, _ = strconv.Atoi(f[1])
+		}
 	}
 	return rss, pss
 }
