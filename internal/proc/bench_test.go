@@ -13,27 +13,24 @@ import (
 	"time"
 )
 
-// noop is a program that ends at once, without a C library.
-var noop = sync.OnceValues(func() (string, error) {
+// noop builds a program that ends at once, without a C library.
+func noop(b *testing.B) string {
+	b.Helper()
 	source, ok := map[string]string{
 		"amd64": `__asm__(".globl _start\n_start: mov $60,%eax\n xor %edi,%edi\n syscall");`,
 		"arm64": `__asm__(".globl _start\n_start: mov x8,#93\n mov x0,#0\n svc #0");`,
 	}[runtime.GOARCH]
 	if !ok {
-		return "/bin/true", nil
+		return "/bin/true"
 	}
-	dir, err := os.MkdirTemp("", "proc-bench")
-	if err != nil {
-		return "", err
-	}
-	file := filepath.Join(dir, "noop")
+	file := filepath.Join(b.TempDir(), "noop")
 	cmd := exec.Command("cc", "-O2", "-static", "-nostdlib", "-x", "c", "-o", file, "-")
 	cmd.Stdin = strings.NewReader(source)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the no-op: %w: %s", err, out)
+		b.Fatalf("build the no-op: %v: %s", err, out)
 	}
-	return file, nil
-})
+	return file
+}
 
 // BenchmarkSpawn starts processes, a hundred in a scope, and waits for each; one operation is one process.
 func BenchmarkSpawn(b *testing.B) {
@@ -55,8 +52,7 @@ func benchmarkSpawn(b *testing.B, noCgroup bool) {
 	if !noCgroup {
 		needCgroup(b)
 	}
-	path, err := noop()
-	must(b, err)
+	path := noop(b)
 	s := newSupervisor(b, Options{noCgroup: noCgroup})
 	b.ResetTimer()
 	for done := 0; done < b.N; done += 100 {
@@ -81,8 +77,8 @@ func benchmarkSpawn(b *testing.B, noCgroup bool) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ranks/s")
 }
 
-// BenchmarkTeardown300 stops 300 processes that ignore SIGTERM, a third of them in sessions of their own. The grace period of 50 ms
-// is not in "over-grace-ms".
+// BenchmarkTeardown300 stops 300 processes that ignore SIGTERM, a third of them in sessions of their own. The grace period of
+// 50 ms is not in "over-grace-ms".
 func BenchmarkTeardown300(b *testing.B) {
 	const ranks, grace = 100, 50 * time.Millisecond
 	for _, noCgroup := range []bool{false, true} {
@@ -122,8 +118,7 @@ func BenchmarkTeardown300(b *testing.B) {
 
 // BenchmarkRun is all that supervision adds to a short run: a supervisor, a scope, one rank, and the end.
 func BenchmarkRun(b *testing.B) {
-	path, err := noop()
-	must(b, err)
+	path := noop(b)
 	for _, noCgroup := range []bool{false, true} {
 		b.Run("cgroup="+strconv.FormatBool(!noCgroup), func(b *testing.B) {
 			for range b.N {

@@ -128,8 +128,8 @@ func tryLock(dir string) (*os.File, bool) {
 	return f, true
 }
 
-// removeStale removes what supervisors left behind that were killed together with their guardians, and kills what still runs there;
-// a cgroup with something dying in it is left to the next one who comes.
+// removeStale removes what supervisors left behind that were killed together with their guardians, and kills what still runs
+// there; a cgroup with something dying in it is left to the next one who comes.
 func removeStale(parent string) {
 	old, _ := filepath.Glob(filepath.Join(parent, homePrefix+"*"))
 	for _, dir := range old {

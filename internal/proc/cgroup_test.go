@@ -53,11 +53,12 @@ func TestParseStat(t *testing.T) {
 
 func TestStaleCgroups(t *testing.T) {
 	needCgroup(t)
-	m, _ := findMount("")
-	dead := filepath.Join(m.own, homePrefix+"999999999-x")
+	outer := makeHome()
+	defer outer.remove()
+	dead := filepath.Join(outer.dir, homePrefix+"1-x")
 	must(t, os.MkdirAll(filepath.Join(dead, "0-a"), 0o755))
-	alive := makeHome()
-	removeStale(m.own)
+	alive := lockedHome(outer.dir)
+	removeStale(outer.dir)
 	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a cgroup without a supervisor is left: %v", err)
 	}

@@ -44,18 +44,18 @@ type StartError struct {
 
 func (e *StartError) Error() string { return e.Exit.Spawn }
 
-func failure(code int, format string, args ...any) *StartError {
-	return &StartError{job.Exit{Code: code, Spawn: fmt.Sprintf(format, args...)}}
+func (c *Command) failure(code int, format string, args ...any) *StartError {
+	return &StartError{job.Exit{Code: code, Spawn: fmt.Sprintf("start %q: ", c.Path) + fmt.Sprintf(format, args...)}}
 }
 
 // prepare checks a command and finds its program and its files.
 func prepare(c *Command, null *os.File) (files []uintptr, path string, fail *StartError) {
 	if err := checkStrings(c); err != nil {
-		return nil, "", failure(codeOwn, "start %q: %v", c.Path, err)
+		return nil, "", c.failure(codeOwn, "%v", err)
 	}
 	files, err := descriptors(null, c.Stdin, c.Stdout, c.Stderr)
 	if err != nil {
-		return nil, "", failure(codeOwn, "start %q: %v", c.Path, err)
+		return nil, "", c.failure(codeOwn, "%v", err)
 	}
 	path, fail = lookPath(c)
 	return files, path, fail
@@ -103,9 +103,9 @@ func lookPath(c *Command) (string, *StartError) {
 		}
 	}
 	if denied != "" {
-		return "", failure(codeNotExecutable, "start %q: %s is not executable; chmod +x it, or run it with its interpreter", c.Path, denied)
+		return "", c.failure(codeNotExecutable, "%s is not executable; chmod +x it, or run it with its interpreter", denied)
 	}
-	return "", failure(codeNotFound, "start %q: not found in the PATH %q", c.Path, path)
+	return "", c.failure(codeNotFound, "not found in the PATH %q", path)
 }
 
 // at is where the process will find a file, seen from here.
@@ -130,40 +130,38 @@ func searchPath(env []string) string {
 func diagnose(c *Command, path string, err error) *StartError {
 	if c.Dir != "" {
 		if info, dirErr := os.Stat(c.Dir); dirErr != nil {
-			return failure(codeNotFound, "start %q: working directory: %v", c.Path, dirErr)
+			return c.failure(codeNotFound, "working directory: %v", dirErr)
 		} else if !info.IsDir() || unix.Access(c.Dir, unix.X_OK) != nil {
-			return failure(codeNotExecutable, "start %q: cannot enter the working directory %s", c.Path, c.Dir)
+			return c.failure(codeNotExecutable, "cannot enter the working directory %s", c.Dir)
 		}
 	}
 	info, statErr := os.Stat(c.at(path))
 	switch {
 	case errors.Is(err, unix.ENOENT) && statErr == nil:
-		return failure(codeNotFound, "start %q: %s exists, but its interpreter does not: %s", c.Path, path, interpreter(c.at(path)))
+		return c.failure(codeNotFound, "%s exists, but its interpreter does not: %s", path, interpreter(c.at(path)))
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		return failure(codeNotFound, "start %q: %v", c.Path, err)
+		return c.failure(codeNotFound, "%v", err)
 	case errors.Is(err, unix.EACCES) && statErr == nil && info.IsDir():
-		return failure(codeNotExecutable, "start %q: it is a directory", c.Path)
+		return c.failure(codeNotExecutable, "it is a directory")
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return failure(codeNotExecutable, "start %q: %v; is it executable (chmod +x), and on a file system without noexec?", c.Path, err)
+		return c.failure(codeNotExecutable, "%v; is it executable (chmod +x), and on a file system without noexec?", err)
 	case errors.Is(err, unix.ENOEXEC):
-		return failure(codeNotExecutable, "start %q: %v; a script needs a first line such as #!/bin/sh, a binary this machine's architecture",
-			c.Path, err)
+		return c.failure(codeNotExecutable, "%v; a script needs a #! line, a binary this machine's architecture", err)
 	case errors.Is(err, unix.E2BIG):
-		return failure(codeNotExecutable, "start %q: %v: arguments and environment have %d bytes; see execve(2) for the limits",
-			c.Path, err, size(c.Args)+size(c.Env))
+		return c.failure(codeNotExecutable, "%v: arguments and environment have %d bytes; see execve(2) for the limits",
+			err, size(c.Args)+size(c.Env))
 	case isOwn(err):
-		return failure(codeOwn, "start %q: %v; see ulimit -u, ulimit -n and the pids limit of the cgroup", c.Path, err)
+		return c.failure(codeOwn, "%v; see ulimit -u, ulimit -n and the pids limit of the cgroup", err)
 	default:
-		return failure(codeNotExecutable, "start %q: %v", c.Path, err)
+		return c.failure(codeNotExecutable, "%v", err)
 	}
 }
 
 // isOwn reports whether an error is about resources and not about the program.
 func isOwn(err error) bool {
-	for _, own := range []unix.Errno{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EBUSY, unix.ENODEV, unix.EOPNOTSUPP} {
-		if err == own {
-			return true
-		}
+	switch err {
+	case unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EBUSY, unix.ENODEV, unix.EOPNOTSUPP:
+		return true
 	}
 	return false
 }

@@ -35,7 +35,7 @@ func TestStartErrors(t *testing.T) {
 		"not executable in dir": {Command{Path: "./plain"}, 126, "chmod +x"},
 		"not executable":        {Command{Path: "plain", Env: []string{"PATH=/no/such:" + dir}}, 126, "chmod +x"},
 		"directory":             {Command{Path: "./sub"}, 126, "directory"},
-		"no #! line":            {Command{Path: "./noline"}, 126, "#!/bin/sh"},
+		"no #! line":            {Command{Path: "./noline"}, 126, "#! line"},
 		"bad binary":            {Command{Path: "./deadelf"}, 126, "architecture"},
 		"missing interpreter":   {Command{Path: "./nointerpreter"}, 127, `interpreter does not: "/no/such/python -u"`},
 		"missing directory":     {Command{Path: "/bin/true", Dir: dir + "/gone"}, 127, "working directory"},
@@ -86,7 +86,8 @@ func TestLookPath(t *testing.T) {
 		{"b/prog", "/bin", "b"},
 	} {
 		out := newOutput(t)
-		start(t, sc, Command{Path: test.path, Args: []string{test.path}, Env: []string{"PATH=" + test.search}, Dir: dir, Stdout: out.w})
+		env := []string{"PATH=" + test.search}
+		start(t, sc, Command{Path: test.path, Args: []string{test.path}, Env: env, Dir: dir, Stdout: out.w})
 		if got := strings.TrimSpace(out.end()); got != test.want {
 			t.Errorf("%s in %s: ran %q, want %q", test.path, test.search, got, test.want)
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,20 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// everything is all strays that can be found when the supervisor is dead.
+// everything is all strays that can be found when the supervisor is dead; SELF is this program.
 const everything = `
 	setsid sh -c "trap '' TERM; echo ready; sleep 1000" &
 	(setsid sh -c "trap '' TERM; sleep 1000 & echo ready; sleep 1000" &)
 	env -i sh -c "trap '' TERM; echo ready; sleep 1000" &
 	sh -c 'echo ready; kill -STOP $$' &
+	env -i PROC_TEST_LEAVE_GROUP=1 SELF &
 	sleep 1000`
 
 func startEverything(t *testing.T, p plan, more ...*os.File) (*helper, *output) {
 	t.Helper()
 	out := newOutput(t)
-	p.Script = everything
+	self, err := os.Executable()
+	must(t, err)
+	p.Script = strings.ReplaceAll(everything, "SELF", self)
 	h := startHelper(t, p, out, more...)
-	for range 4 {
+	for range 5 {
 		out.line()
 	}
 	return h, out
@@ -91,32 +95,48 @@ func TestGuardianReplaced(t *testing.T) {
 	})
 }
 
-// With nobody left to act, PR_SET_PDEATHSIG still ends the ranks, and the next supervisor what they left in their cgroup.
+// With nobody left to act, PR_SET_PDEATHSIG still ends the ranks.
 func TestSupervisorAndGuardianKilled(t *testing.T) {
 	helperWays(t, func(t *testing.T, p plan) {
 		out := newOutput(t)
 		p.Script = "echo ready; exec sleep 1000"
-		if !p.NoCgroup {
-			p.Script = "setsid sh -c 'echo ready; sleep 1000' & sleep 1000"
-		}
-		h := startHelper(t, p, out)
-		out.line()
-		must(t, unix.Kill(h.cmd.Process.Pid, unix.SIGSTOP))
-		must(t, unix.Kill(h.guardian, unix.SIGKILL))
-		h.kill(t)
-		h.stderr.end()
-		if p.NoCgroup {
-			out.end()
-			return
-		}
-		must(t, newSupervisor(t, Options{}).Close())
+		killBoth(t, p, out)
 		out.end()
-		must(t, awaitEmpty(h.home, time.Now().Add(patience)))
-		must(t, newSupervisor(t, Options{}).Close())
-		if _, err := os.Stat(h.home); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the stale cgroup %s is left: %v", h.home, err)
-		}
 	})
+}
+
+// What they left in their cgroup is ended by the next supervisor.
+func TestStaleCgroupIsKilled(t *testing.T) {
+	needCgroup(t)
+	outer := makeHome()
+	defer outer.remove()
+	out := newOutput(t)
+	h := killBoth(t, plan{Script: "setsid sh -c 'echo ready; sleep 1000' & sleep 1000", Cgroup: outer.dir}, out)
+	if filepath.Dir(h.home) != outer.dir {
+		t.Fatalf("the cgroup is %s, not in %s", h.home, outer.dir)
+	}
+	removeStale(outer.dir)
+	out.end()
+	must(t, awaitEmpty(h.home, time.Now().Add(patience)))
+	removeStale(outer.dir)
+	if _, err := os.Stat(h.home); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the stale cgroup %s is left: %v", h.home, err)
+	}
+}
+
+// killBoth kills a supervisor and its guardian so that neither can act on the other's death.
+func killBoth(t *testing.T, p plan, out *output) *helper {
+	t.Helper()
+	h := startHelper(t, p, out)
+	out.line()
+	must(t, unix.Kill(h.cmd.Process.Pid, unix.SIGSTOP))
+	must(t, unix.Kill(h.guardian, unix.SIGKILL))
+	h.end.await()
+	h.kill(t)
+	if h.home != "" {
+		t.Cleanup(func() { must(t, errors.Join(awaitEmpty(h.home, time.Now().Add(patience)), removeGroup(h.home))) })
+	}
+	return h
 }
 
 func TestLease(t *testing.T) {

@@ -14,8 +14,8 @@ var pidfdOpen = unix.PidfdOpen
 // recheck is how long to wait for processes where the kernel has no pidfds, before looking again.
 const recheck = 5 * time.Millisecond
 
-// handle refers to one process, whatever becomes of its number: a pidfd in the netpoller, so that to wait costs no thread. Without
-// a pidfd it is the bare number.
+// handle refers to one process, whatever becomes of its number: a pidfd in the netpoller, so that to wait costs no thread.
+// Without a pidfd it is the bare number.
 type handle struct {
 	pid  int
 	file *os.File
@@ -71,8 +71,8 @@ func readable(fd uintptr) bool {
 	return n > 0 && err == nil
 }
 
-// awaitAll waits until all have exited, and reports false when the deadline or rush came first. Where there are no pidfds, some may
-// still live: the caller looks again.
+// awaitAll waits until all have exited, and reports false when the deadline or rush came first. Where there are no pidfds, some
+// may still live: the caller looks again.
 func awaitAll(handles []handle, deadline time.Time, rush <-chan struct{}) bool {
 	all := make(chan bool, 1)
 	for _, h := range handles {

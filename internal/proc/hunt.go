@@ -12,7 +12,8 @@ import (
 )
 
 // errSurvivors says that SIGKILL did not end a process.
-var errSurvivors = fmt.Errorf("processes outlive SIGKILL by %v: a driver or a file system holds them; see their kernel stacks", killLimit)
+var errSurvivors = fmt.Errorf("processes outlive SIGKILL by %v: a driver or file system holds them (see /proc/PID/stack)",
+	killLimit)
 
 // trail is what the processes of a scope are found by.
 type trail struct {

@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// oomCounter counts the processes that the kernel killed for want of memory. It knows the memory cgroup, not the process: a kill of
-// ours can be told from the kernel's, and somebody else's kill -9 in a scope without an OOM kill too.
+// oomCounter counts the processes that the kernel killed for want of memory. It knows the memory cgroup, not the process: a
+// kill of ours can be told from the kernel's, and somebody else's kill -9 in a scope without an OOM kill too.
 type oomCounter struct {
 	file string
 	mu   sync.Mutex
 	seen uint64
 }
 
-// newOOMCounter counts from now on: in memory.events of the nearest cgroup at or above dir (or above this process's own when dir is
-// empty) that has the memory controller, else in memory.oom_control of cgroup v1, else nowhere.
+// newOOMCounter counts from now on: in memory.events of the nearest cgroup at or above dir (or above this process's own when
+// dir is empty) that has the memory controller, else in memory.oom_control of cgroup v1, else nowhere.
 func newOOMCounter(dir string) *oomCounter {
 	c := &oomCounter{file: oomFile(dir)}
 	c.seen = c.read()
@@ -58,7 +58,8 @@ func (c *oomCounter) read() uint64 {
 	return 0
 }
 
-// claim attributes one OOM kill that no other process has claimed to the caller, if there is one. The kernel counts before it kills.
+// claim attributes one OOM kill that no other process has claimed to the caller, if there is one. The kernel counts before it
+// kills.
 func (c *oomCounter) claim() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -38,7 +38,7 @@ func memoryGroup(t *testing.T) string {
 
 func TestOOMIsNamed(t *testing.T) {
 	helperWays(t, func(t *testing.T, p plan) {
-		p.Memory = memoryGroup(t)
+		p.Cgroup = memoryGroup(t)
 		self, err := os.Executable()
 		must(t, err)
 		out := newOutput(t)

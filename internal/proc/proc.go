@@ -11,8 +11,8 @@
 // Two things act when the supervisor's own process dies, even by SIGKILL: PR_SET_PDEATHSIG kills the ranks, and the guardian, a
 // small process of its own ("rankguard"), kills all scopes. The guardian also keeps a lease, see [Supervisor.Renew].
 //
-// A rank that ended stays a zombie until its scope ends, so that its number, which names its session and its process group, cannot
-// come to mean anything else.
+// A rank that ended stays a zombie until its scope ends, so that its number, which names its session and its process group,
+// cannot come to mean anything else.
 package proc
 
 import (
@@ -26,8 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killLimit bounds the wait for processes that were sent SIGKILL: one that the kernel cannot end for that long hangs in a driver or
-// a file system.
+// killLimit bounds the wait for processes that were sent SIGKILL: one that the kernel cannot end for that long hangs in a
+// driver or a file system.
 const killLimit = 2 * time.Minute
 
 // Options are a supervisor's choices.

@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv("PROC_TEST_EAT") != "" {
 		eatMemory()
 	}
+	if os.Getenv("PROC_TEST_LEAVE_GROUP") != "" {
+		leaveGroup()
+	}
 	os.Exit(m.Run())
 }
 
@@ -38,8 +41,8 @@ type plan struct {
 	Lease    time.Duration
 	// Hold says that descriptor 4 is a socket for the guardian.
 	Hold bool
-	// Memory is the directory of the memory cgroup to run in, if not the test's own.
-	Memory string
+	// Cgroup is the directory of a cgroup to run in, if not the test's own.
+	Cgroup string
 }
 
 // superviseHelper writes a line of facts to stdout and one for each warning, and goes on until it is killed.
@@ -82,9 +85,19 @@ func eatMemory() {
 	}
 }
 
+// leaveGroup goes on in a process group of its own, in the session that it was started in.
+func leaveGroup() {
+	if err := unix.Setpgid(0, 0); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("ready")
+	select {}
+}
+
 func shell(script string, out *os.File) Command {
 	return Command{
-		Path: "sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")}, Stdout: out, Stderr: os.Stderr,
+		Path: "sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")},
+		Stdout: out, Stderr: os.Stderr,
 	}
 }
 
@@ -202,10 +215,10 @@ func startHelper(t *testing.T, p plan, out *output, more ...*os.File) *helper {
 	must(t, err)
 	words, stderr := newOutput(t), newOutput(t)
 	cmd := exec.Command("/proc/self/exe")
-	if p.Memory != "" {
+	if p.Cgroup != "" {
 		self, err := os.Executable()
 		must(t, err)
-		cmd = exec.Command("sh", "-c", `echo $$ >"$1"/cgroup.procs && exec "$2"`, "sh", p.Memory, self)
+		cmd = exec.Command("sh", "-c", `echo $$ >"$1"/cgroup.procs && exec "$2"`, "sh", p.Cgroup, self)
 	}
 	cmd.Env = append(os.Environ(), "PROC_TEST_SUPERVISE="+string(text))
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = words.w, stderr.w, append([]*os.File{out.w}, more...)

@@ -63,15 +63,15 @@ func plain(name string) string {
 // Env returns the variable, NAME=value, that marks every process of the scope. Start adds it by itself.
 func (sc *Scope) Env() string { return sc.marker }
 
-// Start starts one process, in a session of its own. The error is a [*StartError]. A call takes as long as the kernel takes to fork
-// and exec; several goroutines may start at once, and two per CPU use the machine fully.
+// Start starts one process, in a session of its own. The error is a [*StartError]. A call takes as long as the kernel takes to
+// fork and exec; several goroutines may start at once, and two per CPU use the machine fully.
 func (sc *Scope) Start(c Command) (*Process, error) {
 	files, path, fail := prepare(&c, sc.sup.null)
 	if fail != nil {
 		return nil, fail
 	}
 	if err := sc.sup.guard.ready(); err != nil {
-		return nil, failure(codeOwn, "start %q: %v", c.Path, err)
+		return nil, c.failure(codeOwn, "%v", err)
 	}
 	p, err := sc.fork(path, &c, files)
 	if err != nil {
@@ -79,7 +79,10 @@ func (sc *Scope) Start(c Command) (*Process, error) {
 	}
 	if end := sc.sup.guard.lease.Load(); end != 0 && int64(BootTime()) > end {
 		// This process was stopped, and the guardian may have looked before the fork.
-		return nil, failure(codeOwn, "start %q: the lease has expired: %v", c.Path, sc.Kill())
+		if err := sc.Kill(); err != nil {
+			return nil, c.failure(codeOwn, "the lease has expired, and %v", err)
+		}
+		return nil, c.failure(codeOwn, "the lease has expired")
 	}
 	return p, nil
 }
@@ -91,7 +94,7 @@ func (sc *Scope) fork(path string, c *Command, files []uintptr) (*Process, error
 	barred := sc.barred
 	sc.mu.Unlock()
 	if barred {
-		return nil, failure(codeOwn, "start %q: scope %s is being stopped", c.Path, sc.name)
+		return nil, c.failure(codeOwn, "scope %s is being stopped", sc.name)
 	}
 	pid, fail := sc.sup.fork(path, c, sc.marker, files, sc.cgroupFD)
 	if fail != nil {

@@ -150,7 +150,8 @@ func TestStopGivesGroupsTheirGrace(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
 		out, sc := newOutput(t), newTestScope(t, newSupervisor(t, opts))
 		begin := time.Now()
-		start(t, sc, shell(`sh -c 'trap "sleep 0.3; echo saved; exit" TERM; echo ready; while :; do sleep 0.02; done' & wait`, out.w))
+		const save = `sh -c 'trap "sleep 0.3; echo saved; exit" TERM; echo ready; while :; do sleep 0.02; done' & wait`
+		start(t, sc, shell(save, out.w))
 		out.line()
 		must(t, sc.Stop(patience))
 		if got := out.end(); got != "saved\n" {
@@ -160,6 +161,17 @@ func TestStopGivesGroupsTheirGrace(t *testing.T) {
 			t.Errorf("Stop took %v although all had ended", took)
 		}
 	})
+}
+
+func TestStopWakesStopped(t *testing.T) {
+	out, sc := newOutput(t), newTestScope(t, newSupervisor(t, Options{}))
+	p := start(t, sc, shell(`trap "echo saved; exit 3" TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done`, out.w))
+	out.line()
+	must(t, unix.Waitid(unix.P_PID, p.Pid(), nil, unix.WSTOPPED|unix.WNOWAIT, nil))
+	must(t, sc.Stop(patience))
+	if got := out.end(); got != "saved\n" || p.Exit() != (job.Exit{Code: 3}) {
+		t.Errorf("a stopped rank could not end in order: it wrote %q, exit %+v", got, p.Exit())
+	}
 }
 
 func TestStopDoesNotWaitForDaemons(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread is an operating system thread that forks ranks. PR_SET_PDEATHSIG fires when the thread that forked ends, so these end only
-// with the supervisor, when no rank is left.
+// thread is an operating system thread that forks ranks. PR_SET_PDEATHSIG fires when the thread that forked ends, so these end
+// only with the supervisor, when no rank is left.
 type thread struct {
 	// all is the thread's set of CPUs before a rank was bound.
 	all   unix.CPUSet
@@ -44,7 +44,7 @@ func (s *Supervisor) fork(path string, c *Command, marker string, files []uintpt
 	done := make(chan result, 1)
 	s.spawner <- func(t *thread) {
 		if err := t.bind(c.CPUs); err != nil {
-			done <- result{0, failure(codeOwn, "start %q: %v", c.Path, err)}
+			done <- result{0, c.failure(codeOwn, "%v", err)}
 			return
 		}
 		// Go forks with CLONE_VFORK|CLONE_VM, whose cost does not grow with this process's memory.

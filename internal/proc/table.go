@@ -1,7 +1,7 @@
 package proc
 
-// knows reports whether pid is a process that this supervisor started. Who asks has seen the process, so its fork, if it is a fork
-// of ours, has begun: once no fork is in flight, it is in the table.
+// knows reports whether pid is a process that this supervisor started. Who asks has seen the process, so its fork, if it is a
+// fork of ours, has begun: once no fork is in flight, it is in the table.
 func (s *Supervisor) knows(pid int) bool {
 	s.forks.Lock()
 	defer s.forks.Unlock()
@@ -30,8 +30,8 @@ func (s *Supervisor) end(sc *Scope) {
 	s.scopes[sc] = false
 }
 
-// orphans returns how a scope that ends finds the orphans that nothing marks as its own, when the supervisor adopts orphans and the
-// kernel does not keep them in a cgroup. They may be those of other scopes, so it takes the last one that lives.
+// orphans returns how a scope that ends finds the orphans that nothing marks as its own, when the supervisor adopts orphans and
+// the kernel does not keep them in a cgroup. They may be those of other scopes, so it takes the last one that lives.
 func (s *Supervisor) orphans() func(stat) bool {
 	if s.home != nil || !s.opts.Subreaper {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tell sends a message, with a file unless fd is -1. A guardian that cannot take it is dead or ended here, and its successor is told
-// everything: the state that a message is about changes first.
+// tell sends a message, with a file unless fd is -1. A guardian that cannot take it is dead or ended here, and its successor is
+// told everything: the state that a message is about changes first.
 func (g *guard) tell(fd int, words ...string) {
 	if g.sock < 0 {
 		return
