@@ -22,6 +22,6 @@ bench:           ## the Go benchmarks, then golaunch against its peers on this m
 	go run ./tools/bench
 
 generate:        ## the gRPC code
-	cd rendezvous/rendezvouspb && go tool -modfile=../../tools/generate/go.mod buf generate
+	go generate ./rendezvous/rendezvouspb
 
 .PHONY: help build test lint bench generate

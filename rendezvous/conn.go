@@ -33,6 +33,8 @@ func (l watchedListener) Accept() (net.Conn, error) {
 // watchedConn notes that its other end was closed, which gRPC does not tell apart from other errors.
 type watchedConn struct {
 	net.Conn
+	// placed says that its TLS handshake is at work, claimed that it has an agent.
+	placed  bool
 	claimed atomic.Bool
 
 	mu     sync.Mutex

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -30,25 +31,36 @@ const (
 // tail keeps the end of a rank's output, which may be any bytes.
 func tail[T string | []byte](b T) T { return b[max(0, len(b)-maxTail):] }
 
-// plain bounds a message in words and makes it UTF-8, which protobuf demands of a string.
-func plain(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "?") }
+// plain bounds a text, makes it UTF-8, which protobuf demands of a string, and one line that is harmless in a terminal.
+func plain(s string) string {
+	s = strings.ToValidUTF8(s[:min(len(s), maxText)], "?")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
 
 // fromEvent translates an agent's report. It is nil for an event that no agent reports.
 func fromEvent(ev job.Event) *pb.FromAgent {
 	switch e := ev.(type) {
 	case job.Prepared:
 		return &pb.FromAgent{Body: &pb.FromAgent_Prepared{Prepared: &pb.Prepared{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Port: int32(e.Port), Err: plain(e.Err)}}}
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Port: int32(e.Port), Err: plain(e.Err),
+		}}}
 	case job.Started:
 		return &pb.FromAgent{Body: &pb.FromAgent_Started{Started: &pb.Started{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
 	case job.Exited:
 		return &pb.FromAgent{Body: &pb.FromAgent_Exited{Exited: &pb.Exited{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Rank: int32(e.Rank), Exit: fromExit(e.Exit), At: fromTime(e.At),
-			Tail: []byte(tail(e.Tail)), Traceback: []byte(tail(e.Traceback))}}}
+			Tail: []byte(tail(e.Tail)), Traceback: []byte(tail(e.Traceback)),
+		}}}
 	case job.Stopped:
 		return &pb.FromAgent{Body: &pb.FromAgent_Stopped{Stopped: &pb.Stopped{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
+	default:
+		return nil
 	}
-	return nil
 }
 
 // toEvent translates a report of the named node. It is nil for a message that is no report.
@@ -56,14 +68,19 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 	switch b := m.GetBody().(type) {
 	case *pb.FromAgent_Prepared:
 		e := b.Prepared
-		return job.Prepared{Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Port: int(e.GetPort()), Err: plain(e.GetErr())}
+		return job.Prepared{
+			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Port: int(e.GetPort()),
+			Err: plain(e.GetErr()),
+		}
 	case *pb.FromAgent_Started:
 		return job.Started{Node: node, Unit: int(b.Started.GetUnit()), Attempt: int(b.Started.GetAttempt())}
 	case *pb.FromAgent_Exited:
 		e := b.Exited
-		return job.Exited{Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Rank: int(e.GetRank()),
+		return job.Exited{
+			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Rank: int(e.GetRank()),
 			Exit: toExit(e.GetExit()), At: toTime(e.GetAt()),
-			Tail: string(tail(e.GetTail())), Traceback: string(tail(e.GetTraceback()))}
+			Tail: string(tail(e.GetTail())), Traceback: string(tail(e.GetTraceback())),
+		}
 	case *pb.FromAgent_Stopped:
 		return job.Stopped{Node: node, Unit: int(b.Stopped.GetUnit()), Attempt: int(b.Stopped.GetAttempt())}
 	}
@@ -76,11 +93,15 @@ func fromOrder(o Order) *pb.ToAgent {
 	case job.Prepare:
 		return &pb.ToAgent{Body: &pb.ToAgent_Prepare{Prepare: &pb.Prepare{Unit: int32(o.Unit), Attempt: int32(o.Attempt)}}}
 	case job.Start:
-		return &pb.ToAgent{Body: &pb.ToAgent_Start{Start: &pb.Start{Unit: int32(o.Unit), Attempt: int32(o.Attempt),
-			NodeRank: int32(o.Group.NodeRank), Bundles: convert(o.Group.Bundles, fromBundle), World: fromWorld(o.World)}}}
+		return &pb.ToAgent{Body: &pb.ToAgent_Start{Start: &pb.Start{
+			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
+			NodeRank: int32(o.Group.NodeRank), Bundles: convert(o.Group.Bundles, fromBundle), World: fromWorld(o.World),
+		}}}
 	case job.Stop:
-		return &pb.ToAgent{Body: &pb.ToAgent_Stop{Stop: &pb.Stop{Unit: int32(o.Unit), Attempt: int32(o.Attempt),
-			Grace: durationpb.New(o.Grace), Kill: o.Kill}}}
+		return &pb.ToAgent{Body: &pb.ToAgent_Stop{Stop: &pb.Stop{
+			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
+			Grace: durationpb.New(o.Grace), Kill: o.Kill,
+		}}}
 	case job.Finish:
 		return &pb.ToAgent{Body: &pb.ToAgent_Finish{Finish: &pb.Finish{Result: fromResult(o.Result)}}}
 	case Signal:
@@ -95,11 +116,14 @@ func toOrder(node placement.Node, m *pb.ToAgent) Order {
 	case *pb.ToAgent_Prepare:
 		return job.Prepare{Node: node.Name, Unit: int(b.Prepare.GetUnit()), Attempt: int(b.Prepare.GetAttempt())}
 	case *pb.ToAgent_Start:
-		group := placement.Group{Node: node, NodeRank: int(b.Start.GetNodeRank()), Bundles: convert(b.Start.GetBundles(), toBundle)}
-		return job.Start{Unit: int(b.Start.GetUnit()), Attempt: int(b.Start.GetAttempt()), Group: group, World: toWorld(b.Start.GetWorld())}
+		o := b.Start
+		group := placement.Group{Node: node, NodeRank: int(o.GetNodeRank()), Bundles: convert(o.GetBundles(), toBundle)}
+		return job.Start{Unit: int(o.GetUnit()), Attempt: int(o.GetAttempt()), Group: group, World: toWorld(o.GetWorld())}
 	case *pb.ToAgent_Stop:
-		return job.Stop{Node: node.Name, Unit: int(b.Stop.GetUnit()), Attempt: int(b.Stop.GetAttempt()),
-			Grace: b.Stop.GetGrace().AsDuration(), Kill: b.Stop.GetKill()}
+		return job.Stop{
+			Node: node.Name, Unit: int(b.Stop.GetUnit()), Attempt: int(b.Stop.GetAttempt()),
+			Grace: b.Stop.GetGrace().AsDuration(), Kill: b.Stop.GetKill(),
+		}
 	case *pb.ToAgent_Finish:
 		return job.Finish{Result: toResult(b.Finish.GetResult())}
 	case *pb.ToAgent_Signal:
@@ -109,14 +133,19 @@ func toOrder(node placement.Node, m *pb.ToAgent) Order {
 }
 
 func fromNode(n placement.Node) *pb.Node {
-	return &pb.Node{Name: n.Name, Addr: n.Addr.String(), Gpus: convert(n.GPUs, fromGPU), Cpus: int64(n.CPUs), Memory: n.Memory, Labels: n.Labels}
+	return &pb.Node{
+		Name: n.Name, Addr: n.Addr.String(), Gpus: convert(n.GPUs, fromGPU), Cpus: int64(n.CPUs), Memory: n.Memory,
+		Labels: n.Labels,
+	}
 }
 
 // toNode leaves Addr zero when it is no address.
 func toNode(n *pb.Node) placement.Node {
 	addr, _ := netip.ParseAddr(n.GetAddr())
-	return placement.Node{Name: n.GetName(), Addr: addr.Unmap(), GPUs: convert(n.GetGpus(), toGPU), CPUs: int(n.GetCpus()),
-		Memory: n.GetMemory(), Labels: n.GetLabels()}
+	return placement.Node{
+		Name: n.GetName(), Addr: addr.Unmap(), GPUs: convert(n.GetGpus(), toGPU), CPUs: int(n.GetCpus()),
+		Memory: n.GetMemory(), Labels: n.GetLabels(),
+	}
 }
 
 func fromGPU(g placement.GPU) *pb.GPU {
@@ -140,23 +169,33 @@ func toBundle(b *pb.Bundle) placement.Bundle {
 }
 
 func fromWorld(w job.World) *pb.World {
-	return &pb.World{WorldSize: int32(w.WorldSize), Nodes: int32(w.Nodes), MasterAddr: w.MasterAddr, MasterPort: int32(w.MasterPort),
-		Uniform: int32(w.Uniform), MaxRestarts: int32(w.MaxRestarts), LocalSize: int32(w.LocalSize), Gpus: convert(w.GPUs, fromGPU)}
+	return &pb.World{
+		WorldSize: int32(w.WorldSize), Nodes: int32(w.Nodes), MasterAddr: w.MasterAddr,
+		MasterPort: int32(w.MasterPort), Uniform: int32(w.Uniform), MaxRestarts: int32(w.MaxRestarts),
+		LocalSize: int32(w.LocalSize), Gpus: convert(w.GPUs, fromGPU),
+	}
 }
 
 func toWorld(w *pb.World) job.World {
-	return job.World{WorldSize: int(w.GetWorldSize()), Nodes: int(w.GetNodes()), MasterAddr: w.GetMasterAddr(),
+	return job.World{
+		WorldSize: int(w.GetWorldSize()), Nodes: int(w.GetNodes()), MasterAddr: w.GetMasterAddr(),
 		MasterPort: int(w.GetMasterPort()), Uniform: int(w.GetUniform()), MaxRestarts: int(w.GetMaxRestarts()),
-		LocalSize: int(w.GetLocalSize()), GPUs: convert(w.GetGpus(), toGPU)}
+		LocalSize: int(w.GetLocalSize()), GPUs: convert(w.GetGpus(), toGPU),
+	}
 }
 
 func fromResult(r job.Result) *pb.Result {
-	return &pb.Result{Code: int32(r.Code), Reason: plain(r.Reason), Cause: optional(r.Cause, fromFailure), Attempts: int32(r.Attempts),
-		Restarts: int32(r.Restarts)}
+	return &pb.Result{
+		Code: int32(r.Code), Reason: plain(r.Reason), Cause: optional(r.Cause, fromFailure),
+		Attempts: int32(r.Attempts), Restarts: int32(r.Restarts),
+	}
 }
 
 func toResult(r *pb.Result) job.Result {
-	result := job.Result{Code: int(r.GetCode()), Reason: r.GetReason(), Attempts: int(r.GetAttempts()), Restarts: int(r.GetRestarts())}
+	result := job.Result{
+		Code: int(r.GetCode()), Reason: r.GetReason(), Attempts: int(r.GetAttempts()),
+		Restarts: int(r.GetRestarts()),
+	}
 	if r.GetCause() != nil {
 		result.Cause = new(toFailure(r.GetCause()))
 	}
@@ -164,13 +203,17 @@ func toResult(r *pb.Result) job.Result {
 }
 
 func fromFailure(f job.Failure) *pb.Failure {
-	return &pb.Failure{Node: f.Node, Rank: int32(f.Rank), Gpu: optional(f.GPU, fromGPU), Attempt: int32(f.Attempt),
-		Exit: fromExit(f.Exit), At: fromTime(f.At), Why: plain(f.Why), Tail: []byte(tail(f.Tail)), Traceback: []byte(tail(f.Traceback))}
+	return &pb.Failure{
+		Node: f.Node, Rank: int32(f.Rank), Gpu: optional(f.GPU, fromGPU), Attempt: int32(f.Attempt),
+		Exit: fromExit(f.Exit), At: fromTime(f.At), Why: plain(f.Why), Tail: []byte(tail(f.Tail)), Traceback: []byte(tail(f.Traceback)),
+	}
 }
 
 func toFailure(f *pb.Failure) job.Failure {
-	failure := job.Failure{Node: f.GetNode(), Rank: int(f.GetRank()), Attempt: int(f.GetAttempt()), Exit: toExit(f.GetExit()),
-		At: toTime(f.GetAt()), Why: f.GetWhy(), Tail: string(tail(f.GetTail())), Traceback: string(tail(f.GetTraceback()))}
+	failure := job.Failure{
+		Node: f.GetNode(), Rank: int(f.GetRank()), Attempt: int(f.GetAttempt()), Exit: toExit(f.GetExit()),
+		At: toTime(f.GetAt()), Why: f.GetWhy(), Tail: string(tail(f.GetTail())), Traceback: string(tail(f.GetTraceback())),
+	}
 	if f.GetGpu() != nil {
 		failure.GPU = new(toGPU(f.GetGpu()))
 	}

@@ -70,7 +70,9 @@ func wire[M proto.Message](t *testing.T, m M) M {
 }
 
 func TestEventsArrive(t *testing.T) {
-	for _, ev := range []job.Event{filled[job.Prepared](), filled[job.Started](), filled[job.Exited](), filled[job.Stopped](), job.Exited{}} {
+	for _, ev := range []job.Event{
+		filled[job.Prepared](), filled[job.Started](), filled[job.Exited](), filled[job.Stopped](), job.Exited{},
+	} {
 		node := reflect.ValueOf(ev).FieldByName("Node").String()
 		if got := toEvent(node, wire(t, fromEvent(ev))); !reflect.DeepEqual(got, ev) {
 			t.Errorf("got  %+v\nwant %+v", got, ev)

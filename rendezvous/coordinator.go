@@ -223,7 +223,8 @@ func (c *Coordinator) backoff(n int) time.Duration {
 		return 0
 	}
 	b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(c.cfg.BackoffMin), backoff.WithMultiplier(2),
-		backoff.WithMaxInterval(max(c.cfg.BackoffMin, c.cfg.BackoffMax)), backoff.WithRandomizationFactor(0.1), backoff.WithMaxElapsedTime(0))
+		backoff.WithMaxInterval(max(c.cfg.BackoffMin, c.cfg.BackoffMax)), backoff.WithRandomizationFactor(0.1),
+		backoff.WithMaxElapsedTime(0))
 	for range min(n, 64) - 1 {
 		b.NextBackOff()
 	}

@@ -8,22 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/placement"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // RefusedError says that the coordinator does not want this agent. Trying again cannot help.
@@ -92,29 +82,6 @@ type dialer struct {
 	instance, epoch string
 }
 
-// agentLink is an agent's side of a stream. What is sent to out goes to the coordinator; in has what comes, first aside, and is
-// closed at the end of the stream, for which ended then has the reason.
-type agentLink struct {
-	node   placement.Node
-	first  *pb.ToAgent
-	out    chan *pb.FromAgent
-	in     chan *pb.ToAgent
-	ended  error
-	stream pb.Rendezvous_JoinClient
-	cancel context.CancelFunc
-	client *grpc.ClientConn
-	conn   *heldConn
-}
-
-// Limits on one attempt to connect. A coordinator that greets thousands of agents at once may take many seconds.
-const (
-	dialLimit  = 5 * time.Second
-	helloLimit = 30 * time.Second
-)
-
-// minLease keeps heartbeats below a thousand a second.
-const minLease = 4 * time.Millisecond
-
 // connect makes a link, at once if possible, else trying again with ever longer waits. When ctx ends it returns why it failed so
 // far.
 func (d dialer) connect(ctx context.Context) (*agentLink, error) {
@@ -144,143 +111,4 @@ func (d dialer) connect(ctx context.Context) (*agentLink, error) {
 func permanent(err error) bool {
 	var r *RefusedError
 	return errors.As(err, &r) || errors.Is(err, mtls.ErrToken) || errors.Is(err, mtls.ErrNoTLS)
-}
-
-// dial makes one connection, opens a stream on it and says hello.
-func (d dialer) dial(ctx context.Context) (*agentLink, error) {
-	dialCtx, cancel := context.WithTimeout(ctx, dialLimit)
-	defer cancel()
-	raw, err := d.Dial(dialCtx)
-	if err != nil {
-		return nil, fmt.Errorf("cannot reach the coordinator at %s: %w", d.Target, err)
-	}
-	l := &agentLink{conn: &heldConn{Conn: raw}, node: d.Node, out: make(chan *pb.FromAgent), in: make(chan *pb.ToAgent)}
-	if !l.node.Addr.IsValid() {
-		if ap, err := netip.ParseAddrPort(raw.LocalAddr().String()); err == nil {
-			l.node.Addr = ap.Addr().Unmap()
-		}
-	}
-	helloCtx, cancelHello := context.WithTimeout(ctx, helloLimit)
-	defer cancelHello()
-	if err := d.greet(helloCtx, l); err != nil {
-		l.close()
-		if helloCtx.Err() != nil && !permanent(err) {
-			return nil, fmt.Errorf("the coordinator at %s does not answer: %w", d.Target, err)
-		}
-		return nil, err
-	}
-	go l.receive()
-	go l.send()
-	return l, nil
-}
-
-// greet secures the connection and says hello.
-func (d dialer) greet(ctx context.Context, l *agentLink) error {
-	conn := net.Conn(l.conn)
-	if d.TLS != nil {
-		secure := tls.Client(conn, d.TLS)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			return mtls.ExplainClient(err, d.Target, d.TLS)
-		}
-		conn = secure
-	}
-	var err error
-	if l.client, err = client(conn); err != nil {
-		return fmt.Errorf("cannot talk to the coordinator at %s: %w", d.Target, err)
-	}
-	var streamCtx context.Context
-	streamCtx, l.cancel = context.WithCancel(context.Background())
-	defer context.AfterFunc(ctx, l.cancel)()
-	if l.stream, err = pb.NewRendezvousClient(l.client).Join(streamCtx); err != nil {
-		return d.explain(err)
-	}
-	if err := l.stream.Send(d.hello(l.node)); err != nil && status.Code(err) == codes.ResourceExhausted {
-		return &RefusedError{l.node.Name, d.Target, "the node's description is too long: " + err.Error()}
-	}
-	if l.first, err = l.stream.Recv(); err != nil {
-		return d.explain(err)
-	}
-	if l.first.GetWelcome().GetLease().AsDuration() < minLease {
-		return &RefusedError{l.node.Name, d.Target, "its welcome makes no sense; install the same golaunch on both"}
-	}
-	return nil
-}
-
-func (d dialer) hello(n placement.Node) *pb.FromAgent {
-	return &pb.FromAgent{Body: &pb.FromAgent_Hello{Hello: &pb.Hello{
-		Protocol: protocol, Version: version(), Node: fromNode(n), Instance: d.instance, Epoch: d.epoch, Facts: d.Facts,
-		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())},
-	}}}
-}
-
-// explain tells a refusal from an end that a new connection may mend.
-func (d dialer) explain(err error) error {
-	if s := status.Convert(err); s.Code() == codes.FailedPrecondition {
-		return &RefusedError{d.Node.Name, d.Target, s.Message()}
-	}
-	return fmt.Errorf("the connection to the coordinator at %s broke: %s", d.Target, status.Convert(err).Message())
-}
-
-// client makes gRPC use a connection that is there, and secure, already.
-func client(conn net.Conn) (*grpc.ClientConn, error) {
-	var once sync.Once
-	use := func(context.Context, string) (net.Conn, error) {
-		err := error(net.ErrClosed)
-		once.Do(func() { err = nil })
-		return conn, err
-	}
-	return grpc.NewClient("passthrough:///coordinator",
-		grpc.WithContextDialer(use),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithMaxHeaderListSize(maxHeader),
-		grpc.WithSharedWriteBuffer(true),
-		grpc.WithReadBufferSize(bufferSize),
-		grpc.WithWriteBufferSize(bufferSize),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(),
-		grpc.WithIdleTimeout(0),
-	)
-}
-
-func (l *agentLink) receive() {
-	defer close(l.in)
-	for {
-		msg, err := l.stream.Recv()
-		if err != nil {
-			l.ended = err
-			return
-		}
-		select {
-		case l.in <- msg:
-		case <-l.stream.Context().Done():
-			l.ended = context.Canceled
-			return
-		}
-	}
-}
-
-// send ends with the stream; the reason is receive's to tell.
-func (l *agentLink) send() {
-	for {
-		select {
-		case msg := <-l.out:
-			if l.stream.Send(msg) != nil {
-				return
-			}
-		case <-l.stream.Context().Done():
-			return
-		}
-	}
-}
-
-// close ends the stream and the connection, which the coordinator takes to mean that no rank is alive.
-func (l *agentLink) close() {
-	l.conn.Close()
-	if l.client != nil {
-		l.cancel()
-		l.client.Close()
-	}
-	l.conn.release()
 }

@@ -14,8 +14,8 @@ import (
 // maxJournal bounds a journal in bytes.
 const maxJournal = 64 << 20
 
-// journal writes decisions from a goroutine of its own, so that a slow disk holds up nobody. After the first error it writes no
-// more: a journal with holes would mislead.
+// journal writes decisions from a goroutine of its own, so that a slow disk holds up nobody for long. After the first error it
+// writes no more: a journal with holes would mislead.
 type journal struct {
 	lines chan Decision
 	done  chan struct{}
@@ -35,7 +35,7 @@ func newJournal(w io.Writer, warn func(error)) *journal {
 	if w == nil {
 		return nil
 	}
-	j := &journal{lines: make(chan Decision, 4096), done: make(chan struct{}), warn: warn}
+	j := &journal{lines: make(chan Decision, 1024), done: make(chan struct{}), warn: warn}
 	go func() {
 		defer close(j.done)
 		if err := j.write(w); err != nil {
@@ -65,14 +65,21 @@ func (j *journal) write(w io.Writer) error {
 	return nil
 }
 
-// add never waits. It is called by one goroutine.
+// add waits for a second at most, and only once. It is called by one goroutine.
 func (j *journal) add(d Decision) {
 	if j == nil || j.full {
 		return
 	}
 	select {
 	case j.lines <- d:
+		return
 	default:
+	}
+	limit := time.NewTimer(time.Second)
+	defer limit.Stop()
+	select {
+	case j.lines <- d:
+	case <-limit.C:
 		j.full = true
 		j.warn(errors.New("the journal ends here, the job goes on: the disk does not keep up"))
 	}

@@ -6,16 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -33,7 +30,7 @@ const (
 	bufferSize = 4 << 10
 	// maxOrders bounds the messages that wait for one agent. A node whose ranks restart on their own gets one for each.
 	maxOrders = 4096
-	// patienceForHello bounds the handshake, and the wait for the first message.
+	// patienceForHello bounds each of the wait for a TLS hello, the handshake, and the wait for the first message.
 	patienceForHello = 5 * time.Second
 )
 
@@ -51,10 +48,11 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(64),
 		grpc.MaxHeaderListSize(maxHeader),
-		grpc.SharedWriteBuffer(true),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second,
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(c.recovered))),
 	)
@@ -198,63 +196,4 @@ func receive(stream pb.Rendezvous_JoinServer) <-chan *pb.FromAgent {
 		}
 	}()
 	return in
-}
-
-// serverCredentials tell the audit who is refused, and why.
-func serverCredentials(config *tls.Config, a *audit) credentials.TransportCredentials {
-	if config == nil {
-		return insecure.NewCredentials()
-	}
-	return auditedCredentials{credentials.NewTLS(config), a}
-}
-
-type auditedCredentials struct {
-	credentials.TransportCredentials
-	audit *audit
-}
-
-func (c auditedCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	secure, info, err := c.TransportCredentials.ServerHandshake(conn)
-	if err != nil {
-		addr := conn.RemoteAddr()
-		c.audit.refused(addr, mtls.ExplainServer(err, addr.String()))
-	}
-	return secure, info, err
-}
-
-// audit warns of refused peers: once a minute for each machine, and of so many machines at most.
-type audit struct {
-	warn func(error)
-	mu   sync.Mutex
-	told map[string]time.Time
-}
-
-const maxAudited = 1024
-
-func (a *audit) refused(peer net.Addr, why error) {
-	host := peer.String()
-	if ap, err := netip.ParseAddrPort(host); err == nil {
-		host = ap.Addr().String()
-	}
-	if a.due(host, time.Now()) {
-		a.warn(why)
-	}
-}
-
-func (a *audit) due(host string, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.told) >= maxAudited {
-		for h, t := range a.told {
-			if now.Sub(t) > time.Minute {
-				delete(a.told, h)
-			}
-		}
-	}
-	last, ok := a.told[host]
-	if ok && now.Sub(last) < time.Minute || !ok && len(a.told) >= maxAudited {
-		return false
-	}
-	a.told[host] = now
-	return true
 }

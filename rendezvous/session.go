@@ -2,7 +2,6 @@ package rendezvous
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -121,11 +120,15 @@ func (s *Session) Close(why string) {
 func (s *Session) run() {
 	defer close(s.done)
 	defer close(s.orders)
-	defer s.abandon()
+	defer func() { _ = s.abandon() }()
 	defer s.limit.Stop()
 	tick := time.NewTicker(s.Lease / 4)
 	defer tick.Stop()
-	for {
+	for s.err == nil {
+		if s.dialer.Clock()-s.heard >= s.Lease {
+			s.err = s.lost()
+			return
+		}
 		next, out := s.next()
 		order, orders := s.first()
 		select {
@@ -148,16 +151,13 @@ func (s *Session) run() {
 			msg.Seq = s.seq
 			s.unacked = append(s.unacked, msg)
 		case <-tick.C:
-			s.beat = &pb.FromAgent{Body: &pb.FromAgent_Heartbeat{Heartbeat: &pb.Heartbeat{At: durationpb.New(s.dialer.Clock())}}}
+			s.heartbeat()
 			if s.dialer.Clock()-s.heard > s.Lease/2 && s.readable() != nil {
 				s.connect()
 			}
 		case r := <-s.redial:
 			s.redialled(r)
-		case <-s.limit.C:
-			if s.dialer.Clock()-s.heard >= s.Lease {
-				s.err = s.lost()
-			}
+		case <-s.limit.C: // the lease is over
 		case why := <-s.leave:
 			s.farewell(why)
 			return
@@ -165,10 +165,12 @@ func (s *Session) run() {
 		if len(s.unacked) > maxUnacked {
 			s.err = fmt.Errorf("the coordinator at %s does not take the reports of node %s", s.dialer.Target, s.Node.Name)
 		}
-		if s.err != nil {
-			return
-		}
 	}
+}
+
+// heartbeat takes the place of one that was not sent.
+func (s *Session) heartbeat() {
+	s.beat = &pb.FromAgent{Body: &pb.FromAgent_Heartbeat{Heartbeat: &pb.Heartbeat{At: durationpb.New(s.dialer.Clock())}}}
 }
 
 // next is what is to be sent: heartbeats go before reports.
@@ -232,102 +234,5 @@ func (s *Session) acked(n uint64) {
 	for len(s.unacked) > 0 && s.unacked[0].Seq <= n {
 		s.unacked = s.unacked[1:]
 		s.sent = max(0, s.sent-1)
-	}
-}
-
-// broken connects anew. A refusal ends the session.
-func (s *Session) broken() {
-	s.in, s.out = nil, nil
-	s.trouble = s.dialer.explain(s.link.ended)
-	var r *RefusedError
-	if errors.As(s.trouble, &r) {
-		s.err = s.trouble
-		return
-	}
-	s.connect()
-}
-
-// connect makes a new link, while the one that is there stays in use.
-func (s *Session) connect() {
-	if s.redial != nil {
-		return
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	result := make(chan dialled, 1)
-	s.redial, s.stop = result, cancel
-	go func() {
-		l, err := s.dialer.connect(ctx)
-		result <- dialled{l, err}
-	}()
-}
-
-func (s *Session) redialled(r dialled) {
-	s.stop()
-	s.redial = nil
-	if r.err != nil {
-		s.err = r.err
-		return
-	}
-	old := s.link
-	s.adopt(r.link)
-	go old.close()
-}
-
-// adopt makes a link the session's own. All that may not have arrived is sent again.
-func (s *Session) adopt(l *agentLink) {
-	s.link, s.in, s.out, s.sent, s.beat = l, l.in, l.out, 0, nil
-	s.take(l.first)
-}
-
-// lost ends the attempt to connect, which knows best why that failed.
-func (s *Session) lost() error {
-	why := s.trouble
-	if s.redial != nil {
-		s.stop()
-		r := <-s.redial
-		s.redial = nil
-		if why = r.err; r.link != nil {
-			r.link.close()
-		}
-	}
-	if why == nil {
-		why = errors.New("the connection is there, but no answer comes")
-	}
-	return fmt.Errorf("node %s has not heard the coordinator at %s for %v: %w", s.Node.Name, s.dialer.Target, s.Lease, why)
-}
-
-// abandon ends an attempt to connect that nobody waits for any more.
-func (s *Session) abandon() {
-	if s.redial == nil {
-		return
-	}
-	s.stop()
-	if r := <-s.redial; r.link != nil {
-		r.link.close()
-	}
-}
-
-// farewell sends what is left and goodbye, and waits until the coordinator ends the stream.
-func (s *Session) farewell(why string) {
-	limit := time.NewTimer(goodbyeLimit)
-	defer limit.Stop()
-	last := append(s.unacked[s.sent:], &pb.FromAgent{Body: &pb.FromAgent_Goodbye{Goodbye: &pb.Goodbye{Why: plain(why)}}})
-	for s.in != nil {
-		out, next := s.out, (*pb.FromAgent)(nil)
-		if len(last) == 0 {
-			out = nil
-		} else {
-			next = last[0]
-		}
-		select {
-		case out <- next:
-			last = last[1:]
-		case _, ok := <-s.in:
-			if !ok {
-				return
-			}
-		case <-limit.C:
-			return
-		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -108,9 +109,25 @@ func say(t *testing.T, target, text string) {
 		t.Fatal(err)
 	}
 	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
-	if _, err := io.Copy(io.Discard, conn); errors.Is(err, context.DeadlineExceeded) {
+	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the coordinator does not hang up")
 	}
+}
+
+// TestHandshakesEnd holds that a handshake gives its place back, however it ends.
+func TestHandshakesEnd(t *testing.T) {
+	_, target, _ := head(t, 1)
+	strange := client1(mtls.NewToken(), "n1")
+	for range maxHandshakes {
+		if _, err := tls.Dial("tcp", target, strange); err == nil {
+			t.Fatal("a stranger got in")
+		}
+	}
+	conn, err := tls.Dial("tcp", target, client1(token, "n1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
 }
 
 func TestAgentMeetsNoCoordinator(t *testing.T) {

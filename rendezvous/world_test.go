@@ -33,8 +33,10 @@ type world struct {
 
 // spec wants n nodes with one CPU rank each.
 func spec(n int) job.Spec {
-	return job.Spec{ID: "j1", MaxRestarts: 3, Grace: 30 * time.Second,
-		Request: placement.Request{MinNodes: n, MaxNodes: n, PerNode: []int{1}}}
+	return job.Spec{
+		ID: "j1", MaxRestarts: 3, Grace: 30 * time.Second,
+		Request: placement.Request{MinNodes: n, MaxNodes: n, PerNode: []int{1}},
+	}
 }
 
 func newWorld(t *testing.T, cfg Config) *world { return newWorldCtx(t.Context(), t, cfg) }
@@ -113,10 +115,12 @@ type agent struct {
 func forever(int) (int, bool) { return 0, false }
 func success(int) (int, bool) { return 0, true }
 
-func (w *world) join(i int, exit func(int) (int, bool)) *agent {
+func (w *world) join(i int, exit func(int) (int, bool)) *agent { return w.joinAs(node(i), exit) }
+
+func (w *world) joinAs(n placement.Node, exit func(int) (int, bool)) *agent {
 	w.t.Helper()
 	c := &cable{dial: w.dial}
-	s, err := Join(w.t.Context(), Options{Target: "head:1", Node: node(i), Dial: c.connect, Warn: w.warn})
+	s, err := Join(w.t.Context(), Options{Target: "head:1", Node: n, Dial: c.connect, Warn: w.warn})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -181,7 +185,8 @@ type cable struct {
 	dial        func(context.Context) (net.Conn, error)
 	up, down    atomic.Bool // cut
 	unreachable atomic.Bool
-	stuck       atomic.Bool // nothing is read
+	stuck       atomic.Bool  // nothing is read
+	late        atomic.Int64 // what comes down takes this long
 
 	mu    sync.Mutex
 	conns []*cableConn
@@ -197,7 +202,7 @@ func (c *cable) connect(ctx context.Context) (net.Conn, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.conns = append(c.conns, &cableConn{conn, c, make(chan struct{})})
+	c.conns = append(c.conns, &cableConn{Conn: conn, cable: c, closed: make(chan struct{})})
 	return c.conns[len(c.conns)-1], nil
 }
 
@@ -210,12 +215,14 @@ func (c *cable) newest() *cableConn {
 type cableConn struct {
 	net.Conn
 	cable  *cable
+	once   sync.Once
 	closed chan struct{}
 }
 
-func (c *cableConn) Close() error {
-	close(c.closed)
-	return c.Conn.Close()
+// SetDeadline is called only to end all reading.
+func (c *cableConn) SetDeadline(t time.Time) error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.SetDeadline(t)
 }
 
 func (c *cableConn) Write(b []byte) (int, error) {
@@ -231,6 +238,7 @@ func (c *cableConn) Read(b []byte) (int, error) {
 		if c.cable.stuck.Load() {
 			<-c.closed
 		}
+		time.Sleep(time.Duration(c.cable.late.Load()))
 		if err != nil || !c.cable.down.Load() {
 			return n, err
 		}

@@ -27,7 +27,7 @@ func init() {
 		return
 	}
 	// The parent may be killed before it can kill this group.
-	time.AfterFunc(limit, func() { syscall.Kill(-os.Getpid(), syscall.SIGKILL) })
+	time.AfterFunc(limit, func() { _ = syscall.Kill(-os.Getpid(), syscall.SIGKILL) })
 	var r report
 	r.Devices, r.Why, err = survey(newLibrary())
 	if err != nil {

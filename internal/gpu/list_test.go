@@ -26,8 +26,10 @@ var fake = []Device{
 	{Index: 0, UUID: "GPU-0f000000-0000", Name: "NVIDIA H200", PCI: "0000:0f:00.0", Memory: 150754820096, Holders: []int{4411}},
 	{Index: 1, UUID: "GPU-8f000000-0000", Name: "NVIDIA H200", PCI: "0000:8f:00.0", Memory: 150754820096, Holders: hundred()},
 	{Index: 2, UUID: "MIG-aa000000-0000", Name: "NVIDIA A100-SXM4-40GB MIG 1g.5gb", PCI: "10000:01:00.0", MIG: true},
-	{Index: 3, UUID: "MIG-bb000000-0000", Name: "NVIDIA A100-SXM4-40GB MIG 2g.10gb", PCI: "10000:01:00.0", MIG: true,
-		Memory: 10468982784, Holders: []int{77}},
+	{
+		Index: 3, UUID: "MIG-bb000000-0000", Name: "NVIDIA A100-SXM4-40GB MIG 2g.10gb", PCI: "10000:01:00.0", MIG: true,
+		Memory: 10468982784, Holders: []int{77},
+	},
 }
 
 func hundred() (pids []int) {

@@ -3,6 +3,7 @@ package gpu
 import (
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // noLibrary is the usual reason for no GPU.
@@ -29,12 +30,7 @@ func present(libraryPath string) bool {
 			return true
 		}
 	}
-	for _, path := range traces {
-		if exists(path) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(traces, exists)
 }
 
 func exists(path string) bool {

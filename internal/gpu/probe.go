@@ -70,7 +70,7 @@ func await(ctx context.Context, exited <-chan error) (dead bool, err error) {
 	case <-ctx.Done():
 	}
 	select {
-	case <-exited:
+	case <-exited: //nolint:errcheck // by the kill, and how does not matter
 		return true, nil
 	case <-time.After(farewell):
 		return false, nil

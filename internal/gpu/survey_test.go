@@ -36,8 +36,10 @@ func TestSurveyOfMachines(t *testing.T) {
 	} {
 		var want []Device
 		for i, d := range machine(s) {
-			want = append([]Device{{UUID: d.UUID, Name: d.Config.Name, PCI: fmt.Sprintf("0000:%02x:00.0", 0xf0-i),
-				Memory: int64(d.Config.MemoryMB) << 20}}, want...)
+			want = append([]Device{{
+				UUID: d.UUID, Name: d.Config.Name, PCI: fmt.Sprintf("0000:%02x:00.0", 0xf0-i),
+				Memory: int64(d.Config.MemoryMB) << 20,
+			}}, want...)
 		}
 		for i := range want {
 			want[i].Index = i
@@ -75,8 +77,10 @@ func TestSurveyCountsInstancesOfSplitGPUs(t *testing.T) {
 		t.Fatalf("got %v %q %v, want 7 GPUs and 3 instances", got, why, err)
 	}
 	for i, slot := range []int{0, 3, 6} {
-		want := Device{Index: 7 + i, UUID: fmt.Sprintf("MIG-%d", slot), Name: "MIG 1g.10gb", PCI: "0000:f0:00.0", MIG: true,
-			Holders: []int{7, 9}}
+		want := Device{
+			Index: 7 + i, UUID: fmt.Sprintf("MIG-%d", slot), Name: "MIG 1g.10gb", PCI: "0000:f0:00.0", MIG: true,
+			Holders: []int{7, 9},
+		}
 		if !reflect.DeepEqual(got[7+i], want) {
 			t.Errorf("got %v, want %v", got[7+i], want)
 		}

@@ -76,8 +76,8 @@ func (s *State) lost(ev Lost) string {
 // gatherLess goes on gathering after a node was lost that no group used.
 func (s *State) gatherLess() string {
 	s.enough--
-	if s.strict() && len(s.nodes) < s.spec.Request.MinNodes {
-		s.alarms[AlarmLastCall], s.enough = 0, 0
+	if least := s.spec.Request.MinNodes; s.strict() && len(s.nodes) < least {
+		s.alarms[AlarmLastCall], s.enough = 0, least
 	}
 	return s.placeAll(false)
 }

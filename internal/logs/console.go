@@ -45,6 +45,13 @@ func (c *Console) Say(format string, args ...any) {
 	}
 }
 
+// Print is Say for one line, with its newline, that shall stand there as it is.
+func (c *Console) Print(line []byte) {
+	if !c.err.print(line) {
+		c.err.lost.Add(1)
+	}
+}
+
 // Relay shows the lines of another process that prefixes them itself, until r ends. It returns the error of r, and nil at the
 // end of file. To end it while the pipe is held open by others, close r.
 func (c *Console) Relay(r io.Reader, to Stream) error {

@@ -116,14 +116,17 @@ func (l *lane) giveBack(e entry) {
 	}
 }
 
-// say queues a line of golaunch's own, and reports whether there was room. It never waits.
-func (l *lane) say(text string) bool {
+// say queues words of golaunch's own, and reports whether there was room. It never waits.
+func (l *lane) say(text string) bool { return l.print(l.own(text)) }
+
+// print is say for lines that are whole already.
+func (l *lane) print(lines []byte) bool {
 	select {
 	case l.words <- struct{}{}:
 	default:
 		return false
 	}
-	l.queue <- entry{text: l.own(text), word: true}
+	l.queue <- entry{text: lines, word: true}
 	return true
 }
 

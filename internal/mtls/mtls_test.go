@@ -171,8 +171,11 @@ func TestStrangers(t *testing.T) {
 			}()
 			return handshake(ours)
 		}
-		server := ExplainServer(stranger(func(conn net.Conn) error { return tls.Server(conn, Server(alice, boss)).Handshake() }), "P")
-		client := ExplainClient(stranger(func(conn net.Conn) error { return tls.Client(conn, Client(alice, node)).Handshake() }), "P", Client(alice, node))
+		config := Client(alice, node)
+		err := stranger(func(conn net.Conn) error { return tls.Server(conn, Server(alice, boss)).Handshake() })
+		server := ExplainServer(err, "P")
+		err = stranger(func(conn net.Conn) error { return tls.Client(conn, config).Handshake() })
+		client := ExplainClient(err, "P", config)
 		for side, err := range map[string]error{"server": server, "client": client} {
 			if !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrNoTLS) != c.noTLS {
 				t.Errorf("%s, %s: %v, want %q", c.name, side, err, c.want)

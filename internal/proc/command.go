@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -159,12 +160,10 @@ func diagnose(c *Command, path string, err error) *StartError {
 
 // isOwn reports whether an error is about resources and not about the program.
 func isOwn(err error) bool {
-	switch err {
-	case unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EBUSY, unix.ENODEV, unix.EOPNOTSUPP:
-		return true
-	}
-	return false
+	return slices.ContainsFunc(ownErrors, func(own error) bool { return errors.Is(err, own) })
 }
+
+var ownErrors = []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EBUSY, unix.ENODEV, unix.EOPNOTSUPP}
 
 func size(words []string) int {
 	n := 0

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ func (g *guard) tell(fd int, words ...string) {
 
 func sendmsg(sock int, text string, rights []byte) unix.Errno {
 	err := unix.Sendmsg(sock, []byte(text), rights, nil, unix.MSG_NOSIGNAL)
-	errno, _ := err.(unix.Errno)
+	errno, _ := errors.AsType[unix.Errno](err)
 	return errno
 }
 

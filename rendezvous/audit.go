@@ -1,0 +1,103 @@
+package rendezvous
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+)
+
+const (
+	// maxHandshakes bounds the TLS handshakes at work, patienceForPlace the wait to be one of them.
+	maxHandshakes    = 128
+	patienceForPlace = 25 * time.Second
+	// maxAudited bounds the machines that an audit remembers.
+	maxAudited = 1024
+)
+
+// serverCredentials tell the audit who is refused, and why, and work on so many handshakes at a time that each is quick: of a
+// thousand at once, all would end late, and many too late. Only a peer that has said a whole TLS hello takes a place.
+func serverCredentials(config *tls.Config, a *audit) credentials.TransportCredentials {
+	if config == nil {
+		return insecure.NewCredentials()
+	}
+	c := auditedCredentials{audit: a, places: make(chan struct{}, maxHandshakes)}
+	config = config.Clone()
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		return nil, c.enter(hello.Conn.(*watchedConn))
+	}
+	c.TransportCredentials = credentials.NewTLS(config)
+	return c
+}
+
+type auditedCredentials struct {
+	credentials.TransportCredentials
+	audit  *audit
+	places chan struct{}
+}
+
+func (c auditedCredentials) enter(conn *watchedConn) error {
+	limit := time.NewTimer(patienceForPlace)
+	defer limit.Stop()
+	select {
+	case c.places <- struct{}{}:
+		conn.placed = true
+		return conn.SetDeadline(time.Now().Add(patienceForHello))
+	case <-limit.C:
+		return errors.New("too many TLS handshakes at once")
+	}
+}
+
+func (c auditedCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	secure, info, err := c.TransportCredentials.ServerHandshake(conn)
+	if conn.(*watchedConn).placed {
+		<-c.places
+	}
+	if err != nil {
+		addr := conn.RemoteAddr()
+		c.audit.refused(addr, mtls.ExplainServer(err, addr.String()))
+	}
+	return secure, info, err
+}
+
+// audit warns of refused peers: once a minute for each machine, and of so many machines at most.
+type audit struct {
+	warn func(error)
+	mu   sync.Mutex
+	told map[string]time.Time
+}
+
+func (a *audit) refused(peer net.Addr, why error) {
+	host := peer.String()
+	if ap, err := netip.ParseAddrPort(host); err == nil {
+		host = ap.Addr().String()
+	}
+	if a.due(host, time.Now()) {
+		a.warn(why)
+	}
+}
+
+func (a *audit) due(host string, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.told) >= maxAudited {
+		for h, t := range a.told {
+			if now.Sub(t) > time.Minute {
+				delete(a.told, h)
+			}
+		}
+	}
+	last, ok := a.told[host]
+	if ok && now.Sub(last) < time.Minute || !ok && len(a.told) >= maxAudited {
+		return false
+	}
+	a.told[host] = now
+	return true
+}

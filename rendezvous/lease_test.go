@@ -1,0 +1,244 @@
+package rendezvous
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// TestLease cuts the network one way, the other and both. The agent must give up its ranks before the coordinator counts them
+// as dead, and its connection must not end before it says so.
+func TestLease(t *testing.T) {
+	for name, cut := range map[string]func(*cable){
+		"up":   func(c *cable) { c.up.Store(true) },
+		"down": func(c *cable) { c.down.Store(true) },
+		"both": func(c *cable) { c.up.Store(true); c.down.Store(true) },
+		"late": func(c *cable) { c.late.Store(int64(3 * time.Second)); <-time.After(time.Minute); c.up.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := spec(2)
+				s.MaxRestarts = 0
+				w := newWorld(t, Config{Spec: s})
+				a, b := w.join(1, forever), w.join(2, forever)
+				time.Sleep(time.Hour) // a job at work, for a while
+				if a.attempts() != 1 || a.Err() != nil {
+					t.Fatalf("%d attempts after an hour, %v", a.attempts(), a.Err())
+				}
+				cut(a.cable)
+				cutAt := time.Now()
+				<-a.done
+				if a.Err() == nil || !strings.Contains(a.Err().Error(), "node n1 has not heard the coordinator at head:1 for 15s") {
+					t.Errorf("agent: %v", a.Err())
+				}
+				r := <-w.result
+				lost := w.when(isLost)
+				if r.Code != 125 || !strings.Contains(r.Reason, "n1 was lost") {
+					t.Errorf("%+v", r)
+				}
+				if silent := a.end.Sub(cutAt); silent < lease-lease/4 || silent > lease {
+					t.Errorf("the agent gave up after %v", silent)
+				}
+				if margin := lost.Sub(a.end); margin < killTime {
+					t.Errorf("the agent had %v to kill its ranks, want %v at least", margin, killTime)
+				}
+				if late := lost.Sub(cutAt); late > 2*lease+killTime {
+					t.Errorf("the coordinator waited for %v", late)
+				}
+				<-b.done
+				a.Close("")
+				b.Close("")
+			})
+		})
+	}
+}
+
+func TestRanksOutliveABrokenConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Config{Spec: spec(2)})
+		a, b := w.join(1, forever), w.join(2, forever)
+		synctest.Wait()
+		for range 5 {
+			a.cable.unreachable.Store(true)
+			a.cable.newest().timeout()
+			time.Sleep(lease / 2)
+			a.cable.unreachable.Store(false)
+			time.Sleep(lease)
+		}
+		// What the agent says while it is cut off arrives once it is back, and once only.
+		a.cable.unreachable.Store(true)
+		a.cable.newest().timeout()
+		synctest.Wait()
+		a.exitAll(0, 0)
+		b.exitAll(0, 0)
+		synctest.Wait()
+		a.cable.unreachable.Store(false)
+		r := <-w.result
+		if r.Code != 0 || r.Attempts != 1 || a.attempts() != 1 {
+			t.Errorf("%+v, %d starts\n%s", r, a.attempts(), strings.Join(w.decided(), "\n"))
+		}
+		<-a.done
+		<-b.done
+		a.Close("")
+		b.Close("")
+	})
+}
+
+// TestOrdersOutliveABrokenConnection breaks it before the order to start arrives.
+func TestOrdersOutliveABrokenConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Config{Spec: spec(2)})
+		a := w.join(1, success)
+		synctest.Wait()
+		a.cable.newest().timeout()
+		a.cable.unreachable.Store(true)
+		synctest.Wait()
+		b := w.join(2, success)
+		synctest.Wait()
+		a.cable.unreachable.Store(false)
+		if r := <-w.result; r.Code != 0 || r.Attempts != 1 {
+			t.Errorf("%+v\n%s", r, strings.Join(w.decided(), "\n"))
+		}
+		<-a.done
+		<-b.done
+		a.Close("")
+		b.Close("")
+	})
+}
+
+func TestDeadAgentIsLostAtOnce(t *testing.T) {
+	for name, die := range map[string]func(*agent){
+		"killed":  func(a *agent) { a.cable.newest().Conn.Close() },
+		"goodbye": func(a *agent) { a.Close("the machine goes down") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, Config{Spec: spec(2)})
+				a, b := w.join(1, forever), w.join(2, success)
+				synctest.Wait()
+				a.cable.unreachable.Store(true)
+				at := time.Now()
+				die(a)
+				synctest.Wait()
+				if lost := w.when(isLost); lost != at {
+					t.Errorf("lost after %v", lost.Sub(at))
+				}
+				if name == "goodbye" && !strings.Contains(strings.Join(w.decided(), "\n"), "n1 was lost: the machine goes down") {
+					t.Error(w.decided())
+				}
+				substitute := node(1)
+				substitute.Name = "n3"
+				spare := w.joinAs(substitute, success)
+				if r := <-w.result; r.Code != 0 || r.Restarts != 1 {
+					t.Errorf("%+v\n%s", r, strings.Join(w.decided(), "\n"))
+				}
+				b.leave(t)
+				spare.leave(t)
+				a.Close("")
+			})
+		})
+	}
+}
+
+// TestGivingUpAConnectionIsNotDeath has an agent that is back, and gives that connection up before it has adopted it.
+func TestGivingUpAConnectionIsNotDeath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Config{Spec: spec(2)})
+		d := dialer{Options: Options{Target: "head:1", Node: node(1), Dial: w.dial, Clock: noTime}, instance: "x"}
+		dial := func() *agentLink {
+			l, err := d.dial(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		first := dial()
+		d.epoch = first.first.GetWelcome().GetEpoch()
+		dial().close()
+		first.close()
+		third := dial()
+		synctest.Wait()
+		if nodes := w.c.Summary().Nodes; len(nodes) != 1 {
+			t.Errorf("%d nodes\n%s", len(nodes), strings.Join(w.decided(), "\n"))
+		}
+		third.out <- &pb.FromAgent{}
+		synctest.Wait()
+		third.close()
+		synctest.Wait()
+		if nodes := w.c.Summary().Nodes; len(nodes) != 0 {
+			t.Errorf("%d nodes after its death", len(nodes))
+		}
+		w.c.Cancel(130, "enough")
+		<-w.result
+	})
+}
+
+func noTime() time.Duration { return 0 }
+
+// TestReportsAreKept until the coordinator has them, and no longer.
+func TestReportsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Config{Spec: spec(1)})
+		a := w.join(1, forever)
+		for range 10 * ackEvery {
+			a.Report(job.Started{Attempt: 99})
+		}
+		time.Sleep(lease)
+		a.cable.up.Store(true)
+		a.exitAll(0, 0)
+		synctest.Wait()
+		a.cable.newest().timeout()
+		a.cable.up.Store(false)
+		if r := <-w.result; r.Code != 0 {
+			t.Errorf("%+v", r)
+		}
+		a.leave(t)
+		if kept := len(a.unacked); kept > 2 {
+			t.Errorf("%d reports are kept", kept)
+		}
+	})
+}
+
+// TestLateFinish reaches an agent whose connection was broken when the job ended.
+func TestLateFinish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Config{Spec: spec(1)})
+		a, spare := w.join(1, forever), w.join(2, forever)
+		spare.cable.unreachable.Store(true)
+		spare.cable.newest().timeout()
+		synctest.Wait()
+		a.exitAll(0, 0)
+		a.leave(t)
+		spare.cable.unreachable.Store(false)
+		if r := <-w.result; r.Code != 0 {
+			t.Errorf("%+v", r)
+		}
+		spare.leave(t)
+	})
+}
+
+// TestAnotherCoordinator has an agent come back to a coordinator that knows nothing of it: its ranks must end.
+func TestAnotherCoordinator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, Config{Spec: spec(2)})
+		a := w.join(1, forever)
+		other := newWorld(t, Config{Spec: spec(2)})
+		a.cable.dial = other.dial
+		a.cable.newest().timeout()
+		<-a.done
+		var r *RefusedError
+		if !errors.As(a.Err(), &r) || r.Why != "this is another coordinator than the one that node n1 had joined" {
+			t.Errorf("%v", a.Err())
+		}
+		a.Close("")
+		for _, w := range []*world{w, other} {
+			w.c.Cancel(130, "enough")
+			<-w.result
+		}
+	})
+}

@@ -1,0 +1,84 @@
+package rendezvous
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// protocol changes when an older agent or coordinator could misunderstand a newer one.
+const protocol = 1
+
+// refused is the error with which a stream ends that the agent must not open again.
+func refused(format string, args ...any) error {
+	return status.Error(codes.FailedPrecondition, plain(fmt.Sprintf(format, args...)))
+}
+
+// objection says why an agent cannot be taken in.
+func (c *Coordinator) objection(h *pb.Hello, from string) error {
+	node := toNode(h.GetNode())
+	old := c.members[node.Name]
+	switch why := different(c.cfg.Facts, h.GetFacts()); {
+	case h.GetProtocol() != protocol:
+		return refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
+			h.GetVersion(), version())
+	case !validName(node.Name):
+		return refused("%q is no node name; use letters, digits, dots, dashes and underscores, 253 at most", node.Name)
+	case from != "" && from != node.Name:
+		return refused("node %s shows a certificate of node %s", node.Name, from)
+	case why != "":
+		return refused("%s", why)
+	case !node.Addr.IsValid() || node.Addr.IsUnspecified() || node.Addr.IsMulticast():
+		return refused("node %s has no address that others could reach (%q); set --address", node.Name, h.GetNode().GetAddr())
+	case old != nil && old.instance == h.GetInstance() && old.fenced == "":
+		return nil
+	case h.GetEpoch() != "" && h.GetEpoch() != c.epoch:
+		return refused("this is another coordinator than the one that node %s had joined", node.Name)
+	case h.GetEpoch() != "":
+		return refused("node %s was counted as lost", node.Name)
+	case old != nil:
+		return refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
+	case c.addrs[node.Addr] != "" && !c.cfg.Spec.Request.SharedAddr:
+		return refused("address %v is node %s's; give each node its own --address", node.Addr, c.addrs[node.Addr])
+	}
+	return nil
+}
+
+// different names the first fact that is not the same on both sides. An agent without facts goes along with any job.
+func different(coordinator, agent map[string]string) string {
+	if len(agent) == 0 {
+		return ""
+	}
+	all := maps.Clone(agent)
+	maps.Copy(all, coordinator)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if a, b := agent[name], coordinator[name]; a != b {
+			return fmt.Sprintf("%s differs: %s here, %s on the coordinator", name, cmp.Or(a, "unset"), cmp.Or(b, "unset"))
+		}
+	}
+	return ""
+}
+
+// validName keeps names harmless in paths, terminals and environment variables.
+func validName(s string) bool {
+	odd := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_", r))
+	}
+	return s != "" && len(s) <= 253 && s[0] != '.' && s[0] != '-' && !strings.ContainsFunc(s, odd)
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	return info.Main.Version
+}

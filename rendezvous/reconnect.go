@@ -1,0 +1,112 @@
+package rendezvous
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// broken connects anew. A refusal ends the session.
+func (s *Session) broken() {
+	s.in, s.out = nil, nil
+	s.trouble = s.dialer.explain(s.link.ended)
+	if _, refused := errors.AsType[*RefusedError](s.trouble); refused {
+		s.err = s.trouble
+		return
+	}
+	s.connect()
+}
+
+// connect makes a new link, while the one that is there stays in use.
+func (s *Session) connect() {
+	if s.redial != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan dialled, 1)
+	s.redial, s.stop = result, cancel
+	go func() {
+		l, err := s.dialer.connect(ctx)
+		result <- dialled{l, err}
+	}()
+}
+
+func (s *Session) redialled(r dialled) {
+	s.stop()
+	s.redial = nil
+	if r.err != nil {
+		s.err = r.err
+		return
+	}
+	old := s.link
+	s.adopt(r.link)
+	go old.close()
+}
+
+// adopt makes a link the session's own, and says so at once. All that may not have arrived is sent again.
+func (s *Session) adopt(l *agentLink) {
+	s.link, s.in, s.out, s.sent = l, l.in, l.out, 0
+	s.heartbeat()
+	s.take(l.first)
+}
+
+// lost says why the coordinator was not heard. The attempt to connect knows best.
+func (s *Session) lost() error {
+	why := cmp.Or(s.abandon(), s.trouble, errors.New("the connection is there, but no answer comes"))
+	return fmt.Errorf("node %s has not heard the coordinator at %s for %v: %w", s.Node.Name, s.dialer.Target, s.Lease, why)
+}
+
+// abandon ends an attempt to connect and says why it failed so far. It does not wait for a Dial that ignores its context.
+func (s *Session) abandon() error {
+	if s.redial == nil {
+		return nil
+	}
+	s.stop()
+	result := s.redial
+	s.redial = nil
+	limit := time.NewTimer(100 * time.Millisecond)
+	defer limit.Stop()
+	select {
+	case r := <-result:
+		r.close()
+		return r.err
+	case <-limit.C:
+		go func() { (<-result).close() }()
+		return errors.New("an attempt to connect does not end")
+	}
+}
+
+func (r dialled) close() {
+	if r.link != nil {
+		r.link.close()
+	}
+}
+
+// farewell sends what is left and goodbye, and waits until the coordinator ends the stream.
+func (s *Session) farewell(why string) {
+	limit := time.NewTimer(goodbyeLimit)
+	defer limit.Stop()
+	last := append(s.unacked[s.sent:], &pb.FromAgent{Body: &pb.FromAgent_Goodbye{Goodbye: &pb.Goodbye{Why: plain(why)}}})
+	for s.in != nil {
+		out, next := s.out, (*pb.FromAgent)(nil)
+		if len(last) == 0 {
+			out = nil
+		} else {
+			next = last[0]
+		}
+		select {
+		case out <- next:
+			last = last[1:]
+		case _, ok := <-s.in:
+			if !ok {
+				return
+			}
+		case <-limit.C:
+			return
+		}
+	}
+}
