@@ -1,0 +1,97 @@
+// Package dl speaks to NCCL itself: to the library libnccl, loaded without cgo, and to the RAS service that every process of an
+// NCCL job runs.
+package dl
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/ebitengine/purego"
+)
+
+// soname is the name under which programs link NCCL 2.
+const soname = "libnccl.so.2"
+
+// Library is a loaded libnccl. It is for one goroutine at a time.
+type Library struct {
+	handle     uintptr
+	path       string
+	getVersion func(*int32) int32
+}
+
+// Open loads the libnccl at path, or without a path the one that the dynamic loader finds as libnccl.so.2. The loader does not
+// look into Python's packages.
+//
+// Loading runs the library's code in this process, and a wrong or broken one takes the process down with it. So a process that
+// must live on, as an agent, leaves this to a short-lived child.
+func Open(path string) (*Library, error) {
+	// dlerror tells of the last failure on the calling thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	handle, err := purego.Dlopen(cmp.Or(path, soname), purego.RTLD_NOW|purego.RTLD_LOCAL)
+	if err != nil {
+		return nil, fmt.Errorf("load NCCL: %w; PyTorch's is nvidia/nccl/lib/%s in its site-packages", err, soname)
+	}
+	l := &Library{handle: handle}
+	if err := l.bind(); err != nil {
+		return nil, errors.Join(fmt.Errorf("load NCCL from %s: %w", cmp.Or(path, soname), err), l.Close())
+	}
+	return l, nil
+}
+
+func (l *Library) bind() error {
+	symbol, err := purego.Dlsym(l.handle, "ncclGetVersion")
+	if err != nil {
+		return err
+	}
+	purego.RegisterFunc(&l.getVersion, symbol)
+	l.path, err = fileAt(uint64(symbol))
+	return err
+}
+
+// fileAt names the file that this process has mapped at the address.
+func fileAt(addr uint64) (string, error) {
+	all, err := mappings(os.Getpid())
+	if err != nil {
+		return "", err
+	}
+	for _, m := range all {
+		if m.from <= addr && addr < m.to {
+			return m.path, nil
+		}
+	}
+	return "", fmt.Errorf("no file is mapped at %#x", addr)
+}
+
+// Path is the file that the library was loaded from, with symbolic links resolved.
+func (l *Library) Path() string { return l.path }
+
+// Version asks the library which NCCL it is. It needs no GPU.
+func (l *Library) Version() (Version, error) {
+	if l.handle == 0 {
+		return Version{}, fmt.Errorf("ask %s for its version: it is closed", l.path)
+	}
+	var code int32
+	if result := l.getVersion(&code); result != 0 {
+		return Version{}, fmt.Errorf("ask %s for its version: ncclGetVersion returned %d", l.path, result)
+	}
+	return decode(code)
+}
+
+// Close unloads the library, unless something else in the process uses it too. Closing twice is once.
+func (l *Library) Close() error {
+	if l.handle == 0 {
+		return nil
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	handle := l.handle
+	l.handle = 0
+	if err := purego.Dlclose(handle); err != nil {
+		return fmt.Errorf("unload NCCL from %s: %w", l.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package dl
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Loaded lists the libnccl that a process has mapped, sorted; more than one is a mixed-up installation. NCCL that is linked into
+// another library is not found. A path is as the process sees it, so /proc/<pid>/root leads to it from outside of its container,
+// and a file that was deleted since keeps its name.
+//
+// The error is fs.ErrNotExist when there is no such process, and fs.ErrPermission when it is another user's.
+func Loaded(pid int) ([]string, error) {
+	all, err := mappings(pid)
+	return libraries(all), err
+}
+
+func libraries(all []mapping) []string {
+	var found []string
+	for _, m := range all {
+		if base := path.Base(m.path); base == "libnccl.so" || strings.HasPrefix(base, "libnccl.so.") {
+			found = append(found, m.path)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// mapping is a range of a process's addresses, the last excluded, and the file behind it.
+type mapping struct {
+	from, to uint64
+	path     string
+}
+
+// mappings lists those of a process that have a file behind them. The kernel bounds their number (vm.max_map_count).
+func mappings(pid int) ([]mapping, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, fmt.Errorf("see what process %d has mapped: %w", pid, err)
+	}
+	defer f.Close()
+	all, err := parse(f)
+	if err != nil {
+		return nil, fmt.Errorf("see what process %d has mapped: %w", pid, err)
+	}
+	return all, nil
+}
+
+// parse reads the format of /proc/<pid>/maps (proc_pid_maps(5)): the range of addresses, four columns that do not matter here,
+// and the path, which may have blanks in it. What is no file has a name that does not begin with a slash.
+func parse(maps io.Reader) ([]mapping, error) {
+	var all []mapping
+	lines := bufio.NewScanner(maps)
+	for lines.Scan() {
+		columns := strings.SplitN(lines.Text(), " ", 6)
+		file := strings.TrimLeft(columns[len(columns)-1], " ")
+		if len(columns) < 6 || !strings.HasPrefix(file, "/") {
+			continue
+		}
+		m := mapping{path: strings.TrimSuffix(file, " (deleted)")}
+		if _, err := fmt.Sscanf(columns[0], "%x-%x", &m.from, &m.to); err != nil {
+			return nil, fmt.Errorf("no range of addresses in %q", lines.Text())
+		}
+		all = append(all, m)
+	}
+	return all, lines.Err()
+}

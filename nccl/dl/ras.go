@@ -1,0 +1,148 @@
+package dl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// RASAddr is where NCCL's RAS service listens unless NCCL_RAS_ADDR says otherwise (src/ras/client_support.cc). All processes of a
+// node share it, those of other jobs too: the kernel picks the one that answers, and maybe another for the next connection.
+const RASAddr = "localhost:28028"
+
+const (
+	// patience is how long a process may take to answer a line. NVIDIA's client connects anew after one second.
+	patience = 5 * time.Second
+	// extra is what NCCL allows itself beyond the wait that it was told (RAS_COLLECTIVE_EXTRA_TIMEOUT_SEC in
+	// src/ras/ras_internal.h).
+	extra = 5 * time.Second
+	// largest is more than JSON says about 16,384 ranks that are in four communicators each, at under a kilobyte for each.
+	largest = 64 << 20
+)
+
+// Client is a connection to the RAS service of one process of an NCCL job: NCCL 2.24 and later, without NCCL_RAS_ENABLE=0. The
+// service knows about the whole job, gives one report and hangs up. A Client is for one goroutine, and hangs up when a context
+// that it was given ends.
+//
+// Ask about jobs in trouble, not about all jobs all the time: asking has crashed jobs of NCCL 2.26.2, 2.27.3 and 2.29.7, above
+// all while communicators were being made (NVIDIA/nccl#1669, #1762 and #2346).
+type Client struct {
+	addr string
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// Dial connects to the RAS service at addr, a host and a port, and shakes hands. It takes 10 s at most.
+func Dial(ctx context.Context, addr string) (*Client, error) {
+	dialer := net.Dialer{Timeout: patience}
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("reach NCCL's RAS service: %w; is it NCCL 2.24 or later, with this address in NCCL_RAS_ADDR?", err)
+	}
+	c := &Client{addr: addr, conn: conn, in: bufio.NewReader(conn)}
+	reply, err := c.command(ctx, "CLIENT PROTOCOL 2")
+	if err == nil && !strings.HasPrefix(reply, "SERVER PROTOCOL ") {
+		err = fmt.Errorf("%s is not NCCL's RAS service: it said %q", addr, reply[:min(len(reply), 80)])
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close hangs up.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Text asks for the report that NCCL writes for people. The service waits that long for other processes, in whole seconds and at
+// least one, and up to 5 s longer. With an error comes what was read until then, at most 64 MiB.
+func (c *Client) Text(ctx context.Context, wait time.Duration, verbose bool) (string, error) {
+	if verbose {
+		return c.report(ctx, "VERBOSE STATUS", wait)
+	}
+	return c.report(ctx, "STATUS", wait)
+}
+
+// Report asks for the report that NCCL writes for programs, and waits as [Client.Text] does. With an error, Raw is what was read
+// until then. The error is errors.ErrUnsupported before NCCL 2.28.7, which can still be asked for Text on the same connection.
+func (c *Client) Report(ctx context.Context, wait time.Duration) (Report, error) {
+	if err := c.set(ctx, "SET FORMAT json"); err != nil {
+		return Report{}, err
+	}
+	raw, err := c.report(ctx, "STATUS", wait)
+	if err != nil {
+		return Report{Raw: raw}, err
+	}
+	return parseReport(raw)
+}
+
+// report ends when the service hangs up. Either format ends with a new line, unless the service failed on the way.
+func (c *Client) report(ctx context.Context, question string, wait time.Duration) (string, error) {
+	seconds := max(1, (wait+time.Second-1)/time.Second)
+	if err := c.set(ctx, fmt.Sprintf("TIMEOUT %d", seconds)); err != nil {
+		return "", err
+	}
+	defer c.limit(ctx, seconds*time.Second+extra+patience)()
+	if _, err := io.WriteString(c.conn, question+"\n"); err != nil {
+		return "", c.failed(ctx, question, err)
+	}
+	raw, err := io.ReadAll(io.LimitReader(c.in, largest+1))
+	switch {
+	case err != nil:
+		err = c.failed(ctx, question, err)
+	case len(raw) > largest:
+		raw, err = raw[:largest], c.failed(ctx, question, fmt.Errorf("the answer is larger than %d MiB", largest>>20))
+	case !bytes.HasSuffix(raw, []byte("\n")):
+		err = c.failed(ctx, question, io.ErrUnexpectedEOF)
+	}
+	return string(raw), err
+}
+
+// set sends a command that has nothing to answer.
+func (c *Client) set(ctx context.Context, command string) error {
+	switch reply, err := c.command(ctx, command); {
+	case err != nil:
+		return err
+	case strings.HasPrefix(reply, "ERROR: Unknown command"):
+		return c.failed(ctx, command, fmt.Errorf("%w by this version of NCCL", errors.ErrUnsupported))
+	case reply != "OK":
+		return c.failed(ctx, command, fmt.Errorf("it said %q", reply))
+	}
+	return nil
+}
+
+// command sends a line and returns the line that answers it.
+func (c *Client) command(ctx context.Context, line string) (string, error) {
+	defer c.limit(ctx, patience)()
+	if _, err := io.WriteString(c.conn, line+"\n"); err != nil {
+		return "", c.failed(ctx, line, err)
+	}
+	reply, err := c.in.ReadSlice('\n')
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return "", c.failed(ctx, line, err)
+	}
+	return strings.TrimSpace(string(reply)), nil
+}
+
+// limit ends reads and writes after d, and the connection when ctx ends, until the function that it returns is called.
+func (c *Client) limit(ctx context.Context, d time.Duration) func() bool {
+	// A connection that cannot have a deadline is closed, and the next read or write says so.
+	_ = c.conn.SetDeadline(time.Now().Add(d))
+	return context.AfterFunc(ctx, func() { c.conn.Close() })
+}
+
+func (c *Client) failed(ctx context.Context, line string, err error) error {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return fmt.Errorf("ask NCCL's RAS service at %s for %s: %w", c.addr, line, err)
+}

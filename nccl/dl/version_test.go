@@ -1,0 +1,57 @@
+package dl
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestDecode(t *testing.T) {
+	for code, want := range map[int32]Version{
+		1304: {1, 3, 4}, 2000: {2, 0, 0}, 2708: {2, 7, 8}, 2804: {2, 8, 4}, 20906: {2, 9, 6}, 22809: {2, 28, 9}, 23203: {2, 32, 3},
+		30000: {3, 0, 0}, 120304: {12, 3, 4},
+	} {
+		if got, err := decode(code); err != nil || got != want {
+			t.Errorf("%d is %v, %v", code, got, err)
+		}
+	}
+	for _, code := range []int32{-1 << 31, -1, 0, 999} {
+		if got, err := decode(code); err == nil {
+			t.Errorf("%d is %v", code, got)
+		}
+	}
+}
+
+func TestVersionOf(t *testing.T) {
+	for file, want := range map[string]string{
+		"/lib/libnccl.so.2.30.7": "2.30.7",
+		"libnccl.so.2.9.6":       "2.9.6",
+		"/a/libnccl.so.2":        "",
+		"libnccl.so":             "",
+		"libnccl.so.2.30":        "",
+		"libnccl.so.2.30.7.1":    "",
+		"libnccl.so.2.30.-7":     "",
+		"libnccl.so.2.30.70000":  "",
+		"xlibnccl.so.2.30.7":     "",
+		"/libnccl.so.2.30.7/x":   "",
+		"":                       "",
+	} {
+		v, known := VersionOf(file)
+		if known != (want != "") || known && v.String() != want || !known && v != (Version{}) {
+			t.Errorf("%q has %v, %v", file, v, known)
+		}
+	}
+}
+
+func TestVersionsAreOrdered(t *testing.T) {
+	sorted := []Version{{}, {1, 99, 99}, {2, 8, 4}, {2, 9, 0}, {2, 28, 3}, {2, 28, 9}, {2, 30, 0}, {3, 0, 0}}
+	for i, v := range sorted {
+		for j, o := range sorted {
+			if got := v.Compare(o); (got < 0) != (i < j) || (got == 0) != (i == j) {
+				t.Errorf("%v to %v is %d", v, o, got)
+			}
+		}
+	}
+	if !slices.IsSortedFunc(sorted, Version.Compare) {
+		t.Error("not sorted")
+	}
+}
