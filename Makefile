@@ -1,5 +1,7 @@
 # What a developer does. Everything needs Go; build with NVML needs gcc as well.
 BIN := bin
+# go-nvml calls NVML functions that nvml.h calls deprecated; the compiler says so 29 times.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 LINT := go tool -modfile=tools/lint/go.mod golangci-lint
 BUF := go tool -modfile=tools/generate/go.mod buf
 

@@ -126,32 +126,42 @@ func (a *Agent) obey(order rendezvous.Order) {
 
 // start begins an attempt unless it, or a later one, has been here already.
 func (a *Agent) start(o job.Start) {
-	old := a.units[o.Unit]
-	if old != nil && old.attempt >= o.Attempt {
+	if !a.knows(o.Unit, o.Attempt) {
+		a.begin(newUnit(a, o))
+	}
+}
+
+// stop ends an attempt. One that never began here begins stopped, so that it cannot begin late.
+func (a *Agent) stop(o job.Stop) {
+	if !a.knows(o.Unit, o.Attempt) {
+		u := newUnit(a, job.Start{Unit: o.Unit, Attempt: o.Attempt})
+		u.stop(0, true)
+		a.begin(u)
 		return
 	}
-	u := newUnit(a, o)
-	a.units[o.Unit] = u
+	if u := a.units[o.Unit]; u.order.Attempt == o.Attempt {
+		u.stop(o.Grace, o.Kill)
+	}
+}
+
+// knows says that an attempt of a unit, or a later one, has been here.
+func (a *Agent) knows(id, attempt int) bool {
+	u := a.units[id]
+	return u != nil && u.order.Attempt >= attempt
+}
+
+// begin makes u the newest attempt of its ranks.
+func (a *Agent) begin(u *unit) {
+	old := a.units[u.order.Unit]
+	a.units[u.order.Unit] = u
 	a.done.Go(func() {
 		if old != nil {
 			// The barrier is the coordinator's; this holds it even if an order came too early.
+			old.stop(0, true)
 			<-old.gone
 		}
 		u.run()
 	})
-}
-
-// stop ends an attempt. One that never began here is remembered as ended, so that it cannot begin late.
-func (a *Agent) stop(o job.Stop) {
-	u := a.units[o.Unit]
-	if u == nil || u.attempt < o.Attempt {
-		a.units[o.Unit] = endedUnit(o.Attempt)
-		a.report(job.Stopped{Node: a.Session.Node.Name, Unit: o.Unit, Attempt: o.Attempt})
-		return
-	}
-	if u.attempt == o.Attempt {
-		u.stop(o.Grace, o.Kill)
-	}
 }
 
 // leave stops all ranks in order; what it returns is closed when they are gone.
@@ -172,6 +182,14 @@ func (a *Agent) leave() chan struct{} {
 func (a *Agent) report(ev job.Event) {
 	if !a.leaving.Load() {
 		a.Session.Report(ev)
+	}
+}
+
+// fail ends this node's part in the job; the first reason counts.
+func (a *Agent) fail(why error) {
+	select {
+	case a.broken <- why:
+	default:
 	}
 }
 

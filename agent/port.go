@@ -51,7 +51,7 @@ func masterPort(addr netip.Addr, wanted int) (int, error) {
 func tryPort(addr netip.Addr, port int) error {
 	l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("port %d is in use%s; choose another --master-port, or 0 for a free one", port, holder(port))
+		return fmt.Errorf("port %d is in use%s; choose another --master-port, or 0 for a free one", port, PortHolder(port))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot listen on port %d of %s: %w", port, addr, err)
@@ -59,8 +59,9 @@ func tryPort(addr netip.Addr, port int) error {
 	return l.Close()
 }
 
-// holder names the process that listens on a port, as far as /proc shows it: " by pid 4411 (python3)".
-func holder(port int) string {
+// PortHolder names the process that listens on a TCP port of this machine, as far as /proc shows it, in words that follow "in use":
+// " by pid 4411 (python3)". It is empty when nothing listens there.
+func PortHolder(port int) string {
 	inode := listener(port)
 	if inode == "" {
 		return ""

@@ -23,9 +23,8 @@ const flushLimit = 5 * time.Second
 
 // unit is one attempt of the ranks of this node that restart together.
 type unit struct {
-	agent   *Agent
-	order   job.Start
-	attempt int
+	agent *Agent
+	order job.Start
 
 	// mu guards scope and stopped, which the agent's goroutine and the unit's own share.
 	mu      sync.Mutex
@@ -36,13 +35,7 @@ type unit struct {
 }
 
 func newUnit(a *Agent, o job.Start) *unit {
-	return &unit{agent: a, order: o, attempt: o.Attempt, gone: make(chan struct{})}
-}
-
-func endedUnit(attempt int) *unit {
-	u := &unit{attempt: attempt, stopped: true, gone: make(chan struct{})}
-	close(u.gone)
-	return u
+	return &unit{agent: a, order: o, gone: make(chan struct{})}
 }
 
 // run starts the ranks, waits until they have ended and nothing of them lives, and reports each step.
@@ -54,12 +47,12 @@ func (u *unit) run() {
 	} else if scope != nil {
 		outputs := u.ranks(scope)
 		if err := scope.Close(); err != nil {
-			u.agent.broken <- fmt.Errorf("cannot end all processes of attempt %d: %w", u.attempt, err)
+			u.agent.fail(fmt.Errorf("cannot end all processes of attempt %d: %w", u.order.Attempt, err))
 			return // never Stopped: what may live on must not be started over
 		}
 		u.close(outputs)
 	}
-	u.agent.report(job.Stopped{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.attempt})
+	u.agent.report(job.Stopped{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
 }
 
 // close ends the files of ranks of which nothing lives any more.
@@ -80,14 +73,14 @@ func (u *unit) open() (*proc.Scope, error) {
 	if u.stopped {
 		return nil, nil
 	}
-	scope, err := u.agent.Supervisor.Scope(fmt.Sprintf("unit-%d-attempt-%d", u.order.Unit, u.attempt))
+	scope, err := u.agent.Supervisor.Scope(fmt.Sprintf("unit-%d-attempt-%d", u.order.Unit, u.order.Attempt))
 	u.scope = scope
 	return scope, err
 }
 
 // fail reports that no rank could be started, by the first of them.
 func (u *unit) fail(err error) {
-	u.exited(u.order.Group.Bundles[0], job.Exit{Code: 125, Spawn: err.Error()}, nil)
+	u.exited(u.order.Group.Bundles[0], spawnExit(err), time.Now(), nil)
 }
 
 // ranks starts every rank, on as many spawning threads as there are CPUs, and returns their outputs when all have ended.
@@ -101,7 +94,7 @@ func (u *unit) ranks(scope *proc.Scope) []*logs.Rank {
 		starting.Go(func() error {
 			r, err := u.spawn(scope, b)
 			if err != nil {
-				u.exited(b, spawnExit(err), nil)
+				u.exited(b, spawnExit(err), time.Now(), nil)
 				return err
 			}
 			mu.Lock()
@@ -112,7 +105,7 @@ func (u *unit) ranks(scope *proc.Scope) []*logs.Rank {
 		})
 	}
 	if starting.Wait() == nil {
-		u.agent.report(job.Started{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.attempt})
+		u.agent.report(job.Started{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
 	}
 	running.Wait()
 	return outputs
@@ -126,7 +119,7 @@ type rank struct {
 }
 
 func (u *unit) spawn(scope *proc.Scope, b placement.Bundle) (rank, error) {
-	output, err := u.agent.Output.open(u.agent.Session.Node.Name, u.attempt, b.Rank, u.order.World.WorldSize)
+	output, err := u.agent.Output.open(u.agent.Session.Node.Name, u.order.Attempt, b.Rank, u.order.World.WorldSize)
 	if err != nil {
 		return rank{}, err
 	}
@@ -144,17 +137,18 @@ func (u *unit) spawn(scope *proc.Scope, b placement.Bundle) (rank, error) {
 // watch reports the end of a rank as soon as its last words are read.
 func (u *unit) watch(r rank) {
 	<-r.process.Done()
+	at := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), flushLimit)
 	if err := r.output.Flush(ctx); err != nil {
 		u.agent.Warn(err)
 	}
 	cancel()
-	u.exited(r.bundle, r.process.Exit(), r.output)
+	u.exited(r.bundle, r.process.Exit(), at, r.output)
 }
 
-func (u *unit) exited(b placement.Bundle, exit job.Exit, output *logs.Rank) {
+func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, output *logs.Rank) {
 	e := job.Exited{
-		Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.attempt, Rank: b.Rank, Exit: exit, At: time.Now(),
+		Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Rank: b.Rank, Exit: exit, At: at,
 	}
 	if output != nil && !exit.OK() {
 		var err error
@@ -183,7 +177,7 @@ func (u *unit) stop(grace time.Duration, kill bool) {
 
 func (u *unit) end(stop func() error) {
 	if err := stop(); err != nil {
-		u.agent.Warn(fmt.Errorf("attempt %d: %w", u.attempt, err))
+		u.agent.Warn(fmt.Errorf("attempt %d: %w", u.order.Attempt, err))
 	}
 }
 
@@ -191,7 +185,7 @@ func (u *unit) signal(sig syscall.Signal) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.scope != nil {
-		u.scope.Signal(os.Signal(sig))
+		go u.scope.Signal(os.Signal(sig)) // it waits for processes that are being started
 	}
 }
 

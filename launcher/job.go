@@ -96,12 +96,13 @@ type Job struct {
 	Lease time.Duration
 
 	// Simulate runs every node on this machine, one agent process each, with Request.PerNode declared GPUs on 127.0.0.1, ...
-	// Spares is how many nodes more than the job needs it starts.
+	// Spares is how many nodes more than the job needs it then starts.
 	Simulate bool
 	Spares   int
 	// Rendezvous is HOST:PORT for a job whose every node calls Run with the same Job: whoever owns HOST runs the coordinator.
 	Rendezvous string
-	// TokenFile has the secret that the nodes share; ~/.golaunch/token when empty. GOLAUNCH_TOKEN in the environment beats it.
+	// TokenFile has the secret that the nodes share. When it is empty, GOLAUNCH_TOKEN in the environment is the secret, or
+	// ~/.golaunch/token has it, which is made at first use.
 	TokenFile string
 	// NodeName is the host name, and Address the one on the route to the coordinator, when empty.
 	NodeName, Address string
@@ -154,10 +155,14 @@ func (j Job) complete() (Job, error) {
 		return j, usage("max restarts %d: at least 0", j.MaxRestarts)
 	case j.MasterPort < 0 || j.MasterPort > 65535:
 		return j, usage("master port %d: 0 (a free one) to 65535", j.MasterPort)
-	case j.BackoffMax < j.BackoffMin:
-		return j, usage("backoff %s:%s: the bound is below the first wait", j.BackoffMin, j.BackoffMax)
+	case j.BackoffMin < 0 || j.BackoffMax < j.BackoffMin:
+		return j, usage("backoff %s:%s: the first wait is at least 0 and at most the bound", j.BackoffMin, j.BackoffMax)
+	case j.PlacementTimeout < 0 || j.LogLimit < 0:
+		return j, usage("placement timeout %s, log limit %d bytes: at least 0", j.PlacementTimeout, j.LogLimit)
 	case j.Lease < time.Second:
 		return j, usage("lease %s: at least 1s", j.Lease)
+	case j.Spares < 0 || j.Spares > maxSpares:
+		return j, usage("spares %d: 0 to %d", j.Spares, maxSpares)
 	case j.Simulate && j.Rendezvous != "":
 		return j, usage("a simulated job has all its nodes on this machine; leave out the rendezvous")
 	case j.Visibility != rankenv.SeeJob && j.Visibility != rankenv.SeeOwn:
@@ -174,6 +179,9 @@ func (j Job) complete() (Job, error) {
 	_, err := j.user()
 	return j, err
 }
+
+// maxSpares is more than one machine can simulate.
+const maxSpares = 1 << 16
 
 func (j *Job) defaults() {
 	if j.ID == "" {

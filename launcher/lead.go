@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"syscall"
@@ -21,7 +22,7 @@ import (
 type leadership struct {
 	listener net.Listener
 	tls      *tls.Config
-	// agents are those of this process; they end when their context does, and hold a node that fails.
+	// agents run here until the job has ended, or their context. Their error means that the job cannot go on.
 	agents func(context.Context) error
 }
 
@@ -36,17 +37,28 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var others errgroup.Group
-	others.Go(func() error { return c.Serve(l.listener, l.tls) })
+	others.Go(func() error { return orCancel(c, c.Serve(l.listener, l.tls)) })
 	others.Go(func() error {
-		err := l.agents(working)
-		if working.Err() != nil {
-			return nil
+		if err := l.agents(working); working.Err() == nil {
+			return orCancel(c, err)
 		}
-		return err
+		return nil
 	})
 	result := c.Run(ctx)
 	cancel()
-	return result, errors.Join(others.Wait(), journal.Close())
+	err = others.Wait()
+	if failed := journal.Close(); failed != nil {
+		h.warn(fmt.Errorf("cannot finish the journal: %w", failed))
+	}
+	return result, err
+}
+
+// orCancel ends the job for an error: it would wait for nodes that cannot come.
+func orCancel(c *rendezvous.Coordinator, err error) error {
+	if err != nil {
+		c.Cancel(125, err.Error())
+	}
+	return err
 }
 
 // journal is the file that records the job's events.
@@ -68,6 +80,8 @@ type membership struct {
 	// coordinator alone.
 	signals <-chan syscall.Signal
 	leave   <-chan string
+	// welcomed is called when the coordinator has taken the node in; it may be nil.
+	welcomed func()
 }
 
 // work is an agent from its first hello to the end of the job.
@@ -89,6 +103,9 @@ func (h *here) agent(ctx context.Context, m membership) (result Result, err erro
 	})
 	if err != nil {
 		return Result{}, err
+	}
+	if m.welcomed != nil {
+		m.welcomed()
 	}
 	env, err := h.job.environment(session.Node.Addr)
 	if err = errors.Join(err, h.open(session.Job)); err != nil {

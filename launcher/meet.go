@@ -2,26 +2,30 @@ package launcher
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
+	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/placement"
 )
 
 // meet runs a job whose every node runs this same command: whoever owns the rendezvous address leads, the others join.
 func (h *here) meet(ctx context.Context) (Result, error) {
-	addrs, port, err := endpoint(ctx, h.job.Rendezvous)
+	at, err := resolve(ctx, h.job.Rendezvous)
+	if err == nil && h.job.Request.MaxNodes > 1 {
+		at, err = at.reachable()
+	}
 	if err != nil {
 		return Result{}, err
 	}
-	token, err := h.job.token()
+	token, err := mtls.LoadToken(h.job.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		return Result{}, err
 	}
@@ -29,82 +33,88 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	own, ours, err := owns(addrs)
+	own, ours, err := owns(at.addrs)
 	if err != nil {
 		return Result{}, err
 	}
 	id := mtls.Identity{Node: node.Name, Job: h.job.ID}
-	if ours {
-		l, err := net.Listen("tcp", netip.AddrPortFrom(own, uint16(port)).String())
-		switch {
-		case err == nil:
-			if !node.Addr.IsValid() {
-				node.Addr = own
-			}
-			return h.host(ctx, l, token, node)
-		case !errors.Is(err, syscall.EADDRINUSE):
-			return Result{}, fmt.Errorf("cannot listen on %s: %w", h.job.Rendezvous, err)
-		}
-		// Another golaunch on this machine leads, or something else holds the port: joining will tell.
+	m := membership{node: node, target: h.job.Rendezvous, tls: mtls.Client(token, id), dial: dialAny(at)}
+	if !ours {
+		return h.join(ctx, m)
 	}
-	return h.join(ctx, membership{
-		node: node, target: h.job.Rendezvous, tls: mtls.Client(token, id), dial: dialAny(addrs, port),
-	})
-}
-
-// host leads the job and takes part in it.
-func (h *here) host(ctx context.Context, l net.Listener, token mtls.Token, node placement.Node) (Result, error) {
-	id := mtls.Identity{Node: node.Name, Job: h.job.ID}
-	dial := func(ctx context.Context) (net.Conn, error) {
+	listen := netip.AddrPortFrom(own, uint16(at.port)).String()
+	l, err := net.Listen("tcp", listen)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE) && foreign(ctx, listen, m.tls):
+		return Result{}, fmt.Errorf("port %d of %v is in use%s, which is no golaunch coordinator, or hangs; end it, or choose another port",
+			at.port, own, agent.PortHolder(at.port))
+	case errors.Is(err, syscall.EADDRINUSE): // another golaunch on this machine leads
+		return h.join(ctx, m)
+	case err != nil:
+		return Result{}, fmt.Errorf("cannot listen on %s: %w", h.job.Rendezvous, err)
+	}
+	if !m.node.Addr.IsValid() {
+		m.node.Addr = own
+	}
+	m.dial = func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String())
 	}
 	return h.lead(ctx, leadership{listener: l, tls: mtls.Server(token, id), agents: func(ctx context.Context) error {
-		return h.work(ctx, membership{node: node, target: h.job.Rendezvous, tls: mtls.Client(token, id), dial: dial})
+		return h.work(ctx, m)
 	}})
 }
 
-// join takes part in a job that another node leads, and ends as it does. A stop makes this node leave the job in order.
-func (h *here) join(ctx context.Context, m membership) (Result, error) {
-	pass, leave := make(chan syscall.Signal, 8), make(chan string, 2)
-	m.signals, m.leave = pass, leave
-	ctx, cancel := context.WithCancel(ctx)
+// probeLimit bounds the wait for the holder of a port to begin TLS, as a coordinator does at once.
+const probeLimit = 5 * time.Second
+
+// foreign says that a port of this machine is held by something that is no coordinator. One with another token is one: joining
+// tells more. So may be what does not listen yet.
+func foreign(ctx context.Context, at string, config *tls.Config) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	go h.follow(pass, leave, cancel)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	err = tls.Client(conn, config).HandshakeContext(ctx)
+	return err != nil && !errors.Is(mtls.ExplainClient(err, at, config), mtls.ErrToken)
+}
+
+// errLate says that no coordinator answered within the placement timeout.
+var errLate = errors.New("no coordinator came in time, see --placement-timeout")
+
+// join takes part in a job that another node leads, and ends as it does. A stop makes this node leave the job in order, with the
+// exit code of the signal.
+func (h *here) join(ctx context.Context, m membership) (Result, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f := newFollower(cancel)
+	m.signals, m.leave, m.welcomed = f.pass, f.leave, f.welcomed
+	if h.job.PlacementTimeout > 0 {
+		late := time.AfterFunc(h.job.PlacementTimeout, func() { cancel(errLate) })
+		m.welcomed = func() { late.Stop(); f.welcomed() }
+	}
+	go f.follow(h.job.Signals, h.left)
 	if !h.job.Quiet {
 		h.console.Say("%s asks to join at %s", m.node.Name, m.target)
 	}
-	return h.agent(ctx, m)
-}
-
-// follow passes on what this process is told while another node leads: the first stop makes this node leave in order, the second
-// kills its ranks.
-func (h *here) follow(pass chan<- syscall.Signal, leave chan<- string, kill func()) {
-	stops := 0
-	for {
-		select {
-		case <-h.left:
-			return
-		case s := <-h.job.Signals:
-			sig, ok := s.(syscall.Signal)
-			switch {
-			case ok && passedOn(sig):
-				pass <- sig
-			case stops > 0:
-				kill()
-			default:
-				leave <- "got " + name(s)
-				stops++
-			}
-		}
+	result, err := h.agent(ctx, m)
+	switch {
+	case errors.Is(err, errLate):
+		result.Code = 124
+	case err != nil:
+		result.Code = f.code()
 	}
+	return result, err
 }
 
 // dialAny tries the addresses one after the other.
-func dialAny(addrs []netip.Addr, port int) func(context.Context) (net.Conn, error) {
+func dialAny(at endpoint) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		var errs []error
-		for _, addr := range addrs {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(addr.String(), strconv.Itoa(port)))
+		for _, addr := range at.addrs {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(addr.String(), strconv.Itoa(at.port)))
 			if err == nil {
 				return conn, nil
 			}
@@ -112,17 +122,4 @@ func dialAny(addrs []netip.Addr, port int) func(context.Context) (net.Conn, erro
 		}
 		return nil, errors.Join(errs...)
 	}
-}
-
-// token is the nodes' shared secret, made at the first use.
-func (j Job) token() (mtls.Token, error) {
-	path := j.TokenFile
-	if path == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return mtls.Token{}, fmt.Errorf("no home directory for the token: %w; give --token-file", err)
-		}
-		path = filepath.Join(home, ".golaunch", "token")
-	}
-	return mtls.LoadToken(path, os.Getenv("GOLAUNCH_TOKEN"))
 }

@@ -14,39 +14,45 @@ const passing = 200 * time.Millisecond
 type narrator struct {
 	say func(format string, args ...any)
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// waiting is the timer of the state that has not lasted yet.
 	waiting *time.Timer
-	ended   bool
 }
 
 func (n *narrator) tell(d Decision) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.waiting != nil {
-		n.waiting.Stop()
-	}
+	n.forget()
 	if news(d.Event) {
 		n.say("%s", d.Reason)
 		return
 	}
-	n.waiting = time.AfterFunc(passing, func() { n.tellLate(d.Reason) })
+	var timer *time.Timer
+	timer = time.AfterFunc(passing, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.waiting == timer {
+			n.say("%s", d.Reason)
+		}
+	})
+	n.waiting = timer
+}
+
+func (n *narrator) forget() {
+	if n.waiting != nil {
+		n.waiting.Stop()
+		n.waiting = nil
+	}
 }
 
 func news(ev job.Event) bool {
 	switch ev := ev.(type) {
 	case job.Exited:
 		return !ev.Exit.OK()
-	case job.Lost, job.Cancel, job.TimedOut:
+	case job.Lost, job.Cancel:
 		return true
-	}
-	return false
-}
-
-func (n *narrator) tellLate(reason string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !n.ended {
-		n.say("%s", reason)
+	default:
+		return false
 	}
 }
 
@@ -54,5 +60,5 @@ func (n *narrator) tellLate(reason string) {
 func (n *narrator) end() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.ended = true
+	n.forget()
 }

@@ -6,7 +6,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 
 	"github.com/golaunch/golaunch/internal/gpu"
@@ -22,9 +24,18 @@ func (j Job) thisNode(ctx context.Context) (placement.Node, error) {
 			return node, fmt.Errorf("this node has no name: %w; give one with --name", err)
 		}
 	}
+	if !validName.MatchString(node.Name) {
+		return node, usage("node name %q: letters, digits, '.', '_' and '-', 253 at most; give one with --name", node.Name)
+	}
 	if j.Address != "" {
 		if node.Addr, err = netip.ParseAddr(j.Address); err != nil {
 			return node, usage("address %q: an IPv4 or IPv6 address", j.Address)
+		}
+		switch _, ours, err := owns([]netip.Addr{node.Addr}); {
+		case err != nil:
+			return node, err
+		case !ours:
+			return node, fmt.Errorf("address %s is not one of %s's; ip addr lists them", j.Address, node.Name)
 		}
 	}
 	if !j.Request.GPU {
@@ -85,27 +96,53 @@ func owns(addrs []netip.Addr) (netip.Addr, bool, error) {
 	return netip.Addr{}, false, nil
 }
 
-// endpoint is the addresses and the port of HOST:PORT.
-func endpoint(ctx context.Context, text string) ([]netip.Addr, int, error) {
+// endpoint is where a coordinator listens: a host's addresses, and the port.
+type endpoint struct {
+	host  string
+	addrs []netip.Addr
+	port  int
+}
+
+// validName is what a host or a node may be called.
+var validName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}$`)
+
+// resolve finds the addresses of HOST:PORT, or of HOST alone with the default port.
+func resolve(ctx context.Context, text string) (endpoint, error) {
 	host, portText, err := net.SplitHostPort(text)
 	if err != nil {
 		host, portText = text, strconv.Itoa(DefaultPort)
 	}
 	port, err := strconv.Atoi(portText)
-	if err != nil || port < 1 || port > 65535 || host == "" {
-		return nil, 0, usage("rendezvous %q: HOST:PORT with a port of 1 to 65535, such as n1:%d or [fd00::1]:%d", text, DefaultPort, DefaultPort)
+	addr, noAddr := netip.ParseAddr(host)
+	if err != nil || port < 1 || port > 65535 || noAddr != nil && !validName.MatchString(host) || addr.IsUnspecified() {
+		return endpoint{}, usage("rendezvous %q: HOST:PORT that every node can reach, such as n1:%d or [fd00::1]:%d",
+			text, DefaultPort, DefaultPort)
 	}
-	if addr, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{addr}, port, nil
+	e := endpoint{host, []netip.Addr{addr}, port}
+	if noAddr == nil {
+		return e, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return nil, 0, fmt.Errorf("rendezvous host %s: %w; use an address, or a name that every node can resolve", host, err)
+	if e.addrs, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
+		return e, fmt.Errorf("rendezvous host %s: %w; use an address, or a name that every node can resolve", host, err)
 	}
-	for i := range addrs {
-		addrs[i] = addrs[i].Unmap()
+	for i := range e.addrs {
+		e.addrs[i] = e.addrs[i].Unmap()
 	}
-	return addrs, port, nil
+	return e, nil
+}
+
+// reachable leaves only what other nodes can reach. Debian's /etc/hosts gives a machine's own name the address 127.0.1.1.
+func (e endpoint) reachable() (endpoint, error) {
+	if _, err := netip.ParseAddr(e.host); err == nil || e.host == "localhost" {
+		return e, nil // as it was asked for
+	}
+	far := slices.DeleteFunc(slices.Clone(e.addrs), netip.Addr.IsLoopback)
+	if len(far) == 0 {
+		return e, fmt.Errorf("rendezvous host %s is %v on this machine (see /etc/hosts), which no other node can reach; use its address",
+			e.host, e.addrs[0])
+	}
+	e.addrs = far
+	return e, nil
 }

@@ -39,8 +39,8 @@ func (j Job) imagined(ctx context.Context) ([]placement.Node, error) {
 	return nodes, nil
 }
 
-// Explain is the environment of one rank of a plan, with each variable's source and reason; only MASTER_PORT is not known yet
-// when the job takes a free one. The rank must be one of the plan's.
+// Explain is the environment of one rank of a plan, with each variable's source and reason. Not known before the start are
+// MASTER_PORT when the job takes a free one, the job ID when it is made up, and the error file. The rank must be one of the plan's.
 func Explain(j Job, plan placement.Plan, rank int) (rankenv.Env, error) {
 	j, err := j.complete()
 	if err != nil {

@@ -1,13 +1,10 @@
 package launcher
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/golaunch/golaunch/internal/logs"
 )
 
 // observe tells what was decided: to the job's observer, or in words.
@@ -17,35 +14,46 @@ func (h *here) observe(d Decision) {
 		h.job.Observe(d)
 	case h.job.Quiet || d.Reason == "":
 	case h.job.JSON:
-		h.words(struct {
-			Time   time.Time `json:"time"`
-			Reason string    `json:"reason"`
-		}{d.At, d.Reason})
+		h.console.Print(line{Time: d.At, Reason: d.Reason}.json())
 	default:
 		h.narrator.tell(d)
 	}
 }
 
-// words prints one JSON object on a line.
-func (h *here) words(v any) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		text = fmt.Appendf(nil, "{%q:%q}", "error", err)
-	}
-	if err := h.console.Relay(bytes.NewReader(append(text, '\n')), logs.Stderr); err != nil {
-		h.warn(err)
+// warn tells what went wrong without ending the job.
+func (h *here) warn(err error) {
+	switch {
+	case h.job.Quiet:
+	case h.job.JSON:
+		h.console.Print(line{Time: time.Now(), Warning: err.Error()}.json())
+	default:
+		h.console.Say("warning: %v", err)
 	}
 }
 
 // report says how the job ended.
 func (h *here) report(r Result) {
 	if h.job.JSON {
-		h.words(struct {
-			Result Result `json:"result"`
-		}{r})
+		h.console.Print(line{Time: time.Now(), Result: &r}.json())
 		return
 	}
 	h.console.Say("%s", Report(r, h.dir.Path()))
+}
+
+// line is one of golaunch's own as JSON, with the time and one of the others; docs/json.md is its contract.
+type line struct {
+	Time    time.Time `json:"time"`
+	Reason  string    `json:"reason,omitempty"`
+	Warning string    `json:"warning,omitempty"`
+	Result  *Result   `json:"result,omitempty"`
+}
+
+func (l line) json() []byte {
+	text, err := json.Marshal(l)
+	if err != nil {
+		panic(err) // strings and numbers always marshal
+	}
+	return append(text, '\n')
 }
 
 // Report is the end of a job in words. After a failure it has when the first one over all nodes was, the rank's traceback or its
@@ -57,7 +65,11 @@ func Report(r Result, logs string) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, r.Reason)
 	if f := r.Cause; f != nil {
-		fmt.Fprintf(&b, "  first failure  %s, attempt %d, at %s\n", f.Why, f.Attempt, f.At.Format("2006-01-02 15:04:05.000 MST"))
+		fmt.Fprintf(&b, "  first failure  %s, attempt %d", f.Why, f.Attempt)
+		if !f.At.IsZero() {
+			fmt.Fprintf(&b, ", at %s", f.At.Format("2006-01-02 15:04:05.000 MST"))
+		}
+		b.WriteByte('\n')
 		switch {
 		case f.Traceback != "":
 			fmt.Fprintf(&b, "  traceback\n%s\n", indent(f.Traceback))

@@ -20,13 +20,18 @@ const (
 	resolveLimit = 10 * time.Second
 	// killTime is how long an agent may take to kill its ranks once its lease has run out.
 	killTime = 5 * time.Second
+	// unleased is the lease of an agent in the coordinator's own process: neither can lose the other, and a process that was
+	// stopped (^Z) or a machine that was paused finds its ranks alive.
+	unleased = 10 * 365 * 24 * time.Hour
 	// lastCall is how long a job with enough nodes waits for the most it can use, as torchrun's last_call_timeout.
 	lastCall = 30 * time.Second
 )
 
-// Run runs a job to its end. The result says how the job ended; the error is about golaunch itself: a job that can never run
-// (errors.Is ErrUsage), a coordinator that refused this node or was lost. With an error, the result's code is still the exit
-// code that fits: 2 for a bad job, 125 otherwise.
+// Run runs a job to its end. The result says how the job ended, also when it was stopped: with code 130 if ctx was cancelled, 124
+// if its deadline came. The error is about golaunch itself, and the result's code is the exit code that fits: 2 for a job that can
+// never run (errors.Is ErrUsage), 125 where golaunch failed, this node was refused or the coordinator was lost. With any other
+// code the job ended as the result says, and the error is about what followed: output that could not be shown, logs that could
+// not be removed.
 //
 // When Run returns, no process that it started lives any more.
 func Run(ctx context.Context, j Job) (Result, error) {
@@ -35,20 +40,26 @@ func Run(ctx context.Context, j Job) (Result, error) {
 		return Result{Code: 2}, err
 	}
 	h := arrive(j)
-	var result Result
+	result, err := h.part(ctx)
 	switch {
-	case j.Simulate:
-		result, err = h.simulate(ctx)
-	case j.Rendezvous != "":
-		result, err = h.meet(ctx)
+	case err == nil || result.Code != 0:
+	case errors.Is(err, ErrUsage):
+		result.Code = 2
 	default:
-		result, err = h.alone(ctx)
-	}
-	err = errors.Join(err, h.leave(result, err))
-	if err != nil && result.Code == 0 {
 		result.Code = 125
 	}
-	return result, err
+	return result, errors.Join(err, h.leave(result, err))
+}
+
+// part is what this process has to do in the job.
+func (h *here) part(ctx context.Context) (Result, error) {
+	switch {
+	case h.job.Simulate:
+		return h.simulate(ctx)
+	case h.job.Rendezvous != "":
+		return h.meet(ctx)
+	}
+	return h.alone(ctx)
 }
 
 // here is this process's part in a job.
@@ -99,30 +110,30 @@ func private(dir string) error {
 	return nil
 }
 
-// leave prints the report and clears up: the files of a job that succeeded, or never began, go unless the user said where he wants
-// them.
+// leave prints the report and clears up. The files of a job that ended well, or before it began, go unless the user said where he
+// wants them, or has not seen all that they have.
 func (h *here) leave(result Result, err error) error {
 	close(h.left)
 	h.narrator.end()
-	if !h.job.Quiet && err == nil {
+	needless := h.job.LogDir == "" && result.Reason != "" && (result.Code == 0 || result.Attempts == 0)
+	switch {
+	case h.job.Quiet:
+	case err == nil || result.Cause != nil:
 		h.report(result)
+	case h.dir != nil && !needless:
+		h.console.Say("logs: %s", h.dir.Path())
 	}
-	var errs []error
+	unshown := h.console.Close()
 	switch {
 	case h.dir == nil:
-	case h.job.LogDir == "" && (result.Code == 0 || result.Attempts == 0):
-		errs = append(errs, h.dir.Remove())
-	default:
-		errs = append(errs, h.dir.Close())
+		return unshown
+	case needless && unshown == nil:
+		return h.dir.Remove()
 	}
-	return errors.Join(append(errs, h.console.Close())...)
-}
-
-// warn tells what went wrong without ending the job.
-func (h *here) warn(err error) {
-	if !h.job.Quiet {
-		h.console.Say("warning: %v", err)
+	if unshown != nil {
+		unshown = fmt.Errorf("%w; they are in %s", unshown, h.dir.Path())
 	}
+	return errors.Join(unshown, h.dir.Close())
 }
 
 // alone runs coordinator and agent in this process, joined by a pipe in memory.
@@ -134,6 +145,10 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 	if !node.Addr.IsValid() {
 		node.Addr = loopback(0)
 	}
+	if least := h.job.Request.MinNodes; least > 1 {
+		return Result{}, usage("it wants %d nodes and this is one: give --rendezvous HOST:PORT on each of them, or --simulate", least)
+	}
+	h.job.Lease = unleased
 	l, dial := rendezvous.Pipe()
 	return h.lead(ctx, leadership{listener: l, agents: func(ctx context.Context) error {
 		return h.work(ctx, membership{node: node, target: "this process", dial: dial})
@@ -143,9 +158,13 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 // config is the coordinator's.
 func (h *here) config(journal io.Writer) rendezvous.Config {
 	j := h.job
+	wait := lastCall
+	if !j.Simulate && j.Rendezvous == "" {
+		wait = 0 // this node is all there will ever be
+	}
 	return rendezvous.Config{
 		Spec: j.spec(), Facts: j.facts(), Lease: j.Lease, KillTime: killTime,
-		PlacementTimeout: j.PlacementTimeout, LastCall: lastCall,
+		PlacementTimeout: j.PlacementTimeout, LastCall: wait,
 		BackoffMin: j.BackoffMin, BackoffMax: j.BackoffMax,
 		Observe: h.observe, Journal: journal, Warn: h.warn,
 	}

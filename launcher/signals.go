@@ -1,8 +1,10 @@
 package launcher
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/golaunch/golaunch/rendezvous"
@@ -23,6 +25,58 @@ func (h *here) obey(c *rendezvous.Coordinator) {
 			}
 		}
 	}
+}
+
+// follower passes on what this process is told while another node leads. The first stop makes this node leave in order, or give
+// up joining; the second kills its ranks.
+type follower struct {
+	pass   chan syscall.Signal
+	leave  chan string
+	cancel context.CancelCauseFunc
+	member atomic.Bool
+	// stop is the number of the first signal that stops; 0 before.
+	stop atomic.Int32
+}
+
+func newFollower(cancel context.CancelCauseFunc) *follower {
+	return &follower{pass: make(chan syscall.Signal, 8), leave: make(chan string, 1), cancel: cancel}
+}
+
+func (f *follower) follow(signals <-chan os.Signal, left <-chan struct{}) {
+	for {
+		select {
+		case <-left:
+			return
+		case s := <-signals:
+			f.tell(s)
+		}
+	}
+}
+
+// tell never waits: a stop must get past whatever else was sent.
+func (f *follower) tell(s os.Signal) {
+	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
+		select {
+		case f.pass <- sig:
+		default: // several are one, as for the kernel
+		}
+		return
+	}
+	if f.stop.CompareAndSwap(0, int32(number(s))) && f.member.Load() {
+		f.leave <- "got " + name(s)
+		return
+	}
+	f.cancel(fmt.Errorf("got %s", name(s)))
+}
+
+func (f *follower) welcomed() { f.member.Store(true) }
+
+// code is the exit code of a node that was told to stop; 0 when it was not.
+func (f *follower) code() int {
+	if n := f.stop.Load(); n != 0 {
+		return 128 + int(n)
+	}
+	return 0
 }
 
 func passedOn(sig syscall.Signal) bool { return sig == syscall.SIGUSR1 || sig == syscall.SIGUSR2 }

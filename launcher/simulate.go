@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -45,20 +46,16 @@ func (h *here) simulate(ctx context.Context) (Result, error) {
 	nodes := h.job.Request.MaxNodes + h.job.Spares
 	l := newOffers(nodes)
 	return h.lead(ctx, leadership{listener: l, agents: func(ctx context.Context) error {
-		var all errgroup.Group
+		all, ctx := errgroup.WithContext(ctx)
 		for i := range nodes {
-			all.Go(func() error {
-				if err := h.simulateNode(ctx, l, h.job.declared(i)); err != nil {
-					h.warn(err)
-				}
-				return nil
-			})
+			all.Go(func() error { return h.simulateNode(ctx, l, h.job.declared(i)) })
 		}
 		return all.Wait()
 	}})
 }
 
 // simulateNode runs the process of one node until it ends, which it does by itself when the job has, or when its connection breaks.
+// The error says that it could not be started; if it fails later, that is a fault as any machine may have.
 func (h *here) simulateNode(ctx context.Context, l offers, node placement.Node) error {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -68,8 +65,9 @@ func (h *here) simulateNode(ctx context.Context, l offers, node placement.Node) 
 	if err != nil {
 		return errors.Join(fmt.Errorf("cannot instruct %s: %w", node.Name, err), ours.Close(), theirs.Close())
 	}
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args[0] = simulatedName
+	cmd.Cancel, cmd.WaitDelay = ours.Close, endLimit
 	// A group of its own: ^C on the terminal is the coordinator's to hear.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.ExtraFiles = []*os.File{theirs, order}
@@ -85,16 +83,17 @@ func (h *here) simulateNode(ctx context.Context, l offers, node placement.Node) 
 	if err != nil {
 		return errors.Join(fmt.Errorf("cannot start %s: %w", node.Name, err), ours.Close(), orders.Close())
 	}
-	l <- ours
-	stop := context.AfterFunc(ctx, func() { ours.Close() })
-	defer stop()
+	l.conns <- ours
 	err = errors.Join(json.NewEncoder(orders).Encode(simulation{h.job, node}), orders.Close())
 	err = errors.Join(err, output.Wait(), cmd.Wait())
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%s: %w", node.Name, err)
+		h.warn(fmt.Errorf("%s: %w", node.Name, err))
 	}
 	return nil
 }
+
+// endLimit is how long a node may take to end after its connection: it shows what its ranks said last for a minute at most.
+const endLimit = 90 * time.Second
 
 // relay shows what the node's process prints, which it has prefixed already.
 func (h *here) relay(cmd *exec.Cmd) (*errgroup.Group, error) {
@@ -126,10 +125,11 @@ func beNode() error {
 	stream := os.NewFile(streamFD, "stream")
 	unix.CloseOnExec(streamFD)
 	var s simulation
-	if err := json.NewDecoder(io.LimitReader(orders, 1<<20)).Decode(&s); err != nil {
+	if err := json.NewDecoder(io.LimitReader(orders, maxOrder)).Decode(&s); err != nil {
 		return fmt.Errorf("this process should have been told which node it is: %w", err)
 	}
 	orders.Close()
+	s.Job.Standalone = true
 	conn, err := net.FileConn(stream)
 	if err != nil {
 		return err
@@ -155,23 +155,32 @@ func beNode() error {
 	return errors.Join(err, h.console.Close())
 }
 
+// maxOrder bounds a simulation, in bytes: a command line has 2 MiB at most (execve(2)), which JSON may write longer.
+const maxOrder = 16 << 20
+
 // errGone ends a simulated node: the socket pair that made it part of the job cannot be made again.
 var errGone = errors.New("the process that runs the job is gone")
 
-// offers is a listener that has the connections it is given.
-type offers chan net.Conn
-
-func newOffers(n int) offers { return make(offers, n) }
-
-func (o offers) Accept() (net.Conn, error) {
-	if conn, ok := <-o; ok {
-		return conn, nil
-	}
-	return nil, net.ErrClosed
+// offers is a listener that accepts the connections it is given, n at most.
+type offers struct {
+	conns  chan net.Conn
+	closed chan struct{}
 }
 
+func newOffers(n int) offers { return offers{make(chan net.Conn, n), make(chan struct{})} }
+
+func (o offers) Accept() (net.Conn, error) {
+	select {
+	case conn := <-o.conns:
+		return conn, nil
+	case <-o.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close is called once, by the server.
 func (o offers) Close() error {
-	close(o)
+	close(o.closed)
 	return nil
 }
 

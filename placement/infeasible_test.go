@@ -24,47 +24,88 @@ func TestInfeasible(t *testing.T) {
 		ever    bool
 	}{
 		{"nobody is there", eight, nil, "cannot place the job yet: 0 of 2 nodes are there", 2, true},
-		{"a node is missing", with(eight, func(r *Request) { r.MinNodes, r.MaxNodes = 3, 4 }), []Node{free, held},
-			"cannot place the job yet: 2 of 3 nodes are there; n3: 7 of 8 GPUs free, gpu5 held by pid 4411", 1, true},
-		{"a GPU is held", eight, []Node{held, free},
-			"cannot place the job yet: found 1 of 2 nodes with room for 8 ranks; n3: 7 of 8 GPUs free, gpu5 held by pid 4411", 0, true},
-		{"a node is too small", eight, []Node{free, small},
+		{
+			"a node is missing", with(eight, func(r *Request) { r.MinNodes, r.MaxNodes = 3, 4 }),
+			[]Node{free, held},
+			"cannot place the job yet: 2 of 3 nodes are there; n3: 7 of 8 GPUs free, gpu5 held by pid 4411", 1, true,
+		},
+		{
+			"a GPU is held", eight,
+			[]Node{held, free},
+			"cannot place the job yet: found 1 of 2 nodes with room for 8 ranks; n3: 7 of 8 GPUs free, gpu5 held by pid 4411", 0, true,
+		},
+		{
+			"a node is too small", eight,
+			[]Node{free, small},
 			"cannot place the job: found 1 of 2 nodes with room for 8 ranks; n2: has 4 GPUs, 8 wanted; " +
-				"ask for less, or add nodes", 0, false},
-		{"all GPUs", all, []Node{free, held, none},
+				"ask for less, or add nodes", 0, false,
+		},
+		{
+			"all GPUs", all,
+			[]Node{free, held, none},
 			"cannot place the job yet: found 1 of 2 nodes with all GPUs free; " +
-				"n3: 7 of 8 GPUs free, gpu5 held by pid 4411; n4: has no GPU, 1 wanted", 0, true},
-		{"the largest entry of a list comes short", Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{4, 8, 8}, GPU: true},
+				"n3: 7 of 8 GPUs free, gpu5 held by pid 4411; n4: has no GPU, 1 wanted", 0, true,
+		},
+		{
+			"the largest entry of a list comes short",
+			Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{4, 8, 8}, GPU: true},
 			[]Node{free, held, small},
 			"cannot place the job yet: found 1 of 2 nodes with room for 8 ranks; n2: has 4 GPUs, 8 wanted; " +
-				"n3: 7 of 8 GPUs free, gpu5 held by pid 4411", 0, true},
-		{"a smaller entry of a list comes short", Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{8, 4, 4}, GPU: true},
+				"n3: 7 of 8 GPUs free, gpu5 held by pid 4411", 0, true,
+		},
+		{
+			"a smaller entry of a list comes short",
+			Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{8, 4, 4}, GPU: true},
 			[]Node{free, small, none},
 			"cannot place the job: found 2 of 3 nodes with room for 4 ranks; n4: has no GPU, 4 wanted; " +
-				"ask for less, or add nodes", 0, false},
-		{"not in the list", with(eight, func(r *Request) { r.Order = Order{By: ByList, List: []string{"n1", "n9"}} }),
-			[]Node{free, held}, "cannot place the job yet: 1 of 2 nodes are there; n3: not in the order's list", 1, true},
-		{"CPUs and memory", with(eight, func(r *Request) { r.CPUs, r.Memory, r.MinNodes = 4, 3<<29, 1 }), []Node{lean},
+				"ask for less, or add nodes", 0, false,
+		},
+		{
+			"not in the list", with(eight, func(r *Request) { r.Order = Order{By: ByList, List: []string{"n1", "n9"}} }),
+			[]Node{free, held},
+			"cannot place the job yet: 1 of 2 nodes are there; n3: not in the order's list", 1, true,
+		},
+		{
+			"CPUs and memory", with(eight, func(r *Request) { r.CPUs, r.Memory, r.MinNodes = 4, 3<<29, 1 }),
+			[]Node{lean},
 			"cannot place the job: found 0 of 1 node with room for 8 ranks; n5: has 16 CPUs, 8 ranks of 4 wanted; " +
-				"ask for less, or add nodes", 0, false},
-		{"memory", with(eight, func(r *Request) { r.Memory, r.MinNodes = 33<<29, 1 }), []Node{lean},
+				"ask for less, or add nodes", 0, false,
+		},
+		{
+			"memory", with(eight, func(r *Request) { r.Memory, r.MinNodes = 33<<29, 1 }),
+			[]Node{lean},
 			"cannot place the job: found 0 of 1 node with room for 8 ranks; " +
-				"n5: has 96 GiB of memory, 8 ranks of 16.5 GiB wanted; ask for less, or add nodes", 0, false},
-		{"pack", with(eight, func(r *Request) { r.Strategy = Pack }), []Node{held, free},
+				"n5: has 96 GiB of memory, 8 ranks of 16.5 GiB wanted; ask for less, or add nodes", 0, false,
+		},
+		{
+			"pack", with(eight, func(r *Request) { r.Strategy = Pack }),
+			[]Node{held, free},
 			"cannot place the job yet: found room for 15 of 16 ranks; n1: has 8 GPUs, 16 wanted; " +
-				"n3: has 8 GPUs, 16 wanted, gpu5 held by pid 4411", 0, true},
-		{"spread", with(eight, func(r *Request) { r.Strategy = Spread }), []Node{small, free},
+				"n3: has 8 GPUs, 16 wanted, gpu5 held by pid 4411", 0, true,
+		},
+		{
+			"spread", with(eight, func(r *Request) { r.Strategy = Spread }),
+			[]Node{small, free},
 			"cannot place the job: found room for 12 of 16 ranks; n1: has 8 GPUs, 16 wanted; n2: has 4 GPUs, 16 wanted; " +
-				"ask for less, or add nodes", 0, false},
-		{"strict spread lacks nodes", with(eight, func(r *Request) { r.Strategy, r.PerNode = StrictSpread, []int{2} }),
+				"ask for less, or add nodes", 0, false,
+		},
+		{
+			"strict spread lacks nodes", with(eight, func(r *Request) { r.Strategy, r.PerNode = StrictSpread, []int{2} }),
 			[]Node{free, none, small},
-			"cannot place the job yet: 3 of 4 nodes are there; n4: has no GPU, 1 wanted", 1, true},
-		{"strict spread lacks room", with(eight, func(r *Request) { r.Strategy, r.PerNode = StrictSpread, []int{1} }),
+			"cannot place the job yet: 3 of 4 nodes are there; n4: has no GPU, 1 wanted", 1, true,
+		},
+		{
+			"strict spread lacks room", with(eight, func(r *Request) { r.Strategy, r.PerNode = StrictSpread, []int{1} }),
 			[]Node{free, none},
 			"cannot place the job: found 1 of 2 nodes with room for 1 rank; n4: has no GPU, 1 wanted; " +
-				"ask for less, or add nodes", 0, false},
-		{"more than a node can ever run", Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{maxPerNode}, Strategy: Pack}, []Node{free},
-			"cannot place the job yet: 1 of 2 nodes are there; n1: takes at most 65535 ranks", 1, true},
+				"ask for less, or add nodes", 0, false,
+		},
+		{
+			"more than a node can ever run",
+			Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{maxPerNode}, Strategy: Pack},
+			[]Node{free},
+			"cannot place the job yet: 1 of 2 nodes are there; n1: takes at most 65535 ranks", 1, true,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Solve(tt.r, tt.nodes)

@@ -54,38 +54,80 @@ func TestSolve(t *testing.T) {
 		r    Request
 		want string
 	}{
-		{"strict pack is the default and sorts by address", Request{MinNodes: 4, MaxNodes: 4, PerNode: []int{2}, GPU: true},
-			"n2:0,1 n9:0,2 n10:0,1 a:0,1"},
+		{
+			"strict pack is the default and sorts by address",
+			Request{MinNodes: 4, MaxNodes: 4, PerNode: []int{2}, GPU: true},
+			"n2:0,1 n9:0,2 n10:0,1 a:0,1",
+		},
 		{"the first nodes in order are chosen", Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{2}, GPU: true}, "n2:0,1 n9:0,2"},
 		{"as many nodes as there are", Request{MinNodes: 1, MaxNodes: 9, PerNode: []int{3}, GPU: true}, "n2:0,1,2 n9:0,2,3"},
-		{"by name", Request{MinNodes: 4, MaxNodes: 4, PerNode: []int{1}, GPU: true, Order: Order{By: ByName}},
-			"a:0 n2:0 n9:0 n10:0"},
-		{"by list", Request{MinNodes: 1, MaxNodes: 4, PerNode: []int{1}, GPU: true,
-			Order: Order{By: ByList, List: []string{"n10", "gone", "a"}}}, "n10:0 a:0"},
-		{"all GPUs needs them free", Request{MinNodes: 1, MaxNodes: 4, PerNode: []int{AllGPUs}, GPU: true},
-			"n2:0,1,2,3,4,5,6,7 n10:0,1 a:0,1"},
-		{"pack with all GPUs takes whole nodes", Request{MinNodes: 1, MaxNodes: 2, PerNode: []int{AllGPUs}, GPU: true, Strategy: Pack},
-			"n2:0,1,2,3,4,5,6,7 n10:0,1"},
-		{"a list gives each rank its number", Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{2, 8, 3}, GPU: true},
-			"n10:0,1 n2:0,1,2,3,4,5,6,7 n9:0,2,3"},
-		{"a list takes the first node that leaves room for the rest",
-			Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{1, 4, 3}, GPU: true}, "n10:0 n2:0,1,2,3 n9:0,2,3"},
-		{"fewer nodes use the first entries", Request{MinNodes: 1, MaxNodes: 3, PerNode: []int{2, 4, 4}, GPU: true},
-			"n9:0,2 n2:0,1,2,3"},
+		{
+			"by name",
+			Request{MinNodes: 4, MaxNodes: 4, PerNode: []int{1}, GPU: true, Order: Order{By: ByName}},
+			"a:0 n2:0 n9:0 n10:0",
+		},
+		{"by list", Request{
+			MinNodes: 1, MaxNodes: 4, PerNode: []int{1}, GPU: true,
+			Order: Order{By: ByList, List: []string{"n10", "gone", "a"}},
+		}, "n10:0 a:0"},
+		{
+			"all GPUs needs them free",
+			Request{MinNodes: 1, MaxNodes: 4, PerNode: []int{AllGPUs}, GPU: true},
+			"n2:0,1,2,3,4,5,6,7 n10:0,1 a:0,1",
+		},
+		{
+			"pack with all GPUs takes whole nodes",
+			Request{MinNodes: 1, MaxNodes: 2, PerNode: []int{AllGPUs}, GPU: true, Strategy: Pack},
+			"n2:0,1,2,3,4,5,6,7 n10:0,1",
+		},
+		{
+			"a list gives each rank its number",
+			Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{2, 8, 3}, GPU: true},
+			"n10:0,1 n2:0,1,2,3,4,5,6,7 n9:0,2,3",
+		},
+		{
+			"a list takes the first node that leaves room for the rest",
+			Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{1, 4, 3}, GPU: true},
+			"n10:0 n2:0,1,2,3 n9:0,2,3",
+		},
+		{
+			"fewer nodes use the first entries",
+			Request{MinNodes: 1, MaxNodes: 3, PerNode: []int{2, 4, 4}, GPU: true},
+			"n9:0,2 n2:0,1,2,3",
+		},
 		{"CPU ranks share nothing", Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{2}}, "n2:-,- n9:-,-"},
-		{"pack fills the node with most free", Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{3}, GPU: true, Strategy: Pack},
-			"n2:0,1,2,3,4,5,6,7 n9:0"},
-		{"pack reduces the job to what fits", Request{MinNodes: 1, MaxNodes: 9, PerNode: []int{4}, GPU: true, Strategy: Pack},
-			"n2:0,1,2,3,4,5,6,7 n9:0,2,3 n10:0"},
-		{"spread uses each node, then the best again", Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{4}, GPU: true,
-			Strategy: Spread},
-			"n2:0,1,2,3,4 n9:0 n10:0 a:0"},
-		{"spread prefers the node with most free", Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{1}, GPU: true, Strategy: Spread,
-			Order: Order{By: ByName}}, "n2:0 n9:0"},
-		{"spread of ranks that ask for nothing takes turns", Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{3}, Strategy: Spread},
-			"n2:-,- n9:-,- n10:- a:-"},
-		{"strict spread", Request{MinNodes: 1, MaxNodes: 3, PerNode: []int{2}, GPU: true, Strategy: StrictSpread},
-			"n2:0 n9:0 n10:0 a:0"},
+		{
+			"pack fills the node with most free",
+			Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{3}, GPU: true, Strategy: Pack},
+			"n2:0,1,2,3,4,5,6,7 n9:0",
+		},
+		{
+			"pack reduces the job to what fits",
+			Request{MinNodes: 1, MaxNodes: 9, PerNode: []int{4}, GPU: true, Strategy: Pack},
+			"n2:0,1,2,3,4,5,6,7 n9:0,2,3 n10:0",
+		},
+		{
+			"spread uses each node, then the best again",
+			Request{
+				MinNodes: 2, MaxNodes: 2, PerNode: []int{4}, GPU: true,
+				Strategy: Spread,
+			},
+			"n2:0,1,2,3,4 n9:0 n10:0 a:0",
+		},
+		{"spread prefers the node with most free", Request{
+			MinNodes: 2, MaxNodes: 2, PerNode: []int{1}, GPU: true, Strategy: Spread,
+			Order: Order{By: ByName},
+		}, "n2:0 n9:0"},
+		{
+			"spread of ranks that ask for nothing takes turns",
+			Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{3}, Strategy: Spread},
+			"n2:-,- n9:-,- n10:- a:-",
+		},
+		{
+			"strict spread",
+			Request{MinNodes: 1, MaxNodes: 3, PerNode: []int{2}, GPU: true, Strategy: StrictSpread},
+			"n2:0 n9:0 n10:0 a:0",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := Solve(tt.r, cluster())
@@ -129,26 +171,66 @@ func TestKeep(t *testing.T) {
 		present string
 		want    string
 	}{
-		{"kept nodes are preferred and stay", Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{1}},
-			map[string]int{"d": 0, "b": 1}, "abcd", "d:0 b:0"},
-		{"a new node takes the lost node's rank", Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{1}},
-			map[string]int{"d": 2, "gone": 0, "b": 1}, "abd", "a:0 b:0 d:0"},
-		{"a grown job adds its new ranks behind", Request{MinNodes: 1, MaxNodes: 4, PerNode: []int{1}},
-			map[string]int{"c": 0, "d": 1}, "acd", "c:0 d:0 a:0"},
-		{"a shrunk job closes up in the old order", Request{MinNodes: 1, MaxNodes: 4, PerNode: []int{1}},
-			map[string]int{"d": 0, "gone": 1, "c": 2, "a": 3}, "acd", "d:0 c:0 a:0"},
-		{"new nodes come behind those that closed up", Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{1}},
-			map[string]int{"d": 0, "c": 3}, "acd", "d:0 c:0 a:0"},
-		{"a smaller job drops the last ranks", Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{1}},
-			map[string]int{"d": 0, "c": 1, "b": 2}, "bcd", "d:0 c:0"},
-		{"a rank whose node lacks room now goes elsewhere", Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{4}},
-			map[string]int{"a": 0, "c": 1}, "acd", "d:0,1,2,3 c:0,1,2,3"},
-		{"keeping a rank never makes a job infeasible", Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{2, 4}},
-			map[string]int{"d": 0}, "ad", "a:0,1 d:0,1,2,3"},
-		{"pack stays where it was", Request{MinNodes: 1, MaxNodes: 1, PerNode: []int{5}, Strategy: Pack},
-			map[string]int{"d": 0, "a": 1}, "abcd", "d:0,1,2,3 a:0"},
-		{"spread stays where it was", Request{MinNodes: 1, MaxNodes: 1, PerNode: []int{2}, Strategy: Spread},
-			map[string]int{"d": 1, "a": 0}, "abcd", "a:0 d:0"},
+		{
+			"kept nodes are preferred and stay",
+			Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{1}},
+			map[string]int{"d": 0, "b": 1},
+			"abcd", "d:0 b:0",
+		},
+		{
+			"a new node takes the lost node's rank",
+			Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{1}},
+			map[string]int{"d": 2, "gone": 0, "b": 1},
+			"abd", "a:0 b:0 d:0",
+		},
+		{
+			"a grown job adds its new ranks behind",
+			Request{MinNodes: 1, MaxNodes: 4, PerNode: []int{1}},
+			map[string]int{"c": 0, "d": 1},
+			"acd", "c:0 d:0 a:0",
+		},
+		{
+			"a shrunk job closes up in the old order",
+			Request{MinNodes: 1, MaxNodes: 4, PerNode: []int{1}},
+			map[string]int{"d": 0, "gone": 1, "c": 2, "a": 3},
+			"acd", "d:0 c:0 a:0",
+		},
+		{
+			"new nodes come behind those that closed up",
+			Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{1}},
+			map[string]int{"d": 0, "c": 3},
+			"acd", "d:0 c:0 a:0",
+		},
+		{
+			"a smaller job drops the last ranks",
+			Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{1}},
+			map[string]int{"d": 0, "c": 1, "b": 2},
+			"bcd", "d:0 c:0",
+		},
+		{
+			"a rank whose node lacks room now goes elsewhere",
+			Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{4}},
+			map[string]int{"a": 0, "c": 1},
+			"acd", "d:0,1,2,3 c:0,1,2,3",
+		},
+		{
+			"keeping a rank never makes a job infeasible",
+			Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{2, 4}},
+			map[string]int{"d": 0},
+			"ad", "a:0,1 d:0,1,2,3",
+		},
+		{
+			"pack stays where it was",
+			Request{MinNodes: 1, MaxNodes: 1, PerNode: []int{5}, Strategy: Pack},
+			map[string]int{"d": 0, "a": 1},
+			"abcd", "d:0,1,2,3 a:0",
+		},
+		{
+			"spread stays where it was",
+			Request{MinNodes: 1, MaxNodes: 1, PerNode: []int{2}, Strategy: Spread},
+			map[string]int{"d": 1, "a": 0},
+			"abcd", "a:0 d:0",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			nodes := slices.DeleteFunc(slices.Clone(four), func(n Node) bool { return !strings.Contains(tt.present, n.Name) })

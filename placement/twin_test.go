@@ -332,8 +332,10 @@ func TestNaturalIsAnOrder(t *testing.T) {
 }
 
 func TestNatural(t *testing.T) {
-	want := []string{"", "7", "10", "a", "a1b9", "a01b10", "a1b10", "a2",
-		"a18446744073709551617", "a36893488147419103234", "b", "n9", "n10"}
+	want := []string{
+		"", "7", "10", "a", "a1b9", "a01b10", "a1b10", "a2",
+		"a18446744073709551617", "a36893488147419103234", "b", "n9", "n10",
+	}
 	got := slices.Clone(want)
 	slices.Reverse(got)
 	slices.SortFunc(got, natural)
@@ -344,8 +346,10 @@ func TestNatural(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	var got []netip.Addr
-	want := []string{"9.255.0.1", "10.0.0.9", "10.0.0.10", "192.168.0.1",
-		"::1", "fd00::9", "fd00::10", "fe80::1%eth0", "fe80::1%eth1"}
+	want := []string{
+		"9.255.0.1", "10.0.0.9", "10.0.0.10", "192.168.0.1",
+		"::1", "fd00::9", "fd00::10", "fe80::1%eth0", "fe80::1%eth1",
+	}
 	for _, s := range want {
 		got = append(got, netip.MustParseAddr(s))
 	}

@@ -34,25 +34,36 @@ func TestVars(t *testing.T) {
 	}{
 		"the store is rank 0's": {func(*rankenv.Facts) {}, "TORCHELASTIC_USE_AGENT_STORE=False"},
 		"the store is golaunch's": {
-			func(f *rankenv.Facts) { f.StoreHosted = true }, "TORCHELASTIC_USE_AGENT_STORE=True"},
+			func(f *rankenv.Facts) { f.StoreHosted = true }, "TORCHELASTIC_USE_AGENT_STORE=True",
+		},
 		"IPv6 has no brackets": {func(*rankenv.Facts) {}, "MASTER_ADDR=fd00::1"},
 		"attempt":              {func(*rankenv.Facts) {}, "TORCHELASTIC_RESTART_COUNT=2 GOLAUNCH_ATTEMPT=2"},
 		"node rank":            {func(*rankenv.Facts) {}, "GROUP_RANK=1 NODE_RANK=1 NNODES=2 GROUP_WORLD_SIZE=2"},
 		"role":                 {func(f *rankenv.Facts) { f.Role = "actor" }, "ROLE_NAME=actor ROLE_RANK=11 ROLE_WORLD_SIZE=16"},
 		"coordinator":          {func(*rankenv.Facts) {}, "GOLAUNCH_COORDINATOR=10.0.0.9:29400"},
 		"no coordinator":       {func(f *rankenv.Facts) { f.Coordinator = "" }, "-GOLAUNCH_COORDINATOR"},
-		"all GPUs": {func(*rankenv.Facts) {},
-			"CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 CUDA_DEVICE_ORDER=PCI_BUS_ID LOCAL_RANK=3 GOLAUNCH_GPU_UUID=GPU-3"},
-		"some GPUs": {func(f *rankenv.Facts) { f.GPUs, f.GPU, f.LocalRank = some, &some[1], 1 },
-			"CUDA_VISIBLE_DEVICES=4,6 LOCAL_RANK=1 GOLAUNCH_GPU_UUID=GPU-b"},
-		"own GPU": {func(f *rankenv.Facts) { f.GPUs, f.GPU, f.Visibility = some, &some[1], rankenv.SeeOwn },
-			"CUDA_VISIBLE_DEVICES=6 LOCAL_RANK=0 LOCAL_WORLD_SIZE=8 RANK=11"},
+		"all GPUs": {
+			func(*rankenv.Facts) {},
+			"CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 CUDA_DEVICE_ORDER=PCI_BUS_ID LOCAL_RANK=3 GOLAUNCH_GPU_UUID=GPU-3",
+		},
+		"some GPUs": {
+			func(f *rankenv.Facts) { f.GPUs, f.GPU, f.LocalRank = some, &some[1], 1 },
+			"CUDA_VISIBLE_DEVICES=4,6 LOCAL_RANK=1 GOLAUNCH_GPU_UUID=GPU-b",
+		},
+		"own GPU": {
+			func(f *rankenv.Facts) { f.GPUs, f.GPU, f.Visibility = some, &some[1], rankenv.SeeOwn },
+			"CUDA_VISIBLE_DEVICES=6 LOCAL_RANK=0 LOCAL_WORLD_SIZE=8 RANK=11",
+		},
 		"MIG":     {func(f *rankenv.Facts) { f.GPUs, f.GPU = mig, &mig[0] }, "CUDA_VISIBLE_DEVICES=MIG-a,MIG-b"},
 		"own MIG": {func(f *rankenv.Facts) { f.GPU, f.Visibility = &mig[1], rankenv.SeeOwn }, "CUDA_VISIBLE_DEVICES=MIG-b"},
-		"declared GPU": {func(f *rankenv.Facts) { f.GPUs, f.GPU = declared, &declared[0] },
-			"CUDA_VISIBLE_DEVICES=0,1 -GOLAUNCH_GPU_UUID"},
-		"CPU rank": {func(f *rankenv.Facts) { f.GPUs, f.GPU, f.Visibility = nil, nil, rankenv.SeeOwn },
-			"LOCAL_RANK=3 -CUDA_VISIBLE_DEVICES -CUDA_DEVICE_ORDER -GOLAUNCH_GPU_UUID"},
+		"declared GPU": {
+			func(f *rankenv.Facts) { f.GPUs, f.GPU = declared, &declared[0] },
+			"CUDA_VISIBLE_DEVICES=0,1 -GOLAUNCH_GPU_UUID",
+		},
+		"CPU rank": {
+			func(f *rankenv.Facts) { f.GPUs, f.GPU, f.Visibility = nil, nil, rankenv.SeeOwn },
+			"LOCAL_RANK=3 -CUDA_VISIBLE_DEVICES -CUDA_DEVICE_ORDER -GOLAUNCH_GPU_UUID",
+		},
 		"many ranks on a node": {func(*rankenv.Facts) {}, "OMP_NUM_THREADS=1"},
 		"one rank on a node":   {func(f *rankenv.Facts) { f.LocalWorldSize = 1 }, "-OMP_NUM_THREADS"},
 	} {
@@ -102,20 +113,25 @@ func TestPrecedence(t *testing.T) {
 		"user beats inherited": {rankenv.Layers{User: user("A"), Inherited: []string{"A=inherited"}}, "A=user"},
 		"user beats a fact":    {rankenv.Layers{User: user("RANK")}, "RANK=user"},
 		"the last of the user's wins": {rankenv.Layers{User: append([]rankenv.Var{
-			{Name: "A", Value: "first", Source: rankenv.User}}, user("A")...)}, "A=user"},
+			{Name: "A", Value: "first", Source: rankenv.User},
+		}, user("A")...)}, "A=user"},
 		"a fact beats inherited": {
 			rankenv.Layers{Inherited: []string{"RANK=0", "MASTER_ADDR=x", "CUDA_VISIBLE_DEVICES=7", "NODE_RANK=9"}},
-			"RANK=11 MASTER_ADDR=fd00::1 CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 NODE_RANK=1"},
+			"RANK=11 MASTER_ADDR=fd00::1 CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 NODE_RANK=1",
+		},
 		"a fact beats a preset": {rankenv.Layers{Presets: preset("RANK")}, "RANK=11"},
 		"a fact beats inherited with --keep-env": {
 			rankenv.Layers{Inherited: []string{"RANK=0", "TORCHELASTIC_RESTART_COUNT=9"}, KeepEnv: true},
-			"RANK=11 TORCHELASTIC_RESTART_COUNT=2"},
+			"RANK=11 TORCHELASTIC_RESTART_COUNT=2",
+		},
 		"inherited beats a preset": {
 			rankenv.Layers{Inherited: []string{"NCCL_SOCKET_IFNAME=inherited"}, Presets: preset("NCCL_SOCKET_IFNAME")},
-			"NCCL_SOCKET_IFNAME=inherited"},
+			"NCCL_SOCKET_IFNAME=inherited",
+		},
 		"inherited beats a default": {
 			rankenv.Layers{Inherited: []string{"OMP_NUM_THREADS=6", "TORCH_NCCL_ASYNC_ERROR_HANDLING=", "PYTHONUNBUFFERED=0"}},
-			"OMP_NUM_THREADS=6 TORCH_NCCL_ASYNC_ERROR_HANDLING= PYTHONUNBUFFERED=0"},
+			"OMP_NUM_THREADS=6 TORCH_NCCL_ASYNC_ERROR_HANDLING= PYTHONUNBUFFERED=0",
+		},
 		"a preset beats a default": {rankenv.Layers{Presets: preset("OMP_NUM_THREADS")}, "OMP_NUM_THREADS=preset"},
 	} {
 		t.Run(name, func(t *testing.T) { check(t, rankenv.Merge(c.layers).Environ(eight(3)), c.want) })

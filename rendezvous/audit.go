@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -23,12 +24,13 @@ const (
 )
 
 // serverCredentials tell the audit who is refused, and why, and work on so many handshakes at a time that each is quick: of a
-// thousand at once, all would end late, and many too late. Only a peer that has said a whole TLS hello takes a place.
-func serverCredentials(config *tls.Config, a *audit) credentials.TransportCredentials {
+// thousand at once, all would end late, and many too late. Only a peer that has said a whole TLS hello takes a place. The end of
+// over ends them all: nobody waits for a silent peer then.
+func serverCredentials(over context.Context, config *tls.Config, a *audit) credentials.TransportCredentials {
 	if config == nil {
 		return insecure.NewCredentials()
 	}
-	c := auditedCredentials{audit: a, places: make(chan struct{}, maxHandshakes)}
+	c := auditedCredentials{over: over, audit: a, places: make(chan struct{}, maxHandshakes)}
 	config = config.Clone()
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		return nil, c.enter(hello.Conn.(*watchedConn))
@@ -39,6 +41,7 @@ func serverCredentials(config *tls.Config, a *audit) credentials.TransportCreden
 
 type auditedCredentials struct {
 	credentials.TransportCredentials
+	over   context.Context
 	audit  *audit
 	places chan struct{}
 }
@@ -56,11 +59,12 @@ func (c auditedCredentials) enter(conn *watchedConn) error {
 }
 
 func (c auditedCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	defer context.AfterFunc(c.over, func() { conn.Close() })()
 	secure, info, err := c.TransportCredentials.ServerHandshake(conn)
 	if conn.(*watchedConn).placed {
 		<-c.places
 	}
-	if err != nil {
+	if err != nil && c.over.Err() == nil {
 		addr := conn.RemoteAddr()
 		c.audit.refused(addr, mtls.ExplainServer(err, addr.String()))
 	}

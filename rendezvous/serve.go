@@ -41,8 +41,10 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 		return fmt.Errorf("refusing to take agents at %v without TLS: it is open to other machines", l.Addr())
 	}
 	audit := &audit{warn: c.cfg.Warn, told: map[string]time.Time{}}
+	over, end := context.WithCancel(context.Background())
+	defer end()
 	srv := grpc.NewServer(
-		grpc.Creds(serverCredentials(config, audit)),
+		grpc.Creds(serverCredentials(over, config, audit)),
 		grpc.ConnectionTimeout(patienceForHello),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
@@ -61,6 +63,7 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 	go func() {
 		defer close(ended)
 		<-c.done
+		end()
 		srv.Stop()
 	}()
 	if err := srv.Serve(watchedListener{l}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {

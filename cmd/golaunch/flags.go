@@ -138,7 +138,10 @@ func (o *options) complete(f *pflag.FlagSet) (err error) {
 	j := &o.job
 	j.Restart = launcher.Restart(o.restart)
 	j.Visibility = rankenv.Visibility(o.see)
-	if j.Grace == 0 {
+	switch {
+	case j.Grace < 0:
+		return bad("grace", fmt.Errorf("%s: at least 0s", j.Grace))
+	case j.Grace == 0:
 		j.Grace = -1
 	}
 	if f.Changed("prefix") {
@@ -208,8 +211,11 @@ func parseNodes(text string) (low, high int, err error) {
 // parseOrder reads ip, name, or file:PATH with a node name on each line.
 func parseOrder(text string) (placement.Order, error) {
 	path, isFile := strings.CutPrefix(text, "file:")
-	if !isFile {
+	switch {
+	case text == "ip" || text == "name":
 		return placement.Order{By: text}, nil
+	case !isFile:
+		return placement.Order{}, fmt.Errorf("%q: ip, name or file:PATH", text)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

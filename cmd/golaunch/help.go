@@ -33,7 +33,7 @@ func help(io *streams, args []string) (int, error) {
 	}
 	v := find(args[0])
 	if v == nil {
-		return exitUsage, fmt.Errorf("%w: no verb %q; see golaunch help", launcher.ErrUsage, args[0])
+		return 0, fmt.Errorf("%w: no verb %q; see golaunch help", launcher.ErrUsage, args[0])
 	}
 	fmt.Fprintf(io.stdout, "golaunch %s %s\n\n%s\n", v.name, v.args, v.summary)
 	switch v.name {

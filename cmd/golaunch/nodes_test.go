@@ -55,7 +55,7 @@ func start(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 	p := &process{t: t, cmd: cmd, done: make(chan error, 1)}
 	p.out.more = make(chan struct{})
 	cmd.Stdout, cmd.Stderr = &p.out, &p.out
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(append(os.Environ(), "TMPDIR="+t.TempDir()), env...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -193,8 +193,10 @@ func TestNodesThatDoNotFit(t *testing.T) {
 func TestANodeIsKilledAndReplaced(t *testing.T) {
 	nodes, token := cluster(t)
 	marker := fmt.Sprintf("GOLAUNCH_TEST_MARK=%d", os.Getpid())
-	job := []string{"--nodes", "2", "--procs-per-node", "2", "--env", marker, "--", "sh", "-c",
-		"echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000"}
+	job := []string{
+		"--nodes", "2", "--procs-per-node", "2", "--env", marker, "--", "sh", "-c",
+		"echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000",
+	}
 	first := start(t, join(t, nodes[0], "a", token, job...))
 	second := start(t, join(t, nodes[1], "b", token, job...))
 	second.line("attempt 0 rank 3")
@@ -245,6 +247,29 @@ func TestNothingSurvives(t *testing.T) {
 				gone(t, marker)
 			})
 		}
+	}
+}
+
+// TestStoppedAlone stops golaunch for longer than the lease, as ^Z does: on one machine that harms nobody.
+func TestStoppedAlone(t *testing.T) {
+	p := start(t, exec.Command(golaunch(t), "--lease", "1s", "--procs-per-node", "1", "--", "sh", "-c", "echo pid $$; sleep 3"))
+	p.line("pid [0-9]+")
+	text, _ := p.out.read()
+	var pid int
+	if _, err := fmt.Sscanf(text, "pid %d", &pid); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := pidfdOpen(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Process.Signal(syscall.SIGSTOP)
+	if !fd.ended(patience) {
+		t.Error("the rank does not end")
+	}
+	p.cmd.Process.Signal(syscall.SIGCONT)
+	if code, _ := p.wait(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
 	}
 }
 

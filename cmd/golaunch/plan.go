@@ -19,14 +19,14 @@ import (
 
 type planOptions struct {
 	options
-	nodes   []string
-	explain bool
-	rank    int
+	declared []string
+	explain  bool
+	rank     int
 }
 
 func newPlanFlags(o *planOptions) *pflag.FlagSet {
 	f := newFlags("plan", &o.options)
-	f.StringArrayVar(&o.nodes, "node", nil, "plan for this node, `NAME,ADDRESS[,GPUS]`; repeat it for more")
+	f.StringArrayVar(&o.declared, "node", nil, "plan for this node, `NAME,ADDRESS[,GPUS]`; repeat it for more")
 	f.BoolVar(&o.explain, "explain", false, "print every variable of one rank, with its source and reason")
 	f.IntVar(&o.rank, "rank", 0, "the rank that --explain is about")
 	return f
@@ -42,7 +42,7 @@ func plan(io *streams, args []string) (int, error) {
 	if len(o.job.Command) == 0 {
 		o.job.Command = []string{"COMMAND"}
 	}
-	nodes, err := parseDeclared(o.nodes)
+	nodes, err := parseDeclared(o.declared)
 	if err != nil {
 		return 0, bad("node", err)
 	}

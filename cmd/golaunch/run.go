@@ -28,10 +28,20 @@ func run(io *streams, args []string) (int, error) {
 		return 0, fmt.Errorf("cannot protect this process's memory: %w", err)
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
+		if !signal.Ignored(s) { // as under nohup
+			signal.Notify(signals, s)
+		}
+	}
 	defer signal.Stop(signals)
+	// A console that is gone fails a write; without this, one to descriptor 1 or 2 would end the process (os/signal, SIGPIPE).
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	o.job.Signals = signals
 	result, err := launcher.Run(context.Background(), o.job)
+	if err != nil && result.Code == 0 {
+		fmt.Fprintf(io.stderr, "golaunch: warning: %v\n", err)
+		err = nil
+	}
 	return result.Code, err
 }
 

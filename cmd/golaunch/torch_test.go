@@ -53,8 +53,10 @@ func trainNodes(t *testing.T, args ...string) string {
 	var text string
 	t.Run(fmt.Sprint("nodes", args), func(t *testing.T) {
 		nodes, token := cluster(t)
-		job := append([]string{"--nodes", "2", "--procs-per-node", "2", "--", python, script, "--steps", "60",
-			"--checkpoint", filepath.Join(t.TempDir(), "ddp.pt")}, args...)
+		job := append([]string{
+			"--nodes", "2", "--procs-per-node", "2", "--", python, script, "--steps", "60",
+			"--checkpoint", filepath.Join(t.TempDir(), "ddp.pt"),
+		}, args...)
 		first := start(t, join(t, nodes[0], "a", token, job...), "GLOO_SOCKET_IFNAME=eth0")
 		second := start(t, join(t, nodes[1], "b", token, job...), "GLOO_SOCKET_IFNAME=eth0")
 		for _, p := range []*process{first, second} {

@@ -34,7 +34,7 @@ func OpenDir(base, job string) (*Dir, error) {
 	}
 	d := &Dir{path: filepath.Join(base, job), job: job}
 	if err := d.open(base); err != nil {
-		return nil, errors.Join(fmt.Errorf("open the log directory of job %s: %w (choose another with --log-dir)", job, err), d.Close())
+		return nil, errors.Join(fmt.Errorf("open the log directory of job %s in %s: %w (choose another with --log-dir)", job, base, err), d.Close())
 	}
 	return d, nil
 }

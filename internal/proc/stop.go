@@ -11,13 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signal sends a signal to the process group of each process. A group that has ended, or that the kernel does not let us signal,
-// is passed over.
+// Signal sends a signal to the process group of each process, those included whose Start has not returned yet. A group that has
+// ended, or that the kernel does not let us signal, is passed over.
 func (sc *Scope) Signal(sig os.Signal) {
 	number, ok := sig.(syscall.Signal)
 	if !ok {
 		return
 	}
+	sc.sup.forks.Lock()
+	defer sc.sup.forks.Unlock()
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	if sc.ended {

@@ -32,6 +32,7 @@ type peer struct {
 func main() {
 	log.SetFlags(0)
 	runs := flag.Int("runs", 20, "runs of each command")
+	sizes := flag.String("ranks", "1,8,128", "sizes of the jobs that are launched")
 	storm := flag.Int("storm", 1000, "launches of 32 ranks that exit at once")
 	torchrun := flag.String("torchrun", "", "torchrun's command, when there is one to compare with")
 	flag.Parse()
@@ -56,7 +57,7 @@ func main() {
 			return append(append(strings.Fields(*torchrun), "--max-restarts", "1", "--no-python", "--nproc-per-node", strconv.Itoa(n)), command...)
 		}})
 	}
-	launches(peers, rank, *runs)
+	launches(peers, rank, *sizes, *runs)
 	restarts(peers, rank, dir, *runs)
 	memory(golaunch, rank)
 	hangs(peers[0], rank, *storm)
@@ -80,8 +81,12 @@ func build(dir string) (golaunch, rank string) {
 
 // launches times a job of ranks that do nothing, from start to exit. mpirun's ranks sleep 100 ms, which is taken off, since it
 // hangs now and then when they end at once.
-func launches(peers []peer, rank string, runs int) {
-	for _, n := range []int{1, 8, 128} {
+func launches(peers []peer, rank, sizes string, runs int) {
+	for size := range strings.SplitSeq(sizes, ",") {
+		n, err := strconv.Atoi(size)
+		if err != nil {
+			log.Fatalf("-ranks: %v", err)
+		}
 		took := make([][]time.Duration, len(peers))
 		for range runs {
 			for i, p := range peers {

@@ -1,0 +1,341 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rankenv"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// patience bounds every wait for a process in these tests.
+const patience = time.Minute
+
+var local = placement.Node{Name: "n1", Addr: netip.MustParseAddr("127.0.0.1"), CPUs: 2}
+
+// lines keeps what is written and tells who waits for a line.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{}
+}
+
+func newLines() *lines { return &lines{more: make(chan struct{})} }
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.more)
+	l.more = make(chan struct{})
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// await waits until the text has a part.
+func (l *lines) await(t *testing.T, part string) {
+	t.Helper()
+	limit := time.After(patience)
+	for {
+		l.mu.Lock()
+		found, more := strings.Contains(l.text.String(), part), l.more
+		l.mu.Unlock()
+		if found {
+			return
+		}
+		select {
+		case <-more:
+		case <-limit:
+			t.Fatalf("no %q in:\n%s", part, l)
+		}
+	}
+}
+
+// world is a coordinator and one agent of it.
+type world struct {
+	*Agent
+	coordinator *rendezvous.Coordinator
+	journal     *lines
+	screen      *lines
+	logs        string
+	// result has what the coordinator's Run returned.
+	result chan job.Result
+	cancel context.CancelFunc
+}
+
+// newWorld starts a coordinator for a job and an agent that has joined it, to run a shell script in each rank. Nothing is left of
+// either at the end of the test, and what the agent warned of fails it.
+func newWorld(t *testing.T, spec job.Spec, script string) *world {
+	t.Helper()
+	w := &world{journal: newLines(), screen: newLines(), logs: t.TempDir(), result: make(chan job.Result, 1)}
+	warn := func(err error) { t.Errorf("warning: %v", err) }
+	spec.ID = "test"
+	if spec.Request.MaxNodes == 0 {
+		spec.Request.MinNodes, spec.Request.MaxNodes = 1, 1
+	}
+	spec.Request.PerNode = []int{2}
+	w.coordinator = rendezvous.NewCoordinator(rendezvous.Config{Spec: spec, Journal: w.journal, Warn: warn})
+	listener, dial := rendezvous.Pipe()
+	served := make(chan error, 1)
+	go func() { served <- w.coordinator.Serve(listener, nil) }()
+	ctx, cancel := context.WithCancel(context.Background())
+	w.cancel = cancel
+	go func() { w.result <- w.coordinator.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+
+	supervisor, err := proc.New(proc.Options{Warn: warn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := logs.OpenDir(w.logs, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	console := logs.NewConsole(w.screen, w.screen)
+	t.Cleanup(func() {
+		if err := errors.Join(supervisor.Close(), dir.Close(), console.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	session, err := rendezvous.Join(ctx, rendezvous.Options{Target: "the test", Dial: dial, Node: local, Warn: warn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Agent = &Agent{
+		Session: session, Supervisor: supervisor, Warn: warn, Grace: patience,
+		Task: Task{
+			Command: []string{"sh", "-c", script}, Dir: t.TempDir(), Visibility: rankenv.SeeJob,
+			Env: rankenv.Merge(rankenv.Layers{Inherited: os.Environ()}),
+		},
+		Output: Output{
+			Console: console, Dir: dir, Warn: warn,
+			Shown: func(int) bool { return true }, Prefix: func(int) bool { return true },
+		},
+	}
+	return w
+}
+
+// file is what a file in the ranks' working directory has.
+func (w *world) file(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.Task.Dir, name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestRunToTheEnd(t *testing.T) {
+	w := newWorld(t, job.Spec{MaxRestarts: 1}, `echo attempt $GOLAUNCH_ATTEMPT of rank $RANK; exit $((RANK == 1 && GOLAUNCH_ATTEMPT == 0))`)
+	result, err := w.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided := <-w.result
+	if result.Code != 0 || result.Attempts != 2 || result.Reason != decided.Reason {
+		t.Errorf("the agent was told %+v, the coordinator decided %+v", result, decided)
+	}
+	w.screen.await(t, "[r0 n1] attempt 1 of rank 0\n")
+	w.screen.await(t, "[r1 n1] attempt 1 of rank 1\n")
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	w := newWorld(t, job.Spec{}, `trap '' TERM; echo up $RANK; sleep 1000 & wait; sleep 1000`)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		w.screen.await(t, "up 0")
+		w.screen.await(t, "up 1")
+		cancel(errors.New("the test has seen enough"))
+	}()
+	_, err := w.Run(ctx)
+	if err == nil || err.Error() != "the test has seen enough" {
+		t.Errorf("the error is %v, not the reason of the context", err)
+	}
+	w.journal.await(t, "the test has seen enough") // as the reason of the loss
+	w.none(t)
+}
+
+// none wants no rank to be alive.
+func (w *world) none(t *testing.T) {
+	t.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if dir, err := os.Readlink(link); err == nil && dir == w.Task.Dir {
+			t.Errorf("%s is a rank's", link)
+		}
+	}
+}
+
+func TestLeaveStopsTheRanksFirst(t *testing.T) {
+	w := newWorld(t, job.Spec{}, `trap 'echo bye $RANK; exit 3' TERM; echo up $RANK; while :; do sleep 0.01; done`)
+	leave := make(chan string, 1)
+	w.Leave = leave
+	go func() {
+		w.screen.await(t, "up 0")
+		w.screen.await(t, "up 1")
+		leave <- "it was asked to"
+	}()
+	_, err := w.Run(t.Context())
+	if !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), "it was asked to") {
+		t.Errorf("the error is %v, not ErrLeft with the reason", err)
+	}
+	w.screen.await(t, "bye 0")
+	w.screen.await(t, "bye 1")
+	w.journal.await(t, `"lost"`)
+	if strings.Contains(w.journal.String(), `"exited"`) {
+		t.Errorf("the exits of ranks that were stopped to leave were reported:\n%s", w.journal)
+	}
+}
+
+func TestSignalsReachEveryRank(t *testing.T) {
+	w := newWorld(t, job.Spec{}, `trap 'echo told $RANK; exit 0' USR1; echo up $RANK; while :; do sleep 0.01; done`)
+	signals := make(chan syscall.Signal, 1)
+	w.Signals = signals
+	go func() {
+		w.screen.await(t, "up 0")
+		w.screen.await(t, "up 1")
+		w.journal.await(t, `"started"`) // a process is known a moment after it began
+		signals <- syscall.SIGUSR1
+	}()
+	if result, err := w.Run(t.Context()); err != nil || result.Code != 0 {
+		t.Errorf("code %d (%v), want 0", result.Code, err)
+	}
+	w.screen.await(t, "told 0")
+	w.screen.await(t, "told 1")
+}
+
+// obeying gives the orders itself, to an agent whose coordinator waits for a second node and orders nothing.
+func obeying(t *testing.T, script string) *world {
+	w := newWorld(t, job.Spec{Request: placement.Request{MinNodes: 2, MaxNodes: 2}}, script)
+	w.units, w.broken = map[int]*unit{}, make(chan error, 1)
+	t.Cleanup(func() {
+		for _, u := range w.units {
+			u.stop(0, true)
+		}
+		w.done.Wait()
+		w.Session.Close("the test is over")
+	})
+	return w
+}
+
+func attempt(n int) job.Start {
+	return job.Start{
+		Attempt: n,
+		Group:   placement.Group{Node: local, Bundles: []placement.Bundle{{Rank: 0, LocalRank: 0}, {Rank: 1, LocalRank: 1}}},
+		World:   job.World{WorldSize: 2, Nodes: 1, MasterAddr: "127.0.0.1", MasterPort: 29500, LocalSize: 2},
+	}
+}
+
+const trace = `echo $GOLAUNCH_ATTEMPT.$RANK >>trace`
+
+func TestOrdersThatComeTwice(t *testing.T) {
+	w := obeying(t, trace)
+	w.obey(attempt(0))
+	w.obey(attempt(0))
+	w.done.Wait()
+	w.obey(attempt(0))
+	w.obey(job.Stop{Node: "n1", Attempt: 0})
+	w.obey(job.Stop{Node: "n1", Attempt: 0})
+	w.done.Wait()
+	if got := len(strings.Fields(w.file(t, "trace"))); got != 2 {
+		t.Errorf("%d ranks were started, want 2", got)
+	}
+}
+
+func TestOrdersThatComeLate(t *testing.T) {
+	w := obeying(t, trace)
+	w.obey(job.Stop{Node: "n1", Attempt: 1, Grace: time.Hour})
+	w.journal.await(t, `"stopped"`)
+	w.obey(attempt(1))
+	w.obey(attempt(0))
+	w.done.Wait()
+	if got := w.file(t, "trace"); got != "" {
+		t.Errorf("started after it was stopped: %q", got)
+	}
+	w.obey(attempt(2))
+	w.obey(job.Stop{Node: "n1", Attempt: 1}) // an old one does not stop the new
+	w.done.Wait()
+	if got := w.file(t, "trace"); !strings.Contains(got, "2.0\n") || !strings.Contains(got, "2.1\n") {
+		t.Errorf("attempt 2 left %q, want both ranks", got)
+	}
+}
+
+// TestAttemptsNeverOverlap holds the barrier against orders that come too early: each rank must get a lock that all processes of
+// the attempt before hold.
+func TestAttemptsNeverOverlap(t *testing.T) {
+	w := obeying(t, `exec 9>>lock-$RANK; flock -n 9 || echo $GOLAUNCH_ATTEMPT.$RANK >>overlap
+echo up $GOLAUNCH_ATTEMPT.$RANK; [ $GOLAUNCH_ATTEMPT = 2 ] || { trap '' TERM; setsid sleep 1000 & sleep 1000; }`)
+	for n := range 2 {
+		w.obey(attempt(n))
+		w.screen.await(t, fmt.Sprintf("up %d.0", n))
+		w.screen.await(t, fmt.Sprintf("up %d.1", n))
+	}
+	w.obey(attempt(2))
+	w.done.Wait()
+	if got := w.file(t, "overlap"); got != "" {
+		t.Errorf("these started while processes of the attempt before held their lock: %q", got)
+	}
+	w.screen.await(t, "up 2.0")
+}
+
+// TestOldAttemptsEndToo stops an agent that was ordered an attempt while the one before it ran.
+func TestOldAttemptsEndToo(t *testing.T) {
+	w := obeying(t, `trap '' TERM; echo up $GOLAUNCH_ATTEMPT; sleep 1000`)
+	w.obey(attempt(0))
+	w.screen.await(t, "up 0")
+	w.obey(job.Stop{Node: "n1", Attempt: 1})
+	w.done.Wait()
+	w.none(t)
+}
+
+func TestACommandThatCannotStart(t *testing.T) {
+	w := newWorld(t, job.Spec{MaxRestarts: 5}, "")
+	w.Task.Command = []string{"./no-such-program"}
+	result, err := w.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Code != 127 || result.Restarts != 0 || !strings.Contains(result.Reason, "no-such-program") {
+		t.Errorf("%+v, want code 127 without a restart and the program named", result)
+	}
+}
+
+func TestLogsThatCannotBeMade(t *testing.T) {
+	w := newWorld(t, job.Spec{MaxRestarts: 5}, "exit 0")
+	if err := os.WriteFile(filepath.Join(w.logs, "test", "attempt-0"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	result, err := w.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Code != 125 || !strings.Contains(result.Reason, "attempt-0") {
+		t.Errorf("%+v, want code 125 and the file named", result)
+	}
+}

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/golaunch/golaunch/internal/job"
+)
+
+func TestAFreePort(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1", "::1"} {
+		port, err := masterPort(netip.MustParseAddr(addr), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if port < lowestPort || port > highestPort {
+			t.Errorf("port %d is not in %d-%d", port, lowestPort, highestPort)
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort(addr, fmt.Sprint(port)))
+		if err != nil {
+			t.Fatalf("the port was free a moment ago: %v", err)
+		}
+		l.Close()
+	}
+}
+
+// TestAPortInUse takes a port on one address of each family; rank 0 will listen on all of them.
+func TestAPortInUse(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1", "::1", "0.0.0.0"} {
+		l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		port := l.Addr().(*net.TCPAddr).Port
+		_, err = masterPort(netip.MustParseAddr("127.0.0.1"), port)
+		want := fmt.Sprintf("port %d is in use by pid %d (agent.test)", port, os.Getpid())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a port held on %s: %v, want %q", addr, err, want)
+		}
+	}
+}
+
+func TestPrepareAnswersTheQuestion(t *testing.T) {
+	w := obeying(t, "exit 0")
+	got := w.prepare(job.Prepare{Node: "n1", Unit: 3, Attempt: 4})
+	if got.Node != "n1" || got.Unit != 3 || got.Attempt != 4 || got.Port == 0 || got.Err != "" {
+		t.Errorf("%+v", got)
+	}
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	w.Task.MasterPort = l.Addr().(*net.TCPAddr).Port
+	if got := w.prepare(job.Prepare{Node: "n1"}); !strings.Contains(got.Err, "in use") {
+		t.Errorf("%+v, want the port to be in use", got)
+	}
+}

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+const secret = "GOLAUNCH_TOKEN=0123456789abcdef0123456789abcdef"
+
+// local is golaunch on this machine, with a rendezvous at 127.0.0.1.
+func local(t *testing.T, port int, args ...string) *process {
+	t.Helper()
+	cmd := exec.Command(golaunch(t), append([]string{"--rendezvous", fmt.Sprintf("127.0.0.1:%d", port), "--nodes", "2"}, args...)...)
+	return start(t, cmd, secret)
+}
+
+// listen returns a listener and its port.
+func listen(t *testing.T) (net.Listener, int) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l, l.Addr().(*net.TCPAddr).Port
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, port := listen(t)
+	l.Close()
+	return port
+}
+
+// TestThePortIsTaken by a program that says nothing, and by one that speaks first.
+func TestThePortIsTaken(t *testing.T) {
+	t.Parallel()
+	_, silent := listen(t)
+	l, loud := listen(t)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(conn, "SSH-2.0-OpenSSH_9.2\r\n")
+			conn.Close()
+		}
+	}()
+	for _, port := range []int{loud, silent} {
+		want := fmt.Sprintf(`(?m)^golaunch: port %d of 127.0.0.1 is in use by pid %d \(golaunch.test\), which is no golaunch coordinator, `,
+			port, os.Getpid())
+		code, text := local(t, port, "--", "true").wait()
+		if code != 125 || !regexp.MustCompile(want).MatchString(text) || strings.Count(text, "\n") != 1 {
+			t.Errorf("exit code %d, want 125 and %s", code, want)
+		}
+	}
+}
+
+// TestStrangersAtTheDoor connect to a coordinator that waits for its second node, and do not keep it from that.
+func TestStrangersAtTheDoor(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	a := local(t, port, "--name", "a", "--", "true")
+	a.line(`waiting for 1 of 2 nodes; here: a \(127.0.0.1\)`)
+	at := fmt.Sprintf("127.0.0.1:%d", port)
+	for _, words := range []string{strings.Repeat("\x00\xff\x16\x03", 4096), "GET / HTTP/1.1\r\n\r\n", "", "\x16\x03\x01\x02"} {
+		for range 50 {
+			conn, err := net.Dial("tcp", at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			io.WriteString(conn, words) // may be refused already
+		}
+	}
+	a.line("warning: the peer at 127.0.0.1:[0-9]+ speaks no TLS; is it golaunch")
+	t.Run("another version", func(t *testing.T) { otherVersion(t, at) })
+	local(t, port, "--name", "b", "--address", "127.0.0.1", "--", "true").
+		ends(125, "address 127.0.0.1 is node a's; give each node its own --address")
+	local(t, port, "--name", "b", "--address", "127.0.0.2", "--", "true").ends(0)
+	ended := time.Now()
+	a.ends(0)
+	if took := time.Since(ended); took > 4*time.Second {
+		t.Errorf("the end of the job waited %v for peers that say nothing", took)
+	}
+}
+
+// otherVersion says hello with a protocol of the future.
+func otherVersion(t *testing.T, at string) {
+	_, text, _ := strings.Cut(secret, "=")
+	token, err := mtls.ParseToken(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tls := mtls.Client(token, mtls.Identity{Node: "b"})
+	conn, err := grpc.NewClient("passthrough:///"+at, grpc.WithTransportCredentials(credentials.NewTLS(tls)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	stream, err := pb.NewRendezvousClient(conn).Join(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello := &pb.Hello{Protocol: 1 << 20, Version: "v9.9.9", Node: &pb.Node{Name: "b", Addr: "127.0.0.2"}}
+	if err := stream.Send(&pb.FromAgent{Body: &pb.FromAgent_Hello{Hello: hello}}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = stream.Recv()
+	if s := status.Convert(err); s.Code() != codes.FailedPrecondition || !strings.Contains(s.Message(), "golaunch v9.9.9 here and") ||
+		!strings.Contains(s.Message(), "install the same on both") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestNobodyLeads has nodes that wait for a coordinator: one until it is told to stop, one for its limit, one until it comes.
+func TestNobodyLeads(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	const waits = "warning: node b keeps trying: cannot reach the coordinator at 10.77.0.2:29400: .*connection refused"
+	stopped := start(t, join(t, nodes[1], "b", token, "--nodes", "2", "--", "true"))
+	stopped.line(waits)
+	stopped.cmd.Process.Signal(syscall.SIGINT)
+	stopped.ends(130, "node b gave up joining (got SIGINT): cannot reach the coordinator at 10.77.0.2:29400: ")
+	limited := start(t, join(t, nodes[1], "b", token, "--placement-timeout", "1s", "--nodes", "2", "--", "true"))
+	limited.ends(124, "node b gave up joining (no coordinator came in time, see --placement-timeout): cannot reach the coordinator")
+	b := start(t, join(t, nodes[1], "b", token, "--placement-timeout", "1m", "--nodes", "2", "--", "true"))
+	b.line(waits)
+	a := start(t, join(t, nodes[0], "a", token, "--placement-timeout", "1m", "--nodes", "2", "--", "true"))
+	a.ends(0)
+	b.ends(0)
+	alone := start(t, join(t, nodes[0], "a", token, "--placement-timeout", "1s", "--nodes", "2", "--", "true"))
+	alone.ends(124, "job timed out: waiting for 1 of 2 nodes; here: a (10.77.0.2)")
+}
+
+// TestANodeLeaves is told to stop while the job runs: its ranks get their grace period, and the job ends or goes on without it.
+func TestANodeLeaves(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	job := []string{"--nodes", "2", "--max-restarts", "0", "--", "sh", "-c", "trap 'echo saved $RANK; exit 0' TERM; echo up $RANK; sleep 1000 & wait"}
+	a := start(t, join(t, nodes[0], "a", token, job...))
+	b := start(t, join(t, nodes[1], "b", token, job...))
+	b.line("up 1")
+	b.cmd.Process.Signal(syscall.SIGTERM)
+	b.ends(143, "saved 1", "this node left the job: got SIGTERM")
+	a.ends(125, "b was lost: this node left the job: got SIGTERM", "saved 0")
+}
+
+// TestTheHostsOwnName is 127.0.1.1 on Debian, where no other node can reach it.
+func TestTheHostsOwnName(t *testing.T) {
+	hosts := filepath.Join(t.TempDir(), "hosts")
+	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n127.0.1.1 own-name\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command := fmt.Sprintf(`mount --bind %s /etc/hosts && exec "$0" "$@"`, hosts)
+	run := func(nodes string) *process {
+		return start(t, exec.Command("unshare", "--mount", "sh", "-c", command, golaunch(t), "--rendezvous", fmt.Sprintf("own-name:%d", freePort(t)),
+			"--nodes", nodes, "--placement-timeout", "10s", "--", "true"), secret)
+	}
+	run("2").ends(125, "rendezvous host own-name is 127.0.1.1 on this machine (see /etc/hosts), which no other node can reach; use its address")
+	run("1").ends(0)
+}
+
+// TestLogsOfAnotherUser are not written to.
+func TestLogsOfAnotherUser(t *testing.T) {
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "golaunch")
+	logs := filepath.Join(dir, "logs")
+	for _, err := range []error{
+		os.Chmod(filepath.Dir(dir), 0o755), os.Link(golaunch(t), bin), os.Mkdir(logs, 0o755), os.Mkdir(filepath.Join(logs, "mine"), 0o777),
+		os.Chmod(filepath.Join(logs, "mine"), 0o777),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, want := range map[string]string{"mine": "belongs to uid 0, not to uid 65534", "new": "permission denied"} {
+		cmd := exec.Command(bin, "--log-dir", logs, "--job-id", id, "--", "true")
+		cmd.Dir = dir
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		start(t, cmd).ends(125, want, "log directory of job "+id+" in "+logs, "choose another with --log-dir")
+	}
+}
+
+// TestTheDiskIsFull under the logs: the ranks go on.
+func TestTheDiskIsFull(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	p := start(t, exec.Command(golaunch(t), "--log-dir", dir, "--job-id", "a", "--procs-per-node", "2", "--", "sh", "-c",
+		"[ $RANK = 1 ] || seq 1 100000; echo rank $RANK ends"))
+	p.ends(0, "[r0 ", "] 100000\n", "rank 0 ends", "rank 1 ends",
+		"warning: write the stdout log of rank 0 on ", "("+dir+"/a/attempt-0/rank-0.stdout.log)", "no space left on device")
+}
+
+// TestALineWithoutEnd is a gigabyte long. It costs neither memory nor time of the other ranks.
+func TestALineWithoutEnd(t *testing.T) {
+	quiet := `exec "$0" "$@" >/dev/null`
+	p := start(t, exec.Command("sh", "-c", quiet, golaunch(t), "--procs-per-node", "2", "--log-limit", "1000000", "--", "sh", "-c",
+		`if [ $RANK = 0 ]; then head -c 1G /dev/zero; echo written >&2; else echo up >&2; fi; trap 'exit 0' USR1; sleep 1000 & wait`))
+	p.line("up")
+	p.line("written")
+	peak := vmHWM(t, p.cmd.Process.Pid)
+	t.Logf("peak of golaunch: %d kB", peak)
+	if peak > 60<<10 {
+		t.Errorf("golaunch used %d kB, want 61440 at most", peak)
+	}
+	kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+	p.ends(0)
+}
+
+// vmHWM is the largest resident size of a process in kilobytes (proc_pid_status(5)).
+func vmHWM(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("no VmHWM in\n%s", text)
+	}
+	n, _ := strconv.Atoi(string(m[1]))
+	return n
+}
+
+// TestNobodyReads golaunch's stdout: a pipe that is full, and one that is closed. The job's exit code stays its own.
+func TestNobodyReads(t *testing.T) {
+	t.Parallel()
+	const talk = `echo "{\"rank\": $RANK}"; seq 1 200000; echo rank $RANK ends >&2; exit `
+	for _, c := range []struct {
+		name string
+		code int
+		want string
+	}{{"stuck", 3, "nobody reads it"}, {"closed", 3, "broken pipe"}, {"closed", 0, "broken pipe"}} {
+		t.Run(fmt.Sprint(c.name, c.code), func(t *testing.T) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if c.name == "closed" {
+				r.Close()
+			}
+			cmd := exec.Command("sh", "-c", `exec "$0" "$@" >&3`, golaunch(t), "--procs-per-node", "2", "--max-restarts", "0",
+				"--", "sh", "-c", talk+strconv.Itoa(c.code))
+			cmd.ExtraFiles = []*os.File{w}
+			begun := time.Now()
+			p := start(t, cmd)
+			w.Close()
+			p.ends(c.code, "show the output on stdout: "+c.want)
+			if took := time.Since(begun); took > 30*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+	both := exec.Command("bash", "-c", `"$0" "$@" 2>&1 | head -n 1; exit ${PIPESTATUS[0]}`, golaunch(t), "--procs-per-node", "2",
+		"--max-restarts", "0", "--", "sh", "-c", talk+"3")
+	start(t, both).ends(3)
+}
+
+// TestManyLaunches of ranks that end at once, all of which must be heard of.
+func TestManyLaunches(t *testing.T) {
+	for i := range 50 {
+		if out, err := exec.Command(golaunch(t), "--procs-per-node", "32", "--max-restarts", "0", "--", "true").CombinedOutput(); err != nil {
+			t.Fatalf("launch %d: %v\n%s", i, err, out)
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// match waits for a line and returns what its groups hold.
+func (p *process) match(pattern string) []string {
+	p.t.Helper()
+	p.line(pattern)
+	text, _ := p.out.read()
+	return regexp.MustCompile("(?m)" + pattern).FindStringSubmatch(text)
+}
+
+// pid waits for a line with a group that has the number of a process.
+func (p *process) pid(pattern string) int {
+	p.t.Helper()
+	n, err := strconv.Atoi(p.match(pattern)[1])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
+
+// ends wants an exit code and, in the output, each of the words.
+func (p *process) ends(want int, words ...string) {
+	p.t.Helper()
+	code, text := p.wait()
+	if code != want {
+		p.t.Errorf("%v: exit code %d, want %d", p.cmd.Args, code, want)
+	}
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			p.t.Errorf("%v does not say %q", p.cmd.Args, w)
+		}
+	}
+}
+
+// child finds the process that another one started under a name.
+func child(t *testing.T, parent int, name string) int {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // a thread may have ended
+		for _, field := range strings.Fields(string(text)) {
+			command, _ := os.ReadFile("/proc/" + field + "/cmdline")
+			if pid, err := strconv.Atoi(field); err == nil && strings.HasPrefix(string(command), name+"\x00") {
+				return pid
+			}
+		}
+	}
+	t.Fatalf("process %d has no child %s", parent, name)
+	return 0
+}
+
+func parent(t *testing.T, pid int) int {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var state string
+	var ppid int
+	if _, err := fmt.Sscan(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), &state, &ppid); err != nil {
+		t.Fatal(err)
+	}
+	return ppid
+}
+
+func kill(t *testing.T, pid int, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil {
+		t.Fatalf("%v to process %d: %v", sig, pid, err)
+	}
+}
+
+func mark(t *testing.T) string { return fmt.Sprintf("GOLAUNCH_TEST_MARK=%d-%s", os.Getpid(), t.Name()) }
+
+func TestTheGuardianIsKilled(t *testing.T) {
+	begin := func(t *testing.T, script string) (p *process, marker string) {
+		marker = mark(t)
+		p = start(t, exec.Command(golaunch(t), "--procs-per-node", "2", "--env", marker, "--", "sh", "-c", script))
+		p.line("up 0")
+		p.line("up 1")
+		return p, marker
+	}
+	const tree = "trap 'exit 0' USR1; echo up $RANK; setsid sleep 1000 & wait"
+	t.Run("the job goes on", func(t *testing.T) {
+		p, marker := begin(t, tree)
+		kill(t, child(t, p.cmd.Process.Pid, "rankguard"), syscall.SIGKILL)
+		p.line(`warning: the guardian \(pid [0-9]+\) ended.*; pid [0-9]+ takes over`)
+		kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+		p.ends(0)
+		gone(t, marker)
+	})
+	t.Run("then golaunch", func(t *testing.T) {
+		p, marker := begin(t, tree)
+		kill(t, child(t, p.cmd.Process.Pid, "rankguard"), syscall.SIGKILL)
+		p.line("takes over")
+		kill(t, p.cmd.Process.Pid, syscall.SIGKILL)
+		p.ends(-1)
+		gone(t, marker)
+	})
+	t.Run("with golaunch", func(t *testing.T) {
+		p, marker := begin(t, "echo up $RANK; exec sleep 1000")
+		kill(t, p.cmd.Process.Pid, syscall.SIGSTOP) // so that it cannot start another
+		kill(t, child(t, p.cmd.Process.Pid, "rankguard"), syscall.SIGKILL)
+		kill(t, p.cmd.Process.Pid, syscall.SIGKILL)
+		p.ends(-1)
+		gone(t, marker)
+		start(t, exec.Command(golaunch(t), "--", "true")).ends(0) // the next golaunch takes the cgroup away
+	})
+}
+
+// TestANodeFallsSilent takes the cable of a node away. The node must end its ranks by itself before they start elsewhere.
+func TestANodeFallsSilent(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	marker := mark(t)
+	job := []string{"--nodes", "2", "--procs-per-node", "1", "--lease", "2s", "--env", marker, "--", "sh", "-c",
+		"echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK pid $$; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000"}
+	a := start(t, join(t, nodes[0], "a", token, job...))
+	b := start(t, join(t, nodes[1], "b", token, job...))
+	old := []int{a.pid("attempt 0 rank 0 pid ([0-9]+)"), b.pid("attempt 0 rank 1 pid ([0-9]+)")}
+	cut := time.Now()
+	nodes[1].Cut(t)
+	c := start(t, join(t, nodes[2], "c", token, job...))
+	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 2s")
+	alone := time.Since(cut)
+	a.line("b was lost: no word from its agent for 7s")
+	// The coordinator may have heard of b for the last time a quarter of the lease before the cut.
+	if lost := time.Since(cut); lost < 6*time.Second || alone > lost {
+		t.Errorf("b ended after %v and was counted as lost after %v", alone, lost)
+	}
+	c.line("attempt 1 rank 1")
+	for _, pid := range old {
+		if syscall.Kill(pid, 0) == nil {
+			t.Errorf("process %d of attempt 0 lives in attempt 1", pid)
+		}
+	}
+	a.ends(0)
+	c.ends(0)
+	gone(t, marker)
+}
+
+func TestAShortCutIsNotNoticed(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	job := []string{"--nodes", "2", "--procs-per-node", "1", "--lease", "4s", "--", "sh", "-c",
+		"echo rank $RANK pid $$; sleep 6; echo rank $RANK ends as $$ in attempt $TORCHELASTIC_RESTART_COUNT"}
+	a := start(t, join(t, nodes[0], "a", token, job...))
+	b := start(t, join(t, nodes[1], "b", token, job...))
+	first, second := a.pid("rank 0 pid ([0-9]+)"), b.pid("rank 1 pid ([0-9]+)")
+	nodes[1].Cut(t)
+	<-time.After(time.Second)
+	nodes[1].Join(t)
+	a.ends(0, fmt.Sprintf("rank 0 ends as %d in attempt 0", first))
+	b.ends(0, fmt.Sprintf("rank 1 ends as %d in attempt 0", second))
+}
+
+// TestAnAgentIsStopped for longer than its lease: the guardian ends its ranks, for they may run elsewhere by the time it goes on.
+func TestAnAgentIsStopped(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	marker := mark(t)
+	job := []string{"--nodes", "2", "--procs-per-node", "1", "--lease", "2s", "--max-restarts", "0", "--env", marker, "--",
+		"sh", "-c", "echo rank $RANK pid $$; sleep 1000"}
+	a := start(t, join(t, nodes[0], "a", token, job...))
+	b := start(t, join(t, nodes[1], "b", token, job...))
+	rank, err := pidfdOpen(b.pid("rank 1 pid ([0-9]+)"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill(t, b.cmd.Process.Pid, syscall.SIGSTOP)
+	ended := rank.ended(patience)
+	kill(t, b.cmd.Process.Pid, syscall.SIGCONT)
+	if !ended {
+		t.Error("the rank outlives the lease")
+	}
+	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 2s")
+	a.ends(125, "b was lost")
+	gone(t, marker)
+}
+
+func TestTheLeaderIsKilled(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	marker := mark(t)
+	job := []string{"--nodes", "2", "--procs-per-node", "1", "--lease", "2s", "--env", marker, "--", "sh", "-c", "echo up $RANK; sleep 1000"}
+	a := start(t, join(t, nodes[0], "a", token, job...))
+	b := start(t, join(t, nodes[1], "b", token, job...))
+	b.line("up 1")
+	at := time.Now()
+	kill(t, a.cmd.Process.Pid, syscall.SIGKILL)
+	a.ends(-1)
+	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 2s", "connection refused")
+	if took := time.Since(at); took > 10*time.Second {
+		t.Errorf("the other node ended after %v", took)
+	}
+	gone(t, marker)
+}
+
+// TestUserSignals go to the ranks and stop nothing: those of all nodes if sent to the leader, else those of one node.
+func TestUserSignals(t *testing.T) {
+	t.Parallel()
+	const twice = `trap 'n=$((n+1)); echo told $RANK $n; [ $n = 1 ] || exit 0' USR1
+echo up $RANK; while :; do sleep 1000 & wait $!; done`
+	for _, where := range [][]string{{"--procs-per-node", "2"}, {"--simulate", "--nodes", "2", "--procs-per-node", "1"}} {
+		p := start(t, exec.Command(golaunch(t), append(where, "--", "sh", "-c", twice)...))
+		p.line("up 0")
+		p.line("up 1")
+		for n := 1; n <= 2; n++ {
+			kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+			p.line(fmt.Sprintf("told 0 %d", n))
+			p.line(fmt.Sprintf("told 1 %d", n))
+		}
+		p.ends(0)
+	}
+	nodes, token := cluster(t)
+	job := []string{"--nodes", "2", "--procs-per-node", "1", "--", "sh", "-c", twice}
+	a := start(t, join(t, nodes[0], "a", token, job...))
+	b := start(t, join(t, nodes[1], "b", token, job...))
+	a.line("up 0")
+	b.line("up 1")
+	kill(t, b.cmd.Process.Pid, syscall.SIGUSR1)
+	b.line("told 1 1")
+	kill(t, a.cmd.Process.Pid, syscall.SIGUSR1)
+	b.line("told 1 2")
+	a.line("told 0 1")
+	kill(t, a.cmd.Process.Pid, syscall.SIGUSR1)
+	a.ends(0)
+	b.ends(0)
+}
+
+// numbered says which process each rank is, and again as what it ends once it is told to.
+const numbered = `trap 'echo rank $RANK ends as $$; exit 0' USR1
+echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK of $WORLD_SIZE on $GOLAUNCH_NODE is $$; sleep 1000 & wait $!`
+
+func TestASpareTakesOver(t *testing.T) {
+	t.Parallel()
+	p := start(t, exec.Command(golaunch(t), "--simulate", "--nodes", "2", "--spares", "1", "--procs-per-node", "2", "--backoff", "0s",
+		"--", "sh", "-c", numbered))
+	p.line("attempt 0 rank 3 ")
+	first := p.match("attempt 0 rank 0 of 4 on (node[0-2])")[1]
+	rank2 := p.match("attempt 0 rank 2 of 4 on (node[0-2]) is ([0-9]+)")
+	pid, err := strconv.Atoi(rank2[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := parent(t, pid)
+	if parent(t, node) != p.cmd.Process.Pid {
+		t.Fatalf("process %d is no simulated node", node)
+	}
+	kill(t, node, syscall.SIGKILL)
+	p.line(rank2[1] + " was lost: its agent has died")
+	spare := strings.Trim(strings.NewReplacer(first, "", rank2[1], "").Replace("node0 node1 node2"), " ")
+	for rank, node := range []string{first, first, spare, spare} {
+		p.line(fmt.Sprintf("attempt 1 rank %d of 4 on %s ", rank, node))
+	}
+	kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+	p.ends(0)
+}
+
+func TestFewerNodesGoOn(t *testing.T) {
+	t.Parallel()
+	p := start(t, exec.Command(golaunch(t), "--simulate", "--nodes", "2:3", "--procs-per-node", "1", "--backoff", "0s",
+		"--", "sh", "-c", numbered))
+	for rank := range 2 {
+		p.line(fmt.Sprintf("attempt 0 rank %d of 3 on node%[1]d", rank))
+	}
+	kill(t, parent(t, p.pid("attempt 0 rank 2 of 3 on node2 is ([0-9]+)")), syscall.SIGKILL)
+	p.line("attempt 1 rank 0 of 2 on node0")
+	p.line("attempt 1 rank 1 of 2 on node1")
+	kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+	p.ends(0)
+}
+
+// TestOthersKeepRunning kills rank 3 of two nodes with two ranks each.
+func TestOthersKeepRunning(t *testing.T) {
+	t.Parallel()
+	for restart, kept := range map[string]int{"node": 2, "rank": 3} {
+		t.Run(restart, func(t *testing.T) {
+			p := start(t, exec.Command(golaunch(t), "--restart", restart, "--simulate", "--nodes", "2", "--procs-per-node", "2",
+				"--backoff", "0s", "--", "sh", "-c", numbered))
+			pids := make([]int, 4)
+			for rank := range pids {
+				pids[rank] = p.pid(fmt.Sprintf("attempt 0 rank %d .* is ([0-9]+)", rank))
+			}
+			kill(t, pids[3], syscall.SIGKILL)
+			for rank := kept; rank < 4; rank++ {
+				pids[rank] = p.pid(fmt.Sprintf("attempt 1 rank %d .* is ([0-9]+)", rank))
+			}
+			kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+			for rank, pid := range pids {
+				p.line(fmt.Sprintf("rank %d ends as %d$", rank, pid))
+			}
+			p.ends(0)
+		})
+	}
+}

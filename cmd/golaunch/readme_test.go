@@ -1,0 +1,172 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// documented says of each command in README.md and docs/*.md how it is run here, and what it then prints. What one machine without
+// GPUs does not have is put in its place: declared GPUs (--simulate), or network namespaces for nodes.
+var documented = map[string]struct {
+	run  func(t *testing.T, line string) string
+	want string
+}{
+	"golaunch --nodes 2 --gpus-per-node 8 -- python main.py": {simulated, "rank 15 of 16"},
+	"go build -o bin/ ./examples/hello && go run ./cmd/golaunch --simulate --nodes 2 --gpus-per-node 8 -- bin/hello": {
+		inTree, "hello from rank 15 of 16 (local rank 7 on node 1): the ranks add up to 120",
+	},
+	"golaunch --procs-per-node 4 -- python3 train.py":                                  {asItIs, "rank 3 of 4"},
+	"golaunch --gpus-per-node auto -- python3 train.py":                                {simulated, "rank 7 of 8"},
+	"golaunch --nodes 2 --rendezvous n1:29400 --gpus-per-node 8 -- python3 train.py":   {onNodes, "rank 3 of 4"},
+	"go run ./examples/go-trainer":                                                     {inTree, "rank 3 of 4, attempt 1: w = 3.000"},
+	"golaunch plan --nodes 2 --gpus-per-node 8":                                        {asItIs, "15    7      1          node1"},
+	"golaunch plan --explain --rank 3 --nodes 2 --gpus-per-node 8 -- python3 train.py": {asItIs, "RANK=3"},
+}
+
+func TestDocumentedCommands(t *testing.T) {
+	found := map[string]bool{}
+	for _, line := range commands(t) {
+		if found[line] = true; documented[line].run == nil {
+			t.Errorf("nothing runs the documented command %q", line)
+		}
+	}
+	for line, c := range documented {
+		if !found[line] {
+			t.Errorf("no document has the command %q any more", line)
+		}
+		t.Run(line, func(t *testing.T) {
+			if out := c.run(t, line); !strings.Contains(out, c.want) {
+				t.Errorf("it does not print %q:\n%s", c.want, out)
+			}
+		})
+	}
+}
+
+// commands are the lines of code in the documents that run golaunch or Go.
+func commands(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, file := range append(files, "../../README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fenced := false
+		for line := range strings.Lines(string(text)) {
+			command := strings.TrimSpace(line)
+			if strings.HasPrefix(command, "```") {
+				fenced = !fenced
+			}
+			if (fenced || strings.HasPrefix(line, "    ")) && isCommand(command) {
+				all = append(all, command)
+			}
+		}
+	}
+	return all
+}
+
+func isCommand(line string) bool {
+	for _, start := range []string{"golaunch ", "go run ", "go build "} {
+		if strings.HasPrefix(line, start) {
+			return true
+		}
+	}
+	return false
+}
+
+// trainer is a train.py that needs nothing but Python.
+const trainer = `import os
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
+`
+
+// workplace is a directory with the programs that the documents name, Python under both of its names.
+func workplace(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"train.py", "main.py"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(trainer), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"python", "python3"} {
+		if err := os.Symlink(python, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func asItIs(t *testing.T, line string) string { return shell(t, workplace(t), line) }
+
+func simulated(t *testing.T, line string) string {
+	return asItIs(t, strings.Replace(line, " -- ", " --simulate -- ", 1))
+}
+
+// inTree runs a command in a copy of this module.
+func inTree(t *testing.T, line string) string {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, sources{os.DirFS("../..")}); err != nil {
+		t.Fatal(err)
+	}
+	return shell(t, dir, line)
+}
+
+// sources hides what is no part of a fresh copy of the module: hidden folders and what was built.
+type sources struct{ fs.FS }
+
+func (s sources) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(s.FS, name)
+	var shown []fs.DirEntry
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") && e.Name() != "bin" {
+			shown = append(shown, e)
+		}
+	}
+	return shown, err
+}
+
+// onNodes runs the same command on each of two nodes, with CPU ranks in the place of GPUs and an address in the place of a name.
+func onNodes(t *testing.T, line string) string {
+	nodes, token := cluster(t)
+	line = strings.NewReplacer("n1:29400", "10.77.0.2:29400", "--gpus-per-node 8", "--procs-per-node 2 --token-file "+token).Replace(line)
+	dir := workplace(t)
+	var both []*process
+	for i, name := range []string{"n1", "n2"} {
+		cmd := nodes[i].Command("sh", "-c", line)
+		cmd.Dir = dir
+		both = append(both, start(t, cmd, "GOLAUNCH_NAME="+name, "TMPDIR="+t.TempDir(), path(dir)))
+	}
+	return ended(t, both...)
+}
+
+// shell runs a command line as a user does.
+func shell(t *testing.T, dir, line string) string {
+	cmd := exec.Command("sh", "-c", line)
+	cmd.Dir = dir
+	return ended(t, start(t, cmd, "TMPDIR="+t.TempDir(), path(dir)))
+}
+
+// path finds programs in dir first.
+func path(dir string) string { return "PATH=" + dir + string(os.PathListSeparator) + os.Getenv("PATH") }
+
+// ended wants all to succeed and returns what they printed.
+func ended(t *testing.T, all ...*process) string {
+	t.Helper()
+	var text strings.Builder
+	for _, p := range all {
+		code, out := p.wait()
+		if code != 0 {
+			t.Errorf("%v: exit code %d", p.cmd.Args, code)
+		}
+		text.WriteString(out)
+	}
+	return text.String()
+}

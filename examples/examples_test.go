@@ -1,0 +1,49 @@
+// Package examples_test runs the examples that need nothing but Go; cmd/golaunch tests the others.
+package examples_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestGoTrainer runs the program that launches itself: its planted failure restarts all four ranks once.
+func TestGoTrainer(t *testing.T) {
+	out, err := example(t, "go-trainer").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	wants := []string{"a planted failure at step 50", "exited with code 1; restart 1 of 1", "job succeeded: 4 ranks exited 0 after 1 restart"}
+	for rank := range 4 {
+		wants = append(wants, fmt.Sprintf("rank %d of 4, attempt 1: w = 3.000", rank))
+	}
+	for _, want := range wants {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("it does not print %q:\n%s", want, out)
+		}
+	}
+}
+
+// TestHelloAlone has no launcher: it says so.
+func TestHelloAlone(t *testing.T) {
+	out, err := example(t, "hello").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "not started by a launcher") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// example builds one and returns it as a command, with a temporary directory of its own for logs.
+func example(t *testing.T, name string) *exec.Cmd {
+	t.Helper()
+	dir := t.TempDir()
+	program := filepath.Join(dir, name)
+	if out, err := exec.Command("go", "build", "-o", program, "./"+name).CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", name, err, out)
+	}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	return cmd
+}

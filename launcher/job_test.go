@@ -1,0 +1,76 @@
+package launcher_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// TestJobsThatCanNeverRun are told from failures, and name what is wrong.
+func TestJobsThatCanNeverRun(t *testing.T) {
+	for _, c := range []struct {
+		want string
+		set  func(*launcher.Job)
+	}{
+		{"no command", func(j *launcher.Job) { j.Command = nil }},
+		{"no command", func(j *launcher.Job) { j.Command = []string{""} }},
+		{"job id", func(j *launcher.Job) { j.ID = "../x" }},
+		{"job id", func(j *launcher.Job) { j.ID = strings.Repeat("x", 65) }},
+		{"max restarts -1", func(j *launcher.Job) { j.MaxRestarts = -1 }},
+		{"master port 65536", func(j *launcher.Job) { j.MasterPort = 65536 }},
+		{"backoff 2s:1s", func(j *launcher.Job) { j.BackoffMin, j.BackoffMax = 2*time.Second, time.Second }},
+		{"backoff -1s", func(j *launcher.Job) { j.BackoffMin = -time.Second }},
+		{"placement timeout -1s", func(j *launcher.Job) { j.PlacementTimeout = -time.Second }},
+		{"log limit -1", func(j *launcher.Job) { j.LogLimit = -1 }},
+		{"lease 1ms", func(j *launcher.Job) { j.Lease = time.Millisecond }},
+		{"spares -1", func(j *launcher.Job) { j.Spares = -1 }},
+		{"leave out the rendezvous", func(j *launcher.Job) { j.Simulate, j.Rendezvous = true, "n1:1" }},
+		{"gpu visibility", func(j *launcher.Job) { j.Visibility = "all" }},
+		{"restart \"often\"", func(j *launcher.Job) { j.Restart = "often" }},
+		{"ranks per node", func(j *launcher.Job) { j.Request.PerNode = nil }},
+		{"ranks per node", func(j *launcher.Job) { j.Request.PerNode = []int{0} }},
+		{"strategy", func(j *launcher.Job) { j.Request.Strategy = "TIGHT" }},
+		{"preset", func(j *launcher.Job) { j.Preset = "carrier-pigeon" }},
+		{"1A", func(j *launcher.Job) { j.Env = []string{"1A=b"} }},
+		{"address \"n1\"", func(j *launcher.Job) { j.Address = "n1" }},
+		{"--rendezvous HOST:PORT", func(j *launcher.Job) { j.Request.MinNodes, j.Request.MaxNodes = 2, 2 }},
+		{"rendezvous \"127.0.0.1:x\"", func(j *launcher.Job) { j.Rendezvous = "127.0.0.1:x" }},
+	} {
+		job, out, words := marked(t, 1, `echo started`)
+		c.set(&job)
+		result, err := launcher.Run(t.Context(), job)
+		if !errors.Is(err, launcher.ErrUsage) || !strings.Contains(err.Error(), c.want) || result.Code != 2 {
+			t.Errorf("code %d, error %v; want 2, ErrUsage and %q", result.Code, err, c.want)
+		}
+		if out.String()+words.String() != "" {
+			t.Errorf("%s: printed %q and %q", c.want, out, words)
+		}
+	}
+}
+
+// TestDefaults runs a job that says only what it must.
+func TestDefaults(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	job := launcher.Job{
+		Command: []string{"sh", "-c", `[ "$WORLD_SIZE $NNODES $MASTER_ADDR $GOLAUNCH_ATTEMPT" = "1 1 127.0.0.1 0" ] && [ ${#TORCHELASTIC_RUN_ID} -gt 8 ]`},
+		Request: launcher.Request{PerNode: []int{1}},
+		Quiet:   true,
+	}
+	result, err := launcher.Run(t.Context(), job)
+	if err != nil || result.Code != 0 {
+		t.Errorf("%+v (%v)", result, err)
+	}
+}
+
+// TestAloneWaitsForNoOne begins at once with one of at most two nodes.
+func TestAloneWaitsForNoOne(t *testing.T) {
+	job, _, _ := marked(t, 1, `exit 0`)
+	job.Request.MinNodes, job.Request.MaxNodes = 1, 2
+	before := time.Now()
+	if result, err := launcher.Run(t.Context(), job); err != nil || result.Code != 0 || time.Since(before) > 20*time.Second {
+		t.Errorf("%+v (%v) after %v", result, err, time.Since(before))
+	}
+}

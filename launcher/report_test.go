@@ -1,0 +1,55 @@
+package launcher
+
+import (
+	"testing"
+	"time"
+)
+
+func TestReport(t *testing.T) {
+	at := time.Date(2026, 5, 4, 3, 2, 1, 987e6, time.UTC)
+	rank := Failure{Node: "n1", Rank: 3, Attempt: 2, At: at, Why: "rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)"}
+	words, traced := rank, rank
+	words.Tail = "loading\nCUDA error\n"
+	traced.Tail, traced.Traceback = "not shown", "Traceback (most recent call last):\n  boom"
+	for _, c := range []struct {
+		name   string
+		result Result
+		logs   string
+		want   string
+	}{
+		{"success", Result{Reason: "job succeeded: 4 ranks exited 0"}, "/logs", "job succeeded: 4 ranks exited 0"},
+		{"silence", Result{Code: 137, Reason: "job failed: it died", Cause: &rank}, "/logs", `job failed: it died
+  first failure  rank 3 on n1 (gpu 3) died of SIGKILL (out of memory), attempt 2, at 2026-05-04 03:02:01.987 UTC
+  exit code      137
+  logs           /logs`},
+		{"last words", Result{Code: 1, Reason: "job failed: x", Cause: &words}, "/logs", `job failed: x
+  first failure  rank 3 on n1 (gpu 3) died of SIGKILL (out of memory), attempt 2, at 2026-05-04 03:02:01.987 UTC
+  last words
+    loading
+    CUDA error
+  exit code      1
+  logs           /logs`},
+		{"a traceback", Result{Code: 1, Reason: "job failed: x", Cause: &traced}, "", `job failed: x
+  first failure  rank 3 on n1 (gpu 3) died of SIGKILL (out of memory), attempt 2, at 2026-05-04 03:02:01.987 UTC
+  traceback
+    Traceback (most recent call last):
+      boom
+  exit code      1`},
+		{
+			"a lost node",
+			Result{Code: 125, Reason: "job failed: n1 was lost", Cause: &Failure{Node: "n1", Rank: -1, Why: "n1 was lost"}},
+			"/logs",
+			`job failed: n1 was lost
+  first failure  n1 was lost, attempt 0
+  exit code      125
+  logs           /logs`,
+		},
+		{"cancelled", Result{Code: 130, Reason: "job cancelled: got SIGINT"}, "/logs", `job cancelled: got SIGINT
+  exit code      130
+  logs           /logs`},
+	} {
+		if got := Report(c.result, c.logs); got != c.want {
+			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
+		}
+	}
+}

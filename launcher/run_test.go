@@ -1,0 +1,305 @@
+package launcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+func TestSuccess(t *testing.T) {
+	job, out, _ := marked(t, 2, `echo rank $RANK of $WORLD_SIZE; echo aside >&2; cat`)
+	result, err := launcher.Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := launcher.Result{Reason: "job succeeded: 2 ranks exited 0", Attempts: 1}
+	if result != want {
+		t.Errorf("%+v, want %+v", result, want)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	slices.Sort(lines)
+	if want := []string{"[r0 n1] rank 0 of 2", "[r1 n1] rank 1 of 2"}; !slices.Equal(lines, want) {
+		t.Errorf("stdout has %q, want %q", lines, want)
+	}
+}
+
+func TestFailure(t *testing.T) {
+	job, _, words := marked(t, 2, `[ $RANK = 1 ] || exec sleep 1000
+echo '{"message": {"message": "E: boom", "extraInfo": {"py_callstack": "Traceback: boom"}}}' >$TORCHELASTIC_ERROR_FILE
+echo the last words >&2; exit 7`)
+	job.MaxRestarts = 1
+	before := time.Now()
+	result, err := launcher.Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Code != 7 || result.Attempts != 2 || result.Restarts != 1 || result.Cause == nil {
+		t.Fatalf("%+v, want code 7 and a cause after 2 attempts and 1 restart", result)
+	}
+	cause := *result.Cause
+	if cause.At.Before(before) || cause.At.After(time.Now()) {
+		t.Errorf("the failure was at %v, which is not during the job", cause.At)
+	}
+	cause.At = time.Time{}
+	want := launcher.Failure{
+		Node: "n1", Rank: 1, Attempt: 1, Why: "rank 1 on n1 exited with code 7", Tail: "the last words", Traceback: "Traceback: boom",
+	}
+	want.Exit.Code = 7
+	if cause != want {
+		t.Errorf("cause %+v\nwant  %+v", cause, want)
+	}
+	for _, part := range []string{want.Why, "Traceback: boom", "exit code      7", "logs           " + job.LogDir} {
+		if !strings.Contains(words.String(), part) {
+			t.Errorf("the report does not have %q:\n%s", part, words)
+		}
+	}
+}
+
+func TestDeathOfASignal(t *testing.T) {
+	job, _, _ := marked(t, 1, `kill -9 $$`)
+	result, err := launcher.Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Code != 137 || result.Cause == nil || result.Cause.Exit.Signal != 9 {
+		t.Errorf("%+v, want code 137 and signal 9", result)
+	}
+}
+
+// TestCancelled has one rank that ends in order when it is told to, and one that does not.
+func TestCancelled(t *testing.T) {
+	job, out, _ := marked(t, 2, `[ $RANK = 0 ] && trap 'echo saved; exit 0' TERM || trap 'echo deaf' TERM
+echo up $RANK; while :; do sleep 1000 & wait $!; done`)
+	job.Grace = 300 * time.Millisecond
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var told time.Time
+	go func() {
+		out.await(t, "up 0")
+		out.await(t, "up 1")
+		told = time.Now()
+		cancel(errors.New("it is enough"))
+	}()
+	result, err := launcher.Run(ctx, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Code != 130 || result.Reason != "job cancelled: it is enough" || result.Cause != nil {
+		t.Errorf("%+v, want code 130, the reason of the context and no cause", result)
+	}
+	if took := time.Since(told); took < job.Grace {
+		t.Errorf("a rank that would not end was killed after %v, before the grace period of %v", took, job.Grace)
+	}
+	for _, want := range []string{"[r0 n1] saved\n", "[r1 n1] deaf\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+}
+
+func TestNoGrace(t *testing.T) {
+	job, out, _ := marked(t, 1, `trap 'sleep 1000' TERM; echo up; while :; do sleep 1000 & wait $!; done`)
+	job.Grace = -1
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		out.await(t, "up")
+		cancel()
+	}()
+	if result, err := launcher.Run(ctx, job); err != nil || result.Code != 130 {
+		t.Errorf("code %d (%v), want 130", result.Code, err)
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	job, _, _ := marked(t, 1, `exec sleep 1000`)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	result, err := launcher.Run(ctx, job)
+	if err != nil || result.Code != 124 || result.Reason != "job cancelled: context deadline exceeded" {
+		t.Errorf("%+v (%v), want code 124", result, err)
+	}
+}
+
+func TestCancelledBeforeItBegins(t *testing.T) {
+	for _, simulate := range []bool{false, true} {
+		job, out, _ := marked(t, 1, `echo up; exec sleep 1000`)
+		job.Simulate = simulate
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		result, err := launcher.Run(ctx, job)
+		if err != nil || result.Code != 130 || out.String() != "" {
+			t.Errorf("simulate %v: %+v (%v), printed %q, want code 130 and nothing", simulate, result, err, out)
+		}
+	}
+}
+
+func TestObserve(t *testing.T) {
+	job, _, words := marked(t, 2, `exit $((RANK == 0 && GOLAUNCH_ATTEMPT == 0))`)
+	job.MaxRestarts = 1
+	var seen []launcher.Decision // not guarded: Observe is never called twice at a time
+	job.Observe = func(d launcher.Decision) { seen = append(seen, d) }
+	result, err := launcher.Run(t.Context(), job)
+	if err != nil || result.Code != 0 {
+		t.Fatalf("%+v (%v)", result, err)
+	}
+	var reasons []string
+	for i, d := range seen {
+		if i > 0 && d.At.Before(seen[i-1].At) {
+			t.Errorf("decision %q comes after %q, but was before", d.Reason, seen[i-1].Reason)
+		}
+		reasons = append(reasons, d.Reason)
+	}
+	all := strings.Join(reasons, "\n")
+	rest := all
+	for _, part := range []string{
+		"waiting for 1 of 1 node; none is here", "attempt 0: starting 2 ranks, master 127.0.0.1:",
+		"rank 0 on n1 exited with code 1; restart 1 of 1", "attempt 1 follows after a backoff", "attempt 1: starting 2 ranks",
+		"job succeeded: 2 ranks exited 0 after 1 restart",
+	} {
+		_, after, ok := strings.Cut(rest, part)
+		if !ok {
+			t.Fatalf("no %q, in this order, in:\n%s", part, all)
+		}
+		rest = after
+	}
+	if want := "golaunch: " + result.Reason + "\n"; words.String() != want {
+		t.Errorf("stderr has %q, want the report alone: %q", words, want)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	job, _, words := marked(t, 1, `exit 3`)
+	job.JSON = true
+	if result, err := launcher.Run(t.Context(), job); err != nil || result.Code != 3 {
+		t.Fatalf("code %d (%v)", result.Code, err)
+	}
+	var last struct {
+		Time   time.Time
+		Reason string
+		Result *launcher.Result
+	}
+	for line := range strings.Lines(words.String()) {
+		if err := json.Unmarshal([]byte(line), &last); err != nil || last.Time.IsZero() || (last.Reason == "") == (last.Result == nil) {
+			t.Errorf("%q (%v), want an object with a time and a reason or a result", line, err)
+		}
+		last.Reason = ""
+	}
+	if last.Result == nil || last.Result.Cause == nil || last.Result.Cause.Exit.Code != 3 {
+		t.Errorf("the last line has no result with its cause:\n%s", words)
+	}
+}
+
+// TestSignals stops a job in order, then at once.
+func TestSignals(t *testing.T) {
+	job, out, words := marked(t, 1, `trap 'echo told' TERM USR1; echo up; while :; do sleep 1000 & wait $!; done`)
+	signals := make(chan os.Signal, 1)
+	job.Signals = signals
+	go func() {
+		out.await(t, "up")
+		words.await(t, "attempt 0 runs")
+		signals <- syscall.SIGUSR1
+		out.await(t, "told")
+		signals <- syscall.SIGTERM
+		words.await(t, "job cancelled: got SIGTERM")
+		out.await(t, "told\n[r0 n1] told")
+		signals <- syscall.SIGINT
+	}()
+	job.Prefix = new(true)
+	if result, err := launcher.Run(t.Context(), job); err != nil || result.Code != 143 {
+		t.Errorf("code %d (%v), want 143", result.Code, err)
+	}
+}
+
+// TestTwoAtOnce has each job wait for the other.
+func TestTwoAtOnce(t *testing.T) {
+	meet := t.TempDir()
+	var both sync.WaitGroup
+	for _, names := range [][2]string{{"one", "other"}, {"other", "one"}} {
+		job, out, _ := marked(t, 2, `mkfifo `+names[0]+`.$RANK; echo `+names[0]+` >`+names[0]+`.$RANK &
+until [ -p `+names[1]+`.$RANK ]; do sleep 0.01; done; read word <`+names[1]+`.$RANK; echo $word; wait`)
+		job.Dir = meet
+		both.Go(func() {
+			result, err := launcher.Run(t.Context(), job)
+			if err != nil || result.Code != 0 {
+				t.Errorf("job %s: %+v (%v)", names[0], result, err)
+			}
+			if got := strings.Count(out.String(), "] "+names[1]+"\n"); got != 2 {
+				t.Errorf("job %s printed:\n%s", names[0], out)
+			}
+		})
+	}
+	both.Wait()
+}
+
+// TestChildrenOfItsOwn runs a job in a program that waits for other children, some of them like those of a job.
+func TestChildrenOfItsOwn(t *testing.T) {
+	stay := exec.Command("sleep", "1000")
+	stay.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := stay.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer stay.Wait()
+	defer stay.Process.Kill()
+	job, out, _ := marked(t, 2, `echo up $RANK; while ! [ -e go ]; do sleep 0.01; done; setsid sleep 1000 & exit 0`)
+	job.Dir = t.TempDir()
+	done := make(chan launcher.Result, 1)
+	go func() {
+		result, err := launcher.Run(t.Context(), job)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- result
+	}()
+	out.await(t, "up 0")
+	for range 20 {
+		child := exec.Command("sh", "-c", "sleep 0.01; exit 3")
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := child.Run(); child.ProcessState == nil || child.ProcessState.ExitCode() != 3 {
+			t.Errorf("a child that exits with 3 ended with: %v", err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(job.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if result := <-done; result.Code != 0 {
+		t.Errorf("%+v", result)
+	}
+	if err := stay.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("a child that is not the job's is gone: %v", err)
+	}
+}
+
+// TestFailuresOfItsOwn cannot begin, each for another reason.
+func TestFailuresOfItsOwn(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		set  func(*launcher.Job)
+		want string
+	}{
+		{"a node that is refused", func(j *launcher.Job) { j.NodeName = "a b" }, "is no node name"},
+		{"a file in the place of the logs", func(j *launcher.Job) { j.LogDir = file }, "--log-dir"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			job, _, _ := marked(t, 1, `exit 0`)
+			c.set(&job)
+			result, err := launcher.Run(t.Context(), job)
+			if err == nil || !strings.Contains(err.Error(), c.want) || result.Code != 125 {
+				t.Errorf("code %d, error %v; want 125 and %q", result.Code, err, c.want)
+			}
+		})
+	}
+}
