@@ -76,7 +76,7 @@ func TestDefaultLogs(t *testing.T) {
 		{`echo hello; exit 1`, func(*launcher.Job) {}, true},
 		{`echo hello`, func(j *launcher.Job) { j.Simulate = true }, false},
 		{`echo hello; exit 1`, func(j *launcher.Job) { j.Simulate = true }, true},
-		{`echo hello`, func(j *launcher.Job) { j.NodeName = "a b" }, false},
+		{`echo hello`, func(j *launcher.Job) { j.Address = "0.0.0.0" }, false},
 		{`echo hello`, func(j *launcher.Job) { j.Stdout = deaf{} }, true},
 	} {
 		tmp := t.TempDir()

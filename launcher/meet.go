@@ -38,47 +38,50 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	id := mtls.Identity{Node: node.Name, Job: h.job.ID}
-	m := membership{node: node, target: h.job.Rendezvous, tls: mtls.Client(token, id), dial: dialAny(at)}
+	m := membership{node: node, target: h.job.Rendezvous, tls: mtls.Client(token, id), dial: dialTCP(at.host, at.port)}
 	if !ours {
 		return h.join(ctx, m)
 	}
-	listen := netip.AddrPortFrom(own, uint16(at.port)).String()
-	l, err := net.Listen("tcp", listen)
+	l, err := net.Listen("tcp", netip.AddrPortFrom(own, uint16(at.port)).String())
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE) && foreign(ctx, listen, m.tls):
-		return Result{}, fmt.Errorf("port %d of %v is in use%s, which is no golaunch coordinator, or hangs; end it, or choose another port",
-			at.port, own, agent.PortHolder(at.port))
-	case errors.Is(err, syscall.EADDRINUSE): // another golaunch on this machine leads
-		return h.join(ctx, m)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return h.joinHere(ctx, m, own, at.port)
 	case err != nil:
 		return Result{}, fmt.Errorf("cannot listen on %s: %w", h.job.Rendezvous, err)
 	}
 	if !m.node.Addr.IsValid() {
 		m.node.Addr = own
 	}
-	m.dial = func(ctx context.Context) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String())
-	}
+	m.dial = dialTCP(own.String(), at.port)
 	return h.lead(ctx, leadership{listener: l, tls: mtls.Server(token, id), agents: func(ctx context.Context) error {
 		return h.work(ctx, m)
 	}})
 }
 
+// joinHere joins another golaunch on this machine, and refuses to wait for something else that holds the port.
+func (h *here) joinHere(ctx context.Context, m membership, own netip.Addr, port int) (Result, error) {
+	if foreign(ctx, m) {
+		return Result{}, fmt.Errorf("port %d of %v is in use%s, which is no golaunch coordinator, or hangs; end it, or choose another port",
+			port, own, agent.PortHolder(port))
+	}
+	return h.join(ctx, m)
+}
+
 // probeLimit bounds the wait for the holder of a port to begin TLS, as a coordinator does at once.
 const probeLimit = 5 * time.Second
 
-// foreign says that a port of this machine is held by something that is no coordinator. One with another token is one: joining
-// tells more. So may be what does not listen yet.
-func foreign(ctx context.Context, at string, config *tls.Config) bool {
+// foreign says that what holds the coordinator's port is none. One with another token is one: joining tells more. What does not
+// listen yet may become one.
+func foreign(ctx context.Context, m membership) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
+	conn, err := m.dial(ctx)
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
-	err = tls.Client(conn, config).HandshakeContext(ctx)
-	return err != nil && !errors.Is(mtls.ExplainClient(err, at, config), mtls.ErrToken)
+	err = tls.Client(conn, m.tls).HandshakeContext(ctx)
+	return err != nil && !errors.Is(mtls.ExplainClient(err, m.target, m.tls), mtls.ErrToken)
 }
 
 // errLate says that no coordinator answered within the placement timeout.
@@ -96,9 +99,7 @@ func (h *here) join(ctx context.Context, m membership) (Result, error) {
 		m.welcomed = func() { late.Stop(); f.welcomed() }
 	}
 	go f.follow(h.job.Signals, h.left)
-	if !h.job.Quiet {
-		h.console.Say("%s asks to join at %s", m.node.Name, m.target)
-	}
+	h.say(m.node.Name + " asks to join at " + m.target)
 	result, err := h.agent(ctx, m)
 	switch {
 	case errors.Is(err, errLate):
@@ -109,17 +110,9 @@ func (h *here) join(ctx context.Context, m membership) (Result, error) {
 	return result, err
 }
 
-// dialAny tries the addresses one after the other.
-func dialAny(at endpoint) func(context.Context) (net.Conn, error) {
+// dialTCP resolves the host anew each time and tries all its addresses.
+func dialTCP(host string, port int) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
-		var errs []error
-		for _, addr := range at.addrs {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(addr.String(), strconv.Itoa(at.port)))
-			if err == nil {
-				return conn, nil
-			}
-			errs = append(errs, err)
-		}
-		return nil, errors.Join(errs...)
+		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	}
 }

@@ -20,6 +20,17 @@ func (h *here) observe(d Decision) {
 	}
 }
 
+// say tells what this process does while another leads.
+func (h *here) say(what string) {
+	switch {
+	case h.job.Quiet:
+	case h.job.JSON:
+		h.console.Print(line{Time: time.Now(), Reason: what}.json())
+	default:
+		h.console.Say("%s", what)
+	}
+}
+
 // warn tells what went wrong without ending the job.
 func (h *here) warn(err error) {
 	switch {

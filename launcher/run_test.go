@@ -279,27 +279,15 @@ func TestChildrenOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestFailuresOfItsOwn cannot begin, each for another reason.
-func TestFailuresOfItsOwn(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+// TestAFileInThePlaceOfLogs is a failure of golaunch's own, before any rank.
+func TestAFileInThePlaceOfLogs(t *testing.T) {
+	job, out, _ := marked(t, 1, `echo started`)
+	job.LogDir = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(job.LogDir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
-		name string
-		set  func(*launcher.Job)
-		want string
-	}{
-		{"a node that is refused", func(j *launcher.Job) { j.NodeName = "a b" }, "is no node name"},
-		{"a file in the place of the logs", func(j *launcher.Job) { j.LogDir = file }, "--log-dir"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			job, _, _ := marked(t, 1, `exit 0`)
-			c.set(&job)
-			result, err := launcher.Run(t.Context(), job)
-			if err == nil || !strings.Contains(err.Error(), c.want) || result.Code != 125 {
-				t.Errorf("code %d, error %v; want 125 and %q", result.Code, err, c.want)
-			}
-		})
+	result, err := launcher.Run(t.Context(), job)
+	if err == nil || !strings.Contains(err.Error(), "--log-dir") || result.Code != 125 || out.String() != "" {
+		t.Errorf("code %d, error %v, printed %q; want 125 and a way out", result.Code, err, out)
 	}
 }

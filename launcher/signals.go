@@ -17,7 +17,10 @@ func (h *here) obey(c *rendezvous.Coordinator) {
 		select {
 		case <-h.left:
 			return
-		case s := <-h.job.Signals:
+		case s, open := <-h.job.Signals:
+			if !open {
+				return
+			}
 			if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
 				c.Signal(sig)
 			} else {
@@ -47,7 +50,10 @@ func (f *follower) follow(signals <-chan os.Signal, left <-chan struct{}) {
 		select {
 		case <-left:
 			return
-		case s := <-signals:
+		case s, open := <-signals:
+			if !open {
+				return
+			}
 			f.tell(s)
 		}
 	}

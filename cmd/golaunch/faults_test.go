@@ -129,8 +129,10 @@ func TestANodeFallsSilent(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
 	marker := mark(t)
-	job := []string{"--nodes", "2", "--procs-per-node", "1", "--lease", "2s", "--env", marker, "--", "sh", "-c",
-		"echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK pid $$; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000"}
+	job := []string{
+		"--nodes", "2", "--procs-per-node", "1", "--lease", "2s", "--env", marker, "--", "sh", "-c",
+		"echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK pid $$; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000",
+	}
 	a := start(t, join(t, nodes[0], "a", token, job...))
 	b := start(t, join(t, nodes[1], "b", token, job...))
 	old := []int{a.pid("attempt 0 rank 0 pid ([0-9]+)"), b.pid("attempt 0 rank 1 pid ([0-9]+)")}
@@ -158,8 +160,10 @@ func TestANodeFallsSilent(t *testing.T) {
 func TestAShortCutIsNotNoticed(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
-	job := []string{"--nodes", "2", "--procs-per-node", "1", "--lease", "4s", "--", "sh", "-c",
-		"echo rank $RANK pid $$; sleep 6; echo rank $RANK ends as $$ in attempt $TORCHELASTIC_RESTART_COUNT"}
+	job := []string{
+		"--nodes", "2", "--procs-per-node", "1", "--lease", "4s", "--", "sh", "-c",
+		"echo rank $RANK pid $$; sleep 6; echo rank $RANK ends as $$ in attempt $TORCHELASTIC_RESTART_COUNT",
+	}
 	a := start(t, join(t, nodes[0], "a", token, job...))
 	b := start(t, join(t, nodes[1], "b", token, job...))
 	first, second := a.pid("rank 0 pid ([0-9]+)"), b.pid("rank 1 pid ([0-9]+)")
@@ -175,8 +179,10 @@ func TestAnAgentIsStopped(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
 	marker := mark(t)
-	job := []string{"--nodes", "2", "--procs-per-node", "1", "--lease", "2s", "--max-restarts", "0", "--env", marker, "--",
-		"sh", "-c", "echo rank $RANK pid $$; sleep 1000"}
+	job := []string{
+		"--nodes", "2", "--procs-per-node", "1", "--lease", "2s", "--max-restarts", "0", "--env", marker, "--",
+		"sh", "-c", "echo rank $RANK pid $$; sleep 1000",
+	}
 	a := start(t, join(t, nodes[0], "a", token, job...))
 	b := start(t, join(t, nodes[1], "b", token, job...))
 	rank, err := pidfdOpen(b.pid("rank 1 pid ([0-9]+)"))

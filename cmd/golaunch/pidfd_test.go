@@ -18,6 +18,10 @@ func pidfdOpen(pid int) (pidfd, error) {
 func (fd pidfd) ended(limit time.Duration) bool {
 	defer unix.Close(int(fd))
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(poll, int(limit.Milliseconds()))
-	return err == nil && n == 1
+	for deadline := time.Now().Add(limit); ; {
+		n, err := unix.Poll(poll, int(max(0, time.Until(deadline)).Milliseconds()))
+		if err != unix.EINTR { // the end of any child is a signal
+			return err == nil && n == 1
+		}
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -59,6 +60,9 @@ func main() {
 	}
 	launches(peers, rank, *sizes, *runs)
 	restarts(peers, rank, dir, *runs)
+	for _, p := range peers {
+		orphans(p, rank)
+	}
 	memory(golaunch, rank)
 	hangs(peers[0], rank, *storm)
 }
@@ -184,6 +188,44 @@ func memory(golaunch, rank string) {
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
 		log.Fatalf("golaunch after ^C: %v", err)
 	}
+}
+
+// orphans kills the launcher with SIGKILL and counts the ranks that are left two seconds later. It ends them.
+func orphans(p peer, rank string) {
+	argv := p.argv(2, rank, "sleep")
+	cmd := exec.Command(argv[0], argv[1:]...)
+	if err := cmd.Start(); err != nil {
+		log.Fatal(err)
+	}
+	time.Sleep(6 * time.Second) // torchrun takes two to start its ranks
+	started := len(running(rank))
+	if err := cmd.Process.Kill(); err != nil {
+		log.Fatal(err)
+	}
+	_ = cmd.Wait()
+	time.Sleep(2 * time.Second)
+	left := running(rank)
+	for _, pid := range left {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			log.Print(err)
+		}
+	}
+	fmt.Printf("\nkill -9 of %s: %d of %d ranks are left\n", p.name, len(left), started)
+}
+
+// running lists the processes of a program.
+func running(program string) []int {
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	var pids []int
+	for _, link := range links {
+		// A process of another root shows the path within it, which ends alike.
+		if target, err := os.Readlink(link); err == nil && strings.HasSuffix(target, program) {
+			if pid, err := strconv.Atoi(strings.Split(link, "/")[2]); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
 }
 
 func size(pid int) (rss, pss int) {

@@ -1,0 +1,43 @@
+package launcher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// TestLeadEndsForAnError: the job would wait for nodes that cannot come.
+func TestLeadEndsForAnError(t *testing.T) {
+	boom := errors.New("boom")
+	pipe, _ := rendezvous.Pipe()
+	for name, l := range map[string]leadership{
+		"its agents fail":    {listener: pipe, agents: func(context.Context) error { return boom }},
+		"its listener fails": {listener: deafListener{boom}, agents: func(ctx context.Context) error { <-ctx.Done(); return nil }},
+	} {
+		job, err := Job{
+			Command: []string{"true"}, Request: Request{PerNode: []int{1}}, LogDir: t.TempDir(), Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{},
+		}.complete()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := arrive(job)
+		result, err := h.lead(t.Context(), l)
+		if !errors.Is(err, boom) || result.Code != 125 {
+			t.Errorf("%s: code %d, error %v; want 125 and %v", name, result.Code, err, boom)
+		}
+		if err := h.leave(result, err); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// deafListener accepts nobody.
+type deafListener struct{ err error }
+
+func (l deafListener) Accept() (net.Conn, error) { return nil, l.err }
+func (l deafListener) Close() error              { return nil }
+func (l deafListener) Addr() net.Addr            { return &net.UnixAddr{Net: "unix"} }
