@@ -9,11 +9,11 @@ help:            ## print this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t16
 
 build:           ## bin/golaunch (NVML through go-nvml) and bin/golaunch-nocgo (NVML through purego, starts on any glibc)
-	go build -trimpath -ldflags='-s -w' -o $(BIN)/golaunch ./cmd/golaunch
+	go build -trimpath -ldflags='-s -w -extldflags=-Wl,-z,lazy' -o $(BIN)/golaunch ./cmd/golaunch
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/golaunch-nocgo ./cmd/golaunch
 
 test:            ## every test, with the race detector
-	go test -race ./...
+	GORACE=atexit_sleep_ms=20 go test -race -count=1 ./...
 
 lint:            ## go vet and golangci-lint
 	go vet ./...
