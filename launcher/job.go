@@ -158,8 +158,10 @@ func (j Job) complete() (Job, error) {
 		return j, usage("master port %d: 0 (a free one) to 65535", j.MasterPort)
 	case j.BackoffMin < 0 || j.BackoffMax < j.BackoffMin:
 		return j, usage("backoff %s:%s: the first wait is at least 0 and at most the bound", j.BackoffMin, j.BackoffMax)
-	case j.PlacementTimeout < 0 || j.LogLimit < 0:
-		return j, usage("placement timeout %s, log limit %d bytes: at least 0", j.PlacementTimeout, j.LogLimit)
+	case j.PlacementTimeout < 0:
+		return j, usage("placement timeout %s: at least 0", j.PlacementTimeout)
+	case j.LogLimit < 0:
+		return j, usage("log limit %d bytes: at least 0", j.LogLimit)
 	case j.Lease < time.Second:
 		return j, usage("lease %s: at least 1s", j.Lease)
 	case j.Spares < 0 || j.Spares > maxSpares:

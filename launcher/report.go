@@ -42,13 +42,13 @@ func (h *here) warn(err error) {
 	}
 }
 
-// report says how the job ended.
-func (h *here) report(r Result) {
+// report says how the job ended, and where its logs are unless they go.
+func (h *here) report(r Result, logs string) {
 	if h.job.JSON {
 		h.console.Print(line{Time: time.Now(), Result: &r}.json())
 		return
 	}
-	h.console.Say("%s", Report(r, h.dir.Path()))
+	h.console.Say("%s", Report(r, logs))
 }
 
 // line is one of golaunch's own as JSON, with the time and one of the others; docs/json.md is its contract.

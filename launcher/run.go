@@ -116,12 +116,16 @@ func (h *here) leave(result Result, err error) error {
 	close(h.left)
 	h.narrator.end()
 	needless := h.job.LogDir == "" && result.Reason != "" && (result.Code == 0 || result.Attempts == 0)
+	logs := ""
+	if h.dir != nil && !needless {
+		logs = h.dir.Path()
+	}
 	switch {
 	case h.job.Quiet:
 	case err == nil || result.Cause != nil:
-		h.report(result)
-	case h.dir != nil && !needless:
-		h.console.Say("logs: %s", h.dir.Path())
+		h.report(result, logs)
+	case logs != "":
+		h.console.Say("logs: %s", logs)
 	}
 	unshown := h.console.Close()
 	switch {

@@ -153,6 +153,9 @@ func TestNobodyLeads(t *testing.T) {
 	b.ends(0)
 	alone := start(t, join(t, nodes[0], "a", token, "--placement-timeout", "1s", "--nodes", "2", "--", "true"))
 	alone.ends(124, "job timed out: waiting for 1 of 2 nodes; here: a (10.77.0.2)")
+	if _, text := alone.wait(); strings.Contains(text, "logs  ") {
+		t.Error("it names logs that are gone, for nothing has run")
+	}
 }
 
 // TestANodeLeaves is told to stop while the job runs: its ranks get their grace period, and the job ends or goes on without it.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -15,6 +16,9 @@ import (
 
 // TestMain lets scripts call golaunch as a command: this test binary, started again.
 func TestMain(m *testing.M) {
+	// Each process would wait for a second at its end, for races that it could still report.
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
+	flag.Set("test.parallel", "4") // the tests wait more than they work
 	testscript.Main(m, map[string]func(){
 		"golaunch": main,
 	})
@@ -32,6 +36,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("GORACE", os.Getenv("GORACE"))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
