@@ -1,0 +1,150 @@
+package tcpstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+)
+
+// stores runs a benchmark against this package's store and the one of the newer torch, if there is one, each in its own process.
+func stores(b *testing.B, f func(b *testing.B, c *crowd, group int)) {
+	all := []torch{{}}
+	if root := os.Getenv(otherRoot); root != "" {
+		all = append(all, torch{"root", root})
+	}
+	for _, o := range all {
+		b.Run(o.String(), func(b *testing.B) {
+			addr, group := o.serve(b)
+			f(b, newCrowd(b, addr), group)
+		})
+	}
+}
+
+// gather is a job's start: n clients greet, count themselves, and wait for the last.
+func gather(n, round int) step {
+	count, all := fmt.Sprint("count", round), fmt.Sprint("all", round)
+	add, wait := ask(opAdd).key(count).int(1).bytes, ask(opWait).keys([]string{all}).bytes
+	last := append(setting(all, []byte("1")), wait...)
+	return func(i, round int, reply []byte) ([]byte, int) {
+		switch {
+		case round == 0:
+			return greet, 4
+		case round == 1:
+			return add, 8
+		case round == 2 && binary.LittleEndian.Uint64(reply) == uint64(n):
+			return last, 1
+		case round == 2:
+			return wait, 1
+		}
+		return nil, 0
+	}
+}
+
+func BenchmarkGather(b *testing.B) {
+	for _, n := range []int{1000, 10000, 18000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			stores(b, func(b *testing.B, c *crowd, group int) {
+				idle, _ := usage(b, group)
+				for round := 0; b.Loop(); round++ {
+					c.play(n, gather(n, round))
+					b.StopTimer()
+					full, _ := usage(b, group)
+					b.ReportMetric(float64(full-idle)/float64(n), "B/conn")
+					c.leave()
+					b.StartTimer()
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkOps is requests of n clients at once, each after the reply to the one before.
+func BenchmarkOps(b *testing.B) {
+	value := make([]byte, 128)
+	key := func(i int) string { return fmt.Sprint("key", i) }
+	add := ask(opAdd).key("count").int(1).bytes
+	roots := make([]string, 782) // of 100,000 ranks, by torch's 128 ranks for each NCCL root
+	for i := range roots {
+		roots[i] = key(i)
+	}
+	for _, op := range []struct {
+		name    string
+		request func(i int) []byte
+		want    int
+	}{
+		{"SetGet", func(i int) []byte { return slices.Concat(setting(key(i), value), ask(opGet).key(key(i)).bytes) }, 8 + len(value)},
+		{"Add", func(int) []byte { return add }, 8},
+		{"Add16Together", func(int) []byte { return bytes.Repeat(add, 16) }, 16 * 8},
+		{"MultiGet782", func(int) []byte { return ask(opMultiGet).keys(roots).bytes }, len(roots) * (8 + len(value))},
+	} {
+		for _, n := range []int{1, 64, 1000} {
+			b.Run(fmt.Sprintf("%s/%d", op.name, n), func(b *testing.B) {
+				requests := make([][]byte, n)
+				for i := range requests {
+					requests[i] = op.request(i)
+				}
+				all := ask(opCheck).keys(roots).bytes
+				for _, root := range roots {
+					all = append(setting(root, value), all...)
+				}
+				ops(b, n, all, func(times int) step {
+					return func(i, round int, _ []byte) ([]byte, int) {
+						if round == times {
+							return nil, 0
+						}
+						return requests[i], op.want
+					}
+				})
+			})
+		}
+	}
+}
+
+func setting(key string, value []byte) []byte { return ask(opSet).key(key).value(value).bytes }
+
+// BenchmarkRelease is pairs of clients that release each other in turn.
+func BenchmarkRelease(b *testing.B) {
+	value := []byte("1")
+	for _, n := range []int{2, 64, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			set, wait, again := make([][]byte, n), make([][]byte, n), make([][]byte, n)
+			for i := range n {
+				ours, theirs := fmt.Sprint("key", i), fmt.Sprint("key", i^1)
+				set[i], wait[i] = setting(ours, value), ask(opWait).keys([]string{theirs}).bytes
+				again[i] = slices.Concat(ask(opDeleteKey).key(theirs).bytes, set[i], wait[i])
+			}
+			ops(b, n, ask(opCheck).keys(nil).bytes, func(times int) step {
+				return func(i, round int, _ []byte) ([]byte, int) {
+					switch odd := i%2 == 1; {
+					case round == 0 && odd:
+						return wait[i], 1
+					case round == 0:
+						return slices.Concat(set[i], wait[i]), 1
+					case round == times && odd:
+						return set[i], 0
+					case round >= times:
+						return nil, 0
+					}
+					return again[i], 9
+				}
+			})
+		})
+	}
+}
+
+// ops has n clients share b.N steps. Before, one of them prepares the store, with a reply of 1 byte.
+func ops(b *testing.B, n int, prepare []byte, steps func(times int) step) {
+	stores(b, func(b *testing.B, c *crowd, group int) {
+		c.play(n, func(_, round int, _ []byte) ([]byte, int) { return [][]byte{greet, nil}[round], 4 })
+		c.play(1, func(_, round int, _ []byte) ([]byte, int) { return [][]byte{prepare, nil}[round], 1 })
+		_, before := usage(b, group)
+		b.ResetTimer()
+		c.play(n, steps((b.N+n-1)/n))
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
+		_, after := usage(b, group)
+		b.ReportMetric(float64((after-before).Nanoseconds())/float64(b.N), "server-ns/op")
+	})
+}

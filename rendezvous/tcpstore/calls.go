@@ -1,0 +1,192 @@
+package tcpstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Set stores a value. Like [Client.MultiSet], [Client.Append] and [Client.QueuePush] it has no reply, as in torch: another client
+// may not see it yet when the call returns, and a store that refuses it fails the next call.
+func (c *Client) Set(ctx context.Context, key string, value []byte) error {
+	return c.call(ctx, ask(opSet).key(key).value(value), nil)
+}
+
+// Get returns the value of a key, and waits until there is one.
+func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
+	values, err := c.MultiGet(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return values[0], nil
+}
+
+// MultiGet returns the values of keys in their order, and waits until all are there.
+func (c *Client) MultiGet(ctx context.Context, keys ...string) (values [][]byte, err error) {
+	err = c.wait(ctx, keys, func() error {
+		if err := c.send(ask(opMultiGet).keys(keys)); err != nil {
+			return err
+		}
+		for range keys {
+			value, err := c.readValue()
+			if err != nil {
+				return err
+			}
+			values = append(values, value)
+		}
+		return nil
+	})
+	return values, err
+}
+
+// MultiSet stores a value for each key, all at once.
+func (c *Client) MultiSet(ctx context.Context, values map[string][]byte) error {
+	r := ask(opMultiSet).int(int64(len(values)))
+	for key, value := range values {
+		r = r.key(key).value(value)
+	}
+	if len(values) > maxKeys {
+		r.err = fmt.Errorf("%d keys are too many: the limit is %d", len(values), maxKeys)
+	}
+	return c.call(ctx, r, nil)
+}
+
+// Append adds to the end of a key's value; a key that does not exist is made.
+func (c *Client) Append(ctx context.Context, key string, value []byte) error {
+	return c.call(ctx, ask(opAppend).key(key).value(value), nil)
+}
+
+// CompareSet stores desired if the key's value is the expected one, or if the key does not exist and expected is empty. It returns
+// the value that the key has then. For a key that does not exist even then it returns expected, as torch does.
+func (c *Client) CompareSet(ctx context.Context, key string, expected, desired []byte) (value []byte, err error) {
+	err = c.call(ctx, ask(opCompareSet).key(key).value(expected).value(desired), func(context.Context) (err error) {
+		value, err = c.readValue()
+		return err
+	})
+	return value, err
+}
+
+// Add adds to a counter, kept as decimal digits, and returns its new value. A key that does not exist counts from 0.
+func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error) {
+	return c.count(ctx, ask(opAdd).key(key).int(delta))
+}
+
+// NumKeys is the number of keys, those of torch's own included; queues do not count.
+func (c *Client) NumKeys(ctx context.Context) (int64, error) { return c.count(ctx, ask(opNumKeys)) }
+
+// DeleteKey deletes a key and says whether there was one.
+func (c *Client) DeleteKey(ctx context.Context, key string) (bool, error) {
+	n, err := c.count(ctx, ask(opDeleteKey).key(key))
+	return n > 0, err
+}
+
+func (c *Client) count(ctx context.Context, r request) (n int64, err error) {
+	err = c.call(ctx, r, func(context.Context) (err error) {
+		n, err = c.readInt()
+		return err
+	})
+	return n, err
+}
+
+// Check says whether all keys exist. A queue that is not empty exists.
+func (c *Client) Check(ctx context.Context, keys ...string) (exist bool, err error) {
+	err = c.call(ctx, ask(opCheck).keys(keys), func(context.Context) error {
+		b, err := c.replies.ReadByte()
+		exist = b == ready
+		return err
+	})
+	return exist && err == nil, err
+}
+
+// Wait waits until all keys exist. A queue that is not empty exists.
+func (c *Client) Wait(ctx context.Context, keys ...string) error {
+	return c.wait(ctx, keys, func() error { return nil })
+}
+
+// wait does something once all keys exist, before any other call of this client.
+func (c *Client) wait(ctx context.Context, keys []string, then func() error) error {
+	return c.call(ctx, ask(opWait).keys(keys), func(ctx context.Context) error {
+		if err := c.released(ctx, "waited in vain for "+some(keys)); err != nil {
+			return err
+		}
+		return then()
+	})
+}
+
+// some names keys in an error.
+func some(keys []string) string {
+	if len(keys) <= maxShown {
+		return fmt.Sprintf("%q", keys)
+	}
+	return fmt.Sprintf("%q and %d more", keys[:maxShown], len(keys)-maxShown)
+}
+
+// Barrier waits until as many clients as size have come to it. Who gives up stays counted, so that a key serves one barrier
+// (torch 2.11).
+func (c *Client) Barrier(ctx context.Context, key string, size int) error {
+	return c.call(ctx, ask(opBarrier).key(key).int(int64(size)), func(ctx context.Context) error {
+		return c.released(ctx, fmt.Sprintf("waited in vain at the barrier %q for %d", key, size))
+	})
+}
+
+// ListKeys returns the keys that clients have made, in no order, without torch's own (torch 2.10).
+func (c *Client) ListKeys(ctx context.Context) (keys []string, err error) {
+	err = c.call(ctx, ask(opListKeys), func(context.Context) error {
+		n, err := c.readInt()
+		for range n {
+			key, err := c.readValue()
+			if err != nil {
+				return err
+			}
+			if name, ok := strings.CutPrefix(string(key), prefix); ok {
+				keys = append(keys, name)
+			}
+		}
+		return err
+	})
+	return keys, err
+}
+
+// QueuePush adds a value to the end of a queue (torch 2.8, libuv only).
+func (c *Client) QueuePush(ctx context.Context, queue string, value []byte) error {
+	return c.call(ctx, ask(opQueuePush).key(queue).value(value), nil)
+}
+
+// QueuePop takes the first value of a queue, and waits until there is one.
+func (c *Client) QueuePop(ctx context.Context, queue string) (value []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	for ok := false; err == nil && !ok; { // another client may take what ended the wait
+		err = c.wait(ctx, []string{queue}, func() (err error) {
+			if err = c.send(ask(opQueuePop).key(queue)); err == nil {
+				value, ok, err = c.popped()
+			}
+			return err
+		})
+	}
+	return value, err
+}
+
+// QueueTryPop takes the first value of a queue, if there is one.
+func (c *Client) QueueTryPop(ctx context.Context, queue string) (value []byte, ok bool, err error) {
+	err = c.call(ctx, ask(opQueuePop).key(queue), func(context.Context) (err error) {
+		value, ok, err = c.popped()
+		return err
+	})
+	return value, ok, err
+}
+
+// popped reads how many values there were, and the first if there was one.
+func (c *Client) popped() ([]byte, bool, error) {
+	n, err := c.readInt()
+	if err != nil || n == 0 {
+		return nil, false, err
+	}
+	value, err := c.readValue()
+	return value, err == nil, err
+}
+
+// QueueLen is the number of values in a queue.
+func (c *Client) QueueLen(ctx context.Context, queue string) (int64, error) {
+	return c.count(ctx, ask(opQueueLen).key(queue))
+}

@@ -1,0 +1,146 @@
+package tcpstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// crowd is many bare clients of a store, played by one goroutine that costs the machine little. They come from many addresses,
+// since one has some 28,000 ports only, and end with a reset, so that none is left in TIME_WAIT.
+type crowd struct {
+	t     testing.TB
+	addr  netip.AddrPort
+	epoll int
+	fds   []int
+	index map[int]int
+}
+
+// window bounds the clients at connecting: less than the shortest usual backlog.
+const window = 128
+
+var greet = binary.LittleEndian.AppendUint32(append(binary.LittleEndian.AppendUint32([]byte{opValidate}, magic), opPing), 77)
+
+func newCrowd(t testing.TB, addr netip.AddrPort) *crowd {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &crowd{t: t, addr: addr, epoll: epoll, index: map[int]int{}}
+	t.Cleanup(func() { c.leave(); unix.Close(epoll) })
+	return c
+}
+
+func (c *crowd) leave() {
+	for _, fd := range c.fds {
+		unix.Close(fd)
+	}
+	c.fds = nil
+	clear(c.index)
+}
+
+func (c *crowd) connect() {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	i := len(c.fds)
+	for _, err := range []error{
+		err,
+		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1),
+		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
+		unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, byte(1 + i/5000), byte(1 + i%200)}}),
+		unix.Connect(fd, &unix.SockaddrInet4{Addr: c.addr.Addr().As4(), Port: int(c.addr.Port())}),
+		unix.EpollCtl(c.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}),
+	} {
+		if err != nil {
+			c.t.Fatalf("client %d cannot connect: %v", i, err)
+		}
+	}
+	c.fds = append(c.fds, fd)
+	c.index[fd] = i
+}
+
+// step says what a client sends after its round-th reply, and how long the reply to that will be; nothing ends it.
+type step func(i, round int, reply []byte) (request []byte, want int)
+
+// play has n clients, connecting those that are still missing, each take its steps, as many at a time as connect at once.
+func (c *crowd) play(n int, next step) {
+	rounds, want, got := make([]int, n), make([]int, n), make([][]byte, n)
+	started, greeted, ended := 0, 0, 0
+	advance := func(i int) {
+		for want[i] = 0; want[i] == 0; rounds[i]++ {
+			request, length := next(i, rounds[i], got[i])
+			if request == nil {
+				ended++
+				return
+			}
+			if _, err := unix.Write(c.fds[i], request); err != nil {
+				c.t.Fatalf("client %d cannot send: %v", i, err)
+			}
+			want[i], got[i] = length, got[i][:0]
+		}
+	}
+	events, buf := make([]unix.EpollEvent, 256), make([]byte, 1<<20)
+	for ended < n {
+		for ; started < n && started-greeted < window; started++ {
+			if started == len(c.fds) {
+				c.connect()
+			}
+			advance(started)
+		}
+		k, err := unix.EpollWait(c.epoll, events, 20000)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || k == 0 {
+			c.t.Fatalf("%d of %d clients got no reply: %v", n-ended, n, err)
+		}
+		for _, e := range events[:k] {
+			i := c.index[int(e.Fd)]
+			r, err := unix.Read(int(e.Fd), buf)
+			if err != nil || r == 0 {
+				c.t.Fatalf("client %d was disconnected: %v", i, err)
+			}
+			if len(got[i])+r < want[i] || want[i] > 16 { // the beginning of a reply is enough
+				want[i] -= r
+			} else {
+				got[i] = append(got[i], buf[:r]...)
+				want[i] = 0
+			}
+			if want[i] <= 0 {
+				if rounds[i] == 1 {
+					greeted++
+				}
+				advance(i)
+			}
+		}
+	}
+}
+
+// usage is the memory in bytes and the processor time of a process group.
+func usage(t testing.TB, group int) (resident int, busy time.Duration) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range stats {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // from the 3rd of proc(5) on
+		number := func(i int) int { n, _ := strconv.Atoi(fields[i-3]); return n }
+		if number(5) == group {
+			resident += number(24) * os.Getpagesize()
+			busy += time.Duration(number(14)+number(15)) * 10 * time.Millisecond // USER_HZ is 100
+		}
+	}
+	return resident, busy
+}

@@ -1,0 +1,250 @@
+package tcpstore
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// readBuffer is what one read takes at most, in bytes: all clients share the buffer.
+	readBuffer = 64 << 10
+	// maxEvents bounds the clients served, and maxAccepts those taken, before the loop looks for others.
+	maxEvents  = 256
+	maxAccepts = 64
+	// acceptPause follows a failure to take a client, such as too many open files.
+	acceptPause = 100 * time.Millisecond
+)
+
+// loop owns a store. It is used by one goroutine, but for bell.
+type loop struct {
+	options  Options
+	addr     netip.AddrPort
+	table    *table
+	audit    audit
+	tasks    <-chan func(*loop)
+	bell     bell
+	epoll    int
+	listener int
+	over     bool
+
+	conns map[int]*conn
+	// late has the clients that owe the rest of a request or the taking of a reply, the most urgent first.
+	late list.List
+	// deaf is until when no client is taken; zero if they are.
+	deaf time.Time
+
+	buffer [readBuffer]byte
+	out    output
+}
+
+func newLoop(l net.Listener, o Options, tasks <-chan func(*loop)) (*loop, error) {
+	listener, err := takeOver(l)
+	if err != nil {
+		return nil, err
+	}
+	loop := &loop{
+		options: o, addr: addrPort(l.Addr()), table: newTable(o.MaxBytes), tasks: tasks, listener: listener, conns: map[int]*conn{},
+	}
+	if loop.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
+		if loop.bell, err = newBell(); err == nil {
+			err = errors.Join(loop.watch(unix.EPOLL_CTL_ADD, loop.bell.fd, unix.EPOLLIN), loop.watch(unix.EPOLL_CTL_ADD, listener, unix.EPOLLIN))
+		}
+	}
+	if err != nil {
+		loop.close()
+		loop.bell.close()
+		return nil, err
+	}
+	return loop, nil
+}
+
+// takeOver makes a listener's socket the store's own. What is set on it here, every connection inherits.
+func takeOver(l net.Listener) (fd int, err error) {
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		return -1, errors.New("it needs a TCP listener")
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	if e := raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
+		return -1, errors.Join(e, err)
+	}
+	for _, o := range []struct{ level, name, value int }{
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 15},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 9},
+	} {
+		err = errors.Join(err, unix.SetsockoptInt(fd, o.level, o.name, o.value))
+	}
+	return fd, errors.Join(err, l.Close())
+}
+
+func (l *loop) watch(op, fd int, events uint32) error {
+	return unix.EpollCtl(l.epoll, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
+}
+
+func (l *loop) run() {
+	defer l.close()
+	events := make([]unix.EpollEvent, maxEvents)
+	for !l.over {
+		n, err := unix.EpollWait(l.epoll, events, l.patience())
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			l.warn(l.addr, fmt.Errorf("the store at %v must end: %w", l.addr, err))
+			return
+		}
+		for _, e := range events[:max(n, 0)] {
+			l.serve(int(e.Fd), e.Events)
+		}
+		l.hurry()
+	}
+}
+
+func (l *loop) serve(fd int, events uint32) {
+	switch c := l.conns[fd]; {
+	case fd == l.listener:
+		l.accept()
+	case fd == l.bell.fd:
+		l.bell.quiet()
+		for len(l.tasks) > 0 {
+			(<-l.tasks)(l)
+		}
+	case c == nil: // dropped by what came before in this round
+	case events&unix.EPOLLOUT != 0:
+		l.drop(c, c.writable())
+	default:
+		l.drop(c, c.readable())
+	}
+}
+
+func (l *loop) accept() {
+	for range maxAccepts {
+		fd, from, err := unix.Accept4(l.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		switch {
+		case err == nil:
+			l.admit(fd, from)
+		case errors.Is(err, unix.EAGAIN):
+			return
+		case !errors.Is(err, unix.ECONNABORTED) && !errors.Is(err, unix.EINTR):
+			l.warn(l.addr, fmt.Errorf("the store at %v cannot take clients: %w", l.addr, err))
+			l.deaf = time.Now().Add(acceptPause)
+			_ = l.watch(unix.EPOLL_CTL_MOD, l.listener, 0) // it is in the set, so this cannot fail
+			return
+		}
+	}
+}
+
+func (l *loop) admit(fd int, from unix.Sockaddr) {
+	c := &conn{loop: l, fd: fd, peer: addrPortOf(from)}
+	l.conns[fd] = c
+	if allow := l.options.Allow; allow != nil && !allow(c.peer.Addr()) {
+		l.drop(c, errors.New("it is no node of the job"))
+		return
+	}
+	if err := l.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN); err != nil {
+		l.drop(c, err)
+		return
+	}
+	l.drop(c, c.readable()) // its greeting is often there already
+}
+
+// errGone is the end of a client that nobody need know of.
+var errGone = errors.New("it went away")
+
+// drop disconnects a client for a reason; nil is none.
+func (l *loop) drop(c *conn, why error) {
+	if why == nil || l.conns[c.fd] != c {
+		return
+	}
+	delete(l.conns, c.fd)
+	unix.Close(c.fd)
+	c.onTime()
+	l.table.budget.give(c.booked)
+	if !errors.Is(why, errGone) {
+		l.warn(c.peer, fmt.Errorf("the store at %v disconnected %v: %w", l.addr, c.peer, why))
+	}
+	if c.wait != nil {
+		l.release(l.table.leave(c.wait))
+	}
+}
+
+// release answers those whose wait is over.
+func (l *loop) release(released []*waiter) {
+	for _, w := range released {
+		l.drop(w.conn, w.conn.released())
+	}
+}
+
+// patience is how long to wait for events, in milliseconds, -1 for ever.
+func (l *loop) patience() int {
+	next := l.deaf
+	if e := l.late.Front(); e != nil && (next.IsZero() || e.Value.(*conn).due.Before(next)) {
+		next = e.Value.(*conn).due
+	}
+	if next.IsZero() {
+		return -1
+	}
+	return int(max(0, time.Until(next)/time.Millisecond+1))
+}
+
+// hurry disconnects who is too late.
+func (l *loop) hurry() {
+	if l.late.Len() == 0 && l.deaf.IsZero() {
+		return
+	}
+	now := time.Now()
+	for e := l.late.Front(); e != nil && now.After(e.Value.(*conn).due); e = l.late.Front() {
+		c := e.Value.(*conn)
+		l.drop(c, c.tooLate())
+	}
+	if !l.deaf.IsZero() && now.After(l.deaf) {
+		l.deaf = time.Time{}
+		_ = l.watch(unix.EPOLL_CTL_MOD, l.listener, unix.EPOLLIN) // it is in the set, so this cannot fail
+	}
+}
+
+func (l *loop) warn(about netip.AddrPort, err error) {
+	if l.options.Warn != nil && l.audit.due(about.Addr(), time.Now()) {
+		l.options.Warn(err)
+	}
+}
+
+func (l *loop) close() {
+	for fd := range l.conns {
+		unix.Close(fd)
+	}
+	unix.Close(l.listener)
+	unix.Close(l.epoll)
+}
+
+func addrPortOf(a unix.Sockaddr) netip.AddrPort {
+	switch a := a.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port))
+	}
+	return netip.AddrPort{}
+}
+
+// bell wakes the loop. Any goroutine may ring it.
+type bell struct{ fd int }
+
+func newBell() (bell, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	return bell{fd}, err
+}
+
+func (b bell) ring()  { _, _ = syscall.Write(b.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}) } // full means rung already
+func (b bell) quiet() { _, _ = syscall.Read(b.fd, make([]byte, 8)) }
+func (b bell) close() { unix.Close(b.fd) }

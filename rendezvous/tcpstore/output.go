@@ -1,0 +1,137 @@
+package tcpstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// output collects replies, so that requests that come together are answered together. Values are not copied.
+type output struct {
+	parts [][]byte
+	// scratch has the short replies; whole says that the last part is its end.
+	scratch []byte
+	whole   bool
+	size    int
+}
+
+const (
+	// maxVectors is the kernel's bound on the parts of one system call (UIO_MAXIOV).
+	maxVectors = 1024
+	// copied is up to what length a value is copied all the same: a part costs the kernel more than that.
+	copied = 256
+	// perPart is what a part costs in bytes beside its own.
+	perPart = 24
+	// maxScratch is how much of a scratch is kept for later replies.
+	maxScratch = 64 << 10
+)
+
+func (o *output) bytes(p ...byte) {
+	o.scratch = append(o.scratch, p...)
+	o.size += len(p)
+	n := len(p)
+	if last := len(o.parts) - 1; o.whole {
+		n += len(o.parts[last])
+		o.parts = o.parts[:last]
+	}
+	o.parts = append(o.parts, o.scratch[len(o.scratch)-n:])
+	o.whole = true
+}
+
+func (o *output) int(n int64) {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(n))
+	o.bytes(b[:]...)
+}
+
+func (o *output) frame(f frame) {
+	if len(f) <= copied {
+		o.bytes(f...)
+		return
+	}
+	o.parts = append(o.parts, f)
+	o.size += len(f)
+	o.whole = false
+}
+
+// flush sends the replies collected for a client.
+func (c *conn) flush() error {
+	o := &c.loop.out
+	if len(o.parts) == 0 {
+		return nil
+	}
+	err := c.deliver(o.parts, cap(o.scratch))
+	if err != nil || len(c.unsent) > 0 || cap(o.scratch) > maxScratch {
+		*o = output{}
+		return err
+	}
+	clear(o.parts)
+	*o = output{parts: o.parts[:0], scratch: o.scratch[:0]}
+	return nil
+}
+
+// deliver sends what the client takes at once, and the rest when it takes more. The memory of the rest is the client's from then.
+func (c *conn) deliver(parts [][]byte, memory int) error {
+	if len(c.unsent) > 0 {
+		c.unsent = append(c.unsent, parts...)
+		return nil
+	}
+	rest, err := c.write(parts)
+	if err != nil || len(rest) == 0 {
+		return err
+	}
+	c.unsent, c.lag = rest, memory+perPart*cap(rest)
+	c.owe()
+	return errors.Join(c.book(), c.loop.watch(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLOUT))
+}
+
+// writable sends more of what is unsent, and then goes on with the requests behind.
+func (c *conn) writable() error {
+	rest, err := c.write(c.unsent)
+	if err != nil {
+		return err
+	}
+	c.onTime()
+	if c.unsent = rest; len(rest) > 0 {
+		c.owe()
+		return nil
+	}
+	c.unsent, c.lag = nil, 0
+	if err := c.loop.watch(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLIN); err != nil {
+		return err
+	}
+	return c.proceed(c.held, true)
+}
+
+// write returns what the client did not take.
+func (c *conn) write(parts [][]byte) (rest [][]byte, err error) {
+	for len(parts) > 0 {
+		var n int
+		if len(parts) == 1 {
+			n, err = unix.Write(c.fd, parts[0])
+		} else {
+			n, err = unix.Writev(c.fd, parts[:min(len(parts), maxVectors)])
+		}
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return parts, nil
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return nil, fmt.Errorf("it went away before its reply: %w", err)
+		}
+		parts = behind(parts, n)
+	}
+	return nil, nil
+}
+
+// behind is what follows the first n bytes.
+func behind(parts [][]byte, n int) [][]byte {
+	for ; n > 0 && n >= len(parts[0]); parts = parts[1:] {
+		n -= len(parts[0])
+	}
+	if n > 0 {
+		parts[0] = parts[0][n:]
+	}
+	return parts
+}

@@ -1,0 +1,123 @@
+package tcpstore
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// field is a part of a request.
+type field byte
+
+const (
+	key   field = iota // its length in 8 bytes, then its bytes
+	value              // likewise
+	int8B              // 8 bytes
+	int4B              // 4 bytes
+)
+
+// shape is what follows the first byte of a request: the fields, or a list of them, which begins with its length in 8 bytes.
+type shape struct {
+	list   bool
+	fields []field
+}
+
+var shapes = [...]shape{
+	opValidate: {}, opSet: {fields: []field{key, value}}, opCompareSet: {fields: []field{key, value, value}},
+	opGet: {fields: []field{key}}, opAdd: {fields: []field{key, int8B}}, opCheck: {true, []field{key}}, opWait: {true, []field{key}},
+	opNumKeys: {}, opDeleteKey: {fields: []field{key}}, opAppend: {fields: []field{key, value}}, opMultiGet: {true, []field{key}},
+	opMultiSet: {true, []field{key, value}}, opCancelWait: {}, opPing: {fields: []field{int4B}},
+	opQueuePush: {fields: []field{key, value}}, opQueuePop: {fields: []field{key}}, opQueueLen: {fields: []field{key}},
+	opListKeys: {}, opBarrier: {fields: []field{key, int8B}},
+}
+
+// scanner finds the end of a request of which more and more bytes come, and refuses it as soon as it exceeds a limit. It looks at
+// no byte twice, however slowly they come. Nothing else reads lengths that were not checked.
+type scanner struct {
+	shape shape
+	// at is where the next field begins, left how many fields there are from there.
+	at, left int
+	// unlisted says that the length of the list is still to come.
+	unlisted bool
+}
+
+// begin sets out on a request.
+func (s *scanner) begin(op byte) {
+	shape := shapes[op]
+	*s = scanner{shape: shape, at: 1, left: len(shape.fields), unlisted: shape.list}
+}
+
+// scan goes on, in all that there is of the request. It returns 0 when the request ends at s.at, else how many bytes there must be
+// before it is worth to be called again.
+func (s *scanner) scan(b []byte) (need int, err error) {
+	if s.unlisted {
+		if len(b) < s.at+8 {
+			return s.at + 8, nil
+		}
+		n, err := limited(b[s.at:], maxKeys, "a list of keys")
+		if err != nil {
+			return 0, err
+		}
+		s.at, s.left, s.unlisted = s.at+8, n*len(s.shape.fields), false
+	}
+	for ; s.left > 0; s.left-- {
+		end, err := s.field(b)
+		if err != nil || end > len(b) {
+			return end, err
+		}
+		s.at = end
+	}
+	return 0, nil
+}
+
+// field returns where the next field ends, or as much of it as can be known.
+func (s *scanner) field(b []byte) (end int, err error) {
+	n, limit, what := 0, uint64(maxKey), "a key"
+	switch f := s.shape.fields[len(s.shape.fields)-1-(s.left-1)%len(s.shape.fields)]; f {
+	case int4B:
+		return s.at + 4, nil
+	case int8B:
+		return s.at + 8, nil
+	case value:
+		limit, what = maxValue, "a value"
+	}
+	if len(b) >= s.at+8 {
+		n, err = limited(b[s.at:], limit, what)
+	}
+	return s.at + 8 + n, err
+}
+
+// limited reads a length.
+func limited(b []byte, limit uint64, what string) (int, error) {
+	n := binary.LittleEndian.Uint64(b)
+	if n > limit {
+		return 0, fmt.Errorf("it sent %s of length %d, above the limit of %d", what, n, limit)
+	}
+	return int(n), nil
+}
+
+// args takes the fields of a request that was scanned to its end, in their order. What it returns is the request's own memory.
+type args []byte
+
+func (a *args) take(n int) []byte {
+	b := (*a)[:n]
+	*a = (*a)[n:]
+	return b
+}
+
+func (a *args) int4B() uint32 { return binary.LittleEndian.Uint32(a.take(4)) }
+func (a *args) int8B() int64  { return int64(binary.LittleEndian.Uint64(a.take(8))) }
+func (a *args) key() []byte   { return a.take(int(a.int8B())) }
+
+// value keeps the length in front.
+func (a *args) value() frame {
+	n := binary.LittleEndian.Uint64(*a)
+	return frame(a.take(8 + int(n)))
+}
+
+// pair is the key and value that come first.
+func (a args) pair() []byte {
+	rest := a
+	rest.key()
+	rest.value()
+	return a[:len(a)-len(rest)]
+}

@@ -1,0 +1,170 @@
+package tcpstore
+
+import (
+	"bytes"
+	"container/list"
+	"fmt"
+	"strconv"
+)
+
+// table is what a store holds. Keys and queues have separate names, but a queue that is not empty makes its name exist for those
+// who check and wait. The methods that may end waits return the waiters that have nothing more to wait for.
+type table struct {
+	budget  budget
+	values  map[string]*entry
+	queues  map[string][]frame
+	waiting map[string]*list.List // of *spot
+}
+
+// entry is a key's value. Once a reply has its frame it is shared; until then it may be appended to in place.
+type entry struct {
+	frame  frame
+	shared bool
+}
+
+// budget bounds the bytes of a store: what is stored, and what clients are at sending and receiving.
+type budget struct{ used, limit int64 }
+
+// take fails, and takes nothing, when more than the limit would be used.
+func (b *budget) take(n int) error {
+	if b.used+int64(n) > b.limit && n > 0 {
+		return fmt.Errorf("the store is full: it may hold %d bytes", b.limit)
+	}
+	b.used += int64(n)
+	return nil
+}
+
+func (b *budget) give(n int) { b.used -= int64(n) }
+
+// perEntry is what a key or a queued value costs in bytes beside its own.
+const perEntry = 128
+
+func cost(key string, f frame) int { return perEntry + len(key) + len(f) }
+
+func newTable(limit int64) *table {
+	return &table{
+		budget: budget{limit: limit},
+		values: map[string]*entry{}, queues: map[string][]frame{}, waiting: map[string]*list.List{},
+	}
+}
+
+// put stores a frame without ending waits.
+func (t *table) put(key string, f frame) error {
+	e := t.values[key]
+	if e == nil {
+		if err := t.budget.take(cost(key, f)); err != nil {
+			return err
+		}
+		t.values[key] = &entry{frame: f}
+		return nil
+	}
+	if err := t.budget.take(len(f) - len(e.frame)); err != nil {
+		return err
+	}
+	*e = entry{frame: f}
+	return nil
+}
+
+func (t *table) set(key string, f frame) ([]*waiter, error) {
+	if err := t.put(key, f); err != nil {
+		return nil, err
+	}
+	return t.arrived(key), nil
+}
+
+// get has an empty value for a key that does not exist, as torch's libuv server.
+func (t *table) get(key []byte) frame {
+	e := t.values[string(key)]
+	if e == nil {
+		return missing
+	}
+	e.shared = true
+	return e.frame
+}
+
+// compareSet stores desired if the key has the expected value, or has none and none is expected. It returns what the key has then;
+// for a key that does not exist even then, torch wants the expected value back.
+func (t *table) compareSet(key string, expected, desired frame) (frame, []*waiter, error) {
+	e := t.values[key]
+	switch {
+	case e == nil && len(expected.body()) > 0:
+		return expected, nil, nil
+	case e != nil && !bytes.Equal(e.frame, expected):
+		e.shared = true
+		return e.frame, nil, nil
+	}
+	released, err := t.set(key, desired)
+	if err == nil {
+		t.values[key].shared = true
+	}
+	return desired, released, err
+}
+
+// count adds to a counter, kept in decimal digits, without ending waits. A key that does not exist counts from 0.
+func (t *table) count(key string, delta int64) (int64, error) {
+	n := delta
+	if e := t.values[key]; e != nil {
+		have, err := strconv.ParseInt(string(e.frame.body()), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("it counts with %q, whose value is not a number", visible(key))
+		}
+		n += have
+	}
+	return n, t.put(key, frameOf(strconv.FormatInt(n, 10)))
+}
+
+func (t *table) add(key string, delta int64) (int64, []*waiter, error) {
+	n, err := t.count(key, delta)
+	if err != nil {
+		return 0, nil, err
+	}
+	return n, t.arrived(key), nil
+}
+
+func (t *table) append(key string, f frame) ([]*waiter, error) {
+	e := t.values[key]
+	if e == nil {
+		return t.set(key, f)
+	}
+	if err := t.budget.take(len(f.body())); err != nil {
+		return nil, err
+	}
+	if e.shared {
+		*e = entry{frame: append(make(frame, 0, len(e.frame)+len(f)), e.frame...)}
+	}
+	e.frame = append(e.frame, f.body()...).sized()
+	return nil, nil
+}
+
+func (t *table) remove(key string) bool {
+	e := t.values[key]
+	if e == nil {
+		return false
+	}
+	t.budget.give(cost(key, e.frame))
+	delete(t.values, key)
+	return true
+}
+
+func (t *table) push(queue string, f frame) ([]*waiter, error) {
+	if err := t.budget.take(cost(queue, f)); err != nil {
+		return nil, err
+	}
+	t.queues[queue] = append(t.queues[queue], f)
+	return t.pushed(queue), nil
+}
+
+// pop takes the first value of a queue, and says how many there were.
+func (t *table) pop(queue string) (frame, int) {
+	q := t.queues[queue]
+	if len(q) == 0 {
+		return nil, 0
+	}
+	f := q[0]
+	q[0] = nil
+	if t.queues[queue] = q[1:]; len(q) == 1 {
+		delete(t.queues, queue)
+	}
+	t.budget.give(cost(queue, f))
+	return f, len(q)
+}

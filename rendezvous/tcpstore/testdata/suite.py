@@ -1,0 +1,53 @@
+"""Uses a store at 127.0.0.1:argv[1] through torch's own client, and fails when an answer is not torch's."""
+import datetime
+import sys
+import threading
+
+from torch.distributed import TCPStore
+
+port = int(sys.argv[1])
+
+
+def client(seconds=10):
+    arguments = ("127.0.0.1", port, None, False, datetime.timedelta(seconds=seconds))
+    try:
+        return TCPStore(*arguments, wait_for_workers=False, use_libuv=False)
+    except TypeError:  # before 2.2
+        return TCPStore(*arguments, wait_for_workers=False)
+
+
+store = client()
+store.set("key", "value")
+assert store.get("key") == b"value"
+assert store.add("count", 5) == 5 and store.add("count", -7) == -2
+assert store.get("count") == b"-2"
+before = store.num_keys()
+store.set("other", "x" * (1 << 20))
+assert len(store.get("other")) == 1 << 20
+assert store.num_keys() == before + 1
+assert store.delete_key("other") and not store.delete_key("other")
+assert store.compare_set("cas", "", "first") == b"first"
+assert store.compare_set("cas", "wrong", "second") == b"first"
+assert store.compare_set("cas", "first", "second") == b"second"
+assert store.compare_set("none", "expected", "desired") == b"expected"
+
+later = threading.Timer(0.2, lambda: client().set("later", "here"))
+later.start()
+assert store.get("later") == b"here"
+later.join()
+
+# 1.13 cannot use a connection after a timeout: it has its own.
+try:
+    client(1).wait(["never"], datetime.timedelta(seconds=1))
+    raise SystemExit("a wait for a key that never comes ended")
+except RuntimeError:
+    pass
+
+if hasattr(store, "multi_get"):
+    store.multi_set(["a", "b"], ["1", "2"])
+    store.append("a", "23")
+    assert store.multi_get(["a", "b"]) == [b"123", b"2"]
+    assert store.check(["a", "b"]) and not store.check(["a", "never"])
+if hasattr(store, "list_keys"):
+    assert "key" in store.list_keys()
+print("ok")

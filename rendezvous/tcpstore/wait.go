@@ -1,0 +1,104 @@
+package tcpstore
+
+import (
+	"container/list"
+	"time"
+)
+
+// waiter is a client that waits for keys. It has a spot for each that was missing when it came.
+type waiter struct {
+	conn    *conn
+	since   time.Time
+	missing int
+	spots   []spot
+}
+
+// spot is the place of a waiter among those that wait for a key; at is nil once the key was there.
+type spot struct {
+	w   *waiter
+	key string
+	at  *list.Element
+}
+
+// perSpot is what it costs in bytes to wait for one key, beside the key's own.
+const perSpot = 256
+
+func (w *waiter) cost() int {
+	n := 0
+	for i := range w.spots {
+		n += perSpot + len(w.spots[i].key)
+	}
+	return n
+}
+
+// exists says that a key has a value or a queue one to pop.
+func (t *table) exists(key []byte) bool {
+	return t.values[string(key)] != nil || len(t.queues[string(key)]) > 0
+}
+
+// enter gives a waiter its places. One without spots has nothing to wait for.
+func (t *table) enter(w *waiter) error {
+	if err := t.budget.take(w.cost()); err != nil {
+		return err
+	}
+	w.missing = len(w.spots)
+	for i := range w.spots {
+		s := &w.spots[i]
+		if t.waiting[s.key] == nil {
+			t.waiting[s.key] = list.New()
+		}
+		s.at = t.waiting[s.key].PushBack(s)
+	}
+	return nil
+}
+
+// leave takes the places of a waiter away. Others may now have what was pushed for it.
+func (t *table) leave(w *waiter) (released []*waiter) {
+	t.budget.give(w.cost())
+	for i := range w.spots {
+		s := &w.spots[i]
+		if s.at != nil {
+			t.vacate(s)
+		} else if len(t.queues[s.key]) > 0 {
+			released = append(released, t.pushed(s.key)...)
+		}
+	}
+	return released
+}
+
+func (t *table) vacate(s *spot) {
+	l := t.waiting[s.key]
+	if l.Remove(s.at); l.Len() == 0 {
+		delete(t.waiting, s.key)
+	}
+	s.at = nil
+}
+
+// arrived returns those for whom a key was the last that they waited for.
+func (t *table) arrived(key string) (released []*waiter) {
+	l := t.waiting[key]
+	if l == nil {
+		return nil
+	}
+	delete(t.waiting, key)
+	for e := l.Front(); e != nil; e = e.Next() {
+		s := e.Value.(*spot)
+		s.at = nil
+		if s.w.missing--; s.w.missing == 0 {
+			released = append(released, s.w)
+		}
+	}
+	return released
+}
+
+// pushed serves those that wait for a queue in their order, up to the first for whom it was the last thing they waited for.
+func (t *table) pushed(queue string) []*waiter {
+	for t.waiting[queue] != nil {
+		s := t.waiting[queue].Front().Value.(*spot)
+		t.vacate(s)
+		if s.w.missing--; s.w.missing == 0 {
+			return []*waiter{s.w}
+		}
+	}
+	return nil
+}
