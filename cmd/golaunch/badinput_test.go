@@ -228,7 +228,7 @@ func TestTheDiskIsFull(t *testing.T) {
 func TestALineWithoutEnd(t *testing.T) {
 	quiet := `exec "$0" "$@" >/dev/null`
 	p := start(t, exec.Command("sh", "-c", quiet, golaunch(t), "--procs-per-node", "2", "--log-limit", "1000000", "--", "sh", "-c",
-		`if [ $RANK = 0 ]; then head -c 1G /dev/zero; echo written >&2; else echo up >&2; fi; trap 'exit 0' USR1; sleep 1000 & wait`))
+		`trap 'exit 0' USR1; if [ $RANK = 0 ]; then head -c 1G /dev/zero; echo written >&2; else echo up >&2; fi; sleep 1000 & wait`))
 	p.line("up")
 	p.line("written")
 	peak := vmHWM(t, p.cmd.Process.Pid)
