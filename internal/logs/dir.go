@@ -16,6 +16,7 @@ type Dir struct {
 	path         string
 	job          string
 	parent, root *os.Root
+	hub          hub
 }
 
 // jobID is what may be a directory name: no separator, no leading dot.
@@ -25,21 +26,40 @@ var jobID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 // it is a symbolic link or belongs to another user (root may use it all the same: on NFS its files belong to nobody). No name
 // inside can lead out of it.
 func OpenDir(base, job string) (*Dir, error) {
-	if !jobID.MatchString(job) {
-		return nil, fmt.Errorf("open the log directory: job id %q may have only letters, digits, '_', '-' and '.', up to 128", job)
-	}
-	base, err := filepath.Abs(base)
+	d, err := newDir(base, job, (*Dir).create)
 	if err != nil {
-		return nil, fmt.Errorf("open the log directory of job %s: %w", job, err)
-	}
-	d := &Dir{path: filepath.Join(base, job), job: job}
-	if err := d.open(base); err != nil {
-		return nil, errors.Join(fmt.Errorf("open the log directory of job %s in %s: %w (choose another with --log-dir)", job, base, err), d.Close())
+		return nil, fmt.Errorf("open the log directory of job %s in %s: %w (choose another with --log-dir)", job, base, err)
 	}
 	return d, nil
 }
 
-func (d *Dir) open(base string) (err error) {
+// FindDir opens the log directory of a job that has ended, to read: OpenDir that makes nothing. The error is an fs.ErrNotExist where
+// there is none.
+func FindDir(base, job string) (*Dir, error) {
+	d, err := newDir(base, job, (*Dir).find)
+	if err != nil {
+		return nil, fmt.Errorf("find the logs of job %s in %s: %w", job, base, err)
+	}
+	d.Done()
+	return d, nil
+}
+
+func newDir(base, job string, open func(d *Dir, base string) error) (*Dir, error) {
+	if !jobID.MatchString(job) {
+		return nil, fmt.Errorf("job id %q may have only letters, digits, '_', '-' and '.', up to 128", job)
+	}
+	base, err := filepath.Abs(base)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{path: filepath.Join(base, job), job: job}
+	if err := open(d, base); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *Dir) create(base string) (err error) {
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return err
 	}
@@ -49,6 +69,17 @@ func (d *Dir) open(base string) (err error) {
 	if err := d.parent.Mkdir(d.job, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+	return d.enter()
+}
+
+func (d *Dir) find(base string) (err error) {
+	if d.parent, err = os.OpenRoot(base); err != nil {
+		return err
+	}
+	return d.enter()
+}
+
+func (d *Dir) enter() error {
 	named, err := d.parent.Lstat(d.job)
 	if err != nil {
 		return err
@@ -93,8 +124,9 @@ func (d *Dir) Remove() error {
 	return d.Close()
 }
 
-// Close releases the directory; its ranks must be closed before.
+// Close releases the directory; its ranks and readers must be closed before.
 func (d *Dir) Close() error {
+	d.Done()
 	var errs []error
 	for _, root := range []*os.Root{d.root, d.parent} {
 		if root != nil {

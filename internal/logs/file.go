@@ -18,6 +18,7 @@ type logFile struct {
 	open  func() (*os.File, error)
 	warn  func(error)
 	limit int64
+	wrote func() // if set, is told of each write
 
 	f      *os.File
 	kept   int64 // bytes offered so far, up to limit
@@ -39,6 +40,9 @@ func (l *logFile) write(b []byte) {
 		var err error
 		if n, err = l.append(b); err != nil {
 			l.fail(err)
+		}
+		if l.wrote != nil {
+			l.wrote()
 		}
 	}
 	l.lost += int64(len(b) - n)

@@ -166,6 +166,21 @@ func (l *lane) take(hide <-chan struct{}) []byte {
 	return nil
 }
 
+// wait is take that waits until hide is closed, whether or not anything moves.
+func (l *lane) wait(hide <-chan struct{}) []byte {
+	select {
+	case b := <-l.free:
+		return fresh(b)
+	default:
+	}
+	select {
+	case b := <-l.free:
+		return fresh(b)
+	case <-hide:
+		return nil
+	}
+}
+
 func fresh(b []byte) []byte {
 	if b == nil {
 		return make([]byte, 0, maxBuffer)

@@ -5,18 +5,22 @@
 // full disk, and by a console that nobody reads for a second at most. Memory is bounded, whatever a rank writes: about 140 KiB
 // for each stream and 2 MiB for each side of the console.
 //
+// The files can be read back, also while they are written: a Reader gives them in chunks, and a Viewer shows chunks as they would be
+// shown live. Nobody who reads holds up a rank.
+//
 // Everything here is for Linux: pipes are asked what they hold (FIONREAD), so that a flush neither sleeps nor waits for an end of
 // file that a grandchild may keep from coming.
 package logs
 
-// Stream is one of the two outputs of a process.
+// Stream is one of the two outputs of a process, or a set of them: Stdout|Stderr is both, 0 none. torchrun has the same numbers
+// (torch/distributed/elastic/multiprocessing/api.py, Std).
 type Stream int
 
 const (
 	// Stdout is standard output.
-	Stdout Stream = iota + 1
+	Stdout Stream = 1
 	// Stderr is standard error.
-	Stderr
+	Stderr Stream = 2
 )
 
 // String is "stdout" or "stderr", as in the names of log files.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,9 +17,14 @@ type RankOptions struct {
 	// Node is for messages. Rank is global; Attempt counts from 0.
 	Node          string
 	Rank, Attempt int
-	// Console shows the output with Prefix before each line; nil does not show it.
-	Console *Console
-	Prefix  string
+	// Console shows the output with Prefix before each line; nil does not show it. Of its streams those in Hidden are not shown,
+	// and those in Bare without the prefix.
+	Console      *Console
+	Prefix       string
+	Hidden, Bare Stream
+	// Alias, if set, is a directory in <dir> where stdout.log, stderr.log and error.json are links to the rank's files. The two
+	// logs are then there from the start.
+	Alias string
 	// Limit is the most that is kept of each stream, in bytes; 0 keeps all.
 	Limit int64
 	// Warn, if set, is told the first error of each log file, from the goroutine that writes it; it must not block.
@@ -46,7 +52,10 @@ func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	if err := d.root.Remove(r.file("error.json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove an old error file of %s: %w", r.where(), err)
 	}
-	var err error
+	err := r.alias()
+	if err != nil {
+		return nil, fmt.Errorf("link the log files of %s: %w", r.where(), err)
+	}
 	if r.out, r.Stdout, err = r.pump(Stdout); err != nil {
 		return nil, err
 	}
@@ -65,16 +74,53 @@ func (r *Rank) pump(s Stream) (*pump, *os.File, error) {
 		return nil, nil, fmt.Errorf("carry the %s of %s: %w", s, r.where(), err)
 	}
 	name := r.file(s.String() + ".log")
+	file := File{r.opts.Attempt, r.opts.Rank, s}
 	p.file = &logFile{
 		name:  fmt.Sprintf("%s log of %s (%s)", s, r.where(), filepath.Join(r.dir.path, name)),
 		open:  func() (*os.File, error) { return openLog(r.dir.root, name) },
 		warn:  r.opts.Warn,
 		limit: r.opts.Limit,
+		wrote: func() { r.dir.hub.wrote(file) },
 	}
-	if r.opts.Console != nil {
-		p.view.lane, p.view.prefix = r.opts.Console.lane(s), []byte(r.opts.Prefix)
+	if r.opts.Console != nil && r.opts.Hidden&s == 0 {
+		p.view.lane = r.opts.Console.lane(s)
+		if r.opts.Bare&s == 0 {
+			p.view.prefix = []byte(r.opts.Prefix)
+		}
 	}
 	return p, w, nil
+}
+
+// alias makes the links of Alias. What an earlier attempt or run has left there is replaced.
+func (r *Rank) alias() error {
+	if r.opts.Alias == "" {
+		return nil
+	}
+	root := r.dir.root
+	if err := root.MkdirAll(r.opts.Alias, 0o700); err != nil {
+		return err
+	}
+	up := strings.Repeat("../", strings.Count(r.opts.Alias, "/")+1)
+	for _, name := range []string{"stdout.log", "stderr.log", "error.json"} {
+		link := r.opts.Alias + "/" + name
+		if err := root.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := root.Symlink(up+r.file(name), link); err != nil {
+			return err
+		}
+		if name == "error.json" {
+			continue
+		}
+		f, err := openLog(root, r.file(name))
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openLog opens a file to append to. Root may be given a directory that others can write to, so what is there already must be a

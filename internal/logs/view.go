@@ -18,6 +18,8 @@ type view struct {
 	prefix []byte
 	// hide, when closed, ends waiting for the console.
 	hide <-chan struct{}
+	// patient views wait for a console that does not move, and lose nothing until hide is closed.
+	patient bool
 	// buf[:kept] is the start of a line whose end has not come; kept is at most maxLine.
 	buf  []byte
 	kept int
@@ -65,8 +67,12 @@ func (v *view) end() {
 
 // show hands lines to the lane, or counts them as lost.
 func (v *view) show(lines []byte) {
+	take := v.lane.take
+	if v.patient {
+		take = v.lane.wait
+	}
 	for len(lines) > 0 {
-		b := v.lane.take(v.hide)
+		b := take(v.hide)
 		if b == nil {
 			v.lane.lost.Add(max(1, count(lines)))
 			return

@@ -1,0 +1,71 @@
+package logs
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// File names one log file of a job.
+type File struct {
+	Attempt, Rank int
+	Stream        Stream
+}
+
+// Chunk is a piece of a log file, as it was written: at most 64 KiB, from Offset on.
+type Chunk struct {
+	File
+	Offset int64
+	Data   []byte
+}
+
+// Filter chooses log files.
+type Filter struct {
+	// Attempt counts from 0; AllAttempts is every one.
+	Attempt int
+	// Ranks chooses among ranks; nil is all. Several goroutines call it, also those that carry the output: it must be a plain
+	// question that neither waits nor changes anything.
+	Ranks func(rank int) bool
+}
+
+// AllAttempts is the Attempt of a Filter that chooses all.
+const AllAttempts = -1
+
+func (f Filter) attempt(n int) bool { return f.Attempt == AllAttempts || f.Attempt == n }
+
+func (f Filter) file(file File) bool {
+	return f.attempt(file.Attempt) && (f.Ranks == nil || f.Ranks(file.Rank))
+}
+
+// String says which log it is, for messages.
+func (f File) String() string {
+	return fmt.Sprintf("%s log of rank %d, attempt %d", f.Stream, f.Rank, f.Attempt)
+}
+
+// compare orders files by attempt and rank, stdout before stderr.
+func (f File) compare(o File) int {
+	return cmp.Or(cmp.Compare(f.Attempt, o.Attempt), cmp.Compare(f.Rank, o.Rank), cmp.Compare(f.Stream, o.Stream))
+}
+
+func (f File) dir() string  { return fmt.Sprintf("attempt-%d", f.Attempt) }
+func (f File) base() string { return fmt.Sprintf("rank-%d.%s.log", f.Rank, f.Stream) }
+func (f File) path() string { return f.dir() + "/" + f.base() }
+
+// parseAttempt is the inverse of dir.
+func parseAttempt(name string) (int, bool) {
+	n, err := strconv.ParseUint(strings.TrimPrefix(name, "attempt-"), 10, 31)
+	return int(n), err == nil && File{Attempt: int(n)}.dir() == name
+}
+
+// parseFile is the inverse of base, for a file in the directory of an attempt.
+func parseFile(attempt int, name string) (File, bool) {
+	rank, _, _ := strings.Cut(strings.TrimPrefix(name, "rank-"), ".")
+	n, err := strconv.ParseUint(rank, 10, 31)
+	for _, s := range []Stream{Stdout, Stderr} {
+		if f := (File{attempt, int(n), s}); err == nil && f.base() == name {
+			return f, true
+		}
+	}
+	return File{}, false
+}

@@ -1,0 +1,82 @@
+package logs
+
+import (
+	"context"
+	"maps"
+	"slices"
+)
+
+// maxHeld is the most that a viewer keeps of lines whose end has not come, in bytes.
+const maxHeld = 16 << 20
+
+// Viewer shows chunks of many ranks' logs on a console, as they would be shown live: whole lines, prefixed. A line whose end has not
+// come is kept back until it has, End, or the 16 MiB that all such lines together may have are used up, when they are shown as they
+// are. It belongs to one goroutine.
+//
+// Unlike a rank it can wait, because what it shows is in files: it loses no line while nobody reads the console, until the context it
+// was given ends. Then the console counts those it has not taken as lost.
+type Viewer struct {
+	console *Console
+	prefix  func(rank int) string
+	buf     []byte
+	lines   map[File][]byte // that have no end yet
+	held    int             // bytes of lines
+}
+
+// NewViewer returns a viewer that shows prefix(rank) before each line of a rank.
+func NewViewer(c *Console, prefix func(rank int) string) *Viewer {
+	return &Viewer{console: c, prefix: prefix, buf: make([]byte, maxLine+maxRead), lines: map[File][]byte{}}
+}
+
+// Add shows a chunk. The chunks of one file must come in order.
+func (v *Viewer) Add(ctx context.Context, c Chunk) {
+	w := v.view(ctx, c.File)
+	for data := c.Data; len(data) > 0; {
+		n := copy(w.room(), data)
+		w.add(n)
+		data = data[n:]
+	}
+	v.keep(c.File, w.buf[:w.kept])
+	if v.held > maxHeld {
+		v.Close(ctx)
+	}
+}
+
+// End shows the lines of a rank that have no end; none is to come.
+func (v *Viewer) End(ctx context.Context, rank int) {
+	v.end(ctx, func(f File) bool { return f.Rank == rank })
+}
+
+// Close is End for all ranks.
+func (v *Viewer) Close(ctx context.Context) { v.end(ctx, func(File) bool { return true }) }
+
+func (v *Viewer) end(ctx context.Context, which func(File) bool) {
+	for _, f := range slices.SortedFunc(maps.Keys(v.lines), File.compare) {
+		if which(f) {
+			w := v.view(ctx, f)
+			w.end()
+			v.keep(f, nil)
+		}
+	}
+}
+
+// view is a view of a file that has the start of a line.
+func (v *Viewer) view(ctx context.Context, f File) view {
+	return view{
+		lane:    v.console.lane(f.Stream),
+		prefix:  []byte(v.prefix(f.Rank)),
+		hide:    ctx.Done(),
+		patient: true,
+		buf:     v.buf,
+		kept:    copy(v.buf, v.lines[f]),
+	}
+}
+
+func (v *Viewer) keep(f File, line []byte) {
+	v.held += len(line) - len(v.lines[f])
+	if len(line) == 0 {
+		delete(v.lines, f)
+		return
+	}
+	v.lines[f] = slices.Clone(line)
+}
