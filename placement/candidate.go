@@ -107,11 +107,11 @@ func (r Request) room(n *Node, gpus int) int {
 	if r.GPU {
 		room = min(room, gpus)
 	}
-	if r.CPUs > 0 && n.CPUs > 0 {
-		room = min(room, n.CPUs/r.CPUs)
+	if r.CPUs > 0 && n.CPUs != 0 {
+		room = max(0, min(room, n.CPUs/r.CPUs))
 	}
-	if r.Memory > 0 && n.Memory > 0 {
-		room = int(min(int64(room), n.Memory/r.Memory))
+	if r.Memory > 0 && n.Memory != 0 {
+		room = int(max(0, min(int64(room), n.Memory/r.Memory)))
 	}
 	if !r.allGPUs() {
 		return room

@@ -47,9 +47,9 @@ type Node struct {
 	Addr netip.Addr
 	// GPUs are in the order in which a rank sees them.
 	GPUs []GPU
-	// CPUs is the number of logical CPUs that ranks may use; 0 means unknown, and is not checked.
+	// CPUs is the number of logical CPUs that ranks may use; 0 means unknown, and is not checked. Less than 0 means none.
 	CPUs int
-	// Memory is in bytes; 0 means unknown, and is not checked.
+	// Memory is in bytes; 0 means unknown, and is not checked. Less than 0 means none.
 	Memory int64
 	// Labels are free-form facts such as rack=r7.
 	Labels map[string]string

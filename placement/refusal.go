@@ -18,11 +18,11 @@ func (r Request) refusal(c *candidate, want int) string {
 	if r.GPU && c.gpus < want {
 		why = append(why, gpuShortage(n.GPUs, c.gpus, want))
 	}
-	if r.CPUs > 0 && n.CPUs > 0 && n.CPUs/r.CPUs < want {
-		why = append(why, fmt.Sprintf("has %s, %s of %d wanted", count(n.CPUs, "CPU"), count(want, "rank"), r.CPUs))
+	if r.CPUs > 0 && n.CPUs != 0 && n.CPUs/r.CPUs < want {
+		why = append(why, fmt.Sprintf("has %s, %s of %d wanted", count(max(0, n.CPUs), "CPU"), count(want, "rank"), r.CPUs))
 	}
-	if r.Memory > 0 && n.Memory > 0 && n.Memory/r.Memory < int64(want) {
-		why = append(why, fmt.Sprintf("has %s of memory, %s of %s wanted", bytes(n.Memory), count(want, "rank"), bytes(r.Memory)))
+	if r.Memory > 0 && n.Memory != 0 && n.Memory/r.Memory < int64(want) {
+		why = append(why, fmt.Sprintf("has %s of memory, %s of %s wanted", bytes(max(0, n.Memory)), count(want, "rank"), bytes(r.Memory)))
 	}
 	if why == nil {
 		return fmt.Sprintf("takes at most %d ranks", maxPerNode)

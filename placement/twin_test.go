@@ -190,7 +190,7 @@ func world(t *rapid.T) (Request, []Node) {
 	for i := range rapid.IntRange(0, 5).Draw(t, "nodes") {
 		held := rapid.SliceOfN(rapid.IntRange(0, 9), 0, 2).Draw(t, "held")
 		n := node(fmt.Sprintf("n%d", i), addrs[i], rapid.IntRange(0, 5).Draw(t, "gpus"), held...)
-		n.CPUs = rapid.IntRange(0, 6).Draw(t, "cpus")
+		n.CPUs = rapid.IntRange(-1, 6).Draw(t, "cpus")
 		nodes = append(nodes, n)
 		if rapid.IntRange(0, 2).Draw(t, "kept") == 0 {
 			keep[n.Name] = ranks[i]

@@ -34,7 +34,9 @@ var house = []struct {
 	{"internal/logs", nil},
 	{"internal/proc", nil},
 	{"internal/gpu", nil},
+	{"internal/slurmtest", nil},
 	{"internal/nettest", nil},
+	{"internal/cluster", nil},
 	{"internal/job", nil},
 	{"nccl/dl", nil},
 	{"nccl", nil},
@@ -51,6 +53,11 @@ var forbidden = map[string]map[string]string{
 	"internal/job": {
 		"os": "it decides on events alone", "net": "it reads no network", "context": "it starts nothing that could be cancelled",
 		"math/rand/v2": "the same events give the same actions", "sync": "one goroutine owns it", "log/slog": "its words are its reasons",
+	},
+	"internal/cluster": {
+		"os": "it decides on events alone", "net": "it reads no network", "context": "it starts nothing that could be cancelled",
+		"math/rand/v2": "the same events give the same steps", "sync": "one goroutine owns it", "log/slog": "its words are its reasons",
+		"time": "time enters as events of jobs",
 	},
 	"rankenv": {"net/http": "a trainer imports it", "google.golang.org/grpc": "a trainer imports it"},
 }
@@ -83,18 +90,18 @@ func TestImportsPointDown(t *testing.T) {
 
 // TestNoClockInTheCore keeps time out of the decision maker: it may name durations, but not ask what time it is.
 func TestNoClockInTheCore(t *testing.T) {
-	for _, f := range parse(t, "internal/job", 0) {
+	for _, f := range append(parse(t, "internal/job", 0), parse(t, "internal/cluster", 0)...) {
 		ast.Inspect(f, func(n ast.Node) bool {
 			call, ok := n.(*ast.SelectorExpr)
 			if id, isName := n.(*ast.GoStmt); isName {
-				t.Errorf("internal/job starts a goroutine (%v)", id.Go)
+				t.Errorf("the core starts a goroutine (%v)", id.Go)
 			}
 			if !ok {
 				return true
 			}
 			pkg, _ := call.X.(*ast.Ident)
 			if pkg != nil && pkg.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "After", "NewTimer", "Sleep"}, call.Sel.Name) {
-				t.Errorf("internal/job calls time.%s: time enters as an event", call.Sel.Name)
+				t.Errorf("the core calls time.%s: time enters as an event", call.Sel.Name)
 			}
 			return true
 		})

@@ -130,6 +130,8 @@ type (
 		Kind AlarmKind
 		Seq  int
 	}
+	// Queued says why a cluster has not given the job the nodes that it [State.Wants]; the next node it gets makes that void.
+	Queued struct{ Why string }
 	// Cancel asks for the end of the job: Code is its exit code (130 for ^C; 0 counts as 130), Why the reason. A second one kills.
 	Cancel struct {
 		Code int

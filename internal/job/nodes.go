@@ -20,6 +20,7 @@ func (s *State) joined(n placement.Node) string {
 	s.nodes[n.Name] = &node{n, spare}
 	s.addrs[n.Addr.Unmap()] = n.Name
 	s.gpus += len(n.GPUs)
+	s.queued = ""
 	if s.whole() {
 		if s.gathering() {
 			return s.placeAll(false)
@@ -67,6 +68,7 @@ func (s *State) lost(ev Lost) string {
 		return s.loss + "; it was a spare"
 	}
 	s.slots[n.slot].vacant = true
+	s.vacant = append(s.vacant, n.slot)
 	if s.asked != nil && s.asked.Node == n.Name {
 		s.asked = nil
 	}

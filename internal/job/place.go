@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/golaunch/golaunch/placement"
@@ -14,7 +15,7 @@ func (s *State) place(u *unit) string {
 	if s.whole() {
 		return s.placeAll(false)
 	}
-	if s.slots[u.first].vacant && s.replace(u.first, s.list()) != nil {
+	if s.slots[u.first].vacant && s.replace(u.first, s.snug(u.first)) != nil {
 		s.homeless = append(s.homeless, u.id)
 		return s.gather(u, s.wanting())
 	}
@@ -160,7 +161,7 @@ func (s *State) release() {
 
 // adopt makes a plan the job's own and divides it into units.
 func (s *State) adopt(p placement.Plan) {
-	s.slots = make([]slot, len(p.Groups))
+	s.slots, s.vacant = make([]slot, len(p.Groups)), nil
 	for i, g := range p.Groups {
 		s.slots[i] = slot{Group: g}
 		s.nodes[g.Node.Name].slot = i
@@ -209,6 +210,7 @@ func (s *State) replace(nodeRank int, candidates []placement.Node) error {
 		return err
 	}
 	s.slots[nodeRank] = slot{Group: g}
+	s.vacant = slices.DeleteFunc(s.vacant, func(rank int) bool { return rank == nodeRank })
 	s.nodes[g.Node.Name].slot = nodeRank
 	return nil
 }
@@ -230,6 +232,38 @@ func (s *State) substitute(nodeRank int, candidates []placement.Node) (placement
 	return g, nil
 }
 
+// snug are the spares with the least room that suffices for a node rank: a larger one may have come for a larger rank.
+func (s *State) snug(nodeRank int) []placement.Node {
+	spares := s.list()
+	need, least := len(s.slots[nodeRank].Bundles), math.MaxInt
+	for _, n := range spares {
+		if room := s.room(n); room >= need {
+			least = min(least, room)
+		}
+	}
+	return slices.DeleteFunc(spares, func(n placement.Node) bool { return s.room(n) != least })
+}
+
+// room is how many ranks a node has GPUs, CPUs and memory for, as far as that is known; math.MaxInt without a bound.
+func (s *State) room(n placement.Node) int {
+	r, room := s.spec.Request, math.MaxInt
+	if r.GPU {
+		room = 0
+		for _, g := range n.GPUs {
+			if g.HeldBy == "" {
+				room++
+			}
+		}
+	}
+	if r.CPUs > 0 && n.CPUs != 0 {
+		room = min(room, n.CPUs/r.CPUs)
+	}
+	if r.Memory > 0 && n.Memory != 0 {
+		room = min(room, int(n.Memory/r.Memory))
+	}
+	return room
+}
+
 // gathering says that the job, or a part of it, waits for nodes.
 func (s *State) gathering() bool {
 	if s.whole() {
@@ -240,6 +274,9 @@ func (s *State) gathering() bool {
 
 // wanting says what the job waits for while it gathers, and why the nodes that are there do not do.
 func (s *State) wanting() string {
+	if s.queued != "" {
+		return s.queued
+	}
 	if s.whole() {
 		return s.waiting
 	}

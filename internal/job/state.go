@@ -36,6 +36,10 @@ type State struct {
 	// enough is the number of nodes from which on it is worth asking for a plan again, and waiting what is waited for.
 	enough  int
 	waiting string
+	// queued is why a cluster has no nodes for the job, empty when it has given one since.
+	queued string
+	// vacant are the node ranks whose node was lost.
+	vacant []int
 	// loss is the newest loss of a node in words.
 	loss string
 

@@ -52,6 +52,9 @@ func (s *State) take(ev Event) string {
 		return s.elapsed(ev)
 	case TimedOut:
 		return s.timedOut(ev)
+	case Queued:
+		s.queued = ev.Why
+		return ev.Why
 	default:
 		return ""
 	}

@@ -12,6 +12,7 @@ func (Exited) event()    {}
 func (Stopped) event()   {}
 func (Elapsed) event()   {}
 func (TimedOut) event()  {}
+func (Queued) event()    {}
 func (Cancel) event()    {}
 
 func (Prepare) action() {}
@@ -44,6 +45,7 @@ func (e Exited) String() string {
 
 func (e Elapsed) String() string  { return fmt.Sprintf("elapsed unit %d attempt %d", e.Unit, e.Attempt) }
 func (e TimedOut) String() string { return fmt.Sprintf("timed out %s #%d", e.Kind, e.Seq) }
+func (e Queued) String() string   { return "queued: " + e.Why }
 func (e Cancel) String() string   { return fmt.Sprintf("cancel with code %d: %s", e.Code, e.Why) }
 
 func (a Prepare) String() string { return "prepare " + of(a.Unit, a.Attempt, a.Node) }

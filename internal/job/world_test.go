@@ -21,7 +21,7 @@ var (
 )
 
 // TestWorld runs jobs in random worlds, whose nodes act late, die and come back, and whose messages are lost, doubled and
-// reordered, and holds every action against what truly lives where.
+// reordered, and holds every action against what truly lives where. Coordinators crash and start again.
 func TestWorld(t *testing.T) {
 	if *worldSeed != 0 {
 		w := newWorld(*worldSeed)
@@ -64,7 +64,7 @@ type world struct {
 	// timers are events that are due some day, past those that were delivered and may come again.
 	timers, past []Event
 	// calm is the time of repair; the others say what may happen before it, so that not every world ends early.
-	calm, cancels, impatient, hopeless bool
+	calm, cancels, impatient, hopeless, crashes bool
 
 	history []turn
 }
@@ -96,7 +96,7 @@ type run struct {
 
 func newWorld(seed uint64) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1))}
-	w.cancels, w.impatient, w.hopeless = w.chance(5), w.chance(8), w.chance(8)
+	w.cancels, w.impatient, w.hopeless, w.crashes = w.chance(5), w.chance(8), w.chance(8), w.chance(3)
 	r := placement.Request{MinNodes: 1 + w.rng.IntN(3), PerNode: []int{1 + w.rng.IntN(2)}, GPU: w.chance(2)}
 	r.MaxNodes = r.MinNodes
 	if w.chance(4) {
@@ -205,6 +205,15 @@ func (w *world) step(ev Event) error {
 	if err := w.checkSummary(); err != nil {
 		return err
 	}
+	if w.crashes && w.chance(20) {
+		return w.crash(actions)
+	}
+	w.perform(actions)
+	return nil
+}
+
+// perform sends orders and sets timers.
+func (w *world) perform(actions []Action) {
 	for _, act := range actions {
 		switch act := act.(type) {
 		case Prepare:
@@ -219,7 +228,6 @@ func (w *world) step(ev Event) error {
 			w.timers = append(w.timers, TimedOut(act))
 		}
 	}
-	return nil
 }
 
 // checkSummary holds now and then that the job knows what it waits for.

@@ -1,0 +1,53 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Check says why a submission makes no sense now; it is nil for a sound one. Each [Submitted] must have passed it.
+func (s *State) Check(spec Spec) error {
+	r := spec.Job.Request
+	switch {
+	case spec.Job.ID == "":
+		return errors.New("a job needs an id")
+	case s.jobs[spec.Job.ID] != nil:
+		return fmt.Errorf("there is a job %s already; give this one another id", spec.Job.ID)
+	case s.sole != nil, spec.Sole && len(s.jobs) > 0:
+		return errors.New("this coordinator exists for one job, and has other jobs; start one with `golaunch coordinator`")
+	case spec.Sole && (spec.Within != "" || spec.Reserve || spec.Backfill || spec.GPUs != nil):
+		return errors.New("the one job of a coordinator has all nodes; it takes no reservation, no backfill and no choice of GPUs")
+	case spec.Reserve && spec.Within != "":
+		return fmt.Errorf("a reservation within reservation %s is not possible; reserve of the cluster", spec.Within)
+	case spec.Colocated < 0 || spec.Colocated > 1 && !spec.Reserve:
+		return fmt.Errorf("%d jobs at a time on one GPU; want 1 or more, and only of a reservation", spec.Colocated)
+	case spec.GPUs != nil && !r.GPU:
+		return errors.New("GPUs are chosen for a job that asks for none")
+	}
+	if err := s.checkWithin(spec.Within); err != nil {
+		return err
+	}
+	seen := map[int]bool{}
+	for _, index := range spec.GPUs {
+		if index < 0 || seen[index] {
+			return fmt.Errorf("GPU %d is negative or chosen twice", index)
+		}
+		seen[index] = true
+	}
+	return r.Validate()
+}
+
+func (s *State) checkWithin(id string) error {
+	if id == "" {
+		return nil
+	}
+	switch res := s.jobs[id]; {
+	case res == nil:
+		return fmt.Errorf("there is no reservation %s", id)
+	case res.inner == nil:
+		return fmt.Errorf("job %s is no reservation", id)
+	case res.ended:
+		return fmt.Errorf("reservation %s has ended", id)
+	}
+	return nil
+}

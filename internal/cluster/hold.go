@@ -1,0 +1,137 @@
+package cluster
+
+import (
+	"slices"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// hold gives a job a node, of which it may use what is in share.
+func (s *State) hold(e *entry, share placement.Node) {
+	n := s.nodes[share.Name]
+	e.held[share.Name] = share
+	n.holders = insert(n.holders, e, bySubmission)
+	s.refresh(n)
+}
+
+// drop takes a node from a job.
+func (s *State) drop(e *entry, n *node) {
+	delete(e.held, n.facts.Name)
+	n.holders = remove(n.holders, e, bySubmission)
+	s.refresh(n)
+	if len(n.holders) > 0 {
+		return
+	}
+	if n.absent {
+		s.forget(n)
+	} else if n.drained {
+		s.out.Leave = append(s.out.Leave, n.facts.Name)
+	}
+}
+
+// release takes all nodes from a job that has ended.
+func (s *State) release(e *entry) {
+	for _, name := range sorted(e.held) {
+		s.drop(e, s.nodes[name])
+	}
+	e.queue.mark(s, true)
+}
+
+// forget takes a node out of the cluster.
+func (s *State) forget(n *node) {
+	n.drained = true
+	s.refresh(n)
+	delete(s.nodes, n.facts.Name)
+}
+
+// refresh counts anew what is free on a node.
+func (s *State) refresh(n *node) {
+	s.free -= n.spare
+	if n.counts {
+		s.usable--
+	}
+	n.free = n.offer(n.facts, nil, 1)
+	n.spare, n.counts = 0, n.usable()
+	if !n.counts {
+		return
+	}
+	s.usable++
+	for _, g := range n.free.GPUs {
+		if g.HeldBy == "" {
+			n.spare++
+		}
+	}
+	s.free += n.spare
+}
+
+// offer is what is left of a node, or of a reservation's share of it, by the jobs that compete for that, of which sharing may
+// hold one GPU. Jobs that take turns on GPUs do so on CPUs too.
+func (n *node) offer(whole placement.Node, reservation *entry, sharing int) placement.Node {
+	left := whole
+	left.GPUs = slices.Clone(whole.GPUs)
+	times := reservation.colocated()
+	cpus, memory := whole.CPUs*times, whole.Memory*int64(times)
+	users := make([]int, len(left.GPUs))
+	for _, e := range n.holders {
+		if e.queue.reservation != reservation {
+			continue
+		}
+		share, r := e.held[whole.Name], e.Job.Request
+		if r.CPUs > 0 {
+			cpus -= share.CPUs
+		}
+		if r.Memory > 0 {
+			memory -= share.Memory
+		}
+		for i := range left.GPUs {
+			if has(share.GPUs, left.GPUs[i].Index) {
+				if users[i]++; users[i] == sharing {
+					left.GPUs[i].HeldBy = e.label()
+				}
+			}
+		}
+	}
+	left.CPUs, left.Memory = none(whole.CPUs, cpus), none(whole.Memory, memory)
+	return left
+}
+
+// none is what is left of an amount as placement wants it: 0 stays unknown, and what is used up is less than 0.
+func none[T int | int64](whole, left T) T {
+	switch {
+	case whole == 0:
+		return 0
+	case left <= 0:
+		return -1
+	}
+	return left
+}
+
+// share is the part of a node that a group of a job takes.
+func (s *State) share(e *entry, g placement.Group) placement.Node {
+	n := s.nodes[g.Node.Name].facts
+	n.GPUs = nil
+	for _, b := range g.Bundles {
+		if b.GPU != nil {
+			n.GPUs = append(n.GPUs, *b.GPU)
+		}
+	}
+	if r := e.Job.Request; r.CPUs > 0 && n.CPUs != 0 {
+		n.CPUs = r.CPUs * len(g.Bundles)
+	}
+	if r := e.Job.Request; r.Memory > 0 && n.Memory != 0 {
+		n.Memory = r.Memory * int64(len(g.Bundles))
+	}
+	return n
+}
+
+func has(gpus []placement.GPU, index int) bool {
+	return slices.ContainsFunc(gpus, func(g placement.GPU) bool { return g.Index == index })
+}
+
+// colocated is how many jobs may hold one GPU of a reservation, or of the cluster (nil), at a time.
+func (e *entry) colocated() int {
+	if e == nil {
+		return 1
+	}
+	return max(1, e.Colocated)
+}

@@ -1,0 +1,270 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// sim is a cluster with the coordinator's side of it: it records events, carries out actions on nodes that are values, and starts
+// the coordinator anew from the record. Its own books of who holds what follow from the steps alone.
+type sim struct {
+	state *State
+	nodes map[string]*machine
+	jobs  []*record
+	// due are answers to actions, on their way.
+	due []Happened
+	// drained are nodes that were asked to drain, true once they may leave.
+	drained map[string]bool
+}
+
+// machine is a node that is there; fresh says that its agent has spoken to the present coordinator.
+type machine struct {
+	placement.Node
+	fresh bool
+}
+
+// record is a job as the coordinator has it on disk, and what lives of it.
+type record struct {
+	Spec
+	events []job.Event
+	held   map[string]placement.Node
+	// runs are the starts whose processes live, by node and unit.
+	runs map[place]job.Start
+	// known are the newest attempts that nodes have heard of.
+	known   map[place]int
+	result  *job.Result
+	granted *placement.Plan
+	told    string
+	// gifts counts the nodes that the newest outcome gave it.
+	gifts int
+}
+
+type place struct {
+	node string
+	unit int
+}
+
+func newSim() *sim {
+	return &sim{state: New(), nodes: map[string]*machine{}, drained: map[string]bool{}}
+}
+
+func (m *sim) job(id string) *record {
+	if i := slices.IndexFunc(m.jobs, func(r *record) bool { return r.Job.ID == id }); i >= 0 {
+		return m.jobs[i]
+	}
+	return nil
+}
+
+// step hands an event to the cluster and carries out what follows.
+func (m *sim) step(ev Event) (Outcome, error) {
+	switch ev := ev.(type) {
+	case Submitted:
+		m.jobs = append(m.jobs, &record{Spec: ev.Spec, held: map[string]placement.Node{}, runs: map[place]job.Start{}, known: map[place]int{}})
+	case Joined:
+		m.nodes[ev.Node.Name] = &machine{ev.Node, true}
+	case Lost:
+		m.die(ev.Node)
+	case Drain:
+		if m.nodes[ev.Node] != nil {
+			m.drained[ev.Node] = m.drained[ev.Node] || false
+		}
+	default: // it changes no books
+	}
+	out := m.state.Step(ev)
+	return out, m.carryOut(out)
+}
+
+func (m *sim) die(node string) {
+	delete(m.nodes, node)
+	delete(m.drained, node)
+	for _, r := range m.jobs {
+		maps.DeleteFunc(r.runs, func(p place, _ job.Start) bool { return p.node == node })
+		maps.DeleteFunc(r.known, func(p place, _ int) bool { return p.node == node })
+	}
+	m.due = slices.DeleteFunc(m.due, func(h Happened) bool { return nodeOf(h.Event) == node })
+}
+
+func nodeOf(ev job.Event) string {
+	switch ev := ev.(type) {
+	case job.Prepared:
+		return ev.Node
+	case job.Started:
+		return ev.Node
+	case job.Exited:
+		return ev.Node
+	case job.Stopped:
+		return ev.Node
+	}
+	return ""
+}
+
+func (m *sim) carryOut(out Outcome) error {
+	for _, r := range m.jobs {
+		r.gifts = 0
+	}
+	for _, st := range out.Steps {
+		r := m.job(st.Job)
+		if st.Event != nil {
+			r.events = append(r.events, st.Event)
+		}
+		if st.Granted != nil {
+			r.granted = st.Granted
+		}
+		if err := m.book(r, st.Event); err != nil {
+			return fmt.Errorf("job %s: %v: %w", st.Job, st.Event, err)
+		}
+		for _, a := range st.Actions {
+			if err := m.act(r, a); err != nil {
+				return fmt.Errorf("job %s: %v: %w", st.Job, a, err)
+			}
+		}
+	}
+	for _, name := range out.Leave {
+		if gone, asked := m.drained[name]; !asked || gone || len(m.holders(name)) > 0 {
+			return fmt.Errorf("%s may leave, asked %v, again %v, held by %d", name, asked, gone, len(m.holders(name)))
+		}
+		m.drained[name] = true
+	}
+	return nil
+}
+
+// book keeps the books.
+func (m *sim) book(r *record, ev job.Event) error {
+	switch ev := ev.(type) {
+	case job.Joined:
+		n := m.nodes[ev.Node.Name]
+		if _, draining := m.drained[ev.Node.Name]; !r.Sole && (n == nil || !n.fresh || draining) {
+			return fmt.Errorf("a node that is gone, drained or not back")
+		}
+		if _, holds := r.held[ev.Node.Name]; holds && !r.Sole {
+			return fmt.Errorf("it holds that")
+		}
+		r.held[ev.Node.Name] = ev.Node
+		r.gifts++
+	case job.Lost:
+		delete(r.held, ev.Node)
+		return nil
+	case job.Queued:
+		if ev.Why == "" {
+			return fmt.Errorf("told nothing")
+		}
+		r.told = ev.Why
+		return nil
+	default: // it is about the job alone
+		return nil
+	}
+	r.told = ""
+	return nil
+}
+
+func (m *sim) act(r *record, a job.Action) error {
+	will := func(ev job.Event) { m.due = append(m.due, Happened{r.Job.ID, ev}) }
+	switch a := a.(type) {
+	case job.Prepare:
+		will(job.Prepared{Node: a.Node, Unit: a.Unit, Attempt: a.Attempt, Port: 1024})
+	case job.Start:
+		p := place{a.Group.Node.Name, a.Unit}
+		if err := m.mayStart(r, a); err != nil {
+			return err
+		}
+		if attempt, known := r.known[p]; !known || attempt < a.Attempt {
+			r.runs[p], r.known[p] = a, a.Attempt
+			will(job.Started{Node: p.node, Unit: a.Unit, Attempt: a.Attempt})
+		}
+	case job.Stop:
+		p := place{a.Node, a.Unit}
+		delete(r.runs, p)
+		r.known[p] = a.Attempt
+		will(job.Stopped{Node: a.Node, Unit: a.Unit, Attempt: a.Attempt})
+	case job.Wait:
+		will(job.Elapsed{Unit: a.Unit, Attempt: a.Attempt})
+	case job.Finish:
+		if r.result != nil && *r.result != a.Result && r.result.Reason != a.Result.Reason {
+			return fmt.Errorf("it has ended otherwise: %+v", *r.result)
+		}
+		if len(r.runs) > 0 || m.open(r) > 0 {
+			return fmt.Errorf("%d processes and %d jobs live", len(r.runs), m.open(r))
+		}
+		r.result = &a.Result
+		clear(r.held)
+	case job.Alarm:
+	}
+	return nil
+}
+
+// open counts the jobs within a reservation that have not ended.
+func (m *sim) open(r *record) int {
+	open := 0
+	for _, other := range m.jobs {
+		if other.Within == r.Job.ID && other.result == nil {
+			open++
+		}
+	}
+	return open
+}
+
+// mayStart holds that ranks start only on GPUs that their job holds.
+func (m *sim) mayStart(r *record, a job.Start) error {
+	share, ok := r.held[a.Group.Node.Name]
+	if r.result != nil || r.Reserve || !ok {
+		return fmt.Errorf("it has ended, is a reservation, or does not hold the node")
+	}
+	for _, b := range a.Group.Bundles {
+		if b.GPU != nil && !has(share.GPUs, b.GPU.Index) {
+			return fmt.Errorf("gpu %d is not its own", b.GPU.Index)
+		}
+	}
+	return nil
+}
+
+func (m *sim) holders(node string) []*record {
+	var list []*record
+	for _, r := range m.jobs {
+		if _, ok := r.held[node]; ok {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// end has all processes of a job on a node end with a code.
+func (m *sim) end(r *record, p place, code int) {
+	a := r.runs[p]
+	delete(r.runs, p)
+	for _, b := range a.Group.Bundles {
+		m.due = append(m.due, Happened{r.Job.ID, job.Exited{
+			Node: p.node, Unit: p.unit, Attempt: a.Attempt, Rank: b.Rank, Exit: job.Exit{Code: code},
+		}})
+	}
+	m.due = append(m.due, Happened{r.Job.ID, job.Stopped{Node: p.node, Unit: p.unit, Attempt: a.Attempt}})
+}
+
+// crash starts the coordinator anew. Its timers are gone, and nodes are there again only once they join.
+func (m *sim) crash() (Outcome, error) {
+	m.state = New()
+	for _, r := range m.jobs {
+		if err := m.state.Restore(r.Spec, r.events); err != nil {
+			return Outcome{}, err
+		}
+	}
+	m.due = slices.DeleteFunc(m.due, func(h Happened) bool { return nodeOf(h.Event) == "" })
+	for _, n := range m.nodes {
+		n.fresh = false
+	}
+	clear(m.drained)
+	out := m.state.Resume()
+	return out, m.carryOut(out)
+}
+
+func machineOf(i, gpus, cpus int) placement.Node {
+	n := placement.Node{Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), CPUs: cpus}
+	for g := range gpus {
+		n.GPUs = append(n.GPUs, placement.GPU{Index: g})
+	}
+	return n
+}

@@ -1,0 +1,113 @@
+package cluster
+
+import (
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// NodeStatus is one node of the cluster.
+type NodeStatus struct {
+	// Node is as its agent described it, but that GPUs which jobs hold are HeldBy "job ID" or "reservation ID".
+	Node    placement.Node
+	Drained bool
+	// Absent says that jobs hold it, but that its agent has not come back since the coordinator started again.
+	Absent bool
+	// Held is who holds what of the node, in the order of submission.
+	Held []Holding
+}
+
+// Holding is what a job or a reservation has of a node. A job without GPUs has none, and may run there all the same.
+type Holding struct {
+	Job  string
+	GPUs []int
+}
+
+// JobStatus is one job or reservation.
+type JobStatus struct {
+	Spec Spec
+	// Summary of a reservation is of its phases gathering, running while it is placed, stopping and finished.
+	Summary job.Summary
+	// Waits is why it is in the queue, empty when it is not.
+	Waits string
+}
+
+// Nodes are all nodes, by name.
+func (s *State) Nodes() []NodeStatus {
+	list := make([]NodeStatus, 0, len(s.nodes))
+	for _, name := range sorted(s.nodes) {
+		n := s.nodes[name]
+		st := NodeStatus{Node: n.facts, Drained: n.drained, Absent: n.absent}
+		st.Node.GPUs = append([]placement.GPU(nil), n.free.GPUs...)
+		for _, e := range n.holders {
+			h := Holding{Job: e.Job.ID}
+			for _, g := range e.held[name].GPUs {
+				h.GPUs = append(h.GPUs, g.Index)
+			}
+			st.Held = append(st.Held, h)
+		}
+		list = append(list, st)
+	}
+	return list
+}
+
+// Jobs are all jobs, in the order of submission.
+func (s *State) Jobs() []JobStatus {
+	list := make([]JobStatus, 0, len(s.jobs))
+	for _, e := range s.bySubmission() {
+		list = append(list, e.status())
+	}
+	return list
+}
+
+// Job is one job; false if there is none with this id.
+func (s *State) Job(id string) (JobStatus, bool) {
+	e := s.jobs[id]
+	if e == nil {
+		return JobStatus{}, false
+	}
+	return e.status(), true
+}
+
+// Why says why a job waits: of the first of its queue node by node, which costs a plan, of others as they were told. It is empty
+// for a job that does not wait.
+func (s *State) Why(id string) string {
+	e := s.jobs[id]
+	if e == nil || !e.waits {
+		return ""
+	}
+	if res := e.queue.reservation; e.queue.waiting[0] == e && (res == nil || len(res.held) > 0) {
+		if _, _, err := s.solve(e, nil); err != nil {
+			return err.Error()
+		}
+	}
+	return e.told
+}
+
+func (e *entry) status() JobStatus {
+	st := JobStatus{Spec: e.Spec, Summary: e.state.Summary()}
+	if e.waits {
+		st.Waits = e.told
+	}
+	switch {
+	case e.inner == nil:
+	case e.ended && !e.done:
+		st.Summary.Phase = job.Stopping
+		st.Summary.Waits += "; waiting for " + count(len(e.inner.open), "job") + " within it to end"
+	case st.Summary.Phase == job.Preparing:
+		st.Summary.Phase, st.Summary.Waits = job.Running, e.standing()
+	}
+	return st
+}
+
+// Live says that processes of an attempt of a job may be on a node. What else a node that is back runs of it must end.
+func (s *State) Live(id, node string, unit, attempt int) bool {
+	e := s.jobs[id]
+	return e != nil && e.state.Live(node, unit, attempt)
+}
+
+// Forget drops a job that is finished. A job that is not stays, and so does a reservation until its jobs are forgotten.
+func (s *State) Forget(id string) {
+	if e := s.jobs[id]; e != nil && e.done {
+		delete(s.jobs, id)
+	}
+}

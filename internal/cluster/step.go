@@ -1,0 +1,190 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Step takes what happened and returns the steps of jobs that it caused. What is about a job or node that is not there causes
+// none.
+func (s *State) Step(ev Event) Outcome {
+	s.out = Outcome{}
+	switch ev := ev.(type) {
+	case Submitted:
+		s.submit(ev.Spec)
+	case Joined:
+		s.joined(ev.Node)
+	case Lost:
+		s.lost(ev)
+	case Rejoined:
+		s.rejoined(ev.Node)
+	case Drain:
+		s.drain(ev.Node)
+	case Happened:
+		s.happened(ev)
+	}
+	s.serve()
+	return s.out
+}
+
+func (s *State) submit(spec Spec) {
+	e := s.add(spec)
+	s.step(e, job.Submitted{})
+	if spec.Sole {
+		for _, name := range sorted(s.nodes) {
+			s.give(e, s.nodes[name].facts)
+		}
+	}
+}
+
+func (s *State) joined(facts placement.Node) {
+	n := s.nodes[facts.Name]
+	if n == nil {
+		n = &node{}
+		s.nodes[facts.Name] = n
+	}
+	n.facts, n.absent = facts, false
+	s.refresh(n)
+	s.queue.mark(s, true)
+	for _, e := range slices.Clone(n.holders) {
+		if e.inner != nil {
+			e.inner.mark(s, true)
+		}
+		if !e.Sole {
+			s.step(e, job.Rejoined{Node: facts.Name})
+		}
+	}
+	if s.sole != nil && !s.sole.done {
+		s.give(s.sole, facts)
+	}
+}
+
+// give tells a job of a node that it now holds.
+func (s *State) give(e *entry, share placement.Node) {
+	s.hold(e, share)
+	s.step(e, job.Joined{Node: share})
+}
+
+func (s *State) lost(ev Lost) {
+	n := s.nodes[ev.Node]
+	if n == nil {
+		return
+	}
+	s.forget(n)
+	s.queue.mark(s, false)
+	for _, e := range n.holders {
+		delete(e.held, ev.Node)
+	}
+	s.unshadow(n)
+	for _, e := range n.holders {
+		s.step(e, job.Lost{Node: ev.Node, Why: ev.Why})
+	}
+}
+
+func (s *State) rejoined(name string) {
+	if n := s.nodes[name]; n != nil {
+		for _, e := range slices.Clone(n.holders) {
+			s.step(e, job.Rejoined{Node: name})
+		}
+	}
+}
+
+func (s *State) drain(name string) {
+	n := s.nodes[name]
+	if n == nil || n.drained {
+		return
+	}
+	n.drained = true
+	s.refresh(n)
+	s.unshadow(n)
+	s.queue.mark(s, false)
+	if len(n.holders) == 0 {
+		s.out.Leave = append(s.out.Leave, name)
+	}
+}
+
+func (s *State) happened(ev Happened) {
+	e := s.jobs[ev.Job]
+	switch {
+	case e == nil || e.done:
+	case e.ended:
+		if c, ok := ev.Event.(job.Cancel); ok {
+			s.cancelWithin(e, c)
+		}
+	default:
+		s.step(e, ev.Event)
+	}
+}
+
+// step steps a job and sees to what follows for the cluster.
+func (s *State) step(e *entry, ev job.Event) {
+	actions, reason := e.state.Step(ev)
+	st := Step{Job: e.Job.ID, Event: ev, Actions: actions, Reason: reason}
+	over := e.ended
+	e.note(ev, actions)
+	if _, first := ev.(job.Submitted); first && !e.Sole {
+		st.Reason = "in the queue"
+	}
+	if e.inner != nil {
+		s.reserve(e, &st)
+	}
+	s.out.Steps = append(s.out.Steps, st)
+	switch {
+	case over:
+	case e.ended:
+		s.end(e)
+	case !e.Sole:
+		s.attend(e, ev, actions)
+	}
+}
+
+// note takes from a step of a job what the cluster must know, live or from its record.
+func (e *entry) note(ev job.Event, actions []job.Action) {
+	switch ev := ev.(type) {
+	case job.Queued:
+		e.told = ev.Why
+	case job.Joined:
+		e.told, e.behind = "", nil
+	case job.TimedOut:
+		if ev.Kind == job.AlarmLastCall {
+			e.lastCall = 0
+		}
+	default: // it is about the job alone
+	}
+	for _, a := range actions {
+		switch a := a.(type) {
+		case job.Alarm:
+			if a.Kind == job.AlarmLastCall {
+				e.lastCall = a.Seq
+			}
+		case job.Finish:
+			e.ended = true
+		default: // it is an order to a node, or a timer of the job
+		}
+	}
+}
+
+// attend puts a job into the queue when it begins to lack nodes, and takes it out when it does not lack any.
+func (s *State) attend(e *entry, ev job.Event, actions []job.Action) {
+	_, lost := ev.(job.Lost)
+	begins := lost || !e.waits && slices.ContainsFunc(actions, isAlarm)
+	if !e.waits && !begins {
+		return
+	}
+	switch wants := e.state.Wanting(); {
+	case !wants:
+		s.leave(e)
+	case begins:
+		s.enter(e)
+	}
+}
+
+func isAlarm(a job.Action) bool {
+	_, ok := a.(job.Alarm)
+	return ok
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// label names a job where it holds a GPU.
+func (e *entry) label() string {
+	if e.Reserve {
+		return "reservation " + e.Job.ID
+	}
+	return "job " + e.Job.ID
+}
+
+// needs is what a job waits for, in words that stay true while it waits.
+func needs(e *entry) string {
+	r := e.Job.Request
+	if len(e.held) > 0 {
+		return "nodes in the place of lost ones"
+	}
+	nodes := count(r.MinNodes, "node")
+	what := "rank"
+	if r.GPU {
+		what = "GPU"
+	}
+	switch {
+	case len(r.PerNode) == 1 && r.PerNode[0] == placement.AllGPUs:
+		return nodes + " with all GPUs free"
+	case r.Strategy == placement.Pack || r.Strategy == placement.Spread || r.Strategy == placement.StrictSpread:
+		return count(ranks(r, r.MinNodes), what)
+	case len(r.PerNode) == 1 && r.MinNodes == 1:
+		return nodes + " with " + count(r.PerNode[0], what)
+	case len(r.PerNode) == 1:
+		return fmt.Sprintf("%s with %s each", nodes, count(r.PerNode[0], what))
+	}
+	return fmt.Sprintf("%s with %s %ss", nodes, strings.Trim(strings.ReplaceAll(fmt.Sprint(r.PerNode[:r.MinNodes]), " ", ","), "[]"), what)
+}
+
+// count has a number and its noun: "1 node", "2 nodes".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,53 @@
+package job
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// crash ends the coordinator after it has written an event down, with only some of the actions done. The next one reads the
+// events, sets the timers anew and finds all agents again.
+func (w *world) crash(actions []Action) error {
+	w.perform(actions[:w.rng.IntN(len(actions)+1)])
+	again := New(w.spec)
+	for _, old := range w.history {
+		again.Step(old.event)
+	}
+	w.state, w.timers = again, nil
+	resumed := again.Resume()
+	if err := w.truth.checkResume(resumed); err != nil {
+		return fmt.Errorf("after a crash: %v: %w", resumed, err)
+	}
+	w.perform(resumed)
+	for _, a := range w.agents {
+		if err := w.reconnect(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkResume holds that only what is due is repeated, and the end if it has come.
+func (t *truth) checkResume(actions []Action) error {
+	if t.result != nil {
+		if want := []Action{Finish{*t.result}}; !reflect.DeepEqual(actions, want) {
+			return fmt.Errorf("want %v", want)
+		}
+		return nil
+	}
+	for _, act := range actions {
+		switch act := act.(type) {
+		case Wait:
+			if err := t.checkWait(act); err != nil {
+				return err
+			}
+		case Alarm:
+			if act.Seq != t.alarms[act.Kind] {
+				return fmt.Errorf("the newest is #%d", t.alarms[act.Kind])
+			}
+		default:
+			return fmt.Errorf("%v is not to be repeated", act)
+		}
+	}
+	return nil
+}

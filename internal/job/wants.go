@@ -1,0 +1,139 @@
+package job
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Wants is what a cluster should find nodes for; false when the job has all it needs. With whole, the request is for the job as
+// it should then be, the nodes that it has included: they keep their node ranks, and spares come next. Otherwise it is for
+// further nodes, one for each node rank that lacks one; any of them helps.
+func (s *State) Wants() (r placement.Request, whole, ok bool) {
+	if s.whole() {
+		if !s.lacking() {
+			return r, true, false
+		}
+		return s.regroup(), true, true
+	}
+	sizes := s.uncovered()
+	if len(sizes) == 0 {
+		return r, false, false
+	}
+	r = s.spec.Request
+	r.MinNodes, r.MaxNodes, r.PerNode, r.Strategy, r.Keep = 1, len(sizes), sizes, placement.StrictPack, nil
+	return r, false, true
+}
+
+// Wanting says that the job [State.Wants] something. It costs O(1) while no node was lost.
+func (s *State) Wanting() bool {
+	if s.whole() {
+		return s.lacking()
+	}
+	return len(s.uncovered()) > 0
+}
+
+// lacking says of the whole that it waits for nodes, or will once it has stopped.
+func (s *State) lacking() bool {
+	if s.result != nil {
+		return false
+	}
+	u := &s.units[0]
+	return u.phase == Gathering || len(s.vacant) > 0 && owes(u)
+}
+
+// owes says that a unit that lost a node needs another.
+func owes(u *unit) bool { return u.phase != Finished && (u.phase != Stopping || u.cause != nil) }
+
+// regroup is the next request for the whole: the nodes that are there keep their ranks, spares take those of lost nodes, and a
+// lost node that comes back takes its own if it is still vacant.
+func (s *State) regroup() placement.Request {
+	r := s.spec.Request
+	r.Keep = make(map[string]int, len(s.nodes))
+	taken := make([]bool, len(s.slots)+len(s.nodes))
+	for rank, sl := range s.slots {
+		if s.nodes[sl.Node.Name] != nil {
+			r.Keep[sl.Node.Name], taken[rank] = rank, true
+		}
+	}
+	rank := 0
+	for _, n := range s.list() {
+		if _, kept := r.Keep[n.Name]; kept {
+			continue
+		}
+		for taken[rank] {
+			rank++
+		}
+		r.Keep[n.Name], taken[rank] = rank, true
+	}
+	for rank, sl := range s.slots {
+		if !taken[rank] {
+			r.Keep[sl.Node.Name] = rank
+		}
+	}
+	return r
+}
+
+// uncovered are the ranks on each of the vacant node ranks for which there is no spare, fewest first.
+func (s *State) uncovered() []int {
+	if s.result != nil || len(s.vacant) == 0 {
+		return nil
+	}
+	var sizes []int
+	for _, rank := range s.vacant {
+		units := s.unitsAt(rank)
+		if slices.ContainsFunc(units, func(u unit) bool { return owes(&u) }) {
+			sizes = append(sizes, len(s.slots[rank].Bundles))
+		}
+	}
+	slices.Sort(sizes)
+	for _, n := range s.list() {
+		room := s.room(n)
+		if i := slices.IndexFunc(sizes, func(size int) bool { return size == room || room == math.MaxInt }); i >= 0 {
+			sizes = slices.Delete(sizes, i, i+1)
+		}
+	}
+	return sizes
+}
+
+// Resume repeats the actions that a coordinator must not forget when it starts again: the timers that are out, and the end.
+// Orders to nodes are repeated as these are back ([Rejoined]).
+func (s *State) Resume() []Action {
+	if s.finished {
+		return []Action{Finish{Result: *s.result}}
+	}
+	if s.result != nil {
+		return nil
+	}
+	var actions []Action
+	for i := range s.units {
+		if u := &s.units[i]; u.phase == Backoff {
+			actions = append(actions, Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.restarts})
+		}
+	}
+	if !s.gathering() {
+		return actions
+	}
+	for _, kind := range slices.Sorted(maps.Keys(s.alarms)) {
+		if seq := s.alarms[kind]; seq != 0 {
+			actions = append(actions, Alarm{Kind: kind, Seq: seq})
+		}
+	}
+	return actions
+}
+
+// Live says that processes of an attempt may be on a node. What else a node that is back runs of the job must end.
+func (s *State) Live(node string, unit, attempt int) bool {
+	_, _, _, ok := s.find(node, unit, attempt)
+	return ok
+}
+
+// Result is how the job ends; false while that is not decided. The job is finished once nothing of it lives.
+func (s *State) Result() (Result, bool) {
+	if s.result == nil {
+		return Result{}, false
+	}
+	return *s.result, true
+}
