@@ -23,7 +23,7 @@ func TestAlias(t *testing.T) {
 		if text, err := os.ReadFile(filepath.Join(alias, "stderr.log")); err != nil || len(text) > 0 {
 			t.Errorf("stderr.log of a silent rank: %q, %v", text, err)
 		}
-		if _, err := os.Stat(filepath.Join(alias, "error.json")); !os.IsNotExist(err) {
+		if _, err := os.Lstat(filepath.Join(alias, "error.json")); !os.IsNotExist(err) {
 			t.Errorf("error.json of a rank without an error: %v", err)
 		}
 		if err := os.WriteFile(r.ErrorFile(), []byte("boom"), 0o600); err != nil {

@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
+	"strings"
 	"syscall"
 )
 
@@ -19,8 +19,16 @@ type Dir struct {
 	hub          hub
 }
 
-// jobID is what may be a directory name: no separator, no leading dot.
-var jobID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+// maxJobID bounds a job's ID in bytes.
+const maxJobID = 128
+
+// isJobID says what may be a directory name: no separator, no leading dot.
+func isJobID(s string) bool {
+	odd := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_.-", r))
+	}
+	return s != "" && len(s) <= maxJobID && s[0] != '.' && s[0] != '-' && !strings.ContainsFunc(s, odd)
+}
 
 // OpenDir makes the log directory of a job, mode 0700, and base where it is missing. One that is there already is used, unless
 // it is a symbolic link or belongs to another user (root may use it all the same: on NFS its files belong to nobody). No name
@@ -45,7 +53,7 @@ func FindDir(base, job string) (*Dir, error) {
 }
 
 func newDir(base, job string, open func(d *Dir, base string) error) (*Dir, error) {
-	if !jobID.MatchString(job) {
+	if !isJobID(job) {
 		return nil, fmt.Errorf("job id %q may have only letters, digits, '_', '-' and '.', up to 128", job)
 	}
 	base, err := filepath.Abs(base)

@@ -56,7 +56,7 @@ func pastJobs(base *os.Root) ([]pastJob, error) {
 	var jobs []pastJob
 	var errs []error
 	err := list(base, ".", func(e fs.DirEntry) bool {
-		if !jobID.MatchString(e.Name()) {
+		if !isJobID(e.Name()) {
 			return true
 		}
 		written, ours, err := lookAt(base, e.Name())

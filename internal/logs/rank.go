@@ -22,8 +22,8 @@ type RankOptions struct {
 	Console      *Console
 	Prefix       string
 	Hidden, Bare Stream
-	// Alias, if set, is a directory in <dir> where stdout.log, stderr.log and error.json are links to the rank's files. The two
-	// logs are then there from the start.
+	// Alias, if set, is a directory in <dir> where stdout.log and stderr.log are links to the rank's logs, which are then there from
+	// the start, and which has its error.json.
 	Alias string
 	// Limit is the most that is kept of each stream, in bytes; 0 keeps all.
 	Limit int64
@@ -49,7 +49,7 @@ func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	if err := d.root.Mkdir(r.attempt(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the log directory of %s: %w", r.where(), err)
 	}
-	if err := d.root.Remove(r.file("error.json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.root.Remove(r.errorFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove an old error file of %s: %w", r.where(), err)
 	}
 	err := r.alias()
@@ -101,16 +101,13 @@ func (r *Rank) alias() error {
 		return err
 	}
 	up := strings.Repeat("../", strings.Count(r.opts.Alias, "/")+1)
-	for _, name := range []string{"stdout.log", "stderr.log", "error.json"} {
+	for _, name := range []string{"stdout.log", "stderr.log"} {
 		link := r.opts.Alias + "/" + name
 		if err := root.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		if err := root.Symlink(up+r.file(name), link); err != nil {
 			return err
-		}
-		if name == "error.json" {
-			continue
 		}
 		f, err := openLog(root, r.file(name))
 		if err != nil {
@@ -147,8 +144,15 @@ func (r *Rank) file(suffix string) string {
 	return fmt.Sprintf("%s/rank-%d.%s", r.attempt(), r.opts.Rank, suffix)
 }
 
-// ErrorFile is the absolute path for TORCHELASTIC_ERROR_FILE: <dir>/attempt-<n>/rank-<r>.error.json.
-func (r *Rank) ErrorFile() string { return filepath.Join(r.dir.path, r.file("error.json")) }
+func (r *Rank) errorFile() string {
+	if r.opts.Alias != "" {
+		return r.opts.Alias + "/error.json"
+	}
+	return r.file("error.json")
+}
+
+// ErrorFile is the absolute path for TORCHELASTIC_ERROR_FILE: <dir>/attempt-<n>/rank-<r>.error.json, or that in Alias.
+func (r *Rank) ErrorFile() string { return filepath.Join(r.dir.path, r.errorFile()) }
 
 // Started closes Stdout and Stderr in this process, once the rank has them.
 func (r *Rank) Started() {

@@ -38,7 +38,7 @@ func (r *Rank) Traceback() (string, error) {
 
 // readErrorFile reads a file that the rank made: it may be anything, and is opened so that a FIFO does not block.
 func (r *Rank) readErrorFile() ([]byte, error) {
-	f, err := r.dir.root.OpenFile(r.file("error.json"), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := r.dir.root.OpenFile(r.errorFile(), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
