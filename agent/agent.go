@@ -1,8 +1,8 @@
 // Package agent is golaunch on a node: it starts the ranks that the coordinator orders, watches them, files their output and
 // makes sure that none is left behind.
 //
-// An [Agent] decides nothing. It carries out the orders of a [rendezvous.Session] and reports what happened; which failure
-// matters and what restarts is the coordinator's business.
+// An [Agent] decides nothing. It carries out the orders of a [rendezvous.Session], for one job or for many, and reports what
+// happened; which failure matters and what restarts is the coordinator's business.
 package agent
 
 import (
@@ -15,12 +15,13 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/rankenv"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// Task is what every rank of the job runs on this node.
+// Task is what every rank of a job runs on this node.
 type Task struct {
 	// Command is the program and its arguments; "${local_rank}" in an argument stands for the rank's own, as under torchrun.
 	Command []string
@@ -32,46 +33,72 @@ type Task struct {
 	Visibility rankenv.Visibility
 	// MasterPort is fixed by the user, or 0 for a free one per attempt.
 	MasterPort int
+	// Role is the ranks' ROLE_NAME; "default" when empty.
+	Role string
 	// Stdin is what rank 0 reads when it runs here; the other ranks read nothing.
 	Stdin bool
+}
+
+// Work is a job as this node carries it out.
+type Work struct {
+	Task   Task
+	Output Output
+	// Close is called when the job is over here and nobody reads its output; it may be nil.
+	Close func()
 }
 
 // Agent carries out the orders of one session.
 type Agent struct {
 	Session    *rendezvous.Session
 	Supervisor *proc.Supervisor
-	Task       Task
-	Output     Output
+	// Open makes ready for a job: for the session's only one, without a task, or for one of a cluster, with its submission's. The
+	// error is why no rank of the job can run here.
+	Open func(job string, task []byte) (Work, error)
+	// Past finds the output of a job that is over; the agent of a cluster needs it.
+	Past func(job string) (*logs.Dir, error)
 	// Signals are passed on to every rank of this node (USR1, USR2); nil passes none.
 	Signals <-chan syscall.Signal
-	// Leave asks this node to leave the job, with the reason: its ranks are stopped in order before the coordinator hears that
-	// they are gone. Nil never asks.
+	// Leave asks this node to leave, with the reason: its ranks are stopped in order before the coordinator hears that they are
+	// gone. Nil never asks.
 	Leave <-chan string
 	// Grace is how long its ranks may take then.
 	Grace time.Duration
 	// Warn is told what went wrong without ending the job, such as a full disk.
 	Warn func(error)
 
-	units map[int]*unit
-	done  sync.WaitGroup
+	shares map[string]*share
+	// done are the jobs of which something may live, readers those whose output may be read, and who reads it.
+	done, readers sync.WaitGroup
+	// reading is the context of those readers.
+	reading context.Context
 	// broken has the reason why this node cannot go on: processes that cannot be killed.
 	broken chan error
 	// leaving silences reports: that ranks end now is not news about the job. It is set once, before any of them is stopped.
 	leaving atomic.Bool
 }
 
-// ErrLeft says that this node left the job before its end, as it was asked to.
-var ErrLeft = errors.New("this node left the job")
+// ErrLeft says that this node left before the end of its jobs, as it was asked to, and ErrDrained that no job needs it any more.
+var (
+	ErrLeft    = errors.New("this node has left")
+	ErrDrained = errors.New("this node is drained")
+)
 
-// Run carries out orders until the job is finished, and returns its result. When ctx ends, or the coordinator is lost, every rank
-// is killed and the error says so. However it returns, no process that it started lives any more, and the session is closed.
+// Run carries out orders until the session's only job is finished, and returns its result; the agent of a cluster goes on until it
+// is told to leave. When ctx ends, or the coordinator is lost, every rank is killed and the error says so. However it returns, no
+// process that it started lives any more, and the session is closed.
 func (a *Agent) Run(ctx context.Context) (job.Result, error) {
-	a.units, a.broken = map[int]*unit{}, make(chan error, 1)
-	result, err := a.follow(ctx)
-	for _, u := range a.units {
-		u.stop(0, true)
+	a.shares, a.broken = map[string]*share{}, make(chan error, 1)
+	reading, stopReading := context.WithCancel(ctx)
+	defer stopReading()
+	a.reading = reading
+	result, err := a.work(ctx)
+	a.leaving.Store(true)
+	for _, s := range a.shares {
+		s.kill()
 	}
 	a.done.Wait()
+	stopReading()
+	a.readers.Wait()
 	why := "the job is over"
 	if err != nil {
 		why = err.Error()
@@ -80,95 +107,116 @@ func (a *Agent) Run(ctx context.Context) (job.Result, error) {
 	return result, err
 }
 
+func (a *Agent) work(ctx context.Context) (job.Result, error) {
+	if id := a.Session.Job; id != "" {
+		if s := a.open(id, nil); s.err != nil {
+			return job.Result{}, s.err
+		}
+	}
+	return a.follow(ctx)
+}
+
 func (a *Agent) follow(ctx context.Context) (job.Result, error) {
 	var left chan struct{}
-	var why string
+	var why error
 	for {
 		select {
 		case <-ctx.Done():
 			return job.Result{}, context.Cause(ctx)
 		case err := <-a.broken:
 			return job.Result{}, err
-		case why = <-a.Leave:
-			left = a.leave()
+		case text := <-a.Leave:
+			left, why = a.leave(), fmt.Errorf("%w: %s", ErrLeft, text)
 		case <-left:
-			return job.Result{}, fmt.Errorf("%w: %s", ErrLeft, why)
+			return job.Result{}, why
 		case sig := <-a.Signals:
-			a.signal(sig)
+			a.signal("", sig)
 		case order, ok := <-a.Session.Orders():
 			if !ok {
 				return job.Result{}, a.Session.Err()
 			}
-			if end, ok := order.(job.Finish); ok {
-				return end.Result, nil
-			}
-			if left == nil {
-				a.obey(order)
+			switch do := order.Do.(type) {
+			case job.Finish:
+				if order.Job == a.Session.Job {
+					return do.Result, nil
+				}
+				a.finish(order.Job)
+			case rendezvous.Leave:
+				if left == nil {
+					left, why = a.leave(), fmt.Errorf("%w: %s", ErrDrained, do.Why)
+				}
+			default:
+				if left == nil {
+					a.obey(order)
+				}
 			}
 		}
 	}
 }
 
 func (a *Agent) obey(order rendezvous.Order) {
-	switch o := order.(type) {
-	case job.Prepare:
-		a.report(a.prepare(o))
-	case job.Start:
-		a.start(o)
-	case job.Stop:
-		a.stop(o)
+	switch do := order.Do.(type) {
+	case rendezvous.Assign:
+		a.open(order.Job, do.Task)
+		return
 	case rendezvous.Signal:
-		a.signal(o.Number)
-	default:
-		a.Warn(fmt.Errorf("the coordinator sent an order that this agent does not know: %T", order))
-	}
-}
-
-// start begins an attempt unless it, or a later one, has been here already.
-func (a *Agent) start(o job.Start) {
-	if !a.knows(o.Unit, o.Attempt) {
-		a.begin(newUnit(a, o))
-	}
-}
-
-// stop ends an attempt. One that never began here begins stopped, so that it cannot begin late.
-func (a *Agent) stop(o job.Stop) {
-	if !a.knows(o.Unit, o.Attempt) {
-		u := newUnit(a, job.Start{Unit: o.Unit, Attempt: o.Attempt})
-		u.stop(0, true)
-		a.begin(u)
+		a.signal(order.Job, do.Number)
+		return
+	case rendezvous.Restate:
+		a.restate()
+		return
+	case rendezvous.ReadLogs:
+		a.read(order.Job, do)
 		return
 	}
-	if u := a.units[o.Unit]; u.order.Attempt == o.Attempt {
-		u.stop(o.Grace, o.Kill)
+	s := a.shares[order.Job]
+	if s == nil {
+		a.Warn(fmt.Errorf("the coordinator sent an order for job %s, which this agent does not know: %v", order.Job, order.Do))
+		return
+	}
+	switch do := order.Do.(type) {
+	case job.Prepare:
+		s.report(s.prepare(do))
+	case job.Start:
+		s.start(do)
+	case job.Stop:
+		s.stop(do)
+	default:
+		a.Warn(fmt.Errorf("the coordinator sent an order that this agent does not know: %T", do))
 	}
 }
 
-// knows says that an attempt of a unit, or a later one, has been here.
-func (a *Agent) knows(id, attempt int) bool {
-	u := a.units[id]
-	return u != nil && u.order.Attempt >= attempt
+// open makes ready for a job, unless that was done before.
+func (a *Agent) open(id string, task []byte) *share {
+	s := a.shares[id]
+	if s == nil {
+		s = newShare(a, id, task)
+		a.shares[id] = s
+	}
+	return s
 }
 
-// begin makes u the newest attempt of its ranks.
-func (a *Agent) begin(u *unit) {
-	old := a.units[u.order.Unit]
-	a.units[u.order.Unit] = u
-	a.done.Go(func() {
-		if old != nil {
-			// The barrier is the coordinator's; this holds it even if an order came too early.
-			old.stop(0, true)
-			<-old.gone
-		}
-		u.run()
-	})
+// finish forgets a job that is over.
+func (a *Agent) finish(id string) {
+	if s := a.shares[id]; s != nil {
+		delete(a.shares, id)
+		s.kill()
+	}
+}
+
+// restate repeats all reports that still matter, for a coordinator that may not have taken them.
+func (a *Agent) restate() {
+	for _, s := range a.shares {
+		s.restate()
+	}
+	a.report("", rendezvous.Restated{})
 }
 
 // leave stops all ranks in order; what it returns is closed when they are gone.
 func (a *Agent) leave() chan struct{} {
 	a.leaving.Store(true)
-	for _, u := range a.units {
-		u.stop(a.Grace, false)
+	for _, s := range a.shares {
+		s.end(a.Grace)
 	}
 	left := make(chan struct{})
 	go func() {
@@ -179,13 +227,13 @@ func (a *Agent) leave() chan struct{} {
 }
 
 // report tells the coordinator, unless this node is leaving.
-func (a *Agent) report(ev job.Event) {
+func (a *Agent) report(id string, ev any) {
 	if !a.leaving.Load() {
-		a.Session.Report(ev)
+		a.Session.Report(id, ev)
 	}
 }
 
-// fail ends this node's part in the job; the first reason counts.
+// fail ends this node's part in all jobs; the first reason counts.
 func (a *Agent) fail(why error) {
 	select {
 	case a.broken <- why:
@@ -193,8 +241,11 @@ func (a *Agent) fail(why error) {
 	}
 }
 
-func (a *Agent) signal(sig syscall.Signal) {
-	for _, u := range a.units {
-		u.signal(sig)
+// signal reaches the ranks of a job, or of all when id is empty.
+func (a *Agent) signal(id string, sig syscall.Signal) {
+	for _, s := range a.shares {
+		if id == "" || id == s.job {
+			s.signal(sig)
+		}
 	}
 }

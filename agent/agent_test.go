@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/proc"
@@ -79,6 +80,8 @@ type world struct {
 	// result has what the coordinator's Run returned.
 	result chan job.Result
 	cancel context.CancelFunc
+	// work is what Open gives for the only job.
+	work Work
 }
 
 // newWorld starts a coordinator for a job and an agent that has joined it, to run a shell script in each rank. Nothing is left of
@@ -92,13 +95,14 @@ func newWorld(t *testing.T, spec job.Spec, script string) *world {
 		spec.Request.MinNodes, spec.Request.MaxNodes = 1, 1
 	}
 	spec.Request.PerNode = []int{2}
-	w.coordinator = rendezvous.NewCoordinator(rendezvous.Config{Spec: spec, Journal: w.journal, Warn: warn})
+	w.coordinator = rendezvous.NewCoordinator(rendezvous.Config{Warn: warn})
+	submission := rendezvous.Submission{Spec: cluster.Spec{Job: spec}, Journal: w.journal}
 	listener, dial := rendezvous.Pipe()
 	served := make(chan error, 1)
 	go func() { served <- w.coordinator.Serve(listener, nil) }()
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel = cancel
-	go func() { w.result <- w.coordinator.Run(ctx) }()
+	go func() { w.result <- w.coordinator.Run(ctx, submission) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {
@@ -124,16 +128,20 @@ func newWorld(t *testing.T, spec job.Spec, script string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Agent = &Agent{
-		Session: session, Supervisor: supervisor, Warn: warn, Grace: patience,
+	w.work = Work{
 		Task: Task{
 			Command: []string{"sh", "-c", script}, Dir: t.TempDir(), Visibility: rankenv.SeeJob,
 			Env: rankenv.Merge(rankenv.Layers{Inherited: os.Environ()}),
 		},
-		Output: Output{
-			Console: console, Dir: dir, Warn: warn,
-			Shown: func(int) bool { return true }, Prefix: func(int) bool { return true },
-		},
+		Output: Output{Dir: dir, Of: func(s Speaker) logs.RankOptions {
+			return logs.RankOptions{
+				Node: s.Node, Attempt: s.Attempt, Rank: s.Rank, Console: console, Prefix: fmt.Sprintf("[r%d %s] ", s.Rank, s.Node), Warn: warn,
+			}
+		}},
+	}
+	w.Agent = &Agent{
+		Session: session, Supervisor: supervisor, Warn: warn, Grace: patience,
+		Open: func(string, []byte) (Work, error) { return w.work, nil },
 	}
 	return w
 }
@@ -141,7 +149,7 @@ func newWorld(t *testing.T, spec job.Spec, script string) *world {
 // file is what a file in the ranks' working directory has.
 func (w *world) file(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(w.Task.Dir, name))
+	text, err := os.ReadFile(filepath.Join(w.work.Task.Dir, name))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -186,7 +194,7 @@ func (w *world) none(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, link := range links {
-		if dir, err := os.Readlink(link); err == nil && dir == w.Task.Dir {
+		if dir, err := os.Readlink(link); err == nil && dir == w.work.Task.Dir {
 			t.Errorf("%s is a rank's", link)
 		}
 	}
@@ -233,15 +241,27 @@ func TestSignalsReachEveryRank(t *testing.T) {
 // obeying gives the orders itself, to an agent whose coordinator waits for a second node and orders nothing.
 func obeying(t *testing.T, script string) *world {
 	w := newWorld(t, job.Spec{Request: placement.Request{MinNodes: 2, MaxNodes: 2}}, script)
-	w.units, w.broken = map[int]*unit{}, make(chan error, 1)
+	w.shares, w.broken, w.reading = map[string]*share{}, make(chan error, 1), t.Context()
+	w.open("test", nil)
 	t.Cleanup(func() {
-		for _, u := range w.units {
-			u.stop(0, true)
+		for _, s := range w.shares {
+			s.kill()
 		}
 		w.done.Wait()
+		w.readers.Wait()
 		w.Session.Close("the test is over")
 	})
 	return w
+}
+
+// order has the agent obey one for the only job.
+func (w *world) order(do any) { w.obey(rendezvous.Order{Job: "test", Do: do}) }
+
+// quiet waits until none of the attempts that were ordered so far lives.
+func (w *world) quiet() {
+	for _, u := range w.shares["test"].units {
+		<-u.gone
+	}
 }
 
 func attempt(n int) job.Start {
@@ -256,13 +276,13 @@ const trace = `echo $GOLAUNCH_ATTEMPT.$RANK >>trace`
 
 func TestOrdersThatComeTwice(t *testing.T) {
 	w := obeying(t, trace)
-	w.obey(attempt(0))
-	w.obey(attempt(0))
-	w.done.Wait()
-	w.obey(attempt(0))
-	w.obey(job.Stop{Node: "n1", Attempt: 0})
-	w.obey(job.Stop{Node: "n1", Attempt: 0})
-	w.done.Wait()
+	w.order(attempt(0))
+	w.order(attempt(0))
+	w.quiet()
+	w.order(attempt(0))
+	w.order(job.Stop{Node: "n1", Attempt: 0})
+	w.order(job.Stop{Node: "n1", Attempt: 0})
+	w.quiet()
 	if got := len(strings.Fields(w.file(t, "trace"))); got != 2 {
 		t.Errorf("%d ranks were started, want 2", got)
 	}
@@ -270,17 +290,17 @@ func TestOrdersThatComeTwice(t *testing.T) {
 
 func TestOrdersThatComeLate(t *testing.T) {
 	w := obeying(t, trace)
-	w.obey(job.Stop{Node: "n1", Attempt: 1, Grace: time.Hour})
+	w.order(job.Stop{Node: "n1", Attempt: 1, Grace: time.Hour})
 	w.journal.await(t, `"stopped"`)
-	w.obey(attempt(1))
-	w.obey(attempt(0))
-	w.done.Wait()
+	w.order(attempt(1))
+	w.order(attempt(0))
+	w.quiet()
 	if got := w.file(t, "trace"); got != "" {
 		t.Errorf("started after it was stopped: %q", got)
 	}
-	w.obey(attempt(2))
-	w.obey(job.Stop{Node: "n1", Attempt: 1}) // an old one does not stop the new
-	w.done.Wait()
+	w.order(attempt(2))
+	w.order(job.Stop{Node: "n1", Attempt: 1}) // an old one does not stop the new
+	w.quiet()
 	if got := w.file(t, "trace"); !strings.Contains(got, "2.0\n") || !strings.Contains(got, "2.1\n") {
 		t.Errorf("attempt 2 left %q, want both ranks", got)
 	}
@@ -292,12 +312,12 @@ func TestAttemptsNeverOverlap(t *testing.T) {
 	w := obeying(t, `exec 9>>lock-$RANK; flock -n 9 || echo $GOLAUNCH_ATTEMPT.$RANK >>overlap
 echo up $GOLAUNCH_ATTEMPT.$RANK; [ $GOLAUNCH_ATTEMPT = 2 ] || { trap '' TERM; setsid sleep 1000 & sleep 1000; }`)
 	for n := range 2 {
-		w.obey(attempt(n))
+		w.order(attempt(n))
 		w.screen.await(t, fmt.Sprintf("up %d.0", n))
 		w.screen.await(t, fmt.Sprintf("up %d.1", n))
 	}
-	w.obey(attempt(2))
-	w.done.Wait()
+	w.order(attempt(2))
+	w.quiet()
 	if got := w.file(t, "overlap"); got != "" {
 		t.Errorf("these started while processes of the attempt before held their lock: %q", got)
 	}
@@ -307,16 +327,16 @@ echo up $GOLAUNCH_ATTEMPT.$RANK; [ $GOLAUNCH_ATTEMPT = 2 ] || { trap '' TERM; se
 // TestOldAttemptsEndToo stops an agent that was ordered an attempt while the one before it ran.
 func TestOldAttemptsEndToo(t *testing.T) {
 	w := obeying(t, `trap '' TERM; echo up $GOLAUNCH_ATTEMPT; sleep 1000`)
-	w.obey(attempt(0))
+	w.order(attempt(0))
 	w.screen.await(t, "up 0")
-	w.obey(job.Stop{Node: "n1", Attempt: 1})
-	w.done.Wait()
+	w.order(job.Stop{Node: "n1", Attempt: 1})
+	w.quiet()
 	w.none(t)
 }
 
 func TestACommandThatCannotStart(t *testing.T) {
 	w := newWorld(t, job.Spec{MaxRestarts: 5}, "")
-	w.Task.Command = []string{"./no-such-program"}
+	w.work.Task.Command = []string{"./no-such-program"}
 	result, err := w.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -12,24 +12,24 @@ import (
 )
 
 // command is the process of one rank: the task with the rank's own facts in its environment and arguments.
-func (a *Agent) command(o job.Start, b placement.Bundle, errorFile string) proc.Command {
+func (s *share) command(o job.Start, b placement.Bundle, errorFile string) proc.Command {
 	facts := rankenv.Facts{
-		JobID:    a.Session.Job,
+		JobID:    s.job,
 		NodeName: o.Group.Node.Name,
 		Rank:     b.Rank, LocalRank: b.LocalRank, LocalWorldSize: o.World.LocalSize,
 		WorldSize: o.World.WorldSize, NodeRank: o.Group.NodeRank, Nodes: o.World.Nodes,
 		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort,
 		Attempt: o.Attempt, MaxRestarts: o.World.MaxRestarts,
-		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: a.Task.Visibility,
-		ErrorFile: errorFile,
+		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: s.work.Task.Visibility,
+		Role: s.work.Task.Role, ErrorFile: errorFile,
 	}
 	c := proc.Command{
-		Path: a.Task.Command[0],
-		Args: localRank(a.Task.Command, b.LocalRank),
-		Dir:  a.Task.Dir,
-		Env:  a.Task.Env.Environ(facts),
+		Path: s.work.Task.Command[0],
+		Args: localRank(s.work.Task.Command, b.LocalRank),
+		Dir:  s.work.Task.Dir,
+		Env:  s.work.Task.Env.Environ(facts),
 	}
-	if a.Task.Stdin && b.Rank == 0 {
+	if s.work.Task.Stdin && b.Rank == 0 {
 		c.Stdin = os.Stdin
 	}
 	return c

@@ -3,10 +3,13 @@ package agent
 import (
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous"
 )
 
 func TestLocalRankInArguments(t *testing.T) {
@@ -23,10 +26,11 @@ func TestLocalRankInArguments(t *testing.T) {
 
 func TestStdinIsRankZeros(t *testing.T) {
 	w := obeying(t, "exit 0")
-	w.Task.Stdin = true
+	s := w.shares["test"]
+	s.work.Task.Stdin = true
 	start := attempt(0)
 	for _, b := range start.Group.Bundles {
-		c := w.command(start, b, "/errors")
+		c := s.command(start, b, "/errors")
 		if got := c.Stdin == os.Stdin; got != (b.Rank == 0) {
 			t.Errorf("rank %d has standard input: %v", b.Rank, got)
 		}
@@ -36,44 +40,20 @@ func TestStdinIsRankZeros(t *testing.T) {
 	}
 }
 
-func TestWhatIsShown(t *testing.T) {
-	dir, err := logs.OpenDir(t.TempDir(), "test")
-	if err != nil {
-		t.Fatal(err)
+func TestWhoSpeaks(t *testing.T) {
+	w := obeying(t, "exit 0")
+	spoke := make(chan Speaker, 2)
+	of := w.work.Output.Of
+	w.shares["test"].work.Output.Of = func(s Speaker) logs.RankOptions {
+		spoke <- s
+		return of(s)
 	}
-	defer dir.Close()
-	screen := newLines()
-	console := logs.NewConsole(screen, screen)
-	out := Output{
-		Console: console, Dir: dir,
-		Shown:  func(rank int) bool { return rank == 1 },
-		Prefix: func(worldSize int) bool { return worldSize > 1 },
-	}
-	for rank, worldSize := range []int{2, 2, 2} {
-		say(t, out, rank, worldSize)
-	}
-	say(t, out, 1, 1)
-	if err := console.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := screen.String(), "[r1 n1] hello\nhello\n"; got != want {
-		t.Errorf("shown is %q, want %q", got, want)
-	}
-}
-
-// say has a rank say hello.
-func say(t *testing.T, out Output, rank, worldSize int) {
-	t.Helper()
-	r, err := out.open("n1", 0, rank, worldSize)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Stdout.WriteString("hello\n"); err != nil {
-		t.Fatal(err)
-	}
-	r.Started()
-	if err := r.Close(t.Context()); err != nil {
-		t.Fatal(err)
+	o := attempt(3)
+	o.Group.Bundles = []placement.Bundle{{Rank: 5, LocalRank: 1}}
+	w.order(o)
+	w.quiet()
+	if got, want := <-spoke, (Speaker{Node: "n1", Attempt: 3, Rank: 5, LocalRank: 1, WorldSize: 2}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
@@ -81,8 +61,13 @@ func TestUnknownOrdersAreToldOf(t *testing.T) {
 	w := obeying(t, "exit 0")
 	var told error
 	w.Warn = func(err error) { told = err }
-	w.obey(job.Finish{})
+	w.order(job.Wait{})
 	if told == nil {
 		t.Error("nobody heard of an order that makes no sense")
+	}
+	told = nil
+	w.obey(rendezvous.Order{Job: "nobody's", Do: job.Prepare{}})
+	if told == nil || !strings.Contains(told.Error(), "job nobody's") {
+		t.Errorf("told %v of an order for a job that is not here", told)
 	}
 }

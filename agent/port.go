@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-
-	"github.com/golaunch/golaunch/internal/job"
 )
 
 // Ports are chosen below Linux's ephemeral range (net.ipv4.ip_local_port_range, 32768 by default), so that no outgoing connection
@@ -21,17 +19,6 @@ const (
 	highestPort = 32767
 	portTries   = 64
 )
-
-// prepare answers with a port that is free on this node's address, for rank 0 to listen on.
-func (a *Agent) prepare(o job.Prepare) job.Prepared {
-	answer := job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt}
-	port, err := masterPort(a.Session.Node.Addr, a.Task.MasterPort)
-	if err != nil {
-		answer.Err = err.Error()
-	}
-	answer.Port = port
-	return answer
-}
 
 func masterPort(addr netip.Addr, wanted int) (int, error) {
 	if wanted != 0 {

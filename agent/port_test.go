@@ -47,7 +47,8 @@ func TestAPortInUse(t *testing.T) {
 
 func TestPrepareAnswersTheQuestion(t *testing.T) {
 	w := obeying(t, "exit 0")
-	got := w.prepare(job.Prepare{Node: "n1", Unit: 3, Attempt: 4})
+	s := w.shares["test"]
+	got := s.prepare(job.Prepare{Node: "n1", Unit: 3, Attempt: 4})
 	if got.Node != "n1" || got.Unit != 3 || got.Attempt != 4 || got.Port == 0 || got.Err != "" {
 		t.Errorf("%+v", got)
 	}
@@ -56,8 +57,8 @@ func TestPrepareAnswersTheQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	w.Task.MasterPort = l.Addr().(*net.TCPAddr).Port
-	if got := w.prepare(job.Prepare{Node: "n1"}); !strings.Contains(got.Err, "in use") {
+	s.work.Task.MasterPort = l.Addr().(*net.TCPAddr).Port
+	if got := s.prepare(job.Prepare{Node: "n1"}); !strings.Contains(got.Err, "in use") {
 		t.Errorf("%+v, want the port to be in use", got)
 	}
 }

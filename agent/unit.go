@@ -23,19 +23,22 @@ const flushLimit = 5 * time.Second
 
 // unit is one attempt of the ranks of this node that restart together.
 type unit struct {
+	share *share
 	agent *Agent
 	order job.Start
 
-	// mu guards scope and stopped, which the agent's goroutine and the unit's own share.
+	// mu guards scope, stopped and said, which the agent's goroutine and the unit's own share.
 	mu      sync.Mutex
 	scope   *proc.Scope
 	stopped bool
+	// said are the reports of the attempt, in order.
+	said []job.Event
 	// gone is closed when no process of the attempt lives any more.
 	gone chan struct{}
 }
 
-func newUnit(a *Agent, o job.Start) *unit {
-	return &unit{agent: a, order: o, gone: make(chan struct{})}
+func newUnit(s *share, o job.Start) *unit {
+	return &unit{share: s, agent: s.agent, order: o, gone: make(chan struct{})}
 }
 
 // run starts the ranks, waits until they have ended and nothing of them lives, and reports each step.
@@ -52,7 +55,7 @@ func (u *unit) run() {
 		}
 		u.close(outputs)
 	}
-	u.agent.report(job.Stopped{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
+	u.report(job.Stopped{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
 }
 
 // close ends the files of ranks of which nothing lives any more.
@@ -70,10 +73,13 @@ func (u *unit) close(outputs []*logs.Rank) {
 func (u *unit) open() (*proc.Scope, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.stopped {
+	switch {
+	case u.stopped:
 		return nil, nil
+	case u.share.err != nil:
+		return nil, u.share.err
 	}
-	scope, err := u.agent.Supervisor.Scope(fmt.Sprintf("unit-%d-attempt-%d", u.order.Unit, u.order.Attempt))
+	scope, err := u.agent.Supervisor.Scope(fmt.Sprintf("%s-unit-%d-attempt-%d", u.share.job, u.order.Unit, u.order.Attempt))
 	u.scope = scope
 	return scope, err
 }
@@ -105,7 +111,7 @@ func (u *unit) ranks(scope *proc.Scope) []*logs.Rank {
 		})
 	}
 	if starting.Wait() == nil {
-		u.agent.report(job.Started{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
+		u.report(job.Started{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
 	}
 	running.Wait()
 	return outputs
@@ -119,11 +125,11 @@ type rank struct {
 }
 
 func (u *unit) spawn(scope *proc.Scope, b placement.Bundle) (rank, error) {
-	output, err := u.agent.Output.open(u.agent.Session.Node.Name, u.order.Attempt, b.Rank, u.order.World.WorldSize)
+	output, err := u.output(b)
 	if err != nil {
 		return rank{}, err
 	}
-	command := u.agent.command(u.order, b, output.ErrorFile())
+	command := u.share.command(u.order, b, output.ErrorFile())
 	command.Stdout, command.Stderr = output.Stdout, output.Stderr
 	process, err := scope.Start(command)
 	output.Started()
@@ -157,7 +163,23 @@ func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, output *l
 			u.agent.Warn(err)
 		}
 	}
-	u.agent.report(e)
+	u.report(e)
+}
+
+func (u *unit) report(ev job.Event) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.said = append(u.said, ev)
+	u.share.report(ev)
+}
+
+// restate repeats the reports of the attempt.
+func (u *unit) restate() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, ev := range u.said {
+		u.share.report(ev)
+	}
 }
 
 // stop ends the attempt; kill does not wait for the grace period. It returns at once.

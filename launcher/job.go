@@ -18,11 +18,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
@@ -56,6 +56,8 @@ const (
 const (
 	DefaultGrace = 30 * time.Second
 	DefaultLease = 15 * time.Second
+	// DefaultLastCall is that of torchrun's c10d rendezvous (last_call_timeout).
+	DefaultLastCall = 30 * time.Second
 	// DefaultPort is where a coordinator listens when the address names no port; torchrun's c10d rendezvous has the same.
 	DefaultPort = 29400
 	// DefaultLogLimit bounds each log file, in bytes.
@@ -76,6 +78,8 @@ type Job struct {
 	KeepEnv bool
 	// Preset chooses the NCCL and libfabric variables: "auto" (when empty), "efa", "efa-classic", "ib", "roce", "tcp" or "none".
 	Preset string
+	// Role is the ranks' ROLE_NAME; "default" when empty.
+	Role string
 	// Visibility says which GPUs a rank sees: all of the job's on its node (when empty) or its own.
 	Visibility rankenv.Visibility
 
@@ -83,6 +87,8 @@ type Job struct {
 	Request Request
 	// PlacementTimeout bounds the wait for nodes and GPUs; 0 waits for ever.
 	PlacementTimeout time.Duration
+	// LastCall is how long a job that has MinNodes waits for more, up to MaxNodes; DefaultLastCall when 0, not at all when negative.
+	LastCall time.Duration
 	// MasterPort is rank 0's port; 0 takes a free one for each attempt.
 	MasterPort int
 
@@ -102,6 +108,15 @@ type Job struct {
 	Spares   int
 	// Rendezvous is HOST:PORT for a job whose every node calls Run with the same Job: whoever owns HOST runs the coordinator.
 	Rendezvous string
+	// Coordinator is HOST:PORT of a cluster's coordinator, which gets the job instead of this process.
+	Coordinator string
+	// Detached jobs go on without the process that submitted them, and their Run returns at once; it prints the job's ID.
+	Detached bool
+	// Within names the reservation on whose GPUs the job runs, GPUs the only indexes that it may have on each node, and Backfill lets
+	// it start before earlier jobs that wait, where that takes nothing from the first of them. All three are for a cluster.
+	Within   string
+	GPUs     []int
+	Backfill bool
 	// TokenFile has the secret that the nodes share. When it is empty, GOLAUNCH_TOKEN in the environment is the secret, or
 	// ~/.golaunch/token has it, which is made at first use.
 	TokenFile string
@@ -121,6 +136,8 @@ type Job struct {
 	Ranks []Span
 	// Prefix puts "[r3 n1] " before each line; nil does so when there is more than one rank.
 	Prefix *bool
+	// Torch shows the ranks' output, and names its files, as torchrun does; Prefix then means nothing. Nil does so as golaunch does.
+	Torch *TorchOutput
 
 	// Observe is told each decision, in order; nil prints on Stderr what a person wants to know of them. JSON prints all of them,
 	// and the result, as JSON lines; Quiet prints neither.
@@ -135,7 +152,7 @@ type Job struct {
 }
 
 // Span is a range of ranks, both ends included.
-type Span struct{ From, To int }
+type Span = rendezvous.Span
 
 // ErrUsage marks errors of a Job that can never run: the caller must change it.
 var ErrUsage = errors.New("bad job")
@@ -150,7 +167,7 @@ func (j Job) complete() (Job, error) {
 	switch {
 	case len(j.Command) == 0 || j.Command[0] == "":
 		return j, usage("no command; say what to run after --")
-	case !validID.MatchString(j.ID):
+	case !validID(j.ID):
 		return j, usage("job id %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit", j.ID)
 	case j.MaxRestarts < 0:
 		return j, usage("max restarts %d: at least 0", j.MaxRestarts)
@@ -168,12 +185,19 @@ func (j Job) complete() (Job, error) {
 		return j, usage("spares %d: 0 to %d", j.Spares, maxSpares)
 	case j.Simulate && j.Rendezvous != "":
 		return j, usage("a simulated job has all its nodes on this machine; leave out the rendezvous")
+	case j.Coordinator != "" && (j.Simulate || j.Rendezvous != ""):
+		return j, usage("a job runs on a cluster (coordinator) or on nodes of its own (rendezvous, simulate); give one of them")
+	case j.Coordinator == "" && (j.Detached || j.Within != "" || len(j.GPUs) > 0 || j.Backfill):
+		return j, usage("detach, within, gpu ids and backfill are for a cluster; give its coordinator")
 	case j.Visibility != rankenv.SeeJob && j.Visibility != rankenv.SeeOwn:
 		return j, usage("gpu visibility %q: job or own", j.Visibility)
 	case !slices.Contains([]Restart{RestartJob, RestartNode, RestartRank, RestartNever}, j.Restart):
 		return j, usage("restart %q: job, node, rank or never", j.Restart)
 	}
 	if err := j.Request.Validate(); err != nil {
+		return j, usage("%v", err)
+	}
+	if err := j.Torch.validate(); err != nil {
 		return j, usage("%v", err)
 	}
 	if _, err := nccl.Vars(j.Preset, nccl.Facts{}); err != nil {
@@ -202,12 +226,8 @@ func (j *Job) defaults() {
 	if j.Visibility == "" {
 		j.Visibility = rankenv.SeeJob
 	}
-	switch {
-	case j.Grace == 0:
-		j.Grace = DefaultGrace
-	case j.Grace < 0:
-		j.Grace = 0
-	}
+	j.Grace = orDefault(j.Grace, DefaultGrace)
+	j.LastCall = orDefault(j.LastCall, DefaultLastCall)
 	if j.Lease == 0 {
 		j.Lease = DefaultLease
 	}
@@ -222,18 +242,30 @@ func (j *Job) defaults() {
 	}
 }
 
+// orDefault is the given duration; the default when it is 0, and 0 when it is negative.
+func orDefault(given, standard time.Duration) time.Duration {
+	if given == 0 {
+		return standard
+	}
+	return max(given, 0)
+}
+
 // newID is unique enough for a machine's log directory and says when the job began.
 func newID() string {
 	return time.Now().UTC().Format("20060102-150405") + "-" + strings.ToLower(rand.Text()[:5])
 }
 
-var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+func validID(s string) bool { return rendezvous.ValidName(s) && len(s) <= 64 && s[0] != '_' }
 
-// spec is the job as its decision maker sees it.
-func (j Job) spec() job.Spec {
-	return job.Spec{
-		ID: j.ID, Request: j.Request, Restart: j.Restart, MaxRestarts: j.MaxRestarts, Grace: j.Grace,
-		FixedPool: j.Rendezvous == "",
+// submission is the job as a coordinator sees it.
+func (j Job) submission() rendezvous.Submission {
+	return rendezvous.Submission{
+		Title:            strings.Join(j.Command, " "),
+		PlacementTimeout: j.PlacementTimeout, BackoffMin: j.BackoffMin, BackoffMax: j.BackoffMax,
+		Spec: cluster.Spec{Job: job.Spec{
+			ID: j.ID, Request: j.Request, Restart: j.Restart, MaxRestarts: j.MaxRestarts, Grace: j.Grace,
+			FixedPool: j.Rendezvous == "",
+		}},
 	}
 }
 
@@ -254,6 +286,10 @@ func (j Job) facts() map[string]string {
 		"--gpu-visibility": string(j.Visibility),
 		"--lease":          j.Lease.String(),
 		"--keep-env":       fmt.Sprint(j.KeepEnv),
+		"--role":           j.role(),
+	}
+	if j.Torch != nil {
+		delete(facts, "command") // under torchrun each node may give the script arguments of its own
 	}
 	for _, kv := range j.Env {
 		name, value, _ := strings.Cut(kv, "=")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rankenv"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -32,7 +34,7 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 	if err != nil {
 		return Result{}, errors.Join(err, l.listener.Close())
 	}
-	c := rendezvous.NewCoordinator(h.config(journal))
+	c := rendezvous.NewCoordinator(rendezvous.Config{Facts: h.job.facts(), Lease: h.job.Lease, KillTime: killTime, Warn: h.warn})
 	go h.obey(c)
 
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -44,7 +46,7 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 		}
 		return nil
 	})
-	result := c.Run(ctx)
+	result := c.Run(ctx, h.sole(journal))
 	cancel()
 	err = others.Wait()
 	if failed := journal.Close(); failed != nil {
@@ -91,37 +93,57 @@ func (h *here) work(ctx context.Context, m membership) error {
 }
 
 // agent runs one agent and returns the job's result as the coordinator told it.
-func (h *here) agent(ctx context.Context, m membership) (result Result, err error) {
-	supervisor, err := proc.New(proc.Options{Subreaper: h.job.Standalone, Warn: h.warn})
+func (h *here) agent(ctx context.Context, m membership) (Result, error) {
+	var at netip.Addr
+	a := agent.Agent{
+		Warn: h.warn, Signals: m.signals, Leave: m.leave, Grace: h.job.Grace,
+		Open: func(id string, _ []byte) (agent.Work, error) { return h.ready(id, at) },
+	}
+	return enlist(ctx, m, h.job.facts(), &a, proc.Options{Subreaper: h.job.Standalone, Warn: h.warn}, func(s *rendezvous.Session) {
+		at = s.Node.Addr
+		if m.welcomed != nil {
+			m.welcomed()
+		}
+	})
+}
+
+// ready is the job as this node, at an address, carries it out.
+func (h *here) ready(id string, at netip.Addr) (agent.Work, error) {
+	env, err := h.job.environment(at)
+	if err = errors.Join(err, h.open(id)); err != nil {
+		return agent.Work{}, err
+	}
+	return agent.Work{
+		Task:   h.job.task(env),
+		Output: agent.Output{Dir: h.dir, Of: h.job.output(h.console, h.warn)},
+	}, nil
+}
+
+func (j Job) task(env *rankenv.Base) agent.Task {
+	return agent.Task{
+		Command: j.Command, Dir: j.Dir, Env: env, Visibility: j.Visibility, MasterPort: j.MasterPort, Role: j.Role,
+		Stdin: j.Stdin,
+	}
+}
+
+// enlist joins the coordinator and runs the agent until it is done; welcomed is called in between.
+func enlist(
+	ctx context.Context, m membership, facts map[string]string, a *agent.Agent, o proc.Options, welcomed func(*rendezvous.Session),
+) (result Result, err error) {
+	supervisor, err := proc.New(o)
 	if err != nil {
 		return Result{}, err
 	}
 	defer func() { err = errors.Join(err, supervisor.Hold(nil), supervisor.Close()) }()
 	session, err := rendezvous.Join(ctx, rendezvous.Options{
-		Target: m.target, Dial: held(m.dial, supervisor), TLS: m.tls, Node: m.node, Facts: h.job.facts(),
-		Clock: proc.BootTime, Heard: func(at time.Duration) { supervisor.Renew(max(1, at+h.job.Lease-proc.BootTime())) }, Warn: h.warn,
+		Target: m.target, Dial: held(m.dial, supervisor), TLS: m.tls, Node: m.node, Facts: facts, Warn: o.Warn,
+		Clock: proc.BootTime, Heard: func(at, lease time.Duration) { supervisor.Renew(max(1, at+lease-proc.BootTime())) },
 	})
 	if err != nil {
 		return Result{}, err
 	}
-	if m.welcomed != nil {
-		m.welcomed()
-	}
-	env, err := h.job.environment(session.Node.Addr)
-	if err = errors.Join(err, h.open(session.Job)); err != nil {
-		session.Close(err.Error())
-		return Result{}, err
-	}
-	a := agent.Agent{
-		Session: session, Supervisor: supervisor, Warn: h.warn, Signals: m.signals, Leave: m.leave, Grace: h.job.Grace,
-		Task: agent.Task{
-			Command: h.job.Command, Dir: h.job.Dir, Env: env, Visibility: h.job.Visibility,
-			MasterPort: h.job.MasterPort, Stdin: h.job.Stdin,
-		},
-		Output: agent.Output{
-			Console: h.console, Dir: h.dir, Limit: h.job.LogLimit, Warn: h.warn, Shown: h.job.shown, Prefix: h.job.prefixed,
-		},
-	}
+	welcomed(session)
+	a.Session, a.Supervisor = session, supervisor
 	return a.Run(ctx)
 }
 

@@ -1,10 +1,9 @@
 package launcher
 
 import (
+	"strings"
 	"sync"
 	"time"
-
-	"github.com/golaunch/golaunch/internal/job"
 )
 
 // passing is how long a state must last to be worth a line: a launch of milliseconds says nothing on its way.
@@ -17,14 +16,16 @@ type narrator struct {
 	mu sync.Mutex
 	// waiting is the timer of the state that has not lasted yet.
 	waiting *time.Timer
+	// last is the newest that was told.
+	last string
 }
 
 func (n *narrator) tell(d Decision) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.forget()
-	if news(d.Event) {
-		n.say("%s", d.Reason)
+	if d.News {
+		n.tellNow(d)
 		return
 	}
 	var timer *time.Timer
@@ -32,27 +33,28 @@ func (n *narrator) tell(d Decision) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if n.waiting == timer {
-			n.say("%s", d.Reason)
+			n.tellNow(d)
 		}
 	})
 	n.waiting = timer
+}
+
+func (n *narrator) tellNow(d Decision) {
+	n.last = d.Reason
+	n.say("%s", d.Reason)
+}
+
+// told says that something was the last that was told, or the beginning of it.
+func (n *narrator) told(what string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.HasPrefix(n.last, what)
 }
 
 func (n *narrator) forget() {
 	if n.waiting != nil {
 		n.waiting.Stop()
 		n.waiting = nil
-	}
-}
-
-func news(ev job.Event) bool {
-	switch ev := ev.(type) {
-	case job.Exited:
-		return !ev.Exit.OK()
-	case job.Lost, job.Cancel:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -6,14 +6,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/golaunch/golaunch/internal/job"
 )
 
 func TestNarrator(t *testing.T) {
-	wait := func(reason string) Decision { return Decision{Event: job.Joined{}, Reason: reason} }
-	failure := Decision{Event: job.Exited{Exit: job.Exit{Code: 1}}, Reason: "rank 1 failed"}
-	success := Decision{Event: job.Exited{}, Reason: "all exited 0"}
+	wait := func(reason string) Decision { return Decision{Reason: reason} }
+	news := func(reason string) Decision { return Decision{Reason: reason, News: true} }
+	failure, success := news("rank 1 failed"), wait("all exited 0")
 	for _, c := range []struct {
 		name string
 		tell func(n *narrator)
@@ -34,8 +32,8 @@ func TestNarrator(t *testing.T) {
 		{"news are told at once, in the place of what passed", func(n *narrator) {
 			n.tell(wait("a"))
 			n.tell(failure)
-			n.tell(Decision{Event: job.Lost{}, Reason: "n1 was lost"})
-			n.tell(Decision{Event: job.Cancel{}, Reason: "cancelled"})
+			n.tell(news("n1 was lost"))
+			n.tell(news("cancelled"))
 		}, []string{"rank 1 failed", "n1 was lost", "cancelled"}},
 		{"a state after news lasts too", func(n *narrator) {
 			n.tell(failure)

@@ -6,13 +6,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // thisNode is what this machine offers: its GPUs if the job wants any, and the name and address that the job gives it.
@@ -24,7 +24,7 @@ func (j Job) thisNode(ctx context.Context) (placement.Node, error) {
 			return node, fmt.Errorf("this node has no name: %w; give one with --name", err)
 		}
 	}
-	if !validName.MatchString(node.Name) {
+	if !rendezvous.ValidName(node.Name) {
 		return node, usage("node name %q: letters, digits, '.', '_' and '-', 253 at most; give one with --name", node.Name)
 	}
 	if j.Address != "" {
@@ -103,9 +103,6 @@ type endpoint struct {
 	port  int
 }
 
-// validName is what a host or a node may be called.
-var validName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}$`)
-
 // resolve finds the addresses of HOST:PORT, or of HOST alone with the default port.
 func resolve(ctx context.Context, text string) (endpoint, error) {
 	host, portText, err := net.SplitHostPort(text)
@@ -114,7 +111,7 @@ func resolve(ctx context.Context, text string) (endpoint, error) {
 	}
 	port, err := strconv.Atoi(portText)
 	addr, noAddr := netip.ParseAddr(host)
-	if err != nil || port < 1 || port > 65535 || noAddr != nil && !validName.MatchString(host) || addr.IsUnspecified() {
+	if err != nil || port < 1 || port > 65535 || noAddr != nil && !rendezvous.ValidName(host) || addr.IsUnspecified() {
 		return endpoint{}, usage("rendezvous %q: HOST:PORT that every node can reach, such as n1:%d or [fd00::1]:%d",
 			text, DefaultPort, DefaultPort)
 	}

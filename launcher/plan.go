@@ -65,7 +65,7 @@ func (j Job) explain(plan placement.Plan, g placement.Group, b placement.Bundle)
 		JobID: j.ID, NodeName: g.Node.Name, NodeRank: g.NodeRank, Nodes: len(plan.Groups),
 		Rank: b.Rank, LocalRank: b.LocalRank, WorldSize: plan.WorldSize(), LocalWorldSize: len(g.Bundles),
 		MasterAddr: plan.Master().String(), MasterPort: j.MasterPort, MaxRestarts: j.MaxRestarts,
-		GPU: b.GPU, Visibility: j.Visibility,
+		GPU: b.GPU, Visibility: j.Visibility, Role: j.Role,
 	}
 	for _, other := range g.Bundles {
 		if other.GPU != nil {

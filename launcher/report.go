@@ -48,7 +48,13 @@ func (h *here) report(r Result, logs string) {
 		h.console.Print(line{Time: time.Now(), Result: &r}.json())
 		return
 	}
-	h.console.Say("%s", Report(r, logs))
+	text := Report(r, logs)
+	if h.narrator.told(r.Reason) {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	if text != "" {
+		h.console.Say("%s", text)
+	}
 }
 
 // line is one of golaunch's own as JSON, with the time and one of the others; docs/json.md is its contract.

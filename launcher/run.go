@@ -23,8 +23,6 @@ const (
 	// unleased is the lease of an agent in the coordinator's own process: neither can lose the other, and a process that was
 	// stopped (^Z) or a machine that was paused finds its ranks alive.
 	unleased = 10 * 365 * 24 * time.Hour
-	// lastCall is how long a job with enough nodes waits for the most it can use, as torchrun's last_call_timeout.
-	lastCall = 30 * time.Second
 )
 
 // Run runs a job to its end. The result says how the job ended, also when it was stopped: with code 130 if ctx was cancelled, 124
@@ -41,9 +39,14 @@ func Run(ctx context.Context, j Job) (Result, error) {
 	}
 	h := arrive(j)
 	result, err := h.part(ctx)
+	return h.finish(result, err)
+}
+
+// finish chooses the exit code that fits an error, and clears up.
+func (h *here) finish(result Result, err error) (Result, error) {
 	switch {
 	case err == nil || result.Code != 0:
-	case errors.Is(err, ErrUsage):
+	case IsUsage(err):
 		result.Code = 2
 	default:
 		result.Code = 125
@@ -58,6 +61,8 @@ func (h *here) part(ctx context.Context) (Result, error) {
 		return h.simulate(ctx)
 	case h.job.Rendezvous != "":
 		return h.meet(ctx)
+	case h.job.Coordinator != "":
+		return h.submit(ctx)
 	}
 	return h.alone(ctx)
 }
@@ -69,6 +74,8 @@ type here struct {
 	narrator narrator
 	// dir takes the job's files; nil before open.
 	dir *logs.Dir
+	// remote is the coordinator of the cluster that runs the job, if one does.
+	remote string
 	// left is closed when the job has ended here.
 	left chan struct{}
 }
@@ -83,15 +90,21 @@ func (h *here) open(id string) (err error) {
 	if h.dir != nil {
 		return nil
 	}
-	base := h.job.LogDir
-	if base == "" {
-		base = filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid()))
-		if err := private(base); err != nil {
-			return err
-		}
+	base, err := logBase(h.job.LogDir)
+	if err != nil {
+		return err
 	}
-	h.dir, err = logs.OpenDir(base, id)
+	h.dir, err = logs.OpenDir(base, h.job.dirName(id))
 	return err
+}
+
+// logBase is where the directories of jobs' files are: where the user says, or in the temporary directory.
+func logBase(dir string) (string, error) {
+	if dir != "" {
+		return dir, nil
+	}
+	base := filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid()))
+	return base, private(base)
 }
 
 // private makes a directory in a place where others can make some too, and refuses one that is not this user's alone.
@@ -120,8 +133,12 @@ func (h *here) leave(result Result, err error) error {
 	if h.dir != nil && !needless {
 		logs = h.dir.Path()
 	}
+	if h.remote != "" {
+		logs = fmt.Sprintf("golaunch logs --coordinator %s %s", h.remote, h.job.ID)
+	}
 	switch {
 	case h.job.Quiet:
+	case h.job.Detached:
 	case err == nil || result.Cause != nil:
 		h.report(result, logs)
 	case logs != "":
@@ -159,17 +176,12 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 	}})
 }
 
-// config is the coordinator's.
-func (h *here) config(journal io.Writer) rendezvous.Config {
-	j := h.job
-	wait := lastCall
-	if !j.Simulate && j.Rendezvous == "" {
-		wait = 0 // this node is all there will ever be
+// sole is the job for a coordinator that is there for it alone.
+func (h *here) sole(journal io.Writer) rendezvous.Submission {
+	s := h.job.submission()
+	s.Observe, s.Journal, s.LastCall = h.observe, journal, h.job.LastCall
+	if !h.job.Simulate && h.job.Rendezvous == "" {
+		s.LastCall = 0 // this node is all there will ever be
 	}
-	return rendezvous.Config{
-		Spec: j.spec(), Facts: j.facts(), Lease: j.Lease, KillTime: killTime,
-		PlacementTimeout: j.PlacementTimeout, LastCall: wait,
-		BackoffMin: j.BackoffMin, BackoffMax: j.BackoffMax,
-		Observe: h.observe, Journal: journal, Warn: h.warn,
-	}
+	return s
 }

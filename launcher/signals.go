@@ -21,7 +21,7 @@ func (h *here) obey(c *rendezvous.Coordinator) {
 			if !open {
 				return
 			}
-			if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
+			if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) {
 				c.Signal(sig)
 			} else {
 				c.Cancel(128+number(s), fmt.Sprintf("got %s", name(s)))
@@ -61,7 +61,7 @@ func (f *follower) follow(signals <-chan os.Signal, left <-chan struct{}) {
 
 // tell never waits: a stop must get past whatever else was sent.
 func (f *follower) tell(s os.Signal) {
-	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
+	if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) {
 		select {
 		case f.pass <- sig:
 		default: // several are one, as for the kernel
@@ -85,7 +85,8 @@ func (f *follower) code() int {
 	return 0
 }
 
-func passedOn(sig syscall.Signal) bool { return sig == syscall.SIGUSR1 || sig == syscall.SIGUSR2 }
+// PassedOn says that a signal is not a stop but goes to the ranks.
+func PassedOn(s os.Signal) bool { return s == syscall.SIGUSR1 || s == syscall.SIGUSR2 }
 
 func number(s os.Signal) int {
 	sig, _ := s.(syscall.Signal)

@@ -15,13 +15,13 @@ func BenchmarkJoin(b *testing.B) {
 	secure := mtls.Server(token, mtls.Identity{Job: "j1"})
 	run := func(name string, l net.Listener, o Options) {
 		b.Run(name, func(b *testing.B) {
-			c := NewCoordinator(Config{Spec: spec(2), Warn: func(err error) { b.Error(err) }})
+			c := NewCoordinator(Config{Warn: func(err error) { b.Error(err) }})
 			server := secure
 			if o.TLS == nil {
 				server = nil
 			}
 			go c.Serve(l, server)
-			go c.Run(context.Background())
+			go c.Run(context.Background(), one(2))
 			for b.Loop() {
 				s, err := Join(b.Context(), o)
 				if err != nil {

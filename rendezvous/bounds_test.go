@@ -19,7 +19,7 @@ import (
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		facts := map[string]string{"--max-restarts": "5", "--nodes": "3"}
-		w := newWorld(t, Config{Spec: spec(3), Facts: facts})
+		w := newWorldOf(t.Context(), t, Config{Facts: facts}, one(3))
 		a := w.join(1, forever)
 		join := func(o Options) error {
 			o.Target, o.Dial, o.Warn = "head:1", w.dial, w.warn
@@ -77,7 +77,7 @@ func TestRefused(t *testing.T) {
 // TestHungAgent does not take its orders: it loses its lease, and the coordinator stops waiting.
 func TestHungAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Config{Spec: spec(2)})
+		w := newWorld(t, 2)
 		a := w.join(1, forever)
 		hung, err := Join(t.Context(), Options{Target: "head:1", Node: node(2), Dial: w.dial, Warn: w.warn})
 		if err != nil {
@@ -106,7 +106,7 @@ func TestHungAgent(t *testing.T) {
 // TestFullQueue has an agent that stops reading. It is cut off, and lost once its lease is over; nobody else is held up.
 func TestFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Config{Spec: spec(2)})
+		w := newWorld(t, 2)
 		a, b := w.join(1, forever), w.join(2, forever)
 		synctest.Wait()
 		b.cable.stuck.Store(true)
@@ -155,7 +155,7 @@ func hello(t *testing.T, cc *grpc.ClientConn, n placement.Node) error {
 
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Config{Spec: spec(2)})
+		w := newWorld(t, 2)
 		connect := func() *grpc.ClientConn {
 			conn, err := w.dial(t.Context())
 			if err != nil {

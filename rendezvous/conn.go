@@ -36,6 +36,8 @@ type watchedConn struct {
 	// placed says that its TLS handshake is at work, claimed that it has an agent.
 	placed  bool
 	claimed atomic.Bool
+	// node is that agent's; it belongs to the goroutine of the coordinator.
+	node string
 
 	mu     sync.Mutex
 	closed bool
@@ -62,6 +64,13 @@ func (w *watchedConn) onPeerClose(f func()) {
 	if w.tell = f; w.closed {
 		go f()
 	}
+}
+
+// gone says that the other end was closed.
+func (w *watchedConn) gone() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closed
 }
 
 // RemoteAddr leads from gRPC's peer back to the connection.

@@ -15,12 +15,31 @@ import (
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
-// Order is what a node is asked: a [job.Prepare], [job.Start], [job.Stop] or [job.Finish], or a [Signal]. The same order can come
-// twice.
-type Order any
+// Order is what a node is asked to do for a job, or for all jobs when Job is empty. The same order can come twice.
+type Order struct {
+	Job string
+	// Do is a [job.Prepare], [job.Start], [job.Stop] or [job.Finish], or one of [Assign], [Signal], [Leave], [ReadLogs], [Restate].
+	Do any
+}
 
-// Signal asks for a signal to all ranks of the node.
-type Signal struct{ Number syscall.Signal }
+type (
+	// Assign says that the node gets ranks of a job, whose Submission has this Task.
+	Assign struct{ Task []byte }
+	// Signal asks for a signal to the ranks of the node.
+	Signal struct{ Number syscall.Signal }
+	// Leave asks the agent to go, for nothing holds the node any more.
+	Leave struct{ Why string }
+	// Restate asks the agent to report again, of each job that it knows, [Opened] and all that it reported of the job's newest
+	// attempts; after that, [Restated].
+	Restate struct{}
+)
+
+type (
+	// Opened is a report that the agent knows a job.
+	Opened struct{}
+	// Restated ends what [Restate] asked for.
+	Restated struct{}
+)
 
 // Bounds in bytes, kept by sender and receiver, so that a report always fits into a message.
 const (
@@ -43,8 +62,20 @@ func plain(s string) string {
 }
 
 // fromEvent translates an agent's report. It is nil for an event that no agent reports.
-func fromEvent(ev job.Event) *pb.FromAgent {
+func fromEvent(id string, ev any) *pb.FromAgent {
+	msg := fromReport(ev)
+	if msg != nil {
+		msg.Job = id
+	}
+	return msg
+}
+
+func fromReport(ev any) *pb.FromAgent {
 	switch e := ev.(type) {
+	case Opened:
+		return &pb.FromAgent{Body: &pb.FromAgent_Opened{Opened: &pb.Opened{}}}
+	case Restated:
+		return &pb.FromAgent{Body: &pb.FromAgent_Restated{Restated: &pb.Restated{}}}
 	case job.Prepared:
 		return &pb.FromAgent{Body: &pb.FromAgent_Prepared{Prepared: &pb.Prepared{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Port: int32(e.Port), Err: plain(e.Err),
@@ -63,7 +94,7 @@ func fromEvent(ev job.Event) *pb.FromAgent {
 	}
 }
 
-// toEvent translates a report of the named node. It is nil for a message that is no report.
+// toEvent translates a report of the named node. It is nil for a message that is no event of a job.
 func toEvent(node string, m *pb.FromAgent) job.Event {
 	switch b := m.GetBody().(type) {
 	case *pb.FromAgent_Prepared:
@@ -89,7 +120,21 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 
 // fromOrder translates an order. It is nil for an action that is no agent's.
 func fromOrder(o Order) *pb.ToAgent {
-	switch o := o.(type) {
+	msg := fromAction(o.Do)
+	if msg != nil {
+		msg.Job = o.Job
+	}
+	return msg
+}
+
+func fromAction(do any) *pb.ToAgent {
+	switch o := do.(type) {
+	case Assign:
+		return &pb.ToAgent{Body: &pb.ToAgent_Assign{Assign: &pb.Assign{Task: o.Task}}}
+	case Leave:
+		return &pb.ToAgent{Body: &pb.ToAgent_Leave{Leave: &pb.Leave{Why: plain(o.Why)}}}
+	case ReadLogs:
+		return &pb.ToAgent{Body: &pb.ToAgent_ReadLogs{ReadLogs: &pb.ReadLogs{Id: o.id, Filter: fromFilter(o.Filter)}}}
 	case job.Prepare:
 		return &pb.ToAgent{Body: &pb.ToAgent_Prepare{Prepare: &pb.Prepare{Unit: int32(o.Unit), Attempt: int32(o.Attempt)}}}
 	case job.Start:
@@ -110,8 +155,8 @@ func fromOrder(o Order) *pb.ToAgent {
 	return nil
 }
 
-// toOrder translates what the given node is asked. It is nil for a message that is no order.
-func toOrder(node placement.Node, m *pb.ToAgent) Order {
+// toAction translates what the given node is asked. It is nil for a message that is no order.
+func toAction(node placement.Node, m *pb.ToAgent) any {
 	switch b := m.GetBody().(type) {
 	case *pb.ToAgent_Prepare:
 		return job.Prepare{Node: node.Name, Unit: int(b.Prepare.GetUnit()), Attempt: int(b.Prepare.GetAttempt())}
@@ -126,6 +171,12 @@ func toOrder(node placement.Node, m *pb.ToAgent) Order {
 		}
 	case *pb.ToAgent_Finish:
 		return job.Finish{Result: toResult(b.Finish.GetResult())}
+	case *pb.ToAgent_Assign:
+		return Assign{b.Assign.GetTask()}
+	case *pb.ToAgent_Leave:
+		return Leave{plain(b.Leave.GetWhy())}
+	case *pb.ToAgent_ReadLogs:
+		return ReadLogs{Filter: toFilter(b.ReadLogs.GetFilter()), id: b.ReadLogs.GetId()}
 	case *pb.ToAgent_Signal:
 		return Signal{syscall.Signal(b.Signal.GetNumber())}
 	}

@@ -40,7 +40,13 @@ func fill(v reflect.Value) {
 		fill(v.Index(1))
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(reflect.ValueOf("k"), reflect.ValueOf("v"))
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key)
+		fill(value)
+		v.SetMapIndex(key, value)
+	case reflect.Func, reflect.Interface: // no message has one
+	case reflect.Uint8:
+		v.SetUint(7)
 	case reflect.String:
 		v.SetString(v.Type().Name() + " text")
 	case reflect.Bool:
@@ -74,11 +80,18 @@ func TestEventsArrive(t *testing.T) {
 		filled[job.Prepared](), filled[job.Started](), filled[job.Exited](), filled[job.Stopped](), job.Exited{},
 	} {
 		node := reflect.ValueOf(ev).FieldByName("Node").String()
-		if got := toEvent(node, wire(t, fromEvent(ev))); !reflect.DeepEqual(got, ev) {
-			t.Errorf("got  %+v\nwant %+v", got, ev)
+		m := wire(t, fromEvent("j7", ev))
+		if got := toEvent(node, m); !reflect.DeepEqual(got, ev) || m.GetJob() != "j7" {
+			t.Errorf("got  %+v of job %s\nwant %+v", got, m.GetJob(), ev)
 		}
 	}
-	if toEvent("n", &pb.FromAgent{}) != nil || fromEvent(job.Joined{}) != nil {
+	if m := wire(t, fromEvent("j7", Opened{})); m.GetOpened() == nil || m.GetJob() != "j7" {
+		t.Errorf("opened: %v", m)
+	}
+	if m := wire(t, fromEvent("", Restated{})); m.GetRestated() == nil {
+		t.Errorf("restated: %v", m)
+	}
+	if toEvent("n", &pb.FromAgent{}) != nil || fromEvent("j7", job.Joined{}) != nil {
 		t.Error("something that is no report was translated")
 	}
 }
@@ -88,12 +101,21 @@ func TestOrdersArrive(t *testing.T) {
 	prepare.Node, stop.Node = start.Group.Node.Name, start.Group.Node.Name
 	cpu := start
 	cpu.Group.Bundles, cpu.World.GPUs = []placement.Bundle{{Rank: 3}}, nil
-	for _, o := range []Order{prepare, start, cpu, stop, filled[job.Finish](), job.Finish{}, Signal{syscall.SIGUSR2}} {
-		if got := toOrder(start.Group.Node, wire(t, fromOrder(o))); !reflect.DeepEqual(got, o) {
-			t.Errorf("got  %+v\nwant %+v", got, o)
+	for _, do := range []any{
+		prepare, start, cpu, stop, filled[job.Finish](),
+		job.Finish{},
+		Signal{syscall.SIGUSR2},
+		Assign{[]byte("\xff\x00")},
+		Leave{"drained"},
+		ReadLogs{Filter: filled[LogFilter](), id: "x"},
+		ReadLogs{},
+	} {
+		m := wire(t, fromOrder(Order{"j7", do}))
+		if got := toAction(start.Group.Node, m); !reflect.DeepEqual(got, do) || m.GetJob() != "j7" {
+			t.Errorf("got  %+v of job %s\nwant %+v", got, m.GetJob(), do)
 		}
 	}
-	if toOrder(start.Group.Node, &pb.ToAgent{}) != nil || fromOrder(job.Wait{}) != nil {
+	if toAction(start.Group.Node, &pb.ToAgent{}) != nil || fromOrder(Order{"j7", job.Wait{}}) != nil {
 		t.Error("something that is no order was translated")
 	}
 }
@@ -111,10 +133,44 @@ func TestNodesArrive(t *testing.T) {
 	}
 }
 
+// TestClusterArrives has what clients ask and are told. A result's texts are bounded elsewhere.
+func TestClusterArrives(t *testing.T) {
+	s := filled[Submission]()
+	s.Observe, s.Journal, s.LastCall, s.Sole, s.Job.FixedPool = nil, nil, 0, false, false
+	s.Job.Request.Keep, s.Job.Request.SharedAddr = nil, false
+	if got := toSubmission(wire(t, fromSubmission(s))); !reflect.DeepEqual(got, s) {
+		t.Errorf("got  %+v\nwant %+v", got, s)
+	}
+	if got := toSubmission(wire(t, fromSubmission(Submission{}))); !reflect.DeepEqual(got, Submission{}) {
+		t.Errorf("got  %+v of nothing", got)
+	}
+	d := filled[Decision]()
+	d.Event = nil
+	if got := toDecision(wire(t, fromDecision(d)).GetDecision()); !reflect.DeepEqual(got, d) {
+		t.Errorf("got  %+v\nwant %+v", got, d)
+	}
+	p := filled[placement.Plan]()
+	if got := toGranted(wire(t, fromGranted(&p)).GetGranted()); !reflect.DeepEqual(got, p) {
+		t.Errorf("got  %+v\nwant %+v", got, p)
+	}
+	r := filled[job.Result]()
+	if got := toResult(wire(t, fromUpdateResult(r)).GetResult()); !reflect.DeepEqual(got, r) {
+		t.Errorf("got  %+v\nwant %+v", got, r)
+	}
+	c := filled[LogChunk]()
+	if got := toChunk(wire(t, fromChunk(c))); !reflect.DeepEqual(got, c) {
+		t.Errorf("got  %+v\nwant %+v", got, c)
+	}
+	f := filled[LogFilter]()
+	if got := toFilter(wire(t, fromFilter(f))); !reflect.DeepEqual(got, f) {
+		t.Errorf("got  %+v\nwant %+v", got, f)
+	}
+}
+
 // TestOutputIsBounded holds that a report fits into a message whatever a rank has printed.
 func TestOutputIsBounded(t *testing.T) {
 	noise := strings.Repeat("\xff\x00", 1<<20)
-	m := fromEvent(job.Exited{Tail: noise + "end", Traceback: noise, Exit: job.Exit{Spawn: noise}})
+	m := fromEvent("j7", job.Exited{Tail: noise + "end", Traceback: noise, Exit: job.Exit{Spawn: noise}})
 	if size := proto.Size(m); size > maxMessage/2 {
 		t.Errorf("%d bytes", size)
 	}

@@ -1,14 +1,18 @@
-// Package rendezvous brings the agents of a job together under one coordinator.
+// Package rendezvous brings agents together under one coordinator, for one job or for a cluster that many jobs share.
 //
-// A [Coordinator] owns the state of the job (internal/job): one goroutine steps it, writes the journal and gives the orders.
+// A [Coordinator] owns the state of its jobs (internal/cluster): one goroutine steps it, writes the journals and gives the orders.
 // An agent holds a [Session], which delivers its orders and carries its reports, over connections that may break and be made
-// again.
+// again. A [Client] submits jobs to a cluster, watches, reads and stops them.
 //
 // One lease bounds both sides. An agent's lease runs from when it sent the newest heartbeat that the coordinator sent back; once
 // it is over, the agent must end its ranks. The coordinator counts an agent as lost a lease and the time that killing takes after
 // it last heard of it, which is later, whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). It
 // does so at once when the agent says goodbye, and when the agent's end of the connection closes: an agent's guardian holds a
 // duplicate of the socket until no rank is alive.
+//
+// A coordinator of a cluster that is started again within the lease takes the running jobs over. What it must know is in one
+// journal for each job: the job's events, written before anything is ordered because of them. As the same events give the same
+// state, it stands where the old one stood; agents then repeat what it may not have taken.
 package rendezvous
 
 import (
@@ -16,7 +20,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -25,57 +28,49 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
+	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 )
 
-// Config is what a coordinator needs to know. Only Spec is needed.
+// Config is what a coordinator needs to know. The zero Config will do.
 type Config struct {
-	Spec job.Spec
 	// Facts are what must be the same on every node, by flag name ("--max-restarts": "3"). An agent that brings facts, and not
 	// just these, is refused.
 	Facts map[string]string
 	// Lease is how long an agent may be silent before it must end its ranks; 15 s when 0. KillTime is how long that takes; 5 s
 	// when 0.
 	Lease, KillTime time.Duration
-	// PlacementTimeout bounds the wait for nodes and GPUs; 0 is no bound. LastCall is the wait for more nodes than the least.
-	PlacementTimeout, LastCall time.Duration
-	// BackoffMin is the wait before the first restart; it doubles for each further one until it is BackoffMax, give or take 10 %.
-	BackoffMin, BackoffMax time.Duration
-	// Observe hears each decision, in order, when its reason is not the one before's. It holds up the job while it runs.
-	Observe func(Decision)
-	// Journal gets one JSON object a line for each event, 64 MiB at most. A journal that cannot be written ends, not the job.
-	Journal io.Writer
-	// Warn hears what a user should know but does not end the job, from any goroutine; slog's default logger when nil.
+	// Store keeps what a cluster's coordinator must know to take its jobs over when it is started again; nil keeps nothing.
+	Store *Store
+	// Note hears what happens in a cluster: nodes and jobs that come and go; nil does not.
+	Note func(string)
+	// Warn hears what a user should know but does not end a job, from any goroutine; slog's default logger when nil.
 	Warn func(error)
 }
 
-// Decision is an event that changed something.
-type Decision struct {
-	At     time.Time
-	Event  job.Event
-	Reason string
-}
-
-// Coordinator gathers agents and runs one job on them.
+// Coordinator gathers agents and runs jobs on them.
 type Coordinator struct {
 	cfg   Config
 	epoch string
+	since time.Time
 	// inbox has what the goroutine of Run is to do; all fields below belong to that goroutine. done is closed when it ends.
 	inbox chan func()
 	done  chan struct{}
 
-	state   *job.State
+	state   *cluster.State
 	members map[string]*member
 	addrs   map[netip.Addr]string
-	timers  map[any]*time.Timer
-	journal *journal
-	reason  string
-	result  *job.Result
+	// jobs are those that are not over, and those that were last, of which ended has the IDs in order.
+	jobs  map[string]*run
+	ended []string
+	// sole is the one job that the coordinator is for; nil in a cluster.
+	sole *run
+	// restored says that a coordinator before this one may have welcomed agents with the same epoch.
+	restored   bool
+	deliveries map[string]*delivery
 }
 
-// NewCoordinator returns a coordinator that has yet to Serve and Run.
+// NewCoordinator returns a coordinator that has yet to Serve, and to Run or Host.
 func NewCoordinator(cfg Config) *Coordinator {
 	if cfg.Lease == 0 {
 		cfg.Lease = 15 * time.Second
@@ -83,43 +78,64 @@ func NewCoordinator(cfg Config) *Coordinator {
 	if cfg.KillTime == 0 {
 		cfg.KillTime = 5 * time.Second
 	}
-	if cfg.Observe == nil {
-		cfg.Observe = func(Decision) {}
+	if cfg.Note == nil {
+		cfg.Note = func(string) {}
 	}
 	if cfg.Warn == nil {
 		cfg.Warn = func(err error) { slog.Warn(err.Error()) }
 	}
 	return &Coordinator{
-		cfg: cfg, epoch: rand.Text(), inbox: make(chan func(), 256), done: make(chan struct{}),
-		state: job.New(cfg.Spec), members: map[string]*member{}, addrs: map[netip.Addr]string{}, timers: map[any]*time.Timer{},
+		cfg: cfg, epoch: rand.Text(), since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}),
+		state: cluster.New(), members: map[string]*member{}, addrs: map[netip.Addr]string{}, jobs: map[string]*run{},
+		deliveries: map[string]*delivery{},
 	}
 }
 
-// Run runs the job and returns how it ended, once the agents that are there know it too. It is called once. The end of ctx
-// cancels the job, with code 124 when it was a deadline and 130 otherwise; ranks still get their grace period.
-func (c *Coordinator) Run(ctx context.Context) job.Result {
+// Run runs one job, which has every node that joins for itself, and returns how it ended, once the agents that are there know it
+// too. The end of ctx cancels the job, with code 124 when it was a deadline and 130 otherwise; ranks still get their grace period.
+// Run or Host is called once.
+func (c *Coordinator) Run(ctx context.Context, s Submission) job.Result {
 	defer close(c.done)
-	c.journal = newJournal(c.cfg.Journal, c.cfg.Warn)
-	defer c.journal.close()
-	c.step(job.Submitted{})
+	s.Sole = true
+	c.sole = c.begin(s, background(s.Journal, c.cfg.Warn))
+	defer c.sole.close()
+	c.step(cluster.Submitted{Spec: s.Spec})
 	cancelled := ctx.Done()
-	for c.result == nil {
+	for c.sole.result == nil {
 		select {
 		case f := <-c.inbox:
 			f()
 		case <-cancelled:
 			cancelled = nil
-			c.step(cancel(ctx))
+			c.happened(c.sole, Cancelled(ctx))
 		}
 	}
 	c.farewell()
-	for _, t := range c.timers {
-		t.Stop()
-	}
-	return *c.result
+	return *c.sole.result
 }
 
-func cancel(ctx context.Context) job.Cancel {
+// Host serves a cluster until ctx ends, which ends no job: their ranks live on for a lease, in which a coordinator with the same
+// Store may take them over. The error is that the store could not be read.
+func (c *Coordinator) Host(ctx context.Context) error {
+	defer close(c.done)
+	if err := c.restore(); err != nil {
+		return err
+	}
+	for {
+		select {
+		case f := <-c.inbox:
+			f()
+		case <-ctx.Done():
+			for _, r := range c.jobs {
+				r.close()
+			}
+			return nil
+		}
+	}
+}
+
+// Cancelled is what the end of a context means for a job: code 124 when it was a deadline, and 130 otherwise.
+func Cancelled(ctx context.Context) job.Cancel {
 	why := context.Cause(ctx)
 	if errors.Is(why, context.DeadlineExceeded) {
 		return job.Cancel{Code: 124, Why: why.Error()}
@@ -127,26 +143,23 @@ func cancel(ctx context.Context) job.Cancel {
 	return job.Cancel{Code: 130, Why: why.Error()}
 }
 
-// Cancel ends the job with an exit code and a reason. A second one kills the ranks.
+// Cancel ends the job of Run with an exit code and a reason. A second one kills the ranks.
 func (c *Coordinator) Cancel(code int, why string) {
-	c.post(func() { c.step(job.Cancel{Code: code, Why: why}) })
+	c.post(func() { c.happened(c.sole, job.Cancel{Code: code, Why: why}) })
 }
 
 // Signal forwards a signal to the ranks of all nodes. A node whose connection is broken at the time does not get it.
 func (c *Coordinator) Signal(number syscall.Signal) {
-	c.post(func() { c.broadcast(Signal{number}) })
+	c.post(func() { c.broadcast("", Signal{number}) })
 }
 
-// Summary describes where the job stands; it is the zero Summary once Run has returned.
+// Summary describes where the job of Run stands; it is the zero Summary once that has returned.
 func (c *Coordinator) Summary() job.Summary {
-	answer := make(chan job.Summary, 1)
-	c.post(func() { answer <- c.state.Summary() })
-	select {
-	case s := <-answer:
-		return s
-	case <-c.done:
-		return job.Summary{}
-	}
+	s, _ := ask(c, func() (job.Summary, error) {
+		status, _ := c.state.Job(c.sole.Job.ID)
+		return status.Summary, nil
+	})
+	return s
 }
 
 // post gives f to the goroutine of Run. It is false when that has ended.
@@ -159,76 +172,50 @@ func (c *Coordinator) post(f func()) bool {
 	}
 }
 
-func (c *Coordinator) step(ev job.Event) {
-	actions, reason := c.state.Step(ev)
-	d := Decision{time.Now(), ev, reason}
-	c.journal.add(d)
-	for _, a := range actions {
-		c.act(a)
-	}
-	if reason != "" && reason != c.reason {
-		c.reason = reason
-		c.cfg.Observe(d)
+// ask has f answer in the goroutine of Run.
+func ask[T any](c *Coordinator, f func() (T, error)) (answer T, err error) {
+	answered := make(chan struct{})
+	c.post(func() {
+		answer, err = f()
+		close(answered)
+	})
+	select {
+	case <-answered:
+		return answer, err
+	case <-c.done:
+		var none T
+		return none, errOver
 	}
 }
 
-func (c *Coordinator) act(a job.Action) {
-	switch a := a.(type) {
-	case job.Prepare:
-		c.order(a.Node, a)
-	case job.Start:
-		c.order(a.Group.Node.Name, a)
-	case job.Stop:
-		c.order(a.Node, a)
-	case job.Wait:
-		c.after(a.Unit, c.backoff(a.Restarts), job.Elapsed{Unit: a.Unit, Attempt: a.Attempt})
-	case job.Alarm:
-		limit := c.cfg.LastCall
-		if a.Kind == job.AlarmPlacement {
-			limit = c.cfg.PlacementTimeout
-		}
-		if limit > 0 || a.Kind == job.AlarmLastCall {
-			c.after(a.Kind, limit, job.TimedOut{Kind: a.Kind, Seq: a.Seq})
-		}
-	case job.Finish:
-		c.result = &a.Result
-		c.broadcast(a)
+// step lets an event happen, and does what follows from it.
+func (c *Coordinator) step(ev cluster.Event) { c.follow(c.state.Step(ev)) }
+
+func (c *Coordinator) follow(o cluster.Outcome) {
+	for _, s := range o.Steps {
+		c.stepped(c.jobs[s.Job], s)
 	}
+	for _, node := range o.Leave {
+		c.order(node, "", Leave{"it was drained"})
+	}
+}
+
+// happened is a step of one job.
+func (c *Coordinator) happened(r *run, ev job.Event) {
+	c.step(cluster.Happened{Job: r.Job.ID, Event: ev})
 }
 
 // order gives an order to a node. One whose connection is broken gets it when it is back ([job.Rejoined]).
-func (c *Coordinator) order(node string, o Order) {
+func (c *Coordinator) order(node, job string, do any) {
 	if m := c.members[node]; m != nil {
-		c.send(m, fromOrder(o))
+		c.send(m, fromOrder(Order{job, do}))
 	}
 }
 
-func (c *Coordinator) broadcast(o Order) {
+func (c *Coordinator) broadcast(job string, do any) {
 	for _, m := range c.members {
-		c.send(m, fromOrder(o))
+		c.send(m, fromOrder(Order{job, do}))
 	}
-}
-
-// after arms the timer of a key in place of an older one.
-func (c *Coordinator) after(key any, d time.Duration, ev job.Event) {
-	if t := c.timers[key]; t != nil {
-		t.Stop()
-	}
-	c.timers[key] = time.AfterFunc(d, func() { c.post(func() { c.step(ev) }) })
-}
-
-// backoff is the wait before the n-th restart.
-func (c *Coordinator) backoff(n int) time.Duration {
-	if c.cfg.BackoffMin <= 0 {
-		return 0
-	}
-	b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(c.cfg.BackoffMin), backoff.WithMultiplier(2),
-		backoff.WithMaxInterval(max(c.cfg.BackoffMin, c.cfg.BackoffMax)), backoff.WithRandomizationFactor(0.1),
-		backoff.WithMaxElapsedTime(0))
-	for range min(n, 64) - 1 {
-		b.NextBackOff()
-	}
-	return b.NextBackOff()
 }
 
 // farewell waits until all agents have said goodbye to the finished job.

@@ -38,8 +38,8 @@ type Options struct {
 	Facts map[string]string
 	// Clock is what the lease is measured with; time since Join when nil. CLOCK_BOOTTIME also counts while the machine is suspended.
 	Clock func() time.Duration
-	// Heard tells, by Clock, from when the lease runs anew. It must not wait.
-	Heard func(at time.Duration)
+	// Heard tells, by Clock, from when the lease runs anew, and how long it is. It must not wait.
+	Heard func(at, lease time.Duration)
 	// Warn hears why the coordinator cannot be reached, when that changes, from any goroutine; slog's default logger when nil.
 	Warn func(error)
 }
@@ -55,7 +55,7 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 		o.Clock = func() time.Duration { return time.Since(start) }
 	}
 	if o.Heard == nil {
-		o.Heard = func(time.Duration) {}
+		o.Heard = func(_, _ time.Duration) {}
 	}
 	if o.Warn == nil {
 		o.Warn = func(err error) { slog.Warn(err.Error()) }
@@ -82,10 +82,14 @@ type dialer struct {
 	instance, epoch string
 }
 
+// maxRedial is the longest wait between attempts to connect, give or take half of it: a coordinator that is started again has all
+// its agents back within a second or two.
+const maxRedial = 700 * time.Millisecond
+
 // connect makes a link, at once if possible, else trying again with ever longer waits. When ctx ends it returns why it failed so
 // far.
 func (d dialer) connect(ctx context.Context) (*agentLink, error) {
-	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(2*time.Second),
+	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(maxRedial),
 		backoff.WithMaxElapsedTime(0))
 	var why error
 	for {

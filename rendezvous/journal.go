@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -14,71 +15,93 @@ import (
 // maxJournal bounds a journal in bytes.
 const maxJournal = 64 << 20
 
-// journal writes decisions from a goroutine of its own, so that a slow disk holds up nobody for long. After the first error it
-// writes no more: a journal with holes would mislead.
-type journal struct {
-	lines chan Decision
-	done  chan struct{}
-	warn  func(error)
-	full  bool
-}
-
-// line is one line of the journal.
-type line struct {
+// entry is one line of a journal: an event of a job, or one of the two below.
+type entry struct {
 	Time   time.Time `json:"time"`
 	Event  string    `json:"event"`
 	Reason string    `json:"reason,omitempty"`
-	Detail job.Event `json:"detail"`
+	Detail any       `json:"detail"`
 }
 
-func newJournal(w io.Writer, warn func(error)) *journal {
-	if w == nil {
-		return nil
+// What a journal has beside the events: its first line in a store, and its last.
+const (
+	eventSubmission = "submission"
+	eventResult     = "result"
+)
+
+func eventName(ev job.Event) string {
+	return strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", ev), "job."))
+}
+
+// journal records what happens to a job. After the first error it records no more: a journal with holes would mislead. It belongs
+// to one goroutine, and can be closed twice.
+type journal interface {
+	add(entry)
+	close()
+}
+
+// writer writes entries within the bound of a journal.
+type writer struct {
+	w    io.Writer
+	size int
+}
+
+func (j *writer) write(e entry) error {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return err
 	}
-	j := &journal{lines: make(chan Decision, 1024), done: make(chan struct{}), warn: warn}
+	if j.size += len(b) + 1; j.size > maxJournal {
+		return fmt.Errorf("it has reached its limit of %d MiB", maxJournal>>20)
+	}
+	_, err = j.w.Write(append(b, '\n'))
+	return err
+}
+
+// backgroundJournal writes from a goroutine of its own, so that a slow disk holds up nobody for long.
+type backgroundJournal struct {
+	entries chan entry
+	done    chan struct{}
+	warn    func(error)
+	full    bool
+}
+
+// background is a journal for people, which no later coordinator needs; w may be nil.
+func background(w io.Writer, warn func(error)) journal {
+	if w == nil {
+		return noJournal{}
+	}
+	entries := make(chan entry, 1024)
+	j := &backgroundJournal{entries: entries, done: make(chan struct{}), warn: warn}
 	go func() {
 		defer close(j.done)
-		if err := j.write(w); err != nil {
-			warn(fmt.Errorf("the journal ends here, the job goes on: %w", err))
-			for range j.lines {
+		out := writer{w: w}
+		for e := range entries {
+			if err := out.write(e); err != nil {
+				warn(fmt.Errorf("the journal ends here, the job goes on: %w", err))
+				break
 			}
+		}
+		for range entries {
 		}
 	}()
 	return j
 }
 
-func (j *journal) write(w io.Writer) error {
-	size := 0
-	for d := range j.lines {
-		name := strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", d.Event), "job."))
-		b, err := json.Marshal(line{d.At, name, d.Reason, d.Event})
-		if err != nil {
-			return err
-		}
-		if size += len(b) + 1; size > maxJournal {
-			return fmt.Errorf("it has reached its limit of %d MiB", maxJournal>>20)
-		}
-		if _, err := w.Write(append(b, '\n')); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// add waits for a second at most, and only once. It is called by one goroutine.
-func (j *journal) add(d Decision) {
-	if j == nil || j.full {
+// add waits for a second at most, and only once.
+func (j *backgroundJournal) add(e entry) {
+	if j.full {
 		return
 	}
 	select {
-	case j.lines <- d:
+	case j.entries <- e:
 		return
 	default:
 	}
 	limit := time.NewTimer(time.Second)
 	defer limit.Stop()
 	select {
-	case j.lines <- d:
+	case j.entries <- e:
 	case <-limit.C:
 		j.full = true
 		j.warn(errors.New("the journal ends here, the job goes on: the disk does not keep up"))
@@ -86,11 +109,12 @@ func (j *journal) add(d Decision) {
 }
 
 // close waits for what is still to be written, but not for a disk that hangs.
-func (j *journal) close() {
-	if j == nil {
+func (j *backgroundJournal) close() {
+	if j.entries == nil {
 		return
 	}
-	close(j.lines)
+	close(j.entries)
+	j.entries, j.full = nil, true
 	limit := time.NewTimer(2 * time.Second)
 	defer limit.Stop()
 	select {
@@ -99,3 +123,37 @@ func (j *journal) close() {
 		j.warn(errors.New("the end of the journal is not written: the disk hangs"))
 	}
 }
+
+// fileJournal writes each entry before add returns.
+type fileJournal struct {
+	writer
+	file *os.File
+	// failed is called, once, when the journal ends before its job.
+	failed func(error)
+}
+
+func newFileJournal(f *os.File, size int, failed func(error)) *fileJournal {
+	return &fileJournal{writer{f, size}, f, failed}
+}
+
+func (j *fileJournal) add(e entry) {
+	if j.file == nil {
+		return
+	}
+	if err := j.write(e); err != nil {
+		j.close()
+		j.failed(err)
+	}
+}
+
+func (j *fileJournal) close() {
+	if j.file != nil {
+		_ = j.file.Close() // every write was checked
+		j.file = nil
+	}
+}
+
+type noJournal struct{}
+
+func (noJournal) add(entry) {}
+func (noJournal) close()    {}

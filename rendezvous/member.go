@@ -11,14 +11,18 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // member is an agent as its coordinator sees it, from its first hello until it is lost. It belongs to the goroutine of Run.
 type member struct {
-	name, instance string
-	addr           netip.Addr
+	name string
+	// instance is empty for an agent that a coordinator before this one knew, and that is not back yet.
+	instance string
+	addr     netip.Addr
 	// link is the stream to the agent, nil while there is none; conn is its newest connection, there or not.
 	link *link
 	conn *watchedConn
@@ -32,6 +36,17 @@ type member struct {
 	taken uint64
 	// fenced says why it may not come back; it is lost once its lease is over.
 	fenced string
+	// node is what it said of itself, for as long as the jobs are not told of it: until it has restated what it runs and none of
+	// that is astray. Then it is nil.
+	node     *placement.Node
+	restated bool
+	astray   map[stray]bool
+}
+
+// stray is an attempt that lives on a node where nothing knows of it.
+type stray struct {
+	job           string
+	unit, attempt int
 }
 
 // link is one stream to an agent. Its goroutine sends what is queued when woken, and ends the stream with what is in cut.
@@ -74,32 +89,53 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 		return nil, err
 	}
 	m := c.members[node.Name]
-	back := m != nil
+	back, expected := m != nil, m != nil && m.instance == ""
 	if !back {
-		m = &member{name: node.Name, instance: h.GetInstance(), addr: node.Addr}
-		m.silence = time.AfterFunc(c.patience(), func() { c.post(func() { c.silent(m) }) })
-		c.members[m.name], c.addrs[m.addr] = m, m.name
+		m = c.expect(node)
+		c.note("node %s is here: %v, %d GPUs", node.Name, node.Addr, len(node.GPUs))
 		c.compareClocks(m.name, h.GetTime().AsTime())
 	}
 	if m.link != nil {
 		m.link.cut <- status.Error(codes.Aborted, "a newer connection of this agent is here")
 	}
+	m.instance = h.GetInstance()
 	m.link, m.conn, m.sure = l, l.conn, !back
+	l.conn.node = m.name
 	m.conn.onPeerClose(func() { c.post(func() { c.closed(m, l.conn) }) })
 	c.hear(m)
 	c.send(m, &pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: &pb.Welcome{
-		JobId: c.cfg.Spec.ID, Epoch: c.epoch,
+		JobId: c.soleID(), Epoch: c.epoch,
 		Lease: durationpb.New(c.cfg.Lease), Heartbeat: h.GetHeartbeat(),
 	}}})
+	c.readAgain(m)
 	switch {
-	case c.result != nil:
-		c.send(m, fromOrder(job.Finish{Result: *c.result}))
+	case c.sole != nil && c.sole.result != nil:
+		c.send(m, fromOrder(Order{c.sole.Job.ID, job.Finish{Result: *c.sole.result}}))
+	case expected:
+		c.step(cluster.Joined{Node: node})
 	case back:
-		c.step(job.Rejoined{Node: m.name})
+		c.step(cluster.Rejoined{Node: m.name})
+	case h.GetEpoch() != "":
+		m.node = &node
 	default:
-		c.step(job.Joined{Node: node})
+		c.step(cluster.Joined{Node: node})
 	}
 	return m, nil
+}
+
+// expect makes a member of an agent that is about to come; it is lost when it does not.
+func (c *Coordinator) expect(node placement.Node) *member {
+	m := &member{name: node.Name, addr: node.Addr, heard: time.Now()}
+	m.silence = time.AfterFunc(c.patience(), func() { c.post(func() { c.silent(m) }) })
+	c.members[m.name], c.addrs[m.addr] = m, m.name
+	return m
+}
+
+func (c *Coordinator) soleID() string {
+	if c.sole == nil {
+		return ""
+	}
+	return c.sole.Job.ID
 }
 
 // maxSkew is how far apart clocks may be before a user hears of it: logs of nodes are then hard to compare.
@@ -136,17 +172,73 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 		c.send(m, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: b.Heartbeat}})
 		return
 	case *pb.FromAgent_Goodbye:
-		c.lost(m, cmp.Or(plain(b.Goodbye.GetWhy()), "its agent has left"), nil)
-		return
-	}
-	ev := toEvent(m.name, msg)
-	if ev == nil {
+		why := cmp.Or(plain(b.Goodbye.GetWhy()), "its agent has left")
+		c.note("node %s is gone: %s", m.name, why)
+		c.lost(m, why, nil)
 		return
 	}
 	if m.taken = msg.GetSeq(); m.taken%ackEvery == 0 {
-		c.send(m, &pb.ToAgent{})
+		defer c.send(m, &pb.ToAgent{})
 	}
-	c.step(ev)
+	r := c.jobs[msg.GetJob()]
+	if msg.GetOpened() != nil && (r == nil || r.result != nil) {
+		c.close(m, msg.GetJob(), r)
+	}
+	ev := toEvent(m.name, msg)
+	c.clear(m, msg, ev)
+	if ev != nil && r != nil && r.result == nil {
+		c.happened(r, ev)
+	}
+}
+
+// close tells an agent that a job is over of which it does not know that.
+func (c *Coordinator) close(m *member, id string, r *run) {
+	result := job.Result{Code: 125, Reason: "the coordinator does not know this job"}
+	if r != nil {
+		result = *r.result
+	}
+	c.send(m, fromOrder(Order{id, job.Finish{Result: result}}))
+}
+
+// clear ends what is astray on a node: attempts of which the journals of a coordinator before this one do not know. The node is
+// taken into use when it has said what it runs and nothing of that is astray.
+func (c *Coordinator) clear(m *member, msg *pb.FromAgent, ev job.Event) {
+	switch e := ev.(type) {
+	case job.Started:
+		if !c.state.Live(msg.GetJob(), m.name, e.Unit, e.Attempt) {
+			if m.astray == nil {
+				m.astray = map[stray]bool{}
+			}
+			m.astray[stray{msg.GetJob(), e.Unit, e.Attempt}] = true
+			c.kill(m, msg.GetJob(), e.Unit, e.Attempt)
+		}
+	case job.Stopped:
+		delete(m.astray, stray{msg.GetJob(), e.Unit, e.Attempt})
+	default: // it begins and ends nothing
+	}
+	if msg.GetRestated() != nil {
+		m.restated = true
+	}
+	if m.node != nil && m.restated && len(m.astray) == 0 {
+		node := *m.node
+		m.node = nil
+		c.step(cluster.Joined{Node: node})
+	}
+}
+
+// kill ends an attempt that is astray, and those before it that should live there in its place: they do not.
+func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
+	stop := func(attempt int) {
+		c.send(m, fromOrder(Order{id, job.Stop{Node: m.name, Unit: unit, Attempt: attempt, Kill: true}}))
+	}
+	stop(attempt)
+	if r := c.jobs[id]; r != nil {
+		for earlier := range min(attempt, r.Job.MaxRestarts+1) {
+			if c.state.Live(id, m.name, unit, earlier) {
+				stop(earlier)
+			}
+		}
+	}
 }
 
 // send queues a message for an agent. One that does not take its messages is cut off: to wait for it would hold up the job.
@@ -172,13 +264,16 @@ func (c *Coordinator) broken(m *member, l *link) {
 // closed hears that an agent's end of a connection was closed: its ranks are dead, unless it uses another one.
 func (c *Coordinator) closed(m *member, conn *watchedConn) {
 	if c.members[m.name] == m && m.conn == conn && m.sure {
-		c.lost(m, cmp.Or(m.fenced, "its agent has died"), nil)
+		why := cmp.Or(m.fenced, "its agent has died")
+		c.note("node %s was lost: %s", m.name, why)
+		c.lost(m, why, nil)
 	}
 }
 
 func (c *Coordinator) silent(m *member) {
 	if c.members[m.name] == m && time.Since(m.heard) >= c.patience() {
 		why := cmp.Or(m.fenced, fmt.Sprintf("no word from its agent for %v", c.patience()))
+		c.note("node %s was lost: %s", m.name, why)
 		c.lost(m, why, refused("node %s was counted as lost: %s", m.name, why))
 	}
 }
@@ -194,5 +289,6 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 		m.link.cut <- end
 		m.link = nil
 	}
-	c.step(job.Lost{Node: m.name, Why: why})
+	c.readLost(m.name)
+	c.step(cluster.Lost{Node: m.name, Why: why})
 }

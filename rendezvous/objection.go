@@ -30,7 +30,7 @@ func (c *Coordinator) objection(h *pb.Hello, from string) error {
 	case h.GetProtocol() != protocol:
 		return refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
 			h.GetVersion(), version())
-	case !validName(node.Name):
+	case !ValidName(node.Name):
 		return refused("%q is no node name; use letters, digits, dots, dashes and underscores, 253 at most", node.Name)
 	case from != "" && from != node.Name:
 		return refused("node %s shows a certificate of node %s", node.Name, from)
@@ -38,19 +38,25 @@ func (c *Coordinator) objection(h *pb.Hello, from string) error {
 		return refused("%s", why)
 	case !node.Addr.IsValid() || node.Addr.IsUnspecified() || node.Addr.IsMulticast():
 		return refused("node %s has no address that others could reach (%q); set --address", node.Name, h.GetNode().GetAddr())
-	case old != nil && old.instance == h.GetInstance() && old.fenced == "":
+	case old != nil && old.fenced == "" && (old.instance == h.GetInstance() || old.instance == "" && h.GetEpoch() == c.epoch):
 		return nil
+	case old != nil && old.instance == "":
+		return status.Error(codes.Unavailable, fmt.Sprintf("ranks of an earlier agent of node %s may still live there, for %v at most",
+			node.Name, c.patience()))
 	case h.GetEpoch() != "" && h.GetEpoch() != c.epoch:
 		return refused("this is another coordinator than the one that node %s had joined", node.Name)
-	case h.GetEpoch() != "":
+	case h.GetEpoch() != "" && !c.restored:
 		return refused("node %s was counted as lost", node.Name)
 	case old != nil:
 		return refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
-	case c.addrs[node.Addr] != "" && !c.cfg.Spec.Request.SharedAddr:
+	case c.addrs[node.Addr] != "" && !c.sharedAddr():
 		return refused("address %v is node %s's; give each node its own --address", node.Addr, c.addrs[node.Addr])
 	}
 	return nil
 }
+
+// sharedAddr says that several nodes may have one address.
+func (c *Coordinator) sharedAddr() bool { return c.sole != nil && c.sole.Job.Request.SharedAddr }
 
 // different names the first fact that is not the same on both sides. An agent without facts goes along with any job.
 func different(coordinator, agent map[string]string) string {
@@ -67,8 +73,9 @@ func different(coordinator, agent map[string]string) string {
 	return ""
 }
 
-// validName keeps names harmless in paths, terminals and environment variables.
-func validName(s string) bool {
+// ValidName says what a node or a job may be called, which is harmless in paths, terminals and environment variables: letters,
+// digits, '.', '_' and '-', 253 at most, and no '.' or '-' first.
+func ValidName(s string) bool {
 	odd := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_", r))
 	}

@@ -44,6 +44,7 @@ func (s *Session) redialled(r dialled) {
 	}
 	old := s.link
 	s.adopt(r.link)
+	s.pending = append(s.pending, Order{Do: Restate{}})
 	go old.close()
 }
 

@@ -15,7 +15,9 @@ import (
 func TestJobRestartsAndSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var journal bytes.Buffer
-		w := newWorld(t, Config{Spec: spec(3), Journal: &journal})
+		s := one(3)
+		s.Journal = &journal
+		w := newWorldOf(t.Context(), t, Config{}, s)
 		begin := time.Now()
 		var agents []*agent
 		for i := range 3 {
@@ -93,15 +95,15 @@ func TestClocksApart(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	c := NewCoordinator(Config{BackoffMin: time.Second, BackoffMax: time.Minute})
+	s := Submission{BackoffMin: time.Second, BackoffMax: time.Minute}
 	for n, want := range map[int]time.Duration{
 		1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 1e9: time.Minute,
 	} {
-		if got := c.backoff(n); got < want*9/10 || got > want*11/10 {
+		if got := s.backoff(n); got < want*9/10 || got > want*11/10 {
 			t.Errorf("restart %d: %v, want %v", n, got, want)
 		}
 	}
-	if got := NewCoordinator(Config{}).backoff(3); got != 0 {
+	if got := (Submission{}).backoff(3); got != 0 {
 		t.Errorf("%v without a backoff", got)
 	}
 }
@@ -110,13 +112,13 @@ func TestDeadlineAndCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		w := newWorldCtx(ctx, t, Config{Spec: spec(1)})
+		w := newWorldOf(ctx, t, Config{}, one(1))
 		a := w.join(1, forever)
 		if r := <-w.result; r.Code != 124 || !strings.Contains(r.Reason, "deadline") {
 			t.Errorf("%+v", r)
 		}
 		a.leave(t)
-		w = newWorld(t, Config{Spec: spec(1)})
+		w = newWorld(t, 1)
 		a = w.join(1, forever)
 		w.c.Cancel(130, "interrupted")
 		if r := <-w.result; r.Code != 130 || r.Reason != "job cancelled: interrupted" {
@@ -128,7 +130,9 @@ func TestDeadlineAndCancel(t *testing.T) {
 
 func TestFullDiskDoesNotEndTheJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Config{Spec: spec(1), Journal: fullDisk{}})
+		s := one(1)
+		s.Journal = fullDisk{}
+		w := newWorldOf(t.Context(), t, Config{}, s)
 		a := w.join(1, success)
 		if r := <-w.result; r.Code != 0 {
 			t.Errorf("%+v", r)

@@ -34,7 +34,7 @@ const (
 	patienceForHello = 5 * time.Second
 )
 
-// Serve takes agents from a listener until Run has returned. Without TLS, which [Pipe] and tests do not need, it refuses to
+// Serve takes agents and clients from a listener until Run or Host has returned. Without TLS, which [Pipe] and tests do not need, it refuses to
 // listen to other machines.
 func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 	if config == nil && !local(l.Addr()) {
@@ -57,8 +57,10 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(c.recovered))),
+		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(recovery.WithRecoveryHandler(c.recovered))),
 	)
 	pb.RegisterRendezvousServer(srv, service{c: c, audit: audit})
+	pb.RegisterClusterServer(srv, control{c: c})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -74,7 +76,7 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 }
 
 func (c *Coordinator) recovered(p any) error {
-	c.cfg.Warn(fmt.Errorf("a message of an agent caused a panic: %v\n%s", p, debug.Stack()))
+	c.cfg.Warn(fmt.Errorf("a message caused a panic: %v\n%s", p, debug.Stack()))
 	return status.Error(codes.Internal, "the coordinator failed to handle a message")
 }
 

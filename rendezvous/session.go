@@ -26,7 +26,7 @@ const (
 
 // Session is an agent's membership in a job. It outlives broken connections for as long as its lease.
 type Session struct {
-	// Job is the job's ID, Lease the coordinator's lease, and Node what was said of this node, with its address.
+	// Job is the ID of the only job, empty in a cluster, Lease the coordinator's lease, and Node what was said of this node, with its address.
 	Job   string
 	Lease time.Duration
 	Node  placement.Node
@@ -75,7 +75,7 @@ func newSession(d dialer, w *pb.Welcome, l *agentLink) *Session {
 	return s
 }
 
-// Orders has what the coordinator asks. It is closed after a [job.Finish], after Close, and when the session ends for a reason
+// Orders has what the coordinator asks. It is closed after the [job.Finish] of the only job, after Close, and when the session ends for a reason
 // that Err then has: the agent must end its ranks and call Close.
 func (s *Session) Orders() <-chan Order { return s.orders }
 
@@ -90,10 +90,11 @@ func (s *Session) Err() error {
 	}
 }
 
-// Report tells the coordinator, once, of a [job.Prepared], [job.Started], [job.Exited] or [job.Stopped], however often the
-// connection breaks within the lease. It does not wait for the network. After the session's end it does nothing.
-func (s *Session) Report(ev job.Event) {
-	msg := fromEvent(ev)
+// Report tells the coordinator, once, of a [job.Prepared], [job.Started], [job.Exited] or [job.Stopped] of a job, an [Opened] or a
+// [Restated], however often the connection breaks within the lease. It does not wait for the network. After the session's end it
+// does nothing.
+func (s *Session) Report(id string, ev any) {
+	msg := fromEvent(id, ev)
 	if msg == nil {
 		panic(fmt.Sprintf("rendezvous: no agent reports a %T", ev))
 	}
@@ -118,8 +119,8 @@ func (s *Session) Close(why string) {
 }
 
 func (s *Session) run() {
+	defer close(s.orders) // after done, so that Err says why
 	defer close(s.done)
-	defer close(s.orders)
 	defer func() { _ = s.abandon() }()
 	defer s.limit.Stop()
 	tick := time.NewTicker(s.Lease / 4)
@@ -134,7 +135,7 @@ func (s *Session) run() {
 		select {
 		case orders <- order:
 			s.pending = s.pending[1:]
-			if _, over := order.(job.Finish); over {
+			if _, over := order.Do.(job.Finish); over && order.Job == s.Job {
 				s.farewell("the job is over")
 				return
 			}
@@ -194,7 +195,7 @@ func (s *Session) wrote() {
 
 func (s *Session) first() (Order, chan<- Order) {
 	if len(s.pending) == 0 {
-		return nil, nil
+		return Order{}, nil
 	}
 	return s.pending[0], s.orders
 }
@@ -216,8 +217,12 @@ func (s *Session) take(msg *pb.ToAgent) {
 	if b := msg.GetHeartbeat(); b != nil {
 		s.hear(b)
 	}
-	if o := toOrder(s.Node, msg); o != nil {
-		s.pending = append(s.pending, o)
+	if do := toAction(s.Node, msg); do != nil {
+		if r, ok := do.(ReadLogs); ok {
+			r.client = s.link.client
+			do = r
+		}
+		s.pending = append(s.pending, Order{msg.GetJob(), do})
 	}
 }
 
@@ -225,7 +230,7 @@ func (s *Session) hear(b *pb.Heartbeat) {
 	if at := b.GetAt().AsDuration(); at > s.heard || s.heard == 0 {
 		s.heard = at
 		s.limit.Reset(at + s.Lease - s.dialer.Clock())
-		s.dialer.Heard(at)
+		s.dialer.Heard(at, s.Lease)
 	}
 }
 

@@ -25,12 +25,12 @@ func head(t testing.TB, nodes int) (c *Coordinator, target string, warnings chan
 		t.Fatal(err)
 	}
 	warnings = make(chan string, 16)
-	c = NewCoordinator(Config{Spec: spec(nodes), Warn: func(err error) { warnings <- err.Error() }})
+	c = NewCoordinator(Config{Warn: func(err error) { warnings <- err.Error() }})
 	ran, served := make(chan struct{}), make(chan error, 1)
 	go func() { served <- c.Serve(l, mtls.Server(token, mtls.Identity{Job: "j1"})) }()
 	go func() {
 		defer close(ran)
-		c.Run(context.Background())
+		c.Run(context.Background(), one(nodes))
 	}()
 	t.Cleanup(func() {
 		c.Cancel(130, "the test is over")
@@ -60,6 +60,79 @@ func TestJoinOverTLS(t *testing.T) {
 	var r *RefusedError
 	if !errors.As(err, &r) || r.Why != "node n2 shows a certificate of node n1" {
 		t.Errorf("another node's certificate: %v", err)
+	}
+}
+
+// hostOverTLS is a cluster's coordinator on a real socket.
+func hostOverTLS(t testing.TB, cfg Config, addr string) (target string, stop func()) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewCoordinator(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- c.Serve(l, mtls.Server(token, mtls.Identity{})) }()
+	go func() { ended <- c.Host(ctx) }()
+	return l.Addr().String(), func() {
+		cancel()
+		if err := errors.Join(<-ended, <-ended); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestClientWithAnotherToken(t *testing.T) {
+	warnings := make(chan string, 16)
+	target, stop := hostOverTLS(t, Config{Warn: func(err error) { warnings <- err.Error() }}, "127.0.0.1:0")
+	defer stop()
+	_, err := Connect(t.Context(), ClientOptions{Target: target, TLS: mtls.Client(mtls.NewToken(), mtls.Identity{})})
+	if !errors.Is(err, mtls.ErrToken) {
+		t.Errorf("%v", err)
+	}
+	if got := <-warnings; !strings.Contains(got, "it has another token") {
+		t.Error(got)
+	}
+}
+
+// TestClosedClientOverTLS holds that a client which closes its connection in order is not waited for.
+func TestClosedClientOverTLS(t *testing.T) {
+	target, stop := hostOverTLS(t, Config{Lease: time.Hour}, "127.0.0.1:0")
+	defer stop()
+	connect := func() *Client {
+		c, err := Connect(t.Context(), ClientOptions{Target: target, TLS: mtls.Client(token, mtls.Identity{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	owner, other := connect(), connect()
+	defer other.Close()
+	if _, err := owner.Submit(t.Context(), task("a", 1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	w, err := other.Watch(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := owner.Close(); err != nil {
+		t.Fatal(err)
+	}
+	limit, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	defer context.AfterFunc(limit, w.Close)()
+	for {
+		u, err := w.Next(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u.Result != nil {
+			if u.Result.Code != codeOrphaned {
+				t.Errorf("%+v", u.Result)
+			}
+			return
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -29,6 +30,9 @@ type world struct {
 	mu        sync.Mutex
 	decisions []Decision
 	warnings  []string
+	// lives has the node on which each rank of each job lives, and the job that has each GPU of a node; begun counts the starts.
+	lives map[[2]string]string
+	begun map[[2]string]int
 }
 
 // spec wants n nodes with one CPU rank each.
@@ -39,27 +43,49 @@ func spec(n int) job.Spec {
 	}
 }
 
-func newWorld(t *testing.T, cfg Config) *world { return newWorldCtx(t.Context(), t, cfg) }
+// one is a submission of that.
+func one(n int) Submission {
+	return Submission{Spec: cluster.Spec{Job: spec(n)}, BackoffMin: time.Second, BackoffMax: time.Minute}
+}
 
-func newWorldCtx(ctx context.Context, t *testing.T, cfg Config) *world {
-	w := &world{t: t, result: make(chan job.Result, 1)}
-	cfg.Lease, cfg.KillTime, cfg.BackoffMin, cfg.BackoffMax = lease, killTime, time.Second, time.Minute
-	cfg.Observe = func(d Decision) {
+func newWorld(t *testing.T, nodes int) *world {
+	return newWorldOf(t.Context(), t, Config{}, one(nodes))
+}
+
+func newWorldOf(ctx context.Context, t *testing.T, cfg Config, s Submission) *world {
+	w := &world{t: t, result: make(chan job.Result, 1), lives: map[[2]string]string{}, begun: map[[2]string]int{}}
+	s.Observe = func(d Decision) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.decisions = append(w.decisions, d)
 	}
-	cfg.Warn = w.warn
-	w.c = NewCoordinator(cfg)
+	w.serve(cfg)
+	c := w.c
+	go func() { w.result <- c.Run(ctx, s) }()
+	return w
+}
+
+// serve has a new coordinator take agents and clients.
+func (w *world) serve(cfg Config) {
+	cfg.Lease, cfg.KillTime, cfg.Warn = lease, killTime, w.warn
+	c := NewCoordinator(cfg)
 	l, dial := Pipe()
-	w.dial = dial
+	w.mu.Lock()
+	w.c, w.dial = c, dial
+	w.mu.Unlock()
 	go func() {
-		if err := w.c.Serve(l, nil); err != nil {
-			t.Errorf("Serve: %v", err)
+		if err := c.Serve(l, nil); err != nil {
+			w.t.Errorf("Serve: %v", err)
 		}
 	}()
-	go func() { w.result <- w.c.Run(ctx) }()
-	return w
+}
+
+// connect reaches the coordinator that there is now.
+func (w *world) connect(ctx context.Context) (net.Conn, error) {
+	w.mu.Lock()
+	dial := w.dial
+	w.mu.Unlock()
+	return dial(ctx)
 }
 
 func (w *world) warn(err error) {
@@ -97,90 +123,7 @@ func node(i int) placement.Node {
 	return placement.Node{Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}
 }
 
-// agent is a scripted one: what it is asked it has done at once, and exit says how its ranks end in an attempt; those for which
-// it says false run until they are stopped.
-type agent struct {
-	*Session
-	cable *cable
-	exit  func(attempt int) (code int, ends bool)
-	done  chan struct{}
-
-	mu     sync.Mutex
-	starts []job.Start
-	alive  map[[2]int]int // rank by unit and attempt
-	finish *job.Finish
-	end    time.Time
-}
-
-func forever(int) (int, bool) { return 0, false }
-func success(int) (int, bool) { return 0, true }
-
-func (w *world) join(i int, exit func(int) (int, bool)) *agent { return w.joinAs(node(i), exit) }
-
-func (w *world) joinAs(n placement.Node, exit func(int) (int, bool)) *agent {
-	w.t.Helper()
-	c := &cable{dial: w.dial}
-	s, err := Join(w.t.Context(), Options{Target: "head:1", Node: n, Dial: c.connect, Warn: w.warn})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	a := &agent{Session: s, cable: c, exit: exit, done: make(chan struct{}), alive: map[[2]int]int{}}
-	go a.run()
-	return a
-}
-
-func (a *agent) run() {
-	defer close(a.done)
-	for o := range a.Orders() {
-		a.do(o)
-	}
-	a.mu.Lock()
-	a.end = time.Now()
-	a.mu.Unlock()
-}
-
-func (a *agent) do(o Order) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch o := o.(type) {
-	case job.Prepare:
-		a.Report(job.Prepared{Unit: o.Unit, Attempt: o.Attempt, Port: 4000})
-	case job.Start:
-		a.starts = append(a.starts, o)
-		a.alive[[2]int{o.Unit, o.Attempt}] = o.Group.Bundles[0].Rank
-		a.Report(job.Started{Unit: o.Unit, Attempt: o.Attempt})
-		if code, ends := a.exit(o.Attempt); ends {
-			a.stop(o.Unit, o.Attempt, code)
-		}
-	case job.Stop:
-		a.stop(o.Unit, o.Attempt, 143)
-	case job.Finish:
-		a.finish = &o
-	}
-}
-
-func (a *agent) stop(unit, attempt, code int) {
-	if rank, ok := a.alive[[2]int{unit, attempt}]; ok {
-		delete(a.alive, [2]int{unit, attempt})
-		a.Report(job.Exited{Unit: unit, Attempt: attempt, Rank: rank, Exit: job.Exit{Code: code}, At: time.Now()})
-	}
-	a.Report(job.Stopped{Unit: unit, Attempt: attempt})
-}
-
-// end lets the ranks of an attempt exit.
-func (a *agent) exitAll(attempt, code int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.stop(0, attempt, code)
-}
-
-func (a *agent) attempts() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.starts)
-}
-
-// cable is the network between an agent and the coordinator. What goes into a cut direction is gone, without an error.
+// cable is the network between one peer and the coordinator. What goes into a cut direction is gone, without an error.
 type cable struct {
 	dial        func(context.Context) (net.Conn, error)
 	up, down    atomic.Bool // cut
@@ -190,6 +133,23 @@ type cable struct {
 
 	mu    sync.Mutex
 	conns []*cableConn
+}
+
+// cut makes the network take everything without an error, the ends of connections too.
+func (c *cable) cut() {
+	c.up.Store(true)
+	c.down.Store(true)
+}
+
+// mend is for new connections; those that were there stay dead.
+func (c *cable) mend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		conn.dead.Store(true)
+	}
+	c.up.Store(false)
+	c.down.Store(false)
 }
 
 func (c *cable) connect(ctx context.Context) (net.Conn, error) {
@@ -215,9 +175,13 @@ func (c *cable) newest() *cableConn {
 type cableConn struct {
 	net.Conn
 	cable  *cable
+	dead   atomic.Bool
 	once   sync.Once
 	closed chan struct{}
 }
+
+func (c *cableConn) cutUp() bool   { return c.dead.Load() || c.cable.up.Load() }
+func (c *cableConn) cutDown() bool { return c.dead.Load() || c.cable.down.Load() }
 
 // SetDeadline is called only to end all reading.
 func (c *cableConn) SetDeadline(t time.Time) error {
@@ -225,8 +189,17 @@ func (c *cableConn) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
+// Close does not reach the other end when the cable is cut.
+func (c *cableConn) Close() error {
+	if c.cutUp() {
+		return c.SetDeadline(time.Unix(1, 0))
+	}
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
 func (c *cableConn) Write(b []byte) (int, error) {
-	if c.cable.up.Load() {
+	if c.cutUp() {
 		return len(b), nil
 	}
 	return c.Conn.Write(b)
@@ -235,15 +208,15 @@ func (c *cableConn) Write(b []byte) (int, error) {
 func (c *cableConn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
-		if c.cable.stuck.Load() {
+		if c.cable.stuck.Load() || err != nil && c.cutDown() {
 			<-c.closed
 		}
 		time.Sleep(time.Duration(c.cable.late.Load()))
-		if err != nil || !c.cable.down.Load() {
+		if err != nil || !c.cutDown() {
 			return n, err
 		}
 	}
 }
 
-// timeout breaks a connection for the agent alone.
+// timeout breaks a connection for this end alone.
 func (c *cableConn) timeout() { c.Conn.SetDeadline(time.Unix(1, 0)) }

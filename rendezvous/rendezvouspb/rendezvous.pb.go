@@ -4,8 +4,8 @@
 // 	protoc        (unknown)
 // source: rendezvous.proto
 
-// The words between agents and the coordinator of a job. They are those of golaunch's internal/job and placement packages, which
-// explain them. A node's events and orders do not name the node: the stream does.
+// The words between the coordinator and its agents and clients. They are those of golaunch's internal/job, internal/cluster and
+// placement packages, which explain them. A node's events and orders do not name the node: the stream does.
 
 package rendezvouspb
 
@@ -39,7 +39,11 @@ type FromAgent struct {
 	//	*FromAgent_Started
 	//	*FromAgent_Exited
 	//	*FromAgent_Stopped
-	Body          isFromAgent_Body `protobuf_oneof:"body"`
+	//	*FromAgent_Opened
+	//	*FromAgent_Restated
+	Body isFromAgent_Body `protobuf_oneof:"body"`
+	// job is the one that a report is about.
+	Job           string `protobuf:"bytes,11,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -151,6 +155,31 @@ func (x *FromAgent) GetStopped() *Stopped {
 	return nil
 }
 
+func (x *FromAgent) GetOpened() *Opened {
+	if x != nil {
+		if x, ok := x.Body.(*FromAgent_Opened); ok {
+			return x.Opened
+		}
+	}
+	return nil
+}
+
+func (x *FromAgent) GetRestated() *Restated {
+	if x != nil {
+		if x, ok := x.Body.(*FromAgent_Restated); ok {
+			return x.Restated
+		}
+	}
+	return nil
+}
+
+func (x *FromAgent) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
 type isFromAgent_Body interface {
 	isFromAgent_Body()
 }
@@ -183,6 +212,14 @@ type FromAgent_Stopped struct {
 	Stopped *Stopped `protobuf:"bytes,8,opt,name=stopped,proto3,oneof"`
 }
 
+type FromAgent_Opened struct {
+	Opened *Opened `protobuf:"bytes,9,opt,name=opened,proto3,oneof"`
+}
+
+type FromAgent_Restated struct {
+	Restated *Restated `protobuf:"bytes,10,opt,name=restated,proto3,oneof"`
+}
+
 func (*FromAgent_Hello) isFromAgent_Body() {}
 
 func (*FromAgent_Heartbeat) isFromAgent_Body() {}
@@ -197,6 +234,10 @@ func (*FromAgent_Exited) isFromAgent_Body() {}
 
 func (*FromAgent_Stopped) isFromAgent_Body() {}
 
+func (*FromAgent_Opened) isFromAgent_Body() {}
+
+func (*FromAgent_Restated) isFromAgent_Body() {}
+
 type ToAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// acked is the number of the newest report that was taken.
@@ -210,7 +251,12 @@ type ToAgent struct {
 	//	*ToAgent_Stop
 	//	*ToAgent_Signal
 	//	*ToAgent_Finish
-	Body          isToAgent_Body `protobuf_oneof:"body"`
+	//	*ToAgent_Assign
+	//	*ToAgent_Leave
+	//	*ToAgent_ReadLogs
+	Body isToAgent_Body `protobuf_oneof:"body"`
+	// job is the one that an order is about; empty for all.
+	Job           string `protobuf:"bytes,12,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -322,6 +368,40 @@ func (x *ToAgent) GetFinish() *Finish {
 	return nil
 }
 
+func (x *ToAgent) GetAssign() *Assign {
+	if x != nil {
+		if x, ok := x.Body.(*ToAgent_Assign); ok {
+			return x.Assign
+		}
+	}
+	return nil
+}
+
+func (x *ToAgent) GetLeave() *Leave {
+	if x != nil {
+		if x, ok := x.Body.(*ToAgent_Leave); ok {
+			return x.Leave
+		}
+	}
+	return nil
+}
+
+func (x *ToAgent) GetReadLogs() *ReadLogs {
+	if x != nil {
+		if x, ok := x.Body.(*ToAgent_ReadLogs); ok {
+			return x.ReadLogs
+		}
+	}
+	return nil
+}
+
+func (x *ToAgent) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
 type isToAgent_Body interface {
 	isToAgent_Body()
 }
@@ -354,6 +434,18 @@ type ToAgent_Finish struct {
 	Finish *Finish `protobuf:"bytes,8,opt,name=finish,proto3,oneof"`
 }
 
+type ToAgent_Assign struct {
+	Assign *Assign `protobuf:"bytes,9,opt,name=assign,proto3,oneof"`
+}
+
+type ToAgent_Leave struct {
+	Leave *Leave `protobuf:"bytes,10,opt,name=leave,proto3,oneof"`
+}
+
+type ToAgent_ReadLogs struct {
+	ReadLogs *ReadLogs `protobuf:"bytes,11,opt,name=read_logs,json=readLogs,proto3,oneof"`
+}
+
 func (*ToAgent_Welcome) isToAgent_Body() {}
 
 func (*ToAgent_Heartbeat) isToAgent_Body() {}
@@ -367,6 +459,12 @@ func (*ToAgent_Stop) isToAgent_Body() {}
 func (*ToAgent_Signal) isToAgent_Body() {}
 
 func (*ToAgent_Finish) isToAgent_Body() {}
+
+func (*ToAgent_Assign) isToAgent_Body() {}
+
+func (*ToAgent_Leave) isToAgent_Body() {}
+
+func (*ToAgent_ReadLogs) isToAgent_Body() {}
 
 // Hello opens a stream.
 type Hello struct {
@@ -477,8 +575,9 @@ func (x *Hello) GetHeartbeat() *Heartbeat {
 // Welcome answers Hello.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	// epoch is random, made once by each coordinator.
+	// job_id is that of the only job; empty in a cluster.
+	JobId string `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// epoch is random, made once by each coordinator; one that is started again with its journal has it again.
 	Epoch         string               `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Lease         *durationpb.Duration `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	Heartbeat     *Heartbeat           `protobuf:"bytes,4,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
@@ -591,6 +690,81 @@ func (x *Heartbeat) GetAt() *durationpb.Duration {
 	return nil
 }
 
+// Opened says that the agent knows the job: after it was welcomed again it says so of each, followed by all that it had reported of
+// the job's newest attempts.
+type Opened struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Opened) Reset() {
+	*x = Opened{}
+	mi := &file_rendezvous_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Opened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Opened) ProtoMessage() {}
+
+func (x *Opened) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Opened.ProtoReflect.Descriptor instead.
+func (*Opened) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{5}
+}
+
+// Restated ends that.
+type Restated struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Restated) Reset() {
+	*x = Restated{}
+	mi := &file_rendezvous_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Restated) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Restated) ProtoMessage() {}
+
+func (x *Restated) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Restated.ProtoReflect.Descriptor instead.
+func (*Restated) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{6}
+}
+
 // Goodbye says that the agent leaves and none of its ranks lives. The coordinator ends the stream.
 type Goodbye struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -601,7 +775,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_rendezvous_proto_msgTypes[5]
+	mi := &file_rendezvous_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +787,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[5]
+	mi := &file_rendezvous_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,7 +800,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{5}
+	return file_rendezvous_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Goodbye) GetWhy() string {
@@ -652,7 +826,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_rendezvous_proto_msgTypes[6]
+	mi := &file_rendezvous_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +838,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[6]
+	mi := &file_rendezvous_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +851,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{6}
+	return file_rendezvous_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Node) GetName() string {
@@ -733,7 +907,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_rendezvous_proto_msgTypes[7]
+	mi := &file_rendezvous_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +919,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[7]
+	mi := &file_rendezvous_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +932,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{7}
+	return file_rendezvous_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GPU) GetIndex() int32 {
@@ -794,7 +968,7 @@ type Prepared struct {
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_rendezvous_proto_msgTypes[8]
+	mi := &file_rendezvous_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +980,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[8]
+	mi := &file_rendezvous_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +993,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{8}
+	return file_rendezvous_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Prepared) GetUnit() int32 {
@@ -860,7 +1034,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_rendezvous_proto_msgTypes[9]
+	mi := &file_rendezvous_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +1046,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[9]
+	mi := &file_rendezvous_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +1059,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{9}
+	return file_rendezvous_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Started) GetUnit() int32 {
@@ -918,7 +1092,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_rendezvous_proto_msgTypes[10]
+	mi := &file_rendezvous_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1104,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[10]
+	mi := &file_rendezvous_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1117,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{10}
+	return file_rendezvous_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Exited) GetUnit() int32 {
@@ -1007,7 +1181,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_rendezvous_proto_msgTypes[11]
+	mi := &file_rendezvous_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1193,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[11]
+	mi := &file_rendezvous_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1206,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{11}
+	return file_rendezvous_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -1073,7 +1247,7 @@ type Stopped struct {
 
 func (x *Stopped) Reset() {
 	*x = Stopped{}
-	mi := &file_rendezvous_proto_msgTypes[12]
+	mi := &file_rendezvous_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1259,7 @@ func (x *Stopped) String() string {
 func (*Stopped) ProtoMessage() {}
 
 func (x *Stopped) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[12]
+	mi := &file_rendezvous_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1272,7 @@ func (x *Stopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stopped.ProtoReflect.Descriptor instead.
 func (*Stopped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{12}
+	return file_rendezvous_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Stopped) GetUnit() int32 {
@@ -1125,7 +1299,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_rendezvous_proto_msgTypes[13]
+	mi := &file_rendezvous_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1311,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[13]
+	mi := &file_rendezvous_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1324,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{13}
+	return file_rendezvous_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Prepare) GetUnit() int32 {
@@ -1180,7 +1354,7 @@ type Start struct {
 
 func (x *Start) Reset() {
 	*x = Start{}
-	mi := &file_rendezvous_proto_msgTypes[14]
+	mi := &file_rendezvous_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1366,7 @@ func (x *Start) String() string {
 func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[14]
+	mi := &file_rendezvous_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1379,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{14}
+	return file_rendezvous_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Start) GetUnit() int32 {
@@ -1254,7 +1428,7 @@ type Bundle struct {
 
 func (x *Bundle) Reset() {
 	*x = Bundle{}
-	mi := &file_rendezvous_proto_msgTypes[15]
+	mi := &file_rendezvous_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1440,7 @@ func (x *Bundle) String() string {
 func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[15]
+	mi := &file_rendezvous_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1453,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{15}
+	return file_rendezvous_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Bundle) GetRank() int32 {
@@ -1319,7 +1493,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_rendezvous_proto_msgTypes[16]
+	mi := &file_rendezvous_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1505,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[16]
+	mi := &file_rendezvous_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1518,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{16}
+	return file_rendezvous_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *World) GetWorldSize() int32 {
@@ -1415,7 +1589,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_rendezvous_proto_msgTypes[17]
+	mi := &file_rendezvous_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1601,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[17]
+	mi := &file_rendezvous_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1614,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{17}
+	return file_rendezvous_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Stop) GetUnit() int32 {
@@ -1471,7 +1645,7 @@ func (x *Stop) GetKill() bool {
 	return false
 }
 
-// Signal is forwarded to all ranks of the node.
+// Signal is forwarded to the ranks of the node.
 type Signal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -1481,7 +1655,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_rendezvous_proto_msgTypes[18]
+	mi := &file_rendezvous_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1667,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[18]
+	mi := &file_rendezvous_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1680,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{18}
+	return file_rendezvous_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Signal) GetNumber() int32 {
@@ -1514,6 +1688,511 @@ func (x *Signal) GetNumber() int32 {
 		return x.Number
 	}
 	return 0
+}
+
+// Assign says that the node gets ranks of a job.
+type Assign struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// task is the submission's.
+	Task          []byte `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Assign) Reset() {
+	*x = Assign{}
+	mi := &file_rendezvous_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Assign) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Assign) ProtoMessage() {}
+
+func (x *Assign) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Assign.ProtoReflect.Descriptor instead.
+func (*Assign) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Assign) GetTask() []byte {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+// Leave asks an agent whose node was drained to go.
+type Leave struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Why           string                 `protobuf:"bytes,1,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Leave) Reset() {
+	*x = Leave{}
+	mi := &file_rendezvous_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Leave) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Leave) ProtoMessage() {}
+
+func (x *Leave) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Leave.ProtoReflect.Descriptor instead.
+func (*Leave) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Leave) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+// ReadLogs asks for a Deliver stream.
+type ReadLogs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Filter        *LogFilter             `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadLogs) Reset() {
+	*x = ReadLogs{}
+	mi := &file_rendezvous_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadLogs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadLogs) ProtoMessage() {}
+
+func (x *ReadLogs) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadLogs.ProtoReflect.Descriptor instead.
+func (*ReadLogs) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ReadLogs) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReadLogs) GetFilter() *LogFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+type LogFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ranks are shown; all when empty.
+	Ranks []*Span `protobuf:"bytes,1,rep,name=ranks,proto3" json:"ranks,omitempty"`
+	// attempt is -1 for all.
+	Attempt int32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// follow goes on until the job is over.
+	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
+	// from are the files of which a part is known already.
+	From          []*LogPosition `protobuf:"bytes,4,rep,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogFilter) Reset() {
+	*x = LogFilter{}
+	mi := &file_rendezvous_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogFilter) ProtoMessage() {}
+
+func (x *LogFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogFilter.ProtoReflect.Descriptor instead.
+func (*LogFilter) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *LogFilter) GetRanks() []*Span {
+	if x != nil {
+		return x.Ranks
+	}
+	return nil
+}
+
+func (x *LogFilter) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *LogFilter) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+func (x *LogFilter) GetFrom() []*LogPosition {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+// Span is a range of ranks, both ends included.
+type Span struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         int32                  `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Last          int32                  `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Span) Reset() {
+	*x = Span{}
+	mi := &file_rendezvous_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Span) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Span) ProtoMessage() {}
+
+func (x *Span) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Span.ProtoReflect.Descriptor instead.
+func (*Span) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Span) GetFirst() int32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Span) GetLast() int32 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+type LogPosition struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Attempt int32                  `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Rank    int32                  `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	// stream is 1 for standard output, 2 for standard error.
+	Stream        int32 `protobuf:"varint,3,opt,name=stream,proto3" json:"stream,omitempty"`
+	Offset        int64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogPosition) Reset() {
+	*x = LogPosition{}
+	mi := &file_rendezvous_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogPosition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogPosition) ProtoMessage() {}
+
+func (x *LogPosition) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
+func (*LogPosition) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *LogPosition) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *LogPosition) GetRank() int32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *LogPosition) GetStream() int32 {
+	if x != nil {
+		return x.Stream
+	}
+	return 0
+}
+
+func (x *LogPosition) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+type LogChunk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	At    *LogPosition           `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Data  []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Node  string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
+	// world_size of the attempt, for whoever shows whose line it is.
+	WorldSize int32 `protobuf:"varint,4,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
+	// missing says what could not be read, instead of data.
+	Missing       string `protobuf:"bytes,5,opt,name=missing,proto3" json:"missing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogChunk) Reset() {
+	*x = LogChunk{}
+	mi := &file_rendezvous_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogChunk) ProtoMessage() {}
+
+func (x *LogChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
+func (*LogChunk) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *LogChunk) GetAt() *LogPosition {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *LogChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *LogChunk) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *LogChunk) GetWorldSize() int32 {
+	if x != nil {
+		return x.WorldSize
+	}
+	return 0
+}
+
+func (x *LogChunk) GetMissing() string {
+	if x != nil {
+		return x.Missing
+	}
+	return ""
+}
+
+type Delivery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id is ReadLogs'; only the first message has it.
+	Id            string    `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Chunk         *LogChunk `protobuf:"bytes,2,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delivery) Reset() {
+	*x = Delivery{}
+	mi := &file_rendezvous_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delivery) ProtoMessage() {}
+
+func (x *Delivery) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
+func (*Delivery) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Delivery) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Delivery) GetChunk() *LogChunk {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+type Delivered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delivered) Reset() {
+	*x = Delivered{}
+	mi := &file_rendezvous_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delivered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delivered) ProtoMessage() {}
+
+func (x *Delivered) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delivered.ProtoReflect.Descriptor instead.
+func (*Delivered) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{29}
 }
 
 type Finish struct {
@@ -1525,7 +2204,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_rendezvous_proto_msgTypes[19]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +2216,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[19]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +2229,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{19}
+	return file_rendezvous_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Finish) GetResult() *Result {
@@ -1573,7 +2252,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_rendezvous_proto_msgTypes[20]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +2264,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[20]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +2277,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{20}
+	return file_rendezvous_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Result) GetCode() int32 {
@@ -1653,7 +2332,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_rendezvous_proto_msgTypes[21]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +2344,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[21]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +2357,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{21}
+	return file_rendezvous_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Failure) GetNode() string {
@@ -1744,11 +2423,1477 @@ func (x *Failure) GetTraceback() []byte {
 	return nil
 }
 
+// Submission is a job, or a reservation, for a cluster.
+type Submission struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// protocol and version are as in Hello.
+	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Version  string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Spec     *Spec  `protobuf:"bytes,3,opt,name=spec,proto3" json:"spec,omitempty"`
+	// task is what the agents need to know to run a rank; the coordinator does not look into it.
+	Task []byte `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"`
+	// title is the command in one line, for people.
+	Title            string               `protobuf:"bytes,5,opt,name=title,proto3" json:"title,omitempty"`
+	Detached         bool                 `protobuf:"varint,6,opt,name=detached,proto3" json:"detached,omitempty"`
+	PlacementTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=placement_timeout,json=placementTimeout,proto3" json:"placement_timeout,omitempty"`
+	BackoffMin       *durationpb.Duration `protobuf:"bytes,8,opt,name=backoff_min,json=backoffMin,proto3" json:"backoff_min,omitempty"`
+	BackoffMax       *durationpb.Duration `protobuf:"bytes,9,opt,name=backoff_max,json=backoffMax,proto3" json:"backoff_max,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Submission) Reset() {
+	*x = Submission{}
+	mi := &file_rendezvous_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Submission) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Submission) ProtoMessage() {}
+
+func (x *Submission) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Submission.ProtoReflect.Descriptor instead.
+func (*Submission) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Submission) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *Submission) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Submission) GetSpec() *Spec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *Submission) GetTask() []byte {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *Submission) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *Submission) GetDetached() bool {
+	if x != nil {
+		return x.Detached
+	}
+	return false
+}
+
+func (x *Submission) GetPlacementTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.PlacementTimeout
+	}
+	return nil
+}
+
+func (x *Submission) GetBackoffMin() *durationpb.Duration {
+	if x != nil {
+		return x.BackoffMin
+	}
+	return nil
+}
+
+func (x *Submission) GetBackoffMax() *durationpb.Duration {
+	if x != nil {
+		return x.BackoffMax
+	}
+	return nil
+}
+
+type Spec struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Request       *Request               `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	Restart       string                 `protobuf:"bytes,3,opt,name=restart,proto3" json:"restart,omitempty"`
+	MaxRestarts   int32                  `protobuf:"varint,4,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
+	Grace         *durationpb.Duration   `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
+	Within        string                 `protobuf:"bytes,6,opt,name=within,proto3" json:"within,omitempty"`
+	Gpus          []int32                `protobuf:"varint,7,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
+	Backfill      bool                   `protobuf:"varint,8,opt,name=backfill,proto3" json:"backfill,omitempty"`
+	Reserve       bool                   `protobuf:"varint,9,opt,name=reserve,proto3" json:"reserve,omitempty"`
+	Colocated     int32                  `protobuf:"varint,10,opt,name=colocated,proto3" json:"colocated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Spec) Reset() {
+	*x = Spec{}
+	mi := &file_rendezvous_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Spec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Spec) ProtoMessage() {}
+
+func (x *Spec) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Spec.ProtoReflect.Descriptor instead.
+func (*Spec) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Spec) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Spec) GetRequest() *Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *Spec) GetRestart() string {
+	if x != nil {
+		return x.Restart
+	}
+	return ""
+}
+
+func (x *Spec) GetMaxRestarts() int32 {
+	if x != nil {
+		return x.MaxRestarts
+	}
+	return 0
+}
+
+func (x *Spec) GetGrace() *durationpb.Duration {
+	if x != nil {
+		return x.Grace
+	}
+	return nil
+}
+
+func (x *Spec) GetWithin() string {
+	if x != nil {
+		return x.Within
+	}
+	return ""
+}
+
+func (x *Spec) GetGpus() []int32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *Spec) GetBackfill() bool {
+	if x != nil {
+		return x.Backfill
+	}
+	return false
+}
+
+func (x *Spec) GetReserve() bool {
+	if x != nil {
+		return x.Reserve
+	}
+	return false
+}
+
+func (x *Spec) GetColocated() int32 {
+	if x != nil {
+		return x.Colocated
+	}
+	return 0
+}
+
+type Request struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MinNodes      int32                  `protobuf:"varint,1,opt,name=min_nodes,json=minNodes,proto3" json:"min_nodes,omitempty"`
+	MaxNodes      int32                  `protobuf:"varint,2,opt,name=max_nodes,json=maxNodes,proto3" json:"max_nodes,omitempty"`
+	PerNode       []int32                `protobuf:"varint,3,rep,packed,name=per_node,json=perNode,proto3" json:"per_node,omitempty"`
+	Gpu           bool                   `protobuf:"varint,4,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	Cpus          int32                  `protobuf:"varint,5,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	Memory        int64                  `protobuf:"varint,6,opt,name=memory,proto3" json:"memory,omitempty"`
+	Strategy      string                 `protobuf:"bytes,7,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	OrderBy       string                 `protobuf:"bytes,8,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
+	OrderList     []string               `protobuf:"bytes,9,rep,name=order_list,json=orderList,proto3" json:"order_list,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Request) Reset() {
+	*x = Request{}
+	mi := &file_rendezvous_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Request) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Request) ProtoMessage() {}
+
+func (x *Request) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Request.ProtoReflect.Descriptor instead.
+func (*Request) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Request) GetMinNodes() int32 {
+	if x != nil {
+		return x.MinNodes
+	}
+	return 0
+}
+
+func (x *Request) GetMaxNodes() int32 {
+	if x != nil {
+		return x.MaxNodes
+	}
+	return 0
+}
+
+func (x *Request) GetPerNode() []int32 {
+	if x != nil {
+		return x.PerNode
+	}
+	return nil
+}
+
+func (x *Request) GetGpu() bool {
+	if x != nil {
+		return x.Gpu
+	}
+	return false
+}
+
+func (x *Request) GetCpus() int32 {
+	if x != nil {
+		return x.Cpus
+	}
+	return 0
+}
+
+func (x *Request) GetMemory() int64 {
+	if x != nil {
+		return x.Memory
+	}
+	return 0
+}
+
+func (x *Request) GetStrategy() string {
+	if x != nil {
+		return x.Strategy
+	}
+	return ""
+}
+
+func (x *Request) GetOrderBy() string {
+	if x != nil {
+		return x.OrderBy
+	}
+	return ""
+}
+
+func (x *Request) GetOrderList() []string {
+	if x != nil {
+		return x.OrderList
+	}
+	return nil
+}
+
+type WatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// attach makes the job end with this client, if it is not detached.
+	Attach        bool `protobuf:"varint,2,opt,name=attach,proto3" json:"attach,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_rendezvous_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *WatchRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetAttach() bool {
+	if x != nil {
+		return x.Attach
+	}
+	return false
+}
+
+// Update is one of a stream about one job.
+type Update struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*Update_Accepted
+	//	*Update_Decision
+	//	*Update_Result
+	//	*Update_Granted
+	Body          isUpdate_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Update) Reset() {
+	*x = Update{}
+	mi := &file_rendezvous_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Update) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Update) ProtoMessage() {}
+
+func (x *Update) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Update.ProtoReflect.Descriptor instead.
+func (*Update) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Update) GetBody() isUpdate_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *Update) GetAccepted() *Accepted {
+	if x != nil {
+		if x, ok := x.Body.(*Update_Accepted); ok {
+			return x.Accepted
+		}
+	}
+	return nil
+}
+
+func (x *Update) GetDecision() *Decision {
+	if x != nil {
+		if x, ok := x.Body.(*Update_Decision); ok {
+			return x.Decision
+		}
+	}
+	return nil
+}
+
+func (x *Update) GetResult() *Result {
+	if x != nil {
+		if x, ok := x.Body.(*Update_Result); ok {
+			return x.Result
+		}
+	}
+	return nil
+}
+
+func (x *Update) GetGranted() *Granted {
+	if x != nil {
+		if x, ok := x.Body.(*Update_Granted); ok {
+			return x.Granted
+		}
+	}
+	return nil
+}
+
+type isUpdate_Body interface {
+	isUpdate_Body()
+}
+
+type Update_Accepted struct {
+	Accepted *Accepted `protobuf:"bytes,1,opt,name=accepted,proto3,oneof"`
+}
+
+type Update_Decision struct {
+	Decision *Decision `protobuf:"bytes,2,opt,name=decision,proto3,oneof"`
+}
+
+type Update_Result struct {
+	Result *Result `protobuf:"bytes,3,opt,name=result,proto3,oneof"`
+}
+
+type Update_Granted struct {
+	Granted *Granted `protobuf:"bytes,4,opt,name=granted,proto3,oneof"`
+}
+
+func (*Update_Accepted) isUpdate_Body() {}
+
+func (*Update_Decision) isUpdate_Body() {}
+
+func (*Update_Result) isUpdate_Body() {}
+
+func (*Update_Granted) isUpdate_Body() {}
+
+// Accepted comes first.
+type Accepted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// lease is how long the coordinator may be silent before the ranks end.
+	Lease         *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	Detached      bool                 `protobuf:"varint,3,opt,name=detached,proto3" json:"detached,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Accepted) Reset() {
+	*x = Accepted{}
+	mi := &file_rendezvous_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Accepted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Accepted) ProtoMessage() {}
+
+func (x *Accepted) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
+func (*Accepted) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Accepted) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Accepted) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *Accepted) GetDetached() bool {
+	if x != nil {
+		return x.Detached
+	}
+	return false
+}
+
+type Decision struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	At     *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Reason string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// news is what a person wants to know at once.
+	News          bool `protobuf:"varint,3,opt,name=news,proto3" json:"news,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Decision) Reset() {
+	*x = Decision{}
+	mi := &file_rendezvous_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Decision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Decision) ProtoMessage() {}
+
+func (x *Decision) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Decision.ProtoReflect.Descriptor instead.
+func (*Decision) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Decision) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Decision) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Decision) GetNews() bool {
+	if x != nil {
+		return x.News
+	}
+	return false
+}
+
+// Granted are the placement groups of a reservation.
+type Granted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Groups        []*Group               `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Granted) Reset() {
+	*x = Granted{}
+	mi := &file_rendezvous_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Granted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Granted) ProtoMessage() {}
+
+func (x *Granted) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Granted.ProtoReflect.Descriptor instead.
+func (*Granted) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *Granted) GetGroups() []*Group {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+type Group struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	NodeRank      int32                  `protobuf:"varint,2,opt,name=node_rank,json=nodeRank,proto3" json:"node_rank,omitempty"`
+	Bundles       []*Bundle              `protobuf:"bytes,3,rep,name=bundles,proto3" json:"bundles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Group) Reset() {
+	*x = Group{}
+	mi := &file_rendezvous_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Group) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Group) ProtoMessage() {}
+
+func (x *Group) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Group.ProtoReflect.Descriptor instead.
+func (*Group) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *Group) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *Group) GetNodeRank() int32 {
+	if x != nil {
+		return x.NodeRank
+	}
+	return 0
+}
+
+func (x *Group) GetBundles() []*Bundle {
+	if x != nil {
+		return x.Bundles
+	}
+	return nil
+}
+
+type LogsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Filter        *LogFilter             `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogsRequest) Reset() {
+	*x = LogsRequest{}
+	mi := &file_rendezvous_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogsRequest) ProtoMessage() {}
+
+func (x *LogsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
+func (*LogsRequest) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *LogsRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *LogsRequest) GetFilter() *LogFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+type StopRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// job is empty for all jobs.
+	Job           string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Code          int32  `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
+	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopRequest) Reset() {
+	*x = StopRequest{}
+	mi := &file_rendezvous_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopRequest) ProtoMessage() {}
+
+func (x *StopRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
+func (*StopRequest) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *StopRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *StopRequest) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *StopRequest) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+type StopReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// jobs are those that were asked to end.
+	Jobs          []string `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopReply) Reset() {
+	*x = StopReply{}
+	mi := &file_rendezvous_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopReply) ProtoMessage() {}
+
+func (x *StopReply) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
+func (*StopReply) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *StopReply) GetJobs() []string {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+type ForwardRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Number        int32                  `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardRequest) Reset() {
+	*x = ForwardRequest{}
+	mi := &file_rendezvous_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardRequest) ProtoMessage() {}
+
+func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
+func (*ForwardRequest) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ForwardRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *ForwardRequest) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+type ForwardReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardReply) Reset() {
+	*x = ForwardReply{}
+	mi := &file_rendezvous_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardReply) ProtoMessage() {}
+
+func (x *ForwardReply) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardReply.ProtoReflect.Descriptor instead.
+func (*ForwardReply) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{46}
+}
+
+type DrainRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainRequest) Reset() {
+	*x = DrainRequest{}
+	mi := &file_rendezvous_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainRequest) ProtoMessage() {}
+
+func (x *DrainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
+func (*DrainRequest) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *DrainRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+type DrainReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// jobs still hold something on the node.
+	Jobs          []string `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainReply) Reset() {
+	*x = DrainReply{}
+	mi := &file_rendezvous_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainReply) ProtoMessage() {}
+
+func (x *DrainReply) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
+func (*DrainReply) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *DrainReply) GetJobs() []string {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+type StatusRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// job limits the reply to one.
+	Job           string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatusRequest) Reset() {
+	*x = StatusRequest{}
+	mi := &file_rendezvous_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatusRequest) ProtoMessage() {}
+
+func (x *StatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
+func (*StatusRequest) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *StatusRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+type StatusReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	Nodes         []*NodeStatus          `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Jobs          []*JobStatus           `protobuf:"bytes,4,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatusReply) Reset() {
+	*x = StatusReply{}
+	mi := &file_rendezvous_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatusReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatusReply) ProtoMessage() {}
+
+func (x *StatusReply) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
+func (*StatusReply) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *StatusReply) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *StatusReply) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *StatusReply) GetNodes() []*NodeStatus {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *StatusReply) GetJobs() []*JobStatus {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+type NodeStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// silent is for how long nothing was heard of an agent whose connection is broken; absent otherwise.
+	Silent        *durationpb.Duration `protobuf:"bytes,2,opt,name=silent,proto3" json:"silent,omitempty"`
+	Drained       bool                 `protobuf:"varint,3,opt,name=drained,proto3" json:"drained,omitempty"`
+	Holds         []*Hold              `protobuf:"bytes,4,rep,name=holds,proto3" json:"holds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeStatus) Reset() {
+	*x = NodeStatus{}
+	mi := &file_rendezvous_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeStatus) ProtoMessage() {}
+
+func (x *NodeStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
+func (*NodeStatus) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *NodeStatus) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetSilent() *durationpb.Duration {
+	if x != nil {
+		return x.Silent
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetDrained() bool {
+	if x != nil {
+		return x.Drained
+	}
+	return false
+}
+
+func (x *NodeStatus) GetHolds() []*Hold {
+	if x != nil {
+		return x.Holds
+	}
+	return nil
+}
+
+// Hold is what one job has on a node.
+type Hold struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Gpus          []int32                `protobuf:"varint,2,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hold) Reset() {
+	*x = Hold{}
+	mi := &file_rendezvous_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hold) ProtoMessage() {}
+
+func (x *Hold) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hold.ProtoReflect.Descriptor instead.
+func (*Hold) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Hold) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Hold) GetGpus() []int32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+type JobStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Title         string                 `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
+	Phase         string                 `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"`
+	Waits         string                 `protobuf:"bytes,4,opt,name=waits,proto3" json:"waits,omitempty"`
+	Submitted     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=submitted,proto3" json:"submitted,omitempty"`
+	Finished      *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=finished,proto3" json:"finished,omitempty"`
+	Detached      bool                   `protobuf:"varint,7,opt,name=detached,proto3" json:"detached,omitempty"`
+	Reserve       bool                   `protobuf:"varint,8,opt,name=reserve,proto3" json:"reserve,omitempty"`
+	Within        string                 `protobuf:"bytes,9,opt,name=within,proto3" json:"within,omitempty"`
+	Attempt       int32                  `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Restarts      int32                  `protobuf:"varint,11,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	MaxRestarts   int32                  `protobuf:"varint,12,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
+	Nodes         []string               `protobuf:"bytes,13,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Ranks         int32                  `protobuf:"varint,14,opt,name=ranks,proto3" json:"ranks,omitempty"`
+	Gpus          int32                  `protobuf:"varint,15,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Result        *Result                `protobuf:"bytes,16,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobStatus) Reset() {
+	*x = JobStatus{}
+	mi := &file_rendezvous_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobStatus) ProtoMessage() {}
+
+func (x *JobStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
+func (*JobStatus) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *JobStatus) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *JobStatus) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *JobStatus) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *JobStatus) GetWaits() string {
+	if x != nil {
+		return x.Waits
+	}
+	return ""
+}
+
+func (x *JobStatus) GetSubmitted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Submitted
+	}
+	return nil
+}
+
+func (x *JobStatus) GetFinished() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Finished
+	}
+	return nil
+}
+
+func (x *JobStatus) GetDetached() bool {
+	if x != nil {
+		return x.Detached
+	}
+	return false
+}
+
+func (x *JobStatus) GetReserve() bool {
+	if x != nil {
+		return x.Reserve
+	}
+	return false
+}
+
+func (x *JobStatus) GetWithin() string {
+	if x != nil {
+		return x.Within
+	}
+	return ""
+}
+
+func (x *JobStatus) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *JobStatus) GetRestarts() int32 {
+	if x != nil {
+		return x.Restarts
+	}
+	return 0
+}
+
+func (x *JobStatus) GetMaxRestarts() int32 {
+	if x != nil {
+		return x.MaxRestarts
+	}
+	return 0
+}
+
+func (x *JobStatus) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *JobStatus) GetRanks() int32 {
+	if x != nil {
+		return x.Ranks
+	}
+	return 0
+}
+
+func (x *JobStatus) GetGpus() int32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *JobStatus) GetResult() *Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
 var File_rendezvous_proto protoreflect.FileDescriptor
 
 const file_rendezvous_proto_rawDesc = "" +
 	"\n" +
-	"\x10rendezvous.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd0\x03\n" +
+	"\x10rendezvous.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdc\x04\n" +
 	"\tFromAgent\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x125\n" +
 	"\x05hello\x18\x02 \x01(\v2\x1d.golaunch.rendezvous.v1.HelloH\x00R\x05hello\x12A\n" +
@@ -1757,8 +3902,12 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\bprepared\x18\x05 \x01(\v2 .golaunch.rendezvous.v1.PreparedH\x00R\bprepared\x12;\n" +
 	"\astarted\x18\x06 \x01(\v2\x1f.golaunch.rendezvous.v1.StartedH\x00R\astarted\x128\n" +
 	"\x06exited\x18\a \x01(\v2\x1e.golaunch.rendezvous.v1.ExitedH\x00R\x06exited\x12;\n" +
-	"\astopped\x18\b \x01(\v2\x1f.golaunch.rendezvous.v1.StoppedH\x00R\astoppedB\x06\n" +
-	"\x04body\"\xc3\x03\n" +
+	"\astopped\x18\b \x01(\v2\x1f.golaunch.rendezvous.v1.StoppedH\x00R\astopped\x128\n" +
+	"\x06opened\x18\t \x01(\v2\x1e.golaunch.rendezvous.v1.OpenedH\x00R\x06opened\x12>\n" +
+	"\brestated\x18\n" +
+	" \x01(\v2 .golaunch.rendezvous.v1.RestatedH\x00R\brestated\x12\x10\n" +
+	"\x03job\x18\v \x01(\tR\x03jobB\x06\n" +
+	"\x04body\"\x87\x05\n" +
 	"\aToAgent\x12\x14\n" +
 	"\x05acked\x18\x01 \x01(\x04R\x05acked\x12;\n" +
 	"\awelcome\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.WelcomeH\x00R\awelcome\x12A\n" +
@@ -1767,7 +3916,12 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05start\x18\x05 \x01(\v2\x1d.golaunch.rendezvous.v1.StartH\x00R\x05start\x122\n" +
 	"\x04stop\x18\x06 \x01(\v2\x1c.golaunch.rendezvous.v1.StopH\x00R\x04stop\x128\n" +
 	"\x06signal\x18\a \x01(\v2\x1e.golaunch.rendezvous.v1.SignalH\x00R\x06signal\x128\n" +
-	"\x06finish\x18\b \x01(\v2\x1e.golaunch.rendezvous.v1.FinishH\x00R\x06finishB\x06\n" +
+	"\x06finish\x18\b \x01(\v2\x1e.golaunch.rendezvous.v1.FinishH\x00R\x06finish\x128\n" +
+	"\x06assign\x18\t \x01(\v2\x1e.golaunch.rendezvous.v1.AssignH\x00R\x06assign\x125\n" +
+	"\x05leave\x18\n" +
+	" \x01(\v2\x1d.golaunch.rendezvous.v1.LeaveH\x00R\x05leave\x12?\n" +
+	"\tread_logs\x18\v \x01(\v2 .golaunch.rendezvous.v1.ReadLogsH\x00R\breadLogs\x12\x10\n" +
+	"\x03job\x18\f \x01(\tR\x03jobB\x06\n" +
 	"\x04body\"\x8c\x03\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
@@ -1788,7 +3942,10 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05lease\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12?\n" +
 	"\theartbeat\x18\x04 \x01(\v2!.golaunch.rendezvous.v1.HeartbeatR\theartbeat\"6\n" +
 	"\tHeartbeat\x12)\n" +
-	"\x02at\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x02at\"\x1b\n" +
+	"\x02at\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x02at\"\b\n" +
+	"\x06Opened\"\n" +
+	"\n" +
+	"\bRestated\"\x1b\n" +
 	"\aGoodbye\x12\x10\n" +
 	"\x03why\x18\x01 \x01(\tR\x03why\"\x88\x02\n" +
 	"\x04Node\x12\x12\n" +
@@ -1862,7 +4019,38 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x12\n" +
 	"\x04kill\x18\x04 \x01(\bR\x04kill\" \n" +
 	"\x06Signal\x12\x16\n" +
-	"\x06number\x18\x01 \x01(\x05R\x06number\"@\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\"\x1c\n" +
+	"\x06Assign\x12\x12\n" +
+	"\x04task\x18\x01 \x01(\fR\x04task\"\x19\n" +
+	"\x05Leave\x12\x10\n" +
+	"\x03why\x18\x01 \x01(\tR\x03why\"U\n" +
+	"\bReadLogs\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
+	"\x06filter\x18\x02 \x01(\v2!.golaunch.rendezvous.v1.LogFilterR\x06filter\"\xaa\x01\n" +
+	"\tLogFilter\x122\n" +
+	"\x05ranks\x18\x01 \x03(\v2\x1c.golaunch.rendezvous.v1.SpanR\x05ranks\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x16\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\x127\n" +
+	"\x04from\x18\x04 \x03(\v2#.golaunch.rendezvous.v1.LogPositionR\x04from\"0\n" +
+	"\x04Span\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x05R\x05first\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\x05R\x04last\"k\n" +
+	"\vLogPosition\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12\x12\n" +
+	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x16\n" +
+	"\x06stream\x18\x03 \x01(\x05R\x06stream\x12\x16\n" +
+	"\x06offset\x18\x04 \x01(\x03R\x06offset\"\xa0\x01\n" +
+	"\bLogChunk\x123\n" +
+	"\x02at\x18\x01 \x01(\v2#.golaunch.rendezvous.v1.LogPositionR\x02at\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\x12\x1d\n" +
+	"\n" +
+	"world_size\x18\x04 \x01(\x05R\tworldSize\x12\x18\n" +
+	"\amissing\x18\x05 \x01(\tR\amissing\"R\n" +
+	"\bDelivery\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x126\n" +
+	"\x05chunk\x18\x02 \x01(\v2 .golaunch.rendezvous.v1.LogChunkR\x05chunk\"\v\n" +
+	"\tDelivered\"@\n" +
 	"\x06Finish\x126\n" +
 	"\x06result\x18\x01 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\"\xa3\x01\n" +
 	"\x06Result\x12\x12\n" +
@@ -1880,10 +4068,130 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x10\n" +
 	"\x03why\x18\a \x01(\tR\x03why\x12\x12\n" +
 	"\x04tail\x18\b \x01(\fR\x04tail\x12\x1c\n" +
-	"\ttraceback\x18\t \x01(\fR\ttraceback2\\\n" +
+	"\ttraceback\x18\t \x01(\fR\ttraceback\"\xfa\x02\n" +
+	"\n" +
+	"Submission\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
+	"\x04spec\x18\x03 \x01(\v2\x1c.golaunch.rendezvous.v1.SpecR\x04spec\x12\x12\n" +
+	"\x04task\x18\x04 \x01(\fR\x04task\x12\x14\n" +
+	"\x05title\x18\x05 \x01(\tR\x05title\x12\x1a\n" +
+	"\bdetached\x18\x06 \x01(\bR\bdetached\x12F\n" +
+	"\x11placement_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\x10placementTimeout\x12:\n" +
+	"\vbackoff_min\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"backoffMin\x12:\n" +
+	"\vbackoff_max\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"backoffMax\"\xbf\x02\n" +
+	"\x04Spec\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
+	"\arequest\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.RequestR\arequest\x12\x18\n" +
+	"\arestart\x18\x03 \x01(\tR\arestart\x12!\n" +
+	"\fmax_restarts\x18\x04 \x01(\x05R\vmaxRestarts\x12/\n" +
+	"\x05grace\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x16\n" +
+	"\x06within\x18\x06 \x01(\tR\x06within\x12\x12\n" +
+	"\x04gpus\x18\a \x03(\x05R\x04gpus\x12\x1a\n" +
+	"\bbackfill\x18\b \x01(\bR\bbackfill\x12\x18\n" +
+	"\areserve\x18\t \x01(\bR\areserve\x12\x1c\n" +
+	"\tcolocated\x18\n" +
+	" \x01(\x05R\tcolocated\"\xf2\x01\n" +
+	"\aRequest\x12\x1b\n" +
+	"\tmin_nodes\x18\x01 \x01(\x05R\bminNodes\x12\x1b\n" +
+	"\tmax_nodes\x18\x02 \x01(\x05R\bmaxNodes\x12\x19\n" +
+	"\bper_node\x18\x03 \x03(\x05R\aperNode\x12\x10\n" +
+	"\x03gpu\x18\x04 \x01(\bR\x03gpu\x12\x12\n" +
+	"\x04cpus\x18\x05 \x01(\x05R\x04cpus\x12\x16\n" +
+	"\x06memory\x18\x06 \x01(\x03R\x06memory\x12\x1a\n" +
+	"\bstrategy\x18\a \x01(\tR\bstrategy\x12\x19\n" +
+	"\border_by\x18\b \x01(\tR\aorderBy\x12\x1d\n" +
+	"\n" +
+	"order_list\x18\t \x03(\tR\torderList\"8\n" +
+	"\fWatchRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
+	"\x06attach\x18\x02 \x01(\bR\x06attach\"\x87\x02\n" +
+	"\x06Update\x12>\n" +
+	"\baccepted\x18\x01 \x01(\v2 .golaunch.rendezvous.v1.AcceptedH\x00R\baccepted\x12>\n" +
+	"\bdecision\x18\x02 \x01(\v2 .golaunch.rendezvous.v1.DecisionH\x00R\bdecision\x128\n" +
+	"\x06result\x18\x03 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultH\x00R\x06result\x12;\n" +
+	"\agranted\x18\x04 \x01(\v2\x1f.golaunch.rendezvous.v1.GrantedH\x00R\agrantedB\x06\n" +
+	"\x04body\"i\n" +
+	"\bAccepted\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12/\n" +
+	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x1a\n" +
+	"\bdetached\x18\x03 \x01(\bR\bdetached\"b\n" +
+	"\bDecision\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04news\x18\x03 \x01(\bR\x04news\"@\n" +
+	"\aGranted\x125\n" +
+	"\x06groups\x18\x01 \x03(\v2\x1d.golaunch.rendezvous.v1.GroupR\x06groups\"\x90\x01\n" +
+	"\x05Group\x120\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.golaunch.rendezvous.v1.NodeR\x04node\x12\x1b\n" +
+	"\tnode_rank\x18\x02 \x01(\x05R\bnodeRank\x128\n" +
+	"\abundles\x18\x03 \x03(\v2\x1e.golaunch.rendezvous.v1.BundleR\abundles\"Z\n" +
+	"\vLogsRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x129\n" +
+	"\x06filter\x18\x02 \x01(\v2!.golaunch.rendezvous.v1.LogFilterR\x06filter\"E\n" +
+	"\vStopRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\x05R\x04code\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"\x1f\n" +
+	"\tStopReply\x12\x12\n" +
+	"\x04jobs\x18\x01 \x03(\tR\x04jobs\":\n" +
+	"\x0eForwardRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x05R\x06number\"\x0e\n" +
+	"\fForwardReply\"\"\n" +
+	"\fDrainRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\" \n" +
+	"\n" +
+	"DrainReply\x12\x12\n" +
+	"\x04jobs\x18\x01 \x03(\tR\x04jobs\"!\n" +
+	"\rStatusRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"\xca\x01\n" +
+	"\vStatusReply\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x128\n" +
+	"\x05nodes\x18\x03 \x03(\v2\".golaunch.rendezvous.v1.NodeStatusR\x05nodes\x125\n" +
+	"\x04jobs\x18\x04 \x03(\v2!.golaunch.rendezvous.v1.JobStatusR\x04jobs\"\xbf\x01\n" +
+	"\n" +
+	"NodeStatus\x120\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.golaunch.rendezvous.v1.NodeR\x04node\x121\n" +
+	"\x06silent\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06silent\x12\x18\n" +
+	"\adrained\x18\x03 \x01(\bR\adrained\x122\n" +
+	"\x05holds\x18\x04 \x03(\v2\x1c.golaunch.rendezvous.v1.HoldR\x05holds\",\n" +
+	"\x04Hold\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xee\x03\n" +
+	"\tJobStatus\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
+	"\x05phase\x18\x03 \x01(\tR\x05phase\x12\x14\n" +
+	"\x05waits\x18\x04 \x01(\tR\x05waits\x128\n" +
+	"\tsubmitted\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tsubmitted\x126\n" +
+	"\bfinished\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bfinished\x12\x1a\n" +
+	"\bdetached\x18\a \x01(\bR\bdetached\x12\x18\n" +
+	"\areserve\x18\b \x01(\bR\areserve\x12\x16\n" +
+	"\x06within\x18\t \x01(\tR\x06within\x12\x18\n" +
+	"\aattempt\x18\n" +
+	" \x01(\x05R\aattempt\x12\x1a\n" +
+	"\brestarts\x18\v \x01(\x05R\brestarts\x12!\n" +
+	"\fmax_restarts\x18\f \x01(\x05R\vmaxRestarts\x12\x14\n" +
+	"\x05nodes\x18\r \x03(\tR\x05nodes\x12\x14\n" +
+	"\x05ranks\x18\x0e \x01(\x05R\x05ranks\x12\x12\n" +
+	"\x04gpus\x18\x0f \x01(\x05R\x04gpus\x126\n" +
+	"\x06result\x18\x10 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result2\xae\x01\n" +
 	"\n" +
 	"Rendezvous\x12N\n" +
-	"\x04Join\x12!.golaunch.rendezvous.v1.FromAgent\x1a\x1f.golaunch.rendezvous.v1.ToAgent(\x010\x01B6Z4github.com/golaunch/golaunch/rendezvous/rendezvouspbb\x06proto3"
+	"\x04Join\x12!.golaunch.rendezvous.v1.FromAgent\x1a\x1f.golaunch.rendezvous.v1.ToAgent(\x010\x01\x12P\n" +
+	"\aDeliver\x12 .golaunch.rendezvous.v1.Delivery\x1a!.golaunch.rendezvous.v1.Delivered(\x012\xcd\x04\n" +
+	"\aCluster\x12N\n" +
+	"\x06Submit\x12\".golaunch.rendezvous.v1.Submission\x1a\x1e.golaunch.rendezvous.v1.Update0\x01\x12O\n" +
+	"\x05Watch\x12$.golaunch.rendezvous.v1.WatchRequest\x1a\x1e.golaunch.rendezvous.v1.Update0\x01\x12O\n" +
+	"\x04Logs\x12#.golaunch.rendezvous.v1.LogsRequest\x1a .golaunch.rendezvous.v1.LogChunk0\x01\x12N\n" +
+	"\x04Stop\x12#.golaunch.rendezvous.v1.StopRequest\x1a!.golaunch.rendezvous.v1.StopReply\x12W\n" +
+	"\aForward\x12&.golaunch.rendezvous.v1.ForwardRequest\x1a$.golaunch.rendezvous.v1.ForwardReply\x12Q\n" +
+	"\x05Drain\x12$.golaunch.rendezvous.v1.DrainRequest\x1a\".golaunch.rendezvous.v1.DrainReply\x12T\n" +
+	"\x06Status\x12%.golaunch.rendezvous.v1.StatusRequest\x1a#.golaunch.rendezvous.v1.StatusReplyB6Z4github.com/golaunch/golaunch/rendezvous/rendezvouspbb\x06proto3"
 
 var (
 	file_rendezvous_proto_rawDescOnce sync.Once
@@ -1897,78 +4205,161 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 	return file_rendezvous_proto_rawDescData
 }
 
-var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_rendezvous_proto_goTypes = []any{
 	(*FromAgent)(nil),             // 0: golaunch.rendezvous.v1.FromAgent
 	(*ToAgent)(nil),               // 1: golaunch.rendezvous.v1.ToAgent
 	(*Hello)(nil),                 // 2: golaunch.rendezvous.v1.Hello
 	(*Welcome)(nil),               // 3: golaunch.rendezvous.v1.Welcome
 	(*Heartbeat)(nil),             // 4: golaunch.rendezvous.v1.Heartbeat
-	(*Goodbye)(nil),               // 5: golaunch.rendezvous.v1.Goodbye
-	(*Node)(nil),                  // 6: golaunch.rendezvous.v1.Node
-	(*GPU)(nil),                   // 7: golaunch.rendezvous.v1.GPU
-	(*Prepared)(nil),              // 8: golaunch.rendezvous.v1.Prepared
-	(*Started)(nil),               // 9: golaunch.rendezvous.v1.Started
-	(*Exited)(nil),                // 10: golaunch.rendezvous.v1.Exited
-	(*Exit)(nil),                  // 11: golaunch.rendezvous.v1.Exit
-	(*Stopped)(nil),               // 12: golaunch.rendezvous.v1.Stopped
-	(*Prepare)(nil),               // 13: golaunch.rendezvous.v1.Prepare
-	(*Start)(nil),                 // 14: golaunch.rendezvous.v1.Start
-	(*Bundle)(nil),                // 15: golaunch.rendezvous.v1.Bundle
-	(*World)(nil),                 // 16: golaunch.rendezvous.v1.World
-	(*Stop)(nil),                  // 17: golaunch.rendezvous.v1.Stop
-	(*Signal)(nil),                // 18: golaunch.rendezvous.v1.Signal
-	(*Finish)(nil),                // 19: golaunch.rendezvous.v1.Finish
-	(*Result)(nil),                // 20: golaunch.rendezvous.v1.Result
-	(*Failure)(nil),               // 21: golaunch.rendezvous.v1.Failure
-	nil,                           // 22: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 23: golaunch.rendezvous.v1.Node.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
+	(*Opened)(nil),                // 5: golaunch.rendezvous.v1.Opened
+	(*Restated)(nil),              // 6: golaunch.rendezvous.v1.Restated
+	(*Goodbye)(nil),               // 7: golaunch.rendezvous.v1.Goodbye
+	(*Node)(nil),                  // 8: golaunch.rendezvous.v1.Node
+	(*GPU)(nil),                   // 9: golaunch.rendezvous.v1.GPU
+	(*Prepared)(nil),              // 10: golaunch.rendezvous.v1.Prepared
+	(*Started)(nil),               // 11: golaunch.rendezvous.v1.Started
+	(*Exited)(nil),                // 12: golaunch.rendezvous.v1.Exited
+	(*Exit)(nil),                  // 13: golaunch.rendezvous.v1.Exit
+	(*Stopped)(nil),               // 14: golaunch.rendezvous.v1.Stopped
+	(*Prepare)(nil),               // 15: golaunch.rendezvous.v1.Prepare
+	(*Start)(nil),                 // 16: golaunch.rendezvous.v1.Start
+	(*Bundle)(nil),                // 17: golaunch.rendezvous.v1.Bundle
+	(*World)(nil),                 // 18: golaunch.rendezvous.v1.World
+	(*Stop)(nil),                  // 19: golaunch.rendezvous.v1.Stop
+	(*Signal)(nil),                // 20: golaunch.rendezvous.v1.Signal
+	(*Assign)(nil),                // 21: golaunch.rendezvous.v1.Assign
+	(*Leave)(nil),                 // 22: golaunch.rendezvous.v1.Leave
+	(*ReadLogs)(nil),              // 23: golaunch.rendezvous.v1.ReadLogs
+	(*LogFilter)(nil),             // 24: golaunch.rendezvous.v1.LogFilter
+	(*Span)(nil),                  // 25: golaunch.rendezvous.v1.Span
+	(*LogPosition)(nil),           // 26: golaunch.rendezvous.v1.LogPosition
+	(*LogChunk)(nil),              // 27: golaunch.rendezvous.v1.LogChunk
+	(*Delivery)(nil),              // 28: golaunch.rendezvous.v1.Delivery
+	(*Delivered)(nil),             // 29: golaunch.rendezvous.v1.Delivered
+	(*Finish)(nil),                // 30: golaunch.rendezvous.v1.Finish
+	(*Result)(nil),                // 31: golaunch.rendezvous.v1.Result
+	(*Failure)(nil),               // 32: golaunch.rendezvous.v1.Failure
+	(*Submission)(nil),            // 33: golaunch.rendezvous.v1.Submission
+	(*Spec)(nil),                  // 34: golaunch.rendezvous.v1.Spec
+	(*Request)(nil),               // 35: golaunch.rendezvous.v1.Request
+	(*WatchRequest)(nil),          // 36: golaunch.rendezvous.v1.WatchRequest
+	(*Update)(nil),                // 37: golaunch.rendezvous.v1.Update
+	(*Accepted)(nil),              // 38: golaunch.rendezvous.v1.Accepted
+	(*Decision)(nil),              // 39: golaunch.rendezvous.v1.Decision
+	(*Granted)(nil),               // 40: golaunch.rendezvous.v1.Granted
+	(*Group)(nil),                 // 41: golaunch.rendezvous.v1.Group
+	(*LogsRequest)(nil),           // 42: golaunch.rendezvous.v1.LogsRequest
+	(*StopRequest)(nil),           // 43: golaunch.rendezvous.v1.StopRequest
+	(*StopReply)(nil),             // 44: golaunch.rendezvous.v1.StopReply
+	(*ForwardRequest)(nil),        // 45: golaunch.rendezvous.v1.ForwardRequest
+	(*ForwardReply)(nil),          // 46: golaunch.rendezvous.v1.ForwardReply
+	(*DrainRequest)(nil),          // 47: golaunch.rendezvous.v1.DrainRequest
+	(*DrainReply)(nil),            // 48: golaunch.rendezvous.v1.DrainReply
+	(*StatusRequest)(nil),         // 49: golaunch.rendezvous.v1.StatusRequest
+	(*StatusReply)(nil),           // 50: golaunch.rendezvous.v1.StatusReply
+	(*NodeStatus)(nil),            // 51: golaunch.rendezvous.v1.NodeStatus
+	(*Hold)(nil),                  // 52: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 53: golaunch.rendezvous.v1.JobStatus
+	nil,                           // 54: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 55: golaunch.rendezvous.v1.Node.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 57: google.protobuf.Duration
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	2,  // 0: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
 	4,  // 1: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	5,  // 2: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
-	8,  // 3: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
-	9,  // 4: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
-	10, // 5: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
-	12, // 6: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
-	3,  // 7: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
-	4,  // 8: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	13, // 9: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
-	14, // 10: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
-	17, // 11: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
-	18, // 12: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	19, // 13: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
-	6,  // 14: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	22, // 15: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	24, // 16: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
-	4,  // 17: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	25, // 18: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
-	4,  // 19: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	25, // 20: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	7,  // 21: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	23, // 22: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	11, // 23: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	24, // 24: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	15, // 25: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	16, // 26: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	7,  // 27: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	7,  // 28: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	25, // 29: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	20, // 30: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	21, // 31: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	7,  // 32: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	11, // 33: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	24, // 34: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	0,  // 35: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	1,  // 36: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	36, // [36:37] is the sub-list for method output_type
-	35, // [35:36] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	7,  // 2: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
+	10, // 3: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
+	11, // 4: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
+	12, // 5: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
+	14, // 6: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
+	5,  // 7: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
+	6,  // 8: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
+	3,  // 9: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
+	4,  // 10: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	15, // 11: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
+	16, // 12: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
+	19, // 13: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
+	20, // 14: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
+	30, // 15: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	21, // 16: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
+	22, // 17: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
+	23, // 18: golaunch.rendezvous.v1.ToAgent.read_logs:type_name -> golaunch.rendezvous.v1.ReadLogs
+	8,  // 19: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
+	54, // 20: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	56, // 21: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	4,  // 22: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	57, // 23: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	4,  // 24: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	57, // 25: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	9,  // 26: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	55, // 27: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	13, // 28: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	56, // 29: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	17, // 30: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	18, // 31: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	9,  // 32: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	9,  // 33: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	57, // 34: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	24, // 35: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	25, // 36: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	26, // 37: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	26, // 38: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	27, // 39: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	31, // 40: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	32, // 41: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	9,  // 42: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	13, // 43: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	56, // 44: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	34, // 45: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	57, // 46: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	57, // 47: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	57, // 48: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	35, // 49: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	57, // 50: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	38, // 51: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	39, // 52: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	31, // 53: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	40, // 54: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	57, // 55: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	56, // 56: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	41, // 57: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	8,  // 58: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	17, // 59: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	24, // 60: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	56, // 61: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	51, // 62: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	53, // 63: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	8,  // 64: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	57, // 65: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	52, // 66: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	56, // 67: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	56, // 68: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	31, // 69: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	0,  // 70: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	28, // 71: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	33, // 72: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	36, // 73: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	42, // 74: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	43, // 75: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	45, // 76: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	47, // 77: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	49, // 78: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,  // 79: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	29, // 80: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	37, // 81: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	37, // 82: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	27, // 83: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	44, // 84: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	46, // 85: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	48, // 86: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	50, // 87: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	79, // [79:88] is the sub-list for method output_type
+	70, // [70:79] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
@@ -1984,6 +4375,8 @@ func file_rendezvous_proto_init() {
 		(*FromAgent_Started)(nil),
 		(*FromAgent_Exited)(nil),
 		(*FromAgent_Stopped)(nil),
+		(*FromAgent_Opened)(nil),
+		(*FromAgent_Restated)(nil),
 	}
 	file_rendezvous_proto_msgTypes[1].OneofWrappers = []any{
 		(*ToAgent_Welcome)(nil),
@@ -1993,6 +4386,15 @@ func file_rendezvous_proto_init() {
 		(*ToAgent_Stop)(nil),
 		(*ToAgent_Signal)(nil),
 		(*ToAgent_Finish)(nil),
+		(*ToAgent_Assign)(nil),
+		(*ToAgent_Leave)(nil),
+		(*ToAgent_ReadLogs)(nil),
+	}
+	file_rendezvous_proto_msgTypes[37].OneofWrappers = []any{
+		(*Update_Accepted)(nil),
+		(*Update_Decision)(nil),
+		(*Update_Result)(nil),
+		(*Update_Granted)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2000,9 +4402,9 @@ func file_rendezvous_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   56,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_rendezvous_proto_goTypes,
 		DependencyIndexes: file_rendezvous_proto_depIdxs,

@@ -4,8 +4,8 @@
 // - protoc             (unknown)
 // source: rendezvous.proto
 
-// The words between agents and the coordinator of a job. They are those of golaunch's internal/job and placement packages, which
-// explain them. A node's events and orders do not name the node: the stream does.
+// The words between the coordinator and its agents and clients. They are those of golaunch's internal/job, internal/cluster and
+// placement packages, which explain them. A node's events and orders do not name the node: the stream does.
 
 package rendezvouspb
 
@@ -22,7 +22,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Rendezvous_Join_FullMethodName = "/golaunch.rendezvous.v1.Rendezvous/Join"
+	Rendezvous_Join_FullMethodName    = "/golaunch.rendezvous.v1.Rendezvous/Join"
+	Rendezvous_Deliver_FullMethodName = "/golaunch.rendezvous.v1.Rendezvous/Deliver"
 )
 
 // RendezvousClient is the client API for Rendezvous service.
@@ -32,6 +33,8 @@ type RendezvousClient interface {
 	// Join carries everything between one agent and the coordinator. The agent says hello first. A refusal is a
 	// FAILED_PRECONDITION whose message says why; after any other end of the stream the agent may say hello again.
 	Join(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FromAgent, ToAgent], error)
+	// Deliver carries what a ReadLogs asked for, on the same connection as the agent's Join.
+	Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Delivery, Delivered], error)
 }
 
 type rendezvousClient struct {
@@ -55,6 +58,19 @@ func (c *rendezvousClient) Join(ctx context.Context, opts ...grpc.CallOption) (g
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Rendezvous_JoinClient = grpc.BidiStreamingClient[FromAgent, ToAgent]
 
+func (c *rendezvousClient) Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Delivery, Delivered], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Rendezvous_ServiceDesc.Streams[1], Rendezvous_Deliver_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[Delivery, Delivered]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Rendezvous_DeliverClient = grpc.ClientStreamingClient[Delivery, Delivered]
+
 // RendezvousServer is the server API for Rendezvous service.
 // All implementations must embed UnimplementedRendezvousServer
 // for forward compatibility.
@@ -62,6 +78,8 @@ type RendezvousServer interface {
 	// Join carries everything between one agent and the coordinator. The agent says hello first. A refusal is a
 	// FAILED_PRECONDITION whose message says why; after any other end of the stream the agent may say hello again.
 	Join(grpc.BidiStreamingServer[FromAgent, ToAgent]) error
+	// Deliver carries what a ReadLogs asked for, on the same connection as the agent's Join.
+	Deliver(grpc.ClientStreamingServer[Delivery, Delivered]) error
 	mustEmbedUnimplementedRendezvousServer()
 }
 
@@ -74,6 +92,9 @@ type UnimplementedRendezvousServer struct{}
 
 func (UnimplementedRendezvousServer) Join(grpc.BidiStreamingServer[FromAgent, ToAgent]) error {
 	return status.Error(codes.Unimplemented, "method Join not implemented")
+}
+func (UnimplementedRendezvousServer) Deliver(grpc.ClientStreamingServer[Delivery, Delivered]) error {
+	return status.Error(codes.Unimplemented, "method Deliver not implemented")
 }
 func (UnimplementedRendezvousServer) mustEmbedUnimplementedRendezvousServer() {}
 func (UnimplementedRendezvousServer) testEmbeddedByValue()                    {}
@@ -103,6 +124,13 @@ func _Rendezvous_Join_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Rendezvous_JoinServer = grpc.BidiStreamingServer[FromAgent, ToAgent]
 
+func _Rendezvous_Deliver_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(RendezvousServer).Deliver(&grpc.GenericServerStream[Delivery, Delivered]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Rendezvous_DeliverServer = grpc.ClientStreamingServer[Delivery, Delivered]
+
 // Rendezvous_ServiceDesc is the grpc.ServiceDesc for Rendezvous service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -116,6 +144,369 @@ var Rendezvous_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Rendezvous_Join_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Deliver",
+			Handler:       _Rendezvous_Deliver_Handler,
+			ClientStreams: true,
+		},
+	},
+	Metadata: "rendezvous.proto",
+}
+
+const (
+	Cluster_Submit_FullMethodName  = "/golaunch.rendezvous.v1.Cluster/Submit"
+	Cluster_Watch_FullMethodName   = "/golaunch.rendezvous.v1.Cluster/Watch"
+	Cluster_Logs_FullMethodName    = "/golaunch.rendezvous.v1.Cluster/Logs"
+	Cluster_Stop_FullMethodName    = "/golaunch.rendezvous.v1.Cluster/Stop"
+	Cluster_Forward_FullMethodName = "/golaunch.rendezvous.v1.Cluster/Forward"
+	Cluster_Drain_FullMethodName   = "/golaunch.rendezvous.v1.Cluster/Drain"
+	Cluster_Status_FullMethodName  = "/golaunch.rendezvous.v1.Cluster/Status"
+)
+
+// ClusterClient is the client API for Cluster service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Cluster is the coordinator as its clients see it. What a client asked for wrongly is an INVALID_ARGUMENT, what does not exist a
+// NOT_FOUND, what the coordinator does not do a FAILED_PRECONDITION; the message says why, and trying again cannot help.
+type ClusterClient interface {
+	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is detached.
+	Submit(ctx context.Context, in *Submission, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error)
+	// Watch tells where a job stands, and what is decided about it from then on, until its result.
+	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error)
+	// Logs has the output of a job's ranks.
+	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogChunk], error)
+	// Stop asks for the end of a job, or of all.
+	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopReply, error)
+	// Forward sends a signal to all ranks of a job.
+	Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardReply, error)
+	// Drain takes a node out of use; its agent leaves once no job holds anything there.
+	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error)
+	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
+}
+
+type clusterClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewClusterClient(cc grpc.ClientConnInterface) ClusterClient {
+	return &clusterClient{cc}
+}
+
+func (c *clusterClient) Submit(ctx context.Context, in *Submission, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[0], Cluster_Submit_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[Submission, Update]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_SubmitClient = grpc.ServerStreamingClient[Update]
+
+func (c *clusterClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[1], Cluster_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRequest, Update]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_WatchClient = grpc.ServerStreamingClient[Update]
+
+func (c *clusterClient) Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[2], Cluster_Logs_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[LogsRequest, LogChunk]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_LogsClient = grpc.ServerStreamingClient[LogChunk]
+
+func (c *clusterClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StopReply)
+	err := c.cc.Invoke(ctx, Cluster_Stop_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForwardReply)
+	err := c.cc.Invoke(ctx, Cluster_Forward_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainReply)
+	err := c.cc.Invoke(ctx, Cluster_Drain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StatusReply)
+	err := c.cc.Invoke(ctx, Cluster_Status_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ClusterServer is the server API for Cluster service.
+// All implementations must embed UnimplementedClusterServer
+// for forward compatibility.
+//
+// Cluster is the coordinator as its clients see it. What a client asked for wrongly is an INVALID_ARGUMENT, what does not exist a
+// NOT_FOUND, what the coordinator does not do a FAILED_PRECONDITION; the message says why, and trying again cannot help.
+type ClusterServer interface {
+	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is detached.
+	Submit(*Submission, grpc.ServerStreamingServer[Update]) error
+	// Watch tells where a job stands, and what is decided about it from then on, until its result.
+	Watch(*WatchRequest, grpc.ServerStreamingServer[Update]) error
+	// Logs has the output of a job's ranks.
+	Logs(*LogsRequest, grpc.ServerStreamingServer[LogChunk]) error
+	// Stop asks for the end of a job, or of all.
+	Stop(context.Context, *StopRequest) (*StopReply, error)
+	// Forward sends a signal to all ranks of a job.
+	Forward(context.Context, *ForwardRequest) (*ForwardReply, error)
+	// Drain takes a node out of use; its agent leaves once no job holds anything there.
+	Drain(context.Context, *DrainRequest) (*DrainReply, error)
+	Status(context.Context, *StatusRequest) (*StatusReply, error)
+	mustEmbedUnimplementedClusterServer()
+}
+
+// UnimplementedClusterServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedClusterServer struct{}
+
+func (UnimplementedClusterServer) Submit(*Submission, grpc.ServerStreamingServer[Update]) error {
+	return status.Error(codes.Unimplemented, "method Submit not implemented")
+}
+func (UnimplementedClusterServer) Watch(*WatchRequest, grpc.ServerStreamingServer[Update]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedClusterServer) Logs(*LogsRequest, grpc.ServerStreamingServer[LogChunk]) error {
+	return status.Error(codes.Unimplemented, "method Logs not implemented")
+}
+func (UnimplementedClusterServer) Stop(context.Context, *StopRequest) (*StopReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
+}
+func (UnimplementedClusterServer) Forward(context.Context, *ForwardRequest) (*ForwardReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Forward not implemented")
+}
+func (UnimplementedClusterServer) Drain(context.Context, *DrainRequest) (*DrainReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
+}
+func (UnimplementedClusterServer) Status(context.Context, *StatusRequest) (*StatusReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedClusterServer) mustEmbedUnimplementedClusterServer() {}
+func (UnimplementedClusterServer) testEmbeddedByValue()                 {}
+
+// UnsafeClusterServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to ClusterServer will
+// result in compilation errors.
+type UnsafeClusterServer interface {
+	mustEmbedUnimplementedClusterServer()
+}
+
+func RegisterClusterServer(s grpc.ServiceRegistrar, srv ClusterServer) {
+	// If the following call panics, it indicates UnimplementedClusterServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Cluster_ServiceDesc, srv)
+}
+
+func _Cluster_Submit_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(Submission)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServer).Submit(m, &grpc.GenericServerStream[Submission, Update]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_SubmitServer = grpc.ServerStreamingServer[Update]
+
+func _Cluster_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServer).Watch(m, &grpc.GenericServerStream[WatchRequest, Update]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_WatchServer = grpc.ServerStreamingServer[Update]
+
+func _Cluster_Logs_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(LogsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServer).Logs(m, &grpc.GenericServerStream[LogsRequest, LogChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_LogsServer = grpc.ServerStreamingServer[LogChunk]
+
+func _Cluster_Stop_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StopRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Stop(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Stop_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Stop(ctx, req.(*StopRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_Forward_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForwardRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Forward(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Forward_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Forward(ctx, req.(*ForwardRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Drain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Drain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Drain(ctx, req.(*DrainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_Status_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Status(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Status_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Status(ctx, req.(*StatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Cluster_ServiceDesc is the grpc.ServiceDesc for Cluster service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Cluster_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "golaunch.rendezvous.v1.Cluster",
+	HandlerType: (*ClusterServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Stop",
+			Handler:    _Cluster_Stop_Handler,
+		},
+		{
+			MethodName: "Forward",
+			Handler:    _Cluster_Forward_Handler,
+		},
+		{
+			MethodName: "Drain",
+			Handler:    _Cluster_Drain_Handler,
+		},
+		{
+			MethodName: "Status",
+			Handler:    _Cluster_Status_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Submit",
+			Handler:       _Cluster_Submit_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Watch",
+			Handler:       _Cluster_Watch_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Logs",
+			Handler:       _Cluster_Logs_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "rendezvous.proto",

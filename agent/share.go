@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// share is this node's share of one job. It belongs to the agent's goroutine.
+type share struct {
+	agent *Agent
+	job   string
+	work  Work
+	// err is why no rank can run here.
+	err   error
+	units map[int]*unit
+	// prepared is the newest answer to each unit's question for a port.
+	prepared map[int]job.Prepared
+	readers  sync.WaitGroup
+	// worldSize is that of the newest attempt; 0 before the first. Readers ask for it.
+	worldSize atomic.Int64
+	// over is closed when no unit will begin any more.
+	over   chan struct{}
+	ending sync.Once
+}
+
+func newShare(a *Agent, id string, task []byte) *share {
+	s := &share{agent: a, job: id, units: map[int]*unit{}, prepared: map[int]job.Prepared{}, over: make(chan struct{})}
+	s.work, s.err = a.Open(id, task)
+	quiet := make(chan struct{})
+	a.done.Go(func() {
+		defer close(quiet)
+		s.quieten()
+	})
+	a.readers.Go(func() {
+		<-quiet
+		s.readers.Wait()
+		if s.work.Close != nil {
+			s.work.Close()
+		}
+	})
+	return s
+}
+
+// quieten waits until nothing of the job lives here, and nothing more is written.
+func (s *share) quieten() {
+	<-s.over
+	for _, u := range s.units {
+		<-u.gone
+	}
+	if s.err == nil {
+		s.work.Output.Dir.Done()
+	}
+}
+
+// kill ends all units.
+func (s *share) kill() {
+	for _, u := range s.units {
+		u.stop(0, true)
+	}
+	s.ending.Do(func() { close(s.over) })
+}
+
+// end stops all units in order.
+func (s *share) end(grace time.Duration) {
+	for _, u := range s.units {
+		u.stop(grace, false)
+	}
+	s.ending.Do(func() { close(s.over) })
+}
+
+// start begins an attempt unless it, or a later one, has been here already: then what became of it is told again.
+func (s *share) start(o job.Start) {
+	switch u := s.units[o.Unit]; {
+	case !s.knows(o.Unit, o.Attempt):
+		s.worldSize.Store(int64(o.World.WorldSize))
+		s.begin(newUnit(s, o))
+	case u.order.Attempt == o.Attempt:
+		u.restate()
+	default:
+		s.outlived(u, o.Attempt)
+	}
+}
+
+// stop ends an attempt. One that never began here begins stopped, so that it cannot begin late.
+func (s *share) stop(o job.Stop) {
+	if !s.knows(o.Unit, o.Attempt) {
+		u := newUnit(s, job.Start{Unit: o.Unit, Attempt: o.Attempt})
+		u.stop(0, true)
+		s.begin(u)
+		return
+	}
+	if u := s.units[o.Unit]; u.order.Attempt == o.Attempt {
+		u.stop(o.Grace, o.Kill)
+	} else {
+		s.outlived(u, o.Attempt)
+	}
+}
+
+// outlived answers for an attempt before u: it does not begin any more, and once u has ended none of its ranks lives. Who asks for
+// it, a coordinator whose journal was torn, must not wait forever.
+func (s *share) outlived(u *unit, attempt int) {
+	s.agent.done.Go(func() {
+		<-u.gone
+		s.report(job.Stopped{Node: s.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: attempt})
+	})
+}
+
+// knows says that an attempt of a unit, or a later one, has been here.
+func (s *share) knows(id, attempt int) bool {
+	u := s.units[id]
+	return u != nil && u.order.Attempt >= attempt
+}
+
+// begin makes u the newest attempt of its ranks.
+func (s *share) begin(u *unit) {
+	old := s.units[u.order.Unit]
+	s.units[u.order.Unit] = u
+	go func() {
+		if old != nil {
+			// The barrier is the coordinator's; this holds it even if an order came too early.
+			old.stop(0, true)
+			<-old.gone
+		}
+		u.run()
+	}()
+}
+
+// prepare answers with a port that is free on this node's address, for rank 0 to listen on; the same for the same question.
+func (s *share) prepare(o job.Prepare) job.Prepared {
+	if answer, ok := s.prepared[o.Unit]; ok && answer.Attempt == o.Attempt {
+		return answer
+	}
+	answer := job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt}
+	port, err := masterPort(s.agent.Session.Node.Addr, s.work.Task.MasterPort)
+	if err != nil {
+		answer.Err = err.Error()
+	}
+	answer.Port = port
+	s.prepared[o.Unit] = answer
+	return answer
+}
+
+func (s *share) report(ev any) { s.agent.report(s.job, ev) }
+
+// restate repeats the reports of the newest attempts.
+func (s *share) restate() {
+	s.report(rendezvous.Opened{})
+	for _, u := range s.units {
+		u.restate()
+	}
+}
+
+func (s *share) signal(sig syscall.Signal) {
+	for _, u := range s.units {
+		u.signal(sig)
+	}
+}

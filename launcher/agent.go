@@ -1,0 +1,223 @@
+package launcher
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/gpu"
+	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// Agent is a node of a cluster, which runs ranks of whatever jobs the coordinator gives it.
+type Agent struct {
+	// Coordinator is HOST:PORT.
+	Coordinator string
+	// GPUs declares that many GPUs instead of those that are found here; nil declares none.
+	GPUs *int
+	// Labels are free-form facts about the node, such as rack=r7.
+	Labels map[string]string
+	// Name and Address are as a Job's NodeName and Address, TokenFile and Standalone as there.
+	Name, Address, TokenFile string
+	Standalone               bool
+	// LogDir takes the output of jobs that name no directory, below the node's name; the system's temporary directory when empty.
+	// The jobs that were last are kept, 200 of them.
+	LogDir string
+	// Signals takes what this process is told: INT, TERM, HUP and QUIT make the node leave in order, and a second one kills its
+	// ranks; USR1 and USR2 go to the ranks. Nil takes none.
+	Signals <-chan os.Signal
+	// Say is told what a person wants to know, Warn what went wrong without ending the agent; nil prints on os.Stderr.
+	Say  func(string)
+	Warn func(error)
+}
+
+// keptJobs is the number of jobs whose output an agent keeps, those that run not counted.
+const keptJobs = 200
+
+// Serve joins the cluster, and joins it again whenever it was lost for a lease, until the node was drained. When it is told to leave
+// before that, the code is that of the signal. An error before it has joined says why it cannot.
+func (a Agent) Serve(ctx context.Context) (code int, err error) {
+	if a.Warn == nil {
+		a.Warn = warnStderr
+	}
+	if a.Say == nil {
+		a.Say = func(text string) { fmt.Fprintln(os.Stderr, "golaunch:", text) }
+	}
+	m, err := a.membership(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	left := make(chan struct{})
+	defer close(left)
+	f := newFollower(cancel)
+	m.signals, m.leave = f.pass, f.leave
+	go f.follow(a.Signals, left)
+	for joined := false; ; {
+		n := nodeLife{Agent: a}
+		err := n.serve(ctx, m, func(at netip.Addr) {
+			f.welcomed()
+			joined = true
+			a.Say(fmt.Sprintf("%s (%v, %d GPUs) is in the cluster of %s", m.node.Name, at, len(m.node.GPUs), a.Coordinator))
+		})
+		switch {
+		case errors.Is(err, agent.ErrDrained):
+			a.Say(err.Error())
+			return 0, nil
+		case !joined || !n.lost(err):
+			return f.code(), err
+		}
+		a.Warn(fmt.Errorf("%w; its ranks are dead, and it joins again", err))
+	}
+}
+
+func (a Agent) membership(ctx context.Context) (membership, error) {
+	at, err := resolve(ctx, a.Coordinator)
+	if err != nil {
+		return membership{}, err
+	}
+	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	if err != nil {
+		return membership{}, err
+	}
+	node, err := Job{NodeName: a.Name, Address: a.Address}.thisNode(ctx)
+	if err != nil {
+		return membership{}, err
+	}
+	node.Labels = maps.Clone(a.Labels)
+	if node.GPUs, err = a.gpus(ctx); err != nil {
+		return membership{}, fmt.Errorf("%s: %w", node.Name, err)
+	}
+	return membership{
+		node: node, target: a.Coordinator, dial: dialTCP(at.host, at.port), tls: mtls.Client(token, mtls.Identity{Node: node.Name}),
+	}, nil
+}
+
+func (a Agent) gpus(ctx context.Context) ([]placement.GPU, error) {
+	if a.GPUs == nil {
+		devices, _, err := gpu.List(ctx)
+		return gpu.Placement(devices), err
+	}
+	if *a.GPUs < 0 || *a.GPUs > maxDeclared {
+		return nil, usage("gpus %d: 0 to %d", *a.GPUs, maxDeclared)
+	}
+	gpus := make([]placement.GPU, *a.GPUs)
+	for i := range gpus {
+		gpus[i].Index = i
+	}
+	return gpus, nil
+}
+
+// maxDeclared bounds the GPUs of a node that exist in words only.
+const maxDeclared = 1024
+
+// nodeLife is one membership of an agent.
+type nodeLife struct {
+	Agent
+	session *rendezvous.Session
+	base    string
+
+	mu sync.Mutex
+	// open are the jobs that have ranks, or readers, here, and elsewhere the directories of those that had their own.
+	open      map[string]bool
+	elsewhere map[string]string
+}
+
+func (n *nodeLife) serve(ctx context.Context, m membership, welcomed func(netip.Addr)) (err error) {
+	n.open, n.elsewhere = map[string]bool{}, map[string]string{}
+	base, err := logBase(n.LogDir)
+	if err != nil {
+		return err
+	}
+	n.base = filepath.Join(base, m.node.Name)
+	a := agent.Agent{
+		Warn: n.Warn, Signals: m.signals, Leave: m.leave, Grace: DefaultGrace, Open: n.ready,
+		Past: func(id string) (*logs.Dir, error) { return logs.FindDir(n.place(id), id) },
+	}
+	_, err = enlist(ctx, m, nil, &a, proc.Options{Subreaper: n.Standalone, Warn: n.Warn}, func(s *rendezvous.Session) {
+		n.session = s
+		welcomed(s.Node.Addr)
+	})
+	return err
+}
+
+// lost says that the session ended by itself: the node may join again.
+func (n *nodeLife) lost(err error) bool {
+	return n.session.Err() != nil && errors.Is(err, n.session.Err())
+}
+
+// ready makes ready for a job that was submitted to the cluster.
+func (n *nodeLife) ready(id string, task []byte) (agent.Work, error) {
+	var j Job
+	d := json.NewDecoder(bytes.NewReader(task))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&j); err != nil {
+		return agent.Work{}, fmt.Errorf("this agent does not understand the job: %w; install the same golaunch on all nodes", err)
+	}
+	env, err := j.environment(n.session.Node.Addr)
+	if err != nil {
+		return agent.Work{}, err
+	}
+	n.hold(id, j.LogDir)
+	dir, err := logs.OpenDir(n.place(id), id)
+	if err != nil {
+		n.release(id)
+		return agent.Work{}, err
+	}
+	return agent.Work{
+		Task:   j.task(env),
+		Output: agent.Output{Dir: dir, Of: j.output(nil, n.Warn)},
+		Close: func() {
+			n.release(id)
+			if err := errors.Join(dir.Close(), logs.Prune(n.base, keptJobs, n.holds)); err != nil {
+				n.Warn(err)
+			}
+		},
+	}, nil
+}
+
+func (n *nodeLife) hold(id, dir string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.open[id] = true
+	if dir == "" {
+		return
+	}
+	if len(n.elsewhere) >= keptJobs {
+		clear(n.elsewhere)
+	}
+	n.elsewhere[id] = dir
+}
+
+func (n *nodeLife) release(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.open, id)
+}
+
+func (n *nodeLife) holds(id string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.open[id]
+}
+
+// place is where the directory of a job is.
+func (n *nodeLife) place(id string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return cmp.Or(n.elsewhere[id], n.base)
+}

@@ -1,0 +1,192 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// Run runs a job on the cluster to its end, and shows its output, as [Run] does on its own nodes. A stop of this process stops the
+// job; so does its death.
+func (c *Client) Run(ctx context.Context, j Job) (Result, error) {
+	j.Detached, j.Coordinator = false, c.Target
+	j, err := j.complete()
+	if err != nil {
+		return Result{Code: 2}, err
+	}
+	h := arrive(j)
+	result, err := h.attach(ctx, c)
+	return h.finish(result, err)
+}
+
+// submit runs the job on the cluster that it names.
+func (h *here) submit(ctx context.Context) (Result, error) {
+	c, err := Connect(ctx, h.job.Coordinator, h.job.TokenFile)
+	if err != nil {
+		return Result{}, err
+	}
+	defer c.Close()
+	return h.attach(ctx, c)
+}
+
+// attach submits the job, shows what is decided and what the ranks print, and passes on what this process is told.
+func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
+	w, err := c.Submit(context.WithoutCancel(ctx), h.job)
+	if err != nil {
+		return Result{}, err
+	}
+	defer w.Close()
+	h.remote = c.Target
+	if h.job.Detached {
+		if _, err := fmt.Fprintln(h.job.Stdout, w.Job); err != nil {
+			return Result{}, fmt.Errorf("job %s goes on, but its id could not be printed: %w", w.Job, err)
+		}
+		return Result{}, nil
+	}
+	go h.command(ctx, c)
+	shown := make(chan error, 1)
+	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	go func() { shown <- h.show(reading, c) }()
+	result, err := h.watch(w)
+	if err != nil {
+		return Result{}, err
+	}
+	limit := time.AfterFunc(showLimit, stop)
+	defer limit.Stop()
+	if err := <-shown; err != nil {
+		h.warn(fmt.Errorf("not all output could be shown: %w; see golaunch logs %s", err, w.Job))
+	}
+	return result, nil
+}
+
+// showLimit bounds the wait for the last output of a job that is over.
+const showLimit = time.Minute
+
+// Wait waits until a job is over, and returns how it ended.
+func (c *Client) Wait(ctx context.Context, id string) (Result, error) {
+	w, err := c.Watch(ctx, id)
+	if err != nil {
+		return Result{}, err
+	}
+	defer w.Close()
+	for {
+		u, err := w.Next(ctx)
+		switch {
+		case err != nil:
+			return Result{}, err
+		case u.Result != nil:
+			return *u.Result, nil
+		}
+	}
+}
+
+// watch tells what is decided until the job is over.
+func (h *here) watch(w *Watch) (Result, error) {
+	for {
+		u, err := w.Next(context.Background())
+		switch {
+		case err != nil:
+			return Result{}, err
+		case u.Decision != nil:
+			h.observe(*u.Decision)
+		case u.Result != nil:
+			return *u.Result, nil
+		}
+	}
+}
+
+// show prints the job's output as it comes.
+func (h *here) show(ctx context.Context, c *Client) error {
+	r, err := c.Logs(ctx, h.job.ID, LogFilter{Ranks: h.job.Ranks, Attempt: -1, Follow: true})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return show(ctx, r, h.console, h.job.prefixed, func(missing string) { h.warn(errors.New(missing)) })
+}
+
+// Output is where a job's output is shown, with whose it is before each line or not.
+type Output struct {
+	Stdout, Stderr io.Writer
+	Prefix         bool
+}
+
+// Print shows what the ranks of a job wrote. It returns whether something is missing, which it tells on Stderr.
+func (c *Client) Print(ctx context.Context, id string, f LogFilter, o Output) (missing bool, err error) {
+	r, err := c.Logs(ctx, id, f)
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	console := logs.NewConsole(o.Stdout, o.Stderr)
+	err = show(ctx, r, console, func(int) bool { return o.Prefix }, func(what string) {
+		missing = true
+		console.Say("%s", what)
+	})
+	return missing, errors.Join(err, console.Close())
+}
+
+// show prints what a reader has on a console, with whose it is before each line if prefixed says so for a job of that size.
+func show(ctx context.Context, r *LogReader, console *logs.Console, prefixed func(worldSize int) bool, missing func(string)) error {
+	owners := map[int]string{}
+	v := logs.NewViewer(console, func(rank int) string { return owners[rank] })
+	defer v.Close(ctx)
+	for {
+		chunk, err := r.Next(ctx)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case chunk.Missing != "":
+			missing(chunk.Missing)
+			continue
+		}
+		if prefixed(chunk.WorldSize) {
+			owners[chunk.Rank] = fmt.Sprintf("[r%d %s] ", chunk.Rank, chunk.Node)
+		}
+		file := logs.File{Attempt: chunk.Attempt, Rank: chunk.Rank, Stream: logs.Stream(chunk.Stream)}
+		v.Add(ctx, logs.Chunk{File: file, Offset: chunk.Offset, Data: chunk.Data})
+	}
+}
+
+// command passes on what this process is told: the coordinator stops the job in order at the first stop and kills it at the second;
+// USR1 and USR2 go to every rank. The end of ctx is a stop too.
+func (h *here) command(ctx context.Context, c *Client) {
+	cancelled := ctx.Done()
+	for {
+		var err error
+		select {
+		case <-h.left:
+			return
+		case <-cancelled:
+			cancelled = nil
+			end := rendezvous.Cancelled(ctx)
+			_, err = c.Stop(context.Background(), h.job.ID, end.Code, end.Why)
+		case s, open := <-h.job.Signals:
+			if !open {
+				return
+			}
+			err = h.pass(c, s)
+		}
+		if err != nil {
+			h.warn(err)
+		}
+	}
+}
+
+func (h *here) pass(c *Client, s os.Signal) error {
+	if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) {
+		return c.Signal(context.Background(), h.job.ID, sig)
+	}
+	_, err := c.Stop(context.Background(), h.job.ID, 128+number(s), "got "+name(s))
+	return err
+}

@@ -1,0 +1,173 @@
+package launcher_test
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// startCluster runs a coordinator and an agent for each number of GPUs, named n0, n1, ..., until the test's end.
+func startCluster(t testing.TB, gpus ...int) *launcher.Client {
+	t.Helper()
+	dir := t.TempDir()
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The agents go first, so that they leave in order.
+	head, stopHead := context.WithCancel(context.Background())
+	nodes, stopNodes := context.WithCancel(context.Background())
+	var heads, agents sync.WaitGroup
+	t.Cleanup(func() {
+		stopNodes()
+		agents.Wait()
+		stopHead()
+		heads.Wait()
+	})
+	at := make(chan netip.AddrPort, 1)
+	heads.Go(func() {
+		err := launcher.Coordinator{
+			Listen: "127.0.0.1:0", Store: filepath.Join(dir, "store"), TokenFile: token, Ready: func(a netip.AddrPort) { at <- a },
+		}.Serve(head)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	coordinator := (<-at).String()
+	joined := make(chan struct{}, len(gpus))
+	for i, n := range gpus {
+		agents.Go(func() {
+			a := launcher.Agent{
+				Coordinator: coordinator, TokenFile: token, GPUs: &n, Name: "n" + strconv.Itoa(i),
+				Address: "127.0.0." + strconv.Itoa(i+1), LogDir: filepath.Join(dir, "logs"),
+				Say: func(string) { joined <- struct{}{} },
+			}
+			if _, err := a.Serve(nodes); nodes.Err() == nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range gpus {
+		<-joined
+	}
+	c, err := launcher.Connect(t.Context(), coordinator, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// remote is a job of n GPU ranks on one node, that runs a script.
+func remote(n int, script string) (job launcher.Job, out *screen) {
+	out = newScreen()
+	return launcher.Job{
+		Command: []string{"sh", "-c", script}, Request: launcher.Request{PerNode: []int{n}, GPU: true}, Stdout: out, Stderr: out,
+		Quiet: true, Prefix: new(bool),
+	}, out
+}
+
+func lines(text string) []string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	slices.Sort(all)
+	return all
+}
+
+func TestClusterRunsJobsSideBySide(t *testing.T) {
+	c := startCluster(t, 2, 2)
+	first, _ := remote(2, "sleep 1000")
+	first.Detached, first.ID = true, "first"
+	if _, err := c.Submit(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	second, out := remote(2, `echo $RANK on $GOLAUNCH_NODE`)
+	if r, err := c.Run(t.Context(), second); err != nil || r.Code != 0 {
+		t.Fatal(r, err)
+	}
+	if got, want := lines(out.String()), []string{"0 on n1", "1 on n1"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	third, _ := remote(2, "true")
+	third.Request.MinNodes, third.Request.MaxNodes = 2, 2
+	third.PlacementTimeout = 200 * time.Millisecond
+	r, err := c.Run(t.Context(), third)
+	if err != nil || r.Code != 124 || !strings.Contains(r.Reason, "n0: 0 of 2 GPUs free, gpu0 held by job first") {
+		t.Errorf("%+v, %v: want a timeout that says who holds the GPUs", r, err)
+	}
+	if _, err := c.Stop(t.Context(), "first", launcher.CodeStopped, "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.Wait(t.Context(), "first"); err != nil || r.Code != launcher.CodeStopped {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestReservation(t *testing.T) {
+	c := startCluster(t, 4, 8, 2)
+	r, err := c.Reserve(t.Context(), launcher.Job{Request: launcher.Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{4, 8, 2}, GPU: true}}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int
+	for _, g := range r.Plan.Groups {
+		sizes = append(sizes, len(g.Bundles))
+	}
+	if !slices.Equal(sizes, []int{4, 8, 2}) {
+		t.Fatalf("groups of %v bundles, want 4, 8 and 2", sizes)
+	}
+	outside, _ := remote(1, "true")
+	outside.PlacementTimeout = 200 * time.Millisecond
+	if got, err := c.Run(t.Context(), outside); err != nil || got.Code != 124 {
+		t.Errorf("a job outside of the reservation ended with %+v, %v; want 124", got, err)
+	}
+	whole := launcher.Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{4, 8, 2}, GPU: true}
+	train, _ := remote(1, "sleep 1000")
+	train.Request, train.Detached, train.ID = whole, true, "train"
+	if _, err := r.Submit(t.Context(), train); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // one after another, colocated with the other group
+		generate, out := remote(1, `echo $RANK/$WORLD_SIZE`)
+		generate.Request = whole
+		if got, err := r.Run(t.Context(), generate); err != nil || got.Code != 0 || len(lines(out.String())) != 14 {
+			t.Errorf("%+v, %v: %q", got, err, out.String())
+		}
+	}
+	if err := r.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Job(t.Context(), "train"); err != nil || got.Result == nil {
+		t.Errorf("a job of a released reservation: %+v, %v", got, err)
+	}
+	if got, err := c.Run(t.Context(), outside); err != nil || got.Code != 0 {
+		t.Errorf("after the release: %+v, %v", got, err)
+	}
+}
+
+// BenchmarkSecondRun is a job of 8 ranks on agents that are warm, on a reservation, from Go.
+func BenchmarkSecondRun(b *testing.B) {
+	c := startCluster(b, 8)
+	r, err := c.Reserve(b.Context(), launcher.Job{Request: launcher.Request{PerNode: []int{8}, GPU: true}}, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		job, _ := remote(8, "true")
+		job.Command = []string{"true"}
+		if got, err := r.Run(b.Context(), job); err != nil || got.Code != 0 {
+			b.Fatal(got, err)
+		}
+	}
+	if err := r.Release(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}

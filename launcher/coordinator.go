@@ -1,0 +1,154 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// Coordinator is the head of a cluster: agents join it, and clients submit jobs to it. It owns no GPU.
+type Coordinator struct {
+	// Listen is HOST:PORT, HOST or :PORT. Without a host it is this machine's address on the default route, or 127.0.0.1 when it
+	// has none; without a port it is DefaultPort, and port 0 is a free one.
+	Listen string
+	// Store is a directory for what a coordinator that is started again must know; ~/.golaunch/ADDRESS:PORT when empty.
+	Store string
+	// Lease is how long an agent and the coordinator bear each other's silence; DefaultLease when 0.
+	Lease time.Duration
+	// TokenFile is as in a Job.
+	TokenFile string
+	// Announced lets commands of this user on this machine find the coordinator without its address.
+	Announced bool
+	// Ready is told the address once agents and clients can come; nil is not.
+	Ready func(addr netip.AddrPort)
+	// Say is told of nodes and jobs that come and go; nil is not.
+	Say func(string)
+	// Warn is told what went wrong without ending the cluster; nil prints on os.Stderr.
+	Warn func(error)
+}
+
+// Serve serves until ctx ends. Jobs do not end with it: their ranks live on for a lease, in which a coordinator that is started
+// again at the same address, with the same store, takes them over.
+func (c Coordinator) Serve(ctx context.Context) error {
+	c.defaults()
+	if c.Lease < time.Second {
+		return usage("lease %s: at least 1s", c.Lease)
+	}
+	token, err := mtls.LoadToken(c.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	if err != nil {
+		return err
+	}
+	l, err := c.listen(ctx)
+	if err != nil {
+		return err
+	}
+	at := l.Addr().(*net.TCPAddr).AddrPort()
+	store, err := c.store(at)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	if c.Announced {
+		defer c.announce(at)()
+	}
+	head := rendezvous.NewCoordinator(rendezvous.Config{Lease: c.Lease, KillTime: killTime, Store: store, Note: c.Say, Warn: c.Warn})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var both errgroup.Group
+	both.Go(func() error {
+		defer cancel()
+		return head.Serve(l, mtls.Server(token, mtls.Identity{}))
+	})
+	both.Go(func() error { return head.Host(ctx) })
+	c.Ready(at)
+	return errors.Join(both.Wait(), store.Close())
+}
+
+func (c *Coordinator) defaults() {
+	if c.Lease == 0 {
+		c.Lease = DefaultLease
+	}
+	if c.Ready == nil {
+		c.Ready = func(netip.AddrPort) {}
+	}
+	if c.Warn == nil {
+		c.Warn = warnStderr
+	}
+}
+
+func warnStderr(err error) { fmt.Fprintf(os.Stderr, "golaunch: warning: %v\n", err) }
+
+// announce returns what ends it.
+func (c Coordinator) announce(at netip.AddrPort) func() {
+	name, err := announce(at.String())
+	switch {
+	case err == nil:
+		return func() { name.Close() }
+	case errors.Is(err, syscall.EADDRINUSE):
+		c.Warn(fmt.Errorf("another coordinator is this machine's default: commands for this one need --coordinator %v", at))
+	default:
+		c.Warn(fmt.Errorf("commands on this machine must be told --coordinator %v: %w", at, err))
+	}
+	return func() {}
+}
+
+// listen takes just the address that agents will be told.
+func (c Coordinator) listen(ctx context.Context) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		host, port = c.Listen, strconv.Itoa(DefaultPort)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 || strings.ContainsAny(host, "/ ") {
+		return nil, usage("listen %q: HOST:PORT, HOST or :PORT, such as 10.0.0.5:%d", c.Listen, DefaultPort)
+	}
+	if host == "" {
+		host = defaultAddr().String()
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		n, _ := strconv.Atoi(port)
+		return nil, fmt.Errorf("port %s of %s is in use%s; end it, or choose another with --listen", port, host, agent.PortHolder(n))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w", net.JoinHostPort(host, port), err)
+	}
+	return l, nil
+}
+
+// defaultAddr is this machine's address on its default route. No packet is sent to find it.
+func defaultAddr() netip.Addr {
+	for _, elsewhere := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // RFC 5737, RFC 3849: nobody's
+		conn, err := net.Dial("udp", elsewhere)
+		if err != nil {
+			continue
+		}
+		defer conn.Close()
+		return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
+
+func (c Coordinator) store(at netip.AddrPort) (*rendezvous.Store, error) {
+	dir := c.Store
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, fmt.Errorf("cannot find a directory for the coordinator's store: %w; give one with --state-dir", err)
+		}
+		dir = filepath.Join(home, ".golaunch", at.String())
+	}
+	return rendezvous.OpenStore(dir)
+}

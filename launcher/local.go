@@ -1,0 +1,87 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A coordinator tells its address at a socket in Linux's abstract namespace (unix(7)), which has no file that could be left behind,
+// and which other machines and containers do not see.
+func localName() string { return fmt.Sprintf("@golaunch-coordinator-%d", os.Getuid()) }
+
+// announce tells processes of this machine where a coordinator listens, until it is closed. The error is syscall.EADDRINUSE when
+// another coordinator of this user does so.
+func announce(at string) (io.Closer, error) {
+	l, err := net.Listen("unix", localName())
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.SetDeadline(time.Now().Add(localLimit))
+			_, _ = io.WriteString(conn, at+"\n") // who does not listen does not want to know
+			_ = conn.Close()
+		}
+	}()
+	return l, nil
+}
+
+// localLimit bounds asking for a coordinator on this machine.
+const localLimit = time.Second
+
+// LocalCoordinator finds the coordinator that this user runs on this machine; it is empty when there is none.
+func LocalCoordinator(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, localLimit)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", localName())
+	if err != nil {
+		return "", nil
+	}
+	defer conn.Close()
+	if err := ours(conn.(*net.UnixConn)); err != nil {
+		return "", err
+	}
+	limit, _ := ctx.Deadline()
+	if err := conn.SetDeadline(limit); err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(io.LimitReader(conn, 512))
+	if err == nil && len(text) == 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return "", fmt.Errorf("the coordinator on this machine does not say where it listens: %w; give --coordinator HOST:PORT, or none", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// ours refuses a socket that another user holds under this user's name.
+func ours(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(err, failed); err != nil {
+		return fmt.Errorf("cannot see who runs the coordinator on this machine: %w", err)
+	}
+	if peer.Uid != 0 && int(peer.Uid) != os.Getuid() {
+		return fmt.Errorf("uid %d (pid %d) passes itself off as the coordinator of uid %d on this machine; give --coordinator HOST:PORT, or none",
+			peer.Uid, peer.Pid, os.Getuid())
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package launcher
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/logs"
+)
+
+// TorchOutput is what torchrun does with the output of ranks (torch/distributed/elastic/multiprocessing/api.py). Beside golaunch's
+// own names, the files have torchrun's: <LogDir>/<id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}, in a
+// directory for each node and run.
+type TorchOutput struct {
+	// Redirects go to files alone. Tee goes to files and, with Prefix before each line, to the console. Other streams are shown
+	// as they are; they are in files too, unlike torchrun's.
+	Redirects, Tee Streams
+	// LocalRanks are shown; all when empty.
+	LocalRanks []int
+	// Prefix may have ${role_name}, ${local_rank}, ${rank} and ${hostname}; "[${role_name}${local_rank}]:" when empty.
+	Prefix string
+}
+
+// Streams chooses outputs by local rank, in torchrun's numbers: 0 none, 1 stdout, 2 stderr, 3 both. EveryRank is for the local ranks
+// that have no entry.
+type Streams map[int]int
+
+// EveryRank stands for all local ranks in Streams.
+const EveryRank = -1
+
+func (s Streams) of(localRank int) logs.Stream {
+	if streams, ok := s[localRank]; ok {
+		return logs.Stream(streams)
+	}
+	return logs.Stream(s[EveryRank])
+}
+
+func (s Streams) validate(name string) error {
+	for rank, streams := range s {
+		if rank < EveryRank || streams < 0 || streams > 3 {
+			return fmt.Errorf("%s %d:%d: a local rank, and 0 (none), 1 (stdout), 2 (stderr) or 3 (both)", name, rank, streams)
+		}
+	}
+	return nil
+}
+
+func (t *TorchOutput) validate() error {
+	if t == nil {
+		return nil
+	}
+	if err := t.Redirects.validate("redirects"); err != nil {
+		return err
+	}
+	return t.Tee.validate("tee")
+}
+
+// output says how the words of a rank are kept, and shown on a console unless it is nil.
+func (j Job) output(console *logs.Console, warn func(error)) func(agent.Speaker) logs.RankOptions {
+	return func(s agent.Speaker) logs.RankOptions {
+		o := logs.RankOptions{Node: s.Node, Rank: s.Rank, Attempt: s.Attempt, Limit: j.LogLimit, Warn: warn}
+		if j.shown(s.Rank) {
+			o.Console = console
+		}
+		switch {
+		case j.Torch != nil:
+			j.torch(s, &o)
+		case j.prefixed(s.WorldSize):
+			o.Prefix = fmt.Sprintf("[r%d %s] ", s.Rank, s.Node)
+		}
+		return o
+	}
+}
+
+// torch is how torchrun would have it.
+func (j Job) torch(s agent.Speaker, o *logs.RankOptions) {
+	tee := j.Torch.Tee.of(s.LocalRank)
+	o.Bare = ^tee
+	o.Hidden = j.Torch.Redirects.of(s.LocalRank) &^ tee
+	if len(j.Torch.LocalRanks) > 0 && !slices.Contains(j.Torch.LocalRanks, s.LocalRank) {
+		o.Console = nil
+	}
+	o.Alias = fmt.Sprintf("attempt_%d/%d", s.Attempt, s.LocalRank)
+	o.Prefix = j.torchPrefix(s)
+}
+
+// torchPrefix fills the template in as Python's string.Template.safe_substitute does: an unknown macro stays.
+func (j Job) torchPrefix(s agent.Speaker) string {
+	template := j.Torch.Prefix
+	if template == "" {
+		template = "[${role_name}${local_rank}]:"
+	}
+	return os.Expand(template, func(macro string) string {
+		switch macro {
+		case "role_name":
+			return j.role()
+		case "local_rank":
+			return strconv.Itoa(s.LocalRank)
+		case "rank":
+			return strconv.Itoa(s.Rank)
+		case "hostname":
+			return hostname(s.Node)
+		case "$":
+			return "$"
+		}
+		return "${" + macro + "}"
+	})
+}
+
+func (j Job) role() string {
+	if j.Role == "" {
+		return "default"
+	}
+	return j.Role
+}
+
+// hostname is this machine's name, and the node's where it has none.
+func hostname(node string) string {
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return node
+}
+
+// dirName is the name of the job's log directory. torchrun's ids are not unique: all jobs of a user may be "none".
+func (j Job) dirName(id string) string {
+	if j.Torch == nil {
+		return id
+	}
+	return id + "_" + strings.ToLower(rand.Text()[:8])
+}

@@ -1,0 +1,393 @@
+package rendezvous
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// agent is a scripted one: what it is asked it has done at once, and exit says how its ranks end in an attempt; those for which
+// it says false run until they are stopped.
+type agent struct {
+	*Session
+	w     *world
+	cable *cable
+	exit  func(attempt int) (code int, ends bool)
+	done  chan struct{}
+
+	mu     sync.Mutex
+	starts []job.Start
+	jobs   map[string]*share
+	// finish is the newest that came, and finished has those of all jobs.
+	finish   *job.Finish
+	finished map[string]job.Result
+	signals  []string
+	stops    []job.Stop
+	// deaf says that its ranks take no notice of a stop.
+	deaf bool
+	left string
+	end  time.Time
+	// books have what the ranks here write, by job.
+	books map[string]*book
+}
+
+// share is what a scripted agent knows of one job: its task and the newest attempt of each unit.
+type share struct {
+	task  string
+	units map[int]*unit
+}
+
+// unit is one attempt; said has its reports, and asked are earlier ones that the coordinator asked for.
+type unit struct {
+	job.Start
+	alive bool
+	said  []job.Event
+	asked []int
+}
+
+func forever(int) (int, bool) { return 0, false }
+func success(int) (int, bool) { return 0, true }
+
+func (w *world) join(i int, exit func(int) (int, bool)) *agent { return w.joinAs(node(i), exit) }
+
+func (w *world) joinAs(n placement.Node, exit func(int) (int, bool)) *agent {
+	w.t.Helper()
+	c := &cable{dial: w.connect}
+	s, err := Join(w.t.Context(), Options{Target: "head:1", Node: n, Dial: c.connect, Warn: w.warn})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a := &agent{
+		Session: s, w: w, cable: c, exit: exit, done: make(chan struct{}),
+		jobs: map[string]*share{}, finished: map[string]job.Result{}, books: map[string]*book{},
+	}
+	go a.run()
+	w.t.Cleanup(func() {
+		a.Close("the test is over")
+		<-a.done
+	})
+	return a
+}
+
+func (a *agent) run() {
+	defer close(a.done)
+	for o := range a.Orders() {
+		if why := a.do(o); why != "" {
+			a.Close(why)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.end = time.Now()
+	for id := range a.jobs {
+		a.kill(id)
+	}
+}
+
+// do obeys. It returns why the agent leaves, when it does.
+func (a *agent) do(o Order) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch do := o.Do.(type) {
+	case Assign:
+		a.share(o.Job).task = string(do.Task)
+	case job.Prepare:
+		a.Report(o.Job, job.Prepared{Unit: do.Unit, Attempt: do.Attempt, Port: 4000})
+	case job.Start:
+		a.starts = append(a.starts, do)
+		a.start(o.Job, do)
+	case job.Stop:
+		a.stops = append(a.stops, do)
+		if !a.deaf {
+			a.stop(o.Job, do)
+		}
+	case job.Finish:
+		a.finish, a.finished[o.Job] = &do, do.Result
+		a.kill(o.Job)
+		a.book(o.Job).end()
+		delete(a.jobs, o.Job)
+	case Restate:
+		for id, s := range a.jobs {
+			a.Report(id, Opened{})
+			for _, u := range s.units {
+				u.restate(a, id)
+			}
+		}
+		a.Report("", Restated{})
+	case Signal:
+		a.signals = append(a.signals, fmt.Sprintf("%s:%d", o.Job, do.Number))
+	case Leave:
+		a.left = do.Why
+	case ReadLogs:
+		next := a.book(o.Job).reader(do.Filter)
+		go func() {
+			if err := do.Deliver(a.w.t.Context(), next); err != nil && !Unread(err) {
+				a.w.t.Errorf("Deliver: %v", err)
+			}
+		}()
+	}
+	return a.left
+}
+
+func (a *agent) share(id string) *share {
+	if a.jobs[id] == nil {
+		a.jobs[id] = &share{units: map[int]*unit{}}
+	}
+	return a.jobs[id]
+}
+
+func (a *agent) start(id string, o job.Start) {
+	units := a.share(id).units
+	switch u := units[o.Unit]; {
+	case u == nil || u.Attempt < o.Attempt:
+		u = &unit{Start: o, alive: true}
+		units[o.Unit] = u
+		a.w.born(id, a.Node.Name, u)
+		u.say(a, id, job.Started{Unit: o.Unit, Attempt: o.Attempt})
+		if code, ends := a.exit(o.Attempt); ends {
+			a.over(id, u, code)
+		}
+	case u.Attempt == o.Attempt:
+		u.restate(a, id)
+	default:
+		u.outlived(a, id, o.Attempt)
+	}
+}
+
+// outlived answers for an earlier attempt once u has ended.
+func (u *unit) outlived(a *agent, id string, attempt int) {
+	if u.alive {
+		u.asked = append(u.asked, attempt)
+		return
+	}
+	a.Report(id, job.Stopped{Unit: u.Unit, Attempt: attempt})
+}
+
+func (a *agent) stop(id string, o job.Stop) {
+	units := a.share(id).units
+	switch u := units[o.Unit]; {
+	case u == nil || u.Attempt < o.Attempt:
+		u = &unit{Start: job.Start{Unit: o.Unit, Attempt: o.Attempt}}
+		units[o.Unit] = u
+		a.over(id, u, 0)
+	case u.Attempt > o.Attempt:
+		u.outlived(a, id, o.Attempt)
+	case u.alive:
+		a.over(id, u, 143)
+	}
+}
+
+// over ends an attempt.
+func (a *agent) over(id string, u *unit, code int) {
+	a.w.died(id, a.Node.Name, u)
+	for _, b := range u.Group.Bundles {
+		u.say(a, id, job.Exited{Unit: u.Unit, Attempt: u.Attempt, Rank: b.Rank, Exit: job.Exit{Code: code}, At: time.Now()})
+	}
+	u.say(a, id, job.Stopped{Unit: u.Unit, Attempt: u.Attempt})
+	for _, attempt := range u.asked {
+		u.outlived(a, id, attempt)
+	}
+}
+
+func (u *unit) say(a *agent, id string, ev job.Event) {
+	u.said = append(u.said, ev)
+	a.Report(id, ev)
+}
+
+func (u *unit) restate(a *agent, id string) {
+	for _, ev := range u.said {
+		a.Report(id, ev)
+	}
+}
+
+// kill ends all ranks of a job without a word.
+func (a *agent) kill(id string) {
+	if s := a.jobs[id]; s != nil {
+		for _, u := range s.units {
+			a.w.died(id, a.Node.Name, u)
+		}
+	}
+}
+
+// die is what the agent's death by SIGKILL looks like.
+func (a *agent) die() {
+	a.cable.unreachable.Store(true)
+	a.mu.Lock()
+	for id := range a.jobs {
+		a.kill(id)
+	}
+	a.mu.Unlock()
+	a.cable.newest().Conn.Close()
+}
+
+// exitAll lets the ranks of an attempt of the only job exit.
+func (a *agent) exitAll(attempt, code int) { a.exitJob("j1", attempt, code) }
+
+func (a *agent) exitJob(id string, attempt, code int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, u := range a.share(id).units {
+		if u.Attempt == attempt && u.alive {
+			a.over(id, u, code)
+		}
+	}
+}
+
+func (a *agent) attempts() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.starts)
+}
+
+// runs are the jobs that live here, with the attempt: "a0 b2".
+func (a *agent) runs() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var list []string
+	for _, id := range slices.Sorted(maps.Keys(a.jobs)) {
+		for _, u := range a.jobs[id].units {
+			if u.alive {
+				list = append(list, id+strconv.Itoa(u.Attempt))
+			}
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+// born and died hold, over all agents of a world, that no rank lives twice, and that no two have one GPU.
+func (w *world) born(id, node string, u *unit) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range u.Group.Bundles {
+		if b.GPU != nil {
+			gpu := [2]string{node, b.GPU.UUID}
+			if other := w.lives[gpu]; other != "" {
+				w.t.Errorf("rank %d of %s starts on %s of %s, and so does one of %s", b.Rank, id, b.GPU.UUID, node, other)
+			}
+			w.lives[gpu] = id
+		}
+		rank := [2]string{id, strconv.Itoa(b.Rank)}
+		if other := w.lives[rank]; other != "" {
+			w.t.Errorf("rank %d of %s starts attempt %d on %s and lives on %s", b.Rank, id, u.Attempt, node, other)
+		}
+		w.lives[rank] = node
+		w.begun[rank]++
+	}
+}
+
+func (w *world) died(id, node string, u *unit) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if u.alive {
+		u.alive = false
+		for _, b := range u.Group.Bundles {
+			delete(w.lives, [2]string{id, strconv.Itoa(b.Rank)})
+			if b.GPU != nil {
+				delete(w.lives, [2]string{node, b.GPU.UUID})
+			}
+		}
+	}
+}
+
+// births is how often a rank of a job was started.
+func (w *world) births(id string, rank int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.begun[[2]string{id, strconv.Itoa(rank)}]
+}
+
+// book is what the ranks of a job wrote on one node, or on all that share a file system.
+type book struct {
+	mu    sync.Mutex
+	files map[LogPosition]string // Offset 0
+	over  bool
+	more  chan struct{}
+	// page bounds a chunk; it makes many of little text.
+	page int
+}
+
+func (a *agent) book(id string) *book {
+	if a.books[id] == nil {
+		a.books[id] = newBook()
+	}
+	return a.books[id]
+}
+
+func newBook() *book {
+	return &book{files: map[LogPosition]string{}, more: make(chan struct{}), page: 4}
+}
+
+// write has a rank of a job write in attempt 0.
+func (a *agent) write(id string, rank int, text string) {
+	a.mu.Lock()
+	b := a.book(id)
+	a.mu.Unlock()
+	b.write(LogPosition{Rank: rank, Stream: 1}, text)
+}
+
+func (b *book) write(file LogPosition, text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.files[file] += text
+	close(b.more)
+	b.more = make(chan struct{})
+}
+
+func (b *book) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	close(b.more)
+	b.more = make(chan struct{})
+}
+
+func (b *book) reader(f LogFilter) func(context.Context) (LogChunk, error) {
+	at := map[LogPosition]int64{}
+	for _, p := range f.From {
+		file := p
+		file.Offset = 0
+		at[file] = p.Offset
+	}
+	return func(ctx context.Context) (LogChunk, error) {
+		for {
+			chunk, more, err := b.turn(at, f.Follow)
+			if more == nil {
+				return chunk, err
+			}
+			select {
+			case <-more:
+			case <-ctx.Done():
+				return LogChunk{}, ctx.Err()
+			}
+		}
+	}
+}
+
+// turn is to the next chunk; or else more tells when there is one, unless nothing is to come.
+func (b *book) turn(at map[LogPosition]int64, follow bool) (_ LogChunk, more chan struct{}, _ error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	byRank := func(a, b LogPosition) int { return cmp.Compare(a.Rank, b.Rank) }
+	for _, file := range slices.SortedFunc(maps.Keys(b.files), byRank) {
+		if text := b.files[file][at[file]:]; text != "" {
+			chunk := LogChunk{LogPosition: file, Data: []byte(text[:min(len(text), b.page)])}
+			chunk.Offset = at[file]
+			at[file] += int64(len(chunk.Data))
+			return chunk, nil, nil
+		}
+	}
+	if b.over || !follow {
+		return LogChunk{}, nil, io.EOF
+	}
+	return LogChunk{}, b.more, nil
+}

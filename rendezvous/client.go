@@ -1,0 +1,228 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// RequestError says that the coordinator does not do what it was asked. Trying again cannot help.
+type RequestError struct {
+	Target, Why string
+	// Bad says that it never will: what was asked makes no sense, or is about something that does not exist.
+	Bad bool
+
+	kind error
+}
+
+// ErrNotThere is what a [RequestError] about a job or node wraps that does not exist.
+var ErrNotThere = errors.New("it is not there")
+
+func (e *RequestError) Unwrap() error { return e.kind }
+
+func (e *RequestError) Error() string { return e.Why + " (coordinator " + e.Target + ")" }
+
+// ClientOptions say how a client reaches the coordinator. Only Target is needed.
+type ClientOptions struct {
+	// Target is the coordinator's HOST:PORT.
+	Target string
+	// Dial makes a connection to the coordinator; TCP to Target when nil.
+	Dial func(ctx context.Context) (net.Conn, error)
+	// TLS is nil only for [Pipe] and on one machine.
+	TLS *tls.Config
+}
+
+// Client asks the coordinator of a cluster. It may be used by several goroutines.
+type Client struct {
+	ClientOptions
+	conn *grpc.ClientConn
+	rpc  pb.ClusterClient
+
+	mu sync.Mutex
+	// first is the connection that Connect made, for gRPC to take, and trouble why the last one could not be made.
+	first   net.Conn
+	trouble error
+}
+
+// Limits on waiting for a coordinator that was there and is not at the moment.
+const (
+	answerLimit = 10 * time.Second
+	// patienceForReturn is how much longer than its lease a client waits for a coordinator that is started again.
+	patienceForReturn = 10 * time.Second
+)
+
+// Connect reaches the coordinator, once. Later calls connect again when the connection has broken.
+func Connect(ctx context.Context, o ClientOptions) (*Client, error) {
+	if o.Dial == nil {
+		o.Dial = func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", o.Target) }
+	}
+	c := &Client{ClientOptions: o}
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	conn, err := c.secure(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.first = conn
+	c.conn, err = grpc.NewClient("passthrough:///coordinator",
+		grpc.WithContextDialer(c.dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // dial secures it
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+			MinConnectTimeout: dialLimit,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithMaxHeaderListSize(maxHeader),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithIdleTimeout(0),
+	)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot talk to the coordinator at %s: %w", o.Target, err), conn.Close())
+	}
+	c.rpc = pb.NewClusterClient(c.conn)
+	return c, nil
+}
+
+// maxReply bounds a status, in bytes.
+const maxReply = 64 << 20
+
+// Close ends the client. A job that it submitted, and that is not detached, ends too.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	first := c.first
+	c.first = nil
+	c.mu.Unlock()
+	if first != nil {
+		return errors.Join(first.Close(), c.conn.Close())
+	}
+	return c.conn.Close()
+}
+
+// dial is gRPC's way to a connection.
+func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
+	c.mu.Lock()
+	conn := c.first
+	c.first = nil
+	c.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
+	conn, err := c.secure(ctx)
+	c.mu.Lock()
+	c.trouble = err
+	c.mu.Unlock()
+	return conn, err
+}
+
+func (c *Client) secure(ctx context.Context) (net.Conn, error) {
+	raw, err := c.Dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach the coordinator at %s: %w", c.Target, err)
+	}
+	if c.TLS == nil {
+		return raw, nil
+	}
+	conn := tls.Client(raw, c.TLS)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(mtls.ExplainClient(err, c.Target, c.TLS), raw.Close())
+	}
+	return abruptConn{conn, raw}, nil
+}
+
+// abruptConn ends without TLS' goodbye, behind which the coordinator would not see that the connection was closed.
+type abruptConn struct {
+	*tls.Conn
+	raw net.Conn
+}
+
+func (c abruptConn) Close() error { return c.raw.Close() }
+
+// explain turns what gRPC says into what a user should read.
+func (c *Client) explain(err error) error {
+	s := status.Convert(err)
+	switch s.Code() {
+	case codes.OK:
+		return nil
+	case codes.NotFound:
+		return &RequestError{c.Target, s.Message(), true, ErrNotThere}
+	case codes.InvalidArgument, codes.AlreadyExists:
+		return &RequestError{c.Target, s.Message(), true, nil}
+	case codes.FailedPrecondition:
+		return &RequestError{c.Target, s.Message(), false, nil}
+	case codes.Unimplemented:
+		return &RequestError{c.Target, "the coordinator does not know this request; install the same golaunch on both", false, nil}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.trouble != nil {
+		return c.trouble
+	}
+	return fmt.Errorf("the coordinator at %s does not answer: %s", c.Target, s.Message())
+}
+
+// mendable says that a stream that ended so may be opened again.
+func (c *Client) mendable(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	code := status.Code(err)
+	return (code == codes.Unavailable || code == codes.Aborted) && (c.trouble == nil || !permanent(c.trouble))
+}
+
+// call asks for one answer.
+func call[Q, A any](ctx context.Context, c *Client, f func(context.Context, Q, ...grpc.CallOption) (A, error), q Q) (A, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	a, err := f(ctx, q, grpc.WaitForReady(true))
+	return a, c.explain(err)
+}
+
+// Stop asks for the end of a job, or of all when id is empty, with an exit code for it and the reason. It returns those that were
+// asked, at once; asking again kills what still lives.
+func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]string, error) {
+	reply, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: int32(code), Why: why})
+	return reply.GetJobs(), err
+}
+
+// Signal forwards a signal to the ranks of a job.
+func (c *Client) Signal(ctx context.Context, id string, number syscall.Signal) error {
+	_, err := call(ctx, c, c.rpc.Forward, &pb.ForwardRequest{Job: id, Number: int32(number)})
+	return err
+}
+
+// Drain takes a node out of use and returns the jobs that still hold something there. Its agent leaves when none does.
+func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
+	reply, err := call(ctx, c, c.rpc.Drain, &pb.DrainRequest{Node: node})
+	return reply.GetJobs(), err
+}
+
+// Status describes the cluster.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	reply, err := call(ctx, c, c.rpc.Status, &pb.StatusRequest{})
+	return toStatus(reply), err
+}
+
+// Job describes one job.
+func (c *Client) Job(ctx context.Context, id string) (JobStatus, error) {
+	reply, err := call(ctx, c, c.rpc.Status, &pb.StatusRequest{Job: id})
+	if err != nil || len(reply.GetJobs()) != 1 {
+		return JobStatus{}, err
+	}
+	return toJobStatus(reply.GetJobs()[0]), nil
+}

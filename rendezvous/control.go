@@ -1,0 +1,336 @@
+package rendezvous
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/job"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// errOver answers whoever asks a coordinator that is ending. A cluster's may be back.
+var errOver = status.Error(codes.Unavailable, "the coordinator is ending")
+
+func wrong(format string, args ...any) error {
+	return status.Error(codes.InvalidArgument, plain(fmt.Sprintf(format, args...)))
+}
+
+// find has the job of an ID.
+func (c *Coordinator) find(id string) (*run, error) {
+	if r := c.jobs[id]; r != nil {
+		return r, nil
+	}
+	return nil, status.Error(codes.NotFound, plain(fmt.Sprintf("there is no job %q here; golaunch jobs lists them", id)))
+}
+
+// submit takes a job in.
+func (c *Coordinator) submit(s Submission) (*run, error) {
+	switch {
+	case c.sole != nil:
+		return nil, refused("this coordinator runs one job, %s, and no others", c.sole.Job.ID)
+	case !ValidName(s.Job.ID):
+		return nil, wrong("%q is no job id; use letters, digits, dots, dashes and underscores", s.Job.ID)
+	case c.jobs[s.Job.ID] != nil:
+		return nil, status.Error(codes.AlreadyExists, fmt.Sprintf("there is a job %s already", s.Job.ID))
+	}
+	if err := c.state.Check(s.Spec); err != nil {
+		return nil, wrong("%v", err)
+	}
+	journal, err := c.cfg.Store.create(s, time.Now(), c.cfg.Warn)
+	if err != nil {
+		return nil, status.Error(codes.Internal, plain(err.Error()))
+	}
+	c.note("job %s: %s", s.Job.ID, s.Title)
+	return c.begin(s, journal), nil
+}
+
+// watcher is one client that is told about a job. updates is closed when it is too slow.
+type watcher struct {
+	run     *run
+	updates chan *pb.Update
+	owner   bool
+}
+
+// maxUpdates bounds what waits for one watcher.
+const maxUpdates = 256
+
+// watch tells a client where a job stands, and then all that is decided. An owner is one without which the job ends.
+func (c *Coordinator) watch(r *run, owner bool) *watcher {
+	w := &watcher{run: r, updates: make(chan *pb.Update, maxUpdates), owner: owner && !r.Detached}
+	if w.owner {
+		r.owners++
+		if r.orphaned != nil {
+			r.orphaned.Stop()
+			r.orphaned = nil
+		}
+	}
+	w.updates <- &pb.Update{Body: &pb.Update_Accepted{Accepted: &pb.Accepted{
+		Job: r.Job.ID, Lease: durationpb.New(c.cfg.Lease), Detached: r.Detached,
+	}}}
+	if r.reason != "" {
+		w.updates <- fromDecision(Decision{At: time.Now(), Reason: r.reason})
+	}
+	if r.granted != nil {
+		w.updates <- fromGranted(r.granted)
+	}
+	if r.result != nil {
+		w.updates <- fromUpdateResult(*r.result)
+	}
+	r.watchers[w] = struct{}{}
+	return w
+}
+
+// tell queues an update for all watchers.
+func (r *run) tell(u *pb.Update) {
+	for w := range r.watchers {
+		select {
+		case w.updates <- u:
+		default:
+			close(w.updates)
+			delete(r.watchers, w)
+		}
+	}
+}
+
+// unwatch forgets a client. The job of one that has died, and of one that stays away for a lease, ends.
+func (c *Coordinator) unwatch(w *watcher, died bool) {
+	r := w.run
+	delete(r.watchers, w)
+	if !w.owner {
+		return
+	}
+	if r.owners--; r.owners == 0 {
+		patience := c.cfg.Lease
+		if died {
+			patience = 0
+		}
+		c.orphan(r, patience)
+	}
+}
+
+// control translates between clients and the goroutine of Host.
+type control struct {
+	pb.UnimplementedClusterServer
+	c *Coordinator
+}
+
+func (s control) Submit(req *pb.Submission, stream pb.Cluster_SubmitServer) error {
+	if req.GetProtocol() != protocol {
+		return refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
+			req.GetVersion(), version())
+	}
+	w, err := ask(s.c, func() (*watcher, error) {
+		r, err := s.c.submit(toSubmission(req))
+		if err != nil {
+			return nil, err
+		}
+		w := s.c.watch(r, true)
+		s.c.step(cluster.Submitted{Spec: r.Spec})
+		return w, nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.follow(stream, w)
+}
+
+func (s control) Watch(req *pb.WatchRequest, stream pb.Cluster_WatchServer) error {
+	w, err := ask(s.c, func() (*watcher, error) {
+		r, err := s.c.find(req.GetJob())
+		if err != nil {
+			return nil, err
+		}
+		return s.c.watch(r, req.GetAttach()), nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.follow(stream, w)
+}
+
+// updates is the stream of Submit and Watch.
+type updates interface {
+	Send(*pb.Update) error
+	Context() context.Context
+}
+
+func (s control) follow(stream updates, w *watcher) error {
+	p, _ := peer.FromContext(stream.Context())
+	conn := p.Addr.(watchedAddr).conn
+	defer s.c.post(func() { s.c.unwatch(w, conn.gone()) })
+	for {
+		select {
+		case u, ok := <-w.updates:
+			if !ok {
+				return status.Error(codes.Aborted, "this client does not take what it is told")
+			}
+			if err := stream.Send(u); err != nil {
+				return err
+			}
+			if u.GetResult() != nil {
+				return nil
+			}
+		case <-stream.Context().Done():
+			return status.FromContextError(stream.Context().Err()).Err()
+		case <-s.c.done:
+			return errOver
+		}
+	}
+}
+
+func (s control) Logs(req *pb.LogsRequest, stream pb.Cluster_LogsServer) error {
+	d, err := ask(s.c, func() (*delivery, error) {
+		return s.c.read(req.GetJob(), toFilter(req.GetFilter()), stream.Context().Done())
+	})
+	if err != nil {
+		return err
+	}
+	defer s.c.post(func() { delete(s.c.deliveries, d.id) })
+	for {
+		select {
+		case chunk := <-d.chunks:
+			if err := stream.Send(chunk); err != nil {
+				return err
+			}
+		case <-d.over:
+			for _, chunk := range d.missing {
+				if err := stream.Send(chunk); err != nil {
+					return err
+				}
+			}
+			if d.broken {
+				return status.Error(codes.Unavailable, "the connection to a node broke")
+			}
+			return nil
+		case <-stream.Context().Done():
+			return status.FromContextError(stream.Context().Err()).Err()
+		case <-s.c.done:
+			return errOver
+		}
+	}
+}
+
+func (s control) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopReply, error) {
+	return ask(s.c, func() (*pb.StopReply, error) {
+		reply := &pb.StopReply{}
+		var stop []*run
+		for _, j := range s.c.state.Jobs() {
+			if r := s.c.jobs[j.Spec.Job.ID]; r.result == nil && (req.GetJob() == "" || req.GetJob() == r.Job.ID) {
+				stop = append(stop, r)
+			}
+		}
+		if req.GetJob() != "" && len(stop) == 0 {
+			_, err := s.c.find(req.GetJob())
+			return reply, err
+		}
+		for _, r := range stop {
+			reply.Jobs = append(reply.Jobs, r.Job.ID)
+			s.c.happened(r, job.Cancel{Code: int(req.GetCode()), Why: plain(req.GetWhy())})
+		}
+		return reply, nil
+	})
+}
+
+func (s control) Forward(_ context.Context, req *pb.ForwardRequest) (*pb.ForwardReply, error) {
+	return ask(s.c, func() (*pb.ForwardReply, error) {
+		r, err := s.c.find(req.GetJob())
+		if err != nil {
+			return nil, err
+		}
+		for node := range r.nodes {
+			s.c.order(node, r.Job.ID, Signal{syscall.Signal(req.GetNumber())})
+		}
+		return &pb.ForwardReply{}, nil
+	})
+}
+
+func (s control) Drain(_ context.Context, req *pb.DrainRequest) (*pb.DrainReply, error) {
+	return ask(s.c, func() (*pb.DrainReply, error) {
+		if s.c.members[req.GetNode()] == nil {
+			return nil, status.Error(codes.NotFound, plain(fmt.Sprintf("there is no node %q here; golaunch status lists them", req.GetNode())))
+		}
+		s.c.step(cluster.Drain{Node: req.GetNode()})
+		reply := &pb.DrainReply{}
+		for _, n := range s.c.state.Nodes() {
+			if n.Node.Name == req.GetNode() {
+				for _, h := range n.Held {
+					reply.Jobs = append(reply.Jobs, h.Job)
+				}
+			}
+		}
+		return reply, nil
+	})
+}
+
+func (s control) Status(_ context.Context, req *pb.StatusRequest) (*pb.StatusReply, error) {
+	return ask(s.c, func() (*pb.StatusReply, error) {
+		reply := &pb.StatusReply{Version: version(), Since: timestamppb.New(s.c.since)}
+		if req.GetJob() != "" {
+			r, err := s.c.find(req.GetJob())
+			if err != nil {
+				return nil, err
+			}
+			reply.Jobs = append(reply.Jobs, s.c.jobStatus(r))
+			return reply, nil
+		}
+		for _, n := range s.c.state.Nodes() {
+			reply.Nodes = append(reply.Nodes, s.c.nodeStatus(n))
+		}
+		for _, r := range s.c.jobs {
+			reply.Jobs = append(reply.Jobs, s.c.jobStatus(r))
+		}
+		slices.SortFunc(reply.Jobs, func(a, b *pb.JobStatus) int {
+			return a.GetSubmitted().AsTime().Compare(b.GetSubmitted().AsTime())
+		})
+		return reply, nil
+	})
+}
+
+func (c *Coordinator) nodeStatus(n cluster.NodeStatus) *pb.NodeStatus {
+	s := &pb.NodeStatus{Node: fromNode(n.Node), Drained: n.Drained}
+	if m := c.members[n.Node.Name]; m != nil && m.link == nil {
+		s.Silent = durationpb.New(time.Since(m.heard))
+	}
+	for _, h := range n.Held {
+		s.Holds = append(s.Holds, &pb.Hold{Job: h.Job, Gpus: convert(h.GPUs, func(i int) int32 { return int32(i) })})
+	}
+	return s
+}
+
+func (c *Coordinator) jobStatus(r *run) *pb.JobStatus {
+	s := &pb.JobStatus{
+		Id: r.Job.ID, Title: r.Title, Submitted: fromTime(r.submitted), Finished: fromTime(r.over), Detached: r.Detached,
+		Reserve: r.Reserve, Within: r.Within, MaxRestarts: int32(r.Job.MaxRestarts), Result: optional(r.result, fromResult),
+	}
+	if r.result != nil {
+		s.Phase, s.Waits = string(job.Finished), r.result.Reason
+		s.Restarts, s.Nodes = int32(r.result.Restarts), slices.Sorted(maps.Keys(r.nodes))
+		return s
+	}
+	j, _ := c.state.Job(r.Job.ID)
+	s.Phase, s.Waits = string(j.Summary.Phase), plain(cmp.Or(c.state.Why(r.Job.ID), j.Summary.Waits))
+	s.Attempt, s.Restarts = int32(j.Summary.Attempt), int32(j.Summary.Restarts)
+	for _, n := range j.Summary.Nodes {
+		if n.NodeRank < 0 {
+			continue
+		}
+		s.Nodes = append(s.Nodes, n.Node.Name)
+		s.Ranks += int32(len(n.Ranks))
+		if r.Job.Request.GPU {
+			s.Gpus += int32(len(n.Ranks))
+		}
+	}
+	return s
+}

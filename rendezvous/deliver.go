@@ -1,0 +1,255 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// Span is a range of ranks, both ends included.
+type Span struct{ From, To int }
+
+// LogFilter chooses what to read of a job's output.
+type LogFilter struct {
+	// Ranks are read; all when empty.
+	Ranks []Span
+	// Attempt is read, or all when it is negative.
+	Attempt int
+	// Follow goes on until the job is over.
+	Follow bool
+	// From are the files of which the part before Offset is not wanted.
+	From []LogPosition
+}
+
+// LogPosition is a place in the output of one rank: Stream is 1 for standard output and 2 for standard error, Offset in bytes.
+type LogPosition struct {
+	Attempt, Rank, Stream int
+	Offset                int64
+}
+
+// LogChunk is a piece of a rank's output, as the rank wrote it.
+type LogChunk struct {
+	LogPosition
+	Node string
+	// WorldSize is that of the attempt; 0 when it is not known any more.
+	WorldSize int
+	// Data is at most 64 KiB.
+	Data []byte
+	// Missing says what could not be read, instead of Data.
+	Missing string
+}
+
+// ReadLogs asks an agent for the output of a job's ranks on its node.
+type ReadLogs struct {
+	Filter LogFilter
+
+	id     string
+	client *grpc.ClientConn
+}
+
+// Deliver sends what next returns until that is io.EOF. Another error is told instead of what is missing. Deliver waits for whoever
+// reads; its own error says that nobody does any more.
+func (r ReadLogs) Deliver(ctx context.Context, next func(context.Context) (LogChunk, error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := pb.NewRendezvousClient(r.client).Deliver(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(&pb.Delivery{Id: r.id}); err != nil {
+		return err
+	}
+	for {
+		chunk, err := next(stream.Context())
+		if errors.Is(err, io.EOF) {
+			_, err = stream.CloseAndRecv()
+			return err
+		}
+		if err != nil {
+			chunk = LogChunk{Missing: err.Error()}
+		}
+		if failed := stream.Send(&pb.Delivery{Chunk: fromChunk(chunk)}); failed != nil {
+			return failed
+		}
+		if err != nil {
+			_, err = stream.CloseAndRecv()
+			return err
+		}
+	}
+}
+
+// delivery is one client's reading of a job's output. chunks and over are between the goroutines of the streams; the rest belongs
+// to the coordinator's.
+type delivery struct {
+	id      string
+	run     *run
+	filter  LogFilter
+	chunks  chan *pb.LogChunk
+	done    <-chan struct{}
+	over    chan struct{}
+	missing []*pb.LogChunk
+	// pending are the nodes that have more to deliver, true once they do. broken says that one did not end well.
+	pending map[string]bool
+	broken  bool
+	ended   bool
+}
+
+// read begins a delivery, which ends when done does.
+func (c *Coordinator) read(id string, f LogFilter, done <-chan struct{}) (*delivery, error) {
+	r, err := c.find(id)
+	if err != nil {
+		return nil, err
+	}
+	d := &delivery{
+		id: rand.Text(), run: r, filter: f, chunks: make(chan *pb.LogChunk), done: done, over: make(chan struct{}), pending: map[string]bool{},
+	}
+	c.deliveries[d.id] = d
+	for node := range r.nodes {
+		c.readFrom(d, node)
+	}
+	c.settleDelivery(d)
+	return d, nil
+}
+
+// readFrom asks one node for its part. One that is not connected is asked when it is back, if there is time for that.
+func (c *Coordinator) readFrom(d *delivery, node string) {
+	m := c.members[node]
+	switch {
+	case m == nil:
+		d.lack(node, "is not there any more: its ranks' output is in its own files")
+	case m.link != nil:
+		d.pending[node] = false
+		c.send(m, fromOrder(Order{d.run.Job.ID, ReadLogs{Filter: d.filter, id: d.id}}))
+	case d.filter.Follow && d.run.result == nil:
+		d.pending[node] = false
+	default:
+		d.lack(node, "is not connected at the moment: try again for its ranks' output")
+	}
+}
+
+// lack notes what of a node cannot be delivered.
+func (d *delivery) lack(node, why string) {
+	d.missing = append(d.missing, &pb.LogChunk{Node: node, Missing: fmt.Sprintf("node %s %s", node, why)})
+}
+
+// readAlso asks a node that a job has got, perhaps again.
+func (c *Coordinator) readAlso(r *run, node string) {
+	for _, d := range c.deliveries {
+		if _, pending := d.pending[node]; d.run == r && d.filter.Follow && !d.ended && !pending {
+			c.readFrom(d, node)
+		}
+	}
+}
+
+// readAgain asks an agent that is back for what it does not deliver: it may not have been asked, or not have heard it.
+func (c *Coordinator) readAgain(m *member) {
+	for _, d := range c.deliveries {
+		if delivers, ok := d.pending[m.name]; ok && !delivers {
+			c.readFrom(d, m.name)
+		}
+	}
+}
+
+// readLost expects nothing more of a node.
+func (c *Coordinator) readLost(node string) {
+	for _, d := range c.deliveries {
+		if _, ok := d.pending[node]; ok {
+			delete(d.pending, node)
+			d.lack(node, "was lost: the rest of its ranks' output is in its own files")
+			c.settleDelivery(d)
+		}
+	}
+}
+
+// readEnd lets deliveries end with their job.
+func (c *Coordinator) readEnd(r *run) {
+	for _, d := range c.deliveries {
+		if d.run == r {
+			c.settleDelivery(d)
+		}
+	}
+}
+
+func (c *Coordinator) settleDelivery(d *delivery) {
+	over := len(d.pending) == 0 && (!d.filter.Follow || d.run.result != nil)
+	if (over || d.broken) && !d.ended {
+		d.ended = true
+		close(d.over)
+	}
+}
+
+// delivered hears that a node has ended its part. When that was not well, the client must ask anew, for what it has not got.
+func (c *Coordinator) delivered(d *delivery, node string, err error) {
+	d.broken = d.broken || err != nil
+	delete(d.pending, node)
+	c.settleDelivery(d)
+}
+
+// Deliver passes a node's part on, as fast as the client takes it.
+func (s service) Deliver(stream pb.Rendezvous_DeliverServer) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	p, _ := peer.FromContext(stream.Context())
+	conn := p.Addr.(watchedAddr).conn
+	var node string
+	d, err := ask(s.c, func() (*delivery, error) {
+		node = conn.node
+		if d := s.c.deliveries[first.GetId()]; d != nil && node != "" {
+			d.pending[node] = true
+			return d, nil
+		}
+		return nil, status.Error(codes.NotFound, "nobody waits for this")
+	})
+	if err != nil {
+		return err
+	}
+	err = d.pass(stream, node)
+	s.c.post(func() { s.c.delivered(d, node, err) })
+	if err != nil {
+		return err
+	}
+	return stream.SendAndClose(&pb.Delivered{})
+}
+
+func (d *delivery) pass(stream pb.Rendezvous_DeliverServer, node string) error {
+	for {
+		msg, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if msg.GetChunk() == nil {
+			continue
+		}
+		msg.Chunk.Node = node
+		select {
+		case d.chunks <- msg.GetChunk():
+		case <-d.done:
+			return status.Error(codes.Canceled, "nobody reads any more")
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+// Unread says of an error of Deliver that nobody reads any more, which is nobody's fault.
+func Unread(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.Unavailable, codes.NotFound:
+		return true
+	}
+	return errors.Is(err, io.EOF)
+}

@@ -1,0 +1,254 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// hosted is a world whose coordinator hosts a cluster. It may crash, and be started again with the same store.
+type hosted struct {
+	*world
+	dir   string
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// host runs f in a cluster with a store, in virtual time.
+func host(t *testing.T, f func(t *testing.T, h *hosted)) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		h := &hosted{world: &world{t: t, lives: map[[2]string]string{}, begun: map[[2]string]int{}}, dir: dir}
+		h.start()
+		t.Cleanup(func() { h.crash() })
+		f(t, h)
+	})
+}
+
+func (h *hosted) start() {
+	h.t.Helper()
+	store, err := OpenStore(h.dir)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.serve(Config{Store: store})
+	ctx, cancel := context.WithCancel(context.Background())
+	h.stop, h.ended = cancel, make(chan error, 1)
+	c, ended := h.c, h.ended
+	go func() {
+		defer close(ended)
+		ended <- errors.Join(c.Host(ctx), store.Close())
+	}()
+	synctest.Wait()
+}
+
+// crash ends the coordinator, which says nothing to anybody: its connections just end.
+func (h *hosted) crash() {
+	h.t.Helper()
+	h.stop()
+	defer synctest.Wait()
+	if err := <-h.ended; err != nil {
+		h.t.Error(err)
+	}
+}
+
+// journal is the path of a job's journal.
+func (h *hosted) journal(id string) string { return filepath.Join(h.dir, id+journalSuffix) }
+
+// forge changes a journal while no coordinator has it.
+func (h *hosted) forge(id string, f func(text string) string) {
+	h.t.Helper()
+	text, err := os.ReadFile(h.journal(id))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.WriteFile(h.journal(id), []byte(f(string(text))), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *hosted) warned() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.warnings, "\n")
+}
+
+// gpus is a node with GPUs.
+func gpus(i, n int) placement.Node {
+	node := node(i)
+	for g := range n {
+		node.GPUs = append(node.GPUs, placement.GPU{Index: g, UUID: fmt.Sprintf("GPU-%d-%d", i, g)})
+	}
+	return node
+}
+
+// task is a job that wants GPUs.
+func task(id string, nodes, perNode int) Submission {
+	return Submission{
+		Spec: cluster.Spec{Job: job.Spec{
+			ID: id, MaxRestarts: 3, Grace: 30 * time.Second,
+			Request: placement.Request{MinNodes: nodes, MaxNodes: nodes, PerNode: []int{perNode}, GPU: true},
+		}},
+		Task: []byte("task of " + id), Title: "run " + id, BackoffMin: time.Second, BackoffMax: time.Minute,
+	}
+}
+
+func detached(s Submission) Submission {
+	s.Detached = true
+	return s
+}
+
+// user is a client with its network.
+type user struct {
+	*Client
+	h     *hosted
+	cable *cable
+}
+
+func (h *hosted) user() *user {
+	h.t.Helper()
+	c := &cable{dial: h.connect}
+	client, err := Connect(h.t.Context(), ClientOptions{Target: "head:1", Dial: c.connect})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { client.Close() })
+	return &user{client, h, c}
+}
+
+// sight is what a client is told about a job.
+type sight struct {
+	*Watch
+	done chan struct{}
+
+	mu      sync.Mutex
+	told    []string
+	news    []string
+	granted []placement.Plan
+	result  *job.Result
+	err     error
+}
+
+func (u *user) submit(s Submission) *sight {
+	u.h.t.Helper()
+	w, err := u.Submit(u.h.t.Context(), s)
+	if err != nil {
+		u.h.t.Fatal(err)
+	}
+	return see(u.h.t, w)
+}
+
+func (u *user) watch(id string) *sight {
+	u.h.t.Helper()
+	w, err := u.Watch(u.h.t.Context(), id)
+	if err != nil {
+		u.h.t.Fatal(err)
+	}
+	return see(u.h.t, w)
+}
+
+func see(t *testing.T, w *Watch) *sight {
+	s := &sight{Watch: w, done: make(chan struct{})}
+	t.Cleanup(w.Close)
+	go func() {
+		defer close(s.done)
+		for s.take(w.Next(t.Context())) {
+		}
+	}()
+	synctest.Wait()
+	return s
+}
+
+func (s *sight) take(u Update, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case errors.Is(err, io.EOF):
+		return false
+	case err != nil:
+		s.err = err
+		return false
+	case u.Decision != nil && u.Decision.News:
+		s.news = append(s.news, u.Decision.Reason)
+		s.told = append(s.told, u.Decision.Reason)
+	case u.Decision != nil:
+		s.told = append(s.told, u.Decision.Reason)
+	case u.Granted != nil:
+		s.granted = append(s.granted, *u.Granted)
+	case u.Result != nil:
+		s.result = u.Result
+	}
+	return true
+}
+
+// all is what was told so far.
+func (s *sight) all() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.told, "\n")
+}
+
+// over waits for the result.
+func (s *sight) over(t *testing.T) job.Result {
+	t.Helper()
+	<-s.done
+	if s.err != nil || s.result == nil {
+		t.Fatalf("job %s: %v\n%s", s.Job, s.err, s.all())
+	}
+	return *s.result
+}
+
+// want holds that texts are in a text, in that order.
+func want(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	rest := text
+	for _, part := range parts {
+		_, after, found := strings.Cut(rest, part)
+		if !found {
+			t.Errorf("no %q in, or not in this order:\n%s", part, text)
+			return
+		}
+		rest = after
+	}
+}
+
+func (u *user) status() Status {
+	u.h.t.Helper()
+	s, err := u.Status(u.h.t.Context())
+	if err != nil {
+		u.h.t.Fatal(err)
+	}
+	return s
+}
+
+func (u *user) job(id string) JobStatus {
+	u.h.t.Helper()
+	s, err := u.Job(u.h.t.Context(), id)
+	if err != nil {
+		u.h.t.Fatal(err)
+	}
+	return s
+}
+
+// at is one node of the cluster.
+func (u *user) at(name string) NodeStatus {
+	all := u.status().Nodes
+	i := slices.IndexFunc(all, func(n NodeStatus) bool { return n.Node.Name == name })
+	if i < 0 {
+		return NodeStatus{}
+	}
+	return all[i]
+}

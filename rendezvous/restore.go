@@ -1,0 +1,80 @@
+package rendezvous
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+)
+
+// restore takes over what a coordinator before this one had under way, and waits for its agents.
+func (c *Coordinator) restore() (err error) {
+	store := c.cfg.Store
+	if store == nil {
+		return nil
+	}
+	if c.epoch, err = store.epoch(); err != nil {
+		return fmt.Errorf("cannot read the coordinator's store: %w", err)
+	}
+	jobs, err := store.load(c.cfg.Warn)
+	if err != nil {
+		return fmt.Errorf("cannot read the coordinator's store: %w", err)
+	}
+	c.restored = true
+	for _, s := range jobs {
+		if err := c.resurrect(s); err != nil {
+			c.cfg.Warn(fmt.Errorf("job %s cannot be taken over: %w", s.Job.ID, err))
+			c.forget(s.Job.ID)
+		}
+	}
+	nodes := c.state.Nodes()
+	for _, n := range nodes {
+		c.expect(n.Node)
+	}
+	if running := len(c.jobs) - len(c.ended); running > 0 {
+		c.note("jobs taken over: %d; nodes that run them have %v to come back: %d", running, c.patience(), len(nodes))
+	}
+	c.follow(c.state.Resume())
+	return nil
+}
+
+// note tells what happens in a cluster.
+func (c *Coordinator) note(format string, args ...any) {
+	if c.sole == nil {
+		c.cfg.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+func (c *Coordinator) resurrect(s saved) error {
+	r := c.begin(s.Submission, s.journal)
+	r.submitted, r.over, r.reason, r.result = s.submitted, s.over, s.reason, s.result
+	for _, ev := range s.events {
+		if e, ok := ev.(job.Joined); ok {
+			r.nodes[e.Node.Name] = true
+		}
+	}
+	if r.result != nil {
+		r.close()
+		c.ended = append(c.ended, r.Job.ID)
+		return nil
+	}
+	c.orphan(r, c.cfg.Lease)
+	return c.state.Restore(s.Spec, s.events)
+}
+
+// orphan ends a job whose owner is not back in time, unless it is detached.
+func (c *Coordinator) orphan(r *run, patience time.Duration) {
+	if r.Detached || r.result != nil {
+		return
+	}
+	r.orphaned = time.AfterFunc(patience, func() {
+		c.post(func() {
+			if r.owners == 0 && r.result == nil {
+				c.happened(r, job.Cancel{Code: codeOrphaned, Why: "the client that submitted it is gone"})
+			}
+		})
+	})
+}
+
+// codeOrphaned is that of a process whose terminal has hung up (128 + SIGHUP).
+const codeOrphaned = 129

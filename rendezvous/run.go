@@ -1,0 +1,214 @@
+package rendezvous
+
+import (
+	"io"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Submission is a job, or a reservation, for a coordinator. Only Spec is needed.
+type Submission struct {
+	cluster.Spec
+	// Task is what the agents need to know to run a rank of the job; nobody else looks into it.
+	Task []byte
+	// Title is the command in one line, for people.
+	Title string
+	// Detached says that the job goes on without the client that submitted it.
+	Detached bool
+	// PlacementTimeout bounds the wait for nodes and GPUs; 0 is no bound. LastCall is the wait for more nodes than the least.
+	PlacementTimeout, LastCall time.Duration
+	// BackoffMin is the wait before the first restart; it doubles for each further one until it is BackoffMax, give or take 10 %.
+	BackoffMin, BackoffMax time.Duration
+	// Observe hears each decision, in order, when its reason is not the one before's. It holds up the coordinator while it runs.
+	Observe func(Decision) `json:"-"`
+	// Journal gets one JSON object a line for each event, 64 MiB at most. A journal that cannot be written ends, not the job.
+	// In a cluster, the coordinator's Store has the journals instead.
+	Journal io.Writer `json:"-"`
+}
+
+// Decision is an event that changed something.
+type Decision struct {
+	At time.Time
+	// Event is nil for a client, which is told the reason alone.
+	Event  job.Event
+	Reason string
+	// News is what a person wants to know at once: a failure, a loss, a stop.
+	News bool
+}
+
+// run is a job as its coordinator carries it out. It belongs to the goroutine of Run.
+type run struct {
+	Submission
+	submitted, over time.Time
+	timers          map[any]*time.Timer
+	journal         journal
+	reason          string
+	result          *job.Result
+	granted         *placement.Plan
+	// nodes are those of a cluster that the job has, or had.
+	nodes map[string]bool
+	// watchers are told all that is decided; owners are those without which the job ends if it is not detached. orphaned is the
+	// timer that ends it.
+	watchers map[*watcher]struct{}
+	owners   int
+	orphaned *time.Timer
+}
+
+func (c *Coordinator) begin(s Submission, j journal) *run {
+	r := &run{
+		Submission: s, submitted: time.Now(), timers: map[any]*time.Timer{}, journal: j,
+		nodes: map[string]bool{}, watchers: map[*watcher]struct{}{},
+	}
+	c.jobs[s.Job.ID] = r
+	return r
+}
+
+// close ends what runs beside the job's state.
+func (r *run) close() {
+	for _, t := range r.timers {
+		t.Stop()
+	}
+	if r.orphaned != nil {
+		r.orphaned.Stop()
+	}
+	r.journal.close()
+}
+
+// stepped carries out one step of a job. It is in the journal before any of it can be seen.
+func (c *Coordinator) stepped(r *run, s cluster.Step) {
+	d := Decision{At: time.Now(), Event: s.Event, Reason: s.Reason, News: news(s.Event)}
+	if s.Event != nil {
+		r.journal.add(entry{Time: d.At, Event: eventName(s.Event), Reason: s.Reason, Detail: s.Event})
+	}
+	switch e := s.Event.(type) {
+	case job.Joined:
+		c.assign(r, e.Node.Name)
+	case job.Rejoined:
+		c.assign(r, e.Node)
+	default: // it gives no node
+	}
+	for _, a := range s.Actions {
+		c.act(r, a)
+	}
+	if s.Granted != nil {
+		r.granted = s.Granted
+		r.tell(fromGranted(s.Granted))
+	}
+	if s.Reason != "" && s.Reason != r.reason {
+		r.reason = s.Reason
+		if r.Observe != nil {
+			r.Observe(d)
+		}
+		r.tell(fromDecision(d))
+	}
+	if r.result != nil && r.over.IsZero() {
+		c.conclude(r)
+	}
+}
+
+// assign tells a node of a cluster about a job of which it has got ranks.
+func (c *Coordinator) assign(r *run, node string) {
+	if r.Sole {
+		return
+	}
+	c.order(node, r.Job.ID, Assign{r.Task})
+	r.nodes[node] = true
+	c.readAlso(r, node)
+}
+
+func (c *Coordinator) act(r *run, a job.Action) {
+	switch a := a.(type) {
+	case job.Prepare:
+		c.order(a.Node, r.Job.ID, a)
+	case job.Start:
+		c.order(a.Group.Node.Name, r.Job.ID, a)
+	case job.Stop:
+		c.order(a.Node, r.Job.ID, a)
+	case job.Wait:
+		c.after(r, a.Unit, r.backoff(a.Restarts), job.Elapsed{Unit: a.Unit, Attempt: a.Attempt})
+	case job.Alarm:
+		limit := r.LastCall
+		if a.Kind == job.AlarmPlacement {
+			limit = r.PlacementTimeout
+		}
+		if limit > 0 || a.Kind == job.AlarmLastCall {
+			c.after(r, a.Kind, limit, job.TimedOut{Kind: a.Kind, Seq: a.Seq})
+		}
+	case job.Finish:
+		r.result = &a.Result
+		if r.Sole {
+			c.broadcast(r.Job.ID, a)
+			return
+		}
+		for node := range r.nodes {
+			c.order(node, r.Job.ID, a)
+		}
+	}
+}
+
+// after arms the timer of a key in place of an older one.
+func (c *Coordinator) after(r *run, key any, d time.Duration, ev job.Event) {
+	if t := r.timers[key]; t != nil {
+		t.Stop()
+	}
+	r.timers[key] = time.AfterFunc(d, func() { c.post(func() { c.happened(r, ev) }) })
+}
+
+// backoff is the wait before the n-th restart.
+func (s Submission) backoff(n int) time.Duration {
+	if s.BackoffMin <= 0 {
+		return 0
+	}
+	b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(s.BackoffMin), backoff.WithMultiplier(2),
+		backoff.WithMaxInterval(max(s.BackoffMin, s.BackoffMax)), backoff.WithRandomizationFactor(0.1),
+		backoff.WithMaxElapsedTime(0))
+	for range min(n, 64) - 1 {
+		b.NextBackOff()
+	}
+	return b.NextBackOff()
+}
+
+// maxEnded bounds the jobs that are over and still known.
+const maxEnded = 1000
+
+// conclude tells that a job is over, and forgets the oldest of those that are.
+func (c *Coordinator) conclude(r *run) {
+	r.over = time.Now()
+	r.journal.add(entry{Time: r.over, Event: eventResult, Detail: r.result})
+	r.close()
+	r.tell(fromUpdateResult(*r.result))
+	c.readEnd(r)
+	if r.Sole {
+		return
+	}
+	c.note("job %s is over: %s", r.Job.ID, r.result.Reason)
+	c.ended = append(c.ended, r.Job.ID)
+	for len(c.ended) > maxEnded {
+		c.forget(c.ended[0])
+		c.ended = c.ended[1:]
+	}
+}
+
+func (c *Coordinator) forget(id string) {
+	delete(c.jobs, id)
+	c.state.Forget(id)
+	if err := c.cfg.Store.remove(id); err != nil {
+		c.cfg.Warn(err)
+	}
+}
+
+func news(ev job.Event) bool {
+	switch ev := ev.(type) {
+	case job.Exited:
+		return !ev.Exit.OK()
+	case job.Lost, job.Cancel:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,234 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// Update is one thing that a [Watch] tells; just one field is set.
+type Update struct {
+	Decision *Decision
+	// Granted are the placement groups of a reservation.
+	Granted *placement.Plan
+	// Result is the last update.
+	Result *job.Result
+}
+
+// Watch follows a job, over connections that may break, and over the end of a coordinator that is started again in time.
+type Watch struct {
+	// Job is the job's ID, and Lease the coordinator's.
+	Job   string
+	Lease time.Duration
+
+	client *Client
+	// submission is what Submit brought; nil for a job that was there.
+	submission *pb.Submission
+	owner      bool
+	reason     string
+	cancel     context.CancelFunc
+	stream     grpc.ServerStreamingClient[pb.Update]
+}
+
+// Submit brings a job, or a reservation, to the cluster. One that is not detached ends when its Watch is closed before it.
+func (c *Client) Submit(ctx context.Context, s Submission) (*Watch, error) {
+	return c.watch(ctx, &Watch{client: c, Job: s.Job.ID, submission: fromSubmission(s), owner: !s.Detached})
+}
+
+// Watch follows a job that is there.
+func (c *Client) Watch(ctx context.Context, id string) (*Watch, error) {
+	return c.watch(ctx, &Watch{client: c, Job: id})
+}
+
+func (c *Client) watch(ctx context.Context, w *Watch) (*Watch, error) {
+	if err := w.open(ctx, answerLimit); err != nil {
+		return nil, c.explain(err)
+	}
+	return w, nil
+}
+
+// open makes a stream and waits until the coordinator has accepted it.
+func (w *Watch) open(ctx context.Context, patience time.Duration) error {
+	return w.start(ctx, patience, func(ctx context.Context) (grpc.ServerStreamingClient[pb.Update], error) {
+		if w.submission != nil {
+			return w.client.rpc.Submit(ctx, w.submission, grpc.WaitForReady(true))
+		}
+		return w.client.rpc.Watch(ctx, &pb.WatchRequest{Job: w.Job, Attach: w.owner}, grpc.WaitForReady(true))
+	})
+}
+
+func (w *Watch) start(
+	ctx context.Context, patience time.Duration, open func(context.Context) (grpc.ServerStreamingClient[pb.Update], error),
+) error {
+	ctx, cancel := context.WithCancel(ctx)
+	limit := time.AfterFunc(patience, cancel)
+	stream, err := open(ctx)
+	if err != nil {
+		cancel()
+		return err
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		cancel()
+		return err
+	}
+	if !limit.Stop() {
+		cancel()
+		return context.DeadlineExceeded
+	}
+	if w.cancel != nil {
+		w.cancel()
+	}
+	w.stream, w.cancel, w.Lease = stream, cancel, first.GetAccepted().GetLease().AsDuration()
+	return nil
+}
+
+// Next waits for the next update. After the Result it returns io.EOF. When ctx, which was Submit's or Watch's, ends, so does Next.
+// Another error says that the coordinator is gone for good, or that the job is not there any more.
+func (w *Watch) Next(ctx context.Context) (Update, error) {
+	for {
+		m, err := w.stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return Update{}, io.EOF
+		case err != nil:
+			if err := w.mend(ctx, err); err != nil {
+				return Update{}, err
+			}
+			continue
+		}
+		if u, ok := w.take(m); ok {
+			return u, nil
+		}
+	}
+}
+
+// mend opens the stream again after it broke, more than once if the coordinator is not yet there to stay.
+func (w *Watch) mend(ctx context.Context, broke error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if !w.client.mendable(broke) {
+		return w.client.explain(broke)
+	}
+	w.submission = nil
+	limit := time.Now().Add(w.Lease + patienceForReturn)
+	err := broke
+	for err != nil && w.client.mendable(err) {
+		err = w.open(ctx, time.Until(limit))
+	}
+	if err != nil {
+		return fmt.Errorf("lost job %s from sight: %w", w.Job, w.client.explain(err))
+	}
+	return nil
+}
+
+// take is false for what has been told before.
+func (w *Watch) take(m *pb.Update) (Update, bool) {
+	switch b := m.GetBody().(type) {
+	case *pb.Update_Decision:
+		if b.Decision.GetReason() == w.reason {
+			return Update{}, false
+		}
+		w.reason = b.Decision.GetReason()
+		return Update{Decision: new(toDecision(b.Decision))}, true
+	case *pb.Update_Granted:
+		return Update{Granted: new(toGranted(b.Granted))}, true
+	case *pb.Update_Result:
+		return Update{Result: new(toResult(b.Result))}, true
+	}
+	return Update{}, false
+}
+
+// Close ends the watch.
+func (w *Watch) Close() { w.cancel() }
+
+// LogReader reads the output of a job's ranks, over connections that may break.
+type LogReader struct {
+	client *Client
+	job    string
+	filter LogFilter
+	known  map[LogPosition]int64
+	// lacking are the nodes of which it was told that something is missing.
+	lacking map[string]bool
+	cancel  context.CancelFunc
+	stream  grpc.ServerStreamingClient[pb.LogChunk]
+}
+
+// Logs reads what the ranks of a job wrote, on all nodes: each rank's output in its order, that of different nodes as it comes.
+func (c *Client) Logs(ctx context.Context, id string, f LogFilter) (*LogReader, error) {
+	r := &LogReader{client: c, job: id, filter: f, known: map[LogPosition]int64{}, lacking: map[string]bool{}}
+	return r, r.open(ctx)
+}
+
+func (r *LogReader) open(ctx context.Context) (err error) {
+	f := r.filter
+	for at, offset := range r.known {
+		at.Offset = offset
+		f.From = append(f.From, at)
+	}
+	ctx, r.cancel = context.WithCancel(ctx)
+	r.stream, err = r.client.rpc.Logs(ctx, &pb.LogsRequest{Job: r.job, Filter: fromFilter(f)}, grpc.WaitForReady(true))
+	return r.client.explain(err)
+}
+
+// maxMended bounds the times that a reader connects again without having read anything.
+const maxMended = 8
+
+// Next waits for the next piece. It returns io.EOF when everything was read, and with Follow, when the job is over.
+func (r *LogReader) Next(ctx context.Context) (LogChunk, error) {
+	for mended := 0; ; mended++ {
+		m, err := r.stream.Recv()
+		switch {
+		case err == nil:
+			chunk := toChunk(m)
+			if r.fresh(&chunk) {
+				return chunk, nil
+			}
+			mended = 0
+			continue
+		case errors.Is(err, io.EOF):
+			return LogChunk{}, io.EOF
+		case ctx.Err() != nil:
+			return LogChunk{}, context.Cause(ctx)
+		case !r.client.mendable(err) || mended == maxMended:
+			return LogChunk{}, r.client.explain(err)
+		}
+		r.cancel()
+		if err := r.open(ctx); err != nil {
+			return LogChunk{}, err
+		}
+	}
+}
+
+// fresh cuts off what is known: nodes that share a file system may both have a file. It is false if nothing is new.
+func (r *LogReader) fresh(chunk *LogChunk) bool {
+	if chunk.Missing != "" {
+		told := r.lacking[chunk.Node]
+		r.lacking[chunk.Node] = true
+		return !told
+	}
+	file := chunk.LogPosition
+	file.Offset = 0
+	end := chunk.Offset + int64(len(chunk.Data))
+	known := r.known[file]
+	if end <= known {
+		return false
+	}
+	if chunk.Offset < known {
+		chunk.Data, chunk.Offset = chunk.Data[known-chunk.Offset:], known
+	}
+	r.known[file] = end
+	return true
+}
+
+// Close ends the reading.
+func (r *LogReader) Close() { r.cancel() }
