@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -12,6 +14,7 @@ const intro = `Golaunch starts, watches and restarts distributed training jobs.
   golaunch --procs-per-node 4 -- python3 train.py                                  four CPU ranks here
   golaunch --gpus-per-node auto -- python3 train.py                                one rank per GPU here
   golaunch --nodes 2 --rendezvous n1:29400 --gpus-per-node 8 -- python3 train.py   the same on n1 and n2
+  golaunch coordinator; golaunch agent --coordinator n0:29400                      a cluster, on n0 and on each node
   golaunch --simulate --nodes 2 --gpus-per-node 8 -- ./hello                       two nodes of 8 GPUs on this machine
 
 `
@@ -36,13 +39,35 @@ func help(io *streams, args []string) (int, error) {
 		return 0, fmt.Errorf("%w: no verb %q; see golaunch help", launcher.ErrUsage, args[0])
 	}
 	fmt.Fprintf(io.stdout, "golaunch %s %s\n\n%s\n", v.name, v.args, v.summary)
-	switch v.name {
-	case "run":
-		fmt.Fprint(io.stdout, "\n"+newFlags("run", &options{}).FlagUsagesWrapped(110)+outro)
-	case "plan":
-		fmt.Fprint(io.stdout, "\n"+newPlanFlags(&planOptions{}).FlagUsagesWrapped(110)+outro)
+	if f := verbFlags(v.name); f != nil {
+		fmt.Fprint(io.stdout, "\n"+f.FlagUsagesWrapped(110)+outro)
 	}
 	return 0, nil
+}
+
+// verbFlags are the flags of a verb; nil when it has none.
+func verbFlags(verb string) *pflag.FlagSet {
+	switch verb {
+	case "run":
+		return newFlags("run", &options{})
+	case "plan":
+		return newPlanFlags(&planOptions{})
+	case "torchrun":
+		return newTorchFlags(&torchFlags{})
+	case "coordinator":
+		return newCoordinatorFlags(&coordinatorOptions{})
+	case "agent":
+		return newAgentFlags(&agentOptions{})
+	case "status":
+		return newStatusFlags(&statusOptions{})
+	case "jobs":
+		return newJobsFlags(&statusOptions{})
+	case "logs":
+		return newLogsFlags(&logsOptions{})
+	case "stop":
+		return newStopFlags(&stopOptions{})
+	}
+	return nil
 }
 
 // completion prints a script that completes verbs and flags; it asks nothing at completion time.

@@ -6,10 +6,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -31,10 +31,22 @@ type streams struct {
 	stdout, stderr io.Writer
 }
 
+// say prints words for a person.
+func (s *streams) say(text string) { fmt.Fprintf(s.stderr, "golaunch: %s\n", text) }
+
+func (s *streams) warn(err error) { s.say("warning: " + err.Error()) }
+
 func verbs() []verb {
 	return []verb{
 		{"run", "[flags] -- COMMAND [ARG...]", "run a job (the default verb)", run},
+		{"coordinator", "[--listen HOST:PORT]", "be the head of a cluster that jobs share", coordinator},
+		{"agent", "--coordinator HOST:PORT [--gpus N] | --drain", "be a node of a cluster, or ask one to leave", agent},
+		{"status", "", "print a cluster's nodes and jobs", status},
+		{"jobs", "", "print a cluster's jobs", jobs},
+		{"logs", "JOB [-f] [--rank R] [--attempt K]", "print what the ranks of a job wrote", logs},
+		{"stop", "JOB | --all", "stop jobs, and wait until nothing of them lives", stop},
 		{"plan", "[flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", plan},
+		{"torchrun", "[FLAGS] SCRIPT [ARG...]", "run a job from torchrun's command line, as a link named torchrun does; has a --help of its own", torchrun},
 		{"version", "[--json]", "print the version", version},
 		{"completion", "bash|zsh|fish", "print a shell's completion script", completion},
 		{"help", "[VERB]", "print this, or a verb's flags", help},
@@ -42,7 +54,12 @@ func verbs() []verb {
 }
 
 func main() {
-	os.Exit(Main(&streams{os.Stdout, os.Stderr}, os.Args[1:]))
+	args := os.Args[1:]
+	if filepath.Base(os.Args[0]) == "torchrun" {
+		args = os.Args
+		args[0] = "torchrun"
+	}
+	os.Exit(Main(&streams{os.Stdout, os.Stderr}, args))
 }
 
 // Main runs golaunch with the given arguments and returns its exit code.
@@ -61,7 +78,7 @@ func Main(io *streams, args []string) int {
 	if code != 0 {
 		return code
 	}
-	if errors.Is(err, launcher.ErrUsage) {
+	if launcher.IsUsage(err) {
 		return exitUsage
 	}
 	return exitFailure

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -19,12 +20,27 @@ var documented = map[string]struct {
 	"go build -o bin/ ./examples/hello && go run ./cmd/golaunch --simulate --nodes 2 --gpus-per-node 8 -- bin/hello": {
 		inTree, "hello from rank 15 of 16 (local rank 7 on node 1): the ranks add up to 120",
 	},
-	"golaunch --procs-per-node 4 -- python3 train.py":                                  {asItIs, "rank 3 of 4"},
-	"golaunch --gpus-per-node auto -- python3 train.py":                                {simulated, "rank 7 of 8"},
-	"golaunch --nodes 2 --rendezvous n1:29400 --gpus-per-node 8 -- python3 train.py":   {onNodes, "rank 3 of 4"},
+	"golaunch --procs-per-node 4 -- python3 train.py":                                {asItIs, "rank 3 of 4"},
+	"golaunch --gpus-per-node auto -- python3 train.py":                              {simulated, "rank 7 of 8"},
+	"golaunch --nodes 2 --rendezvous n1:29400 --gpus-per-node 8 -- python3 train.py": {onNodes, "rank 3 of 4"},
+	"golaunch torchrun --standalone --nproc-per-node 4 train.py":                     {asItIs, "rank 3 of 4"},
+	"golaunch torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-id job1 --rdzv-endpoint n1:29400 train.py": {
+		onNodes, "rank 3 of 4",
+	},
 	"go run ./examples/go-trainer":                                                     {inTree, "rank 3 of 4, attempt 1: w = 3.000"},
 	"golaunch plan --nodes 2 --gpus-per-node 8":                                        {asItIs, "15    7      1          node1"},
 	"golaunch plan --explain --rank 3 --nodes 2 --gpus-per-node 8 -- python3 train.py": {asItIs, "RANK=3"},
+	"golaunch coordinator":                                                             {coordinates, "golaunch agent --coordinator 127.0.0.1:29400"},
+	"golaunch agent --coordinator n0:29400":                                            {joins, " is in the cluster of "},
+	"golaunch --coordinator n0:29400 --nodes 2 --gpus-per-node 8 -- python3 train.py":  {onCluster(hung), "rank 15 of 16"},
+	"golaunch run --detach --job-id night -- python3 train.py":                         {onCluster(hung), "night"},
+	"golaunch status":                        {onCluster(hung), "running"},
+	"golaunch jobs --all":                    {onCluster(twiceUp), "finished"},
+	"golaunch logs JOB -f":                   {onCluster(twiceUp), "[r3 n10] attempt 1"},
+	"golaunch logs JOB --rank 3 --attempt 1": {onCluster(twiceUp), "[r3 n10] attempt 1"},
+	"golaunch stop JOB":                      {onCluster(hung), ""},
+	"golaunch stop --all":                    {onCluster(hung), ""},
+	"golaunch agent --drain":                 {onCluster(twiceUp), ""},
 }
 
 func TestDocumentedCommands(t *testing.T) {
@@ -142,9 +158,50 @@ func onNodes(t *testing.T, line string) string {
 	for i, name := range []string{"n1", "n2"} {
 		cmd := nodes[i].Command("sh", "-c", line)
 		cmd.Dir = dir
-		both = append(both, start(t, cmd, "GOLAUNCH_NAME="+name, "TMPDIR="+t.TempDir(), path(dir)))
+		both = append(both, start(t, cmd, "GOLAUNCH_NAME="+name, "GOLAUNCH_TOKEN_FILE="+token, "TMPDIR="+t.TempDir(), path(dir)))
 	}
 	return ended(t, both...)
+}
+
+// coordinates starts a coordinator on a node without a default route, and stops it.
+func coordinates(t *testing.T, line string) string {
+	h := newCluster(t)
+	p := h.start(0, strings.Fields(line)[1:]...)
+	p.line("golaunch agent --coordinator")
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	return ended(t, p)
+}
+
+// joins starts an agent beside a coordinator, and stops it.
+func joins(t *testing.T, line string) string {
+	h := newCluster(t)
+	h.coordinate()
+	p := h.start(1, strings.Fields(strings.Replace(line, "n0", "10.77.0.2", 1))[1:]...)
+	p.line("is in the cluster")
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	code, out := p.wait()
+	if code != 143 {
+		t.Errorf("exit code %d", code)
+	}
+	return out
+}
+
+// twiceUp is a rank that fails in attempt 0.
+const twiceUp = "echo attempt $TORCHELASTIC_RESTART_COUNT; echo up $RANK; exit $((1-TORCHELASTIC_RESTART_COUNT))"
+
+// onCluster runs a command on the coordinator's node of a cluster of two nodes with eight declared GPUs each, where four ranks of
+// a job JOB run a script.
+func onCluster(script string) func(t *testing.T, line string) string {
+	return func(t *testing.T, line string) string {
+		h, _, _, _ := up(t, 8)
+		h.detach("JOB", 4, "--nodes", "2", "--procs-per-node", "2", "--", "sh", "-c", script)
+		if script == twiceUp {
+			h.do("logs", "-f", "JOB")
+		}
+		cmd := h.nodes[0].Command("sh", "-c", strings.Replace(line, "n0", "10.77.0.2", 1))
+		cmd.Dir = workplace(t)
+		return ended(t, start(t, cmd, "HOME="+h.home, "GOLAUNCH_COORDINATOR="+h.at, "GOLAUNCH_NAME=n9", path(cmd.Dir)))
+	}
 }
 
 // shell runs a command line as a user does.

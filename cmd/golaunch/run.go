@@ -21,28 +21,66 @@ func run(io *streams, args []string) (int, error) {
 	if err := parse(f, &o, args); err != nil {
 		return helpOr(io, f, err)
 	}
-	o.job.Stdin, o.job.Standalone, o.job.JSON = true, true, o.json
-	o.job.Stdout, o.job.Stderr = io.stdout, io.stderr
-	// The token is in this process's memory: neither a core file nor another process of the user may have it.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return 0, fmt.Errorf("cannot protect this process's memory: %w", err)
+	if err := o.findCluster(io); err != nil {
+		return 0, err
 	}
-	signals := make(chan os.Signal, 8)
-	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
-		if !signal.Ignored(s) { // as under nohup
-			signal.Notify(signals, s)
-		}
+	o.job.JSON = o.json
+	return launch(io, o.job)
+}
+
+// launch runs a job as this process's own, to its end.
+func launch(io *streams, j launcher.Job) (int, error) {
+	j.Stdin, j.Standalone = true, true
+	j.Stdout, j.Stderr = io.stdout, io.stderr
+	signals, done, err := begin()
+	if err != nil {
+		return 0, err
 	}
-	defer signal.Stop(signals)
-	// A console that is gone fails a write; without this, one to descriptor 1 or 2 would end the process (os/signal, SIGPIPE).
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	o.job.Signals = signals
-	result, err := launcher.Run(context.Background(), o.job)
+	defer done()
+	j.Signals = signals
+	result, err := launcher.Run(context.Background(), j)
 	if err != nil && result.Code == 0 {
 		fmt.Fprintf(io.stderr, "golaunch: warning: %v\n", err)
 		err = nil
 	}
 	return result.Code, err
+}
+
+// findCluster gives the job to the coordinator on this machine, if there is one and no other place was named.
+func (o *options) findCluster(io *streams) (err error) {
+	j := &o.job
+	switch {
+	case j.Coordinator == "none":
+		j.Coordinator = ""
+		return nil
+	case j.Coordinator != "" || j.Simulate || j.Rendezvous != "":
+		return nil
+	}
+	j.Coordinator, err = launcher.LocalCoordinator(context.Background())
+	if err == nil && j.Coordinator == "" && j.Detached {
+		return launcher.ErrNoCoordinator
+	}
+	if j.Coordinator != "" && !j.Quiet && !j.JSON {
+		io.say("on the cluster of " + j.Coordinator + ", which this machine heads; --coordinator none runs here")
+	}
+	return err
+}
+
+// begin prepares this process for golaunch's work, until done.
+func begin() (signals <-chan os.Signal, done func(), err error) {
+	// The token is in this process's memory: neither a core file nor another process of the user may have it.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, nil, fmt.Errorf("cannot protect this process's memory: %w", err)
+	}
+	heard := make(chan os.Signal, 8)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
+		if !signal.Ignored(s) { // as under nohup
+			signal.Notify(heard, s)
+		}
+	}
+	// A console that is gone fails a write; without this, one to descriptor 1 or 2 would end the process (os/signal, SIGPIPE).
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return heard, func() { signal.Stop(heard) }, nil
 }
 
 // helpOr turns --help into the verb's usage.

@@ -19,9 +19,19 @@ func TestMain(m *testing.M) {
 	// Each process would wait for a second at its end, for races that it could still report.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	flag.Set("test.parallel", "4") // the tests wait more than they work
-	testscript.Main(m, map[string]func(){
+	testscript.Main(tests{m}, map[string]func(){
 		"golaunch": main,
+		"reserver": reserver,
+		"torchrun": main,
 	})
+}
+
+// tests run their jobs themselves, whatever coordinator this user has on this machine.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
+	os.Setenv("GOLAUNCH_COORDINATOR", "none")
+	return t.M.Run()
 }
 
 // TestScripts runs the command as users do. Scripts have, beside testscript's own words:
@@ -37,6 +47,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("GORACE", os.Getenv("GORACE"))
+			e.Setenv("GOLAUNCH_COORDINATOR", "none")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

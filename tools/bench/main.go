@@ -37,6 +37,9 @@ func main() {
 	storm := flag.Int("storm", 1000, "launches of 32 ranks that exit at once")
 	torchrun := flag.String("torchrun", "", "torchrun's command, when there is one to compare with")
 	flag.Parse()
+	if err := os.Setenv("GOLAUNCH_COORDINATOR", "none"); err != nil { // whatever this user has on this machine
+		log.Fatal(err)
+	}
 	dir, err := os.MkdirTemp("", "golaunch-bench-")
 	if err != nil {
 		log.Fatal(err)

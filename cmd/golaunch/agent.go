@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+type agentOptions struct {
+	launcher.Agent
+	clusterFlags
+	gpus          int
+	labels        map[string]string
+	drain, noWait bool
+}
+
+func newAgentFlags(o *agentOptions) *pflag.FlagSet {
+	f := newVerbFlags("agent")
+	o.clusterFlags.declare(f)
+	f.IntVar(&o.gpus, "gpus", 0, "declare this `number` of GPUs instead of those that are found here")
+	f.StringToStringVar(&o.labels, "label", nil, "`KEY=value`: a fact about this node, such as rack=r7; repeat it for more")
+	f.StringVar(&o.Name, "name", "", "this node's `name` (the host name)")
+	f.StringVar(&o.Address, "address", "", "this node's `address` (the one on the route to the coordinator)")
+	f.StringVar(&o.LogDir, "log-dir", "", "`directory` for the ranks' output (one below the temporary directory)")
+	f.BoolVar(&o.drain, "drain", false, "ask the node's agent to leave once no job needs it, and wait for that")
+	f.BoolVar(&o.noWait, "no-wait", false, "with --drain: do not wait")
+	return f
+}
+
+// agent makes this machine a node of a cluster, or asks a node to leave it.
+func agent(io *streams, args []string) (int, error) {
+	var o agentOptions
+	f := newAgentFlags(&o)
+	if err := parseVerb(f, args, 0, 0); err != nil {
+		return helpOr(io, f, err)
+	}
+	switch {
+	case o.drain:
+		return 0, o.drainNode(io)
+	case o.coordinator == "":
+		return 0, fmt.Errorf("%w: an agent needs --coordinator HOST:PORT", launcher.ErrUsage)
+	}
+	signals, done, err := begin()
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	o.Coordinator, o.TokenFile, o.Labels, o.Signals, o.Standalone = o.coordinator, o.tokenFile, o.labels, signals, true
+	if f.Changed("gpus") {
+		o.GPUs = &o.gpus
+	}
+	o.Say, o.Warn = io.say, io.warn
+	return o.Serve(context.Background())
+}
+
+// drainNode keeps new ranks from a node, and waits for as long as the jobs take that have some there.
+func (o *agentOptions) drainNode(io *streams) error {
+	name := o.Name
+	if name == "" {
+		var err error
+		if name, err = os.Hostname(); err != nil {
+			return err
+		}
+	}
+	ctx := context.Background()
+	c, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	jobs, err := c.Drain(ctx, name)
+	for err == nil && len(jobs) > 0 && !o.noWait {
+		io.say(fmt.Sprintf("%s gets no more ranks, and leaves after job %s", name, jobs[0]))
+		if _, err = c.Wait(ctx, jobs[0]); err == nil {
+			jobs, err = c.Drain(ctx, name)
+		}
+		if errors.Is(err, launcher.ErrNotThere) {
+			jobs, err = nil, nil // it has left
+		}
+	}
+	if err != nil || !o.json {
+		return err
+	}
+	return writeJSON(io.stdout, struct {
+		Node string   `json:"node"`
+		Jobs []string `json:"jobs"`
+	}{name, append([]string{}, jobs...)})
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+type coordinatorOptions struct {
+	launcher.Coordinator
+	json, quiet bool
+}
+
+func newCoordinatorFlags(o *coordinatorOptions) *pflag.FlagSet {
+	f := newVerbFlags("coordinator")
+	f.StringVar(&o.Listen, "listen", "", fmt.Sprintf("`HOST:PORT` for agents and clients (this machine's address on the default route, port %d)",
+		launcher.DefaultPort))
+	f.StringVar(&o.Store, "state-dir", "", "`directory` for what a coordinator that is started again must know (~/.golaunch/HOST:PORT)")
+	f.DurationVar(&o.Lease, "lease", launcher.DefaultLease, "how long silence between a node and the coordinator is borne")
+	f.StringVar(&o.TokenFile, "token-file", "", tokenUsage)
+	f.BoolVar(&o.json, "json", false, "print the address as JSON")
+	f.BoolVar(&o.quiet, "quiet", false, "print warnings only")
+	return f
+}
+
+// coordinator is the head of a cluster until it is told to stop.
+func coordinator(io *streams, args []string) (int, error) {
+	var o coordinatorOptions
+	f := newCoordinatorFlags(&o)
+	if err := parseVerb(f, args, 0, 0); err != nil {
+		return helpOr(io, f, err)
+	}
+	signals, done, err := begin()
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go untilStopped(signals, cancel)
+	o.Announced, o.Warn = true, io.warn
+	if !o.quiet {
+		o.Say = io.say
+	}
+	o.Ready = func(at netip.AddrPort) {
+		if err := o.announce(io, at); err != nil {
+			io.warn(err)
+		}
+	}
+	return 0, o.Serve(ctx)
+}
+
+// announce says how others come here.
+func (o *coordinatorOptions) announce(io *streams, at netip.AddrPort) error {
+	if o.json {
+		return json.NewEncoder(io.stdout).Encode(struct {
+			Address string `json:"address"`
+			PID     int    `json:"pid"`
+		}{at.String(), os.Getpid()})
+	}
+	if o.quiet {
+		return nil
+	}
+	_, err := fmt.Fprintf(io.stderr, "golaunch: the coordinator listens at %v; on each node, with the same ~/.golaunch/token, run:\n"+
+		"  golaunch agent --coordinator %v\n", at, at)
+	return err
+}
+
+// untilStopped cancels at the first signal that means stop.
+func untilStopped(signals <-chan os.Signal, cancel context.CancelFunc) {
+	for s := range signals {
+		if !launcher.PassedOn(s) {
+			cancel()
+			return
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+type statusOptions struct {
+	clusterFlags
+	all bool
+}
+
+func newStatusFlags(o *statusOptions) *pflag.FlagSet {
+	f := newVerbFlags("status")
+	o.declare(f)
+	f.BoolVar(&o.all, "all", false, "also the jobs that are over")
+	return f
+}
+
+func newJobsFlags(o *statusOptions) *pflag.FlagSet {
+	f := newVerbFlags("jobs")
+	o.declare(f)
+	f.BoolVar(&o.all, "all", false, "also the jobs that are over")
+	return f
+}
+
+// status prints the nodes and the jobs.
+func status(io *streams, args []string) (int, error) {
+	var o statusOptions
+	return 0, o.print(io, newStatusFlags(&o), args, true)
+}
+
+// jobs prints the jobs alone.
+func jobs(io *streams, args []string) (int, error) {
+	var o statusOptions
+	return 0, o.print(io, newJobsFlags(&o), args, false)
+}
+
+func (o *statusOptions) print(io *streams, f *pflag.FlagSet, args []string, nodes bool) error {
+	if err := parseVerb(f, args, 0, 0); err != nil {
+		_, err := helpOr(io, f, err)
+		return err
+	}
+	ctx := context.Background()
+	c, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	s, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	shown := clusterShown{Version: s.Version, Since: s.Since, Nodes: []nodeShown{}, Jobs: []jobShown{}}
+	for _, n := range s.Nodes {
+		if nodes {
+			shown.Nodes = append(shown.Nodes, showNode(n))
+		}
+	}
+	for _, j := range s.Jobs {
+		if o.all || j.Finished.IsZero() {
+			shown.Jobs = append(shown.Jobs, showJob(j))
+		}
+	}
+	switch {
+	case o.json && nodes:
+		return writeJSON(io.stdout, shown)
+	case o.json:
+		return writeJSON(io.stdout, shown.Jobs)
+	}
+	return shown.write(io.stdout, nodes)
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// What status and jobs print as JSON; docs/json.md is its contract.
+type (
+	clusterShown struct {
+		Version string      `json:"version"`
+		Since   time.Time   `json:"since"`
+		Nodes   []nodeShown `json:"nodes"`
+		Jobs    []jobShown  `json:"jobs"`
+	}
+	nodeShown struct {
+		Name    string            `json:"name"`
+		Address netip.Addr        `json:"address"`
+		State   string            `json:"state"`
+		GPUs    int               `json:"gpus"`
+		Used    int               `json:"gpus_used"`
+		CPUs    int               `json:"cpus"`
+		Labels  map[string]string `json:"labels,omitempty"`
+		Holds   []holdShown       `json:"holds,omitempty"`
+	}
+	holdShown struct {
+		Job  string `json:"job"`
+		GPUs []int  `json:"gpus,omitempty"`
+	}
+	jobShown struct {
+		ID          string           `json:"id"`
+		Phase       string           `json:"phase"`
+		Waits       string           `json:"waits,omitempty"`
+		Command     string           `json:"command"`
+		Submitted   time.Time        `json:"submitted"`
+		Finished    *time.Time       `json:"finished,omitempty"`
+		Detached    bool             `json:"detached"`
+		Reservation bool             `json:"reservation,omitempty"`
+		Within      string           `json:"within,omitempty"`
+		Attempt     int              `json:"attempt"`
+		Restarts    int              `json:"restarts"`
+		MaxRestarts int              `json:"max_restarts"`
+		Nodes       []string         `json:"nodes"`
+		Ranks       int              `json:"ranks"`
+		GPUs        int              `json:"gpus"`
+		Result      *launcher.Result `json:"result,omitempty"`
+	}
+)
+
+// States of a node.
+const (
+	nodeReady   = "ready"
+	nodeDrained = "drained"
+	nodeSilent  = "silent"
+)
+
+func showNode(n launcher.NodeStatus) nodeShown {
+	s := nodeShown{
+		Name: n.Node.Name, Address: n.Node.Addr, State: nodeReady, GPUs: len(n.Node.GPUs), CPUs: n.Node.CPUs, Labels: n.Node.Labels,
+	}
+	switch {
+	case n.Silent > 0:
+		s.State = nodeSilent
+	case n.Drained:
+		s.State = nodeDrained
+	}
+	used := map[int]bool{}
+	for _, h := range n.Holds {
+		s.Holds = append(s.Holds, holdShown(h))
+		for _, gpu := range h.GPUs {
+			used[gpu] = true
+		}
+	}
+	s.Used = len(used)
+	return s
+}
+
+func showJob(j launcher.JobStatus) jobShown {
+	s := jobShown{
+		ID: j.ID, Phase: string(j.Phase), Waits: j.Waits, Command: j.Title, Submitted: j.Submitted, Detached: j.Detached,
+		Reservation: j.Reserve, Within: j.Within, Attempt: j.Attempt, Restarts: j.Restarts, MaxRestarts: j.MaxRestarts,
+		Nodes: append([]string{}, j.Nodes...), Ranks: j.Ranks, GPUs: j.GPUs, Result: j.Result,
+	}
+	if !j.Finished.IsZero() {
+		s.Finished = &j.Finished
+	}
+	return s
+}
+
+func (s clusterShown) write(w io.Writer, nodes bool) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if nodes {
+		fmt.Fprintln(t, "NODE\tADDRESS\tSTATE\tGPUS\tUSED\tJOBS")
+		for _, n := range s.Nodes {
+			fmt.Fprintf(t, "%s\t%v\t%s\t%d\t%d\t%s\n", n.Name, n.Address, n.State, n.GPUs, n.Used, n.holders())
+		}
+		if len(s.Jobs) > 0 {
+			fmt.Fprintln(t)
+		}
+	}
+	if !nodes || len(s.Jobs) > 0 {
+		fmt.Fprintln(t, "JOB\tPHASE\tRANKS\tGPUS\tAGE\tCOMMAND\tWAITS FOR")
+	}
+	for _, j := range s.Jobs {
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", j.ID, j.Phase, j.Ranks, j.GPUs, age(j), short(j.Command, 40), j.Waits)
+	}
+	return t.Flush()
+}
+
+func (n nodeShown) holders() string {
+	if len(n.Holds) == 0 {
+		return "-"
+	}
+	var jobs []string
+	for _, h := range n.Holds {
+		jobs = append(jobs, h.Job)
+	}
+	return strings.Join(jobs, ",")
+}
+
+// age is how long ago a job was submitted.
+func age(j jobShown) string { return time.Since(j.Submitted).Round(time.Second).String() }
+
+// short is the beginning of a text, quoted where it has what would break a table.
+func short(text string, n int) string {
+	if strings.ContainsAny(text, "\t\n") {
+		text = strconv.Quote(text)
+	}
+	if r := []rune(text); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return text
+}

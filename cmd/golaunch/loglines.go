@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// lineShown is what golaunch logs --json prints: a line of a rank, or what is missing. docs/json.md is its contract.
+type lineShown struct {
+	Node    string `json:"node,omitempty"`
+	Rank    int    `json:"rank"`
+	Attempt int    `json:"attempt"`
+	Stream  string `json:"stream,omitempty"`
+	Text    string `json:"text"`
+	Missing string `json:"missing,omitempty"`
+}
+
+// maxLine bounds a line in bytes; what is longer is several.
+const maxLine = 1 << 20
+
+// lines joins the pieces that a reader has into lines.
+type lines struct {
+	out *json.Encoder
+	// open has, for each file, the begin of a line.
+	open map[lineShown][]byte
+}
+
+// printLines prints a job's output as JSON, one object a line, and returns whether some is missing.
+func printLines(ctx context.Context, r *launcher.LogReader, w io.Writer) (missing bool, err error) {
+	l := lines{json.NewEncoder(w), map[lineShown][]byte{}}
+	l.out.SetEscapeHTML(false)
+	for {
+		chunk, err := r.Next(ctx)
+		if err == nil && chunk.Missing != "" {
+			missing, err = true, l.out.Encode(lineShown{Missing: chunk.Missing})
+		} else if err == nil {
+			file := lineShown{Node: chunk.Node, Rank: chunk.Rank, Attempt: chunk.Attempt, Stream: "stdout"}
+			if chunk.Stream == 2 {
+				file.Stream = "stderr"
+			}
+			err = l.add(file, chunk.Data)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return missing, l.end()
+		case err != nil:
+			return missing, err
+		}
+	}
+}
+
+func (l lines) add(file lineShown, data []byte) error {
+	rest := append(l.open[file], data...)
+	for {
+		line, after, whole := bytes.Cut(rest, []byte{'\n'})
+		if !whole && len(rest) < maxLine {
+			l.open[file] = rest
+			return nil
+		}
+		if err := l.print(file, line); err != nil {
+			return err
+		}
+		rest = after
+	}
+}
+
+// end prints what has no end of its own.
+func (l lines) end() error {
+	for file, text := range l.open {
+		if len(text) > 0 {
+			if err := l.print(file, text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l lines) print(file lineShown, text []byte) error {
+	file.Text = string(text)
+	return l.out.Encode(file)
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// counting is a rank that counts until there is a file named end, and then rank 1 fails.
+const counting = `echo up $RANK; echo rank $RANK is $$; i=0; while [ ! -e end ]; do i=$((i+1)); echo rank $RANK counts $i; sleep 0.02; done
+echo rank $RANK ends as $$ at $i; [ $RANK != 1 ] || exit 5; sleep 1000`
+
+// counted wants a rank to have counted without a gap, in one process, and returns that.
+func counted(t *testing.T, text string, rank int) (pid string) {
+	t.Helper()
+	is := regexp.MustCompile(fmt.Sprintf(`rank %d is (\d+)\n`, rank)).FindAllStringSubmatch(text, -1)
+	counts := regexp.MustCompile(fmt.Sprintf(`rank %d counts (\d+)\n`, rank)).FindAllStringSubmatch(text, -1)
+	for i, m := range counts {
+		if m[1] != fmt.Sprint(i+1) {
+			t.Fatalf("rank %d counts %s after %d", rank, m[1], i)
+		}
+	}
+	if len(is) != 1 || rank == 1 && !strings.Contains(text, fmt.Sprintf("rank 1 ends as %s at %d\n", is[0][1], len(counts))) {
+		t.Fatalf("rank %d is %q and counts to %d:\n%s", rank, is, len(counts), text)
+	}
+	return is[0][1]
+}
+
+// journal is the file with a job's events.
+func (h *heads) journal(id string) string {
+	return filepath.Join(h.home, ".golaunch", h.at, id+".job.jsonl")
+}
+
+// TestTheCoordinatorIsStartedAgain while ranks count, with journals as they are after kill -9, a full disk or a lost sector. No
+// rank notices, the attached client misses nothing, and the job ends with its own code.
+func TestTheCoordinatorIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		damage func(journal []byte) []byte
+		says   string
+	}{
+		"whole":   {func(j []byte) []byte { return j }, "jobs taken over: 2; nodes that run them have 20s to come back: 2"},
+		"torn":    {func(j []byte) []byte { return j[:len(j)-30] }, "bytes are torn or garbled and were cut off; the agents say what is missing"},
+		"garbled": {func(j []byte) []byte { return append(j, "\xff\x00{]\n\n"...) }, "a.job.jsonl: the last 6 bytes are torn or garbled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, coordinator, _, _ := up(t, 2)
+			marker := mark(t)
+			job := []string{
+				"--nodes", "2", "--gpus-per-node", "1", "--max-restarts", "0", "--grace", "1s", "--env", marker, "--", "sh", "-c", counting,
+			}
+			attached := h.start(1, append([]string{"--coordinator", h.at, "--job-id", "a"}, job...)...)
+			attached.line("rank 1 counts 9$")
+			attached.line("rank 0 counts 9$")
+			h.detach("b", 2, job...)
+			kill(t, coordinator.cmd.Process.Pid, syscall.SIGKILL)
+			coordinator.ends(-1)
+			for _, id := range []string{"a", "b"} {
+				text, err := os.ReadFile(h.journal(id))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(h.journal(id), c.damage(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h.coordinate().line(c.says)
+			seen, _ := attached.out.read()
+			n := strings.Count(seen, "rank 0 counts")
+			attached.line(fmt.Sprintf("rank 0 counts %d$", n+20))
+			h.touch("end")
+			attached.ends(5, "rank 1 on n10")
+			text, _ := attached.out.read()
+			detached, out := h.start(0, "logs", "-f", "b").wait()
+			if detached != 0 {
+				t.Errorf("logs -f: exit code %d", detached)
+			}
+			pids := []string{counted(t, text, 0), counted(t, text, 1), counted(t, out, 0), counted(t, out, 1)}
+			if slices.Sort(pids); len(slices.Compact(pids)) != 4 {
+				t.Errorf("the ranks are %v", pids)
+			}
+			for _, id := range []string{"a", "b"} {
+				if j := h.status().job(t, id); j.Result == nil || j.Result.Code != 5 || j.Restarts != 0 {
+					t.Errorf("%s: %+v", id, j)
+				}
+			}
+			gone(t, marker)
+		})
+	}
+}
+
+// TestAJournalWithoutABeginning costs its job and no other: its ranks end, and the file is kept.
+func TestAJournalWithoutABeginning(t *testing.T) {
+	t.Parallel()
+	h, coordinator, _, _ := up(t, 2)
+	marker := mark(t)
+	h.detach("lost", 2, "--nodes", "2", "--gpus-per-node", "1", "--grace", "1s", "--env", marker, "--", "sh", "-c", hung)
+	h.detach("kept", 2, "--nodes", "2", "--gpus-per-node", "1", "--", "sh", "-c", hung)
+	kill(t, coordinator.cmd.Process.Pid, syscall.SIGKILL)
+	coordinator.ends(-1)
+	text, err := os.ReadFile(h.journal("lost"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(text, bytes.Repeat([]byte{0}, 100))
+	if err := os.WriteFile(h.journal("lost"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := h.coordinate()
+	again.line("lost.job.jsonl: the journal does not begin with a job; its job is forgotten, and the file is now lost.job.jsonl.unreadable")
+	again.line("jobs taken over: 1;")
+	gone(t, marker)
+	if _, err := os.Stat(h.journal("lost") + ".unreadable"); err != nil {
+		t.Error(err)
+	}
+	if j := h.status().job(t, "kept"); j.Phase != "running" || j.Attempt != 0 {
+		t.Errorf("the other job: %+v", j)
+	}
+	h.start(0, "stop", "lost").ends(2, `there is no job "lost" here`)
+}
+
+// TestAWaitingClientSeesTheCoordinatorReturn with the queue as it was.
+func TestAWaitingClientSeesTheCoordinatorReturn(t *testing.T) {
+	t.Parallel()
+	h, coordinator, _, _ := up(t, 1)
+	h.detach("all", 2, "--nodes", "2", "--gpus-per-node", "1", "--", "sh", "-c", hung)
+	var waiting []*process
+	for _, id := range []string{"first", "second"} {
+		p := h.start(0, "--job-id", id, "--nodes", "2", "--gpus-per-node", "1", "--", "sh", "-c", "echo "+id+" $RANK")
+		p.line("cannot place the job yet|waiting behind job first")
+		waiting = append(waiting, p)
+	}
+	kill(t, coordinator.cmd.Process.Pid, syscall.SIGKILL)
+	coordinator.ends(-1)
+	h.coordinate().line("jobs taken over: 3")
+	if j := h.status().job(t, "second"); j.Result != nil {
+		t.Errorf("second: %+v", j)
+	}
+	h.do("stop", "all")
+	for i, p := range waiting {
+		p.ends(0, []string{"first 1", "second 1"}[i])
+	}
+	if s := h.status(); s.job(t, "second").Finished.Before(*s.job(t, "first").Finished) {
+		t.Error("second was before first")
+	}
+}
+
+// TestTheCoordinatorStaysAway for longer than the lease: no rank outlives that. Agents come back to a later one, and a detached job
+// goes on there.
+func TestTheCoordinatorStaysAway(t *testing.T) {
+	t.Parallel()
+	h := newCluster(t)
+	coordinator := h.coordinate("--lease", "1s")
+	n10, n9 := h.join(1, "n10", 1), h.join(2, "n9", 2)
+	marker := mark(t)
+	job := []string{
+		"--gpus-per-node", "1", "--env", marker, "--", "sh", "-c",
+		"echo up $RANK in attempt $TORCHELASTIC_RESTART_COUNT; [ -e end ] || exec sleep 1000",
+	}
+	h.detach("a", 2, append([]string{"--nodes", "2"}, job...)...)
+	attached := h.start(0, job...)
+	attached.line("up 0")
+	kill(t, coordinator.cmd.Process.Pid, syscall.SIGKILL)
+	coordinator.ends(-1)
+	n10.line("its ranks are dead, and it joins again")
+	n9.line("its ranks are dead, and it joins again")
+	gone(t, marker)
+	attached.ends(125, "lost job ")
+	h.touch("end")
+	h.coordinate("--lease", "1s").line("jobs taken over: 2")
+	follow := h.start(0, "logs", "-f", "a")
+	follow.line("up 0 in attempt 1")
+	follow.line("up 1 in attempt 1")
+}

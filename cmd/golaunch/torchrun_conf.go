@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// How long torchrun waits for nodes when nothing else is said: the timeout that torch/distributed/launcher/api.py gives static, and the
+// join timeout of c10d (elastic/rendezvous/dynamic_rendezvous.py).
+const (
+	staticTimeout = 900 * time.Second
+	joinTimeout   = 600 * time.Second
+)
+
+// A node is lost to torchrun's c10d after these many silent intervals (elastic/rendezvous/dynamic_rendezvous.py).
+const (
+	keepAliveSeconds = 5
+	keepAliveTries   = 3
+)
+
+// conf reads --rdzv-conf, which counts seconds.
+func (x *translation) conf() error {
+	if x.max > 1 {
+		if x.o.job.PlacementTimeout = joinTimeout; x.backend == "static" {
+			x.o.job.PlacementTimeout = staticTimeout
+		}
+	}
+	interval, tries := keepAliveSeconds, keepAliveTries
+	lastCall := -1
+	wait := 0
+	numbers := map[string]*int{
+		"join_timeout": &wait, "timeout": &wait, "last_call_timeout": &lastCall,
+		"keep_alive_interval": &interval, "keep_alive_max_attempt": &tries,
+	}
+	for pair := range strings.FieldsFuncSeq(x.rdzvConf, func(r rune) bool { return r == ',' }) {
+		key, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
+		switch to := numbers[key]; {
+		case to != nil:
+			var err error
+			if *to, err = strconv.Atoi(value); err != nil || *to < 0 || *to == 0 && to != &lastCall {
+				return fmt.Errorf("--rdzv-conf %s=%q: a whole number above 0", key, value)
+			}
+		case key == "store_type" && value != "tcp":
+			return fmt.Errorf("--rdzv-conf store_type=%s: golaunch's coordinator meets the nodes, by tcp", value)
+		case key != "store_type" && key != "rank": // rank is --node-rank's
+			x.warn("--rdzv-conf %s has no effect", key)
+		}
+	}
+	switch {
+	case lastCall > 0:
+		x.o.job.LastCall = time.Duration(lastCall) * time.Second
+	case lastCall == 0:
+		x.o.job.LastCall = -1
+	}
+	if wait > 0 {
+		if err := x.set("placement-timeout", seconds(wait)); err != nil {
+			return err
+		}
+	}
+	if interval == keepAliveSeconds && tries == keepAliveTries {
+		return nil
+	}
+	return x.set("lease", seconds(interval*tries))
+}
+
+func seconds(n int) string { return strconv.Itoa(n) + "s" }
+
+// stop is how long ranks may take to end.
+func (x *translation) stop() error {
+	n := x.shutdown
+	if !x.given.Changed("shutdown-timeout") {
+		text, ok := os.LookupEnv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
+		if !ok {
+			return nil
+		}
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			return fmt.Errorf("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=%q: a whole number of seconds", text)
+		}
+	}
+	if n < 0 {
+		return fmt.Errorf("--shutdown-timeout %d: at least 0", n)
+	}
+	return x.set("grace", seconds(n))
+}

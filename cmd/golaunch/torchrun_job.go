@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// translation turns torchrun's flags into golaunch's. What is set here is torchrun's to say; everything else may come from
+// golaunch's own variables.
+type translation struct {
+	*torchFlags
+	given    *pflag.FlagSet
+	o        options
+	ours     *pflag.FlagSet
+	min, max int
+	warnings []string
+}
+
+// job is what torchrun's flags mean here, and what of them has no effect.
+func (t *torchFlags) job(given *pflag.FlagSet) (launcher.Job, []string, error) {
+	x := translation{torchFlags: t, given: given}
+	x.ours = newFlags(torchrunName, &x.o)
+	x.o.backoff = "0s" // torchrun does not wait
+	for _, step := range []func() error{x.ranks, x.meet, x.conf, x.stop, x.output, x.refused} {
+		if err := step(); err != nil {
+			return launcher.Job{}, nil, err
+		}
+	}
+	x.ignored()
+	err := errors.Join(fromEnv(x.ours), x.o.complete(x.ours))
+	if err != nil {
+		return launcher.Job{}, nil, err
+	}
+	if t.virtual && !x.o.job.Request.GPU {
+		x.warn("--virtual-local-rank has no effect on ranks without a GPU: LOCAL_RANK stays")
+	}
+	x.o.job.JSON = x.o.json
+	x.o.job.Command, err = t.command(given.Args())
+	return x.o.job, x.warnings, err
+}
+
+// set gives one of golaunch's flags; its variable then counts no more.
+func (x *translation) set(flag, value string) error { return x.ours.Set(flag, value) }
+
+func (x *translation) warn(format string, args ...any) {
+	x.warnings = append(x.warnings, fmt.Sprintf(format, args...))
+}
+
+// ranks are how many, on how many nodes, and who they are.
+func (x *translation) ranks() (err error) {
+	if x.min, x.max, err = parseNodes(x.nnodes); err != nil {
+		return fmt.Errorf("--nnodes: %w", err)
+	}
+	x.o.job.Role = x.role
+	if x.virtual {
+		err = x.set("gpu-visibility", "own")
+	}
+	return errors.Join(err, x.set("nodes", x.nnodes), x.set("nproc-per-node", x.nproc), x.set("gpus-per-node", ""),
+		x.set("procs-per-node", ""), x.set("coordinator", ""), x.set("max-restarts", strconv.Itoa(x.maxRestarts)))
+}
+
+// meet says where nodes meet, and what rank 0 listens on. A job of one node meets nobody and holds no port but rank 0's.
+func (x *translation) meet() error {
+	static := x.backend == "static"
+	id, port, endpoint := x.id, "0", ""
+	switch {
+	case x.standalone && x.min > 1:
+		return fmt.Errorf("--standalone is one node, --nnodes %s wants more", x.nnodes)
+	case x.standalone, static && x.endpoint == "" && !x.given.Changed("master-port") && x.max == 1:
+		id = "" // made up
+	case !static && x.backend != "c10d":
+		return fmt.Errorf("--rdzv-backend %s: static or c10d; golaunch's coordinator meets the nodes for both", x.backend)
+	default:
+		var host string
+		var err error
+		if host, port, err = x.where(); err != nil {
+			return err
+		}
+		if x.max > 1 {
+			endpoint, port = net.JoinHostPort(host, port), "0"
+			if err := x.node(host); err != nil {
+				return err
+			}
+		} else if !static {
+			port = "0"
+		}
+	}
+	return errors.Join(x.set("job-id", id), x.set("rendezvous", endpoint), x.set("master-port", port), x.address())
+}
+
+// where is the endpoint: of c10d with its default port, of static MASTER_ADDR and MASTER_PORT when none is given.
+func (x *translation) where() (host, port string, err error) {
+	text := x.endpoint
+	if text == "" && x.backend == "static" {
+		text = net.JoinHostPort(strings.Trim(x.masterAddr, "[]"), strconv.Itoa(x.masterPort))
+	}
+	if host, port, err = net.SplitHostPort(text); err != nil {
+		host, port = strings.Trim(text, "[]"), strconv.Itoa(launcher.DefaultPort)
+		if x.backend == "static" {
+			return "", "", fmt.Errorf("--rdzv-endpoint %s: the port is missing: HOST:PORT", text)
+		}
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return "", "", fmt.Errorf("endpoint %s: port %q: 0 to 65535", text, port)
+	}
+	if host == "" {
+		host = "localhost"
+	}
+	return host, port, nil
+}
+
+// node gives this node its place among several. With static that is --node-rank: node names are numbered, and sort by number. Nodes
+// that meet on the loopback are one machine's, and each needs an address, and with c10d a name, of its own.
+func (x *translation) node(host string) error {
+	name, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("this node has no name: %w", err)
+	}
+	addr, _ := netip.ParseAddr(host)
+	local := addr.IsLoopback() || host == "localhost"
+	place := x.nodeRank + 1
+	if x.backend == "static" {
+		if x.nodeRank < 0 || x.nodeRank >= x.max {
+			return fmt.Errorf("--node-rank %d: 0 to %d for --nnodes %s", x.nodeRank, x.max-1, x.nnodes)
+		}
+		err = errors.Join(x.set("name", fmt.Sprintf("%d-%s", x.nodeRank, name)), x.set("order", "name"))
+	} else if local {
+		place = os.Getpid()
+		err = x.set("name", fmt.Sprintf("%s-%d", name, place))
+	}
+	if local && x.localAddr == "" {
+		x.localAddr = netip.AddrFrom4([4]byte{127, byte(place >> 16), byte(place >> 8), byte(place)}).String()
+	}
+	if x.backend == "c10d" && x.nodeRank != 0 {
+		x.warn("--node-rank is for --rdzv-backend static alone; the nodes are numbered by address")
+	}
+	return err
+}
+
+// address is --local-addr, which may be a name.
+func (x *translation) address() error {
+	if x.localAddr == "" {
+		return nil
+	}
+	if _, err := netip.ParseAddr(x.localAddr); err == nil {
+		return x.set("address", x.localAddr)
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(context.Background(), "ip", x.localAddr)
+	if err != nil {
+		return fmt.Errorf("--local-addr %s: %w", x.localAddr, err)
+	}
+	return x.set("address", addrs[0].Unmap().String())
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/golaunch/golaunch/internal/nettest"
+)
+
+// torchrunOn is the command that a node of a job runs.
+func torchrunOn(t *testing.T, n nettest.Node, args ...string) *exec.Cmd {
+	return n.Command(append([]string{golaunch(t), "torchrun"}, args...)...)
+}
+
+// TestTorchrunNodeRanks gives nodes ranks that are not the order of their addresses. The endpoint is node rank 1's.
+func TestTorchrunNodeRanks(t *testing.T) {
+	nodes, token := cluster(t)
+	var all []*process
+	for i, rank := range []string{"1", "0", "2"} {
+		all = append(all, start(t, torchrunOn(t, nodes[i], "--nnodes", "3", "--node-rank", rank, "--master-addr", "10.77.0.2",
+			"--no-python", "sh", "-c", "echo at "+nodes[i].Addr.String()+": node $GROUP_RANK, master $MASTER_ADDR"),
+			"GOLAUNCH_TOKEN_FILE="+token))
+	}
+	all[0].line(`^at 10\.77\.0\.2: node 1, master 10\.77\.0\.10$`)
+	all[1].line(`^at 10\.77\.0\.10: node 0, master 10\.77\.0\.10$`)
+	all[2].line(`^at 10\.77\.0\.9: node 2, master 10\.77\.0\.10$`)
+	ended(t, all...)
+}
+
+// TestTorchrunTorch has real ranks of torch meet.
+func TestTorchrunTorch(t *testing.T) {
+	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
+		missing(t, "%s has no torch (Debian: apt-get install python3-torch): %s", python, out)
+	}
+	script, err := filepath.Abs("testdata/allreduce.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, exec.Command(golaunch(t), "torchrun", "--standalone", "--nproc-per-node", "2", script), "PYTHON_EXEC="+python)
+	p.line(`^rank 0 of 2: the ranks add up to 3$`)
+	p.line(`^rank 1 of 2: the ranks add up to 3$`)
+	ended(t, p)
+}
