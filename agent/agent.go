@@ -170,6 +170,9 @@ func (a *Agent) obey(order rendezvous.Order) {
 		return
 	}
 	s := a.shares[order.Job]
+	if _, stop := order.Do.(job.Stop); s == nil && stop {
+		return // it was killed with the job
+	}
 	if s == nil {
 		a.Warn(fmt.Errorf("the coordinator sent an order for job %s, which this agent does not know: %v", order.Job, order.Do))
 		return

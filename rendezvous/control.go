@@ -198,6 +198,9 @@ func (s control) Logs(req *pb.LogsRequest, stream pb.Cluster_LogsServer) error {
 		return err
 	}
 	defer s.c.post(func() { delete(s.c.deliveries, d.id) })
+	if err := stream.SendHeader(nil); err != nil { // the client need not wait for the first line
+		return err
+	}
 	for {
 		select {
 		case chunk := <-d.chunks:
@@ -205,8 +208,8 @@ func (s control) Logs(req *pb.LogsRequest, stream pb.Cluster_LogsServer) error {
 				return err
 			}
 		case <-d.over:
-			for _, chunk := range d.missing {
-				if err := stream.Send(chunk); err != nil {
+			for _, node := range slices.Sorted(maps.Keys(d.missing)) {
+				if err := stream.Send(d.missing[node]); err != nil {
 					return err
 				}
 			}
@@ -300,7 +303,7 @@ func (s control) Status(_ context.Context, req *pb.StatusRequest) (*pb.StatusRep
 
 func (c *Coordinator) nodeStatus(n cluster.NodeStatus) *pb.NodeStatus {
 	s := &pb.NodeStatus{Node: fromNode(n.Node), Drained: n.Drained}
-	if m := c.members[n.Node.Name]; m != nil && m.link == nil {
+	if m := c.members[n.Node.Name]; m != nil && (m.link == nil || time.Since(m.heard) > c.cfg.Lease/2) {
 		s.Silent = durationpb.New(time.Since(m.heard))
 	}
 	for _, h := range n.Held {

@@ -96,12 +96,15 @@ type delivery struct {
 	chunks  chan *pb.LogChunk
 	done    <-chan struct{}
 	over    chan struct{}
-	missing []*pb.LogChunk
-	// pending are the nodes that have more to deliver, true once they do. broken says that one did not end well.
-	pending map[string]bool
+	missing map[string]*pb.LogChunk
+	// pending are the nodes that have more to deliver. broken says that one did not end well.
+	pending map[string]*part
 	broken  bool
 	ended   bool
 }
+
+// part is what one node has to deliver: it does so already, and must be asked again after that, for the job has got it anew.
+type part struct{ delivers, again bool }
 
 // read begins a delivery, which ends when done does.
 func (c *Coordinator) read(id string, f LogFilter, done <-chan struct{}) (*delivery, error) {
@@ -110,7 +113,8 @@ func (c *Coordinator) read(id string, f LogFilter, done <-chan struct{}) (*deliv
 		return nil, err
 	}
 	d := &delivery{
-		id: rand.Text(), run: r, filter: f, chunks: make(chan *pb.LogChunk), done: done, over: make(chan struct{}), pending: map[string]bool{},
+		id: rand.Text(), run: r, filter: f, chunks: make(chan *pb.LogChunk), done: done, over: make(chan struct{}),
+		missing: map[string]*pb.LogChunk{}, pending: map[string]*part{},
 	}
 	c.deliveries[d.id] = d
 	for node := range r.nodes {
@@ -122,29 +126,40 @@ func (c *Coordinator) read(id string, f LogFilter, done <-chan struct{}) (*deliv
 
 // readFrom asks one node for its part. One that is not connected is asked when it is back, if there is time for that.
 func (c *Coordinator) readFrom(d *delivery, node string) {
+	if d.ended {
+		return
+	}
 	m := c.members[node]
 	switch {
 	case m == nil:
 		d.lack(node, "is not there any more: its ranks' output is in its own files")
 	case m.link != nil:
-		d.pending[node] = false
+		d.pending[node] = &part{}
+		delete(d.missing, node)
 		c.send(m, fromOrder(Order{d.run.Job.ID, ReadLogs{Filter: d.filter, id: d.id}}))
 	case d.filter.Follow && d.run.result == nil:
-		d.pending[node] = false
+		d.pending[node] = &part{}
 	default:
 		d.lack(node, "is not connected at the moment: try again for its ranks' output")
 	}
 }
 
-// lack notes what of a node cannot be delivered.
+// lack notes what of a node cannot be delivered. Once the delivery has ended, its client reads that.
 func (d *delivery) lack(node, why string) {
-	d.missing = append(d.missing, &pb.LogChunk{Node: node, Missing: fmt.Sprintf("node %s %s", node, why)})
+	if d.ended {
+		return
+	}
+	d.missing[node] = &pb.LogChunk{Node: node, Missing: fmt.Sprintf("node %s %s", node, why)}
 }
 
 // readAlso asks a node that a job has got, perhaps again.
 func (c *Coordinator) readAlso(r *run, node string) {
 	for _, d := range c.deliveries {
-		if _, pending := d.pending[node]; d.run == r && d.filter.Follow && !d.ended && !pending {
+		switch p := d.pending[node]; {
+		case d.run != r || !d.filter.Follow:
+		case p != nil:
+			p.again = true
+		default:
 			c.readFrom(d, node)
 		}
 	}
@@ -153,7 +168,7 @@ func (c *Coordinator) readAlso(r *run, node string) {
 // readAgain asks an agent that is back for what it does not deliver: it may not have been asked, or not have heard it.
 func (c *Coordinator) readAgain(m *member) {
 	for _, d := range c.deliveries {
-		if delivers, ok := d.pending[m.name]; ok && !delivers {
+		if p := d.pending[m.name]; p != nil && !p.delivers {
 			c.readFrom(d, m.name)
 		}
 	}
@@ -162,7 +177,7 @@ func (c *Coordinator) readAgain(m *member) {
 // readLost expects nothing more of a node.
 func (c *Coordinator) readLost(node string) {
 	for _, d := range c.deliveries {
-		if _, ok := d.pending[node]; ok {
+		if d.pending[node] != nil {
 			delete(d.pending, node)
 			d.lack(node, "was lost: the rest of its ranks' output is in its own files")
 			c.settleDelivery(d)
@@ -190,7 +205,11 @@ func (c *Coordinator) settleDelivery(d *delivery) {
 // delivered hears that a node has ended its part. When that was not well, the client must ask anew, for what it has not got.
 func (c *Coordinator) delivered(d *delivery, node string, err error) {
 	d.broken = d.broken || err != nil
+	p := d.pending[node]
 	delete(d.pending, node)
+	if p != nil && p.again {
+		c.readFrom(d, node)
+	}
 	c.settleDelivery(d)
 }
 
@@ -206,7 +225,9 @@ func (s service) Deliver(stream pb.Rendezvous_DeliverServer) error {
 	d, err := ask(s.c, func() (*delivery, error) {
 		node = conn.node
 		if d := s.c.deliveries[first.GetId()]; d != nil && node != "" {
-			d.pending[node] = true
+			if p := d.pending[node]; p != nil {
+				p.delivers = true
+			}
 			return d, nil
 		}
 		return nil, status.Error(codes.NotFound, "nobody waits for this")

@@ -124,7 +124,9 @@ func TestLogsOfLostAndAbsentNodes(t *testing.T) {
 		again.exitJob("a", 1, 0)
 		s.over(t)
 		<-p.done
-		want(t, strings.Join(p.missing, "\n"), "node n2")
+		if p.missing != nil {
+			t.Errorf("missing %v of nodes that were there at the end", p.missing)
+		}
 		again.die()
 		synctest.Wait()
 		past := u.read("a", LogFilter{Attempt: -1})

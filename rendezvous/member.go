@@ -232,11 +232,13 @@ func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
 		c.send(m, fromOrder(Order{id, job.Stop{Node: m.name, Unit: unit, Attempt: attempt, Kill: true}}))
 	}
 	stop(attempt)
-	if r := c.jobs[id]; r != nil {
-		for earlier := range min(attempt, r.Job.MaxRestarts+1) {
-			if c.state.Live(id, m.name, unit, earlier) {
-				stop(earlier)
-			}
+	r := c.jobs[id]
+	if r == nil {
+		return
+	}
+	for earlier := range min(attempt, r.Job.MaxRestarts+1) {
+		if c.state.Live(id, m.name, unit, earlier) {
+			stop(earlier)
 		}
 	}
 }

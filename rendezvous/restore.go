@@ -58,7 +58,7 @@ func (c *Coordinator) resurrect(s saved) error {
 		c.ended = append(c.ended, r.Job.ID)
 		return nil
 	}
-	c.orphan(r, c.cfg.Lease)
+	c.orphan(r, c.cfg.Lease+patienceForReturn)
 	return c.state.Restore(s.Spec, s.events)
 }
 

@@ -165,6 +165,9 @@ func (s service) greet(ctx context.Context, l *link, in <-chan *pb.FromAgent, p 
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	case <-s.c.done:
+		if s.c.sole == nil {
+			return nil, errOver
+		}
 		return nil, refused("the job is over")
 	}
 }

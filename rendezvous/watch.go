@@ -169,14 +169,21 @@ func (c *Client) Logs(ctx context.Context, id string, f LogFilter) (*LogReader, 
 	return r, r.open(ctx)
 }
 
-func (r *LogReader) open(ctx context.Context) (err error) {
+// open makes a stream and waits until the coordinator has accepted it.
+func (r *LogReader) open(ctx context.Context) error {
 	f := r.filter
 	for at, offset := range r.known {
 		at.Offset = offset
 		f.From = append(f.From, at)
 	}
 	ctx, r.cancel = context.WithCancel(ctx)
-	r.stream, err = r.client.rpc.Logs(ctx, &pb.LogsRequest{Job: r.job, Filter: fromFilter(f)}, grpc.WaitForReady(true))
+	limit := time.AfterFunc(answerLimit+patienceForReturn, r.cancel)
+	defer limit.Stop()
+	stream, err := r.client.rpc.Logs(ctx, &pb.LogsRequest{Job: r.job, Filter: fromFilter(f)}, grpc.WaitForReady(true))
+	if err == nil {
+		_, err = stream.Header()
+	}
+	r.stream = stream
 	return r.client.explain(err)
 }
 

@@ -24,9 +24,9 @@ func (s *State) drop(e *entry, n *node) {
 	}
 	if n.absent {
 		s.forget(n)
-	} else if n.drained {
-		s.out.Leave = append(s.out.Leave, n.facts.Name)
+		return
 	}
+	s.dismiss(n)
 }
 
 // release takes all nodes from a job that has ended.

@@ -125,8 +125,8 @@ func (m *sim) carryOut(out Outcome) error {
 		}
 	}
 	for _, name := range out.Leave {
-		if gone, asked := m.drained[name]; !asked || gone || len(m.holders(name)) > 0 {
-			return fmt.Errorf("%s may leave, asked %v, again %v, held by %d", name, asked, gone, len(m.holders(name)))
+		if _, asked := m.drained[name]; !asked || len(m.holders(name)) > 0 {
+			return fmt.Errorf("%s may leave, asked %v, held by %d", name, asked, len(m.holders(name)))
 		}
 		m.drained[name] = true
 	}

@@ -57,6 +57,7 @@ func (s *State) joined(facts placement.Node) {
 			s.step(e, job.Rejoined{Node: facts.Name})
 		}
 	}
+	s.dismiss(n)
 	if s.sole != nil && !s.sole.done {
 		s.give(s.sole, facts)
 	}
@@ -89,6 +90,14 @@ func (s *State) rejoined(name string) {
 		for _, e := range slices.Clone(n.holders) {
 			s.step(e, job.Rejoined{Node: name})
 		}
+		s.dismiss(n)
+	}
+}
+
+// dismiss lets a node leave that is drained and that nothing holds. One that is back may not have heard of it.
+func (s *State) dismiss(n *node) {
+	if n.drained && len(n.holders) == 0 && !slices.Contains(s.out.Leave, n.facts.Name) {
+		s.out.Leave = append(s.out.Leave, n.facts.Name)
 	}
 }
 
@@ -101,9 +110,7 @@ func (s *State) drain(name string) {
 	s.refresh(n)
 	s.unshadow(n)
 	s.queue.mark(s, false)
-	if len(n.holders) == 0 {
-		s.out.Leave = append(s.out.Leave, name)
-	}
+	s.dismiss(n)
 }
 
 func (s *State) happened(ev Happened) {
