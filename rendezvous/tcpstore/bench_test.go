@@ -4,21 +4,23 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"slices"
+	"strings"
 	"testing"
 )
 
-// stores runs a benchmark against this package's store and the one of the newer torch, if there is one, each in its own process.
+// stores runs a benchmark against this package's store and those of the torches that there are, each in a process of its own.
 func stores(b *testing.B, f func(b *testing.B, c *crowd, group int)) {
-	all := []torch{{}}
-	if root := os.Getenv(otherRoot); root != "" {
-		all = append(all, torch{"root", root})
+	found := torches(b)
+	if len(found) == 0 {
+		b.Log("there is no torch to compare with")
 	}
-	for _, o := range all {
+	for _, o := range append([]torch{{}}, found...) {
 		b.Run(o.String(), func(b *testing.B) {
 			addr, group := o.serve(b)
-			f(b, newCrowd(b, addr), group)
+			c := newCrowd(b, addr)
+			c.legacy = strings.HasPrefix(o.version, "1.")
+			f(b, c, group)
 		})
 	}
 }
@@ -90,7 +92,7 @@ func BenchmarkOps(b *testing.B) {
 				for _, root := range roots {
 					all = append(setting(root, value), all...)
 				}
-				ops(b, n, all, func(times int) step {
+				ops(b, n, op.name == "MultiGet782", all, func(times int) step {
 					return func(i, round int, _ []byte) ([]byte, int) {
 						if round == times {
 							return nil, 0
@@ -116,7 +118,7 @@ func BenchmarkRelease(b *testing.B) {
 				set[i], wait[i] = setting(ours, value), ask(opWait).keys([]string{theirs}).bytes
 				again[i] = slices.Concat(ask(opDeleteKey).key(theirs).bytes, set[i], wait[i])
 			}
-			ops(b, n, ask(opCheck).keys(nil).bytes, func(times int) step {
+			ops(b, n, false, ask(opCheck).keys(nil).bytes, func(times int) step {
 				return func(i, round int, _ []byte) ([]byte, int) {
 					switch odd := i%2 == 1; {
 					case round == 0 && odd:
@@ -135,9 +137,12 @@ func BenchmarkRelease(b *testing.B) {
 	}
 }
 
-// ops has n clients share b.N steps. Before, one of them prepares the store, with a reply of 1 byte.
-func ops(b *testing.B, n int, prepare []byte, steps func(times int) step) {
+// ops has n clients share b.N steps, with MULTI_GET if multi. Before, one of them prepares the store, with a reply of 1 byte.
+func ops(b *testing.B, n int, multi bool, prepare []byte, steps func(times int) step) {
 	stores(b, func(b *testing.B, c *crowd, group int) {
+		if c.legacy && multi {
+			b.Skip("torch 1.13 has no MULTI_GET")
+		}
 		c.play(n, func(_, round int, _ []byte) ([]byte, int) { return [][]byte{greet, nil}[round], 4 })
 		c.play(1, func(_, round int, _ []byte) ([]byte, int) { return [][]byte{prepare, nil}[round], 1 })
 		_, before := usage(b, group)

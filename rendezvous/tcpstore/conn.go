@@ -74,8 +74,12 @@ func (c *conn) room() (into []byte, own bool, err error) {
 		copy(c.loop.buffer[:], c.held)
 		return c.loop.buffer[:], false, nil
 	}
-	if len(c.held) == cap(c.held) || cap(c.held) < firstChunk {
-		grown := make([]byte, len(c.held), min(c.need, max(firstChunk, growth*len(c.held))))
+	size := max(firstChunk, growth*len(c.held))
+	if !c.scanner.shape.list { // of a list, need is not even where its next field ends
+		size = min(size, c.need)
+	}
+	if len(c.held) == cap(c.held) || cap(c.held) < min(size, firstChunk) {
+		grown := make([]byte, len(c.held), size)
 		copy(grown, c.held)
 		c.held = grown
 		err = c.book()
@@ -187,7 +191,9 @@ func (c *conn) hello(b []byte) (n int) {
 // request answers the first request in b, if it is there as a whole, and returns its length.
 func (c *conn) request(b []byte) (n int, err error) {
 	if c.numbering == nil {
-		if n = c.hello(b); n > 0 || c.numbering == nil {
+		n = c.hello(b)
+		c.loop.changed = c.loop.changed || c.numbering != nil
+		if n > 0 || c.numbering == nil {
 			return n, nil
 		}
 	}
@@ -215,6 +221,7 @@ func (c *conn) yield(op byte) {
 		return
 	}
 	taken := c.answered && op != opCancelWait
+	c.loop.changed = c.loop.changed || !c.answered
 	c.wait, c.answered = nil, false
 	if taken {
 		c.loop.table.budget.give(w.cost())

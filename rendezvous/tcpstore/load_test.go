@@ -22,12 +22,32 @@ type crowd struct {
 	epoll int
 	fds   []int
 	index map[int]int
+	// legacy has them speak as torch 1.13.
+	legacy bool
 }
 
 // window bounds the clients at connecting: less than the shortest usual backlog.
 const window = 128
 
 var greet = binary.LittleEndian.AppendUint32(append(binary.LittleEndian.AppendUint32([]byte{opValidate}, magic), opPing), 77)
+
+// asLegacy is some requests of torch 2.2 or later as torch 1.13 would send them, and the length of the reply.
+func asLegacy(request []byte, want int) ([]byte, int) {
+	if request[0] == opValidate {
+		return []byte{byte(bytes.IndexByte(legacy, opNumKeys))}, 8
+	}
+	request = bytes.Clone(request)
+	for rest := request; len(rest) > 0; {
+		var s scanner
+		s.begin(rest[0])
+		if need, err := s.scan(rest); need > 0 || err != nil {
+			panic("a request in part")
+		}
+		rest[0] = byte(bytes.IndexByte(legacy, rest[0]))
+		rest = rest[s.at:]
+	}
+	return request, want
+}
 
 func newCrowd(t testing.TB, addr netip.AddrPort) *crowd {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -80,6 +100,9 @@ func (c *crowd) play(n int, next step) {
 			if request == nil {
 				ended++
 				return
+			}
+			if c.legacy {
+				request, length = asLegacy(request, length)
 			}
 			if _, err := unix.Write(c.fds[i], request); err != nil {
 				c.t.Fatalf("client %d cannot send: %v", i, err)

@@ -35,6 +35,8 @@ type loop struct {
 	over     bool
 
 	conns map[int]*conn
+	// changed says that the status is not what it was when the last change was told.
+	changed bool
 	// late has the clients that owe the rest of a request or the taking of a reply, the most urgent first.
 	late list.List
 	// deaf is until when no client is taken; zero if they are.
@@ -94,7 +96,7 @@ func (l *loop) watch(op, fd int, events uint32) error {
 	return unix.EpollCtl(l.epoll, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
-func (l *loop) run() {
+func (l *loop) run(changes chan<- struct{}) {
 	defer l.close()
 	events := make([]unix.EpollEvent, maxEvents)
 	for !l.over {
@@ -107,6 +109,19 @@ func (l *loop) run() {
 			l.serve(int(e.Fd), e.Events)
 		}
 		l.hurry()
+		l.tell(changes)
+	}
+}
+
+// tell says at the end of a round that the status changed, unless the last change it told has yet to be received.
+func (l *loop) tell(changes chan<- struct{}) {
+	if !l.changed {
+		return
+	}
+	l.changed = false
+	select {
+	case changes <- struct{}{}:
+	default:
 	}
 }
 
@@ -155,6 +170,7 @@ func (l *loop) admit(fd int, from unix.Sockaddr) {
 		l.drop(c, err)
 		return
 	}
+	l.changed = true
 	l.drop(c, c.readable()) // its greeting is often there already
 }
 
@@ -167,6 +183,7 @@ func (l *loop) drop(c *conn, why error) {
 		return
 	}
 	delete(l.conns, c.fd)
+	l.changed = true
 	unix.Close(c.fd)
 	c.onTime()
 	l.table.budget.give(c.booked)

@@ -21,7 +21,7 @@ const (
 	// maxVectors is the kernel's bound on the parts of one system call (UIO_MAXIOV).
 	maxVectors = 1024
 	// copied is up to what length a value is copied all the same: a part costs the kernel more than that.
-	copied = 256
+	copied = 64
 	// perPart is what a part costs in bytes beside its own.
 	perPart = 24
 	// maxScratch is how much of a scratch is kept for later replies.

@@ -129,12 +129,14 @@ func (c *conn) suspend(w *waiter) error {
 		return err
 	}
 	w.since, c.wait = time.Now(), w
+	c.loop.changed = true
 	return nil
 }
 
 // released answers a client whose wait is over.
 func (c *conn) released() error {
 	c.answered = true
+	c.loop.changed = true
 	return c.deliver([][]byte{{stopWaiting}}, 0)
 }
 
@@ -147,6 +149,7 @@ func cancelWait(c *conn, _ args) error {
 func ping(c *conn, a args) error {
 	c.loop.out.bytes(a...)
 	c.pid = a.int4B()
+	c.loop.changed = true
 	return nil
 }
 

@@ -13,13 +13,15 @@ type Status struct {
 	// Keys is the number of keys; Bytes is what they, the queues and the requests at hand take, overhead included.
 	Keys  int
 	Bytes int64
-	// Clients are the connections, by address and port. Torch makes one for each process; before 2.1 it makes two.
+	// Clients are the connections, by address and port: one for each store that a process opened, which is one for most programs.
 	Clients []ClientStatus
 }
 
 // ClientStatus is one connection. Address and PID tell whose it is: a launcher knows the pids of its ranks.
 type ClientStatus struct {
 	Peer netip.AddrPort
+	// Spoke is false for one that has sent nothing: of the two connections that torch before 2.1 makes, the second never does.
+	Spoke bool
 	// PID is the client's own process id, in its own pid namespace; 0 if it did not say (torch before 2.5).
 	PID int
 	// Waiting has the first keys, 8 at most, that are still missing, as the client names them; Missing is how many there are, and
@@ -31,6 +33,14 @@ type ClientStatus struct {
 
 // maxShown bounds the keys in a [ClientStatus].
 const maxShown = 8
+
+// Changes receives when the clients or what they wait for may have changed: once for all changes since it last did. It is closed
+// with the store.
+//
+//	for range s.Changes() {
+//		show(s.Status())
+//	}
+func (s *Store) Changes() <-chan struct{} { return s.changes }
 
 // Status says who is connected and who waits for what. It is empty once the store is closed.
 func (s *Store) Status() (st Status) {
@@ -44,8 +54,8 @@ func (s *Store) Status() (st Status) {
 func (l *loop) status() Status {
 	st := Status{Keys: len(l.table.values), Bytes: l.table.budget.used, Clients: make([]ClientStatus, 0, len(l.conns))}
 	for _, c := range l.conns {
-		client := ClientStatus{Peer: c.peer, PID: int(c.pid)}
-		if w := c.wait; w != nil && w.missing > 0 {
+		client := ClientStatus{Peer: c.peer, Spoke: c.numbering != nil, PID: int(c.pid)}
+		if w := c.wait; w != nil && !c.answered {
 			client.Waiting, client.Missing, client.Since = w.shown(), w.missing, w.since
 		}
 		st.Clients = append(st.Clients, client)

@@ -2,25 +2,13 @@ package tcpstore
 
 import (
 	"context"
-	_ "embed"
-	"encoding/binary"
-	"fmt"
-	"io"
 	"net"
-	"net/netip"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 )
-
-//go:embed testdata/suite.py
-var suite string
-
-//go:embed testdata/gloo.py
-var gloo string
 
 func serveHere(t *testing.T, o Options) *Store {
 	t.Helper()
@@ -56,7 +44,7 @@ func expect[T any](t *testing.T, got T, err error) func(want T) {
 	}
 }
 
-func ok(t *testing.T, err error) {
+func ok(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -132,94 +120,4 @@ func TestWaits(t *testing.T) {
 		})
 	}
 	all.Wait()
-}
-
-func TestStrangers(t *testing.T) {
-	var mu sync.Mutex
-	var warned []string
-	s := serveHere(t, Options{
-		Allow: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.1") },
-		Warn: func(err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			warned = append(warned, err.Error())
-		},
-	})
-	c := dialHere(t, s)
-	ok(t, c.Set(t.Context(), "k", []byte("v")))
-	hello := binary.LittleEndian.AppendUint32([]byte{0}, 0x3C85F7CE)
-	u64 := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
-	for name, bytes := range map[string][]byte{
-		"an unknown operation":    append(slices.Clone(hello), 255),
-		"another magic number":    {0, 1, 2, 3, 4, 1, 0, 0, 0},
-		"http":                    []byte("GET / HTTP/1.1\r\n\r\n"),
-		"a length of 2^63":        slices.Concat(hello, []byte{3}, u64(1<<63)),
-		"a key over the limit":    slices.Concat(hello, []byte{3}, u64(8193)),
-		"a list of a million":     slices.Concat(hello, []byte{5}, u64(1_000_000)),
-		"a value over the limit":  slices.Concat(hello, []byte{1}, u64(1), []byte("k"), u64(8<<20+1)),
-		"a queue name of nothing": slices.Concat(hello, []byte{99}, u64(0)),
-	} {
-		conn, err := net.Dial("tcp4", s.Addr().String())
-		ok(t, err)
-		ok(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
-		_, _ = conn.Write(bytes)
-		if _, err := conn.Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
-			t.Errorf("%s: the connection is still open (%v)", name, err)
-		}
-		conn.Close()
-	}
-	far, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp4", s.Addr().String())
-	ok(t, err)
-	ok(t, far.SetDeadline(time.Now().Add(10*time.Second)))
-	if _, err := io.ReadAll(far); err != nil && strings.Contains(err.Error(), "timeout") {
-		t.Error("a machine that is no node of the job is connected")
-	}
-	far.Close()
-	call(c.Get(t.Context(), "k"))(t, []byte("v"))
-	mu.Lock()
-	defer mu.Unlock()
-	if len(warned) == 0 || !strings.Contains(strings.Join(warned, "\n"), "127.0.0.2") {
-		t.Errorf("the strangers are not named: %q", warned)
-	}
-}
-
-func TestTorchClients(t *testing.T) {
-	for _, torch := range torches(t) {
-		t.Run(torch.name, func(t *testing.T) {
-			s := serveHere(t, Options{Warn: func(err error) { t.Log(err) }})
-			out, err := torch.python(t.Context(), suite, nil, fmt.Sprint(s.Addr().Port())).CombinedOutput()
-			if err != nil || !strings.HasSuffix(string(out), "ok\n") {
-				t.Fatalf("%v\n%s", err, out)
-			}
-		})
-	}
-}
-
-// TestTorchGroups makes gloo groups, then others on a fresh store, as a restarted gang does.
-func TestTorchGroups(t *testing.T) {
-	const size = 4
-	for _, torch := range torches(t) {
-		if torch.root != "" {
-			continue // Debian builds a newer torch without libuv, and its init_process_group then refuses to begin
-		}
-		for attempt := range 2 {
-			t.Run(fmt.Sprint(torch.name, attempt), func(t *testing.T) {
-				s := serveHere(t, Options{Warn: func(err error) { t.Log(err) }})
-				var all sync.WaitGroup
-				for rank := range size {
-					cmd := torch.python(t.Context(), gloo, []string{
-						"MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", s.Addr().Port()), "TORCHELASTIC_USE_AGENT_STORE=True",
-						fmt.Sprint("TORCHELASTIC_RESTART_COUNT=", attempt), fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", size),
-						"GLOO_SOCKET_IFNAME=lo",
-					})
-					all.Go(func() {
-						if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "ok\n") {
-							t.Errorf("rank %d: %v\n%s", rank, err, out)
-						}
-					})
-				}
-				all.Wait()
-			})
-		}
-	}
 }

@@ -1,4 +1,4 @@
-// Package tcpstore is torch's TCPStore: a server that torch from 1.13 to 2.14 can use as its own, and a client for Go programs.
+// Package tcpstore is torch's TCPStore: a server that torch 1.13 and 2.2 to 2.14 can use as their own, and a client for Go programs.
 //
 // Torch's processes find each other through such a store, at MASTER_ADDR and MASTER_PORT. With TORCHELASTIC_USE_AGENT_STORE=True
 // they expect the launcher to serve it. golaunch serves one per attempt, on the address of the master node: a restarted gang then
@@ -30,7 +30,8 @@ import (
 // Options are the rules of a store. The zero value serves everyone. The functions are called by the store's own goroutine, which
 // serves nobody meanwhile.
 type Options struct {
-	// Allow says whether a machine may use the store; others are disconnected before a byte of theirs is read. Nil allows all.
+	// Allow says whether a machine may use the store; others are disconnected before a byte of theirs is read. Nil allows all. It
+	// is asked for each connection anew: one that looks into an atomic set of the caller's follows a job whose nodes change.
 	Allow func(netip.Addr) bool
 	// Warn is told why a client was disconnected, with the client's address: at most 16 times a minute for each machine. Nil
 	// drops it.
@@ -44,9 +45,10 @@ type Options struct {
 
 // Store is a store that is being served.
 type Store struct {
-	addr  netip.AddrPort
-	tasks chan func(*loop)
-	ended chan struct{}
+	addr    netip.AddrPort
+	tasks   chan func(*loop)
+	changes chan struct{}
+	ended   chan struct{}
 
 	mu     sync.Mutex
 	closed bool
@@ -57,7 +59,9 @@ type Store struct {
 func Serve(l net.Listener, o Options) (*Store, error) {
 	o.MaxBytes = cmp.Or(o.MaxBytes, 4<<30)
 	o.Patience = cmp.Or(o.Patience, time.Minute)
-	s := &Store{addr: addrPort(l.Addr()), tasks: make(chan func(*loop), 16), ended: make(chan struct{})}
+	s := &Store{
+		addr: addrPort(l.Addr()), tasks: make(chan func(*loop), 16), changes: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
 	loop, err := newLoop(l, o, s.tasks)
 	if err != nil {
 		return nil, fmt.Errorf("cannot serve a store at %v: %w", l.Addr(), err)
@@ -65,7 +69,8 @@ func Serve(l net.Listener, o Options) (*Store, error) {
 	s.bell = loop.bell
 	go func() {
 		defer close(s.ended)
-		loop.run()
+		defer close(s.changes)
+		loop.run(s.changes)
 	}()
 	return s, nil
 }
@@ -85,7 +90,7 @@ func (s *Store) Close() {
 	}
 }
 
-// do has the owner of the store run something, and reports whether it did: it does not once the store is closed.
+// do has the owner of the store run something, unless the store is closed.
 func (s *Store) do(task func(*loop)) {
 	ran := make(chan struct{})
 	select {

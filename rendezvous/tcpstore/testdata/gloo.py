@@ -1,20 +1,94 @@
-"""One rank of a gloo group whose store the launcher serves."""
-import torch
-import torch.distributed as dist
+"""Runs a gang of argv[1] ranks over gloo, with stores that a launcher serves on 127.0.0.1 at the ports argv[2] and argv[3].
 
-dist.init_process_group("gloo")
-rank, size = dist.get_rank(), dist.get_world_size()
-total = torch.tensor([rank])
-dist.all_reduce(total)
-assert total.item() == size * (size - 1) // 2
-pair = dist.new_group([0, 1])
-if rank < 2:
-    some = torch.ones(1)
-    dist.all_reduce(some, group=pair)
-    assert some.item() == 2
-names = [None] * size
-dist.all_gather_object(names, f"rank {rank}")
-assert names == [f"rank {r}" for r in range(size)]
-dist.barrier()
-dist.destroy_process_group()
-print("ok")
+A rank of the first attempt dies between two collectives; the others are killed, and the second attempt runs to its end.
+"""
+import functools
+import os
+import signal
+import subprocess
+import sys
+
+size = int(sys.argv[1])
+dead, died = 1, 9
+
+
+def gang(attempt):
+    """Runs an attempt to its end, or until the rank that is to die has."""
+    ranks = {start(attempt, rank): rank for rank in range(size)}
+    while ranks:
+        pid, status = os.wait()
+        rank, code = ranks.pop(pid), os.waitstatus_to_exitcode(status)
+        doomed = attempt == 0 and rank == dead
+        assert code == (died if doomed else 0), f"rank {rank} of attempt {attempt} ended with {code}"
+        if doomed:
+            break
+    for pid in ranks:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def start(attempt, rank):
+    env = os.environ | dict(
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=sys.argv[2 + attempt],
+        RANK=str(rank),
+        WORLD_SIZE=str(size),
+        TORCHELASTIC_USE_AGENT_STORE="True",
+        TORCHELASTIC_RESTART_COUNT=str(attempt),
+        GLOO_SOCKET_IFNAME="lo",
+    )
+    return subprocess.Popen(sys.orig_argv, env=env).pid
+
+
+def join():
+    """Makes the group of all ranks. Debian builds torch without libuv, which its client does not need."""
+    if hasattr(dist.TCPStore, "libuvBackend"):  # 2.2
+        sys.modules["torch.distributed.rendezvous"].TCPStore = functools.partial(dist.TCPStore, use_libuv=False)
+    dist.init_process_group("gloo")
+    return dist.get_rank()
+
+
+def reduce(rank):
+    total = torch.tensor([rank])
+    dist.all_reduce(total)
+    assert total.item() == size * (size - 1) // 2
+
+
+def first():
+    rank = join()
+    try:
+        reduce(rank)
+        if rank == dead:
+            os._exit(died)
+        dist.barrier()
+    except RuntimeError:  # the dead rank's connection closed
+        if rank == dead:
+            raise
+        signal.pause()
+    raise AssertionError("a barrier that a dead rank never came to was passed")
+
+
+def second():
+    rank = join()
+    reduce(rank)
+    pair = dist.new_group([0, 1])
+    if rank < 2:
+        some = torch.ones(1)
+        dist.all_reduce(some, group=pair)
+        assert some.item() == 2
+    names = [None] * size
+    dist.all_gather_object(names, f"rank {rank}")
+    assert names == [f"rank {r}" for r in range(size)]
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if "RANK" in os.environ:
+    import torch
+    import torch.distributed as dist
+
+    [first, second][int(os.environ["TORCHELASTIC_RESTART_COUNT"])]()
+else:
+    gang(0)
+    gang(1)
+    print("ok")

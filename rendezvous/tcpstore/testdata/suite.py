@@ -8,8 +8,8 @@ from torch.distributed import TCPStore
 port = int(sys.argv[1])
 
 
-def client(seconds=10):
-    arguments = ("127.0.0.1", port, None, False, datetime.timedelta(seconds=seconds))
+def client():
+    arguments = ("127.0.0.1", port, None, False, datetime.timedelta(minutes=5))
     try:
         return TCPStore(*arguments, wait_for_workers=False, use_libuv=False)
     except TypeError:  # before 2.2
@@ -31,23 +31,34 @@ assert store.compare_set("cas", "wrong", "second") == b"first"
 assert store.compare_set("cas", "first", "second") == b"second"
 assert store.compare_set("none", "expected", "desired") == b"expected"
 
-later = threading.Timer(0.2, lambda: client().set("later", "here"))
+other = client()
+later = threading.Thread(target=other.set, args=("later", "here"))
 later.start()
 assert store.get("later") == b"here"
 later.join()
+store.wait(["key", "later"], datetime.timedelta(minutes=5))
 
 # 1.13 cannot use a connection after a timeout: it has its own.
+lost = client()
 try:
-    client(1).wait(["never"], datetime.timedelta(seconds=1))
+    lost.wait(["never"], datetime.timedelta(seconds=1))
     raise SystemExit("a wait for a key that never comes ended")
 except RuntimeError:
     pass
 
-if hasattr(store, "multi_get"):
+if hasattr(store, "multi_get"):  # 2.1
+    assert lost.get("key") == b"value", "a wait that timed out left its connection out of step"
     store.multi_set(["a", "b"], ["1", "2"])
     store.append("a", "23")
     assert store.multi_get(["a", "b"]) == [b"123", b"2"]
     assert store.check(["a", "b"]) and not store.check(["a", "never"])
-if hasattr(store, "list_keys"):
-    assert "key" in store.list_keys()
+if hasattr(store, "list_keys"):  # 2.10
+    assert {"key", "later", "a", "b"} < set(store.list_keys()) and "never" not in store.list_keys()
+if hasattr(store, "barrier"):  # 2.11
+    pair = [threading.Thread(target=c.barrier, args=("gate", 2, datetime.timedelta(minutes=5))) for c in (store, other)]
+    for t in pair:
+        t.start()
+    for t in pair:
+        t.join()
+    assert store.get("gate") == b"2"
 print("ok")

@@ -1,0 +1,169 @@
+package tcpstore
+
+import (
+	"bytes"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// lone is a store with one client, whose steps the caller takes: nothing runs beside it.
+type lone struct {
+	t      *testing.T
+	loop   *loop
+	client int
+	// replies is what the client got, and end why it was disconnected; "" if it was not.
+	replies []byte
+	end     string
+}
+
+func newLone(t *testing.T) *lone {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	ok(t, err)
+	o := &lone{t: t}
+	warn := func(err error) { _, o.end, _ = strings.Cut(err.Error(), " disconnected ") }
+	o.loop, err = newLoop(l, Options{MaxBytes: 1 << 30, Patience: patience, Warn: warn}, nil)
+	ok(t, err)
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	ok(t, err)
+	o.client = ends[1]
+	o.loop.admit(ends[0], nil)
+	return o
+}
+
+// send sends in pieces, and has the store answer each before the next comes.
+func (o *lone) send(data []byte, piece int) {
+	for sent := 0; len(data) > 0 && len(o.loop.conns) > 0; {
+		n, err := unix.Write(o.client, data[:min(piece, len(data))])
+		ok(o.t, err)
+		data, sent = data[n:], sent+n
+		o.settle()
+		for _, c := range o.loop.conns {
+			if cap(c.held) > firstChunk+growth*sent {
+				o.t.Fatalf("it holds %d bytes for a client that sent %d", cap(c.held), sent)
+			}
+		}
+	}
+}
+
+// settle serves until nothing is left to do, and takes the replies.
+func (o *lone) settle() {
+	var buf [64 << 10]byte
+	events := make([]unix.EpollEvent, 8)
+	for busy := true; busy; {
+		n, err := unix.EpollWait(o.loop.epoll, events, 0)
+		if err != nil && err != unix.EINTR {
+			o.t.Fatal(err)
+		}
+		for _, e := range events[:max(n, 0)] {
+			o.loop.serve(int(e.Fd), e.Events)
+		}
+		r, _ := unix.Read(o.client, buf[:]) // -1 for nothing
+		o.replies = append(o.replies, buf[:max(r, 0)]...)
+		busy = n != 0 || r > 0
+	}
+}
+
+// close ends all, and returns what the budget still counts beside what is stored.
+func (o *lone) close() int64 {
+	unix.Close(o.client)
+	o.settle()
+	left := o.loop.table.budget.used
+	for key, e := range o.loop.table.values {
+		left -= int64(cost(key, e.frame))
+	}
+	for queue, frames := range o.loop.table.queues {
+		for _, f := range frames {
+			left -= int64(cost(queue, f))
+		}
+	}
+	if len(o.loop.conns)+len(o.loop.table.waiting)+o.loop.late.Len() > 0 {
+		o.t.Errorf("a client left something behind: %+v", o.loop.table.waiting)
+	}
+	o.loop.close()
+	o.loop.bell.close()
+	return left
+}
+
+// FuzzRequests sends what a client might, whole and in pieces: the store gives the same answers, holds no more than a multiple of
+// what was sent, and gives all of it back.
+func FuzzRequests(f *testing.F) {
+	var modern, legacy []byte
+	for _, e := range layout {
+		modern = append(modern, e.request...)
+		f.Add(cat(hello, e.request), uint16(1), uint32(0))
+	}
+	for _, e := range legacyLayout {
+		legacy = append(legacy, e.request...)
+		f.Add(e.request, uint16(3), uint32(0))
+	}
+	f.Add(cat(hello, modern, modern), uint16(7), uint32(0))
+	f.Add(legacy, uint16(5), uint32(0))
+	f.Add(cat(hello, b(6), le(2), str("/a"), str("/b"), b(12), b(1), str("/a"), str("")), uint16(2), uint32(0)) // a wait that is cancelled
+	f.Add(cat(hello, b(18), str("/a"), le(2), b(18), str("/a"), le(2)), uint16(4), uint32(0))
+	f.Add(hello, uint16(60000), uint32(3*readBuffer))
+	f.Add(cat(hello, b(3), le(-1<<63)), uint16(1), uint32(0))
+	f.Fuzz(func(t *testing.T, data []byte, piece uint16, long uint32) {
+		if long > 0 { // kept out of the data, which the fuzzer would minimize for minutes
+			value := bytes.Repeat(b(7), int(long%(16*readBuffer)))
+			data = cat(data, b(1), str("/k"), str(string(value)), b(3), str("/k"))
+		}
+		whole, cut := newLone(t), newLone(t)
+		whole.send(data, len(data))
+		cut.send(data, max(1, int(piece), len(data)/1000))
+		got, want := cut.replies, whole.replies
+		if bytes.IndexByte(data, opListKeys) >= 0 { // which has no order
+			slices.Sort(got)
+			slices.Sort(want)
+		}
+		if !bytes.Equal(got, want) || cut.end != whole.end {
+			t.Errorf("the whole was answered with % x (%s), pieces of %d bytes with % x (%s)", want, whole.end, piece, got, cut.end)
+		}
+		for _, o := range []*lone{whole, cut} {
+			if left := o.close(); left != 0 {
+				t.Errorf("the budget is off by %d bytes when the client is gone", left)
+			}
+		}
+	})
+}
+
+// FuzzScanner finds the end of a request in what there is of it: at the same place, and for the same reason, however it comes.
+func FuzzScanner(f *testing.F) {
+	for _, e := range layout {
+		f.Add(e.request, uint16(1))
+	}
+	f.Add(cat(b(11), le(maxKeys+1)), uint16(4))
+	f.Add(cat(b(1), le(maxKey+1)), uint16(1))
+	f.Fuzz(func(t *testing.T, data []byte, piece uint16) {
+		if len(data) == 0 || int(data[0]) >= len(modern) || data[0] == opValidate {
+			return
+		}
+		scan := func(step int) (end int, why string) {
+			var s scanner
+			s.begin(data[0])
+			for have := min(step, len(data)); ; have = min(have+step, len(data)) {
+				need, err := s.scan(data[:have])
+				switch {
+				case err != nil:
+					return 0, err.Error()
+				case need == 0:
+					return s.at, ""
+				case need <= have || need > have+8+8+maxValue:
+					t.Fatalf("with %d bytes it needs %d", have, need)
+				case have == len(data):
+					return -1, ""
+				}
+			}
+		}
+		end, why := scan(len(data))
+		if e, w := scan(max(1, int(piece))); e != end || w != why {
+			t.Errorf("the whole ends at %d (%s), in pieces at %d (%s)", end, why, e, w)
+		}
+		if end > len(data) {
+			t.Errorf("it ends at %d of %d bytes", end, len(data))
+		}
+	})
+}

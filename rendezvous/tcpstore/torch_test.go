@@ -1,0 +1,137 @@
+package tcpstore
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// otherRoot names a variable with the root of a Debian that has a newer python3-torch than the machine:
+//
+//	mmdebstrap --variant=essential --include=python3-torch sid ROOT
+const otherRoot = "GOLAUNCH_TEST_TORCH"
+
+// patience bounds what torch does in a test: its import alone takes seconds of a busy machine.
+const patience = 2 * time.Minute
+
+// A torch is an installation of torch: in the machine's own root, or in another. The zero torch is none: this package.
+type torch struct{ version, root string }
+
+func (o torch) String() string {
+	if o.version == "" {
+		return "golaunch"
+	}
+	return "torch-" + o.version
+}
+
+// torches are those that this machine has; where CI is "true", it must have both.
+func torches(t testing.TB) (found []torch) {
+	t.Helper()
+	roots := []string{""}
+	if root := os.Getenv(otherRoot); root != "" {
+		roots = append(roots, root)
+	}
+	for _, root := range roots {
+		out, err := torch{root: root}.python(t.Context(), `import importlib.metadata as m; print(m.version("torch"))`).Output()
+		if err == nil {
+			version, _, _ := strings.Cut(string(bytes.TrimSpace(out)), "+")
+			found = append(found, torch{version, root})
+		} else if root != "" {
+			t.Fatalf("the root %s that %s names has no torch: %v", root, otherRoot, err)
+		}
+	}
+	if len(found) < 2 && os.Getenv("CI") == "true" {
+		t.Fatalf("only %v: install python3-torch, and let %s name a root that has a newer one", found, otherRoot)
+	}
+	return found
+}
+
+// enter runs a command in another root, with a /proc that goes away with it. Torch asks for the name of each client, which the
+// root does not know: without name servers that fails at once.
+const enter = `mount -t proc proc "$0/proc" && mount --bind /dev/null "$0/etc/resolv.conf" &&
+	exec chroot "$0" /usr/bin/env -i "$@"`
+
+// python runs a script, with nothing in its environment but what it needs. Its children end with it.
+func (o torch) python(ctx context.Context, script string, args ...string) *exec.Cmd {
+	argv := append([]string{
+		"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "OMP_NUM_THREADS=1", "/usr/bin/python3", "-u", "-c", script,
+	}, args...)
+	name := "/usr/bin/env"
+	if o.root == "" {
+		argv = append([]string{"-i"}, argv...)
+	} else {
+		name = "unshare"
+		argv = append([]string{"--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enter, o.root}, argv...)
+	}
+	cmd := exec.CommandContext(ctx, name, argv...)
+	cmd.WaitDelay = 10 * time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	return cmd
+}
+
+//go:embed testdata/server.py
+var serverScript string
+
+// serve starts a store in a process of its own, torch's or this package's. It returns where it is, and its process group.
+func (o torch) serve(t testing.TB) (netip.AddrPort, int) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), serverMode+"=1")
+	if o.version != "" {
+		cmd = o.python(t.Context(), serverScript)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	ok(t, err)
+	out, err := cmd.StdoutPipe()
+	ok(t, err)
+	cmd.Stderr = os.Stderr
+	ok(t, cmd.Start())
+	t.Cleanup(func() { in.Close(); cmd.Wait() })
+	var port uint16
+	_, err = fmt.Fscan(out, &port)
+	ok(t, err)
+	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), cmd.Process.Pid
+}
+
+// withTorches runs a script under each torch, against stores served here.
+func withTorches(t *testing.T, script string, stores int, args ...string) {
+	found := torches(t)
+	if len(found) == 0 {
+		t.Skip("there is no torch: install python3-torch, or let " + otherRoot + " name a root that has it")
+	}
+	for _, o := range found {
+		t.Run(o.String(), func(t *testing.T) {
+			args := args
+			for range stores {
+				s := serveHere(t, Options{Warn: func(err error) { t.Log(err) }})
+				args = append(args, fmt.Sprint(s.Addr().Port()))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			out, err := o.python(ctx, script, args...).CombinedOutput()
+			if err != nil || !bytes.HasSuffix(out, []byte("ok\n")) {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+//go:embed testdata/suite.py
+var suite string
+
+func TestTorchClients(t *testing.T) { withTorches(t, suite, 1) }
+
+//go:embed testdata/gloo.py
+var gloo string
+
+func TestTorchGroups(t *testing.T) { withTorches(t, gloo, 2, "4") }
