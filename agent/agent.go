@@ -35,6 +35,8 @@ type Task struct {
 	MasterPort int
 	// Role is the ranks' ROLE_NAME; "default" when empty.
 	Role string
+	// Rank0Store leaves it to rank 0 to serve torch's store at MASTER_PORT; otherwise the master's agent serves it.
+	Rank0Store bool
 	// Stdin is what rank 0 reads when it runs here; the other ranks read nothing.
 	Stdin bool
 }
@@ -180,6 +182,8 @@ func (a *Agent) obey(order rendezvous.Order) {
 	switch do := order.Do.(type) {
 	case job.Prepare:
 		s.report(s.prepare(do))
+	case job.Admit:
+		s.admit(do.Peers)
 	case job.Start:
 		s.start(do)
 	case job.Stop:

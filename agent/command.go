@@ -18,7 +18,7 @@ func (s *share) command(o job.Start, b placement.Bundle, errorFile string) proc.
 		NodeName: o.Group.Node.Name,
 		Rank:     b.Rank, LocalRank: b.LocalRank, LocalWorldSize: o.World.LocalSize,
 		WorldSize: o.World.WorldSize, NodeRank: o.Group.NodeRank, Nodes: o.World.Nodes,
-		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort,
+		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort, StoreHosted: !s.work.Task.Rank0Store,
 		Attempt: o.Attempt, MaxRestarts: o.World.MaxRestarts,
 		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: s.work.Task.Visibility,
 		Role: s.work.Task.Role, ErrorFile: errorFile,

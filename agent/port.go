@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -20,30 +20,39 @@ const (
 	portTries   = 64
 )
 
-func masterPort(addr netip.Addr, wanted int) (int, error) {
+// choosePort has try make use of the wanted port, or of any port when that is 0, and returns which it was.
+func choosePort(wanted int, try func(port int) error) (int, error) {
 	if wanted != 0 {
-		return wanted, tryPort(addr, wanted)
+		return wanted, try(wanted)
 	}
 	var err error
 	for range portTries {
 		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
-		if err = tryPort(addr, port); err == nil {
+		if err = try(port); err == nil {
 			return port, nil
 		}
 	}
 	return 0, fmt.Errorf("no free port among %d tried in %d-%d: %w", portTries, lowestPort, highestPort, err)
 }
 
-// tryPort binds the port on all addresses, as rank 0 will (torch's store listens on every interface), and lets it go.
-func tryPort(addr netip.Addr, port int) error {
-	l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("port %d is in use%s; choose another --master-port, or 0 for a free one", port, PortHolder(port))
-	}
+// tryPort binds a port on all addresses, as rank 0 will (torch's store listens on every interface), and lets it go.
+func tryPort(port int) error {
+	l, err := listen("", port)
 	if err != nil {
-		return fmt.Errorf("cannot listen on port %d of %s: %w", port, addr, err)
+		return err
 	}
 	return l.Close()
+}
+
+func listen(host string, port int) (net.Listener, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("port %d is in use%s; choose another --master-port, or 0 for a free one", port, PortHolder(port))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on port %d: %w", port, err)
+	}
+	return l, nil
 }
 
 // PortHolder names the process that listens on a TCP port of this machine, as far as /proc shows it, in words that follow "in use":

@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -13,7 +12,7 @@ import (
 
 func TestAFreePort(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1", "::1"} {
-		port, err := masterPort(netip.MustParseAddr(addr), 0)
+		port, err := choosePort(0, tryPort)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +36,7 @@ func TestAPortInUse(t *testing.T) {
 		}
 		defer l.Close()
 		port := l.Addr().(*net.TCPAddr).Port
-		_, err = masterPort(netip.MustParseAddr("127.0.0.1"), port)
+		_, err = choosePort(port, tryPort)
 		want := fmt.Sprintf("port %d is in use by pid %d (agent.test)", port, os.Getpid())
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a port held on %s: %v, want %q", addr, err, want)
@@ -46,19 +45,26 @@ func TestAPortInUse(t *testing.T) {
 }
 
 func TestPrepareAnswersTheQuestion(t *testing.T) {
-	w := obeying(t, "exit 0")
-	s := w.shares["test"]
-	got := s.prepare(job.Prepare{Node: "n1", Unit: 3, Attempt: 4})
-	if got.Node != "n1" || got.Unit != 3 || got.Attempt != 4 || got.Port == 0 || got.Err != "" {
-		t.Errorf("%+v", got)
-	}
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	s.work.Task.MasterPort = l.Addr().(*net.TCPAddr).Port
-	if got := s.prepare(job.Prepare{Node: "n1"}); !strings.Contains(got.Err, "in use") {
-		t.Errorf("%+v, want the port to be in use", got)
+	for _, rank0 := range []bool{false, true} {
+		w := obeying(t, "exit 0")
+		s := w.shares["test"]
+		s.work.Task.Rank0Store = rank0
+		question := job.Prepare{Node: "n1", Unit: 3, Attempt: 4}
+		got := s.prepare(question)
+		if got.Node != "n1" || got.Unit != 3 || got.Attempt != 4 || got.Port == 0 || got.Err != "" {
+			t.Errorf("%+v", got)
+		}
+		if again := s.prepare(question); again != got {
+			t.Errorf("%+v, and asked again %+v", got, again)
+		}
+		l, err := net.Listen("tcp", ":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		s.work.Task.MasterPort = l.Addr().(*net.TCPAddr).Port
+		if got := s.prepare(job.Prepare{Node: "n1", Fresh: true}); !strings.Contains(got.Err, "in use") {
+			t.Errorf("%+v, want the port to be in use", got)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/rendezvous"
+	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
 // share is this node's share of one job. It belongs to the agent's goroutine.
@@ -20,7 +21,10 @@ type share struct {
 	units map[int]*unit
 	// prepared is the newest answer to each unit's question for a port.
 	prepared map[int]job.Prepared
-	readers  sync.WaitGroup
+	// store is torch's, when this node is the job's master, and peers who may use it.
+	store   *tcpstore.Store
+	peers   atomic.Pointer[peers]
+	readers sync.WaitGroup
 	// worldSize is that of the newest attempt; 0 before the first. Readers ask for it.
 	worldSize atomic.Int64
 	// over is closed when no unit will begin any more.
@@ -52,6 +56,7 @@ func (s *share) quieten() {
 	for _, u := range s.units {
 		<-u.gone
 	}
+	s.closeStore()
 	if s.err == nil {
 		s.work.Output.Dir.Done()
 	}
@@ -128,21 +133,6 @@ func (s *share) begin(u *unit) {
 		}
 		u.run()
 	}()
-}
-
-// prepare answers with a port that is free on this node's address, for rank 0 to listen on; the same for the same question.
-func (s *share) prepare(o job.Prepare) job.Prepared {
-	if answer, ok := s.prepared[o.Unit]; ok && answer.Attempt == o.Attempt {
-		return answer
-	}
-	answer := job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt}
-	port, err := masterPort(s.agent.Session.Node.Addr, s.work.Task.MasterPort)
-	if err != nil {
-		answer.Err = err.Error()
-	}
-	answer.Port = port
-	s.prepared[o.Unit] = answer
-	return answer
 }
 
 func (s *share) report(ev any) { s.agent.report(s.job, ev) }

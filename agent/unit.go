@@ -94,9 +94,10 @@ func (u *unit) ranks(scope *proc.Scope) []*logs.Rank {
 	var running sync.WaitGroup
 	var starting errgroup.Group
 	outputs := make([]*logs.Rank, 0, len(u.order.Group.Bundles))
+	pids := make([]int, len(u.order.Group.Bundles))
 	var mu sync.Mutex
 	starting.SetLimit(runtime.GOMAXPROCS(0))
-	for _, b := range u.order.Group.Bundles {
+	for i, b := range u.order.Group.Bundles {
 		starting.Go(func() error {
 			r, err := u.spawn(scope, b)
 			if err != nil {
@@ -106,12 +107,13 @@ func (u *unit) ranks(scope *proc.Scope) []*logs.Rank {
 			mu.Lock()
 			outputs = append(outputs, r.output)
 			mu.Unlock()
+			pids[i] = r.process.Pid()
 			running.Go(func() { u.watch(r) })
 			return nil
 		})
 	}
 	if starting.Wait() == nil {
-		u.report(job.Started{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
+		u.report(job.Started{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, PIDs: pids})
 	}
 	running.Wait()
 	return outputs

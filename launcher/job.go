@@ -89,8 +89,10 @@ type Job struct {
 	PlacementTimeout time.Duration
 	// LastCall is how long a job that has MinNodes waits for more, up to MaxNodes; DefaultLastCall when 0, not at all when negative.
 	LastCall time.Duration
-	// MasterPort is rank 0's port; 0 takes a free one for each attempt.
+	// MasterPort is where the ranks meet, on the node of rank 0; 0 takes a free one for each attempt.
 	MasterPort int
+	// Store says who serves torch's store there: StoreGolaunch when empty.
+	Store Store
 
 	// Restart is RestartJob when empty, and MaxRestarts the one budget of the whole job.
 	Restart     Restart
@@ -161,6 +163,17 @@ func usage(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrUsage}, args...)...)
 }
 
+// Store says who serves torch's TCPStore at MASTER_ADDR and MASTER_PORT.
+type Store string
+
+const (
+	// StoreGolaunch has the agent of the master node serve it, an empty one for each attempt, before any rank starts: as torchrun
+	// does, TORCHELASTIC_USE_AGENT_STORE then tells torch that every rank is a client.
+	StoreGolaunch Store = "golaunch"
+	// StoreRank0 leaves it to rank 0, and the port to any program that listens there.
+	StoreRank0 Store = "rank0"
+)
+
 // complete fills the defaults in and refuses what makes no sense.
 func (j Job) complete() (Job, error) {
 	j.defaults()
@@ -173,6 +186,8 @@ func (j Job) complete() (Job, error) {
 		return j, usage("max restarts %d: at least 0", j.MaxRestarts)
 	case j.MasterPort < 0 || j.MasterPort > 65535:
 		return j, usage("master port %d: 0 (a free one) to 65535", j.MasterPort)
+	case j.Store != StoreGolaunch && j.Store != StoreRank0:
+		return j, usage("store %q: golaunch or rank0", j.Store)
 	case j.BackoffMin < 0 || j.BackoffMax < j.BackoffMin:
 		return j, usage("backoff %s:%s: the first wait is at least 0 and at most the bound", j.BackoffMin, j.BackoffMax)
 	case j.PlacementTimeout < 0:
@@ -216,6 +231,9 @@ func (j *Job) defaults() {
 	}
 	if j.Request.MinNodes == 0 && j.Request.MaxNodes == 0 {
 		j.Request.MinNodes, j.Request.MaxNodes = 1, 1
+	}
+	if j.Store == "" {
+		j.Store = StoreGolaunch
 	}
 	if j.Restart == "" {
 		j.Restart = RestartJob
@@ -282,6 +300,7 @@ func (j Job) facts() map[string]string {
 		"--max-restarts":   fmt.Sprint(j.MaxRestarts),
 		"--grace":          j.Grace.String(),
 		"--master-port":    fmt.Sprint(j.MasterPort),
+		"--store":          string(j.Store),
 		"--env-preset":     j.Preset,
 		"--gpu-visibility": string(j.Visibility),
 		"--lease":          j.Lease.String(),

@@ -122,7 +122,8 @@ func (h *here) ready(id string, at netip.Addr) (agent.Work, error) {
 func (j Job) task(env *rankenv.Base) agent.Task {
 	return agent.Task{
 		Command: j.Command, Dir: j.Dir, Env: env, Visibility: j.Visibility, MasterPort: j.MasterPort, Role: j.Role,
-		Stdin: j.Stdin,
+		Rank0Store: j.Store == StoreRank0,
+		Stdin:      j.Stdin,
 	}
 }
 

@@ -38,6 +38,9 @@ func (j Job) thisNode(ctx context.Context) (placement.Node, error) {
 			return node, fmt.Errorf("address %s is not one of %s's; ip addr lists them", j.Address, node.Name)
 		}
 	}
+	if node.Others, err = others(); err != nil {
+		return node, err
+	}
 	if !j.Request.GPU {
 		return node, nil
 	}
@@ -94,6 +97,25 @@ func owns(addrs []netip.Addr) (netip.Addr, bool, error) {
 		}
 	}
 	return netip.Addr{}, false, nil
+}
+
+// maxOthers bounds the addresses that a node tells of.
+const maxOthers = 16
+
+// others are the addresses from which processes of this machine may reach other nodes.
+func others() ([]netip.Addr, error) {
+	interfaces, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("cannot list this machine's addresses: %w", err)
+	}
+	var addrs []netip.Addr
+	for _, own := range interfaces {
+		prefix, err := netip.ParsePrefix(own.String())
+		if addr := prefix.Addr().Unmap(); err == nil && addr.IsGlobalUnicast() && len(addrs) < maxOthers {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs, nil
 }
 
 // endpoint is where a coordinator listens: a host's addresses, and the port.

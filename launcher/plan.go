@@ -64,7 +64,7 @@ func (j Job) explain(plan placement.Plan, g placement.Group, b placement.Bundle)
 	facts := rankenv.Facts{
 		JobID: j.ID, NodeName: g.Node.Name, NodeRank: g.NodeRank, Nodes: len(plan.Groups),
 		Rank: b.Rank, LocalRank: b.LocalRank, WorldSize: plan.WorldSize(), LocalWorldSize: len(g.Bundles),
-		MasterAddr: plan.Master().String(), MasterPort: j.MasterPort, MaxRestarts: j.MaxRestarts,
+		MasterAddr: plan.Master().String(), MasterPort: j.MasterPort, MaxRestarts: j.MaxRestarts, StoreHosted: j.Store == StoreGolaunch,
 		GPU: b.GPU, Visibility: j.Visibility, Role: j.Role,
 	}
 	for _, other := range g.Bundles {

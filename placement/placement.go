@@ -45,6 +45,8 @@ type Node struct {
 	Name string
 	// Addr is the address at which other nodes reach this one.
 	Addr netip.Addr
+	// Others are further addresses from which its processes may reach other nodes; placement does not look at them.
+	Others []netip.Addr
 	// GPUs are in the order in which a rank sees them.
 	GPUs []GPU
 	// CPUs is the number of logical CPUs that ranks may use; 0 means unknown, and is not checked. Less than 0 means none.

@@ -22,8 +22,10 @@ type Info struct {
 	NodeRank, Nodes           int
 	MasterAddr                string
 	MasterPort                int
-	Attempt, MaxRestarts      int
-	ErrorFile                 string
+	// StoreHosted says that the launcher serves torch's store there; otherwise rank 0 is expected to.
+	StoreHosted          bool
+	Attempt, MaxRestarts int
+	ErrorFile            string
 	// NodeName and GPUUUID are empty under torchrun, and GPUUUID also for a rank without a GPU of its own.
 	NodeName, GPUUUID string
 }
@@ -43,6 +45,7 @@ func Current() (Info, error) {
 		Nodes:          r.number("GROUP_WORLD_SIZE", 1, maxInt32),
 		MasterAddr:     os.Getenv("MASTER_ADDR"),
 		MasterPort:     r.number("MASTER_PORT", 1, 65535),
+		StoreHosted:    os.Getenv("TORCHELASTIC_USE_AGENT_STORE") == "True",
 		Attempt:        r.number("TORCHELASTIC_RESTART_COUNT", 0, maxInt32),
 		MaxRestarts:    r.number("TORCHELASTIC_MAX_RESTARTS", 0, maxInt32),
 		ErrorFile:      os.Getenv("TORCHELASTIC_ERROR_FILE"),

@@ -18,7 +18,7 @@ import (
 // Order is what a node is asked to do for a job, or for all jobs when Job is empty. The same order can come twice.
 type Order struct {
 	Job string
-	// Do is a [job.Prepare], [job.Start], [job.Stop] or [job.Finish], or one of [Assign], [Signal], [Leave], [ReadLogs], [Restate].
+	// Do is a [job.Prepare], [job.Admit], [job.Start], [job.Stop] or [job.Finish], or one of [Assign], [Signal], [Leave], [ReadLogs], [Restate].
 	Do any
 }
 
@@ -81,7 +81,13 @@ func fromReport(ev any) *pb.FromAgent {
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Port: int32(e.Port), Err: plain(e.Err),
 		}}}
 	case job.Started:
-		return &pb.FromAgent{Body: &pb.FromAgent_Started{Started: &pb.Started{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
+		return &pb.FromAgent{Body: &pb.FromAgent_Started{Started: &pb.Started{
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: convert(e.PIDs, func(pid int) int32 { return int32(pid) }),
+		}}}
+	case job.Met:
+		return &pb.FromAgent{Body: &pb.FromAgent_Met{Met: &pb.Met{
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Clients: convert(e.Clients, fromClient),
+		}}}
 	case job.Exited:
 		return &pb.FromAgent{Body: &pb.FromAgent_Exited{Exited: &pb.Exited{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Rank: int32(e.Rank), Exit: fromExit(e.Exit), At: fromTime(e.At),
@@ -104,7 +110,14 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 			Err: plain(e.GetErr()),
 		}
 	case *pb.FromAgent_Started:
-		return job.Started{Node: node, Unit: int(b.Started.GetUnit()), Attempt: int(b.Started.GetAttempt())}
+		return job.Started{
+			Node: node, Unit: int(b.Started.GetUnit()), Attempt: int(b.Started.GetAttempt()),
+			PIDs: convert(b.Started.GetPids(), func(pid int32) int { return int(pid) }),
+		}
+	case *pb.FromAgent_Met:
+		return job.Met{
+			Node: node, Unit: int(b.Met.GetUnit()), Attempt: int(b.Met.GetAttempt()), Clients: convert(b.Met.GetClients(), toClient),
+		}
 	case *pb.FromAgent_Exited:
 		e := b.Exited
 		return job.Exited{
@@ -116,6 +129,14 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 		return job.Stopped{Node: node, Unit: int(b.Stopped.GetUnit()), Attempt: int(b.Stopped.GetAttempt())}
 	}
 	return nil
+}
+
+func fromClient(c job.Client) *pb.Client {
+	return &pb.Client{Addr: c.Addr.AsSlice(), Pid: int32(c.PID), Key: plain(c.Key)}
+}
+
+func toClient(c *pb.Client) job.Client {
+	return job.Client{Addr: toAddr(c.GetAddr()), PID: int(c.GetPid()), Key: plain(c.GetKey())}
 }
 
 // fromOrder translates an order. It is nil for an action that is no agent's.
@@ -136,7 +157,11 @@ func fromAction(do any) *pb.ToAgent {
 	case ReadLogs:
 		return &pb.ToAgent{Body: &pb.ToAgent_ReadLogs{ReadLogs: &pb.ReadLogs{Id: o.id, Filter: fromFilter(o.Filter)}}}
 	case job.Prepare:
-		return &pb.ToAgent{Body: &pb.ToAgent_Prepare{Prepare: &pb.Prepare{Unit: int32(o.Unit), Attempt: int32(o.Attempt)}}}
+		return &pb.ToAgent{Body: &pb.ToAgent_Prepare{Prepare: &pb.Prepare{
+			Unit: int32(o.Unit), Attempt: int32(o.Attempt), Fresh: o.Fresh, Peers: fromPeers(o.Peers),
+		}}}
+	case job.Admit:
+		return &pb.ToAgent{Body: &pb.ToAgent_Admit{Admit: &pb.Admit{Peers: fromPeers(o.Peers)}}}
 	case job.Start:
 		return &pb.ToAgent{Body: &pb.ToAgent_Start{Start: &pb.Start{
 			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
@@ -159,7 +184,12 @@ func fromAction(do any) *pb.ToAgent {
 func toAction(node placement.Node, m *pb.ToAgent) any {
 	switch b := m.GetBody().(type) {
 	case *pb.ToAgent_Prepare:
-		return job.Prepare{Node: node.Name, Unit: int(b.Prepare.GetUnit()), Attempt: int(b.Prepare.GetAttempt())}
+		return job.Prepare{
+			Node: node.Name, Unit: int(b.Prepare.GetUnit()), Attempt: int(b.Prepare.GetAttempt()),
+			Fresh: b.Prepare.GetFresh(), Peers: convert(b.Prepare.GetPeers(), toAddr),
+		}
+	case *pb.ToAgent_Admit:
+		return job.Admit{Node: node.Name, Peers: convert(b.Admit.GetPeers(), toAddr)}
 	case *pb.ToAgent_Start:
 		o := b.Start
 		group := placement.Group{Node: node, NodeRank: int(o.GetNodeRank()), Bundles: convert(o.GetBundles(), toBundle)}
@@ -186,8 +216,24 @@ func toAction(node placement.Node, m *pb.ToAgent) any {
 func fromNode(n placement.Node) *pb.Node {
 	return &pb.Node{
 		Name: n.Name, Addr: n.Addr.String(), Gpus: convert(n.GPUs, fromGPU), Cpus: int64(n.CPUs), Memory: n.Memory,
-		Labels: n.Labels,
+		Labels: n.Labels, Others: convert(n.Others, netip.Addr.AsSlice),
 	}
+}
+
+// maxPeers bounds a question for a port. Of a job with more addresses every machine may come.
+const maxPeers = 50_000
+
+func fromPeers(peers []netip.Addr) [][]byte {
+	if len(peers) > maxPeers {
+		return nil
+	}
+	return convert(peers, netip.Addr.AsSlice)
+}
+
+// toAddr leaves an address zero that is none.
+func toAddr(b []byte) netip.Addr {
+	addr, _ := netip.AddrFromSlice(b)
+	return addr.Unmap()
 }
 
 // toNode leaves Addr zero when it is no address.
@@ -195,7 +241,7 @@ func toNode(n *pb.Node) placement.Node {
 	addr, _ := netip.ParseAddr(n.GetAddr())
 	return placement.Node{
 		Name: n.GetName(), Addr: addr.Unmap(), GPUs: convert(n.GetGpus(), toGPU), CPUs: int(n.GetCpus()),
-		Memory: n.GetMemory(), Labels: n.GetLabels(),
+		Memory: n.GetMemory(), Labels: n.GetLabels(), Others: convert(n.GetOthers(), toAddr),
 	}
 }
 

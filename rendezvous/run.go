@@ -125,6 +125,8 @@ func (c *Coordinator) act(r *run, a job.Action) {
 	switch a := a.(type) {
 	case job.Prepare:
 		c.order(a.Node, r.Job.ID, a)
+	case job.Admit:
+		c.order(a.Node, r.Job.ID, a)
 	case job.Start:
 		c.order(a.Group.Node.Name, r.Job.ID, a)
 	case job.Stop:

@@ -264,6 +264,7 @@ var eventTypes = func() map[string]func([]byte) (job.Event, error) {
 	addType[job.Rejoined](types)
 	addType[job.Prepared](types)
 	addType[job.Started](types)
+	addType[job.Met](types)
 	addType[job.Exited](types)
 	addType[job.Stopped](types)
 	addType[job.Elapsed](types)

@@ -1,15 +1,17 @@
-// Hello is the smallest distributed program: its ranks meet at MASTER_ADDR:MASTER_PORT and add up their ranks. It needs neither a
-// GPU nor Python, and fails when the sum is not what it must be.
+// Hello is the smallest distributed program: its ranks meet at torch's store, at MASTER_ADDR:MASTER_PORT, and add up their ranks. It
+// needs neither a GPU nor Python, and fails when the sum is not what it must be.
 package main
 
 import (
-	"encoding/binary"
+	"context"
 	"fmt"
 	"log"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/golaunch/golaunch/rankenv"
+	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
 const patience = 30 * time.Second
@@ -32,59 +34,38 @@ func main() {
 		me.Rank, me.WorldSize, me.LocalRank, me.NodeRank, sum)
 }
 
-// allReduce adds value up over all ranks: rank 0 gathers and answers.
+// allReduce adds value up over all ranks.
 func allReduce(me rankenv.Info, value int64) (int64, error) {
-	if me.Rank == 0 {
-		return gather(me, value)
-	}
-	conn, err := dial(me.Master())
+	addr, err := netip.ParseAddrPort(me.Master())
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close()
-	if err := binary.Write(conn, binary.LittleEndian, value); err != nil {
-		return 0, err
-	}
-	var sum int64
-	return sum, binary.Read(conn, binary.LittleEndian, &sum)
-}
-
-func gather(me rankenv.Info, sum int64) (int64, error) {
-	l, err := net.Listen("tcp", me.Master())
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	conns := make([]net.Conn, 0, me.WorldSize-1)
-	for range me.WorldSize - 1 {
-		conn, err := l.Accept()
+	if me.Rank == 0 && !me.StoreHosted {
+		l, err := net.Listen("tcp", me.Master())
 		if err != nil {
 			return 0, err
 		}
-		defer conn.Close()
-		var value int64
-		if err := binary.Read(conn, binary.LittleEndian, &value); err != nil {
+		store, err := tcpstore.Serve(l, tcpstore.Options{})
+		if err != nil {
 			return 0, err
 		}
-		sum += value
-		conns = append(conns, conn)
+		defer store.Close()
 	}
-	for _, conn := range conns {
-		if err := binary.Write(conn, binary.LittleEndian, sum); err != nil {
-			return 0, err
-		}
+	ctx := context.Background()
+	client, err := tcpstore.Dial(ctx, addr, patience)
+	if err != nil {
+		return 0, err
 	}
-	return sum, nil
-}
-
-// dial waits for rank 0, which may start later than this rank.
-func dial(addr string) (net.Conn, error) {
-	deadline := time.Now().Add(patience)
-	for {
-		conn, err := net.DialTimeout("tcp", addr, patience)
-		if err == nil || time.Now().After(deadline) {
-			return conn, err
-		}
-		time.Sleep(10 * time.Millisecond)
+	defer client.Close()
+	if _, err := client.Add(ctx, "sum", value); err != nil {
+		return 0, err
 	}
+	if err := client.Barrier(ctx, "all have added", me.WorldSize); err != nil {
+		return 0, err
+	}
+	sum, err := client.Add(ctx, "sum", 0)
+	if err != nil {
+		return 0, err
+	}
+	return sum, client.Barrier(ctx, "all know the sum", me.WorldSize) // rank 0 may serve the store
 }

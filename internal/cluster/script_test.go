@@ -54,7 +54,7 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 		m.answer(t, b, f[1])
 	case "exit":
 		r := m.job(f[1])
-		for p := range r.runs {
+		for _, p := range r.places() {
 			m.end(r, p, number(t, f[2]))
 		}
 		m.answer(t, b, f[1])

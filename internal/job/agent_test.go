@@ -28,7 +28,7 @@ func (w *world) obey(a *agent) error {
 		if w.hopeless && w.chance(20) {
 			p.Err = "all ports are taken"
 		}
-		w.truth.ports[o] = append(w.truth.ports[o], p.Port)
+		w.truth.ports[o.question()] = append(w.truth.ports[o.question()], p.Port)
 		a.report(p)
 	case Start:
 		return w.start(a, o)
@@ -53,7 +53,7 @@ func (w *world) start(a *agent, o Start) error {
 		r.alive = append(r.alive, b.Rank)
 	}
 	a.runs[o.Unit] = r
-	a.report(Started{a.node.Name, o.Unit, o.Attempt})
+	a.report(Started{a.node.Name, o.Unit, o.Attempt, nil})
 	return nil
 }
 

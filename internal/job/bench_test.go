@@ -38,7 +38,7 @@ func lifetime(b *testing.B, restart Restart, nodes int) {
 	var last []Action
 	for _, a := range starts {
 		o := a.(Start)
-		s.Step(Started{o.Group.Node.Name, o.Unit, o.Attempt})
+		s.Step(Started{o.Group.Node.Name, o.Unit, o.Attempt, nil})
 		for _, bundle := range o.Group.Bundles {
 			s.Step(Exited{Node: o.Group.Node.Name, Unit: o.Unit, Attempt: o.Attempt, Rank: bundle.Rank})
 		}

@@ -38,7 +38,7 @@ func isA[T any](v any) bool {
 func (t *truth) checkAction(ev Event, act Action, again bool) error {
 	switch act := act.(type) {
 	case Prepare:
-		t.asked = act
+		t.asked = act.question()
 		return t.checkBegin(attemptOf{act.Unit, act.Attempt}, act.Node)
 	case Start:
 		return t.checkStart(act, again)

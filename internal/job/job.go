@@ -29,6 +29,7 @@ package job
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/golaunch/golaunch/placement"
@@ -101,10 +102,18 @@ type (
 		Port    int
 		Err     string
 	}
-	// Started says that all ranks of a unit on this node were started.
+	// Started says that all ranks of a unit on this node were started, with their process ids in the order of the ranks.
 	Started struct {
 		Node          string
 		Unit, Attempt int
+		PIDs          []int
+	}
+	// Met says who has come to the store that the master node serves to a gang, and who waits there for what, after nothing of that
+	// has changed for a while. It is empty when there is nothing to say of an attempt that there was before.
+	Met struct {
+		Node          string
+		Unit, Attempt int
+		Clients       []Client
 	}
 	// Exited says that a rank ended, or could not be started.
 	Exited struct {
@@ -139,6 +148,15 @@ type (
 	}
 )
 
+// Client is a process that has come to the store.
+type Client struct {
+	Addr netip.Addr
+	// PID is the process id on its node; 0 when it is not known.
+	PID int
+	// Key is the first one that it waits for; empty when it does not wait.
+	Key string
+}
+
 // Action is something that must now be done. Actions are idempotent.
 //
 //sumtype:decl
@@ -148,10 +166,18 @@ type Action interface {
 }
 
 type (
-	// Prepare asks the master node for the port of an attempt.
+	// Prepare asks the master node for the port of an attempt, where ranks on Peers can come. Fresh says that nothing of what an
+	// earlier attempt left there may be found any more.
 	Prepare struct {
 		Node          string
 		Unit, Attempt int
+		Fresh         bool
+		Peers         []netip.Addr
+	}
+	// Admit tells the master node anew whose ranks can come to the port it gave.
+	Admit struct {
+		Node  string
+		Peers []netip.Addr
 	}
 	// Start orders a node to start its ranks of a unit, unless it knows of this attempt or a later one already.
 	Start struct {

@@ -141,6 +141,9 @@ func (s *State) rejoined(ev Rejoined) string {
 	if s.asked != nil && s.asked.Node == n.Name && s.result == nil {
 		s.do(*s.asked)
 	}
+	if n.slot == 0 && !s.gang() && s.result == nil {
+		s.admit()
+	}
 	units := s.unitsAt(n.slot)
 	for i := range units {
 		u := &units[i]

@@ -168,7 +168,7 @@ func (s *State) adopt(p placement.Plan) {
 	}
 	s.alarms[AlarmLastCall] = 0
 	s.enough = 0
-	s.done = make([]bool, p.WorldSize())
+	s.done, s.pids = make([]bool, p.WorldSize()), make([]int, p.WorldSize())
 	s.world = World{WorldSize: p.WorldSize(), Nodes: len(p.Groups), Uniform: uniform(p), MaxRestarts: s.spec.MaxRestarts}
 	s.asked, s.ported = nil, false
 	switch s.spec.Restart {
@@ -212,6 +212,7 @@ func (s *State) replace(nodeRank int, candidates []placement.Node) error {
 	s.slots[nodeRank] = slot{Group: g}
 	s.vacant = slices.DeleteFunc(s.vacant, func(rank int) bool { return rank == nodeRank })
 	s.nodes[g.Node.Name].slot = nodeRank
+	s.admit()
 	return nil
 }
 

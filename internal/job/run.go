@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/golaunch/golaunch/placement"
 )
@@ -22,15 +23,34 @@ func (s *State) prepare(u *unit) string {
 	u.phase = Preparing
 	master := s.slots[0]
 	if s.asked == nil && !master.vacant {
-		s.asked = &Prepare{Node: master.Node.Name, Unit: u.id, Attempt: u.attempt}
+		s.asked = &Prepare{Node: master.Node.Name, Unit: u.id, Attempt: u.attempt, Fresh: s.gang(), Peers: s.peers()}
 		s.do(*s.asked)
 	}
 	return s.label(u) + ": " + s.portWait()
 }
 
+// admit tells the master of a node that came in the place of another after the master gave its port.
+func (s *State) admit() {
+	if master := s.slots[0]; s.ported && !master.vacant {
+		s.do(Admit{Node: master.Node.Name, Peers: s.peers()})
+	}
+}
+
+// peers are the addresses of the nodes that have ranks.
+func (s *State) peers() []netip.Addr {
+	peers := make([]netip.Addr, 0, len(s.slots))
+	for _, sl := range s.slots {
+		if !sl.vacant {
+			peers = append(append(peers, sl.Node.Addr), sl.Node.Others...)
+		}
+	}
+	return peers
+}
+
 // start orders every node of a unit to start its ranks. No process of an earlier attempt lives: settle has seen to that.
 func (s *State) start(u *unit) {
 	u.phase, u.cause, u.told = Running, nil, false
+	s.meeting = ""
 	u.left, u.live, u.starting = 0, len(u.members), len(u.members)
 	s.live += u.live
 	s.attempts++

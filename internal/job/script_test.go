@@ -101,7 +101,7 @@ func parseEvent(t *testing.T, line string) Event {
 		return Prepared{Node: f[1], Unit: unit, Attempt: attempt, Err: rest(3)}
 	case "started":
 		at(2)
-		return Started{f[1], unit, attempt}
+		return Started{f[1], unit, attempt, nil}
 	case "exited":
 		at(2)
 		return Exited{Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), Exit: parseExit(t, f[4:])}

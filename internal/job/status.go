@@ -107,5 +107,8 @@ func (s *State) waits() string {
 	if ranks > 0 {
 		text = also(text, count(ranks, "rank")+" to end")
 	}
+	if s.first(Running) != nil {
+		text = also(text, s.meeting)
+	}
 	return text
 }

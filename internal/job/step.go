@@ -46,6 +46,8 @@ func (s *State) take(ev Event) string {
 		return s.prepared(ev)
 	case Started:
 		return s.started(ev)
+	case Met:
+		return s.met(ev)
 	case Exited:
 		return s.exited(ev)
 	case Elapsed:
@@ -60,8 +62,13 @@ func (s *State) take(ev Event) string {
 	}
 }
 
+// asks says that a report answers a question, which may be nil.
+func (p *Prepare) asks(ev Prepared) bool {
+	return p != nil && p.Node == ev.Node && p.Unit == ev.Unit && p.Attempt == ev.Attempt
+}
+
 func (s *State) prepared(ev Prepared) string {
-	if s.asked == nil || *s.asked != (Prepare{Node: ev.Node, Unit: ev.Unit, Attempt: ev.Attempt}) {
+	if !s.asked.asks(ev) {
 		return ""
 	}
 	s.asked = nil
@@ -82,11 +89,12 @@ func (s *State) prepared(ev Prepared) string {
 }
 
 func (s *State) started(ev Started) string {
-	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
+	u, m, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || m.started {
 		return ""
 	}
 	m.started = true
+	s.note(s.share(u, sl.NodeRank), ev.PIDs)
 	u.starting--
 	if u.starting > 0 || u.phase != Running {
 		return ""

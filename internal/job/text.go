@@ -8,6 +8,7 @@ func (Lost) event()      {}
 func (Rejoined) event()  {}
 func (Prepared) event()  {}
 func (Started) event()   {}
+func (Met) event()       {}
 func (Exited) event()    {}
 func (Stopped) event()   {}
 func (Elapsed) event()   {}
@@ -16,6 +17,7 @@ func (Queued) event()    {}
 func (Cancel) event()    {}
 
 func (Prepare) action() {}
+func (Admit) action()   {}
 func (Start) action()   {}
 func (Stop) action()    {}
 func (Wait) action()    {}
@@ -37,6 +39,9 @@ func (e Prepared) String() string {
 }
 
 func (e Started) String() string { return "started " + of(e.Unit, e.Attempt, e.Node) }
+func (e Met) String() string {
+	return fmt.Sprintf("met %s: %s", of(e.Unit, e.Attempt, e.Node), count(len(e.Clients), "client"))
+}
 func (e Stopped) String() string { return "stopped " + of(e.Unit, e.Attempt, e.Node) }
 
 func (e Exited) String() string {
@@ -48,6 +53,9 @@ func (e TimedOut) String() string { return fmt.Sprintf("timed out %s #%d", e.Kin
 func (e Queued) String() string   { return "queued: " + e.Why }
 func (e Cancel) String() string   { return fmt.Sprintf("cancel with code %d: %s", e.Code, e.Why) }
 
+func (a Admit) String() string {
+	return fmt.Sprintf("admit %s at %s", count(len(a.Peers), "peer"), a.Node)
+}
 func (a Prepare) String() string { return "prepare " + of(a.Unit, a.Attempt, a.Node) }
 
 func (a Start) String() string {

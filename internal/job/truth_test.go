@@ -32,8 +32,8 @@ type truth struct {
 	spawned bool
 	elapsed map[attemptOf]bool
 	// asked is the newest question for a port, and ports are what nodes answered to such questions.
-	asked Prepare
-	ports map[Prepare][]int
+	asked question
+	ports map[question][]int
 	// alarms are the newest of each kind, homes the node ranks of nodes since they were last lost.
 	alarms  map[AlarmKind]int
 	homes   map[string]int
@@ -44,7 +44,7 @@ type truth struct {
 func newTruth(w *world) *truth {
 	return &truth{
 		w: w, newest: map[int]int{}, ordered: map[place][]int{}, told: map[place]bool{}, begun: map[place]bool{},
-		ports: map[Prepare][]int{},
+		ports: map[question][]int{},
 		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
 		failed: map[attemptOf]int{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
 	}
@@ -196,3 +196,11 @@ func (t *truth) ending() string {
 	}
 	return "rank failed"
 }
+
+// question is a [Prepare] without what does not tell it from others.
+type question struct {
+	node          string
+	unit, attempt int
+}
+
+func (p Prepare) question() question { return question{p.Node, p.Unit, p.Attempt} }

@@ -164,9 +164,9 @@ func (c *conn) tooLate() error {
 func (c *conn) gone(err error) error {
 	switch {
 	case len(c.held) > 0:
-		return errors.New("it went away within a request")
+		return fmt.Errorf("%w within a request", ErrVanished)
 	case c.wait != nil && !c.answered:
-		return fmt.Errorf("it went away while it waited for %q", visible(c.wait.spots[0].key))
+		return fmt.Errorf("%w while it waited for %q", ErrVanished, visible(c.wait.spots[0].key))
 	case err == nil || errors.Is(err, unix.ECONNRESET):
 		return errGone
 	}

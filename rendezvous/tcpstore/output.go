@@ -118,7 +118,7 @@ func (c *conn) write(parts [][]byte) (rest [][]byte, err error) {
 		case errors.Is(err, unix.EAGAIN):
 			return parts, nil
 		case err != nil && !errors.Is(err, unix.EINTR):
-			return nil, fmt.Errorf("it went away before its reply: %w", err)
+			return nil, fmt.Errorf("%w before its reply: %w", ErrVanished, err)
 		}
 		parts = behind(parts, n)
 	}

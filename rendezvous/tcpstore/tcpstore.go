@@ -20,6 +20,7 @@ package tcpstore
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -42,6 +43,9 @@ type Options struct {
 	// Patience bounds in time each request, from its first byte to its last, and the taking of each reply (default 1 minute).
 	Patience time.Duration
 }
+
+// ErrVanished marks what Options.Warn is told of a client that went away with something left to do, as a process that is killed does.
+var ErrVanished = errors.New("it went away")
 
 // Store is a store that is being served.
 type Store struct {

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/rendezvous/tcpstore"
+)
+
+// meet is a client of the store that an answer names; the error is why it cannot be one.
+func meet(t *testing.T, p job.Prepared) (*tcpstore.Client, error) {
+	t.Helper()
+	if p.Err != "" {
+		t.Fatal(p.Err)
+	}
+	c, err := tcpstore.Dial(t.Context(), netip.AddrPortFrom(local.Addr, uint16(p.Port)), time.Second)
+	if err == nil {
+		t.Cleanup(func() { c.Close() })
+	}
+	return c, err
+}
+
+// TestAStoreForEachStart has an empty store for each fresh attempt, and one store for all parts that restart on their own.
+func TestAStoreForEachStart(t *testing.T) {
+	s := obeying(t, "exit 0").shares["test"]
+	first := s.prepare(job.Prepare{Fresh: true})
+	c, err := meet(t, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Set(t.Context(), "key", []byte("value")); err != nil {
+		t.Fatal(err)
+	}
+	part := s.prepare(job.Prepare{Unit: 1})
+	if part.Port != first.Port {
+		t.Errorf("a part that restarts has port %d, the others %d", part.Port, first.Port)
+	}
+	if ok, err := c.Check(t.Context(), "key"); !ok || err != nil {
+		t.Errorf("the key is there: %v, %v", ok, err)
+	}
+	second := s.prepare(job.Prepare{Attempt: 1, Fresh: true})
+	if c, err = meet(t, second); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := c.Check(t.Context(), "key"); ok || err != nil {
+		t.Errorf("the key of the attempt before is there: %v, %v", ok, err)
+	}
+	s.kill()
+	<-s.over
+	s.closeStore()
+	if c, err := tcpstore.Dial(t.Context(), netip.AddrPortFrom(local.Addr, uint16(second.Port)), 100*time.Millisecond); err == nil {
+		t.Errorf("the store outlives the job: %v", c)
+	}
+}
+
+func TestPeers(t *testing.T) {
+	addr := netip.MustParseAddr
+	nodes := []netip.Addr{addr("10.0.0.2"), addr("fd00::2"), addr("::ffff:10.0.0.3")}
+	for _, c := range []struct {
+		addrs     []netip.Addr
+		own, from string
+		want      bool
+	}{
+		{nodes, "10.0.0.2", "10.0.0.2", true},
+		{nodes, "10.0.0.2", "10.0.0.3", true},
+		{nodes, "10.0.0.2", "::ffff:10.0.0.2", true},
+		{nodes, "10.0.0.2", "fd00::2", true},
+		{nodes, "10.0.0.2", "10.0.0.4", false},
+		{nodes, "10.0.0.2", "127.0.0.1", false},
+		{nodes, "127.0.0.1", "127.0.0.5", true},
+		{nil, "10.0.0.2", "10.0.0.4", true},
+	} {
+		if got := newPeers(c.addrs, addr(c.own)).has(addr(c.from)); got != c.want {
+			t.Errorf("%s at the store of %s: %v, want %v", c.from, c.own, got, c.want)
+		}
+	}
+}
