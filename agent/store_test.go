@@ -48,8 +48,7 @@ func TestAStoreForEachStart(t *testing.T) {
 		t.Errorf("the key of the attempt before is there: %v, %v", ok, err)
 	}
 	s.kill()
-	<-s.over
-	s.closeStore()
+	s.agent.done.Wait()
 	if c, err := tcpstore.Dial(t.Context(), netip.AddrPortFrom(local.Addr, uint16(second.Port)), 100*time.Millisecond); err == nil {
 		t.Errorf("the store outlives the job: %v", c)
 	}
