@@ -135,6 +135,8 @@ type nodeLife struct {
 	// open are the jobs that have ranks, or readers, here, and elsewhere the directories of those that had their own.
 	open      map[string]bool
 	elsewhere map[string]string
+	// done counts the jobs that are over since the last were removed.
+	done int
 }
 
 func (n *nodeLife) serve(ctx context.Context, m membership, welcomed func(netip.Addr)) (err error) {
@@ -175,15 +177,13 @@ func (n *nodeLife) ready(id string, task []byte) (agent.Work, error) {
 	n.hold(id, j.LogDir)
 	dir, err := logs.OpenDir(n.place(id), id)
 	if err != nil {
-		n.release(id)
-		return agent.Work{}, err
+		return agent.Work{}, errors.Join(err, n.release(id))
 	}
 	return agent.Work{
 		Task:   j.task(env),
 		Output: agent.Output{Dir: dir, Of: j.output(nil, n.Warn)},
 		Close: func() {
-			n.release(id)
-			if err := errors.Join(dir.Close(), logs.Prune(n.base, keptJobs, n.holds)); err != nil {
+			if err := errors.Join(dir.Close(), n.release(id)); err != nil {
 				n.Warn(err)
 			}
 		},
@@ -203,10 +203,19 @@ func (n *nodeLife) hold(id, dir string) {
 	n.elsewhere[id] = dir
 }
 
-func (n *nodeLife) release(id string) {
+// prunedEvery is the number of jobs after which old ones are looked for: that costs some system calls for each that is kept.
+const prunedEvery = 20
+
+func (n *nodeLife) release(id string) error {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	delete(n.open, id)
+	n.done++
+	prune := n.done%prunedEvery == 0
+	n.mu.Unlock()
+	if !prune {
+		return nil
+	}
+	return logs.Prune(n.base, keptJobs-prunedEvery, n.holds)
 }
 
 func (n *nodeLife) holds(id string) bool {
