@@ -1,7 +1,6 @@
 package rendezvous
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
@@ -275,65 +273,4 @@ func (s control) Drain(_ context.Context, req *pb.DrainRequest) (*pb.DrainReply,
 		}
 		return reply, nil
 	})
-}
-
-func (s control) Status(_ context.Context, req *pb.StatusRequest) (*pb.StatusReply, error) {
-	return ask(s.c, func() (*pb.StatusReply, error) {
-		reply := &pb.StatusReply{Version: version(), Since: timestamppb.New(s.c.since)}
-		if req.GetJob() != "" {
-			r, err := s.c.find(req.GetJob())
-			if err != nil {
-				return nil, err
-			}
-			reply.Jobs = append(reply.Jobs, s.c.jobStatus(r))
-			return reply, nil
-		}
-		for _, n := range s.c.state.Nodes() {
-			reply.Nodes = append(reply.Nodes, s.c.nodeStatus(n))
-		}
-		for _, r := range s.c.jobs {
-			reply.Jobs = append(reply.Jobs, s.c.jobStatus(r))
-		}
-		slices.SortFunc(reply.Jobs, func(a, b *pb.JobStatus) int {
-			return a.GetSubmitted().AsTime().Compare(b.GetSubmitted().AsTime())
-		})
-		return reply, nil
-	})
-}
-
-func (c *Coordinator) nodeStatus(n cluster.NodeStatus) *pb.NodeStatus {
-	s := &pb.NodeStatus{Node: fromNode(n.Node), Drained: n.Drained}
-	if m := c.members[n.Node.Name]; m != nil && (m.link == nil || time.Since(m.heard) > c.cfg.Lease/2) {
-		s.Silent = durationpb.New(time.Since(m.heard))
-	}
-	for _, h := range n.Held {
-		s.Holds = append(s.Holds, &pb.Hold{Job: h.Job, Gpus: convert(h.GPUs, func(i int) int32 { return int32(i) })})
-	}
-	return s
-}
-
-func (c *Coordinator) jobStatus(r *run) *pb.JobStatus {
-	s := &pb.JobStatus{
-		Id: r.Job.ID, Title: r.Title, Submitted: fromTime(r.submitted), Finished: fromTime(r.over), Detached: r.Detached,
-		Reserve: r.Reserve, Within: r.Within, MaxRestarts: int32(r.Job.MaxRestarts), Result: optional(r.result, fromResult),
-	}
-	if r.result != nil {
-		s.Phase, s.Waits = string(job.Finished), r.result.Reason
-		s.Restarts, s.Nodes = int32(r.result.Restarts), slices.Sorted(maps.Keys(r.nodes))
-		return s
-	}
-	j, _ := c.state.Job(r.Job.ID)
-	s.Phase, s.Waits = string(j.Summary.Phase), plain(cmp.Or(c.state.Why(r.Job.ID), j.Summary.Waits))
-	s.Attempt, s.Restarts = int32(j.Summary.Attempt), int32(j.Summary.Restarts)
-	for _, n := range j.Summary.Nodes {
-		if n.NodeRank < 0 {
-			continue
-		}
-		s.Nodes = append(s.Nodes, n.Node.Name)
-		s.Ranks += int32(len(n.Ranks))
-		if r.Job.Request.GPU {
-			s.Gpus += int32(len(n.Ranks))
-		}
-	}
-	return s
 }

@@ -1,8 +1,6 @@
 package rendezvous
 
 import (
-	"time"
-
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/cluster"
@@ -110,70 +108,4 @@ func toChunk(c *pb.LogChunk) LogChunk {
 	return LogChunk{
 		LogPosition: toPosition(c.GetAt()), Node: c.GetNode(), WorldSize: int(c.GetWorldSize()), Data: c.GetData(), Missing: c.GetMissing(),
 	}
-}
-
-// NodeStatus is one node of a cluster.
-type NodeStatus struct {
-	Node placement.Node
-	// Silent is for how long nothing was heard of an agent whose connection is broken; 0 while it is there.
-	Silent time.Duration
-	// Drained says that it gets no more ranks.
-	Drained bool
-	// Holds are the GPUs that each job has there, by index.
-	Holds []cluster.Holding
-}
-
-// JobStatus is one job of a cluster.
-type JobStatus struct {
-	ID, Title string
-	Phase     job.Phase
-	// Waits says what the job waits for; once it is over, how it ended.
-	Waits string
-	// Finished is zero before the end.
-	Submitted, Finished   time.Time
-	Detached, Reserve     bool
-	Within                string
-	Attempt               int
-	Restarts, MaxRestarts int
-	Nodes                 []string
-	Ranks, GPUs           int
-	Result                *job.Result
-}
-
-// Status is a cluster as it stands.
-type Status struct {
-	// Version is the coordinator's golaunch, Since when it started.
-	Version string
-	Since   time.Time
-	Nodes   []NodeStatus
-	// Jobs are in the order of submission: all that are not over, and the last that are.
-	Jobs []JobStatus
-}
-
-func toStatus(m *pb.StatusReply) Status {
-	return Status{
-		Version: m.GetVersion(), Since: toTime(m.GetSince()),
-		Nodes: convert(m.GetNodes(), func(n *pb.NodeStatus) NodeStatus {
-			return NodeStatus{
-				Node: toNode(n.GetNode()), Silent: n.GetSilent().AsDuration(), Drained: n.GetDrained(),
-				Holds: convert(n.GetHolds(), func(h *pb.Hold) cluster.Holding {
-					return cluster.Holding{Job: h.GetJob(), GPUs: convert(h.GetGpus(), func(i int32) int { return int(i) })}
-				}),
-			}
-		}),
-		Jobs: convert(m.GetJobs(), toJobStatus),
-	}
-}
-
-func toJobStatus(j *pb.JobStatus) JobStatus {
-	s := JobStatus{
-		ID: j.GetId(), Title: j.GetTitle(), Phase: job.Phase(j.GetPhase()), Waits: j.GetWaits(),
-		Submitted: toTime(j.GetSubmitted()), Finished: toTime(j.GetFinished()), Detached: j.GetDetached(), Reserve: j.GetReserve(),
-		Within: j.GetWithin(), Attempt: int(j.GetAttempt()), Restarts: int(j.GetRestarts()), MaxRestarts: int(j.GetMaxRestarts()),
-		Nodes: j.GetNodes(), Ranks: int(j.GetRanks()), GPUs: int(j.GetGpus()),
-	}
-	if j.GetResult() != nil {
-		s.Result = new(toResult(j.GetResult()))
-	}
-	return s
 }
