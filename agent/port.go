@@ -55,6 +55,18 @@ func listen(host string, port int) (net.Listener, error) {
 	return l, nil
 }
 
+// tellsOfPort says that a text has a line about a port that could not be had: in the words of the C library, of torch, or of gRPC (JAX).
+func tellsOfPort(text string, port int) bool {
+	for line := range strings.Lines(text) {
+		low := strings.ToLower(line)
+		taken := strings.Contains(low, "already in use") || strings.Contains(low, "eaddrinuse") || strings.Contains(low, "failed to add port")
+		if taken && strings.Contains(line, strconv.Itoa(port)) {
+			return true
+		}
+	}
+	return false
+}
+
 // PortHolder names the process that listens on a TCP port of this machine, as far as /proc shows it, in words that follow "in use":
 // " by pid 4411 (python3)". It is empty when nothing listens there.
 func PortHolder(port int) string {

@@ -160,12 +160,22 @@ func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, output *l
 	}
 	if output != nil && !exit.OK() {
 		var err error
-		e.Tail = output.Tail()
+		e.Tail = u.advised(output.Tail())
 		if e.Traceback, err = output.Traceback(); err != nil {
 			u.agent.Warn(err)
 		}
 	}
 	u.report(e)
+}
+
+// advised adds to the last words of a rank what to do when they are that MASTER_PORT is taken: by golaunch's own store.
+func (u *unit) advised(tail string) string {
+	port := u.order.World.MasterPort
+	if u.share.work.Task.Rank0Store || !tellsOfPort(tail, port) {
+		return tail
+	}
+	return fmt.Sprintf("%s\n(golaunch serves torch's store at MASTER_PORT, %d; a program with a server of its own there needs --store rank0)",
+		tail, port)
 }
 
 func (u *unit) report(ev job.Event) {
