@@ -34,7 +34,7 @@ type Agent struct {
 	Name, Address, TokenFile string
 	Standalone               bool
 	// LogDir takes the output of jobs that name no directory, below the node's name; the system's temporary directory when empty.
-	// The jobs that were last are kept, 200 of them.
+	// Those of the last jobs are kept, of 180 at least.
 	LogDir string
 	// Signals takes what this process is told: INT, TERM, HUP and QUIT make the node leave in order, and a second one kills its
 	// ranks; USR1 and USR2 go to the ranks. Nil takes none.

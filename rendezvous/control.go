@@ -206,13 +206,13 @@ func (s control) Logs(req *pb.LogsRequest, stream pb.Cluster_LogsServer) error {
 				return err
 			}
 		case <-d.over:
+			if d.broken { // what is missing is told to who asks anew
+				return status.Error(codes.Unavailable, "the connection to a node broke")
+			}
 			for _, node := range slices.Sorted(maps.Keys(d.missing)) {
 				if err := stream.Send(d.missing[node]); err != nil {
 					return err
 				}
-			}
-			if d.broken {
-				return status.Error(codes.Unavailable, "the connection to a node broke")
 			}
 			return nil
 		case <-stream.Context().Done():
@@ -262,6 +262,7 @@ func (s control) Drain(_ context.Context, req *pb.DrainRequest) (*pb.DrainReply,
 		if s.c.members[req.GetNode()] == nil {
 			return nil, status.Error(codes.NotFound, plain(fmt.Sprintf("there is no node %q here; golaunch status lists them", req.GetNode())))
 		}
+		s.c.drain(req.GetNode(), true)
 		s.c.step(cluster.Drain{Node: req.GetNode()})
 		reply := &pb.DrainReply{}
 		for _, n := range s.c.state.Nodes() {

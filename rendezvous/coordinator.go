@@ -65,6 +65,8 @@ type Coordinator struct {
 	ended []string
 	// sole is the one job that the coordinator is for; nil in a cluster.
 	sole *run
+	// drained are the nodes that were asked to leave, and have not yet.
+	drained map[string]bool
 	// restored says that a coordinator before this one may have welcomed agents with the same epoch.
 	restored   bool
 	deliveries map[string]*delivery
@@ -87,7 +89,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 	return &Coordinator{
 		cfg: cfg, epoch: rand.Text(), since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}),
 		state: cluster.New(), members: map[string]*member{}, addrs: map[netip.Addr]string{}, jobs: map[string]*run{},
-		deliveries: map[string]*delivery{},
+		deliveries: map[string]*delivery{}, drained: map[string]bool{},
 	}
 }
 

@@ -204,7 +204,10 @@ func (c *Coordinator) settleDelivery(d *delivery) {
 
 // delivered hears that a node has ended its part. When that was not well, the client must ask anew, for what it has not got.
 func (c *Coordinator) delivered(d *delivery, node string, err error) {
-	d.broken = d.broken || err != nil
+	if d.ended {
+		return
+	}
+	d.broken = err != nil
 	p := d.pending[node]
 	delete(d.pending, node)
 	if p != nil && p.again {

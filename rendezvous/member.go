@@ -112,15 +112,23 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 	case c.sole != nil && c.sole.result != nil:
 		c.send(m, fromOrder(Order{c.sole.Job.ID, job.Finish{Result: *c.sole.result}}))
 	case expected:
-		c.step(cluster.Joined{Node: node})
+		c.joined(node)
 	case back:
 		c.step(cluster.Rejoined{Node: m.name})
 	case h.GetEpoch() != "":
 		m.node = &node
 	default:
-		c.step(cluster.Joined{Node: node})
+		c.joined(node)
 	}
 	return m, nil
+}
+
+// joined has the jobs know of a node. It stays drained if a coordinator before this one was asked to drain it.
+func (c *Coordinator) joined(node placement.Node) {
+	c.step(cluster.Joined{Node: node})
+	if c.drained[node.Name] {
+		c.step(cluster.Drain{Node: node.Name})
+	}
 }
 
 // expect makes a member of an agent that is about to come; it is lost when it does not.
@@ -222,7 +230,7 @@ func (c *Coordinator) clear(m *member, msg *pb.FromAgent, ev job.Event) {
 	if m.node != nil && m.restated && len(m.astray) == 0 {
 		node := *m.node
 		m.node = nil
-		c.step(cluster.Joined{Node: node})
+		c.joined(node)
 	}
 }
 
@@ -291,6 +299,7 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 		m.link.cut <- end
 		m.link = nil
 	}
+	c.drain(m.name, false)
 	c.readLost(m.name)
 	c.step(cluster.Lost{Node: m.name, Why: why})
 }

@@ -2,8 +2,11 @@ package rendezvous
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 )
 
@@ -18,6 +21,9 @@ func (c *Coordinator) restore() (err error) {
 	}
 	jobs, err := store.load(c.cfg.Warn)
 	if err != nil {
+		return fmt.Errorf("cannot read the coordinator's store: %w", err)
+	}
+	if c.drained, err = store.drained(); err != nil {
 		return fmt.Errorf("cannot read the coordinator's store: %w", err)
 	}
 	c.restored = true
@@ -35,7 +41,25 @@ func (c *Coordinator) restore() (err error) {
 		c.note("jobs taken over: %d; nodes that run them have %v to come back: %d", running, c.patience(), len(nodes))
 	}
 	c.follow(c.state.Resume())
+	for _, node := range slices.Sorted(maps.Keys(c.drained)) {
+		c.step(cluster.Drain{Node: node})
+	}
 	return nil
+}
+
+// drain notes for a later coordinator that a node was asked to leave, or has.
+func (c *Coordinator) drain(node string, drained bool) {
+	if c.drained[node] == drained {
+		return
+	}
+	if drained {
+		c.drained[node] = true
+	} else {
+		delete(c.drained, node)
+	}
+	if err := c.cfg.Store.keepDrained(c.drained); err != nil {
+		c.cfg.Warn(fmt.Errorf("a later coordinator will not know which nodes are drained: %w", err))
+	}
 }
 
 // note tells what happens in a cluster.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -89,6 +90,31 @@ func (s *Store) epoch() (string, error) {
 		return "", fmt.Errorf("%q is not this golaunch's format (%s); use the version that wrote it, or another --state-dir", format, storeFormat)
 	}
 	return epoch, nil
+}
+
+// drained are the nodes that keepDrained kept.
+func (s *Store) drained() (map[string]bool, error) {
+	nodes := map[string]bool{}
+	text, err := s.root.ReadFile("drained")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for name := range strings.FieldsSeq(string(text)) {
+		nodes[name] = true
+	}
+	return nodes, nil
+}
+
+// keepDrained replaces what was kept: a name on each line.
+func (s *Store) keepDrained(nodes map[string]bool) error {
+	if s == nil {
+		return nil
+	}
+	text := strings.Join(slices.Sorted(maps.Keys(nodes)), "\n")
+	if err := s.root.WriteFile("drained.new", []byte(text), 0o600); err != nil {
+		return err
+	}
+	return s.root.Rename("drained.new", "drained")
 }
 
 const journalSuffix = ".job.jsonl"

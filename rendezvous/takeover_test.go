@@ -293,3 +293,31 @@ func TestACoordinatorWithoutAStore(t *testing.T) {
 		want(t, n1.Err().Error(), "this is another coordinator than the one that node n1 had joined")
 	})
 }
+
+// TestDrainedNodesStayDrained leave as they were asked to, though the coordinator that was asked is gone.
+func TestDrainedNodesStayDrained(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
+		u := h.user()
+		u.submit(detached(task("a", 1, 1)))
+		if jobs, err := u.Drain(t.Context(), "n1"); err != nil || len(jobs) != 1 {
+			t.Fatal(jobs, err)
+		}
+		h.crash()
+		h.start()
+		time.Sleep(10 * time.Second)
+		if n := u.at("n1"); !n.Drained {
+			t.Errorf("%+v, want it drained", n)
+		}
+		u.submit(detached(task("b", 1, 1)))
+		synctest.Wait()
+		if n1.runs() != "a0" || n2.runs() != "b0" {
+			t.Errorf("%s and %s run, want a and b", n1.runs(), n2.runs())
+		}
+		n1.exitJob("a", 0, 0)
+		synctest.Wait()
+		if n1.left != "it was drained" {
+			t.Errorf("it left because of %q", n1.left)
+		}
+	})
+}
