@@ -35,6 +35,7 @@ var house = []struct {
 	{"internal/proc", nil},
 	{"internal/gpu", nil},
 	{"internal/slurmtest", nil},
+	{"internal/mutants", nil},
 	{"internal/nettest", nil},
 	{"internal/cluster", nil},
 	{"internal/job", nil},
