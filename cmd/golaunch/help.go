@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -20,8 +21,8 @@ const intro = `Golaunch starts, watches and restarts distributed training jobs.
 `
 
 const outro = `
-Every flag has a variable, GOLAUNCH_ and its name in capitals: GOLAUNCH_MAX_RESTARTS for --max-restarts. torchrun's --nnodes,
---nproc-per-node, --rdzv-endpoint and --rdzv-id are understood, and its PET_ variables.
+Every flag has a variable, GOLAUNCH_ and its name in capitals: GOLAUNCH_MAX_RESTARTS for --max-restarts. For a job, torchrun's
+--nnodes, --nproc-per-node, --rdzv-endpoint and --rdzv-id are understood, and its PET_ variables.
 `
 
 // help prints the verbs, or the flags of one.
@@ -31,43 +32,18 @@ func help(io *streams, args []string) (int, error) {
 		for _, v := range verbs() {
 			fmt.Fprintf(io.stdout, "  %-12s %s\n", v.name, v.summary)
 		}
-		fmt.Fprint(io.stdout, "\nFlags of run and plan:\n"+newFlags("run", &options{}).FlagUsagesWrapped(110)+outro)
+		fmt.Fprint(io.stdout, "\nFlags of run and plan:\n"+newRunFlags(&options{}).FlagUsagesWrapped(110)+outro)
 		return 0, nil
 	}
 	v := find(args[0])
 	if v == nil {
 		return 0, fmt.Errorf("%w: no verb %q; see golaunch help", launcher.ErrUsage, args[0])
 	}
-	fmt.Fprintf(io.stdout, "golaunch %s %s\n\n%s\n", v.name, v.args, v.summary)
-	if f := verbFlags(v.name); f != nil {
-		fmt.Fprint(io.stdout, "\n"+f.FlagUsagesWrapped(110)+outro)
+	fmt.Fprintf(io.stdout, "%s\n\n%s\n", strings.TrimSpace("golaunch "+v.name+" "+v.args), v.summary)
+	if v.flags != nil {
+		fmt.Fprint(io.stdout, "\n"+v.flags().FlagUsagesWrapped(110)+outro)
 	}
 	return 0, nil
-}
-
-// verbFlags are the flags of a verb; nil when it has none.
-func verbFlags(verb string) *pflag.FlagSet {
-	switch verb {
-	case "run":
-		return newFlags("run", &options{})
-	case "plan":
-		return newPlanFlags(&planOptions{})
-	case "torchrun":
-		return newTorchFlags(&torchFlags{})
-	case "coordinator":
-		return newCoordinatorFlags(&coordinatorOptions{})
-	case "agent":
-		return newAgentFlags(&agentOptions{})
-	case "status":
-		return newStatusFlags(&statusOptions{})
-	case "jobs":
-		return newJobsFlags(&statusOptions{})
-	case "logs":
-		return newLogsFlags(&logsOptions{})
-	case "stop":
-		return newStopFlags(&stopOptions{})
-	}
-	return nil
 }
 
 // completion prints a script that completes verbs and flags; it asks nothing at completion time.
@@ -76,15 +52,13 @@ func completion(io *streams, args []string) (int, error) {
 	for _, v := range verbs() {
 		words = append(words, v.name)
 	}
-	for line := range strings.Lines(newFlags("run", &options{}).FlagUsages()) {
-		for field := range strings.FieldsSeq(line) {
-			if strings.HasPrefix(field, "--") {
-				words = append(words, strings.TrimRight(field, ","))
-				break
-			}
+	for _, v := range verbs() {
+		if v.flags != nil {
+			v.flags().VisitAll(func(f *pflag.Flag) { words = append(words, "--"+f.Name) })
 		}
 	}
-	list := strings.Join(words, " ")
+	slices.Sort(words)
+	list := strings.Join(slices.Compact(words), " ")
 	if len(args) == 1 {
 		switch args[0] {
 		case "bash":

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spf13/pflag"
+
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -23,7 +25,9 @@ const (
 // verb is one of golaunch's commands. Its run returns the exit code, or an error that main prints.
 type verb struct {
 	name, args, summary string
-	run                 func(io *streams, args []string) (int, error)
+	// flags are for help; nil for a verb without any.
+	flags func() *pflag.FlagSet
+	run   func(io *streams, args []string) (int, error)
 }
 
 // streams are the process's own, so that a verb can be run in a test.
@@ -36,20 +40,25 @@ func (s *streams) say(text string) { fmt.Fprintf(s.stderr, "golaunch: %s\n", tex
 
 func (s *streams) warn(err error) { s.say("warning: " + err.Error()) }
 
+// flagsOf are the flags that a verb declares into its options.
+func flagsOf[O any](declare func(*O) *pflag.FlagSet) func() *pflag.FlagSet {
+	return func() *pflag.FlagSet { return declare(new(O)) }
+}
+
 func verbs() []verb {
 	return []verb{
-		{"run", "[flags] -- COMMAND [ARG...]", "run a job (the default verb)", run},
-		{"coordinator", "[--listen HOST:PORT]", "be the head of a cluster that jobs share", coordinator},
-		{"agent", "--coordinator HOST:PORT [--gpus N] | --drain", "be a node of a cluster, or ask one to leave", agent},
-		{"status", "", "print a cluster's nodes and jobs", status},
-		{"jobs", "", "print a cluster's jobs", jobs},
-		{"logs", "JOB [-f] [--rank R] [--attempt K]", "print what the ranks of a job wrote", logs},
-		{"stop", "JOB | --all", "stop jobs, and wait until nothing of them lives", stop},
-		{"plan", "[flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", plan},
-		{"torchrun", "[FLAGS] SCRIPT [ARG...]", "run a job from torchrun's command line, as a link named torchrun does; has a --help of its own", torchrun},
-		{"version", "[--json]", "print the version", version},
-		{"completion", "bash|zsh|fish", "print a shell's completion script", completion},
-		{"help", "[VERB]", "print this, or a verb's flags", help},
+		{"run", "[flags] -- COMMAND [ARG...]", "run a job (the default verb)", flagsOf(newRunFlags), run},
+		{"coordinator", "[--listen HOST:PORT]", "be the head of a cluster that jobs share", flagsOf(newCoordinatorFlags), coordinator},
+		{"agent", "--coordinator HOST:PORT [--gpus N] | --drain", "be a node of a cluster, or ask one to leave", flagsOf(newAgentFlags), agent},
+		{"status", "", "print a cluster's nodes and jobs", flagsOf(newStatusFlags), status},
+		{"jobs", "", "print a cluster's jobs", flagsOf(newJobsFlags), jobs},
+		{"logs", "JOB [-f] [--rank R] [--attempt K]", "print what the ranks of a job wrote", flagsOf(newLogsFlags), logs},
+		{"stop", "JOB | --all", "stop jobs, and wait until nothing of them lives", flagsOf(newStopFlags), stop},
+		{"plan", "[flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", flagsOf(newPlanFlags), plan},
+		{"torchrun", "[FLAGS] SCRIPT [ARG...]", "run a job from torchrun's command line, as a link named torchrun does", flagsOf(newTorchFlags), torchrun},
+		{"version", "[--json]", "print the version", nil, version},
+		{"completion", "bash|zsh|fish", "print a shell's completion script", nil, completion},
+		{"help", "[VERB]", "print this, or a verb's flags", nil, help},
 	}
 }
 

@@ -14,10 +14,12 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
+func newRunFlags(o *options) *pflag.FlagSet { return newFlags("run", o) }
+
 // run is the main job: it ends with the root cause's exit code.
 func run(io *streams, args []string) (int, error) {
 	var o options
-	f := newFlags("run", &o)
+	f := newRunFlags(&o)
 	if err := parse(f, &o, args); err != nil {
 		return helpOr(io, f, err)
 	}
