@@ -282,9 +282,17 @@ func (j Job) submission() rendezvous.Submission {
 		PlacementTimeout: j.PlacementTimeout, BackoffMin: j.BackoffMin, BackoffMax: j.BackoffMax,
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: j.ID, Request: j.Request, Restart: j.Restart, MaxRestarts: j.MaxRestarts, Grace: j.Grace,
-			FixedPool: j.Rendezvous == "",
+			FixedPool: j.Rendezvous == "", Pool: j.pool(),
 		}},
 	}
+}
+
+// pool is the number of nodes that a simulated job starts; other jobs wait for whoever comes.
+func (j Job) pool() int {
+	if j.Simulate {
+		return j.Request.MaxNodes + j.Spares
+	}
+	return 0
 }
 
 // facts is what must be the same on every node, by the flag's name.

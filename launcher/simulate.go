@@ -43,7 +43,7 @@ func init() {
 // simulate runs the coordinator here and one process for each node. A node's connection is a socket pair, which no other process
 // can reach: it needs neither a port nor a secret.
 func (h *here) simulate(ctx context.Context) (Result, error) {
-	nodes := h.job.Request.MaxNodes + h.job.Spares
+	nodes := h.job.pool()
 	l := newOffers(nodes)
 	return h.lead(ctx, leadership{listener: l, agents: func(ctx context.Context) error {
 		all, ctx := errgroup.WithContext(ctx)

@@ -58,8 +58,10 @@ type Spec struct {
 	MaxRestarts int
 	// Grace is how long a rank may take to end after SIGTERM before it is killed.
 	Grace time.Duration
-	// FixedPool says that no node can join any more once the ones it waits for are lost: a job that cannot be placed then ends.
+	// FixedPool says that no node can join any more once the ones it waits for are lost: a job that cannot be placed then ends. Pool
+	// is how many are to come before that, spares included; 0 waits for none that is late.
 	FixedPool bool
+	Pool      int
 }
 
 // Exit is how one process ended.

@@ -16,7 +16,9 @@ func (s *State) joined(n placement.Node) string {
 			return ""
 		}
 		s.remove(old)
+		s.seen--
 	}
+	s.seen++
 	s.nodes[n.Name] = &node{n, spare}
 	s.addrs[n.Addr.Unmap()] = n.Name
 	s.gpus += len(n.GPUs)

@@ -46,6 +46,8 @@ type State struct {
 	// loss is the newest loss of a node in words.
 	loss string
 
+	// seen counts the nodes that ever joined.
+	seen                        int
 	attempts, restarts, cancels int
 	// result is set once the end is decided; what still lives then stops, and the job is finished when nothing does.
 	result   *Result
@@ -122,7 +124,9 @@ func (s *State) gang() bool { return s.spec.Restart != RestartNode && s.spec.Res
 func (s *State) whole() bool { return s.gang() || s.attempts == 0 }
 
 // closed says that no node will join any more.
-func (s *State) closed() bool { return s.spec.FixedPool && (s.attempts > 0 || s.loss != "") }
+func (s *State) closed() bool {
+	return s.spec.FixedPool && s.seen >= s.spec.Pool && (s.attempts > 0 || s.loss != "")
+}
 
 // unitsAt are the units that have ranks on a node rank.
 func (s *State) unitsAt(nodeRank int) []unit {

@@ -1,0 +1,34 @@
+package job
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// TestALateSpare is waited for when a node is lost before it has joined, and nobody after that.
+func TestALateSpare(t *testing.T) {
+	s := New(Spec{ID: "j", FixedPool: true, Pool: 3, MaxRestarts: 3, Request: placement.Request{MinNodes: 2, MaxNodes: 2, PerNode: []int{1}}})
+	node := func(i int) placement.Node {
+		return placement.Node{Name: fmt.Sprint("n", i), Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}
+	}
+	s.Step(Submitted{})
+	s.Step(Joined{node(1)})
+	s.Step(Joined{node(2)})
+	s.Step(Prepared{Node: "n1", Port: 1000})
+	s.Step(Lost{Node: "n2", Why: "power"})
+	s.Step(Stopped{Node: "n1"})
+	if _, reason := s.Step(Elapsed{Attempt: 1}); s.Phase() != Gathering {
+		t.Fatalf("%s: %s", s.Phase(), reason)
+	}
+	if _, reason := s.Step(Joined{node(3)}); s.Phase() != Preparing {
+		t.Fatalf("%s: %s", s.Phase(), reason)
+	}
+	s.Step(Lost{Node: "n3", Why: "power"})
+	if r, ok := s.Result(); !ok || r.Code != codeOwn || !strings.Contains(r.Reason, "no other can come") {
+		t.Errorf("%+v, %v", r, ok)
+	}
+}
