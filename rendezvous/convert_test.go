@@ -77,7 +77,7 @@ func wire[M proto.Message](t *testing.T, m M) M {
 
 func TestEventsArrive(t *testing.T) {
 	for _, ev := range []job.Event{
-		filled[job.Prepared](), filled[job.Started](), filled[job.Exited](), filled[job.Stopped](), job.Exited{},
+		filled[job.Prepared](), filled[job.Started](), filled[job.Met](), filled[job.Exited](), filled[job.Stopped](), job.Exited{},
 	} {
 		node := reflect.ValueOf(ev).FieldByName("Node").String()
 		m := wire(t, fromEvent("j7", ev))
@@ -103,6 +103,7 @@ func TestOrdersArrive(t *testing.T) {
 	cpu.Group.Bundles, cpu.World.GPUs = []placement.Bundle{{Rank: 3}}, nil
 	for _, do := range []any{
 		prepare, start, cpu, stop, filled[job.Finish](),
+		job.Admit{Node: start.Group.Node.Name, Peers: prepare.Peers},
 		job.Finish{},
 		Signal{syscall.SIGUSR2},
 		Assign{[]byte("\xff\x00")},
@@ -137,7 +138,7 @@ func TestNodesArrive(t *testing.T) {
 func TestClusterArrives(t *testing.T) {
 	s := filled[Submission]()
 	s.Observe, s.Journal, s.LastCall, s.Sole, s.Job.FixedPool = nil, nil, 0, false, false
-	s.Job.Request.Keep, s.Job.Request.SharedAddr = nil, false
+	s.Job.Request.Keep, s.Job.Request.SharedAddr, s.Job.Pool = nil, false, 0
 	if got := toSubmission(wire(t, fromSubmission(s))); !reflect.DeepEqual(got, s) {
 		t.Errorf("got  %+v\nwant %+v", got, s)
 	}
