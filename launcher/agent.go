@@ -157,9 +157,9 @@ func (n *nodeLife) serve(ctx context.Context, m membership, welcomed func(netip.
 	return err
 }
 
-// lost says that the session ended by itself: the node may join again.
+// lost says that the session ended by itself: the node may join again. There is none when it did not get that far.
 func (n *nodeLife) lost(err error) bool {
-	return n.session.Err() != nil && errors.Is(err, n.session.Err())
+	return n.session != nil && n.session.Err() != nil && errors.Is(err, n.session.Err())
 }
 
 // ready makes ready for a job that was submitted to the cluster.

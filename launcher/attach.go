@@ -57,6 +57,10 @@ func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
 	go func() { shown <- h.show(reading, c) }()
 	result, err := h.watch(w)
 	if err != nil {
+		stop()
+		if cut := <-shown; !errors.Is(cut, context.Canceled) { // nothing may be shown once the console is closed
+			err = errors.Join(err, cut)
+		}
 		return Result{}, err
 	}
 	limit := time.AfterFunc(showLimit, stop)

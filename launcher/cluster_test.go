@@ -171,3 +171,36 @@ func BenchmarkSecondRun(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+// TestAnAgentThatCannotRejoin tries for as long as it may, and ends in order when it is told to.
+func TestAnAgentThatCannotRejoin(t *testing.T) {
+	dir := t.TempDir()
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	head, stopHead := context.WithCancel(t.Context())
+	at, ended := make(chan netip.AddrPort, 1), make(chan error, 1)
+	go func() {
+		ended <- launcher.Coordinator{
+			Listen: "127.0.0.1:0", Store: filepath.Join(dir, "store"), TokenFile: token, Lease: time.Second,
+			Ready: func(a netip.AddrPort) { at <- a }, Warn: func(error) {},
+		}.Serve(head)
+	}()
+	node, stopNode := context.WithCancel(t.Context())
+	a := launcher.Agent{
+		Coordinator: (<-at).String(), TokenFile: token, GPUs: new(int), Name: "n0", LogDir: dir,
+		Say: func(string) { stopHead() },
+		Warn: func(err error) {
+			if strings.Contains(err.Error(), "joins again") {
+				stopNode()
+			}
+		},
+	}
+	if _, err := a.Serve(node); err == nil || !strings.Contains(err.Error(), "gave up joining") {
+		t.Errorf("%v, want that it gave up joining", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
