@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
@@ -169,7 +170,7 @@ func (c *Client) Logs(ctx context.Context, id string, f LogFilter) (*LogReader, 
 	return r, r.open(ctx)
 }
 
-// open makes a stream and waits until the coordinator has accepted it.
+// open makes a stream and waits until the coordinator has accepted it, for a while also one that is not yet there to stay.
 func (r *LogReader) open(ctx context.Context) error {
 	f := r.filter
 	for at, offset := range r.known {
@@ -179,12 +180,19 @@ func (r *LogReader) open(ctx context.Context) error {
 	ctx, r.cancel = context.WithCancel(ctx)
 	limit := time.AfterFunc(answerLimit+patienceForReturn, r.cancel)
 	defer limit.Stop()
-	stream, err := r.client.rpc.Logs(ctx, &pb.LogsRequest{Job: r.job, Filter: fromFilter(f)}, grpc.WaitForReady(true))
-	if err == nil {
-		_, err = stream.Header()
+	for {
+		stream, err := r.client.rpc.Logs(ctx, &pb.LogsRequest{Job: r.job, Filter: fromFilter(f)}, grpc.WaitForReady(true))
+		if err == nil {
+			var accepted metadata.MD
+			if accepted, err = stream.Header(); err == nil && accepted == nil {
+				_, err = stream.Recv() // why it was refused
+			}
+		}
+		if err == nil || !r.client.mendable(err) {
+			r.stream = stream
+			return r.client.explain(err)
+		}
 	}
-	r.stream = stream
-	return r.client.explain(err)
 }
 
 // maxMended bounds the times that a reader connects again without having read anything.

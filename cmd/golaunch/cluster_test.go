@@ -147,7 +147,8 @@ func TestLogsOfACluster(t *testing.T) {
 	t.Parallel()
 	h, _, _, n9 := up(t, 1)
 	const twice = "echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK; echo complaint >&2; echo up $RANK; " +
-		"[ $TORCHELASTIC_RESTART_COUNT = 1 ] || { [ $RANK = 0 ] && sleep 1000; exit 9; }; while [ ! -e end ]; do sleep 0.05; done; echo end $RANK"
+		"[ $TORCHELASTIC_RESTART_COUNT = 1 ] || { [ $RANK = 0 ] && touch spoke && sleep 1000; while [ ! -e spoke ]; do sleep 0.05; done; exit 9; }; " +
+		"while [ ! -e end ]; do sleep 0.05; done; echo end $RANK"
 	h.detach("a", 2, "--nodes", "2", "--gpus-per-node", "1", "--", "sh", "-c", twice)
 	follow := h.start(1, "logs", "--coordinator", h.at, "a", "--follow")
 	follow.line("attempt 1 rank 1")
