@@ -218,5 +218,5 @@ func (c *cableConn) Read(b []byte) (int, error) {
 	}
 }
 
-// timeout breaks a connection, which its owner learns by an error.
-func (c *cableConn) timeout() { c.Conn.Close() }
+// timeout breaks a connection for this end alone.
+func (c *cableConn) timeout() { c.Conn.SetDeadline(time.Unix(1, 0)) }
