@@ -7,11 +7,12 @@ import (
 	"testing"
 )
 
-// shuffledCluster has n nodes of 8 GPUs in no order.
+// shuffledCluster has n nodes of 8 GPUs in no order, 16 of them at a switch.
 func shuffledCluster(n int) []Node {
 	nodes := make([]Node, n)
 	for i := range nodes {
 		nodes[i] = node(fmt.Sprintf("gpu-node-%d", i), netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String(), 8)
+		nodes[i].Labels = map[string]string{TopologyLabel: fmt.Sprintf("spine.rack%d.leaf%d.%s", i/256, i/16, nodes[i].Name)}
 	}
 	rand.New(rand.NewSource(1)).Shuffle(n, func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 	return nodes
@@ -34,6 +35,9 @@ func BenchmarkStrictPack(b *testing.B) {
 	byName := r
 	byName.Order.By = ByName
 	b.Run("name", func(b *testing.B) { benchmark(b, byName, nodes) })
+	byTopology := r
+	byTopology.Order.By = ByTopology
+	b.Run("topology", func(b *testing.B) { benchmark(b, byTopology, nodes) })
 	list := r
 	list.PerNode = make([]int, n)
 	for i := range list.PerNode {

@@ -17,6 +17,8 @@ type candidate struct {
 	listed bool
 	// place is that in Order.List, and once the candidates are sorted, that among them.
 	place int
+	// levels are the node's places in the network, for ByTopology.
+	levels []string
 	// former is the node rank to keep, or newcomer.
 	former int
 	// gpus counts the free ones.
@@ -49,6 +51,9 @@ func (r Request) candidates(nodes []Node) ([]*candidate, error) {
 		}
 		if rank, ok := r.Keep[c.node.Name]; ok {
 			c.former = rank
+		}
+		if r.Order.By == ByTopology {
+			c.levels = levels(c.node)
 		}
 		r.measure(c)
 		sorted[i] = c

@@ -3,6 +3,7 @@ package placement
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -14,6 +15,8 @@ func (o Order) compare(a, b *candidate) int {
 		primary = natural(a.node.Name, b.node.Name)
 	case ByList:
 		primary = cmp.Compare(a.place, b.place)
+	case ByTopology:
+		primary = compareLevels(a.levels, b.levels)
 	}
 	if primary != 0 {
 		return primary
@@ -30,6 +33,23 @@ func compareAddr(a, b netip.Addr) int {
 		return -a.Compare(b)
 	}
 	return a.Compare(b)
+}
+
+// levels are the node's places in the network, from the top down; none if it has no label.
+func levels(n *Node) []string {
+	label := n.Labels[TopologyLabel]
+	if label == "" {
+		return nil
+	}
+	return strings.Split(label, ".")
+}
+
+// compareLevels sorts a level above what is below it, and no levels last.
+func compareLevels(a, b []string) int {
+	if len(a) == 0 || len(b) == 0 {
+		return cmp.Compare(len(b), len(a))
+	}
+	return slices.CompareFunc(a, b, natural)
 }
 
 // natural compares runs of digits as numbers of any length, so that n9 comes before n10; n1 and n01 differ only as a last resort.

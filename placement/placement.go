@@ -88,15 +88,25 @@ const AllGPUs = -1
 
 // The values of Order.By.
 const (
-	ByIP   = "ip"
-	ByName = "name"
-	ByList = "list"
+	ByIP       = "ip"
+	ByName     = "name"
+	ByList     = "list"
+	ByTopology = "topology"
 )
+
+// TopologyLabel is the label that ByTopology sorts by: the names of the network's switches or blocks from the top down to the
+// node's, then the node's own, with dots between them: "s0.s4.n12". That is SLURM_TOPOLOGY_ADDR of srun(1), which without a
+// topology is the node's name alone.
+const TopologyLabel = "topology"
 
 // Order sorts placement groups into node ranks.
 type Order struct {
 	// By is ByIP (numeric: 10.0.0.9 before 10.0.0.10, IPv4 before IPv6, then by name; the default), ByName (digits compare as
-	// numbers: n9 before n10) or ByList.
+	// numbers: n9 before n10), ByList or ByTopology.
+	//
+	// ByTopology compares [TopologyLabel] level by level from the top, and each level like a name, so that the nodes below a
+	// switch are neighbours at every level. What a level means does not matter: the dots of a node's name only make more of them,
+	// and a level such as "s[0-1]" is a name like others. Nodes without the label come last; nodes alike are by IP.
 	By string
 	// List has the node names in the wanted order, when By is ByList; nodes that it does not name are not used.
 	List []string

@@ -119,6 +119,8 @@ func preferred(r Request, nodes []Node) []Node {
 			return fmt.Sprint(kept, n.Name)
 		case ByList:
 			return fmt.Sprint(kept, slices.Index(r.Order.List, n.Name))
+		case ByTopology:
+			return fmt.Sprint(kept, cmp.Or(n.Labels[TopologyLabel], "~")+"!", n.Addr)
 		}
 		return fmt.Sprint(kept, n.Addr)
 	}
@@ -191,6 +193,8 @@ func world(t *rapid.T) (Request, []Node) {
 		held := rapid.SliceOfN(rapid.IntRange(0, 9), 0, 2).Draw(t, "held")
 		n := node(fmt.Sprintf("n%d", i), addrs[i], rapid.IntRange(0, 5).Draw(t, "gpus"), held...)
 		n.CPUs = rapid.IntRange(-1, 6).Draw(t, "cpus")
+		label := rapid.SampledFrom([]string{"", "s0", "s0.a", "s0.a.b", "s0.b", "s1"}).Draw(t, "topology")
+		n.Labels = map[string]string{TopologyLabel: label}
 		nodes = append(nodes, n)
 		if rapid.IntRange(0, 2).Draw(t, "kept") == 0 {
 			keep[n.Name] = ranks[i]
@@ -212,7 +216,7 @@ func world(t *rapid.T) (Request, []Node) {
 	default:
 		r.PerNode = []int{AllGPUs}
 	}
-	r.Order.By = rapid.SampledFrom([]string{"", ByIP, ByName, ByList}).Draw(t, "by")
+	r.Order.By = rapid.SampledFrom([]string{"", ByIP, ByName, ByList, ByTopology}).Draw(t, "by")
 	if r.Order.By == ByList {
 		names := rapid.Permutation([]string{"n0", "n1", "n2", "n3", "n4", "gone"}).Draw(t, "names")
 		r.Order.List = names[:rapid.IntRange(4, len(names)).Draw(t, "named")]

@@ -67,14 +67,14 @@ func (r Request) checkPerNode() error {
 
 func (r Request) checkOrder() error {
 	switch r.Order.By {
-	case "", ByIP, ByName:
+	case "", ByIP, ByName, ByTopology:
 		if len(r.Order.List) > 0 {
 			return fmt.Errorf("order %q takes no list of nodes; want %q", r.Order.By, ByList)
 		}
 		return nil
 	case ByList:
 	default:
-		return fmt.Errorf("unknown order %q; want %s, %s or %s", r.Order.By, ByIP, ByName, ByList)
+		return fmt.Errorf("unknown order %q; want %s, %s, %s or %s", r.Order.By, ByIP, ByName, ByTopology, ByList)
 	}
 	seen := make(map[string]bool, len(r.Order.List))
 	for _, name := range r.Order.List {

@@ -37,8 +37,13 @@ func TestValidate(t *testing.T) {
 		},
 		{func(r *Request) { r.Strategy = "PAK" }, `unknown strategy "PAK"; want STRICT_PACK, PACK, SPREAD or STRICT_SPREAD`},
 		{func(r *Request) { r.Strategy = "pack" }, `unknown strategy "pack"; want STRICT_PACK, PACK, SPREAD or STRICT_SPREAD`},
-		{func(r *Request) { r.Order.By = "rack" }, `unknown order "rack"; want ip, name or list`},
+		{func(r *Request) { r.Order.By = "rack" }, `unknown order "rack"; want ip, name, topology or list`},
 		{func(r *Request) { r.Order.List = []string{"a"} }, `order "" takes no list of nodes; want "list"`},
+		{func(r *Request) { r.Order.By = ByTopology }, ""},
+		{
+			func(r *Request) { r.Order = Order{By: ByTopology, List: []string{"a"}} },
+			`order "topology" takes no list of nodes; want "list"`,
+		},
 		{func(r *Request) { r.Order = Order{By: ByList, List: []string{"a", "b", "a"}} }, "node a is twice in the order's list"},
 		{
 			func(r *Request) { r.MinNodes, r.Order = 2, Order{By: ByList, List: []string{"a"}} },
