@@ -4,14 +4,18 @@ import "strings"
 
 // strangers are the variables by which other launchers tell a process who it is. Under golaunch they tell it wrong: an MPI-aware
 // library would join a world that does not exist, and Lightning or DeepSpeed take their rank from whatever they find first. What
-// Slurm says about the whole job (SLURM_JOB_ID, SLURM_JOB_NODELIST, ...) is still true and stays.
+// Slurm says about the whole job (SLURM_JOB_ID, SLURM_JOB_NODELIST, ...) is still true and stays, and so do PBS_JOBID, LSB_*,
+// SM_* and the like: Lightning's detect() asks for SLURM_NTASKS, for JSM_NAMESPACE_*, or for an MPI world, none of which a rank
+// has. A node's RANK, WORLD_SIZE or NODE_RANK (Kubeflow, Volcano) loses to the rank's own.
 var strangers = []struct{ why, names string }{
 	{"names a process of MPI's process manager", "PMI_* PMI2_* PMIX_* HYDRA_* HYDI_* MPI_LOCALRANKID MPI_LOCALNRANKS MPIRUN_*"},
 	{"names a process of Open MPI's mpirun", "OMPI_* PRTE_*"},
-	{"names a process of MVAPICH's mpirun", "MV2_COMM_WORLD_*"},
+	{"names a process of MVAPICH's mpirun", "MV2_COMM_WORLD_* MVP_COMM_WORLD_* MPISPAWN_*"},
 	{"names a process of HPE's PALS", "PALS_*"},
 	{"names a process of LSF's jsrun", "JSM_NAMESPACE_*"},
-	{"names a process of Flux", "FLUX_TASK_*"},
+	{"names the task of LSF's blaunch that golaunch is", "LSF_PM_*"},
+	{"names the task of pbsdsh that golaunch is", "PBS_TASKNUM PBS_NODENUM PBS_VNODENUM"},
+	{"names the Flux task that golaunch is", "FLUX_TASK_* FLUX_JOB_SIZE FLUX_PMI_LIBRARY_PATH"},
 	{"names the srun task that golaunch is", "SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_TASK_PID SLURM_GTIDS " +
 		"SLURM_NTASKS SLURM_NTASKS_PER_* SLURM_NPROCS SLURM_TASKS_PER_NODE SLURM_DISTRIBUTION"},
 	{"names the srun step that golaunch is in", "SLURM_STEP_* SLURM_STEPID SLURM_STEPMGR SLURM_SRUN_COMM_* " +

@@ -1,0 +1,16 @@
+package where
+
+// flux reads what Flux tells each task (flux-environment(7)). It names no host.
+func flux(m Machine) (*Place, error) {
+	if !m.has("FLUX_JOB_ID") || !m.has("FLUX_TASK_RANK") {
+		return nil, nil
+	}
+	r := m.read("Flux")
+	r.place.Job = jobName("flux", r.must("FLUX_JOB_ID"))
+	r.place.Node, r.place.Nodes = r.number("FLUX_TASK_RANK", 0), r.number("FLUX_JOB_NNODES", 1)
+	if tasks := r.number("FLUX_JOB_SIZE", 1); tasks > r.place.Nodes {
+		r.fail("FLUX_JOB_SIZE is %d on %d nodes: start one golaunch per node (flux run --nodes=%[2]d --ntasks=%[2]d)",
+			tasks, r.place.Nodes)
+	}
+	return r.done()
+}
