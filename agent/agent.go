@@ -184,6 +184,8 @@ func (a *Agent) obey(order rendezvous.Order) {
 		s.report(s.prepare(do))
 	case job.Admit:
 		s.admit(do.Peers)
+	case job.Reach:
+		s.reach(do)
 	case job.Start:
 		s.start(do)
 	case job.Stop:

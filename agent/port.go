@@ -35,15 +35,6 @@ func choosePort(wanted int, try func(port int) error) (int, error) {
 	return 0, fmt.Errorf("no free port among %d tried in %d-%d: %w", portTries, lowestPort, highestPort, err)
 }
 
-// tryPort binds a port on all addresses, as rank 0 will (torch's store listens on every interface), and lets it go.
-func tryPort(port int) error {
-	l, err := listen("", port)
-	if err != nil {
-		return err
-	}
-	return l.Close()
-}
-
 func listen(host string, port int) (net.Listener, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -10,15 +10,18 @@ import (
 	"github.com/golaunch/golaunch/internal/job"
 )
 
+// TestAFreePort has ports that rank 0 can bind as soon as they are let go.
 func TestAFreePort(t *testing.T) {
+	s := obeying(t, "exit 0").shares["test"]
 	for _, addr := range []string{"127.0.0.1", "::1"} {
-		port, err := choosePort(0, tryPort)
+		port, err := s.hold()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if port < lowestPort || port > highestPort {
 			t.Errorf("port %d is not in %d-%d", port, lowestPort, highestPort)
 		}
+		s.letGo()
 		l, err := net.Listen("tcp", net.JoinHostPort(addr, fmt.Sprint(port)))
 		if err != nil {
 			t.Fatalf("the port was free a moment ago: %v", err)
@@ -29,6 +32,7 @@ func TestAFreePort(t *testing.T) {
 
 // TestAPortInUse takes a port on one address of each family; rank 0 will listen on all of them.
 func TestAPortInUse(t *testing.T) {
+	s := obeying(t, "exit 0").shares["test"]
 	for _, addr := range []string{"127.0.0.1", "::1", "0.0.0.0"} {
 		l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
 		if err != nil {
@@ -36,7 +40,8 @@ func TestAPortInUse(t *testing.T) {
 		}
 		defer l.Close()
 		port := l.Addr().(*net.TCPAddr).Port
-		_, err = choosePort(port, tryPort)
+		s.work.Task.MasterPort = port
+		_, err = s.hold()
 		want := fmt.Sprintf("port %d is in use by pid %d (agent.test)", port, os.Getpid())
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a port held on %s: %v, want %q", addr, err, want)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,8 +23,12 @@ type share struct {
 	// prepared is the newest answer to each unit's question for a port.
 	prepared map[int]job.Prepared
 	// store is torch's, when this node is the job's master, and peers who may use it.
-	store   *tcpstore.Store
-	peers   atomic.Pointer[peers]
+	store *tcpstore.Store
+	peers atomic.Pointer[peers]
+	// held keeps the port that rank 0 is to have, and answers there until it starts; nil when there is none.
+	held *heldPort
+	// unask ends the newest [job.Reach] that is at work.
+	unask   context.CancelFunc
 	readers sync.WaitGroup
 	// worldSize is that of the newest attempt; 0 before the first. Readers ask for it.
 	worldSize atomic.Int64
@@ -33,7 +38,9 @@ type share struct {
 }
 
 func newShare(a *Agent, id string, task []byte) *share {
-	s := &share{agent: a, job: id, units: map[int]*unit{}, prepared: map[int]job.Prepared{}, over: make(chan struct{})}
+	s := &share{
+		agent: a, job: id, units: map[int]*unit{}, prepared: map[int]job.Prepared{}, unask: func() {}, over: make(chan struct{}),
+	}
 	s.work, s.err = a.Open(id, task)
 	quiet := make(chan struct{})
 	a.done.Go(func() {
@@ -57,6 +64,7 @@ func (s *share) quieten() {
 		<-u.gone
 	}
 	s.closeStore()
+	s.letGo()
 	if s.err == nil {
 		s.work.Output.Dir.Done()
 	}
@@ -67,6 +75,7 @@ func (s *share) kill() {
 	for _, u := range s.units {
 		u.stop(0, true)
 	}
+	s.unask()
 	s.ending.Do(func() { close(s.over) })
 }
 
@@ -75,6 +84,7 @@ func (s *share) end(grace time.Duration) {
 	for _, u := range s.units {
 		u.stop(grace, false)
 	}
+	s.unask()
 	s.ending.Do(func() { close(s.over) })
 }
 
@@ -83,6 +93,7 @@ func (s *share) start(o job.Start) {
 	switch u := s.units[o.Unit]; {
 	case !s.knows(o.Unit, o.Attempt):
 		s.worldSize.Store(int64(o.World.WorldSize))
+		s.letGo()
 		s.begin(newUnit(s, o))
 	case u.order.Attempt == o.Attempt:
 		u.restate()

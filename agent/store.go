@@ -10,16 +10,17 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// prepare answers with the port of MASTER_PORT: where this node serves torch's store from now on, or that is free for rank 0 to do
-// so. The same question has the same answer.
+// prepare answers with the port of MASTER_PORT: where this node serves torch's store from now on, or that it keeps free for rank 0 to
+// do so. The same question has the same answer, though other nodes may have come in the place of some.
 func (s *share) prepare(o job.Prepare) job.Prepared {
+	s.admit(o.Peers)
 	if answer, ok := s.prepared[o.Unit]; ok && answer.Attempt == o.Attempt && answer.Err == "" {
 		return answer
 	}
 	answer := job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt}
 	var err error
 	if s.work.Task.Rank0Store {
-		answer.Port, err = choosePort(s.work.Task.MasterPort, tryPort)
+		answer.Port, err = s.hold()
 	} else {
 		answer.Port, err = s.host(o)
 	}
@@ -32,7 +33,6 @@ func (s *share) prepare(o job.Prepare) job.Prepared {
 
 // host serves the job's store to its nodes, an empty one for a fresh start, and returns the port.
 func (s *share) host(o job.Prepare) (int, error) {
-	s.admit(o.Peers)
 	if s.store != nil && !o.Fresh {
 		return int(s.store.Addr().Port()), nil
 	}

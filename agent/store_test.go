@@ -54,6 +54,22 @@ func TestAStoreForEachStart(t *testing.T) {
 	}
 }
 
+// TestTheSameQuestionForOthers lets those in that came in the place of a node since the question was first asked.
+func TestTheSameQuestionForOthers(t *testing.T) {
+	s := obeying(t, "exit 0").shares["test"]
+	var ports []int
+	for _, peer := range []string{"10.0.0.2", "10.0.0.3"} {
+		addr := netip.MustParseAddr(peer)
+		ports = append(ports, s.prepare(job.Prepare{Fresh: true, Peers: []netip.Addr{addr}}).Port)
+		if !s.peers.Load().has(addr) {
+			t.Errorf("%v may not use the store", addr)
+		}
+	}
+	if ports[0] != ports[1] {
+		t.Errorf("ports %v, want one", ports)
+	}
+}
+
 func TestPeers(t *testing.T) {
 	addr := netip.MustParseAddr
 	nodes := []netip.Addr{addr("10.0.0.2"), addr("fd00::2"), addr("::ffff:10.0.0.3")}

@@ -33,10 +33,12 @@ type agent struct {
 	finished map[string]job.Result
 	signals  []string
 	stops    []job.Stop
-	// deaf says that its ranks take no notice of a stop.
-	deaf bool
-	left string
-	end  time.Time
+	// deaf says that its ranks take no notice of a stop, lost that it does not find out whether it reaches the master, and barred why
+	// it does not.
+	deaf, lost bool
+	barred     string
+	left       string
+	end        time.Time
 	// books have what the ranks here write, by job.
 	books map[string]*book
 }
@@ -103,6 +105,10 @@ func (a *agent) do(o Order) string {
 		a.share(o.Job).task = string(do.Task)
 	case job.Prepare:
 		a.Report(o.Job, job.Prepared{Unit: do.Unit, Attempt: do.Attempt, Port: 4000})
+	case job.Reach:
+		if !a.lost {
+			a.Report(o.Job, job.Reached{Seq: do.Seq, Err: a.barred})
+		}
 	case job.Start:
 		a.starts = append(a.starts, do)
 		a.start(o.Job, do)

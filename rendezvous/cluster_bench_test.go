@@ -27,6 +27,8 @@ func puppet(b *testing.B, target string, n placement.Node, exits bool, heard cha
 			switch do := o.Do.(type) {
 			case job.Prepare:
 				s.Report(o.Job, job.Prepared{Unit: do.Unit, Attempt: do.Attempt, Port: 4000})
+			case job.Reach:
+				s.Report(o.Job, job.Reached{Seq: do.Seq})
 			case job.Start:
 				started[o.Job] = do
 				s.Report(o.Job, job.Started{Unit: do.Unit, Attempt: do.Attempt})

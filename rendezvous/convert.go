@@ -18,7 +18,8 @@ import (
 // Order is what a node is asked to do for a job, or for all jobs when Job is empty. The same order can come twice.
 type Order struct {
 	Job string
-	// Do is a [job.Prepare], [job.Admit], [job.Start], [job.Stop] or [job.Finish], or one of [Assign], [Signal], [Leave], [ReadLogs], [Restate].
+	// Do is a [job.Prepare], [job.Admit], [job.Reach], [job.Start], [job.Stop] or [job.Finish], or one of [Assign], [Signal], [Leave],
+	// [ReadLogs], [Restate].
 	Do any
 }
 
@@ -80,6 +81,8 @@ func fromReport(ev any) *pb.FromAgent {
 		return &pb.FromAgent{Body: &pb.FromAgent_Prepared{Prepared: &pb.Prepared{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Port: int32(e.Port), Err: plain(e.Err),
 		}}}
+	case job.Reached:
+		return &pb.FromAgent{Body: &pb.FromAgent_Reached{Reached: &pb.Reached{Seq: int32(e.Seq), Err: plain(e.Err)}}}
 	case job.Started:
 		return &pb.FromAgent{Body: &pb.FromAgent_Started{Started: &pb.Started{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: convert(e.PIDs, func(pid int) int32 { return int32(pid) }),
@@ -109,6 +112,8 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Port: int(e.GetPort()),
 			Err: plain(e.GetErr()),
 		}
+	case *pb.FromAgent_Reached:
+		return job.Reached{Node: node, Seq: int(b.Reached.GetSeq()), Err: plain(b.Reached.GetErr())}
 	case *pb.FromAgent_Started:
 		return job.Started{
 			Node: node, Unit: int(b.Started.GetUnit()), Attempt: int(b.Started.GetAttempt()),
@@ -162,6 +167,10 @@ func fromAction(do any) *pb.ToAgent {
 		}}}
 	case job.Admit:
 		return &pb.ToAgent{Body: &pb.ToAgent_Admit{Admit: &pb.Admit{Peers: fromPeers(o.Peers)}}}
+	case job.Reach:
+		return &pb.ToAgent{Body: &pb.ToAgent_Reach{Reach: &pb.Reach{
+			Seq: int32(o.Seq), Addr: o.Addr, Port: int32(o.Port), Late: o.Late,
+		}}}
 	case job.Start:
 		return &pb.ToAgent{Body: &pb.ToAgent_Start{Start: &pb.Start{
 			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
@@ -190,6 +199,9 @@ func toAction(node placement.Node, m *pb.ToAgent) any {
 		}
 	case *pb.ToAgent_Admit:
 		return job.Admit{Node: node.Name, Peers: convert(b.Admit.GetPeers(), toAddr)}
+	case *pb.ToAgent_Reach:
+		o := b.Reach
+		return job.Reach{Node: node.Name, Seq: int(o.GetSeq()), Addr: o.GetAddr(), Port: int(o.GetPort()), Late: o.GetLate()}
 	case *pb.ToAgent_Start:
 		o := b.Start
 		group := placement.Group{Node: node, NodeRank: int(o.GetNodeRank()), Bundles: convert(o.GetBundles(), toBundle)}

@@ -77,7 +77,9 @@ func wire[M proto.Message](t *testing.T, m M) M {
 
 func TestEventsArrive(t *testing.T) {
 	for _, ev := range []job.Event{
-		filled[job.Prepared](), filled[job.Started](), filled[job.Met](), filled[job.Exited](), filled[job.Stopped](), job.Exited{},
+		filled[job.Prepared](), filled[job.Reached](), filled[job.Started](), filled[job.Met](), filled[job.Exited](),
+		filled[job.Stopped](),
+		job.Exited{},
 	} {
 		node := reflect.ValueOf(ev).FieldByName("Node").String()
 		m := wire(t, fromEvent("j7", ev))
@@ -97,12 +99,12 @@ func TestEventsArrive(t *testing.T) {
 }
 
 func TestOrdersArrive(t *testing.T) {
-	start, prepare, stop := filled[job.Start](), filled[job.Prepare](), filled[job.Stop]()
-	prepare.Node, stop.Node = start.Group.Node.Name, start.Group.Node.Name
+	start, prepare, reach, stop := filled[job.Start](), filled[job.Prepare](), filled[job.Reach](), filled[job.Stop]()
+	prepare.Node, reach.Node, stop.Node = start.Group.Node.Name, start.Group.Node.Name, start.Group.Node.Name
 	cpu := start
 	cpu.Group.Bundles, cpu.World.GPUs = []placement.Bundle{{Rank: 3}}, nil
 	for _, do := range []any{
-		prepare, start, cpu, stop, filled[job.Finish](),
+		prepare, reach, start, cpu, stop, filled[job.Finish](),
 		job.Admit{Node: start.Group.Node.Name, Peers: prepare.Peers},
 		job.Finish{},
 		Signal{syscall.SIGUSR2},

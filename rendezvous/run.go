@@ -127,6 +127,8 @@ func (c *Coordinator) act(r *run, a job.Action) {
 		c.order(a.Node, r.Job.ID, a)
 	case job.Admit:
 		c.order(a.Node, r.Job.ID, a)
+	case job.Reach:
+		c.order(a.Node, r.Job.ID, a)
 	case job.Start:
 		c.order(a.Group.Node.Name, r.Job.ID, a)
 	case job.Stop:

@@ -30,7 +30,7 @@ type Store struct {
 }
 
 // storeFormat changes when the same events would no longer give the same state.
-const storeFormat = "golaunch-store-1"
+const storeFormat = "golaunch-store-2"
 
 // OpenStore opens the store in a directory, which it makes at first use, mode 0700. The error says so when another coordinator
 // has it open, or when another version of golaunch wrote it.
@@ -289,6 +289,7 @@ var eventTypes = func() map[string]func([]byte) (job.Event, error) {
 	addType[job.Lost](types)
 	addType[job.Rejoined](types)
 	addType[job.Prepared](types)
+	addType[job.Reached](types)
 	addType[job.Started](types)
 	addType[job.Met](types)
 	addType[job.Exited](types)

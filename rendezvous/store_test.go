@@ -262,7 +262,7 @@ func journalOf(t testing.TB) []byte {
 	entries := []entry{{at, eventSubmission, "", s}}
 	for _, ev := range []job.Event{
 		filled[job.Submitted](), filled[job.Queued](), filled[job.Joined](), filled[job.Lost](), filled[job.Rejoined](), filled[job.Prepared](),
-		filled[job.Started](), filled[job.Exited](), filled[job.Stopped](), filled[job.Elapsed](), filled[job.TimedOut](), filled[job.Cancel](),
+		filled[job.Reached](), filled[job.Started](), filled[job.Exited](), filled[job.Stopped](), filled[job.Elapsed](), filled[job.TimedOut](), filled[job.Cancel](),
 	} {
 		entries = append(entries, entry{at, eventName(ev), "because", ev})
 	}
@@ -279,7 +279,7 @@ func TestJournalsAreRead(t *testing.T) {
 	text := journalOf(t)
 	var j saved
 	good, err := j.read(bytes.NewReader(text))
-	if err != nil || int(good) != len(text) || len(j.events) != 12 || j.result == nil || j.reason != "because" {
+	if err != nil || int(good) != len(text) || len(j.events) != 13 || j.result == nil || j.reason != "because" {
 		t.Fatalf("%d bytes of %d, %d events, %v", good, len(text), len(j.events), err)
 	}
 	s := filled[Submission]()
@@ -287,7 +287,7 @@ func TestJournalsAreRead(t *testing.T) {
 	if got, want := fmt.Sprintf("%+v", j.Submission), fmt.Sprintf("%+v", s); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	for i, want := range []job.Event{2: filled[job.Joined](), 7: filled[job.Exited](), 11: filled[job.Cancel]()} {
+	for i, want := range []job.Event{2: filled[job.Joined](), 6: filled[job.Reached](), 8: filled[job.Exited](), 12: filled[job.Cancel]()} {
 		if want != nil && fmt.Sprintf("%+v", j.events[i]) != fmt.Sprintf("%+v", want) {
 			t.Errorf("got  %+v\nwant %+v", j.events[i], want)
 		}
@@ -302,7 +302,7 @@ func FuzzJournal(f *testing.F) {
 	f.Add(text[:len(text)/2])
 	f.Add(append(bytes.Clone(lines[0]), lines[0]...))
 	f.Add(bytes.Join([][]byte{lines[0], lines[1], []byte("garbage\n"), lines[2]}, nil))
-	f.Add(bytes.Join([][]byte{lines[0], lines[13], lines[3]}, nil))
+	f.Add(bytes.Join([][]byte{lines[0], lines[14], lines[3]}, nil))
 	f.Add([]byte("{}\n"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, text []byte) {

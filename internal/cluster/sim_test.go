@@ -93,6 +93,8 @@ func nodeOf(ev job.Event) string {
 	switch ev := ev.(type) {
 	case job.Prepared:
 		return ev.Node
+	case job.Reached:
+		return ev.Node
 	case job.Started:
 		return ev.Node
 	case job.Exited:
@@ -167,6 +169,8 @@ func (m *sim) act(r *record, a job.Action) error {
 	switch a := a.(type) {
 	case job.Prepare:
 		will(job.Prepared{Node: a.Node, Unit: a.Unit, Attempt: a.Attempt, Port: 1024})
+	case job.Reach:
+		will(job.Reached{Node: a.Node, Seq: a.Seq})
 	case job.Start:
 		p := place{a.Group.Node.Name, a.Unit}
 		if err := m.mayStart(r, a); err != nil {

@@ -30,6 +30,12 @@ func (w *world) obey(a *agent) error {
 		}
 		w.truth.ports[o.question()] = append(w.truth.ports[o.question()], p.Port)
 		a.report(p)
+	case Reach:
+		r := Reached{Node: a.node.Name, Seq: o.Seq}
+		if w.hopeless && w.chance(20) {
+			r.Err = "connection refused"
+		}
+		a.report(r)
 	case Start:
 		return w.start(a, o)
 	case Stop:

@@ -8,7 +8,7 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// BenchmarkLifetime is a job from its first node to its success: gather, start, exit and stop.
+// BenchmarkLifetime is a job from its first node to its success: gather, prepare, start, exit and stop.
 func BenchmarkLifetime(b *testing.B) {
 	for _, restart := range []Restart{RestartJob, RestartNode, RestartRank} {
 		for _, nodes := range []int{1_000, 10_000} {
@@ -34,7 +34,12 @@ func lifetime(b *testing.B, restart Restart, nodes int) {
 			}
 		}
 	}
-	starts, _ := s.Step(Prepared{Node: ask.Node, Unit: ask.Unit, Attempt: ask.Attempt, Port: 1024})
+	asks, _ := s.Step(Prepared{Node: ask.Node, Unit: ask.Unit, Attempt: ask.Attempt, Port: 1024})
+	var starts []Action
+	for _, a := range asks {
+		o := a.(Reach)
+		starts, _ = s.Step(Reached{Node: o.Node, Seq: o.Seq})
+	}
 	var last []Action
 	for _, a := range starts {
 		o := a.(Start)

@@ -39,7 +39,11 @@ func (t *truth) checkAction(ev Event, act Action, again bool) error {
 	switch act := act.(type) {
 	case Prepare:
 		t.asked = act.question()
+		t.headless, t.used[t.asked] = false, false
+		clear(t.reach)
 		return t.checkBegin(attemptOf{act.Unit, act.Attempt}, act.Node)
+	case Reach:
+		return t.checkReach(act, again)
 	case Start:
 		return t.checkStart(act, again)
 	case Stop:
@@ -77,6 +81,39 @@ func (t *truth) checkBegin(at attemptOf, node string) error {
 	return nil
 }
 
+// checkReach holds that another node than the master is asked about the newest port, once but for repetitions.
+func (t *truth) checkReach(o Reach, again bool) error {
+	old := t.reach[o.Node]
+	switch n := t.w.agent(o.Node); {
+	case t.cancels > 0 || t.w.state.result != nil:
+		return fmt.Errorf("when the end is decided")
+	case !n.known:
+		return fmt.Errorf("to a lost node")
+	case n.node.Addr.String() == o.Addr || t.headless:
+		return fmt.Errorf("to the master, or when that is lost")
+	case !slices.Contains(t.ports[t.asked], o.Port):
+		return fmt.Errorf("the port is not an answer to %v", t.asked)
+	case o.Late != t.used[t.asked]:
+		return fmt.Errorf("ranks have started there: %v", t.used[t.asked])
+	case again != (o == old):
+		return fmt.Errorf("the question before was %v", old)
+	}
+	t.reach[o.Node] = o
+	return nil
+}
+
+// checkReached holds that a node that starts has answered that it reaches the master, if there is one to reach.
+func (t *truth) checkReached(o Start) error {
+	node := o.Group.Node
+	if node.Addr.String() == o.World.MasterAddr || t.headless {
+		return nil
+	}
+	if ask := t.reach[node.Name]; ask.Addr != o.World.MasterAddr || ask.Port != o.World.MasterPort || !t.reached[ask] {
+		return fmt.Errorf("%s has not said that it reaches the master", node.Name)
+	}
+	return nil
+}
+
 func (t *truth) checkStart(o Start, again bool) error {
 	at, node := attemptOf{o.Unit, o.Attempt}, o.Group.Node.Name
 	if err := t.checkBegin(at, node); err != nil {
@@ -95,6 +132,7 @@ func (t *truth) checkStart(o Start, again bool) error {
 	if home, ok := t.homes[node]; ok && home != o.Group.NodeRank && t.rigid() {
 		return fmt.Errorf("%s had node rank %d", node, home)
 	}
+	t.used[t.asked] = true
 	t.homes[node] = o.Group.NodeRank
 	t.newest[o.Unit] = o.Attempt
 	t.ordered[p] = nil
@@ -105,6 +143,9 @@ func (t *truth) checkStart(o Start, again bool) error {
 		return fmt.Errorf("the port is not an answer to %v", t.asked)
 	}
 	if err := t.checkWorld(o); err != nil {
+		return err
+	}
+	if err := t.checkReached(o); err != nil && !again {
 		return err
 	}
 	return t.alone(o)
@@ -256,7 +297,7 @@ func (t *truth) checkCause(r Result) error {
 	}
 	rank, ok := t.failed[attemptOf{0, r.Cause.Attempt}]
 	switch {
-	case !ok && strings.Contains(r.Cause.Why, "no port"):
+	case !ok && (strings.Contains(r.Cause.Why, "no port") || strings.Contains(r.Cause.Why, "cannot reach")):
 	case !ok || rank != r.Cause.Rank:
 		return fmt.Errorf("cause is rank %d, first was rank %d (%v)", r.Cause.Rank, rank, ok)
 	case rank >= 0 && r.Code != r.Cause.Exit.Code && r.Code != codeOwn && r.Code != codeTimeout && t.cancels == 0:

@@ -8,7 +8,8 @@
 // same values, so that there is one vocabulary for both.
 //
 // The ranks that restart together form a unit. With the default policy the whole gang is one unit; a unit counts its own
-// attempts from 0. A unit gathers its nodes, asks the master for a port, starts, and fails or is done:
+// attempts from 0. A unit gathers its nodes, prepares (the master chooses a port, and the other nodes prove that they reach it),
+// starts, and fails or is done:
 //
 //	gathering -> preparing -> running -> stopping -> finished
 //	    ^            ^                      |
@@ -23,6 +24,7 @@
 //   - It succeeds only if every rank's newest attempt exited 0 and each of its nodes said stopped; a lost node is a failure.
 //   - A unit has at most MaxRestarts+1 attempts, and each but the first follows a [Wait] that has elapsed.
 //   - What cannot be started is not started again, and nothing starts once the end is decided.
+//   - What starts, and not for the second time, is on nodes that have said that they reach the port of the master, if that one lives.
 //
 // A step costs O(1), but for the placement and the start or stop of a whole attempt.
 package job
@@ -104,6 +106,12 @@ type (
 		Port    int
 		Err     string
 	}
+	// Reached answers the [Reach] of that number: the node reaches the master's port, or says in Err why not.
+	Reached struct {
+		Node string
+		Seq  int
+		Err  string
+	}
 	// Started says that all ranks of a unit on this node were started, with their process ids in the order of the ranks.
 	Started struct {
 		Node          string
@@ -180,6 +188,15 @@ type (
 	Admit struct {
 		Node  string
 		Peers []netip.Addr
+	}
+	// Reach asks a node whether it reaches the port that the master gave, at Addr, which is an address in text. A newer Seq replaces
+	// an older one. Late says that ranks have started there since: if rank 0 is to listen, it may have ended that, or not yet begun.
+	Reach struct {
+		Node string
+		Seq  int
+		Addr string
+		Port int
+		Late bool
 	}
 	// Start orders a node to start its ranks of a unit, unless it knows of this attempt or a later one already.
 	Start struct {

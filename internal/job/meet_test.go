@@ -19,6 +19,7 @@ func started(t *testing.T, addr func(i int) string) *State {
 		s.Step(Joined{n})
 	}
 	s.Step(Prepared{Node: "n0", Port: 1000})
+	s.Step(Reached{Node: "n1", Seq: 1})
 	for i := range 2 {
 		s.Step(Started{Node: fmt.Sprint("n", i), PIDs: []int{100 + 2*i, 101 + 2*i}})
 	}

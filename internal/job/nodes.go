@@ -74,7 +74,11 @@ func (s *State) lost(ev Lost) string {
 	if s.asked != nil && s.asked.Node == n.Name {
 		s.asked = nil
 	}
-	return s.bereave(n)
+	if len(s.unproven) == 0 {
+		return s.bereave(n)
+	}
+	s.unask(n.slot)
+	return also(s.bereave(n), s.launch())
 }
 
 // gatherLess goes on gathering after a node was lost that no group used.
@@ -145,6 +149,9 @@ func (s *State) rejoined(ev Rejoined) string {
 	}
 	if n.slot == 0 && !s.gang() && s.result == nil {
 		s.admit()
+	}
+	if s.unproven[n.slot] != 0 && s.result == nil {
+		s.orderReach(n.slot)
 	}
 	units := s.unitsAt(n.slot)
 	for i := range units {

@@ -150,8 +150,10 @@ func (s *State) list() []placement.Node {
 	return nodes
 }
 
-// release takes all nodes out of their groups, between attempts of the whole.
+// release takes all nodes out of their groups, between attempts of the whole. What was asked of them does not matter any more.
 func (s *State) release() {
+	s.asked, s.ported = nil, false
+	s.unask(0)
 	for _, sl := range s.slots {
 		if n := s.nodes[sl.Node.Name]; n != nil {
 			n.slot = spare
@@ -170,7 +172,6 @@ func (s *State) adopt(p placement.Plan) {
 	s.enough = 0
 	s.done, s.pids = make([]bool, p.WorldSize()), make([]int, p.WorldSize())
 	s.world = World{WorldSize: p.WorldSize(), Nodes: len(p.Groups), Uniform: uniform(p), MaxRestarts: s.spec.MaxRestarts}
-	s.asked, s.ported = nil, false
 	switch s.spec.Restart {
 	case RestartNode:
 		s.units = make([]unit, len(p.Groups))

@@ -19,6 +19,7 @@ func TestALateSpare(t *testing.T) {
 	s.Step(Joined{node(1)})
 	s.Step(Joined{node(2)})
 	s.Step(Prepared{Node: "n1", Port: 1000})
+	s.Step(Reached{Node: "n2", Seq: 1})
 	s.Step(Lost{Node: "n2", Why: "power"})
 	s.Step(Stopped{Node: "n1"})
 	if _, reason := s.Step(Elapsed{Attempt: 1}); s.Phase() != Gathering {

@@ -14,13 +14,17 @@ const (
 	codeCancelled = 130
 )
 
-// prepare starts a placed unit once the master's port is known.
+// prepare starts a placed unit once the master's port is known and its nodes reach it.
 func (s *State) prepare(u *unit) string {
+	u.phase = Preparing
 	if s.ported {
+		s.reach(u)
+		if len(s.unproven) > 0 {
+			return s.label(u) + ": " + s.portWait()
+		}
 		s.start(u)
 		return s.starting(u)
 	}
-	u.phase = Preparing
 	master := s.slots[0]
 	if s.asked == nil && !master.vacant {
 		s.asked = &Prepare{Node: master.Node.Name, Unit: u.id, Attempt: u.attempt, Fresh: s.gang(), Peers: s.peers()}
@@ -50,7 +54,7 @@ func (s *State) peers() []netip.Addr {
 // start orders every node of a unit to start its ranks. No process of an earlier attempt lives: settle has seen to that.
 func (s *State) start(u *unit) {
 	u.phase, u.cause, u.told = Running, nil, false
-	s.meeting = ""
+	s.meeting, s.launched = "", true
 	u.left, u.live, u.starting = 0, len(u.members), len(u.members)
 	s.live += u.live
 	s.attempts++

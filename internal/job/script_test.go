@@ -99,6 +99,8 @@ func parseEvent(t *testing.T, line string) Event {
 	case "unprepared":
 		at(2)
 		return Prepared{Node: f[1], Unit: unit, Attempt: attempt, Err: rest(3)}
+	case "reached", "unreached":
+		return Reached{f[1], num(2), rest(3)}
 	case "started":
 		at(2)
 		return Started{f[1], unit, attempt, nil}

@@ -20,6 +20,12 @@ type State struct {
 	world  World
 	ported bool
 	asked  *Prepare
+	// unproven are the node ranks that have not said whether they reach that port, with the number of the question, and unreached
+	// are those that do not reach it, with why. questions counts, and launched says that units have started with that port.
+	unproven  map[int]int
+	unreached map[int]string
+	questions int
+	launched  bool
 
 	// units are all ranks in parts that restart on their own; until there is a first plan, unit 0 stands for the whole.
 	units []unit
@@ -64,10 +70,10 @@ type node struct {
 
 const spare = -1
 
-// slot is the placement group of one node rank; vacant says that its node was lost.
+// slot is the placement group of one node rank; vacant says that its node was lost, and asked that it was asked to reach the port.
 type slot struct {
 	placement.Group
-	vacant bool
+	vacant, asked bool
 }
 
 // unit is a set of ranks that restart together.
@@ -111,7 +117,10 @@ func New(spec Spec) *State {
 		nodes:  map[string]*node{},
 		addrs:  map[netip.Addr]string{},
 		alarms: map[AlarmKind]int{},
-		units:  []unit{{phase: Gathering}},
+
+		unproven: map[int]int{}, unreached: map[int]string{},
+
+		units: []unit{{phase: Gathering}},
 	}
 	s.waiting = s.shortfall()
 	return s

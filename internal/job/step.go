@@ -44,6 +44,8 @@ func (s *State) take(ev Event) string {
 		return s.joined(ev.Node)
 	case Prepared:
 		return s.prepared(ev)
+	case Reached:
+		return s.reached(ev)
 	case Started:
 		return s.started(ev)
 	case Met:
@@ -76,16 +78,17 @@ func (s *State) prepared(ev Prepared) string {
 		f := Failure{Node: ev.Node, Rank: -1, Attempt: ev.Attempt, Why: ev.Node + " has no port for the master: " + ev.Err}
 		return s.end(Result{Code: codeOwn, Reason: "job failed: " + f.Why, Cause: &f})
 	}
-	s.ported = true
+	s.ported, s.launched = true, false
 	s.world.MasterAddr, s.world.MasterPort = s.slots[0].Node.Addr.String(), ev.Port
-	var started []*unit
+	for i := range s.slots {
+		s.slots[i].asked = i == 0 // the master need not prove it
+	}
 	for i := range s.units {
 		if u := &s.units[i]; u.phase == Preparing {
-			s.start(u)
-			started = append(started, u)
+			s.reach(u)
 		}
 	}
-	return s.starting(started...)
+	return cmp.Or(s.launch(), s.portWait())
 }
 
 func (s *State) started(ev Started) string {

@@ -1,12 +1,16 @@
 package job
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 func (Submitted) event() {}
 func (Joined) event()    {}
 func (Lost) event()      {}
 func (Rejoined) event()  {}
 func (Prepared) event()  {}
+func (Reached) event()   {}
 func (Started) event()   {}
 func (Met) event()       {}
 func (Exited) event()    {}
@@ -18,6 +22,7 @@ func (Cancel) event()    {}
 
 func (Prepare) action() {}
 func (Admit) action()   {}
+func (Reach) action()   {}
 func (Start) action()   {}
 func (Stop) action()    {}
 func (Wait) action()    {}
@@ -36,6 +41,13 @@ func (e Prepared) String() string {
 		return fmt.Sprintf("prepared %s failed: %s", of(e.Unit, e.Attempt, e.Node), e.Err)
 	}
 	return fmt.Sprintf("prepared %s port %d", of(e.Unit, e.Attempt, e.Node), e.Port)
+}
+
+func (e Reached) String() string {
+	if e.Err != "" {
+		return fmt.Sprintf("not reached from %s #%d: %s", e.Node, e.Seq, e.Err)
+	}
+	return fmt.Sprintf("reached from %s #%d", e.Node, e.Seq)
 }
 
 func (e Started) String() string { return "started " + of(e.Unit, e.Attempt, e.Node) }
@@ -58,6 +70,14 @@ func (a Admit) String() string {
 }
 func (a Prepare) String() string { return "prepare " + of(a.Unit, a.Attempt, a.Node) }
 
+func (a Reach) String() string {
+	text := fmt.Sprintf("reach %s from %s #%d", endpoint(a.Addr, a.Port), a.Node, a.Seq)
+	if a.Late {
+		text += " late"
+	}
+	return text
+}
+
 func (a Start) String() string {
 	b := a.Group.Bundles
 	return fmt.Sprintf("start %s ranks %d-%d of %d, node rank %d of %d, master %s port %d", of(a.Unit, a.Attempt, a.Group.Node.Name),
@@ -77,6 +97,13 @@ func (a Wait) String() string {
 func (a Alarm) String() string { return fmt.Sprintf("alarm %s #%d", a.Kind, a.Seq) }
 func (a Finish) String() string {
 	return fmt.Sprintf("finish with code %d: %s", a.Result.Code, a.Result.Reason)
+}
+
+func endpoint(addr string, port int) string {
+	if strings.Contains(addr, ":") { // IPv6
+		addr = "[" + addr + "]"
+	}
+	return fmt.Sprintf("%s:%d", addr, port)
 }
 
 func of(unit, attempt int, node string) string {

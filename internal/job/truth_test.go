@@ -31,9 +31,17 @@ type truth struct {
 	failed  map[attemptOf]int
 	spawned bool
 	elapsed map[attemptOf]bool
-	// asked is the newest question for a port, and ports are what nodes answered to such questions.
+	// asked is the newest question for a port, ports are what nodes answered to such questions, and used those ports with which
+	// ranks have started.
 	asked question
 	ports map[question][]int
+	used  map[question]bool
+	// headless says that the node of that question was lost since.
+	headless bool
+	// reach is the question to each node, since then, whether it reaches such a port, and reached are the
+	// questions to which the answer was yes.
+	reach   map[string]Reach
+	reached map[Reach]bool
 	// alarms are the newest of each kind, homes the node ranks of nodes since they were last lost.
 	alarms  map[AlarmKind]int
 	homes   map[string]int
@@ -44,7 +52,7 @@ type truth struct {
 func newTruth(w *world) *truth {
 	return &truth{
 		w: w, newest: map[int]int{}, ordered: map[place][]int{}, told: map[place]bool{}, begun: map[place]bool{},
-		ports: map[question][]int{},
+		ports: map[question][]int{}, used: map[question]bool{}, reach: map[string]Reach{}, reached: map[Reach]bool{},
 		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
 		failed: map[attemptOf]int{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
 	}
@@ -105,6 +113,10 @@ func (t *truth) believe(ev Event) {
 	switch ev := ev.(type) {
 	case Started:
 		t.begun[place{attemptOf{ev.Unit, ev.Attempt}, ev.Node}] = true
+	case Reached:
+		if ask := t.reach[ev.Node]; ask.Seq == ev.Seq && ev.Err == "" {
+			t.reached[ask] = true
+		}
 	case Exited:
 		t.believeExit(ev)
 	case Stopped:
@@ -143,7 +155,9 @@ func (t *truth) fail(at attemptOf, rank int) bool {
 
 // bereave fails the attempts in which a lost node still owed something.
 func (t *truth) bereave(node string) {
+	t.headless = t.headless || t.asked.node == node
 	delete(t.homes, node)
+	delete(t.reach, node)
 	for p := range t.ordered {
 		if p.node != node || t.newest[p.unit] != p.attempt {
 			continue

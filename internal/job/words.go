@@ -50,7 +50,10 @@ func (s *State) label(u *unit) string {
 }
 
 func (s *State) portWait() string {
-	if s.asked == nil {
+	switch {
+	case s.ported:
+		return fmt.Sprintf("waiting for %s to reach the master at %s", s.proving(), endpoint(s.world.MasterAddr, s.world.MasterPort))
+	case s.asked == nil:
 		return fmt.Sprintf("waiting for a node in the place of the master, %s", s.slots[0].Node.Name)
 	}
 	return fmt.Sprintf("waiting for a free port on the master, %s", named(s.slots[0].Node))

@@ -218,6 +218,8 @@ func (w *world) perform(actions []Action) {
 		switch act := act.(type) {
 		case Prepare:
 			w.send(act.Node, act)
+		case Reach:
+			w.send(act.Node, act)
 		case Start:
 			w.send(act.Group.Node.Name, act)
 		case Stop:

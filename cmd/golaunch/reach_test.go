@@ -1,0 +1,94 @@
+package main
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/nettest"
+)
+
+// far is a second address of the coordinator's node, the lowest of all, so that rank 0 is there.
+const far = "10.76.0.2"
+
+// farMaster gives the first node that address, to which those of the others have a route that are named.
+func farMaster(t *testing.T, nodes []nettest.Node, routed ...nettest.Node) {
+	t.Helper()
+	ip(t, nodes[0], "addr", "add", far+"/32", "dev", "eth0")
+	for _, n := range routed {
+		ip(t, n, "route", "add", far, "dev", "eth0")
+	}
+}
+
+func ip(t *testing.T, n nettest.Node, args ...string) {
+	t.Helper()
+	if out, err := n.Command(append([]string{"ip"}, args...)...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %v: %v\n%s", args, err, out)
+	}
+}
+
+// gang runs the same on all three nodes, of which the first has the far address.
+func gang(t *testing.T, nodes []nettest.Node, token string, args ...string) []*process {
+	t.Helper()
+	first := join(t, nodes[0], "n2", token, append([]string{"--address", far}, args...)...)
+	var all []*process
+	for _, cmd := range []*exec.Cmd{first, join(t, nodes[1], "n10", token, args...), join(t, nodes[2], "n9", token, args...)} {
+		all = append(all, start(t, cmd))
+	}
+	return all
+}
+
+// TestANodeWithoutAWayToTheMaster reaches the coordinator, but not MASTER_ADDR. Every node says which it is, and no rank starts.
+func TestANodeWithoutAWayToTheMaster(t *testing.T) {
+	for _, store := range []string{"golaunch", "rank0"} {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			nodes, token := cluster(t)
+			farMaster(t, nodes, nodes[2])
+			began := time.Now()
+			pair := regexp.MustCompile(`n10 \(10\.77\.0\.10\) cannot reach n2 at 10\.76\.0\.2:\d+ \(MASTER_ADDR:MASTER_PORT\): network is unreachable`)
+			for _, p := range gang(t, nodes, token, "--nodes", "3", "--procs-per-node", "1", "--store", store, "--", "echo", "a rank starts") {
+				code, text := p.wait()
+				if code != 125 || !pair.MatchString(text) || strings.Contains(text, "a rank starts") {
+					t.Errorf("exit code %d, want 125 and %v\n%s", code, pair, text)
+				}
+			}
+			if took := time.Since(began); took > 30*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// TestRank0HasItsPort has a rank 0 that listens as Python does, without SO_REUSEADDR, after the others have tried the port.
+func TestRank0HasItsPort(t *testing.T) {
+	t.Parallel()
+	const meet = `
+import os, socket, time
+to = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if os.environ["RANK"] == "0":
+    s = socket.socket()
+    s.bind(("", to[1]))
+    s.listen()
+    for i in range(2):
+        s.accept()[0].sendall(b"hello")
+    print("rank 0 has met all")
+else:
+    said = b""
+    while said != b"hello":
+        try:
+            said = socket.create_connection(to).recv(5)
+        except OSError:
+            time.sleep(0.05)
+`
+	nodes, token := cluster(t)
+	farMaster(t, nodes, nodes[1], nodes[2])
+	all := gang(t, nodes, token, "--nodes", "3", "--procs-per-node", "1", "--store", "rank0", "--max-restarts", "0", "--", "python3", "-c", meet)
+	for i, p := range all {
+		if code, text := p.wait(); code != 0 || i == 0 && !strings.Contains(text, "rank 0 has met all") {
+			t.Errorf("exit code %d, want 0\n%s", code, text)
+		}
+	}
+}

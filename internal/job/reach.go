@@ -1,0 +1,110 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// reach asks the nodes of a unit whether they reach the master's port, each once for each port. A master that is lost, after all its
+// own ranks were done, is not to be reached.
+func (s *State) reach(u *unit) {
+	for i := range u.members {
+		rank := u.first + i
+		if sl := &s.slots[rank]; !sl.asked && !s.slots[0].vacant {
+			s.questions++
+			sl.asked, s.unproven[rank] = true, s.questions
+			s.orderReach(rank)
+		}
+	}
+}
+
+func (s *State) orderReach(nodeRank int) {
+	s.do(Reach{
+		Node: s.slots[nodeRank].Node.Name, Seq: s.unproven[nodeRank],
+		Addr: s.world.MasterAddr, Port: s.world.MasterPort, Late: s.launched,
+	})
+}
+
+// unask forgets what was asked of a lost node: of all nodes when it was the master.
+func (s *State) unask(nodeRank int) {
+	delete(s.unproven, nodeRank)
+	delete(s.unreached, nodeRank)
+	if nodeRank == 0 {
+		clear(s.unproven)
+		clear(s.unreached)
+	}
+}
+
+func (s *State) reached(ev Reached) string {
+	n := s.nodes[ev.Node]
+	if n == nil || ev.Seq == 0 || ev.Seq != s.unproven[n.slot] {
+		return ""
+	}
+	delete(s.unproven, n.slot)
+	if ev.Err != "" {
+		s.unreached[n.slot] = ev.Err
+	}
+	return s.launch()
+}
+
+// launch starts the units that wait for nothing but the port, when all who were asked reach it. When one does not, the job ends.
+func (s *State) launch() string {
+	if s.result != nil || !s.ported || len(s.unproven) > 0 {
+		return ""
+	}
+	if len(s.unreached) > 0 {
+		return s.unreachable()
+	}
+	var started []*unit
+	for i := range s.units {
+		if u := &s.units[i]; u.phase == Preparing {
+			s.start(u)
+			started = append(started, u)
+		}
+	}
+	if len(started) == 0 {
+		return ""
+	}
+	return s.starting(started...)
+}
+
+// proving names the nodes that have not answered, when they are few.
+func (s *State) proving() string {
+	if len(s.unproven) > shownNodes {
+		return count(len(s.unproven), "node")
+	}
+	var names []string
+	for _, rank := range slices.Sorted(maps.Keys(s.unproven)) {
+		names = append(names, named(s.slots[rank].Node))
+	}
+	return strings.Join(names, ", ")
+}
+
+// unreachable ends the job for the nodes that do not reach the master. How many of how many they are tells a firewall of one node
+// from a wrong address of the master.
+func (s *State) unreachable() string {
+	const hint = "check the route and the firewall between them, or choose other addresses with --address or --interface"
+	master := fmt.Sprintf("%s at %s (MASTER_ADDR:MASTER_PORT)", s.slots[0].Node.Name, endpoint(s.world.MasterAddr, s.world.MasterPort))
+	ranks := slices.Sorted(maps.Keys(s.unreached))
+	first := s.slots[ranks[0]].Node
+	why := fmt.Sprintf("%s cannot reach %s: %s", named(first), master, s.unreached[ranks[0]])
+	if len(ranks) > 1 {
+		why = fmt.Sprintf("%d of the %d other nodes cannot reach %s: %s", len(ranks), len(s.slots)-1, master, s.whyNot(ranks))
+	}
+	f := Failure{Node: first.Name, Rank: -1, Attempt: s.first(Preparing).attempt, Why: why}
+	return s.end(Result{Code: codeOwn, Reason: "job failed: " + why + "; " + hint, Cause: &f})
+}
+
+// whyNot says of the first node ranks why they do not reach the master.
+func (s *State) whyNot(ranks []int) string {
+	var list []string
+	for _, rank := range ranks[:min(len(ranks), shownNodes)] {
+		list = append(list, fmt.Sprintf("%s: %s", named(s.slots[rank].Node), s.unreached[rank]))
+	}
+	if more := len(ranks) - shownNodes; more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(list, ", ")
+}
