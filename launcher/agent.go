@@ -14,10 +14,10 @@ import (
 	"sync"
 
 	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/internal/where"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -30,9 +30,9 @@ type Agent struct {
 	GPUs *int
 	// Labels are free-form facts about the node, such as rack=r7.
 	Labels map[string]string
-	// Name and Address are as a Job's NodeName and Address, TokenFile and Standalone as there.
-	Name, Address, TokenFile string
-	Standalone               bool
+	// Name, Address and Interface are as a Job's NodeName, Address and Interface, TokenFile and Standalone as there.
+	Name, Address, Interface, TokenFile string
+	Standalone                          bool
 	// LogDir takes the output of jobs that name no directory, below the node's name; the system's temporary directory when empty.
 	// Those of the last jobs are kept, of 180 at least.
 	LogDir string
@@ -56,7 +56,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if a.Say == nil {
 		a.Say = func(text string) { fmt.Fprintln(os.Stderr, "golaunch:", text) }
 	}
-	m, err := a.membership(ctx)
+	j, m, err := a.membership(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -65,7 +65,10 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	left := make(chan struct{})
 	defer close(left)
 	f := newFollower(cancel)
-	m.signals, m.leave = f.pass, f.leave
+	m.leave = f.leave
+	if !j.reached() {
+		m.signals = f.pass
+	}
 	go f.follow(a.Signals, left)
 	for joined := false; ; {
 		n := nodeLife{Agent: a}
@@ -85,32 +88,37 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	}
 }
 
-func (a Agent) membership(ctx context.Context) (membership, error) {
+func (a Agent) membership(ctx context.Context) (Job, membership, error) {
 	at, err := resolve(ctx, a.Coordinator)
 	if err != nil {
-		return membership{}, err
+		return Job{}, membership{}, err
 	}
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
-		return membership{}, err
+		return Job{}, membership{}, err
 	}
-	node, err := Job{NodeName: a.Name, Address: a.Address}.thisNode(ctx)
+	j := Job{NodeName: a.Name, Address: a.Address, Interface: a.Interface}
+	if p, err := where.Find(where.Here()); err == nil && p != nil {
+		j.place = p
+		j.NodeName = cmp.Or(j.NodeName, p.Name)
+	}
+	node, err := j.thisNode(ctx)
 	if err != nil {
-		return membership{}, err
+		return Job{}, membership{}, err
 	}
 	node.Labels = maps.Clone(a.Labels)
-	if node.GPUs, err = a.gpus(ctx); err != nil {
-		return membership{}, fmt.Errorf("%s: %w", node.Name, err)
+	if node.GPUs, err = a.gpus(ctx, j); err != nil {
+		return Job{}, membership{}, fmt.Errorf("%s: %w", node.Name, err)
 	}
-	return membership{
+	return j, membership{
 		node: node, target: a.Coordinator, dial: dialTCP(at.host, at.port), tls: mtls.Client(token, mtls.Identity{Node: node.Name}),
 	}, nil
 }
 
-func (a Agent) gpus(ctx context.Context) ([]placement.GPU, error) {
+func (a Agent) gpus(ctx context.Context, j Job) ([]placement.GPU, error) {
 	if a.GPUs == nil {
-		devices, _, err := gpu.List(ctx)
-		return gpu.Placement(devices), err
+		gpus, _, err := j.gpus(ctx)
+		return gpus, err
 	}
 	if *a.GPUs < 0 || *a.GPUs > maxDeclared {
 		return nil, usage("gpus %d: 0 to %d", *a.GPUs, maxDeclared)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/where"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -64,7 +65,7 @@ const (
 	DefaultLogLimit = 8 << 30
 )
 
-// Job is one command, the resources it wants and its restart policy. Only Command and Request.PerNode have no default.
+// Job is one command, the resources it wants and its restart policy. Only Command has no default.
 type Job struct {
 	// ID names the job in logs and in the ranks' TORCHELASTIC_RUN_ID; made up when empty. Letters, digits, '.', '_' and '-'.
 	ID string
@@ -83,7 +84,8 @@ type Job struct {
 	// Visibility says which GPUs a rank sees: all of the job's on its node (when empty) or its own.
 	Visibility rankenv.Visibility
 
-	// Request is one node when it names none.
+	// Request is, when it names no nodes, those that a scheduler has given, less Spares, and without one a single node. When it does
+	// not say how many ranks a node has, that is one for each GPU that a scheduler has given, and without such one in all.
 	Request Request
 	// PlacementTimeout bounds the wait for nodes and GPUs; 0 waits for ever.
 	PlacementTimeout time.Duration
@@ -105,9 +107,14 @@ type Job struct {
 	Lease time.Duration
 
 	// Simulate runs every node on this machine, one agent process each, with Request.PerNode declared GPUs on 127.0.0.1, ...
-	// Spares is how many nodes more than the job needs it then starts.
 	Simulate bool
-	Spares   int
+	// Spares is how many nodes beyond those that the job needs wait until one is lost: as many more are simulated, and so many of
+	// a scheduler's nodes are left over.
+	Spares int
+	// Scheduler is NoScheduler to ignore what a scheduler, or another launcher, says of this process (SLURM_*, PET_*, ...).
+	Scheduler string
+	// Hosts are machines on which the job's agents are started by ssh.
+	Hosts []Host
 	// Rendezvous is HOST:PORT for a job whose every node calls Run with the same Job: whoever owns HOST runs the coordinator.
 	Rendezvous string
 	// Coordinator is HOST:PORT of a cluster's coordinator, which gets the job instead of this process.
@@ -122,8 +129,9 @@ type Job struct {
 	// TokenFile has the secret that the nodes share. When it is empty, GOLAUNCH_TOKEN in the environment is the secret, or
 	// ~/.golaunch/token has it, which is made at first use.
 	TokenFile string
-	// NodeName is the host name, and Address the one on the route to the coordinator, when empty.
-	NodeName, Address string
+	// NodeName is the scheduler's name for this node, or the host name, when empty. Address is the one on the route to the coordinator
+	// when empty; Interface names the network interface that has it instead.
+	NodeName, Address, Interface string
 
 	// Stdout and Stderr are os.Stdout and os.Stderr when nil: ranks' stdout to Stdout, their stderr and golaunch's own words to
 	// Stderr. Stdin lets rank 0 read the caller's standard input, when it runs in this process's agent.
@@ -134,6 +142,9 @@ type Job struct {
 	LogDir string
 	// LogLimit bounds each log file, in bytes; DefaultLogLimit when 0.
 	LogLimit int64
+	// TerminationLog is a file that gets one line about the job's end; when it is empty, a pod's /dev/termination-log, if there is
+	// one. NoTerminationLog writes none.
+	TerminationLog string `json:"-"`
 	// Ranks are shown on Stdout and Stderr; all when empty.
 	Ranks []Span
 	// Prefix puts "[r3 n1] " before each line; nil does so when there is more than one rank.
@@ -151,6 +162,9 @@ type Job struct {
 	// Signals takes what this process is told: INT, TERM, HUP and QUIT stop the job in order, and a second one kills it; USR1 and
 	// USR2 go to the ranks. Nil takes none.
 	Signals <-chan os.Signal `json:"-"`
+
+	// place is what a scheduler says.
+	place *where.Place
 }
 
 // Span is a range of ranks, both ends included.
@@ -176,8 +190,13 @@ const (
 
 // complete fills the defaults in and refuses what makes no sense.
 func (j Job) complete() (Job, error) {
+	if err := j.locate(); err != nil {
+		return j, err
+	}
 	j.defaults()
 	switch {
+	case j.Scheduler != "" && j.Scheduler != NoScheduler:
+		return j, usage("scheduler %q: none, or nothing", j.Scheduler)
 	case len(j.Command) == 0 || j.Command[0] == "":
 		return j, usage("no command; say what to run after --")
 	case !validID(j.ID):
@@ -229,8 +248,11 @@ func (j *Job) defaults() {
 	if j.ID == "" {
 		j.ID = newID()
 	}
-	if j.Request.MinNodes == 0 && j.Request.MaxNodes == 0 {
-		j.Request.MinNodes, j.Request.MaxNodes = 1, 1
+	if r := &j.Request; r.MinNodes == 0 && r.MaxNodes == 0 {
+		r.MinNodes, r.MaxNodes = 1, 1
+	}
+	if len(j.Request.PerNode) == 0 {
+		j.Request.PerNode = []int{1}
 	}
 	if j.Store == "" {
 		j.Store = StoreGolaunch
@@ -282,17 +304,27 @@ func (j Job) submission() rendezvous.Submission {
 		PlacementTimeout: j.PlacementTimeout, BackoffMin: j.BackoffMin, BackoffMax: j.BackoffMax,
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: j.ID, Request: j.Request, Restart: j.Restart, MaxRestarts: j.MaxRestarts, Grace: j.Grace,
-			FixedPool: j.Rendezvous == "", Pool: j.pool(),
+			FixedPool: j.closed(), Pool: j.pool(),
 		}},
 	}
 }
 
-// pool is the number of nodes that a simulated job starts; other jobs wait for whoever comes.
+// pool is the number of nodes that will come at all; 0 when the job waits for whoever comes.
 func (j Job) pool() int {
-	if j.Simulate {
+	switch {
+	case j.Simulate:
 		return j.Request.MaxNodes + j.Spares
+	case len(j.Hosts) > 0:
+		return len(j.Hosts)
+	case j.closed() && j.place != nil:
+		return j.place.Nodes
 	}
 	return 0
+}
+
+// closed says that no other nodes can come than those that are there from the start. Pods are replaced.
+func (j Job) closed() bool {
+	return j.Rendezvous == "" && (j.place == nil || j.place.Port == 0)
 }
 
 // facts is what must be the same on every node, by the flag's name.

@@ -26,6 +26,8 @@ type leadership struct {
 	tls      *tls.Config
 	// agents run here until the job has ended, or their context. Their error means that the job cannot go on.
 	agents func(context.Context) error
+	// pass takes the signals for ranks; nil has the coordinator pass them on to all.
+	pass func(syscall.Signal)
 }
 
 // lead runs the coordinator and this process's agents, and returns when the job has ended and they are gone.
@@ -35,7 +37,10 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 		return Result{}, errors.Join(err, l.listener.Close())
 	}
 	c := rendezvous.NewCoordinator(rendezvous.Config{Facts: h.job.facts(), Lease: h.job.Lease, KillTime: killTime, Warn: h.warn})
-	go h.obey(c)
+	if l.pass == nil {
+		l.pass = c.Signal
+	}
+	go h.obey(c, l.pass)
 
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var others errgroup.Group

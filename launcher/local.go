@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/where"
 )
 
 // A coordinator tells its address at a socket in Linux's abstract namespace (unix(7)), which has no file that could be left behind,
@@ -41,8 +43,12 @@ func announce(at string) (io.Closer, error) {
 // localLimit bounds asking for a coordinator on this machine.
 const localLimit = time.Second
 
-// LocalCoordinator finds the coordinator that this user runs on this machine; it is empty when there is none.
+// LocalCoordinator finds the coordinator that this user runs on this machine; it is empty when there is none, and when a scheduler has
+// started this process on each of several nodes, for a job that they run together.
 func LocalCoordinator(ctx context.Context) (string, error) {
+	if p, err := where.Find(where.Here()); err == nil && p != nil && p.Each && p.Nodes != 1 {
+		return "", nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, localLimit)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", localName())

@@ -5,9 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -18,14 +18,14 @@ import (
 
 // meet runs a job whose every node runs this same command: whoever owns the rendezvous address leads, the others join.
 func (h *here) meet(ctx context.Context) (Result, error) {
-	at, err := resolve(ctx, h.job.Rendezvous)
+	at, code, err := h.meeting(ctx)
 	if err == nil && h.job.Request.MaxNodes > 1 {
 		at, err = at.reachable()
 	}
 	if err != nil {
-		return Result{}, err
+		return Result{Code: code}, err
 	}
-	token, err := mtls.LoadToken(h.job.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	token, err := h.job.token()
 	if err != nil {
 		return Result{}, err
 	}
@@ -39,13 +39,19 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	}
 	id := mtls.Identity{Node: node.Name, Job: h.job.ID}
 	m := membership{node: node, target: h.job.Rendezvous, tls: mtls.Client(token, id), dial: dialTCP(at.host, at.port)}
+	join := func() (Result, error) {
+		return h.join(ctx, node.Name, m.target, func(context.Context) (membership, error) { return m, nil })
+	}
 	if !ours {
-		return h.join(ctx, m)
+		return join()
 	}
 	l, err := net.Listen("tcp", netip.AddrPortFrom(own, uint16(at.port)).String())
 	switch {
+	case errors.Is(err, syscall.EADDRINUSE) && foreign(ctx, m):
+		return Result{}, fmt.Errorf("port %d of %v is in use%s, which is no golaunch coordinator, or hangs; end it, or choose another port",
+			at.port, own, agent.PortHolder(at.port))
 	case errors.Is(err, syscall.EADDRINUSE):
-		return h.joinHere(ctx, m, own, at.port)
+		return join()
 	case err != nil:
 		return Result{}, fmt.Errorf("cannot listen on %s: %w", h.job.Rendezvous, err)
 	}
@@ -56,15 +62,6 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	return h.lead(ctx, leadership{listener: l, tls: mtls.Server(token, id), agents: func(ctx context.Context) error {
 		return h.work(ctx, m)
 	}})
-}
-
-// joinHere joins another golaunch on this machine, and refuses to wait for something else that holds the port.
-func (h *here) joinHere(ctx context.Context, m membership, own netip.Addr, port int) (Result, error) {
-	if foreign(ctx, m) {
-		return Result{}, fmt.Errorf("port %d of %v is in use%s, which is no golaunch coordinator, or hangs; end it, or choose another port",
-			port, own, agent.PortHolder(port))
-	}
-	return h.join(ctx, m)
 }
 
 // probeLimit bounds the wait for the holder of a port to begin TLS, as a coordinator does at once.
@@ -87,20 +84,29 @@ func foreign(ctx context.Context, m membership) bool {
 // errLate says that no coordinator answered within the placement timeout.
 var errLate = errors.New("no coordinator came in time, see --placement-timeout")
 
-// join takes part in a job that another node leads, and ends as it does. A stop makes this node leave the job in order, with the
-// exit code of the signal.
-func (h *here) join(ctx context.Context, m membership) (Result, error) {
+// join takes part, as find says, in a job that another node leads at a target, and ends as it does. A stop makes this node leave the
+// job in order, with the exit code of the signal.
+func (h *here) join(ctx context.Context, name, target string, find func(context.Context) (membership, error)) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f := newFollower(cancel)
-	m.signals, m.leave, m.welcomed = f.pass, f.leave, f.welcomed
-	if h.job.PlacementTimeout > 0 {
-		late := time.AfterFunc(h.job.PlacementTimeout, func() { cancel(errLate) })
-		m.welcomed = func() { late.Stop(); f.welcomed() }
+	late := time.AfterFunc(orForever(h.job.PlacementTimeout), func() { cancel(errLate) })
+	welcomed := func() {
+		late.Stop()
+		h.joined = true
+		f.welcomed()
 	}
 	go f.follow(h.job.Signals, h.left)
-	h.say(m.node.Name + " asks to join at " + m.target)
-	result, err := h.agent(ctx, m)
+	h.say(name + " asks to join at " + target)
+	var result Result
+	m, err := find(ctx)
+	if err == nil {
+		m.leave, m.welcomed = f.leave, welcomed
+		if !h.job.reached() {
+			m.signals = f.pass
+		}
+		result, err = h.agent(ctx, m)
+	}
 	switch {
 	case errors.Is(err, errLate):
 		result.Code = 124
@@ -115,4 +121,12 @@ func dialTCP(host string, port int) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	}
+}
+
+// orForever is a limit that 0 takes away.
+func orForever(d time.Duration) time.Duration {
+	if d == 0 {
+		return math.MaxInt64
+	}
+	return d
 }

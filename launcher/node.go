@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -20,23 +19,18 @@ func (j Job) thisNode(ctx context.Context) (placement.Node, error) {
 	node := placement.Node{Name: j.NodeName, CPUs: runtime.NumCPU()}
 	var err error
 	if node.Name == "" {
-		if node.Name, err = os.Hostname(); err != nil {
-			return node, fmt.Errorf("this node has no name: %w; give one with --name", err)
+		if node.Name, err = machineName(); err != nil {
+			return node, err
 		}
 	}
 	if !rendezvous.ValidName(node.Name) {
 		return node, usage("node name %q: letters, digits, '.', '_' and '-', 253 at most; give one with --name", node.Name)
 	}
-	if j.Address != "" {
-		if node.Addr, err = netip.ParseAddr(j.Address); err != nil {
-			return node, usage("address %q: an IPv4 or IPv6 address", j.Address)
-		}
-		switch _, ours, err := owns([]netip.Addr{node.Addr}); {
-		case err != nil:
-			return node, err
-		case !ours:
-			return node, fmt.Errorf("address %s is not one of %s's; ip addr lists them", j.Address, node.Name)
-		}
+	if j.place != nil && j.place.Topology != "" {
+		node.Labels = map[string]string{placement.TopologyLabel: j.place.Topology}
+	}
+	if node.Addr, err = j.given(node.Name); err != nil {
+		return node, err
 	}
 	if node.Others, err = others(); err != nil {
 		return node, err
@@ -44,15 +38,51 @@ func (j Job) thisNode(ctx context.Context) (placement.Node, error) {
 	if !j.Request.GPU {
 		return node, nil
 	}
-	devices, why, err := gpu.List(ctx)
-	if err != nil {
+	gpus, why, err := j.gpus(ctx)
+	switch {
+	case err != nil:
 		return node, fmt.Errorf("%s: %w", node.Name, err)
-	}
-	if len(devices) == 0 {
+	case len(gpus) == 0:
 		return node, fmt.Errorf("%s has no GPU: %s; for CPU ranks use --procs-per-node, for declared GPUs --simulate", node.Name, why)
 	}
-	node.GPUs = gpu.Placement(devices)
+	node.GPUs = gpus
 	return node, nil
+}
+
+// given is the address that the user wants for this node; none when he leaves it open.
+func (j Job) given(name string) (addr netip.Addr, err error) {
+	switch {
+	case j.Address != "" && j.Interface != "":
+		return addr, usage("give an address or an interface, not both")
+	case j.Interface != "":
+		return interfaceAddr(j.Interface)
+	case j.Address == "":
+		return addr, nil
+	}
+	if addr, err = netip.ParseAddr(j.Address); err != nil {
+		return addr, usage("address %q: an IPv4 or IPv6 address", j.Address)
+	}
+	_, ours, err := owns([]netip.Addr{addr})
+	if err == nil && !ours {
+		err = fmt.Errorf("address %s is not one of %s's; ip addr lists them", j.Address, name)
+	}
+	return addr, err
+}
+
+// gpus are those found here, or those that a scheduler gave where there is no driver to ask; why says why there are none.
+func (j Job) gpus(ctx context.Context) (gpus []placement.GPU, why string, err error) {
+	devices, why, err := gpu.List(ctx)
+	if err != nil || len(devices) > 0 || j.place == nil {
+		return gpu.Placement(devices), why, err
+	}
+	for i, name := range j.place.GPUs {
+		g := placement.GPU{Index: i, UUID: name}
+		if index, err := strconv.Atoi(name); err == nil {
+			g = placement.GPU{Index: index}
+		}
+		gpus = append(gpus, g)
+	}
+	return gpus, why, nil
 }
 
 // declared is the i-th of the nodes that stand for machines, with as many GPUs as the job wants on it.

@@ -35,7 +35,8 @@ const (
 func Run(ctx context.Context, j Job) (Result, error) {
 	j, err := j.complete()
 	if err != nil {
-		return Result{Code: 2}, err
+		refused := Result{Code: 2}
+		return refused, errors.Join(err, j.terminate(refused, err, false))
 	}
 	h := arrive(j)
 	result, err := h.part(ctx)
@@ -51,6 +52,9 @@ func (h *here) finish(result Result, err error) (Result, error) {
 	default:
 		result.Code = 125
 	}
+	if err := h.job.terminate(result, err, h.joined); err != nil {
+		h.warn(err)
+	}
 	return result, errors.Join(err, h.leave(result, err))
 }
 
@@ -63,8 +67,16 @@ func (h *here) part(ctx context.Context) (Result, error) {
 		return h.meet(ctx)
 	case h.job.Coordinator != "":
 		return h.submit(ctx)
+	case len(h.job.Hosts) > 0:
+		return h.overSSH(ctx)
 	}
-	return h.alone(ctx)
+	switch p := h.job.place; {
+	case p == nil || h.job.solitary() || p.Alone():
+		return h.alone(ctx)
+	case p.Each:
+		return h.together(ctx)
+	}
+	return h.bySlurm(ctx)
 }
 
 // here is this process's part in a job.
@@ -74,6 +86,12 @@ type here struct {
 	narrator narrator
 	// dir takes the job's files; nil before open.
 	dir *logs.Dir
+	// subdir is below the temporary directory, for the files of a job that names none: several nodes may share a machine.
+	subdir string
+	// joined says that the coordinator has taken this node in.
+	joined bool
+	// spread says that the ranks' files are on other nodes.
+	spread bool
 	// remote is the coordinator of the cluster that runs the job, if one does.
 	remote string
 	// left is closed when the job has ended here.
@@ -93,6 +111,9 @@ func (h *here) open(id string) (err error) {
 	base, err := logBase(h.job.LogDir)
 	if err != nil {
 		return err
+	}
+	if h.job.LogDir == "" {
+		base = filepath.Join(base, h.subdir)
 	}
 	h.dir, err = logs.OpenDir(base, h.job.dirName(id))
 	return err
@@ -132,6 +153,9 @@ func (h *here) leave(result Result, err error) error {
 	logs := ""
 	if h.dir != nil && !needless {
 		logs = h.dir.Path()
+		if h.spread && h.job.LogDir == "" {
+			logs = filepath.Join(filepath.Dir(logs), "NODE", filepath.Base(logs)) + " on each node"
+		}
 	}
 	if h.remote != "" {
 		logs = fmt.Sprintf("golaunch logs --coordinator %s %s", h.remote, h.job.ID)
@@ -169,7 +193,7 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 	if least := h.job.Request.MinNodes; least > 1 {
 		return Result{}, usage("it wants %d nodes and this is one: give --rendezvous HOST:PORT on each of them, or --simulate", least)
 	}
-	h.job.Lease = unleased
+	h.job.Lease, h.job.LastCall = unleased, 0 // this node is all there will ever be
 	l, dial := rendezvous.Pipe()
 	return h.lead(ctx, leadership{listener: l, agents: func(ctx context.Context) error {
 		return h.work(ctx, membership{node: node, target: "this process", dial: dial})
@@ -180,8 +204,5 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 func (h *here) sole(journal io.Writer) rendezvous.Submission {
 	s := h.job.submission()
 	s.Observe, s.Journal, s.LastCall = h.observe, journal, h.job.LastCall
-	if !h.job.Simulate && h.job.Rendezvous == "" {
-		s.LastCall = 0 // this node is all there will ever be
-	}
 	return s
 }

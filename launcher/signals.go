@@ -11,8 +11,8 @@ import (
 )
 
 // obey passes on what this process is told while it leads the job: the coordinator stops the job in order at the first stop and
-// kills it at the second; USR1 and USR2 go to every rank.
-func (h *here) obey(c *rendezvous.Coordinator) {
+// kills it at the second; pass has USR1 and USR2 for the ranks.
+func (h *here) obey(c *rendezvous.Coordinator, pass func(syscall.Signal)) {
 	for {
 		select {
 		case <-h.left:
@@ -22,13 +22,16 @@ func (h *here) obey(c *rendezvous.Coordinator) {
 				return
 			}
 			if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) {
-				c.Signal(sig)
+				pass(sig)
 			} else {
 				c.Cancel(128+number(s), fmt.Sprintf("got %s", name(s)))
 			}
 		}
 	}
 }
+
+// reached says that the ranks hear what this process is sent: Slurm signals all processes of a step, not only its tasks.
+func (j Job) reached() bool { return j.place != nil && j.place.By == "Slurm" }
 
 // follower passes on what this process is told while another node leads. The first stop makes this node leave in order, or give
 // up joining; the second kills its ranks.
@@ -103,6 +106,10 @@ func name(s os.Signal) string {
 		return "SIGHUP"
 	case syscall.SIGQUIT:
 		return "SIGQUIT"
+	case syscall.SIGUSR1:
+		return "SIGUSR1"
+	case syscall.SIGUSR2:
+		return "SIGUSR2"
 	}
 	return s.String()
 }

@@ -26,6 +26,7 @@ func newAgentFlags(o *agentOptions) *pflag.FlagSet {
 	f.StringToStringVar(&o.labels, "label", nil, "`KEY=value`: a fact about this node, such as rack=r7; repeat it for more")
 	f.StringVar(&o.Name, "name", "", "this node's `name` (the host name)")
 	f.StringVar(&o.Address, "address", "", "this node's `address` (the one on the route to the coordinator)")
+	f.StringVar(&o.Interface, "interface", "", "network `interface` that has this node's address")
 	f.StringVar(&o.LogDir, "log-dir", "", "`directory` for the ranks' output (one below the temporary directory)")
 	f.BoolVar(&o.drain, "drain", false, "ask the node's agent to leave once no job needs it, and wait for that")
 	f.BoolVar(&o.noWait, "no-wait", false, "with --drain: do not wait")

@@ -20,6 +20,8 @@ import (
 type options struct {
 	job      launcher.Job
 	nodes    string
+	hosts    string
+	hostfile string
 	gpus     string
 	procs    string
 	nproc    string
@@ -38,7 +40,6 @@ var aliases = map[string]string{
 	"nnodes":        "nodes",
 	"rdzv-endpoint": "rendezvous",
 	"rdzv-id":       "job-id",
-	"dry-run":       "explain",
 }
 
 // newFlags declares the flags of a job into o.
@@ -51,11 +52,14 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 		if to, ok := aliases[name]; ok {
 			name = to
 		}
+		if verb == "plan" && name == "dry-run" {
+			name = "explain"
+		}
 		return pflag.NormalizedName(name)
 	})
 	f.Usage = func() {}
 	j := &o.job
-	f.StringVarP(&o.nodes, "nodes", "N", "1", "nodes wanted: `N` or MIN:MAX")
+	f.StringVarP(&o.nodes, "nodes", "N", "", "nodes wanted: `N` or MIN:MAX (1, or what a scheduler has given, less the spares)")
 	f.StringVarP(&o.gpus, "gpus-per-node", "g", "", "one rank per GPU: `N`, auto (all GPUs found) or a list such as 4,8,2")
 	f.StringVarP(&o.procs, "procs-per-node", "n", "", "CPU ranks on each node: `N` or a list")
 	f.StringVar(&o.nproc, "nproc-per-node", "", "torchrun's: `N` ranks, on GPUs where there are any; gpu, cpu or auto")
@@ -67,8 +71,11 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.IntSliceVar(&j.GPUs, "gpu-ids", nil, "on a cluster: only GPUs of these `indexes` on each node, such as 0,2,5")
 	f.StringVar(&j.Within, "within", "", "on a cluster: run on the GPUs of this `reservation`")
 	f.StringVar(&o.strategy, "strategy", "STRICT_PACK", "`how` bundles spread: STRICT_PACK, PACK, SPREAD or STRICT_SPREAD")
-	f.StringVar(&o.order, "order", "ip", "`what` sorts the nodes into node ranks: ip, name or file:PATH (a node name on each line)")
-	f.IntVar(&j.Spares, "spares", 0, "nodes beyond what the job needs, parked until one is lost (with --simulate)")
+	f.StringVar(&o.order, "order", "ip", "`what` sorts the nodes into node ranks: ip, name, slurm, topology or file:PATH (a node name on each line)")
+	f.IntVar(&j.Spares, "spares", 0, "nodes beyond what the job needs, parked until one is lost")
+	f.StringVar(&j.Scheduler, "scheduler", "", "none ignores what a `scheduler` or another launcher says of the job (SLURM_*, PET_*, OMPI_*, ...)")
+	f.StringVar(&o.hosts, "hosts", "", "start the job's agents on these machines with ssh: `n1,n2:4`, slots after the colon")
+	f.StringVar(&o.hostfile, "hostfile", "", "`file` with such machines, as mpirun and DeepSpeed have it: n1 slots=4")
 	f.IntVar(&j.MaxRestarts, "max-restarts", 3, "restarts of the whole job, over all nodes")
 	f.StringVar(&o.restart, "restart", "job", "`which` ranks restart when one fails: job, node, rank or never")
 	f.StringVar(&o.backoff, "backoff", "1s:60s", "`MIN:MAX` wait before a restart; doubles each time, with jitter; 0s does not wait")
@@ -83,6 +90,7 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.DurationVar(&j.PlacementTimeout, "placement-timeout", 0, "how long to wait for nodes and GPUs; 0 waits for ever")
 	f.StringVar(&j.LogDir, "log-dir", "", "`directory` for the ranks' output and events.jsonl; a temporary one when empty, removed on success")
 	f.Int64Var(&j.LogLimit, "log-limit", launcher.DefaultLogLimit, "`bytes` that one log file may have")
+	f.StringVar(&j.TerminationLog, "termination-log", "", "`file` for one line about the job's end (in a pod /dev/termination-log); none or empty writes none")
 	f.StringVar(&o.ranks, "ranks", "", "show only these ranks' output: `0,8-15`")
 	f.BoolVar(&o.prefix, "prefix", true, "put [r3 n1] before each line of a rank; by default when there are several ranks")
 	f.BoolVar(&j.Quiet, "quiet", false, "print nothing but the ranks' output")
@@ -91,6 +99,7 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.StringVar(&j.ID, "job-id", "", "`name` of the job in logs and TORCHELASTIC_RUN_ID")
 	f.StringVar(&j.NodeName, "name", "", "this node's `name` (the host name)")
 	f.StringVar(&j.Address, "address", "", "this node's `address` (the one on the route to the coordinator)")
+	f.StringVar(&j.Interface, "interface", "", "network `interface` that has this node's address")
 	f.StringVar(&j.TokenFile, "token-file", "", "`file` with the nodes' shared secret (~/.golaunch/token; GOLAUNCH_TOKEN has the secret itself)")
 	return f
 }
@@ -132,7 +141,7 @@ func variables(flag string) []string {
 		names = append(names, "PET_"+upper(flag))
 	}
 	for alias, to := range aliases {
-		if to == flag && alias != "dry-run" {
+		if to == flag {
 			names = append(names, "PET_"+upper(alias))
 		}
 	}
@@ -153,6 +162,9 @@ func (o *options) complete(f *pflag.FlagSet) (err error) {
 	if f.Changed("prefix") {
 		j.Prefix = &o.prefix
 	}
+	if f.Changed("termination-log") && j.TerminationLog == "" {
+		j.TerminationLog = launcher.NoTerminationLog
+	}
 	if j.Request.MinNodes, j.Request.MaxNodes, err = parseNodes(o.nodes); err != nil {
 		return bad("nodes", err)
 	}
@@ -167,6 +179,14 @@ func (o *options) complete(f *pflag.FlagSet) (err error) {
 	}
 	if j.Ranks, err = parseSpans(o.ranks); err != nil {
 		return bad("ranks", err)
+	}
+	for _, flag := range []string{"hosts", "hostfile"} { // a variable that is empty must not make this a job of one machine
+		if f.Changed(flag) && f.Lookup(flag).Value.String() == "" {
+			return bad(flag, errors.New("it is empty"))
+		}
+	}
+	if j.Hosts, err = launcher.ParseHosts(o.hosts, o.hostfile); err != nil {
+		return err
 	}
 	return o.perNode()
 }
@@ -194,14 +214,15 @@ func (o *options) perNode() (err error) {
 		if r.PerNode, r.GPU, err = launcher.TorchRanks(context.Background(), o.nproc); err != nil {
 			return bad("nproc-per-node", err)
 		}
-	default:
-		r.PerNode = []int{1}
 	}
 	return nil
 }
 
 // parseNodes reads N or MIN:MAX.
 func parseNodes(text string) (low, high int, err error) {
+	if text == "" {
+		return 0, 0, nil
+	}
 	first, second, ranged := strings.Cut(text, ":")
 	low, err = strconv.Atoi(first)
 	high = low
@@ -218,10 +239,10 @@ func parseNodes(text string) (low, high int, err error) {
 func parseOrder(text string) (placement.Order, error) {
 	path, isFile := strings.CutPrefix(text, "file:")
 	switch {
-	case text == "ip" || text == "name":
+	case text == "ip" || text == "name" || text == "slurm" || text == "topology":
 		return placement.Order{By: text}, nil
 	case !isFile:
-		return placement.Order{}, fmt.Errorf("%q: ip, name or file:PATH", text)
+		return placement.Order{}, fmt.Errorf("%q: ip, name, slurm, topology or file:PATH", text)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

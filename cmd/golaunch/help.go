@@ -32,7 +32,7 @@ func help(io *streams, args []string) (int, error) {
 		for _, v := range verbs() {
 			fmt.Fprintf(io.stdout, "  %-12s %s\n", v.name, v.summary)
 		}
-		fmt.Fprint(io.stdout, "\nFlags of run and plan:\n"+newRunFlags(&options{}).FlagUsagesWrapped(110)+outro)
+		fmt.Fprint(io.stdout, "\nFlags of run and plan:\n"+newRunFlags(&runOptions{}).FlagUsagesWrapped(110)+outro)
 		return 0, nil
 	}
 	v := find(args[0])

@@ -55,7 +55,7 @@ func start(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 	p := &process{t: t, cmd: cmd, done: make(chan error, 1)}
 	p.out.more = make(chan struct{})
 	cmd.Stdout, cmd.Stderr = &p.out, &p.out
-	cmd.Env = append(append(os.Environ(), "TMPDIR="+t.TempDir()), env...)
+	cmd.Env = append(append(cmd.Environ(), "TMPDIR="+t.TempDir()), env...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/sshtest"
 )
 
 // documented says of each command in README.md and docs/*.md how it is run here, and what it then prints. What one machine without
@@ -41,6 +43,17 @@ var documented = map[string]struct {
 	"golaunch stop JOB":                      {onCluster(hung), ""},
 	"golaunch stop --all":                    {onCluster(hung), ""},
 	"golaunch agent --drain":                 {onCluster(twiceUp), ""},
+	"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 golaunch -- python3 train.py":               {onSlurm, "rank 15 of 16"},
+	"salloc --nodes=2 --gpus-per-node=8 golaunch -- python3 train.py":                                 {onSlurm, "rank 15 of 16"},
+	"salloc --nodes=3 --gpus-per-node=8 --no-kill golaunch --spares 1 -- python3 train.py":            {onSlurm, "rank 15 of 16"},
+	"golaunch --slurm-submit --nodes 2 --gpus-per-node 8 --sbatch=--time=1:00:00 -- python3 train.py": {onSlurm, "rank 15 of 16"},
+	"golaunch --slurm-submit --dry-run --nodes 2 --gpus-per-node 8 -- python3 train.py":               {onSlurm, "#SBATCH --nodes=2\n"},
+	"sbatch examples/slurm/plain.sh":                                            {onSlurm, "rank 15 of 16"},
+	"sbatch examples/slurm/requeue.sh":                                          {onSlurm, "rank 15 of 16"},
+	"sbatch examples/slurm/agents.sh":                                           {agentsOnSlurm, "node n2 is here"},
+	"golaunch --hosts n1,n2 --gpus-per-node 8 -- python3 train.py":              {overSSH, "rank 15 of 16"},
+	"golaunch --hostfile hosts --gpus-per-node auto -- python3 train.py":        {overSSH, "rank 5 of 6"},
+	"golaunch --hosts n[1-4] --spares 1 --procs-per-node 2 -- python3 train.py": {overSSH, "rank 5 of 6"},
 }
 
 func TestDocumentedCommands(t *testing.T) {
@@ -62,7 +75,7 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// commands are the lines of code in the documents that run golaunch or Go.
+// commands are the lines of code in the documents that run golaunch, Slurm or Go.
 func commands(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("../../docs/*.md")
@@ -90,7 +103,7 @@ func commands(t *testing.T) []string {
 }
 
 func isCommand(line string) bool {
-	for _, start := range []string{"golaunch ", "go run ", "go build "} {
+	for _, start := range []string{"golaunch ", "srun ", "salloc ", "sbatch ", "go run ", "go build "} {
 		if strings.HasPrefix(line, start) {
 			return true
 		}
@@ -202,6 +215,19 @@ func onCluster(script string) func(t *testing.T, line string) string {
 		cmd.Dir = workplace(t)
 		return ended(t, start(t, cmd, "HOME="+h.home, "GOLAUNCH_COORDINATOR="+h.at, "GOLAUNCH_NAME=n9", path(cmd.Dir)))
 	}
+}
+
+// overSSH runs a command on the head of four hosts, whose slots stand for GPUs.
+func overSSH(t *testing.T, line string) string {
+	h := sshtest.Start(t, 4)
+	dir := workplace(t)
+	if err := os.WriteFile(filepath.Join(dir, "hosts"), []byte("n1 slots=3\nn2 slots=3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	line = strings.NewReplacer(" --gpus-per-node auto", "", "--gpus-per-node 8", "--procs-per-node 8", " -- ", " --env PATH -- ").Replace(line)
+	cmd := h.Command("sh", "-c", `PATH="$0:$PATH"; `+line, dir)
+	cmd.Dir = dir
+	return ended(t, start(t, cmd))
 }
 
 // shell runs a command line as a user does.

@@ -14,14 +14,29 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-func newRunFlags(o *options) *pflag.FlagSet { return newFlags("run", o) }
+type runOptions struct {
+	options
+	submission submission
+}
+
+func newRunFlags(o *runOptions) *pflag.FlagSet {
+	f := newFlags("run", &o.options)
+	o.submission.declare(f)
+	return f
+}
 
 // run is the main job: it ends with the root cause's exit code.
 func run(io *streams, args []string) (int, error) {
-	var o options
+	var o runOptions
 	f := newRunFlags(&o)
-	if err := parse(f, &o, args); err != nil {
+	if err := parse(f, &o.options, args); err != nil {
 		return helpOr(io, f, err)
+	}
+	if err := o.submission.check(); err != nil {
+		return 0, err
+	}
+	if o.submission.slurm {
+		return 0, o.submission.submit(io, f, o.job)
 	}
 	if err := o.findCluster(io); err != nil {
 		return 0, err
@@ -55,7 +70,7 @@ func (o *options) findCluster(io *streams) (err error) {
 	case j.Coordinator == "none":
 		j.Coordinator = ""
 		return nil
-	case j.Coordinator != "" || j.Simulate || j.Rendezvous != "":
+	case j.Coordinator != "" || j.Simulate || j.Rendezvous != "" || len(j.Hosts) > 0:
 		return nil
 	}
 	j.Coordinator, err = launcher.LocalCoordinator(context.Background())

@@ -186,5 +186,9 @@ func (s *State) cancel(ev Cancel) string {
 	case s.result != nil:
 		return s.result.Reason + "; still stopping; cancel again to kill"
 	}
-	return s.end(Result{Code: cmp.Or(ev.Code, codeCancelled), Reason: "job cancelled: " + ev.Why, Cause: s.cause()})
+	verdict := "job cancelled: "
+	if ev.Code == codeOwn {
+		verdict = "job failed: "
+	}
+	return s.end(Result{Code: cmp.Or(ev.Code, codeCancelled), Reason: verdict + ev.Why, Cause: s.cause()})
 }

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// submission are the flags of a job that is to run as a batch job of its own.
+type submission struct {
+	slurm, dry bool
+	options    []string
+}
+
+func (s *submission) declare(f *pflag.FlagSet) {
+	f.BoolVar(&s.slurm, "slurm-submit", false, "submit the job to Slurm as a batch job, and print its id")
+	f.StringArrayVar(&s.options, "sbatch", nil, "with --slurm-submit: an `option` for sbatch, such as --sbatch=--partition=gpu; repeat it for more")
+	f.BoolVar(&s.dry, "dry-run", false, "with --slurm-submit: print the batch script instead")
+}
+
+// submit writes the batch script, in which the same command runs without the flags of submission.
+func (s *submission) submit(io *streams, f *pflag.FlagSet, j launcher.Job) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	script, err := launcher.SlurmScript(j, append(s.rest([]string{self}, f), j.Command...), s.options)
+	if err != nil {
+		return err
+	}
+	text := script
+	if !s.dry {
+		id, err := launcher.SubmitToSlurm(context.Background(), script)
+		if err != nil {
+			return err
+		}
+		text = id + "\n"
+	}
+	_, err = fmt.Fprint(io.stdout, text)
+	return err
+}
+
+// rest adds the other flags that were given to argv.
+func (s *submission) rest(argv []string, f *pflag.FlagSet) []string {
+	f.Visit(func(flag *pflag.Flag) {
+		switch flag.Name {
+		case "slurm-submit", "sbatch", "dry-run":
+			return
+		}
+		values := []string{flag.Value.String()}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, v := range values {
+			argv = append(argv, "--"+flag.Name+"="+v)
+		}
+	})
+	return append(argv, "--")
+}
+
+// check refuses flags that would mean nothing.
+func (s *submission) check() error {
+	var odd []string
+	if s.dry {
+		odd = append(odd, "--dry-run (see golaunch plan)")
+	}
+	if len(s.options) > 0 {
+		odd = append(odd, "--sbatch")
+	}
+	if s.slurm || len(odd) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: only with --slurm-submit", launcher.ErrUsage, strings.Join(odd, ", "))
+}

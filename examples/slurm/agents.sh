@@ -1,0 +1,13 @@
+#!/bin/bash
+# A cluster of golaunch's own (docs/cluster.md) on the nodes of a Slurm job, for as long as that lasts: jobs come from elsewhere, and
+# start without waiting for Slurm. All share ~/.golaunch/token.
+#
+#   sbatch examples/slurm/agents.sh
+#   golaunch --coordinator FIRST_NODE:29400 --nodes 2 -- python3 train.py
+#
+#SBATCH --job-name=agents
+#SBATCH --nodes=2
+#SBATCH --gpus-per-node=8
+#SBATCH --exclusive
+golaunch coordinator --listen "$SLURMD_NODENAME:29400" &
+exec srun --ntasks-per-node=1 --cpu-bind=none golaunch agent --coordinator "$SLURMD_NODENAME:29400"

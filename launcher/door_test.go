@@ -1,0 +1,74 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+)
+
+// answering listens at an address and says the same to everybody.
+func answering(t *testing.T, at netip.AddrPort, text string) {
+	t.Helper()
+	l, err := net.Listen("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { l.Close(); <-done })
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte(text))
+			conn.Close()
+		}
+	}()
+}
+
+func TestDoor(t *testing.T) {
+	at := netip.MustParseAddr("127.23.5.1")
+	const job = "job-of-the-door-test"
+	coordinator := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 4711}
+	// Others have the first ports: one is a door of another job, one speaks something else, one nothing.
+	for i, text := range []string{"golaunch-door-1 another 10.0.0.8:1 -\n", "SSH-2.0-OpenSSH_9.2\r\n", ""} {
+		answering(t, netip.AddrPortFrom(at, doorPort(job, i)), text)
+	}
+	warn := func(err error) { t.Error(err) }
+	d, err := openDoor(job, at, coordinator, mtls.NewToken(), false, warn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := knock(t.Context(), job, at.String(), func(text string) { t.Log(text) })
+	if err != nil || f.coordinator != "10.0.0.7:4711" || f.token != nil {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if _, err := openDoor(job, at, coordinator, mtls.NewToken(), false, warn); err == nil || !strings.Contains(err.Error(), "in use by pid") {
+		t.Errorf("a door without a free port: %v", err)
+	}
+	d.close()
+	gone, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errLate)
+	defer cancel()
+	if _, err := knock(gone, job, at.String(), func(string) {}); !errors.Is(err, errLate) || !strings.Contains(err.Error(), "belongs to something else") {
+		t.Errorf("at a closed door: %v", err)
+	}
+}
+
+func TestDoorPorts(t *testing.T) {
+	seen := map[uint16]bool{}
+	for i := range doorPorts {
+		p := doorPort("123.0", i)
+		if p < lowestDoor || p > highestDoor || seen[p] {
+			t.Errorf("port %d", p)
+		}
+		seen[p] = true
+	}
+}

@@ -1,0 +1,180 @@
+package launcher
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/golaunch/golaunch/internal/where"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// locate completes a job by what a scheduler or another launcher says of it, where the user has not said otherwise.
+func (j *Job) locate() (err error) {
+	if j.Request.Order.By == bySlurm {
+		defer func() {
+			if err == nil {
+				err = j.slurmOrder()
+			}
+		}()
+	}
+	if len(j.Hosts) > 0 {
+		return j.settle()
+	}
+	if j.Scheduler == NoScheduler || j.Simulate || j.Coordinator != "" {
+		return nil
+	}
+	j.place, err = where.Find(where.Here())
+	if err != nil && j.Rendezvous == "" {
+		return usage("%v", err)
+	}
+	p := j.place
+	if p == nil {
+		return nil
+	}
+	if j.NodeName == "" {
+		j.NodeName = p.Name
+	}
+	if j.Interface == "" && j.Address == "" {
+		j.Interface = p.Interface
+	}
+	r := &j.Request
+	if len(r.PerNode) == 0 && p.PerNode != "" {
+		if err := j.perNode(p.PerNode); err != nil {
+			return usage("%s: %v", p.By, err)
+		}
+	}
+	if j.MasterPort == p.Port {
+		j.MasterPort = 0 // PET_MASTER_PORT is where the nodes meet
+	}
+	if j.Rendezvous != "" {
+		return nil // the user's own arrangement
+	}
+	if j.ID == "" {
+		j.ID = scheduledID(p)
+	}
+	if r.MinNodes == 0 && r.MaxNodes == 0 && p.Nodes > 0 {
+		r.MinNodes = max(1, p.Nodes-j.Spares)
+		r.MaxNodes = r.MinNodes
+	}
+	switch {
+	case p.Nodes > 0 && r.MinNodes > p.Nodes:
+		return usage("it wants %d nodes, and %s gives it %d", r.MinNodes, p.By, p.Nodes)
+	case p.Each && p.Nodes == 0 && r.MinNodes == 0:
+		return usage("%s does not tell how many nodes the job has: give --nodes", p.By)
+	case p.Each && p.Head == "" && !j.solitary():
+		return usage("%s does not tell where node 0 is: give the pods the subdomain of a headless service, or --rendezvous HOST:PORT", p.By)
+	}
+	return nil
+}
+
+// solitary says that each process that runs this command has a job of its own: it wants one node, and nothing says that there are more.
+func (j Job) solitary() bool {
+	p, r := j.place, j.Request
+	return p.Each && (p.Nodes == 1 || p.Nodes == 0 && r.MinNodes == 1 && r.MaxNodes == 1 && j.Spares == 0)
+}
+
+// scheduledID begins with the scheduler's id of the job. An allocation may run many jobs, and a scheduler one job several times. It
+// is empty when the scheduler has none that would do.
+func scheduledID(p *where.Place) string {
+	id := p.Job
+	switch {
+	case id == "":
+		return ""
+	case !p.Each:
+		id += "-" + strings.ToLower(rand.Text()[:5])
+	case p.Restarts > 0:
+		id += "-r" + strconv.Itoa(p.Restarts)
+	}
+	if !validID(id) {
+		return ""
+	}
+	return id
+}
+
+// bySlurm is the Order of the nodes in Slurm's own list.
+const bySlurm = "slurm"
+
+func (j *Job) slurmOrder() error {
+	if j.place == nil || j.place.By != "Slurm" {
+		return usage("order slurm: this process is not in a Slurm job")
+	}
+	j.Request.Order = placement.Order{By: "list", List: j.place.Names}
+	return nil
+}
+
+// NoScheduler is a Job's Scheduler that runs it without regard to the scheduler or launcher that started this process.
+const NoScheduler = "none"
+
+// perNode is for a scheduler's word. The GPUs may be on other machines than this.
+func (j *Job) perNode(text string) (err error) {
+	r := &j.Request
+	if text == "gpu" {
+		r.PerNode, r.GPU = []int{placement.AllGPUs}, true
+		return nil
+	}
+	r.PerNode, r.GPU, err = TorchRanks(context.Background(), text)
+	return err
+}
+
+// ownAddr is where other nodes reach this one: as the user says, as they will understand this node's name, or on the default route.
+func (j Job) ownAddr(ctx context.Context, node placement.Node) (netip.Addr, error) {
+	if node.Addr.IsValid() {
+		return node.Addr, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
+	defer cancel()
+	addrs, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", node.Name) // a name may mean nothing
+	for _, a := range addrs {
+		if a = a.Unmap(); !a.IsLoopback() {
+			if own, ours, err := owns([]netip.Addr{a}); err != nil || ours {
+				return own, err
+			}
+		}
+	}
+	if own := defaultAddr(); !own.IsLoopback() {
+		return own, nil
+	}
+	if len(node.Others) > 0 {
+		return node.Others[0], nil
+	}
+	return netip.Addr{}, fmt.Errorf("%s has no address that other nodes could reach; give one with --address or --interface", node.Name)
+}
+
+// interfaceAddr is the first address of a network interface, IPv4 before IPv6.
+func interfaceAddr(name string) (netip.Addr, error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return netip.Addr{}, usage("interface %q: %v; ip link lists them", name, err)
+	}
+	addrs, err := i.Addrs()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("interface %s: %w", name, err)
+	}
+	var found netip.Addr
+	for _, a := range addrs {
+		prefix, err := netip.ParsePrefix(a.String())
+		addr := prefix.Addr().Unmap()
+		if err == nil && !addr.IsLinkLocalUnicast() && (!found.IsValid() || found.Is6() && addr.Is4()) {
+			found = addr
+		}
+	}
+	if !found.IsValid() {
+		return found, fmt.Errorf("interface %s has no address; ip addr lists them", name)
+	}
+	return found, nil
+}
+
+// machineName is this machine's own name.
+func machineName() (string, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("this node has no name: %w; give one with --name", err)
+	}
+	return name, nil
+}

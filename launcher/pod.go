@@ -1,0 +1,102 @@
+package launcher
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+)
+
+// inPod says that this process is in a pod: the kubelet sets the variable in every container.
+func inPod() bool { return os.Getenv("KUBERNETES_SERVICE_HOST") != "" }
+
+// token is what the nodes share. One that a pod makes for itself is no other pod's.
+func (j Job) token() (mtls.Token, error) {
+	env := os.Getenv("GOLAUNCH_TOKEN")
+	if inPod() && j.TokenFile == "" && env == "" {
+		home, err := os.UserHomeDir()
+		if err == nil {
+			_, err = os.Stat(filepath.Join(home, ".golaunch", "token"))
+		}
+		if err != nil {
+			return mtls.Token{}, errors.New("this pod has no token that the others share; set GOLAUNCH_TOKEN from a Secret in all of them")
+		}
+	}
+	return mtls.LoadToken(j.TokenFile, env)
+}
+
+const (
+	// nameLimit bounds the wait for the name of a pod that has not started yet, when no placement timeout does.
+	nameLimit = 5 * time.Minute
+	// nameEvery is the longest wait between two questions for it.
+	nameEvery = 2 * time.Second
+)
+
+// meeting is where the nodes meet. In a pod its name may come to be only when that pod runs, and is waited for; the code is for an
+// error, and 0 for one like any other.
+func (h *here) meeting(ctx context.Context) (at endpoint, code int, err error) {
+	if at, err = resolve(ctx, h.job.Rendezvous); !inPod() || !unknownYet(err) {
+		return at, 0, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	limit := cmp.Or(h.job.PlacementTimeout, nameLimit)
+	defer time.AfterFunc(limit, func() { cancel(errLate) }).Stop()
+	f, over, heard := newFollower(cancel), make(chan struct{}), make(chan struct{})
+	go func() {
+		f.follow(h.job.Signals, over)
+		close(heard)
+	}()
+	at, err = h.await(ctx, at, err)
+	close(over)
+	<-heard
+	switch {
+	case f.code() != 0:
+		return at, f.code(), fmt.Errorf("gave up waiting for the name of %s: %w", h.job.Rendezvous, context.Cause(ctx))
+	case err != nil && errors.Is(context.Cause(ctx), errLate):
+		return at, 124, fmt.Errorf("waited %v: %w", limit, err)
+	}
+	return at, 0, err
+}
+
+// await asks for a name until it is known or ctx ends, and says each reason once.
+func (h *here) await(ctx context.Context, at endpoint, why error) (endpoint, error) {
+	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(nameEvery),
+		backoff.WithMaxElapsedTime(0))
+	for said := ""; ctx.Err() == nil; {
+		if text := why.Error(); text != said {
+			h.warn(fmt.Errorf("keeps trying: %w", why))
+			said = text
+		}
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-ctx.Done():
+			return at, why
+		}
+		found, err := resolve(ctx, h.job.Rendezvous)
+		switch {
+		case err == nil:
+			return found, nil
+		case ctx.Err() != nil:
+			return at, why
+		case !unknownYet(err):
+			return at, err
+		}
+		why = err
+	}
+	return at, why
+}
+
+// unknownYet says that a name server knew no answer, or gave none: it may later.
+func unknownYet(err error) bool {
+	_, ok := errors.AsType[*net.DNSError](err)
+	return ok
+}

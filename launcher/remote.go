@@ -1,0 +1,185 @@
+package launcher
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// remoteArg is the one argument of a process that is the agent of a node of a job which golaunch started from elsewhere. It learns
+// all else from a variable or its standard input, which no other user of the machine can read.
+const (
+	remoteArg = "--golaunch-remote-node"
+	remoteVar = "GOLAUNCH_ENLISTMENT"
+)
+
+func init() {
+	if len(os.Args) == 2 && os.Args[1] == remoteArg {
+		os.Exit(remote())
+	}
+}
+
+// enlistment is what such a process must know.
+type enlistment struct {
+	Job Job
+	// Coordinator is ADDRESS:PORT, and Token the secret of this job alone.
+	Coordinator, Token string
+	// Tied says that standard input stays open for as long as the node is wanted.
+	Tied bool
+	// Slots is how many of the node's GPUs it offers; 0 all.
+	Slots int
+}
+
+// remotely runs the coordinator here and has start start agents elsewhere, which read an enlistment from their standard input. start
+// returns when they have all ended, or when the job cannot go on without those that have; its context then ends with the job.
+func (h *here) remotely(ctx context.Context, start func(context.Context, enlistment) error) (Result, error) {
+	own, err := h.job.headAddr(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	l, err := net.Listen("tcp", netip.AddrPortFrom(own, 0).String())
+	if err != nil {
+		return Result{}, fmt.Errorf("cannot listen on %v for the nodes of the job: %w", own, err)
+	}
+	token := mtls.NewToken()
+	e := enlistment{Job: h.job, Coordinator: l.Addr().String(), Token: token.Text()}
+	if h.job.PlacementTimeout == 0 {
+		h.job.PlacementTimeout = startLimit
+	}
+	e.Job.Address, e.Job.Interface, e.Job.NodeName, e.Job.TokenFile, e.Job.Stdin, e.Job.Hosts = "", "", "", "", false, nil
+	h.spread = true
+	return h.lead(ctx, leadership{listener: l, tls: mtls.Server(token, mtls.Identity{Job: h.job.ID}), agents: func(ctx context.Context) error {
+		err := start(ctx, e)
+		if err == nil || errors.Is(err, errUnreached) {
+			return err
+		}
+		select { // that agents fail while the job ends is no news
+		case <-ctx.Done():
+			return nil
+		case <-time.After(endOfJob):
+			return err
+		}
+	}})
+}
+
+// startLimit bounds the wait for agents, which are all started at once.
+const startLimit = 5 * time.Minute
+
+// endOfJob is how long a job may take to end that has lost all its nodes.
+const endOfJob = 2 * time.Second
+
+// headAddr is where the nodes reach the coordinator.
+func (j Job) headAddr(ctx context.Context) (netip.Addr, error) {
+	node := placement.Node{Name: j.NodeName}
+	var err error
+	if node.Name == "" {
+		if node.Name, err = machineName(); err != nil {
+			return node.Addr, err
+		}
+	}
+	if node.Addr, err = j.given(node.Name); err != nil {
+		return node.Addr, err
+	}
+	if node.Others, err = others(); err != nil {
+		return node.Addr, err
+	}
+	return j.ownAddr(ctx, node)
+}
+
+// remote is the whole life of an agent that was started from elsewhere. It says nothing of the job's end, which the coordinator
+// does, and fails only if that does not know of it.
+func remote() int {
+	name, _ := os.Hostname()
+	e, err := enlisted()
+	if err == nil {
+		err = e.serve()
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "golaunch: %s: %v\n", cmp.Or(e.Job.NodeName, name), err)
+		return 125
+	}
+	return 0
+}
+
+func enlisted() (e enlistment, err error) {
+	in := io.Reader(os.Stdin)
+	if text, ok := os.LookupEnv(remoteVar); ok {
+		in = strings.NewReader(text)
+	}
+	// The token is in this process's memory: neither a core file nor another process of the user may have it.
+	err = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	if err == nil {
+		err = json.NewDecoder(io.LimitReader(in, maxOrder)).Decode(&e)
+	}
+	if err != nil {
+		return e, fmt.Errorf("this process should have been told what its job is: %w", err)
+	}
+	return e, nil
+}
+
+func (e enlistment) serve() error {
+	if e.Tied {
+		greet()
+	}
+	token, err := mtls.ParseToken(e.Token)
+	if err != nil {
+		return err
+	}
+	e.Job.Standalone = true
+	j, err := e.Job.complete()
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	node, err := j.thisNode(ctx)
+	if err != nil {
+		return err
+	}
+	if e.Slots > 0 {
+		node.GPUs = node.GPUs[:min(e.Slots, len(node.GPUs))]
+	}
+	j.Signals = e.signals()
+	h := arrive(j)
+	h.subdir, h.job.Quiet = node.Name, true
+	result, err := h.join(ctx, node.Name, e.Coordinator, func(context.Context) (membership, error) {
+		return h.member(node, e.Coordinator, token), nil
+	})
+	_, err = h.finish(result, err)
+	if h.joined && err != nil {
+		fmt.Fprintf(os.Stderr, "golaunch: %s: %v\n", node.Name, err)
+		return nil
+	}
+	return err
+}
+
+// signals are what this process is told. The end of a standard input that it is tied to is a hangup.
+func (e enlistment) signals() <-chan os.Signal {
+	heard := make(chan os.Signal, 8)
+	signal.Notify(heard, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a console that is gone fails a write
+	if e.Tied {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			heard <- syscall.SIGHUP
+		}()
+	}
+	return heard
+}
+
+// errUnstarted says why agents could not be started.
+var errUnstarted = errors.New("cannot start golaunch on the nodes")

@@ -1,0 +1,108 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// bySlurm runs a job on the nodes of a Slurm allocation, from its batch script or from under salloc: one srun starts an agent on
+// each.
+func (h *here) bySlurm(ctx context.Context) (Result, error) {
+	return h.remotely(ctx, func(ctx context.Context, e enlistment) error {
+		order, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		cmd := exec.CommandContext(ctx, "srun", append(h.srunFlags(), self, remoteArg)...)
+		cmd.Env = append(os.Environ(), remoteVar+"="+string(order)) // standard input reaches only the first part of a heterogeneous job
+		// The agents end by themselves when the job has; after that srun need not be asked twice.
+		cmd.Cancel = func() error {
+			time.AfterFunc(endLimit, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+			return nil
+		}
+		cmd.WaitDelay = 2 * endLimit
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C on the terminal is the coordinator's to hear
+		var output *errgroup.Group
+		if output, err = h.relay(cmd); err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", errUnstarted, err)
+		}
+		if err := errors.Join(output.Wait(), cmd.Wait()); err != nil {
+			return fmt.Errorf("%w: srun ended: %w", errUnstarted, err)
+		}
+		return nil
+	})
+}
+
+// srunFlags ask for one task on each node of the allocation, with all of the node's CPUs and of its GPUs that the job has, that goes
+// on when others fail.
+func (h *here) srunFlags() []string {
+	p := h.job.place
+	flags := []string{
+		"--ntasks-per-node=1", "--cpu-bind=none", "--mpi=none", "--wait=0", "--no-kill", "--unbuffered", "--job-name=golaunch",
+		"--quit-on-interrupt", "--kill-on-bad-exit=" + strconv.Itoa(h.mustAllCome()),
+	}
+	if list, ok := os.LookupEnv("SLURM_EXPORT_ENV"); ok && !strings.HasPrefix(list, "ALL") { // sbatch --export=NONE
+		flags = append(flags, "--export="+strings.TrimPrefix(strings.Trim(list, ",")+","+remoteVar, "NONE,"))
+	}
+	if p.Groups > 0 {
+		return append(flags, fmt.Sprintf("--het-group=0-%d", p.Groups-1))
+	}
+	return append(flags, "--nodes="+strconv.Itoa(p.Nodes), "--ntasks="+strconv.Itoa(p.Nodes))
+}
+
+// mustAllCome is 1 when an agent that cannot start makes the job impossible.
+func (h *here) mustAllCome() int {
+	if h.job.Request.MinNodes == h.job.place.Nodes {
+		return 1
+	}
+	return 0
+}
+
+// foretell says how much time is left when Slurm warns of the end of a job (sbatch(1), --signal).
+func (h *here) foretell(s syscall.Signal) {
+	if h.job.place == nil || h.job.place.By != "Slurm" {
+		return
+	}
+	go func() {
+		left := "Slurm does not tell how much time is left"
+		if end, ok := slurmEnd(); ok {
+			left = fmt.Sprintf("Slurm ends the job in %v", time.Until(end).Round(time.Second))
+		}
+		h.say(fmt.Sprintf("got %s, which goes to the ranks; %s", name(s), left))
+	}()
+}
+
+// slurmEnd is when Slurm's time limit ends the job, as the environment says or, before Slurm 23.02, the controller.
+func slurmEnd() (time.Time, bool) {
+	if s, err := strconv.ParseInt(os.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil {
+		return time.Unix(s, 0), true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resolveLimit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "scontrol", "--oneliner", "show", "job", os.Getenv("SLURM_JOB_ID")).Output()
+	if match := endTime.FindSubmatch(out); err == nil && match != nil {
+		end, err := time.ParseInLocation("2006-01-02T15:04:05", string(match[1]), time.Local)
+		return end, err == nil
+	}
+	return time.Time{}, false
+}
+
+var endTime = regexp.MustCompile(`\bEndTime=(\S+)`)

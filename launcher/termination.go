@@ -1,0 +1,78 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// NoTerminationLog is a Job's TerminationLog that writes none.
+const NoTerminationLog = "none"
+
+// podTerminationLog is where the kubelet looks for a container's last message unless its terminationMessagePath says otherwise, and
+// of which it takes 4096 bytes (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/).
+const podTerminationLog = "/dev/termination-log"
+
+// maxCause bounds a cause in bytes: quoted, each takes four at most, and the line stays below 4096.
+const maxCause = 900
+
+// terminate writes how the job ended for whoever watches this process. A detached job goes on without it.
+func (j Job) terminate(r Result, err error, joined bool) error {
+	path := j.TerminationLog
+	switch {
+	case path == NoTerminationLog, path == "" && !inPod(), j.Detached && err == nil:
+		return nil
+	case path == "":
+		path = podTerminationLog
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	if err := os.WriteFile(path, []byte(j.terminationLine(r, err, joined)), 0o644); err != nil { //nolint:gosec // others are to read it
+		return fmt.Errorf("cannot write the termination message: %w; choose another file with --termination-log, or none", err)
+	}
+	return nil
+}
+
+// terminationLine is one line for whoever matches it; docs/kubernetes.md is its contract. The node is the one that failed, or this.
+func (j Job) terminationLine(r Result, err error, joined bool) string {
+	cause, where := r.Reason, ""
+	if err != nil && (r.Code != 0 || cause == "") {
+		cause = err.Error()
+	}
+	node := j.NodeName
+	if node == "" {
+		node, _ = machineName() // it has said so if it needed one
+	}
+	if f := r.Cause; f != nil {
+		node, cause = f.Node, f.Why
+		if f.Rank >= 0 {
+			where = fmt.Sprintf(" rank=%d", f.Rank)
+		}
+		where += fmt.Sprintf(" attempt=%d", f.Attempt)
+	}
+	verdict := verdict(r, cause, err != nil && joined)
+	if len(cause) > maxCause {
+		cause = strings.ToValidUTF8(cause[:maxCause], "") + "..."
+	}
+	return fmt.Sprintf("golaunch: %s code=%d node=%s%s restarts=%d/%d cause=%q\n",
+		verdict, r.Code, node, where, r.Restarts, j.MaxRestarts, cause)
+}
+
+// verdict is how a job ended in one word; left says that it did not end, but this node was separated from it.
+func verdict(r Result, cause string, left bool) string {
+	cancelled := strings.HasPrefix(r.Reason, "job cancelled: ") || r.Reason == "" && r.Code > 128
+	switch {
+	case r.Code == 0:
+		return "succeeded"
+	case r.Code == 125 && (left || strings.Contains(cause, " was lost: ")):
+		return "lost"
+	case r.Code == 124 && (r.Cause == nil || r.Cause.Exit.Code != 124):
+		return "timed-out"
+	case cancelled && r.Code != 125:
+		return "cancelled"
+	}
+	return "failed"
+}

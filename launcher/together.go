@@ -1,0 +1,102 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// together runs a job whose every node was started with this same command by a scheduler, which has told each its position: node 0
+// leads, at the port that is meant for that or behind the job's door.
+func (h *here) together(ctx context.Context) (Result, error) {
+	node, err := h.job.thisNode(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	if p := h.job.place; p.Node > 0 {
+		target := p.Head
+		if p.Port > 0 {
+			target = net.JoinHostPort(p.Head, strconv.Itoa(p.Port))
+		}
+		return h.join(ctx, node.Name, target, func(ctx context.Context) (membership, error) { return h.find(ctx, node) })
+	}
+	if node.Addr, err = h.job.ownAddr(ctx, node); err != nil {
+		return Result{}, err
+	}
+	return h.head(ctx, node)
+}
+
+// head is node 0's part.
+func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
+	p := h.job.place
+	sealed := p.Port == 0 && h.job.sealable()
+	token, err := mtls.NewToken(), error(nil)
+	if !sealed {
+		token, err = h.job.token()
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	l, err := net.Listen("tcp", netip.AddrPortFrom(node.Addr, uint16(p.Port)).String())
+	if err != nil {
+		return Result{}, fmt.Errorf("cannot listen for the other nodes: %w", err)
+	}
+	if p.Port == 0 {
+		d, err := openDoor(p.Job, node.Addr, l.Addr(), token, sealed, h.warn)
+		if err != nil {
+			return Result{}, errors.Join(err, l.Close())
+		}
+		defer d.close()
+	}
+	m := h.member(node, l.Addr().String(), token)
+	f := newFollower(nil)
+	if !h.job.reached() {
+		m.signals = f.pass
+	}
+	return h.lead(ctx, leadership{
+		listener: l, tls: mtls.Server(token, h.identity(node)),
+		agents: func(ctx context.Context) error { return h.work(ctx, m) },
+		pass: func(s syscall.Signal) { // who sends it to this process sends it to the other nodes too
+			h.foretell(s)
+			f.tell(s)
+		},
+	})
+}
+
+// find says how to join node 0.
+func (h *here) find(ctx context.Context, node placement.Node) (membership, error) {
+	p := h.job.place
+	at := found{coordinator: net.JoinHostPort(p.Head, strconv.Itoa(p.Port))}
+	if p.Port == 0 {
+		var err error
+		if at, err = knock(ctx, p.Job, p.Head, h.say); err != nil {
+			return membership{}, err
+		}
+	}
+	if at.token == nil {
+		token, err := h.job.token()
+		if err != nil {
+			return membership{}, err
+		}
+		at.token = &token
+	}
+	return h.member(node, at.coordinator, *at.token), nil
+}
+
+// member is the membership of a node whose coordinator is at HOST:PORT. The host's name may not be known yet.
+func (h *here) member(node placement.Node, target string, token mtls.Token) membership {
+	return membership{node: node, target: target, tls: mtls.Client(token, h.identity(node)), dial: func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", target)
+	}}
+}
+
+func (h *here) identity(node placement.Node) mtls.Identity {
+	return mtls.Identity{Node: node.Name, Job: h.job.ID}
+}
