@@ -9,11 +9,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/proc"
@@ -31,6 +33,9 @@ type Task struct {
 	Env *rankenv.Base
 	// Visibility says which GPUs a rank sees.
 	Visibility rankenv.Visibility
+	// Bind says on which CPUs a rank runs; bind.None when empty. Strict makes what Bind would warn of a reason not to start.
+	Bind   bind.Policy
+	Strict bool
 	// MasterPort is fixed by the user, or 0 for a free one per attempt.
 	MasterPort int
 	// Role is the ranks' ROLE_NAME; "default" when empty.
@@ -68,6 +73,8 @@ type Agent struct {
 	// Warn is told what went wrong without ending the job, such as a full disk.
 	Warn func(error)
 
+	// sys is /sys when nil.
+	sys    fs.FS
 	shares map[string]*share
 	// done are the jobs of which something may live, readers those whose output may be read, and who reads it.
 	done, readers sync.WaitGroup

@@ -88,6 +88,12 @@ type world struct {
 // either at the end of the test, and what the agent warned of fails it.
 func newWorld(t *testing.T, spec job.Spec, script string) *world {
 	t.Helper()
+	return newWorldOn(t, local, spec, script)
+}
+
+// newWorldOn has another node than local.
+func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string) *world {
+	t.Helper()
 	w := &world{journal: newLines(), screen: newLines(), logs: t.TempDir(), result: make(chan job.Result, 1)}
 	warn := func(err error) { t.Errorf("warning: %v", err) }
 	spec.ID = "test"
@@ -124,7 +130,7 @@ func newWorld(t *testing.T, spec job.Spec, script string) *world {
 			t.Error(err)
 		}
 	})
-	session, err := rendezvous.Join(ctx, rendezvous.Options{Target: "the test", Dial: dial, Node: local, Warn: warn})
+	session, err := rendezvous.Join(ctx, rendezvous.Options{Target: "the test", Dial: dial, Node: node, Warn: warn})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +246,14 @@ func TestSignalsReachEveryRank(t *testing.T) {
 
 // obeying gives the orders itself, to an agent whose coordinator waits for a second node and orders nothing.
 func obeying(t *testing.T, script string) *world {
-	w := newWorld(t, job.Spec{Request: placement.Request{MinNodes: 2, MaxNodes: 2}}, script)
+	t.Helper()
+	return obeyingOn(t, local, script)
+}
+
+// obeyingOn has another node than local.
+func obeyingOn(t *testing.T, node placement.Node, script string) *world {
+	t.Helper()
+	w := newWorldOn(t, node, job.Spec{Request: placement.Request{MinNodes: 2, MaxNodes: 2}}, script)
 	w.shares, w.broken, w.reading = map[string]*share{}, make(chan error, 1), t.Context()
 	w.open("test", nil)
 	t.Cleanup(func() {

@@ -5,14 +5,16 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/internal/topo"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
 // command is the process of one rank: the task with the rank's own facts in its environment and arguments.
-func (s *share) command(o job.Start, b placement.Bundle, errorFile string) proc.Command {
+func (s *share) command(o job.Start, b placement.Bundle, on bind.Binding, errorFile string) proc.Command {
 	facts := rankenv.Facts{
 		JobID:    s.job,
 		NodeName: o.Group.Node.Name,
@@ -21,6 +23,7 @@ func (s *share) command(o job.Start, b placement.Bundle, errorFile string) proc.
 		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort, StoreHosted: !s.work.Task.Rank0Store,
 		Attempt: o.Attempt, MaxRestarts: o.World.MaxRestarts,
 		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: s.work.Task.Visibility,
+		CPUs: on.CPUs.String(), Bound: on.Why, Cores: on.Cores,
 		Role: s.work.Task.Role, ErrorFile: errorFile,
 	}
 	c := proc.Command{
@@ -28,6 +31,10 @@ func (s *share) command(o job.Start, b placement.Bundle, errorFile string) proc.
 		Args: localRank(s.work.Task.Command, b.LocalRank),
 		Dir:  s.work.Task.Dir,
 		Env:  s.work.Task.Env.Environ(facts),
+		CPUs: on.CPUs.List(),
+	}
+	if !on.CPUs.Empty() && on.Memory != topo.Unknown {
+		c.Memory = &on.Memory
 	}
 	if s.work.Task.Stdin && b.Rank == 0 {
 		c.Stdin = os.Stdin

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/placement"
@@ -30,7 +31,7 @@ func TestStdinIsRankZeros(t *testing.T) {
 	s.work.Task.Stdin = true
 	start := attempt(0)
 	for _, b := range start.Group.Bundles {
-		c := s.command(start, b, "/errors")
+		c := s.command(start, b, bind.Binding{}, "/errors")
 		if got := c.Stdin == os.Stdin; got != (b.Rank == 0) {
 			t.Errorf("rank %d has standard input: %v", b.Rank, got)
 		}

@@ -164,11 +164,11 @@ func TestRank0CanBind(t *testing.T) {
 			open = append(open, c)
 		}
 	}
-	if err := bind(port); err == nil {
+	if err := take(port); err == nil {
 		t.Error("the port was free while it was kept")
 	}
 	w.order(attempt(0))
-	if err := bind(port); err != nil {
+	if err := take(port); err != nil {
 		t.Errorf("rank 0 cannot bind: %v", err)
 	}
 	for _, c := range open {
@@ -177,7 +177,7 @@ func TestRank0CanBind(t *testing.T) {
 	w.quiet()
 }
 
-func bind(port int) error {
+func take(port int) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -194,7 +194,7 @@ func TestAKeptPortIsLetGo(t *testing.T) {
 	port := s.prepare(job.Prepare{Fresh: true}).Port
 	s.kill()
 	w.done.Wait()
-	if err := bind(port); err != nil {
+	if err := take(port); err != nil {
 		t.Errorf("the port outlives the job: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/rendezvous"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
@@ -32,6 +33,8 @@ type share struct {
 	readers sync.WaitGroup
 	// worldSize is that of the newest attempt; 0 before the first. Readers ask for it.
 	worldSize atomic.Int64
+	// warned are the warnings about bindings that were told.
+	warned map[bind.Warning]bool
 	// over is closed when no unit will begin any more.
 	over   chan struct{}
 	ending sync.Once
@@ -40,6 +43,7 @@ type share struct {
 func newShare(a *Agent, id string, task []byte) *share {
 	s := &share{
 		agent: a, job: id, units: map[int]*unit{}, prepared: map[int]job.Prepared{}, unask: func() {}, over: make(chan struct{}),
+		warned: map[bind.Warning]bool{},
 	}
 	s.work, s.err = a.Open(id, task)
 	quiet := make(chan struct{})
@@ -94,7 +98,9 @@ func (s *share) start(o job.Start) {
 	case !s.knows(o.Unit, o.Attempt):
 		s.worldSize.Store(int64(o.World.WorldSize))
 		s.letGo()
-		s.begin(newUnit(s, o))
+		u := newUnit(s, o)
+		u.bindings, u.bindErr = s.bind(o.World)
+		s.begin(u)
 	case u.order.Attempt == o.Attempt:
 		u.restate()
 	default:

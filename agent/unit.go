@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/proc"
@@ -26,6 +27,9 @@ type unit struct {
 	share *share
 	agent *Agent
 	order job.Start
+	// bindings are by local rank, and bindErr says why none is as it should be.
+	bindings []bind.Binding
+	bindErr  error
 
 	// mu guards scope, stopped and said, which the agent's goroutine and the unit's own share.
 	mu      sync.Mutex
@@ -78,6 +82,8 @@ func (u *unit) open() (*proc.Scope, error) {
 		return nil, nil
 	case u.share.err != nil:
 		return nil, u.share.err
+	case u.bindErr != nil:
+		return nil, u.bindErr
 	}
 	scope, err := u.agent.Supervisor.Scope(fmt.Sprintf("%s-unit-%d-attempt-%d", u.share.job, u.order.Unit, u.order.Attempt))
 	u.scope = scope
@@ -131,7 +137,7 @@ func (u *unit) spawn(scope *proc.Scope, b placement.Bundle) (rank, error) {
 	if err != nil {
 		return rank{}, err
 	}
-	command := u.share.command(u.order, b, output.ErrorFile())
+	command := u.share.command(u.order, b, u.bindings[b.LocalRank], output.ErrorFile())
 	command.Stdout, command.Stderr = output.Stdout, output.Stderr
 	process, err := scope.Start(command)
 	output.Started()

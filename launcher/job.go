@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/where"
@@ -83,6 +84,11 @@ type Job struct {
 	Role string
 	// Visibility says which GPUs a rank sees: all of the job's on its node (when empty) or its own.
 	Visibility rankenv.Visibility
+
+	// Bind says on which CPUs a rank runs: "auto" (when empty), "none", "numa", "socket", "l3" or "core"; docs/binding.md says what they
+	// mean. Ranks that cannot be bound as it says start with a warning, or not at all when Strict.
+	Bind   string
+	Strict bool
 
 	// Request is, when it names no nodes, those that a scheduler has given, less Spares, and without one a single node. When it does
 	// not say how many ranks a node has, that is one for each GPU that a scheduler has given, and without such one in all.
@@ -225,6 +231,8 @@ func (j Job) complete() (Job, error) {
 		return j, usage("detach, within, gpu ids and backfill are for a cluster; give its coordinator")
 	case j.Visibility != rankenv.SeeJob && j.Visibility != rankenv.SeeOwn:
 		return j, usage("gpu visibility %q: job or own", j.Visibility)
+	case !slices.Contains(bind.Policies, bind.Policy(j.Bind)):
+		return j, usage("bind %q: auto, none, numa, socket, l3 or core", j.Bind)
 	case !slices.Contains([]Restart{RestartJob, RestartNode, RestartRank, RestartNever}, j.Restart):
 		return j, usage("restart %q: job, node, rank or never", j.Restart)
 	}
@@ -262,6 +270,9 @@ func (j *Job) defaults() {
 	}
 	if j.Preset == "" {
 		j.Preset = "auto"
+	}
+	if j.Bind == "" {
+		j.Bind = string(bind.Auto)
 	}
 	if j.Visibility == "" {
 		j.Visibility = rankenv.SeeJob
@@ -322,6 +333,14 @@ func (j Job) pool() int {
 	return 0
 }
 
+// together is how many nodes a scheduler has started at once, with this command each; 0 when it was not so.
+func (j Job) together() int {
+	if j.place != nil && j.place.Each && j.closed() {
+		return j.place.Nodes
+	}
+	return 0
+}
+
 // closed says that no other nodes can come than those that are there from the start. Pods are replaced.
 func (j Job) closed() bool {
 	return j.Rendezvous == "" && (j.place == nil || j.place.Port == 0)
@@ -343,6 +362,8 @@ func (j Job) facts() map[string]string {
 		"--store":          string(j.Store),
 		"--env-preset":     j.Preset,
 		"--gpu-visibility": string(j.Visibility),
+		"--bind":           j.Bind,
+		"--strict":         fmt.Sprint(j.Strict),
 		"--lease":          j.Lease.String(),
 		"--keep-env":       fmt.Sprint(j.KeepEnv),
 		"--role":           j.role(),

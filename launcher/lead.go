@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -36,7 +37,7 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 	if err != nil {
 		return Result{}, errors.Join(err, l.listener.Close())
 	}
-	c := rendezvous.NewCoordinator(rendezvous.Config{Facts: h.job.facts(), Lease: h.job.Lease, KillTime: killTime, Warn: h.warn})
+	c := rendezvous.NewCoordinator(rendezvous.Config{Facts: h.job.facts(), Lease: h.job.Lease, KillTime: killTime, Expect: h.job.together(), Warn: h.warn})
 	if l.pass == nil {
 		l.pass = c.Signal
 	}
@@ -127,8 +128,8 @@ func (h *here) ready(id string, at netip.Addr) (agent.Work, error) {
 func (j Job) task(env *rankenv.Base) agent.Task {
 	return agent.Task{
 		Command: j.Command, Dir: j.Dir, Env: env, Visibility: j.Visibility, MasterPort: j.MasterPort, Role: j.Role,
-		Rank0Store: j.Store == StoreRank0,
-		Stdin:      j.Stdin,
+		Rank0Store: j.Store == StoreRank0, Bind: bind.Policy(j.Bind), Strict: j.Strict,
+		Stdin: j.Stdin,
 	}
 }
 

@@ -44,6 +44,9 @@ func (j *Job) locate() (err error) {
 		j.Interface = p.Interface
 	}
 	r := &j.Request
+	if len(r.PerNode) == 0 && p.PerNode != "gpu" && p.By == "Slurm" && !p.Each && p.Name == "" && slurmGives(context.Background()) {
+		p.PerNode = "gpu"
+	}
 	if len(r.PerNode) == 0 && p.PerNode != "" {
 		if err := j.perNode(p.PerNode); err != nil {
 			return usage("%s: %v", p.By, err)

@@ -93,11 +93,13 @@ func (h *here) join(ctx context.Context, name, target string, find func(context.
 	late := time.AfterFunc(orForever(h.job.PlacementTimeout), func() { cancel(errLate) })
 	welcomed := func() {
 		late.Stop()
-		h.joined = true
+		h.joined.Store(true)
 		f.welcomed()
 	}
 	go f.follow(h.job.Signals, h.left)
-	h.say(name + " asks to join at " + target)
+	if !h.muted {
+		h.say(name + " asks to join at " + target)
+	}
 	var result Result
 	m, err := find(ctx)
 	if err == nil {

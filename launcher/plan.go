@@ -3,6 +3,8 @@ package launcher
 import (
 	"context"
 
+	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -72,5 +74,21 @@ func (j Job) explain(plan placement.Plan, g placement.Group, b placement.Bundle)
 			facts.GPUs = append(facts.GPUs, *other.GPU)
 		}
 	}
+	if g.Node.Addr.IsLoopback() { // another machine's CPUs are not known here
+		j.bind(&facts, g.Bundles)
+	}
 	return base.Explain(facts), nil
+}
+
+// bind adds to the facts about a rank what is known of its CPUs.
+func (j Job) bind(f *rankenv.Facts, node []placement.Bundle) {
+	gpus := make([]string, len(node))
+	for i, b := range node {
+		if b.GPU != nil {
+			gpus[i] = b.GPU.PCI
+		}
+	}
+	bindings, _ := agent.Bind(bind.Policy(j.Bind), gpus) // the warnings are for the start
+	b := bindings[f.LocalRank]
+	f.CPUs, f.Bound, f.Cores = b.CPUs.String(), b.Why, b.Cores
 }

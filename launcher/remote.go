@@ -156,16 +156,33 @@ func (e enlistment) serve() error {
 	j.Signals = e.signals()
 	h := arrive(j)
 	h.subdir, h.job.Quiet = node.Name, true
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	result, err := h.join(ctx, node.Name, e.Coordinator, func(context.Context) (membership, error) {
-		return h.member(node, e.Coordinator, token), nil
+		m := h.member(node, e.Coordinator, token)
+		dial := m.dial
+		m.dial = func(ctx context.Context) (net.Conn, error) {
+			conn, err := dial(ctx)
+			if errors.Is(err, syscall.ECONNREFUSED) && !h.joined.Load() {
+				cancel(errOver)
+			}
+			return conn, err
+		}
+		return m, nil
 	})
+	if errors.Is(err, errOver) {
+		result, err = Result{}, nil
+	}
 	_, err = h.finish(result, err)
-	if h.joined && err != nil {
+	if h.joined.Load() && err != nil {
 		fmt.Fprintf(os.Stderr, "golaunch: %s: %v\n", node.Name, err)
 		return nil
 	}
 	return err
 }
+
+// errOver says that the job is over before this node could join: the coordinator listened before the first agent was started.
+var errOver = errors.New("the job is over")
 
 // signals are what this process is told. The end of a standard input that it is tied to is a hangup.
 func (e enlistment) signals() <-chan os.Signal {

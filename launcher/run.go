@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,7 +53,7 @@ func (h *here) finish(result Result, err error) (Result, error) {
 	default:
 		result.Code = 125
 	}
-	if err := h.job.terminate(result, err, h.joined); err != nil {
+	if err := h.job.terminate(result, err, h.joined.Load()); err != nil {
 		h.warn(err)
 	}
 	return result, errors.Join(err, h.leave(result, err))
@@ -88,8 +89,10 @@ type here struct {
 	dir *logs.Dir
 	// subdir is below the temporary directory, for the files of a job that names none: several nodes may share a machine.
 	subdir string
+	// muted leaves it to another node of the job to say how it goes and ends.
+	muted bool
 	// joined says that the coordinator has taken this node in.
-	joined bool
+	joined atomic.Bool
 	// spread says that the ranks' files are on other nodes.
 	spread bool
 	// remote is the coordinator of the cluster that runs the job, if one does.
@@ -161,7 +164,7 @@ func (h *here) leave(result Result, err error) error {
 		logs = fmt.Sprintf("golaunch logs --coordinator %s %s", h.remote, h.job.ID)
 	}
 	switch {
-	case h.job.Quiet:
+	case h.job.Quiet, h.muted:
 	case h.job.Detached:
 	case err == nil || result.Cause != nil:
 		h.report(result, logs)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,7 +30,8 @@ func (h *here) bySlurm(ctx context.Context) (Result, error) {
 			return err
 		}
 		cmd := exec.CommandContext(ctx, "srun", append(h.srunFlags(), self, remoteArg)...)
-		cmd.Env = append(os.Environ(), remoteVar+"="+string(order)) // standard input reaches only the first part of a heterogeneous job
+		// Standard input reaches only the first part of a heterogeneous job.
+		cmd.Env = append(slices.DeleteFunc(os.Environ(), narrows), remoteVar+"="+string(order))
 		// The agents end by themselves when the job has; after that srun need not be asked twice.
 		cmd.Cancel = func() error {
 			time.AfterFunc(endLimit, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
@@ -42,7 +44,7 @@ func (h *here) bySlurm(ctx context.Context) (Result, error) {
 			err = cmd.Start()
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", errUnstarted, err)
+			return fmt.Errorf("%w: %w; it wants Slurm's commands in PATH, or --scheduler none", errUnstarted, err)
 		}
 		if err := errors.Join(output.Wait(), cmd.Wait()); err != nil {
 			return fmt.Errorf("%w: srun ended: %w", errUnstarted, err)
@@ -68,12 +70,35 @@ func (h *here) srunFlags() []string {
 	return append(flags, "--nodes="+strconv.Itoa(p.Nodes), "--ntasks="+strconv.Itoa(p.Nodes))
 }
 
+// narrows says that a variable, which sbatch or salloc has set for the steps of a job, would leave a task less than its whole node.
+func narrows(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return slices.Contains([]string{
+		"SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GPU_BIND", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_CPU_BIND",
+		"SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_DISTRIBUTION",
+	}, name)
+}
+
 // mustAllCome is 1 when an agent that cannot start makes the job impossible.
 func (h *here) mustAllCome() int {
 	if h.job.Request.MinNodes == h.job.place.Nodes {
 		return 1
 	}
 	return 0
+}
+
+// slurmGives asks the controller whether the job has GPUs. salloc does not say so to what it runs on the machine of the user.
+func slurmGives(ctx context.Context) bool {
+	out, err := slurmJob(ctx)
+	return err == nil && gpuGRES.Match(out)
+}
+
+var gpuGRES = regexp.MustCompile(`\bTres\w*=\S*\bgpu\b|\bTRES=\S*gres/gpu\b`)
+
+func slurmJob(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
+	defer cancel()
+	return exec.CommandContext(ctx, "scontrol", "--oneliner", "show", "job", os.Getenv("SLURM_JOB_ID")).Output()
 }
 
 // foretell says how much time is left when Slurm warns of the end of a job (sbatch(1), --signal).
@@ -95,9 +120,7 @@ func slurmEnd() (time.Time, bool) {
 	if s, err := strconv.ParseInt(os.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil {
 		return time.Unix(s, 0), true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), resolveLimit)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "scontrol", "--oneliner", "show", "job", os.Getenv("SLURM_JOB_ID")).Output()
+	out, err := slurmJob(context.Background())
 	if match := endTime.FindSubmatch(out); err == nil && match != nil {
 		end, err := time.ParseInLocation("2006-01-02T15:04:05", string(match[1]), time.Local)
 		return end, err == nil

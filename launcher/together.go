@@ -25,6 +25,7 @@ func (h *here) together(ctx context.Context) (Result, error) {
 		if p.Port > 0 {
 			target = net.JoinHostPort(p.Head, strconv.Itoa(p.Port))
 		}
+		h.muted = p.Port == 0 // they have one console, where node 0 says it
 		return h.join(ctx, node.Name, target, func(ctx context.Context) (membership, error) { return h.find(ctx, node) })
 	}
 	if node.Addr, err = h.job.ownAddr(ctx, node); err != nil {
@@ -36,6 +37,9 @@ func (h *here) together(ctx context.Context) (Result, error) {
 // head is node 0's part.
 func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
 	p := h.job.place
+	if p.Port == 0 && h.job.PlacementTimeout == 0 {
+		h.job.PlacementTimeout = startLimit
+	}
 	sealed := p.Port == 0 && h.job.sealable()
 	token, err := mtls.NewToken(), error(nil)
 	if !sealed {
@@ -76,7 +80,7 @@ func (h *here) find(ctx context.Context, node placement.Node) (membership, error
 	at := found{coordinator: net.JoinHostPort(p.Head, strconv.Itoa(p.Port))}
 	if p.Port == 0 {
 		var err error
-		if at, err = knock(ctx, p.Job, p.Head, h.say); err != nil {
+		if at, err = knock(ctx, p.Job, p.Head, func(text string) { h.warn(errors.New(text)) }); err != nil {
 			return membership{}, err
 		}
 	}

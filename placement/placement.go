@@ -35,6 +35,8 @@ type GPU struct {
 	Index int
 	// UUID is the driver's name for the device, "GPU-..." or "MIG-..."; empty for a declared GPU.
 	UUID string
+	// PCI is its address as sysfs writes it, "0000:0f:00.0"; empty for a declared GPU, and on other nodes than its own.
+	PCI string
 	// HeldBy says who uses the device, for example "pid 4411"; empty when it is free.
 	HeldBy string
 }

@@ -44,6 +44,10 @@ type Facts struct {
 	GPU  *placement.GPU
 	// Visibility is SeeJob when empty.
 	Visibility Visibility
+	// CPUs are those that the rank is bound to, as the kernel lists them ("0-23,96-119"), and Bound says why; empty for a rank that is
+	// not bound. Cores is how many of them are its own; 0 where it shares them.
+	CPUs, Bound string
+	Cores       int
 	// ErrorFile is where torch's @record and [Info.ReportError] leave the error that ended the rank; none when empty.
 	ErrorFile string
 	// Coordinator is the coordinator's host:port; not exported when empty.
@@ -100,6 +104,9 @@ func (f Facts) golaunch() []Var {
 	if f.GPU != nil && f.GPU.UUID != "" {
 		vars = append(vars, Var{"GOLAUNCH_GPU_UUID", f.GPU.UUID, Golaunch, "the rank's own GPU"})
 	}
+	if f.CPUs != "" {
+		vars = append(vars, Var{"GOLAUNCH_CPUS", f.CPUs, Golaunch, "bound to " + f.Bound})
+	}
 	if f.Coordinator != "" {
 		vars = append(vars, Var{"GOLAUNCH_COORDINATOR", f.Coordinator, Golaunch, "where golaunch status and stop find the job"})
 	}
@@ -138,7 +145,10 @@ func (f Facts) defaults() []Var {
 		{"PYTHONUNBUFFERED", "1", Default, "output appears at once; torchrun runs python -u"},
 		{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", Default, "torchrun's value: a failed collective ends the process"},
 	}
-	if f.LocalWorldSize > 1 {
+	switch {
+	case f.Cores > 0:
+		vars = append(vars, Var{"OMP_NUM_THREADS", strconv.Itoa(f.Cores), Default, "cores that the rank has for itself: " + f.Bound})
+	case f.LocalWorldSize > 1:
 		vars = append(vars, Var{"OMP_NUM_THREADS", "1", Default, "torchrun's value for more than one rank on a node"})
 	}
 	return vars

@@ -65,7 +65,14 @@ func TestVars(t *testing.T) {
 			"LOCAL_RANK=3 -CUDA_VISIBLE_DEVICES -CUDA_DEVICE_ORDER -GOLAUNCH_GPU_UUID",
 		},
 		"many ranks on a node": {func(*rankenv.Facts) {}, "OMP_NUM_THREADS=1"},
-		"one rank on a node":   {func(f *rankenv.Facts) { f.LocalWorldSize = 1 }, "-OMP_NUM_THREADS"},
+		"one rank on a node":   {func(f *rankenv.Facts) { f.LocalWorldSize = 1 }, "-OMP_NUM_THREADS -GOLAUNCH_CPUS"},
+		"cores of its own": {
+			func(f *rankenv.Facts) { f.CPUs, f.Bound, f.Cores = "0-1,4-5", "2 of 4 cores of NUMA node 0", 2 },
+			"OMP_NUM_THREADS=2 GOLAUNCH_CPUS=0-1,4-5",
+		},
+		"CPUs shared with others": {
+			func(f *rankenv.Facts) { f.CPUs, f.Bound = "0-7", "NUMA node 0" }, "OMP_NUM_THREADS=1 GOLAUNCH_CPUS=0-7",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := eight(3)

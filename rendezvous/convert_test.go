@@ -25,6 +25,9 @@ func fill(v reflect.Value) {
 	case *netip.Addr:
 		*x = netip.MustParseAddr("fd00::7")
 		return
+	case *placement.GPU:
+		*x = placement.GPU{Index: 7, UUID: "text"} // the rest is for its own node
+		return
 	}
 	switch v.Kind() {
 	case reflect.Struct:

@@ -40,6 +40,9 @@ type Config struct {
 	// Lease is how long an agent may be silent before it must end its ranks; 15 s when 0. KillTime is how long that takes; 5 s
 	// when 0.
 	Lease, KillTime time.Duration
+	// Expect is how many nodes were started together for the job of Run. Those that come when it is over already are told so, as long
+	// as they can be only just starting.
+	Expect int
 	// Store keeps what a cluster's coordinator must know to take its jobs over when it is started again; nil keeps nothing.
 	Store *Store
 	// Note hears what happens in a cluster: nodes and jobs that come and go; nil does not.
@@ -60,6 +63,8 @@ type Coordinator struct {
 	state   *cluster.State
 	members map[string]*member
 	addrs   map[netip.Addr]string
+	// came are the nodes that have been members of the only job.
+	came map[string]bool
 	// jobs are those that are not over, and those that were last, of which ended has the IDs in order.
 	jobs  map[string]*run
 	ended []string
@@ -89,6 +94,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 	return &Coordinator{
 		cfg: cfg, epoch: rand.Text(), since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}),
 		state: cluster.New(), members: map[string]*member{}, addrs: map[netip.Addr]string{}, jobs: map[string]*run{},
+		came:       map[string]bool{},
 		deliveries: map[string]*delivery{}, drained: map[string]bool{},
 	}
 }
@@ -220,8 +226,21 @@ func (c *Coordinator) broadcast(job string, do any) {
 	}
 }
 
-// farewell waits until all agents have said goodbye to the finished job.
+// startTime is how much later than the first the last of the nodes may be that were started together.
+const startTime = 10 * time.Second
+
+// farewell waits until all agents have said goodbye to the finished job, also those that are only just starting.
 func (c *Coordinator) farewell() {
+	late := time.NewTimer(time.Until(c.since.Add(startTime)))
+	defer late.Stop()
+	for waits := true; waits && len(c.came) < c.cfg.Expect; {
+		select {
+		case f := <-c.inbox:
+			f()
+		case <-late.C:
+			waits = false
+		}
+	}
 	limit := time.NewTimer(min(c.cfg.Lease, 5*time.Second))
 	defer limit.Stop()
 	for len(c.members) > 0 {

@@ -92,6 +92,9 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 	back, expected := m != nil, m != nil && m.instance == ""
 	if !back {
 		m = c.expect(node)
+		if c.sole != nil {
+			c.came[node.Name] = true
+		}
 		c.note("node %s is here: %v, %d GPUs", node.Name, node.Addr, len(node.GPUs))
 		c.compareClocks(m.name, h.GetTime().AsTime())
 	}

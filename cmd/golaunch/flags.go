@@ -86,6 +86,8 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.BoolVar(&j.KeepEnv, "keep-env", false, "keep inherited variables of other launchers (PMI*, OMPI_*, SLURM_PROCID, ...)")
 	f.StringVar(&j.Preset, "env-preset", "auto", "NCCL and libfabric `variables`: auto, efa, efa-classic, ib, roce, tcp or none")
 	f.StringVar(&o.see, "gpu-visibility", "job", "a rank sees the `job`'s GPUs on its node and uses cuda:LOCAL_RANK, or its own only")
+	f.StringVar(&j.Bind, "bind", "auto", "`what` CPUs a rank runs on: auto, none, numa, socket, l3 or core")
+	f.BoolVar(&j.Strict, "strict", false, "start no rank on a node where --bind warns of something")
 	f.DurationVar(&j.Lease, "lease", launcher.DefaultLease, "how long silence between a node and the coordinator is borne")
 	f.DurationVar(&j.PlacementTimeout, "placement-timeout", 0, "how long to wait for nodes and GPUs; 0 waits for ever")
 	f.StringVar(&j.LogDir, "log-dir", "", "`directory` for the ranks' output and events.jsonl; a temporary one when empty, removed on success")

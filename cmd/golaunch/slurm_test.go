@@ -53,7 +53,7 @@ func (s slurm) batch(script string, options ...string) string {
 // over waits until a job is gone from the queue.
 func (s slurm) over(id string) {
 	s.t.Helper()
-	s.run("sh", "-c", "while squeue --noheader --jobs="+id+" --states=all --format=%T | grep -Eq 'PENDING|RUNNING|COMPLETING'; do sleep 0.05; done").ends(0)
+	s.run("sh", "-c", "until squeue --noheader --jobs="+id+" --states=all --format=%T | grep -Eq 'COMPLETED|FAILED|CANCELLED|TIMEOUT'; do sleep 0.05; done").ends(0)
 }
 
 // output waits for the end of a batch job, whose output must have all of the texts.
@@ -77,15 +77,18 @@ func TestSlurm(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 4, GPUs: 2})
 	job := []string{golaunch(t), "--", "sh", "-c", told}
 	want := []string{"rank 0 of 4 local 0 on n2 at 10.79.0.9 gpus 0,1", "rank 3 of 4 local 1 on n1 at 10.79.0.9 gpus 0,1"}
-	s.run(append([]string{"srun", "--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=2"}, job...)...).ends(0, want...)
-	s.run(append([]string{"salloc", "--nodes=2", "--gpus-per-node=2"}, job...)...).ends(0, want...)
-	s.output(s.batch(`$golaunch -- sh -c '`+told+`'; echo ended with $?`, "--nodes=2", "--gpus-per-node=2"), append(want, "ended with 0")...)
-	s.output(s.batch(`srun --ntasks-per-node=1 $golaunch -- sh -c '`+told+`'; echo ended with $?`, "--nodes=2", "--gpus-per-node=2"),
+	s.run(append([]string{"srun", "--nodelist=n[1-2]", "--ntasks-per-node=1", "--gpus-per-node=2"}, job...)...).ends(0, want...)
+	s.run(append([]string{"salloc", "--nodelist=n[1-2]", "--gpus-per-node=2"}, job...)...).ends(0, want...)
+	s.output(s.batch(`$golaunch -- sh -c '`+told+`'; echo ended with $?`, "--nodelist=n[1-2]", "--gpus-per-node=2"), append(want, "ended with 0")...)
+	s.output(s.batch(`srun --ntasks-per-node=1 $golaunch -- sh -c '`+told+`'; echo ended with $?`, "--nodelist=n[1-2]", "--gpus-per-node=2"),
 		append(want, "ended with 0")...)
-	s.run("srun", "--nodes=1", "--gpus-per-node=2", golaunch(t), "--order", "slurm", "--", "sh", "-c", told).ends(0, "rank 1 of 2 local 1 on n1 at 127.0.0.1")
-	s.run("salloc", "--nodes=2", "--gpus-per-node=2", golaunch(t), "--order", "slurm", "--", "sh", "-c", told).ends(0,
+	s.run("srun", "--nodes=1", "--nodelist=n1", "--gpus-per-node=2", golaunch(t), "--order", "slurm", "--", "sh", "-c", told).ends(0, "rank 1 of 2 local 1 on n1 at 127.0.0.1")
+	s.run("salloc", "--nodelist=n[1-2]", "--gpus-per-node=2", golaunch(t), "--order", "slurm", "--", "sh", "-c", told).ends(0,
 		"rank 0 of 4 local 0 on n1 at 10.79.0.10", "rank 3 of 4 local 1 on n2 at 10.79.0.10")
-	s.run("salloc", "--nodes=2", "--ntasks-per-node=3", golaunch(t), "--", "sh", "-c", told).ends(0, "rank 5 of 6 local 2 on n1")
+	s.run("salloc", "--nodelist=n[1-2]", "--ntasks-per-node=3", golaunch(t), "--", "sh", "-c", told).ends(0, "rank 5 of 6 local 2 on n1")
+	s.run("salloc", "--nodelist=n[1-2]", "--gres=gpu:2", golaunch(t), "--", "sh", "-c", told).ends(0, "rank 3 of 4 local 1 on n1 at 10.79.0.9 gpus 0,1")
+	s.run("srun", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "--nodes=1", "--", "sh", "-c", told).ends(0, "rank 0 of 1")
+	s.run("salloc", "--nodes=2", golaunch(t), "--nodes=1", "--", "sh", "-c", told).ends(0, "rank 0 of 1")
 	s.run("salloc", "--nodes=3", "--exclude=n2", golaunch(t), "--spares", "1", "--", "sh", "-c", told).ends(0, "of 2 local 0 on n")
 }
 

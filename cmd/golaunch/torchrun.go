@@ -111,7 +111,7 @@ func newTorchFlags(t *torchFlags) *pflag.FlagSet {
 	f.IntVar(&t.masterPort, "master-port", defaultMasterPort, "its `port`, for static")
 	f.StringVar(&t.localAddr, "local-addr", "", "this node's `address`")
 	f.StringVar(&t.specs, "logs-specs", "", "refused: it is Python's")
-	f.StringVar(&t.numa, "numa-binding", "", "not honoured: node, socket, exclusive or core-complex")
+	f.StringVar(&t.numa, "numa-binding", "", "`what` CPUs a rank is bound to: node, socket, exclusive or core-complex")
 	f.StringVar(&t.signals, "signals-to-handle", torchSignals, "not honoured: these stop the job; USR1 and USR2 go to the ranks")
 	f.IntVar(&t.shutdown, "shutdown-timeout", 30, "`seconds` that a rank may take to end after SIGTERM")
 	f.BoolVar(&t.virtual, "virtual-local-rank", false, "a rank sees its own GPU alone, as cuda:0, and has LOCAL_RANK=0")

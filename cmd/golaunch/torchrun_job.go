@@ -56,7 +56,10 @@ func (x *translation) warn(format string, args ...any) {
 	x.warnings = append(x.warnings, fmt.Sprintf(format, args...))
 }
 
-// ranks are how many, on how many nodes, and who they are.
+// numaBindings are torchrun's names (torch/numa/binding.py) for the values of --bind.
+var numaBindings = map[string]string{"": "none", "node": "numa", "socket": "socket", "exclusive": "core", "core-complex": "l3"}
+
+// ranks are how many, on how many nodes and which CPUs, and who they are.
 func (x *translation) ranks() (err error) {
 	if x.min, x.max, err = parseNodes(x.nnodes); err != nil {
 		return fmt.Errorf("--nnodes: %w", err)
@@ -65,7 +68,7 @@ func (x *translation) ranks() (err error) {
 	if x.virtual {
 		err = x.set("gpu-visibility", "own")
 	}
-	return errors.Join(err, x.set("nodes", x.nnodes), x.set("nproc-per-node", x.nproc), x.set("gpus-per-node", ""),
+	return errors.Join(err, x.set("bind", numaBindings[x.numa]), x.set("nodes", x.nnodes), x.set("nproc-per-node", x.nproc), x.set("gpus-per-node", ""),
 		x.set("procs-per-node", ""), x.set("coordinator", ""), x.set("max-restarts", strconv.Itoa(x.maxRestarts)))
 }
 

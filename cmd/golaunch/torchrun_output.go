@@ -79,7 +79,7 @@ func (x *translation) refused() error {
 		return fmt.Errorf("--max-restarts %d: at least 0", x.maxRestarts)
 	case !slices.Contains([]string{"spawn", "fork", "forkserver"}, x.start):
 		return fmt.Errorf("--start-method %s: spawn, fork or forkserver", x.start)
-	case !slices.Contains([]string{"", "node", "socket", "exclusive", "core-complex"}, x.numa):
+	case numaBindings[x.numa] == "":
 		return fmt.Errorf("--numa-binding %s: node, socket, exclusive or core-complex", x.numa)
 	case x.specs != "":
 		return fmt.Errorf("--logs-specs %s: a Python entry point, which golaunch cannot load", x.specs)
@@ -89,9 +89,6 @@ func (x *translation) refused() error {
 
 // ignored names what the job does as well without.
 func (x *translation) ignored() {
-	if x.numa != "" {
-		x.warn("--numa-binding is not honoured: no rank is bound to CPUs")
-	}
 	if x.events != "null" {
 		x.warn("--event-log-handler is not honoured: events.jsonl in the log directory has the events")
 	}

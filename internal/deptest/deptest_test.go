@@ -35,6 +35,9 @@ var house = []struct {
 	{"internal/logs", nil},
 	{"internal/proc", nil},
 	{"internal/gpu", nil},
+	{"internal/bind", nil},
+	{"internal/topo/topotest", nil},
+	{"internal/topo", nil},
 	{"internal/slurmtest", nil},
 	{"internal/sshtest", nil},
 	{"internal/mutants", nil},
@@ -64,7 +67,8 @@ var forbidden = map[string]map[string]string{
 		"math/rand/v2": "the same events give the same steps", "sync": "one goroutine owns it", "log/slog": "its words are its reasons",
 		"time": "time enters as events of jobs",
 	},
-	"rankenv": {"net/http": "a trainer imports it", "google.golang.org/grpc": "a trainer imports it"},
+	"internal/bind": {"os": "it decides on values alone", "io/fs": "it reads no machine", "sync": "it has no goroutine"},
+	"rankenv":       {"net/http": "a trainer imports it", "google.golang.org/grpc": "a trainer imports it"},
 }
 
 func TestImportsPointDown(t *testing.T) {

@@ -65,7 +65,7 @@ func List(ctx context.Context) (devices []Device, why string, err error) {
 func Placement(devices []Device) []placement.GPU {
 	gpus := make([]placement.GPU, len(devices))
 	for i, d := range devices {
-		gpus[i] = placement.GPU{Index: d.Index, UUID: d.UUID, HeldBy: heldBy(d.Holders)}
+		gpus[i] = placement.GPU{Index: d.Index, UUID: d.UUID, PCI: d.PCI, HeldBy: heldBy(d.Holders)}
 	}
 	return gpus
 }

@@ -35,6 +35,8 @@ type Command struct {
 	Stdin, Stdout, Stderr *os.File
 	// CPUs are those that the process may run on; all that this process may use when empty.
 	CPUs []int
+	// Memory is the ID of the NUMA node whose memory it prefers (MPOL_PREFERRED, set_mempolicy(2)); nil leaves it this process's policy.
+	Memory *int
 }
 
 // StartError says why a command did not start.

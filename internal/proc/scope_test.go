@@ -2,9 +2,11 @@ package proc
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,6 +92,44 @@ func TestCPUs(t *testing.T) {
 	c.CPUs = []int{1023}
 	if _, err := sc.Start(c); err == nil || !strings.Contains(err.Error(), "bind to CPUs [1023]") {
 		t.Errorf("bound to a CPU that is not there: %v", err)
+	}
+}
+
+// TestMemory reads the policy of a rank's memory from numa_maps(5), which has it for each mapping.
+func TestMemory(t *testing.T) {
+	sc := newTestScope(t, newSupervisor(t, Options{}))
+	policy := func(node *int) string {
+		out := newOutput(t)
+		c := shell("cat /proc/self/numa_maps", out.w)
+		c.Memory = node
+		start(t, sc, c)
+		maps := strings.Split(strings.TrimSpace(out.end()), "\n")
+		var found []string
+		for _, line := range maps {
+			if policy := strings.Fields(line)[1]; !slices.Contains(found, policy) {
+				found = append(found, policy)
+			}
+		}
+		return strings.Join(found, " ")
+	}
+	before := policy(nil)
+	for range 8 {
+		if got := policy(new(0)); got != "prefer:0" {
+			t.Fatalf("the memory policy of a rank that prefers node 0 is %q", got)
+		}
+		if got := policy(nil); got != before {
+			t.Fatalf("the memory policy of a rank after it is %q, want %q", got, before)
+		}
+	}
+	for _, node := range []int{-1, 1022, 1024} {
+		c := shell("exit 0", nil)
+		c.Memory = &node
+		if _, err := sc.Start(c); err == nil || !strings.Contains(err.Error(), fmt.Sprint("memory of NUMA node ", node)) {
+			t.Errorf("started with the memory of node %d, which is not there: %v", node, err)
+		}
+	}
+	if got := policy(nil); got != before {
+		t.Errorf("the memory policy of a rank after these is %q, want %q", got, before)
 	}
 }
 

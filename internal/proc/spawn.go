@@ -17,6 +17,8 @@ type thread struct {
 	all   unix.CPUSet
 	err   error
 	bound bool
+	// policy is its memory policy before a rank had another; nil while none had.
+	policy *memoryPolicy
 }
 
 func spawn(work <-chan func(*thread)) {
@@ -43,7 +45,7 @@ func (s *Supervisor) fork(path string, c *Command, marker string, files []uintpt
 	}
 	done := make(chan result, 1)
 	s.spawner <- func(t *thread) {
-		if err := t.bind(c.CPUs); err != nil {
+		if err := errors.Join(t.bind(c.CPUs), t.prefer(c.Memory)); err != nil {
 			done <- result{0, c.failure(codeOwn, "%v", err)}
 			return
 		}

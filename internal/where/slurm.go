@@ -94,7 +94,7 @@ func (v *slurmVars) gpus() {
 		v.p.GPUs = strings.Split(list, ",")
 		break
 	}
-	for _, name := range []string{"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_GPUS"} {
+	for _, name := range []string{"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_GPUS", "SLURM_GPUS_PER_TASK"} {
 		if n, ok := v.m.Env(name); ok && n != "" && n != "0" {
 			v.p.PerNode = "gpu"
 			v.p.Sources = append(v.p.Sources, name)
