@@ -245,3 +245,17 @@ func TestSlurmAgents(t *testing.T) {
 	s.said("scancel", id)
 	s.output(id, "this node has left: got SIGTERM")
 }
+
+// TestSlurmTopology keeps nodes of one switch together.
+func TestSlurmTopology(t *testing.T) {
+	s := startSlurm(t, slurmtest.Options{
+		Nodes: 4, Config: map[string]string{"TopologyPlugin": "topology/tree"},
+		Topology: "SwitchName=s1 Nodes=n1,n3\nSwitchName=s10 Nodes=n2,n4\nSwitchName=s0 Switches=s[1,10]\n",
+	})
+	const where = "echo rank $RANK on $GOLAUNCH_NODE at $MASTER_ADDR"
+	want := []string{"rank 0 on n1 at 10.79.0.10", "rank 1 on n3 at", "rank 2 on n2 at", "rank 3 on n4 at"}
+	job := []string{golaunch(t), "--interface", "eth0", "--order", "topology", "--", "sh", "-c", where}
+	s.run(append([]string{"srun", "--nodes=4", "--ntasks-per-node=1"}, job...)...).ends(0, want...)
+	s.run(append([]string{"salloc", "--nodes=4"}, job...)...).ends(0, want...)
+	s.run("srun", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "--interface", "eth7", "--", "true").ends(2, `interface "eth7"`, "ip link lists them")
+}

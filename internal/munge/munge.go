@@ -37,11 +37,14 @@ func Encode(ctx context.Context, text string) (credential string, err error) {
 
 // Decode opens what the same user has sealed, elsewhere or here. A credential of another user is an error.
 func Decode(ctx context.Context, credential string) (text string, err error) {
-	out, err := run(ctx, credential, "unmunge", "--keys=UID", "--numeric")
+	out, err := run(ctx, credential, "unmunge", "--keys=STATUS,UID", "--numeric")
+	head, text, ok := strings.Cut(out, "\n\n")
+	if status := verdict.FindStringSubmatch(head); err != nil && status != nil {
+		return "", fmt.Errorf("unmunge: %s", status[1])
+	}
 	if err != nil {
 		return "", err
 	}
-	head, text, ok := strings.Cut(out, "\n\n")
 	uid := sealer.FindStringSubmatch(head)
 	switch {
 	case !ok || uid == nil:
@@ -52,7 +55,10 @@ func Decode(ctx context.Context, credential string) (text string, err error) {
 	return text, nil
 }
 
-var sealer = regexp.MustCompile(`^UID:\s+([0-9]+)$`)
+var (
+	verdict = regexp.MustCompile(`(?m)^STATUS:\s+(.+)$`)
+	sealer  = regexp.MustCompile(`(?m)^UID:\s+([0-9]+)$`)
+)
 
 func run(ctx context.Context, input, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

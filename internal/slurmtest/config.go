@@ -20,6 +20,7 @@ func (c *Cluster) configure(o Options) {
 	c.write("munge.key", string(key))
 	c.write("slurm.conf", c.slurmConf(o))
 	c.write("gres.conf", c.gresConf(o))
+	c.write("topology.conf", o.Topology)
 	var hosts strings.Builder
 	fmt.Fprintf(&hosts, "127.0.0.1 localhost\n%v head\n", c.Head.Addr)
 	for _, n := range c.Nodes {

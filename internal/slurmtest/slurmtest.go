@@ -28,6 +28,8 @@ type Options struct {
 	CPUs int
 	// GPUs is the number of gres/gpu of a node. They are names for /dev/null: Slurm hands out their indices (CUDA_VISIBLE_DEVICES).
 	GPUs int
+	// Topology is topology.conf, for Config's TopologyPlugin.
+	Topology string
 	// Config overrides slurm.conf, parameter by parameter: "KillWait": "1".
 	Config map[string]string
 }
