@@ -37,7 +37,7 @@ func Encode(ctx context.Context, text string) (credential string, err error) {
 
 // Decode opens what the same user has sealed, elsewhere or here. A credential of another user is an error.
 func Decode(ctx context.Context, credential string) (text string, err error) {
-	out, err := run(ctx, credential, "unmunge", "--keys=STATUS,UID", "--numeric")
+	out, err := run(ctx, credential, "unmunge", "--keys=STATUS,UID")
 	head, text, ok := strings.Cut(out, "\n\n")
 	if status := verdict.FindStringSubmatch(head); err != nil && status != nil {
 		return "", fmt.Errorf("unmunge: %s", status[1])
@@ -57,7 +57,7 @@ func Decode(ctx context.Context, credential string) (text string, err error) {
 
 var (
 	verdict = regexp.MustCompile(`(?m)^STATUS:\s+(.+)$`)
-	sealer  = regexp.MustCompile(`(?m)^UID:\s+([0-9]+)$`)
+	sealer  = regexp.MustCompile(`(?m)^UID:\s.*\(([0-9]+)\)$`)
 )
 
 func run(ctx context.Context, input, program string, args ...string) (string, error) {
