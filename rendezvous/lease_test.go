@@ -223,6 +223,33 @@ func TestLateFinish(t *testing.T) {
 	})
 }
 
+// TestNodeIsReplaced has a machine come under the name of one that has fallen silent: it waits until that is lost, and takes its ranks.
+func TestNodeIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		a, b := w.join(1, forever), w.join(2, forever)
+		synctest.Wait()
+		a.cable.cut()
+		time.Sleep(lease * 3 / 4)
+		again := w.join(1, forever)
+		if lost := w.when(isLost); lost.IsZero() || time.Since(lost) > lease {
+			t.Errorf("it was taken in at %v, and the other was lost at %v", time.Now(), lost)
+		}
+		time.Sleep(lease)
+		if again.attempts() != 1 || b.attempts() != 2 {
+			t.Fatalf("%d and %d starts\n%s", again.attempts(), b.attempts(), strings.Join(w.decided(), "\n"))
+		}
+		again.exitAll(1, 0)
+		b.exitAll(1, 0)
+		if r := <-w.result; r.Code != 0 || r.Restarts != 1 {
+			t.Errorf("%+v", r)
+		}
+		again.leave(t)
+		b.leave(t)
+		a.Close("")
+	})
+}
+
 // TestAnotherCoordinator has an agent come back to a coordinator that knows nothing of it: its ranks must end.
 func TestAnotherCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -47,6 +48,8 @@ func (c *Coordinator) objection(h *pb.Hello, from string) error {
 		return refused("this is another coordinator than the one that node %s had joined", node.Name)
 	case h.GetEpoch() != "" && !c.restored:
 		return refused("node %s was counted as lost", node.Name)
+	case old != nil && (old.link == nil || time.Since(old.heard) > c.cfg.Lease/2): // its machine may have been replaced
+		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent and may live, for %v at most", node.Name, c.patience()))
 	case old != nil:
 		return refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
 	case c.addrs[node.Addr] != "" && !c.sharedAddr():
