@@ -105,6 +105,8 @@ type Job struct {
 	// Restart is RestartJob when empty, and MaxRestarts the one budget of the whole job.
 	Restart     Restart
 	MaxRestarts int
+	// RefillAfter is how long the job must run, with no failure, to get all of MaxRestarts back; 0 never.
+	RefillAfter time.Duration
 	// Backoff is the wait before the first restart and its upper bound; it doubles, with jitter. 0 and 0 do not wait.
 	BackoffMin, BackoffMax time.Duration
 	// Grace is how long a rank may take to end after SIGTERM; DefaultGrace when 0, none when negative.
@@ -209,6 +211,8 @@ func (j Job) complete() (Job, error) {
 		return j, usage("job id %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit", j.ID)
 	case j.MaxRestarts < 0:
 		return j, usage("max restarts %d: at least 0", j.MaxRestarts)
+	case j.RefillAfter < 0:
+		return j, usage("restarts back after %s: at least 0", j.RefillAfter)
 	case j.MasterPort < 0 || j.MasterPort > 65535:
 		return j, usage("master port %d: 0 (a free one) to 65535", j.MasterPort)
 	case j.Store != StoreGolaunch && j.Store != StoreRank0:
@@ -314,7 +318,7 @@ func (j Job) submission() rendezvous.Submission {
 		Title:            strings.Join(j.Command, " "),
 		PlacementTimeout: j.PlacementTimeout, BackoffMin: j.BackoffMin, BackoffMax: j.BackoffMax,
 		Spec: cluster.Spec{Job: job.Spec{
-			ID: j.ID, Request: j.Request, Restart: j.Restart, MaxRestarts: j.MaxRestarts, Grace: j.Grace,
+			ID: j.ID, Request: j.Request, Restart: j.Restart, MaxRestarts: j.MaxRestarts, RefillAfter: j.RefillAfter, Grace: j.Grace,
 			FixedPool: j.closed(), Pool: j.pool(),
 		}},
 	}
@@ -356,7 +360,7 @@ func (j Job) facts() map[string]string {
 		"--strategy":       string(j.Request.Strategy),
 		"--order":          fmt.Sprint(j.Request.Order),
 		"--restart":        string(j.Restart),
-		"--max-restarts":   fmt.Sprint(j.MaxRestarts),
+		"--max-restarts":   fmt.Sprintf("%d/%v", j.MaxRestarts, j.RefillAfter),
 		"--grace":          j.Grace.String(),
 		"--master-port":    fmt.Sprint(j.MasterPort),
 		"--store":          string(j.Store),

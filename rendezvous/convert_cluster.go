@@ -18,7 +18,7 @@ func fromSubmission(s Submission) *pb.Submission {
 		Spec: &pb.Spec{
 			Id: s.Job.ID, Restart: string(s.Job.Restart), MaxRestarts: int32(s.Job.MaxRestarts), Grace: durationpb.New(s.Job.Grace),
 			Within: s.Within, Gpus: convert(s.GPUs, func(i int) int32 { return int32(i) }), Backfill: s.Backfill,
-			Reserve: s.Reserve, Colocated: int32(s.Colocated),
+			Reserve: s.Reserve, Colocated: int32(s.Colocated), RefillAfter: durationpb.New(s.Job.RefillAfter),
 			Request: &pb.Request{
 				MinNodes: int32(r.MinNodes), MaxNodes: int32(r.MaxNodes), PerNode: convert(r.PerNode, func(i int) int32 { return int32(i) }),
 				Gpu: r.GPU, Cpus: int32(r.CPUs), Memory: r.Memory, Strategy: string(r.Strategy), OrderBy: r.Order.By, OrderList: r.Order.List,
@@ -37,7 +37,7 @@ func toSubmission(m *pb.Submission) Submission {
 		Spec: cluster.Spec{
 			Job: job.Spec{
 				ID: spec.GetId(), Restart: job.Restart(spec.GetRestart()), MaxRestarts: int(spec.GetMaxRestarts()),
-				Grace: spec.GetGrace().AsDuration(),
+				Grace: spec.GetGrace().AsDuration(), RefillAfter: spec.GetRefillAfter().AsDuration(),
 				Request: placement.Request{
 					MinNodes: int(r.GetMinNodes()), MaxNodes: int(r.GetMaxNodes()),
 					PerNode: convert(r.GetPerNode(), func(i int32) int { return int(i) }),

@@ -247,7 +247,8 @@ func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
 	if r == nil {
 		return
 	}
-	for earlier := range min(attempt, r.Job.MaxRestarts+1) {
+	status, _ := c.state.Job(id)
+	for earlier := range min(attempt, status.Summary.Attempt+1) {
 		if c.state.Live(id, m.name, unit, earlier) {
 			stop(earlier)
 		}

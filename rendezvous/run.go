@@ -137,8 +137,12 @@ func (c *Coordinator) act(r *run, a job.Action) {
 		c.after(r, a.Unit, r.backoff(a.Restarts), job.Elapsed{Unit: a.Unit, Attempt: a.Attempt})
 	case job.Alarm:
 		limit := r.LastCall
-		if a.Kind == job.AlarmPlacement {
+		switch a.Kind {
+		case job.AlarmPlacement:
 			limit = r.PlacementTimeout
+		case job.AlarmRefill:
+			limit = r.Job.RefillAfter
+		case job.AlarmLastCall:
 		}
 		if limit > 0 || a.Kind == job.AlarmLastCall {
 			c.after(r, a.Kind, limit, job.TimedOut{Kind: a.Kind, Seq: a.Seq})

@@ -189,9 +189,10 @@ func (s *State) attend(e *entry, ev job.Event, actions []job.Action) {
 	}
 }
 
+// isAlarm says that a job begins to wait for nodes, which has limits.
 func isAlarm(a job.Action) bool {
-	_, ok := a.(job.Alarm)
-	return ok
+	alarm, ok := a.(job.Alarm)
+	return ok && alarm.Kind != job.AlarmRefill
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

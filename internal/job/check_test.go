@@ -71,7 +71,7 @@ func (t *truth) checkBegin(at attemptOf, node string) error {
 		return fmt.Errorf("what cannot be started is tried again")
 	case !t.w.agent(node).known:
 		return fmt.Errorf("to a lost node")
-	case at.attempt > t.w.spec.MaxRestarts || at.attempt > 0 && t.w.spec.Restart == RestartNever:
+	case at.attempt > t.budget() || at.attempt > 0 && t.w.spec.Restart == RestartNever:
 		return fmt.Errorf("more than %d restarts", t.w.spec.MaxRestarts)
 	case at.attempt > 0 && !t.elapsed[at]:
 		return fmt.Errorf("before its backoff was over")
@@ -132,7 +132,9 @@ func (t *truth) checkStart(o Start, again bool) error {
 	if home, ok := t.homes[node]; ok && home != o.Group.NodeRank && t.rigid() {
 		return fmt.Errorf("%s had node rank %d", node, home)
 	}
-	t.used[t.asked] = true
+	if !again { // what is repeated may be from before the newest question
+		t.used[t.asked] = true
+	}
 	t.homes[node] = o.Group.NodeRank
 	t.newest[o.Unit] = o.Attempt
 	t.ordered[p] = nil
@@ -253,7 +255,7 @@ func (t *truth) checkFinish(ev Event, r Result) error {
 	if t.anyAlive() {
 		return fmt.Errorf("processes live")
 	}
-	if r.Restarts > t.w.spec.MaxRestarts {
+	if r.Restarts > t.budget() {
 		return fmt.Errorf("%d restarts", r.Restarts)
 	}
 	switch {
@@ -266,6 +268,19 @@ func (t *truth) checkFinish(ev Event, r Result) error {
 	}
 	return t.checkCause(r)
 }
+
+// healthy says that no failure of a newest attempt was reported.
+func (t *truth) healthy() bool {
+	for unit, attempt := range t.newest {
+		if _, failed := t.failed[attemptOf{unit, attempt}]; failed {
+			return false
+		}
+	}
+	return true
+}
+
+// budget is how many restarts there may have been.
+func (t *truth) budget() int { return t.w.spec.MaxRestarts * (1 + t.refills) }
 
 // checkSuccess holds that every rank's newest attempt ended well, and that no node of it was lost.
 func (t *truth) checkSuccess() error {

@@ -22,7 +22,7 @@
 //   - A report of an earlier attempt, or of a node that was lost or has stopped, changes nothing.
 //   - The job finishes once, when nothing of it can live any more, and nothing but that is final.
 //   - It succeeds only if every rank's newest attempt exited 0 and each of its nodes said stopped; a lost node is a failure.
-//   - A unit has at most MaxRestarts+1 attempts, and each but the first follows a [Wait] that has elapsed.
+//   - A unit has at most MaxRestarts+1 attempts without a refill between, and each but the first follows a [Wait] that has elapsed.
 //   - What cannot be started is not started again, and nothing starts once the end is decided.
 //   - What starts, and not for the second time, is on nodes that have said that they reach the port of the master, if that one lives.
 //
@@ -58,6 +58,8 @@ type Spec struct {
 	Restart Restart
 	// MaxRestarts is one budget for the whole job, however many nodes and units it has.
 	MaxRestarts int
+	// RefillAfter is how long the job must run, with no failure, to get its whole budget back; 0 never.
+	RefillAfter time.Duration
 	// Grace is how long a rank may take to end after SIGTERM before it is killed.
 	Grace time.Duration
 	// FixedPool says that no node can join any more once the ones it waits for are lost: a job that cannot be placed then ends. Pool
@@ -232,6 +234,8 @@ const (
 	AlarmPlacement AlarmKind = "placement"
 	// AlarmLastCall bounds the wait for more nodes once the least number is there (--nodes MIN:MAX).
 	AlarmLastCall AlarmKind = "last-call"
+	// AlarmRefill ends the time without a failure after which the budget is whole again ([Spec.RefillAfter]).
+	AlarmRefill AlarmKind = "refill"
 )
 
 // World is what a rank must know of the whole: a few facts, whatever the number of nodes.

@@ -107,12 +107,18 @@ func (s *State) orderStop(u *unit, nodeRank int) {
 func (s *State) fail(f Failure, code int, units ...*unit) string {
 	for _, u := range units {
 		u.cause = &f
+		if !u.sick {
+			u.sick = true
+			s.sick++
+		}
 	}
 	if final := s.final(f); final != "" {
 		return s.end(Result{Code: code, Reason: "job failed: " + f.Why + "; " + final, Cause: &f})
 	}
 	s.restarts++
-	reason := fmt.Sprintf("%s; restart %d of %d", f.Why, s.restarts, s.spec.MaxRestarts)
+	s.spent++
+	s.alarms[AlarmRefill] = 0
+	reason := fmt.Sprintf("%s; restart %d of %d", f.Why, s.spent, s.spec.MaxRestarts)
 	next := ""
 	for _, u := range units {
 		u.phase = Stopping
@@ -132,8 +138,8 @@ func (s *State) final(f Failure) string {
 		return "a restart would not help"
 	case s.spec.Restart == RestartNever:
 		return "restarts are off"
-	case s.restarts >= s.spec.MaxRestarts:
-		return fmt.Sprintf("%d of %d restarts used", s.restarts, s.spec.MaxRestarts)
+	case s.spent >= s.spec.MaxRestarts:
+		return fmt.Sprintf("%d of %d restarts used", s.spent, s.spec.MaxRestarts)
 	}
 	return ""
 }
@@ -153,7 +159,7 @@ func (s *State) settle(u *unit) string {
 	}
 	u.phase = Backoff
 	u.attempt++
-	s.do(Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.restarts})
+	s.do(Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.spent})
 	return s.label(u) + " follows after a backoff"
 }
 

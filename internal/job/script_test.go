@@ -40,6 +40,9 @@ func parseSpec(t *testing.T, d *datadriven.TestData) Spec {
 	d.MaybeScanArgs(t, "restart", &restart)
 	d.MaybeScanArgs(t, "strategy", &strategy)
 	d.MaybeScanArgs(t, "restarts", &spec.MaxRestarts)
+	if d.HasArg("refill") {
+		spec.RefillAfter = time.Hour
+	}
 	d.ScanArgs(t, "min", &r.MinNodes)
 	r.MaxNodes = r.MinNodes
 	d.MaybeScanArgs(t, "max", &r.MaxNodes)

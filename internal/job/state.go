@@ -55,6 +55,8 @@ type State struct {
 	// seen counts the nodes that ever joined.
 	seen                        int
 	attempts, restarts, cancels int
+	// spent is the part of restarts that counts against the budget, and sick counts the units that do not run since they failed.
+	spent, sick int
 	// result is set once the end is decided; what still lives then stops, and the job is finished when nothing does.
 	result   *Result
 	finished bool
@@ -87,8 +89,9 @@ type unit struct {
 	left, live, starting int
 	// told says that all live members have been ordered to stop.
 	told bool
-	// cause is why the newest attempt failed, or will not be made.
+	// cause is why the newest attempt failed, or will not be made. sick says that the unit has not run since it failed.
 	cause *Failure
+	sick  bool
 }
 
 // member is a unit's share of one node. It is live from the order to start until the node says stopped or is lost.

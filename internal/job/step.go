@@ -1,6 +1,9 @@
 package job
 
-import "cmp"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Step takes what happened and returns what must now be done, in that order, and why. The reason is empty when the event decided
 // nothing: a report that was expected, or a stale one. After [Finish] every event is stale.
@@ -102,6 +105,13 @@ func (s *State) started(ev Started) string {
 	if u.starting > 0 || u.phase != Running {
 		return ""
 	}
+	if u.sick {
+		u.sick = false
+		s.sick--
+	}
+	if s.spec.RefillAfter > 0 && s.spent > 0 && s.sick == 0 {
+		s.arm(AlarmRefill)
+	}
 	return s.label(u) + " runs"
 }
 
@@ -160,6 +170,9 @@ func (s *State) elapsed(ev Elapsed) string {
 
 // timedOut makes do with the nodes that are there, and ends the job when that is not possible and the placement limit is over.
 func (s *State) timedOut(ev TimedOut) string {
+	if ev.Kind == AlarmRefill {
+		return s.refill(ev)
+	}
 	if ev.Seq == 0 || ev.Seq != s.alarms[ev.Kind] || !s.gathering() {
 		return ""
 	}
@@ -172,6 +185,15 @@ func (s *State) timedOut(ev TimedOut) string {
 		return reason
 	}
 	return s.end(Result{Code: codeTimeout, Reason: "job timed out: " + s.wanting(), Cause: s.cause()})
+}
+
+// refill gives the budget back to a job that has run long enough without a failure.
+func (s *State) refill(ev TimedOut) string {
+	if ev.Seq == 0 || ev.Seq != s.alarms[AlarmRefill] {
+		return ""
+	}
+	s.alarms[AlarmRefill], s.spent = 0, 0
+	return fmt.Sprintf("nothing has failed for %v: %s again", s.spec.RefillAfter, count(s.spec.MaxRestarts, "restart"))
 }
 
 func (s *State) cancel(ev Cancel) string {

@@ -46,6 +46,8 @@ type truth struct {
 	alarms  map[AlarmKind]int
 	homes   map[string]int
 	cancels int
+	// refills counts the times that the budget was whole again.
+	refills int
 	result  *Result
 }
 

@@ -110,14 +110,11 @@ func (s *State) Resume() []Action {
 	var actions []Action
 	for i := range s.units {
 		if u := &s.units[i]; u.phase == Backoff {
-			actions = append(actions, Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.restarts})
+			actions = append(actions, Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.spent})
 		}
 	}
-	if !s.gathering() {
-		return actions
-	}
 	for _, kind := range slices.Sorted(maps.Keys(s.alarms)) {
-		if seq := s.alarms[kind]; seq != 0 {
+		if seq := s.alarms[kind]; seq != 0 && (s.gathering() || kind == AlarmRefill) {
 			actions = append(actions, Alarm{Kind: kind, Seq: seq})
 		}
 	}

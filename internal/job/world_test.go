@@ -113,6 +113,9 @@ func newWorld(seed uint64) *world {
 		ID: "j", Request: r, Restart: policies[w.rng.IntN(len(policies))], MaxRestarts: w.rng.IntN(7), FixedPool: w.chance(6),
 		Grace: time.Second,
 	}
+	if w.chance(3) {
+		w.spec.RefillAfter = time.Hour
+	}
 	for i := range r.MaxNodes + w.rng.IntN(3) {
 		w.agents = append(w.agents, &agent{node: placement.Node{
 			Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), GPUs: gpus(1 + w.rng.IntN(3)),
@@ -293,6 +296,9 @@ func (w *world) tick() error {
 	ev := w.timers[i]
 	if t, ok := ev.(TimedOut); ok && t.Kind == AlarmPlacement && !(w.impatient && w.chance(5)) {
 		return nil
+	}
+	if t, ok := ev.(TimedOut); ok && t.Kind == AlarmRefill && t.Seq == w.truth.alarms[AlarmRefill] && w.truth.healthy() {
+		w.truth.refills++
 	}
 	w.timers = slices.Delete(w.timers, i, i+1)
 	w.past = append(w.past, ev)

@@ -2932,6 +2932,7 @@ type Spec struct {
 	Backfill      bool                   `protobuf:"varint,8,opt,name=backfill,proto3" json:"backfill,omitempty"`
 	Reserve       bool                   `protobuf:"varint,9,opt,name=reserve,proto3" json:"reserve,omitempty"`
 	Colocated     int32                  `protobuf:"varint,10,opt,name=colocated,proto3" json:"colocated,omitempty"`
+	RefillAfter   *durationpb.Duration   `protobuf:"bytes,11,opt,name=refill_after,json=refillAfter,proto3" json:"refill_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3034,6 +3035,13 @@ func (x *Spec) GetColocated() int32 {
 		return x.Colocated
 	}
 	return 0
+}
+
+func (x *Spec) GetRefillAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RefillAfter
+	}
+	return nil
 }
 
 type Request struct {
@@ -4492,7 +4500,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\vbackoff_min\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"backoffMin\x12:\n" +
 	"\vbackoff_max\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"backoffMax\"\xbf\x02\n" +
+	"backoffMax\"\xfd\x02\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\arequest\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.RequestR\arequest\x12\x18\n" +
@@ -4504,7 +4512,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\bbackfill\x18\b \x01(\bR\bbackfill\x12\x18\n" +
 	"\areserve\x18\t \x01(\bR\areserve\x12\x1c\n" +
 	"\tcolocated\x18\n" +
-	" \x01(\x05R\tcolocated\"\xf2\x01\n" +
+	" \x01(\x05R\tcolocated\x12<\n" +
+	"\frefill_after\x18\v \x01(\v2\x19.google.protobuf.DurationR\vrefillAfter\"\xf2\x01\n" +
 	"\aRequest\x12\x1b\n" +
 	"\tmin_nodes\x18\x01 \x01(\x05R\bminNodes\x12\x1b\n" +
 	"\tmax_nodes\x18\x02 \x01(\x05R\bmaxNodes\x12\x19\n" +
@@ -4739,48 +4748,49 @@ var file_rendezvous_proto_depIdxs = []int32{
 	62, // 53: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
 	40, // 54: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
 	62, // 55: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	43, // 56: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	44, // 57: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	36, // 58: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	45, // 59: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	62, // 60: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	61, // 61: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	46, // 62: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	8,  // 63: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	22, // 64: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	29, // 65: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	61, // 66: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	56, // 67: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	58, // 68: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	8,  // 69: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	62, // 70: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	57, // 71: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	61, // 72: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	61, // 73: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	36, // 74: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	0,  // 75: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	33, // 76: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	38, // 77: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	41, // 78: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	47, // 79: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	48, // 80: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	50, // 81: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	52, // 82: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	54, // 83: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,  // 84: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	34, // 85: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	42, // 86: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	42, // 87: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	32, // 88: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	49, // 89: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	51, // 90: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	53, // 91: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	55, // 92: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	84, // [84:93] is the sub-list for method output_type
-	75, // [75:84] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	62, // 56: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	43, // 57: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	44, // 58: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	36, // 59: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	45, // 60: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	62, // 61: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	61, // 62: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	46, // 63: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	8,  // 64: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	22, // 65: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	29, // 66: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	61, // 67: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	56, // 68: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	58, // 69: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	8,  // 70: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	62, // 71: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	57, // 72: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	61, // 73: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	61, // 74: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	36, // 75: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	0,  // 76: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	33, // 77: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	38, // 78: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	41, // 79: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	47, // 80: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	48, // 81: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	50, // 82: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	52, // 83: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	54, // 84: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,  // 85: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	34, // 86: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	42, // 87: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	42, // 88: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	32, // 89: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	49, // 90: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	51, // 91: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	53, // 92: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	55, // 93: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	85, // [85:94] is the sub-list for method output_type
+	76, // [76:85] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
