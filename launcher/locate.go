@@ -1,12 +1,15 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 
@@ -61,6 +64,15 @@ func (j *Job) locate() (err error) {
 	if j.ID == "" {
 		j.ID = scheduledID(p)
 	}
+	if !p.Each && p.By != "Slurm" && !p.Alone() {
+		for _, name := range p.Names {
+			j.Hosts = append(j.Hosts, Host{Name: name})
+		}
+		return j.settle()
+	}
+	if err := askHead(p); err != nil {
+		return err
+	}
 	if r.MinNodes == 0 && r.MaxNodes == 0 && p.Nodes > 0 {
 		r.MinNodes = max(1, p.Nodes-j.Spares)
 		r.MaxNodes = r.MinNodes
@@ -70,7 +82,7 @@ func (j *Job) locate() (err error) {
 		return usage("it wants %d nodes, and %s gives it %d", r.MinNodes, p.By, p.Nodes)
 	case p.Each && p.Nodes == 0 && r.MinNodes == 0:
 		return usage("%s does not tell how many nodes the job has: give --nodes", p.By)
-	case p.Each && p.Head == "" && !j.solitary():
+	case p.Each && p.Head == "" && p.Ask == nil && !j.solitary():
 		return usage("%s does not tell where node 0 is: give the pods the subdomain of a headless service, or --rendezvous HOST:PORT", p.By)
 	}
 	return nil
@@ -98,6 +110,21 @@ func scheduledID(p *where.Place) string {
 		return ""
 	}
 	return id
+}
+
+// askHead asks a launcher for the host of node 0.
+func askHead(p *where.Place) error {
+	if p.Head != "" || p.Node == 0 || len(p.Ask) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resolveLimit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, p.Ask[0], p.Ask[1:]...).Output()
+	if p.Head = strings.TrimSpace(string(out)); err != nil || p.Head == "" {
+		return fmt.Errorf("%s does not say where node 0 is (%s: %w); give --rendezvous HOST:PORT with its host",
+			p.By, strings.Join(p.Ask, " "), cmp.Or(err, io.ErrUnexpectedEOF))
+	}
+	return nil
 }
 
 // bySlurm is the Order of the nodes in Slurm's own list.

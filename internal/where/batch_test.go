@@ -18,11 +18,16 @@ var fluxTask = given{host: "corona1", env: `FLUX_JOB_ID=ƒuAsjAo
 	PMI_SIZE=1`}
 
 func TestFlux(t *testing.T) {
-	finds(t, map[string]found{"one node": {fluxTask, where.Place{By: "Flux", Job: "flux-_uAsjAo", Nodes: 1, Each: true}}})
+	one := where.Place{By: "Flux", Job: "flux-_uAsjAo", Nodes: 1, Each: true}
+	third := one
+	third.Nodes, third.Node, third.Ask = 4, 2, []string{"flux", "hostlist", "--nth=0", "local"}
+	finds(t, map[string]found{
+		"one node": {fluxTask, one},
+		"third":    {fluxTask.and("FLUX_JOB_SIZE=4", "FLUX_JOB_NNODES=4", "FLUX_TASK_RANK=2"), third},
+	})
 	refuses(t, map[string]given{
-		"Flux: nothing says where node 0 is: give --rendezvous HOST:PORT": fluxTask.and("FLUX_JOB_SIZE=4", "FLUX_JOB_NNODES=4"),
-		"start one golaunch per node (flux run --nodes=2 --ntasks=2)":     fluxTask.and("FLUX_JOB_SIZE=8", "FLUX_JOB_NNODES=2"),
-		"FLUX_JOB_NNODES is not set":                                      fluxTask.and("FLUX_JOB_NNODES="),
+		"start one golaunch per node (flux run --nodes=2 --ntasks=2)": fluxTask.and("FLUX_JOB_SIZE=8", "FLUX_JOB_NNODES=2"),
+		"FLUX_JOB_NNODES is not set":                                  fluxTask.and("FLUX_JOB_NNODES="),
 	})
 }
 

@@ -1,6 +1,6 @@
 package where
 
-// flux reads what Flux tells each task (flux-environment(7)). It names no host.
+// flux reads what Flux tells each task (flux-environment(7)). Its hosts are flux-hostlist(1)'s to say, of which the first has task 0.
 func flux(m Machine) (*Place, error) {
 	if !m.has("FLUX_JOB_ID") || !m.has("FLUX_TASK_RANK") {
 		return nil, nil
@@ -11,6 +11,9 @@ func flux(m Machine) (*Place, error) {
 	if tasks := r.number("FLUX_JOB_SIZE", 1); tasks > r.place.Nodes {
 		r.fail("FLUX_JOB_SIZE is %d on %d nodes: start one golaunch per node (flux run --nodes=%[2]d --ntasks=%[2]d)",
 			tasks, r.place.Nodes)
+	}
+	if r.place.Nodes > 1 {
+		r.place.Ask = []string{"flux", "hostlist", "--nth=0", "local"}
 	}
 	return r.done()
 }

@@ -26,7 +26,7 @@ func (r *reader) done() (*Place, error) {
 	if p.Nodes > 0 && p.Node >= p.Nodes {
 		r.fail("this would be node %d of only %d (read %s)", p.Node, p.Nodes, strings.Join(p.Sources, ", "))
 	}
-	if p.Each && p.Nodes > 1 && p.Head == "" {
+	if p.Each && p.Nodes > 1 && p.Head == "" && p.Ask == nil {
 		r.fail("nothing says where node 0 is: give --rendezvous HOST:PORT with its host")
 	}
 	if r.err != nil {

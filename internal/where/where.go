@@ -19,6 +19,8 @@ type Place struct {
 	// a Port the nodes must agree on one.
 	Head string
 	Port int
+	// Ask is a command that prints Head, for a launcher that says it only when asked.
+	Ask []string
 	// Interface carries the traffic between the nodes.
 	Interface string
 	// Groups is the number of components of a heterogeneous job; 0 for any other.
