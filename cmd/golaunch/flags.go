@@ -28,7 +28,6 @@ type options struct {
 	strategy string
 	order    string
 	restart  string
-	restarts string
 	see      string
 	backoff  string
 	ranks    string
@@ -77,7 +76,8 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.StringVar(&j.Scheduler, "scheduler", "", "none ignores what a `scheduler` or another launcher says of the job (SLURM_*, PET_*, OMPI_*, ...)")
 	f.StringVar(&o.hosts, "hosts", "", "start the job's agents on these machines with ssh: `n1,n2:4`, slots after the colon")
 	f.StringVar(&o.hostfile, "hostfile", "", "`file` with such machines, as mpirun and DeepSpeed have it: n1 slots=4")
-	f.StringVar(&o.restarts, "max-restarts", "3", "restarts of the whole job, over all nodes: `N`, or N/TIME, which come back after TIME without a failure")
+	j.MaxRestarts = 3
+	f.Var(restarts{j}, "max-restarts", "restarts of the whole job, over all nodes: `N`, or N/TIME, which come back after TIME without a failure")
 	f.StringVar(&o.restart, "restart", "job", "`which` ranks restart when one fails: job, node, rank or never")
 	f.StringVar(&o.backoff, "backoff", "1s:60s", "`MIN:MAX` wait before a restart; doubles each time, with jitter; 0s does not wait")
 	f.DurationVar(&j.Grace, "grace", launcher.DefaultGrace, "how long a rank may take to end after SIGTERM")
@@ -177,9 +177,6 @@ func (o *options) complete(f *pflag.FlagSet) (err error) {
 	if j.Request.Order, err = parseOrder(o.order); err != nil {
 		return bad("order", err)
 	}
-	if j.MaxRestarts, j.RefillAfter, err = parseRestarts(o.restarts); err != nil {
-		return bad("max-restarts", err)
-	}
 	if j.BackoffMin, j.BackoffMax, err = parseBackoff(o.backoff); err != nil {
 		return bad("backoff", err)
 	}
@@ -257,19 +254,33 @@ func parseOrder(text string) (placement.Order, error) {
 	return placement.Order{By: "list", List: strings.Fields(string(data))}, nil
 }
 
-// parseRestarts reads N or N/TIME.
-func parseRestarts(text string) (n int, refill time.Duration, err error) {
+// restarts is a job's budget: N, or N/TIME.
+type restarts struct{ job *launcher.Job }
+
+func (r restarts) Type() string { return "N" }
+
+func (r restarts) String() string {
+	switch {
+	case r.job == nil:
+		return ""
+	case r.job.RefillAfter == 0:
+		return strconv.Itoa(r.job.MaxRestarts)
+	}
+	return fmt.Sprintf("%d/%v", r.job.MaxRestarts, r.job.RefillAfter)
+}
+
+func (r restarts) Set(text string) error {
 	number, window, windowed := strings.Cut(text, "/")
-	n, err = strconv.Atoi(number)
+	n, err := strconv.Atoi(number)
+	var refill time.Duration
 	if err == nil && windowed {
-		if refill, err = time.ParseDuration(window); refill <= 0 {
-			n = -1
-		}
+		refill, err = time.ParseDuration(window)
 	}
-	if err != nil || n < 0 {
-		return 0, 0, fmt.Errorf("%q: a number of at least 0, or N/TIME such as 3/1h", text)
+	if err != nil || n < 0 || windowed && refill <= 0 {
+		return fmt.Errorf("%q: a number of at least 0, or N/TIME such as 3/1h", text)
 	}
-	return n, refill, nil
+	r.job.MaxRestarts, r.job.RefillAfter = n, refill
+	return nil
 }
 
 func parseBackoff(text string) (low, high time.Duration, err error) {

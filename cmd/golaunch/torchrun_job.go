@@ -69,7 +69,7 @@ func (x *translation) ranks() (err error) {
 		err = x.set("gpu-visibility", "own")
 	}
 	return errors.Join(err, x.set("bind", numaBindings[x.numa]), x.set("nodes", x.nnodes), x.set("nproc-per-node", x.nproc), x.set("gpus-per-node", ""),
-		x.set("procs-per-node", ""), x.set("coordinator", ""), x.set("max-restarts", strconv.Itoa(x.maxRestarts)))
+		x.set("procs-per-node", ""), x.set("coordinator", ""), x.set("max-restarts", strconv.Itoa(max(0, x.maxRestarts))))
 }
 
 // meet says where nodes meet, and what rank 0 listens on. A job of one node meets nobody and holds no port but rank 0's.
