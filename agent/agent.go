@@ -31,6 +31,8 @@ type Task struct {
 	Dir string
 	// Env is the node's part of the environment, before a rank's own variables.
 	Env *rankenv.Base
+	// Presets are added to Env for a start: they depend on what the job's nodes agreed on ([job.World].Network). Nil adds none.
+	Presets func(network string) []rankenv.Var
 	// Visibility says which GPUs a rank sees.
 	Visibility rankenv.Visibility
 	// Bind says on which CPUs a rank runs; bind.None when empty. Strict makes what Bind would warn of a reason not to start.
@@ -73,8 +75,9 @@ type Agent struct {
 	// Warn is told what went wrong without ending the job, such as a full disk.
 	Warn func(error)
 
-	// sys is /sys when nil.
+	// sys is /sys when nil, and loaded a timer of loadTime.
 	sys    fs.FS
+	loaded <-chan time.Time
 	shares map[string]*share
 	// done are the jobs of which something may live, readers those whose output may be read, and who reads it.
 	done, readers sync.WaitGroup

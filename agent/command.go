@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/golaunch/golaunch/internal/bind"
-	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/internal/topo"
 	"github.com/golaunch/golaunch/placement"
@@ -14,7 +12,8 @@ import (
 )
 
 // command is the process of one rank: the task with the rank's own facts in its environment and arguments.
-func (s *share) command(o job.Start, b placement.Bundle, on bind.Binding, errorFile string) proc.Command {
+func (u *unit) command(b placement.Bundle, errorFile string) proc.Command {
+	s, o, on := u.share, u.order, u.bindings[b.LocalRank]
 	facts := rankenv.Facts{
 		JobID:    s.job,
 		NodeName: o.Group.Node.Name,
@@ -24,13 +23,13 @@ func (s *share) command(o job.Start, b placement.Bundle, on bind.Binding, errorF
 		Attempt: o.Attempt, MaxRestarts: o.World.MaxRestarts,
 		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: s.work.Task.Visibility,
 		CPUs: on.CPUs.String(), Bound: on.Why, Cores: on.Cores,
-		Role: s.work.Task.Role, ErrorFile: errorFile,
+		Role: s.work.Task.Role, ErrorFile: errorFile, RASAddr: u.rasAddr(b),
 	}
 	c := proc.Command{
 		Path: s.work.Task.Command[0],
 		Args: localRank(s.work.Task.Command, b.LocalRank),
 		Dir:  s.work.Task.Dir,
-		Env:  s.work.Task.Env.Environ(facts),
+		Env:  u.env.Environ(facts),
 		CPUs: on.CPUs.List(),
 	}
 	if !on.CPUs.Empty() && on.Memory != topo.Unknown {

@@ -31,7 +31,9 @@ func TestStdinIsRankZeros(t *testing.T) {
 	s.work.Task.Stdin = true
 	start := attempt(0)
 	for _, b := range start.Group.Bundles {
-		c := s.command(start, b, bind.Binding{}, "/errors")
+		u := newUnit(s, start)
+		u.env, u.bindings = s.environment(start.World), make([]bind.Binding, len(start.Group.Bundles))
+		c := u.command(b, "/errors")
 		if got := c.Stdin == os.Stdin; got != (b.Rank == 0) {
 			t.Errorf("rank %d has standard input: %v", b.Rank, got)
 		}

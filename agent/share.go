@@ -9,6 +9,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/rankenv"
 	"github.com/golaunch/golaunch/rendezvous"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
@@ -100,12 +101,22 @@ func (s *share) start(o job.Start) {
 		s.letGo()
 		u := newUnit(s, o)
 		u.bindings, u.bindErr = s.bind(o.World)
+		u.env = s.environment(o.World)
 		s.begin(u)
 	case u.order.Attempt == o.Attempt:
 		u.restate()
 	default:
 		s.outlived(u, o.Attempt)
 	}
+}
+
+// environment is what the ranks of an attempt share of theirs; nil where none can run.
+func (s *share) environment(w job.World) *rankenv.Base {
+	task := s.work.Task
+	if s.err != nil || task.Presets == nil {
+		return task.Env
+	}
+	return task.Env.With(task.Presets(w.Network))
 }
 
 // stop ends an attempt. One that never began here begins stopped, so that it cannot begin late.

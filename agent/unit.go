@@ -17,6 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rankenv"
 )
 
 // flushLimit bounds the wait for the last lines of a rank that has ended, when the disk or the console is slow.
@@ -27,6 +28,8 @@ type unit struct {
 	share *share
 	agent *Agent
 	order job.Start
+	// env is the environment that the ranks share.
+	env *rankenv.Base
 	// bindings are by local rank, and bindErr says why none is as it should be.
 	bindings []bind.Binding
 	bindErr  error
@@ -99,9 +102,7 @@ func (u *unit) fail(err error) {
 func (u *unit) ranks(scope *proc.Scope) []*logs.Rank {
 	var running sync.WaitGroup
 	var starting errgroup.Group
-	outputs := make([]*logs.Rank, 0, len(u.order.Group.Bundles))
-	pids := make([]int, len(u.order.Group.Bundles))
-	var mu sync.Mutex
+	ranks := make([]rank, len(u.order.Group.Bundles))
 	starting.SetLimit(runtime.GOMAXPROCS(0))
 	for i, b := range u.order.Group.Bundles {
 		starting.Go(func() error {
@@ -110,26 +111,43 @@ func (u *unit) ranks(scope *proc.Scope) []*logs.Rank {
 				u.exited(b, spawnExit(err), time.Now(), nil)
 				return err
 			}
-			mu.Lock()
-			outputs = append(outputs, r.output)
-			mu.Unlock()
-			pids[i] = r.process.Pid()
+			ranks[i] = r
 			running.Go(func() { u.watch(r) })
 			return nil
 		})
 	}
 	if starting.Wait() == nil {
-		u.report(job.Started{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, PIDs: pids})
+		u.report(u.started(ranks))
+		defer u.compareNCCL(ranks)()
 	}
 	running.Wait()
+	var outputs []*logs.Rank
+	for _, r := range ranks {
+		if r.output != nil {
+			outputs = append(outputs, r.output)
+		}
+	}
 	return outputs
 }
 
-// rank is a process that runs, and its output.
+// started tells of ranks that all run; those of an attempt all have GPUs, or none has.
+func (u *unit) started(ranks []rank) job.Started {
+	s := job.Started{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt}
+	for _, r := range ranks {
+		s.PIDs = append(s.PIDs, r.process.Pid())
+		if r.bundle.GPU != nil {
+			s.RAS = append(s.RAS, r.ras)
+		}
+	}
+	return s
+}
+
+// rank is a process that runs, its output, and where its NCCL can be asked.
 type rank struct {
 	bundle  placement.Bundle
 	process *proc.Process
 	output  *logs.Rank
+	ras     string
 }
 
 func (u *unit) spawn(scope *proc.Scope, b placement.Bundle) (rank, error) {
@@ -137,7 +155,7 @@ func (u *unit) spawn(scope *proc.Scope, b placement.Bundle) (rank, error) {
 	if err != nil {
 		return rank{}, err
 	}
-	command := u.share.command(u.order, b, u.bindings[b.LocalRank], output.ErrorFile())
+	command := u.command(b, output.ErrorFile())
 	command.Stdout, command.Stderr = output.Stdout, output.Stderr
 	process, err := scope.Start(command)
 	output.Started()
@@ -145,7 +163,7 @@ func (u *unit) spawn(scope *proc.Scope, b placement.Bundle) (rank, error) {
 		u.close([]*logs.Rank{output})
 		return rank{}, err
 	}
-	return rank{b, process, output}, nil
+	return rank{b, process, output, rasOf(command.Env)}, nil
 }
 
 // watch reports the end of a rank as soon as its last words are read.

@@ -11,9 +11,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/gpu"
+	"github.com/golaunch/golaunch/internal/health"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/proc"
@@ -30,6 +33,8 @@ type Agent struct {
 	GPUs *int
 	// Labels are free-form facts about the node, such as rack=r7.
 	Labels map[string]string
+	// Preflight says what is done if something is wrong with the node when it starts; PreflightWarn when empty. PreflightFail ends it.
+	Preflight Preflight
 	// Name, Address and Interface are as a Job's NodeName, Address and Interface, TokenFile and Standalone as there.
 	Name, Address, Interface, TokenFile string
 	Standalone                          bool
@@ -107,27 +112,55 @@ func (a Agent) membership(ctx context.Context) (Job, membership, error) {
 		return Job{}, membership{}, err
 	}
 	node.Labels = maps.Clone(a.Labels)
-	if node.GPUs, err = a.gpus(ctx, j); err != nil {
+	if err := tellNetwork(&node); err != nil {
 		return Job{}, membership{}, fmt.Errorf("%s: %w", node.Name, err)
+	}
+	var devices []gpu.Device
+	if node.GPUs, devices, err = a.gpus(ctx, j, node.Name); err != nil {
+		return Job{}, membership{}, err
+	}
+	if err := a.examine(ctx, &node, devices); err != nil {
+		return Job{}, membership{}, err
 	}
 	return j, membership{
 		node: node, target: a.Coordinator, dial: dialTCP(at.host, at.port), tls: mtls.Client(token, mtls.Identity{Node: node.Name}),
 	}, nil
 }
 
-func (a Agent) gpus(ctx context.Context, j Job) ([]placement.GPU, error) {
+// examine tells what is wrong with the node.
+func (a Agent) examine(ctx context.Context, node *placement.Node, devices []gpu.Device) error {
+	policy := cmp.Or(a.Preflight, PreflightWarn)
+	if !slices.Contains(preflights, policy) {
+		return usage("preflight %q: off, warn, exclude or fail", policy)
+	}
+	findings := policy.examine(ctx, node, a.GPUs == nil, devices, a.LogDir)
+	for _, f := range findings {
+		f.Node = node.Name
+		if policy == PreflightFail && f.Warnable.Severity == health.Error {
+			return errors.New(f.String())
+		}
+		a.Warn(errors.New(f.String()))
+	}
+	return nil
+}
+
+// gpus are the node's, with all devices that its driver shows if it is asked.
+func (a Agent) gpus(ctx context.Context, j Job, name string) ([]placement.GPU, []gpu.Device, error) {
 	if a.GPUs == nil {
-		gpus, _, err := j.gpus(ctx)
-		return gpus, err
+		gpus, devices, _, err := j.gpus(ctx)
+		if err != nil {
+			err = driverError(name, err)
+		}
+		return gpus, devices, err
 	}
 	if *a.GPUs < 0 || *a.GPUs > maxDeclared {
-		return nil, usage("gpus %d: 0 to %d", *a.GPUs, maxDeclared)
+		return nil, nil, usage("gpus %d: 0 to %d", *a.GPUs, maxDeclared)
 	}
 	gpus := make([]placement.GPU, *a.GPUs)
 	for i := range gpus {
 		gpus[i].Index = i
 	}
-	return gpus, nil
+	return gpus, nil, nil
 }
 
 // maxDeclared bounds the GPUs of a node that exist in words only.
@@ -178,7 +211,7 @@ func (n *nodeLife) ready(id string, task []byte) (agent.Work, error) {
 	if err := d.Decode(&j); err != nil {
 		return agent.Work{}, fmt.Errorf("this agent does not understand the job: %w; install the same golaunch on all nodes", err)
 	}
-	env, err := j.environment(n.session.Node.Addr)
+	work, err := j.task(n.session.Node.Addr)
 	if err != nil {
 		return agent.Work{}, err
 	}
@@ -188,7 +221,7 @@ func (n *nodeLife) ready(id string, task []byte) (agent.Work, error) {
 		return agent.Work{}, errors.Join(err, n.release(id))
 	}
 	return agent.Work{
-		Task:   j.task(env),
+		Task:   work,
 		Output: agent.Output{Dir: dir, Of: j.output(nil, n.Warn)},
 		Close: func() {
 			if err := errors.Join(dir.Close(), n.release(id)); err != nil {

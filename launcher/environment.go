@@ -5,20 +5,17 @@ import (
 	"os"
 
 	"github.com/golaunch/golaunch/nccl"
+	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// environment is the part that all ranks of the node at addr share.
-func (j Job) environment(addr netip.Addr) (*rankenv.Base, error) {
+// environment is the part that all ranks of this node share.
+func (j Job) environment() (*rankenv.Base, error) {
 	user, err := j.user()
 	if err != nil {
 		return nil, err
 	}
-	presets, err := j.presets(addr)
-	if err != nil {
-		return nil, err
-	}
-	return rankenv.Merge(rankenv.Layers{User: user, Inherited: os.Environ(), Presets: presets, KeepEnv: j.KeepEnv}), nil
+	return rankenv.Merge(rankenv.Layers{User: user, Inherited: os.Environ(), KeepEnv: j.KeepEnv}), nil
 }
 
 func (j Job) user() ([]rankenv.Var, error) {
@@ -32,19 +29,56 @@ func (j Job) user() ([]rankenv.Var, error) {
 	return vars, nil
 }
 
-// presets are the fabric's variables. A job on one node talks over no fabric.
-func (j Job) presets(addr netip.Addr) ([]rankenv.Var, error) {
+// presets are the fabric's variables for the node at addr, by what the job's nodes agreed on. A job on one node talks over no fabric.
+func (j Job) presets(addr netip.Addr) (func(network string) []rankenv.Var, error) {
 	if j.Preset == "auto" && (j.Request.MaxNodes == 1 || addr.IsLoopback()) {
-		return nil, nil
+		return func(string) []rankenv.Var { return nil }, nil
 	}
-	interfaces, err := nccl.Interfaces()
+	facts, _, err := network(addr)
 	if err != nil {
 		return nil, err
 	}
-	facts, _ := nccl.Detect(os.DirFS("/sys"), addr, interfaces)
-	vars, err := nccl.Vars(j.Preset, facts)
-	if err != nil {
+	if _, err := nccl.Vars(j.Preset, facts.Own(), facts); err != nil {
 		return nil, usage("%v", err)
 	}
-	return vars, nil
+	return func(network string) []rankenv.Var {
+		agreed, ok := nccl.ParseAgreement(network)
+		if !ok {
+			agreed = facts.Own()
+		}
+		vars, _ := nccl.Vars(j.Preset, agreed, facts) // the preset is one: see above
+		return vars
+	}, nil
+}
+
+// network is what is known about the network of this node, at addr, and how.
+func network(addr netip.Addr) (nccl.Facts, string, error) {
+	interfaces, err := nccl.Interfaces()
+	if err != nil {
+		return nccl.Facts{}, "", err
+	}
+	facts, why := nccl.Detect(os.DirFS("/"), addr, interfaces, openDevice)
+	return facts, why, nil
+}
+
+// openDevice says whether a process of this node could use an RDMA device.
+func openDevice(name string) error {
+	f, err := os.OpenFile("/dev/infiniband/"+name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// tellNetwork adds to a node's labels what others need to know of its network.
+func tellNetwork(node *placement.Node) error {
+	facts, _, err := network(node.Addr)
+	if err != nil {
+		return err
+	}
+	if node.Labels == nil {
+		node.Labels = map[string]string{}
+	}
+	node.Labels[nccl.Label] = facts.Own().String()
+	return nil
 }

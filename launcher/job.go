@@ -90,6 +90,9 @@ type Job struct {
 	Bind   string
 	Strict bool
 
+	// Preflight is PreflightWarn when empty.
+	Preflight Preflight
+
 	// Request is, when it names no nodes, those that a scheduler has given, less Spares, and without one a single node. When it does
 	// not say how many ranks a node has, that is one for each GPU that a scheduler has given, and without such one in all.
 	Request Request
@@ -153,6 +156,8 @@ type Job struct {
 	// TerminationLog is a file that gets one line about the job's end; when it is empty, a pod's /dev/termination-log, if there is
 	// one. NoTerminationLog writes none.
 	TerminationLog string `json:"-"`
+	// FailureRules is a file with rules for the report of a failure, which come before the built-in ones; see docs/failures.md.
+	FailureRules string `json:"-"`
 	// Ranks are shown on Stdout and Stderr; all when empty.
 	Ranks []Span
 	// Prefix puts "[r3 n1] " before each line; nil does so when there is more than one rank.
@@ -171,8 +176,9 @@ type Job struct {
 	// USR2 go to the ranks. Nil takes none.
 	Signals <-chan os.Signal `json:"-"`
 
-	// place is what a scheduler says.
+	// place is what a scheduler says, rules are those of FailureRules.
 	place *where.Place
+	rules []Rule
 }
 
 // Span is a range of ranks, both ends included.
@@ -235,6 +241,8 @@ func (j Job) complete() (Job, error) {
 		return j, usage("detach, within, gpu ids and backfill are for a cluster; give its coordinator")
 	case j.Visibility != rankenv.SeeJob && j.Visibility != rankenv.SeeOwn:
 		return j, usage("gpu visibility %q: job or own", j.Visibility)
+	case !slices.Contains(preflights, j.Preflight):
+		return j, usage("preflight %q: off, warn, exclude or fail", j.Preflight)
 	case !slices.Contains(bind.Policies, bind.Policy(j.Bind)):
 		return j, usage("bind %q: auto, none, numa, socket, l3 or core", j.Bind)
 	case !slices.Contains([]Restart{RestartJob, RestartNode, RestartRank, RestartNever}, j.Restart):
@@ -246,10 +254,15 @@ func (j Job) complete() (Job, error) {
 	if err := j.Torch.validate(); err != nil {
 		return j, usage("%v", err)
 	}
-	if _, err := nccl.Vars(j.Preset, nccl.Facts{}); err != nil {
+	if _, err := nccl.Vars(j.Preset, nccl.Agreement{}, nccl.Facts{}); err != nil {
 		return j, usage("%v", err)
 	}
-	_, err := j.user()
+	rules, err := ReadRules(j.FailureRules)
+	if err != nil {
+		return j, err
+	}
+	j.rules = rules
+	_, err = j.user()
 	return j, err
 }
 
@@ -277,6 +290,9 @@ func (j *Job) defaults() {
 	}
 	if j.Bind == "" {
 		j.Bind = string(bind.Auto)
+	}
+	if j.Preflight == "" {
+		j.Preflight = PreflightWarn
 	}
 	if j.Visibility == "" {
 		j.Visibility = rankenv.SeeJob
@@ -368,6 +384,7 @@ func (j Job) facts() map[string]string {
 		"--gpu-visibility": string(j.Visibility),
 		"--bind":           j.Bind,
 		"--strict":         fmt.Sprint(j.Strict),
+		"--preflight":      string(j.Preflight),
 		"--lease":          j.Lease.String(),
 		"--keep-env":       fmt.Sprint(j.KeepEnv),
 		"--role":           j.role(),

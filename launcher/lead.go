@@ -17,7 +17,6 @@ import (
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rankenv"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -52,7 +51,9 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 		}
 		return nil
 	})
-	result := c.Run(ctx, h.sole(journal))
+	m := h.muster(c)
+	result := c.Run(ctx, h.sole(journal, m))
+	m.tell()
 	cancel()
 	err = others.Wait()
 	if failed := journal.Close(); failed != nil {
@@ -115,22 +116,28 @@ func (h *here) agent(ctx context.Context, m membership) (Result, error) {
 
 // ready is the job as this node, at an address, carries it out.
 func (h *here) ready(id string, at netip.Addr) (agent.Work, error) {
-	env, err := h.job.environment(at)
+	task, err := h.job.task(at)
 	if err = errors.Join(err, h.open(id)); err != nil {
 		return agent.Work{}, err
 	}
 	return agent.Work{
-		Task:   h.job.task(env),
+		Task:   task,
 		Output: agent.Output{Dir: h.dir, Of: h.job.output(h.console, h.warn)},
 	}, nil
 }
 
-func (j Job) task(env *rankenv.Base) agent.Task {
+// task is what the ranks on this node, at an address, run.
+func (j Job) task(at netip.Addr) (agent.Task, error) {
+	env, err := j.environment()
+	if err != nil {
+		return agent.Task{}, err
+	}
+	presets, err := j.presets(at)
 	return agent.Task{
-		Command: j.Command, Dir: j.Dir, Env: env, Visibility: j.Visibility, MasterPort: j.MasterPort, Role: j.Role,
+		Command: j.Command, Dir: j.Dir, Env: env, Presets: presets, Visibility: j.Visibility, MasterPort: j.MasterPort, Role: j.Role,
 		Rank0Store: j.Store == StoreRank0, Bind: bind.Policy(j.Bind), Strict: j.Strict,
 		Stdin: j.Stdin,
-	}
+	}, err
 }
 
 // enlist joins the coordinator and runs the agent until it is done; welcomed is called in between.

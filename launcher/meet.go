@@ -29,7 +29,7 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	node, err := h.job.thisNode(ctx)
+	node, err := h.offer(ctx)
 	if err != nil {
 		return Result{}, err
 	}

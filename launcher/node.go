@@ -1,7 +1,9 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,12 +12,52 @@ import (
 	"strconv"
 
 	"github.com/golaunch/golaunch/internal/gpu"
+	"github.com/golaunch/golaunch/internal/health"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
+// offer is what this machine offers to the job, once it was looked at.
+func (h *here) offer(ctx context.Context) (placement.Node, error) {
+	node, devices, err := h.job.look(ctx)
+	if err == nil {
+		h.job.Preflight.examine(ctx, &node, h.job.Request.GPU, devices, h.job.LogDir)
+	}
+	return node, err
+}
+
 // thisNode is what this machine offers: its GPUs if the job wants any, and the name and address that the job gives it.
 func (j Job) thisNode(ctx context.Context) (placement.Node, error) {
+	node, _, err := j.look(ctx)
+	return node, err
+}
+
+// look is thisNode, with all GPUs that the driver shows if the job wants any.
+func (j Job) look(ctx context.Context) (node placement.Node, devices []gpu.Device, err error) {
+	if node, err = j.named(); err != nil || !j.Request.GPU {
+		return node, nil, err
+	}
+	gpus, devices, why, err := j.gpus(ctx)
+	switch {
+	case err != nil:
+		return node, nil, driverError(node.Name, err)
+	case len(gpus) == 0:
+		return node, nil, fmt.Errorf("%s has no GPU: %s; for CPU ranks use --procs-per-node, for declared GPUs --simulate", node.Name, why)
+	}
+	node.GPUs = gpus
+	err = tellNetwork(&node)
+	return node, devices, err
+}
+
+// driverError has the code that golaunch doctor has for it.
+func driverError(node string, err error) error {
+	f := health.DriverError(err)
+	f.Node = node
+	return errors.New(f.String())
+}
+
+// named is this machine without its GPUs.
+func (j Job) named() (placement.Node, error) {
 	node := placement.Node{Name: j.NodeName, CPUs: runtime.NumCPU()}
 	var err error
 	if node.Name == "" {
@@ -32,21 +74,8 @@ func (j Job) thisNode(ctx context.Context) (placement.Node, error) {
 	if node.Addr, err = j.given(node.Name); err != nil {
 		return node, err
 	}
-	if node.Others, err = others(); err != nil {
-		return node, err
-	}
-	if !j.Request.GPU {
-		return node, nil
-	}
-	gpus, why, err := j.gpus(ctx)
-	switch {
-	case err != nil:
-		return node, fmt.Errorf("%s: %w", node.Name, err)
-	case len(gpus) == 0:
-		return node, fmt.Errorf("%s has no GPU: %s; for CPU ranks use --procs-per-node, for declared GPUs --simulate", node.Name, why)
-	}
-	node.GPUs = gpus
-	return node, nil
+	node.Others, err = others()
+	return node, err
 }
 
 // given is the address that the user wants for this node; none when he leaves it open.
@@ -69,11 +98,13 @@ func (j Job) given(name string) (addr netip.Addr, err error) {
 	return addr, err
 }
 
-// gpus are those found here, or those that a scheduler gave where there is no driver to ask; why says why there are none.
-func (j Job) gpus(ctx context.Context) (gpus []placement.GPU, why string, err error) {
-	devices, why, err := gpu.List(ctx)
-	if err != nil || len(devices) > 0 || j.place == nil {
-		return gpu.Placement(devices), why, err
+// gpus are those found here, of all devices, or those that a scheduler gave where there is no driver to ask; why says why there are
+// none.
+func (j Job) gpus(ctx context.Context) (gpus []placement.GPU, devices []gpu.Device, why string, err error) {
+	devices, why, err = gpu.Survey(ctx)
+	ours, hidden := gpu.Visible(devices)
+	if err != nil || len(ours) > 0 || j.place == nil {
+		return gpu.Placement(ours), devices, cmp.Or(why, hidden), err
 	}
 	for i, name := range j.place.GPUs {
 		g := placement.GPU{Index: i, UUID: name}
@@ -82,7 +113,7 @@ func (j Job) gpus(ctx context.Context) (gpus []placement.GPU, why string, err er
 		}
 		gpus = append(gpus, g)
 	}
-	return gpus, why, nil
+	return gpus, devices, cmp.Or(why, hidden), nil
 }
 
 // declared is the i-th of the nodes that stand for machines, with as many GPUs as the job wants on it.

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/bind"
@@ -42,7 +43,8 @@ func (j Job) imagined(ctx context.Context) ([]placement.Node, error) {
 }
 
 // Explain is the environment of one rank of a plan, with each variable's source and reason. Not known before the start are
-// MASTER_PORT when the job takes a free one, the job ID when it is made up, and the error file. The rank must be one of the plan's.
+// MASTER_PORT when the job takes a free one, the job ID when it is made up, the error file, and NCCL_RAS_ADDR; of another machine
+// neither its CPUs nor its network. The rank must be one of the plan's.
 func Explain(j Job, plan placement.Plan, rank int) (rankenv.Env, error) {
 	j, err := j.complete()
 	if err != nil {
@@ -59,10 +61,28 @@ func Explain(j Job, plan placement.Plan, rank int) (rankenv.Env, error) {
 }
 
 func (j Job) explain(plan placement.Plan, g placement.Group, b placement.Bundle) (rankenv.Env, error) {
-	base, err := j.environment(g.Node.Addr)
+	facts := j.about(plan, g, b)
+	if g.Node.Addr.IsLoopback() { // another machine's CPUs are not known here
+		j.bind(&facts, g.Bundles)
+	}
+	return j.with(facts, g.Node.Addr)
+}
+
+// with is the environment of a rank, with the presets for a node at an address.
+func (j Job) with(facts rankenv.Facts, at netip.Addr) (rankenv.Env, error) {
+	base, err := j.environment()
 	if err != nil {
 		return rankenv.Env{}, err
 	}
+	presets, err := j.presets(at)
+	if err != nil {
+		return rankenv.Env{}, err
+	}
+	return base.With(presets("")).Explain(facts), nil
+}
+
+// about is what a plan says about one of its ranks.
+func (j Job) about(plan placement.Plan, g placement.Group, b placement.Bundle) rankenv.Facts {
 	facts := rankenv.Facts{
 		JobID: j.ID, NodeName: g.Node.Name, NodeRank: g.NodeRank, Nodes: len(plan.Groups),
 		Rank: b.Rank, LocalRank: b.LocalRank, WorldSize: plan.WorldSize(), LocalWorldSize: len(g.Bundles),
@@ -74,10 +94,7 @@ func (j Job) explain(plan placement.Plan, g placement.Group, b placement.Bundle)
 			facts.GPUs = append(facts.GPUs, *other.GPU)
 		}
 	}
-	if g.Node.Addr.IsLoopback() { // another machine's CPUs are not known here
-		j.bind(&facts, g.Bundles)
-	}
-	return base.Explain(facts), nil
+	return facts
 }
 
 // bind adds to the facts about a rank what is known of its CPUs.

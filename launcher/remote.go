@@ -146,15 +146,15 @@ func (e enlistment) serve() error {
 		return err
 	}
 	ctx := context.Background()
-	node, err := j.thisNode(ctx)
+	j.Signals = e.signals()
+	h := arrive(j)
+	node, err := h.offer(ctx)
 	if err != nil {
 		return err
 	}
 	if e.Slots > 0 {
 		node.GPUs = node.GPUs[:min(e.Slots, len(node.GPUs))]
 	}
-	j.Signals = e.signals()
-	h := arrive(j)
 	h.subdir, h.job.Quiet = node.Name, true
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

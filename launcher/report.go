@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/verdict"
 )
 
 // observe tells what was decided: to the job's observer, or in words.
@@ -48,7 +50,7 @@ func (h *here) report(r Result, logs string) {
 		h.console.Print(line{Time: time.Now(), Result: &r}.json())
 		return
 	}
-	text := Report(r, logs)
+	text := report(r, logs, h.job.rules)
 	if h.narrator.told(r.Reason) {
 		_, text, _ = strings.Cut(text, "\n")
 	}
@@ -73,9 +75,11 @@ func (l line) json() []byte {
 	return append(text, '\n')
 }
 
-// Report is the end of a job in words. After a failure it has when the first one over all nodes was, the rank's traceback or its
-// last words, and where the logs are.
-func Report(r Result, logs string) string {
+// Report is the end of a job in words. After a failure it has when the first one over all nodes was, what that means, the rank's
+// traceback or its last words, and where the logs are.
+func Report(r Result, logs string) string { return report(r, logs, nil) }
+
+func report(r Result, logs string, rules []Rule) string {
 	if r.Code == 0 {
 		return r.Reason
 	}
@@ -87,6 +91,9 @@ func Report(r Result, logs string) string {
 			fmt.Fprintf(&b, ", at %s", f.At.Format("2006-01-02 15:04:05.000 MST"))
 		}
 		b.WriteByte('\n')
+		if v := judgeFailure(*f, rules); v.Cause != "" && v.Cause != UnknownCause {
+			fmt.Fprintf(&b, "  cause          %s\n", v)
+		}
 		switch {
 		case f.Traceback != "":
 			fmt.Fprintf(&b, "  traceback\n%s\n", indent(f.Traceback))
@@ -99,6 +106,16 @@ func Report(r Result, logs string) string {
 		fmt.Fprintf(&b, "  logs           %s\n", logs)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// judgeFailure is the verdict on the first failure; the zero one if it is not about a rank.
+func judgeFailure(f Failure, rules []Rule) Verdict {
+	if f.Rank < 0 {
+		return Verdict{}
+	}
+	return verdict.Judge(verdict.Evidence{
+		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt,
+	}, rules...)
 }
 
 func indent(text string) string {

@@ -8,7 +8,8 @@ import (
 func TestReport(t *testing.T) {
 	at := time.Date(2026, 5, 4, 3, 2, 1, 987e6, time.UTC)
 	rank := Failure{Node: "n1", Rank: 3, Attempt: 2, At: at, Why: "rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)"}
-	words, traced := rank, rank
+	words, traced, meant := rank, rank, rank
+	meant.Exit.Code, meant.Tail = 1, "ModuleNotFoundError: No module named 'x'\n"
 	words.Tail = "loading\nCUDA error\n"
 	traced.Tail, traced.Traceback = "not shown", "Traceback (most recent call last):\n  boom"
 	for _, c := range []struct {
@@ -34,6 +35,13 @@ func TestReport(t *testing.T) {
   traceback
     Traceback (most recent call last):
       boom
+  exit code      1`},
+		{"what it means", Result{Code: 1, Reason: "job failed: x", Cause: &meant}, "", `job failed: x
+  first failure  rank 3 on n1 (gpu 3) died of SIGKILL (out of memory), attempt 2, at 2026-05-04 03:02:01.987 UTC
+  cause          import-error: ModuleNotFoundError: No module named 'x' (stop: install it on every node, or look at which python ` +
+			`and PYTHONPATH the ranks have)
+  last words
+    ModuleNotFoundError: No module named 'x'
   exit code      1`},
 		{
 			"a lost node",

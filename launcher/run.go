@@ -186,7 +186,7 @@ func (h *here) leave(result Result, err error) error {
 
 // alone runs coordinator and agent in this process, joined by a pipe in memory.
 func (h *here) alone(ctx context.Context) (Result, error) {
-	node, err := h.job.thisNode(ctx)
+	node, err := h.offer(ctx)
 	if err != nil {
 		return Result{}, err
 	}
@@ -204,8 +204,12 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 }
 
 // sole is the job for a coordinator that is there for it alone.
-func (h *here) sole(journal io.Writer) rendezvous.Submission {
+func (h *here) sole(journal io.Writer, m *muster) rendezvous.Submission {
 	s := h.job.submission()
-	s.Observe, s.Journal, s.LastCall = h.observe, journal, h.job.LastCall
+	s.Journal, s.LastCall, s.Joined = journal, h.job.LastCall, m.joined
+	s.Observe = func(d Decision) {
+		m.decided(d)
+		h.observe(d)
+	}
 	return s
 }

@@ -44,11 +44,15 @@ func init() {
 // can reach: it needs neither a port nor a secret.
 func (h *here) simulate(ctx context.Context) (Result, error) {
 	nodes := h.job.pool()
+	var machine placement.Node
+	h.job.Preflight.examine(ctx, &machine, false, nil, h.job.LogDir)
 	l := newOffers(nodes)
 	return h.lead(ctx, leadership{listener: l, agents: func(ctx context.Context) error {
 		all, ctx := errgroup.WithContext(ctx)
 		for i := range nodes {
-			all.Go(func() error { return h.simulateNode(ctx, l, h.job.declared(i)) })
+			node := h.job.declared(i)
+			node.Labels = machine.Labels
+			all.Go(func() error { return h.simulateNode(ctx, l, node) })
 		}
 		return all.Wait()
 	}})

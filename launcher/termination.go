@@ -53,16 +53,16 @@ func (j Job) terminationLine(r Result, err error, joined bool) string {
 		}
 		where += fmt.Sprintf(" attempt=%d", f.Attempt)
 	}
-	verdict := verdict(r, cause, err != nil && joined)
+	outcome := outcome(r, cause, err != nil && joined)
 	if len(cause) > maxCause {
 		cause = strings.ToValidUTF8(cause[:maxCause], "") + "..."
 	}
 	return fmt.Sprintf("golaunch: %s code=%d node=%s%s restarts=%d/%d cause=%q\n",
-		verdict, r.Code, node, where, r.Restarts, j.MaxRestarts, cause)
+		outcome, r.Code, node, where, r.Restarts, j.MaxRestarts, cause)
 }
 
-// verdict is how a job ended in one word; left says that it did not end, but this node was separated from it.
-func verdict(r Result, cause string, left bool) string {
+// outcome is how a job ended in one word; left says that it did not end, but this node was separated from it.
+func outcome(r Result, cause string, left bool) string {
 	cancelled := strings.HasPrefix(r.Reason, "job cancelled: ") || r.Reason == "" && r.Code > 128
 	switch {
 	case r.Code == 0:

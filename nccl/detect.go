@@ -5,13 +5,9 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
-	"path"
 	"slices"
 	"strings"
 )
-
-// amazon is the PCI vendor whose only RDMA devices are EFA's (drivers/infiniband/hw/efa in the kernel).
-const amazon = "0x1d0f"
 
 // Interface is a network interface with its addresses and the networks that they are in.
 type Interface struct {
@@ -42,67 +38,33 @@ func Interfaces() ([]Interface, error) {
 	return out, nil
 }
 
-// Detect finds the fabric of the node whose address is addr, and says how it knows. sys is the node's /sys. The first fabric that
-// has an active port wins, in the order EFA, InfiniBand, RoCE; without any it is TCP.
-func Detect(sys fs.FS, addr netip.Addr, interfaces []Interface) (Facts, string) {
-	devices, inactive := active(sys)
+// Detect finds out what is known about the network of the node whose address is addr, and says how it knows. root is the node's file
+// system; open is as in [NICs]. The first fabric of which a device can be used wins, in the order EFA, InfiniBand, RoCE; without any
+// it is TCP.
+func Detect(root fs.FS, addr netip.Addr, interfaces []Interface, open func(name string) error) (Facts, string) {
 	f := Facts{Fabric: TCP, Interface: carrier(addr, interfaces)}
-	for _, fabric := range []Fabric{EFA, InfiniBand, RoCE} {
-		switch found := devices[fabric]; {
-		case len(found) == 0:
-		case f.Fabric == TCP:
-			f.Fabric, f.Devices = fabric, found
+	sys, err := fs.Sub(root, "sys")
+	if err != nil {
+		return f, err.Error()
+	}
+	var useless []string
+	for _, n := range NICs(sys, open) {
+		switch {
+		case n.Fabric == TCP:
+		case n.Why != "":
+			useless = append(useless, fmt.Sprintf("%s: %s", n.Name, n.Why))
+		case f.Fabric == TCP || f.Fabric == n.Fabric:
+			f.Fabric = n.Fabric
+			f.Devices = append(f.Devices, n.Name)
 		default:
-			f.Others = append(f.Others, found...)
+			f.Others = append(f.Others, n.Name)
 		}
 	}
 	slices.Sort(f.Others)
-	return f, f.reason(addr, inactive)
-}
-
-// active lists the RDMA devices that have an active port, by fabric, and those that have none.
-func active(sys fs.FS) (devices map[Fabric][]string, inactive []string) {
-	const class = "class/infiniband"
-	devices = map[Fabric][]string{}
-	// Without RDMA the folder does not exist; where it cannot be read, NCCL cannot use what is in it.
-	entries, _ := fs.ReadDir(sys, class)
-	for _, e := range entries {
-		if fabric := fabricOf(sys, path.Join(class, e.Name())); fabric != "" {
-			devices[fabric] = append(devices[fabric], e.Name())
-		} else {
-			inactive = append(inactive, e.Name())
-		}
+	if f.Fabric == EFA {
+		f.Versions = ReadVersions(root)
 	}
-	return devices, inactive
-}
-
-// fabricOf is empty for a device without an active port. The efa driver leaves its ports always active and their link layer
-// unspecified (efa_query_port), so the vendor tells it apart.
-func fabricOf(sys fs.FS, device string) Fabric {
-	ports, _ := fs.ReadDir(sys, path.Join(device, "ports"))
-	for _, p := range ports {
-		port := path.Join(device, "ports", p.Name())
-		link := attribute(sys, port, "link_layer")
-		switch {
-		case attribute(sys, port, "state") != "4: ACTIVE":
-		case attribute(sys, device, "device/vendor") == amazon:
-			return EFA
-		case link == "InfiniBand":
-			return InfiniBand
-		case link == "Ethernet":
-			return RoCE
-		}
-	}
-	return ""
-}
-
-// attribute is empty when the device does not have it, as a software device has no PCI vendor.
-func attribute(sys fs.FS, dir, name string) string {
-	text, err := fs.ReadFile(sys, path.Join(dir, name))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(text))
+	return f, f.reason(addr, useless)
 }
 
 // carrier names the interface that has the address. All of 127.0.0.0/8 is on the loopback interface, whichever of it that has.
@@ -118,17 +80,27 @@ func carrier(addr netip.Addr, interfaces []Interface) string {
 	return ""
 }
 
-func (f Facts) reason(addr netip.Addr, inactive []string) string {
+// shown bounds how many devices a reason names.
+const shown = 4
+
+func (f Facts) reason(addr netip.Addr, useless []string) string {
 	what := "no RDMA device"
 	switch {
 	case len(f.Devices) > 0:
-		what = "active ports on " + strings.Join(f.Devices, ", ")
-	case len(inactive) > 0:
-		what = "no active port on " + strings.Join(inactive, ", ")
+		what = "it can use " + few(f.Devices)
+	case len(useless) > 0:
+		what = "no RDMA device that it can use (" + few(useless) + ")"
 	}
 	where := fmt.Sprintf("%s has %s", f.Interface, addr)
 	if f.Interface == "" {
 		where = fmt.Sprintf("no interface has %s", addr)
 	}
 	return fmt.Sprintf("%s: %s; %s", f.Fabric, what, where)
+}
+
+func few(all []string) string {
+	if more := len(all) - shown; more > 0 {
+		return strings.Join(all[:shown], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(all, ", ")
 }

@@ -1,7 +1,8 @@
 // Package nccl knows which environment variables make NCCL, libfabric and gloo use a node's network well.
 //
-// [Detect] reads from sysfs what the node has, and [Vars] turns that, or a preset that the user chose, into variables with a
-// reason for each. A variable that cannot be known is left out, never guessed.
+// [Detect] reads from sysfs what the node has, [Agree] comes to what all nodes of a job have in common, and [Vars] turns both, or a
+// preset that the user chose, into variables with a reason for each. What must be the same on every node depends on the agreement
+// alone. A variable that cannot be known is left out, never guessed.
 package nccl
 
 // Fabric is what NCCL talks over between nodes.
@@ -18,12 +19,17 @@ const (
 	TCP Fabric = "tcp"
 )
 
+// fabrics are in the order in which a node prefers them.
+var fabrics = []Fabric{EFA, InfiniBand, RoCE, TCP}
+
 // Facts is what is known about a node's network.
 type Facts struct {
 	// Fabric is TCP when empty.
 	Fabric Fabric
-	// Devices are the RDMA devices of the fabric that have an active port, and Others those of any other fabric, both sorted.
+	// Devices are the RDMA devices of the fabric that a process can use, and Others those of any other fabric, both sorted.
 	Devices, Others []string
 	// Interface carries the node's address; empty when none does.
 	Interface string
+	// Versions are those of EFA's software; none without EFA.
+	Versions Versions
 }

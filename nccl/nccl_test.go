@@ -9,63 +9,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-const (
-	active = "4: ACTIVE\n"
-	down   = "1: DOWN\n"
-)
+// anyone may open every device file.
+func anyone(string) error { return nil }
 
-// device adds an RDMA device as the kernel shows it: a link from the class to the PCI device, which has the vendor.
-func device(sys fstest.MapFS, pci, vendor, name, link string, states ...string) {
-	dir := "devices/pci0000:00/" + pci
-	file := func(path, text string) { sys[path] = &fstest.MapFile{Data: []byte(text)} }
-	file(dir+"/vendor", vendor+"\n")
-	sys["class/infiniband/"+name] = &fstest.MapFile{
-		Data: []byte("../../" + dir + "/infiniband/" + name), Mode: fs.ModeSymlink,
-	}
-	sys[dir+"/infiniband/"+name+"/device"] = &fstest.MapFile{Data: []byte("../.."), Mode: fs.ModeSymlink}
-	for i, state := range states {
-		port := fmt.Sprintf("%s/infiniband/%s/ports/%d/", dir, name, i+1)
-		file(port+"state", state)
-		file(port+"link_layer", link+"\n")
-	}
-}
-
-func p5() fstest.MapFS {
-	sys := fstest.MapFS{}
-	for _, slot := range []string{"79", "80", "95"} {
-		device(sys, "0000:"+slot+":00.0", "0x1d0f", "rdmap"+slot+"s0", "Unspecified", active)
-	}
-	return sys
-}
-
-// dgx has InfiniBand for NCCL and Ethernet for storage.
-func dgx() fstest.MapFS {
-	sys := fstest.MapFS{}
-	device(sys, "0000:18:00.0", "0x15b3", "mlx5_0", "InfiniBand", active)
-	device(sys, "0000:29:00.0", "0x15b3", "mlx5_1", "Ethernet", active)
-	device(sys, "0000:40:00.0", "0x15b3", "mlx5_2", "InfiniBand", down)
-	device(sys, "0000:4f:00.0", "0x15b3", "mlx5_3", "InfiniBand", down, active)
-	return sys
-}
-
-func roce() fstest.MapFS {
-	sys := fstest.MapFS{}
-	device(sys, "0000:18:00.0", "0x15b3", "mlx5_0", "Ethernet", active)
-	// A software device is not on a PCI bus.
-	sys["class/infiniband/rxe0/ports/1/state"] = &fstest.MapFile{Data: []byte(down)}
-	return sys
-}
-
-func unplugged() fstest.MapFS {
-	sys := fstest.MapFS{}
-	device(sys, "0000:18:00.0", "0x15b3", "mlx5_0", "InfiniBand", down)
-	return sys
+func detect(m machine, addr string) (nccl.Facts, string) {
+	return nccl.Detect(m, netip.MustParseAddr(addr), interfaces, anyone)
 }
 
 var interfaces = []nccl.Interface{
@@ -84,26 +37,58 @@ func prefixes(text ...string) (out []netip.Prefix) {
 
 func TestDetect(t *testing.T) {
 	for name, c := range map[string]struct {
-		sys             fs.FS
 		fabric          nccl.Fabric
 		devices, others string
 		reason          string
 	}{
-		"p5":        {p5(), nccl.EFA, "rdmap79s0 rdmap80s0 rdmap95s0", "", "efa: active ports on rdmap79s0, rdmap80s0, rdmap95s0"},
-		"dgx":       {dgx(), nccl.InfiniBand, "mlx5_0 mlx5_3", "mlx5_1", "ib: active ports on mlx5_0, mlx5_3"},
-		"roce":      {roce(), nccl.RoCE, "mlx5_0", "", "roce: active ports on mlx5_0"},
-		"unplugged": {unplugged(), nccl.TCP, "", "", "tcp: no active port on mlx5_0"},
-		"laptop":    {fstest.MapFS{"class/net/wlan0": {}}, nccl.TCP, "", "", "tcp: no RDMA device"},
+		"p4d": {
+			nccl.EFA, "rdmap144s27 rdmap160s27 rdmap16s27 rdmap32s27", "",
+			"it can use rdmap144s27, rdmap160s27, rdmap16s27, rdmap32s27",
+		},
+		"p5":    {nccl.EFA, "32 devices", "", "it can use rdmap100s0, rdmap101s0, rdmap114s0, rdmap115s0 and 28 more"},
+		"p5en":  {nccl.EFA, "16 devices", "", "it can use rdmap117s0, rdmap118s0, rdmap119s0, rdmap120s0 and 12 more"},
+		"gb200": {nccl.EFA, "rdmap1s0 rdmap2s0 rdmap3s0 rdmap4s0", "ibp115s0f0", "it can use rdmap1s0, rdmap2s0, rdmap3s0, rdmap4s0"},
+		"dgx": {
+			nccl.InfiniBand, "mlx5_0 mlx5_10 mlx5_11 mlx5_3 mlx5_4 mlx5_5 mlx5_6 mlx5_9", "mlx5_1 mlx5_7",
+			"it can use mlx5_0, mlx5_10, mlx5_11, mlx5_3 and 4 more",
+		},
+		"roce":      {nccl.RoCE, "mlx5_0", "", "it can use mlx5_0"},
+		"unplugged": {nccl.TCP, "", "", "no RDMA device that it can use (mlx5_0: no active port)"},
+		"laptop":    {nccl.TCP, "", "", "no RDMA device"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, reason := nccl.Detect(c.sys, netip.MustParseAddr("10.0.0.5"), interfaces)
-			if f.Fabric != c.fabric || strings.Join(f.Devices, " ") != c.devices || strings.Join(f.Others, " ") != c.others {
+			f, reason := detect(machines()[name], "10.0.0.5")
+			devices := strings.Join(f.Devices, " ")
+			if len(f.Devices) > 8 {
+				devices = fmt.Sprint(len(f.Devices), " devices")
+			}
+			if f.Fabric != c.fabric || devices != c.devices || strings.Join(f.Others, " ") != c.others {
 				t.Errorf("found %+v", f)
 			}
-			if f.Interface != "eth1" || reason != c.reason+"; eth1 has 10.0.0.5" {
-				t.Errorf("interface %s because %q", f.Interface, reason)
+			if want := fmt.Sprintf("%s: %s; eth1 has 10.0.0.5", c.fabric, c.reason); f.Interface != "eth1" || reason != want {
+				t.Errorf("interface %s because %q, want %q", f.Interface, reason, want)
 			}
 		})
+	}
+}
+
+// TestVisibleIsNotUsable is a container that sees the node's devices in /sys and has no device files.
+func TestVisibleIsNotUsable(t *testing.T) {
+	asked := map[string]bool{}
+	f, reason := nccl.Detect(p4d(), netip.MustParseAddr("10.0.0.5"), interfaces, func(name string) error {
+		asked[name] = true
+		return &fs.PathError{Op: "open", Path: "/dev/infiniband/" + name, Err: fs.ErrPermission}
+	})
+	if f.Fabric != nccl.TCP || len(f.Devices) > 0 || len(asked) != 4 || !asked["uverbs3"] {
+		t.Errorf("%+v after asking for %v", f, asked)
+	}
+	if !strings.Contains(reason, "rdmap16s27: open /dev/infiniband/uverbs0: permission denied") {
+		t.Error(reason)
+	}
+	m := roce()
+	delete(m.MapFS, "sys/class/infiniband_verbs/uverbs0/ibdev")
+	if f, reason = detect(m, "10.0.0.5"); f.Fabric != nccl.TCP || !strings.Contains(reason, "mlx5_0: no device file") {
+		t.Errorf("%+v because %s", f, reason)
 	}
 }
 
@@ -114,7 +99,7 @@ func TestInterface(t *testing.T) {
 		// The same network is not the same address, and no guess is made.
 		"10.0.0.6": "", "fd00::6": "",
 	} {
-		f, reason := nccl.Detect(fstest.MapFS{}, netip.MustParseAddr(addr), interfaces)
+		f, reason := detect(newMachine(), addr)
 		if f.Interface != want || want == "" && !strings.HasSuffix(reason, "no interface has "+addr) {
 			t.Errorf("%s is on %q because %q, want %q", addr, f.Interface, reason, want)
 		}
@@ -127,7 +112,7 @@ func TestThisMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, reason := nccl.Detect(os.DirFS("/sys"), netip.MustParseAddr("127.0.0.1"), all)
+	f, reason := nccl.Detect(os.DirFS("/"), netip.MustParseAddr("127.0.0.1"), all, anyone)
 	if f.Interface == "" || !strings.HasPrefix(reason, string(f.Fabric)+": ") {
 		t.Errorf("%+v because %q", f, reason)
 	}
@@ -136,7 +121,7 @@ func TestThisMachine(t *testing.T) {
 // TestRealLinks has a tree on a real file system, where links are the kernel's business and not MapFS's.
 func TestRealLinks(t *testing.T) {
 	root := t.TempDir()
-	for name, f := range p5() {
+	for name, f := range p5().MapFS {
 		path := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -151,7 +136,7 @@ func TestRealLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if f, reason := nccl.Detect(os.DirFS(root), netip.Addr{}, nil); f.Fabric != nccl.EFA || len(f.Devices) != 3 {
+	if f, reason := nccl.Detect(os.DirFS(root), netip.Addr{}, nil, anyone); f.Fabric != nccl.EFA || len(f.Devices) != 32 {
 		t.Errorf("%+v because %q", f, reason)
 	}
 }
@@ -160,30 +145,30 @@ func TestVars(t *testing.T) {
 	const (
 		sockets = " NCCL_SOCKET_IFNAME==eth1 GLOO_SOCKET_IFNAME=eth1"
 		efa     = "FI_EFA_USE_HUGE_PAGE=0" + sockets
+		old     = "FI_EFA_USE_HUGE_PAGE=0 FI_PROVIDER=efa NCCL_PROTO=simple FI_EFA_USE_DEVICE_RDMA=1 FI_EFA_FORK_SAFE=1" + sockets
 		classic = "FI_PROVIDER=efa FI_EFA_USE_DEVICE_RDMA=1 FI_EFA_FORK_SAFE=1 NCCL_BUFFSIZE=8388608 NCCL_P2P_NET_CHUNKSIZE=524288 " +
 			"CUDA_DEVICE_MAX_CONNECTIONS=1 OMP_NUM_THREADS=1"
 		tcp   = sockets
 		noTCP = "NCCL_NET=Socket" + sockets
-		hca   = "NCCL_IB_HCA==mlx5_0,mlx5_3" + sockets
+		hca   = "NCCL_IB_HCA==mlx5_0,mlx5_10,mlx5_11,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9" + sockets
 	)
-	for _, c := range []struct {
-		machine                                    string
-		sys                                        fs.FS
-		auto, efa, efaClassic, ib, roce, tcp, none string
-	}{
-		{"p5", p5(), efa, efa, classic, sockets, sockets, noTCP, ""},
-		{"dgx", dgx(), hca, efa, classic, hca, sockets, noTCP, ""},
-		{"roce", roce(), sockets, efa, classic, sockets, sockets, noTCP, ""},
-		{"unplugged", unplugged(), tcp, efa, classic, sockets, sockets, tcp, ""},
-		{"laptop", fstest.MapFS{}, tcp, efa, classic, sockets, sockets, tcp, ""},
+	for name, c := range map[string]struct{ auto, efa, ib, roce, tcp string }{
+		"p4d":       {old, old, sockets, sockets, noTCP},
+		"p5":        {efa, efa, sockets, sockets, noTCP},
+		"p5en":      {efa, efa, sockets, sockets, noTCP},
+		"gb200":     {efa, efa, sockets, sockets, noTCP},
+		"dgx":       {hca, efa, hca, sockets, noTCP},
+		"roce":      {sockets, efa, sockets, sockets, noTCP},
+		"unplugged": {tcp, efa, sockets, sockets, tcp},
+		"laptop":    {tcp, efa, sockets, sockets, tcp},
 	} {
-		f, _ := nccl.Detect(c.sys, netip.MustParseAddr("10.0.0.5"), interfaces)
+		f, _ := detect(machines()[name], "10.0.0.5")
 		for preset, want := range map[string]string{
-			"auto": c.auto, "efa": c.efa, "efa-classic": c.efaClassic, "ib": c.ib, "roce": c.roce, "tcp": c.tcp, "none": c.none,
+			"auto": c.auto, "efa": c.efa, "efa-classic": classic, "ib": c.ib, "roce": c.roce, "tcp": c.tcp, "none": "",
 		} {
-			vars, err := nccl.Vars(preset, f)
+			vars, err := nccl.Vars(preset, f.Own(), f)
 			if err != nil || !slices.Equal(strings.Fields(want), pairs(t, vars)) {
-				t.Errorf("%s on %s: %v, %v; want %s", preset, c.machine, pairs(t, vars), err, want)
+				t.Errorf("%s on %s: %v, %v; want %s", preset, name, pairs(t, vars), err, want)
 			}
 		}
 	}
@@ -203,13 +188,13 @@ func pairs(t *testing.T, vars []rankenv.Var) (out []string) {
 
 func TestUnknown(t *testing.T) {
 	for _, preset := range []string{"", "EFA", "infiniband"} {
-		_, err := nccl.Vars(preset, nccl.Facts{})
+		_, err := nccl.Vars(preset, nccl.Agreement{}, nccl.Facts{})
 		want := fmt.Sprintf("unknown preset %q: want auto, efa, efa-classic, ib, roce, tcp, none", preset)
 		if err == nil || err.Error() != want {
 			t.Errorf("Vars(%q) says %v, want %s", preset, err, want)
 		}
 	}
-	if vars, err := nccl.Vars("auto", nccl.Facts{}); err != nil || len(vars) != 0 {
+	if vars, err := nccl.Vars("auto", nccl.Agreement{}, nccl.Facts{}); err != nil || len(vars) != 0 {
 		t.Errorf("nothing is known: %v, %v", vars, err)
 	}
 }

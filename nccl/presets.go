@@ -5,34 +5,39 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
+// Where the rules are from.
 const (
-	sheet = " (AWS EFA cheat sheet)" // aws-samples/awsome-distributed-training, 1.architectures/efa-cheatsheet.md
-	docs  = " (NCCL manual)"         // docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
+	// aws-samples/awsome-distributed-training, 1.architectures/efa-cheatsheet.md
+	sheet = " (AWS EFA cheat sheet)"
+	// docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
+	docs = " (NCCL manual)"
 )
 
 var presets = []string{"auto", "efa", "efa-classic", "ib", "roce", "tcp", "none"}
 
-// Vars gives the variables of a preset:
+// Vars gives the variables of a preset for a node of a job whose nodes have agreed:
 //
-//   - auto is the preset of the node's fabric;
-//   - efa is what libfabric 1.18 and aws-ofi-nccl 1.7, or later ones, want;
+//   - auto is the preset of the agreed fabric;
+//   - efa is what the versions of EFA's software want: nothing for the sake of older software where newer is found, or none;
 //   - efa-classic is the set that older guides give, for older software;
 //   - ib and roce keep NCCL to the devices of that fabric;
 //   - tcp keeps NCCL to sockets;
 //   - none is empty.
 //
-// Any other preset is an error that lists these. A preset need not fit the fabric: a user may know better.
-func Vars(preset string, f Facts) ([]rankenv.Var, error) {
+// Any other preset is an error that lists these. A preset need not fit the fabric: a user may know better. NCCL_NET, NCCL_PROTO and
+// FI_PROVIDER depend on the agreement alone, so that they are the same on every node.
+func Vars(preset string, a Agreement, f Facts) ([]rankenv.Var, error) {
 	if preset == "auto" {
-		preset = string(cmp.Or(f.Fabric, TCP))
+		preset = string(cmp.Or(a.Fabric, TCP))
 	}
 	p := maker{preset: preset}
 	switch preset {
 	case "efa":
-		p.add("FI_EFA_USE_HUGE_PAGE", "0", "with huge pages a fork, as of a data loader, runs out of memory"+sheet)
+		p.efa(a, f.Versions)
 		p.sockets(f)
 	case "efa-classic":
 		p.classic()
@@ -40,13 +45,30 @@ func Vars(preset string, f Facts) ([]rankenv.Var, error) {
 		p.verbs(f)
 		p.sockets(f)
 	case "tcp":
-		p.tcp(f)
+		p.tcp(a)
 		p.sockets(f)
 	case "none":
 	default:
 		return nil, fmt.Errorf("unknown preset %q: want %s", preset, strings.Join(presets, ", "))
 	}
 	return p.vars, nil
+}
+
+// Plan gives the variables of every node of a job, in the order of nodes, and why they have no fabric in common; empty if they have.
+func Plan(preset string, nodes []Facts) (vars [][]rankenv.Var, why string, err error) {
+	labelled := make([]placement.Node, len(nodes))
+	for i, f := range nodes {
+		labelled[i] = placement.Node{Name: fmt.Sprint("node ", i), Labels: map[string]string{Label: f.Own().String()}}
+	}
+	text, why := Agree(labelled)
+	agreed, _ := ParseAgreement(text)
+	vars = make([][]rankenv.Var, len(nodes))
+	for i, f := range nodes {
+		if vars[i], err = Vars(preset, agreed, f); err != nil {
+			return nil, "", err
+		}
+	}
+	return vars, why, nil
 }
 
 type maker struct {
@@ -58,6 +80,33 @@ func (m *maker) add(name, value, why string) {
 	m.vars = append(m.vars, rankenv.Var{
 		Name: name, Value: value, Source: rankenv.Preset, Reason: "preset " + m.preset + ": " + why,
 	})
+}
+
+// efa has what a version wants only where that version is known, of plugin and libfabric on any node. Linux 5.15 makes forks safe by
+// itself; the plugin has set FI_EFA_FORK_SAFE since 1.1.5, but programs use libfabric without it too.
+func (m *maker) efa(a Agreement, v Versions) {
+	m.add("FI_EFA_USE_HUGE_PAGE", "0", "with huge pages a fork, as of a data loader, runs out of memory"+sheet)
+	if older(a.Plugin, "1.6") {
+		m.add("FI_PROVIDER", "efa", "aws-ofi-nccl "+a.Plugin+" is before 1.6"+sheet)
+		m.add("NCCL_PROTO", "simple", "aws-ofi-nccl "+a.Plugin+" is before 1.6"+sheet)
+	}
+	// On machines whose EFA has no RDMA read it would end the process.
+	if readsRemotely(v.Machine) {
+		switch {
+		case older(a.Libfabric, "1.18"):
+			m.add("FI_EFA_USE_DEVICE_RDMA", "1", "libfabric "+a.Libfabric+" is before 1.18"+sheet)
+		case older(a.Plugin, "1.7"):
+			m.add("FI_EFA_USE_DEVICE_RDMA", "1", "aws-ofi-nccl "+a.Plugin+" is before 1.7"+sheet)
+		}
+	}
+	if older(v.Kernel, "5.15") {
+		m.add("FI_EFA_FORK_SAFE", "1", "Linux "+v.Kernel+" is before 5.15"+sheet)
+	}
+}
+
+// readsRemotely says that the EFA of an instance type has RDMA read: those that older software knows of, p4 and p5.
+func readsRemotely(machine string) bool {
+	return strings.HasPrefix(machine, "p4d") || strings.HasPrefix(machine, "p5")
 }
 
 // sockets names the interface for connections that are not RDMA: NCCL's bootstrap, and all of gloo. "=" asks NCCL for that name
@@ -78,10 +127,10 @@ func (m *maker) verbs(f Facts) {
 	}
 }
 
-// tcp matters where there is a faster network that the user does not want.
-func (m *maker) tcp(f Facts) {
-	if len(f.Devices) > 0 {
-		m.add("NCCL_NET", "Socket", "not the "+string(f.Fabric)+" devices of this node"+docs)
+// tcp matters where there is a faster network that not all nodes have, or that the user does not want.
+func (m *maker) tcp(a Agreement) {
+	if a.RDMA {
+		m.add("NCCL_NET", "Socket", "not the RDMA devices that nodes of the job have"+docs)
 	}
 }
 

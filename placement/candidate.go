@@ -108,6 +108,9 @@ func (r Request) measure(c *candidate) {
 
 // room is how many shares fit on a node that has this many GPUs to give.
 func (r Request) room(n *Node, gpus int) int {
+	if n.Labels[UnfitLabel] != "" {
+		return 0
+	}
 	room := maxPerNode
 	if r.GPU {
 		room = min(room, gpus)

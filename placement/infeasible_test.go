@@ -35,6 +35,16 @@ func TestInfeasible(t *testing.T) {
 			"cannot place the job yet: found 1 of 2 nodes with room for 8 ranks; n3: 7 of 8 GPUs free, gpu5 held by pid 4411", 0, true,
 		},
 		{
+			"a node is unfit", eight,
+			[]Node{free, sick(held)},
+			"cannot place the job: found 1 of 2 nodes with room for 8 ranks; n3: unfit: gpu-ecc; ask for less, or add nodes", 0, false,
+		},
+		{
+			"a node is unfit for ranks without GPUs", with(eight, func(r *Request) { r.GPU = false }),
+			[]Node{free, sick(held)},
+			"cannot place the job: found 1 of 2 nodes with room for 8 ranks; n3: unfit: gpu-ecc; ask for less, or add nodes", 0, false,
+		},
+		{
 			"a node is too small", eight,
 			[]Node{free, small},
 			"cannot place the job: found 1 of 2 nodes with room for 8 ranks; n2: has 4 GPUs, 8 wanted; " +
@@ -139,4 +149,9 @@ func TestInfeasibleIsBounded(t *testing.T) {
 	if !errors.As(err, &e) || len(e.Nodes) != 100 || e.Nodes[9].Node != "n10" || !strings.Contains(e.Nodes[99].Why, "gpu0") {
 		t.Errorf("the reasons are not those of all nodes in the order of names: %v", e.Nodes)
 	}
+}
+
+func sick(n Node) Node {
+	n.Labels = map[string]string{UnfitLabel: "gpu-ecc"}
+	return n
 }

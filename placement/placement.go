@@ -101,6 +101,9 @@ const (
 // topology is the node's name alone.
 const TopologyLabel = "topology"
 
+// UnfitLabel is the label of a node that gets no ranks; its value says why.
+const UnfitLabel = "unfit"
+
 // Order sorts placement groups into node ranks.
 type Order struct {
 	// By is ByIP (numeric: 10.0.0.9 before 10.0.0.10, IPv4 before IPv6, then by name; the default), ByName (digits compare as

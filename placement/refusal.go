@@ -11,6 +11,9 @@ func (r Request) refusal(c *candidate, want int) string {
 		return "not in the order's list"
 	}
 	n := c.node
+	if why := n.Labels[UnfitLabel]; why != "" {
+		return "unfit: " + why
+	}
 	if r.allGPUs() {
 		want = max(1, len(n.GPUs))
 	}

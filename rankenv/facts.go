@@ -50,6 +50,8 @@ type Facts struct {
 	Cores       int
 	// ErrorFile is where torch's @record and [Info.ReportError] leave the error that ended the rank; none when empty.
 	ErrorFile string
+	// RASAddr is where NCCL's RAS service of the rank listens; NCCL's own choice when empty.
+	RASAddr string
 	// Coordinator is the coordinator's host:port; not exported when empty.
 	Coordinator string
 }
@@ -144,6 +146,12 @@ func (f Facts) defaults() []Var {
 	vars := []Var{
 		{"PYTHONUNBUFFERED", "1", Default, "output appears at once; torchrun runs python -u"},
 		{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", Default, "torchrun's value: a failed collective ends the process"},
+	}
+	if f.RASAddr != "" {
+		vars = append(vars, Var{
+			"NCCL_RAS_ADDR", f.RASAddr, Default,
+			"where this rank's NCCL can be asked how it is (2.24 and later); else all ranks of a node share localhost:28028",
+		})
 	}
 	switch {
 	case f.Cores > 0:

@@ -2,6 +2,7 @@ package rankenv
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -12,8 +13,6 @@ type Layers struct {
 	User []Var
 	// Inherited is an environment as [os.Environ] returns it.
 	Inherited []string
-	// Presets are settings of package nccl.
-	Presets []Var
 	// KeepEnv leaves inherited variables of other launchers in place (--keep-env). Facts about the rank win all the same, and a
 	// token of golaunch is removed all the same.
 	KeepEnv bool
@@ -43,10 +42,18 @@ func Merge(l Layers) *Base {
 	for _, pair := range l.Inherited {
 		b.inherit(pair, l.KeepEnv)
 	}
-	for _, v := range l.Presets {
-		b.add(v)
-	}
 	return b
+}
+
+// With adds settings, such as those of package nccl, that yield to all that b has. It does not change b.
+func (b *Base) With(vars []Var) *Base {
+	more := &Base{
+		vars: slices.Clone(b.vars), dropped: slices.Clone(b.dropped), pairs: slices.Clone(b.pairs), index: maps.Clone(b.index),
+	}
+	for _, v := range vars {
+		more.add(v)
+	}
+	return more
 }
 
 // add is called in the order of precedence: who comes first with a name keeps it.

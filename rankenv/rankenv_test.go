@@ -114,34 +114,35 @@ func TestPrecedence(t *testing.T) {
 		return []rankenv.Var{{Name: name, Value: "preset", Source: rankenv.Preset}}
 	}
 	for name, c := range map[string]struct {
-		layers rankenv.Layers
-		want   string
+		layers  rankenv.Layers
+		want    string
+		presets []rankenv.Var
 	}{
-		"user beats inherited": {rankenv.Layers{User: user("A"), Inherited: []string{"A=inherited"}}, "A=user"},
-		"user beats a fact":    {rankenv.Layers{User: user("RANK")}, "RANK=user"},
+		"user beats inherited": {rankenv.Layers{User: user("A"), Inherited: []string{"A=inherited"}}, "A=user", nil},
+		"user beats a fact":    {rankenv.Layers{User: user("RANK")}, "RANK=user", nil},
 		"the last of the user's wins": {rankenv.Layers{User: append([]rankenv.Var{
 			{Name: "A", Value: "first", Source: rankenv.User},
-		}, user("A")...)}, "A=user"},
+		}, user("A")...)}, "A=user", nil},
 		"a fact beats inherited": {
 			rankenv.Layers{Inherited: []string{"RANK=0", "MASTER_ADDR=x", "CUDA_VISIBLE_DEVICES=7", "NODE_RANK=9"}},
-			"RANK=11 MASTER_ADDR=fd00::1 CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 NODE_RANK=1",
+			"RANK=11 MASTER_ADDR=fd00::1 CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 NODE_RANK=1", nil,
 		},
-		"a fact beats a preset": {rankenv.Layers{Presets: preset("RANK")}, "RANK=11"},
+		"a fact beats a preset": {rankenv.Layers{}, "RANK=11", preset("RANK")},
 		"a fact beats inherited with --keep-env": {
 			rankenv.Layers{Inherited: []string{"RANK=0", "TORCHELASTIC_RESTART_COUNT=9"}, KeepEnv: true},
-			"RANK=11 TORCHELASTIC_RESTART_COUNT=2",
+			"RANK=11 TORCHELASTIC_RESTART_COUNT=2", nil,
 		},
 		"inherited beats a preset": {
-			rankenv.Layers{Inherited: []string{"NCCL_SOCKET_IFNAME=inherited"}, Presets: preset("NCCL_SOCKET_IFNAME")},
-			"NCCL_SOCKET_IFNAME=inherited",
+			rankenv.Layers{Inherited: []string{"NCCL_SOCKET_IFNAME=inherited"}},
+			"NCCL_SOCKET_IFNAME=inherited", preset("NCCL_SOCKET_IFNAME"),
 		},
 		"inherited beats a default": {
 			rankenv.Layers{Inherited: []string{"OMP_NUM_THREADS=6", "TORCH_NCCL_ASYNC_ERROR_HANDLING=", "PYTHONUNBUFFERED=0"}},
-			"OMP_NUM_THREADS=6 TORCH_NCCL_ASYNC_ERROR_HANDLING= PYTHONUNBUFFERED=0",
+			"OMP_NUM_THREADS=6 TORCH_NCCL_ASYNC_ERROR_HANDLING= PYTHONUNBUFFERED=0", nil,
 		},
-		"a preset beats a default": {rankenv.Layers{Presets: preset("OMP_NUM_THREADS")}, "OMP_NUM_THREADS=preset"},
+		"a preset beats a default": {rankenv.Layers{}, "OMP_NUM_THREADS=preset", preset("OMP_NUM_THREADS")},
 	} {
-		t.Run(name, func(t *testing.T) { check(t, rankenv.Merge(c.layers).Environ(eight(3)), c.want) })
+		t.Run(name, func(t *testing.T) { check(t, rankenv.Merge(c.layers).With(c.presets).Environ(eight(3)), c.want) })
 	}
 }
 
@@ -210,14 +211,15 @@ func TestExplainIsEnviron(t *testing.T) {
 			}), 0, 5)
 		}
 		l := rankenv.Layers{
-			User: vars(rankenv.User).Draw(t, "user"), Presets: vars(rankenv.Preset).Draw(t, "presets"),
+			User:      vars(rankenv.User).Draw(t, "user"),
 			Inherited: pairs(vars(rankenv.Inherited).Draw(t, "inherited")), KeepEnv: rapid.Bool().Draw(t, "keep"),
 		}
 		f := eight(rapid.IntRange(0, 7).Draw(t, "local rank"))
 		if rapid.Bool().Draw(t, "cpu") {
 			f.GPU = nil
 		}
-		b := rankenv.Merge(l)
+		presets := vars(rankenv.Preset).Draw(t, "presets")
+		b := rankenv.Merge(l).With(presets)
 		environ, e := b.Environ(f), b.Explain(f)
 		slices.Sort(environ)
 		explained := pairs(e.Vars)
@@ -226,7 +228,7 @@ func TestExplainIsEnviron(t *testing.T) {
 			t.Fatalf("environ   %q\nexplained %q", environ, explained)
 		}
 		asMap(t, environ)
-		if said, had := len(e.Vars)+len(e.Dropped), len(l.User)+len(l.Presets)+len(l.Inherited)+len(rankenv.Vars(f)); said != had {
+		if said, had := len(e.Vars)+len(e.Dropped), len(l.User)+len(presets)+len(l.Inherited)+len(rankenv.Vars(f)); said != had {
 			t.Fatalf("%d variables are explained, of %d", said, had)
 		}
 	})

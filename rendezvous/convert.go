@@ -86,6 +86,7 @@ func fromReport(ev any) *pb.FromAgent {
 	case job.Started:
 		return &pb.FromAgent{Body: &pb.FromAgent_Started{Started: &pb.Started{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: convert(e.PIDs, func(pid int) int32 { return int32(pid) }),
+			Ras: convert(e.RAS, plain),
 		}}}
 	case job.Met:
 		return &pb.FromAgent{Body: &pb.FromAgent_Met{Met: &pb.Met{
@@ -117,7 +118,7 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 	case *pb.FromAgent_Started:
 		return job.Started{
 			Node: node, Unit: int(b.Started.GetUnit()), Attempt: int(b.Started.GetAttempt()),
-			PIDs: convert(b.Started.GetPids(), func(pid int32) int { return int(pid) }),
+			PIDs: convert(b.Started.GetPids(), func(pid int32) int { return int(pid) }), RAS: convert(b.Started.GetRas(), plain),
 		}
 	case *pb.FromAgent_Met:
 		return job.Met{
@@ -281,7 +282,7 @@ func fromWorld(w job.World) *pb.World {
 	return &pb.World{
 		WorldSize: int32(w.WorldSize), Nodes: int32(w.Nodes), MasterAddr: w.MasterAddr,
 		MasterPort: int32(w.MasterPort), Uniform: int32(w.Uniform), MaxRestarts: int32(w.MaxRestarts),
-		LocalSize: int32(w.LocalSize), Gpus: convert(w.GPUs, fromGPU),
+		LocalSize: int32(w.LocalSize), Gpus: convert(w.GPUs, fromGPU), Network: plain(w.Network),
 	}
 }
 
@@ -289,7 +290,7 @@ func toWorld(w *pb.World) job.World {
 	return job.World{
 		WorldSize: int(w.GetWorldSize()), Nodes: int(w.GetNodes()), MasterAddr: w.GetMasterAddr(),
 		MasterPort: int(w.GetMasterPort()), Uniform: int(w.GetUniform()), MaxRestarts: int(w.GetMaxRestarts()),
-		LocalSize: int(w.GetLocalSize()), GPUs: convert(w.GetGpus(), toGPU),
+		LocalSize: int(w.GetLocalSize()), GPUs: convert(w.GetGpus(), toGPU), Network: w.GetNetwork(),
 	}
 }
 

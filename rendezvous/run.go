@@ -26,6 +26,8 @@ type Submission struct {
 	BackoffMin, BackoffMax time.Duration
 	// Observe hears each decision, in order, when its reason is not the one before's. It holds up the coordinator while it runs.
 	Observe func(Decision) `json:"-"`
+	// Joined hears of each node that has joined, before it is decided what that means, and holds up the coordinator too.
+	Joined func(placement.Node) `json:"-"`
 	// Journal gets one JSON object a line for each event, 64 MiB at most. A journal that cannot be written ends, not the job.
 	// In a cluster, the coordinator's Store has the journals instead.
 	Journal io.Writer `json:"-"`
@@ -88,6 +90,9 @@ func (c *Coordinator) stepped(r *run, s cluster.Step) {
 	switch e := s.Event.(type) {
 	case job.Joined:
 		c.assign(r, e.Node.Name)
+		if r.Joined != nil {
+			r.Joined(e.Node)
+		}
 	case job.Rejoined:
 		c.assign(r, e.Node)
 	default: // it gives no node

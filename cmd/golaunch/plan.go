@@ -134,36 +134,48 @@ func printPlan(w io.Writer, p placement.Plan, asJSON bool) error {
 	return t.Flush()
 }
 
-// printEnv shows what golaunch sets and removes. What a rank merely inherits stays out: it is the user's own, secrets and all.
-func printEnv(w io.Writer, env rankenv.Env, asJSON bool) error {
-	type variable struct {
-		Name   string `json:"name"`
-		Value  string `json:"value"`
-		Source string `json:"source"`
-		Reason string `json:"reason"`
-	}
-	var set, dropped []variable
+// environment is what golaunch sets and removes, as plan --explain and env show it. What a rank merely inherits stays out: it is the
+// user's own, secrets and all.
+type environment struct {
+	Set     []variable `json:"set"`
+	Dropped []variable `json:"dropped"`
+}
+
+type variable struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Source string `json:"source"`
+	Reason string `json:"reason"`
+}
+
+func newEnvironment(env rankenv.Env) (e environment) {
 	for _, v := range env.Vars {
 		if v.Source != rankenv.Inherited {
-			set = append(set, variable{v.Name, v.Value, string(v.Source), v.Reason})
+			e.Set = append(e.Set, variable{v.Name, v.Value, string(v.Source), v.Reason})
 		}
 	}
 	for _, v := range env.Dropped {
-		dropped = append(dropped, variable{v.Name, "", string(v.Source), v.Reason})
+		e.Dropped = append(e.Dropped, variable{v.Name, "", string(v.Source), v.Reason})
 	}
+	return e
+}
+
+func printEnv(w io.Writer, env rankenv.Env, asJSON bool) error {
+	shown := newEnvironment(env)
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		return e.Encode(struct {
-			Set     []variable `json:"set"`
-			Dropped []variable `json:"dropped"`
-		}{set, dropped})
+		return e.Encode(shown)
 	}
+	return shown.print(w)
+}
+
+func (e environment) print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, v := range set {
+	for _, v := range e.Set {
 		fmt.Fprintf(t, "%s=%s\t%s\t%s\n", v.Name, v.Value, v.Source, v.Reason)
 	}
-	for _, v := range dropped {
+	for _, v := range e.Dropped {
 		fmt.Fprintf(t, "(not %s)\t%s\t%s\n", v.Name, v.Source, v.Reason)
 	}
 	return t.Flush()

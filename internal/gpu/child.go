@@ -15,6 +15,8 @@ type report struct {
 	Devices []Device
 	Why     string
 	Err     string
+	// Lost says that Err is about a lost GPU.
+	Lost bool
 }
 
 // init is the child: it must not reach the main of a program that has no idea of probes.
@@ -31,7 +33,7 @@ func init() {
 	var r report
 	r.Devices, r.Why, err = survey(newLibrary())
 	if err != nil {
-		r.Err = err.Error()
+		r.Err, r.Lost = err.Error(), is(err, gpuIsLost, resetRequired)
 	}
 	if json.NewEncoder(os.Stdout).Encode(r) != nil {
 		os.Exit(1)

@@ -9,7 +9,9 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -34,6 +36,8 @@ type Device struct {
 	// Holders are the pids of the processes with a compute context on the device, ascending; graphics processes are not among
 	// them. It is empty where the driver does not tell. In a container pids are those of the host.
 	Holders []int
+	// Health is what the driver says of it.
+	Health Health
 }
 
 // List returns the GPUs that this process may use, in PCI bus order, or says in why there is none. An inherited
@@ -43,23 +47,34 @@ type Device struct {
 // It is an error when there is a driver that does not answer, within 10 s or until the deadline of ctx, and when a GPU is lost:
 // CUDA's numbering is then anyone's guess. On a machine without a driver List costs a few system calls.
 func List(ctx context.Context) (devices []Device, why string, err error) {
+	all, why, err := Survey(ctx)
+	devices, hidden := Visible(all)
+	return devices, cmp.Or(why, hidden), err
+}
+
+// Survey is List without regard to CUDA_VISIBLE_DEVICES. The error wraps [ErrLost] when a GPU is lost.
+func Survey(ctx context.Context) (devices []Device, why string, err error) {
 	if !present(os.Getenv("LD_LIBRARY_PATH")) {
 		return nil, noLibrary, nil
 	}
 	r, err := probe(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	value, set := os.LookupEnv("CUDA_VISIBLE_DEVICES")
-	if !set || len(r.Devices) == 0 {
-		return r.Devices, r.Why, nil
-	}
-	devices = Restrict(r.Devices, value)
-	if len(devices) == 0 {
-		why = fmt.Sprintf("CUDA_VISIBLE_DEVICES=%q hides all %d GPUs", value, len(r.Devices))
-	}
-	return devices, why, nil
+	return r.Devices, r.Why, err
 }
+
+// Visible are the devices that CUDA_VISIBLE_DEVICES leaves; why says that it leaves none of them.
+func Visible(all []Device) (devices []Device, why string) {
+	value, set := os.LookupEnv("CUDA_VISIBLE_DEVICES")
+	if !set || len(all) == 0 {
+		return all, ""
+	}
+	if devices = Restrict(all, value); len(devices) == 0 {
+		why = fmt.Sprintf("CUDA_VISIBLE_DEVICES=%q hides all %d GPUs", value, len(all))
+	}
+	return devices, why
+}
+
+// ErrLost says that a GPU no longer answers its driver, and nothing but a reset or a reboot brings it back.
+var ErrLost = errors.New("a GPU is lost")
 
 // Placement is what placement needs to know of the devices, in the same order.
 func Placement(devices []Device) []placement.GPU {

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -23,14 +24,23 @@ const generous = time.Minute
 
 // fake is what testdata/nvml.c shows, in PCI bus order.
 var fake = []Device{
-	{Index: 0, UUID: "GPU-0f000000-0000", Name: "NVIDIA H200", PCI: "0000:0f:00.0", Memory: 150754820096, Holders: []int{4411}},
-	{Index: 1, UUID: "GPU-8f000000-0000", Name: "NVIDIA H200", PCI: "0000:8f:00.0", Memory: 150754820096, Holders: hundred()},
+	{Index: 0, UUID: "GPU-0f000000-0000", Name: "NVIDIA H200", PCI: "0000:0f:00.0", Memory: 150754820096, Holders: []int{4411}, Health: sick},
+	{Index: 1, UUID: "GPU-8f000000-0000", Name: "NVIDIA H200", PCI: "0000:8f:00.0", Memory: 150754820096, Holders: hundred(), Health: well},
 	{Index: 2, UUID: "MIG-aa000000-0000", Name: "NVIDIA A100-SXM4-40GB MIG 1g.5gb", PCI: "10000:01:00.0", MIG: true},
 	{
 		Index: 3, UUID: "MIG-bb000000-0000", Name: "NVIDIA A100-SXM4-40GB MIG 2g.10gb", PCI: "10000:01:00.0", MIG: true,
 		Memory: 10468982784, Holders: []int{77},
 	},
 }
+
+// sick has all that can be wrong, and well nothing.
+var (
+	sick = Health{
+		Uncorrected: 1 << 32, RemapPending: true, RemapFailed: true, Recovery: "node reboot", Links: 18, DownLinks: []int{17},
+		Throttled: []string{"hardware thermal slowdown"}, Lanes: 8, MaxLanes: 16, Fabric: "in progress",
+	}
+	well = Health{Lanes: 16, MaxLanes: 16, Links: 18}
+)
 
 func hundred() (pids []int) {
 	for i := range 100 {
@@ -120,6 +130,9 @@ func TestListReportsFaults(t *testing.T) {
 		got, why, err := List(ctx)
 		if err == nil || !strings.HasPrefix(err.Error(), want) || len(got) != 0 || why != "" {
 			t.Errorf("%s: got %v %q %v, want %q", fault, got, why, err, want)
+		}
+		if lost := errors.Is(err, ErrLost); lost != (fault == "lost") {
+			t.Errorf("%s: that a GPU is lost is %v", fault, lost)
 		}
 		cancel()
 	}

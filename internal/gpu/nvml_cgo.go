@@ -55,10 +55,18 @@ func (c nvmlCard) holders() ([]int, error) {
 	return pids, check(ret)
 }
 
-// split looks first: go-nvml's symbols are bound at their first call, and one that an old driver lacks ends the process.
+// has must come before a call of what an old driver may lack: go-nvml's symbols are bound at their first call, which then ends the
+// process.
+func (c nvmlCard) has(symbol string) error {
+	if err := c.symbols.LookupSymbol(symbol); err != nil {
+		return failure{functionNotFound, err.Error()}
+	}
+	return nil
+}
+
 func (c nvmlCard) split() (bool, error) {
-	if err := c.symbols.LookupSymbol("nvmlDeviceGetMigMode"); err != nil {
-		return false, failure{functionNotFound, err.Error()}
+	if err := c.has("nvmlDeviceGetMigMode"); err != nil {
+		return false, err
 	}
 	mode, _, ret := c.GetMigMode()
 	return mode == nvml.DEVICE_MIG_ENABLE, check(ret)
@@ -72,6 +80,46 @@ func (c nvmlCard) slots() (int, error) {
 func (c nvmlCard) instance(slot int) (card, error) {
 	d, ret := c.GetMigDeviceHandleByIndex(slot)
 	return nvmlCard{d, c.symbols}, check(ret)
+}
+
+func (c nvmlCard) fields(fields []fieldValue) error {
+	if err := c.has("nvmlDeviceGetFieldValues"); err != nil {
+		return err
+	}
+	values := make([]nvml.FieldValue, len(fields))
+	for i, f := range fields {
+		values[i].FieldId, values[i].ScopeId = f.id, f.scope
+	}
+	ret := c.GetFieldValues(values)
+	for i, v := range values {
+		fields[i].valueType, fields[i].error, fields[i].value = v.ValueType, v.NvmlReturn, v.Value
+	}
+	return check(ret)
+}
+
+func (c nvmlCard) throttle() (uint64, error) {
+	if err := c.has("nvmlDeviceGetCurrentClocksThrottleReasons"); err != nil {
+		return 0, err
+	}
+	reasons, ret := c.GetCurrentClocksThrottleReasons()
+	return reasons, check(ret)
+}
+
+func (c nvmlCard) lanes() (now, most int, err error) {
+	most, ret := c.GetMaxPcieLinkWidth()
+	if err := check(ret); err != nil {
+		return 0, 0, err
+	}
+	now, ret = c.GetCurrPcieLinkWidth()
+	return now, most, check(ret)
+}
+
+func (c nvmlCard) fabric() (state uint8, status code, err error) {
+	if err := c.has("nvmlDeviceGetGpuFabricInfo"); err != nil {
+		return 0, 0, err
+	}
+	info, ret := c.GetGpuFabricInfo()
+	return info.State, code(info.Status), check(ret)
 }
 
 func check(ret nvml.Return) error {

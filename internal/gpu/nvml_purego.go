@@ -22,19 +22,31 @@ type dlopened struct {
 	migMode     func(device handle, current, pending *uint32) code
 	migSlots    func(handle, *uint32) code
 	migByIndex  func(handle, uint32, *handle) code
+
+	// These an old driver may lack; they are nil then.
+	getFields   func(handle, int32, *fieldValue) code
+	getThrottle func(handle, *uint64) code
+	getLanes    func(handle, *uint32) code
+	getMaxLanes func(handle, *uint32) code
+	getFabric   func(handle, *fabricInfo) code
 }
 
 // handle is an opaque pointer of the driver.
 type handle uintptr
 
-// pciInfo, memoryInfo and processInfo are laid out as nvmlPciInfo_t, nvmlMemory_t and nvmlProcessInfo_t in nvml.h.
+// These are laid out as nvmlPciInfo_t, nvmlMemory_t, nvmlGpuFabricInfo_t and nvmlProcessInfo_t in nvml.h.
 type (
 	pciInfo struct {
 		legacy                             [16]byte
 		domain, bus, device, id, subsystem uint32
 		busID                              [32]byte
 	}
-	memoryInfo  struct{ total, free, used uint64 }
+	memoryInfo struct{ total, free, used uint64 }
+	fabricInfo struct {
+		cluster        [16]byte
+		status, clique uint32
+		state          uint8
+	}
 	processInfo struct {
 		pid                          uint32
 		used                         uint64
@@ -68,6 +80,17 @@ func (l *dlopened) open() error {
 			return failure{functionNotFound, err.Error()}
 		}
 		purego.RegisterFunc(fn, symbol)
+	}
+	for name, fn := range map[string]any{
+		"nvmlDeviceGetFieldValues":                  &l.getFields,
+		"nvmlDeviceGetCurrentClocksThrottleReasons": &l.getThrottle,
+		"nvmlDeviceGetCurrPcieLinkWidth":            &l.getLanes,
+		"nvmlDeviceGetMaxPcieLinkWidth":             &l.getMaxLanes,
+		"nvmlDeviceGetGpuFabricInfo":                &l.getFabric,
+	} {
+		if symbol, err := purego.Dlsym(lib, name); err == nil {
+			purego.RegisterFunc(fn, symbol)
+		}
 	}
 	return l.check(l.initialize())
 }
@@ -153,4 +176,43 @@ func (c dlopenedCard) instance(slot int) (card, error) {
 	d := dlopenedCard{lib: c.lib}
 	ret := c.lib.migByIndex(c.handle, uint32(slot), &d.handle)
 	return d, c.lib.check(ret)
+}
+
+// errLacks says that the driver is too old for a question.
+var errLacks = failure{functionNotFound, "no such function"}
+
+func (c dlopenedCard) fields(fields []fieldValue) error {
+	if c.lib.getFields == nil {
+		return errLacks
+	}
+	return c.lib.check(c.lib.getFields(c.handle, int32(len(fields)), &fields[0]))
+}
+
+func (c dlopenedCard) throttle() (reasons uint64, err error) {
+	if c.lib.getThrottle == nil {
+		return 0, errLacks
+	}
+	ret := c.lib.getThrottle(c.handle, &reasons)
+	return reasons, c.lib.check(ret)
+}
+
+func (c dlopenedCard) lanes() (now, most int, err error) {
+	if c.lib.getLanes == nil || c.lib.getMaxLanes == nil {
+		return 0, 0, errLacks
+	}
+	var current, maximum uint32
+	if err := c.lib.check(c.lib.getMaxLanes(c.handle, &maximum)); err != nil {
+		return 0, 0, err
+	}
+	ret := c.lib.getLanes(c.handle, &current)
+	return int(current), int(maximum), c.lib.check(ret)
+}
+
+func (c dlopenedCard) fabric() (state uint8, status code, err error) {
+	if c.lib.getFabric == nil {
+		return 0, 0, errLacks
+	}
+	var info fabricInfo
+	ret := c.lib.getFabric(c.handle, &info)
+	return info.state, code(info.status), c.lib.check(ret)
 }

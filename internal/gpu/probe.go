@@ -95,11 +95,20 @@ func parse(text []byte) (report, error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return report{}, fmt.Errorf("GPU probe printed %.80q instead of its report: %w", text, err)
 	}
-	if r.Err != "" {
+	switch {
+	case r.Lost:
+		return report{}, lost{r.Err}
+	case r.Err != "":
 		return report{}, errors.New("NVIDIA driver: " + r.Err)
 	}
 	return r, nil
 }
+
+// lost is an error of the driver about a GPU that is.
+type lost struct{ text string }
+
+func (l lost) Error() string { return "NVIDIA driver: " + l.text }
+func (l lost) Unwrap() error { return ErrLost }
 
 // firstLine is what a dying process had to say.
 func firstLine(text []byte) string {

@@ -26,6 +26,14 @@ type card interface {
 	split() (bool, error)
 	slots() (int, error)
 	instance(slot int) (card, error)
+	// fields fills in the fields that are asked for, each with an error of its own.
+	fields([]fieldValue) error
+	// throttle has the bits of nvmlClocksEventReasons.
+	throttle() (uint64, error)
+	// lanes are the PCIe link's, now and at most.
+	lanes() (now, most int, err error)
+	// fabric is the state of registration with the NVSwitch fabric, and how that ended.
+	fabric() (state uint8, status code, err error)
 }
 
 // address is a place on the PCI buses.
@@ -159,13 +167,13 @@ func open(lib library, i int) (board, error) {
 			return board{}, fmt.Errorf("MIG instances: %w", err)
 		}
 	}
-	b := board{at: at}
+	b, health := board{at: at}, examine(c)
 	for _, c := range cards {
 		d, err := describe(c)
 		if err != nil {
 			return board{}, err
 		}
-		d.PCI, d.MIG = at.String(), split
+		d.PCI, d.MIG, d.Health = at.String(), split, health
 		b.devices = append(b.devices, d)
 	}
 	return b, nil

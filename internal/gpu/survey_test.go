@@ -25,9 +25,120 @@ func machine(s *server.Server) []*server.Device {
 		device := d.(*server.Device)
 		device.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return nil, nvml.SUCCESS }
 		device.GetPciInfoFunc = func() (nvml.PciInfo, nvml.Return) { return nvml.PciInfo{Bus: uint32(0xf0 - i)}, nvml.SUCCESS }
+		heal(device)
 		devices = append(devices, device)
 	}
 	return devices
+}
+
+// heal gives one of go-nvml's devices the answers of a healthy GPU with 18 NVLinks, as a driver of R570 does.
+func heal(d *server.Device) {
+	d.GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
+		for i := range values {
+			values[i].ValueType, values[i].Value = 1, [8]byte{answers[values[i].FieldId]}
+		}
+		return nvml.SUCCESS
+	}
+	d.GetCurrentClocksThrottleReasonsFunc = func() (uint64, nvml.Return) { return nvml.ClocksEventReasonGpuIdle, nvml.SUCCESS }
+	d.GetMaxPcieLinkWidthFunc = func() (int, nvml.Return) { return 16, nvml.SUCCESS }
+	d.GetCurrPcieLinkWidthFunc = func() (int, nvml.Return) { return 16, nvml.SUCCESS }
+	d.GetGpuFabricInfoFunc = func() (nvml.GpuFabricInfo, nvml.Return) {
+		return nvml.GpuFabricInfo{State: nvml.GPU_FABRIC_STATE_COMPLETED}, nvml.SUCCESS
+	}
+}
+
+var answers = map[uint32]byte{nvml.FI_DEV_NVLINK_LINK_COUNT: 18, nvml.FI_DEV_NVLINK_GET_STATE: 1}
+
+func TestSurveyTellsWhatIsWrong(t *testing.T) {
+	for _, test := range []struct {
+		spoil func(*server.Device)
+		want  Health
+	}{
+		{func(*server.Device) {}, well},
+		{field(nvml.FI_DEV_ECC_DBE_VOL_TOTAL, 3), Health{Uncorrected: 3}},
+		{field(nvml.FI_DEV_REMAPPED_PENDING, 1), Health{RemapPending: true}},
+		{field(nvml.FI_DEV_REMAPPED_FAILURE, 1), Health{RemapFailed: true}},
+		{field(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, 1), Health{Recovery: "GPU reset"}},
+		{field(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, 9), Health{Recovery: "action 9"}},
+		{field(nvml.FI_DEV_NVLINK_LINK_COUNT, 2), Health{Links: 2, DownLinks: []int{0, 1}}},
+		{field(nvml.FI_DEV_NVLINK_LINK_COUNT, 200), Health{Links: maxLinks, DownLinks: upTo(maxLinks)}},
+		{func(d *server.Device) {
+			d.GetCurrentClocksThrottleReasonsFunc = func() (uint64, nvml.Return) { return 0x1ff, nvml.SUCCESS }
+		}, Health{Throttled: []string{
+			"hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake",
+		}, Links: 18}},
+		{func(d *server.Device) {
+			d.GetCurrPcieLinkWidthFunc = func() (int, nvml.Return) { return 4, nvml.SUCCESS }
+		}, Health{Lanes: 4, Links: 18}},
+		{fabric(nvml.GPU_FABRIC_STATE_NOT_STARTED, 0), Health{Fabric: "not started", Links: 18}},
+		{fabric(nvml.GPU_FABRIC_STATE_IN_PROGRESS, 0), Health{Fabric: "in progress", Links: 18}},
+		{fabric(nvml.GPU_FABRIC_STATE_COMPLETED, 999), Health{Fabric: "failed with NVML error 999", Links: 18}},
+		{fabric(nvml.GPU_FABRIC_STATE_NOT_SUPPORTED, 999), well},
+	} {
+		s := dgxh200.New()
+		device := machine(s)[7]
+		test.spoil(device)
+		got, _, err := survey(nvmlLibrary{s})
+		want := test.want
+		if want.MaxLanes = 16; want.Lanes == 0 {
+			want.Lanes = 16
+		}
+		if err != nil || !reflect.DeepEqual(got[0].Health, want) || !reflect.DeepEqual(got[1].Health, well) {
+			t.Errorf("got %+v (%v), want %+v and a healthy neighbour", got[0].Health, err, want)
+		}
+	}
+}
+
+// field has a device answer all questions for fields with 0 but one.
+func field(id uint32, value byte) func(*server.Device) {
+	return func(d *server.Device) {
+		d.GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
+			for i := range values {
+				values[i].ValueType = 3
+				if values[i].FieldId == id {
+					values[i].Value[0] = value
+				}
+			}
+			return nvml.SUCCESS
+		}
+	}
+}
+
+func fabric(state uint8, status uint32) func(*server.Device) {
+	return func(d *server.Device) {
+		d.GetGpuFabricInfoFunc = func() (nvml.GpuFabricInfo, nvml.Return) {
+			return nvml.GpuFabricInfo{State: state, Status: status}, nvml.SUCCESS
+		}
+	}
+}
+
+func upTo(n int) (list []int) {
+	for i := range n {
+		list = append(list, i)
+	}
+	return list
+}
+
+// A driver that answers nothing of health knows of no illness, and the GPU is there.
+func TestSurveyLeavesHealthUnknown(t *testing.T) {
+	s := dgxh100.New()
+	for _, d := range machine(s) {
+		d.GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
+			for i := range values {
+				values[i] = nvml.FieldValue{NvmlReturn: uint32(nvml.ERROR_NOT_SUPPORTED), ValueType: 1, Value: [8]byte{1}}
+			}
+			return nvml.SUCCESS
+		}
+		d.GetCurrentClocksThrottleReasonsFunc = func() (uint64, nvml.Return) { return 0xff, nvml.ERROR_NOT_SUPPORTED }
+		d.GetMaxPcieLinkWidthFunc = func() (int, nvml.Return) { return 16, nvml.ERROR_NOT_SUPPORTED }
+		d.GetGpuFabricInfoFunc = func() (nvml.GpuFabricInfo, nvml.Return) {
+			return nvml.GpuFabricInfo{State: nvml.GPU_FABRIC_STATE_NOT_STARTED}, nvml.ERROR_UNKNOWN
+		}
+	}
+	got, why, err := survey(nvmlLibrary{s})
+	if err != nil || why != "" || len(got) != 8 || !reflect.DeepEqual(got[0].Health, Health{}) {
+		t.Errorf("got %v %q %v, want 8 GPUs of unknown health", got, why, err)
+	}
 }
 
 func TestSurveyOfMachines(t *testing.T) {
@@ -38,7 +149,7 @@ func TestSurveyOfMachines(t *testing.T) {
 		for i, d := range machine(s) {
 			want = append([]Device{{
 				UUID: d.UUID, Name: d.Config.Name, PCI: fmt.Sprintf("0000:%02x:00.0", 0xf0-i),
-				Memory: int64(d.Config.MemoryMB) << 20,
+				Memory: int64(d.Config.MemoryMB) << 20, Health: well,
 			}}, want...)
 		}
 		for i := range want {
@@ -79,7 +190,7 @@ func TestSurveyCountsInstancesOfSplitGPUs(t *testing.T) {
 	for i, slot := range []int{0, 3, 6} {
 		want := Device{
 			Index: 7 + i, UUID: fmt.Sprintf("MIG-%d", slot), Name: "MIG 1g.10gb", PCI: "0000:f0:00.0", MIG: true,
-			Holders: []int{7, 9},
+			Holders: []int{7, 9}, Health: well,
 		}
 		if !reflect.DeepEqual(got[7+i], want) {
 			t.Errorf("got %v, want %v", got[7+i], want)
@@ -139,10 +250,10 @@ func TestSurveyLeavesUnknownWhatTheDriverDoesNotTell(t *testing.T) {
 func TestSurveyOfOldDriver(t *testing.T) {
 	s := dgxa100.New()
 	for _, d := range machine(s) {
-		d.GetMigModeFunc = nil
+		d.GetMigModeFunc, d.GetFieldValuesFunc, d.GetCurrentClocksThrottleReasonsFunc, d.GetGpuFabricInfoFunc = nil, nil, nil, nil
 	}
 	s.LookupSymbolFunc = func(string) error { return errors.New("undefined symbol") }
-	if got, why, err := survey(nvmlLibrary{s}); err != nil || why != "" || len(got) != 8 {
+	if got, why, err := survey(nvmlLibrary{s}); err != nil || why != "" || len(got) != 8 || got[0].Health.Links != 0 {
 		t.Errorf("got %v %q %v, want 8 GPUs", got, why, err)
 	}
 }

@@ -59,7 +59,7 @@ func (w *world) start(a *agent, o Start) error {
 		r.alive = append(r.alive, b.Rank)
 	}
 	a.runs[o.Unit] = r
-	a.report(Started{a.node.Name, o.Unit, o.Attempt, nil})
+	a.report(Started{a.node.Name, o.Unit, o.Attempt, nil, nil})
 	return nil
 }
 

@@ -114,11 +114,13 @@ type (
 		Seq  int
 		Err  string
 	}
-	// Started says that all ranks of a unit on this node were started, with their process ids in the order of the ranks.
+	// Started says that all ranks of a unit on this node were started, with their process ids and, for ranks with GPUs, the addresses
+	// on their node where NCCL's RAS service of each can be asked, both in the order of the ranks.
 	Started struct {
 		Node          string
 		Unit, Attempt int
 		PIDs          []int
+		RAS           []string
 	}
 	// Met says who has come to the store that the master node serves to a gang, and who waits there for what, after nothing of that
 	// has changed for a while. It is empty when there is nothing to say of an attempt that there was before.
@@ -252,6 +254,9 @@ type World struct {
 	// of them are to be started.
 	LocalSize int
 	GPUs      []placement.GPU
+	// Network is a [nccl.Agreement] of the nodes that the job had when all of it was placed, in text; empty for CPU ranks and for a
+	// job on one node.
+	Network string
 }
 
 // Failure is the first thing that went wrong in an attempt; what follows it is an echo.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -172,6 +173,9 @@ func (s *State) adopt(p placement.Plan) {
 	s.enough = 0
 	s.done, s.pids = make([]bool, p.WorldSize()), make([]int, p.WorldSize())
 	s.world = World{WorldSize: p.WorldSize(), Nodes: len(p.Groups), Uniform: uniform(p), MaxRestarts: s.spec.MaxRestarts}
+	if s.spec.Request.GPU && len(s.slots) > 1 {
+		s.world.Network, s.differing = s.agree()
+	}
 	switch s.spec.Restart {
 	case RestartNode:
 		s.units = make([]unit, len(p.Groups))
@@ -192,6 +196,16 @@ func (s *State) adopt(p placement.Plan) {
 	for i := range s.units {
 		s.units[i].phase = Preparing
 	}
+}
+
+// agree is on what the ranks use the network for as long as the job is not placed anew: a node that takes the place of another must
+// do as those do that run.
+func (s *State) agree() (agreed, differing string) {
+	nodes := make([]placement.Node, len(s.slots))
+	for i, sl := range s.slots {
+		nodes[i] = sl.Node
+	}
+	return nccl.Agree(nodes)
 }
 
 func uniform(p placement.Plan) int {

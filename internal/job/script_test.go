@@ -106,7 +106,7 @@ func parseEvent(t *testing.T, line string) Event {
 		return Reached{f[1], num(2), rest(3)}
 	case "started":
 		at(2)
-		return Started{f[1], unit, attempt, nil}
+		return Started{f[1], unit, attempt, nil, nil}
 	case "exited":
 		at(2)
 		return Exited{Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), Exit: parseExit(t, f[4:])}

@@ -49,6 +49,8 @@ type State struct {
 	queued string
 	// vacant are the node ranks whose node was lost.
 	vacant []int
+	// differing is why the nodes have no fabric in common, until it was told.
+	differing string
 	// loss is the newest loss of a node in words.
 	loss string
 

@@ -112,7 +112,9 @@ func (s *State) started(ev Started) string {
 	if s.spec.RefillAfter > 0 && s.spent > 0 && s.sick == 0 {
 		s.arm(AlarmRefill)
 	}
-	return s.label(u) + " runs"
+	text := also(s.label(u)+" runs", s.differing)
+	s.differing = ""
+	return text
 }
 
 // exited counts a rank out, or takes its failure for the root cause. What follows the first failure is its echo. A node whose

@@ -1154,6 +1154,7 @@ type Started struct {
 	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
 	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Pids          []int32                `protobuf:"varint,3,rep,packed,name=pids,proto3" json:"pids,omitempty"`
+	Ras           []string               `protobuf:"bytes,4,rep,name=ras,proto3" json:"ras,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1205,6 +1206,13 @@ func (x *Started) GetAttempt() int32 {
 func (x *Started) GetPids() []int32 {
 	if x != nil {
 		return x.Pids
+	}
+	return nil
+}
+
+func (x *Started) GetRas() []string {
+	if x != nil {
+		return x.Ras
 	}
 	return nil
 }
@@ -1863,15 +1871,17 @@ func (x *Bundle) GetGpu() *GPU {
 }
 
 type World struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	WorldSize     int32                  `protobuf:"varint,1,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
-	Nodes         int32                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	MasterAddr    string                 `protobuf:"bytes,3,opt,name=master_addr,json=masterAddr,proto3" json:"master_addr,omitempty"`
-	MasterPort    int32                  `protobuf:"varint,4,opt,name=master_port,json=masterPort,proto3" json:"master_port,omitempty"`
-	Uniform       int32                  `protobuf:"varint,5,opt,name=uniform,proto3" json:"uniform,omitempty"`
-	MaxRestarts   int32                  `protobuf:"varint,6,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
-	LocalSize     int32                  `protobuf:"varint,7,opt,name=local_size,json=localSize,proto3" json:"local_size,omitempty"`
-	Gpus          []*GPU                 `protobuf:"bytes,8,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	WorldSize   int32                  `protobuf:"varint,1,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
+	Nodes       int32                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	MasterAddr  string                 `protobuf:"bytes,3,opt,name=master_addr,json=masterAddr,proto3" json:"master_addr,omitempty"`
+	MasterPort  int32                  `protobuf:"varint,4,opt,name=master_port,json=masterPort,proto3" json:"master_port,omitempty"`
+	Uniform     int32                  `protobuf:"varint,5,opt,name=uniform,proto3" json:"uniform,omitempty"`
+	MaxRestarts int32                  `protobuf:"varint,6,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
+	LocalSize   int32                  `protobuf:"varint,7,opt,name=local_size,json=localSize,proto3" json:"local_size,omitempty"`
+	Gpus        []*GPU                 `protobuf:"bytes,8,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	// network is an agreement of package nccl.
+	Network       string `protobuf:"bytes,9,opt,name=network,proto3" json:"network,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1960,6 +1970,13 @@ func (x *World) GetGpus() []*GPU {
 		return x.Gpus
 	}
 	return nil
+}
+
+func (x *World) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
 }
 
 type Stop struct {
@@ -4367,11 +4384,12 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x03err\x18\x04 \x01(\tR\x03err\"-\n" +
 	"\aReached\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x05R\x03seq\x12\x10\n" +
-	"\x03err\x18\x02 \x01(\tR\x03err\"K\n" +
+	"\x03err\x18\x02 \x01(\tR\x03err\"]\n" +
 	"\aStarted\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
-	"\x04pids\x18\x03 \x03(\x05R\x04pids\"m\n" +
+	"\x04pids\x18\x03 \x03(\x05R\x04pids\x12\x10\n" +
+	"\x03ras\x18\x04 \x03(\tR\x03ras\"m\n" +
 	"\x03Met\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x128\n" +
@@ -4418,7 +4436,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x1d\n" +
 	"\n" +
 	"local_rank\x18\x02 \x01(\x05R\tlocalRank\x12-\n" +
-	"\x03gpu\x18\x03 \x01(\v2\x1b.golaunch.rendezvous.v1.GPUR\x03gpu\"\x8b\x02\n" +
+	"\x03gpu\x18\x03 \x01(\v2\x1b.golaunch.rendezvous.v1.GPUR\x03gpu\"\xa5\x02\n" +
 	"\x05World\x12\x1d\n" +
 	"\n" +
 	"world_size\x18\x01 \x01(\x05R\tworldSize\x12\x14\n" +
@@ -4431,7 +4449,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\fmax_restarts\x18\x06 \x01(\x05R\vmaxRestarts\x12\x1d\n" +
 	"\n" +
 	"local_size\x18\a \x01(\x05R\tlocalSize\x12/\n" +
-	"\x04gpus\x18\b \x03(\v2\x1b.golaunch.rendezvous.v1.GPUR\x04gpus\"y\n" +
+	"\x04gpus\x18\b \x03(\v2\x1b.golaunch.rendezvous.v1.GPUR\x04gpus\x12\x18\n" +
+	"\anetwork\x18\t \x01(\tR\anetwork\"y\n" +
 	"\x04Stop\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12/\n" +

@@ -150,3 +150,59 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t d, unsigned slot, 
 	instance->handle = &instances[slot == 5];
 	return NVML_SUCCESS;
 }
+
+// Of GPU 0f:00.0 nothing good is to be told.
+static int sick(nvmlDevice_t d) { return d.handle == &gpus[1]; }
+
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t d, int count, nvmlFieldValue_t *values) {
+	for (int i = 0; i < count; i++) {
+		nvmlFieldValue_t *v = &values[i];
+		memset(&v->value, 0xff, sizeof v->value);
+		v->nvmlReturn = NVML_SUCCESS;
+		v->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+		switch (v->fieldId) {
+		case NVML_FI_DEV_ECC_DBE_VOL_TOTAL:
+			v->valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+			v->value.ullVal = sick(d) ? 1ull << 32 : 0;
+			break;
+		case NVML_FI_DEV_REMAPPED_PENDING:
+		case NVML_FI_DEV_REMAPPED_FAILURE:
+			v->value.uiVal = sick(d);
+			break;
+		case NVML_FI_DEV_GET_GPU_RECOVERY_ACTION:
+			v->value.uiVal = sick(d) ? NVML_GPU_RECOVERY_ACTION_NODE_REBOOT : NVML_GPU_RECOVERY_ACTION_NONE;
+			break;
+		case NVML_FI_DEV_NVLINK_LINK_COUNT:
+			v->value.uiVal = 18;
+			break;
+		case NVML_FI_DEV_NVLINK_GET_STATE:
+			v->value.uiVal = !(sick(d) && v->scopeId == 17);
+			break;
+		default:
+			v->nvmlReturn = NVML_ERROR_INVALID_ARGUMENT;
+		}
+	}
+	return d.handle->mig ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t d, unsigned long long *reasons) {
+	*reasons = sick(d) ? nvmlClocksThrottleReasonHwThermalSlowdown : nvmlClocksEventReasonGpuIdle;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t d, unsigned *width) {
+	*width = 16;
+	return d.handle->mig ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t d, unsigned *width) {
+	*width = sick(d) ? 8 : 16;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t d, nvmlGpuFabricInfo_t *info) {
+	memset(info, 0xff, sizeof *info);
+	info->status = NVML_SUCCESS;
+	info->state = sick(d) ? NVML_GPU_FABRIC_STATE_IN_PROGRESS : NVML_GPU_FABRIC_STATE_COMPLETED;
+	return NVML_SUCCESS;
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/nccl"
+)
+
+func newEnvFlags(o *options) *pflag.FlagSet { return newFlags("env", o) }
+
+// env shows what a rank on this machine would get, and why.
+func env(io *streams, args []string) (int, error) {
+	var o options
+	f := newEnvFlags(&o)
+	if err := parse(f, &o, args); err != nil {
+		return helpOr(io, f, err)
+	}
+	if len(o.job.Command) == 0 {
+		o.job.Command = []string{"COMMAND"}
+	}
+	s, err := launcher.Survey(context.Background(), o.job)
+	if err != nil {
+		return 0, err
+	}
+	shown := show(s)
+	if o.json {
+		e := json.NewEncoder(io.stdout)
+		e.SetIndent("", "  ")
+		return 0, e.Encode(shown)
+	}
+	return 0, shown.print(io.stdout, s)
+}
+
+// What env --json prints; docs/json.md is its contract.
+type (
+	surroundings struct {
+		Node    string   `json:"node"`
+		Address string   `json:"address"`
+		Network network  `json:"network"`
+		NICs    []nic    `json:"nics"`
+		GPUs    []gpuNet `json:"gpus"`
+		environment
+	}
+	network struct {
+		Fabric    nccl.Fabric       `json:"fabric"`
+		Reason    string            `json:"reason"`
+		Devices   []string          `json:"devices"`
+		Interface string            `json:"interface"`
+		Versions  map[string]string `json:"versions"`
+	}
+	nic struct {
+		Name   string      `json:"name"`
+		Fabric nccl.Fabric `json:"fabric"`
+		PCI    string      `json:"pci"`
+		NUMA   int         `json:"numa"`
+		Gbps   int         `json:"gbps"`
+		Device string      `json:"device,omitempty"`
+		Why    string      `json:"unusable,omitempty"`
+	}
+	gpuNet struct {
+		Index    int      `json:"index"`
+		PCI      string   `json:"pci"`
+		Nearest  []string `json:"nearest"`
+		Distance string   `json:"distance"`
+	}
+)
+
+func show(s launcher.Surroundings) surroundings {
+	v := s.Network.Versions
+	out := surroundings{
+		Node: s.Node.Name, Address: s.Node.Addr.String(), environment: newEnvironment(s.Env),
+		Network: network{s.Network.Fabric, s.Why, s.Network.Devices, s.Network.Interface, map[string]string{
+			"kernel": v.Kernel, "machine": v.Machine, "efa": v.Driver, "efa_installer": v.Installer, "libfabric": v.Libfabric,
+			"aws_ofi_nccl": v.Plugin,
+		}},
+	}
+	for _, n := range s.NICs {
+		out.NICs = append(out.NICs, nic{n.Name, n.Fabric, n.PCI(), n.NUMA, n.Gbps, n.Device, n.Why})
+	}
+	for _, g := range s.Node.GPUs {
+		if g.PCI == "" {
+			continue
+		}
+		near, distance := nccl.Nearest(nccl.GPUPlace(os.DirFS("/sys"), g.PCI), s.NICs, s.Network.Fabric)
+		out.GPUs = append(out.GPUs, gpuNet{g.Index, g.PCI, near, distance.String()})
+	}
+	return out
+}
+
+func (v surroundings) print(w io.Writer, s launcher.Surroundings) error {
+	versions := s.Network.Versions
+	fmt.Fprintf(w, "%s\n", v.Network.Reason)
+	fmt.Fprintf(w, "Linux %s, machine %s, efa %s, libfabric %s, aws-ofi-nccl %s\n\n", known(versions.Kernel), known(versions.Machine),
+		known(versions.Driver), known(versions.Libfabric), known(versions.Plugin))
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NIC\tFABRIC\tPCI\tNUMA\tGBIT/S\tDEVICE\tSTATE")
+	for _, n := range v.NICs {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", n.Name, n.Fabric, n.PCI, n.NUMA, n.Gbps, cmp.Or(n.Device, "-"), cmp.Or(n.Why, "usable"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, g := range v.GPUs {
+		fmt.Fprintf(w, "gpu %d (%s): nearest %s (%s)\n", g.Index, g.PCI, cmp.Or(strings.Join(g.Nearest, ", "), "none"), g.Distance)
+	}
+	fmt.Fprintln(w)
+	return v.environment.print(w)
+}
+
+func known(version string) string { return cmp.Or(version, "unknown") }

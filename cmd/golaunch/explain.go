@@ -1,0 +1,175 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// exitUnknown is the code of an explanation when nothing is recognised.
+const exitUnknown = 1
+
+type explainOptions struct {
+	json  bool
+	rules string
+	code  int
+}
+
+func newExplainFlags(o *explainOptions) *pflag.FlagSet {
+	f := newVerbFlags("explain")
+	f.StringVar(&o.rules, "failure-rules", "", rulesUsage)
+	f.IntVar(&o.code, "exit", -1, "exit `code` of the ranks, where nothing tells it; -1 is unknown")
+	f.BoolVar(&o.json, "json", false, "print JSON")
+	return f
+}
+
+const rulesUsage = "`file` with rules for lines of logs that come before the built-in ones: ACTION CODE /REGEXP/ REMEDY"
+
+// explanation is what explain --json prints; docs/json.md is its contract.
+type explanation struct {
+	Cause  string  `json:"cause"`
+	Title  string  `json:"title"`
+	Action string  `json:"action"`
+	Quote  string  `json:"quote,omitempty"`
+	File   string  `json:"file,omitempty"`
+	Line   int     `json:"line,omitempty"`
+	Node   string  `json:"node,omitempty"`
+	Rank   *int    `json:"rank,omitempty"`
+	Try    *int    `json:"attempt,omitempty"`
+	Victim bool    `json:"victim"`
+	Remedy string  `json:"remedy"`
+	Ranks  []group `json:"ranks"`
+}
+
+// group is the ranks with one cause.
+type group struct {
+	Cause  string `json:"cause"`
+	Victim bool   `json:"victim"`
+	Ranks  string `json:"ranks"`
+}
+
+// explain says what a failure means, from its logs.
+func explain(io *streams, args []string) (int, error) {
+	var o explainOptions
+	f := newExplainFlags(&o)
+	if err := parseVerb(f, args, 1, maxFiles); err != nil {
+		return helpOr(io, f, err)
+	}
+	if o.code == 0 || o.code < -1 || o.code > 255 {
+		return 0, bad("exit", errors.New("1 to 255"))
+	}
+	rules, err := launcher.ReadRules(o.rules)
+	if err != nil {
+		return 0, err
+	}
+	judged, err := launcher.JudgeLogs(f.Args(), o.code, rules)
+	if err != nil {
+		return 0, err
+	}
+	e := newExplanation(judged)
+	if o.json {
+		err = writeJSON(io.stdout, e)
+	} else {
+		e.print(io.stdout)
+	}
+	if e.Cause == launcher.UnknownCause {
+		return exitUnknown, err
+	}
+	return 0, err
+}
+
+// maxFiles is how many paths explain takes.
+const maxFiles = 1 << 16
+
+// newExplanation has the root cause, which is the first, and the ranks by cause.
+func newExplanation(judged []launcher.Judged) explanation {
+	j := judged[0]
+	e := explanation{
+		Cause: j.Cause, Title: j.Title, Action: string(j.Action), Quote: j.Quote, File: j.File, Node: j.Node, Victim: j.Victim,
+		Remedy: j.Remedy, Ranks: []group{},
+	}
+	if j.File != "" {
+		e.Line = j.Line
+	}
+	if j.Rank != launcher.NoRank {
+		e.Rank, e.Try = &j.Rank, &j.Attempt
+	}
+	ranks := map[group][]int{}
+	var order []group
+	for _, j := range judged {
+		if j.Rank == launcher.NoRank {
+			continue
+		}
+		g := group{Cause: j.Cause, Victim: j.Victim}
+		if ranks[g] == nil {
+			order = append(order, g)
+		}
+		ranks[g] = append(ranks[g], j.Rank)
+	}
+	for _, g := range order {
+		e.Ranks = append(e.Ranks, group{g.Cause, g.Victim, rankSet(ranks[g])})
+	}
+	return e
+}
+
+func (e explanation) print(w io.Writer) {
+	fmt.Fprintf(w, "cause   %s: %s\n", e.Cause, cmp.Or(e.Quote, e.Title))
+	if e.Quote != "" {
+		fmt.Fprintf(w, "means   %s\n", e.Title)
+	}
+	if e.File != "" {
+		fmt.Fprintf(w, "at      %s:%d\n", e.File, e.Line)
+	}
+	fmt.Fprintf(w, "advice  %s: %s\n", e.Action, e.Remedy)
+	if e.Rank != nil {
+		fmt.Fprintf(w, "%-7s rank %d%s, attempt %d\n", e.role(), *e.Rank, on(e.Node), *e.Try)
+	}
+	for _, g := range e.Ranks {
+		switch {
+		case e.Rank != nil && g.Ranks == fmt.Sprint(*e.Rank): // it has been said
+		case g.Victim:
+			fmt.Fprintf(w, "echoes  ranks %s: %s\n", g.Ranks, g.Cause)
+		default:
+			fmt.Fprintf(w, "also    ranks %s: %s\n", g.Ranks, g.Cause)
+		}
+	}
+}
+
+// role is what the rank is that was judged first.
+func (e explanation) role() string {
+	if e.Victim {
+		return "seen by"
+	}
+	return "root"
+}
+
+func on(node string) string {
+	if node == "" {
+		return ""
+	}
+	return " on " + node
+}
+
+// rankSet writes ranks such as 0,8-15.
+func rankSet(ranks []int) string {
+	ranks = slices.Compact(slices.Sorted(slices.Values(ranks)))
+	var parts []string
+	for i := 0; i < len(ranks); {
+		end := i
+		for end+1 < len(ranks) && ranks[end+1] == ranks[end]+1 {
+			end++
+		}
+		if parts = append(parts, fmt.Sprint(ranks[i])); end > i {
+			parts[len(parts)-1] += fmt.Sprintf("-%d", ranks[end])
+		}
+		i = end + 1
+	}
+	return strings.Join(parts, ",")
+}

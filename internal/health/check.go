@@ -1,0 +1,137 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Thresholds.
+const (
+	// MinMemlock is NCCL's need of registered memory on eight GPUs, generously; the usual default is 64 KiB or 8 MiB.
+	MinMemlock = 1 << 30
+	// MinNoFile is the kernel's default hard limit (INR_OPEN_MAX in include/linux/fs.h).
+	MinNoFile = 4096
+	// MinNProc is 8 ranks with 16 data loaders of 32 threads each.
+	MinNProc = 4096
+	// MinShm is --shm-size of NVIDIA's instructions for containers (NCCL User Guide, Troubleshooting, Shared Memory).
+	MinShm = 1 << 30
+	// MinShmFree is enough for NCCL's segments of eight ranks, at 10 MB for each pair.
+	MinShmFree = 256 << 20
+	// MinDisk and MinFiles are what logs and caches of one start take, generously.
+	MinDisk, MinFiles = 1 << 30, 1000
+	// MaxClockError is where lines of two nodes' logs change places for a reader.
+	MaxClockError = time.Second
+)
+
+// checks are the questions, in the order in which their findings appear.
+var checks = []func(Facts) []Finding{
+	checkDriver, checkGPUs, checkNVLinks, checkXids, checkVisible, checkPeermem, checkPorts, checkMemlock, checkLimits, checkShm,
+	checkDisks, checkClock,
+}
+
+// Check judges a machine.
+func Check(f Facts) []Finding {
+	var findings []Finding
+	for _, check := range checks {
+		findings = append(findings, check(f)...)
+	}
+	Worst(findings)
+	return findings
+}
+
+func checkPeermem(f Facts) []Finding {
+	verbs := slices.IndexFunc(f.RDMA, func(d RDMA) bool { return !d.EFA })
+	if verbs < 0 || len(f.GPUs) == 0 || f.Peermem {
+		return nil
+	}
+	return []Finding{noPeermem.find("%s cannot read and write GPU memory: nvidia_peermem is not loaded", f.RDMA[verbs].Name)}
+}
+
+func checkPorts(f Facts) (findings []Finding) {
+	for _, d := range f.RDMA {
+		if !slices.Contains(d.Ports, "ACTIVE") {
+			findings = append(findings, hcaDown.find("%s has no active port, but %s", d.Name, states(d.Ports)))
+		}
+	}
+	return findings
+}
+
+func states(ports []string) string {
+	if len(ports) == 0 {
+		return "none at all"
+	}
+	return strings.Join(ports, ", ")
+}
+
+func checkMemlock(f Facts) []Finding {
+	if len(f.RDMA) == 0 || !below(f.Limits.Memlock, MinMemlock) || f.Limits.LocksAll {
+		return nil
+	}
+	return []Finding{memlock.find("%s may be locked, and RDMA needs %s", bytes(f.Limits.Memlock), bytes(MinMemlock))}
+}
+
+// below says that a limit is known and less than wanted.
+func below(limit, least uint64) bool { return limit > 0 && limit < least }
+
+func checkLimits(f Facts) (findings []Finding) {
+	l := f.Limits
+	if below(l.NoFile, MinNoFile) {
+		findings = append(findings, noFile.find("a process may have %d files open at most", l.NoFile))
+	}
+	if below(l.NProc, MinNProc) {
+		findings = append(findings, noProc.find("this user may have %d processes and threads", l.NProc))
+	}
+	if below(l.Pids, MinNProc) {
+		findings = append(findings, noProc.find("this cgroup may have %d processes and threads (pids.max)", l.Pids))
+	}
+	return findings
+}
+
+func checkShm(f Facts) []Finding {
+	switch {
+	case !f.accelerated() || f.Shm.Size == 0:
+	case f.Shm.Size < MinShm:
+		return []Finding{shmSmall.find("/dev/shm has %s", bytes(f.Shm.Size))}
+	case f.Shm.Free < MinShmFree:
+		return []Finding{shmSmall.find("/dev/shm has %s free of %s", bytes(f.Shm.Free), bytes(f.Shm.Size))}
+	}
+	return nil
+}
+
+func checkDisks(f Facts) (findings []Finding) {
+	for _, d := range f.Disks {
+		switch {
+		case d.Size > 0 && d.Free < MinDisk:
+			findings = append(findings, diskFull.find("%s has %s free", d.Path, bytes(d.Free)))
+		case d.Files > 0 && d.Unused < MinFiles:
+			findings = append(findings, diskFull.find("%s has room for %d more files", d.Path, d.Unused))
+		}
+		if d.Path == f.Temp && d.NoExec && f.accelerated() {
+			findings = append(findings, tmpNoExec.find("%s is mounted noexec", d.Path))
+		}
+	}
+	return findings
+}
+
+func checkClock(f Facts) []Finding {
+	switch {
+	case len(f.RDMA) == 0: // a machine by itself has nothing to compare
+	case f.Clock.Unsynchronized:
+		return []Finding{clockOffset.find("nothing synchronizes the clock")}
+	case f.Clock.Error >= MaxClockError:
+		return []Finding{clockOffset.find("the clock may be off by %v", f.Clock.Error.Round(time.Millisecond))}
+	}
+	return nil
+}
+
+// bytes has an amount of memory in a unit that leaves few digits: "64 KiB".
+func bytes(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	amount := float64(n)
+	for amount >= 1024 {
+		amount, units = amount/1024, units[1:]
+	}
+	return fmt.Sprintf("%.4g %s", amount, units[0])
+}

@@ -1,0 +1,63 @@
+package health
+
+import "strings"
+
+// A node tells others of itself by labels with these prefixes, before a code and before the name of a version.
+const (
+	findingPrefix = "health."
+	versionPrefix = "version."
+)
+
+// Labels are findings and versions as labels of a node; findings of one code become one.
+func Labels(findings []Finding, versions Versions) map[string]string {
+	labels := map[string]string{}
+	for _, f := range findings {
+		key := findingPrefix + f.Warnable.Code
+		if before, more := labels[key]; more {
+			labels[key] = before + ", " + f.Text
+		} else {
+			labels[key] = f.Text
+		}
+	}
+	for name, text := range versions {
+		labels[versionPrefix+name] = text
+	}
+	return labels
+}
+
+// FromLabels undoes [Labels], as far as this golaunch knows the codes; errors come first.
+func FromLabels(labels map[string]string) (findings []Finding, versions Versions) {
+	for _, w := range Table {
+		if text, found := labels[findingPrefix+w.Code]; found {
+			findings = append(findings, Finding{Warnable: w, Text: text})
+		}
+	}
+	versions = Versions{}
+	for key, text := range labels {
+		if name, found := strings.CutPrefix(key, versionPrefix); found {
+			versions[name] = text
+		}
+	}
+	Worst(findings)
+	return findings, versions
+}
+
+// Gather joins findings of several nodes that are alike: of "n1", "n2" and "n3" becomes one of "n[1-3]". The order is that of the
+// codes' severity, then of nodes as given.
+func Gather(nodes []string, of map[string][]Finding) (all []Finding) {
+	having := map[Finding][]string{}
+	for _, node := range nodes {
+		for _, f := range of[node] {
+			f.Node = ""
+			if having[f] == nil {
+				all = append(all, f)
+			}
+			having[f] = append(having[f], node)
+		}
+	}
+	for i, f := range all {
+		all[i].Node = names(having[f])
+	}
+	Worst(all)
+	return all
+}

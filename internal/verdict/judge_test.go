@@ -1,0 +1,208 @@
+package verdict
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+const traceback = `Traceback (most recent call last):
+  File "/work/train.py", line 12, in step
+    loss = model(x)
+           ^^^^^^^^
+`
+
+func TestJudge(t *testing.T) {
+	failed := Exit{Code: 1}
+	for _, c := range []struct {
+		name   string
+		e      Evidence
+		cause  string
+		line   int
+		action Action
+		victim bool
+	}{
+		{"success", Evidence{Tail: "CUDA out of memory"}, "", 0, "", false},
+		{"nothing known", Evidence{Exit: failed, Tail: "step 7\n"}, Unknown, 0, Restart, false},
+		{"an exception", Evidence{Exit: failed, Tail: "step 7\n" + traceback + "KeyError: 'x'\n"}, "python-error", 6, Restart, false},
+		{"the exception beats noise above it", Evidence{
+			Exit: failed, Tail: "CUDA out of memory, trying again\nAddress already in use\n" + traceback + "KeyError: 'x'\n",
+		}, "python-error", 7, Restart, false},
+		{"and noise below it", Evidence{
+			Exit: failed, Tail: traceback + "KeyError: 'x'\n[rank0]:[W1120 10:00:00.1 x.cpp:1] Connection refused\n",
+		}, "python-error", 5, Restart, false},
+		{"an echo does not beat what was fatal above it", Evidence{
+			Exit: failed, Tail: "RuntimeError: CUDA error: device-side assert triggered\n" + traceback +
+				"torch.distributed.DistBackendError: NCCL error: x, remote process exited or there was a network error\n",
+		}, "device-assert", 1, Restart, false},
+		{
+			"an echo alone",
+			Evidence{Exit: failed, Tail: "Permission denied\n" + traceback + "RuntimeError: Connection closed by peer [::1]:1\n"},
+			"gloo-peer-lost", 6, Restart, true,
+		},
+		{"what NCCL says last", Evidence{Exit: failed, Tail: traceback + `torch.distributed.DistBackendError: NCCL error in: a.cpp:3356, unhandled cuda error, NCCL version 2.26.2
+ncclUnhandledCudaError: Call to CUDA function failed.
+Last error:
+Cuda failure 2 'out of memory'
+`}, "cuda-oom", 8, Stop, false},
+		{"a cause", Evidence{
+			Exit: failed, Tail: traceback + "ModuleNotFoundError: No module named 'a'\n\n" + caused + "\n\n" + traceback + "Wrapped: no\n",
+		}, "import-error", 5, Stop, false},
+		{"a fallback that failed", Evidence{
+			Exit: failed, Tail: traceback + "ModuleNotFoundError: No module named 'a'\n\n" + during + "\n\n" + traceback + "KeyError: 'x'\n",
+		}, "python-error", 13, Restart, false},
+		{"a cleanup that failed", Evidence{
+			Exit: failed, Tail: traceback + "RuntimeError: CUDA out of memory\n\n" + during + "\n\n" + traceback + "KeyError: 'x'\n",
+		}, "cuda-oom", 5, Stop, false},
+		{"no chain: the last", Evidence{
+			Exit: failed, Tail: traceback + "ModuleNotFoundError: No module named 'a'\n\nstep 3\n" + traceback + "ValueError: it failed\n",
+		}, "python-error", 12, Restart, false},
+		{"what the interpreter ignores", Evidence{
+			Exit: failed, Tail: traceback + "KeyError: 1\nException ignored in: <function D.__del__ at 0x7f>\n" + traceback + "ImportError: gone\n",
+		}, "python-error", 5, Restart, false},
+		{"ranks' marks", Evidence{
+			Exit: failed, Tail: "[rank3]: " + strings.ReplaceAll(strings.TrimSpace(traceback), "\n", "\n[rank3]: ") + "\n[rank3]: KeyError: 'x'\n",
+		}, "python-error", 5, Restart, false},
+		{"a C++ exception", Evidence{
+			Exit: Exit{Code: 134, Signal: 6}, Tail: "terminate called after throwing an instance of 'std::runtime_error'\n  what():  it is odd\n",
+		}, "cpp-error", 2, Restart, false},
+		{"the watchdog throws", Evidence{
+			Exit: Exit{Code: 134, Signal: 6},
+			Tail: "terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  [Rank 0] Watchdog caught collective operation timeout: x\n",
+		}, "nccl-timeout", 2, Restart, true},
+		{"hardware beats an exception", Evidence{
+			Exit: failed, Kernel: "NVRM: Xid (PCI:0000:23:00): 79, GPU has fallen off the bus.\n", Tail: traceback + "KeyError: 'x'\n",
+		}, "gpu-lost", 1, Replace, false},
+		{"a program's Xid does not", Evidence{
+			Exit: failed, Kernel: "NVRM: Xid (PCI:0000:23:00): 13, pid=1\nNVRM: Xid (PCI:0000:23:00): 45, pid=1\n", Tail: traceback + "KeyError: 'x'\n",
+		}, "python-error", 5, Restart, false},
+		{"the kernel killed it", Evidence{
+			Exit: Exit{Code: 137, Signal: 9}, Kernel: "Out of memory: Killed process 12 (python3) total-vm:1kB\n",
+		}, "host-oom", 1, Restart, false},
+		{"a check failed", Evidence{Exit: failed, Unhealthy: "mlx5_0 port 1 is down", Tail: traceback + "KeyError: 'x'\n"}, "node-unhealthy", 1, Replace, false},
+		{"the cgroup killed it", Evidence{Exit: Exit{Code: 137, Signal: 9, OOM: true}, Tail: "CUDA out of memory"}, "host-oom", 0, Restart, false},
+		{"it was not started", Evidence{Exit: Exit{Code: 127, Spawn: "no-such-program: not found"}}, "not-started", 0, Stop, false},
+		{"SIGKILL after an exception that was handled", Evidence{Exit: Exit{Code: 137, Signal: 9}, Tail: traceback + "KeyError: 'x'\nstep 8\n"}, "killed", 0, Restart, false},
+		{"SIGSEGV", Evidence{Exit: Exit{Code: 139, Signal: 11}, Tail: "ImportError: slow path\n"}, "segfault", 0, Restart, false},
+		{"a shell's word for SIGSEGV", Evidence{Exit: Exit{Code: 139}}, "segfault", 0, Restart, false},
+		{"SIGTERM", Evidence{Exit: Exit{Code: 143, Signal: 15}}, "terminated", 0, Restart, false},
+		{"a signal without a rule", Evidence{Exit: Exit{Code: 153, Signal: 25}}, Unknown, 0, Restart, false},
+		{"the error file", Evidence{Exit: failed, Tail: "CUDA out of memory\n", Traceback: traceback + "KeyError: 'x'"}, "python-error", 5, Restart, false},
+		{"an exit that nobody knows", Evidence{Exit: Exit{Code: NotKnown}, Tail: "x\nCUDA out of memory"}, "cuda-oom", 2, Stop, false},
+	} {
+		v := Judge(c.e)
+		if v.Cause != c.cause || v.Line != c.line || v.Action != c.action || v.Victim != c.victim {
+			t.Errorf("%s: %+v, want %s at line %d, %s, victim %v", c.name, v, c.cause, c.line, c.action, c.victim)
+		}
+	}
+}
+
+func TestOwnRulesComeFirst(t *testing.T) {
+	own, err := Parse("rules", "wait seat-taken /licence .* denied/ ask for a seat\nrestart victim:peer /peer \\/ gone/\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := Judge(Evidence{Exit: Exit{Code: 1}, Tail: "licence X denied\n" + traceback + "KeyError: 'x'"}, own...)
+	if want := (Verdict{Wait, "seat-taken", "a rule of your own", "licence X denied", FromTail, 1, false, "ask for a seat"}); v != want {
+		t.Errorf("%+v", v)
+	}
+	if v := Judge(Evidence{Exit: Exit{Code: 1}, Tail: "peer / gone"}, own...); v.Cause != "peer" || !v.Victim {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"\n# c\nretry x /y/":                `rules:3: action "retry": restart, replace, stop or wait`,
+		"stop X /y/":                        `rules:1: code "X": up to 40 lower case letters, digits and '-'`,
+		"stop x y":                          `rules:1: no /REGEXP/ after the code`,
+		"stop x /y":                         `rules:1: the /REGEXP/ has no end`,
+		"stop x //":                         `rules:1: a pattern of 0 bytes: 1 to 1024`,
+		"stop x /(/":                        "rules:1: error parsing regexp: missing closing ): `(`",
+		"stop x /y*/":                       `rules:1: /y*/ matches every line`,
+		strings.Repeat("stop x /y/\n", 257): `rules:257: more than 256 rules`,
+		strings.Repeat("#", MaxFile+1):      `rules: 65537 bytes of rules: at most 65536`,
+		"stop x /" + strings.Repeat("y", 2000) + "/": `rules:1: a pattern of 2000 bytes: 1 to 1024`,
+	} {
+		if _, err := Parse("rules", text); err == nil || err.Error() != want {
+			t.Errorf("%.40q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestRecurrence(t *testing.T) {
+	bug := Evidence{Exit: Exit{Code: 1}, Tail: traceback + "KeyError: 'x'"}
+	other := Evidence{Exit: Exit{Code: 1}, Tail: traceback + "ValueError: y"}
+	node := Evidence{Exit: Exit{Code: 1}, Tail: "CUDA error: uncorrectable ECC error encountered"}
+	echo := Evidence{Exit: Exit{Code: 1}, Tail: "Watchdog caught collective operation timeout"}
+	full := Evidence{Exit: Exit{Code: 1}, Tail: "No space left on device"}
+	long, at := bug, func(step int64) Evidence { e := bug; e.Step = step; return e }
+	long.Lived = Progress
+	for _, c := range []struct {
+		name string
+		in   []Evidence
+		want Action
+	}{
+		{"twice", []Evidence{bug, bug}, Restart},
+		{"three times", []Evidence{bug, bug, bug}, Stop},
+		{"another one between", []Evidence{bug, bug, other, bug}, Restart},
+		{"a node between", []Evidence{bug, node, bug, echo, full, bug}, Stop},
+		{"a bad node for ever", []Evidence{node, node, node, node}, Replace},
+		{"a full disk for ever", []Evidence{full, full, full, full}, Wait},
+		{"echoes for ever", []Evidence{echo, echo, echo, echo}, Restart},
+		{"long lives", []Evidence{bug, bug, long, long, long}, Restart},
+		{"a long life, then none", []Evidence{long, bug, bug}, Stop},
+		{"steps", []Evidence{at(5), at(6), at(7), at(8)}, Restart},
+		{"the same step", []Evidence{at(5), at(5), at(5)}, Stop},
+		{"a step back", []Evidence{at(5), at(4), at(5)}, Stop},
+	} {
+		var r Recurrence
+		var v Verdict
+		for _, e := range c.in {
+			r, v = r.Next(e)
+		}
+		if v.Action != c.want {
+			t.Errorf("%s: %s, want %s", c.name, v, c.want)
+		}
+	}
+}
+
+func TestLongInput(t *testing.T) {
+	tail := strings.Repeat("x\n", maxText) + "CUDA out of memory\n"
+	if v := Judge(Evidence{Exit: Exit{Code: 1}, Tail: tail}); v.Cause != "cuda-oom" || v.Line != maxText+1 {
+		t.Errorf("%+v", v)
+	}
+	if v := Judge(Evidence{Exit: Exit{Code: 1}, Tail: "CUDA out of memory\n" + strings.Repeat("x", maxText)}); v.Cause != Unknown {
+		t.Errorf("%+v: beyond the bound", v)
+	}
+	line := strings.Repeat("é", 1000) + "CUDA out of memory"
+	if v := Judge(Evidence{Exit: Exit{Code: 1}, Tail: line}); len(v.Quote) > maxQuote+3 || !strings.HasSuffix(v.Quote, "é...") {
+		t.Errorf("%q", v.Quote)
+	}
+}
+
+// TestWorstTexts bounds what a text can cost that was made to be slow.
+func TestWorstTexts(t *testing.T) {
+	fill := func(s string) string { return strings.Repeat(s, maxText/len(s)) }
+	for name, s := range map[string]string{
+		"tracebacks": fill(heading + "\n  x\nE: y\n\n" + during + "\n\n"), "headings": fill(heading + "\n"), "brackets": fill("["), "marks": fill("[a] "),
+		"xids": fill("NVRM: Xid (PCI:"), "workers": fill("DataLoader worker (pid "), "servers": fill("Server Error: a"), "blank lines": fill("\n"),
+		"oom": fill("Detected 1"), "gloo": fill("Read error ["), "frames": heading + "\n" + fill("  File \"a\", line 1, in x\n"), "digits": fill("1 "),
+	} {
+		begin := time.Now()
+		Signature(Evidence{Exit: Exit{Code: 1}, Tail: s, Traceback: s, Kernel: s})
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("%s: %v", name, took)
+		} else {
+			t.Logf("%s: %v", name, took)
+		}
+	}
+}
+
+func BenchmarkJudge(b *testing.B) {
+	tail := strings.Repeat("[rank0]: step 12 of 500000, loss 2.13, 412 ms, 88 GiB, grad norm 0.31\n", maxText/70) + traceback + "KeyError: 'x'\n"
+	b.SetBytes(maxText)
+	for b.Loop() {
+		Judge(Evidence{Exit: Exit{Code: 1}, Tail: tail})
+	}
+}

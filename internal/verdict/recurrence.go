@@ -1,0 +1,51 @@
+package verdict
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	// Repeats is how many failures of one signature in a row, without progress, are a bug.
+	Repeats = 3
+	// Progress is how long an attempt must have lived to count as progress when the program does not say how far it came: long
+	// enough to have written a checkpoint, so that a job that fails now and then is never stopped for it.
+	Progress = 10 * time.Minute
+)
+
+// Recurrence is how often the same failure has come in a row. The zero value is the beginning of a job.
+type Recurrence struct {
+	Signature string
+	Count     int
+	// Step is how far the job had come when it was last counted.
+	Step int64
+}
+
+// Next takes the failure that ended an attempt. It gives back the verdict on it, turned into Stop when it is the third in a row
+// that is the same at the same progress. A node or anything outside of the job that fails, and the echo of another failure,
+// neither count nor end a row.
+func (r Recurrence) Next(e Evidence, own ...Rule) (Recurrence, Verdict) {
+	v := Judge(e, own...)
+	if v.Cause == "" || v.Victim || v.Action == Replace || v.Action == Wait {
+		return r, v
+	}
+	sig := Signature(e, own...)
+	if sig != r.Signature || r.further(e) {
+		r = Recurrence{Signature: sig}
+	}
+	r.Count++
+	r.Step = max(r.Step, e.Step)
+	if r.Count >= Repeats && v.Action == Restart {
+		v.Action = Stop
+		v.Remedy = fmt.Sprintf("it has come %d times in a row without progress and is a bug in the program; %s", r.Count, v.Remedy)
+	}
+	return r, v
+}
+
+// further says whether the attempt got beyond where the one before it failed.
+func (r Recurrence) further(e Evidence) bool {
+	if e.Step > 0 {
+		return e.Step > r.Step
+	}
+	return e.Lived >= Progress
+}

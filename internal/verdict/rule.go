@@ -1,0 +1,115 @@
+package verdict
+
+import (
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// Rule says what a line means.
+type Rule struct {
+	Action Action
+	// Cause is a stable code, Title the same in words, Remedy what a person can do, and Origin who writes such lines.
+	Cause, Title, Remedy, Origin string
+	// Victim marks what is written when another rank has failed.
+	Victim bool
+	// loose lines are written in passing too, as warnings; they decide only in an exception, or when there is none.
+	loose bool
+	// patterns begin with a literal, so that a scan is about as fast as looking for that.
+	patterns []*regexp.Regexp
+}
+
+// builtin compiles the tables once, when the first failure is judged: a job that succeeds does not pay for it.
+var builtin = sync.OnceValue(func() (rules []Rule) {
+	for _, t := range [][]row{hardware, gpu, host, fabric, program} {
+		for _, r := range t {
+			rules = append(rules, r.rule())
+		}
+	}
+	return rules
+})
+
+// later is a pattern that is compiled when it is first wanted, for the same reason.
+func later(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
+
+// row is a rule as the tables have it. Its patterns are one on each line.
+type row struct {
+	action          Action
+	cause, title    string
+	patterns        string
+	remedy, origin  string
+	passing, victim bool
+}
+
+func (r row) rule() Rule {
+	rule := Rule{
+		Action: r.action, Cause: r.cause, Title: r.title, Remedy: r.remedy, Origin: r.origin, Victim: r.victim, loose: r.passing,
+	}
+	for p := range strings.Lines(strings.TrimSpace(r.patterns)) {
+		rule.patterns = append(rule.patterns, regexp.MustCompile(strings.TrimSpace(p)))
+	}
+	return rule
+}
+
+// hardware is broken wherever such a line stands, and fatal lines are never a mere warning and no echo.
+func (r Rule) hardware() bool { return r.Action == Replace && !r.loose }
+func (r Rule) fatal() bool    { return !r.loose && !r.Victim }
+func every(Rule) bool         { return true }
+
+// text is a part of the evidence; skipped counts the lines before the part of it that is read.
+type text struct {
+	from    Source
+	body    string
+	skipped int
+}
+
+func read(from Source, body string) text {
+	cut := max(0, len(body)-maxText)
+	return text{from, body[cut:], strings.Count(body[:cut], "\n")}
+}
+
+// first is the verdict of the first rule that matches; of each text, the earliest line, because what follows is fallout.
+func first(rules []Rule, texts []text, which func(Rule) bool) (Verdict, bool) {
+	for _, r := range rules {
+		if !which(r) {
+			continue
+		}
+		for _, t := range texts {
+			if at := r.find(t.body); at >= 0 {
+				return t.verdict(r, at), true
+			}
+		}
+	}
+	return Verdict{}, false
+}
+
+// find is where the earliest line that matches does so, or -1.
+func (r Rule) find(body string) int {
+	best := -1
+	for _, p := range r.patterns {
+		if at := p.FindStringIndex(body); at != nil && (best < 0 || at[0] < best) {
+			best = at[0]
+		}
+	}
+	return best
+}
+
+func (t text) verdict(r Rule, at int) Verdict {
+	begin := strings.LastIndexByte(t.body[:at], '\n') + 1
+	line, _, _ := strings.Cut(t.body[begin:], "\n")
+	return Verdict{
+		Action: r.Action, Cause: r.Cause, Title: r.Title, Victim: r.Victim, Remedy: r.Remedy,
+		Quote: quote(line), From: t.from, Line: t.skipped + strings.Count(t.body[:begin], "\n") + 1,
+	}
+}
+
+// quote is a line as it may be shown.
+func quote(line string) string {
+	line = strings.TrimSpace(strings.ToValidUTF8(line, "\uFFFD"))
+	if len(line) > maxQuote {
+		line = strings.ToValidUTF8(line[:maxQuote], "") + "..."
+	}
+	return line
+}

@@ -1,0 +1,64 @@
+package verdict
+
+import (
+	"path"
+	"strings"
+)
+
+// varying is what differs between ranks, nodes and attempts that fail in the same way: addresses, UUIDs and hashes, the random
+// names of Python's tempfile, and all numbers with what joins them in dates, times, versions and addresses.
+var varying = later(`0x[0-9a-fA-F]+|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\btmp[a-z0-9_]{8}\b|` +
+	`\b[0-9a-f]*[0-9][0-9a-f]*[a-f][0-9a-f]{6,}\b|[0-9]+(?:[-.:,/T ]+[0-9]+)*(?:Z|ms|s|\b)?`)
+
+// frame is one of a traceback, with its file, line and function.
+var frame = later(`(?m)^(?:\[[^\[\]\n]{1,40}\]:? ?)* *File "([^"\n]{1,400})", line (\d+)(?:, in (\S{1,100}))?`)
+
+// maxSignature bounds a signature, and maxLine what is read of the deciding line, in bytes.
+const (
+	maxSignature = 400
+	maxLine      = 4 << 10
+)
+
+// Signature names a failure: its cause, the place where a Python program raised it, and the deciding line without what differs
+// between ranks, nodes and attempts. Two failures with the same signature are taken for the same.
+func Signature(e Evidence, own ...Rule) string {
+	v := Judge(e, own...)
+	line := e.line(v)
+	if e.Node != "" {
+		line = strings.ReplaceAll(line, e.Node, "#")
+	}
+	sig := v.Cause + " " + place(e) + " " + unmarked(varying().ReplaceAllString(line, "#"))
+	return strings.ToValidUTF8(sig[:min(len(sig), maxSignature)], "")
+}
+
+// line is the whole of the line that decided, because where a quote is cut depends on the numbers before; of a very long one, the
+// beginning.
+func (e Evidence) line(v Verdict) string {
+	from := map[Source]string{FromTail: e.Tail, FromTraceback: e.Traceback, FromKernel: e.Kernel}
+	body, ok := from[v.From]
+	if !ok {
+		return v.Quote
+	}
+	t := read(v.From, body)
+	line := t.body
+	for n := t.skipped + 1; n < v.Line; n++ {
+		_, line, _ = strings.Cut(line, "\n")
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	return strings.TrimSpace(line[:min(len(line), maxLine)])
+}
+
+// place is the innermost frame of the last traceback, such as train.py:12:step. Its folder may differ between nodes.
+func place(e Evidence) string {
+	for _, t := range []text{read(FromTraceback, e.Traceback), read(FromTail, e.Tail)} {
+		begin := strings.LastIndex(t.body, heading)
+		if begin < 0 {
+			continue
+		}
+		if all := frame().FindAllStringSubmatch(t.body[begin:], -1); len(all) > 0 {
+			last := all[len(all)-1]
+			return path.Base(last[1]) + ":" + last[2] + ":" + last[3]
+		}
+	}
+	return "-"
+}

@@ -1,0 +1,79 @@
+package verdict
+
+// program are mistakes in the program, its command line, its installation and its files.
+var program = []row{
+	{
+		action: Stop, cause: "auth", title: "a token or a permission for models or tracking is missing",
+		patterns: `
+			You are trying to access a gated repo
+			Cannot access gated repo for url
+			api_key not configured \(no-tty\)`,
+		remedy: "give the ranks HF_TOKEN or WANDB_API_KEY (--env), and accept the model's licence", passing: true,
+		origin: "huggingface_hub; wandb",
+	}, {
+		action: Stop, cause: "checkpoint-corrupt", title: "a checkpoint or a data file is cut off or damaged",
+		patterns: `
+			PytorchStreamReader failed reading
+			SafetensorError: Error while deserializing header
+			UnpicklingError: 
+			EOFError: Ran out of input`,
+		remedy: "take the newest checkpoint away, so that an older one is loaded; was its disk full?", passing: true,
+		origin: "torch inline_container.cc; safetensors; Python pickle",
+	}, {
+		action: Stop, cause: "checkpoint-mismatch", title: "the checkpoint is of another model",
+		patterns: `Error\(s\) in loading state_dict for`,
+		remedy:   "compare the model's configuration with that of the run that wrote it", passing: true,
+		origin: "torch/nn/modules/module.py",
+	}, {
+		action: Stop, cause: "ddp-unused-parameters", title: "DDP: parameters took no part in the loss",
+		patterns: `Expected to have finished reduction in the prior iteration`,
+		remedy:   "find_unused_parameters=True, or use all outputs of forward in the loss", passing: true,
+		origin: "torch/csrc/distributed/c10d/reducer.cpp",
+	}, {
+		action: Stop, cause: "import-error", title: "a module or a library is missing",
+		patterns: `
+			ModuleNotFoundError: No module named
+			ImportError: 
+			error while loading shared libraries:`,
+		remedy: "install it on every node, or look at which python and PYTHONPATH the ranks have", passing: true,
+		origin: "Python; ld.so(8)",
+	}, {
+		action: Stop, cause: "syntax-error", title: "Python does not accept the program",
+		patterns: `
+			SyntaxError: 
+			IndentationError: 
+			TabError: `,
+		remedy: "correct the line; is it the right Python?", passing: true,
+		origin: "Python",
+	}, {
+		action: Stop, cause: "usage", title: "the program does not accept its arguments",
+		patterns: `
+			error: unrecognized arguments:
+			error: the following arguments are required:
+			error: argument [^:\n]{1,80}: invalid`,
+		remedy: "correct the command line", passing: true,
+		origin: "Python argparse",
+	}, {
+		action: Restart, cause: "file-not-found", title: "a file is not there, or not on that node",
+		patterns: `No such file or directory`,
+		remedy:   "is the path on a file system that every node has?", passing: true,
+		origin: "ENOENT, errno(3)",
+	}, {
+		action: Restart, cause: "permission", title: "a file may not be used",
+		patterns: `
+			Permission denied
+			Operation not permitted`,
+		remedy: "look at its owner and mode, and at who runs the agent", passing: true,
+		origin: "EACCES and EPERM, errno(3)",
+	}, {
+		action: Restart, cause: "assertion", title: "an assertion of the program failed",
+		patterns: `AssertionError\b`,
+		remedy:   "read the traceback", passing: true,
+		origin: "Python",
+	}, {
+		action: Restart, cause: "interrupted", title: "somebody pressed ^C",
+		patterns: `KeyboardInterrupt`,
+		remedy:   "nothing, if it was meant", passing: true,
+		origin: "Python",
+	},
+}

@@ -1,0 +1,281 @@
+package launcher
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/verdict"
+)
+
+// These are the words of a verdict that another package defines.
+type (
+	// Verdict is what a failure means.
+	Verdict = verdict.Verdict
+	// Rule says what a line of a log means.
+	Rule = verdict.Rule
+)
+
+// UnknownCause is a verdict's cause when nothing is recognised, and NoRank the rank of a log that is not known to be one rank's.
+const (
+	UnknownCause = verdict.Unknown
+	NoRank       = -1
+)
+
+// Judged is the verdict on one rank.
+type Judged struct {
+	Verdict
+	// Rank is NoRank, and Node empty, when they are not known. Attempt counts from 0.
+	Node          string
+	Rank, Attempt int
+	// File has the line that decided; it is empty when none did.
+	File string
+	// At is when the rank ended, if that is known.
+	At time.Time
+}
+
+// readTail is how much of the end of a log is judged, in bytes, and maxEvent the longest event that is read.
+const (
+	readTail = 256 << 10
+	maxEvent = 1 << 20
+)
+
+// ReadRules reads a file of failure rules, for --failure-rules; see docs/failures.md. An empty path has none.
+func ReadRules(path string) ([]Rule, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: failure rules: %w", ErrUsage, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, verdict.MaxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the failure rules: %w", err)
+	}
+	rules, err := verdict.Parse(path, string(data))
+	if err != nil {
+		return nil, fmt.Errorf("%w: failure rules: %w", ErrUsage, err)
+	}
+	return rules, nil
+}
+
+// JudgeLogs judges each file, and of each directory, which is that of a job in its --log-dir, every rank of the last attempt
+// that failed. Code is the exit code of ranks of which nothing tells it, or -1. The root cause comes first: of those that are no
+// echoes the first that ended, as far as is known.
+func JudgeLogs(paths []string, code int, rules []Rule) ([]Judged, error) {
+	var all []Judged
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUsage, err)
+		}
+		read := judgeFile
+		if info.IsDir() {
+			read = judgeDir
+		}
+		judged, err := read(path, code, rules)
+		if err != nil {
+			return nil, fmt.Errorf("judge %s: %w", path, err)
+		}
+		all = append(all, judged...)
+	}
+	slices.SortStableFunc(all, func(a, b Judged) int {
+		return cmp.Or(a.class()-b.class(), a.At.Compare(b.At))
+	})
+	return all, nil
+}
+
+// class is 0 for what may be the root cause, 1 for what says nothing, and 2 for an echo.
+func (j Judged) class() int {
+	switch {
+	case j.Victim:
+		return 2
+	case j.Cause == UnknownCause:
+		return 1
+	}
+	return 0
+}
+
+func judgeFile(path string, code int, rules []Rule) ([]Judged, error) {
+	x := job.Exited{Rank: NoRank, Exit: job.Exit{Code: code}}
+	j, err := judge(x, rules, path)
+	return []Judged{j}, err
+}
+
+// judge reads the ends of a rank's logs. The first of them that says something decides.
+func judge(x job.Exited, rules []Rule, files ...string) (Judged, error) {
+	j := Judged{Node: x.Node, Rank: x.Rank, Attempt: x.Attempt, At: x.At}
+	for _, file := range files {
+		tail, skipped, err := lastOf(file)
+		if errors.Is(err, fs.ErrNotExist) && x.Rank != NoRank {
+			continue // a rank's log is made at its first byte
+		}
+		if err != nil {
+			return j, err
+		}
+		v := verdict.Judge(evidence(x, tail), rules...)
+		if j.Cause != "" && (v.Cause == UnknownCause || v.Quote == "") {
+			continue
+		}
+		if j.Verdict, j.File = v, ""; v.From == verdict.FromTail {
+			j.File, j.Line = file, v.Line+skipped
+		}
+		if v.Quote != "" {
+			return j, nil
+		}
+	}
+	if j.Cause == "" {
+		j.Verdict = verdict.Judge(evidence(x, x.Tail), rules...)
+	}
+	return j, nil
+}
+
+func evidence(x job.Exited, tail string) verdict.Evidence {
+	return verdict.Evidence{
+		Exit: verdict.Exit(x.Exit), Tail: tail, Traceback: x.Traceback, Node: x.Node, Rank: x.Rank, Attempt: x.Attempt,
+	}
+}
+
+// lastOf is the end of a file, from the beginning of a line, and the number of lines before it.
+func lastOf(path string) (tail string, skipped int, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not block
+	if err != nil {
+		return "", 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return "", 0, errors.New("it is not a plain file")
+	}
+	var lines counter
+	if _, err := io.CopyN(&lines, f, max(0, info.Size()-readTail)); err != nil {
+		return "", 0, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, readTail))
+	return string(data), int(lines), err
+}
+
+// counter counts the lines that are written to it.
+type counter int
+
+func (c *counter) Write(b []byte) (int, error) {
+	*c += counter(bytes.Count(b, []byte{'\n'}))
+	return len(b), nil
+}
+
+// judgeDir judges the ranks of the last attempt that failed: those that events.jsonl, where there is one, says to have failed by
+// themselves, or all that have logs.
+func judgeDir(dir string, code int, rules []Rule) ([]Judged, error) {
+	failed, err := readExits(filepath.Join(dir, "events.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	if len(failed) == 0 {
+		if failed, err = listRanks(dir, code); err != nil {
+			return nil, err
+		}
+	}
+	if len(failed) == 0 {
+		return nil, fmt.Errorf("%w: no rank has failed there, or it is not a job's log directory", ErrUsage)
+	}
+	var all []Judged
+	for _, x := range failed {
+		name := filepath.Join(dir, fmt.Sprintf("attempt-%d", x.Attempt), fmt.Sprintf("rank-%d", x.Rank))
+		j, err := judge(x, rules, name+".stderr.log", name+".stdout.log")
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, j)
+	}
+	return all, nil
+}
+
+// readExits are the failures of the last attempt in which a rank failed, as the coordinator recorded them; none without a record.
+func readExits(path string) ([]job.Exited, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var failed []job.Exited
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxEvent)
+	for lines.Scan() {
+		var event struct {
+			Event  string          `json:"event"`
+			Detail json.RawMessage `json:"detail"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			break // a coordinator that was killed leaves half a line at the end
+		}
+		var x job.Exited
+		if event.Event != "exited" {
+			continue
+		}
+		if err := json.Unmarshal(event.Detail, &x); err != nil {
+			return nil, fmt.Errorf("%s is of another version of golaunch: %w", path, err)
+		}
+		failed = later(failed, x)
+	}
+	return failed, lines.Err()
+}
+
+// later adds a failure to those of the last attempt. A rank that a signal ended after another one had failed was stopped by
+// golaunch.
+func later(failed []job.Exited, x job.Exited) []job.Exited {
+	switch {
+	case x.Exit.OK() || len(failed) > 0 && x.Attempt < failed[0].Attempt:
+		return failed
+	case len(failed) > 0 && x.Attempt > failed[0].Attempt:
+		failed = failed[:0]
+	case len(failed) > 0 && !x.Exit.OOM && (x.Exit.Signal == int(unix.SIGTERM) || x.Exit.Signal == int(unix.SIGKILL)):
+		return failed
+	}
+	return append(failed, x)
+}
+
+// listRanks are the ranks that have logs of the last attempt.
+func listRanks(dir string, code int) ([]job.Exited, error) {
+	files, err := filepath.Glob(filepath.Join(escape(dir), "attempt-*", "rank-*.std*.log"))
+	if err != nil {
+		return nil, err
+	}
+	var last []job.Exited
+	for _, file := range files {
+		attempt, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(filepath.Dir(file)), "attempt-"))
+		name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(file), "rank-"), ".")
+		rank, err2 := strconv.Atoi(name)
+		if err == nil && err2 == nil {
+			last = later(last, job.Exited{Attempt: attempt, Rank: rank, Exit: job.Exit{Code: code}})
+		}
+	}
+	slices.SortFunc(last, func(a, b job.Exited) int { return a.Rank - b.Rank })
+	return slices.CompactFunc(last, func(a, b job.Exited) bool { return a.Rank == b.Rank }), nil
+}
+
+// escape is a path as a pattern for itself.
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}

@@ -1,0 +1,100 @@
+package launcher
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// write makes files below a directory and returns it.
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func exited(attempt, rank int, second, exit, more string) string {
+	return `{"time":"2026-05-04T03:02:01Z","event":"exited","detail":{"Node":"n1","Attempt":` + string(rune('0'+attempt)) + `,"Rank":` +
+		string(rune('0'+rank)) + `,"At":"2026-05-04T03:02:` + second + `Z","Exit":{` + exit + `}` + more + `}}` + "\n"
+}
+
+func TestJudgeLogs(t *testing.T) {
+	const oom = "CUDA out of memory\n"
+	dir := write(t, map[string]string{
+		"events.jsonl": `{"event":"submitted","detail":{}}` + "\n" +
+			exited(0, 3, "01", `"Code":1`, `,"Tail":"No space left on device"`) +
+			exited(1, 2, "03", `"Code":1`, "") +
+			exited(1, 0, "02", `"Code":0`, "") +
+			exited(1, 1, "01", `"Code":1`, `,"Tail":"Connection closed by peer ["`) +
+			exited(1, 4, "04", `"Code":143,"Signal":15`, "") +
+			exited(1, 5, "05", `"Code":137,"Signal":9,"OOM":true`, "") +
+			exited(1, 6, "06", `"Code":1`, `,"Traceback":"KeyError: 'x'\nCUDA error: unknown error"`) +
+			exited(0, 7, "06", `"Code":1`, "") + `{"event":"exi`,
+		"attempt-1/rank-2.stderr.log": "step 1\n", "attempt-1/rank-2.stdout.log": "loading\n" + oom,
+		"attempt-1/rank-4.stderr.log": oom,
+	})
+	all, err := JudgeLogs([]string{dir}, -1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []struct {
+		rank  int
+		cause string
+		file  string
+		line  int
+	}{
+		{2, "cuda-oom", filepath.Join(dir, "attempt-1/rank-2.stdout.log"), 2},
+		{5, "host-oom", "", 0},
+		{6, "cuda-error", "", 2},
+		{1, "gloo-peer-lost", "", 1},
+	}
+	if len(all) != len(want) {
+		t.Fatalf("%d verdicts: %+v", len(all), all)
+	}
+	for i, w := range want {
+		if g := all[i]; g.Rank != w.rank || g.Cause != w.cause || g.File != w.file || g.Line != w.line || g.Attempt != 1 || g.Node != "n1" {
+			t.Errorf("%d: %+v, want %+v", i, g, w)
+		}
+	}
+}
+
+// TestJudgeLongLog wants the line's own number, though only the end of the file is judged.
+func TestJudgeLongLog(t *testing.T) {
+	dir := write(t, map[string]string{"log": strings.Repeat("0123456789\n", readTail/4) + "CUDA out of memory\nbye\n"})
+	all, err := JudgeLogs([]string{filepath.Join(dir, "log")}, -1, nil)
+	if err != nil || all[0].Cause != "cuda-oom" || all[0].Line != readTail/4+1 || all[0].Rank != NoRank {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+func TestJudgeLogsRefuses(t *testing.T) {
+	dir := write(t, map[string]string{"j/events.jsonl": exited(0, 1, "01", `"Code":"x"`, ""), "none/x": "", "good": "CUDA out of memory"})
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"j": "is of another version of golaunch", "none": "no rank has failed there", "missing": "no such file", "fifo": "it is not a plain file",
+	} {
+		_, err := JudgeLogs([]string{filepath.Join(dir, "good"), filepath.Join(dir, path)}, -1, nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
+	}
+	if _, err := ReadRules(filepath.Join(dir, "missing")); !errors.Is(err, ErrUsage) {
+		t.Errorf("rules that are not there: %v", err)
+	}
+}

@@ -1,0 +1,139 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/golaunch/golaunch/internal/gpu"
+	"github.com/golaunch/golaunch/internal/health"
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// Preflight says what a job does about nodes on which something is wrong; docs/doctor.md says what that can be.
+type Preflight string
+
+const (
+	// PreflightOff looks at no node.
+	PreflightOff Preflight = "off"
+	// PreflightWarn only says so.
+	PreflightWarn Preflight = "warn"
+	// PreflightExclude starts no rank on a node with an error.
+	PreflightExclude Preflight = "exclude"
+	// PreflightFail ends the job when a node has an error, with code 125.
+	PreflightFail Preflight = "fail"
+)
+
+var preflights = []Preflight{PreflightOff, PreflightWarn, PreflightExclude, PreflightFail}
+
+// examine looks at this machine and tells by labels what it found. Its GPUs count if the job wants some; devices are those that
+// the driver shows.
+func (p Preflight) examine(ctx context.Context, node *placement.Node, gpus bool, devices []gpu.Device, dirs ...string) []health.Finding {
+	if p == PreflightOff {
+		return nil
+	}
+	system := health.Here(dirs...)
+	system.GPUs = nil
+	if gpus {
+		system.GPUs = func(context.Context) ([]gpu.Device, string, error) { return devices, "", nil }
+	}
+	facts := health.Collect(ctx, system)
+	findings := health.Check(facts)
+	labels := health.Labels(findings, facts.Versions)
+	if bad := health.Errors(findings); len(bad) > 0 && p != PreflightWarn {
+		labels[placement.UnfitLabel] = codes(bad)
+	}
+	maps.Copy(labels, node.Labels)
+	node.Labels = labels
+	return findings
+}
+
+// codes are in the order of the findings, each once.
+func codes(findings []health.Finding) string {
+	var list []string
+	for _, f := range findings {
+		if !slices.Contains(list, f.Warnable.Code) {
+			list = append(list, f.Warnable.Code)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// muster is what the nodes of a job have said of themselves. It belongs to the coordinator's goroutine.
+type muster struct {
+	// wanted is how many nodes the job may have.
+	wanted int
+	nodes  map[string]map[string]string
+	// untold are the nodes of whose findings nothing was said yet, in the order in which they came.
+	untold []string
+	// said are the differences between nodes that were told.
+	said map[string]bool
+	warn func(error)
+	// refuse ends the job because of an error; nil leaves it.
+	refuse func(why string)
+}
+
+// joined takes what a node says. A node that comes again, with nothing new, has been told of.
+func (m *muster) joined(n placement.Node) {
+	if labels, known := m.nodes[n.Name]; known && maps.Equal(labels, n.Labels) {
+		return
+	}
+	m.nodes[n.Name] = n.Labels
+	m.untold = append(m.untold, n.Name)
+	if codes := n.Labels[placement.UnfitLabel]; codes != "" && m.refuse != nil {
+		why := n.Name + " is unfit: " + codes
+		if findings, _ := health.FromLabels(n.Labels); len(findings) > 0 { // none of codes that only a newer golaunch knows
+			findings[0].Node = n.Name
+			why = findings[0].String()
+		}
+		m.refuse(why)
+	}
+	if len(m.nodes) >= m.wanted {
+		m.tell()
+	}
+}
+
+// decided tells of the nodes that are there once there is no more waiting for others.
+func (m *muster) decided(d Decision) {
+	switch d.Event.(type) {
+	case job.Submitted, job.Queued, job.Joined:
+	default:
+		m.tell()
+	}
+}
+
+// tell warns of what was not told yet: of the nodes' findings, and of what differs between all of them.
+func (m *muster) tell() {
+	if len(m.untold) == 0 {
+		return
+	}
+	of, versions := map[string][]health.Finding{}, map[string]health.Versions{}
+	for name, labels := range m.nodes {
+		of[name], versions[name] = health.FromLabels(labels)
+	}
+	findings := health.Gather(m.untold, of)
+	for _, f := range health.Skew(versions) {
+		if !m.said[f.Text] {
+			m.said[f.Text] = true
+			findings = append(findings, f)
+		}
+	}
+	m.untold = nil
+	for _, f := range findings {
+		m.warn(errors.New(f.String()))
+	}
+}
+
+// muster is for the job that a coordinator of this process runs.
+func (h *here) muster(c *rendezvous.Coordinator) *muster {
+	m := &muster{wanted: h.job.Request.MaxNodes, nodes: map[string]map[string]string{}, said: map[string]bool{}, warn: h.warn}
+	m.wanted = max(m.wanted, h.job.pool())
+	if h.job.Preflight == PreflightFail {
+		m.refuse = func(why string) { go c.Cancel(125, why) } // the coordinator's goroutine cannot wait for itself
+	}
+	return m
+}

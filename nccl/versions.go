@@ -1,0 +1,156 @@
+package nccl
+
+import (
+	"bytes"
+	"io"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Versions are those of the software below NCCL on EFA, as their files say: "1.22.0", "1.7.3-aws"; empty where none does.
+type Versions struct {
+	// Installer is that of AWS's package of all the rest.
+	Installer string
+	Libfabric string
+	// Plugin is aws-ofi-nccl, by which NCCL uses libfabric.
+	Plugin string
+	// Driver is the kernel module efa, Kernel the kernel's release.
+	Driver, Kernel string
+	// Machine is the instance type, p5.48xlarge, by which the plugin, too, tells machines apart (get_platform_type in its
+	// src/platform-aws.c).
+	Machine string
+}
+
+// The files that tell versions, in the order of trust. The name of libfabric's library does not: libfabric.so.1.19.0 is 1.16.0
+// (aws/aws-ofi-nccl#141).
+const packages = "opt/amazon/efa_installed_packages"
+
+var (
+	pkgconfigs = []string{
+		"opt/amazon/efa/lib64/pkgconfig/libfabric.pc", "opt/amazon/efa/lib/pkgconfig/libfabric.pc",
+	}
+	plugins = []string{
+		"opt/amazon/ofi-nccl/lib/libnccl-net.so", "opt/amazon/ofi-nccl/lib64/libnccl-net.so",
+		"opt/amazon/ofi-nccl/lib/x86_64-linux-gnu/libnccl-net.so", "opt/amazon/ofi-nccl/lib/aarch64-linux-gnu/libnccl-net.so",
+		"opt/aws-ofi-nccl/lib/libnccl-net.so", "opt/aws-ofi-nccl/install/lib/libnccl-net.so",
+	}
+)
+
+// ReadVersions reads them below root, a node's file system, at the cost of a few small files and one library at most.
+func ReadVersions(root fs.FS) Versions {
+	v := parsePackages(attribute(root, "", packages))
+	v.Driver = attribute(root, "sys/module/efa", "version")
+	v.Kernel = attribute(root, "proc/sys/kernel", "osrelease")
+	v.Machine = attribute(root, "sys/devices/virtual/dmi/id", "product_name")
+	for _, file := range pkgconfigs {
+		if v.Libfabric == "" {
+			v.Libfabric = parsePkgconfig(attribute(root, "", file))
+		}
+	}
+	for _, file := range plugins {
+		// What is loaded counts, whatever was installed.
+		if found := pluginVersion(root, file); found != "" {
+			v.Plugin = found
+			break
+		}
+	}
+	return v
+}
+
+// version is what other software takes for a version: it begins with numbers, and goes on with anything but a blank.
+const version = `(\d{1,9}(?:\.\d{1,9})+[0-9A-Za-z.~+-]{0,32})`
+
+var (
+	installer = regexp.MustCompile(`(?m)^# EFA installer version: ` + version)
+	// Debian's packages are libfabric1-aws_1.16.0~amzn3.0_amd64 and libnccl-ofi_1.19.0-1_amd64, those of RPM
+	// libfabric-aws-1.17.0-1.el8.x86_64 and libnccl-ofi-1.14.0-1.x86_64.
+	libfabricPackage = regexp.MustCompile(`(?:^|\s)libfabric1?(?:-aws)?[_-](\d{1,9}(?:\.\d{1,9})+)`)
+	pluginPackage    = regexp.MustCompile(`(?:^|\s)libnccl-ofi(?:-ngc-v\d)?[_-](\d{1,9}(?:\.\d{1,9})+)`)
+	pkgconfig        = regexp.MustCompile(`(?m)^Version:\s*` + version)
+	pluginString     = regexp.MustCompile(`aws-ofi-nccl ` + version)
+)
+
+// parsePackages reads what the EFA installer says that it has installed.
+func parsePackages(text string) Versions {
+	return Versions{
+		Installer: first(installer, text), Libfabric: first(libfabricPackage, text), Plugin: first(pluginPackage, text),
+	}
+}
+
+func parsePkgconfig(text string) string { return first(pkgconfig, text) }
+
+func first(pattern *regexp.Regexp, text string) string {
+	if m := pattern.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// largest bounds what is read of a library, in bytes: the plugin has about two million.
+const largest = 32 << 20
+
+// pluginVersion finds in the plugin what it writes at its start, "NET/OFI Initializing aws-ofi-nccl 1.17.1".
+func pluginVersion(root fs.FS, file string) string {
+	f, err := root.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	all, err := io.ReadAll(io.LimitReader(f, largest))
+	if err != nil {
+		return ""
+	}
+	for {
+		i := bytes.Index(all, []byte("aws-ofi-nccl "))
+		if i < 0 {
+			return ""
+		}
+		if v := first(pluginString, string(all[i:min(len(all), i+64)])); v != "" {
+			return v
+		}
+		all = all[i+1:]
+	}
+}
+
+// older says that a version is known and is before another, number by number; what follows the numbers does not count.
+func older(v, than string) bool {
+	if v == "" {
+		return false
+	}
+	a, b := numbers(v), numbers(than)
+	for i := range b {
+		switch {
+		case i == len(a):
+			return false // 1.18 is 1.18.0
+		case a[i] != b[i]:
+			return a[i] < b[i]
+		}
+	}
+	return false
+}
+
+// oldest is the one of two versions that is older; an unknown one is neither.
+func oldest(a, b string) string {
+	if a == "" || older(b, a) {
+		return b
+	}
+	return a
+}
+
+// numbers are those that a version begins with: 1, 16, 0 of 1.16.0~amzn3.0.
+func numbers(v string) (out []int) {
+	for part := range strings.SplitSeq(v, ".") {
+		digits := len(part) - len(strings.TrimLeft(part, "0123456789"))
+		n, err := strconv.Atoi(part[:digits])
+		if err != nil {
+			break
+		}
+		out = append(out, n)
+		if digits < len(part) {
+			break
+		}
+	}
+	return out
+}
