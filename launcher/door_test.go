@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/golaunch/golaunch/internal/mtls"
 )
@@ -55,10 +54,13 @@ func TestDoor(t *testing.T) {
 		t.Errorf("a door without a free port: %v", err)
 	}
 	d.close()
-	gone, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errLate)
-	defer cancel()
-	if _, err := knock(gone, job, at.String(), func(string) {}); !errors.Is(err, errLate) || !strings.Contains(err.Error(), "belongs to something else") {
+	if _, err := tryDoors(t.Context(), job, at.String()); err == nil || !strings.Contains(err.Error(), "belongs to something else") {
 		t.Errorf("at a closed door: %v", err)
+	}
+	gone, cancel := context.WithCancelCause(t.Context())
+	cancel(errLate)
+	if _, err := knock(gone, job, at.String(), func(string) {}); !errors.Is(err, errLate) || !strings.Contains(err.Error(), "node 0 of job "+job) {
+		t.Errorf("at a closed door, too late: %v", err)
 	}
 }
 

@@ -3,7 +3,6 @@ package verdict
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 const traceback = `Traceback (most recent call last):
@@ -181,21 +180,19 @@ func TestLongInput(t *testing.T) {
 	}
 }
 
-// TestWorstTexts bounds what a text can cost that was made to be slow.
-func TestWorstTexts(t *testing.T) {
+// BenchmarkWorstTexts is what texts cost that were made to be slow.
+func BenchmarkWorstTexts(b *testing.B) {
 	fill := func(s string) string { return strings.Repeat(s, maxText/len(s)) }
 	for name, s := range map[string]string{
 		"tracebacks": fill(heading + "\n  x\nE: y\n\n" + during + "\n\n"), "headings": fill(heading + "\n"), "brackets": fill("["), "marks": fill("[a] "),
 		"xids": fill("NVRM: Xid (PCI:"), "workers": fill("DataLoader worker (pid "), "servers": fill("Server Error: a"), "blank lines": fill("\n"),
 		"oom": fill("Detected 1"), "gloo": fill("Read error ["), "frames": heading + "\n" + fill("  File \"a\", line 1, in x\n"), "digits": fill("1 "),
 	} {
-		begin := time.Now()
-		Signature(Evidence{Exit: Exit{Code: 1}, Tail: s, Traceback: s, Kernel: s})
-		if took := time.Since(begin); took > 10*time.Second {
-			t.Errorf("%s: %v", name, took)
-		} else {
-			t.Logf("%s: %v", name, took)
-		}
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				Signature(Evidence{Exit: Exit{Code: 1}, Tail: s, Traceback: s, Kernel: s})
+			}
+		})
 	}
 }
 
