@@ -6,7 +6,7 @@ import (
 )
 
 const traceback = `Traceback (most recent call last):
-  File "/work/train.py", line 12, in step
+  File "/srv/train.py", line 12, in step
     loss = model(x)
            ^^^^^^^^
 `
