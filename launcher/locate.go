@@ -47,8 +47,13 @@ func (j *Job) locate() (err error) {
 		j.Interface = p.Interface
 	}
 	r := &j.Request
-	if len(r.PerNode) == 0 && p.PerNode != "gpu" && p.By == "Slurm" && !p.Each && p.Name == "" && slurmGives(context.Background()) {
-		p.PerNode = "gpu"
+	if len(r.PerNode) == 0 && p.PerNode != "gpu" && p.By == "Slurm" && !p.Each && p.Name == "" {
+		switch gpus, err := slurmGives(context.Background()); {
+		case err != nil:
+			return err
+		case gpus:
+			p.PerNode = "gpu"
+		}
 	}
 	if len(r.PerNode) == 0 && p.PerNode != "" {
 		if err := j.perNode(p.PerNode); err != nil {

@@ -88,9 +88,12 @@ func (h *here) mustAllCome() int {
 }
 
 // slurmGives asks the controller whether the job has GPUs. salloc does not say so to what it runs on the machine of the user.
-func slurmGives(ctx context.Context) bool {
+func slurmGives(ctx context.Context) (bool, error) {
 	out, err := slurmJob(ctx)
-	return err == nil && gpuGRES.Match(out)
+	if err != nil {
+		return false, fmt.Errorf("cannot ask Slurm whether the job has GPUs (scontrol show job: %w); give --gpus-per-node or --procs-per-node", err)
+	}
+	return gpuGRES.Match(out), nil
 }
 
 var gpuGRES = regexp.MustCompile(`\bTres\w*=\S*\bgpu\b|\bTRES=\S*gres/gpu\b`)
