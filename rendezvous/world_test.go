@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -163,10 +162,8 @@ func (c *cable) connect(ctx context.Context) (net.Conn, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	made := &cableConn{Conn: conn, cable: c, closed: make(chan struct{}), broken: make(chan struct{}), came: make(chan []byte)}
-	c.conns = append(c.conns, made)
-	go made.carry()
-	return made, nil
+	c.conns = append(c.conns, &cableConn{Conn: conn, cable: c, closed: make(chan struct{})})
+	return c.conns[len(c.conns)-1], nil
 }
 
 func (c *cable) newest() *cableConn {
@@ -175,29 +172,21 @@ func (c *cable) newest() *cableConn {
 	return c.conns[len(c.conns)-1]
 }
 
-// cableConn is one end of a connection. What comes passes through a goroutine, for a deadline of bufconn's that is over already is a
-// timer that fires at once, with which the race detector of Go 1.26 crashes in a bubble (runtime.(*timer).modify).
 type cableConn struct {
 	net.Conn
-	cable          *cable
-	dead           atomic.Bool
-	once, breaking sync.Once
-	// closed is closed when this end wants no more, and broken when it reads no more.
-	closed, broken chan struct{}
-	// came has what comes until failed says why nothing more does; rest is what was not read of it.
-	came   chan []byte
-	failed error
-	rest   []byte
+	cable  *cable
+	dead   atomic.Bool
+	once   sync.Once
+	closed chan struct{}
 }
 
 func (c *cableConn) cutUp() bool   { return c.dead.Load() || c.cable.up.Load() }
 func (c *cableConn) cutDown() bool { return c.dead.Load() || c.cable.down.Load() }
 
 // SetDeadline is called only to end all reading.
-func (c *cableConn) SetDeadline(time.Time) error {
+func (c *cableConn) SetDeadline(t time.Time) error {
 	c.once.Do(func() { close(c.closed) })
-	c.timeout()
-	return nil
+	return c.Conn.SetDeadline(t)
 }
 
 // Close does not reach the other end when the cable is cut.
@@ -217,50 +206,17 @@ func (c *cableConn) Write(b []byte) (int, error) {
 }
 
 func (c *cableConn) Read(b []byte) (int, error) {
-	if len(c.rest) == 0 {
-		select {
-		case <-c.broken:
-			return 0, os.ErrDeadlineExceeded
-		case chunk, open := <-c.came:
-			if !open {
-				return 0, c.failed
-			}
-			c.rest = chunk
-		}
-	}
-	n := copy(b, c.rest)
-	c.rest = c.rest[n:]
-	return n, nil
-}
-
-// carry brings what comes, as far as the cable lets it, until nobody wants it any more.
-func (c *cableConn) carry() {
-	defer close(c.came)
 	for {
-		b := make([]byte, 4<<10)
 		n, err := c.Conn.Read(b)
 		if c.cable.stuck.Load() || err != nil && c.cutDown() {
 			<-c.closed
 		}
-		if late := time.Duration(c.cable.late.Load()); late > 0 {
-			select {
-			case <-time.After(late):
-			case <-c.closed:
-			}
-		}
-		if err != nil {
-			c.failed = err
-			return
-		}
-		if c.cutDown() {
-			continue
-		}
-		select {
-		case c.came <- b[:n]:
-		case <-c.broken: // and what follows is lost
+		time.Sleep(time.Duration(c.cable.late.Load()))
+		if err != nil || !c.cutDown() {
+			return n, err
 		}
 	}
 }
 
 // timeout breaks a connection for this end alone.
-func (c *cableConn) timeout() { c.breaking.Do(func() { close(c.broken) }) }
+func (c *cableConn) timeout() { c.Conn.SetDeadline(time.Unix(1, 0)) }
