@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // The agents of a world do what package agent does, with processes that are numbers.
@@ -89,13 +90,30 @@ func (w *world) live(a *agent) error {
 			continue
 		}
 		i := w.rng.IntN(len(r.alive))
-		e := Exited{Node: a.node.Name, Unit: id, Attempt: r.attempt, Rank: r.alive[i], Exit: w.exit(r)}
+		e := Exited{
+			Node: a.node.Name, Unit: id, Attempt: r.attempt, Rank: r.alive[i], Exit: w.exit(r),
+			At: time.Unix(int64(w.rng.IntN(100)), 0), Lived: time.Duration(w.rng.IntN(2)) * time.Hour, Told: r.stopping,
+		}
+		if e.Exit.Spawn == "" && e.Exit.Signal == 0 && !e.Exit.OK() {
+			e.Tail = w.words()
+		}
 		r.alive = slices.Delete(r.alive, i, i+1)
 		r.exits = append(r.exits, e)
 		w.truth.exited(e)
 		a.report(e)
 	}
 	return nil
+}
+
+// echo is what a rank says when another has failed.
+const echo = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1234"
+
+// words are the last ones of a rank that failed.
+func (w *world) words() string {
+	if w.chance(2) {
+		return ""
+	}
+	return []string{echo, "RuntimeError: CUDA error: uncorrectable ECC error encountered", "Traceback (most recent call last):\n  File \"t.py\", line 1, in f\nValueError: no"}[w.rng.IntN(3)]
 }
 
 func (w *world) exit(r *run) Exit {

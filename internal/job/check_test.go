@@ -18,6 +18,12 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	if len(reason) > 600 || strings.Contains(reason, "\n") {
 		return fmt.Errorf("unreadable reason %q", reason)
 	}
+	for node := range t.w.state.excluded { // another may take its place
+		delete(t.homes, node)
+	}
+	if strings.Contains(reason, "at no cost") {
+		t.gratis++
+	}
 	again := isA[Rejoined](ev)
 	for _, act := range actions {
 		if err := t.checkAction(ev, act, again); err != nil {
@@ -204,8 +210,8 @@ func (t *truth) checkWait(o Wait) error {
 	if _, failed := t.failed[old]; !failed || t.newest[o.Unit] != old.attempt || t.elapsed[attemptOf{o.Unit, o.Attempt}] {
 		return fmt.Errorf("it is not its time")
 	}
-	if o.Restarts < 1 || o.Restarts > t.w.spec.MaxRestarts {
-		return fmt.Errorf("of %d restarts", t.w.spec.MaxRestarts)
+	if o.Restarts < 1 || o.Restarts > t.budget() {
+		return fmt.Errorf("of %d restarts", t.budget())
 	}
 	for p := range t.ordered {
 		if p.attemptOf == old && !t.ended[p] {
@@ -236,7 +242,7 @@ func (t *truth) checkHomes(actions []Action) error {
 	if len(actions) == 0 || !isA[Start](actions[0]) || !t.w.state.gang() || !t.rigid() || len(actions) != t.w.spec.Request.MinNodes {
 		return nil
 	}
-	if len(t.homes) != len(actions) {
+	if len(t.homes) > len(actions) {
 		return fmt.Errorf("nodes %v had places, and other nodes took them", t.homes)
 	}
 	return nil
@@ -259,6 +265,8 @@ func (t *truth) checkFinish(ev Event, r Result) error {
 		return fmt.Errorf("%d restarts", r.Restarts)
 	}
 	switch {
+	case t.cancelled != (r.Code == codeCancelled):
+		return fmt.Errorf("cancelled: %v", t.cancelled)
 	case r.Code == 0:
 		return t.checkSuccess()
 	case r.Code == codeTimeout:
@@ -279,8 +287,10 @@ func (t *truth) healthy() bool {
 	return true
 }
 
-// budget is how many restarts there may have been.
-func (t *truth) budget() int { return t.w.spec.MaxRestarts * (1 + t.refills) }
+// budget is how many restarts there may have been: each node is to blame for one at no cost.
+func (t *truth) budget() int {
+	return t.w.spec.MaxRestarts*(1+t.refills) + min(t.gratis, len(t.w.agents)*(1+t.refills+t.readmits))
+}
 
 // checkSuccess holds that every rank's newest attempt ended well, and that no node of it was lost.
 func (t *truth) checkSuccess() error {
@@ -305,18 +315,40 @@ func (t *truth) checkSuccess() error {
 	return nil
 }
 
-// checkCause holds that a failure of a gang is put down to the first that was reported.
+// checkCause holds that a failure of a gang is put down to one that was reported: no echo if there was anything else, nothing that a
+// rank did when told to stop if there was anything but echoes, and else the first.
 func (t *truth) checkCause(r Result) error {
-	if r.Cause == nil || !t.w.state.gang() {
+	if r.Cause == nil || !t.w.state.gang() || strings.Contains(r.Cause.Why, "no port") || strings.Contains(r.Cause.Why, "cannot reach") {
 		return nil
 	}
-	rank, ok := t.failed[attemptOf{0, r.Cause.Attempt}]
-	switch {
-	case !ok && (strings.Contains(r.Cause.Why, "no port") || strings.Contains(r.Cause.Why, "cannot reach")):
-	case !ok || rank != r.Cause.Rank:
-		return fmt.Errorf("cause is rank %d, first was rank %d (%v)", r.Cause.Rank, rank, ok)
-	case rank >= 0 && r.Code != r.Cause.Exit.Code && r.Code != codeOwn && r.Code != codeTimeout && t.cancels == 0:
+	all := t.failed[attemptOf{0, r.Cause.Attempt}]
+	i := slices.IndexFunc(all, func(f reported) bool { return f.rank == r.Cause.Rank })
+	if i < 0 {
+		return fmt.Errorf("cause is rank %d, which did not fail", r.Cause.Rank)
+	}
+	if r.Cause.Rank >= 0 && r.Code != r.Cause.Exit.Code && r.Code != codeOwn && r.Code != codeTimeout && t.cancels == 0 {
 		return fmt.Errorf("code %d for %v", r.Code, r.Cause.Exit)
 	}
+	if t.cancels > 0 || r.Code == codeTimeout || r.Cause.Exit.Spawn != "" || all[0].rank < 0 {
+		return nil
+	}
+	for _, f := range all {
+		if f.better(all[i]) {
+			return fmt.Errorf("cause is %+v, and there is %+v", all[i], f)
+		}
+	}
 	return nil
+}
+
+// better says that a failure, reported when one was there already, explains more.
+func (f reported) better(cause reported) bool {
+	switch {
+	case f.rank < 0:
+		return cause.tail == echo
+	case cause.tail == echo:
+		return f.tail != echo && (!f.told || f.tail != "")
+	case f.tail == echo || f.told:
+		return false
+	}
+	return cause.told || cause.rank >= 0 && f.at.Before(cause.at)
 }

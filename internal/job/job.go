@@ -22,7 +22,8 @@
 //   - A report of an earlier attempt, or of a node that was lost or has stopped, changes nothing.
 //   - The job finishes once, when nothing of it can live any more, and nothing but that is final.
 //   - It succeeds only if every rank's newest attempt exited 0 and each of its nodes said stopped; a lost node is a failure.
-//   - A unit has at most MaxRestarts+1 attempts without a refill between, and each but the first follows a [Wait] that has elapsed.
+//   - A unit has at most MaxRestarts+1 attempts without a refill between, but for one for each node that is to blame, and each but
+//     the first follows a [Wait] that has elapsed.
 //   - What cannot be started is not started again, and nothing starts once the end is decided.
 //   - What starts, and not for the second time, is on nodes that have said that they reach the port of the master, if that one lives.
 //
@@ -60,6 +61,12 @@ type Spec struct {
 	MaxRestarts int
 	// RefillAfter is how long the job must run, with no failure, to get its whole budget back; 0 never.
 	RefillAfter time.Duration
+	// ExcludeAfter is how many failures a node may be to blame for until others are preferred to it, for as long as ExcludeFor; 0
+	// never. Hardware that fails needs no second time.
+	ExcludeAfter int
+	ExcludeFor   time.Duration
+	// Rules are the user's own rules of what a failure means, as [verdict.Parse] reads them; they come before the built-in ones.
+	Rules string
 	// Grace is how long a rank may take to end after SIGTERM before it is killed.
 	Grace time.Duration
 	// FixedPool says that no node can join any more once the ones it waits for are lost: a job that cannot be placed then ends. Pool
@@ -135,8 +142,11 @@ type (
 		Unit, Attempt int
 		Rank          int
 		Exit          Exit
-		// At is when it ended, by the node's clock, for the report.
-		At time.Time
+		// At is when it ended, by the coordinator's clock, and Lived for how long it had run.
+		At    time.Time
+		Lived time.Duration
+		// Told says that the node had been ordered to stop it.
+		Told bool
 		// Tail has the last lines of the rank's standard error, and Traceback what it left in its TORCHELASTIC_ERROR_FILE.
 		Tail, Traceback string
 	}
@@ -217,8 +227,12 @@ type (
 		Grace         time.Duration
 		Kill          bool
 	}
-	// Wait asks for an [Elapsed] after the backoff that follows the Restarts-th restart.
-	Wait struct{ Unit, Attempt, Restarts int }
+	// Wait asks for an [Elapsed] after the backoff that follows the Restarts-th restart, or after the longest one: what is outside of
+	// the job must be mended first.
+	Wait struct {
+		Unit, Attempt, Restarts int
+		Long                    bool
+	}
 	// Alarm asks for a [TimedOut] after the limit of that kind; a newer Seq replaces an older one.
 	Alarm struct {
 		Kind AlarmKind
@@ -238,6 +252,8 @@ const (
 	AlarmLastCall AlarmKind = "last-call"
 	// AlarmRefill ends the time without a failure after which the budget is whole again ([Spec.RefillAfter]).
 	AlarmRefill AlarmKind = "refill"
+	// AlarmExclusion ends the exclusion of nodes ([Spec.ExcludeFor]).
+	AlarmExclusion AlarmKind = "exclusion"
 )
 
 // World is what a rank must know of the whole: a few facts, whatever the number of nodes.
@@ -259,7 +275,7 @@ type World struct {
 	Network string
 }
 
-// Failure is the first thing that went wrong in an attempt; what follows it is an echo.
+// Failure is what an attempt failed of. What follows it is an echo.
 type Failure struct {
 	// Node and Rank say where; Rank is -1 when it is not about one rank (a lost node).
 	Node string
@@ -269,6 +285,9 @@ type Failure struct {
 	Attempt int
 	Exit    Exit
 	At      time.Time
+	Lived   time.Duration
+	// Further is how many other ranks of the attempt failed before they were told to stop.
+	Further int
 	// Why is the failure in words: "rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)".
 	Why             string
 	Tail, Traceback string

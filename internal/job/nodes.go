@@ -95,12 +95,17 @@ func (s *State) bereave(n *node) string {
 	var failed, displaced []*unit
 	reason := ""
 	units := s.unitsAt(n.slot)
+	lived := make([]bool, len(units)) // nothing does any more, before anything is decided
+	for i := range units {
+		if m := units[i].member(n.slot); m.live {
+			lived[i] = true
+			s.settled(&units[i], m)
+		}
+	}
 	for i := range units {
 		u := &units[i]
-		m := u.member(n.slot)
-		owing := u.left > 0 || m.live
-		if m.live {
-			s.settled(u, m)
+		if lived[i] {
+			reason = also(reason, s.blame(u, s.lossOf(n, u), false))
 		}
 		switch {
 		case s.result != nil, u.phase == Finished:
@@ -109,7 +114,7 @@ func (s *State) bereave(n *node) string {
 			displaced = append(displaced, u)
 		case u.phase == Stopping && u.cause != nil:
 			reason = also(reason, s.settle(u))
-		case (u.phase == Running || u.phase == Stopping) && owing:
+		case (u.phase == Running || u.phase == Stopping) && (lived[i] || u.left > 0):
 			failed = append(failed, u)
 		}
 		if n.slot == 0 {
@@ -117,11 +122,16 @@ func (s *State) bereave(n *node) string {
 		}
 	}
 	if len(failed) > 0 {
-		reason = also(s.fail(Failure{Node: n.Name, Rank: -1, Attempt: failed[0].attempt, Why: s.loss}, codeOwn, failed...), reason)
+		reason = also(s.fail(s.lossOf(n, failed[0]), failed...), reason)
 	} else {
 		reason = also(s.loss, reason)
 	}
 	return also(reason, s.rehouse(displaced))
+}
+
+// lossOf is the loss of a node as the failure of an attempt.
+func (s *State) lossOf(n *node, u *unit) Failure {
+	return Failure{Node: n.Name, Rank: -1, Attempt: u.attempt, Why: s.loss}
 }
 
 // rehouse places anew the units whose node was lost before they started, at no cost to the budget.

@@ -33,7 +33,7 @@ func (s *State) placeAll(lastCall bool) string {
 	if !s.worthAsking() {
 		return s.gather(u, s.shortfall())
 	}
-	plan, err := placement.Solve(s.request(), s.list())
+	plan, err := s.solve(s.request())
 	if err != nil {
 		return s.infeasible(u, err)
 	}
@@ -52,7 +52,7 @@ func (s *State) placeAll(lastCall bool) string {
 func (s *State) infeasible(u *unit, err error) string {
 	e, ok := errors.AsType[*placement.InfeasibleError](err)
 	if !ok || s.spec.FixedPool && !e.Ever {
-		return s.unplaceable(u, err.Error())
+		return s.unplaceable(err.Error())
 	}
 	s.alarms[AlarmLastCall] = 0
 	if s.strict() {
@@ -70,7 +70,7 @@ func (s *State) infeasible(u *unit, err error) string {
 // gather waits for nodes, for as long as the placement limit allows. A unit that begins to wait begins the limit anew.
 func (s *State) gather(u *unit, why string) string {
 	if s.closed() {
-		return s.unplaceable(u, why)
+		return s.unplaceable(why)
 	}
 	if u.phase != Gathering {
 		u.phase = Gathering
@@ -82,11 +82,11 @@ func (s *State) gather(u *unit, why string) string {
 	return why
 }
 
-func (s *State) unplaceable(u *unit, why string) string {
+func (s *State) unplaceable(why string) string {
 	if s.closed() && s.loss != "" {
 		why = s.loss + "; no other can come; " + why
 	}
-	return s.end(Result{Code: codeOwn, Reason: "job failed: " + why, Cause: u.cause})
+	return s.end(Result{Code: codeOwn, Reason: "job failed: " + why, Cause: s.cause()})
 }
 
 // worthAsking says whether a plan can have become possible. Each question costs O(nodes): one for every join would be quadratic.

@@ -102,46 +102,36 @@ func (s *State) orderStop(u *unit, nodeRank int) {
 	})
 }
 
-// fail takes f as the root cause of the end of the units' attempts. They stop, and restart at the price of one restart, or the
-// job ends with the code.
-func (s *State) fail(f Failure, code int, units ...*unit) string {
+// fail stops the units whose attempts a failure has ended. Together they restart at the price of one restart, or the job ends.
+func (s *State) fail(cause Failure, units ...*unit) string {
+	f := s.fault(cause)
 	for _, u := range units {
-		u.cause = &f
+		u.cause = f
 		if !u.sick {
 			u.sick = true
 			s.sick++
 		}
 	}
-	if final := s.final(f); final != "" {
-		return s.end(Result{Code: code, Reason: "job failed: " + f.Why + "; " + final, Cause: &f})
+	if why := s.hopeless(f); why != "" {
+		return s.failed(f, why)
 	}
-	s.restarts++
-	s.spent++
 	s.alarms[AlarmRefill] = 0
-	reason := fmt.Sprintf("%s; restart %d of %d", f.Why, s.spent, s.spec.MaxRestarts)
-	next := ""
-	for _, u := range units {
+	first := ""
+	for i, u := range units {
 		u.phase = Stopping
 		s.stop(u)
-		next = s.settle(u)
+		next := s.settle(u)
+		if s.result != nil {
+			return next
+		}
+		if i == 0 {
+			first = next
+		}
 	}
-	if len(units) > 1 {
-		next = count(len(units), "unit") + " follow after a backoff"
+	if more := len(units) - 1; more > 0 {
+		first += fmt.Sprintf(", and %s with it", count(more, "unit"))
 	}
-	return also(reason, next)
-}
-
-// final says why a failure is not followed by a restart; it is empty when it is. What could not be started would fail again.
-func (s *State) final(f Failure) string {
-	switch {
-	case f.Exit.Spawn != "":
-		return "a restart would not help"
-	case s.spec.Restart == RestartNever:
-		return "restarts are off"
-	case s.spent >= s.spec.MaxRestarts:
-		return fmt.Sprintf("%d of %d restarts used", s.spent, s.spec.MaxRestarts)
-	}
-	return ""
+	return also(f.Why, first)
 }
 
 // settle is the barrier: when no process of an ending attempt can live any more, the unit is done or waits for its next attempt.
@@ -157,10 +147,16 @@ func (s *State) settle(u *unit) string {
 		}
 		return s.label(u) + " is done"
 	}
+	price := ""
+	if !u.cause.decided {
+		if price = s.decide(u.cause); s.result != nil {
+			return price
+		}
+	}
 	u.phase = Backoff
 	u.attempt++
-	s.do(Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.spent})
-	return s.label(u) + " follows after a backoff"
+	s.do(Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.streak, Long: u.cause.outside()})
+	return also(price, s.label(u)+" follows after a backoff")
 }
 
 // end decides the end of the job; it is finished when nothing lives any more.
@@ -177,7 +173,7 @@ func (s *State) end(r Result) string {
 func (s *State) cause() *Failure {
 	for i := range s.units {
 		if f := s.units[i].cause; f != nil {
-			return f
+			return &f.Failure
 		}
 	}
 	return nil
@@ -189,7 +185,7 @@ func failure(ev Exited, b placement.Bundle) Failure {
 		gpu = fmt.Sprintf(" (gpu %d)", b.GPU.Index)
 	}
 	return Failure{
-		Node: ev.Node, Rank: ev.Rank, GPU: b.GPU, Attempt: ev.Attempt, Exit: ev.Exit, At: ev.At,
+		Node: ev.Node, Rank: ev.Rank, GPU: b.GPU, Attempt: ev.Attempt, Exit: ev.Exit, At: ev.At, Lived: ev.Lived,
 		Why:  fmt.Sprintf("rank %d on %s%s %v", ev.Rank, ev.Node, gpu, ev.Exit),
 		Tail: ev.Tail, Traceback: ev.Traceback,
 	}

@@ -54,6 +54,10 @@ func parseSpec(t *testing.T, d *datadriven.TestData) Spec {
 		spec.Restart = Restart(restart)
 	}
 	spec.FixedPool = d.HasArg("fixed")
+	if d.HasArg("exclude") {
+		d.ScanArgs(t, "exclude", &spec.ExcludeAfter)
+		spec.ExcludeFor = time.Hour
+	}
 	return spec
 }
 
@@ -110,6 +114,12 @@ func parseEvent(t *testing.T, line string) Event {
 	case "exited":
 		at(2)
 		return Exited{Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), Exit: parseExit(t, f[4:])}
+	case "says": // a rank that ends with code 1, at a second, after words
+		at(2)
+		words, told := strings.CutPrefix(rest(5), "told ")
+		return Exited{
+			Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), Exit: Exit{Code: 1}, At: time.Unix(int64(num(4)), 0), Told: told, Tail: words,
+		}
 	case "stopped":
 		at(2)
 		return Stopped{f[1], unit, attempt}

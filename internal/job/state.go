@@ -3,6 +3,7 @@ package job
 import (
 	"net/netip"
 
+	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -57,8 +58,17 @@ type State struct {
 	// seen counts the nodes that ever joined.
 	seen                        int
 	attempts, restarts, cancels int
-	// spent is the part of restarts that counts against the budget, and sick counts the units that do not run since they failed.
-	spent, sick int
+	// streak are the restarts since the budget was last whole, and spent those of them that count against it. sick counts the units
+	// that do not run since they failed.
+	streak, spent, sick int
+	// recurrence knows a failure again, and rules are the user's own of what one means. blamed counts the failures since the budget
+	// was last whole by the node that is to blame, and excluded are the nodes that are used only if others will not do.
+	recurrence verdict.Recurrence
+	rules      []verdict.Rule
+	blamed     map[string]int
+	excluded   map[string]bool
+	// ending is why no restart follows the failure that ends the job.
+	ending string
 	// result is set once the end is decided; what still lives then stops, and the job is finished when nothing does.
 	result   *Result
 	finished bool
@@ -92,7 +102,7 @@ type unit struct {
 	// told says that all live members have been ordered to stop.
 	told bool
 	// cause is why the newest attempt failed, or will not be made. sick says that the unit has not run since it failed.
-	cause *Failure
+	cause *fault
 	sick  bool
 }
 
@@ -124,8 +134,12 @@ func New(spec Spec) *State {
 		alarms: map[AlarmKind]int{},
 
 		unproven: map[int]int{}, unreached: map[int]string{},
+		blamed: map[string]int{}, excluded: map[string]bool{},
 
 		units: []unit{{phase: Gathering}},
+	}
+	if rules, err := verdict.Parse("--failure-rules", spec.Rules); err == nil { // [Spec.Validate] has seen to that
+		s.rules = rules
 	}
 	s.waiting = s.shortfall()
 	return s

@@ -33,6 +33,8 @@ func (s *State) take(ev Event) string {
 		return s.rejoined(ev)
 	case Stopped:
 		return s.stopped(ev)
+	case Exited:
+		return s.exited(ev)
 	case Cancel:
 		return s.cancel(ev)
 	default:
@@ -53,8 +55,6 @@ func (s *State) take(ev Event) string {
 		return s.started(ev)
 	case Met:
 		return s.met(ev)
-	case Exited:
-		return s.exited(ev)
 	case Elapsed:
 		return s.elapsed(ev)
 	case TimedOut:
@@ -109,7 +109,7 @@ func (s *State) started(ev Started) string {
 		u.sick = false
 		s.sick--
 	}
-	if s.spec.RefillAfter > 0 && s.spent > 0 && s.sick == 0 {
+	if s.spec.RefillAfter > 0 && s.streak > 0 && s.sick == 0 {
 		s.arm(AlarmRefill)
 	}
 	text := also(s.label(u)+" runs", s.differing)
@@ -121,15 +121,21 @@ func (s *State) started(ev Started) string {
 // ranks have all ended says stopped unasked.
 func (s *State) exited(ev Exited) string {
 	u, m, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
-	if !ok || u.phase != Running {
+	if !ok {
 		return ""
 	}
 	b, ok := bundle(s.share(u, sl.NodeRank), ev.Rank)
 	if !ok || s.done[ev.Rank] {
 		return ""
 	}
+	if u.phase != Running || s.result != nil {
+		if ev.Exit.OK() {
+			return ""
+		}
+		return s.blame(u, failure(ev, b), ev.Told)
+	}
 	if !ev.Exit.OK() {
-		return s.fail(failure(ev, b), cmp.Or(ev.Exit.Code, codeOwn), u)
+		return s.fail(failure(ev, b), u)
 	}
 	s.done[ev.Rank] = true
 	m.left--
@@ -152,7 +158,7 @@ func (s *State) stopped(ev Stopped) string {
 		return ""
 	case u.phase == Running && m.left > 0:
 		f := Failure{Node: ev.Node, Rank: -1, Attempt: u.attempt, Why: ev.Node + " stopped before its ranks had ended"}
-		return s.fail(f, codeOwn, u)
+		return s.fail(f, u)
 	case u.phase == Running:
 		return ""
 	}
@@ -172,8 +178,12 @@ func (s *State) elapsed(ev Elapsed) string {
 
 // timedOut makes do with the nodes that are there, and ends the job when that is not possible and the placement limit is over.
 func (s *State) timedOut(ev TimedOut) string {
-	if ev.Kind == AlarmRefill {
+	switch ev.Kind {
+	case AlarmRefill:
 		return s.refill(ev)
+	case AlarmExclusion:
+		return s.readmit(ev)
+	default: // a limit on waiting for nodes
 	}
 	if ev.Seq == 0 || ev.Seq != s.alarms[ev.Kind] || !s.gathering() {
 		return ""
@@ -194,7 +204,8 @@ func (s *State) refill(ev TimedOut) string {
 	if ev.Seq == 0 || ev.Seq != s.alarms[AlarmRefill] {
 		return ""
 	}
-	s.alarms[AlarmRefill], s.spent = 0, 0
+	s.alarms[AlarmRefill], s.spent, s.streak = 0, 0, 0
+	clear(s.blamed)
 	return fmt.Sprintf("nothing has failed for %v: %s again", s.spec.RefillAfter, count(s.spec.MaxRestarts, "restart"))
 }
 

@@ -92,7 +92,11 @@ func (a Stop) String() string {
 }
 
 func (a Wait) String() string {
-	return fmt.Sprintf("wait unit %d attempt %d restarts %d", a.Unit, a.Attempt, a.Restarts)
+	text := fmt.Sprintf("wait unit %d attempt %d restarts %d", a.Unit, a.Attempt, a.Restarts)
+	if a.Long {
+		text += " long"
+	}
+	return text
 }
 func (a Alarm) String() string { return fmt.Sprintf("alarm %s #%d", a.Kind, a.Seq) }
 func (a Finish) String() string {

@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // attemptOf names one attempt of a unit.
@@ -27,8 +28,8 @@ type truth struct {
 	heard map[attemptOf]map[int]bool
 	ended map[place]bool
 	begun map[place]bool
-	// failed is the rank of the first failure that was reported of an attempt, -1 for one of a whole node.
-	failed  map[attemptOf]int
+	// failed are the failures that were reported of an attempt until its end, the first one first.
+	failed  map[attemptOf][]reported
 	spawned bool
 	elapsed map[attemptOf]bool
 	// asked is the newest question for a port, ports are what nodes answered to such questions, and used those ports with which
@@ -46,9 +47,12 @@ type truth struct {
 	alarms  map[AlarmKind]int
 	homes   map[string]int
 	cancels int
-	// refills counts the times that the budget was whole again.
-	refills int
-	result  *Result
+	// cancelled says that this is how the job ends.
+	cancelled bool
+	// refills counts the times that the budget was whole again, readmits those that nothing was held against nodes any more, and
+	// gratis the restarts at no cost.
+	refills, readmits, gratis int
+	result                    *Result
 }
 
 func newTruth(w *world) *truth {
@@ -56,7 +60,7 @@ func newTruth(w *world) *truth {
 		w: w, newest: map[int]int{}, ordered: map[place][]int{}, told: map[place]bool{}, begun: map[place]bool{},
 		ports: map[question][]int{}, used: map[question]bool{}, reach: map[string]Reach{}, reached: map[Reach]bool{},
 		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
-		failed: map[attemptOf]int{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
+		failed: map[attemptOf][]reported{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
 	}
 }
 
@@ -104,6 +108,7 @@ func (t *truth) hear(ev Event) {
 		t.elapsed[attemptOf{ev.Unit, ev.Attempt}] = true
 	case Cancel:
 		t.cancels++
+		t.cancelled = t.cancelled || t.w.state.result == nil
 	case Lost:
 		t.bereave(ev.Node)
 	default: // a report: see believe
@@ -124,8 +129,8 @@ func (t *truth) believe(ev Event) {
 	case Stopped:
 		p := place{attemptOf{ev.Unit, ev.Attempt}, ev.Node}
 		for _, rank := range t.ordered[p] {
-			if !t.heard[p.attemptOf][rank] {
-				t.fail(p.attemptOf, -1)
+			if !t.heard[p.attemptOf][rank] && len(t.failed[p.attemptOf]) == 0 {
+				t.fail(p.attemptOf, reported{rank: -1})
 			}
 		}
 		t.ended[p] = true
@@ -141,18 +146,26 @@ func (t *truth) believeExit(e Exited) {
 		t.heard[at] = map[int]bool{}
 	}
 	t.heard[at][e.Rank] = true
-	if !e.Exit.OK() && t.fail(at, e.Rank) {
+	if !e.Exit.OK() && t.fail(at, reported{e.Rank, e.At, e.Told, e.Tail}) {
 		t.spawned = t.spawned || e.Exit.Spawn != ""
 	}
 }
 
-// fail notes the first failure of an attempt.
-func (t *truth) fail(at attemptOf, rank int) bool {
-	if _, ok := t.failed[at]; ok || t.newest[at.unit] != at.attempt || t.result != nil {
+// reported is a failure as it was reported; rank is -1 for one of a whole node.
+type reported struct {
+	rank int
+	at   time.Time
+	told bool
+	tail string
+}
+
+// fail notes a failure, and says whether it is the first of an attempt.
+func (t *truth) fail(at attemptOf, r reported) bool {
+	if t.newest[at.unit] != at.attempt || t.result != nil {
 		return false
 	}
-	t.failed[at] = rank
-	return true
+	t.failed[at] = append(t.failed[at], r)
+	return len(t.failed[at]) == 1
 }
 
 // bereave fails the attempts in which a lost node still owed something.
@@ -164,8 +177,8 @@ func (t *truth) bereave(node string) {
 		if p.node != node || t.newest[p.unit] != p.attempt {
 			continue
 		}
-		if !t.ended[p] || !t.allHeard(p.attemptOf) {
-			t.fail(p.attemptOf, -1)
+		if !t.ended[p] || len(t.failed[p.attemptOf]) == 0 && !t.allHeard(p.attemptOf) {
+			t.fail(p.attemptOf, reported{rank: -1})
 		}
 		t.ended[p] = true
 	}

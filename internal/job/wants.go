@@ -110,11 +110,11 @@ func (s *State) Resume() []Action {
 	var actions []Action
 	for i := range s.units {
 		if u := &s.units[i]; u.phase == Backoff {
-			actions = append(actions, Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.spent})
+			actions = append(actions, Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.streak, Long: u.cause.outside()})
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(s.alarms)) {
-		if seq := s.alarms[kind]; seq != 0 && (s.gathering() || kind == AlarmRefill) {
+		if seq := s.alarms[kind]; seq != 0 && (s.gathering() || kind == AlarmRefill || kind == AlarmExclusion) {
 			actions = append(actions, Alarm{Kind: kind, Seq: seq})
 		}
 	}

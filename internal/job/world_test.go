@@ -116,6 +116,9 @@ func newWorld(seed uint64) *world {
 	if w.chance(3) {
 		w.spec.RefillAfter = time.Hour
 	}
+	if w.chance(2) {
+		w.spec.ExcludeAfter, w.spec.ExcludeFor = 1+w.rng.IntN(3), time.Hour
+	}
 	for i := range r.MaxNodes + w.rng.IntN(3) {
 		w.agents = append(w.agents, &agent{node: placement.Node{
 			Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), GPUs: gpus(1 + w.rng.IntN(3)),
@@ -299,6 +302,9 @@ func (w *world) tick() error {
 	}
 	if t, ok := ev.(TimedOut); ok && t.Kind == AlarmRefill && t.Seq == w.truth.alarms[AlarmRefill] && w.truth.healthy() {
 		w.truth.refills++
+	}
+	if t, ok := ev.(TimedOut); ok && t.Kind == AlarmExclusion {
+		w.truth.readmits++
 	}
 	w.timers = slices.Delete(w.timers, i, i+1)
 	w.past = append(w.past, ev)

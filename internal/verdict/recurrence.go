@@ -22,11 +22,11 @@ type Recurrence struct {
 }
 
 // Next takes the failure that ended an attempt. It gives back the verdict on it, turned into Stop when it is the third in a row
-// that is the same at the same progress. A node or anything outside of the job that fails, and the echo of another failure,
-// neither count nor end a row.
+// that is the same at the same progress, and from Stop into Restart when the attempt made progress before the first two. A node or
+// anything outside of the job that fails, the echo of another failure, and what is not recognised, neither count nor end a row.
 func (r Recurrence) Next(e Evidence, own ...Rule) (Recurrence, Verdict) {
 	v := Judge(e, own...)
-	if v.Cause == "" || v.Victim || v.Action == Replace || v.Action == Wait {
+	if v.Cause == "" || v.Cause == Unknown || v.Victim || v.Action == Replace || v.Action == Wait {
 		return r, v
 	}
 	sig := Signature(e, own...)
@@ -35,9 +35,12 @@ func (r Recurrence) Next(e Evidence, own ...Rule) (Recurrence, Verdict) {
 	}
 	r.Count++
 	r.Step = max(r.Step, e.Step)
-	if r.Count >= Repeats && v.Action == Restart {
+	switch {
+	case r.Count >= Repeats && v.Action == Restart:
 		v.Action = Stop
 		v.Remedy = fmt.Sprintf("it has come %d times in a row without progress and is a bug in the program; %s", r.Count, v.Remedy)
+	case r.Count < Repeats && v.Action == Stop && e.Lived >= Progress:
+		v.Action = Restart
 	}
 	return r, v
 }

@@ -1,0 +1,209 @@
+package job
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/golaunch/golaunch/internal/verdict"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// fault is why an attempt failed, as far as is known: until nothing of the attempt lives, a better cause may come. What follows is
+// decided then, once, for all units that failed with it.
+type fault struct {
+	Failure
+	verdict verdict.Verdict
+	// told says that the rank had been told to stop before it ended.
+	told    bool
+	decided bool
+	// judged are the ranks of the attempt whose failures were weighed against each other, at most maxJudged.
+	judged map[int]bool
+}
+
+const maxJudged = 64
+
+func (s *State) fault(f Failure) *fault {
+	return &fault{Failure: f, verdict: verdict.Judge(evidence(f), s.rules...), judged: map[int]bool{f.Rank: true}}
+}
+
+// evidence is of a rank; that of a lost node is empty, and so is the verdict on it.
+func evidence(f Failure) verdict.Evidence {
+	if f.Rank < 0 {
+		return verdict.Evidence{}
+	}
+	return verdict.Evidence{
+		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived,
+	}
+}
+
+// blame weighs a further failure of an attempt that is being stopped, and says so when it is the cause.
+func (s *State) blame(u *unit, f Failure, told bool) string {
+	old := u.cause
+	final := s.result != nil
+	switch {
+	case old == nil || old.decided || old.judged[f.Rank] || len(old.judged) == maxJudged:
+		return ""
+	case final && (s.ending == "" || s.result.Cause != &old.Failure):
+		return "" // the job ends for another reason
+	}
+	old.judged[f.Rank] = true
+	if !told {
+		old.Further++
+	}
+	other := s.fault(f)
+	if other.told = told; !other.precedes(old) {
+		return ""
+	}
+	other.Further, other.judged = old.Further, old.judged
+	*old = *other
+	if final {
+		s.result.Code, s.result.Reason = code(f), "job failed: "+also(f.Why, s.ending)
+		return s.result.Reason
+	}
+	if f.Rank < 0 {
+		return "that is the cause"
+	}
+	return "the cause is rather that " + f.Why
+}
+
+// outside says that what failed is neither the program nor a node.
+func (f *fault) outside() bool { return f != nil && f.verdict.Action == verdict.Wait }
+
+// precedes says that a failure is a better explanation of an attempt's end than an older report. The echo of another failure explains
+// nothing, as opposed to the loss of a node. What a rank does that was told to stop explains something only if there is nothing else,
+// and its words are known. Otherwise what came first counts.
+func (f *fault) precedes(old *fault) bool {
+	known := f.verdict.Cause != verdict.Unknown && f.verdict.Quote != ""
+	switch {
+	case old.Exit.Spawn != "":
+		return false
+	case f.verdict.Victim:
+		return old.verdict.Victim && !f.told && f.At.Before(old.At)
+	case old.verdict.Victim:
+		return !f.told || known
+	case f.told || old.Rank < 0 || f.Rank < 0:
+		return false
+	}
+	return f.At.Before(old.At)
+}
+
+// code is the exit code of a job that ends with a failure.
+func code(f Failure) int {
+	if f.Rank < 0 {
+		return codeOwn
+	}
+	return cmp.Or(f.Exit.Code, codeOwn)
+}
+
+// decide says what follows a failure once all that is known of it has come: a restart and its price, or the end of the job.
+func (s *State) decide(f *fault) string {
+	f.decided = true
+	if f.Rank >= 0 {
+		s.recurrence, f.verdict = s.recurrence.Next(evidence(f.Failure), s.rules...)
+	}
+	free := s.free(f)
+	if why := s.final(f, free); why != "" {
+		return s.failed(f, why)
+	}
+	s.restarts++
+	s.streak++
+	price := "restart at no cost: it is the node's fault"
+	if !free {
+		s.spent++
+		price = fmt.Sprintf("restart %d of %d", s.spent, s.spec.MaxRestarts)
+	}
+	return also(price, s.suspect(f))
+}
+
+// free says that the budget bears nothing of a failure: the first that a node is to blame for.
+func (s *State) free(f *fault) bool {
+	return (f.Rank < 0 || f.verdict.Action == verdict.Replace) && s.blamed[f.Node] == 0
+}
+
+// final says why a failure is not followed by a restart; it is empty when it is. What could not be started would fail again.
+func (s *State) final(f *fault, free bool) string {
+	switch {
+	case f.Rank >= 0 && s.recurrence.Count >= verdict.Repeats:
+		return fmt.Sprintf("the same failure %d times in a row, without progress (%s)", s.recurrence.Count, f.verdict.Cause)
+	case f.verdict.Action == verdict.Stop && f.Exit.Spawn == "":
+		return fmt.Sprintf("a restart would not help (%s)", f.verdict.Cause)
+	case !free && s.spent >= s.spec.MaxRestarts:
+		return fmt.Sprintf("%d of %d restarts used", s.spent, s.spec.MaxRestarts)
+	}
+	return s.hopeless(f)
+}
+
+// hopeless is final where that is plain from the first report on.
+func (s *State) hopeless(f *fault) string {
+	switch {
+	case f.Exit.Spawn != "":
+		return "a restart would not help"
+	case s.spec.Restart == RestartNever:
+		return "restarts are off"
+	case s.spec.MaxRestarts == 0:
+		return "0 of 0 restarts used"
+	}
+	return ""
+}
+
+// failed ends the job for a failure.
+func (s *State) failed(f *fault, why string) string {
+	s.ending = why
+	return s.end(Result{Code: code(f.Failure), Reason: "job failed: " + also(f.Why, why), Cause: &f.Failure})
+}
+
+// suspect counts a failure against its node, and excludes the node by that evidence. An echo is none.
+func (s *State) suspect(f *fault) string {
+	if f.verdict.Victim {
+		return ""
+	}
+	s.blamed[f.Node]++
+	why := f.verdict.Cause
+	switch n := s.blamed[f.Node]; {
+	case s.spec.ExcludeAfter == 0 || s.excluded[f.Node]:
+		return ""
+	case f.verdict.Action == verdict.Replace:
+	case n < s.spec.ExcludeAfter:
+		return ""
+	default:
+		why = count(n, "failure")
+	}
+	s.excluded[f.Node] = true
+	s.arm(AlarmExclusion)
+	return fmt.Sprintf("%s is excluded for %v if others will do: %s", f.Node, s.spec.ExcludeFor, why)
+}
+
+// readmit forgets what was held against nodes.
+func (s *State) readmit(ev TimedOut) string {
+	if ev.Seq == 0 || ev.Seq != s.alarms[AlarmExclusion] {
+		return ""
+	}
+	s.alarms[AlarmExclusion] = 0
+	text := count(len(s.excluded), "node") + " excluded until now can be used again"
+	clear(s.excluded)
+	clear(s.blamed)
+	return text
+}
+
+// solve plans without the excluded nodes, and with them only if there is no other way.
+func (s *State) solve(r placement.Request) (placement.Plan, error) {
+	all := s.list()
+	fit := s.fit(all)
+	if len(fit) < len(all) {
+		if plan, err := placement.Solve(r, fit); err == nil {
+			return plan, nil
+		}
+	}
+	return placement.Solve(r, all)
+}
+
+// fit are those of the nodes that are not excluded.
+func (s *State) fit(nodes []placement.Node) []placement.Node {
+	var fit []placement.Node
+	for _, n := range nodes {
+		if !s.excluded[n.Name] {
+			fit = append(fit, n)
+		}
+	}
+	return fit
+}
