@@ -95,7 +95,7 @@ func (u *unit) open() (*proc.Scope, error) {
 
 // fail reports that no rank could be started, by the first of them.
 func (u *unit) fail(err error) {
-	u.exited(u.order.Group.Bundles[0], spawnExit(err), time.Now(), nil)
+	u.exited(u.order.Group.Bundles[0], spawnExit(err), time.Now(), 0, nil)
 }
 
 // ranks starts every rank, on as many spawning threads as there are CPUs, and returns their outputs when all have ended.
@@ -108,7 +108,7 @@ func (u *unit) ranks(scope *proc.Scope) []*logs.Rank {
 		starting.Go(func() error {
 			r, err := u.spawn(scope, b)
 			if err != nil {
-				u.exited(b, spawnExit(err), time.Now(), nil)
+				u.exited(b, spawnExit(err), time.Now(), 0, nil)
 				return err
 			}
 			ranks[i] = r
@@ -142,10 +142,11 @@ func (u *unit) started(ranks []rank) job.Started {
 	return s
 }
 
-// rank is a process that runs, its output, and where its NCCL can be asked.
+// rank is a process that runs since a time, its output, and where its NCCL can be asked.
 type rank struct {
 	bundle  placement.Bundle
 	process *proc.Process
+	since   time.Time
 	output  *logs.Rank
 	ras     string
 }
@@ -163,7 +164,7 @@ func (u *unit) spawn(scope *proc.Scope, b placement.Bundle) (rank, error) {
 		u.close([]*logs.Rank{output})
 		return rank{}, err
 	}
-	return rank{b, process, output, rasOf(command.Env)}, nil
+	return rank{b, process, time.Now(), output, rasOf(command.Env)}, nil
 }
 
 // watch reports the end of a rank as soon as its last words are read.
@@ -175,12 +176,13 @@ func (u *unit) watch(r rank) {
 		u.agent.Warn(err)
 	}
 	cancel()
-	u.exited(r.bundle, r.process.Exit(), at, r.output)
+	u.exited(r.bundle, r.process.Exit(), at, at.Sub(r.since), r.output)
 }
 
-func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, output *logs.Rank) {
+func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, lived time.Duration, output *logs.Rank) {
 	e := job.Exited{
 		Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Rank: b.Rank, Exit: exit, At: at,
+		Lived: lived, Told: u.told(),
 	}
 	if output != nil && !exit.OK() {
 		var err error
@@ -190,6 +192,13 @@ func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, output *l
 		}
 	}
 	u.report(e)
+}
+
+// told says that the ranks were ordered to stop.
+func (u *unit) told() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.stopped
 }
 
 // advised adds to the last words of a rank what to do when they are that MASTER_PORT is taken: by golaunch's own store.

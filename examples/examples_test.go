@@ -16,7 +16,7 @@ func TestGoTrainer(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	wants := []string{"a planted failure at step 50", "exited with code 1; restart 1 of 1", "job succeeded: 4 ranks exited 0 after 1 restart"}
+	wants := []string{"a planted failure at step 50", "exited with code 1", "restart 1 of 1", "job succeeded: 4 ranks exited 0 after 1 restart"}
 	for rank := range 4 {
 		wants = append(wants, fmt.Sprintf("rank %d of 4, attempt 1: w = 3.000", rank))
 	}

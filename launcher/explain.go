@@ -56,23 +56,29 @@ const (
 
 // ReadRules reads a file of failure rules, for --failure-rules; see docs/failures.md. An empty path has none.
 func ReadRules(path string) ([]Rule, error) {
+	rules, _, err := readRules(path)
+	return rules, err
+}
+
+// readRules is ReadRules with the text of the file.
+func readRules(path string) ([]Rule, string, error) {
 	if path == "" {
-		return nil, nil
+		return nil, "", nil
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: failure rules: %w", ErrUsage, err)
+		return nil, "", fmt.Errorf("%w: failure rules: %w", ErrUsage, err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, verdict.MaxFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("read the failure rules: %w", err)
+		return nil, "", fmt.Errorf("read the failure rules: %w", err)
 	}
 	rules, err := verdict.Parse(path, string(data))
 	if err != nil {
-		return nil, fmt.Errorf("%w: failure rules: %w", ErrUsage, err)
+		return nil, "", fmt.Errorf("%w: failure rules: %w", ErrUsage, err)
 	}
-	return rules, nil
+	return rules, string(data), nil
 }
 
 // JudgeLogs judges each file, and of each directory, which is that of a job in its --log-dir, every rank of the last attempt

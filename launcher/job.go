@@ -58,6 +58,8 @@ const (
 const (
 	DefaultGrace = 30 * time.Second
 	DefaultLease = 15 * time.Second
+	// DefaultExcludeFor is how long a node that caused failures is passed over.
+	DefaultExcludeFor = time.Hour
 	// DefaultLastCall is that of torchrun's c10d rendezvous (last_call_timeout).
 	DefaultLastCall = 30 * time.Second
 	// DefaultPort is where a coordinator listens when the address names no port; torchrun's c10d rendezvous has the same.
@@ -110,6 +112,10 @@ type Job struct {
 	MaxRestarts int
 	// RefillAfter is how long the job must run, with no failure, to get all of MaxRestarts back; 0 never.
 	RefillAfter time.Duration
+	// ExcludeAfter is how many failures a node may be to blame for until other nodes are preferred to it for the time of ExcludeFor;
+	// 0 never. A node whose hardware fails is so at once.
+	ExcludeAfter int
+	ExcludeFor   time.Duration
 	// Backoff is the wait before the first restart and its upper bound; it doubles, with jitter. 0 and 0 do not wait.
 	BackoffMin, BackoffMax time.Duration
 	// Grace is how long a rank may take to end after SIGTERM; DefaultGrace when 0, none when negative.
@@ -156,7 +162,7 @@ type Job struct {
 	// TerminationLog is a file that gets one line about the job's end; when it is empty, a pod's /dev/termination-log, if there is
 	// one. NoTerminationLog writes none.
 	TerminationLog string `json:"-"`
-	// FailureRules is a file with rules for the report of a failure, which come before the built-in ones; see docs/failures.md.
+	// FailureRules is a file with rules of what a failure means, which come before the built-in ones; see docs/failures.md.
 	FailureRules string `json:"-"`
 	// Ranks are shown on Stdout and Stderr; all when empty.
 	Ranks []Span
@@ -176,9 +182,10 @@ type Job struct {
 	// USR2 go to the ranks. Nil takes none.
 	Signals <-chan os.Signal `json:"-"`
 
-	// place is what a scheduler says, rules are those of FailureRules.
-	place *where.Place
-	rules []Rule
+	// place is what a scheduler says, rules are those of FailureRules, and ruleText is that file.
+	place    *where.Place
+	rules    []Rule
+	ruleText string
 }
 
 // Span is a range of ranks, both ends included.
@@ -219,6 +226,8 @@ func (j Job) complete() (Job, error) {
 		return j, usage("max restarts %d: at least 0", j.MaxRestarts)
 	case j.RefillAfter < 0:
 		return j, usage("restarts back after %s: at least 0", j.RefillAfter)
+	case j.ExcludeAfter < 0 || j.ExcludeFor < 0 || j.ExcludeAfter > 0 && j.ExcludeFor == 0:
+		return j, usage("exclude after %d failures for %s: at least 0, and for some time", j.ExcludeAfter, j.ExcludeFor)
 	case j.MasterPort < 0 || j.MasterPort > 65535:
 		return j, usage("master port %d: 0 (a free one) to 65535", j.MasterPort)
 	case j.Store != StoreGolaunch && j.Store != StoreRank0:
@@ -257,11 +266,10 @@ func (j Job) complete() (Job, error) {
 	if _, err := nccl.Vars(j.Preset, nccl.Agreement{}, nccl.Facts{}); err != nil {
 		return j, usage("%v", err)
 	}
-	rules, err := ReadRules(j.FailureRules)
-	if err != nil {
+	var err error
+	if j.rules, j.ruleText, err = readRules(j.FailureRules); err != nil {
 		return j, err
 	}
-	j.rules = rules
 	_, err = j.user()
 	return j, err
 }
@@ -299,6 +307,9 @@ func (j *Job) defaults() {
 	}
 	j.Grace = orDefault(j.Grace, DefaultGrace)
 	j.LastCall = orDefault(j.LastCall, DefaultLastCall)
+	if j.ExcludeAfter > 0 && j.ExcludeFor == 0 {
+		j.ExcludeFor = DefaultExcludeFor
+	}
 	if j.Lease == 0 {
 		j.Lease = DefaultLease
 	}
@@ -335,6 +346,7 @@ func (j Job) submission() rendezvous.Submission {
 		PlacementTimeout: j.PlacementTimeout, BackoffMin: j.BackoffMin, BackoffMax: j.BackoffMax,
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: j.ID, Request: j.Request, Restart: j.Restart, MaxRestarts: j.MaxRestarts, RefillAfter: j.RefillAfter, Grace: j.Grace,
+			ExcludeAfter: j.ExcludeAfter, ExcludeFor: j.ExcludeFor, Rules: j.ruleText,
 			FixedPool: j.closed(), Pool: j.pool(),
 		}},
 	}
@@ -377,6 +389,7 @@ func (j Job) facts() map[string]string {
 		"--order":          fmt.Sprint(j.Request.Order),
 		"--restart":        string(j.Restart),
 		"--max-restarts":   fmt.Sprintf("%d/%v", j.MaxRestarts, j.RefillAfter),
+		"--exclude-after":  fmt.Sprintf("%d/%v", j.ExcludeAfter, j.ExcludeFor),
 		"--grace":          j.Grace.String(),
 		"--master-port":    fmt.Sprint(j.MasterPort),
 		"--store":          string(j.Store),

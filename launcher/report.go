@@ -91,6 +91,9 @@ func report(r Result, logs string, rules []Rule) string {
 			fmt.Fprintf(&b, ", at %s", f.At.Format("2006-01-02 15:04:05.000 MST"))
 		}
 		b.WriteByte('\n')
+		if f.Further > 0 {
+			fmt.Fprintf(&b, "  echoes         %d more failed before they were told to stop\n", f.Further)
+		}
 		if v := judgeFailure(*f, rules); v.Cause != "" && v.Cause != UnknownCause {
 			fmt.Fprintf(&b, "  cause          %s\n", v)
 		}
@@ -114,7 +117,7 @@ func judgeFailure(f Failure, rules []Rule) Verdict {
 		return Verdict{}
 	}
 	return verdict.Judge(verdict.Evidence{
-		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt,
+		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived,
 	}, rules...)
 }
 

@@ -51,7 +51,10 @@ echo the last words >&2; exit 7`)
 	if cause.At.Before(before) || cause.At.After(time.Now()) {
 		t.Errorf("the failure was at %v, which is not during the job", cause.At)
 	}
-	cause.At = time.Time{}
+	if cause.Lived <= 0 || cause.Lived > time.Since(before) {
+		t.Errorf("the rank lived for %v", cause.Lived)
+	}
+	cause.At, cause.Lived = time.Time{}, 0
 	want := launcher.Failure{
 		Node: "n1", Rank: 1, Attempt: 1, Why: "rank 1 on n1 exited with code 7", Tail: "the last words", Traceback: "Traceback: boom",
 	}
@@ -163,7 +166,7 @@ func TestObserve(t *testing.T) {
 	rest := all
 	for _, part := range []string{
 		"waiting for 1 of 1 node; none is here", "attempt 0: starting 2 ranks, master 127.0.0.1:",
-		"rank 0 on n1 exited with code 1; restart 1 of 1", "attempt 1 follows after a backoff", "attempt 1: starting 2 ranks",
+		"rank 0 on n1 exited with code 1", "restart 1 of 1", "attempt 1 follows after a backoff", "attempt 1: starting 2 ranks",
 		"job succeeded: 2 ranks exited 0 after 1 restart",
 	} {
 		_, after, ok := strings.Cut(rest, part)

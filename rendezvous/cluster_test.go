@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -48,7 +49,8 @@ func TestJobsShareACluster(t *testing.T) {
 			t.Errorf("%s run after b failed", got)
 		}
 		want(t, b.all(), "rank 0 on n2", "exited with code 3")
-		if len(b.news) != 1 {
+		want(t, strings.Join(b.news, "\n"), "rank 0 on n2 (gpu 0) exited with code 3", "restart 1 of 3")
+		if len(b.news) != 2 {
 			t.Errorf("news %q", b.news)
 		}
 		for _, n := range []*agent{n1, n2} {

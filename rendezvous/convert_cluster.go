@@ -19,6 +19,7 @@ func fromSubmission(s Submission) *pb.Submission {
 			Id: s.Job.ID, Restart: string(s.Job.Restart), MaxRestarts: int32(s.Job.MaxRestarts), Grace: durationpb.New(s.Job.Grace),
 			Within: s.Within, Gpus: convert(s.GPUs, func(i int) int32 { return int32(i) }), Backfill: s.Backfill,
 			Reserve: s.Reserve, Colocated: int32(s.Colocated), RefillAfter: durationpb.New(s.Job.RefillAfter),
+			ExcludeAfter: int32(s.Job.ExcludeAfter), ExcludeFor: durationpb.New(s.Job.ExcludeFor), Rules: plain(s.Job.Rules),
 			Request: &pb.Request{
 				MinNodes: int32(r.MinNodes), MaxNodes: int32(r.MaxNodes), PerNode: convert(r.PerNode, func(i int) int32 { return int32(i) }),
 				Gpu: r.GPU, Cpus: int32(r.CPUs), Memory: r.Memory, Strategy: string(r.Strategy), OrderBy: r.Order.By, OrderList: r.Order.List,
@@ -38,6 +39,7 @@ func toSubmission(m *pb.Submission) Submission {
 			Job: job.Spec{
 				ID: spec.GetId(), Restart: job.Restart(spec.GetRestart()), MaxRestarts: int(spec.GetMaxRestarts()),
 				Grace: spec.GetGrace().AsDuration(), RefillAfter: spec.GetRefillAfter().AsDuration(),
+				ExcludeAfter: int(spec.GetExcludeAfter()), ExcludeFor: spec.GetExcludeFor().AsDuration(), Rules: spec.GetRules(),
 				Request: placement.Request{
 					MinNodes: int(r.GetMinNodes()), MaxNodes: int(r.GetMaxNodes()),
 					PerNode: convert(r.GetPerNode(), func(i int32) int { return int(i) }),

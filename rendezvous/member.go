@@ -108,7 +108,7 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 	c.hear(m)
 	c.send(m, &pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: &pb.Welcome{
 		JobId: c.soleID(), Epoch: c.epoch,
-		Lease: durationpb.New(c.cfg.Lease), Heartbeat: h.GetHeartbeat(),
+		Lease: durationpb.New(c.cfg.Lease), Heartbeat: echo(h.GetHeartbeat()),
 	}}})
 	c.readAgain(m)
 	switch {
@@ -180,7 +180,7 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 	m.sure = true
 	switch b := msg.GetBody().(type) {
 	case *pb.FromAgent_Heartbeat:
-		c.send(m, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: b.Heartbeat}})
+		c.send(m, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: echo(b.Heartbeat)}})
 		return
 	case *pb.FromAgent_Goodbye:
 		why := cmp.Or(plain(b.Goodbye.GetWhy()), "its agent has left")

@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"io"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -83,7 +84,7 @@ func (r *run) close() {
 
 // stepped carries out one step of a job. It is in the journal before any of it can be seen.
 func (c *Coordinator) stepped(r *run, s cluster.Step) {
-	d := Decision{At: time.Now(), Event: s.Event, Reason: s.Reason, News: news(s.Event)}
+	d := Decision{At: time.Now(), Event: s.Event, Reason: s.Reason, News: news(s)}
 	if s.Event != nil {
 		r.journal.add(entry{Time: d.At, Event: eventName(s.Event), Reason: s.Reason, Detail: s.Event})
 	}
@@ -139,7 +140,11 @@ func (c *Coordinator) act(r *run, a job.Action) {
 	case job.Stop:
 		c.order(a.Node, r.Job.ID, a)
 	case job.Wait:
-		c.after(r, a.Unit, r.backoff(a.Restarts), job.Elapsed{Unit: a.Unit, Attempt: a.Attempt})
+		wait := r.backoff(a.Restarts)
+		if a.Long {
+			wait = r.BackoffMax
+		}
+		c.after(r, a.Unit, wait, job.Elapsed{Unit: a.Unit, Attempt: a.Attempt})
 	case job.Alarm:
 		limit := r.LastCall
 		switch a.Kind {
@@ -147,6 +152,8 @@ func (c *Coordinator) act(r *run, a job.Action) {
 			limit = r.PlacementTimeout
 		case job.AlarmRefill:
 			limit = r.Job.RefillAfter
+		case job.AlarmExclusion:
+			limit = r.Job.ExcludeFor
 		case job.AlarmLastCall:
 		}
 		if limit > 0 || a.Kind == job.AlarmLastCall {
@@ -215,8 +222,11 @@ func (c *Coordinator) forget(id string) {
 	}
 }
 
-func news(ev job.Event) bool {
-	switch ev := ev.(type) {
+func news(s cluster.Step) bool {
+	if slices.ContainsFunc(s.Actions, func(a job.Action) bool { _, restarts := a.(job.Wait); return restarts }) {
+		return true
+	}
+	switch ev := s.Event.(type) {
 	case job.Exited:
 		return !ev.Exit.OK()
 	case job.Lost, job.Cancel:

@@ -58,6 +58,7 @@ type Session struct {
 	stop   context.CancelFunc
 	// trouble is why the connection broke.
 	trouble error
+	clock   clock
 }
 
 type dialled struct {
@@ -150,6 +151,7 @@ func (s *Session) run() {
 		case msg := <-s.reports:
 			s.seq++
 			msg.Seq = s.seq
+			s.clock.correct(msg)
 			s.unacked = append(s.unacked, msg)
 		case <-tick.C:
 			s.heartbeat()
@@ -227,6 +229,7 @@ func (s *Session) take(msg *pb.ToAgent) {
 }
 
 func (s *Session) hear(b *pb.Heartbeat) {
+	s.clock.hear(b, s.dialer.Clock())
 	if at := b.GetAt().AsDuration(); at > s.heard || s.heard == 0 {
 		s.heard = at
 		s.limit.Reset(at + s.Lease - s.dialer.Clock())

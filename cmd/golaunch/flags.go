@@ -77,7 +77,9 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.StringVar(&o.hosts, "hosts", "", "start the job's agents on these machines with ssh: `n1,n2:4`, slots after the colon")
 	f.StringVar(&o.hostfile, "hostfile", "", "`file` with such machines, as mpirun and DeepSpeed have it: n1 slots=4")
 	j.MaxRestarts = 3
-	f.Var(restarts{j}, "max-restarts", "restarts of the whole job, over all nodes: `N`, or N/TIME, which come back after TIME without a failure")
+	f.Var(window{&j.MaxRestarts, &j.RefillAfter}, "max-restarts", "restarts of the whole job, over all nodes: `N`, or N/TIME, which come back after TIME without a failure")
+	j.ExcludeAfter, j.ExcludeFor = 2, time.Hour
+	f.Var(window{&j.ExcludeAfter, &j.ExcludeFor}, "exclude-after", "failures by which a node is passed over, if others will do, for a time: `N/TIME`; 0 never")
 	f.StringVar(&o.restart, "restart", "job", "`which` ranks restart when one fails: job, node, rank or never")
 	f.StringVar(&o.backoff, "backoff", "1s:60s", "`MIN:MAX` wait before a restart; doubles each time, with jitter; 0s does not wait")
 	f.DurationVar(&j.Grace, "grace", launcher.DefaultGrace, "how long a rank may take to end after SIGTERM")
@@ -256,32 +258,35 @@ func parseOrder(text string) (placement.Order, error) {
 	return placement.Order{By: "list", List: strings.Fields(string(data))}, nil
 }
 
-// restarts is a job's budget: N, or N/TIME.
-type restarts struct{ job *launcher.Job }
-
-func (r restarts) Type() string { return "N" }
-
-func (r restarts) String() string {
-	switch {
-	case r.job == nil:
-		return ""
-	case r.job.RefillAfter == 0:
-		return strconv.Itoa(r.job.MaxRestarts)
-	}
-	return fmt.Sprintf("%d/%v", r.job.MaxRestarts, r.job.RefillAfter)
+// window is a number of events in a time: N, or N/TIME.
+type window struct {
+	number *int
+	time   *time.Duration
 }
 
-func (r restarts) Set(text string) error {
-	number, window, windowed := strings.Cut(text, "/")
-	n, err := strconv.Atoi(number)
-	var refill time.Duration
-	if err == nil && windowed {
-		refill, err = time.ParseDuration(window)
+func (w window) Type() string { return "N" }
+
+func (w window) String() string {
+	switch {
+	case w.number == nil:
+		return ""
+	case *w.time == 0:
+		return strconv.Itoa(*w.number)
 	}
-	if err != nil || n < 0 || windowed && refill <= 0 {
+	return fmt.Sprintf("%d/%v", *w.number, *w.time)
+}
+
+func (w window) Set(text string) error {
+	number, limit, limited := strings.Cut(text, "/")
+	n, err := strconv.Atoi(number)
+	var t time.Duration
+	if err == nil && limited {
+		t, err = time.ParseDuration(limit)
+	}
+	if err != nil || n < 0 || limited && t <= 0 {
 		return fmt.Errorf("%q: a number of at least 0, or N/TIME such as 3/1h", text)
 	}
-	r.job.MaxRestarts, r.job.RefillAfter = n, refill
+	*w.number, *w.time = n, t
 	return nil
 }
 

@@ -192,7 +192,7 @@ func (s *State) attend(e *entry, ev job.Event, actions []job.Action) {
 // isAlarm says that a job begins to wait for nodes, which has limits.
 func isAlarm(a job.Action) bool {
 	alarm, ok := a.(job.Alarm)
-	return ok && alarm.Kind != job.AlarmRefill
+	return ok && (alarm.Kind == job.AlarmPlacement || alarm.Kind == job.AlarmLastCall)
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

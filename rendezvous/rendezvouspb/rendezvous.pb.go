@@ -712,7 +712,9 @@ func (x *Welcome) GetHeartbeat() *Heartbeat {
 type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// at is read from a clock of the agent's choice.
-	At            *durationpb.Duration `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	At *durationpb.Duration `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	// time is the coordinator's wall clock when it sent the heartbeat back.
+	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -750,6 +752,13 @@ func (*Heartbeat) Descriptor() ([]byte, []int) {
 func (x *Heartbeat) GetAt() *durationpb.Duration {
 	if x != nil {
 		return x.At
+	}
+	return nil
+}
+
+func (x *Heartbeat) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
 	}
 	return nil
 }
@@ -1346,8 +1355,10 @@ type Exited struct {
 	Exit    *Exit                  `protobuf:"bytes,4,opt,name=exit,proto3" json:"exit,omitempty"`
 	At      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
 	// tail and traceback are a rank's own output: any bytes.
-	Tail          []byte `protobuf:"bytes,6,opt,name=tail,proto3" json:"tail,omitempty"`
-	Traceback     []byte `protobuf:"bytes,7,opt,name=traceback,proto3" json:"traceback,omitempty"`
+	Tail          []byte               `protobuf:"bytes,6,opt,name=tail,proto3" json:"tail,omitempty"`
+	Traceback     []byte               `protobuf:"bytes,7,opt,name=traceback,proto3" json:"traceback,omitempty"`
+	Lived         *durationpb.Duration `protobuf:"bytes,8,opt,name=lived,proto3" json:"lived,omitempty"`
+	Told          bool                 `protobuf:"varint,9,opt,name=told,proto3" json:"told,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1429,6 +1440,20 @@ func (x *Exited) GetTraceback() []byte {
 		return x.Traceback
 	}
 	return nil
+}
+
+func (x *Exited) GetLived() *durationpb.Duration {
+	if x != nil {
+		return x.Lived
+	}
+	return nil
+}
+
+func (x *Exited) GetTold() bool {
+	if x != nil {
+		return x.Told
+	}
+	return false
 }
 
 type Exit struct {
@@ -2728,6 +2753,8 @@ type Failure struct {
 	Why           string                 `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
 	Tail          []byte                 `protobuf:"bytes,8,opt,name=tail,proto3" json:"tail,omitempty"`
 	Traceback     []byte                 `protobuf:"bytes,9,opt,name=traceback,proto3" json:"traceback,omitempty"`
+	Lived         *durationpb.Duration   `protobuf:"bytes,10,opt,name=lived,proto3" json:"lived,omitempty"`
+	Further       int32                  `protobuf:"varint,11,opt,name=further,proto3" json:"further,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2823,6 +2850,20 @@ func (x *Failure) GetTraceback() []byte {
 		return x.Traceback
 	}
 	return nil
+}
+
+func (x *Failure) GetLived() *durationpb.Duration {
+	if x != nil {
+		return x.Lived
+	}
+	return nil
+}
+
+func (x *Failure) GetFurther() int32 {
+	if x != nil {
+		return x.Further
+	}
+	return 0
 }
 
 // Submission is a job, or a reservation, for a cluster.
@@ -2938,18 +2979,22 @@ func (x *Submission) GetBackoffMax() *durationpb.Duration {
 }
 
 type Spec struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Request       *Request               `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
-	Restart       string                 `protobuf:"bytes,3,opt,name=restart,proto3" json:"restart,omitempty"`
-	MaxRestarts   int32                  `protobuf:"varint,4,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
-	Grace         *durationpb.Duration   `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
-	Within        string                 `protobuf:"bytes,6,opt,name=within,proto3" json:"within,omitempty"`
-	Gpus          []int32                `protobuf:"varint,7,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
-	Backfill      bool                   `protobuf:"varint,8,opt,name=backfill,proto3" json:"backfill,omitempty"`
-	Reserve       bool                   `protobuf:"varint,9,opt,name=reserve,proto3" json:"reserve,omitempty"`
-	Colocated     int32                  `protobuf:"varint,10,opt,name=colocated,proto3" json:"colocated,omitempty"`
-	RefillAfter   *durationpb.Duration   `protobuf:"bytes,11,opt,name=refill_after,json=refillAfter,proto3" json:"refill_after,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Request      *Request               `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	Restart      string                 `protobuf:"bytes,3,opt,name=restart,proto3" json:"restart,omitempty"`
+	MaxRestarts  int32                  `protobuf:"varint,4,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
+	Grace        *durationpb.Duration   `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
+	Within       string                 `protobuf:"bytes,6,opt,name=within,proto3" json:"within,omitempty"`
+	Gpus         []int32                `protobuf:"varint,7,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
+	Backfill     bool                   `protobuf:"varint,8,opt,name=backfill,proto3" json:"backfill,omitempty"`
+	Reserve      bool                   `protobuf:"varint,9,opt,name=reserve,proto3" json:"reserve,omitempty"`
+	Colocated    int32                  `protobuf:"varint,10,opt,name=colocated,proto3" json:"colocated,omitempty"`
+	RefillAfter  *durationpb.Duration   `protobuf:"bytes,11,opt,name=refill_after,json=refillAfter,proto3" json:"refill_after,omitempty"`
+	ExcludeAfter int32                  `protobuf:"varint,12,opt,name=exclude_after,json=excludeAfter,proto3" json:"exclude_after,omitempty"`
+	ExcludeFor   *durationpb.Duration   `protobuf:"bytes,13,opt,name=exclude_for,json=excludeFor,proto3" json:"exclude_for,omitempty"`
+	// rules are a file of failure rules.
+	Rules         string `protobuf:"bytes,14,opt,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3059,6 +3104,27 @@ func (x *Spec) GetRefillAfter() *durationpb.Duration {
 		return x.RefillAfter
 	}
 	return nil
+}
+
+func (x *Spec) GetExcludeAfter() int32 {
+	if x != nil {
+		return x.ExcludeAfter
+	}
+	return 0
+}
+
+func (x *Spec) GetExcludeFor() *durationpb.Duration {
+	if x != nil {
+		return x.ExcludeFor
+	}
+	return nil
+}
+
+func (x *Spec) GetRules() string {
+	if x != nil {
+		return x.Rules
+	}
+	return ""
 }
 
 type Request struct {
@@ -4354,9 +4420,10 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12/\n" +
 	"\x05lease\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12?\n" +
-	"\theartbeat\x18\x04 \x01(\v2!.golaunch.rendezvous.v1.HeartbeatR\theartbeat\"6\n" +
+	"\theartbeat\x18\x04 \x01(\v2!.golaunch.rendezvous.v1.HeartbeatR\theartbeat\"f\n" +
 	"\tHeartbeat\x12)\n" +
-	"\x02at\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x02at\"\b\n" +
+	"\x02at\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x02at\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\b\n" +
 	"\x06Opened\"\n" +
 	"\n" +
 	"\bRestated\"\x1b\n" +
@@ -4397,7 +4464,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06Client\x12\x12\n" +
 	"\x04addr\x18\x01 \x01(\fR\x04addr\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x05R\x03pid\x12\x10\n" +
-	"\x03key\x18\x03 \x01(\tR\x03key\"\xda\x01\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\"\x9f\x02\n" +
 	"\x06Exited\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -4405,7 +4472,9 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04exit\x18\x04 \x01(\v2\x1c.golaunch.rendezvous.v1.ExitR\x04exit\x12*\n" +
 	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
 	"\x04tail\x18\x06 \x01(\fR\x04tail\x12\x1c\n" +
-	"\ttraceback\x18\a \x01(\fR\ttraceback\"Z\n" +
+	"\ttraceback\x18\a \x01(\fR\ttraceback\x12/\n" +
+	"\x05lived\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05lived\x12\x12\n" +
+	"\x04told\x18\t \x01(\bR\x04told\"Z\n" +
 	"\x04Exit\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\x10\n" +
@@ -4496,7 +4565,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x125\n" +
 	"\x05cause\x18\x03 \x01(\v2\x1f.golaunch.rendezvous.v1.FailureR\x05cause\x12\x1a\n" +
 	"\battempts\x18\x04 \x01(\x05R\battempts\x12\x1a\n" +
-	"\brestarts\x18\x05 \x01(\x05R\brestarts\"\x9c\x02\n" +
+	"\brestarts\x18\x05 \x01(\x05R\brestarts\"\xe7\x02\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12-\n" +
@@ -4506,7 +4575,10 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x10\n" +
 	"\x03why\x18\a \x01(\tR\x03why\x12\x12\n" +
 	"\x04tail\x18\b \x01(\fR\x04tail\x12\x1c\n" +
-	"\ttraceback\x18\t \x01(\fR\ttraceback\"\xfa\x02\n" +
+	"\ttraceback\x18\t \x01(\fR\ttraceback\x12/\n" +
+	"\x05lived\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x05lived\x12\x18\n" +
+	"\afurther\x18\v \x01(\x05R\afurther\"\xfa\x02\n" +
 	"\n" +
 	"Submission\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
@@ -4519,7 +4591,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\vbackoff_min\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"backoffMin\x12:\n" +
 	"\vbackoff_max\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"backoffMax\"\xfd\x02\n" +
+	"backoffMax\"\xf4\x03\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\arequest\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.RequestR\arequest\x12\x18\n" +
@@ -4532,7 +4604,11 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\areserve\x18\t \x01(\bR\areserve\x12\x1c\n" +
 	"\tcolocated\x18\n" +
 	" \x01(\x05R\tcolocated\x12<\n" +
-	"\frefill_after\x18\v \x01(\v2\x19.google.protobuf.DurationR\vrefillAfter\"\xf2\x01\n" +
+	"\frefill_after\x18\v \x01(\v2\x19.google.protobuf.DurationR\vrefillAfter\x12#\n" +
+	"\rexclude_after\x18\f \x01(\x05R\fexcludeAfter\x12:\n" +
+	"\vexclude_for\x18\r \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"excludeFor\x12\x14\n" +
+	"\x05rules\x18\x0e \x01(\tR\x05rules\"\xf2\x01\n" +
 	"\aRequest\x12\x1b\n" +
 	"\tmin_nodes\x18\x01 \x01(\x05R\bminNodes\x12\x1b\n" +
 	"\tmax_nodes\x18\x02 \x01(\x05R\bmaxNodes\x12\x19\n" +
@@ -4741,75 +4817,79 @@ var file_rendezvous_proto_depIdxs = []int32{
 	62, // 27: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
 	4,  // 28: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	62, // 29: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	9,  // 30: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	60, // 31: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	14, // 32: golaunch.rendezvous.v1.Met.clients:type_name -> golaunch.rendezvous.v1.Client
-	16, // 33: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	61, // 34: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	22, // 35: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	23, // 36: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	9,  // 37: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	9,  // 38: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	62, // 39: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	29, // 40: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	30, // 41: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	31, // 42: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	31, // 43: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	32, // 44: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	36, // 45: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	37, // 46: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	9,  // 47: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	16, // 48: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	61, // 49: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	39, // 50: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	62, // 51: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	62, // 52: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	62, // 53: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	40, // 54: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	62, // 55: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	62, // 56: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	43, // 57: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	44, // 58: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	36, // 59: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	45, // 60: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	62, // 61: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	61, // 62: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	46, // 63: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	8,  // 64: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	22, // 65: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	29, // 66: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	61, // 67: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	56, // 68: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	58, // 69: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	8,  // 70: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	62, // 71: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	57, // 72: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	61, // 73: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	61, // 74: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	36, // 75: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	0,  // 76: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	33, // 77: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	38, // 78: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	41, // 79: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	47, // 80: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	48, // 81: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	50, // 82: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	52, // 83: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	54, // 84: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,  // 85: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	34, // 86: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	42, // 87: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	42, // 88: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	32, // 89: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	49, // 90: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	51, // 91: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	53, // 92: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	55, // 93: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	85, // [85:94] is the sub-list for method output_type
-	76, // [76:85] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	61, // 30: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	9,  // 31: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	60, // 32: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	14, // 33: golaunch.rendezvous.v1.Met.clients:type_name -> golaunch.rendezvous.v1.Client
+	16, // 34: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	61, // 35: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	62, // 36: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	22, // 37: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	23, // 38: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	9,  // 39: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	9,  // 40: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	62, // 41: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	29, // 42: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	30, // 43: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	31, // 44: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	31, // 45: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	32, // 46: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	36, // 47: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	37, // 48: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	9,  // 49: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	16, // 50: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	61, // 51: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	62, // 52: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	39, // 53: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	62, // 54: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	62, // 55: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	62, // 56: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	40, // 57: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	62, // 58: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	62, // 59: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	62, // 60: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	43, // 61: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	44, // 62: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	36, // 63: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	45, // 64: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	62, // 65: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	61, // 66: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	46, // 67: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	8,  // 68: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	22, // 69: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	29, // 70: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	61, // 71: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	56, // 72: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	58, // 73: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	8,  // 74: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	62, // 75: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	57, // 76: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	61, // 77: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	61, // 78: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	36, // 79: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	0,  // 80: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	33, // 81: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	38, // 82: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	41, // 83: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	47, // 84: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	48, // 85: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	50, // 86: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	52, // 87: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	54, // 88: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,  // 89: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	34, // 90: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	42, // 91: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	42, // 92: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	32, // 93: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	49, // 94: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	51, // 95: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	53, // 96: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	55, // 97: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	89, // [89:98] is the sub-list for method output_type
+	80, // [80:89] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
