@@ -46,6 +46,8 @@ type Task struct {
 	Rank0Store bool
 	// Stdin is what rank 0 reads when it runs here; the other ranks read nothing.
 	Stdin bool
+	// NoticeSignal is sent to ranks that find a notice in their GOLAUNCH_NOTICE_FILE; none when 0.
+	NoticeSignal syscall.Signal
 }
 
 // Work is a job as this node carries it out.
@@ -67,9 +69,8 @@ type Agent struct {
 	Past func(job string) (*logs.Dir, error)
 	// Signals are passed on to every rank of this node (USR1, USR2); nil passes none.
 	Signals <-chan syscall.Signal
-	// Leave asks this node to leave, with the reason: its ranks are stopped in order before the coordinator hears that they are
-	// gone. Nil never asks.
-	Leave <-chan string
+	// Leave asks this node to leave: its ranks are stopped in order before the coordinator hears that they are gone. Nil never asks.
+	Leave <-chan Departure
 	// Grace is how long its ranks may take then.
 	Grace time.Duration
 	// Warn is told what went wrong without ending the job, such as a full disk.
@@ -87,6 +88,12 @@ type Agent struct {
 	broken chan error
 	// leaving silences reports: that ranks end now is not news about the job. It is set once, before any of them is stopped.
 	leaving atomic.Bool
+}
+
+// Departure is why a node leaves, and how long its ranks, and those that work with them, have to get ready for that.
+type Departure struct {
+	Why    string
+	Within time.Duration
 }
 
 // ErrLeft says that this node left before the end of its jobs, as it was asked to, and ErrDrained that no job needs it any more.
@@ -130,15 +137,27 @@ func (a *Agent) work(ctx context.Context) (job.Result, error) {
 
 func (a *Agent) follow(ctx context.Context) (job.Result, error) {
 	var left chan struct{}
+	var late <-chan time.Time
 	var why error
+	leave := func() {
+		if left == nil {
+			left = a.leave()
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return job.Result{}, context.Cause(ctx)
 		case err := <-a.broken:
 			return job.Result{}, err
-		case text := <-a.Leave:
-			left, why = a.leave(), fmt.Errorf("%w: %s", ErrLeft, text)
+		case d := <-a.Leave:
+			why = fmt.Errorf("%w: %s", ErrLeft, d.Why)
+			a.report("", rendezvous.Draining(d))
+			if late = time.After(d.Within); d.Within <= 0 {
+				leave()
+			}
+		case <-late:
+			leave()
 		case <-left:
 			return job.Result{}, why
 		case sig := <-a.Signals:
@@ -154,9 +173,10 @@ func (a *Agent) follow(ctx context.Context) (job.Result, error) {
 				}
 				a.finish(order.Job)
 			case rendezvous.Leave:
-				if left == nil {
-					left, why = a.leave(), fmt.Errorf("%w: %s", ErrDrained, do.Why)
+				if why == nil {
+					why = fmt.Errorf("%w: %s", ErrDrained, do.Why)
 				}
+				leave()
 			default:
 				if left == nil {
 					a.obey(order)
@@ -198,6 +218,8 @@ func (a *Agent) obey(order rendezvous.Order) {
 		s.reach(do)
 	case job.Start:
 		s.start(do)
+	case job.Notice:
+		s.notice(do)
 	case job.Stop:
 		s.stop(do)
 	default:

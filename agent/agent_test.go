@@ -208,12 +208,12 @@ func (w *world) none(t *testing.T) {
 
 func TestLeaveStopsTheRanksFirst(t *testing.T) {
 	w := newWorld(t, job.Spec{}, `trap 'echo bye $RANK; exit 3' TERM; echo up $RANK; while :; do sleep 0.01; done`)
-	leave := make(chan string, 1)
+	leave := make(chan Departure, 1)
 	w.Leave = leave
 	go func() {
 		w.screen.await(t, "up 0")
 		w.screen.await(t, "up 1")
-		leave <- "it was asked to"
+		leave <- Departure{Why: "it was asked to"}
 	}()
 	_, err := w.Run(t.Context())
 	if !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), "it was asked to") {

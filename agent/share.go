@@ -134,6 +134,16 @@ func (s *share) stop(o job.Stop) {
 	}
 }
 
+// notice tells the ranks of an attempt that they will be stopped. Of several the first counts.
+func (s *share) notice(o job.Notice) {
+	if u := s.units[o.Unit]; u != nil && u.order.Attempt == o.Attempt {
+		select {
+		case u.notices <- o:
+		default:
+		}
+	}
+}
+
 // outlived answers for an attempt before u: it does not begin any more, and once u has ended none of its ranks lives. Who asks for
 // it, a coordinator whose journal was torn, must not wait forever.
 func (s *share) outlived(u *unit, attempt int) {

@@ -40,12 +40,14 @@ type unit struct {
 	stopped bool
 	// said are the reports of the attempt, in order.
 	said []job.Event
+	// notices has the one that the ranks get.
+	notices chan job.Notice
 	// gone is closed when no process of the attempt lives any more.
 	gone chan struct{}
 }
 
 func newUnit(s *share, o job.Start) *unit {
-	return &unit{share: s, agent: s.agent, order: o, gone: make(chan struct{})}
+	return &unit{share: s, agent: s.agent, order: o, notices: make(chan job.Notice, 1), gone: make(chan struct{})}
 }
 
 // run starts the ranks, waits until they have ended and nothing of them lives, and reports each step.
@@ -118,6 +120,9 @@ func (u *unit) ranks(scope *proc.Scope) []*logs.Rank {
 	}
 	if starting.Wait() == nil {
 		u.report(u.started(ranks))
+		over := make(chan struct{})
+		defer close(over)
+		go u.heed(ranks, over)
 		defer u.compareNCCL(ranks)()
 	}
 	running.Wait()
@@ -156,7 +161,7 @@ func (u *unit) spawn(scope *proc.Scope, b placement.Bundle) (rank, error) {
 	if err != nil {
 		return rank{}, err
 	}
-	command := u.command(b, output.ErrorFile())
+	command := u.command(b, output.ErrorFile(), output.NoticeFile())
 	command.Stdout, command.Stderr = output.Stdout, output.Stderr
 	process, err := scope.Start(command)
 	output.Started()

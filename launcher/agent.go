@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/gpu"
@@ -44,6 +45,8 @@ type Agent struct {
 	// Signals takes what this process is told: INT, TERM, HUP and QUIT make the node leave in order, and a second one kills its
 	// ranks; USR1 and USR2 go to the ranks. Nil takes none.
 	Signals <-chan os.Signal
+	// DrainTime is how long ranks have to get ready when the node was told to TERM, before they are stopped.
+	DrainTime time.Duration
 	// Say is told what a person wants to know, Warn what went wrong without ending the agent; nil prints on os.Stderr.
 	Say  func(string)
 	Warn func(error)
@@ -70,7 +73,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	left := make(chan struct{})
 	defer close(left)
 	f := newFollower(cancel)
-	m.leave = f.leave
+	m.leave, f.within = f.leave, a.DrainTime
 	if !j.reached() {
 		m.signals = f.pass
 	}

@@ -20,6 +20,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/bind"
@@ -120,6 +121,10 @@ type Job struct {
 	BackoffMin, BackoffMax time.Duration
 	// Grace is how long a rank may take to end after SIGTERM; DefaultGrace when 0, none when negative.
 	Grace time.Duration
+	// DrainTime is how long ranks have to get ready when a node was told to TERM that does not lead the job, before they are stopped;
+	// 0 stops them at once. NoticeSignal, SIGUSR1 or SIGUSR2, tells ranks that they find a notice; none when 0.
+	DrainTime    time.Duration
+	NoticeSignal syscall.Signal
 	// Lease is how long an agent and the coordinator bear each other's silence; DefaultLease when 0.
 	Lease time.Duration
 
@@ -228,6 +233,10 @@ func (j Job) complete() (Job, error) {
 		return j, usage("restarts back after %s: at least 0", j.RefillAfter)
 	case j.ExcludeAfter < 0 || j.ExcludeFor < 0 || j.ExcludeAfter > 0 && j.ExcludeFor == 0:
 		return j, usage("exclude after %d failures for %s: at least 0, and for some time", j.ExcludeAfter, j.ExcludeFor)
+	case j.DrainTime < 0:
+		return j, usage("drain time %s: at least 0", j.DrainTime)
+	case j.NoticeSignal != 0 && !PassedOn(j.NoticeSignal):
+		return j, usage("notice signal %s: SIGUSR1 or SIGUSR2", name(j.NoticeSignal))
 	case j.MasterPort < 0 || j.MasterPort > 65535:
 		return j, usage("master port %d: 0 (a free one) to 65535", j.MasterPort)
 	case j.Store != StoreGolaunch && j.Store != StoreRank0:

@@ -88,7 +88,7 @@ type membership struct {
 	// signals reach the ranks of this node, and leave asks the agent to go, with the reason; nil for an agent that follows the
 	// coordinator alone.
 	signals <-chan syscall.Signal
-	leave   <-chan string
+	leave   <-chan agent.Departure
 	// welcomed is called when the coordinator has taken the node in; it may be nil.
 	welcomed func()
 }
@@ -136,7 +136,7 @@ func (j Job) task(at netip.Addr) (agent.Task, error) {
 	return agent.Task{
 		Command: j.Command, Dir: j.Dir, Env: env, Presets: presets, Visibility: j.Visibility, MasterPort: j.MasterPort, Role: j.Role,
 		Rank0Store: j.Store == StoreRank0, Bind: bind.Policy(j.Bind), Strict: j.Strict,
-		Stdin: j.Stdin,
+		Stdin: j.Stdin, NoticeSignal: j.NoticeSignal,
 	}, err
 }
 

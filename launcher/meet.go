@@ -90,6 +90,7 @@ func (h *here) join(ctx context.Context, name, target string, find func(context.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f := newFollower(cancel)
+	f.within = h.job.DrainTime
 	late := time.AfterFunc(orForever(h.job.PlacementTimeout), func() { cancel(errLate) })
 	welcomed := func() {
 		late.Stop()

@@ -6,7 +6,9 @@ import (
 	"os"
 	"sync/atomic"
 	"syscall"
+	"time"
 
+	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -36,8 +38,10 @@ func (j Job) reached() bool { return j.place != nil && j.place.By == "Slurm" }
 // follower passes on what this process is told while another node leads. The first stop makes this node leave in order, or give
 // up joining; the second kills its ranks.
 type follower struct {
-	pass   chan syscall.Signal
-	leave  chan string
+	pass  chan syscall.Signal
+	leave chan agent.Departure
+	// within is how long ranks have to get ready after a SIGTERM.
+	within time.Duration
 	cancel context.CancelCauseFunc
 	member atomic.Bool
 	// stop is the number of the first signal that stops; 0 before.
@@ -45,7 +49,7 @@ type follower struct {
 }
 
 func newFollower(cancel context.CancelCauseFunc) *follower {
-	return &follower{pass: make(chan syscall.Signal, 8), leave: make(chan string, 1), cancel: cancel}
+	return &follower{pass: make(chan syscall.Signal, 8), leave: make(chan agent.Departure, 1), cancel: cancel}
 }
 
 func (f *follower) follow(signals <-chan os.Signal, left <-chan struct{}) {
@@ -72,7 +76,11 @@ func (f *follower) tell(s os.Signal) {
 		return
 	}
 	if f.stop.CompareAndSwap(0, int32(number(s))) && f.member.Load() {
-		f.leave <- "got " + name(s)
+		d := agent.Departure{Why: "got " + name(s)}
+		if s == syscall.SIGTERM {
+			d.Within = f.within
+		}
+		f.leave <- d
 		return
 	}
 	f.cancel(fmt.Errorf("got %s", name(s)))

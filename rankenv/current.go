@@ -26,6 +26,8 @@ type Info struct {
 	StoreHosted          bool
 	Attempt, MaxRestarts int
 	ErrorFile            string
+	// NoticeFile says, once it is there, that the rank will be stopped; see docs/failures.md.
+	NoticeFile string
 	// NodeName and GPUUUID are empty under torchrun, and GPUUUID also for a rank without a GPU of its own.
 	NodeName, GPUUUID string
 }
@@ -49,6 +51,7 @@ func Current() (Info, error) {
 		Attempt:        r.number("TORCHELASTIC_RESTART_COUNT", 0, maxInt32),
 		MaxRestarts:    r.number("TORCHELASTIC_MAX_RESTARTS", 0, maxInt32),
 		ErrorFile:      os.Getenv("TORCHELASTIC_ERROR_FILE"),
+		NoticeFile:     os.Getenv("GOLAUNCH_NOTICE_FILE"),
 		NodeName:       os.Getenv("GOLAUNCH_NODE"),
 		GPUUUID:        os.Getenv("GOLAUNCH_GPU_UUID"),
 	}

@@ -50,6 +50,8 @@ type Facts struct {
 	Cores       int
 	// ErrorFile is where torch's @record and [Info.ReportError] leave the error that ended the rank; none when empty.
 	ErrorFile string
+	// NoticeFile is where the rank finds out that it will be stopped, and how it says that it is ready; none when empty.
+	NoticeFile string
 	// RASAddr is where NCCL's RAS service of the rank listens; NCCL's own choice when empty.
 	RASAddr string
 	// Coordinator is the coordinator's host:port; not exported when empty.
@@ -105,6 +107,9 @@ func (f Facts) golaunch() []Var {
 	}
 	if f.GPU != nil && f.GPU.UUID != "" {
 		vars = append(vars, Var{"GOLAUNCH_GPU_UUID", f.GPU.UUID, Golaunch, "the rank's own GPU"})
+	}
+	if f.NoticeFile != "" {
+		vars = append(vars, Var{"GOLAUNCH_NOTICE_FILE", f.NoticeFile, Golaunch, "is there when the rank is about to be stopped"})
 	}
 	if f.CPUs != "" {
 		vars = append(vars, Var{"GOLAUNCH_CPUS", f.CPUs, Golaunch, "bound to " + f.Bound})

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/mtls"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
@@ -210,6 +211,12 @@ func (c *Client) Signal(ctx context.Context, id string, number syscall.Signal) e
 func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
 	reply, err := call(ctx, c, c.rpc.Drain, &pb.DrainRequest{Node: node})
 	return reply.GetJobs(), err
+}
+
+// Swap has the jobs give a node up, whose ranks have the time of within to get ready for that, and returns when its agent has left.
+func (c *Client) Swap(ctx context.Context, node string, within time.Duration) error {
+	_, err := c.rpc.Drain(ctx, &pb.DrainRequest{Node: node, Leaves: true, Within: durationpb.New(within)}, grpc.WaitForReady(true))
+	return c.explain(err)
 }
 
 // Status describes the cluster.

@@ -257,10 +257,13 @@ func (s control) Forward(_ context.Context, req *pb.ForwardRequest) (*pb.Forward
 	})
 }
 
-func (s control) Drain(_ context.Context, req *pb.DrainRequest) (*pb.DrainReply, error) {
+func (s control) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.DrainReply, error) {
+	if req.GetLeaves() {
+		return s.swap(ctx, req)
+	}
 	return ask(s.c, func() (*pb.DrainReply, error) {
-		if s.c.members[req.GetNode()] == nil {
-			return nil, status.Error(codes.NotFound, plain(fmt.Sprintf("there is no node %q here; golaunch status lists them", req.GetNode())))
+		if _, err := s.c.member(req.GetNode()); err != nil {
+			return nil, err
 		}
 		s.c.drain(req.GetNode(), true)
 		s.c.step(cluster.Drain{Node: req.GetNode()})
@@ -274,4 +277,35 @@ func (s control) Drain(_ context.Context, req *pb.DrainRequest) (*pb.DrainReply,
 		}
 		return reply, nil
 	})
+}
+
+// swap has the jobs give a node up, and waits until its agent has left.
+func (s control) swap(ctx context.Context, req *pb.DrainRequest) (*pb.DrainReply, error) {
+	gone, err := ask(s.c, func() (<-chan struct{}, error) {
+		m, err := s.c.member(req.GetNode())
+		if err != nil {
+			return nil, err
+		}
+		gone := m.gone
+		s.c.leaves(m.name, min(req.GetWithin().AsDuration(), maxNotice), "it is swapped for another")
+		return gone, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-gone:
+		return &pb.DrainReply{}, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case <-s.c.done:
+		return nil, errOver
+	}
+}
+
+func (c *Coordinator) member(node string) (*member, error) {
+	if m := c.members[node]; m != nil {
+		return m, nil
+	}
+	return nil, status.Error(codes.NotFound, plain(fmt.Sprintf("there is no node %q here; golaunch status lists them", node)))
 }

@@ -38,6 +38,12 @@ type (
 type (
 	// Opened is a report that the agent knows a job.
 	Opened struct{}
+	// Draining is a report that the node will be gone, after the time of Within at the latest. It is about all jobs, which give the
+	// node up; an order to leave follows when they have.
+	Draining struct {
+		Why    string
+		Within time.Duration
+	}
 	// Restated ends what [Restate] asked for.
 	Restated struct{}
 )
@@ -88,6 +94,10 @@ func fromReport(ev any) *pb.FromAgent {
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: convert(e.PIDs, func(pid int) int32 { return int32(pid) }),
 			Ras: convert(e.RAS, plain),
 		}}}
+	case Draining:
+		return &pb.FromAgent{Body: &pb.FromAgent_Draining{Draining: &pb.Draining{Within: durationpb.New(e.Within), Why: plain(e.Why)}}}
+	case job.Ready:
+		return &pb.FromAgent{Body: &pb.FromAgent_Ready{Ready: &pb.Ready{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
 	case job.Met:
 		return &pb.FromAgent{Body: &pb.FromAgent_Met{Met: &pb.Met{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Clients: convert(e.Clients, fromClient),
@@ -120,6 +130,8 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 			Node: node, Unit: int(b.Started.GetUnit()), Attempt: int(b.Started.GetAttempt()),
 			PIDs: convert(b.Started.GetPids(), func(pid int32) int { return int(pid) }), RAS: convert(b.Started.GetRas(), plain),
 		}
+	case *pb.FromAgent_Ready:
+		return job.Ready{Node: node, Unit: int(b.Ready.GetUnit()), Attempt: int(b.Ready.GetAttempt())}
 	case *pb.FromAgent_Met:
 		return job.Met{
 			Node: node, Unit: int(b.Met.GetUnit()), Attempt: int(b.Met.GetAttempt()), Clients: convert(b.Met.GetClients(), toClient),
@@ -177,6 +189,10 @@ func fromAction(do any) *pb.ToAgent {
 			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
 			NodeRank: int32(o.Group.NodeRank), Bundles: convert(o.Group.Bundles, fromBundle), World: fromWorld(o.World),
 		}}}
+	case job.Notice:
+		return &pb.ToAgent{Body: &pb.ToAgent_Notice{Notice: &pb.Notice{
+			Unit: int32(o.Unit), Attempt: int32(o.Attempt), Within: durationpb.New(o.Within), Why: plain(o.Why),
+		}}}
 	case job.Stop:
 		return &pb.ToAgent{Body: &pb.ToAgent_Stop{Stop: &pb.Stop{
 			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
@@ -207,6 +223,11 @@ func toAction(node placement.Node, m *pb.ToAgent) any {
 		o := b.Start
 		group := placement.Group{Node: node, NodeRank: int(o.GetNodeRank()), Bundles: convert(o.GetBundles(), toBundle)}
 		return job.Start{Unit: int(o.GetUnit()), Attempt: int(o.GetAttempt()), Group: group, World: toWorld(o.GetWorld())}
+	case *pb.ToAgent_Notice:
+		o := b.Notice
+		return job.Notice{
+			Node: node.Name, Unit: int(o.GetUnit()), Attempt: int(o.GetAttempt()), Within: o.GetWithin().AsDuration(), Why: plain(o.GetWhy()),
+		}
 	case *pb.ToAgent_Stop:
 		return job.Stop{
 			Node: node.Name, Unit: int(b.Stop.GetUnit()), Attempt: int(b.Stop.GetAttempt()),

@@ -36,6 +36,8 @@ type member struct {
 	taken uint64
 	// fenced says why it may not come back; it is lost once its lease is over.
 	fenced string
+	// gone is closed when it is lost, or has left.
+	gone chan struct{}
 	// node is what it said of itself, for as long as the jobs are not told of it: until it has restated what it runs and none of
 	// that is astray. Then it is nil.
 	node     *placement.Node
@@ -136,7 +138,7 @@ func (c *Coordinator) joined(node placement.Node) {
 
 // expect makes a member of an agent that is about to come; it is lost when it does not.
 func (c *Coordinator) expect(node placement.Node) *member {
-	m := &member{name: node.Name, addr: node.Addr, heard: time.Now()}
+	m := &member{name: node.Name, addr: node.Addr, heard: time.Now(), gone: make(chan struct{})}
 	m.silence = time.AfterFunc(c.patience(), func() { c.post(func() { c.silent(m) }) })
 	c.members[m.name], c.addrs[m.addr] = m, m.name
 	return m
@@ -191,6 +193,10 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 	if m.taken = msg.GetSeq(); m.taken%ackEvery == 0 {
 		defer c.send(m, &pb.ToAgent{})
 	}
+	if d := msg.GetDraining(); d != nil {
+		c.leaves(m.name, min(d.GetWithin().AsDuration(), maxNotice), plain(d.GetWhy()))
+		return
+	}
 	r := c.jobs[msg.GetJob()]
 	if msg.GetOpened() != nil && (r == nil || r.result != nil) {
 		c.close(m, msg.GetJob(), r)
@@ -200,6 +206,16 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 	if ev != nil && r != nil && r.result == nil {
 		c.happened(r, ev)
 	}
+}
+
+// maxNotice bounds the time that ranks have to get ready.
+const maxNotice = 24 * time.Hour
+
+// leaves has the jobs give up a node, whose agent is told to go once they have.
+func (c *Coordinator) leaves(node string, within time.Duration, why string) {
+	c.note("node %s is to leave within %v: %s", node, within, why)
+	c.drain(node, true)
+	c.step(cluster.Drain{Node: node, Leaves: &job.Draining{Node: node, Within: within, Why: why}})
 }
 
 // close tells an agent that a job is over of which it does not know that.
@@ -299,6 +315,7 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 		delete(c.addrs, m.addr)
 	}
 	m.silence.Stop()
+	close(m.gone)
 	if m.link != nil {
 		m.link.cut <- end
 		m.link = nil

@@ -137,6 +137,8 @@ func (c *Coordinator) act(r *run, a job.Action) {
 		c.order(a.Node, r.Job.ID, a)
 	case job.Start:
 		c.order(a.Group.Node.Name, r.Job.ID, a)
+	case job.Notice:
+		c.order(a.Node, r.Job.ID, a)
 	case job.Stop:
 		c.order(a.Node, r.Job.ID, a)
 	case job.Wait:
@@ -148,6 +150,8 @@ func (c *Coordinator) act(r *run, a job.Action) {
 	case job.Alarm:
 		limit := r.LastCall
 		switch a.Kind {
+		case job.AlarmDrain:
+			limit = a.For
 		case job.AlarmPlacement:
 			limit = r.PlacementTimeout
 		case job.AlarmRefill:
@@ -179,9 +183,9 @@ func (c *Coordinator) after(r *run, key any, d time.Duration, ev job.Event) {
 	r.timers[key] = time.AfterFunc(d, func() { c.post(func() { c.happened(r, ev) }) })
 }
 
-// backoff is the wait before the n-th restart.
+// backoff is the wait before the n-th restart; none before one that nobody is charged for.
 func (s Submission) backoff(n int) time.Duration {
-	if s.BackoffMin <= 0 {
+	if s.BackoffMin <= 0 || n == 0 {
 		return 0
 	}
 	b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(s.BackoffMin), backoff.WithMultiplier(2),
@@ -229,7 +233,7 @@ func news(s cluster.Step) bool {
 	switch ev := s.Event.(type) {
 	case job.Exited:
 		return !ev.Exit.OK()
-	case job.Lost, job.Cancel:
+	case job.Lost, job.Draining, job.Cancel:
 		return true
 	default:
 		return false

@@ -288,6 +288,8 @@ var eventTypes = func() map[string]func([]byte) (job.Event, error) {
 	addType[job.Joined](types)
 	addType[job.Lost](types)
 	addType[job.Rejoined](types)
+	addType[job.Draining](types)
+	addType[job.Ready](types)
 	addType[job.Prepared](types)
 	addType[job.Reached](types)
 	addType[job.Started](types)

@@ -168,7 +168,7 @@ func TestANodeLeaves(t *testing.T) {
 	b.line("up 1")
 	b.cmd.Process.Signal(syscall.SIGTERM)
 	b.ends(143, "saved 1", "this node has left: got SIGTERM")
-	a.ends(125, "b was lost: this node has left: got SIGTERM", "saved 0")
+	a.ends(125, "b leaves: got SIGTERM; 0 of 0 restarts used", "saved 0")
 }
 
 // TestTheHostsOwnName is 127.0.1.1 on Debian, where no other node can reach it.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -30,6 +31,7 @@ type options struct {
 	restart  string
 	see      string
 	backoff  string
+	notice   string
 	ranks    string
 	prefix   bool
 	json     bool
@@ -83,6 +85,8 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.StringVar(&o.restart, "restart", "job", "`which` ranks restart when one fails: job, node, rank or never")
 	f.StringVar(&o.backoff, "backoff", "1s:60s", "`MIN:MAX` wait before a restart; doubles each time, with jitter; 0s does not wait")
 	f.DurationVar(&j.Grace, "grace", launcher.DefaultGrace, "how long a rank may take to end after SIGTERM")
+	f.DurationVar(&j.DrainTime, "drain-time", 0, "how long ranks have to get ready when one of their nodes got SIGTERM, see GOLAUNCH_NOTICE_FILE")
+	f.StringVar(&o.notice, "notice-signal", "", "`signal` that tells ranks of such a notice: USR1 or USR2")
 	f.IntVar(&j.MasterPort, "master-port", 0, "MASTER_PORT, on the node of rank 0; 0 takes a free one for each attempt")
 	f.StringVar((*string)(&j.Store), "store", "golaunch", "`who` serves torch's store at MASTER_PORT: golaunch or rank0")
 	f.StringArrayVarP(&j.Env, "env", "e", nil, "`NAME=value` for every rank, above all else; NAME alone passes golaunch's own value")
@@ -183,6 +187,9 @@ func (o *options) complete(f *pflag.FlagSet) (err error) {
 	}
 	if j.BackoffMin, j.BackoffMax, err = parseBackoff(o.backoff); err != nil {
 		return bad("backoff", err)
+	}
+	if j.NoticeSignal, err = parseSignal(o.notice); err != nil {
+		return bad("notice-signal", err)
 	}
 	if j.Ranks, err = parseSpans(o.ranks); err != nil {
 		return bad("ranks", err)
@@ -301,6 +308,18 @@ func parseBackoff(text string) (low, high time.Duration, err error) {
 		return 0, 0, fmt.Errorf("%q: MIN:MAX such as 1s:60s", text)
 	}
 	return low, high, nil
+}
+
+func parseSignal(text string) (syscall.Signal, error) {
+	switch strings.TrimPrefix(text, "SIG") {
+	case "":
+		return 0, nil
+	case "USR1":
+		return syscall.SIGUSR1, nil
+	case "USR2":
+		return syscall.SIGUSR2, nil
+	}
+	return 0, fmt.Errorf("%q: USR1 or USR2", text)
 }
 
 // parseSpans reads ranks such as 0,8-15.

@@ -54,6 +54,7 @@ func verbs() []verb {
 		{"jobs", "", "print a cluster's jobs", flagsOf(newJobsFlags), jobs},
 		{"logs", "JOB [-f] [--rank R] [--attempt K]", "print what the ranks of a job wrote", flagsOf(newLogsFlags), logs},
 		{"explain", "FILE|DIR...", "say what a failure means, from its logs", flagsOf(newExplainFlags), explain},
+		{"swap", "NODE [--within TIME]", "have the jobs on a node go on elsewhere, and the node leave", flagsOf(newSwapFlags), swap},
 		{"stop", "JOB | --all", "stop jobs, and wait until nothing of them lives", flagsOf(newStopFlags), stop},
 		{"plan", "[flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", flagsOf(newPlanFlags), plan},
 		{"env", "[flags]", "show what a rank on this machine would get, and what is known of its network", flagsOf(newEnvFlags), env},

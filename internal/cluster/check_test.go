@@ -195,6 +195,7 @@ func (w *world) checkHead(within, id string) error {
 		}
 		share, holds := e.held[name]
 		switch {
+		case e.leaving[name]:
 		case holds && whole:
 			all, left = append(all, share), append(left, share)
 		case holds || bare.Name == "":
@@ -250,7 +251,9 @@ func (w *world) infeasible(e *entry, kept map[string]bool) error {
 				continue
 			}
 		}
-		if holds && whole {
+		if e.leaving[name] {
+			continue
+		} else if holds && whole {
 			nodes = append(nodes, share)
 		} else if !holds && !drained && n.fresh && !kept[name] {
 			nodes = append(nodes, e.only(w.left(e, offer)))

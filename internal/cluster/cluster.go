@@ -63,8 +63,12 @@ type (
 	Lost struct{ Node, Why string }
 	// Rejoined says that an agent is back after its connection broke: it was never lost.
 	Rejoined struct{ Node string }
-	// Drain keeps a node from being given to any job. [Outcome].Leave has it once no job holds it.
-	Drain struct{ Node string }
+	// Drain keeps a node from being given to any job. [Outcome].Leave has it once no job holds it. If it leaves, the jobs that hold it
+	// are told so, and give it up.
+	Drain struct {
+		Node   string
+		Leaves *job.Draining
+	}
 	// Happened is an event of one job: a report of one of its nodes, the answer to a timer, or [job.Cancel]. To cancel a reservation
 	// cancels the jobs within it; it ends once they have.
 	Happened struct {

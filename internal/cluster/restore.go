@@ -32,6 +32,9 @@ func (s *State) Restore(spec Spec, events []job.Event) error {
 		}
 		actions, _ := e.state.Step(ev)
 		e.note(ev, actions)
+		if e.inner == nil { // the jobs within a reservation are yet to come
+			s.unload(e)
+		}
 	}
 	if e.ended && e.inner == nil {
 		s.settle(e)
@@ -60,6 +63,7 @@ func (s *State) recall(e *entry, share placement.Node) {
 func (s *State) Resume() Outcome {
 	s.out = Outcome{}
 	for _, e := range s.bySubmission() {
+		s.unload(e)
 		if e.ended && !e.done {
 			s.resumeEnd(e)
 			continue

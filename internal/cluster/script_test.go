@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -40,7 +41,9 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 	case "rejoined":
 		m.say(t, b, Rejoined{f[1]})
 	case "drain":
-		m.say(t, b, Drain{f[1]})
+		m.say(t, b, Drain{Node: f[1]})
+	case "leave":
+		m.say(t, b, Drain{f[1], &job.Draining{Node: f[1], Within: time.Minute, Why: "maintenance"}})
 	case "submit":
 		spec := parseSpec(t, f)
 		if err := m.state.Check(spec); err != nil {

@@ -33,6 +33,8 @@ type record struct {
 	Spec
 	events []job.Event
 	held   map[string]placement.Node
+	// leaving are the nodes that it is to give up.
+	leaving map[string]bool
 	// runs are the starts whose processes live, by node and unit.
 	runs map[place]job.Start
 	// known are the newest attempts that nodes have heard of.
@@ -64,7 +66,7 @@ func (m *sim) job(id string) *record {
 func (m *sim) step(ev Event) (Outcome, error) {
 	switch ev := ev.(type) {
 	case Submitted:
-		m.jobs = append(m.jobs, &record{Spec: ev.Spec, held: map[string]placement.Node{}, runs: map[place]job.Start{}, known: map[place]int{}})
+		m.jobs = append(m.jobs, &record{Spec: ev.Spec, held: map[string]placement.Node{}, leaving: map[string]bool{}, runs: map[place]job.Start{}, known: map[place]int{}})
 	case Joined:
 		m.nodes[ev.Node.Name] = &machine{ev.Node, true}
 	case Lost:
@@ -99,6 +101,8 @@ func nodeOf(ev job.Event) string {
 		return ev.Node
 	case job.Exited:
 		return ev.Node
+	case job.Ready:
+		return ev.Node
 	case job.Stopped:
 		return ev.Node
 	}
@@ -126,6 +130,14 @@ func (m *sim) carryOut(out Outcome) error {
 			}
 		}
 	}
+	for _, r := range slices.Backward(m.jobs) { // those within a reservation before it
+		for name := range r.leaving {
+			if !m.state.jobs[r.Job.ID].state.Has(name) && !m.uses(r, name) {
+				delete(r.leaving, name)
+				delete(r.held, name)
+			}
+		}
+	}
 	for _, name := range out.Leave {
 		if _, asked := m.drained[name]; !asked || len(m.holders(name)) > 0 {
 			return fmt.Errorf("%s may leave, asked %v, held by %d", name, asked, len(m.holders(name)))
@@ -135,10 +147,22 @@ func (m *sim) carryOut(out Outcome) error {
 	return nil
 }
 
+// uses says that a job within a reservation holds a node of it.
+func (m *sim) uses(reservation *record, node string) bool {
+	return slices.ContainsFunc(m.jobs, func(r *record) bool {
+		_, holds := r.held[node]
+		return r.Within == reservation.Job.ID && holds
+	})
+}
+
 // book keeps the books.
 func (m *sim) book(r *record, ev job.Event) error {
 	switch ev := ev.(type) {
 	case job.Joined:
+		if r.leaving[ev.Node.Name] { // it has given it up in the same step
+			delete(r.leaving, ev.Node.Name)
+			delete(r.held, ev.Node.Name)
+		}
 		n := m.nodes[ev.Node.Name]
 		if _, draining := m.drained[ev.Node.Name]; !r.Sole && (n == nil || !n.fresh || draining) {
 			return fmt.Errorf("a node that is gone, drained or not back")
@@ -150,6 +174,9 @@ func (m *sim) book(r *record, ev job.Event) error {
 		r.gifts++
 	case job.Lost:
 		delete(r.held, ev.Node)
+		return nil
+	case job.Draining:
+		r.leaving[ev.Node] = true
 		return nil
 	case job.Queued:
 		if ev.Why == "" {
@@ -171,6 +198,8 @@ func (m *sim) act(r *record, a job.Action) error {
 		will(job.Prepared{Node: a.Node, Unit: a.Unit, Attempt: a.Attempt, Port: 1024})
 	case job.Reach:
 		will(job.Reached{Node: a.Node, Seq: a.Seq})
+	case job.Notice:
+		will(job.Ready{Node: a.Node, Unit: a.Unit, Attempt: a.Attempt})
 	case job.Start:
 		p := place{a.Group.Node.Name, a.Unit}
 		if err := m.mayStart(r, a); err != nil {

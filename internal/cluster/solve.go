@@ -50,6 +50,7 @@ func (s *State) candidates(e *entry, whole bool, except map[string]bool, sharing
 	add := func(n *node, offer placement.Node) {
 		share, holds := e.held[n.facts.Name]
 		switch {
+		case e.leaving[n.facts.Name]:
 		case holds && whole:
 			list = append(list, share)
 		case !holds && n.usable() && !except[n.facts.Name]:

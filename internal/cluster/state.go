@@ -49,8 +49,9 @@ type entry struct {
 	waits        bool
 	// repair says of a job that waits that it holds nodes which are of no use to it without others.
 	repair bool
-	// held is what it was given, by node name.
-	held map[string]placement.Node
+	// held is what it was given, by node name, and leaving are the nodes that it is to give up.
+	held    map[string]placement.Node
+	leaving map[string]bool
 	// told is why it waits, and behind the job before it in the queue, if that is why.
 	told   string
 	behind *entry
@@ -85,7 +86,7 @@ func New() *State {
 // add makes the entry of a job. A reservation starts no ranks: its restart policy means nothing.
 func (s *State) add(spec Spec) *entry {
 	s.submitted++
-	e := &entry{Spec: spec, seq: s.submitted, queue: &s.queue, held: map[string]placement.Node{}}
+	e := &entry{Spec: spec, seq: s.submitted, queue: &s.queue, held: map[string]placement.Node{}, leaving: map[string]bool{}}
 	if res := s.jobs[spec.Within]; res != nil {
 		e.queue = res.inner
 		res.inner.open = append(res.inner.open, e)

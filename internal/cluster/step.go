@@ -22,7 +22,7 @@ func (s *State) Step(ev Event) Outcome {
 	case Rejoined:
 		s.rejoined(ev.Node)
 	case Drain:
-		s.drain(ev.Node)
+		s.drain(ev)
 	case Happened:
 		s.happened(ev)
 	}
@@ -101,16 +101,41 @@ func (s *State) dismiss(n *node) {
 	}
 }
 
-func (s *State) drain(name string) {
-	n := s.nodes[name]
-	if n == nil || n.drained {
+func (s *State) drain(ev Drain) {
+	n := s.nodes[ev.Node]
+	if n == nil {
 		return
 	}
-	n.drained = true
-	s.refresh(n)
-	s.unshadow(n)
-	s.queue.mark(s, false)
-	s.dismiss(n)
+	if !n.drained {
+		n.drained = true
+		s.refresh(n)
+		s.unshadow(n)
+		s.queue.mark(s, false)
+		s.dismiss(n)
+	}
+	if ev.Leaves == nil {
+		return
+	}
+	for _, e := range slices.Clone(n.holders) {
+		s.step(e, *ev.Leaves)
+	}
+}
+
+// unload takes from a job the nodes that it has given up; from a reservation, when the jobs within it have given them up too. It
+// says whether there were any.
+func (s *State) unload(e *entry) (fewer bool) {
+	for _, name := range sorted(e.leaving) {
+		n := s.nodes[name]
+		if e.state.Has(name) || n != nil && slices.ContainsFunc(n.holders, func(o *entry) bool { return o.queue.reservation == e }) {
+			continue
+		}
+		delete(e.leaving, name)
+		if n != nil && slices.Contains(n.holders, e) {
+			s.drop(e, n)
+			fewer = true
+		}
+	}
+	return fewer
 }
 
 func (s *State) happened(ev Happened) {
@@ -139,12 +164,19 @@ func (s *State) step(e *entry, ev job.Event) {
 		s.reserve(e, &st)
 	}
 	s.out.Steps = append(s.out.Steps, st)
+	fewer := s.unload(e)
 	switch {
 	case over:
 	case e.ended:
 		s.end(e)
 	case !e.Sole:
 		s.attend(e, ev, actions)
+	}
+	if fewer && !e.Sole && e.state.Wanting() {
+		s.enter(e)
+	}
+	if res := e.queue.reservation; res != nil && s.unload(res) && res.state.Wanting() {
+		s.enter(res)
 	}
 }
 
@@ -155,6 +187,8 @@ func (e *entry) note(ev job.Event, actions []job.Action) {
 		e.told = ev.Why
 	case job.Joined:
 		e.told, e.behind = "", nil
+	case job.Draining:
+		e.leaving[ev.Node] = true
 	case job.TimedOut:
 		if ev.Kind == job.AlarmLastCall {
 			e.lastCall = 0

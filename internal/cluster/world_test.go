@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
@@ -181,7 +182,11 @@ func (w *world) act() error {
 	case k < 86 && w.nodes[n.Name] != nil:
 		return w.event(Lost{n.Name, "it died"})
 	case k < 88 && w.chance(2):
-		return w.event(Drain{n.Name})
+		drain := Drain{Node: n.Name}
+		if w.chance(2) {
+			drain.Leaves = &job.Draining{Node: n.Name, Within: time.Duration(w.rng.IntN(2)) * time.Minute, Why: "maintenance"}
+		}
+		return w.event(drain)
 	case k < 92 && w.nodes[n.Name] != nil:
 		return w.event(Rejoined{n.Name})
 	case k < 94 && w.nodes[n.Name] != nil:

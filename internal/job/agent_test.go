@@ -39,6 +39,10 @@ func (w *world) obey(a *agent) error {
 		a.report(r)
 	case Start:
 		return w.start(a, o)
+	case Notice:
+		if r := a.runs[o.Unit]; r != nil && r.attempt == o.Attempt && w.chance(2) {
+			a.report(Ready{a.node.Name, o.Unit, o.Attempt})
+		}
 	case Stop:
 		a.stop(o)
 	default:

@@ -169,7 +169,7 @@ func (s *State) suspect(f *fault) string {
 		why = count(n, "failure")
 	}
 	s.excluded[f.Node] = true
-	s.arm(AlarmExclusion)
+	s.arm(AlarmExclusion, 0)
 	return fmt.Sprintf("%s is excluded for %v if others will do: %s", f.Node, s.spec.ExcludeFor, why)
 }
 

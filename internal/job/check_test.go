@@ -18,8 +18,11 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	if len(reason) > 600 || strings.Contains(reason, "\n") {
 		return fmt.Errorf("unreadable reason %q", reason)
 	}
-	for node := range t.w.state.excluded { // another may take its place
-		delete(t.homes, node)
+	t.headless = t.headless || t.asked.node != "" && !t.w.state.Has(t.asked.node)
+	for node := range t.homes { // another may take its place
+		if t.w.state.excluded[node] || t.leaves[node] && !t.w.state.Has(node) {
+			delete(t.homes, node)
+		}
 	}
 	if strings.Contains(reason, "at no cost") {
 		t.gratis++
@@ -77,7 +80,7 @@ func (t *truth) checkBegin(at attemptOf, node string) error {
 		return fmt.Errorf("what cannot be started is tried again")
 	case !t.w.agent(node).known:
 		return fmt.Errorf("to a lost node")
-	case at.attempt > t.budget() || at.attempt > 0 && t.w.spec.Restart == RestartNever:
+	case at.attempt > t.budget()+len(t.evacuated) || at.attempt > 0 && t.w.spec.Restart == RestartNever:
 		return fmt.Errorf("more than %d restarts", t.w.spec.MaxRestarts)
 	case at.attempt > 0 && !t.elapsed[at]:
 		return fmt.Errorf("before its backoff was over")
@@ -129,7 +132,8 @@ func (t *truth) checkStart(o Start, again bool) error {
 	if t.ordered[p] != nil && !again {
 		return fmt.Errorf("ordered twice")
 	}
-	if _, failed := t.failed[attemptOf{o.Unit, o.Attempt - 1}]; o.Attempt > 0 && !failed {
+	last := attemptOf{o.Unit, o.Attempt - 1}
+	if _, failed := t.failed[last]; o.Attempt > 0 && !failed && !t.evacuated[last] {
 		return fmt.Errorf("attempt %d did not fail", o.Attempt-1)
 	}
 	if t.told[p] || t.begun[p] {
@@ -140,6 +144,9 @@ func (t *truth) checkStart(o Start, again bool) error {
 	}
 	if !again { // what is repeated may be from before the newest question
 		t.used[t.asked] = true
+	}
+	if _, leaves := t.w.state.leaving[node]; leaves {
+		t.evacuated[at] = true
 	}
 	t.homes[node] = o.Group.NodeRank
 	t.newest[o.Unit] = o.Attempt
@@ -207,10 +214,10 @@ func (t *truth) checkStop(o Stop, again bool) error {
 
 func (t *truth) checkWait(o Wait) error {
 	old := attemptOf{o.Unit, o.Attempt - 1}
-	if _, failed := t.failed[old]; !failed || t.newest[o.Unit] != old.attempt || t.elapsed[attemptOf{o.Unit, o.Attempt}] {
+	if _, failed := t.failed[old]; !failed && !t.evacuated[old] || t.newest[o.Unit] != old.attempt || t.elapsed[attemptOf{o.Unit, o.Attempt}] {
 		return fmt.Errorf("it is not its time")
 	}
-	if o.Restarts < 1 || o.Restarts > t.budget() {
+	if o.Restarts < 1 && !t.evacuated[old] || o.Restarts > t.budget() {
 		return fmt.Errorf("of %d restarts", t.budget())
 	}
 	for p := range t.ordered {
@@ -265,6 +272,8 @@ func (t *truth) checkFinish(ev Event, r Result) error {
 		return fmt.Errorf("%d restarts", r.Restarts)
 	}
 	switch {
+	case r.Cause != nil && strings.Contains(r.Cause.Why, " leaves: ") && strings.Contains(r.Reason, "restarts used") && t.w.spec.MaxRestarts > 0:
+		return fmt.Errorf("what was told before is charged")
 	case t.cancelled != (r.Code == codeCancelled):
 		return fmt.Errorf("cancelled: %v", t.cancelled)
 	case r.Code == 0:
@@ -280,7 +289,8 @@ func (t *truth) checkFinish(ev Event, r Result) error {
 // healthy says that no failure of a newest attempt was reported.
 func (t *truth) healthy() bool {
 	for unit, attempt := range t.newest {
-		if _, failed := t.failed[attemptOf{unit, attempt}]; failed {
+		at := attemptOf{unit, attempt}
+		if _, failed := t.failed[at]; failed && !t.evacuated[at] {
 			return false
 		}
 	}
@@ -322,6 +332,9 @@ func (t *truth) checkCause(r Result) error {
 		return nil
 	}
 	all := t.failed[attemptOf{0, r.Cause.Attempt}]
+	if t.evacuated[attemptOf{0, r.Cause.Attempt}] {
+		return nil
+	}
 	i := slices.IndexFunc(all, func(f reported) bool { return f.rank == r.Cause.Rank })
 	if i < 0 {
 		return fmt.Errorf("cause is rank %d, which did not fail", r.Cause.Rank)

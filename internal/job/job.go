@@ -21,6 +21,7 @@
 //   - No node starts an attempt while an earlier one of its ranks may live anywhere: every node has said stopped or is lost.
 //   - A report of an earlier attempt, or of a node that was lost or has stopped, changes nothing.
 //   - The job finishes once, when nothing of it can live any more, and nothing but that is final.
+//   - The end of a node that was told before costs nothing, however often that is.
 //   - It succeeds only if every rank's newest attempt exited 0 and each of its nodes said stopped; a lost node is a failure.
 //   - A unit has at most MaxRestarts+1 attempts without a refill between, but for one for each node that is to blame, and each but
 //     the first follows a [Wait] that has elapsed.
@@ -107,6 +108,17 @@ type (
 	Lost struct{ Node, Why string }
 	// Rejoined says that an agent is back after its connection broke: it was never lost, but orders to it may have been.
 	Rejoined struct{ Node string }
+	// Draining says that a node will be gone after the time of Within, and why: its ranks may use that time.
+	Draining struct {
+		Node   string
+		Within time.Duration
+		Why    string
+	}
+	// Ready answers [Notice]: all ranks of a unit on this node have said that they are ready, or have ended.
+	Ready struct {
+		Node          string
+		Unit, Attempt int
+	}
 	// Prepared answers [Prepare]: the master node has a free port, or says in Err why not.
 	Prepared struct {
 		Node    string
@@ -219,6 +231,13 @@ type (
 		Group placement.Group
 		World World
 	}
+	// Notice tells the ranks of a unit on a node that they will be stopped after the time of Within, or once all have said [Ready].
+	Notice struct {
+		Node          string
+		Unit, Attempt int
+		Within        time.Duration
+		Why           string
+	}
 	// Stop orders a node to end a unit and to answer [Stopped]: SIGTERM, the grace period, SIGKILL; Kill goes to SIGKILL at once.
 	// An attempt that the node does not know yet must not start there any more.
 	Stop struct {
@@ -227,16 +246,17 @@ type (
 		Grace         time.Duration
 		Kill          bool
 	}
-	// Wait asks for an [Elapsed] after the backoff that follows the Restarts-th restart, or after the longest one: what is outside of
-	// the job must be mended first.
+	// Wait asks for an [Elapsed] after the backoff that follows the Restarts-th restart, at once for 0, or after the longest one: what
+	// is outside of the job must be mended first.
 	Wait struct {
 		Unit, Attempt, Restarts int
 		Long                    bool
 	}
-	// Alarm asks for a [TimedOut] after the limit of that kind; a newer Seq replaces an older one.
+	// Alarm asks for a [TimedOut] after the limit of that kind, or after the time of For; a newer Seq replaces an older one.
 	Alarm struct {
 		Kind AlarmKind
 		Seq  int
+		For  time.Duration
 	}
 	// Finish ends the job. It is the last action.
 	Finish struct{ Result Result }
@@ -252,6 +272,8 @@ const (
 	AlarmLastCall AlarmKind = "last-call"
 	// AlarmRefill ends the time without a failure after which the budget is whole again ([Spec.RefillAfter]).
 	AlarmRefill AlarmKind = "refill"
+	// AlarmDrain bounds the wait for ranks to get ready for the end of a node.
+	AlarmDrain AlarmKind = "drain"
 	// AlarmExclusion ends the exclusion of nodes ([Spec.ExcludeFor]).
 	AlarmExclusion AlarmKind = "exclusion"
 )

@@ -51,6 +51,7 @@ func (s *State) fill(n placement.Node) (reason string) {
 
 func (s *State) remove(n *node) {
 	delete(s.nodes, n.Name)
+	delete(s.leaving, n.Name)
 	delete(s.addrs, n.Addr.Unmap())
 	s.gpus -= len(n.GPUs)
 }
@@ -61,8 +62,13 @@ func (s *State) lost(ev Lost) string {
 	if n == nil {
 		return ""
 	}
-	s.remove(n)
 	s.loss = fmt.Sprintf("%s was lost: %s", n.Name, ev.Why)
+	return s.gone(n)
+}
+
+// gone takes away a node that was lost or has left.
+func (s *State) gone(n *node) string {
+	s.remove(n)
 	if n.slot == spare {
 		if s.result == nil && s.whole() && s.gathering() {
 			return s.loss + "; " + s.gatherLess()
@@ -114,6 +120,8 @@ func (s *State) bereave(n *node) string {
 			displaced = append(displaced, u)
 		case u.phase == Stopping && u.cause != nil:
 			reason = also(reason, s.settle(u))
+		case u.phase == Running && u.evacuation != nil && u.evacuation.Node == n.Name:
+			reason = also(reason, s.vacate(u))
 		case (u.phase == Running || u.phase == Stopping) && (lived[i] || u.left > 0):
 			failed = append(failed, u)
 		}
@@ -170,8 +178,13 @@ func (s *State) rejoined(ev Rejoined) string {
 		case !m.live:
 		case u.told:
 			s.orderStop(u, n.slot)
-		case u.phase == Running && !m.started:
-			s.orderStart(u, n.slot)
+		default:
+			if u.phase == Running && !m.started {
+				s.orderStart(u, n.slot)
+			}
+			if u.evacuation != nil && !m.ready {
+				s.orderNotice(u, n.slot, s.leaving[u.evacuation.Node])
+			}
 		}
 	}
 	if len(s.actions) == 0 {

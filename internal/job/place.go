@@ -40,7 +40,7 @@ func (s *State) placeAll(lastCall bool) string {
 	if !lastCall && !s.closed() && !s.complete(plan) {
 		s.enough = max(len(s.nodes)+1, s.spec.Request.MaxNodes)
 		if s.alarms[AlarmLastCall] == 0 {
-			s.arm(AlarmLastCall)
+			s.arm(AlarmLastCall, 0)
 		}
 		return s.gather(u, s.shortfall())
 	}
@@ -74,7 +74,7 @@ func (s *State) gather(u *unit, why string) string {
 	}
 	if u.phase != Gathering {
 		u.phase = Gathering
-		s.arm(AlarmPlacement)
+		s.arm(AlarmPlacement, 0)
 	}
 	if s.whole() {
 		s.waiting = why

@@ -53,7 +53,7 @@ func (s *State) peers() []netip.Addr {
 
 // start orders every node of a unit to start its ranks. No process of an earlier attempt lives: settle has seen to that.
 func (s *State) start(u *unit) {
-	u.phase, u.cause, u.told = Running, nil, false
+	u.phase, u.cause, u.evacuation, u.told = Running, nil, nil, false
 	s.meeting, s.launched = "", true
 	u.left, u.live, u.starting = 0, len(u.members), len(u.members)
 	s.live += u.live
@@ -145,18 +145,35 @@ func (s *State) settle(u *unit) string {
 		if s.open == 0 {
 			return s.end(Result{Reason: s.success()})
 		}
-		return s.label(u) + " is done"
+		return also(s.label(u)+" is done", s.quits(u))
 	}
 	price := ""
-	if !u.cause.decided {
+	switch {
+	case u.cause == u.evacuation && s.hopeless(u.cause) != "":
+		return s.failed(u.cause, s.hopeless(u.cause))
+	case !u.cause.decided:
 		if price = s.decide(u.cause); s.result != nil {
 			return price
 		}
 	}
 	u.phase = Backoff
 	u.attempt++
-	s.do(Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.streak, Long: u.cause.outside()})
-	return also(price, s.label(u)+" follows after a backoff")
+	wait := s.backoff(u)
+	s.do(wait)
+	next := s.label(u) + " follows"
+	if wait.Restarts > 0 {
+		next += " after a backoff"
+	}
+	return also(price, also(next, s.quits(u)))
+}
+
+// backoff is the wait before the next attempt of a unit: none when it is nobody's failure.
+func (s *State) backoff(u *unit) Wait {
+	w := Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.streak, Long: u.cause.outside()}
+	if u.evacuation != nil && u.cause == u.evacuation {
+		w.Restarts = 0
+	}
+	return w
 }
 
 // end decides the end of the job; it is finished when nothing lives any more.

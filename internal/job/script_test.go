@@ -100,6 +100,15 @@ func parseEvent(t *testing.T, line string) Event {
 		return Lost{f[1], rest(2)}
 	case "rejoined":
 		return Rejoined{f[1]}
+	case "draining":
+		within, err := time.ParseDuration(f[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Draining{f[1], within, rest(3)}
+	case "ready":
+		at(2)
+		return Ready{f[1], unit, attempt}
 	case "prepared":
 		at(2)
 		return Prepared{Node: f[1], Unit: unit, Attempt: attempt, Port: num(3)}

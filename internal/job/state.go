@@ -2,6 +2,7 @@ package job
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/placement"
@@ -67,6 +68,8 @@ type State struct {
 	rules      []verdict.Rule
 	blamed     map[string]int
 	excluded   map[string]bool
+	// leaving are the nodes that will be gone.
+	leaving map[string]Draining
 	// ending is why no restart follows the failure that ends the job.
 	ending string
 	// result is set once the end is decided; what still lives then stops, and the job is finished when nothing does.
@@ -104,12 +107,15 @@ type unit struct {
 	// cause is why the newest attempt failed, or will not be made. sick says that the unit has not run since it failed.
 	cause *fault
 	sick  bool
+	// evacuation is that a node of it leaves, and unready counts the members whose ranks are not ready for that.
+	evacuation *fault
+	unready    int
 }
 
 // member is a unit's share of one node. It is live from the order to start until the node says stopped or is lost.
 type member struct {
-	live, started bool
-	left          int
+	live, started, ready bool
+	left                 int
 }
 
 // Phase is where a job, or a unit of it, stands.
@@ -134,7 +140,7 @@ func New(spec Spec) *State {
 		alarms: map[AlarmKind]int{},
 
 		unproven: map[int]int{}, unreached: map[int]string{},
-		blamed: map[string]int{}, excluded: map[string]bool{},
+		blamed: map[string]int{}, excluded: map[string]bool{}, leaving: map[string]Draining{},
 
 		units: []unit{{phase: Gathering}},
 	}
@@ -203,11 +209,11 @@ func (s *State) share(u *unit, nodeRank int) placement.Group {
 
 func (s *State) do(a Action) { s.actions = append(s.actions, a) }
 
-// arm asks for a timer; answers to older ones of its kind are stale from now on.
-func (s *State) arm(kind AlarmKind) {
+// arm asks for a timer; answers to older ones of its kind are stale from now on. Without a time it is the limit of that kind.
+func (s *State) arm(kind AlarmKind, after time.Duration) {
 	s.seq++
 	s.alarms[kind] = s.seq
-	s.do(Alarm{Kind: kind, Seq: s.seq})
+	s.do(Alarm{Kind: kind, Seq: s.seq, For: after})
 }
 
 // settled counts a member that has no process any more.

@@ -13,7 +13,7 @@ func (s *State) Step(ev Event) (actions []Action, reason string) {
 	}
 	s.actions = nil
 	if s.seq == 0 {
-		s.arm(AlarmPlacement)
+		s.arm(AlarmPlacement, 0)
 	}
 	reason = s.take(ev)
 	if s.result != nil && s.live == 0 {
@@ -47,6 +47,10 @@ func (s *State) take(ev Event) string {
 		return s.wanting()
 	case Joined:
 		return s.joined(ev.Node)
+	case Draining:
+		return s.draining(ev)
+	case Ready:
+		return s.ready(ev)
 	case Prepared:
 		return s.prepared(ev)
 	case Reached:
@@ -110,10 +114,15 @@ func (s *State) started(ev Started) string {
 		s.sick--
 	}
 	if s.spec.RefillAfter > 0 && s.streak > 0 && s.sick == 0 {
-		s.arm(AlarmRefill)
+		s.arm(AlarmRefill, 0)
 	}
 	text := also(s.label(u)+" runs", s.differing)
 	s.differing = ""
+	for i := range u.members {
+		if ev, leaves := s.leaving[s.slots[u.first+i].Node.Name]; leaves {
+			text = also(text, s.evacuate(u, ev))
+		}
+	}
 	return text
 }
 
@@ -135,6 +144,9 @@ func (s *State) exited(ev Exited) string {
 		return s.blame(u, failure(ev, b), ev.Told)
 	}
 	if !ev.Exit.OK() {
+		if u.evacuation != nil && ev.Exit.Spawn == "" {
+			return also(failure(ev, b).Why+" after the notice", s.vacate(u))
+		}
 		return s.fail(failure(ev, b), u)
 	}
 	s.done[ev.Rank] = true
@@ -183,6 +195,8 @@ func (s *State) timedOut(ev TimedOut) string {
 		return s.refill(ev)
 	case AlarmExclusion:
 		return s.readmit(ev)
+	case AlarmDrain:
+		return s.depart(ev)
 	default: // a limit on waiting for nodes
 	}
 	if ev.Seq == 0 || ev.Seq != s.alarms[ev.Kind] || !s.gathering() {

@@ -9,6 +9,8 @@ func (Submitted) event() {}
 func (Joined) event()    {}
 func (Lost) event()      {}
 func (Rejoined) event()  {}
+func (Draining) event()  {}
+func (Ready) event()     {}
 func (Prepared) event()  {}
 func (Reached) event()   {}
 func (Started) event()   {}
@@ -24,6 +26,7 @@ func (Prepare) action() {}
 func (Admit) action()   {}
 func (Reach) action()   {}
 func (Start) action()   {}
+func (Notice) action()  {}
 func (Stop) action()    {}
 func (Wait) action()    {}
 func (Alarm) action()   {}
@@ -31,9 +34,13 @@ func (Finish) action()  {}
 
 // The texts of events and actions are for logs and traces.
 
-func (Submitted) String() string  { return "submitted" }
-func (e Joined) String() string   { return "joined " + named(e.Node) }
-func (e Lost) String() string     { return fmt.Sprintf("lost %s: %s", e.Node, e.Why) }
+func (Submitted) String() string { return "submitted" }
+func (e Joined) String() string  { return "joined " + named(e.Node) }
+func (e Lost) String() string    { return fmt.Sprintf("lost %s: %s", e.Node, e.Why) }
+func (e Ready) String() string   { return "ready " + of(e.Unit, e.Attempt, e.Node) }
+func (e Draining) String() string {
+	return fmt.Sprintf("draining %s within %v: %s", e.Node, e.Within, e.Why)
+}
 func (e Rejoined) String() string { return "rejoined " + e.Node }
 
 func (e Prepared) String() string {
@@ -84,6 +91,10 @@ func (a Start) String() string {
 		b[0].Rank, b[len(b)-1].Rank, a.World.WorldSize, a.Group.NodeRank, a.World.Nodes, a.World.MasterAddr, a.World.MasterPort)
 }
 
+func (a Notice) String() string {
+	return fmt.Sprintf("notice %s within %v: %s", of(a.Unit, a.Attempt, a.Node), a.Within, a.Why)
+}
+
 func (a Stop) String() string {
 	if a.Kill {
 		return "kill " + of(a.Unit, a.Attempt, a.Node)
@@ -98,7 +109,15 @@ func (a Wait) String() string {
 	}
 	return text
 }
-func (a Alarm) String() string { return fmt.Sprintf("alarm %s #%d", a.Kind, a.Seq) }
+
+func (a Alarm) String() string {
+	text := fmt.Sprintf("alarm %s #%d", a.Kind, a.Seq)
+	if a.For > 0 {
+		text += fmt.Sprintf(" for %v", a.For)
+	}
+	return text
+}
+
 func (a Finish) String() string {
 	return fmt.Sprintf("finish with code %d: %s", a.Result.Code, a.Result.Reason)
 }

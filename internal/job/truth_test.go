@@ -49,6 +49,10 @@ type truth struct {
 	cancels int
 	// cancelled says that this is how the job ends.
 	cancelled bool
+	// evacuated are the attempts of which a node was to leave.
+	evacuated map[attemptOf]bool
+	// leaves are the nodes of which that was said.
+	leaves map[string]bool
 	// refills counts the times that the budget was whole again, readmits those that nothing was held against nodes any more, and
 	// gratis the restarts at no cost.
 	refills, readmits, gratis int
@@ -60,7 +64,7 @@ func newTruth(w *world) *truth {
 		w: w, newest: map[int]int{}, ordered: map[place][]int{}, told: map[place]bool{}, begun: map[place]bool{},
 		ports: map[question][]int{}, used: map[question]bool{}, reach: map[string]Reach{}, reached: map[Reach]bool{},
 		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
-		failed: map[attemptOf][]reported{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
+		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
 	}
 }
 
@@ -147,7 +151,7 @@ func (t *truth) believeExit(e Exited) {
 	}
 	t.heard[at][e.Rank] = true
 	if !e.Exit.OK() && t.fail(at, reported{e.Rank, e.At, e.Told, e.Tail}) {
-		t.spawned = t.spawned || e.Exit.Spawn != ""
+		t.spawned = t.spawned || e.Exit.Spawn != "" && !t.evacuated[at]
 	}
 }
 
@@ -181,6 +185,16 @@ func (t *truth) bereave(node string) {
 			t.fail(p.attemptOf, reported{rank: -1})
 		}
 		t.ended[p] = true
+	}
+}
+
+// drained notes that a node is to leave.
+func (t *truth) drained(node string) {
+	t.leaves[node] = true
+	for p := range t.ordered {
+		if p.node == node && t.newest[p.unit] == p.attempt {
+			t.evacuated[p.attemptOf] = true
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/golaunch/golaunch/placement"
 )
@@ -110,15 +111,25 @@ func (s *State) Resume() []Action {
 	var actions []Action
 	for i := range s.units {
 		if u := &s.units[i]; u.phase == Backoff {
-			actions = append(actions, Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.streak, Long: u.cause.outside()})
+			actions = append(actions, s.backoff(u))
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(s.alarms)) {
-		if seq := s.alarms[kind]; seq != 0 && (s.gathering() || kind == AlarmRefill || kind == AlarmExclusion) {
-			actions = append(actions, Alarm{Kind: kind, Seq: seq})
+		if seq := s.alarms[kind]; seq != 0 && (s.gathering() || kind != AlarmPlacement && kind != AlarmLastCall) {
+			actions = append(actions, Alarm{Kind: kind, Seq: seq, For: s.limit(kind)})
 		}
 	}
 	return actions
+}
+
+// limit is that of an alarm if the job's own does not count.
+func (s *State) limit(kind AlarmKind) (limit time.Duration) {
+	if kind == AlarmDrain {
+		for _, ev := range s.leaving {
+			limit = max(limit, ev.Within)
+		}
+	}
+	return limit
 }
 
 // Live says that processes of an attempt may be on a node. What else a node that is back runs of the job must end.

@@ -192,6 +192,8 @@ func (w *world) act() error {
 		a.die()
 	case n < 96:
 		return w.reconnect(a)
+	case n < 97 && a.up && w.chance(2):
+		return w.drain(a)
 	case n < 98 && len(w.past) > 0:
 		return w.step(w.past[w.rng.IntN(len(w.past))])
 	case w.cancels && w.chance(2):
@@ -228,12 +230,14 @@ func (w *world) perform(actions []Action) {
 			w.send(act.Node, act)
 		case Start:
 			w.send(act.Group.Node.Name, act)
+		case Notice:
+			w.send(act.Node, act)
 		case Stop:
 			w.send(act.Node, act)
 		case Wait:
 			w.timers = append(w.timers, Elapsed{act.Unit, act.Attempt})
 		case Alarm:
-			w.timers = append(w.timers, TimedOut(act))
+			w.timers = append(w.timers, TimedOut{act.Kind, act.Seq})
 		}
 	}
 }
@@ -321,6 +325,13 @@ func (w *world) join(a *agent) error {
 		a.incarnation++
 	}
 	return w.step(Joined{a.node})
+}
+
+// drain says that a node will be gone. It stays, and may join again: then it does not leave any more.
+func (w *world) drain(a *agent) error {
+	within := time.Duration(w.rng.IntN(2)) * time.Minute
+	w.truth.drained(a.node.Name)
+	return w.step(Draining{a.node.Name, within, "maintenance"})
 }
 
 func (w *world) lose(a *agent) error {

@@ -154,6 +154,9 @@ func (r *Rank) errorFile() string {
 // ErrorFile is the absolute path for TORCHELASTIC_ERROR_FILE: <dir>/attempt-<n>/rank-<r>.error.json, or that in Alias.
 func (r *Rank) ErrorFile() string { return filepath.Join(r.dir.path, r.errorFile()) }
 
+// NoticeFile is the absolute path for GOLAUNCH_NOTICE_FILE: <dir>/attempt-<n>/rank-<r>.notice.json.
+func (r *Rank) NoticeFile() string { return filepath.Join(r.dir.path, r.file("notice.json")) }
+
 // Started closes Stdout and Stderr in this process, once the rank has them.
 func (r *Rank) Started() {
 	// Closing a pipe loses nothing and fails only when it is closed already.
