@@ -21,6 +21,10 @@ func TestMain(m *testing.M) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}
+	if order, child := os.LookupEnv("GOLAUNCH_TEST_REDUCE"); child {
+		reduceInChild(order)
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
@@ -196,6 +200,13 @@ func TestRealLibrary(t *testing.T) {
 		t.Errorf("the child loaded %q", said)
 	}
 	t.Log(said)
+	l, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := l.NewID(); err != nil || id == (UniqueID{}) {
+		t.Errorf("a new ID is %v, %v", id, err)
+	}
 	if found, err := Loaded(pid); err != nil || !slices.Equal(found, []string{file}) {
 		t.Errorf("it has %q, %v", found, err)
 	}

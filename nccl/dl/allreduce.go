@@ -1,0 +1,226 @@
+package dl
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+)
+
+// Comm is a communicator: a rank among others that reduce together, on a device of its own.
+type Comm struct {
+	nccl   collectives
+	device *Device
+	handle uintptr
+	rank   int
+	size   int
+}
+
+// UniqueID names a communicator: one rank makes it, and all others get it from there. It is laid out as ncclUniqueId.
+type UniqueID struct{ Bytes [128]byte }
+
+// collectives are the functions of nccl.h that a reduction needs, beside ncclGetVersion.
+type collectives struct {
+	uniqueID    func(*UniqueID) int32
+	errorString func(int32) string
+	asyncError  func(comm uintptr, code *int32) int32
+	allReduce   func(send, recv, count uintptr, datatype, op int32, comm, stream uintptr) int32
+	destroy     func(comm uintptr) int32
+	abort       func(comm uintptr) int32
+	// initScalable is of NCCL 2.23 and later, initConfig of 2.14 and later, lastError of 2.13 and later; nil before.
+	initScalable func(comm *uintptr, size, rank, ids int32, id *UniqueID, config uintptr) int32
+	initConfig   func(comm *uintptr, size int32, id UniqueID, rank int32, config uintptr) int32
+	lastError    func(comm uintptr) string
+}
+
+// ncclFloat32 and ncclSum in nccl.h.
+const (
+	float32Type = 7
+	sumOp       = 0
+)
+
+func (l *Library) collectives() (c collectives, err error) {
+	err = bind(l.handle, map[string]any{
+		"ncclGetUniqueId":       &c.uniqueID,
+		"ncclGetErrorString":    &c.errorString,
+		"ncclCommGetAsyncError": &c.asyncError,
+		"ncclAllReduce":         &c.allReduce,
+		"ncclCommDestroy":       &c.destroy,
+		"ncclCommAbort":         &c.abort,
+	})
+	if err != nil {
+		return c, err
+	}
+	scalable := bind(l.handle, map[string]any{"ncclCommInitRankScalable": &c.initScalable})
+	config := bind(l.handle, map[string]any{"ncclCommInitRankConfig": &c.initConfig})
+	if scalable != nil && config != nil {
+		return c, fmt.Errorf("%w; NCCL 2.14 or later is needed", config)
+	}
+	if bind(l.handle, map[string]any{"ncclGetLastError": &c.lastError}) != nil {
+		c.lastError = func(uintptr) string { return "" }
+	}
+	return c, nil
+}
+
+// NewID makes the name of a new communicator. This process must live until all its ranks have joined: they meet at a port of its own.
+// It needs no GPU.
+func (l *Library) NewID() (id UniqueID, err error) {
+	c, err := l.collectives()
+	if err != nil {
+		return id, fmt.Errorf("find the collectives of %s: %w", l.path, err)
+	}
+	return id, c.check("ncclGetUniqueId", c.uniqueID(&id), 0)
+}
+
+// Join makes this process one of the ranks, from 0 to below size, and returns when all are there. It waits for them without a limit.
+func (l *Library) Join(d *Device, id UniqueID, rank, size int) (*Comm, error) {
+	c := &Comm{device: d, rank: rank, size: size}
+	var err error
+	if c.nccl, err = l.collectives(); err != nil {
+		return nil, fmt.Errorf("find the collectives of %s: %w", l.path, err)
+	}
+	unlock, err := c.current()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	// Without a configuration NCCL has its default one (src/init.cc), and the call blocks.
+	if c.nccl.initScalable != nil {
+		return c, c.nccl.check("ncclCommInitRankScalable", c.nccl.initScalable(&c.handle, int32(size), int32(rank), 1, &id, 0), 0)
+	}
+	return c, c.nccl.check("ncclCommInitRankConfig", c.nccl.initConfig(&c.handle, int32(size), id, int32(rank), 0), 0)
+}
+
+// current makes the device that of this thread, which the goroutine keeps until unlock.
+func (c *Comm) current() (unlock func(), err error) {
+	runtime.LockOSThread()
+	if err := c.device.check("cuCtxSetCurrent", c.device.cuda.setCurrent(c.device.context)); err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	return runtime.UnlockOSThread, nil
+}
+
+// Close leaves the communicator, which all its ranks do.
+func (c *Comm) Close() error { return c.nccl.check("ncclCommDestroy", c.nccl.destroy(c.handle), 0) }
+
+// Abort leaves a communicator that has failed, without the other ranks.
+func (c *Comm) Abort() error { return c.nccl.check("ncclCommAbort", c.nccl.abort(c.handle), 0) }
+
+const (
+	// large is of the message that measures bandwidth and small of that for latency, in floats.
+	large, small = 8 << 20, 2
+	// times is how often each is sent, after once to warm up.
+	times = 10
+)
+
+// ErrSum says that a sum over all ranks is wrong: something corrupts data without a word.
+var ErrSum = errors.New("the sum is wrong")
+
+// Measure reduces over all ranks, which call it together, and checks the sum of each element. Latency is that of an all-reduce of
+// 8 bytes. Bandwidth is the bus bandwidth in GB/s of one of 32 MiB, as nccl-tests defines it (doc/PERFORMANCE.md): bytes by time,
+// by 2(n-1)/n for n ranks, which is comparable for all n; 0 for a rank alone. Without an answer of other ranks it does not return.
+func (c *Comm) Measure() (latency time.Duration, bandwidth float64, err error) {
+	unlock, err := c.current()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer unlock()
+	send, err := c.device.allocate(large, pattern(c.rank+1))
+	if err != nil {
+		return 0, 0, err
+	}
+	recv, err := c.device.allocate(large, nil)
+	if err == nil {
+		latency, bandwidth, err = c.measure(send, recv)
+	}
+	return latency, bandwidth, errors.Join(err, c.device.check("cuMemFree", c.device.cuda.free(send)),
+		c.device.check("cuMemFree", c.device.cuda.free(recv)))
+}
+
+func (c *Comm) measure(send, recv uintptr) (latency time.Duration, bandwidth float64, err error) {
+	if _, err := c.reduce(send, recv, large, 1); err != nil {
+		return 0, 0, err
+	}
+	if err := c.verify(recv); err != nil {
+		return 0, 0, err
+	}
+	if _, err := c.reduce(send, recv, small, 1); err != nil {
+		return 0, 0, err
+	}
+	if latency, err = c.reduce(send, recv, small, times); err != nil {
+		return 0, 0, err
+	}
+	each, err := c.reduce(send, recv, large, times)
+	if err != nil {
+		return 0, 0, err
+	}
+	n := float64(c.size)
+	return latency, 4 * large / each.Seconds() / 1e9 * 2 * (n - 1) / n, nil
+}
+
+// reduce sends a message a number of times in a row, and returns how long each took.
+func (c *Comm) reduce(send, recv uintptr, count, times int) (each time.Duration, err error) {
+	begin := time.Now()
+	for range times {
+		code := c.nccl.allReduce(send, recv, uintptr(count), float32Type, sumOp, c.handle, c.device.stream)
+		if err := c.nccl.check("ncclAllReduce", code, c.handle); err != nil {
+			return 0, err
+		}
+	}
+	if err := c.wait(); err != nil {
+		return 0, err
+	}
+	return time.Since(begin) / time.Duration(times), nil
+}
+
+// wait asks stream and communicator in turn, as nccl-tests does (testStreamSynchronize in src/common.cu): a stream with a failed
+// communicator never ends, and neither has an event to wait for.
+func (c *Comm) wait() error {
+	for {
+		idle, err := c.device.idle()
+		if idle || err != nil {
+			return err
+		}
+		var failed int32
+		if err := c.nccl.check("ncclCommGetAsyncError", c.nccl.asyncError(c.handle, &failed), c.handle); err != nil {
+			return err
+		}
+		if err := c.nccl.check("ncclAllReduce", failed, c.handle); err != nil {
+			return err
+		}
+	}
+}
+
+// pattern is what a rank adds: small whole numbers, so that sums are exact.
+func pattern(factor int) []float32 {
+	values := make([]float32, large)
+	for i := range values {
+		values[i] = float32(factor * (1 + i%7))
+	}
+	return values
+}
+
+func (c *Comm) verify(recv uintptr) error {
+	got := make([]float32, large)
+	if err := c.device.read(got, recv); err != nil {
+		return err
+	}
+	for i, want := range pattern(c.size * (c.size + 1) / 2) {
+		if got[i] != want {
+			return fmt.Errorf("%w: element %d of an all-reduce over %d ranks is %g on GPU %d, not %g", ErrSum, i, c.size, got[i], c.device.ordinal, want)
+		}
+	}
+	return nil
+}
+
+func (c *collectives) check(call string, code int32, comm uintptr) error {
+	if code == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%s: %s (%d)", call, c.errorString(code), code)
+	if last := c.lastError(comm); last != "" {
+		err = fmt.Errorf("%w: %s", err, last)
+	}
+	return err
+}
