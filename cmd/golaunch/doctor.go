@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/internal/fabric"
 	"github.com/golaunch/golaunch/internal/health"
 )
 
@@ -20,12 +21,14 @@ const exitIll = 1
 type doctorOptions struct {
 	json   bool
 	logDir string
+	fabric bool
 }
 
 func newDoctorFlags(o *doctorOptions) *pflag.FlagSet {
 	f := newVerbFlags("doctor")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	f.StringVar(&o.logDir, "log-dir", "", "look at the disk of this `directory` too")
+	declareFabric(f, &o.fabric, &fabric.Options{})
 	return f
 }
 
@@ -46,12 +49,18 @@ type finding struct {
 	Remedy   string `json:"remedy"`
 }
 
-// doctor says what is wrong with this machine.
+// doctor says what is wrong with this machine, or between the nodes of a job.
 func doctor(io *streams, args []string) (int, error) {
+	if slices.Contains(args, "--fabric") {
+		return doctorFabric(io, args)
+	}
 	var o doctorOptions
 	f := newDoctorFlags(&o)
 	if err := parseVerb(f, args, 0, 0); err != nil {
 		return helpOr(io, f, err)
+	}
+	if o.fabric { // GOLAUNCH_FABRIC
+		return doctorFabric(io, args)
 	}
 	d, err := diagnose(context.Background(), o.logDir)
 	if err != nil {

@@ -58,7 +58,7 @@ func verbs() []verb {
 		{"stop", "JOB | --all", "stop jobs, and wait until nothing of them lives", flagsOf(newStopFlags), stop},
 		{"plan", "[flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", flagsOf(newPlanFlags), plan},
 		{"env", "[flags]", "show what a rank on this machine would get, and what is known of its network", flagsOf(newEnvFlags), env},
-		{"doctor", "[--json]", "say what is wrong with this machine", flagsOf(newDoctorFlags), doctor},
+		{"doctor", "[--json] | --fabric [flags]", "say what is wrong with this machine, or between the nodes of a job", flagsOf(newDoctorFlags), doctor},
 		{"torchrun", "[FLAGS] SCRIPT [ARG...]", "run a job from torchrun's command line, as a link named torchrun does", flagsOf(newTorchFlags), torchrun},
 		{"version", "[--json]", "print the version", nil, version},
 		{"completion", "bash|zsh|fish", "print a shell's completion script", nil, completion},

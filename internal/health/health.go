@@ -35,6 +35,11 @@ type Warnable struct {
 	Remedy string
 }
 
+// Find is the Warnable with a code, which must be one of the [Table].
+func Find(code string) Warnable {
+	return Table[slices.IndexFunc(Table, func(w Warnable) bool { return w.Code == code })]
+}
+
 // Finding is that something is wrong on a node.
 type Finding struct {
 	Warnable Warnable
@@ -46,11 +51,15 @@ type Finding struct {
 
 // String has the code at the end, for a search: "n17: /dev/shm has 64 MiB; start the container with ... [shm-small]".
 func (f Finding) String() string {
-	node := ""
-	if f.Node != "" {
-		node = f.Node + ": "
+	return fmt.Sprintf("%s; %s [%s]", f.Where(), f.Warnable.Remedy, f.Warnable.Code)
+}
+
+// Where is what was found, behind the name of the node if it has one.
+func (f Finding) Where() string {
+	if f.Node == "" {
+		return f.Text
 	}
-	return fmt.Sprintf("%s%s; %s [%s]", node, f.Text, f.Warnable.Remedy, f.Warnable.Code)
+	return f.Node + ": " + f.Text
 }
 
 // find states a finding of this kind.

@@ -117,6 +117,45 @@ var (
 	}
 )
 
+// What can be wrong with communication, which golaunch doctor --fabric finds (internal/fabric).
+var (
+	fabricSilent = Warnable{
+		"fabric-silent", "A node does not answer", Error,
+		"its part of the check has not begun within 10 s, or has not answered 2 s after the limit of a test",
+		"look whether the machine is up and golaunch runs on it; leave the node out",
+	}
+	fabricNCCL = Warnable{
+		"fabric-nccl", "NCCL or CUDA does not work on a node", Error,
+		"libnccl.so.2 or libcuda.so.1 cannot be loaded, is broken or too old, hangs, or the driver does not give out a GPU",
+		"name a libnccl.so.2 with --libnccl, or put its directory into LD_LIBRARY_PATH; run nvidia-smi on the node",
+	}
+	fabricNode = Warnable{
+		"fabric-node", "A node fails by itself", Error,
+		"an all-reduce over the node's own GPUs fails, hangs or has a wrong sum; without GPUs, its own address does not answer",
+		"run it on the node alone with NCCL_DEBUG=INFO; look for Xid in dmesg, and at NVLink and /dev/shm; without GPUs, at its firewall",
+	}
+	fabricNIC = Warnable{
+		"fabric-nic", "A node fails with other nodes", Error,
+		"a test with a node that is good with others fails or hangs, while the node works by itself",
+		"take the node out; look at its NICs and cables (ibstat, ethtool), MTU, firewall and NCCL_SOCKET_IFNAME or NCCL_IB_HCA",
+	}
+	fabricSuspect = Warnable{
+		"fabric-suspect", "Nodes fail together", Error,
+		"a test of two nodes fails or hangs, and no node is proven good that could tell which of them it is",
+		"check again with more nodes; if many fail, look at what they share: firewall, MTU, switch, NCCL_SOCKET_IFNAME",
+	}
+	fabricPath = Warnable{
+		"fabric-path", "Two nodes do not reach each other", Error,
+		"their test fails or hangs, while each of them works with other nodes",
+		"look at the way between the two: routes, switches, firewall rules",
+	}
+	fabricSlow = Warnable{
+		"fabric-slow", "A node is slow", Warning,
+		"less than half the usual bandwidth (the upper quartile of all tests) by itself or with a good node; not with --simulate",
+		"look at link speed and errors (ethtool, ibstat, nvidia-smi nvlink -s) and PCIe width: all ranks wait for the slowest",
+	}
+)
+
 // What can differ between nodes. Versions are compared by their text.
 var (
 	gpuSkew       = skew("gpu-skew", "Nodes have different GPUs", "the number of GPUs, or their kind", "take out the node that lost a GPU")
@@ -137,5 +176,6 @@ func skew(code, title, what, remedy string) Warnable {
 var Table = []Warnable{
 	gpuDriver, gpuLost, gpuECC, gpuRowRemap, gpuRowPending, gpuRecovery, gpuXid, gpuThrottled, gpuPCIeWidth, nvLinkDown, fabricManager,
 	cudaVisibleDevices, noPeermem, hcaDown, memlock, noFile, noProc, shmSmall, diskFull, tmpNoExec, clockOffset,
+	fabricSilent, fabricNCCL, fabricNode, fabricNIC, fabricSuspect, fabricPath, fabricSlow,
 	gpuSkew, driverSkew, kernelSkew, ncclSkew, libfabricSkew, pythonSkew,
 }

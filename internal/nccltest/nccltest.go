@@ -4,6 +4,7 @@ package nccltest
 
 import (
 	"embed"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -20,7 +21,7 @@ var sources embed.FS
 //	link    no communicator has other nodes in it
 //	async   an all-reduce with other nodes fails once it is under way
 //	sum     each sum is wrong
-//	slow    an all-reduce with other nodes takes 20 ms longer
+//	slow    a large all-reduce with other nodes takes 200 ms longer
 //	crash   the process dies when it joins a communicator
 //	old     the version is 2.20.3, not 2.21.5
 //	gpu     the driver finds no GPU
@@ -29,12 +30,13 @@ var sources embed.FS
 func Libraries(t testing.TB, defines ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
+	defines = append(defines, fmt.Sprintf("-DDIR=%q", dir))
 	for source, library := range map[string]string{"libcuda.c": "libcuda.so.1", "libnccl.c": "libnccl.so.2"} {
 		text, err := sources.Open("testdata/" + source)
 		if err != nil {
 			t.Fatal(err)
 		}
-		cc := exec.Command("cc", append(defines, "-O1", "-shared", "-fPIC", "-x", "c", "-o", filepath.Join(dir, library), "-", "-lrt")...)
+		cc := exec.Command("cc", append(defines, "-O1", "-shared", "-fPIC", "-x", "c", "-o", filepath.Join(dir, library), "-")...)
 		cc.Stdin = text
 		if out, err := cc.CombinedOutput(); err != nil {
 			t.Fatalf("cc %s: %v\n%s", source, err, out)

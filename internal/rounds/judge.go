@@ -35,6 +35,9 @@ func (c Contest) view() view {
 	for n := range v.verdicts {
 		v.verdicts[n].State = Untested
 	}
+	if c.Nodes == 1 {
+		v.verdicts[0].State = Good
+	}
 	for _, r := range c.Done {
 		if !r.Alone() {
 			v.pairs[r.A], v.pairs[r.B] = append(v.pairs[r.A], r), append(v.pairs[r.B], r)
@@ -102,21 +105,17 @@ func (v *Verdict) better(r Result) {
 type thresholds struct{ alone, pair float64 }
 
 func (c Contest) thresholds() thresholds {
-	var alone, pair []float64
-	for _, r := range c.Done {
-		switch {
-		case r.Err != "" || r.Bandwidth == 0:
-		case r.Alone():
-			alone = append(alone, r.Bandwidth)
-		default:
-			pair = append(pair, r.Bandwidth)
-		}
-	}
-	return thresholds{c.Slow * usual(alone), c.Slow * usual(pair)}
+	return thresholds{c.Slow * c.Usual(true), c.Slow * c.Usual(false)}
 }
 
-// usual is the upper quartile.
-func usual(bandwidths []float64) float64 {
+// Usual is the upper quartile of the bandwidths so far, inside nodes or between two, in GB/s; 0 when none was measured.
+func (c Contest) Usual(alone bool) float64 {
+	var bandwidths []float64
+	for _, r := range c.Done {
+		if r.Err == "" && r.Bandwidth > 0 && r.Alone() == alone {
+			bandwidths = append(bandwidths, r.Bandwidth)
+		}
+	}
 	if len(bandwidths) == 0 {
 		return 0
 	}

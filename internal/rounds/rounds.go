@@ -30,7 +30,7 @@ type Result struct {
 type State string
 
 const (
-	// Good has passed alone, and with another node.
+	// Good has passed alone, and with another node if there is one.
 	Good State = "good"
 	// Slow has passed, but with far less bandwidth than others: alone, or with a good node.
 	Slow State = "slow"

@@ -72,7 +72,7 @@ func TestContest(t *testing.T) {
 		rounds int
 	}{
 		"none":                    {world{}, "", 0},
-		"one":                     {world{nodes: 1}, "untested", 1},
+		"one":                     {world{nodes: 1}, "good", 1},
 		"one, bad":                {world{nodes: 1, alone: set(0)}, "bad", 1},
 		"two":                     {world{nodes: 2}, "good good", 2},
 		"two, a NIC":              {world{nodes: 2, nics: set(1)}, "suspect suspect", 2},

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/internal/fabric"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+type fabricOptions struct {
+	options
+	check fabric.Options
+}
+
+func newFabricFlags(o *fabricOptions) *pflag.FlagSet {
+	f := newFlags("doctor", &o.options)
+	declareFabric(f, new(bool), &o.check)
+	return f
+}
+
+// declareFabric declares the flags that doctor has for its check of the fabric, beside those of a job.
+func declareFabric(f *pflag.FlagSet, wanted *bool, check *fabric.Options) {
+	f.BoolVar(wanted, "fabric", false, "check how nodes communicate, by a job with the flags of golaunch run: --nodes, --gpus-per-node, ...")
+	f.StringVar(&check.Library, "libnccl", "", "with --fabric: load this `file`, not the libnccl.so.2 that the loader finds")
+	f.DurationVar(&check.Limit, "test-limit", 0, "with --fabric: how long one test may take (2s; 20s with GPUs)")
+}
+
+// doctorFabric runs the check as a job, wherever golaunch runs jobs.
+func doctorFabric(io *streams, args []string) (int, error) {
+	var o fabricOptions
+	f := newFabricFlags(&o)
+	if err := parse(f, &o.options, args); err != nil {
+		return helpOr(io, f, err)
+	}
+	if len(o.job.Command) > 0 {
+		return 0, fmt.Errorf("%w: golaunch doctor --fabric runs no command; leave out %q", launcher.ErrUsage, o.job.Command)
+	}
+	if o.check.Limit < 0 {
+		return 0, bad("test-limit", fmt.Errorf("%v: at least 0s", o.check.Limit))
+	}
+	if err := o.findCluster(io); err != nil {
+		return 0, err
+	}
+	var out bytes.Buffer
+	code, err := launch(&streams{&out, io.stderr}, o.fabricJob())
+	report, unread := fabric.Read(&out)
+	if unread != nil {
+		if code == 0 || out.Len() > 0 {
+			err = errors.Join(err, unread)
+		}
+		return code, err
+	}
+	if report.Ill {
+		code = exitIll
+	}
+	if o.json {
+		return code, errors.Join(err, writeJSON(io.stdout, newFabricDiagnosis(report)))
+	}
+	return code, errors.Join(err, printFabric(io.stdout, report))
+}
+
+// fabricJob is the job of the check: it has one attempt, a store, and ranks that see all GPUs of their node and run on all its CPUs.
+func (o *fabricOptions) fabricJob() launcher.Job {
+	j := o.job
+	o.check.Simulated = j.Simulate
+	j.Command = fabric.Command(o.check)
+	j.Restart, j.MaxRestarts = launcher.RestartNever, 0
+	j.Store, j.Visibility, j.Bind = launcher.StoreGolaunch, "job", "none"
+	prefixed := false
+	j.Prefix = &prefixed
+	return j
+}
+
+// fabricDiagnosis is the JSON of doctor --fabric; docs/json.md is its contract.
+type (
+	fabricDiagnosis struct {
+		Kind     fabric.Kind  `json:"kind"`
+		Ill      bool         `json:"ill"`
+		Nodes    []fabricNode `json:"nodes"`
+		Findings []finding    `json:"findings"`
+		Tests    int          `json:"tests"`
+		Rounds   int          `json:"rounds"`
+		Seconds  float64      `json:"seconds"`
+	}
+	fabricNode struct {
+		Name    string   `json:"name"`
+		State   string   `json:"state"`
+		Code    string   `json:"code,omitempty"`
+		Why     string   `json:"why,omitempty"`
+		With    string   `json:"with,omitempty"`
+		Inside  *figures `json:"inside,omitempty"`
+		Between *figures `json:"between,omitempty"`
+		NCCL    string   `json:"nccl,omitempty"`
+		File    string   `json:"libnccl,omitempty"`
+	}
+	figures struct {
+		Latency   float64 `json:"latency_us"`
+		Bandwidth float64 `json:"gb_per_s,omitempty"`
+	}
+)
+
+func newFabricDiagnosis(r fabric.Report) fabricDiagnosis {
+	d := fabricDiagnosis{
+		Kind: r.Kind, Ill: r.Ill, Tests: r.Tests, Rounds: r.Rounds, Seconds: r.Took.Seconds(), Nodes: []fabricNode{}, Findings: []finding{},
+	}
+	for _, n := range r.Nodes {
+		d.Nodes = append(d.Nodes, fabricNode{
+			n.Name, string(n.State), n.Code, n.Why, n.With, newFigures(n.Inside), newFigures(n.Between), n.Library, n.File,
+		})
+	}
+	for _, f := range r.Findings() {
+		w := f.Warnable
+		d.Findings = append(d.Findings, finding{w.Code, string(w.Severity), w.Title, f.Where(), w.Remedy})
+	}
+	return d
+}
+
+func newFigures(f fabric.Figures) *figures {
+	if f == (fabric.Figures{}) {
+		return nil
+	}
+	return &figures{float64(f.Latency) / float64(time.Microsecond), f.Bandwidth}
+}
+
+// printFabric is for people: what is wrong, and a line for each node.
+func printFabric(w io.Writer, r fabric.Report) error {
+	if !r.Led {
+		_, err := fmt.Fprintf(w, "the check is over: rank 0's node has the report, which says %s\n", map[bool]string{false: "nothing bad", true: "what is wrong"}[r.Ill])
+		return err
+	}
+	var b strings.Builder
+	for _, f := range r.Findings() {
+		fmt.Fprintf(&b, "%s: %s [%s]\n  found   %s\n  remedy  %s\n\n", f.Warnable.Severity, f.Warnable.Title, f.Warnable.Code, f.Where(), f.Warnable.Remedy)
+	}
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NODE\tSTATE\tINSIDE\tBETWEEN\tWITH\tNCCL")
+	for _, n := range r.Nodes {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.State, shown(n.Inside), shown(n.Between), cmp.Or(n.With, "-"), cmp.Or(n.Library, "-"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(&b, "\n%d nodes, %d tests in %d rounds over %s, %v\n", len(r.Nodes), r.Tests, r.Rounds, strings.ToUpper(string(r.Kind)), r.Took.Round(time.Millisecond))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func shown(f fabric.Figures) string {
+	latency := f.Latency.Round(100 * time.Nanosecond).String()
+	switch {
+	case f == fabric.Figures{}:
+		return "-"
+	case f.Bandwidth == 0:
+		return latency
+	}
+	return fmt.Sprintf("%.3g GB/s, %s", f.Bandwidth, latency)
+}

@@ -1,0 +1,110 @@
+package fabric
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/golaunch/golaunch/internal/health"
+	"github.com/golaunch/golaunch/internal/hostlist"
+	"github.com/golaunch/golaunch/internal/rounds"
+)
+
+// judge turns the results into the report.
+func (l *leader) judge() {
+	verdicts, paths := l.contest.Judge()
+	l.report.Kind, l.report.Led = l.kind, true
+	for i, v := range verdicts {
+		l.report.Nodes = append(l.report.Nodes, l.found(i, v))
+	}
+	for _, p := range paths {
+		l.report.Paths = append(l.report.Paths, Path{l.nodes[p.A].Name, l.nodes[p.B].Name, p.Err})
+	}
+	for _, f := range l.report.Findings() {
+		l.report.Ill = l.report.Ill || f.Warnable.Severity == health.Error
+	}
+}
+
+// found says what a verdict means.
+func (l *leader) found(i int, v rounds.Verdict) Node {
+	own := l.own[i]
+	n := Node{Name: l.nodes[i].Name, State: v.State, Inside: own.Figures, Library: own.Library, File: own.File}
+	alone := v.Evidence.Alone()
+	if v.Tested && !alone {
+		n.With = l.nodes[v.Evidence.A+v.Evidence.B-i].Name
+		n.Between = Figures{v.Evidence.Latency, v.Evidence.Bandwidth}
+	}
+	switch v.State {
+	case rounds.Bad:
+		n.Code, n.Why = "fabric-node", v.Evidence.Err
+		if !alone {
+			n.Code = "fabric-nic"
+		} else if own.Code != "" {
+			n.Code = own.Code
+		}
+	case rounds.Slow:
+		n.Code, n.Why = "fabric-slow", fmt.Sprintf("%.3g GB/s, and others have %.3g GB/s", v.Evidence.Bandwidth, l.contest.Usual(alone))
+	case rounds.Suspect:
+		n.Code, n.Why = "fabric-suspect", v.Evidence.Err
+	}
+	return n
+}
+
+// Findings are what is wrong, errors first, with one for all nodes that have the same.
+func (r Report) Findings() (findings []health.Finding) {
+	type kind struct{ code, text string }
+	alike := map[kind][]string{}
+	var order []kind
+	var suspects []Node
+	for _, n := range r.Nodes {
+		k := kind{n.Code, n.Why}
+		if n.With != "" {
+			k.text = "with " + n.With + ": " + n.Why
+		}
+		switch {
+		case n.Code == "":
+			continue
+		case n.State == rounds.Suspect:
+			suspects = append(suspects, n)
+			continue
+		case alike[k] == nil:
+			order = append(order, k)
+		}
+		alike[k] = append(alike[k], n.Name)
+	}
+	for _, k := range order {
+		findings = append(findings, health.Finding{Warnable: health.Find(k.code), Text: k.text, Node: hostlist.Compress(alike[k])})
+	}
+	if len(suspects) > 0 {
+		findings = append(findings, health.Finding{Warnable: health.Find(suspects[0].Code), Text: either(suspects)})
+	}
+	for _, p := range r.Paths {
+		text := fmt.Sprintf("%s and %s: %s", p.A, p.B, p.Why)
+		findings = append(findings, health.Finding{Warnable: health.Find("fabric-path"), Text: text})
+	}
+	findings = append(findings, r.skew()...)
+	health.Worst(findings)
+	return findings
+}
+
+// skew compares the libnccl of the nodes that have loaded one.
+func (r Report) skew() []health.Finding {
+	libraries := map[string]health.Versions{}
+	for _, n := range r.Nodes {
+		if n.Library != "" {
+			libraries[n.Name] = health.Versions{health.NCCL: n.Library}
+		}
+	}
+	return health.Skew(libraries)
+}
+
+// either names the suspects, of which no two have worked together, with the failure of one.
+func either(suspects []Node) string {
+	names := make([]string, len(suspects))
+	for i, n := range suspects {
+		names[i] = n.Name
+	}
+	if len(names) > 3 {
+		return fmt.Sprintf("some of %s: %s", hostlist.Compress(names), suspects[0].Why)
+	}
+	return strings.Join(names, " or ") + ": " + suspects[0].Why
+}
