@@ -14,6 +14,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/fabric"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/rankenv"
 )
 
 type fabricOptions struct {
@@ -30,7 +31,7 @@ func newFabricFlags(o *fabricOptions) *pflag.FlagSet {
 // declareFabric declares the flags that doctor has for its check of the fabric, beside those of a job.
 func declareFabric(f *pflag.FlagSet, wanted *bool, check *fabric.Options) {
 	f.BoolVar(wanted, "fabric", false, "check how nodes communicate, by a job with the flags of golaunch run: --nodes, --gpus-per-node, ...")
-	f.StringVar(&check.Library, "libnccl", "", "with --fabric: load this `file`, not the libnccl.so.2 that the loader finds")
+	f.StringVar(&check.Library, "libnccl", "", "with --fabric: load this `file`, not the libnccl.so.2 of the Python environment or the loader")
 	f.DurationVar(&check.Limit, "test-limit", 0, "with --fabric: how long one test may take (2s; 20s with GPUs)")
 }
 
@@ -46,6 +47,9 @@ func doctorFabric(io *streams, args []string) (int, error) {
 	}
 	if o.check.Limit < 0 {
 		return 0, bad("test-limit", fmt.Errorf("%v: at least 0s", o.check.Limit))
+	}
+	if o.job.Detached {
+		return 0, bad("detach", errors.New("the check is over in seconds, and its result is printed"))
 	}
 	if err := o.findCluster(io); err != nil {
 		return 0, err
@@ -74,9 +78,10 @@ func (o *fabricOptions) fabricJob() launcher.Job {
 	o.check.Simulated = j.Simulate
 	j.Command = fabric.Command(o.check)
 	j.Restart, j.MaxRestarts = launcher.RestartNever, 0
-	j.Store, j.Visibility, j.Bind = launcher.StoreGolaunch, "job", "none"
+	j.Store, j.Visibility, j.Bind = launcher.StoreGolaunch, rankenv.SeeJob, "none"
+	j.Grace = time.Second // none of them has anything to save
 	prefixed := false
-	j.Prefix = &prefixed
+	j.Prefix, j.Ranks = &prefixed, nil
 	return j
 }
 
@@ -134,7 +139,11 @@ func newFigures(f fabric.Figures) *figures {
 // printFabric is for people: what is wrong, and a line for each node.
 func printFabric(w io.Writer, r fabric.Report) error {
 	if !r.Led {
-		_, err := fmt.Fprintf(w, "the check is over: rank 0's node has the report, which says %s\n", map[bool]string{false: "nothing bad", true: "what is wrong"}[r.Ill])
+		what := "nothing bad was found"
+		if r.Ill {
+			what = "something bad was found"
+		}
+		_, err := fmt.Fprintf(w, "%s: rank 0's node has the report\n", what)
 		return err
 	}
 	var b strings.Builder
@@ -149,7 +158,8 @@ func printFabric(w io.Writer, r fabric.Report) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, "\n%d nodes, %d tests in %d rounds over %s, %v\n", len(r.Nodes), r.Tests, r.Rounds, strings.ToUpper(string(r.Kind)), r.Took.Round(time.Millisecond))
+	fmt.Fprintf(&b, "\nover %s: nodes %d, tests %d, rounds %d, took %v\n",
+		strings.ToUpper(string(r.Kind)), len(r.Nodes), r.Tests, r.Rounds, r.Took.Round(time.Millisecond))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

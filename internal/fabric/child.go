@@ -1,11 +1,13 @@
 package fabric
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -68,7 +70,7 @@ func (w *worker) say(stage string) {
 func (w *worker) work() error {
 	w.Code = "fabric-nccl"
 	w.say("loading libnccl")
-	l, err := dl.Open(w.child.Library)
+	l, err := dl.Open(cmp.Or(w.child.Library, pythons()))
 	if err != nil {
 		return err
 	}
@@ -118,4 +120,15 @@ func (w *worker) meet(l *dl.Library) (id dl.UniqueID, err error) {
 		return id, fmt.Errorf("%q is no ID of a communicator", m.ID)
 	}
 	return id, nil
+}
+
+// pythons is the libnccl of PyTorch in the active Python environment, which a job's ranks load too; empty when there is none.
+func pythons() string {
+	for _, env := range []string{os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")} {
+		found, _ := filepath.Glob(filepath.Join(env, "lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2")) // the pattern is good
+		if env != "" && len(found) > 0 {
+			return found[0]
+		}
+	}
+	return ""
 }

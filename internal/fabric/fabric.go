@@ -25,7 +25,7 @@ const rankName = "fabric-rank"
 
 // Options are what a user can say of the check.
 type Options struct {
-	// Library is the libnccl to load; the loader's own choice when empty.
+	// Library is the libnccl to load; when empty that of the active Python environment, or else the loader's choice.
 	Library string
 	// Limit bounds each test; 2 s for TCP and 20 s for NCCL when 0. CUDA and NCCL take seconds to begin with eight GPUs.
 	Limit time.Duration

@@ -75,7 +75,7 @@ func rank(o Options) error {
 	if info.GPUUUID != "" || o.Library != "" { // declared GPUs have no UUID, and are none
 		n.kind = NCCL
 	}
-	ctx := context.Background()
+	parts, ctx := errgroup.WithContext(context.Background())
 	if err := n.locate(ctx); err != nil {
 		return err
 	}
@@ -83,7 +83,6 @@ func rank(o Options) error {
 		return err
 	}
 	defer n.store.Close()
-	var parts errgroup.Group
 	if info.Rank == 0 {
 		parts.Go(func() error { return lead(ctx, n) })
 	}

@@ -196,6 +196,9 @@ func connect(ctx context.Context, from netip.Addr, m meeting, purpose byte) (net
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice(), Zone: from.Zone()}}
 	conn, err := d.DialContext(ctx, "tcp", m.Addr.String())
 	if err != nil {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			err = op.Err // without both addresses once more
+		}
 		return nil, fmt.Errorf("connect from %v to %v: %w", from, m.Addr, cause(ctx, err))
 	}
 	if _, err := conn.Write(append(slices.Clone(m.Token), purpose)); err != nil {

@@ -38,10 +38,10 @@ type driver struct {
 // result is a CUresult.
 type result int32
 
-// notReady is CUDA_ERROR_NOT_READY, and nonBlocking CU_STREAM_NON_BLOCKING.
 const (
+	// notReady is CUDA_ERROR_NOT_READY, and nonBlocking CU_STREAM_NON_BLOCKING.
 	notReady    result = 600
-	nonBlocking        = 1
+	nonBlocking uint32 = 1
 )
 
 // OpenDevice takes the GPU into use that has this number, among those that CUDA_VISIBLE_DEVICES shows, in its primary context, which

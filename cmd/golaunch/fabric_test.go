@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/golaunch/golaunch/internal/nettest"
+)
+
+// checkup runs golaunch doctor --fabric on each of four nodes, whose links have 400 Mbit/s each way, after something was done to one.
+// It returns what the first node printed, where rank 0 is, and wants the same exit code of all.
+func checkup(t *testing.T, code int, do func(nodes []nettest.Node)) string {
+	t.Helper()
+	nodes := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4", "10.77.0.5")
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(strings.Repeat("k", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		shape(t, n, "400mbit")
+	}
+	do(nodes)
+	var all []*process
+	for i, n := range nodes {
+		all = append(all, start(t, n.Command(
+			golaunch(t), "doctor", "--fabric", "--nodes", "4", "--rendezvous", "10.77.0.2:29400", "--master-port", "29123",
+			"--name", []string{"a", "b", "c", "d"}[i], "--token-file", token,
+		)))
+	}
+	var text string
+	for i, p := range all {
+		got, out := p.wait()
+		if got != code {
+			t.Errorf("node %d: exit code %d, want %d\n%s", i, got, code, out)
+		}
+		if i == 0 {
+			text = out
+		} else if !strings.Contains(out, "rank 0's node has the report") {
+			t.Errorf("node %d does not say where the report is:\n%s", i, out)
+		}
+	}
+	return text
+}
+
+// shape bounds what a node may send.
+func shape(t *testing.T, n nettest.Node, rate string) {
+	t.Helper()
+	cmd := n.Command("tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "64kb", "latency", "20ms")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	}
+}
+
+func TestFabric(t *testing.T) {
+	for name, c := range map[string]struct {
+		code int
+		do   func(t *testing.T, nodes []nettest.Node)
+		want []string
+		not  string
+	}{
+		"good": {0, func(*testing.T, []nettest.Node) {}, []string{"\na     good ", "\nd     good ", "over TCP: nodes 4, tests 6, rounds 2, "}, "fabric-"},
+		"a slow NIC": {
+			0, func(t *testing.T, nodes []nettest.Node) { shape(t, nodes[2], "20mbit") },
+			[]string{"warning: A node is slow [fabric-slow]\n  found   c: with ", "\nc     slow ", "\na     good ", "\nb     good ", "\nd     good "},
+			"error:",
+		},
+		"a bad NIC": {
+			// It still reaches the coordinator and the store, at ports below.
+			1, func(t *testing.T, nodes []nettest.Node) {
+				ip(t, nodes[1], "rule", "add", "ipproto", "tcp", "dport", "32768-60999", "blackhole")
+			},
+			[]string{"error: A node fails with other nodes [fabric-nic]\n  found   b: with ", "\nb     bad ", "\na     good ", "\nc     good ", "\nd     good "},
+			"warning: ",
+		},
+		"no way between two": {
+			1, func(t *testing.T, nodes []nettest.Node) {
+				ip(t, nodes[1], "route", "add", "blackhole", nodes[2].Addr.String())
+			},
+			[]string{"error: Two nodes do not reach each other [fabric-path]\n  found   b and c: ", "\nb     good ", "\nc     good "},
+			"warning: ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := checkup(t, c.code, func(nodes []nettest.Node) { c.do(t, nodes) })
+			for _, want := range c.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("it does not print %q", want)
+				}
+			}
+			if c.not != "" && strings.Contains(out, c.not) || t.Failed() {
+				t.Errorf("it prints\n%s", out)
+			}
+		})
+	}
+}
+
+// TestFabricWithoutANode has one node less than the job wants: the check does not begin, and says for whom it waits.
+func TestFabricWithoutANode(t *testing.T) {
+	cmd := exec.Command(golaunch(t), "doctor", "--fabric", "--nodes", "2", "--rendezvous", "127.0.0.1:29411", "--placement-timeout", "1s")
+	if code, out := start(t, cmd, "HOME="+t.TempDir()).wait(); code != 124 || !strings.Contains(out, "1 of 2 nodes") {
+		t.Errorf("exit code %d, want 124\n%s", code, out)
+	}
+}
