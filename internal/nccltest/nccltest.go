@@ -16,6 +16,7 @@ var sources embed.FS
 // Libraries compiles both into a folder, for LD_LIBRARY_PATH. The environment of whoever loads them has faults: FAKE_NCCL is a list of
 // NODE=FAULT with blanks between, in which * is every node. NODE is GOLAUNCH_NODE, and FAULT is one of
 //
+//	load    loading the library does not return
 //	hang    nothing returns after ncclGetVersion
 //	stuck   an all-reduce with other nodes is never done
 //	link    no communicator has other nodes in it

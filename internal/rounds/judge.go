@@ -5,12 +5,13 @@ import (
 	"slices"
 )
 
-// Judge says what the results so far prove of each node, and which pairs failed though both nodes are good: there it is the way
-// between the two.
+// Judge says what the results so far prove of each node, and which pairs failed though both nodes work, good or slow, with others:
+// there it is the way between the two.
 func (c Contest) Judge() (verdicts []Verdict, paths []Result) {
 	v := c.view()
+	works := func(node int) bool { return v.verdicts[node].State == Good || v.verdicts[node].State == Slow }
 	for _, r := range c.Done {
-		if r.Err != "" && !r.Alone() && v.verdicts[r.A].State == Good && v.verdicts[r.B].State == Good {
+		if r.Err != "" && !r.Alone() && works(r.A) && works(r.B) {
 			paths = append(paths, r)
 		}
 	}
@@ -45,8 +46,8 @@ func (c Contest) view() view {
 		}
 	}
 	for _, r := range c.Done { // a node that failed alone is out, whatever it did in pairs
-		if state := slow.of(r); r.Alone() && state != Good {
-			v.verdicts[r.A].worse(state, r)
+		if state := slow.of(r); r.Alone() && state != Good && v.verdicts[r.A].State != Bad {
+			v.verdicts[r.A] = Verdict{state, r, true}
 		}
 	}
 	for _, r := range c.Done {
@@ -69,29 +70,23 @@ func (c Contest) view() view {
 	return v
 }
 
-// accuse names a node bad, or slow, that has failed with a good one, and with another node too as long as there is one to try:
-// a single failure may be that of the way between two.
+// accuse names a node bad that has failed with a good one, and with another node too as long as there is one to try: a single failure
+// may be that of the way between two. It is slow if it has worked with a good one at all.
 func (v view) accuse(n, good int, slow thresholds) {
 	verdict := Verdict{State: Suspect, Evidence: v.pairs[n][0], Tested: true}
 	met := 0
 	for _, r := range v.pairs[n] {
-		if partner := r.A + r.B - n; v.verdicts[partner].State == Good {
-			verdict.worse(slow.of(r), r)
-			met++
+		if partner := r.A + r.B - n; v.verdicts[partner].State != Good {
+			continue
+		}
+		if met++; verdict.State != Slow {
+			verdict.State, verdict.Evidence = slow.of(r), r
 		}
 	}
-	if met > 0 && (len(v.pairs[n]) > 1 || met == good) {
-		v.verdicts[n] = verdict
-		return
+	if len(v.pairs[n]) == 1 && met < good {
+		verdict.State = Suspect
 	}
-	v.verdicts[n] = Verdict{State: Suspect, Evidence: v.pairs[n][0], Tested: true}
-}
-
-// worse prefers a failure to slowness as the evidence.
-func (v *Verdict) worse(state State, r Result) {
-	if v.State != Bad {
-		*v = Verdict{state, r, true}
-	}
+	v.verdicts[n] = verdict
 }
 
 // better takes the fastest result of a node that is not out.
