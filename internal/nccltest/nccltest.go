@@ -17,7 +17,6 @@ var sources embed.FS
 // NODE=FAULT with blanks between, in which * is every node. NODE is GOLAUNCH_NODE, and FAULT is one of
 //
 //	load    loading the library does not return
-//	hang    nothing returns after ncclGetVersion
 //	stuck   an all-reduce with other nodes is never done
 //	link    no communicator has other nodes in it
 //	async   an all-reduce with other nodes fails once it is under way

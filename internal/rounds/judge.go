@@ -79,7 +79,7 @@ func (v view) accuse(n, good int, slow thresholds) {
 		if partner := r.A + r.B - n; v.verdicts[partner].State != Good {
 			continue
 		}
-		if met++; verdict.State != Slow {
+		if met++; verdict.State == Suspect || verdict.State == Bad && slow.of(r) == Slow {
 			verdict.State, verdict.Evidence = slow.of(r), r
 		}
 	}
