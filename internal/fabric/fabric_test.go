@@ -54,13 +54,14 @@ func start(t *testing.T, nodes int, o Options, env ...string) *job {
 	for i := range nodes {
 		argv := Command(o)
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-		cmd.Env = append(os.Environ(), env...)
+		cmd.Env = os.Environ()
 		for _, v := range rankenv.Vars(rankenv.Facts{
 			JobID: "check", Rank: i, WorldSize: nodes, LocalWorldSize: 1, NodeRank: i, Nodes: nodes, NodeName: fmt.Sprintf("n%d", i+1),
 			MasterAddr: j.store.Addr().String(), MasterPort: int(j.store.Port()), StoreHosted: true,
 		}) {
 			cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
 		}
+		cmd.Env = append(cmd.Env, env...)
 		cmd.Stdout, cmd.Stderr = &j.out[i], t.Output()
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -171,6 +172,31 @@ func TestNCCL(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSeveralGPUs has processes of their own, two on each node.
+func TestSeveralGPUs(t *testing.T) {
+	dir := nccltest.Libraries(t)
+	o := Options{Library: filepath.Join(dir, "libnccl.so.2"), Limit: generous / 2, Simulated: true}
+	r := start(t, 2, o, "LD_LIBRARY_PATH="+dir, "LOCAL_WORLD_SIZE=2").report(0)
+	if told(r) != "" || len(r.Nodes) != 2 || r.Nodes[1].Inside.Bandwidth <= 0 || r.Nodes[1].Between.Bandwidth <= 0 {
+		t.Errorf("%s%+v", told(r), r)
+	}
+}
+
+func TestCombine(t *testing.T) {
+	well := report{Library: "2.21.5", Figures: Figures{time.Second, 5}}
+	slower := report{Figures: Figures{time.Minute, 4}}
+	ended, failed := report{Err: "GPU 3 failed: it was reducing", Killed: true}, report{Err: "no memory", Code: "fabric-nccl"}
+	for want, reports := range map[string][]report{"": {well, slower}, "GPU 3: no memory": {well, slower, ended, failed}, "GPU 1: " + ended.Err: {well, ended}} {
+		out := combine(reports, nil)
+		if out.Err != want || out.Library != "2.21.5" || len(reports) != 2 && out.Code != "fabric-nccl" {
+			t.Errorf("%+v of %+v", out, reports)
+		}
+		if want == "" && out.Figures != slower.Figures {
+			t.Errorf("figures %v", out.Figures)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,7 +25,7 @@ func (n *node) reduce(ctx context.Context, o order) (out outcome) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	id := make(chan meeting, 1)
-	reports := make([]report, o.Size)[:n.info.LocalWorldSize]
+	reports := make([]report, n.info.LocalWorldSize)
 	var all errgroup.Group
 	pipes := make([]io.WriteCloser, len(reports))
 	for gpu := range reports {
@@ -79,17 +80,21 @@ func (n *node) spread(ctx context.Context, o order, made <-chan meeting, pipes [
 	return nil
 }
 
-// combine makes one outcome of the reports of all GPUs: the worst figures, and the first failure that is no echo of another.
+// combine makes one outcome of the reports of all GPUs: the worst figures, and the first failure that is not the end of the others.
 func combine(reports []report, err error) (out outcome) {
-	for gpu, r := range reports {
+	for _, r := range reports {
 		out.Library, out.File = max(out.Library, r.Library), max(out.File, r.File)
 		out.Latency = max(out.Latency, r.Latency)
 		if r.Bandwidth > 0 && (out.Bandwidth == 0 || r.Bandwidth < out.Bandwidth) {
 			out.Bandwidth = r.Bandwidth
 		}
-		if r.Err != "" && (out.Err == "" || !r.Killed && reports[0].Killed) {
-			out.Err, out.Code = fmt.Sprintf("GPU %d: %s", gpu, r.Err), r.Code
-		}
+	}
+	first := slices.IndexFunc(reports, func(r report) bool { return r.Err != "" && !r.Killed })
+	if first < 0 {
+		first = slices.IndexFunc(reports, func(r report) bool { return r.Err != "" })
+	}
+	if first >= 0 {
+		out.Err, out.Code = fmt.Sprintf("GPU %d: %s", first, reports[first].Err), reports[first].Code
 	}
 	if err != nil {
 		out.Err = err.Error()
