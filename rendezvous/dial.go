@@ -136,6 +136,8 @@ func client(conn net.Conn) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithReadBufferSize(bufferSize),
+		grpc.WithStaticStreamWindowSize(window),
+		grpc.WithStaticConnWindowSize(window),
 		grpc.WithWriteBufferSize(bufferSize),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),

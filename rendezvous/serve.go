@@ -28,6 +28,9 @@ const (
 	maxHeader = 16 << 10
 	// bufferSize is that of a connection's buffers in bytes: messages are small, and connections many.
 	bufferSize = 4 << 10
+	// window is how much may be on its way to a peer that has not read it, in bytes. A fixed one keeps gRPC from measuring the network
+	// by a ping for every message, which costs more than a heartbeat does.
+	window = 1 << 20
 	// maxOrders bounds the messages that wait for one agent. A node whose ranks restart on their own gets one for each.
 	maxOrders = 4096
 	// patienceForHello bounds each of the wait for a TLS hello, the handshake, and the wait for the first message.
@@ -52,6 +55,8 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 		grpc.MaxHeaderListSize(maxHeader),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
+		grpc.StaticStreamWindowSize(window),
+		grpc.StaticConnWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second,
 		}),

@@ -124,7 +124,7 @@ func (s *Session) run() {
 	defer close(s.done)
 	defer func() { _ = s.abandon() }()
 	defer s.limit.Stop()
-	tick := time.NewTicker(s.Lease / 4)
+	tick := time.NewTicker(s.Lease / 3)
 	defer tick.Stop()
 	for s.err == nil {
 		if s.dialer.Clock()-s.heard >= s.Lease {
