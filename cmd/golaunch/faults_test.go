@@ -200,6 +200,31 @@ func TestAnAgentIsStopped(t *testing.T) {
 	gone(t, marker)
 }
 
+// TestStarvation has all processes of a job share one CPU with eight that never sleep, for several of the shortest leases.
+func TestStarvation(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	for range 8 {
+		burner := exec.Command("taskset", "-c", "0", "sh", "-c", "while :; do :; done")
+		burner.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := burner.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = burner.Process.Kill()
+			_ = burner.Wait() // of the signal
+		})
+	}
+	var all []*process
+	for i, name := range []string{"a", "b", "c"} {
+		cmd := join(t, nodes[i], name, token, "--nodes", "3", "--procs-per-node", "1", "--lease", "1s", "--max-restarts", "0", "--", "sleep", "4")
+		all = append(all, start(t, exec.Command("taskset", append([]string{"-c", "0"}, cmd.Args...)...)))
+	}
+	for _, p := range all {
+		p.ends(0)
+	}
+}
+
 func TestTheLeaderIsKilled(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
