@@ -148,7 +148,7 @@ func enlist(
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, supervisor.Hold(nil), supervisor.Close()) }()
+	defer func() { err = errors.Join(err, supervisor.Hold(), supervisor.Close()) }()
 	session, err := rendezvous.Join(ctx, rendezvous.Options{
 		Target: m.target, Dial: held(m.dial, supervisor), TLS: m.tls, Node: m.node, Facts: facts, Warn: o.Warn,
 		Clock: proc.BootTime, Heard: func(at, lease time.Duration) { supervisor.Renew(max(1, at+lease-proc.BootTime())) },

@@ -38,13 +38,13 @@ type guard struct {
 	pid    int
 	sock   int
 	trails map[string]trail
-	held   int
+	held   []int
 }
 
 // newGuard starts a guardian in the background.
 func newGuard(s *Supervisor) *guard {
 	g := &guard{
-		sup: s, sock: -1, held: -1, trails: map[string]trail{},
+		sup: s, sock: -1, trails: map[string]trail{},
 		first: make(chan struct{}), closing: make(chan struct{}), ended: make(chan struct{}),
 	}
 	go g.run()
@@ -110,16 +110,16 @@ func (g *guard) launch() (int, error) {
 		return pid, nil
 	}
 	if g.sup.home != nil {
-		g.tell(int(g.sup.home.lock.Fd()), "home", g.sup.home.dir)
+		g.tell([]int{int(g.sup.home.lock.Fd())}, "home", g.sup.home.dir)
 	}
 	if g.sup.opts.Subreaper {
-		g.tell(-1, "adopter", strconv.Itoa(os.Getpid()), strconv.Itoa(g.sup.session))
+		g.tell(nil, "adopter", strconv.Itoa(os.Getpid()), strconv.Itoa(g.sup.session))
 	}
 	for _, t := range g.trails {
 		g.tellTrail(t)
 	}
 	g.tell(g.held, "hold")
-	g.tell(-1, "lease", strconv.FormatInt(g.lease.Load(), 10))
+	g.tell(nil, "lease", strconv.FormatInt(g.lease.Load(), 10))
 	return pid, nil
 }
 
@@ -161,9 +161,7 @@ func (g *guard) close() {
 	g.kill()
 	g.mu.Unlock()
 	<-g.ended
-	if g.held >= 0 {
-		_ = unix.Close(g.held)
-	}
+	closeAll(g.held)
 	if g.sock >= 0 {
 		_ = unix.Close(g.sock)
 	}

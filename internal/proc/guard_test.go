@@ -58,7 +58,7 @@ func answer(t *testing.T, s *Supervisor) {
 	must(t, r.SetReadDeadline(time.Now().Add(patience)))
 	must(t, s.Hold(w))
 	must(t, w.Close())
-	must(t, s.Hold(nil))
+	must(t, s.Hold())
 	if _, err := r.Read(make([]byte, 1)); err != io.EOF {
 		t.Fatalf("a file that was held and released reads %v, want EOF", err)
 	}

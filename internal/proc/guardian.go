@@ -17,6 +17,9 @@ import (
 // guardSocket is the descriptor at which a guardian finds its parent.
 const guardSocket = 3
 
+// maxHeld bounds the files that a guardian holds.
+const maxHeld = 128
+
 // A program that has this package in it is also its own guardian. This happens in init, before main and before the initialization
 // of what imports this package, so that the guardian stays small.
 func init() {
@@ -29,7 +32,7 @@ func init() {
 // guardian is what the small process knows. It runs on one goroutine.
 type guardian struct {
 	timer  int
-	held   int
+	held   []int
 	home   string
 	trails map[string]trail
 	// adopter is the process that orphans go to, and session the one they are not in; 0 when it is not a subreaper.
@@ -48,7 +51,7 @@ func newGuardian() *guardian {
 	if err != nil {
 		fatal(err)
 	}
-	return &guardian{timer: timer, held: -1, trails: map[string]trail{}}
+	return &guardian{timer: timer, trails: map[string]trail{}}
 }
 
 // fatal ends a guardian that cannot work; its parent sees that.
@@ -80,7 +83,7 @@ func (g *guardian) run() {
 // receive acts on one message, and reports false when there is no parent any more.
 func (g *guardian) receive() bool {
 	var text [4096]byte
-	var rights [64]byte
+	var rights [16 + 4*maxHeld]byte
 	n, nr, _, _, err := unix.Recvmsg(guardSocket, text[:], rights[:], unix.MSG_CMSG_CLOEXEC)
 	if err == unix.EINTR {
 		return true
@@ -123,18 +126,12 @@ func (g *guardian) lease(end time.Duration) {
 	}
 }
 
-// hold keeps the file in a message open, or none, instead of the former one.
+// hold keeps the files in a message open, if any, instead of the former ones.
 func (g *guardian) hold(rights []byte) {
-	if g.held >= 0 {
-		_ = unix.Close(g.held)
-	}
-	g.held = -1
-	messages, err := unix.ParseSocketControlMessage(rights)
-	if err != nil || len(messages) != 1 {
-		return
-	}
-	if fds, err := unix.ParseUnixRights(&messages[0]); err == nil && len(fds) == 1 {
-		g.held = fds[0]
+	closeAll(g.held)
+	g.held = nil
+	if messages, err := unix.ParseSocketControlMessage(rights); err == nil && len(messages) == 1 {
+		g.held, _ = unix.ParseUnixRights(&messages[0]) // of one kind only
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -128,27 +129,36 @@ func (s *Supervisor) Renew(lease time.Duration) {
 	s.guard.renew(BootTime() + lease)
 }
 
-// Hold gives the guardian a duplicate of a socket in place of the former one; nil takes the former one back. When this process
-// dies, the duplicate stays open until the guardian has killed all ranks: the peer that sees the connection end knows that they
-// are dead. The same holds for a peer that the caller closes the socket to, so release it first.
-func (s *Supervisor) Hold(f *os.File) error {
-	if f == nil {
-		s.guard.hold(-1)
-		return nil
+// Hold gives the guardian duplicates of sockets, 128 at most, in place of the former ones. When this process dies, they stay open until
+// the guardian has killed all ranks: the peer that sees the connection end knows that they are dead. The same holds for a peer that
+// the caller closes the socket to, so release it first.
+func (s *Supervisor) Hold(files ...*os.File) error {
+	if len(files) > maxHeld {
+		return fmt.Errorf("hold %d files: %d at most", len(files), maxHeld)
 	}
+	var fds []int
+	for _, f := range files {
+		fd, err := Duplicate(f)
+		if err != nil {
+			closeAll(fds)
+			return fmt.Errorf("hold %s: %w", f.Name(), err)
+		}
+		fds = append(fds, fd)
+	}
+	s.guard.hold(fds)
+	return nil
+}
+
+// Duplicate returns another descriptor of an open file, which whoever shares the file may go on to use without blocking: File.Fd
+// would make it block for all.
+func Duplicate(f syscall.Conn) (fd int, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("hold %s: %w", f.Name(), err)
+		return -1, err
 	}
-	var dup int
 	var dupErr error
-	// File.Fd would make the socket blocking for all who share it.
-	err = conn.Control(func(fd uintptr) { dup, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3) })
-	if err = errors.Join(err, dupErr); err != nil {
-		return fmt.Errorf("hold %s: %w", f.Name(), err)
-	}
-	s.guard.hold(dup)
-	return nil
+	err = conn.Control(func(own uintptr) { fd, dupErr = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 3) })
+	return fd, errors.Join(err, dupErr)
 }
 
 // Close kills what is left, waits until nothing lives, ends the guardian and removes the cgroups. It says which processes outlive

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,16 @@ type Process struct {
 	pid  int
 	done chan struct{}
 	exit job.Exit
+	at   time.Time
+}
+
+// Kept is a process that another process of golaunch supervises. End, to be called once, says how and when it ended.
+func Kept(pid int) (p *Process, end func(job.Exit, time.Time)) {
+	p = &Process{pid: pid, done: make(chan struct{})}
+	return p, func(exit job.Exit, at time.Time) {
+		p.exit, p.at = exit, at
+		close(p.done)
+	}
 }
 
 // Pid is the number of the process, and of its session and group. It names nothing else until the scope has ended.
@@ -30,12 +41,18 @@ func (p *Process) Exit() job.Exit {
 	return p.exit
 }
 
+// At waits for Done and says when that was.
+func (p *Process) At() time.Time {
+	<-p.done
+	return p.at
+}
+
 // wait leaves the process a zombie. It occupies no thread, except where the kernel has no pidfds.
 func (p *Process) wait(explain func(*Process)) {
 	h := openHandle(p.pid)
 	h.await()
 	h.close()
-	p.exit = exitOf(p.pid)
+	p.exit, p.at = exitOf(p.pid), time.Now()
 	explain(p)
 	close(p.done)
 }

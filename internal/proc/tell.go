@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tell sends a message, with a file unless fd is -1. A guardian that cannot take it is dead or ended here, and its successor is
+// tell sends a message, with files. A guardian that cannot take it is dead or ended here, and its successor is
 // told everything: the state that a message is about changes first.
-func (g *guard) tell(fd int, words ...string) {
+func (g *guard) tell(fds []int, words ...string) {
 	if g.sock < 0 {
 		return
 	}
 	var rights []byte
-	if fd >= 0 {
-		rights = unix.UnixRights(fd)
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
 	}
 	err := unix.EINTR
 	for err == unix.EINTR {
@@ -35,10 +35,10 @@ func sendmsg(sock int, text string, rights []byte) unix.Errno {
 }
 
 func (g *guard) tellTrail(t trail) {
-	g.tell(-1, "scope", t.marker, t.cgroup)
+	g.tell(nil, "scope", t.marker, t.cgroup)
 	if t.cgroup == "" {
 		for _, session := range t.sessions {
-			g.tell(-1, "session", t.marker, strconv.Itoa(session))
+			g.tell(nil, "session", t.marker, strconv.Itoa(session))
 		}
 	}
 }
@@ -58,7 +58,7 @@ func (g *guard) track(marker string, session int) {
 	t := g.trails[marker]
 	t.sessions = append(t.sessions, session)
 	g.trails[marker] = t
-	g.tell(-1, "session", marker, strconv.Itoa(session))
+	g.tell(nil, "session", marker, strconv.Itoa(session))
 }
 
 // drop ends the responsibility for a scope, which must be empty.
@@ -66,23 +66,27 @@ func (g *guard) drop(marker string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.trails, marker)
-	g.tell(-1, "drop", marker)
+	g.tell(nil, "drop", marker)
 }
 
 func (g *guard) renew(end time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lease.Store(int64(end))
-	g.tell(-1, "lease", strconv.FormatInt(int64(end), 10))
+	g.tell(nil, "lease", strconv.FormatInt(int64(end), 10))
 }
 
-// hold takes ownership of fd, which is -1 for none.
-func (g *guard) hold(fd int) {
+// hold takes ownership of the files.
+func (g *guard) hold(fds []int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.held >= 0 {
-		_ = unix.Close(g.held)
+	closeAll(g.held)
+	g.held = fds
+	g.tell(fds, "hold")
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
 	}
-	g.held = fd
-	g.tell(fd, "hold")
 }
