@@ -22,10 +22,12 @@ type pump struct {
 	file *logFile
 	tail *tail // nil: none is kept
 	view view
-	asks chan chan struct{}
-	stop chan struct{}
-	hide func() // ends waiting for the console
-	done chan struct{}
+	// exact pumps read only what is in the file by then, see RankOptions.Exact.
+	exact bool
+	asks  chan chan struct{}
+	stop  chan struct{}
+	hide  func() // ends waiting for the console
+	done  chan struct{}
 }
 
 // newPump returns a pump that is not running, and the end of its pipe that the child writes to. That end is in blocking mode:
@@ -40,26 +42,28 @@ func newPump() (*pump, *os.File, error) {
 	}
 	// The kernel may refuse a larger pipe to a user who has many; the default works too.
 	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize)
+	return pumpFrom(fds[0]), os.NewFile(uintptr(fds[1]), "|1"), nil
+}
+
+// pumpFrom returns a pump for the end of a pipe that is read; it is in non-blocking mode.
+func pumpFrom(fd int) *pump {
 	hide := make(chan struct{})
 	return &pump{
-		in:   os.NewFile(uintptr(fds[0]), "|0"),
-		fd:   fds[0],
+		in:   os.NewFile(uintptr(fd), "|0"),
+		fd:   fd,
 		view: view{hide: hide},
 		asks: make(chan chan struct{}, 1),
 		stop: make(chan struct{}),
 		hide: sync.OnceFunc(func() { close(hide) }),
 		done: make(chan struct{}),
-	}, os.NewFile(uintptr(fds[1]), "|1"), nil
+	}
 }
 
 func (p *pump) run() {
 	defer close(p.done)
 	defer p.in.Close()
 	for {
-		room := p.view.room()
-		n, err := p.in.Read(room)
-		p.handle(room[:n])
-		switch {
+		switch err := p.read(); {
 		case err == nil:
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			p.view.end() // end of file: a pipe has no other error
@@ -68,6 +72,16 @@ func (p *pump) run() {
 			return
 		}
 	}
+}
+
+func (p *pump) read() error {
+	if p.exact {
+		return p.move()
+	}
+	room := p.view.room()
+	n, err := p.in.Read(room)
+	p.handle(room[:n])
+	return err
 }
 
 // handle takes what was read to the view's room. The file comes first.
@@ -107,15 +121,26 @@ func (p *pump) answer() bool {
 // drain handles what the pipe holds now, and shows a line that has no end yet. Nobody else reads, so it never blocks.
 func (p *pump) drain() {
 	held, err := unix.IoctlGetInt(p.fd, fionread)
-	for held > 0 && (err == nil || err == unix.EINTR) {
+	for held > 0 && (err == nil || errors.Is(err, unix.EINTR)) {
 		var n int
-		room := p.view.room()
-		n, err = unix.Read(p.fd, room[:min(held, len(room))])
-		n = max(n, 0)
-		p.handle(room[:n])
+		n, err = p.take(p.fd, held)
 		held -= n
 	}
 	p.view.end()
+}
+
+// take handles up to limit bytes of what the pipe holds.
+func (p *pump) take(fd, limit int) (n int, err error) {
+	if p.exact {
+		if n = p.file.splice(fd, limit); n > 0 {
+			return n, nil
+		}
+	}
+	room := p.view.room()
+	n, err = unix.Read(fd, room[:min(limit, len(room))])
+	n = max(n, 0)
+	p.handle(room[:n])
+	return n, err
 }
 
 // wake makes the pump's read return at once.

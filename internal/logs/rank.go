@@ -27,6 +27,9 @@ type RankOptions struct {
 	Alias string
 	// Limit is the most that is kept of each stream, in bytes; 0 keeps all.
 	Limit int64
+	// Exact has what leaves a pipe be in its file at that moment, so that who takes the pipe over after this process was killed, see
+	// Resume, misses nothing and doubles nothing. Then there must be no Console.
+	Exact bool
 	// Warn, if set, is told the first error of each log file, from the goroutine that writes it; it must not block.
 	Warn func(error)
 }
@@ -56,23 +59,43 @@ func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link the log files of %s: %w", r.where(), err)
 	}
-	if r.out, r.Stdout, err = r.pump(Stdout); err != nil {
-		return nil, err
+	if r.out, r.Stdout, err = newPump(); err != nil {
+		return nil, fmt.Errorf("carry the stdout of %s: %w", r.where(), err)
 	}
-	if r.err, r.Stderr, err = r.pump(Stderr); err != nil {
-		return nil, errors.Join(err, r.out.in.Close(), r.Stdout.Close())
+	if r.err, r.Stderr, err = newPump(); err != nil {
+		return nil, errors.Join(fmt.Errorf("carry the stderr of %s: %w", r.where(), err), r.out.in.Close(), r.Stdout.Close())
 	}
-	r.err.tail = new(tail)
-	go r.out.run()
-	go r.err.run()
+	r.run()
 	return r, nil
 }
 
-func (r *Rank) pump(s Stream) (*pump, *os.File, error) {
-	p, w, err := newPump()
+// Resume goes on with the output of a rank that another process, which is dead, began to carry with Exact. It takes over the
+// descriptors of what [Rank.Ends] were there.
+func (d *Dir) Resume(opts RankOptions, stdout, stderr int) (*Rank, error) {
+	r := &Rank{dir: d, opts: opts, out: pumpFrom(stdout), err: pumpFrom(stderr)}
+	err := errors.Join(unix.SetNonblock(stdout, true), unix.SetNonblock(stderr, true))
 	if err != nil {
-		return nil, nil, fmt.Errorf("carry the %s of %s: %w", s, r.where(), err)
+		return nil, errors.Join(fmt.Errorf("resume the output of %s: %w", r.where(), err), r.out.in.Close(), r.err.in.Close())
 	}
+	r.run()
+	return r, nil
+}
+
+// Ends are the ends of the rank's pipes that are read: of stdout, and of stderr.
+func (r *Rank) Ends() []*os.File { return []*os.File{r.out.in, r.err.in} }
+
+func (r *Rank) run() {
+	r.furnish(r.out, Stdout)
+	r.furnish(r.err, Stderr)
+	if !r.opts.Exact {
+		r.err.tail = new(tail)
+	}
+	go r.out.run()
+	go r.err.run()
+}
+
+// furnish says where what a pump reads goes.
+func (r *Rank) furnish(p *pump, s Stream) {
 	name := r.file(s.String() + ".log")
 	file := File{r.opts.Attempt, r.opts.Rank, s}
 	p.file = &logFile{
@@ -88,7 +111,10 @@ func (r *Rank) pump(s Stream) (*pump, *os.File, error) {
 			p.view.prefix = []byte(r.opts.Prefix)
 		}
 	}
-	return p, w, nil
+	if r.opts.Exact {
+		p.exact = true
+		p.file.open = func() (*os.File, error) { return p.file.openExact(r.dir.root, name) }
+	}
 }
 
 // alias makes the links of Alias. What an earlier attempt or run has left there is replaced.
@@ -159,7 +185,7 @@ func (r *Rank) NoticeFile() string { return filepath.Join(r.dir.path, r.file("no
 
 // Started closes Stdout and Stderr in this process, once the rank has them.
 func (r *Rank) Started() {
-	// Closing a pipe loses nothing and fails only when it is closed already.
+	// Closing a pipe loses nothing and fails only when it is closed already; a rank that was resumed has none.
 	_ = r.Stdout.Close()
 	_ = r.Stderr.Close()
 }
@@ -175,7 +201,12 @@ func (r *Rank) Flush(ctx context.Context) error {
 
 // Tail is the last lines of stderr as far as it was read, see Flush: at most 40 lines and 8 KiB of valid UTF-8 without
 // control characters but newlines and tabs.
-func (r *Rank) Tail() string { return r.err.tail.text() }
+func (r *Rank) Tail() string {
+	if r.opts.Exact {
+		return r.readTail(Stderr).text()
+	}
+	return r.err.tail.text()
+}
 
 // Close handles what the pipes still hold, whoever else has them open, and closes the files. When ctx ends before that the
 // console misses the rest. The error says what is missing in the files. Close must be called once, when no process of the

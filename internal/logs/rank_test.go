@@ -99,10 +99,11 @@ func TestFlushHandlesWhatIsThere(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(d.Path(), r.attempt()), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p, w, err := r.pump(Stdout)
+	p, w, err := newPump()
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.furnish(p, Stdout)
 	defer w.Close()
 	if _, err := w.WriteString("there"); err != nil {
 		t.Fatal(err)
