@@ -1,0 +1,25 @@
+package tcpstore
+
+import "net/netip"
+
+// Peers are the machines that may use a store, for [Options].
+type Peers struct {
+	all      bool
+	loopback bool
+	addrs    map[netip.Addr]bool
+}
+
+// NewPeers are those with the given addresses, or all when there is none. Who serves at a loopback address is reached from another.
+func NewPeers(addrs []netip.Addr, own netip.Addr) *Peers {
+	p := &Peers{all: len(addrs) == 0, loopback: own.IsLoopback(), addrs: make(map[netip.Addr]bool, len(addrs))}
+	for _, a := range addrs {
+		p.addrs[a.Unmap().WithZone("")] = true
+	}
+	return p
+}
+
+// Has says that a machine is one of them.
+func (p *Peers) Has(from netip.Addr) bool {
+	from = from.Unmap().WithZone("")
+	return p.all || p.addrs[from] || p.loopback && from.IsLoopback()
+}
