@@ -29,6 +29,7 @@ var house = []struct {
 	{"agent", map[string]string{"rendezvous": "the agent's side of the stream is the one thing they share"}},
 	{"rendezvous", nil},
 	{"internal/fabric", nil},
+	{"internal/keep", nil},
 	{"rendezvous/tcpstore", nil},
 	{"rendezvous/rendezvouspb", nil},
 	{"internal/mtls", nil},
