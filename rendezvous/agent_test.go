@@ -64,14 +64,31 @@ func (w *world) join(i int, exit func(int) (int, bool)) *agent { return w.joinAs
 
 func (w *world) joinAs(n placement.Node, exit func(int) (int, bool)) *agent {
 	w.t.Helper()
+	return w.joinWith(Options{Node: n}, exit, map[string]*share{})
+}
+
+// inPlaceOf is another agent that goes on with the ranks of one that is dead, while something holds its connections.
+func (w *world) inPlaceOf(a *agent) *agent {
+	w.t.Helper()
+	a.cable.cut()
+	a.mu.Lock()
+	jobs := a.jobs
+	a.jobs = map[string]*share{}
+	a.mu.Unlock()
+	return w.joinWith(Options{Node: a.Session.Node, Former: a.Membership()}, a.exit, jobs)
+}
+
+func (w *world) joinWith(o Options, exit func(int) (int, bool), jobs map[string]*share) *agent {
+	w.t.Helper()
 	c := &cable{dial: w.connect}
-	s, err := Join(w.t.Context(), Options{Target: "head:1", Node: n, Dial: c.connect, Warn: w.warn})
+	o.Target, o.Dial, o.Warn = "head:1", c.connect, w.warn
+	s, err := Join(w.t.Context(), o)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	a := &agent{
 		Session: s, w: w, cable: c, exit: exit, done: make(chan struct{}),
-		jobs: map[string]*share{}, finished: map[string]job.Result{}, books: map[string]*book{},
+		jobs: jobs, finished: map[string]job.Result{}, books: map[string]*book{},
 	}
 	go a.run()
 	w.t.Cleanup(func() {

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -36,6 +37,9 @@ type Options struct {
 	Node placement.Node
 	// Facts are what must be the same on every node, by flag name; none to go along with any job.
 	Facts map[string]string
+	// Former, if set, is the [Session.Membership] of an agent of this node that has died and whose ranks live: this one goes on in
+	// its place, and is asked at once to [Restate] what it runs. The coordinator must not have seen the other's connections end.
+	Former Membership
 	// Clock is what the lease is measured with; time since Join when nil. CLOCK_BOOTTIME also counts while the machine is suspended.
 	Clock func() time.Duration
 	// Heard tells, by Clock, from when the lease runs anew, and how long it is. It must not wait.
@@ -43,6 +47,9 @@ type Options struct {
 	// Warn hears why the coordinator cannot be reached, when that changes, from any goroutine; slog's default logger when nil.
 	Warn func(error)
 }
+
+// Membership is what a coordinator knows an agent by.
+type Membership struct{ Instance, Epoch string }
 
 // Join reaches the coordinator, trying again until ctx ends, and returns once it has welcomed this node. A [RefusedError] or a
 // wrong token ends it at once.
@@ -60,7 +67,7 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 	if o.Warn == nil {
 		o.Warn = func(err error) { slog.Warn(err.Error()) }
 	}
-	d := dialer{Options: o, instance: rand.Text()}
+	d := dialer{Options: o, instance: cmp.Or(o.Former.Instance, rand.Text()), epoch: o.Former.Epoch}
 	l, err := d.connect(ctx)
 	switch {
 	case err == nil:

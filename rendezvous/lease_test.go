@@ -205,6 +205,33 @@ func TestReportsAreKept(t *testing.T) {
 	})
 }
 
+// TestAnotherAgentGoesOn in the place of one that is dead, twice: the coordinator sees no loss.
+func TestAnotherAgentGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		a, b := w.join(1, forever), w.join(2, forever)
+		synctest.Wait()
+		for range 10 * ackEvery {
+			a.Report("j1", job.Started{})
+		}
+		synctest.Wait()
+		for range 2 {
+			former := a
+			a = w.inPlaceOf(former)
+			defer former.Close("")
+			a.Report("j1", job.Started{})
+			time.Sleep(lease)
+		}
+		a.exitAll(0, 0)
+		b.exitAll(0, 0)
+		if r := <-w.result; r.Code != 0 || r.Attempts != 1 || r.Restarts != 0 {
+			t.Errorf("%+v\n%s", r, strings.Join(w.decided(), "\n"))
+		}
+		a.leave(t)
+		b.leave(t)
+	})
+}
+
 // TestLateFinish reaches an agent whose connection was broken when the job ended.
 func TestLateFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -71,6 +71,11 @@ func newSession(d dialer, w *pb.Welcome, l *agentLink) *Session {
 		Job: w.GetJobId(), Lease: w.GetLease().AsDuration(), Node: d.Node,
 		orders: make(chan Order), reports: make(chan *pb.FromAgent), leave: make(chan string), done: make(chan struct{}),
 		dialer: d, limit: time.NewTimer(w.GetLease().AsDuration()),
+		// The numbers of an agent in whose place this one is have been used.
+		seq: l.first.GetAcked(),
+	}
+	if d.Former != (Membership{}) {
+		s.pending = append(s.pending, Order{Do: Restate{}})
 	}
 	s.adopt(l)
 	return s
@@ -79,6 +84,9 @@ func newSession(d dialer, w *pb.Welcome, l *agentLink) *Session {
 // Orders has what the coordinator asks. It is closed after the [job.Finish] of the only job, after Close, and when the session ends for a reason
 // that Err then has: the agent must end its ranks and call Close.
 func (s *Session) Orders() <-chan Order { return s.orders }
+
+// Membership is what an agent needs that goes on in the place of this one.
+func (s *Session) Membership() Membership { return Membership{s.dialer.instance, s.dialer.epoch} }
 
 // Err is why Orders was closed: nil when the job has finished or the agent has left, a [RefusedError], or that the coordinator
 // was not heard for a lease. It is nil before.
