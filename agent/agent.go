@@ -17,6 +17,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/rankenv"
@@ -62,6 +63,9 @@ type Work struct {
 type Agent struct {
 	Session    *rendezvous.Session
 	Supervisor *proc.Supervisor
+	// Keeper, if set, takes the place of the Supervisor: ranks outlive this process, and Run goes on with those that it finds there.
+	// The session must be that of a cluster, and that of the agent that has left them.
+	Keeper *keep.Keeper
 	// Open makes ready for a job: for the session's only one, without a task, or for one of a cluster, with its submission's. The
 	// error is why no rank of the job can run here.
 	Open func(job string, task []byte) (Work, error)
@@ -132,6 +136,7 @@ func (a *Agent) work(ctx context.Context) (job.Result, error) {
 			return job.Result{}, s.err
 		}
 	}
+	a.regain()
 	return a.follow(ctx)
 }
 
@@ -150,6 +155,8 @@ func (a *Agent) follow(ctx context.Context) (job.Result, error) {
 			return job.Result{}, context.Cause(ctx)
 		case err := <-a.broken:
 			return job.Result{}, err
+		case <-a.Keeper.Gone():
+			return job.Result{}, keep.ErrGone
 		case d := <-a.Leave:
 			why = fmt.Errorf("%w: %s", ErrLeft, d.Why)
 			a.report("", rendezvous.Draining(d))
@@ -231,6 +238,9 @@ func (a *Agent) obey(order rendezvous.Order) {
 func (a *Agent) open(id string, task []byte) *share {
 	s := a.shares[id]
 	if s == nil {
+		if a.Keeper != nil {
+			a.Keeper.Put(id, task)
+		}
 		s = newShare(a, id, task)
 		a.shares[id] = s
 	}
@@ -267,8 +277,13 @@ func (a *Agent) leave() chan struct{} {
 	return left
 }
 
-// report tells the coordinator, unless this node is leaving.
+// report tells the coordinator, unless this node is leaving, or nobody knows how its ranks ended.
 func (a *Agent) report(id string, ev any) {
+	select {
+	case <-a.Keeper.Gone():
+		return
+	default:
+	}
 	if !a.leaving.Load() {
 		a.Session.Report(id, ev)
 	}

@@ -21,8 +21,14 @@ type Speaker struct {
 }
 
 func (u *unit) output(b placement.Bundle) (*logs.Rank, error) {
-	return u.share.work.Output.Dir.Rank(u.share.work.Output.Of(Speaker{
+	return u.share.work.Output.Dir.Rank(u.outputOptions(b))
+}
+
+func (u *unit) outputOptions(b placement.Bundle) logs.RankOptions {
+	o := u.share.work.Output.Of(Speaker{
 		Node: u.agent.Session.Node.Name, Attempt: u.order.Attempt,
 		Rank: b.Rank, LocalRank: b.LocalRank, WorldSize: u.order.World.WorldSize,
-	}))
+	})
+	o.Exact = u.agent.Keeper != nil
+	return o
 }

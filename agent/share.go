@@ -25,8 +25,8 @@ type share struct {
 	// prepared is the newest answer to each unit's question for a port.
 	prepared map[int]job.Prepared
 	// store is torch's, when this node is the job's master, and peers who may use it.
-	store *tcpstore.Store
-	peers atomic.Pointer[peers]
+	store store
+	peers atomic.Pointer[tcpstore.Peers]
 	// held keeps the port that rank 0 is to have, and answers there until it starts; nil when there is none.
 	held *heldPort
 	// unask ends the newest [job.Reach] that is at work.
@@ -73,6 +73,7 @@ func (s *share) quieten() {
 	if s.err == nil {
 		s.work.Output.Dir.Done()
 	}
+	s.forget()
 }
 
 // kill ends all units.
@@ -168,6 +169,7 @@ func (s *share) begin(u *unit) {
 			// The barrier is the coordinator's; this holds it even if an order came too early.
 			old.stop(0, true)
 			<-old.gone
+			old.forget()
 		}
 		u.run()
 	}()

@@ -3,10 +3,12 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -42,14 +44,32 @@ func (s *share) host(o job.Prepare) (int, error) {
 		if err != nil {
 			return err
 		}
-		s.store, err = tcpstore.Serve(l, tcpstore.Options{
-			Allow: func(from netip.Addr) bool { return s.peers.Load().has(from) },
-			Warn:  s.warnOfStore,
-		})
-		if err == nil && o.Fresh {
-			go s.watchStore(s.store, o)
+		store, err := s.serve(l, o)
+		if err != nil {
+			return err
 		}
-		return err
+		if s.store = store; o.Fresh {
+			go s.watchStore(store, o)
+		}
+		return nil
+	})
+}
+
+// store is a [tcpstore.Store], or one that a keeper serves.
+type store interface {
+	Addr() netip.AddrPort
+	Changes() <-chan struct{}
+	Status() tcpstore.Status
+	Close()
+}
+
+func (s *share) serve(l net.Listener, o job.Prepare) (store, error) {
+	if s.agent.Keeper != nil {
+		return s.serveKept(l, o)
+	}
+	return tcpstore.Serve(l, tcpstore.Options{
+		Allow: func(from netip.Addr) bool { return s.peers.Load().Has(from) },
+		Warn:  s.warnOfStore,
 	})
 }
 
@@ -70,7 +90,7 @@ const (
 
 // watchStore tells the coordinator who has come to an attempt's store, and who waits, when that has not changed for a while and is
 // not what it should be. It ends with the store.
-func (s *share) watchStore(store *tcpstore.Store, o job.Prepare) {
+func (s *share) watchStore(store store, o job.Prepare) {
 	quiet := time.NewTimer(patienceToMeet)
 	defer quiet.Stop()
 	told := false
@@ -118,32 +138,17 @@ func meeting(clients []tcpstore.ClientStatus, ranks int) []job.Client {
 }
 
 // admit says who may use the store.
-func (s *share) admit(addrs []netip.Addr) { s.peers.Store(newPeers(addrs, s.agent.Session.Node.Addr)) }
+func (s *share) admit(addrs []netip.Addr) {
+	own := s.agent.Session.Node.Addr
+	s.peers.Store(tcpstore.NewPeers(addrs, own))
+	if kept, ok := s.store.(*keep.Store); ok {
+		kept.Admit(addrs, own)
+	}
+}
 
 func (s *share) closeStore() {
 	if s.store != nil {
 		s.store.Close()
 		s.store = nil
 	}
-}
-
-// peers are the machines that may use a store.
-type peers struct {
-	all      bool
-	loopback bool
-	addrs    map[netip.Addr]bool
-}
-
-// newPeers are those with the given addresses, or all when there is none. Who serves at a loopback address is reached from another.
-func newPeers(addrs []netip.Addr, own netip.Addr) *peers {
-	p := &peers{all: len(addrs) == 0, loopback: own.IsLoopback(), addrs: make(map[netip.Addr]bool, len(addrs))}
-	for _, a := range addrs {
-		p.addrs[a.Unmap().WithZone("")] = true
-	}
-	return p
-}
-
-func (p *peers) has(from netip.Addr) bool {
-	from = from.Unmap().WithZone("")
-	return p.all || p.addrs[from] || p.loopback && from.IsLoopback()
 }

@@ -61,7 +61,7 @@ func TestTheSameQuestionForOthers(t *testing.T) {
 	for _, peer := range []string{"10.0.0.2", "10.0.0.3"} {
 		addr := netip.MustParseAddr(peer)
 		ports = append(ports, s.prepare(job.Prepare{Fresh: true, Peers: []netip.Addr{addr}}).Port)
-		if !s.peers.Load().has(addr) {
+		if !s.peers.Load().Has(addr) {
 			t.Errorf("%v may not use the store", addr)
 		}
 	}
@@ -87,7 +87,7 @@ func TestPeers(t *testing.T) {
 		{nodes, "127.0.0.1", "127.0.0.5", true},
 		{nil, "10.0.0.2", "10.0.0.4", true},
 	} {
-		if got := newPeers(c.addrs, addr(c.own)).has(addr(c.from)); got != c.want {
+		if got := tcpstore.NewPeers(c.addrs, addr(c.own)).Has(addr(c.from)); got != c.want {
 			t.Errorf("%s at the store of %s: %v, want %v", c.from, c.own, got, c.want)
 		}
 	}

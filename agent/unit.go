@@ -14,6 +14,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/placement"
@@ -36,12 +37,14 @@ type unit struct {
 
 	// mu guards scope, stopped and said, which the agent's goroutine and the unit's own share.
 	mu      sync.Mutex
-	scope   *proc.Scope
+	scope   scope
 	stopped bool
 	// said are the reports of the attempt, in order.
 	said []job.Event
 	// notices has the one that the ranks get.
 	notices chan job.Notice
+	// former are the ranks that an agent before this one has started, by rank.
+	former map[int]keep.Rank
 	// gone is closed when no process of the attempt lives any more.
 	gone chan struct{}
 }
@@ -56,13 +59,20 @@ func (u *unit) run() {
 	scope, err := u.open()
 	if err != nil {
 		u.fail(err)
-	} else if scope != nil {
-		outputs := u.ranks(scope)
-		if err := scope.Close(); err != nil {
+	}
+	if scope != nil {
+		var outputs []*logs.Rank
+		if err == nil {
+			outputs = u.ranks(scope)
+		}
+		err := scope.Close()
+		if err == nil || errors.Is(err, keep.ErrGone) {
+			u.close(outputs)
+		}
+		if err != nil {
 			u.agent.fail(fmt.Errorf("cannot end all processes of attempt %d: %w", u.order.Attempt, err))
 			return // never Stopped: what may live on must not be started over
 		}
-		u.close(outputs)
 	}
 	u.report(job.Stopped{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
 }
@@ -78,21 +88,27 @@ func (u *unit) close(outputs []*logs.Rank) {
 	}
 }
 
-// open makes the scope of the attempt's processes; it returns none when the attempt was stopped before it began.
-func (u *unit) open() (*proc.Scope, error) {
+// open makes the scope of the attempt's processes; it returns none when the attempt was stopped before it began, and one with an error
+// when ranks live that cannot go on.
+func (u *unit) open() (scope, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
-	case u.stopped:
+	case u.stopped && u.scope == nil:
 		return nil, nil
 	case u.share.err != nil:
-		return nil, u.share.err
-	case u.bindErr != nil:
-		return nil, u.bindErr
+		return u.scope, u.share.err
+	case u.bindErr != nil && len(u.former) < len(u.order.Group.Bundles):
+		return u.scope, u.bindErr
+	case u.scope != nil:
+		return u.scope, nil
 	}
-	scope, err := u.agent.Supervisor.Scope(fmt.Sprintf("%s-unit-%d-attempt-%d", u.share.job, u.order.Unit, u.order.Attempt))
+	scope, err := u.newScope(fmt.Sprintf("%s-unit-%d-attempt-%d", u.share.job, u.order.Unit, u.order.Attempt))
+	if err != nil {
+		return nil, err
+	}
 	u.scope = scope
-	return scope, err
+	return scope, nil
 }
 
 // fail reports that no rank could be started, by the first of them.
@@ -101,7 +117,7 @@ func (u *unit) fail(err error) {
 }
 
 // ranks starts every rank, on as many spawning threads as there are CPUs, and returns their outputs when all have ended.
-func (u *unit) ranks(scope *proc.Scope) []*logs.Rank {
+func (u *unit) ranks(scope scope) []*logs.Rank {
 	var running sync.WaitGroup
 	var starting errgroup.Group
 	ranks := make([]rank, len(u.order.Group.Bundles))
@@ -156,31 +172,35 @@ type rank struct {
 	ras     string
 }
 
-func (u *unit) spawn(scope *proc.Scope, b placement.Bundle) (rank, error) {
+func (u *unit) spawn(scope scope, b placement.Bundle) (rank, error) {
+	if kept, ok := u.former[b.Rank]; ok {
+		return u.regain(b, kept)
+	}
 	output, err := u.output(b)
 	if err != nil {
 		return rank{}, err
 	}
 	command := u.command(b, output.ErrorFile(), output.NoticeFile())
 	command.Stdout, command.Stderr = output.Stdout, output.Stderr
-	process, err := scope.Start(command)
+	r := rank{bundle: b, since: time.Now(), output: output, ras: rasOf(command.Env)}
+	r.process, err = r.start(scope, command)
 	output.Started()
 	if err != nil {
 		u.close([]*logs.Rank{output})
 		return rank{}, err
 	}
-	return rank{b, process, time.Now(), output, rasOf(command.Env)}, nil
+	return r, nil
 }
 
 // watch reports the end of a rank as soon as its last words are read.
 func (u *unit) watch(r rank) {
 	<-r.process.Done()
-	at := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), flushLimit)
 	if err := r.output.Flush(ctx); err != nil {
 		u.agent.Warn(err)
 	}
 	cancel()
+	at := r.process.At()
 	u.exited(r.bundle, r.process.Exit(), at, at.Sub(r.since), r.output)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/health"
+	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/proc"
@@ -39,6 +40,10 @@ type Agent struct {
 	// Name, Address and Interface are as a Job's NodeName, Address and Interface, TokenFile and Standalone as there.
 	Name, Address, Interface, TokenFile string
 	Standalone                          bool
+	// Adopt has ranks outlive this process, for the next agent with the same Name and LogDir: it goes on with them if it comes within
+	// the coordinator's lease, and else they die. A HUP among Signals then has Serve return at once, with its work undone: the process
+	// must end.
+	Adopt bool
 	// LogDir takes the output of jobs that name no directory, below the node's name; the system's temporary directory when empty.
 	// Those of the last jobs are kept, of 180 at least.
 	LogDir string
@@ -69,7 +74,6 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		return 0, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	left := make(chan struct{})
 	defer close(left)
 	f := newFollower(cancel)
@@ -77,7 +81,30 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if !j.reached() {
 		m.signals = f.pass
 	}
+	if a.Adopt {
+		f.handOver = make(chan struct{})
+	}
 	go f.follow(a.Signals, left)
+	served := make(chan struct{})
+	var end struct {
+		code int
+		err  error
+	}
+	go func() {
+		defer close(served)
+		defer cancel(nil) // not when it hands over: that would end the ranks
+		end.code, end.err = a.serve(ctx, m, f)
+	}()
+	select {
+	case <-served:
+		return end.code, end.err
+	case <-f.handOver:
+		a.Say(m.node.Name + " leaves its ranks to the next agent")
+		return f.code(), nil
+	}
+}
+
+func (a Agent) serve(ctx context.Context, m membership, f *follower) (code int, err error) {
 	for joined := false; ; {
 		n := nodeLife{Agent: a}
 		err := n.serve(ctx, m, func(at netip.Addr) {
@@ -89,10 +116,11 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		case errors.Is(err, agent.ErrDrained):
 			a.Say(err.Error())
 			return 0, nil
-		case !joined || !n.lost(err):
+		case errors.Is(err, errTooLate), errors.Is(err, keep.ErrGone), joined && n.lost(err):
+			a.Warn(fmt.Errorf("%w; its ranks are dead, and it joins again", err))
+		default:
 			return f.code(), err
 		}
-		a.Warn(fmt.Errorf("%w; its ranks are dead, and it joins again", err))
 	}
 }
 
@@ -194,10 +222,14 @@ func (n *nodeLife) serve(ctx context.Context, m membership, welcomed func(netip.
 		Warn: n.Warn, Signals: m.signals, Leave: m.leave, Grace: DefaultGrace, Open: n.ready,
 		Past: func(id string) (*logs.Dir, error) { return logs.FindDir(n.place(id), id) },
 	}
-	_, err = enlist(ctx, m, nil, &a, proc.Options{Subreaper: n.Standalone, Warn: n.Warn}, func(s *rendezvous.Session) {
+	here := func(s *rendezvous.Session) {
 		n.session = s
 		welcomed(s.Node.Addr)
-	})
+	}
+	if n.Adopt {
+		return n.adopt(ctx, m, &a, here)
+	}
+	_, err = enlist(ctx, m, nil, &a, proc.Options{Subreaper: n.Standalone, Warn: n.Warn}, here)
 	return err
 }
 

@@ -46,6 +46,8 @@ type follower struct {
 	member atomic.Bool
 	// stop is the number of the first signal that stops; 0 before.
 	stop atomic.Int32
+	// handOver, if set, is closed at a HUP, which then is no stop.
+	handOver chan struct{}
 }
 
 func newFollower(cancel context.CancelCauseFunc) *follower {
@@ -75,7 +77,14 @@ func (f *follower) tell(s os.Signal) {
 		}
 		return
 	}
-	if f.stop.CompareAndSwap(0, int32(number(s))) && f.member.Load() {
+	first := f.stop.CompareAndSwap(0, int32(number(s)))
+	if s == syscall.SIGHUP && f.handOver != nil {
+		if first {
+			close(f.handOver)
+		}
+		return
+	}
+	if first && f.member.Load() {
 		d := agent.Departure{Why: "got " + name(s)}
 		if s == syscall.SIGTERM {
 			d.Within = f.within

@@ -43,6 +43,7 @@ var documented = map[string]struct {
 	"golaunch agent --coordinator n0:29400": {joins, " is in the cluster of "},
 	"golaunch --coordinator n0:29400 --nodes 2 --gpus-per-node 8 -- python3 train.py": {onCluster(hung), "rank 15 of 16"},
 	"golaunch run --detach --job-id night -- python3 train.py":                        {onCluster(hung), "night"},
+	"golaunch agent --coordinator n0:29400 --adopt":                                   {joins, " is in the cluster of "},
 	"golaunch status":                        {onCluster(hung), "running"},
 	"golaunch jobs --all":                    {onCluster(twiceUp), "finished"},
 	"golaunch logs JOB -f":                   {onCluster(twiceUp), "[r3 n10] attempt 1"},

@@ -1,0 +1,154 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/keep"
+	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// scope is a [proc.Scope], or a [keep.Scope] of an agent whose ranks may outlive it.
+type scope interface {
+	Signal(os.Signal)
+	Stop(grace time.Duration) error
+	Kill() error
+	Close() error
+}
+
+// keptUnit, keptRank and the order for a store are what the next agent must know to go on with what it finds at the keeper.
+type keptUnit struct {
+	Job   string
+	Order job.Start
+}
+
+type keptRank struct {
+	Rank  int
+	Since time.Time
+	RAS   string
+}
+
+func (u *unit) newScope(name string) (scope, error) {
+	if u.agent.Keeper == nil {
+		return u.agent.Supervisor.Scope(name)
+	}
+	data, err := json.Marshal(keptUnit{u.share.job, u.order})
+	if err != nil {
+		return nil, err
+	}
+	return u.agent.Keeper.Scope(name, data)
+}
+
+func (r rank) start(in scope, c proc.Command) (*proc.Process, error) {
+	kept, ok := in.(*keep.Scope)
+	if !ok {
+		return in.(*proc.Scope).Start(c)
+	}
+	data, err := json.Marshal(keptRank{r.bundle.Rank, r.since, r.ras})
+	if err != nil {
+		return nil, err
+	}
+	return kept.Start(c, data, r.output.Ends()...)
+}
+
+// serveKept has the keeper serve a store where l listens.
+func (s *share) serveKept(l net.Listener, o job.Prepare) (store, error) {
+	defer l.Close()
+	data, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	return s.agent.Keeper.Serve(s.job, l.(*net.TCPListener), o.Peers, s.agent.Session.Node.Addr, data)
+}
+
+// regain goes on with what an agent before this one has left at the keeper.
+func (a *Agent) regain() {
+	if a.Keeper == nil {
+		return
+	}
+	left := a.Keeper.Left
+	for id, task := range left.Jobs {
+		a.open(id, task)
+	}
+	for id, kept := range left.Stores {
+		var o job.Prepare
+		s := a.shares[id]
+		if err := json.Unmarshal(kept.Data, &o); err != nil || s == nil {
+			kept.Close()
+			continue
+		}
+		s.store = kept
+		go s.watchStore(kept, o)
+	}
+	// The newest attempt of a unit comes first.
+	units := make(map[*keep.Scope]keptUnit, len(left.Scopes))
+	for _, sc := range left.Scopes {
+		var u keptUnit
+		if err := json.Unmarshal(sc.Data, &u); err != nil {
+			a.Warn(fmt.Errorf("ranks of an earlier agent end: this one does not know what they are: %w", err))
+		}
+		units[sc] = u
+	}
+	slices.SortFunc(left.Scopes, func(x, y *keep.Scope) int { return units[y].Order.Attempt - units[x].Order.Attempt })
+	for _, sc := range left.Scopes {
+		o := units[sc].Order
+		if s := a.shares[units[sc].Job]; s != nil && s.units[o.Unit] == nil {
+			s.regain(sc, o)
+		} else if err := sc.Close(); err != nil {
+			a.fail(err)
+		} else {
+			sc.Forget()
+		}
+	}
+}
+
+// regain goes on with an attempt; ranks that were not started yet are.
+func (s *share) regain(sc *keep.Scope, o job.Start) {
+	s.worldSize.Store(int64(o.World.WorldSize))
+	u := newUnit(s, o)
+	u.scope, u.stopped, u.former = sc, sc.Stopped, map[int]keep.Rank{}
+	for _, r := range sc.Ranks {
+		var of keptRank
+		if err := json.Unmarshal(r.Data, &of); err != nil {
+			s.err = fmt.Errorf("cannot go on with the ranks of an earlier agent: %w", err)
+		}
+		u.former[of.Rank] = r
+	}
+	u.bindings, u.bindErr = s.bind(o.World)
+	u.env = s.environment(o.World)
+	s.begin(u)
+}
+
+// regain goes on with a rank.
+func (u *unit) regain(b placement.Bundle, r keep.Rank) (rank, error) {
+	var of keptRank
+	if err := json.Unmarshal(r.Data, &of); err != nil {
+		return rank{}, err
+	}
+	output, err := u.share.work.Output.Dir.Resume(u.outputOptions(b), r.Files[0], r.Files[1])
+	return rank{b, r.Process, of.Since, output, of.RAS}, err
+}
+
+// forget ends the keeping of an attempt of which nothing lives.
+func (u *unit) forget() {
+	if kept, ok := u.scope.(*keep.Scope); ok {
+		kept.Forget()
+	}
+}
+
+// forget ends the keeping of a job that is over here.
+func (s *share) forget() {
+	if s.agent.Keeper == nil {
+		return
+	}
+	for _, u := range s.units {
+		u.forget()
+	}
+	s.agent.Keeper.Drop(s.job)
+}

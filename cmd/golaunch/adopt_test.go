@@ -1,0 +1,202 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// counters are ranks that count until there is a file for each: then rank 1 fails, and the others end well.
+const counters = `echo up $RANK; echo rank $RANK is $$
+i=0; while [ ! -e end$RANK ]; do i=$((i+1)); echo rank $RANK counts $i; sleep 0.01; done
+echo rank $RANK ends as $$ at $i; [ $RANK != 1 ] || exit 7`
+
+// adopting is a node whose ranks outlive its agent.
+func (h *heads) adopting(node int, name string) *process {
+	h.t.Helper()
+	return h.join(node, name, 1, "--adopt", "--log-dir", h.adoptDir())
+}
+
+func (h *heads) adoptDir() string { return filepath.Join(h.home, "logs") }
+
+// upAdopting is a cluster of two such nodes.
+func upAdopting(t *testing.T, args ...string) (h *heads, coordinator, n10, n9 *process) {
+	t.Helper()
+	h = newCluster(t)
+	coordinator = h.coordinate(args...)
+	return h, coordinator, h.adopting(1, "n10"), h.adopting(2, "n9")
+}
+
+func (p *process) kill() {
+	p.t.Helper()
+	kill(p.t, p.cmd.Process.Pid, syscall.SIGKILL)
+	p.ends(-1)
+}
+
+// rank is the process of a rank that has said so.
+func (p *process) rank(n int) pidfd {
+	p.t.Helper()
+	text, _ := p.out.read()
+	is := regexp.MustCompile(fmt.Sprintf(`rank %d is (\d+)\n`, n)).FindStringSubmatch(text)
+	if is == nil {
+		p.t.Fatalf("rank %d has not said who it is:\n%s", n, text)
+	}
+	pid, err := strconv.Atoi(is[1])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	fd, err := pidfdOpen(pid)
+	if err != nil {
+		p.t.Fatalf("process %d, rank %d: %v", pid, n, err)
+	}
+	return fd
+}
+
+// onward wants both ranks to count on from what was seen.
+func (p *process) onward() {
+	p.t.Helper()
+	for rank := range 2 {
+		text, _ := p.out.read()
+		p.line(fmt.Sprintf("rank %d counts %d$", rank, strings.Count(text, fmt.Sprintf("rank %d counts", rank))+20))
+	}
+}
+
+// unharmed ends a job of counters, and wants it to have run once, without a gap, and to end with the code of rank 1.
+func unharmed(t *testing.T, h *heads, job, coordinator *process) {
+	t.Helper()
+	h.touch("end0")
+	job.line("rank 0 ends as")
+	h.touch("end1")
+	job.ends(7, "rank 1 on n10 (gpu 0) exited with code 7")
+	text, _ := job.out.read()
+	if counted(t, text, 0) == counted(t, text, 1) {
+		t.Errorf("the ranks are:\n%s", text)
+	}
+	files := h.do("logs", "a")
+	counted(t, files, 0)
+	counted(t, files, 1)
+	if j := h.status().job(t, "a"); j.Result.Code != 7 || j.Restarts != 0 || j.Attempt != 0 {
+		t.Errorf("the job: %+v", j)
+	}
+	if said, _ := coordinator.out.read(); strings.Contains(said, "lost") || strings.Contains(said, "attempt 1") {
+		t.Errorf("the coordinator has seen a loss:\n%s", said)
+	}
+}
+
+func (h *heads) counters() *process {
+	h.t.Helper()
+	job := h.start(0, "--job-id", "a", "--nodes", "2", "--gpus-per-node", "1", "--max-restarts", "0", "--grace", "1s",
+		"--env", mark(h.t), "--", "sh", "-c", counters)
+	job.line("rank 0 counts 9$")
+	job.line("rank 1 counts 9$")
+	return job
+}
+
+// TestAnAgentIsStartedAgain, and so is the other, while ranks count and one of them ends.
+func TestAnAgentIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	h, coordinator, n10, n9 := upAdopting(t)
+	job := h.counters()
+	first := job.rank(0)
+	n10.kill()
+	n9.kill()
+	h.touch("end0")
+	if !first.ended(patience) {
+		t.Fatal("rank 0 does not end without its agent")
+	}
+	h.adopting(1, "n10")
+	n9 = h.adopting(2, "n9")
+	job.line("rank 0 ends as")
+	n9.kill() // once more, with the end of the rank told
+	h.adopting(2, "n9")
+	unharmed(t, h, job, coordinator)
+	gone(t, mark(t))
+}
+
+// TestAnAgentHandsOver at a HUP, a second one of its name being refused before.
+func TestAnAgentHandsOver(t *testing.T) {
+	t.Parallel()
+	h, coordinator, n10, _ := upAdopting(t)
+	job := h.counters()
+	h.start(1, "agent", "--adopt", "--coordinator", h.at, "--name", "n10", "--gpus", "1", "--log-dir", h.adoptDir()).ends(125,
+		"another agent with the same name lives on this machine")
+	kill(t, n10.cmd.Process.Pid, syscall.SIGHUP)
+	n10.ends(129, "n10 leaves its ranks to the next agent")
+	h.adopting(1, "n10")
+	job.onward()
+	unharmed(t, h, job, coordinator)
+	gone(t, mark(t))
+}
+
+// TestAgentsAndTheCoordinatorAreKilled at once, and all are started again.
+func TestAgentsAndTheCoordinatorAreKilled(t *testing.T) {
+	t.Parallel()
+	h, coordinator, n10, n9 := upAdopting(t)
+	job := h.counters()
+	coordinator.kill()
+	n10.kill()
+	n9.kill()
+	coordinator = h.coordinate()
+	h.adopting(1, "n10")
+	h.adopting(2, "n9")
+	job.onward()
+	unharmed(t, h, job, coordinator)
+	gone(t, mark(t))
+}
+
+// TestTheKeeperIsKilled, alone and with its agent: the ranks die, and the job starts again.
+func TestTheKeeperIsKilled(t *testing.T) {
+	t.Parallel()
+	for name, agentToo := range map[string]bool{"alone": false, "with its agent": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, coordinator, n10, _ := upAdopting(t)
+			marker := mark(t)
+			job := h.start(0, "--nodes", "2", "--gpus-per-node", "1", "--backoff", "0s", "--env", marker, "--", "sh", "-c",
+				"echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK; echo rank $RANK is $$; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000")
+			job.line("attempt 0 rank 0")
+			job.line("rank 1 is ")
+			rank := job.rank(1)
+			keeper := child(t, n10.cmd.Process.Pid, "rankkeeper")
+			if agentToo {
+				kill(t, n10.cmd.Process.Pid, syscall.SIGSTOP) // or it would start another
+			}
+			kill(t, keeper, syscall.SIGKILL)
+			if agentToo {
+				n10.kill()
+			} else {
+				n10.line("the keeper of the ranks has died, and they with it; its ranks are dead, and it joins again")
+			}
+			if !rank.ended(patience) {
+				t.Error("rank 1 lives on")
+			}
+			coordinator.line("n10 .*(was lost|is gone)")
+			if agentToo {
+				h.adopting(1, "n10")
+			}
+			job.ends(0, "attempt 1 rank 0", "attempt 1 rank 1")
+			gone(t, marker)
+		})
+	}
+}
+
+// TestNoAgentComes within the lease: the ranks die, and the job starts again elsewhere. One that comes later is a new node.
+func TestNoAgentComes(t *testing.T) {
+	t.Parallel()
+	h, coordinator, n10, _ := upAdopting(t, "--lease", "1s")
+	marker := mark(t)
+	h.detach("a", 2, "--nodes", "2", "--gpus-per-node", "1", "--env", marker, "--", "sh", "-c",
+		"echo up $RANK in attempt $TORCHELASTIC_RESTART_COUNT; [ -e end ] || exec sleep 1000")
+	n10.kill()
+	coordinator.line("node n10 was lost: its agent has died")
+	gone(t, marker)
+	h.touch("end")
+	h.adopting(1, "n10")
+	follow := h.start(0, "logs", "-f", "a")
+	follow.line("up 0 in attempt 1")
+	follow.line("up 1 in attempt 1")
+}
