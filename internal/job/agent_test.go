@@ -63,6 +63,7 @@ func (w *world) start(a *agent, o Start) error {
 	for _, b := range o.Group.Bundles {
 		r.alive = append(r.alive, b.Rank)
 	}
+	r.hung, r.beats = w.hangs && !w.calm && w.chance(3), w.chance(2)
 	a.runs[o.Unit] = r
 	a.report(Started{a.node.Name, o.Unit, o.Attempt, nil, nil})
 	return nil
@@ -93,6 +94,10 @@ func (w *world) live(a *agent) error {
 			a.report(Stopped{a.node.Name, id, r.attempt})
 			continue
 		}
+		if w.hangs && !r.stopping && (r.hung || !w.calm && w.chance(10)) {
+			a.report(w.stalled(a.node.Name, id, r))
+			continue
+		}
 		i := w.rng.IntN(len(r.alive))
 		e := Exited{
 			Node: a.node.Name, Unit: id, Attempt: r.attempt, Rank: r.alive[i], Exit: w.exit(r),
@@ -118,6 +123,21 @@ func (w *world) words() string {
 		return ""
 	}
 	return []string{echo, "RuntimeError: CUDA error: uncorrectable ECC error encountered", "Traceback (most recent call last):\n  File \"t.py\", line 1, in f\nValueError: no"}[w.rng.IntN(3)]
+}
+
+// stalled is what the agent finds when it looks at the ranks: in a wild time it may be wrong, and find that they move after all.
+func (w *world) stalled(node string, id int, r *run) Stalled {
+	e := Stalled{Node: node, Unit: id, Attempt: r.attempt}
+	if !r.hung || !w.calm && w.chance(4) {
+		r.hung = r.hung && w.chance(2)
+		if w.chance(2) {
+			return e
+		}
+	}
+	for _, rank := range r.alive {
+		e.Ranks = append(e.Ranks, Still{Rank: rank, Beat: r.beats, Step: int64(w.rng.IntN(3)) - 1, Does: []string{"asleep", "stopped"}[w.rng.IntN(2)]})
+	}
+	return e
 }
 
 func (w *world) exit(r *run) Exit {

@@ -89,7 +89,10 @@ func (f *fault) precedes(old *fault) bool {
 
 // code is the exit code of a job that ends with a failure.
 func code(f Failure) int {
-	if f.Rank < 0 {
+	switch {
+	case f.Hung:
+		return codeTimeout
+	case f.Rank < 0:
 		return codeOwn
 	}
 	return cmp.Or(f.Exit.Code, codeOwn)
@@ -117,7 +120,7 @@ func (s *State) decide(f *fault) string {
 
 // free says that the budget bears nothing of a failure: the first that a node is to blame for.
 func (s *State) free(f *fault) bool {
-	return (f.Rank < 0 || f.verdict.Action == verdict.Replace) && s.blamed[f.Node] == 0
+	return (f.Rank < 0 && !f.Hung || f.verdict.Action == verdict.Replace) && s.blamed[f.Node] == 0
 }
 
 // final says why a failure is not followed by a restart; it is empty when it is. What could not be started would fail again.
@@ -152,9 +155,10 @@ func (s *State) failed(f *fault, why string) string {
 	return s.end(Result{Code: code(f.Failure), Reason: "job failed: " + also(f.Why, why), Cause: &f.Failure})
 }
 
-// suspect counts a failure against its node, and excludes the node by that evidence. An echo is none.
+// suspect counts a failure against its node, and excludes the node by that evidence. An echo is none, nor is a hang without a rank
+// that is behind.
 func (s *State) suspect(f *fault) string {
-	if f.verdict.Victim {
+	if f.verdict.Victim || f.Hung && f.Rank < 0 {
 		return ""
 	}
 	s.blamed[f.Node]++

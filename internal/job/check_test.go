@@ -208,8 +208,25 @@ func (t *truth) checkStop(o Stop, again bool) error {
 	case o.Kill != kill:
 		return fmt.Errorf("after %d cancels", t.cancels)
 	}
+	if _, told := t.kept[p]; !told {
+		t.kept[p] = t.evidence(p.attemptOf)
+	}
+	if want := t.kept[p]; o.Evidence != want && !t.evacuated[p.attemptOf] && (t.cancels == 0 || o.Evidence != NoEvidence) {
+		return fmt.Errorf("keeps %q, not %q", o.Evidence, want)
+	}
 	t.told[p] = true
 	return nil
+}
+
+// evidence is what is to be kept of an attempt.
+func (t *truth) evidence(at attemptOf) Evidence {
+	switch {
+	case len(t.failed[at]) == 0 || t.cancels > 0:
+		return NoEvidence
+	case t.hung[at]:
+		return HangEvidence
+	}
+	return CrashEvidence
 }
 
 func (t *truth) checkWait(o Wait) error {
@@ -237,7 +254,7 @@ func (t *truth) checkKill(ev Event, actions []Action) error {
 		if t.newest[p.unit] != p.attempt || t.ended[p] {
 			continue
 		}
-		if !slices.Contains(actions, Action(Stop{p.node, p.unit, p.attempt, t.w.spec.Grace, true})) {
+		if !slices.Contains(actions, Action(Stop{p.node, p.unit, p.attempt, t.w.spec.Grace, true, NoEvidence})) {
 			return fmt.Errorf("cancel %d does not kill %v", t.cancels, p)
 		}
 	}
@@ -278,7 +295,7 @@ func (t *truth) checkFinish(ev Event, r Result) error {
 		return fmt.Errorf("cancelled: %v", t.cancelled)
 	case r.Code == 0:
 		return t.checkSuccess()
-	case r.Code == codeTimeout:
+	case r.Code == codeTimeout && !r.Cause.hung():
 		if out, ok := ev.(TimedOut); (!ok || out.Seq != t.alarms[AlarmPlacement]) && !isA[Stopped](ev) && !isA[Lost](ev) {
 			return fmt.Errorf("no limit is over")
 		}
@@ -331,6 +348,12 @@ func (t *truth) checkCause(r Result) error {
 	if r.Cause == nil || !t.w.state.gang() || strings.Contains(r.Cause.Why, "no port") || strings.Contains(r.Cause.Why, "cannot reach") {
 		return nil
 	}
+	if hung := t.hung[attemptOf{0, r.Cause.Attempt}]; hung || r.Cause.Hung {
+		if hung != r.Cause.Hung || r.Code != codeTimeout && r.Code != codeOwn && t.cancels == 0 {
+			return fmt.Errorf("hung: %v, code %d", hung, r.Code)
+		}
+		return nil
+	}
 	all := t.failed[attemptOf{0, r.Cause.Attempt}]
 	if t.evacuated[attemptOf{0, r.Cause.Attempt}] {
 		return nil
@@ -365,3 +388,4 @@ func (f reported) better(cause reported) bool {
 	}
 	return cause.told || cause.rank >= 0 && f.at.Before(cause.at)
 }
+func (f *Failure) hung() bool { return f != nil && f.Hung }

@@ -148,6 +148,16 @@ type (
 		Unit, Attempt int
 		Clients       []Client
 	}
+	// Stalled says which ranks of a node stand still, and for how long, once one that has a heartbeat has had none for the limit
+	// (--hang-timeout), or none of the node's ranks has moved for that long. It comes again every half of the limit while that is so, and
+	// with no ranks when it is over.
+	Stalled struct {
+		Node          string
+		Unit, Attempt int
+		Ranks         []Still
+		// Behind are the processes that NCCL waits for, as its RAS service says; Key is the reason. Only the master's node asks.
+		Behind []Client
+	}
 	// Exited says that a rank ended, or could not be started.
 	Exited struct {
 		Node          string
@@ -183,6 +193,19 @@ type (
 		Why  string
 	}
 )
+
+// Still is a rank that does not move.
+type Still struct {
+	Rank int
+	// For is how long it has not moved, in the eyes of its agent. Beat says that its heartbeat stands still, which alone counts for a
+	// rank that ever had one.
+	For  time.Duration
+	Beat bool
+	// Step is that of its last heartbeat; -1 when there is none.
+	Step int64
+	// Does is what its busiest process is: "stopped", "asleep (futex_do_wait)".
+	Does string
+}
 
 // Client is a process that has come to the store.
 type Client struct {
@@ -239,12 +262,13 @@ type (
 		Why           string
 	}
 	// Stop orders a node to end a unit and to answer [Stopped]: SIGTERM, the grace period, SIGKILL; Kill goes to SIGKILL at once.
-	// An attempt that the node does not know yet must not start there any more.
+	// An attempt that the node does not know yet must not start there any more. Evidence says what to keep of the ranks before that.
 	Stop struct {
 		Node          string
 		Unit, Attempt int
 		Grace         time.Duration
 		Kill          bool
+		Evidence      Evidence
 	}
 	// Wait asks for an [Elapsed] after the backoff that follows the Restarts-th restart, at once for 0, or after the longest one: what
 	// is outside of the job must be mended first.
@@ -260,6 +284,18 @@ type (
 	}
 	// Finish ends the job. It is the last action.
 	Finish struct{ Result Result }
+)
+
+// Evidence says why ranks are stopped, for what is worth keeping of them.
+type Evidence string
+
+const (
+	// NoEvidence is for a stop that was asked for, or follows one that was.
+	NoEvidence Evidence = ""
+	// CrashEvidence is for the peers of a rank or node that failed: quickly, since nothing waits any more but the restart.
+	CrashEvidence Evidence = "crash"
+	// HangEvidence is for ranks that hang: where each of them stands is what there is to know.
+	HangEvidence Evidence = "hang"
 )
 
 // AlarmKind names a limit on waiting.
@@ -313,6 +349,8 @@ type Failure struct {
 	// Why is the failure in words: "rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)".
 	Why             string
 	Tail, Traceback string
+	// Hung says that nothing ended: the ranks stood still, and Rank is the one that lags, if one does.
+	Hung bool
 }
 
 // Result is how a job ended.

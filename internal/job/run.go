@@ -99,7 +99,19 @@ func (s *State) stop(u *unit) {
 func (s *State) orderStop(u *unit, nodeRank int) {
 	s.do(Stop{
 		Node: s.slots[nodeRank].Node.Name, Unit: u.id, Attempt: u.attempt, Grace: s.spec.Grace, Kill: s.cancels > 1,
+		Evidence: u.evidence(s.cancels),
 	})
+}
+
+// evidence is what a stop should keep: nothing of a unit that did not fail, and nothing that a user who cancels would wait for.
+func (u *unit) evidence(cancels int) Evidence {
+	switch {
+	case u.cause == nil || u.cause == u.evacuation || cancels > 0:
+		return NoEvidence
+	case u.cause.Hung:
+		return HangEvidence
+	}
+	return CrashEvidence
 }
 
 // fail stops the units whose attempts a failure has ended. Together they restart at the price of one restart, or the job ends.

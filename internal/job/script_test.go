@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -120,6 +121,9 @@ func parseEvent(t *testing.T, line string) Event {
 	case "started":
 		at(2)
 		return Started{f[1], unit, attempt, nil, nil}
+	case "stalled":
+		at(2)
+		return Stalled{Node: f[1], Unit: unit, Attempt: attempt, Ranks: parseStill(t, f[3:])}
 	case "exited":
 		at(2)
 		return Exited{Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), Exit: parseExit(t, f[4:])}
@@ -142,6 +146,22 @@ func parseEvent(t *testing.T, line string) Event {
 	}
 	t.Fatalf("unknown event %q", line)
 	return nil
+}
+
+// parseStill reads RANK, RANK:STEP for a rank with a heartbeat, or either with =DOES, for each rank that has not moved for a minute.
+func parseStill(t *testing.T, f []string) (ranks []Still) {
+	for _, text := range f {
+		r := Still{For: time.Minute, Step: -1}
+		text, r.Does, _ = strings.Cut(text, "=")
+		rank, step, beat := strings.Cut(text, ":")
+		if r.Beat = beat; beat {
+			scan(t, step, "%d", &r.Step)
+		}
+		scan(t, rank, "%d", &r.Rank)
+		r.Does = cmp.Or(r.Does, "asleep")
+		ranks = append(ranks, r)
+	}
+	return ranks
 }
 
 // parseExit reads "CODE", "signal N", "oom N" or "spawn CODE WHY".

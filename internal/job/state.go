@@ -102,6 +102,8 @@ type unit struct {
 	members []member
 	// left counts the ranks that have not exited 0, live the members that may have processes, starting those not yet started.
 	left, live, starting int
+	// still counts the live members whose newest report is that they stand still.
+	still int
 	// told says that all live members have been ordered to stop.
 	told bool
 	// cause is why the newest attempt failed, or will not be made. sick says that the unit has not run since it failed.
@@ -116,6 +118,8 @@ type unit struct {
 type member struct {
 	live, started, ready bool
 	left                 int
+	// stalled is its newest report that its ranks stand still; nil while they move.
+	stalled *Stalled
 }
 
 // Phase is where a job, or a unit of it, stands.
@@ -218,6 +222,7 @@ func (s *State) arm(kind AlarmKind, after time.Duration) {
 
 // settled counts a member that has no process any more.
 func (s *State) settled(u *unit, m *member) {
+	u.moves(m)
 	m.live = false
 	u.live--
 	s.live--

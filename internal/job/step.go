@@ -59,6 +59,8 @@ func (s *State) take(ev Event) string {
 		return s.started(ev)
 	case Met:
 		return s.met(ev)
+	case Stalled:
+		return s.stalled(ev)
 	case Elapsed:
 		return s.elapsed(ev)
 	case TimedOut:

@@ -15,6 +15,7 @@ func (Prepared) event()  {}
 func (Reached) event()   {}
 func (Started) event()   {}
 func (Met) event()       {}
+func (Stalled) event()   {}
 func (Exited) event()    {}
 func (Stopped) event()   {}
 func (Elapsed) event()   {}
@@ -63,6 +64,13 @@ func (e Met) String() string {
 }
 func (e Stopped) String() string { return "stopped " + of(e.Unit, e.Attempt, e.Node) }
 
+func (e Stalled) String() string {
+	if len(e.Ranks) == 0 {
+		return "moving " + of(e.Unit, e.Attempt, e.Node)
+	}
+	return fmt.Sprintf("stalled %s: %s", of(e.Unit, e.Attempt, e.Node), count(len(e.Ranks), "rank"))
+}
+
 func (e Exited) String() string {
 	return fmt.Sprintf("rank %d of %s %v", e.Rank, of(e.Unit, e.Attempt, e.Node), e.Exit)
 }
@@ -99,7 +107,11 @@ func (a Stop) String() string {
 	if a.Kill {
 		return "kill " + of(a.Unit, a.Attempt, a.Node)
 	}
-	return fmt.Sprintf("stop %s grace %v", of(a.Unit, a.Attempt, a.Node), a.Grace)
+	text := fmt.Sprintf("stop %s grace %v", of(a.Unit, a.Attempt, a.Node), a.Grace)
+	if a.Evidence != NoEvidence {
+		text += " after a " + string(a.Evidence)
+	}
+	return text
 }
 
 func (a Wait) String() string {

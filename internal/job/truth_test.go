@@ -31,6 +31,11 @@ type truth struct {
 	// failed are the failures that were reported of an attempt until its end, the first one first.
 	failed  map[attemptOf][]reported
 	spawned bool
+	// still are the newest reports of ranks that stand still, hung the attempts that had to fail for them, and kept what was to be kept
+	// of an attempt that was stopped.
+	still   map[place]Stalled
+	hung    map[attemptOf]bool
+	kept    map[place]Evidence
 	elapsed map[attemptOf]bool
 	// asked is the newest question for a port, ports are what nodes answered to such questions, and used those ports with which
 	// ranks have started.
@@ -64,6 +69,7 @@ func newTruth(w *world) *truth {
 		w: w, newest: map[int]int{}, ordered: map[place][]int{}, told: map[place]bool{}, begun: map[place]bool{},
 		ports: map[question][]int{}, used: map[question]bool{}, reach: map[string]Reach{}, reached: map[Reach]bool{},
 		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
+		still: map[place]Stalled{}, hung: map[attemptOf]bool{}, kept: map[place]Evidence{},
 		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
 	}
 }
@@ -128,6 +134,8 @@ func (t *truth) believe(ev Event) {
 		if ask := t.reach[ev.Node]; ask.Seq == ev.Seq && ev.Err == "" {
 			t.reached[ask] = true
 		}
+	case Stalled:
+		t.believeStalled(ev)
 	case Exited:
 		t.believeExit(ev)
 	case Stopped:
@@ -138,6 +146,25 @@ func (t *truth) believe(ev Event) {
 			}
 		}
 		t.ended[p] = true
+	}
+}
+
+// believeStalled has an attempt fail when none of its nodes moves, or a heartbeat is missed twice in a row.
+func (t *truth) believeStalled(e Stalled) {
+	p := place{attemptOf{e.Unit, e.Attempt}, e.Node}
+	if t.ordered[p] == nil || t.ended[p] || t.newest[p.unit] != p.attempt || t.allHeard(p.attemptOf) || t.evacuated[p.attemptOf] {
+		return
+	}
+	beats := t.still[p].beats() && e.beats()
+	t.still[p] = e
+	moving := 0
+	for other := range t.ordered {
+		if other.attemptOf == p.attemptOf && !t.ended[other] && len(t.still[other].Ranks) == 0 {
+			moving++
+		}
+	}
+	if (moving == 0 || beats) && len(t.failed[p.attemptOf]) == 0 && t.fail(p.attemptOf, reported{rank: -1}) {
+		t.hung[p.attemptOf] = true
 	}
 }
 
@@ -226,6 +253,8 @@ func (t *truth) ending() string {
 	switch r := t.result; {
 	case r == nil:
 		return "none"
+	case r.Cause != nil && r.Cause.Hung:
+		return "hang"
 	case r.Code == 0 && r.Restarts > 0:
 		return "success after restarts"
 	case r.Code == 0:

@@ -47,7 +47,7 @@ func TestWorld(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, want := range []string{"success", "success after restarts", "rank failed", "timeout", "own failure", "cancelled"} {
+	for _, want := range []string{"success", "success after restarts", "rank failed", "timeout", "own failure", "cancelled", "hang"} {
 		if _, ok := ends.Load(want); !ok && !failed.Load() {
 			t.Errorf("no world ended in %s: the worlds are too tame", want)
 		}
@@ -64,7 +64,7 @@ type world struct {
 	// timers are events that are due some day, past those that were delivered and may come again.
 	timers, past []Event
 	// calm is the time of repair; the others say what may happen before it, so that not every world ends early.
-	calm, cancels, impatient, hopeless, crashes bool
+	calm, cancels, impatient, hopeless, crashes, hangs bool
 
 	history []turn
 }
@@ -90,13 +90,16 @@ type run struct {
 	attempt         int
 	start           Start
 	stopping, ended bool
-	alive           []int
-	exits           []Exited
+	// hung says that its ranks end only when they are told to, and beats that they had a heartbeat.
+	hung, beats bool
+	alive       []int
+	exits       []Exited
 }
 
 func newWorld(seed uint64) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1))}
 	w.cancels, w.impatient, w.hopeless, w.crashes = w.chance(5), w.chance(8), w.chance(8), w.chance(3)
+	w.hangs = w.chance(3)
 	r := placement.Request{MinNodes: 1 + w.rng.IntN(3), PerNode: []int{1 + w.rng.IntN(2)}, GPU: w.chance(2)}
 	r.MaxNodes = r.MinNodes
 	if w.chance(4) {
@@ -287,11 +290,19 @@ func (w *world) deliver(a *agent) error {
 	if w.calm || !w.chance(10) {
 		a.reports = slices.Delete(a.reports, i, i+1)
 	}
-	w.past = append(w.past, r.Event)
+	if !isA[Stalled](r.Event) { // it is never restated: see below
+		w.past = append(w.past, r.Event)
+	}
 	if r.incarnation == a.incarnation && a.known {
 		w.truth.believe(r.Event)
 	}
-	return w.step(r.Event)
+	if err := w.step(r.Event); err != nil {
+		return err
+	}
+	if w.cancels && !w.calm && w.state.Phase() == Stopping && w.chance(3) { // somebody sees it fail
+		return w.step(Cancel{130, "^C"})
+	}
+	return nil
 }
 
 // tick answers a timer. The placement limit is long.

@@ -1,0 +1,159 @@
+package job
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// stalled takes note of a node whose ranks stand still, and fails their attempt when all nodes of the unit have said so, or this one
+// says it a second time of a heartbeat. Ranks that only wait for the one that hangs are late by a step at most: in the time between
+// the two reports their nodes say so too, and the one that is behind can be told from them.
+func (s *State) stalled(ev Stalled) string {
+	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
+	if !ok || u.phase != Running || u.evacuation != nil { // who is ready to be stopped waits for that
+		return ""
+	}
+	before := m.stalled
+	u.moves(m)
+	if len(ev.Ranks) == 0 {
+		if before == nil {
+			return ""
+		}
+		return "the ranks on " + ev.Node + " move again"
+	}
+	m.stalled = &ev
+	u.still++
+	switch {
+	case u.still == u.live, before != nil && before.beats() && ev.beats():
+		return s.fail(s.hang(u), u)
+	case before == nil:
+		return fmt.Sprintf("on %s, %s not moved for %v; other nodes' move", ev.Node, have(len(ev.Ranks)), ev.longest())
+	}
+	return ""
+}
+
+// moves forgets that a member stands still.
+func (u *unit) moves(m *member) {
+	if m.stalled != nil {
+		m.stalled = nil
+		u.still--
+	}
+}
+
+// beats says that a heartbeat stands still.
+func (e Stalled) beats() bool {
+	return slices.ContainsFunc(e.Ranks, func(r Still) bool { return r.Beat })
+}
+
+// longest is the longest that one of the ranks has not moved, in whole seconds.
+func (e Stalled) longest() time.Duration {
+	byFor := func(a, b Still) int { return cmp.Compare(a.For, b.For) }
+	return slices.MaxFunc(e.Ranks, byFor).For.Round(time.Second)
+}
+
+// hang is the failure of a unit whose ranks stand still. It costs O(ranks).
+func (s *State) hang(u *unit) Failure {
+	var all []Still
+	var behind []Client
+	var longest time.Duration
+	for _, m := range u.members {
+		if m.stalled != nil {
+			all, behind = append(all, m.stalled.Ranks...), append(behind, m.stalled.Behind...)
+			longest = max(longest, m.stalled.longest())
+		}
+	}
+	f := Failure{Node: s.slots[u.first].Node.Name, Rank: -1, Attempt: u.attempt, Hung: true}
+	f.Why = fmt.Sprintf("hang: %s not moved for %v", have(len(all)), longest)
+	late, why := s.laggards(all, behind)
+	if len(late) == 0 {
+		f.Why += "; none is behind the others"
+		return f
+	}
+	f.Why += fmt.Sprintf("; behind is %s: %s", s.without(func(rank int) bool { return !late[rank] }), why)
+	first := slices.Min(slices.Collect(maps.Keys(late)))
+	for _, sl := range s.slots {
+		if b, ok := bundle(sl.Group, first); ok {
+			f.Node, f.Rank, f.GPU = sl.Node.Name, first, b.GPU
+		}
+	}
+	return f
+}
+
+// laggards are the ranks that the others wait for, and how that shows: they have made fewer steps; else NCCL says so; else they do
+// something else than most.
+func (s *State) laggards(all []Still, behind []Client) (late map[int]bool, why string) {
+	if late, why = slowest(all); len(late) > 0 {
+		return late, why
+	}
+	late = map[int]bool{}
+	ranks, homes := s.processes()
+	for _, c := range behind {
+		if rank, known := ranks[process{home(homes, c.Addr), c.PID}]; known {
+			late[rank], why = true, c.Key
+		}
+	}
+	if len(late) > 0 {
+		return late, why
+	}
+	return oddest(all)
+}
+
+// slowest are the ranks with the lowest step, if others have a higher one.
+func slowest(all []Still) (late map[int]bool, why string) {
+	late = map[int]bool{}
+	steps := slices.DeleteFunc(slices.Clone(all), func(r Still) bool { return r.Step < 0 })
+	if len(steps) == 0 {
+		return nil, ""
+	}
+	byStep := func(a, b Still) int { return cmp.Compare(a.Step, b.Step) }
+	low, high := slices.MinFunc(steps, byStep), slices.MaxFunc(steps, byStep)
+	if low.Step == high.Step {
+		return nil, ""
+	}
+	for _, r := range steps {
+		if r.Step == low.Step {
+			late[r.Rank] = true
+		}
+	}
+	return late, fmt.Sprintf("%s, and others were at step %d", low.describe(), high.Step)
+}
+
+// oddest are the ranks that do not do what more than half of all do. A rank alone is one.
+func oddest(all []Still) (late map[int]bool, why string) {
+	if len(all) == 1 {
+		return map[int]bool{all[0].Rank: true}, all[0].describe()
+	}
+	doing := map[string]int{}
+	for _, r := range all {
+		doing[r.Does]++
+	}
+	usual := slices.MaxFunc(slices.Sorted(maps.Keys(doing)), func(a, b string) int { return cmp.Compare(doing[a], doing[b]) })
+	if len(doing) == 1 || 2*doing[usual] <= len(all) {
+		return nil, ""
+	}
+	late = map[int]bool{}
+	for _, r := range slices.Backward(all) {
+		if r.Does != usual {
+			late[r.Rank], why = true, r.describe()
+		}
+	}
+	return late, fmt.Sprintf("%s, and %d others are %s", why, doing[usual], usual)
+}
+
+func (r Still) describe() string {
+	if r.Step < 0 {
+		return "it is " + r.Does
+	}
+	return fmt.Sprintf("it is %s, at step %d", r.Does, r.Step)
+}
+
+// have is the beginning of a sentence about ranks.
+func have(ranks int) string {
+	if ranks == 1 {
+		return "1 rank has"
+	}
+	return fmt.Sprintf("%d ranks have", ranks)
+}
