@@ -102,6 +102,10 @@ func fromReport(ev any) *pb.FromAgent {
 		return &pb.FromAgent{Body: &pb.FromAgent_Met{Met: &pb.Met{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Clients: convert(e.Clients, fromClient),
 		}}}
+	case job.Stalled:
+		return &pb.FromAgent{Body: &pb.FromAgent_Stalled{Stalled: &pb.Stalled{
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Ranks: convert(e.Ranks, fromStill), Behind: convert(e.Behind, fromClient),
+		}}}
 	case job.Exited:
 		return &pb.FromAgent{Body: &pb.FromAgent_Exited{Exited: &pb.Exited{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Rank: int32(e.Rank), Exit: fromExit(e.Exit), At: fromTime(e.At),
@@ -136,6 +140,12 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 		return job.Met{
 			Node: node, Unit: int(b.Met.GetUnit()), Attempt: int(b.Met.GetAttempt()), Clients: convert(b.Met.GetClients(), toClient),
 		}
+	case *pb.FromAgent_Stalled:
+		e := b.Stalled
+		return job.Stalled{
+			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()),
+			Ranks: convert(e.GetRanks(), toStill), Behind: convert(e.GetBehind(), toClient),
+		}
 	case *pb.FromAgent_Exited:
 		e := b.Exited
 		return job.Exited{
@@ -155,6 +165,16 @@ func fromClient(c job.Client) *pb.Client {
 
 func toClient(c *pb.Client) job.Client {
 	return job.Client{Addr: toAddr(c.GetAddr()), PID: int(c.GetPid()), Key: plain(c.GetKey())}
+}
+
+func fromStill(s job.Still) *pb.Still {
+	return &pb.Still{Rank: int32(s.Rank), For: durationpb.New(s.For), Beat: s.Beat, Step: s.Step, Does: plain(s.Does)}
+}
+
+func toStill(s *pb.Still) job.Still {
+	return job.Still{
+		Rank: int(s.GetRank()), For: s.GetFor().AsDuration(), Beat: s.GetBeat(), Step: s.GetStep(), Does: plain(s.GetDoes()),
+	}
 }
 
 // fromOrder translates an order. It is nil for an action that is no agent's.
@@ -196,7 +216,7 @@ func fromAction(do any) *pb.ToAgent {
 	case job.Stop:
 		return &pb.ToAgent{Body: &pb.ToAgent_Stop{Stop: &pb.Stop{
 			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
-			Grace: durationpb.New(o.Grace), Kill: o.Kill,
+			Grace: durationpb.New(o.Grace), Kill: o.Kill, Evidence: string(o.Evidence),
 		}}}
 	case job.Finish:
 		return &pb.ToAgent{Body: &pb.ToAgent_Finish{Finish: &pb.Finish{Result: fromResult(o.Result)}}}
@@ -231,7 +251,7 @@ func toAction(node placement.Node, m *pb.ToAgent) any {
 	case *pb.ToAgent_Stop:
 		return job.Stop{
 			Node: node.Name, Unit: int(b.Stop.GetUnit()), Attempt: int(b.Stop.GetAttempt()),
-			Grace: b.Stop.GetGrace().AsDuration(), Kill: b.Stop.GetKill(),
+			Grace: b.Stop.GetGrace().AsDuration(), Kill: b.Stop.GetKill(), Evidence: job.Evidence(b.Stop.GetEvidence()),
 		}
 	case *pb.ToAgent_Finish:
 		return job.Finish{Result: toResult(b.Finish.GetResult())}
@@ -337,7 +357,7 @@ func fromFailure(f job.Failure) *pb.Failure {
 	return &pb.Failure{
 		Node: f.Node, Rank: int32(f.Rank), Gpu: optional(f.GPU, fromGPU), Attempt: int32(f.Attempt),
 		Exit: fromExit(f.Exit), At: fromTime(f.At), Lived: durationpb.New(f.Lived), Further: int32(f.Further),
-		Why: plain(f.Why), Tail: []byte(tail(f.Tail)), Traceback: []byte(tail(f.Traceback)),
+		Why: plain(f.Why), Tail: []byte(tail(f.Tail)), Traceback: []byte(tail(f.Traceback)), Hung: f.Hung,
 	}
 }
 
@@ -345,6 +365,7 @@ func toFailure(f *pb.Failure) job.Failure {
 	failure := job.Failure{
 		Node: f.GetNode(), Rank: int(f.GetRank()), Attempt: int(f.GetAttempt()), Exit: toExit(f.GetExit()),
 		At: toTime(f.GetAt()), Lived: f.GetLived().AsDuration(), Further: int(f.GetFurther()), Why: f.GetWhy(), Tail: string(tail(f.GetTail())), Traceback: string(tail(f.GetTraceback())),
+		Hung: f.GetHung(),
 	}
 	if f.GetGpu() != nil {
 		failure.GPU = new(toGPU(f.GetGpu()))

@@ -294,6 +294,7 @@ var eventTypes = func() map[string]func([]byte) (job.Event, error) {
 	addType[job.Reached](types)
 	addType[job.Started](types)
 	addType[job.Met](types)
+	addType[job.Stalled](types)
 	addType[job.Exited](types)
 	addType[job.Stopped](types)
 	addType[job.Elapsed](types)
