@@ -36,8 +36,9 @@ type Device struct {
 	// Holders are the pids of the processes with a compute context on the device, ascending; graphics processes are not among
 	// them. It is empty where the driver does not tell. In a container pids are those of the host.
 	Holders []int
-	// Health is what the driver says of it.
+	// Health is what the driver says of it, and Power what it uses.
 	Health Health
+	Power  Power
 }
 
 // List returns the GPUs that this process may use, in PCI bus order, or says in why there is none. An inherited

@@ -40,6 +40,8 @@ const (
 	remapPending   = 144
 	remapFailure   = 145
 	nvLinkState    = 165
+	energy         = 83
+	powerLimit     = 190
 	recoveryAction = 230
 )
 

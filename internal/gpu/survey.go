@@ -167,13 +167,13 @@ func open(lib library, i int) (board, error) {
 			return board{}, fmt.Errorf("MIG instances: %w", err)
 		}
 	}
-	b, health := board{at: at}, examine(c)
+	b, health, power := board{at: at}, examine(c), power(c)
 	for _, c := range cards {
 		d, err := describe(c)
 		if err != nil {
 			return board{}, err
 		}
-		d.PCI, d.MIG, d.Health = at.String(), split, health
+		d.PCI, d.MIG, d.Health, d.Power = at.String(), split, health, power
 		b.devices = append(b.devices, d)
 	}
 	return b, nil

@@ -89,6 +89,21 @@ func TestSurveyTellsWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestSurveyTellsOfPower(t *testing.T) {
+	s := dgxh200.New()
+	machine(s)[7].GetFieldValuesFunc = func(values []nvml.FieldValue) nvml.Return {
+		for i := range values {
+			values[i].ValueType = 3
+			values[i].Value[0] = map[uint32]byte{nvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION: 9, nvml.FI_DEV_POWER_CURRENT_LIMIT: 7}[values[i].FieldId]
+		}
+		return nvml.SUCCESS
+	}
+	got, _, err := survey(nvmlLibrary{s})
+	if err != nil || got[0].Power != (Power{Energy: 9, Limit: 7}) || got[1].Power != (Power{}) {
+		t.Errorf("got %+v and %+v (%v)", got[0].Power, got[1].Power, err)
+	}
+}
+
 // field has a device answer all questions for fields with 0 but one.
 func field(id uint32, value byte) func(*server.Device) {
 	return func(d *server.Device) {
