@@ -34,6 +34,7 @@ var house = []struct {
 	{"rendezvous/rendezvouspb", nil},
 	{"internal/mtls", nil},
 	{"internal/munge", nil},
+	{"internal/bundle", nil},
 	{"internal/logs", nil},
 	{"internal/proc", nil},
 	{"internal/health", nil},

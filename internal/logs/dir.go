@@ -121,6 +121,9 @@ func (d *Dir) Create(name string) (*os.File, error) {
 	return f, nil
 }
 
+// Root is the directory, for what is kept beside the logs; it ends with Close.
+func (d *Dir) Root() *os.Root { return d.root }
+
 // Path is absolute.
 func (d *Dir) Path() string { return d.path }
 

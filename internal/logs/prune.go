@@ -15,7 +15,10 @@ import (
 const eventsFile = "events.jsonl"
 
 // rankFile is what ranks leave in the directory of an attempt.
-var rankFile = regexp.MustCompile(`^rank-[0-9]+\.(stdout\.log|stderr\.log|error\.json)$`)
+var rankFile = regexp.MustCompile(`^rank-[0-9]+\.(stdout\.log|stderr\.log|error\.json|heartbeat)$`)
+
+// bundleFile is what package bundle leaves in the directory of a job, whole or not.
+var bundleFile = regexp.MustCompile(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)
 
 // Prune removes the directories of jobs from base but for the keep that were written last, by the times of the directory and of
 // what is right inside. InUse, if set, saves jobs that go on. Only a directory of this user, with logs in it and nothing else, is
@@ -97,7 +100,7 @@ func lookAt(base *os.Root, id string) (written time.Time, ours bool, err error) 
 	return written, ours, err
 }
 
-// jobEntries are what is in a directory that has attempts and, perhaps, events, but nothing else.
+// jobEntries are what is in a directory that has attempts and, perhaps, events and failure bundles, but nothing else.
 func jobEntries(base *os.Root, id string) (names []string, ours bool, err error) {
 	attempts := 0
 	err = list(base, id, func(e fs.DirEntry) bool {
@@ -106,7 +109,7 @@ func jobEntries(base *os.Root, id string) (names []string, ours bool, err error)
 			attempts++
 		}
 		names = append(names, id+"/"+e.Name())
-		ours = attempt || e.Name() == eventsFile && e.Type().IsRegular()
+		ours = attempt || e.Type().IsRegular() && (e.Name() == eventsFile || bundleFile.MatchString(e.Name()))
 		return ours
 	})
 	return names, ours && attempts > 0, err

@@ -45,15 +45,17 @@ type Rank struct {
 }
 
 // Rank starts to carry the output of a rank to <dir>/attempt-<n>/rank-<r>.stdout.log and .stderr.log, mode 0600. A file is made
-// at its first byte; one that is there already, from an earlier run under the same job id, is appended to. An error file from
-// such a run is removed. The error says on which node and rank no pipe, directory or file could be made.
+// at its first byte; one that is there already, from an earlier run under the same job id, is appended to. An error file or a heartbeat
+// from such a run is removed. The error says on which node and rank no pipe, directory or file could be made.
 func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	r := &Rank{dir: d, opts: opts}
 	if err := d.root.Mkdir(r.attempt(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the log directory of %s: %w", r.where(), err)
 	}
-	if err := d.root.Remove(r.errorFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("remove an old error file of %s: %w", r.where(), err)
+	for _, name := range []string{r.errorFile(), r.file("heartbeat")} {
+		if err := d.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("remove an old file of %s: %w", r.where(), err)
+		}
 	}
 	err := r.alias()
 	if err != nil {
@@ -182,6 +184,18 @@ func (r *Rank) ErrorFile() string { return filepath.Join(r.dir.path, r.errorFile
 
 // NoticeFile is the absolute path for GOLAUNCH_NOTICE_FILE: <dir>/attempt-<n>/rank-<r>.notice.json.
 func (r *Rank) NoticeFile() string { return filepath.Join(r.dir.path, r.file("notice.json")) }
+
+// HeartbeatFile is the absolute path for GOLAUNCH_HEARTBEAT_FILE: <dir>/attempt-<n>/rank-<r>.heartbeat. The rank makes it, if it does.
+func (r *Rank) HeartbeatFile() string { return filepath.Join(r.dir.path, r.Heartbeat()) }
+
+// Heartbeat is the name of that file in the directory.
+func (r *Rank) Heartbeat() string { return r.file("heartbeat") }
+
+// Files are the names of the log files in the directory; one that nothing was written to is not there.
+func (r *Rank) Files() []string { return []string{r.file("stdout.log"), r.file("stderr.log")} }
+
+// Written is the number of bytes that the rank has written so far.
+func (r *Rank) Written() int64 { return r.out.read.Load() + r.err.read.Load() }
 
 // Started closes Stdout and Stderr in this process, once the rank has them.
 func (r *Rank) Started() {

@@ -3,6 +3,7 @@ package logs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,31 @@ func TestRankFiles(t *testing.T) {
 	if want := filepath.Join(d.Path(), "attempt-2", "rank-3.error.json"); r.ErrorFile() != want {
 		t.Errorf("error file %s, want %s", r.ErrorFile(), want)
 	}
+	if want := filepath.Join(d.Path(), r.Heartbeat()); r.HeartbeatFile() != want {
+		t.Errorf("heartbeat file %s, want %s", r.HeartbeatFile(), want)
+	}
+	if want := int64(len("out\nerr\nno end")); r.Written() != want {
+		t.Errorf("%d bytes written, want %d", r.Written(), want)
+	}
+	for _, name := range r.Files() {
+		if _, err := d.Root().Stat(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestOldFilesOfARankGo holds that a rank is not judged by what an earlier run left.
+func TestOldFilesOfARankGo(t *testing.T) {
+	d := openDir(t, t.TempDir())
+	first := newRank(t, d, RankOptions{})
+	run(t, first, "echo 7 >"+first.HeartbeatFile()+"; echo x >"+first.ErrorFile())
+	second := newRank(t, d, RankOptions{})
+	for _, name := range []string{second.HeartbeatFile(), second.ErrorFile()} {
+		if _, err := os.Stat(name); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	run(t, second, "true")
 }
 
 func TestSilentRankMakesNoFile(t *testing.T) {
