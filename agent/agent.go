@@ -45,6 +45,9 @@ type Task struct {
 	Role string
 	// Rank0Store leaves it to rank 0 to serve torch's store at MASTER_PORT; otherwise the master's agent serves it.
 	Rank0Store bool
+	// Bundle keeps evidence of attempts that fail, in the directory of Output. HangTimeout is how long ranks may stand still; 0 for ever.
+	Bundle      bool
+	HangTimeout time.Duration
 	// Stdin is what rank 0 reads when it runs here; the other ranks read nothing.
 	Stdin bool
 	// NoticeSignal is sent to ranks that find a notice in their GOLAUNCH_NOTICE_FILE; none when 0.
@@ -80,9 +83,10 @@ type Agent struct {
 	// Warn is told what went wrong without ending the job, such as a full disk.
 	Warn func(error)
 
-	// sys is /sys when nil, and loaded a timer of loadTime.
+	// sys is /sys when nil, loaded a timer of loadTime, and looks a ticker of a part of HangTimeout.
 	sys    fs.FS
 	loaded <-chan time.Time
+	looks  <-chan time.Time
 	shares map[string]*share
 	// done are the jobs of which something may live, readers those whose output may be read, and who reads it.
 	done, readers sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 )
 
 // command is the process of one rank: the task with the rank's own facts in its environment and arguments.
-func (u *unit) command(b placement.Bundle, errorFile, noticeFile string) proc.Command {
+func (u *unit) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile string) proc.Command {
 	s, o, on := u.share, u.order, u.bindings[b.LocalRank]
 	facts := rankenv.Facts{
 		JobID:    s.job,
@@ -24,6 +24,9 @@ func (u *unit) command(b placement.Bundle, errorFile, noticeFile string) proc.Co
 		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: s.work.Task.Visibility,
 		CPUs: on.CPUs.String(), Bound: on.Why, Cores: on.Cores,
 		Role: s.work.Task.Role, ErrorFile: errorFile, NoticeFile: noticeFile, RASAddr: u.rasAddr(b),
+	}
+	if s.work.Task.HangTimeout > 0 {
+		facts.HeartbeatFile = heartbeatFile
 	}
 	c := proc.Command{
 		Path: s.work.Task.Command[0],

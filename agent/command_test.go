@@ -33,7 +33,7 @@ func TestStdinIsRankZeros(t *testing.T) {
 	for _, b := range start.Group.Bundles {
 		u := newUnit(s, start)
 		u.env, u.bindings = s.environment(start.World), make([]bind.Binding, len(start.Group.Bundles))
-		c := u.command(b, "/errors", "")
+		c := u.command(b, "/errors", "", "")
 		if got := c.Stdin == os.Stdin; got != (b.Rank == 0) {
 			t.Errorf("rank %d has standard input: %v", b.Rank, got)
 		}

@@ -17,6 +17,7 @@ import (
 // scope is a [proc.Scope], or a [keep.Scope] of an agent whose ranks may outlive it.
 type scope interface {
 	Signal(os.Signal)
+	Members() ([]proc.Member, error)
 	Stop(grace time.Duration) error
 	Kill() error
 	Close() error
@@ -132,7 +133,11 @@ func (u *unit) regain(b placement.Bundle, r keep.Rank) (rank, error) {
 		return rank{}, err
 	}
 	output, err := u.share.work.Output.Dir.Resume(u.outputOptions(b), r.Files[0], r.Files[1])
-	return rank{b, r.Process, of.Since, output, of.RAS}, err
+	if err != nil {
+		return rank{}, err
+	}
+	env := u.command(b, output.ErrorFile(), output.NoticeFile(), output.HeartbeatFile()).Env
+	return rank{b, r.Process, of.Since, output, of.RAS, env}, nil
 }
 
 // forget ends the keeping of an attempt of which nothing lives.

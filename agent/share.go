@@ -36,6 +36,9 @@ type share struct {
 	worldSize atomic.Int64
 	// warned are the warnings about bindings that were told.
 	warned map[bind.Warning]bool
+	// filing are the bundles that are being written, and looking is held by the one that looks at the node.
+	filing  sync.WaitGroup
+	looking sync.Mutex
 	// over is closed when no unit will begin any more.
 	over   chan struct{}
 	ending sync.Once
@@ -68,6 +71,7 @@ func (s *share) quieten() {
 	for _, u := range s.units {
 		<-u.gone
 	}
+	s.filing.Wait()
 	s.closeStore()
 	s.letGo()
 	if s.err == nil {
@@ -79,7 +83,7 @@ func (s *share) quieten() {
 // kill ends all units.
 func (s *share) kill() {
 	for _, u := range s.units {
-		u.stop(0, true)
+		u.stop(job.Stop{Kill: true})
 	}
 	s.unask()
 	s.ending.Do(func() { close(s.over) })
@@ -88,7 +92,7 @@ func (s *share) kill() {
 // end stops all units in order.
 func (s *share) end(grace time.Duration) {
 	for _, u := range s.units {
-		u.stop(grace, false)
+		u.stop(job.Stop{Grace: grace})
 	}
 	s.unask()
 	s.ending.Do(func() { close(s.over) })
@@ -124,12 +128,12 @@ func (s *share) environment(w job.World) *rankenv.Base {
 func (s *share) stop(o job.Stop) {
 	if !s.knows(o.Unit, o.Attempt) {
 		u := newUnit(s, job.Start{Unit: o.Unit, Attempt: o.Attempt})
-		u.stop(0, true)
+		u.stop(job.Stop{Kill: true})
 		s.begin(u)
 		return
 	}
 	if u := s.units[o.Unit]; u.order.Attempt == o.Attempt {
-		u.stop(o.Grace, o.Kill)
+		u.stop(o)
 	} else {
 		s.outlived(u, o.Attempt)
 	}
@@ -167,7 +171,7 @@ func (s *share) begin(u *unit) {
 	go func() {
 		if old != nil {
 			// The barrier is the coordinator's; this holds it even if an order came too early.
-			old.stop(0, true)
+			old.stop(job.Stop{Kill: true})
 			<-old.gone
 			old.forget()
 		}

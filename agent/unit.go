@@ -35,14 +35,17 @@ type unit struct {
 	bindings []bind.Binding
 	bindErr  error
 
-	// mu guards scope, stopped and said, which the agent's goroutine and the unit's own share.
+	// mu guards scope, stopped, all and said, which the agent's goroutine and the unit's own share.
 	mu      sync.Mutex
 	scope   scope
 	stopped bool
+	// all are the ranks that were started.
+	all []rank
 	// said are the reports of the attempt, in order.
 	said []job.Event
 	// notices has the one that the ranks get.
-	notices chan job.Notice
+	notices  chan job.Notice
+	evidence evidence
 	// former are the ranks that an agent before this one has started, by rank.
 	former map[int]keep.Rank
 	// gone is closed when no process of the attempt lives any more.
@@ -50,7 +53,7 @@ type unit struct {
 }
 
 func newUnit(s *share, o job.Start) *unit {
-	return &unit{share: s, agent: s.agent, order: o, notices: make(chan job.Notice, 1), gone: make(chan struct{})}
+	return &unit{share: s, agent: s.agent, order: o, notices: make(chan job.Notice, 1), evidence: newEvidence(), gone: make(chan struct{})}
 }
 
 // run starts the ranks, waits until they have ended and nothing of them lives, and reports each step.
@@ -65,6 +68,7 @@ func (u *unit) run() {
 		if err == nil {
 			outputs = u.ranks(scope)
 		}
+		u.evidence.seal()
 		err := scope.Close()
 		if err == nil || errors.Is(err, keep.ErrGone) {
 			u.close(outputs)
@@ -73,6 +77,7 @@ func (u *unit) run() {
 			u.agent.fail(fmt.Errorf("cannot end all processes of attempt %d: %w", u.order.Attempt, err))
 			return // never Stopped: what may live on must not be started over
 		}
+		u.file()
 	}
 	u.report(job.Stopped{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
 }
@@ -130,6 +135,9 @@ func (u *unit) ranks(scope scope) []*logs.Rank {
 				return err
 			}
 			ranks[i] = r
+			u.mu.Lock()
+			u.all = append(u.all, r)
+			u.mu.Unlock()
 			running.Go(func() { u.watch(r) })
 			return nil
 		})
@@ -140,6 +148,7 @@ func (u *unit) ranks(scope scope) []*logs.Rank {
 		defer close(over)
 		go u.heed(ranks, over)
 		defer u.compareNCCL(ranks)()
+		defer u.watchStalls(scope, ranks)()
 	}
 	running.Wait()
 	var outputs []*logs.Rank
@@ -170,6 +179,7 @@ type rank struct {
 	since   time.Time
 	output  *logs.Rank
 	ras     string
+	env     []string
 }
 
 func (u *unit) spawn(scope scope, b placement.Bundle) (rank, error) {
@@ -180,9 +190,9 @@ func (u *unit) spawn(scope scope, b placement.Bundle) (rank, error) {
 	if err != nil {
 		return rank{}, err
 	}
-	command := u.command(b, output.ErrorFile(), output.NoticeFile())
+	command := u.command(b, output.ErrorFile(), output.NoticeFile(), output.HeartbeatFile())
 	command.Stdout, command.Stderr = output.Stdout, output.Stderr
-	r := rank{bundle: b, since: time.Now(), output: output, ras: rasOf(command.Env)}
+	r := rank{bundle: b, since: time.Now(), output: output, ras: rasOf(command.Env), env: command.Env}
 	r.process, err = r.start(scope, command)
 	output.Started()
 	if err != nil {
@@ -202,6 +212,9 @@ func (u *unit) watch(r rank) {
 	cancel()
 	at := r.process.At()
 	u.exited(r.bundle, r.process.Exit(), at, at.Sub(r.since), r.output)
+	if !r.process.Exit().OK() && !u.told() {
+		u.keep(job.CrashEvidence)
+	}
 }
 
 func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, lived time.Duration, output *logs.Rank) {
@@ -252,18 +265,24 @@ func (u *unit) restate() {
 	}
 }
 
-// stop ends the attempt; kill does not wait for the grace period. It returns at once.
-func (u *unit) stop(grace time.Duration, kill bool) {
+// stop ends the attempt, once what is to be kept of it is; a kill waits neither for that nor for the grace period. It returns at once.
+func (u *unit) stop(o job.Stop) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	again := u.stopped
 	u.stopped = true
+	if o.Kill {
+		u.evidence.hurry()
+	}
 	switch {
 	case u.scope == nil:
-	case kill:
+	case o.Kill:
 		go u.end(u.scope.Kill)
 	case !again:
-		go u.end(func() error { return u.scope.Stop(grace) })
+		go u.end(func() error {
+			u.keep(o.Evidence)
+			return u.scope.Stop(o.Grace)
+		})
 	}
 }
 

@@ -28,6 +28,8 @@ type Info struct {
 	ErrorFile            string
 	// NoticeFile says, once it is there, that the rank will be stopped; see docs/failures.md.
 	NoticeFile string
+	// HeartbeatFile is empty unless the job has a --hang-timeout.
+	HeartbeatFile string
 	// NodeName and GPUUUID are empty under torchrun, and GPUUUID also for a rank without a GPU of its own.
 	NodeName, GPUUUID string
 }
@@ -52,6 +54,7 @@ func Current() (Info, error) {
 		MaxRestarts:    r.number("TORCHELASTIC_MAX_RESTARTS", 0, maxInt32),
 		ErrorFile:      os.Getenv("TORCHELASTIC_ERROR_FILE"),
 		NoticeFile:     os.Getenv("GOLAUNCH_NOTICE_FILE"),
+		HeartbeatFile:  os.Getenv("GOLAUNCH_HEARTBEAT_FILE"),
 		NodeName:       os.Getenv("GOLAUNCH_NODE"),
 		GPUUUID:        os.Getenv("GOLAUNCH_GPU_UUID"),
 	}
@@ -95,6 +98,18 @@ func (i Info) ReportError(err error) error {
 	}
 	if failed != nil {
 		return fmt.Errorf("report the error of rank %d: %w", i.Rank, failed)
+	}
+	return nil
+}
+
+// Beat says that this rank has finished a step, of 0 or more. One that did so once must go on, at least every --hang-timeout, or its
+// attempt fails. It does nothing where nobody listens.
+func (i Info) Beat(step int64) error {
+	if i.HeartbeatFile == "" {
+		return nil
+	}
+	if err := os.WriteFile(i.HeartbeatFile, fmt.Appendln(nil, step), 0o600); err != nil {
+		return fmt.Errorf("heartbeat of rank %d: %w", i.Rank, err)
 	}
 	return nil
 }

@@ -80,6 +80,31 @@ func TestCurrentErrors(t *testing.T) {
 	})
 }
 
+func TestBeat(t *testing.T) {
+	f := eight(3)
+	f.HeartbeatFile = filepath.Join(t.TempDir(), "beat")
+	become(t, rankenv.Merge(rankenv.Layers{}).Environ(f))
+	info, err := rankenv.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []int64{100, 7} {
+		if err := info.Beat(step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := os.ReadFile(f.HeartbeatFile); string(text) != "7\n" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := (rankenv.Info{}).Beat(1); err != nil {
+		t.Errorf("where nobody listens: %v", err)
+	}
+	info.HeartbeatFile = filepath.Join(t.TempDir(), "none", "beat")
+	if err := info.Beat(1); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "rank 11") {
+		t.Errorf("without a folder: %v", err)
+	}
+}
+
 func TestReportError(t *testing.T) {
 	info := rankenv.Info{Rank: 3, ErrorFile: filepath.Join(t.TempDir(), "error.json")}
 	before := time.Now().Unix()

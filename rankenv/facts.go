@@ -52,6 +52,8 @@ type Facts struct {
 	ErrorFile string
 	// NoticeFile is where the rank finds out that it will be stopped, and how it says that it is ready; none when empty.
 	NoticeFile string
+	// HeartbeatFile is where the rank may say how far it is; none when empty.
+	HeartbeatFile string
 	// RASAddr is where NCCL's RAS service of the rank listens; NCCL's own choice when empty.
 	RASAddr string
 	// Coordinator is the coordinator's host:port; not exported when empty.
@@ -113,6 +115,9 @@ func (f Facts) golaunch() []Var {
 	}
 	if f.CPUs != "" {
 		vars = append(vars, Var{"GOLAUNCH_CPUS", f.CPUs, Golaunch, "bound to " + f.Bound})
+	}
+	if f.HeartbeatFile != "" {
+		vars = append(vars, Var{"GOLAUNCH_HEARTBEAT_FILE", f.HeartbeatFile, Golaunch, "where the rank may write STEP, for --hang-timeout"})
 	}
 	if f.Coordinator != "" {
 		vars = append(vars, Var{"GOLAUNCH_COORDINATOR", f.Coordinator, Golaunch, "where golaunch status and stop find the job"})

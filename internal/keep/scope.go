@@ -3,9 +3,11 @@ package keep
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -113,6 +115,14 @@ func (sc *Scope) Signal(sig os.Signal) {
 	if number, ok := sig.(syscall.Signal); ok {
 		sc.keeper.say(message{Do: doSignal, ID: sc.id, Signal: int(number)})
 	}
+}
+
+// Members looks through all processes of the machine.
+func (sc *Scope) Members() ([]proc.Member, error) {
+	sc.keeper.mu.Lock()
+	leaders := slices.Collect(maps.Keys(sc.alive))
+	sc.keeper.mu.Unlock()
+	return proc.Members(leaders)
 }
 
 func (sc *Scope) Stop(grace time.Duration) error { return sc.end(message{Do: doStop, At: grace}) }

@@ -21,8 +21,8 @@ type pump struct {
 	in   *os.File
 	fd   int
 	file *logFile
-	// read counts bytes.
-	read atomic.Int64
+	// count is of the bytes that were read.
+	count atomic.Int64
 	tail *tail // nil: none is kept
 	view view
 	// exact pumps read only what is in the file by then, see RankOptions.Exact.
@@ -92,7 +92,7 @@ func (p *pump) handle(b []byte) {
 	if len(b) == 0 {
 		return
 	}
-	p.read.Add(int64(len(b)))
+	p.count.Add(int64(len(b)))
 	p.file.write(b)
 	if p.tail != nil {
 		p.tail.write(b)

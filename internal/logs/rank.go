@@ -195,7 +195,7 @@ func (r *Rank) Heartbeat() string { return r.file("heartbeat") }
 func (r *Rank) Files() []string { return []string{r.file("stdout.log"), r.file("stderr.log")} }
 
 // Written is the number of bytes that the rank has written so far.
-func (r *Rank) Written() int64 { return r.out.read.Load() + r.err.read.Load() }
+func (r *Rank) Written() int64 { return r.out.count.Load() + r.err.count.Load() }
 
 // Started closes Stdout and Stderr in this process, once the rank has them.
 func (r *Rank) Started() {

@@ -27,15 +27,21 @@ type Member struct {
 // Members are the processes that live in the sessions of those that were started, in no order. A scope without cgroup looks through
 // all processes of the machine.
 func (sc *Scope) Members() ([]Member, error) {
-	found := sc.trail()
-	pids, err := found.candidates()
+	return sc.trail().members()
+}
+
+// Members are the processes that live in the sessions of these leaders, which are another process's to start.
+func Members(leaders []int) ([]Member, error) { return trail{sessions: leaders}.members() }
+
+func (t trail) members() ([]Member, error) {
+	pids, err := t.candidates()
 	if err != nil {
 		return nil, err
 	}
 	var members []Member
 	for _, pid := range pids {
 		st, ok := readStat(pid)
-		if !ok || st.dead() || !slices.Contains(found.sessions, st.session) {
+		if !ok || st.dead() || !slices.Contains(t.sessions, st.session) {
 			continue
 		}
 		members = append(members, Member{

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/golaunch/golaunch/internal/job"
+)
+
+// kept are the files of a bundle, by name; nil when there is none.
+func (w *world) kept(t *testing.T, name string) map[string]string {
+	t.Helper()
+	f, err := os.Open(filepath.Join(w.logs, "test", name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[h.Name] = string(text)
+	}
+}
+
+func TestEvidenceOfACrash(t *testing.T) {
+	w := newWorld(t, job.Spec{MaxRestarts: 1}, `echo attempt $GOLAUNCH_ATTEMPT; echo last words >&2
+[ $RANK$GOLAUNCH_ATTEMPT = 10 ] || exec sleep 1000; until [ -e go ]; do sleep 0.01; done; exit 5`)
+	w.work.Task.Bundle = true
+	leave := make(chan Departure, 1)
+	w.Leave = leave
+	go func() {
+		w.journal.await(t, `"started"`)
+		if err := os.WriteFile(filepath.Join(w.work.Task.Dir, "go"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		w.screen.await(t, "attempt 1")
+		leave <- Departure{Why: "the test has seen enough"}
+	}()
+	if _, err := w.Run(t.Context()); !errors.Is(err, ErrLeft) {
+		t.Fatal(err)
+	}
+	files := w.kept(t, "bundle-n1-attempt-0.tar.gz")
+	for name, want := range map[string]string{
+		"index.json":               `"why": "crash"`,
+		"rank-0/environment.txt":   "RANK=0\n",
+		"rank-1/environment.txt":   "RANK=1\n",
+		"rank-1/rank-1.stderr.log": "last words\n",
+	} {
+		if !strings.Contains(files[name], want) {
+			t.Errorf("no %q in %s:\n%s", want, name, files[name])
+		}
+	}
+	if files := w.kept(t, "bundle-n1-attempt-1.tar.gz"); files != nil {
+		t.Errorf("an attempt that was ended has left %v", files)
+	}
+}
+
+// TestEvidenceBeforeTheEnd holds that ranks that hang are looked at while they live, and a kill does not wait for that.
+func TestEvidenceBeforeTheEnd(t *testing.T) {
+	for _, kill := range []bool{false, true} {
+		w := obeying(t, `trap 'echo bye $RANK; exit' TERM; echo up $RANK; while :; do sleep 0.01; done`)
+		w.shares["test"].work.Task.Bundle = true
+		w.order(attempt(0))
+		w.screen.await(t, "up 0")
+		w.screen.await(t, "up 1")
+		w.journal.await(t, `"started"`) // a process is known a moment after it began
+		w.order(job.Stop{Attempt: 0, Grace: patience, Evidence: job.HangEvidence})
+		if kill {
+			w.order(job.Stop{Attempt: 0, Kill: true})
+			w.quiet()
+			continue
+		}
+		w.quiet()
+		w.screen.await(t, "bye 0")
+		w.shares["test"].filing.Wait()
+		files := w.kept(t, "bundle-n1-attempt-0.tar.gz")
+		if !strings.Contains(files["rank-0/processes.txt"], `"sh" wchan`) || !strings.Contains(files["index.json"], `"why": "hang"`) {
+			t.Errorf("%v", files)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/gpu"
+	"github.com/golaunch/golaunch/internal/proc"
+)
+
+// What counts as movement of a rank without heartbeat, between two looks. One that waits for others spins as often as it sleeps: NCCL
+// keeps a CPU at 100 % and a GPU "busy", at less than a third of its power (NVIDIA/nccl#2428 has 118 of 400 W). So a rank with a GPU
+// moves when its CPUs touch new memory, as who spins does not, or its GPU draws power.
+const (
+	movedBytes  = 1 << 20
+	movedCPU    = 0.05
+	movedFaults = 20 // a second
+	movedPower  = 0.4
+)
+
+// pulse is what a rank did until the last look.
+type pulse struct {
+	rank
+	// still counts the looks since it moved.
+	still int
+	used  usage
+	power gpu.Power
+	does  string
+	// beats says that it ever had a heartbeat, and then only those count: beat is the newest, of a step.
+	beats bool
+	beat  heartbeat
+	step  int64
+}
+
+// move notes a movement, which does not count for a rank with heartbeats.
+func (p *pulse) move() {
+	if !p.beats {
+		p.still = 0
+	}
+}
+
+// take looks at the output and the processes of a rank, and says whether they have moved.
+func (p *pulse) take(members []proc.Member, look time.Duration) bool {
+	mine := busiest(members, p.process.Pid())
+	now := usage{written: p.output.Written()}
+	for _, m := range mine {
+		now.cpu, now.faults, now.bytes = now.cpu+m.CPU, now.faults+int64(m.Faults), now.bytes+int64(m.IO)
+	}
+	more := now.less(p.used)
+	p.used = now
+	if p.does = "running"; more.cpu < look/2 && len(mine) > 0 {
+		p.does = does(mine[0])
+	}
+	return more.moves(look, p.bundle.GPU != nil)
+}
+
+// usage is what a rank has written, and what its processes have used. One that ends takes its part along, unless its parent is there.
+type usage struct {
+	written, bytes, faults int64
+	cpu                    time.Duration
+}
+
+func (u usage) less(v usage) usage {
+	return usage{u.written - v.written, u.bytes - v.bytes, u.faults - v.faults, u.cpu - v.cpu}
+}
+
+// moves says whether that is more, from one look to the next, than a rank uses that waits.
+func (u usage) moves(look time.Duration, gpu bool) bool {
+	busy := u.cpu.Seconds() >= movedCPU*look.Seconds()
+	fresh := float64(u.faults) >= movedFaults*look.Seconds()
+	return u.written != 0 || u.bytes >= movedBytes || busy && (fresh || !gpu)
+}
+
+// does is what a process is, in a word and the function of the kernel that it waits in.
+func does(m proc.Member) string {
+	word := map[byte]string{'R': "running", 'S': "asleep", 'D': "blocked", 'T': "stopped", 't': "traced"}[m.State]
+	if m.State != 'S' && m.State != 'D' {
+		return word
+	}
+	if in, err := os.ReadFile("/proc/" + strconv.Itoa(m.PID) + "/wchan"); err == nil && len(in) > 1 {
+		word += fmt.Sprintf(" (%s)", in)
+	}
+	return word
+}
+
+// heartbeat is what a rank left in its heartbeat file: the file's time, and the beginning of its text.
+type heartbeat struct {
+	at   time.Time
+	text string
+}
+
+// maxBeat is what is read of a heartbeat, in bytes.
+const maxBeat = 256
+
+// listen says whether there is a new heartbeat. What is written in part is read at the next look.
+func (p *pulse) listen(dir *os.Root) bool {
+	f, err := dir.OpenFile(p.output.Heartbeat(), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxBeat))
+	b := heartbeat{info.ModTime(), string(text)}
+	if err != nil || b == p.beat {
+		return false
+	}
+	p.beat = b
+	if words := strings.Fields(b.text); len(words) > 0 {
+		if step, err := strconv.ParseInt(words[0], 10, 64); err == nil && step >= 0 {
+			p.step = step
+		}
+	}
+	return true
+}

@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/gpu"
+	"github.com/golaunch/golaunch/internal/job"
+)
+
+// Ranks are looked at four times in --hang-timeout. Time counts in looks, so that a node that was paused as a whole does not hang.
+const (
+	looks = 4
+	// halfway ranks are listed, so that steps can be compared, and a stall that goes on is told again after so many looks.
+	halfway = looks / 2
+)
+
+// watchStalls reports when ranks do not move. Who calls it calls what it returns when they have ended.
+func (u *unit) watchStalls(scope scope, ranks []rank) (stop func()) {
+	limit := u.share.work.Task.HangTimeout
+	if limit <= 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &stallWatch{unit: u, scope: scope, look: limit / looks}
+	for _, r := range ranks {
+		w.pulses = append(w.pulses, &pulse{rank: r, step: -1})
+	}
+	var watching sync.WaitGroup
+	watching.Go(func() { w.run(ctx) })
+	return func() {
+		cancel()
+		watching.Wait()
+	}
+}
+
+// stallWatch looks at the ranks of a unit. It belongs to its goroutine.
+type stallWatch struct {
+	unit   *unit
+	scope  scope
+	look   time.Duration
+	pulses []*pulse
+	// told is the number of looks since a stall was reported; 0 while there is none.
+	told int
+	ras  rasWatch
+}
+
+func (w *stallWatch) run(ctx context.Context) {
+	ticker := time.NewTicker(w.look)
+	defer ticker.Stop()
+	ticks := ticker.C
+	if w.unit.agent.looks != nil {
+		ticks = w.unit.agent.looks
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks:
+			w.see(ctx)
+		}
+	}
+}
+
+// see looks once, and reports what has changed.
+func (w *stallWatch) see(ctx context.Context) {
+	live := w.take(ctx)
+	var behind []job.Client
+	if w.asksRAS(live) {
+		var moved bool
+		if moved, behind = w.ras.ask(ctx, live); moved {
+			for _, p := range live {
+				p.move()
+			}
+		}
+	}
+	missed := func(p *pulse) bool { return p.beats && p.still >= looks }
+	stalled := len(live) > 0 && (all(live, looks) || slices.ContainsFunc(live, missed))
+	switch {
+	case ctx.Err() != nil:
+	case !stalled && w.told > 0:
+		w.told = 0
+		w.report(nil, nil)
+	case stalled:
+		if w.told%halfway == 0 {
+			w.report(live, behind)
+		}
+		w.told++
+	}
+}
+
+// all says that none of the ranks has moved for so many looks.
+func all(live []*pulse, n int) bool {
+	return !slices.ContainsFunc(live, func(p *pulse) bool { return p.still < n })
+}
+
+// take looks at the ranks that have not ended.
+func (w *stallWatch) take(ctx context.Context) (live []*pulse) {
+	members, err := w.scope.Members()
+	if err != nil {
+		w.unit.agent.Warn(err)
+	}
+	for _, p := range w.pulses {
+		select {
+		case <-p.process.Done():
+			continue
+		default:
+		}
+		live = append(live, p)
+		p.still++
+		if p.take(members, w.look) {
+			p.move()
+		}
+		if p.listen(w.unit.share.work.Output.Dir.Root()) {
+			p.beats, p.still = true, 0
+		}
+	}
+	w.takePower(ctx, live)
+	return live
+}
+
+// takePower asks the driver about the GPUs of ranks that do not move otherwise. It answers from the second time on.
+func (w *stallWatch) takePower(ctx context.Context, live []*pulse) {
+	quiet := func(p *pulse) bool { return p.bundle.GPU != nil && p.bundle.GPU.UUID != "" && !p.beats && p.still > 0 }
+	if !slices.ContainsFunc(live, quiet) {
+		return
+	}
+	devices, _, err := gpu.Survey(ctx)
+	if err != nil {
+		return // a driver that does not answer is no movement
+	}
+	for _, d := range devices {
+		for _, p := range live {
+			if !quiet(p) || p.bundle.GPU.UUID != d.UUID {
+				continue
+			}
+			used := float64(d.Power.Energy-p.power.Energy) / w.look.Seconds() // milliwatts
+			if p.still > 1 && p.power.Energy > 0 && used >= movedPower*float64(d.Power.Limit) && d.Power.Limit > 0 {
+				p.move()
+			}
+			p.power = d.Power
+		}
+	}
+}
+
+// report tells of the ranks that have not moved for a while; of none when all move again.
+func (w *stallWatch) report(live []*pulse, behind []job.Client) {
+	u := w.unit
+	e := job.Stalled{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Behind: behind}
+	for _, p := range live {
+		if p.still >= halfway {
+			e.Ranks = append(e.Ranks, job.Still{
+				Rank: p.bundle.Rank, For: time.Duration(p.still) * w.look, Beat: p.beats && p.still >= looks, Step: p.step, Does: p.does,
+			})
+		}
+	}
+	u.share.report(e)
+}

@@ -1,0 +1,187 @@
+package agent
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/topo/topotest"
+	"github.com/golaunch/golaunch/rankenv"
+)
+
+// watching is a node whose ranks are looked at when the test says so.
+func watching(t *testing.T, script string) (w *world, look func()) {
+	t.Helper()
+	w = obeyingOn(t, node(topotest.Machine{Nodes: 1, CoresPerNode: 1, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 0}}), script)
+	looks := make(chan time.Time)
+	w.looks = looks
+	w.shares["test"].work.Task.HangTimeout = 4 * time.Hour
+	return w, func() {
+		t.Helper()
+		select {
+		case looks <- time.Now():
+		case <-time.After(patience):
+			t.Fatal("nobody looks")
+		}
+	}
+}
+
+func TestStandingStill(t *testing.T) {
+	w, look := watching(t, `if [ $RANK = 1 ]; then echo $$ >pid; mv pid pid1; kill -STOP $$; echo on; fi
+until grep -q "State:.T" /proc/$(cat pid1)/status; do sleep 0.01; done; echo up; exec sleep 1000`)
+	w.order(attempt(0))
+	w.screen.await(t, "[r0 n1] up")
+	for range 1000 { // rank 0 may not have come to its sleep
+		if look(); strings.Contains(w.journal.String(), `"Does":"asleep`) {
+			break
+		}
+	}
+	for _, want := range []string{`"Ranks":[{"Rank":0,`, `"Beat":false,"Step":-1,"Does":"asleep (`, `{"Rank":1,`, `"Does":"stopped"}]`} {
+		w.journal.await(t, want)
+	}
+	w.order(job.Stop{Attempt: 0})
+	w.quiet()
+}
+
+func TestHeartbeats(t *testing.T) {
+	w, look := watching(t, `[ $RANK = 1 ] || echo 7 of 9 >$GOLAUNCH_HEARTBEAT_FILE; echo up $RANK; while :; do echo busy; sleep 0.01; done`)
+	w.order(attempt(0))
+	w.screen.await(t, "up 0")
+	w.screen.await(t, "up 1")
+	for range 2 * looks {
+		look()
+	}
+	w.journal.await(t, `"Beat":true,"Step":7,`)
+	if err := os.WriteFile(filepath.Join(w.logs, "test/attempt-0/rank-0.heartbeat"), []byte("8\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.screen.await(t, "busy")
+	look()
+	w.journal.await(t, `"Ranks":null`)
+	w.order(job.Stop{Attempt: 0, Kill: true})
+	w.quiet()
+}
+
+func TestWhatMoves(t *testing.T) {
+	const look = 10 * time.Second
+	spin := usage{cpu: look, faults: 19}
+	for _, c := range []struct {
+		name     string
+		usage    usage
+		cpu, gpu bool
+	}{
+		{"nothing", usage{bytes: 4000, faults: 1000, cpu: look / 100}, false, false},
+		{"a line of output", usage{written: 1}, true, true},
+		{"a checkpoint", usage{bytes: 1 << 20}, true, true},
+		{"a wait that spins", spin, true, false},
+		{"a program that computes", usage{cpu: look, faults: 200}, true, true},
+		{"after a child has ended", usage{cpu: -look, faults: -100, bytes: -5}, false, false},
+	} {
+		if got := c.usage.moves(look, false); got != c.cpu {
+			t.Errorf("%s moves a CPU rank: %v", c.name, got)
+		}
+		if got := c.usage.moves(look, true); got != c.gpu {
+			t.Errorf("%s moves a rank with a GPU: %v", c.name, got)
+		}
+	}
+}
+
+// ras answers as NCCL's RAS service does (rasDumpCommsToJSON in src/ras/client_support.cc) for three ranks, of which the last is one
+// all-reduce behind; all have started as many more as bonus says.
+func ras(t *testing.T, bonus *atomic.Int64) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { answer(conn, bonus.Load()) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		running.Wait()
+	})
+	return l.Addr().String()
+}
+
+func answer(conn net.Conn, bonus int64) {
+	defer conn.Close()
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		switch {
+		case strings.HasPrefix(lines.Text(), "CLIENT PROTOCOL"):
+			fmt.Fprintln(conn, "SERVER PROTOCOL 2")
+		case lines.Text() == "STATUS":
+			var ranks []string
+			for i, n := range []int64{42, 42, 41} {
+				ranks = append(ranks, fmt.Sprintf(`{"rank": %d, "host": "127.0.0.1", "pid": %d, "collective_counts": {"AllReduce": %d, "Broadcast": 3}}`,
+					i, 100+i, n+bonus))
+			}
+			fmt.Fprintf(conn, `{"nccl_version": "2.28.7", "communicators": [{"hash": "1", "size": 3, "ranks": [%s]}]}`+"\n", strings.Join(ranks, ","))
+			return
+		default:
+			fmt.Fprintln(conn, "OK")
+		}
+	}
+}
+
+func TestNCCLSaysWhoIsBehind(t *testing.T) {
+	var bonus atomic.Int64
+	addr := ras(t, &bonus)
+	w, look := watching(t, `echo up $RANK; exec sleep 1000`)
+	env := append(os.Environ(), "NCCL_RAS_ADDR="+addr)
+	w.shares["test"].work.Task.Env = rankenv.Merge(rankenv.Layers{Inherited: env})
+	w.order(withGPUs(0, 0, 1))
+	w.screen.await(t, "up 0")
+	w.screen.await(t, "up 1")
+	for range 4 * looks { // the job goes on, far from here
+		bonus.Add(1)
+		look()
+	}
+	if strings.Contains(w.journal.String(), `"stalled"`) {
+		t.Errorf("a job that goes on has stalled:\n%s", w.journal)
+	}
+	for range 2 * looks {
+		look()
+	}
+	w.journal.await(t, `"Behind":[{"Addr":"127.0.0.1","PID":102,"Key":"it has started`)
+	w.order(job.Stop{Attempt: 0})
+	w.quiet()
+}
+
+func TestLaggardsOfACommunicator(t *testing.T) {
+	var bonus atomic.Int64
+	addr := ras(t, &bonus)
+	var r rasWatch
+	live := []*pulse{{rank: rank{ras: "127.0.0.1:1"}}, {rank: rank{ras: addr}}} // the first does not answer
+	moved, behind := r.ask(t.Context(), live)
+	want := job.Client{Addr: netip.MustParseAddr("127.0.0.1"), PID: 102, Key: "it has started 41 AllReduce, and others 42"}
+	if moved || len(behind) != 1 || behind[0] != want {
+		t.Errorf("%v, %+v", moved, behind)
+	}
+	if moved, _ := r.ask(t.Context(), live); moved {
+		t.Error("nothing was started, and it moves")
+	}
+	bonus.Add(1)
+	if moved, _ := r.ask(t.Context(), live); !moved {
+		t.Error("all have started one more, and it does not move")
+	}
+	if moved, behind := r.ask(t.Context(), live[:1]); moved || behind != nil {
+		t.Errorf("nobody answers: %v, %v", moved, behind)
+	}
+}
