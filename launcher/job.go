@@ -125,6 +125,10 @@ type Job struct {
 	// 0 stops them at once. NoticeSignal, SIGUSR1 or SIGUSR2, tells ranks that they find a notice; none when 0.
 	DrainTime    time.Duration
 	NoticeSignal syscall.Signal
+	// HangTimeout is how long ranks may stand still before their attempt fails, see docs/failures.md; 0 for ever. Bundle keeps evidence of
+	// each attempt that fails, in the directory of the logs: "on" (when empty) or "off".
+	HangTimeout time.Duration
+	Bundle      string
 	// Lease is how long an agent and the coordinator bear each other's silence; DefaultLease when 0.
 	Lease time.Duration
 
@@ -239,6 +243,10 @@ func (j Job) complete() (Job, error) {
 		return j, usage("notice signal %s: SIGUSR1 or SIGUSR2", name(j.NoticeSignal))
 	case j.MasterPort < 0 || j.MasterPort > 65535:
 		return j, usage("master port %d: 0 (a free one) to 65535", j.MasterPort)
+	case j.HangTimeout != 0 && j.HangTimeout < time.Second:
+		return j, usage("hang timeout %s: at least 1s, or 0 for none", j.HangTimeout)
+	case j.Bundle != "on" && j.Bundle != "off":
+		return j, usage("bundle %q: on or off", j.Bundle)
 	case j.Store != StoreGolaunch && j.Store != StoreRank0:
 		return j, usage("store %q: golaunch or rank0", j.Store)
 	case j.BackoffMin < 0 || j.BackoffMax < j.BackoffMin:
@@ -304,6 +312,9 @@ func (j *Job) defaults() {
 	}
 	if j.Preset == "" {
 		j.Preset = "auto"
+	}
+	if j.Bundle == "" {
+		j.Bundle = "on"
 	}
 	if j.Bind == "" {
 		j.Bind = string(bind.Auto)
@@ -407,6 +418,8 @@ func (j Job) facts() map[string]string {
 		"--bind":           j.Bind,
 		"--strict":         fmt.Sprint(j.Strict),
 		"--preflight":      string(j.Preflight),
+		"--hang-timeout":   j.HangTimeout.String(),
+		"--bundle":         j.Bundle,
 		"--lease":          j.Lease.String(),
 		"--keep-env":       fmt.Sprint(j.KeepEnv),
 		"--role":           j.role(),

@@ -136,7 +136,7 @@ func (j Job) task(at netip.Addr) (agent.Task, error) {
 	return agent.Task{
 		Command: j.Command, Dir: j.Dir, Env: env, Presets: presets, Visibility: j.Visibility, MasterPort: j.MasterPort, Role: j.Role,
 		Rank0Store: j.Store == StoreRank0, Bind: bind.Policy(j.Bind), Strict: j.Strict,
-		Stdin: j.Stdin, NoticeSignal: j.NoticeSignal,
+		Stdin: j.Stdin, NoticeSignal: j.NoticeSignal, Bundle: j.Bundle == "on", HangTimeout: j.HangTimeout,
 	}, err
 }
 

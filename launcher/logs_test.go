@@ -51,6 +51,12 @@ drwx------ j/attempt-1
 -rw------- j/attempt-1/rank-1.stdout.log
 -rw------- j/events.jsonl
 `
+		node := "n1"
+		if simulate {
+			node = "node0"
+		}
+		want = strings.Replace(want, "-rw------- j/events", fmt.Sprintf(
+			"-rw------- j/bundle-%[1]s-attempt-0.tar.gz\n-rw------- j/bundle-%[1]s-attempt-1.tar.gz\n-rw------- j/events", node), 1)
 		got := tree(t, job.LogDir)
 		// A rank that is stopped may not have come to its first word.
 		for _, line := range []string{"-rw------- j/attempt-0/rank-1.stdout.log\n", "-rw------- j/attempt-1/rank-1.stdout.log\n"} {

@@ -3,6 +3,9 @@ package launcher
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,12 +54,28 @@ func (h *here) report(r Result, logs string) {
 		return
 	}
 	text := report(r, logs, h.job.rules)
+	if path := h.bundle(r); path != "" {
+		text += "\n  bundle         " + path
+	}
 	if h.narrator.told(r.Reason) {
 		_, text, _ = strings.Cut(text, "\n")
 	}
 	if text != "" {
 		h.console.Say("%s", text)
 	}
+}
+
+// bundle is the evidence of the failure that is on this node, of the failed rank's own if it is here; empty when there is none.
+func (h *here) bundle(r Result) string {
+	if r.Cause == nil || h.dir == nil {
+		return ""
+	}
+	names, err := fs.Glob(h.dir.Root().FS(), fmt.Sprintf("bundle-*-attempt-%d.tar.gz", r.Cause.Attempt))
+	if err != nil || len(names) == 0 {
+		return ""
+	}
+	i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "bundle-"+r.Cause.Node+"-") })
+	return filepath.Join(h.dir.Path(), names[max(i, 0)])
 }
 
 // line is one of golaunch's own as JSON, with the time and one of the others; docs/json.md is its contract.
@@ -111,9 +130,9 @@ func report(r Result, logs string, rules []Rule) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// judgeFailure is the verdict on the first failure; the zero one if it is not about a rank.
+// judgeFailure is the verdict on the first failure; the zero one if it is not about the end of a rank.
 func judgeFailure(f Failure, rules []Rule) Verdict {
-	if f.Rank < 0 {
+	if f.Rank < 0 || f.Hung {
 		return Verdict{}
 	}
 	return verdict.Judge(verdict.Evidence{

@@ -87,6 +87,8 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.DurationVar(&j.Grace, "grace", launcher.DefaultGrace, "how long a rank may take to end after SIGTERM")
 	f.DurationVar(&j.DrainTime, "drain-time", 0, "how long ranks have to get ready when one of their nodes got SIGTERM, see GOLAUNCH_NOTICE_FILE")
 	f.StringVar(&o.notice, "notice-signal", "", "`signal` that tells ranks of such a notice: USR1 or USR2")
+	f.DurationVar(&j.HangTimeout, "hang-timeout", 0, "how long ranks may stand still before they are restarted; 0 for ever")
+	f.StringVar(&j.Bundle, "bundle", "on", "on or off: keep `evidence` of each attempt that fails, beside its logs")
 	f.IntVar(&j.MasterPort, "master-port", 0, "MASTER_PORT, on the node of rank 0; 0 takes a free one for each attempt")
 	f.StringVar((*string)(&j.Store), "store", "golaunch", "`who` serves torch's store at MASTER_PORT: golaunch or rank0")
 	f.StringArrayVarP(&j.Env, "env", "e", nil, "`NAME=value` for every rank, above all else; NAME alone passes golaunch's own value")

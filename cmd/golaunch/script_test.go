@@ -41,11 +41,16 @@ func (t tests) Run() int {
 func TestScripts(t *testing.T) {
 	bin := t.TempDir()
 	build(t, filepath.Join(bin, "hello"), "../../examples/hello")
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("EXAMPLES", examples)
 			e.Setenv("GORACE", os.Getenv("GORACE"))
 			e.Setenv("GOLAUNCH_COORDINATOR", "none")
 			return nil
