@@ -137,6 +137,7 @@ func (p *pump) drain() {
 func (p *pump) take(fd, limit int) (n int, err error) {
 	if p.exact {
 		if n = p.file.splice(fd, limit); n > 0 {
+			p.count.Add(int64(n))
 			return n, nil
 		}
 	}
