@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,6 +54,35 @@ func TestLease(t *testing.T) {
 				<-b.done
 				a.Close("")
 				b.Close("")
+			})
+		})
+	}
+}
+
+// TestAPausedAgent finds its lease over when it goes on. It keeps it if the coordinator has not given its ranks' place away, which was
+// paused too perhaps.
+func TestAPausedAgent(t *testing.T) {
+	for name, isCut := range map[string]bool{"the coordinator answers": false, "nobody answers": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 1)
+				start := time.Now()
+				var asleep atomic.Int64
+				clock := func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }
+				a := w.joinWith(Options{Node: node(1), Clock: clock}, forever, map[string]*share{})
+				time.Sleep(time.Minute)
+				if isCut {
+					a.cable.cut()
+				}
+				asleep.Store(int64(10 * lease))
+				time.Sleep(lease)
+				if lost := a.Err() != nil; lost != isCut {
+					t.Errorf("it has ended with %v", a.Err())
+				}
+				w.c.Cancel(130, "enough")
+				<-w.result
+				<-a.done
+				a.Close("")
 			})
 		})
 	}

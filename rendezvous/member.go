@@ -32,6 +32,8 @@ type member struct {
 	// heard is when the agent last said something, and silence the timer that tells when that is too long ago.
 	heard   time.Time
 	silence *time.Timer
+	// excused says that the coordinator itself was paused when the timer should have told, and gives the agent a little more time.
+	excused bool
 	// taken is the number of its newest report.
 	taken uint64
 	// fenced says why it may not come back; it is lost once its lease is over.
@@ -168,7 +170,7 @@ func (c *Coordinator) compareClocks(name string, theirs time.Time) {
 func (c *Coordinator) patience() time.Duration { return c.cfg.Lease + c.cfg.KillTime }
 
 func (c *Coordinator) hear(m *member) {
-	m.heard = time.Now()
+	m.heard, m.excused = time.Now(), false
 	m.silence.Reset(c.patience())
 }
 
@@ -301,7 +303,16 @@ func (c *Coordinator) closed(m *member, conn *watchedConn) {
 }
 
 func (c *Coordinator) silent(m *member) {
-	if c.members[m.name] == m && time.Since(m.heard) >= c.patience() {
+	if c.members[m.name] != m {
+		return
+	}
+	silence := time.Since(m.heard)
+	switch late := silence - c.patience(); {
+	case late < 0:
+	case late > paused && !m.excused: // this process has not listened for a while
+		m.excused = true
+		m.silence.Reset(reprieval)
+	default:
 		why := cmp.Or(m.fenced, fmt.Sprintf("no word from its agent for %v", c.patience()))
 		c.note("node %s was lost: %s", m.name, why)
 		c.lost(m, why, refused("node %s was counted as lost: %s", m.name, why))

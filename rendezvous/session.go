@@ -50,8 +50,10 @@ type Session struct {
 	seq     uint64
 	pending []Order
 	beat    *pb.FromAgent
-	// heard is when the newest heartbeat that came back was sent, and limit the timer that ends the lease.
+	// heard is when the newest heartbeat that came back was sent, and limit the timer that ends the lease. asked is when a session that
+	// was paused beyond that asked whether it still has it; 0 when it has not.
 	heard time.Duration
+	asked time.Duration
 	limit *time.Timer
 	// redial has the outcome of connecting anew, and is nil while nothing is under way; stop ends that.
 	redial chan dialled
@@ -135,7 +137,7 @@ func (s *Session) run() {
 	tick := time.NewTicker(s.Lease / 3)
 	defer tick.Stop()
 	for s.err == nil {
-		if s.dialer.Clock()-s.heard >= s.Lease {
+		if late := s.dialer.Clock() - s.heard - s.Lease; late >= 0 && !s.reprieve(late) {
 			s.err = s.lost()
 			return
 		}
@@ -177,6 +179,29 @@ func (s *Session) run() {
 			s.err = fmt.Errorf("the coordinator at %s does not take the reports of node %s", s.dialer.Target, s.Node.Name)
 		}
 	}
+}
+
+const (
+	// paused is how much later than the end of its lease a session runs again that was paused, with its machine perhaps.
+	paused = 250 * time.Millisecond
+	// reprieval is how long it then waits for the coordinator, which may have been paused too and has then given nothing away. The
+	// guardian of the ranks keeps them from running meanwhile.
+	reprieval = 1500 * time.Millisecond
+)
+
+// reprieve says that a session whose lease was over some time ago may still have it.
+func (s *Session) reprieve(late time.Duration) bool {
+	now := s.dialer.Clock()
+	switch {
+	case s.asked != 0:
+		return now-s.asked < reprieval
+	case late < paused:
+		return false
+	}
+	s.asked = now
+	s.heartbeat()
+	s.limit.Reset(reprieval)
+	return true
 }
 
 // heartbeat takes the place of one that was not sent.
@@ -239,7 +264,7 @@ func (s *Session) take(msg *pb.ToAgent) {
 func (s *Session) hear(b *pb.Heartbeat) {
 	s.clock.hear(b, s.dialer.Clock())
 	if at := b.GetAt().AsDuration(); at > s.heard || s.heard == 0 {
-		s.heard = at
+		s.heard, s.asked = at, 0
 		s.limit.Reset(at + s.Lease - s.dialer.Clock())
 		s.dialer.Heard(at, s.Lease)
 	}

@@ -200,6 +200,35 @@ func TestAnAgentIsStopped(t *testing.T) {
 	gone(t, marker)
 }
 
+// TestAPause stops every process of a job for three leases, as a machine does that is moved: nobody has given anything away meanwhile,
+// so all goes on.
+func TestAPause(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	marker := mark(t)
+	job := []string{
+		"--nodes", "2", "--procs-per-node", "1", "--lease", "1s", "--max-restarts", "0", "--env", marker, "--",
+		"sh", "-c", "echo up $RANK; sleep 6; echo done $RANK",
+	}
+	a := start(t, join(t, nodes[0], "a", token, job...))
+	b := start(t, join(t, nodes[1], "b", token, job...))
+	a.line("up 0")
+	b.line("up 1")
+	all := marked(t, marker)
+	for _, p := range []*process{a, b} {
+		all = append(all, child(t, p.cmd.Process.Pid, "rankguard"), p.cmd.Process.Pid)
+	}
+	for _, pid := range all {
+		kill(t, pid, syscall.SIGSTOP)
+	}
+	<-time.After(3 * time.Second)
+	for _, pid := range all {
+		kill(t, pid, syscall.SIGCONT)
+	}
+	a.ends(0, "done 0")
+	b.ends(0, "done 1")
+}
+
 // TestStarvation has all processes of a job share one CPU with eight that never sleep, for several of the shortest leases.
 func TestStarvation(t *testing.T) {
 	t.Parallel()

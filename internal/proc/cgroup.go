@@ -157,6 +157,15 @@ func killGroup(dir string) error {
 	return gone(err)
 }
 
+// setFrozen keeps everything in a cgroup and below it from running, or lets it go on (cgroup v2, since Linux 5.2).
+func setFrozen(dir string, frozen bool) error {
+	state := "0"
+	if frozen {
+		state = "1"
+	}
+	return os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte(state), 0)
+}
+
 // awaitEmpty waits until no process is in the cgroup or below it.
 func awaitEmpty(dir string, deadline time.Time) error {
 	fd, err := unix.Open(filepath.Join(dir, "cgroup.events"), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

@@ -31,7 +31,9 @@ func init() {
 
 // guardian is what the small process knows. It runs on one goroutine.
 type guardian struct {
-	timer  int
+	timer int
+	// end is when the lease is over, by CLOCK_BOOTTIME; 0 without one.
+	end    time.Duration
 	held   []int
 	home   string
 	trails map[string]trail
@@ -75,9 +77,45 @@ func (g *guardian) run() {
 				return
 			}
 		case fds[1].Revents != 0:
-			g.expire()
+			if !g.overslept() || !g.reprieve() {
+				g.expire()
+			}
 		}
 	}
+}
+
+const (
+	// oversleep is how much later than the end of the lease a guardian wakes that was paused, with its machine perhaps.
+	oversleep = 250 * time.Millisecond
+	// reprieval is how long its parent then has to renew the lease.
+	reprieval = 2 * time.Second
+)
+
+func (g *guardian) overslept() bool { return g.end != 0 && BootTime()-g.end > oversleep }
+
+// reprieve says whether the lease is renewed after all: a coordinator that was paused too has given nothing away. Until that is known
+// no rank runs, for others may run in their place. Without a cgroup that cannot be had.
+func (g *guardian) reprieve() bool {
+	if g.home == "" || setFrozen(g.home, true) != nil {
+		return false
+	}
+	limit := BootTime() + reprieval
+	fds := []unix.PollFd{{Fd: guardSocket, Events: unix.POLLIN}}
+	for alive := true; alive && g.end != 0 && BootTime() > g.end; {
+		left := limit - BootTime()
+		if n, err := unix.Poll(fds, int(left.Milliseconds())); left <= 0 || n == 0 || err != nil && err != unix.EINTR {
+			break
+		}
+		alive = fds[0].Revents == 0 || g.receive()
+	}
+	renewed := g.end == 0 || BootTime() < g.end
+	if !renewed {
+		g.expire()
+	}
+	if err := setFrozen(g.home, false); err != nil {
+		fatal(err)
+	}
+	return true
 }
 
 // receive acts on one message, and reports false when there is no parent any more.
@@ -120,6 +158,7 @@ func (g *guardian) obey(words []string, rights []byte) {
 
 // lease sets the time of CLOCK_BOOTTIME when the lease ends; 0 is never. A time that has passed comes at once.
 func (g *guardian) lease(end time.Duration) {
+	g.end = end
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(end.Nanoseconds())}
 	if err := unix.TimerfdSettime(g.timer, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
 		fatal(err)
