@@ -23,10 +23,8 @@ func (u *unit) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile 
 		Attempt: o.Attempt, MaxRestarts: o.World.MaxRestarts,
 		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: s.work.Task.Visibility,
 		CPUs: on.CPUs.String(), Bound: on.Why, Cores: on.Cores,
-		Role: s.work.Task.Role, ErrorFile: errorFile, NoticeFile: noticeFile, RASAddr: u.rasAddr(b),
-	}
-	if s.work.Task.HangTimeout > 0 {
-		facts.HeartbeatFile = heartbeatFile
+		Role: s.work.Task.Role, ErrorFile: errorFile, NoticeFile: noticeFile, HeartbeatFile: heartbeatFile,
+		RASAddr: u.rasAddr(b),
 	}
 	c := proc.Command{
 		Path: s.work.Task.Command[0],

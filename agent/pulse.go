@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/gpu"
+	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/proc"
 )
 
@@ -98,27 +99,43 @@ type heartbeat struct {
 // maxBeat is what is read of a heartbeat, in bytes.
 const maxBeat = 256
 
-// listen says whether there is a new heartbeat. What is written in part is read at the next look.
-func (p *pulse) listen(dir *os.Root) bool {
-	f, err := dir.OpenFile(p.output.Heartbeat(), os.O_RDONLY|unix.O_NONBLOCK, 0)
+// lastBeat reads a heartbeat; it is the zero one where there is none. What is written in part is read at the next look.
+func lastBeat(dir *os.Root, output *logs.Rank) (b heartbeat) {
+	f, err := dir.OpenFile(output.Heartbeat(), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return false
+		return b
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return false
+		return b
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxBeat))
-	b := heartbeat{info.ModTime(), string(text)}
-	if err != nil || b == p.beat {
+	if err != nil {
+		return b
+	}
+	return heartbeat{info.ModTime(), string(text)}
+}
+
+// step is how far the program says it is; false when it does not.
+func (b heartbeat) step() (int64, bool) {
+	words := strings.Fields(b.text)
+	if len(words) == 0 {
+		return 0, false
+	}
+	step, err := strconv.ParseInt(words[0], 10, 64)
+	return step, err == nil && step >= 0
+}
+
+// listen says whether there is a new heartbeat.
+func (p *pulse) listen(dir *os.Root) bool {
+	b := lastBeat(dir, p.output)
+	if b == (heartbeat{}) || b == p.beat {
 		return false
 	}
 	p.beat = b
-	if words := strings.Fields(b.text); len(words) > 0 {
-		if step, err := strconv.ParseInt(words[0], 10, 64); err == nil && step >= 0 {
-			p.step = step
-		}
+	if step, ok := b.step(); ok {
+		p.step = step
 	}
 	return true
 }

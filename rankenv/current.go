@@ -28,7 +28,7 @@ type Info struct {
 	ErrorFile            string
 	// NoticeFile says, once it is there, that the rank will be stopped; see docs/failures.md.
 	NoticeFile string
-	// HeartbeatFile is empty unless the job has a --hang-timeout.
+	// HeartbeatFile takes the steps of [Info.Beat].
 	HeartbeatFile string
 	// NodeName and GPUUUID are empty under torchrun, and GPUUUID also for a rank without a GPU of its own.
 	NodeName, GPUUUID string

@@ -117,7 +117,7 @@ func (f Facts) golaunch() []Var {
 		vars = append(vars, Var{"GOLAUNCH_CPUS", f.CPUs, Golaunch, "bound to " + f.Bound})
 	}
 	if f.HeartbeatFile != "" {
-		vars = append(vars, Var{"GOLAUNCH_HEARTBEAT_FILE", f.HeartbeatFile, Golaunch, "where the rank may write STEP, for --hang-timeout"})
+		vars = append(vars, Var{"GOLAUNCH_HEARTBEAT_FILE", f.HeartbeatFile, Golaunch, "where the rank may write its step, for --hang-timeout and verdicts"})
 	}
 	if f.Coordinator != "" {
 		vars = append(vars, Var{"GOLAUNCH_COORDINATOR", f.Coordinator, Golaunch, "where golaunch status and stop find the job"})

@@ -32,38 +32,50 @@ func evidence(f Failure) verdict.Evidence {
 		return verdict.Evidence{}
 	}
 	return verdict.Evidence{
-		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived,
+		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived, Step: f.Step,
 	}
 }
 
 // blame weighs a further failure of an attempt that is being stopped, and says so when it is the cause.
 func (s *State) blame(u *unit, f Failure, told bool) string {
-	old := u.cause
-	final := s.result != nil
-	switch {
-	case old == nil || old.decided || old.judged[f.Rank] || len(old.judged) == maxJudged:
+	if !s.weighs(u, f.Rank) {
 		return ""
-	case final && (s.ending == "" || s.result.Cause != &old.Failure):
-		return "" // the job ends for another reason
 	}
-	old.judged[f.Rank] = true
 	if !told {
-		old.Further++
+		u.cause.Further++
 	}
 	other := s.fault(f)
-	if other.told = told; !other.precedes(old) {
+	other.told = told
+	return s.explain(u, other)
+}
+
+// weighs says that a further failure of that rank bears on what a unit's attempt failed of.
+func (s *State) weighs(u *unit, rank int) bool {
+	old := u.cause
+	if old == nil || old.decided || old.judged[rank] || len(old.judged) == maxJudged {
+		return false
+	}
+	old.judged[rank] = true
+	return s.result == nil || s.ending != "" && s.result.Cause == &old.Failure // otherwise the job ends for another reason
+}
+
+// explain has a unit's attempt fail of another fault, if that is a better explanation.
+func (s *State) explain(u *unit, other *fault) string {
+	old := u.cause
+	if !other.precedes(old) {
 		return ""
 	}
-	other.Further, other.judged = old.Further, old.judged
-	*old = *other
-	if final {
-		s.result.Code, s.result.Reason = code(f), "job failed: "+also(f.Why, s.ending)
+	other.Further, other.judged = other.Further+old.Further, old.judged
+	u.cause = other
+	switch {
+	case s.result != nil:
+		s.result.Cause, s.result.Code = &other.Failure, code(other.Failure)
+		s.result.Reason = "job failed: " + also(other.Why, s.ending)
 		return s.result.Reason
-	}
-	if f.Rank < 0 {
+	case other.Rank < 0:
 		return "that is the cause"
 	}
-	return "the cause is rather that " + f.Why
+	return "the cause is rather that " + other.Why
 }
 
 // outside says that what failed is neither the program nor a node.

@@ -167,6 +167,8 @@ type (
 		// At is when it ended, by the coordinator's clock, and Lived for how long it had run.
 		At    time.Time
 		Lived time.Duration
+		// Step is how far the rank said it had come; 0 when it did not.
+		Step int64
 		// Told says that the node had been ordered to stop it.
 		Told bool
 		// Tail has the last lines of the rank's standard error, and Traceback what it left in its TORCHELASTIC_ERROR_FILE.
@@ -344,6 +346,7 @@ type Failure struct {
 	Exit    Exit
 	At      time.Time
 	Lived   time.Duration
+	Step    int64
 	// Further is how many other ranks of the attempt failed before they were told to stop.
 	Further int
 	// Why is the failure in words: "rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)".

@@ -108,10 +108,11 @@ func (s *State) bereave(n *node) string {
 			s.settled(&units[i], m)
 		}
 	}
+	loss := s.fault(Failure{Node: n.Name, Rank: -1, Attempt: units[0].attempt, Why: s.loss}) // one, however many units fail of it
 	for i := range units {
 		u := &units[i]
-		if lived[i] {
-			reason = also(reason, s.blame(u, s.lossOf(n, u), false))
+		if lived[i] && s.weighs(u, loss.Rank) {
+			reason = also(reason, s.explain(u, loss))
 		}
 		switch {
 		case s.result != nil, u.phase == Finished:
@@ -129,17 +130,12 @@ func (s *State) bereave(n *node) string {
 			s.ported = false
 		}
 	}
-	if len(failed) > 0 {
-		reason = also(s.fail(s.lossOf(n, failed[0]), failed...), reason)
+	if len(failed) > 0 && s.result == nil {
+		reason = also(s.fail(loss, failed...), reason)
 	} else {
 		reason = also(s.loss, reason)
 	}
 	return also(reason, s.rehouse(displaced))
-}
-
-// lossOf is the loss of a node as the failure of an attempt.
-func (s *State) lossOf(n *node, u *unit) Failure {
-	return Failure{Node: n.Name, Rank: -1, Attempt: u.attempt, Why: s.loss}
 }
 
 // rehouse places anew the units whose node was lost before they started, at no cost to the budget.

@@ -115,8 +115,7 @@ func (u *unit) evidence(cancels int) Evidence {
 }
 
 // fail stops the units whose attempts a failure has ended. Together they restart at the price of one restart, or the job ends.
-func (s *State) fail(cause Failure, units ...*unit) string {
-	f := s.fault(cause)
+func (s *State) fail(f *fault, units ...*unit) string {
 	for _, u := range units {
 		u.cause = f
 		if !u.sick {
@@ -214,7 +213,7 @@ func failure(ev Exited, b placement.Bundle) Failure {
 		gpu = fmt.Sprintf(" (gpu %d)", b.GPU.Index)
 	}
 	return Failure{
-		Node: ev.Node, Rank: ev.Rank, GPU: b.GPU, Attempt: ev.Attempt, Exit: ev.Exit, At: ev.At, Lived: ev.Lived,
+		Node: ev.Node, Rank: ev.Rank, GPU: b.GPU, Attempt: ev.Attempt, Exit: ev.Exit, At: ev.At, Lived: ev.Lived, Step: ev.Step,
 		Why:  fmt.Sprintf("rank %d on %s%s %v", ev.Rank, ev.Node, gpu, ev.Exit),
 		Tail: ev.Tail, Traceback: ev.Traceback,
 	}

@@ -28,7 +28,7 @@ func (s *State) stalled(ev Stalled) string {
 	u.still++
 	switch {
 	case u.still == u.live, before != nil && before.beats() && ev.beats():
-		return s.fail(s.hang(u), u)
+		return s.fail(s.fault(s.hang(u)), u)
 	case before == nil:
 		return fmt.Sprintf("on %s, %s not moved for %v; other nodes' move", ev.Node, have(len(ev.Ranks)), ev.longest())
 	}

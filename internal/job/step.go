@@ -149,7 +149,7 @@ func (s *State) exited(ev Exited) string {
 		if u.evacuation != nil && ev.Exit.Spawn == "" {
 			return also(failure(ev, b).Why+" after the notice", s.vacate(u))
 		}
-		return s.fail(failure(ev, b), u)
+		return s.fail(s.fault(failure(ev, b)), u)
 	}
 	s.done[ev.Rank] = true
 	m.left--
@@ -172,7 +172,7 @@ func (s *State) stopped(ev Stopped) string {
 		return ""
 	case u.phase == Running && m.left > 0:
 		f := Failure{Node: ev.Node, Rank: -1, Attempt: u.attempt, Why: ev.Node + " stopped before its ranks had ended"}
-		return s.fail(f, u)
+		return s.fail(s.fault(f), u)
 	case u.phase == Running:
 		return ""
 	}
