@@ -224,6 +224,9 @@ func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, lived tim
 	}
 	if output != nil && !exit.OK() {
 		var err error
+		if b.GPU != nil {
+			e.Kernel = gpuFaults(lived)
+		}
 		e.Step, _ = lastBeat(u.share.work.Output.Dir.Root(), output).step()
 		e.Tail = u.advised(output.Tail())
 		if e.Traceback, err = output.Traceback(); err != nil {

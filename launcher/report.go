@@ -136,7 +136,7 @@ func judgeFailure(f Failure, rules []Rule) Verdict {
 		return Verdict{}
 	}
 	return verdict.Judge(verdict.Evidence{
-		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived,
+		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived, Step: f.Step, Kernel: f.Kernel,
 	}, rules...)
 }
 

@@ -109,7 +109,7 @@ func fromReport(ev any) *pb.FromAgent {
 	case job.Exited:
 		return &pb.FromAgent{Body: &pb.FromAgent_Exited{Exited: &pb.Exited{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Rank: int32(e.Rank), Exit: fromExit(e.Exit), At: fromTime(e.At),
-			Lived: durationpb.New(e.Lived), Told: e.Told, Step: e.Step, Tail: []byte(tail(e.Tail)), Traceback: []byte(tail(e.Traceback)),
+			Lived: durationpb.New(e.Lived), Told: e.Told, Step: e.Step, Kernel: []byte(tail(e.Kernel)), Tail: []byte(tail(e.Tail)), Traceback: []byte(tail(e.Traceback)),
 		}}}
 	case job.Stopped:
 		return &pb.FromAgent{Body: &pb.FromAgent_Stopped{Stopped: &pb.Stopped{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
@@ -150,7 +150,7 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 		e := b.Exited
 		return job.Exited{
 			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Rank: int(e.GetRank()),
-			Exit: toExit(e.GetExit()), At: toTime(e.GetAt()), Lived: e.GetLived().AsDuration(), Told: e.GetTold(), Step: e.GetStep(),
+			Exit: toExit(e.GetExit()), At: toTime(e.GetAt()), Lived: e.GetLived().AsDuration(), Told: e.GetTold(), Step: e.GetStep(), Kernel: string(tail(e.GetKernel())),
 			Tail: string(tail(e.GetTail())), Traceback: string(tail(e.GetTraceback())),
 		}
 	case *pb.FromAgent_Stopped:
@@ -356,7 +356,7 @@ func toResult(r *pb.Result) job.Result {
 func fromFailure(f job.Failure) *pb.Failure {
 	return &pb.Failure{
 		Node: f.Node, Rank: int32(f.Rank), Gpu: optional(f.GPU, fromGPU), Attempt: int32(f.Attempt),
-		Exit: fromExit(f.Exit), At: fromTime(f.At), Lived: durationpb.New(f.Lived), Further: int32(f.Further), Step: f.Step,
+		Exit: fromExit(f.Exit), At: fromTime(f.At), Lived: durationpb.New(f.Lived), Further: int32(f.Further), Step: f.Step, Kernel: []byte(tail(f.Kernel)),
 		Why: plain(f.Why), Tail: []byte(tail(f.Tail)), Traceback: []byte(tail(f.Traceback)), Hung: f.Hung,
 	}
 }
@@ -364,7 +364,7 @@ func fromFailure(f job.Failure) *pb.Failure {
 func toFailure(f *pb.Failure) job.Failure {
 	failure := job.Failure{
 		Node: f.GetNode(), Rank: int(f.GetRank()), Attempt: int(f.GetAttempt()), Exit: toExit(f.GetExit()),
-		At: toTime(f.GetAt()), Lived: f.GetLived().AsDuration(), Further: int(f.GetFurther()), Step: f.GetStep(), Why: f.GetWhy(), Tail: string(tail(f.GetTail())), Traceback: string(tail(f.GetTraceback())),
+		At: toTime(f.GetAt()), Lived: f.GetLived().AsDuration(), Further: int(f.GetFurther()), Step: f.GetStep(), Kernel: string(tail(f.GetKernel())), Why: f.GetWhy(), Tail: string(tail(f.GetTail())), Traceback: string(tail(f.GetTraceback())),
 		Hung: f.GetHung(),
 	}
 	if f.GetGpu() != nil {

@@ -33,6 +33,7 @@ func evidence(f Failure) verdict.Evidence {
 	}
 	return verdict.Evidence{
 		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived, Step: f.Step,
+		Kernel: f.Kernel,
 	}
 }
 

@@ -169,6 +169,8 @@ type (
 		Lived time.Duration
 		// Step is how far the rank said it had come; 0 when it did not.
 		Step int64
+		// Kernel has what the node's kernel said of its GPUs while the rank lived.
+		Kernel string
 		// Told says that the node had been ordered to stop it.
 		Told bool
 		// Tail has the last lines of the rank's standard error, and Traceback what it left in its TORCHELASTIC_ERROR_FILE.
@@ -352,6 +354,8 @@ type Failure struct {
 	// Why is the failure in words: "rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)".
 	Why             string
 	Tail, Traceback string
+	// Kernel has what the node's kernel said of its GPUs.
+	Kernel string
 	// Hung says that nothing ended: the ranks stood still, and Rank is the one that lags, if one does.
 	Hung bool
 }

@@ -215,7 +215,7 @@ func failure(ev Exited, b placement.Bundle) Failure {
 	return Failure{
 		Node: ev.Node, Rank: ev.Rank, GPU: b.GPU, Attempt: ev.Attempt, Exit: ev.Exit, At: ev.At, Lived: ev.Lived, Step: ev.Step,
 		Why:  fmt.Sprintf("rank %d on %s%s %v", ev.Rank, ev.Node, gpu, ev.Exit),
-		Tail: ev.Tail, Traceback: ev.Traceback,
+		Tail: ev.Tail, Traceback: ev.Traceback, Kernel: ev.Kernel,
 	}
 }
 

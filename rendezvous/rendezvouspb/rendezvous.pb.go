@@ -1673,6 +1673,7 @@ type Exited struct {
 	Lived         *durationpb.Duration `protobuf:"bytes,8,opt,name=lived,proto3" json:"lived,omitempty"`
 	Told          bool                 `protobuf:"varint,9,opt,name=told,proto3" json:"told,omitempty"`
 	Step          int64                `protobuf:"varint,10,opt,name=step,proto3" json:"step,omitempty"`
+	Kernel        []byte               `protobuf:"bytes,11,opt,name=kernel,proto3" json:"kernel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1775,6 +1776,13 @@ func (x *Exited) GetStep() int64 {
 		return x.Step
 	}
 	return 0
+}
+
+func (x *Exited) GetKernel() []byte {
+	if x != nil {
+		return x.Kernel
+	}
+	return nil
 }
 
 type Exit struct {
@@ -3153,6 +3161,7 @@ type Failure struct {
 	Lived         *durationpb.Duration   `protobuf:"bytes,10,opt,name=lived,proto3" json:"lived,omitempty"`
 	Further       int32                  `protobuf:"varint,11,opt,name=further,proto3" json:"further,omitempty"`
 	Step          int64                  `protobuf:"varint,12,opt,name=step,proto3" json:"step,omitempty"`
+	Kernel        []byte                 `protobuf:"bytes,13,opt,name=kernel,proto3" json:"kernel,omitempty"`
 	Hung          bool                   `protobuf:"varint,30,opt,name=hung,proto3" json:"hung,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3270,6 +3279,13 @@ func (x *Failure) GetStep() int64 {
 		return x.Step
 	}
 	return 0
+}
+
+func (x *Failure) GetKernel() []byte {
+	if x != nil {
+		return x.Kernel
+	}
+	return nil
 }
 
 func (x *Failure) GetHung() bool {
@@ -4915,7 +4931,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x03for\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03for\x12\x12\n" +
 	"\x04beat\x18\x03 \x01(\bR\x04beat\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\x03R\x04step\x12\x12\n" +
-	"\x04does\x18\x05 \x01(\tR\x04does\"\xb3\x02\n" +
+	"\x04does\x18\x05 \x01(\tR\x04does\"\xcb\x02\n" +
 	"\x06Exited\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -4927,7 +4943,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05lived\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05lived\x12\x12\n" +
 	"\x04told\x18\t \x01(\bR\x04told\x12\x12\n" +
 	"\x04step\x18\n" +
-	" \x01(\x03R\x04step\"Z\n" +
+	" \x01(\x03R\x04step\x12\x16\n" +
+	"\x06kernel\x18\v \x01(\fR\x06kernel\"Z\n" +
 	"\x04Exit\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\x10\n" +
@@ -5024,7 +5041,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x125\n" +
 	"\x05cause\x18\x03 \x01(\v2\x1f.golaunch.rendezvous.v1.FailureR\x05cause\x12\x1a\n" +
 	"\battempts\x18\x04 \x01(\x05R\battempts\x12\x1a\n" +
-	"\brestarts\x18\x05 \x01(\x05R\brestarts\"\x8f\x03\n" +
+	"\brestarts\x18\x05 \x01(\x05R\brestarts\"\xa7\x03\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12-\n" +
@@ -5038,7 +5055,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05lived\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\x05lived\x12\x18\n" +
 	"\afurther\x18\v \x01(\x05R\afurther\x12\x12\n" +
-	"\x04step\x18\f \x01(\x03R\x04step\x12\x12\n" +
+	"\x04step\x18\f \x01(\x03R\x04step\x12\x16\n" +
+	"\x06kernel\x18\r \x01(\fR\x06kernel\x12\x12\n" +
 	"\x04hung\x18\x1e \x01(\bR\x04hung\"\xfa\x02\n" +
 	"\n" +
 	"Submission\x12\x1a\n" +
