@@ -23,8 +23,8 @@ type pump struct {
 	file *logFile
 	// count is of the bytes that were read.
 	count atomic.Int64
-	tail *tail // nil: none is kept
-	view view
+	tail  *tail // nil: none is kept
+	view  view
 	// exact pumps read only what is in the file by then, see RankOptions.Exact.
 	exact bool
 	asks  chan chan struct{}
