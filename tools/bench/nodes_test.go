@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/nettest"
 )
@@ -49,4 +50,54 @@ func BenchmarkRestartOverNodes(b *testing.B) {
 		total += took
 	}
 	b.ReportMetric(float64(total.Microseconds())/1000/float64(b.N), "ms/restart")
+}
+
+// BenchmarkLossOverNodes is the time from kill -9 of the golaunch of one of 4 nodes to the exec of the last of 8 new ranks, with a
+// spare in its place; the nodes are network namespaces, with TLS between them. It needs root.
+func BenchmarkLossOverNodes(b *testing.B) {
+	b.Chdir("../..")
+	dir := b.TempDir()
+	golaunch, rank := build(dir)
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte(strings.Repeat("k", 32)), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	nodes := nettest.Nodes(b, "10.78.0.2", "10.78.0.9", "10.78.0.10", "10.78.0.11", "10.78.0.12")
+	var took []time.Duration
+	for i := range b.N {
+		notes := filepath.Join(dir, fmt.Sprint("notes", i))
+		var all []*daemonLines
+		for n, node := range nodes {
+			cmd := node.Command(golaunch, "--rendezvous", "10.78.0.2:29400", "--name", fmt.Sprint("n", n), "--token-file", token,
+				"--nodes", "4", "--procs-per-node", "2", "--backoff", "0s", "--", rank, "loss", notes)
+			all = append(all, begin(b, cmd))
+			if n == 3 { // the fifth is the spare
+				all[0].until(b, "attempt 0 runs", 1)
+			}
+		}
+		all[0].until(b, "is here as a spare", 1)
+		f, err := os.OpenFile(notes, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			b.Fatal(err)
+		}
+		if err := all[2].cmd.Process.Kill(); err != nil {
+			b.Fatal(err)
+		}
+		fmt.Fprintf(f, "death n2 %d\n", now.Nano())
+		f.Close()
+		all[0].until(b, "job succeeded", 1)
+		t, err := recovery(notes)
+		if err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, t)
+		for _, p := range all {
+			p.end()
+		}
+	}
+	b.ReportMetric(median(took), "ms/loss")
 }

@@ -28,11 +28,11 @@ int main(int argc, char **argv) {
 	if (!strcmp(mode, "noop")) return 0;
 	if (!strcmp(mode, "nap")) return usleep(100000);
 	if (!strcmp(mode, "sleep")) return pause();
-	// restart FILE: rank 0 of attempt 0 dies after a second; every start and that death are noted.
+	// restart FILE: rank 0 of attempt 0 dies after a second; every start and that death are noted. loss FILE: it lives.
 	const char *rank = or("RANK", or("OMPI_COMM_WORLD_RANK", "0")), *attempt = or("TORCHELASTIC_RESTART_COUNT", "0");
 	note(argv[2], attempt, rank);
 	if (strcmp(attempt, "0")) return 0;
-	if (strcmp(rank, "0")) return pause();
+	if (strcmp(rank, "0") || !strcmp(mode, "loss")) return pause();
 	sleep(1);
 	note(argv[2], "death", rank);
 	kill(getpid(), SIGKILL);
