@@ -152,6 +152,9 @@ type Job struct {
 	Within   string
 	GPUs     []int
 	Backfill bool
+	// OwnGPUs are the only GPUs of this machine that the job may have, indexes or UUIDs with commas between, as CUDA_VISIBLE_DEVICES has
+	// them; all that are visible when empty.
+	OwnGPUs string
 	// TokenFile has the secret that the nodes share. When it is empty, GOLAUNCH_TOKEN in the environment is the secret, or
 	// ~/.golaunch/token has it, which is made at first use.
 	TokenFile string
@@ -265,6 +268,8 @@ func (j Job) complete() (Job, error) {
 		return j, usage("a job runs on a cluster (coordinator) or on nodes of its own (rendezvous, simulate); give one of them")
 	case j.Coordinator == "" && (j.Detached || j.Within != "" || len(j.GPUs) > 0 || j.Backfill):
 		return j, usage("detach, within, gpu ids and backfill are for a cluster; give its coordinator")
+	case j.OwnGPUs != "" && (j.Coordinator != "" || j.Simulate || len(j.Hosts) > 0 || !j.Request.GPU):
+		return j, usage("gpus are chosen on the machine where they are, for GPU ranks; on a cluster give gpu ids")
 	case j.Visibility != rankenv.SeeJob && j.Visibility != rankenv.SeeOwn:
 		return j, usage("gpu visibility %q: job or own", j.Visibility)
 	case !slices.Contains(preflights, j.Preflight):

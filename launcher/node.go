@@ -39,6 +39,8 @@ func (j Job) look(ctx context.Context) (node placement.Node, devices []gpu.Devic
 	}
 	gpus, devices, why, err := j.gpus(ctx)
 	switch {
+	case IsUsage(err):
+		return node, nil, err
 	case err != nil:
 		return node, nil, driverError(node.Name, err)
 	case len(gpus) == 0:
@@ -103,6 +105,11 @@ func (j Job) given(name string) (addr netip.Addr, err error) {
 func (j Job) gpus(ctx context.Context) (gpus []placement.GPU, devices []gpu.Device, why string, err error) {
 	devices, why, err = gpu.Survey(ctx)
 	ours, hidden := gpu.Visible(devices)
+	if j.OwnGPUs != "" && err == nil {
+		if ours, err = gpu.Choose(ours, j.OwnGPUs); err != nil {
+			err = usage("%v", err)
+		}
+	}
 	if err != nil || len(ours) > 0 || j.place == nil {
 		return gpu.Placement(ours), devices, cmp.Or(why, hidden), err
 	}

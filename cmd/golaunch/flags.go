@@ -64,6 +64,7 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.StringVarP(&o.nodes, "nodes", "N", "", "nodes wanted: `N` or MIN:MAX (1, or what a scheduler has given, less the spares)")
 	f.StringVarP(&o.gpus, "gpus-per-node", "g", "", "one rank per GPU: `N`, auto (all GPUs found) or a list such as 4,8,2")
 	f.StringVarP(&o.procs, "procs-per-node", "n", "", "CPU ranks on each node: `N` or a list")
+	f.StringVar(&j.OwnGPUs, "gpus", "", "only these GPUs of this machine: indexes or UUIDs, such as `2,4,7`; one rank on each unless --gpus-per-node says less")
 	f.StringVar(&o.nproc, "nproc-per-node", "", "torchrun's: `N` ranks, on GPUs where there are any; gpu, cpu or auto")
 	f.BoolVar(&j.Simulate, "simulate", false, "run all nodes on this machine, with declared GPUs, at 127.0.0.1, 127.0.0.2, ...")
 	f.StringVar(&j.Rendezvous, "rendezvous", "", "the same command on every node meets at `HOST:PORT`; HOST runs the coordinator")
@@ -217,6 +218,8 @@ func (o *options) perNode() (err error) {
 	switch {
 	case (o.gpus != "" && o.procs != "") || (o.nproc != "" && o.gpus+o.procs != ""):
 		return fmt.Errorf("%w: give one of --gpus-per-node, --procs-per-node and --nproc-per-node", launcher.ErrUsage)
+	case o.job.OwnGPUs != "" && o.gpus+o.procs+o.nproc == "":
+		r.GPU, r.PerNode = true, []int{placement.AllGPUs}
 	case o.gpus != "":
 		r.GPU = true
 		if r.PerNode, err = placement.ParsePerNode(o.gpus); err != nil {

@@ -32,6 +32,20 @@ const (
 	healthy = "2"
 )
 
+// TestChosenGPUs are those of --gpus, in that order, and no others.
+func TestChosenGPUs(t *testing.T) {
+	with := fakeDriver(t)
+	show := []string{"--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE on $CUDA_VISIBLE_DEVICES"}
+	run := func(code int, want string, args ...string) {
+		t.Helper()
+		start(t, exec.Command(golaunch(t), append(append([]string{"--preflight", "off"}, args...), show...)...), with("0,2")...).ends(code, want)
+	}
+	run(0, "rank 0 of 1 on MIG-aa000000-0000", "--gpus", "2")
+	run(2, `GPU "7" is none of the 2 here`, "--gpus", "2,7")
+	run(2, `GPU "2" is chosen twice`, "--gpus", "2,2")
+	run(2, "gpus are chosen on the machine", "--gpus", "2", "--procs-per-node", "1")
+}
+
 func TestDoctorFindsErrors(t *testing.T) {
 	with := fakeDriver(t)
 	for _, test := range []struct {

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,23 @@ func Restrict(devices []Device, value string) []Device {
 		kept = append(kept, devices[i])
 	}
 	return kept
+}
+
+// Choose is Restrict for a person's choice: what names no device, or one for the second time, is an error.
+func Choose(devices []Device, list string) ([]Device, error) {
+	var chosen []Device
+	for entry := range strings.SplitSeq(list, ",") {
+		entry = strings.TrimSpace(entry)
+		i := find(devices, entry)
+		switch {
+		case i < 0:
+			return nil, fmt.Errorf("GPU %q is none of the %d here: give indexes or UUIDs as nvidia-smi -L lists them", entry, len(devices))
+		case slices.ContainsFunc(chosen, func(d Device) bool { return d.Index == devices[i].Index }):
+			return nil, fmt.Errorf("GPU %q is chosen twice", entry)
+		}
+		chosen = append(chosen, devices[i])
+	}
+	return chosen, nil
 }
 
 // find returns the place of the device that entry names, or -1.
