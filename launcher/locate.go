@@ -36,18 +36,41 @@ func (j *Job) locate() (err error) {
 	if err != nil && j.Rendezvous == "" {
 		return usage("%v", err)
 	}
-	p := j.place
-	if p == nil {
+	if j.place == nil {
 		return nil
 	}
+	j.name(j.place)
+	if err := j.ranks(j.place); err != nil {
+		return err
+	}
+	if j.MasterPort == j.place.Port {
+		j.MasterPort = 0 // PET_MASTER_PORT is where the nodes meet
+	}
+	if j.Rendezvous != "" {
+		return nil // the user's own arrangement
+	}
+	if j.ID == "" {
+		j.ID = scheduledID(j.place)
+	}
+	return j.nodes(j.place)
+}
+
+// name takes what a scheduler calls this node.
+func (j *Job) name(p *where.Place) {
 	if j.NodeName == "" {
 		j.NodeName = p.Name
 	}
 	if j.Interface == "" && j.Address == "" {
 		j.Interface = p.Interface
 	}
-	r := &j.Request
-	if len(r.PerNode) == 0 && p.PerNode != "gpu" && p.By == "Slurm" && !p.Each && p.Name == "" {
+}
+
+// ranks takes how many ranks a scheduler wants on a node.
+func (j *Job) ranks(p *where.Place) error {
+	if len(j.Request.PerNode) > 0 {
+		return nil
+	}
+	if p.PerNode != "gpu" && p.By == "Slurm" && !p.Each && p.Name == "" {
 		switch gpus, err := slurmGives(context.Background()); {
 		case err != nil:
 			return err
@@ -55,20 +78,17 @@ func (j *Job) locate() (err error) {
 			p.PerNode = "gpu"
 		}
 	}
-	if len(r.PerNode) == 0 && p.PerNode != "" {
-		if err := j.perNode(p.PerNode); err != nil {
-			return usage("%s: %v", p.By, err)
-		}
+	if p.PerNode == "" {
+		return nil
 	}
-	if j.MasterPort == p.Port {
-		j.MasterPort = 0 // PET_MASTER_PORT is where the nodes meet
+	if err := j.perNode(p.PerNode); err != nil {
+		return usage("%s: %v", p.By, err)
 	}
-	if j.Rendezvous != "" {
-		return nil // the user's own arrangement
-	}
-	if j.ID == "" {
-		j.ID = scheduledID(p)
-	}
+	return nil
+}
+
+// nodes takes the nodes that a scheduler has given, and how they meet.
+func (j *Job) nodes(p *where.Place) error {
 	if !p.Each && p.By != "Slurm" && !p.Alone() {
 		for _, name := range p.Names {
 			j.Hosts = append(j.Hosts, Host{Name: name})
@@ -78,6 +98,7 @@ func (j *Job) locate() (err error) {
 	if err := askHead(p); err != nil {
 		return err
 	}
+	r := &j.Request
 	if r.MinNodes == 0 && r.MaxNodes == 0 && p.Nodes > 0 {
 		r.MinNodes = max(1, p.Nodes-j.Spares)
 		r.MaxNodes = r.MinNodes

@@ -51,6 +51,7 @@ var documented = map[string]struct {
 	"golaunch stop JOB":                      {onCluster(hung), ""},
 	"golaunch stop --all":                    {onCluster(hung), ""},
 	"golaunch agent --drain":                 {onCluster(twiceUp), ""},
+	"golaunch swap n9":                       {onCluster(twiceUp), "n9 has left"},
 	"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 golaunch -- python3 train.py":               {onSlurm, "rank 15 of 16"},
 	"salloc --nodes=2 --gpus-per-node=8 golaunch -- python3 train.py":                                 {onSlurm, "rank 15 of 16"},
 	"salloc --nodes=3 --gpus-per-node=8 --no-kill golaunch --spares 1 -- python3 train.py":            {onSlurm, "rank 15 of 16"},
