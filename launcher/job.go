@@ -39,6 +39,8 @@ type (
 	Request = placement.Request
 	// Result is how a job ended.
 	Result = job.Result
+	// Ending says in one word what a job ended for: success, program, budget, infrastructure, preempted, timeout or cancelled.
+	Ending = job.Ending
 	// Failure is the first thing that went wrong.
 	Failure = job.Failure
 	// Decision is one step of the job, with its reason in words.

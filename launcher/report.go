@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/verdict"
 )
 
@@ -123,11 +124,23 @@ func report(r Result, logs string, rules []Rule) string {
 			fmt.Fprintf(&b, "  last words\n%s\n", indent(f.Tail))
 		}
 	}
-	fmt.Fprintf(&b, "  exit code      %d\n", r.Code)
+	fmt.Fprintf(&b, "  exit code      %d", r.Code)
+	if advice := again[r.Ending]; advice != "" {
+		fmt.Fprintf(&b, " (%s: %s)", r.Ending, advice)
+	}
+	b.WriteByte('\n')
 	if logs != "" {
 		fmt.Fprintf(&b, "  logs           %s\n", logs)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// again is whether to submit a job again that ended so.
+var again = map[Ending]string{
+	job.EndProgram:        "it would fail again",
+	job.EndBudget:         "it has failed more often than it may",
+	job.EndInfrastructure: "submit it again",
+	job.EndPreempted:      "submit it again",
 }
 
 // judgeFailure is the verdict on the first failure; the zero one if it is not about the end of a rank.

@@ -23,7 +23,7 @@ func TestSuccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := launcher.Result{Reason: "job succeeded: 2 ranks exited 0", Attempts: 1}
+	want := launcher.Result{Ending: "success", Reason: "job succeeded: 2 ranks exited 0", Attempts: 1}
 	if result != want {
 		t.Errorf("%+v, want %+v", result, want)
 	}

@@ -337,14 +337,14 @@ func toWorld(w *pb.World) job.World {
 
 func fromResult(r job.Result) *pb.Result {
 	return &pb.Result{
-		Code: int32(r.Code), Reason: plain(r.Reason), Cause: optional(r.Cause, fromFailure),
+		Code: int32(r.Code), Ending: string(r.Ending), Reason: plain(r.Reason), Cause: optional(r.Cause, fromFailure),
 		Attempts: int32(r.Attempts), Restarts: int32(r.Restarts),
 	}
 }
 
 func toResult(r *pb.Result) job.Result {
 	result := job.Result{
-		Code: int(r.GetCode()), Reason: r.GetReason(), Attempts: int(r.GetAttempts()),
+		Code: int(r.GetCode()), Ending: job.Ending(r.GetEnding()), Reason: r.GetReason(), Attempts: int(r.GetAttempts()),
 		Restarts: int(r.GetRestarts()),
 	}
 	if r.GetCause() != nil {

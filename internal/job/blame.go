@@ -70,7 +70,7 @@ func (s *State) explain(u *unit, other *fault) string {
 	u.cause = other
 	switch {
 	case s.result != nil:
-		s.result.Cause, s.result.Code = &other.Failure, code(other.Failure)
+		s.result.Cause, s.result.Code, s.result.Ending = &other.Failure, code(other.Failure), s.endingOf(other)
 		s.result.Reason = "job failed: " + also(other.Why, s.ending)
 		return s.result.Reason
 	case other.Rank < 0:
@@ -165,7 +165,20 @@ func (s *State) hopeless(f *fault) string {
 // failed ends the job for a failure.
 func (s *State) failed(f *fault, why string) string {
 	s.ending = why
-	return s.end(Result{Code: code(f.Failure), Reason: "job failed: " + also(f.Why, why), Cause: &f.Failure})
+	return s.end(Result{Code: code(f.Failure), Ending: s.endingOf(f), Reason: "job failed: " + also(f.Why, why), Cause: &f.Failure})
+}
+
+// endingOf is what a job ends for that a failure ends.
+func (s *State) endingOf(f *fault) Ending {
+	switch v := f.verdict; {
+	case f.Rank < 0 && !f.Hung, v.Action == verdict.Replace:
+		return EndInfrastructure
+	case v.Cause == "preempted" || v.Cause == "time-limit":
+		return EndPreempted
+	case f.Exit.Spawn != "", v.Action == verdict.Stop, s.recurrence.Count >= verdict.Repeats, s.spec.MaxRestarts == 0:
+		return EndProgram
+	}
+	return EndBudget
 }
 
 // suspect counts a failure against its node, and excludes the node by that evidence. An echo is none, nor is a hang without a rank

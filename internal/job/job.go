@@ -360,11 +360,32 @@ type Failure struct {
 	Hung bool
 }
 
+// Ending says in one word what a job ended for, for whoever decides whether to submit it again.
+type Ending string
+
+const (
+	// EndSuccess has all ranks of the last attempt exit 0.
+	EndSuccess Ending = "success"
+	// EndProgram would fail again: do not submit it again as it is.
+	EndProgram Ending = "program"
+	// EndBudget has failed more often than it may. A restart might have helped, or not.
+	EndBudget Ending = "budget"
+	// EndInfrastructure has failed: a node, its hardware, the network or golaunch itself. Submit it again.
+	EndInfrastructure Ending = "infrastructure"
+	// EndPreempted lost its nodes to another job, or its time was over. Submit it again.
+	EndPreempted Ending = "preempted"
+	// EndTimeout has not got its nodes in time.
+	EndTimeout Ending = "timeout"
+	// EndCancelled was told to stop.
+	EndCancelled Ending = "cancelled"
+)
+
 // Result is how a job ended.
 type Result struct {
 	// Code is 0 for success, the root cause's exit code, or golaunch's own: 124 a timeout waiting for nodes, 125 golaunch's own
 	// failure, an infeasible request or a lost node.
-	Code int
+	Code   int
+	Ending Ending
 	// Reason is the whole in one line.
 	Reason string
 	// Cause is the root cause of the last attempt; nil on success and when there was none.

@@ -86,7 +86,11 @@ func (s *State) unplaceable(why string) string {
 	if s.closed() && s.loss != "" {
 		why = s.loss + "; no other can come; " + why
 	}
-	return s.end(Result{Code: codeOwn, Reason: "job failed: " + why, Cause: s.cause()})
+	r := Result{Code: codeOwn, Reason: "job failed: " + why, Cause: s.cause()}
+	if s.loss == "" {
+		r.Ending = EndProgram // the request is for what is not there
+	}
+	return s.end(r)
 }
 
 // worthAsking says whether a plan can have become possible. Each question costs O(nodes): one for every join would be quadratic.

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -189,12 +190,25 @@ func (s *State) backoff(u *unit) Wait {
 
 // end decides the end of the job; it is finished when nothing lives any more.
 func (s *State) end(r Result) string {
-	r.Attempts, r.Restarts = s.attempts, s.restarts
+	r.Attempts, r.Restarts, r.Ending = s.attempts, s.restarts, cmp.Or(r.Ending, ending(r.Code))
 	s.result = &r
 	for i := range s.units {
 		s.stop(&s.units[i])
 	}
 	return also(r.Reason, s.stopWait(s.live))
+}
+
+// ending is what a code of golaunch's own means.
+func ending(code int) Ending {
+	switch code {
+	case 0:
+		return EndSuccess
+	case codeTimeout:
+		return EndTimeout
+	case codeOwn:
+		return EndInfrastructure
+	}
+	return EndCancelled
 }
 
 // cause is a failure whose restart has not begun; nil when there is none.

@@ -3078,6 +3078,7 @@ type Result struct {
 	Cause         *Failure               `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
 	Attempts      int32                  `protobuf:"varint,4,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	Restarts      int32                  `protobuf:"varint,5,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	Ending        string                 `protobuf:"bytes,6,opt,name=ending,proto3" json:"ending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3145,6 +3146,13 @@ func (x *Result) GetRestarts() int32 {
 		return x.Restarts
 	}
 	return 0
+}
+
+func (x *Result) GetEnding() string {
+	if x != nil {
+		return x.Ending
+	}
+	return ""
 }
 
 type Failure struct {
@@ -5035,13 +5043,14 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\v2 .golaunch.rendezvous.v1.LogChunkR\x05chunk\"\v\n" +
 	"\tDelivered\"@\n" +
 	"\x06Finish\x126\n" +
-	"\x06result\x18\x01 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\"\xa3\x01\n" +
+	"\x06result\x18\x01 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\"\xbb\x01\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x125\n" +
 	"\x05cause\x18\x03 \x01(\v2\x1f.golaunch.rendezvous.v1.FailureR\x05cause\x12\x1a\n" +
 	"\battempts\x18\x04 \x01(\x05R\battempts\x12\x1a\n" +
-	"\brestarts\x18\x05 \x01(\x05R\brestarts\"\xa7\x03\n" +
+	"\brestarts\x18\x05 \x01(\x05R\brestarts\x12\x16\n" +
+	"\x06ending\x18\x06 \x01(\tR\x06ending\"\xa7\x03\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12-\n" +
