@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/internal/spot"
 	"github.com/golaunch/golaunch/internal/where"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"
@@ -52,6 +54,8 @@ type Agent struct {
 	Signals <-chan os.Signal
 	// DrainTime is how long ranks have to get ready when the node was told to TERM, before they are stopped.
 	DrainTime time.Duration
+	// Spot is the cloud (aws, gcp, azure) that is asked whether it takes this machine back; none when empty.
+	Spot string
 	// Say is told what a person wants to know, Warn what went wrong without ending the agent; nil prints on os.Stderr.
 	Say  func(string)
 	Warn func(error)
@@ -84,7 +88,11 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if a.Adopt {
 		f.handOver = make(chan struct{})
 	}
+	if a.Spot != "" && !slices.Contains(spot.Clouds, a.Spot) {
+		return 0, usage("spot notices of %q: %s", a.Spot, strings.Join(spot.Clouds, ", "))
+	}
 	go f.follow(a.Signals, left)
+	f.heed(ctx, a.Spot, a.Warn)
 	served := make(chan struct{})
 	var end struct {
 		code int

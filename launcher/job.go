@@ -26,6 +26,7 @@ import (
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/spot"
 	"github.com/golaunch/golaunch/internal/where"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
@@ -131,6 +132,8 @@ type Job struct {
 	// each attempt that fails, in the directory of the logs: "on" (when empty) or "off".
 	HangTimeout time.Duration
 	Bundle      string
+	// Spot is the cloud (aws, gcp, azure) that this node asks whether it takes the machine back, unless it leads the job; none when empty.
+	Spot string
 	// Lease is how long an agent and the coordinator bear each other's silence; DefaultLease when 0.
 	Lease time.Duration
 
@@ -244,6 +247,8 @@ func (j Job) complete() (Job, error) {
 		return j, usage("exclude after %d failures for %s: at least 0, and for some time", j.ExcludeAfter, j.ExcludeFor)
 	case j.DrainTime < 0:
 		return j, usage("drain time %s: at least 0", j.DrainTime)
+	case j.Spot != "" && !slices.Contains(spot.Clouds, j.Spot):
+		return j, usage("spot notices of %q: %s", j.Spot, strings.Join(spot.Clouds, ", "))
 	case j.NoticeSignal != 0 && !PassedOn(j.NoticeSignal):
 		return j, usage("notice signal %s: SIGUSR1 or SIGUSR2", name(j.NoticeSignal))
 	case j.MasterPort < 0 || j.MasterPort > 65535:

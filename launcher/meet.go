@@ -98,6 +98,7 @@ func (h *here) join(ctx context.Context, name, target string, find func(context.
 		f.welcomed()
 	}
 	go f.follow(h.job.Signals, h.left)
+	f.heed(ctx, h.job.Spot, h.warn)
 	if !h.muted {
 		h.say(name + " asks to join at " + target)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/spot"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -67,6 +68,26 @@ func (f *follower) follow(signals <-chan os.Signal, left <-chan struct{}) {
 		}
 	}
 }
+
+// heed leaves in time when the cloud takes this machine back, which it is asked unless it has no name.
+func (f *follower) heed(ctx context.Context, cloud string, warn func(error)) {
+	if cloud == "" {
+		return
+	}
+	go func() {
+		n, err := spot.Watch(ctx, cloud, warn)
+		if err != nil {
+			return // ctx has ended
+		}
+		left := time.Until(n.At)
+		if f.stop.CompareAndSwap(0, int32(syscall.SIGTERM)) && f.member.Load() {
+			f.leave <- agent.Departure{Why: n.Why, Within: left - min(left/3, spotMargin)}
+		}
+	}()
+}
+
+// spotMargin is how long before the end of a machine its ranks are stopped.
+const spotMargin = 15 * time.Second
 
 // tell never waits: a stop must get past whatever else was sent.
 func (f *follower) tell(s os.Signal) {

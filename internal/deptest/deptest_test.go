@@ -49,6 +49,7 @@ var house = []struct {
 	{"internal/nccltest", nil},
 	{"internal/where", nil},
 	{"internal/hostlist", nil},
+	{"internal/spot", nil},
 	{"internal/cluster", nil},
 	{"internal/job", nil},
 	{"internal/verdict", nil},
