@@ -53,6 +53,7 @@ var house = []struct {
 	{"internal/cluster", nil},
 	{"internal/job", nil},
 	{"internal/verdict", nil},
+	{"internal/goodput", nil},
 	{"internal/rounds", nil},
 	{"nccl/dl", nil},
 	{"nccl", nil},
@@ -78,6 +79,10 @@ var forbidden = map[string]map[string]string{
 	"internal/verdict": {
 		"os": "it decides on evidence alone", "net": "it reads no network", "context": "it starts nothing that could be cancelled",
 		"math/rand/v2": "the same evidence gives the same verdict",
+	},
+	"internal/goodput": {
+		"os": "it adds up what it is told", "net": "it reads no network", "context": "it starts nothing that could be cancelled",
+		"math/rand/v2": "the same changes give the same ledger", "sync": "one goroutine owns it",
 	},
 	"internal/rounds": {
 		"os": "it decides on results alone", "net": "it reads no network", "context": "it starts nothing that could be cancelled",
@@ -115,7 +120,7 @@ func TestImportsPointDown(t *testing.T) {
 
 // TestNoClockInTheCore keeps time out of the decision maker: it may name durations, but not ask what time it is.
 func TestNoClockInTheCore(t *testing.T) {
-	for _, f := range append(parse(t, "internal/job", 0), parse(t, "internal/cluster", 0)...) {
+	for _, f := range slices.Concat(parse(t, "internal/job", 0), parse(t, "internal/cluster", 0), parse(t, "internal/goodput", 0)) {
 		ast.Inspect(f, func(n ast.Node) bool {
 			call, ok := n.(*ast.SelectorExpr)
 			if id, isName := n.(*ast.GoStmt); isName {

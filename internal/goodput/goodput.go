@@ -1,0 +1,150 @@
+// Package goodput keeps a job's ledger: what the time of its ranks went into, and which causes and nodes cost how much of it.
+//
+// A [Ledger] is told when units of ranks turn to another use of their time, and adds up rank-time, which is GPU-time for ranks with a
+// GPU. It reads no clock and rounds nothing but the times it is given, so that the same changes always give the same [Report], and the
+// uses of the time add up to the whole. Its size does not depend on how long the job runs.
+//
+// Goodput is what trained, less what had to be trained again, as a share of everything since the job first got its nodes: the runtime
+// goodput of Google's ML productivity goodput (2024).
+package goodput
+
+import (
+	"slices"
+	"time"
+)
+
+// Use is what ranks spend their time on.
+type Use int
+
+// The uses, of which Over is none: these ranks have ended, or are not placed.
+const (
+	Over Use = iota
+	// Starting is from the decision to start until all ranks of the unit run.
+	Starting
+	// Training is while they do.
+	Training
+	// Stopping is from the first failure, or the last success, until no process of the unit lives.
+	Stopping
+	// Backoff is the wait before a restart.
+	Backoff
+	// Waiting is for nodes in the place of those that were lost.
+	Waiting
+	uses
+)
+
+// Change says that from now on the ranks of a unit spend their time on something else.
+type Change struct {
+	Unit, Ranks int
+	To          Use
+	// Cause and Node are why the unit was stopped, and the node that is to blame; only for a change to Backoff.
+	Cause, Node string
+}
+
+// Ledger adds up the time of a job's ranks. The zero Ledger is that of a job without nodes.
+type Ledger struct {
+	// now is the newest time that was told, in milliseconds as all times here: the clock may be set back.
+	now   int64
+	units map[int]span
+	used  [uses]int64
+	// accounts are what causes have cost, at most maxAccounts, in the order in which they came; others is what the rest has cost.
+	accounts []*account
+	others   account
+	// steps are where the job was when, of which lost was trained in vain. back is whom to charge if it goes back at the next step.
+	steps []sample
+	lost  int64
+	back  *account
+}
+
+const maxAccounts = 32
+
+// span is what a unit does since a time. blame is for what it does until it trains again.
+type span struct {
+	use          Use
+	ranks, since int64
+	blame        *account
+}
+
+func (s span) until(now int64) int64 { return s.ranks * (now - s.since) }
+
+// account is what a cause on a node has cost. open counts the units that it holds up.
+type account struct {
+	cause, node string
+	times, open int
+	cost, lost  int64
+}
+
+// Take tells what changed at a time.
+func (l *Ledger) Take(at time.Time, changes []Change) {
+	for _, c := range changes {
+		l.change(l.clock(at), c)
+	}
+}
+
+func (l *Ledger) clock(at time.Time) int64 {
+	l.now = max(l.now, at.UnixMilli())
+	return l.now
+}
+
+func (l *Ledger) change(now int64, c Change) {
+	u := l.units[c.Unit]
+	if u.use == c.To && u.ranks == int64(c.Ranks) {
+		return
+	}
+	if c.To == Backoff {
+		u.blame = l.account(c.Cause, c.Node)
+		l.back = u.blame
+		if u.blame.open++; u.blame.open == 1 {
+			u.blame.times++
+		}
+	}
+	spent := u.until(now)
+	l.used[u.use] += spent
+	if u.blame != nil && u.use != Training {
+		u.blame.cost += spent
+		if c.To == Training || c.To == Stopping || c.To == Over {
+			u.blame.open--
+			u.blame = nil
+		}
+	}
+	if c.To == Over {
+		delete(l.units, c.Unit)
+		return
+	}
+	if l.units == nil {
+		l.units = map[int]span{}
+	}
+	l.units[c.Unit] = span{c.To, int64(c.Ranks), now, u.blame}
+}
+
+// account finds that of a cause and node, or opens it in the place of the one that has cost the least.
+func (l *Ledger) account(cause, node string) *account {
+	least := -1
+	for i, a := range l.accounts {
+		if a.cause == cause && a.node == node {
+			return a
+		}
+		if a.open == 0 && (least < 0 || a.cost+a.lost < l.accounts[least].cost+l.accounts[least].lost) {
+			least = i
+		}
+	}
+	if len(l.accounts) == maxAccounts {
+		if least < 0 {
+			return &l.others
+		}
+		l.fold(l.accounts[least])
+		l.accounts = slices.Delete(l.accounts, least, least+1)
+	}
+	a := &account{cause: cause, node: node}
+	l.accounts = append(l.accounts, a)
+	return a
+}
+
+// fold adds an account to the others.
+func (l *Ledger) fold(a *account) {
+	l.others.times += a.times
+	l.others.cost += a.cost
+	l.others.lost += a.lost
+	if l.back == a {
+		l.back = &l.others
+	}
+}
