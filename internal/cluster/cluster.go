@@ -26,6 +26,7 @@
 package cluster
 
 import (
+	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -91,6 +92,8 @@ type Step struct {
 	Event   job.Event
 	Actions []job.Action
 	Reason  string
+	// Changes are what the job's ranks turned to, for its ledger.
+	Changes []goodput.Change
 	// Granted has the placement groups of a reservation, in each step that completes them.
 	Granted *placement.Plan
 }

@@ -5,19 +5,21 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
 )
 
 // Restore brings back a job from its recorded events, which are those of its [Step]s, after a coordinator's restart. Jobs are
 // restored in the order of submission, before any Step. The nodes that they hold count as there, but nobody is given any of them
-// until they have [Joined] again. That a node was drained is not recorded with jobs.
-func (s *State) Restore(spec Spec, events []job.Event) error {
+// until they have [Joined] again. That a node was drained is not recorded with jobs. What it returns has the changes of each event's
+// [Step].
+func (s *State) Restore(spec Spec, events []job.Event) (changes [][]goodput.Change, err error) {
 	if s.jobs[spec.Job.ID] != nil {
-		return fmt.Errorf("restore job %s: it is there already", spec.Job.ID)
+		return nil, fmt.Errorf("restore job %s: it is there already", spec.Job.ID)
 	}
 	if res := s.jobs[spec.Within]; spec.Within != "" && (res == nil || res.inner == nil) {
-		return fmt.Errorf("restore job %s: there is no reservation %s; restore it first", spec.Job.ID, spec.Within)
+		return nil, fmt.Errorf("restore job %s: there is no reservation %s; restore it first", spec.Job.ID, spec.Within)
 	}
 	e := s.add(spec)
 	for _, ev := range events {
@@ -32,6 +34,7 @@ func (s *State) Restore(spec Spec, events []job.Event) error {
 		}
 		actions, _ := e.state.Step(ev)
 		e.note(ev, actions)
+		changes = append(changes, e.state.Changes())
 		if e.inner == nil { // the jobs within a reservation are yet to come
 			s.unload(e)
 		}
@@ -39,7 +42,7 @@ func (s *State) Restore(spec Spec, events []job.Event) error {
 	if e.ended && e.inner == nil {
 		s.settle(e)
 	}
-	return nil
+	return changes, nil
 }
 
 // recall notes that a job was given a node.

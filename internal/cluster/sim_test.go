@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
+	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -32,7 +34,9 @@ type machine struct {
 type record struct {
 	Spec
 	events []job.Event
-	held   map[string]placement.Node
+	// changes are what the job turned to with each of them.
+	changes [][]goodput.Change
+	held    map[string]placement.Node
 	// leaving are the nodes that it is to give up.
 	leaving map[string]bool
 	// runs are the starts whose processes live, by node and unit.
@@ -116,7 +120,7 @@ func (m *sim) carryOut(out Outcome) error {
 	for _, st := range out.Steps {
 		r := m.job(st.Job)
 		if st.Event != nil {
-			r.events = append(r.events, st.Event)
+			r.events, r.changes = append(r.events, st.Event), append(r.changes, st.Changes)
 		}
 		if st.Granted != nil {
 			r.granted = st.Granted
@@ -281,8 +285,12 @@ func (m *sim) end(r *record, p place, code int) {
 func (m *sim) crash() (Outcome, error) {
 	m.state = New()
 	for _, r := range m.jobs {
-		if err := m.state.Restore(r.Spec, r.events); err != nil {
+		changes, err := m.state.Restore(r.Spec, r.events)
+		if err != nil {
 			return Outcome{}, err
+		}
+		if !reflect.DeepEqual(changes, r.changes) {
+			return Outcome{}, fmt.Errorf("job %s turned to %v, and now to %v", r.Job.ID, r.changes, changes)
 		}
 	}
 	m.due = slices.DeleteFunc(m.due, func(h Happened) bool { return nodeOf(h.Event) == "" })

@@ -154,7 +154,7 @@ func (s *State) happened(ev Happened) {
 // step steps a job and sees to what follows for the cluster.
 func (s *State) step(e *entry, ev job.Event) {
 	actions, reason := e.state.Step(ev)
-	st := Step{Job: e.Job.ID, Event: ev, Actions: actions, Reason: reason}
+	st := Step{Job: e.Job.ID, Event: ev, Actions: actions, Reason: reason, Changes: e.state.Changes()}
 	over := e.ended
 	e.note(ev, actions)
 	if _, first := ev.(job.Submitted); first && !e.Sole {

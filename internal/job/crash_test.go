@@ -3,6 +3,8 @@ package job
 import (
 	"fmt"
 	"reflect"
+
+	"github.com/golaunch/golaunch/internal/goodput"
 )
 
 // crash ends the coordinator after it has written an event down, with only some of the actions done. The next one reads the
@@ -10,8 +12,13 @@ import (
 func (w *world) crash(actions []Action) error {
 	w.perform(actions[:w.rng.IntN(len(actions)+1)])
 	again := New(w.spec)
-	for _, old := range w.history {
+	replayed := books{doing: map[int]goodput.Change{}}
+	for i, old := range w.history {
 		again.Step(old.event)
+		replayed.keep(i+1, again.Changes())
+	}
+	if err := w.checkReplay(replayed); err != nil {
+		return err
 	}
 	w.state, w.timers = again, nil
 	resumed := again.Resume()

@@ -66,7 +66,8 @@ func (s *State) ready(ev Ready) string {
 
 // vacate stops a unit for the sake of a node that leaves.
 func (s *State) vacate(u *unit) string {
-	u.phase, u.cause = Stopping, u.evacuation
+	u.cause = u.evacuation
+	s.pass(u, Stopping)
 	s.stop(u)
 	return s.settle(u)
 }

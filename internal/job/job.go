@@ -36,6 +36,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -392,4 +393,6 @@ type Result struct {
 	Cause *Failure
 	// Attempts is the number of attempts that were started, over all units; Restarts the budget used.
 	Attempts, Restarts int
+	// Goodput is what the time of its ranks went into, which the clock's owner adds; nil if it never had ranks.
+	Goodput *goodput.Report `json:",omitempty"`
 }

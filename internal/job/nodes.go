@@ -141,6 +141,7 @@ func (s *State) bereave(n *node) string {
 // rehouse places anew the units whose node was lost before they started, at no cost to the budget.
 func (s *State) rehouse(displaced []*unit) (reason string) {
 	if len(displaced) > 0 && s.whole() {
+		s.spendNothing(s.units[1:])
 		s.units = s.units[:1]
 		return s.placeAll(false)
 	}

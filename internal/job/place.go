@@ -73,7 +73,7 @@ func (s *State) gather(u *unit, why string) string {
 		return s.unplaceable(why)
 	}
 	if u.phase != Gathering {
-		u.phase = Gathering
+		s.pass(u, Gathering)
 		s.arm(AlarmPlacement, 0)
 	}
 	if s.whole() {
@@ -198,7 +198,7 @@ func (s *State) adopt(p placement.Plan) {
 	}
 	s.open = len(s.units)
 	for i := range s.units {
-		s.units[i].phase = Preparing
+		s.pass(&s.units[i], Preparing)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -17,7 +18,7 @@ const (
 
 // prepare starts a placed unit once the master's port is known and its nodes reach it.
 func (s *State) prepare(u *unit) string {
-	u.phase = Preparing
+	s.pass(u, Preparing)
 	if s.ported {
 		s.reach(u)
 		if len(s.unproven) > 0 {
@@ -54,7 +55,8 @@ func (s *State) peers() []netip.Addr {
 
 // start orders every node of a unit to start its ranks. No process of an earlier attempt lives: settle has seen to that.
 func (s *State) start(u *unit) {
-	u.phase, u.cause, u.evacuation, u.told = Running, nil, nil, false
+	s.pass(u, Running)
+	u.cause, u.evacuation, u.told = nil, nil, false
 	s.meeting, s.launched = "", true
 	u.left, u.live, u.starting = 0, len(u.members), len(u.members)
 	s.live += u.live
@@ -130,7 +132,7 @@ func (s *State) fail(f *fault, units ...*unit) string {
 	s.alarms[AlarmRefill] = 0
 	first := ""
 	for i, u := range units {
-		u.phase = Stopping
+		s.pass(u, Stopping)
 		s.stop(u)
 		next := s.settle(u)
 		if s.result != nil {
@@ -152,7 +154,7 @@ func (s *State) settle(u *unit) string {
 		return s.stopWait(u.live)
 	}
 	if u.cause == nil {
-		u.phase = Finished
+		s.pass(u, Finished)
 		s.open--
 		if s.open == 0 {
 			return s.end(Result{Reason: s.success()})
@@ -168,7 +170,7 @@ func (s *State) settle(u *unit) string {
 			return price
 		}
 	}
-	u.phase = Backoff
+	s.pass(u, Backoff)
 	u.attempt++
 	wait := s.backoff(u)
 	s.do(wait)
@@ -193,7 +195,13 @@ func (s *State) end(r Result) string {
 	r.Attempts, r.Restarts, r.Ending = s.attempts, s.restarts, cmp.Or(r.Ending, ending(r.Code))
 	s.result = &r
 	for i := range s.units {
-		s.stop(&s.units[i])
+		u := &s.units[i]
+		s.stop(u)
+		if u.live > 0 {
+			s.spend(u, goodput.Stopping)
+		} else {
+			s.spend(u, goodput.Over)
+		}
 	}
 	return also(r.Reason, s.stopWait(s.live))
 }

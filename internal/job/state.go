@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -77,6 +78,7 @@ type State struct {
 	finished bool
 
 	actions []Action
+	changes []goodput.Change
 }
 
 // node is a machine that is there; slot is its node rank, or spare.

@@ -3,21 +3,24 @@ package job
 import (
 	"cmp"
 	"fmt"
+
+	"github.com/golaunch/golaunch/internal/goodput"
 )
 
 // Step takes what happened and returns what must now be done, in that order, and why. The reason is empty when the event decided
 // nothing: a report that was expected, or a stale one. After [Finish] every event is stale.
 func (s *State) Step(ev Event) (actions []Action, reason string) {
+	s.actions, s.changes = nil, nil
 	if s.finished {
 		return nil, ""
 	}
-	s.actions = nil
 	if s.seq == 0 {
 		s.arm(AlarmPlacement, 0)
 	}
 	reason = s.take(ev)
 	if s.result != nil && s.live == 0 {
 		s.finished = true
+		s.spendNothing(s.units)
 		s.do(Finish{Result: *s.result})
 		reason = s.result.Reason
 	}
@@ -111,6 +114,7 @@ func (s *State) started(ev Started) string {
 	if u.starting > 0 || u.phase != Running {
 		return ""
 	}
+	s.spend(u, goodput.Training)
 	if u.sick {
 		u.sick = false
 		s.sick--
@@ -157,7 +161,7 @@ func (s *State) exited(ev Exited) string {
 	if u.left > 0 {
 		return ""
 	}
-	u.phase = Stopping
+	s.pass(u, Stopping)
 	return also(s.label(u)+": all ranks exited 0", s.settle(u))
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -60,6 +61,7 @@ type world struct {
 	spec   Spec
 	state  *State
 	truth  *truth
+	books  books
 	agents []*agent
 	// timers are events that are due some day, past those that were delivered and may come again.
 	timers, past []Event
@@ -127,7 +129,7 @@ func newWorld(seed uint64) *world {
 			Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), GPUs: gpus(1 + w.rng.IntN(3)),
 		}})
 	}
-	w.state = New(w.spec)
+	w.state, w.books = New(w.spec), books{doing: map[int]goodput.Change{}}
 	w.truth = newTruth(w)
 	return w
 }
@@ -211,6 +213,9 @@ func (w *world) step(ev Event) error {
 	actions, reason := w.state.Step(ev)
 	w.history = append(w.history, turn{ev, actions, reason})
 	if err := w.truth.check(ev, actions, reason); err != nil {
+		return err
+	}
+	if err := w.checkBooks(); err != nil {
 		return err
 	}
 	if err := w.checkSummary(); err != nil {
