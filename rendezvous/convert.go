@@ -338,7 +338,7 @@ func toWorld(w *pb.World) job.World {
 func fromResult(r job.Result) *pb.Result {
 	return &pb.Result{
 		Code: int32(r.Code), Ending: string(r.Ending), Reason: plain(r.Reason), Cause: optional(r.Cause, fromFailure),
-		Attempts: int32(r.Attempts), Restarts: int32(r.Restarts),
+		Attempts: int32(r.Attempts), Restarts: int32(r.Restarts), Goodput: optional(r.Goodput, fromGoodput),
 	}
 }
 
@@ -346,6 +346,9 @@ func toResult(r *pb.Result) job.Result {
 	result := job.Result{
 		Code: int(r.GetCode()), Ending: job.Ending(r.GetEnding()), Reason: r.GetReason(), Attempts: int(r.GetAttempts()),
 		Restarts: int(r.GetRestarts()),
+	}
+	if r.GetGoodput() != nil {
+		result.Goodput = new(toGoodput(r.GetGoodput()))
 	}
 	if r.GetCause() != nil {
 		result.Cause = new(toFailure(r.GetCause()))

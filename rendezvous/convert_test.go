@@ -54,6 +54,8 @@ func fill(v reflect.Value) {
 		v.SetString(v.Type().Name() + " text")
 	case reflect.Bool:
 		v.SetBool(true)
+	case reflect.Float64:
+		v.SetFloat(0.7)
 	default:
 		v.SetInt(7)
 	}

@@ -83,7 +83,11 @@ func (c *Coordinator) resurrect(s saved) error {
 		return nil
 	}
 	c.orphan(r, c.cfg.Lease+patienceForReturn)
-	return c.state.Restore(s.Spec, s.events)
+	changes, err := c.state.Restore(s.Spec, s.events)
+	for i := range changes {
+		r.ledger.Take(s.times[i], changes[i])
+	}
+	return err
 }
 
 // orphan ends a job whose owner is not back in time, unless it is detached.

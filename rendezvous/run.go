@@ -8,6 +8,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -50,6 +51,7 @@ type run struct {
 	submitted, over time.Time
 	timers          map[any]*time.Timer
 	journal         journal
+	ledger          goodput.Ledger
 	reason          string
 	result          *job.Result
 	granted         *placement.Plan
@@ -88,6 +90,7 @@ func (c *Coordinator) stepped(r *run, s cluster.Step) {
 	if s.Event != nil {
 		r.journal.add(entry{Time: d.At, Event: eventName(s.Event), Reason: s.Reason, Detail: s.Event})
 	}
+	r.ledger.Take(d.At, s.Changes)
 	switch e := s.Event.(type) {
 	case job.Joined:
 		c.assign(r, e.Node.Name)
@@ -164,6 +167,7 @@ func (c *Coordinator) act(r *run, a job.Action) {
 			c.after(r, a.Kind, limit, job.TimedOut{Kind: a.Kind, Seq: a.Seq})
 		}
 	case job.Finish:
+		a.Result.Goodput = r.goodput()
 		r.result = &a.Result
 		if r.Sole {
 			c.broadcast(r.Job.ID, a)

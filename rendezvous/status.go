@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
@@ -42,6 +43,8 @@ type JobStatus struct {
 	Nodes                 []string
 	Ranks, GPUs           int
 	Result                *job.Result
+	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation and while it has had no ranks.
+	Goodput *goodput.Report
 }
 
 // Status is a cluster as it stands.
@@ -75,6 +78,9 @@ func toJobStatus(j *pb.JobStatus) JobStatus {
 		Submitted: toTime(j.GetSubmitted()), Finished: toTime(j.GetFinished()), Detached: j.GetDetached(), Reserve: j.GetReserve(),
 		Within: j.GetWithin(), Attempt: int(j.GetAttempt()), Restarts: int(j.GetRestarts()), MaxRestarts: int(j.GetMaxRestarts()),
 		Nodes: j.GetNodes(), Ranks: int(j.GetRanks()), GPUs: int(j.GetGpus()),
+	}
+	if j.GetGoodput() != nil {
+		s.Goodput = new(toGoodput(j.GetGoodput()))
 	}
 	if j.GetResult() != nil {
 		s.Result = new(toResult(j.GetResult()))
@@ -121,6 +127,7 @@ func (c *Coordinator) jobStatus(r *run) *pb.JobStatus {
 	s := &pb.JobStatus{
 		Id: r.Job.ID, Title: r.Title, Submitted: fromTime(r.submitted), Finished: fromTime(r.over), Detached: r.Detached,
 		Reserve: r.Reserve, Within: r.Within, MaxRestarts: int32(r.Job.MaxRestarts), Result: optional(r.result, fromResult),
+		Goodput: optional(r.goodput(), fromGoodput),
 	}
 	if r.result != nil {
 		s.Phase, s.Waits = string(job.Finished), r.result.Reason

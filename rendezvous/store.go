@@ -161,6 +161,7 @@ type saved struct {
 	Submission
 	submitted, over time.Time
 	events          []job.Event
+	times           []time.Time
 	reason          string
 	result          *job.Result
 	journal         journal
@@ -275,7 +276,7 @@ func (j *saved) take(text []byte) error {
 	}
 	ev, err := decode(l.Detail)
 	if err == nil {
-		j.events = append(j.events, ev)
+		j.events, j.times = append(j.events, ev), append(j.times, l.Time)
 	}
 	return err
 }

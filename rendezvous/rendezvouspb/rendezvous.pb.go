@@ -3079,6 +3079,7 @@ type Result struct {
 	Attempts      int32                  `protobuf:"varint,4,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	Restarts      int32                  `protobuf:"varint,5,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	Ending        string                 `protobuf:"bytes,6,opt,name=ending,proto3" json:"ending,omitempty"`
+	Goodput       *Goodput               `protobuf:"bytes,50,opt,name=goodput,proto3" json:"goodput,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3155,6 +3156,214 @@ func (x *Result) GetEnding() string {
 	return ""
 }
 
+func (x *Result) GetGoodput() *Goodput {
+	if x != nil {
+		return x.Goodput
+	}
+	return nil
+}
+
+// Goodput is what the time of a job's ranks went into, in hours.
+type Goodput struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          string                 `protobuf:"bytes,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Goodput       float64                `protobuf:"fixed64,2,opt,name=goodput,proto3" json:"goodput,omitempty"`
+	Hours         float64                `protobuf:"fixed64,3,opt,name=hours,proto3" json:"hours,omitempty"`
+	Training      float64                `protobuf:"fixed64,4,opt,name=training,proto3" json:"training,omitempty"`
+	Lost          float64                `protobuf:"fixed64,5,opt,name=lost,proto3" json:"lost,omitempty"`
+	Starting      float64                `protobuf:"fixed64,6,opt,name=starting,proto3" json:"starting,omitempty"`
+	Stopping      float64                `protobuf:"fixed64,7,opt,name=stopping,proto3" json:"stopping,omitempty"`
+	Backoff       float64                `protobuf:"fixed64,8,opt,name=backoff,proto3" json:"backoff,omitempty"`
+	Waiting       float64                `protobuf:"fixed64,9,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Interruptions int32                  `protobuf:"varint,10,opt,name=interruptions,proto3" json:"interruptions,omitempty"`
+	Costs         []*Cost                `protobuf:"bytes,11,rep,name=costs,proto3" json:"costs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Goodput) Reset() {
+	*x = Goodput{}
+	mi := &file_rendezvous_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Goodput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Goodput) ProtoMessage() {}
+
+func (x *Goodput) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Goodput.ProtoReflect.Descriptor instead.
+func (*Goodput) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *Goodput) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *Goodput) GetGoodput() float64 {
+	if x != nil {
+		return x.Goodput
+	}
+	return 0
+}
+
+func (x *Goodput) GetHours() float64 {
+	if x != nil {
+		return x.Hours
+	}
+	return 0
+}
+
+func (x *Goodput) GetTraining() float64 {
+	if x != nil {
+		return x.Training
+	}
+	return 0
+}
+
+func (x *Goodput) GetLost() float64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *Goodput) GetStarting() float64 {
+	if x != nil {
+		return x.Starting
+	}
+	return 0
+}
+
+func (x *Goodput) GetStopping() float64 {
+	if x != nil {
+		return x.Stopping
+	}
+	return 0
+}
+
+func (x *Goodput) GetBackoff() float64 {
+	if x != nil {
+		return x.Backoff
+	}
+	return 0
+}
+
+func (x *Goodput) GetWaiting() float64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *Goodput) GetInterruptions() int32 {
+	if x != nil {
+		return x.Interruptions
+	}
+	return 0
+}
+
+func (x *Goodput) GetCosts() []*Cost {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
+}
+
+type Cost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cause         string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Interruptions int32                  `protobuf:"varint,3,opt,name=interruptions,proto3" json:"interruptions,omitempty"`
+	Hours         float64                `protobuf:"fixed64,4,opt,name=hours,proto3" json:"hours,omitempty"`
+	Lost          float64                `protobuf:"fixed64,5,opt,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cost) Reset() {
+	*x = Cost{}
+	mi := &file_rendezvous_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cost) ProtoMessage() {}
+
+func (x *Cost) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cost.ProtoReflect.Descriptor instead.
+func (*Cost) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Cost) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *Cost) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Cost) GetInterruptions() int32 {
+	if x != nil {
+		return x.Interruptions
+	}
+	return 0
+}
+
+func (x *Cost) GetHours() float64 {
+	if x != nil {
+		return x.Hours
+	}
+	return 0
+}
+
+func (x *Cost) GetLost() float64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
 type Failure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -3177,7 +3386,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3189,7 +3398,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3202,7 +3411,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+	return file_rendezvous_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Failure) GetNode() string {
@@ -3324,7 +3533,7 @@ type Submission struct {
 
 func (x *Submission) Reset() {
 	*x = Submission{}
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3545,7 @@ func (x *Submission) String() string {
 func (*Submission) ProtoMessage() {}
 
 func (x *Submission) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3558,7 @@ func (x *Submission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submission.ProtoReflect.Descriptor instead.
 func (*Submission) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+	return file_rendezvous_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Submission) GetProtocol() uint32 {
@@ -3438,7 +3647,7 @@ type Spec struct {
 
 func (x *Spec) Reset() {
 	*x = Spec{}
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3450,7 +3659,7 @@ func (x *Spec) String() string {
 func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3463,7 +3672,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{44}
+	return file_rendezvous_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Spec) GetId() string {
@@ -3581,7 +3790,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3802,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3815,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{45}
+	return file_rendezvous_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Request) GetMinNodes() int32 {
@@ -3683,7 +3892,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3695,7 +3904,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3708,7 +3917,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{46}
+	return file_rendezvous_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -3741,7 +3950,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3753,7 +3962,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3766,7 +3975,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{47}
+	return file_rendezvous_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Update) GetBody() isUpdate_Body {
@@ -3853,7 +4062,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +4074,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +4087,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{48}
+	return file_rendezvous_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Accepted) GetJob() string {
@@ -3914,7 +4123,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3926,7 +4135,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3939,7 +4148,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{49}
+	return file_rendezvous_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Decision) GetAt() *timestamppb.Timestamp {
@@ -3973,7 +4182,7 @@ type Granted struct {
 
 func (x *Granted) Reset() {
 	*x = Granted{}
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3985,7 +4194,7 @@ func (x *Granted) String() string {
 func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3998,7 +4207,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{50}
+	return file_rendezvous_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Granted) GetGroups() []*Group {
@@ -4019,7 +4228,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4240,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4044,7 +4253,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{51}
+	return file_rendezvous_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Group) GetNode() *Node {
@@ -4078,7 +4287,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4090,7 +4299,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4103,7 +4312,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{52}
+	return file_rendezvous_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -4132,7 +4341,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4144,7 +4353,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4157,7 +4366,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{53}
+	return file_rendezvous_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StopRequest) GetJob() string {
@@ -4191,7 +4400,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4203,7 +4412,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4216,7 +4425,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{54}
+	return file_rendezvous_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StopReply) GetJobs() []string {
@@ -4236,7 +4445,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4248,7 +4457,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4261,7 +4470,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{55}
+	return file_rendezvous_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ForwardRequest) GetJob() string {
@@ -4286,7 +4495,7 @@ type ForwardReply struct {
 
 func (x *ForwardReply) Reset() {
 	*x = ForwardReply{}
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4298,7 +4507,7 @@ func (x *ForwardReply) String() string {
 func (*ForwardReply) ProtoMessage() {}
 
 func (x *ForwardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4311,7 +4520,7 @@ func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardReply.ProtoReflect.Descriptor instead.
 func (*ForwardReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{56}
+	return file_rendezvous_proto_rawDescGZIP(), []int{58}
 }
 
 type DrainRequest struct {
@@ -4326,7 +4535,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4338,7 +4547,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4351,7 +4560,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{57}
+	return file_rendezvous_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -4385,7 +4594,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4397,7 +4606,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4410,7 +4619,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{58}
+	return file_rendezvous_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DrainReply) GetJobs() []string {
@@ -4430,7 +4639,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4442,7 +4651,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4455,7 +4664,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{59}
+	return file_rendezvous_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StatusRequest) GetJob() string {
@@ -4477,7 +4686,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4489,7 +4698,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4502,7 +4711,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{60}
+	return file_rendezvous_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *StatusReply) GetVersion() string {
@@ -4546,7 +4755,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4558,7 +4767,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4571,7 +4780,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{61}
+	return file_rendezvous_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -4613,7 +4822,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4625,7 +4834,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4638,7 +4847,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{62}
+	return file_rendezvous_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Hold) GetJob() string {
@@ -4673,13 +4882,14 @@ type JobStatus struct {
 	Ranks         int32                  `protobuf:"varint,14,opt,name=ranks,proto3" json:"ranks,omitempty"`
 	Gpus          int32                  `protobuf:"varint,15,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	Result        *Result                `protobuf:"bytes,16,opt,name=result,proto3" json:"result,omitempty"`
+	Goodput       *Goodput               `protobuf:"bytes,50,opt,name=goodput,proto3" json:"goodput,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4691,7 +4901,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4704,7 +4914,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{63}
+	return file_rendezvous_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *JobStatus) GetId() string {
@@ -4815,6 +5025,13 @@ func (x *JobStatus) GetGpus() int32 {
 func (x *JobStatus) GetResult() *Result {
 	if x != nil {
 		return x.Result
+	}
+	return nil
+}
+
+func (x *JobStatus) GetGoodput() *Goodput {
+	if x != nil {
+		return x.Goodput
 	}
 	return nil
 }
@@ -5043,14 +5260,34 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05chunk\x18\x02 \x01(\v2 .golaunch.rendezvous.v1.LogChunkR\x05chunk\"\v\n" +
 	"\tDelivered\"@\n" +
 	"\x06Finish\x126\n" +
-	"\x06result\x18\x01 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\"\xbb\x01\n" +
+	"\x06result\x18\x01 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\"\xf6\x01\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x125\n" +
 	"\x05cause\x18\x03 \x01(\v2\x1f.golaunch.rendezvous.v1.FailureR\x05cause\x12\x1a\n" +
 	"\battempts\x18\x04 \x01(\x05R\battempts\x12\x1a\n" +
 	"\brestarts\x18\x05 \x01(\x05R\brestarts\x12\x16\n" +
-	"\x06ending\x18\x06 \x01(\tR\x06ending\"\xa7\x03\n" +
+	"\x06ending\x18\x06 \x01(\tR\x06ending\x129\n" +
+	"\agoodput\x182 \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput\"\xc3\x02\n" +
+	"\aGoodput\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x18\n" +
+	"\agoodput\x18\x02 \x01(\x01R\agoodput\x12\x14\n" +
+	"\x05hours\x18\x03 \x01(\x01R\x05hours\x12\x1a\n" +
+	"\btraining\x18\x04 \x01(\x01R\btraining\x12\x12\n" +
+	"\x04lost\x18\x05 \x01(\x01R\x04lost\x12\x1a\n" +
+	"\bstarting\x18\x06 \x01(\x01R\bstarting\x12\x1a\n" +
+	"\bstopping\x18\a \x01(\x01R\bstopping\x12\x18\n" +
+	"\abackoff\x18\b \x01(\x01R\abackoff\x12\x18\n" +
+	"\awaiting\x18\t \x01(\x01R\awaiting\x12$\n" +
+	"\rinterruptions\x18\n" +
+	" \x01(\x05R\rinterruptions\x122\n" +
+	"\x05costs\x18\v \x03(\v2\x1c.golaunch.rendezvous.v1.CostR\x05costs\"\x80\x01\n" +
+	"\x04Cost\x12\x14\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12$\n" +
+	"\rinterruptions\x18\x03 \x01(\x05R\rinterruptions\x12\x14\n" +
+	"\x05hours\x18\x04 \x01(\x01R\x05hours\x12\x12\n" +
+	"\x04lost\x18\x05 \x01(\x01R\x04lost\"\xa7\x03\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12-\n" +
@@ -5166,7 +5403,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05holds\x18\x04 \x03(\v2\x1c.golaunch.rendezvous.v1.HoldR\x05holds\",\n" +
 	"\x04Hold\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
-	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xee\x03\n" +
+	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xa9\x04\n" +
 	"\tJobStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
@@ -5184,7 +5421,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05nodes\x18\r \x03(\tR\x05nodes\x12\x14\n" +
 	"\x05ranks\x18\x0e \x01(\x05R\x05ranks\x12\x12\n" +
 	"\x04gpus\x18\x0f \x01(\x05R\x04gpus\x126\n" +
-	"\x06result\x18\x10 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result2\xae\x01\n" +
+	"\x06result\x18\x10 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\x129\n" +
+	"\agoodput\x182 \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput2\xae\x01\n" +
 	"\n" +
 	"Rendezvous\x12N\n" +
 	"\x04Join\x12!.golaunch.rendezvous.v1.FromAgent\x1a\x1f.golaunch.rendezvous.v1.ToAgent(\x010\x01\x12P\n" +
@@ -5210,7 +5448,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 	return file_rendezvous_proto_rawDescData
 }
 
-var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_rendezvous_proto_goTypes = []any{
 	(*FromAgent)(nil),             // 0: golaunch.rendezvous.v1.FromAgent
 	(*ToAgent)(nil),               // 1: golaunch.rendezvous.v1.ToAgent
@@ -5254,147 +5492,152 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Delivered)(nil),             // 39: golaunch.rendezvous.v1.Delivered
 	(*Finish)(nil),                // 40: golaunch.rendezvous.v1.Finish
 	(*Result)(nil),                // 41: golaunch.rendezvous.v1.Result
-	(*Failure)(nil),               // 42: golaunch.rendezvous.v1.Failure
-	(*Submission)(nil),            // 43: golaunch.rendezvous.v1.Submission
-	(*Spec)(nil),                  // 44: golaunch.rendezvous.v1.Spec
-	(*Request)(nil),               // 45: golaunch.rendezvous.v1.Request
-	(*WatchRequest)(nil),          // 46: golaunch.rendezvous.v1.WatchRequest
-	(*Update)(nil),                // 47: golaunch.rendezvous.v1.Update
-	(*Accepted)(nil),              // 48: golaunch.rendezvous.v1.Accepted
-	(*Decision)(nil),              // 49: golaunch.rendezvous.v1.Decision
-	(*Granted)(nil),               // 50: golaunch.rendezvous.v1.Granted
-	(*Group)(nil),                 // 51: golaunch.rendezvous.v1.Group
-	(*LogsRequest)(nil),           // 52: golaunch.rendezvous.v1.LogsRequest
-	(*StopRequest)(nil),           // 53: golaunch.rendezvous.v1.StopRequest
-	(*StopReply)(nil),             // 54: golaunch.rendezvous.v1.StopReply
-	(*ForwardRequest)(nil),        // 55: golaunch.rendezvous.v1.ForwardRequest
-	(*ForwardReply)(nil),          // 56: golaunch.rendezvous.v1.ForwardReply
-	(*DrainRequest)(nil),          // 57: golaunch.rendezvous.v1.DrainRequest
-	(*DrainReply)(nil),            // 58: golaunch.rendezvous.v1.DrainReply
-	(*StatusRequest)(nil),         // 59: golaunch.rendezvous.v1.StatusRequest
-	(*StatusReply)(nil),           // 60: golaunch.rendezvous.v1.StatusReply
-	(*NodeStatus)(nil),            // 61: golaunch.rendezvous.v1.NodeStatus
-	(*Hold)(nil),                  // 62: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 63: golaunch.rendezvous.v1.JobStatus
-	nil,                           // 64: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 65: golaunch.rendezvous.v1.Node.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 67: google.protobuf.Duration
+	(*Goodput)(nil),               // 42: golaunch.rendezvous.v1.Goodput
+	(*Cost)(nil),                  // 43: golaunch.rendezvous.v1.Cost
+	(*Failure)(nil),               // 44: golaunch.rendezvous.v1.Failure
+	(*Submission)(nil),            // 45: golaunch.rendezvous.v1.Submission
+	(*Spec)(nil),                  // 46: golaunch.rendezvous.v1.Spec
+	(*Request)(nil),               // 47: golaunch.rendezvous.v1.Request
+	(*WatchRequest)(nil),          // 48: golaunch.rendezvous.v1.WatchRequest
+	(*Update)(nil),                // 49: golaunch.rendezvous.v1.Update
+	(*Accepted)(nil),              // 50: golaunch.rendezvous.v1.Accepted
+	(*Decision)(nil),              // 51: golaunch.rendezvous.v1.Decision
+	(*Granted)(nil),               // 52: golaunch.rendezvous.v1.Granted
+	(*Group)(nil),                 // 53: golaunch.rendezvous.v1.Group
+	(*LogsRequest)(nil),           // 54: golaunch.rendezvous.v1.LogsRequest
+	(*StopRequest)(nil),           // 55: golaunch.rendezvous.v1.StopRequest
+	(*StopReply)(nil),             // 56: golaunch.rendezvous.v1.StopReply
+	(*ForwardRequest)(nil),        // 57: golaunch.rendezvous.v1.ForwardRequest
+	(*ForwardReply)(nil),          // 58: golaunch.rendezvous.v1.ForwardReply
+	(*DrainRequest)(nil),          // 59: golaunch.rendezvous.v1.DrainRequest
+	(*DrainReply)(nil),            // 60: golaunch.rendezvous.v1.DrainReply
+	(*StatusRequest)(nil),         // 61: golaunch.rendezvous.v1.StatusRequest
+	(*StatusReply)(nil),           // 62: golaunch.rendezvous.v1.StatusReply
+	(*NodeStatus)(nil),            // 63: golaunch.rendezvous.v1.NodeStatus
+	(*Hold)(nil),                  // 64: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 65: golaunch.rendezvous.v1.JobStatus
+	nil,                           // 66: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 67: golaunch.rendezvous.v1.Node.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 68: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 69: google.protobuf.Duration
 }
 var file_rendezvous_proto_depIdxs = []int32{
-	2,  // 0: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
-	4,  // 1: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	7,  // 2: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
-	10, // 3: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
-	14, // 4: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
-	19, // 5: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
-	21, // 6: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
-	5,  // 7: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
-	6,  // 8: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
-	15, // 9: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
-	11, // 10: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
-	12, // 11: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
-	13, // 12: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
-	17, // 13: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
-	3,  // 14: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
-	4,  // 15: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	22, // 16: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
-	25, // 17: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
-	29, // 18: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
-	30, // 19: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	40, // 20: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
-	31, // 21: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
-	32, // 22: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
-	33, // 23: golaunch.rendezvous.v1.ToAgent.read_logs:type_name -> golaunch.rendezvous.v1.ReadLogs
-	23, // 24: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
-	24, // 25: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
-	28, // 26: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
-	8,  // 27: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	64, // 28: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	66, // 29: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
-	4,  // 30: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	67, // 31: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
-	4,  // 32: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	67, // 33: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	66, // 34: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
-	9,  // 35: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	65, // 36: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	67, // 37: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
-	16, // 38: golaunch.rendezvous.v1.Met.clients:type_name -> golaunch.rendezvous.v1.Client
-	18, // 39: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	16, // 40: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	67, // 41: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	20, // 42: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	66, // 43: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	67, // 44: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	26, // 45: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	27, // 46: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	9,  // 47: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	9,  // 48: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	67, // 49: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	67, // 50: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	34, // 51: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	35, // 52: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	36, // 53: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	36, // 54: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	37, // 55: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	41, // 56: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	42, // 57: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	9,  // 58: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	20, // 59: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	66, // 60: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	67, // 61: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	44, // 62: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	67, // 63: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	67, // 64: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	67, // 65: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	45, // 66: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	67, // 67: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	67, // 68: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	67, // 69: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	48, // 70: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	49, // 71: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	41, // 72: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	50, // 73: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	67, // 74: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	66, // 75: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	51, // 76: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	8,  // 77: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	26, // 78: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	34, // 79: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	67, // 80: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	66, // 81: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	61, // 82: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	63, // 83: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	8,  // 84: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	67, // 85: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	62, // 86: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	66, // 87: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	66, // 88: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	41, // 89: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	0,  // 90: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	38, // 91: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	43, // 92: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	46, // 93: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	52, // 94: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	53, // 95: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	55, // 96: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	57, // 97: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	59, // 98: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,  // 99: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	39, // 100: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	47, // 101: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	47, // 102: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	37, // 103: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	54, // 104: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	56, // 105: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	58, // 106: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	60, // 107: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	99, // [99:108] is the sub-list for method output_type
-	90, // [90:99] is the sub-list for method input_type
-	90, // [90:90] is the sub-list for extension type_name
-	90, // [90:90] is the sub-list for extension extendee
-	0,  // [0:90] is the sub-list for field type_name
+	2,   // 0: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
+	4,   // 1: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	7,   // 2: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
+	10,  // 3: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
+	14,  // 4: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
+	19,  // 5: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
+	21,  // 6: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
+	5,   // 7: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
+	6,   // 8: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
+	15,  // 9: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
+	11,  // 10: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
+	12,  // 11: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
+	13,  // 12: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
+	17,  // 13: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
+	3,   // 14: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
+	4,   // 15: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	22,  // 16: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
+	25,  // 17: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
+	29,  // 18: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
+	30,  // 19: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
+	40,  // 20: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	31,  // 21: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
+	32,  // 22: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
+	33,  // 23: golaunch.rendezvous.v1.ToAgent.read_logs:type_name -> golaunch.rendezvous.v1.ReadLogs
+	23,  // 24: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
+	24,  // 25: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
+	28,  // 26: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
+	8,   // 27: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
+	66,  // 28: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	68,  // 29: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	4,   // 30: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	69,  // 31: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	4,   // 32: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	69,  // 33: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	68,  // 34: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	9,   // 35: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	67,  // 36: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	69,  // 37: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	16,  // 38: golaunch.rendezvous.v1.Met.clients:type_name -> golaunch.rendezvous.v1.Client
+	18,  // 39: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	16,  // 40: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	69,  // 41: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	20,  // 42: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	68,  // 43: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	69,  // 44: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	26,  // 45: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	27,  // 46: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	9,   // 47: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	9,   // 48: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	69,  // 49: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	69,  // 50: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	34,  // 51: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	35,  // 52: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	36,  // 53: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	36,  // 54: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	37,  // 55: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	41,  // 56: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	44,  // 57: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	42,  // 58: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	43,  // 59: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	9,   // 60: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	20,  // 61: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	68,  // 62: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	69,  // 63: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	46,  // 64: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	69,  // 65: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	69,  // 66: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	69,  // 67: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	47,  // 68: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	69,  // 69: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	69,  // 70: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	69,  // 71: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	50,  // 72: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	51,  // 73: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	41,  // 74: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	52,  // 75: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	69,  // 76: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	68,  // 77: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	53,  // 78: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	8,   // 79: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	26,  // 80: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	34,  // 81: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	69,  // 82: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	68,  // 83: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	63,  // 84: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	65,  // 85: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	8,   // 86: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	69,  // 87: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	64,  // 88: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	68,  // 89: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	68,  // 90: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	41,  // 91: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	42,  // 92: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	0,   // 93: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	38,  // 94: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	45,  // 95: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	48,  // 96: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	54,  // 97: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	55,  // 98: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	57,  // 99: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	59,  // 100: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	61,  // 101: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 102: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	39,  // 103: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	49,  // 104: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	49,  // 105: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	37,  // 106: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	56,  // 107: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	58,  // 108: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	60,  // 109: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	62,  // 110: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	102, // [102:111] is the sub-list for method output_type
+	93,  // [93:102] is the sub-list for method input_type
+	93,  // [93:93] is the sub-list for extension type_name
+	93,  // [93:93] is the sub-list for extension extendee
+	0,   // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
@@ -5433,7 +5676,7 @@ func file_rendezvous_proto_init() {
 		(*ToAgent_Reach)(nil),
 		(*ToAgent_Notice)(nil),
 	}
-	file_rendezvous_proto_msgTypes[47].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[49].OneofWrappers = []any{
 		(*Update_Accepted)(nil),
 		(*Update_Decision)(nil),
 		(*Update_Result)(nil),
@@ -5445,7 +5688,7 @@ func file_rendezvous_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   66,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

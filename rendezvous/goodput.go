@@ -1,0 +1,44 @@
+package rendezvous
+
+import (
+	"time"
+
+	"github.com/golaunch/golaunch/internal/goodput"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// goodput is what the time of the ranks went into until now. The ranks of a reservation are those of other jobs.
+func (r *run) goodput() *goodput.Report {
+	switch {
+	case r.Reserve:
+		return nil
+	case r.result != nil:
+		return r.result.Goodput
+	case r.Job.Request.GPU:
+		return r.ledger.Report(time.Now(), "GPU")
+	}
+	return r.ledger.Report(time.Now(), "rank")
+}
+
+func fromGoodput(r goodput.Report) *pb.Goodput {
+	return &pb.Goodput{
+		Unit: plain(r.Unit), Goodput: r.Goodput, Hours: r.Hours, Training: r.Training, Lost: r.Lost, Starting: r.Starting,
+		Stopping: r.Stopping, Backoff: r.Backoff, Waiting: r.Waiting, Interruptions: int32(r.Interruptions),
+		Costs: convert(r.Costs, func(c goodput.Cost) *pb.Cost {
+			return &pb.Cost{Cause: plain(c.Cause), Node: c.Node, Interruptions: int32(c.Interruptions), Hours: c.Hours, Lost: c.Lost}
+		}),
+	}
+}
+
+func toGoodput(r *pb.Goodput) goodput.Report {
+	return goodput.Report{
+		Unit: r.GetUnit(), Goodput: r.GetGoodput(), Hours: r.GetHours(), Training: r.GetTraining(), Lost: r.GetLost(),
+		Starting: r.GetStarting(), Stopping: r.GetStopping(), Backoff: r.GetBackoff(), Waiting: r.GetWaiting(),
+		Interruptions: int(r.GetInterruptions()),
+		Costs: convert(r.GetCosts(), func(c *pb.Cost) goodput.Cost {
+			return goodput.Cost{
+				Cause: c.GetCause(), Node: c.GetNode(), Interruptions: int(c.GetInterruptions()), Hours: c.GetHours(), Lost: c.GetLost(),
+			}
+		}),
+	}
+}
