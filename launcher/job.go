@@ -25,6 +25,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/spot"
 	"github.com/golaunch/golaunch/internal/where"
@@ -44,6 +45,8 @@ type (
 	Ending = job.Ending
 	// Failure is the first thing that went wrong.
 	Failure = job.Failure
+	// Goodput is what the time of a job's ranks went into, and which causes and nodes cost how much of it.
+	Goodput = goodput.Report
 	// Decision is one step of the job, with its reason in words.
 	Decision = rendezvous.Decision
 	// Restart says which ranks start again when one fails.

@@ -96,10 +96,18 @@ func (l line) json() []byte {
 }
 
 // Report is the end of a job in words. After a failure it has when the first one over all nodes was, what that means, the rank's
-// traceback or its last words, and where the logs are.
+// traceback or its last words, and where the logs are; at last the goodput, if it is worth a line.
 func Report(r Result, logs string) string { return report(r, logs, nil) }
 
 func report(r Result, logs string, rules []Rule) string {
+	text := ending(r, logs, rules)
+	if r.Goodput.Notable() {
+		text += fmt.Sprintf("\n  goodput        %v", r.Goodput)
+	}
+	return text
+}
+
+func ending(r Result, logs string, rules []Rule) string {
 	if r.Code == 0 {
 		return r.Reason
 	}

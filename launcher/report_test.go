@@ -3,6 +3,8 @@ package launcher
 import (
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/goodput"
 )
 
 func TestReport(t *testing.T) {
@@ -52,6 +54,14 @@ func TestReport(t *testing.T) {
   exit code      125
   logs           /logs`,
 		},
+		{
+			"a restart", Result{Reason: "job succeeded: 4 ranks exited 0 after 1 restart", Goodput: &Goodput{
+				Unit: "GPU", Goodput: 0.75, Hours: 2, Training: 1.5, Backoff: 0.5, Interruptions: 1,
+				Costs: []goodput.Cost{{Cause: "gpu-lost", Node: "n1", Interruptions: 1, Hours: 0.5}},
+			}}, "/logs", `job succeeded: 4 ranks exited 0 after 1 restart
+  goodput        75.0 % of 2.0 GPU-hours; 1 interruption cost 0.500: 0.500 gpu-lost (n1)`,
+		},
+		{"a short job", Result{Reason: "job succeeded: 1 rank exited 0", Goodput: &Goodput{Unit: "GPU", Hours: 0.1}}, "/logs", "job succeeded: 1 rank exited 0"},
 		{"cancelled", Result{Code: 130, Reason: "job cancelled: got SIGINT"}, "/logs", `job cancelled: got SIGINT
   exit code      130
   logs           /logs`},

@@ -127,6 +127,8 @@ type (
 		Ranks       int              `json:"ranks"`
 		GPUs        int              `json:"gpus"`
 		Result      *launcher.Result `json:"result,omitempty"`
+		// Goodput is that of the result when there is one.
+		Goodput *launcher.Goodput `json:"goodput,omitempty"`
 	}
 )
 
@@ -162,7 +164,7 @@ func showJob(j launcher.JobStatus) jobShown {
 	s := jobShown{
 		ID: j.ID, Phase: string(j.Phase), Waits: j.Waits, Command: j.Title, Submitted: j.Submitted, Detached: j.Detached,
 		Reservation: j.Reserve, Within: j.Within, Attempt: j.Attempt, Restarts: j.Restarts, MaxRestarts: j.MaxRestarts,
-		Nodes: append([]string{}, j.Nodes...), Ranks: j.Ranks, GPUs: j.GPUs, Result: j.Result,
+		Nodes: append([]string{}, j.Nodes...), Ranks: j.Ranks, GPUs: j.GPUs, Result: j.Result, Goodput: j.Goodput,
 	}
 	if !j.Finished.IsZero() {
 		s.Finished = &j.Finished
@@ -187,7 +189,25 @@ func (s clusterShown) write(w io.Writer, nodes bool) error {
 	for _, j := range s.Jobs {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", j.ID, j.Phase, j.Ranks, j.GPUs, age(j), short(j.Command, 40), j.Waits)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return s.writeGoodput(w)
+}
+
+// writeGoodput has a line for each job whose goodput is worth one, behind the table.
+func (s clusterShown) writeGoodput(w io.Writer) error {
+	var b strings.Builder
+	for _, j := range s.Jobs {
+		if j.Goodput.Notable() {
+			fmt.Fprintf(&b, "\ngoodput of %s: %v", j.ID, j.Goodput)
+		}
+	}
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 func (n nodeShown) holders() string {
