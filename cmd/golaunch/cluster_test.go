@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -182,6 +183,12 @@ func TestLogsOfACluster(t *testing.T) {
 	}
 	if j := h.status().job(t, "a"); j.Result == nil || j.Result.Code != 0 || j.Restarts != 1 || j.Finished == nil || !j.Detached {
 		t.Errorf("after its end: %+v", j)
+	} else if g := j.Goodput; g == nil || g.Unit != "GPU" || g.Interruptions != 1 || g.Training <= 0 || len(g.Costs) != 1 ||
+		g.Costs[0].Node != "n10" || !reflect.DeepEqual(g, j.Result.Goodput) {
+		t.Errorf("goodput %+v", g)
+	}
+	if out := h.do("jobs", "--all"); !strings.Contains(out, "goodput of a: ") {
+		t.Errorf("jobs prints %s", out)
 	}
 
 	n9.cmd.Process.Signal(syscall.SIGTERM)
