@@ -83,10 +83,11 @@ type Agent struct {
 	// Warn is told what went wrong without ending the job, such as a full disk.
 	Warn func(error)
 
-	// sys is /sys when nil, loaded a timer of loadTime, and looks a ticker of a part of HangTimeout.
+	// sys is /sys when nil, loaded a timer of loadTime, looks a ticker of a part of HangTimeout, and beats one of stepEvery.
 	sys    fs.FS
 	loaded <-chan time.Time
 	looks  <-chan time.Time
+	beats  <-chan time.Time
 	shares map[string]*share
 	// done are the jobs of which something may live, readers those whose output may be read, and who reads it.
 	done, readers sync.WaitGroup

@@ -149,6 +149,7 @@ func (u *unit) ranks(scope scope) []*logs.Rank {
 		go u.heed(ranks, over)
 		defer u.compareNCCL(ranks)()
 		defer u.watchStalls(scope, ranks)()
+		defer u.tellSteps(ranks)()
 	}
 	running.Wait()
 	var outputs []*logs.Rank

@@ -106,6 +106,10 @@ func fromReport(ev any) *pb.FromAgent {
 		return &pb.FromAgent{Body: &pb.FromAgent_Stalled{Stalled: &pb.Stalled{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Ranks: convert(e.Ranks, fromStill), Behind: convert(e.Behind, fromClient),
 		}}}
+	case job.Stepped:
+		return &pb.FromAgent{Body: &pb.FromAgent_Stepped{Stepped: &pb.Stepped{
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Step: e.Step, Ago: durationpb.New(e.Ago),
+		}}}
 	case job.Exited:
 		return &pb.FromAgent{Body: &pb.FromAgent_Exited{Exited: &pb.Exited{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Rank: int32(e.Rank), Exit: fromExit(e.Exit), At: fromTime(e.At),
@@ -145,6 +149,11 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 		return job.Stalled{
 			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()),
 			Ranks: convert(e.GetRanks(), toStill), Behind: convert(e.GetBehind(), toClient),
+		}
+	case *pb.FromAgent_Stepped:
+		e := b.Stepped
+		return job.Stepped{
+			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Step: e.GetStep(), Ago: max(0, e.GetAgo().AsDuration()),
 		}
 	case *pb.FromAgent_Exited:
 		e := b.Exited

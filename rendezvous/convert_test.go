@@ -82,7 +82,7 @@ func wire[M proto.Message](t *testing.T, m M) M {
 
 func TestEventsArrive(t *testing.T) {
 	for _, ev := range []job.Event{
-		filled[job.Prepared](), filled[job.Reached](), filled[job.Started](), filled[job.Met](), filled[job.Stalled](), filled[job.Exited](),
+		filled[job.Prepared](), filled[job.Reached](), filled[job.Started](), filled[job.Met](), filled[job.Stalled](), filled[job.Stepped](), filled[job.Exited](),
 		filled[job.Stopped](),
 		job.Exited{},
 	} {

@@ -101,8 +101,8 @@ func (s *Session) Err() error {
 	}
 }
 
-// Report tells the coordinator, once, of a [job.Prepared], [job.Reached], [job.Started], [job.Met], [job.Stalled], [job.Exited] or
-// [job.Stopped] of a job, an [Opened], a [Draining] or a [Restated], however often the connection breaks within the lease. It does not wait
+// Report tells the coordinator, once, of a [job.Prepared], [job.Reached], [job.Started], [job.Met], [job.Stalled], [job.Stepped],
+// [job.Exited] or [job.Stopped] of a job, an [Opened], a [Draining] or a [Restated], however often the connection breaks within the lease. It does not wait
 // for the network. After the session's end it does nothing.
 func (s *Session) Report(id string, ev any) {
 	msg := fromEvent(id, ev)

@@ -296,6 +296,7 @@ var eventTypes = func() map[string]func([]byte) (job.Event, error) {
 	addType[job.Started](types)
 	addType[job.Met](types)
 	addType[job.Stalled](types)
+	addType[job.Stepped](types)
 	addType[job.Exited](types)
 	addType[job.Stopped](types)
 	addType[job.Elapsed](types)

@@ -32,10 +32,13 @@ const (
 	uses
 )
 
-// Change says that from now on the ranks of a unit spend their time on something else.
+// Change says that from now on the ranks of a unit spend their time on something else, or to which step they have come.
 type Change struct {
 	Unit, Ranks int
 	To          Use
+	// Step, if it is not 0, is what the job, which is one unit, came to, Ago before; nothing else changes then.
+	Step int64
+	Ago  time.Duration
 	// Cause and Node are why the unit was stopped, and the node that is to blame; only for a change to Backoff.
 	Cause, Node string
 }
@@ -75,14 +78,14 @@ type account struct {
 
 // Take tells what changed at a time.
 func (l *Ledger) Take(at time.Time, changes []Change) {
-	for _, c := range changes {
-		l.change(l.clock(at), c)
-	}
-}
-
-func (l *Ledger) clock(at time.Time) int64 {
 	l.now = max(l.now, at.UnixMilli())
-	return l.now
+	for _, c := range changes {
+		if c.Step > 0 {
+			l.step(l.now-c.Ago.Milliseconds(), c.Step)
+		} else {
+			l.change(l.now, c)
+		}
+	}
 }
 
 func (l *Ledger) change(now int64, c Change) {

@@ -19,6 +19,11 @@ type told struct {
 	change Change
 }
 
+// stepped has come to a step some seconds before it says so.
+func stepped(l *Ledger, second, later int, step int64) {
+	l.Take(at(second+later), []Change{{Step: step, Ago: time.Duration(later) * time.Second}})
+}
+
 func ledgerOf(all []told) *Ledger {
 	var l Ledger
 	for _, c := range all {
@@ -28,7 +33,9 @@ func ledgerOf(all []told) *Ledger {
 }
 
 func TestReport(t *testing.T) {
-	failed := func(unit, ranks int, cause, node string) Change { return Change{unit, ranks, Backoff, cause, node} }
+	failed := func(unit, ranks int, cause, node string) Change {
+		return Change{Unit: unit, Ranks: ranks, To: Backoff, Cause: cause, Node: node}
+	}
 	to := func(unit, ranks int, use Use) Change { return Change{Unit: unit, Ranks: ranks, To: use} }
 	once := []told{{0, to(0, 4, Starting)}, {360, to(0, 4, Training)}, {3600, to(0, 4, Stopping)}, {3690, failed(0, 4, "gpu-lost", "n1")}}
 	gone := append(append([]told{}, once...), told{3780, to(0, 4, Waiting)}, told{4500, to(0, 2, Starting)}, told{5400, to(0, 2, Training)})
@@ -113,7 +120,7 @@ func flat(r Report) []any {
 	return all
 }
 
-// TestSteps has a job come to a step a minute, fail 100 minutes after it began, and go on from the checkpoint of step 90.
+// TestSteps has a job come to a step a minute, say so of every other, fail 100 minutes after it began, and go on from the checkpoint of step 90.
 func TestSteps(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -122,22 +129,22 @@ func TestSteps(t *testing.T) {
 	}{
 		{"from a checkpoint", 90, 111, 21},
 		{"between two that are known", 95, 111, 16},
-		{"from the beginning", 0, 111, 111},
+		{"from the beginning", 1, 111, 111},
 		{"after all", 101, 111, 0},
 	} {
 		var l Ledger
 		l.Take(at(0), []Change{{Unit: 0, Ranks: 60, To: Training}})
-		for step := range 101 {
-			l.Step(at(60*step), int64(step))
-			l.Step(at(60*step), int64(step))
+		for step := 2; step <= 100; step += 2 {
+			stepped(&l, 60*step, 0, int64(step))
+			stepped(&l, 60*step, 0, int64(step))
 		}
-		l.Take(at(6000), []Change{{Unit: 0, Ranks: 60, To: Stopping}, {0, 60, Backoff, "segfault", "n1"}})
+		l.Take(at(6000), []Change{{Unit: 0, Ranks: 60, To: Stopping}, {Ranks: 60, To: Backoff, Cause: "segfault", Node: "n1"}})
 		l.Take(at(6060), []Change{{Unit: 0, Ranks: 60, To: Training}})
 		if r := l.Report(at(6060), "GPU"); r.Lost != 0 {
 			t.Errorf("%s: lost %v before anybody knows", c.name, r.Lost)
 		}
-		l.Step(at(60*(c.minute+1)), int64(c.first))
-		l.Step(at(60*(c.minute+2)), int64(c.first)+1)
+		stepped(&l, 60*(c.minute+1), 20, int64(c.first))
+		stepped(&l, 60*(c.minute+2), 0, int64(c.first)+1)
 		r := l.Report(at(60*(c.minute+2)), "GPU")
 		if r.Lost != c.lost || r.Training != float64(c.minute+1)-c.lost || len(r.Costs) != 1 || r.Costs[0].Lost != c.lost || r.Backoff != 1 {
 			t.Errorf("%s: %+v, want %v lost", c.name, r, c.lost)
@@ -155,8 +162,8 @@ func TestBounds(t *testing.T) {
 			down = 1000 + i
 		}
 		l.Take(at(now), []Change{{Unit: 0, Ranks: 1, To: Training}})
-		l.Step(at(now), int64(i))
-		l.Take(at(now+10), []Change{{Unit: 0, Ranks: 1, To: Stopping}, {0, 1, Backoff, "segfault", fmt.Sprint("n", i)}})
+		stepped(&l, now, 0, int64(i+1))
+		l.Take(at(now+10), []Change{{Unit: 0, Ranks: 1, To: Stopping}, {Ranks: 1, To: Backoff, Cause: "segfault", Node: fmt.Sprint("n", i)}})
 		now += 10 + down
 	}
 	r := l.Report(at(now), "rank")
@@ -185,7 +192,6 @@ func TestTheParts(t *testing.T) {
 		var all []told
 		now, ranks, whole := 0, map[int]int{}, 0
 		var asked Ledger
-		steps := rapid.Bool().Draw(t, "steps")
 		for range rapid.IntRange(1, 60).Draw(t, "changes") {
 			pause := rapid.IntRange(0, 1000).Draw(t, "pause")
 			for _, n := range ranks {
@@ -198,18 +204,17 @@ func TestTheParts(t *testing.T) {
 			if c.To == Backoff {
 				c.Cause, c.Node = "cause", fmt.Sprint("n", rapid.IntRange(0, 99).Draw(t, "node"))
 			}
-			if ranks[c.Unit] = c.Ranks; c.To == Over {
+			if c.Step = int64(rapid.IntRange(-5, 9).Draw(t, "step")); c.Step > 0 {
+				c.Ago = time.Duration(rapid.IntRange(0, 2000).Draw(t, "ago")) * time.Second
+			} else if ranks[c.Unit] = c.Ranks; c.To == Over {
 				delete(ranks, c.Unit)
 			}
 			all = append(all, told{now, c})
 			asked.Take(at(now), []Change{c})
 			asked.Report(at(now), "GPU")
-			if steps {
-				asked.Step(at(now), int64(rapid.IntRange(0, 9).Draw(t, "step")))
-			}
 		}
 		r := asked.Report(at(now), "GPU")
-		if again := ledgerOf(all).Report(at(now), "GPU"); !steps && !reflect.DeepEqual(r, again) {
+		if again := ledgerOf(all).Report(at(now), "GPU"); !reflect.DeepEqual(r, again) {
 			t.Fatalf("got %+v, and %+v", r, again)
 		}
 		if r == nil {

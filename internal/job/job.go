@@ -159,6 +159,13 @@ type (
 		// Behind are the processes that NCCL waits for, as its RAS service says; Key is the reason. Only the master's node asks.
 		Behind []Client
 	}
+	// Stepped says to which step, above 0, rank 0 has come by its heartbeat, and how long ago that was.
+	Stepped struct {
+		Node          string
+		Unit, Attempt int
+		Step          int64
+		Ago           time.Duration
+	}
 	// Exited says that a rank ended, or could not be started.
 	Exited struct {
 		Node          string

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -195,13 +194,8 @@ func (s *State) end(r Result) string {
 	r.Attempts, r.Restarts, r.Ending = s.attempts, s.restarts, cmp.Or(r.Ending, ending(r.Code))
 	s.result = &r
 	for i := range s.units {
-		u := &s.units[i]
-		s.stop(u)
-		if u.live > 0 {
-			s.spend(u, goodput.Stopping)
-		} else {
-			s.spend(u, goodput.Over)
-		}
+		s.stop(&s.units[i])
+		s.spendLast(&s.units[i])
 	}
 	return also(r.Reason, s.stopWait(s.live))
 }

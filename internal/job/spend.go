@@ -24,9 +24,25 @@ func (s *State) spend(u *unit, use goodput.Use) {
 	s.changes = append(s.changes, c)
 }
 
+// spendLast is for the end of the job.
+func (s *State) spendLast(u *unit) {
+	if u.live > 0 {
+		s.spend(u, goodput.Stopping)
+	} else {
+		s.spend(u, goodput.Over)
+	}
+}
+
 func (s *State) spendNothing(units []unit) {
 	for i := range units {
 		s.spend(&units[i], goodput.Over)
+	}
+}
+
+// stepped tells the ledger how far a gang has come. Units that restart on their own are not at one step.
+func (s *State) stepped(ev Stepped) {
+	if _, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt); ok && ev.Step > 0 && s.gang() && sl.NodeRank == 0 {
+		s.changes = append(s.changes, goodput.Change{Step: ev.Step, Ago: ev.Ago})
 	}
 }
 
@@ -47,6 +63,10 @@ func (u *unit) culprit() (cause, node string) {
 	switch {
 	case f == u.evacuation:
 		return "drain", f.Node
+	case f.Hung && f.Rank < 0:
+		return "hang", ""
+	case f.Hung:
+		return "hang", f.Node
 	case f.Rank < 0:
 		return "node-lost", f.Node
 	case f.verdict.Victim:

@@ -64,6 +64,9 @@ func (s *State) take(ev Event) string {
 		return s.met(ev)
 	case Stalled:
 		return s.stalled(ev)
+	case Stepped:
+		s.stepped(ev)
+		return ""
 	case Elapsed:
 		return s.elapsed(ev)
 	case TimedOut:

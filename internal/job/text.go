@@ -16,6 +16,7 @@ func (Reached) event()   {}
 func (Started) event()   {}
 func (Met) event()       {}
 func (Stalled) event()   {}
+func (Stepped) event()   {}
 func (Exited) event()    {}
 func (Stopped) event()   {}
 func (Elapsed) event()   {}
@@ -69,6 +70,10 @@ func (e Stalled) String() string {
 		return "moving " + of(e.Unit, e.Attempt, e.Node)
 	}
 	return fmt.Sprintf("stalled %s: %s", of(e.Unit, e.Attempt, e.Node), count(len(e.Ranks), "rank"))
+}
+
+func (e Stepped) String() string {
+	return fmt.Sprintf("stepped %s: step %d", of(e.Unit, e.Attempt, e.Node), e.Step)
 }
 
 func (e Exited) String() string {

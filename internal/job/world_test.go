@@ -218,6 +218,9 @@ func (w *world) step(ev Event) error {
 	if err := w.checkBooks(); err != nil {
 		return err
 	}
+	if err := w.beat(); err != nil {
+		return err
+	}
 	if err := w.checkSummary(); err != nil {
 		return err
 	}

@@ -46,6 +46,7 @@ type FromAgent struct {
 	//	*FromAgent_Draining
 	//	*FromAgent_Ready
 	//	*FromAgent_Stalled
+	//	*FromAgent_Stepped
 	Body isFromAgent_Body `protobuf_oneof:"body"`
 	// job is the one that a report is about.
 	Job           string `protobuf:"bytes,11,opt,name=job,proto3" json:"job,omitempty"`
@@ -223,6 +224,15 @@ func (x *FromAgent) GetStalled() *Stalled {
 	return nil
 }
 
+func (x *FromAgent) GetStepped() *Stepped {
+	if x != nil {
+		if x, ok := x.Body.(*FromAgent_Stepped); ok {
+			return x.Stepped
+		}
+	}
+	return nil
+}
+
 func (x *FromAgent) GetJob() string {
 	if x != nil {
 		return x.Job
@@ -290,6 +300,10 @@ type FromAgent_Stalled struct {
 	Stalled *Stalled `protobuf:"bytes,20,opt,name=stalled,proto3,oneof"`
 }
 
+type FromAgent_Stepped struct {
+	Stepped *Stepped `protobuf:"bytes,50,opt,name=stepped,proto3,oneof"`
+}
+
 func (*FromAgent_Hello) isFromAgent_Body() {}
 
 func (*FromAgent_Heartbeat) isFromAgent_Body() {}
@@ -317,6 +331,8 @@ func (*FromAgent_Draining) isFromAgent_Body() {}
 func (*FromAgent_Ready) isFromAgent_Body() {}
 
 func (*FromAgent_Stalled) isFromAgent_Body() {}
+
+func (*FromAgent_Stepped) isFromAgent_Body() {}
 
 type ToAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1660,6 +1676,74 @@ func (x *Still) GetDoes() string {
 	return ""
 }
 
+type Stepped struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Step          int64                  `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	Ago           *durationpb.Duration   `protobuf:"bytes,4,opt,name=ago,proto3" json:"ago,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stepped) Reset() {
+	*x = Stepped{}
+	mi := &file_rendezvous_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stepped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stepped) ProtoMessage() {}
+
+func (x *Stepped) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stepped.ProtoReflect.Descriptor instead.
+func (*Stepped) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Stepped) GetUnit() int32 {
+	if x != nil {
+		return x.Unit
+	}
+	return 0
+}
+
+func (x *Stepped) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Stepped) GetStep() int64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *Stepped) GetAgo() *durationpb.Duration {
+	if x != nil {
+		return x.Ago
+	}
+	return nil
+}
+
 type Exited struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Unit    int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -1680,7 +1764,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_rendezvous_proto_msgTypes[19]
+	mi := &file_rendezvous_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1776,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[19]
+	mi := &file_rendezvous_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1789,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{19}
+	return file_rendezvous_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Exited) GetUnit() int32 {
@@ -1797,7 +1881,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_rendezvous_proto_msgTypes[20]
+	mi := &file_rendezvous_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1893,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[20]
+	mi := &file_rendezvous_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1906,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{20}
+	return file_rendezvous_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -1863,7 +1947,7 @@ type Stopped struct {
 
 func (x *Stopped) Reset() {
 	*x = Stopped{}
-	mi := &file_rendezvous_proto_msgTypes[21]
+	mi := &file_rendezvous_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +1959,7 @@ func (x *Stopped) String() string {
 func (*Stopped) ProtoMessage() {}
 
 func (x *Stopped) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[21]
+	mi := &file_rendezvous_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +1972,7 @@ func (x *Stopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stopped.ProtoReflect.Descriptor instead.
 func (*Stopped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{21}
+	return file_rendezvous_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Stopped) GetUnit() int32 {
@@ -1918,7 +2002,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_rendezvous_proto_msgTypes[22]
+	mi := &file_rendezvous_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2014,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[22]
+	mi := &file_rendezvous_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2027,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{22}
+	return file_rendezvous_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Prepare) GetUnit() int32 {
@@ -1984,7 +2068,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_rendezvous_proto_msgTypes[23]
+	mi := &file_rendezvous_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2080,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[23]
+	mi := &file_rendezvous_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +2093,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{23}
+	return file_rendezvous_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Admit) GetPeers() [][]byte {
@@ -2032,7 +2116,7 @@ type Reach struct {
 
 func (x *Reach) Reset() {
 	*x = Reach{}
-	mi := &file_rendezvous_proto_msgTypes[24]
+	mi := &file_rendezvous_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2128,7 @@ func (x *Reach) String() string {
 func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[24]
+	mi := &file_rendezvous_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2141,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{24}
+	return file_rendezvous_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Reach) GetSeq() int32 {
@@ -2101,7 +2185,7 @@ type Start struct {
 
 func (x *Start) Reset() {
 	*x = Start{}
-	mi := &file_rendezvous_proto_msgTypes[25]
+	mi := &file_rendezvous_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2197,7 @@ func (x *Start) String() string {
 func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[25]
+	mi := &file_rendezvous_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2210,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{25}
+	return file_rendezvous_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Start) GetUnit() int32 {
@@ -2175,7 +2259,7 @@ type Bundle struct {
 
 func (x *Bundle) Reset() {
 	*x = Bundle{}
-	mi := &file_rendezvous_proto_msgTypes[26]
+	mi := &file_rendezvous_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2271,7 @@ func (x *Bundle) String() string {
 func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[26]
+	mi := &file_rendezvous_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2284,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{26}
+	return file_rendezvous_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Bundle) GetRank() int32 {
@@ -2242,7 +2326,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2338,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2351,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{27}
+	return file_rendezvous_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *World) GetWorldSize() int32 {
@@ -2345,7 +2429,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2357,7 +2441,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2370,7 +2454,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{28}
+	return file_rendezvous_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Notice) GetUnit() int32 {
@@ -2414,7 +2498,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2510,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2523,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{29}
+	return file_rendezvous_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Stop) GetUnit() int32 {
@@ -2487,7 +2571,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2583,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2596,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{30}
+	return file_rendezvous_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Signal) GetNumber() int32 {
@@ -2533,7 +2617,7 @@ type Assign struct {
 
 func (x *Assign) Reset() {
 	*x = Assign{}
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2629,7 @@ func (x *Assign) String() string {
 func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2642,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{31}
+	return file_rendezvous_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Assign) GetTask() []byte {
@@ -2578,7 +2662,7 @@ type Leave struct {
 
 func (x *Leave) Reset() {
 	*x = Leave{}
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2674,7 @@ func (x *Leave) String() string {
 func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2687,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{32}
+	return file_rendezvous_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Leave) GetWhy() string {
@@ -2624,7 +2708,7 @@ type ReadLogs struct {
 
 func (x *ReadLogs) Reset() {
 	*x = ReadLogs{}
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2636,7 +2720,7 @@ func (x *ReadLogs) String() string {
 func (*ReadLogs) ProtoMessage() {}
 
 func (x *ReadLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2649,7 +2733,7 @@ func (x *ReadLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogs.ProtoReflect.Descriptor instead.
 func (*ReadLogs) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{33}
+	return file_rendezvous_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReadLogs) GetId() string {
@@ -2682,7 +2766,7 @@ type LogFilter struct {
 
 func (x *LogFilter) Reset() {
 	*x = LogFilter{}
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2778,7 @@ func (x *LogFilter) String() string {
 func (*LogFilter) ProtoMessage() {}
 
 func (x *LogFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2791,7 @@ func (x *LogFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogFilter.ProtoReflect.Descriptor instead.
 func (*LogFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{34}
+	return file_rendezvous_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LogFilter) GetRanks() []*Span {
@@ -2749,7 +2833,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2761,7 +2845,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2774,7 +2858,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{35}
+	return file_rendezvous_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Span) GetFirst() int32 {
@@ -2804,7 +2888,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2900,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2913,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{36}
+	return file_rendezvous_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LogPosition) GetAttempt() int32 {
@@ -2875,7 +2959,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +2971,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +2984,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{37}
+	return file_rendezvous_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LogChunk) GetAt() *LogPosition {
@@ -2949,7 +3033,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2961,7 +3045,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2974,7 +3058,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{38}
+	return file_rendezvous_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Delivery) GetId() string {
@@ -2999,7 +3083,7 @@ type Delivered struct {
 
 func (x *Delivered) Reset() {
 	*x = Delivered{}
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3095,7 @@ func (x *Delivered) String() string {
 func (*Delivered) ProtoMessage() {}
 
 func (x *Delivered) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3108,7 @@ func (x *Delivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivered.ProtoReflect.Descriptor instead.
 func (*Delivered) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{39}
+	return file_rendezvous_proto_rawDescGZIP(), []int{40}
 }
 
 type Finish struct {
@@ -3036,7 +3120,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3048,7 +3132,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3061,7 +3145,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{40}
+	return file_rendezvous_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Finish) GetResult() *Result {
@@ -3086,7 +3170,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3098,7 +3182,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3111,7 +3195,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{41}
+	return file_rendezvous_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Result) GetCode() int32 {
@@ -3183,7 +3267,7 @@ type Goodput struct {
 
 func (x *Goodput) Reset() {
 	*x = Goodput{}
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3195,7 +3279,7 @@ func (x *Goodput) String() string {
 func (*Goodput) ProtoMessage() {}
 
 func (x *Goodput) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3208,7 +3292,7 @@ func (x *Goodput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodput.ProtoReflect.Descriptor instead.
 func (*Goodput) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+	return file_rendezvous_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Goodput) GetUnit() string {
@@ -3301,7 +3385,7 @@ type Cost struct {
 
 func (x *Cost) Reset() {
 	*x = Cost{}
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3397,7 @@ func (x *Cost) String() string {
 func (*Cost) ProtoMessage() {}
 
 func (x *Cost) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3410,7 @@ func (x *Cost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cost.ProtoReflect.Descriptor instead.
 func (*Cost) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+	return file_rendezvous_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Cost) GetCause() string {
@@ -3386,7 +3470,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +3482,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +3495,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{44}
+	return file_rendezvous_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Failure) GetNode() string {
@@ -3533,7 +3617,7 @@ type Submission struct {
 
 func (x *Submission) Reset() {
 	*x = Submission{}
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3545,7 +3629,7 @@ func (x *Submission) String() string {
 func (*Submission) ProtoMessage() {}
 
 func (x *Submission) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3558,7 +3642,7 @@ func (x *Submission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submission.ProtoReflect.Descriptor instead.
 func (*Submission) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{45}
+	return file_rendezvous_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Submission) GetProtocol() uint32 {
@@ -3647,7 +3731,7 @@ type Spec struct {
 
 func (x *Spec) Reset() {
 	*x = Spec{}
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3659,7 +3743,7 @@ func (x *Spec) String() string {
 func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3672,7 +3756,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{46}
+	return file_rendezvous_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Spec) GetId() string {
@@ -3790,7 +3874,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3802,7 +3886,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3815,7 +3899,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{47}
+	return file_rendezvous_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Request) GetMinNodes() int32 {
@@ -3892,7 +3976,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +3988,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +4001,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{48}
+	return file_rendezvous_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -3950,7 +4034,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3962,7 +4046,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3975,7 +4059,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{49}
+	return file_rendezvous_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Update) GetBody() isUpdate_Body {
@@ -4062,7 +4146,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4074,7 +4158,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4087,7 +4171,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{50}
+	return file_rendezvous_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Accepted) GetJob() string {
@@ -4123,7 +4207,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4135,7 +4219,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4148,7 +4232,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{51}
+	return file_rendezvous_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Decision) GetAt() *timestamppb.Timestamp {
@@ -4182,7 +4266,7 @@ type Granted struct {
 
 func (x *Granted) Reset() {
 	*x = Granted{}
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4194,7 +4278,7 @@ func (x *Granted) String() string {
 func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4207,7 +4291,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{52}
+	return file_rendezvous_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Granted) GetGroups() []*Group {
@@ -4228,7 +4312,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4240,7 +4324,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4253,7 +4337,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{53}
+	return file_rendezvous_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Group) GetNode() *Node {
@@ -4287,7 +4371,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4299,7 +4383,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4312,7 +4396,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{54}
+	return file_rendezvous_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -4341,7 +4425,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4353,7 +4437,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4366,7 +4450,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{55}
+	return file_rendezvous_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StopRequest) GetJob() string {
@@ -4400,7 +4484,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4412,7 +4496,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4425,7 +4509,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{56}
+	return file_rendezvous_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StopReply) GetJobs() []string {
@@ -4445,7 +4529,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4457,7 +4541,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4470,7 +4554,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{57}
+	return file_rendezvous_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ForwardRequest) GetJob() string {
@@ -4495,7 +4579,7 @@ type ForwardReply struct {
 
 func (x *ForwardReply) Reset() {
 	*x = ForwardReply{}
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4507,7 +4591,7 @@ func (x *ForwardReply) String() string {
 func (*ForwardReply) ProtoMessage() {}
 
 func (x *ForwardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4520,7 +4604,7 @@ func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardReply.ProtoReflect.Descriptor instead.
 func (*ForwardReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{58}
+	return file_rendezvous_proto_rawDescGZIP(), []int{59}
 }
 
 type DrainRequest struct {
@@ -4535,7 +4619,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4547,7 +4631,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4560,7 +4644,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{59}
+	return file_rendezvous_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -4594,7 +4678,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4606,7 +4690,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4619,7 +4703,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{60}
+	return file_rendezvous_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *DrainReply) GetJobs() []string {
@@ -4639,7 +4723,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4651,7 +4735,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4664,7 +4748,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{61}
+	return file_rendezvous_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *StatusRequest) GetJob() string {
@@ -4686,7 +4770,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4698,7 +4782,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4711,7 +4795,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{62}
+	return file_rendezvous_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *StatusReply) GetVersion() string {
@@ -4755,7 +4839,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4767,7 +4851,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4780,7 +4864,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{63}
+	return file_rendezvous_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -4822,7 +4906,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4834,7 +4918,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4847,7 +4931,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{64}
+	return file_rendezvous_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Hold) GetJob() string {
@@ -4889,7 +4973,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4901,7 +4985,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4914,7 +4998,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{65}
+	return file_rendezvous_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *JobStatus) GetId() string {
@@ -5040,7 +5124,7 @@ var File_rendezvous_proto protoreflect.FileDescriptor
 
 const file_rendezvous_proto_rawDesc = "" +
 	"\n" +
-	"\x10rendezvous.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfe\x06\n" +
+	"\x10rendezvous.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbb\a\n" +
 	"\tFromAgent\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x125\n" +
 	"\x05hello\x18\x02 \x01(\v2\x1d.golaunch.rendezvous.v1.HelloH\x00R\x05hello\x12A\n" +
@@ -5057,7 +5141,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\areached\x18\r \x01(\v2\x1f.golaunch.rendezvous.v1.ReachedH\x00R\areached\x12>\n" +
 	"\bdraining\x18\x0e \x01(\v2 .golaunch.rendezvous.v1.DrainingH\x00R\bdraining\x125\n" +
 	"\x05ready\x18\x0f \x01(\v2\x1d.golaunch.rendezvous.v1.ReadyH\x00R\x05ready\x12;\n" +
-	"\astalled\x18\x14 \x01(\v2\x1f.golaunch.rendezvous.v1.StalledH\x00R\astalled\x12\x10\n" +
+	"\astalled\x18\x14 \x01(\v2\x1f.golaunch.rendezvous.v1.StalledH\x00R\astalled\x12;\n" +
+	"\astepped\x182 \x01(\v2\x1f.golaunch.rendezvous.v1.SteppedH\x00R\astepped\x12\x10\n" +
 	"\x03job\x18\v \x01(\tR\x03jobB\x06\n" +
 	"\x04body\"\xaf\x06\n" +
 	"\aToAgent\x12\x14\n" +
@@ -5156,7 +5241,12 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x03for\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03for\x12\x12\n" +
 	"\x04beat\x18\x03 \x01(\bR\x04beat\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\x03R\x04step\x12\x12\n" +
-	"\x04does\x18\x05 \x01(\tR\x04does\"\xcb\x02\n" +
+	"\x04does\x18\x05 \x01(\tR\x04does\"x\n" +
+	"\aStepped\x12\x12\n" +
+	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\x03R\x04step\x12+\n" +
+	"\x03ago\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03ago\"\xcb\x02\n" +
 	"\x06Exited\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -5448,7 +5538,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 	return file_rendezvous_proto_rawDescData
 }
 
-var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_rendezvous_proto_goTypes = []any{
 	(*FromAgent)(nil),             // 0: golaunch.rendezvous.v1.FromAgent
 	(*ToAgent)(nil),               // 1: golaunch.rendezvous.v1.ToAgent
@@ -5469,57 +5559,58 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Client)(nil),                // 16: golaunch.rendezvous.v1.Client
 	(*Stalled)(nil),               // 17: golaunch.rendezvous.v1.Stalled
 	(*Still)(nil),                 // 18: golaunch.rendezvous.v1.Still
-	(*Exited)(nil),                // 19: golaunch.rendezvous.v1.Exited
-	(*Exit)(nil),                  // 20: golaunch.rendezvous.v1.Exit
-	(*Stopped)(nil),               // 21: golaunch.rendezvous.v1.Stopped
-	(*Prepare)(nil),               // 22: golaunch.rendezvous.v1.Prepare
-	(*Admit)(nil),                 // 23: golaunch.rendezvous.v1.Admit
-	(*Reach)(nil),                 // 24: golaunch.rendezvous.v1.Reach
-	(*Start)(nil),                 // 25: golaunch.rendezvous.v1.Start
-	(*Bundle)(nil),                // 26: golaunch.rendezvous.v1.Bundle
-	(*World)(nil),                 // 27: golaunch.rendezvous.v1.World
-	(*Notice)(nil),                // 28: golaunch.rendezvous.v1.Notice
-	(*Stop)(nil),                  // 29: golaunch.rendezvous.v1.Stop
-	(*Signal)(nil),                // 30: golaunch.rendezvous.v1.Signal
-	(*Assign)(nil),                // 31: golaunch.rendezvous.v1.Assign
-	(*Leave)(nil),                 // 32: golaunch.rendezvous.v1.Leave
-	(*ReadLogs)(nil),              // 33: golaunch.rendezvous.v1.ReadLogs
-	(*LogFilter)(nil),             // 34: golaunch.rendezvous.v1.LogFilter
-	(*Span)(nil),                  // 35: golaunch.rendezvous.v1.Span
-	(*LogPosition)(nil),           // 36: golaunch.rendezvous.v1.LogPosition
-	(*LogChunk)(nil),              // 37: golaunch.rendezvous.v1.LogChunk
-	(*Delivery)(nil),              // 38: golaunch.rendezvous.v1.Delivery
-	(*Delivered)(nil),             // 39: golaunch.rendezvous.v1.Delivered
-	(*Finish)(nil),                // 40: golaunch.rendezvous.v1.Finish
-	(*Result)(nil),                // 41: golaunch.rendezvous.v1.Result
-	(*Goodput)(nil),               // 42: golaunch.rendezvous.v1.Goodput
-	(*Cost)(nil),                  // 43: golaunch.rendezvous.v1.Cost
-	(*Failure)(nil),               // 44: golaunch.rendezvous.v1.Failure
-	(*Submission)(nil),            // 45: golaunch.rendezvous.v1.Submission
-	(*Spec)(nil),                  // 46: golaunch.rendezvous.v1.Spec
-	(*Request)(nil),               // 47: golaunch.rendezvous.v1.Request
-	(*WatchRequest)(nil),          // 48: golaunch.rendezvous.v1.WatchRequest
-	(*Update)(nil),                // 49: golaunch.rendezvous.v1.Update
-	(*Accepted)(nil),              // 50: golaunch.rendezvous.v1.Accepted
-	(*Decision)(nil),              // 51: golaunch.rendezvous.v1.Decision
-	(*Granted)(nil),               // 52: golaunch.rendezvous.v1.Granted
-	(*Group)(nil),                 // 53: golaunch.rendezvous.v1.Group
-	(*LogsRequest)(nil),           // 54: golaunch.rendezvous.v1.LogsRequest
-	(*StopRequest)(nil),           // 55: golaunch.rendezvous.v1.StopRequest
-	(*StopReply)(nil),             // 56: golaunch.rendezvous.v1.StopReply
-	(*ForwardRequest)(nil),        // 57: golaunch.rendezvous.v1.ForwardRequest
-	(*ForwardReply)(nil),          // 58: golaunch.rendezvous.v1.ForwardReply
-	(*DrainRequest)(nil),          // 59: golaunch.rendezvous.v1.DrainRequest
-	(*DrainReply)(nil),            // 60: golaunch.rendezvous.v1.DrainReply
-	(*StatusRequest)(nil),         // 61: golaunch.rendezvous.v1.StatusRequest
-	(*StatusReply)(nil),           // 62: golaunch.rendezvous.v1.StatusReply
-	(*NodeStatus)(nil),            // 63: golaunch.rendezvous.v1.NodeStatus
-	(*Hold)(nil),                  // 64: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 65: golaunch.rendezvous.v1.JobStatus
-	nil,                           // 66: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 67: golaunch.rendezvous.v1.Node.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 68: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 69: google.protobuf.Duration
+	(*Stepped)(nil),               // 19: golaunch.rendezvous.v1.Stepped
+	(*Exited)(nil),                // 20: golaunch.rendezvous.v1.Exited
+	(*Exit)(nil),                  // 21: golaunch.rendezvous.v1.Exit
+	(*Stopped)(nil),               // 22: golaunch.rendezvous.v1.Stopped
+	(*Prepare)(nil),               // 23: golaunch.rendezvous.v1.Prepare
+	(*Admit)(nil),                 // 24: golaunch.rendezvous.v1.Admit
+	(*Reach)(nil),                 // 25: golaunch.rendezvous.v1.Reach
+	(*Start)(nil),                 // 26: golaunch.rendezvous.v1.Start
+	(*Bundle)(nil),                // 27: golaunch.rendezvous.v1.Bundle
+	(*World)(nil),                 // 28: golaunch.rendezvous.v1.World
+	(*Notice)(nil),                // 29: golaunch.rendezvous.v1.Notice
+	(*Stop)(nil),                  // 30: golaunch.rendezvous.v1.Stop
+	(*Signal)(nil),                // 31: golaunch.rendezvous.v1.Signal
+	(*Assign)(nil),                // 32: golaunch.rendezvous.v1.Assign
+	(*Leave)(nil),                 // 33: golaunch.rendezvous.v1.Leave
+	(*ReadLogs)(nil),              // 34: golaunch.rendezvous.v1.ReadLogs
+	(*LogFilter)(nil),             // 35: golaunch.rendezvous.v1.LogFilter
+	(*Span)(nil),                  // 36: golaunch.rendezvous.v1.Span
+	(*LogPosition)(nil),           // 37: golaunch.rendezvous.v1.LogPosition
+	(*LogChunk)(nil),              // 38: golaunch.rendezvous.v1.LogChunk
+	(*Delivery)(nil),              // 39: golaunch.rendezvous.v1.Delivery
+	(*Delivered)(nil),             // 40: golaunch.rendezvous.v1.Delivered
+	(*Finish)(nil),                // 41: golaunch.rendezvous.v1.Finish
+	(*Result)(nil),                // 42: golaunch.rendezvous.v1.Result
+	(*Goodput)(nil),               // 43: golaunch.rendezvous.v1.Goodput
+	(*Cost)(nil),                  // 44: golaunch.rendezvous.v1.Cost
+	(*Failure)(nil),               // 45: golaunch.rendezvous.v1.Failure
+	(*Submission)(nil),            // 46: golaunch.rendezvous.v1.Submission
+	(*Spec)(nil),                  // 47: golaunch.rendezvous.v1.Spec
+	(*Request)(nil),               // 48: golaunch.rendezvous.v1.Request
+	(*WatchRequest)(nil),          // 49: golaunch.rendezvous.v1.WatchRequest
+	(*Update)(nil),                // 50: golaunch.rendezvous.v1.Update
+	(*Accepted)(nil),              // 51: golaunch.rendezvous.v1.Accepted
+	(*Decision)(nil),              // 52: golaunch.rendezvous.v1.Decision
+	(*Granted)(nil),               // 53: golaunch.rendezvous.v1.Granted
+	(*Group)(nil),                 // 54: golaunch.rendezvous.v1.Group
+	(*LogsRequest)(nil),           // 55: golaunch.rendezvous.v1.LogsRequest
+	(*StopRequest)(nil),           // 56: golaunch.rendezvous.v1.StopRequest
+	(*StopReply)(nil),             // 57: golaunch.rendezvous.v1.StopReply
+	(*ForwardRequest)(nil),        // 58: golaunch.rendezvous.v1.ForwardRequest
+	(*ForwardReply)(nil),          // 59: golaunch.rendezvous.v1.ForwardReply
+	(*DrainRequest)(nil),          // 60: golaunch.rendezvous.v1.DrainRequest
+	(*DrainReply)(nil),            // 61: golaunch.rendezvous.v1.DrainReply
+	(*StatusRequest)(nil),         // 62: golaunch.rendezvous.v1.StatusRequest
+	(*StatusReply)(nil),           // 63: golaunch.rendezvous.v1.StatusReply
+	(*NodeStatus)(nil),            // 64: golaunch.rendezvous.v1.NodeStatus
+	(*Hold)(nil),                  // 65: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 66: golaunch.rendezvous.v1.JobStatus
+	nil,                           // 67: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 68: golaunch.rendezvous.v1.Node.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 69: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 70: google.protobuf.Duration
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	2,   // 0: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
@@ -5527,8 +5618,8 @@ var file_rendezvous_proto_depIdxs = []int32{
 	7,   // 2: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
 	10,  // 3: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
 	14,  // 4: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
-	19,  // 5: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
-	21,  // 6: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
+	20,  // 5: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
+	22,  // 6: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
 	5,   // 7: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
 	6,   // 8: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
 	15,  // 9: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
@@ -5536,108 +5627,110 @@ var file_rendezvous_proto_depIdxs = []int32{
 	12,  // 11: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
 	13,  // 12: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
 	17,  // 13: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
-	3,   // 14: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
-	4,   // 15: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	22,  // 16: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
-	25,  // 17: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
-	29,  // 18: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
-	30,  // 19: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	40,  // 20: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
-	31,  // 21: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
-	32,  // 22: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
-	33,  // 23: golaunch.rendezvous.v1.ToAgent.read_logs:type_name -> golaunch.rendezvous.v1.ReadLogs
-	23,  // 24: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
-	24,  // 25: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
-	28,  // 26: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
-	8,   // 27: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	66,  // 28: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	68,  // 29: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
-	4,   // 30: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	69,  // 31: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
-	4,   // 32: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	69,  // 33: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	68,  // 34: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
-	9,   // 35: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	67,  // 36: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	69,  // 37: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
-	16,  // 38: golaunch.rendezvous.v1.Met.clients:type_name -> golaunch.rendezvous.v1.Client
-	18,  // 39: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	16,  // 40: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	69,  // 41: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	20,  // 42: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	68,  // 43: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	69,  // 44: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	26,  // 45: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	27,  // 46: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	9,   // 47: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	9,   // 48: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	69,  // 49: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	69,  // 50: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	34,  // 51: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	35,  // 52: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	36,  // 53: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	36,  // 54: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	37,  // 55: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	41,  // 56: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	44,  // 57: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	42,  // 58: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	43,  // 59: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	9,   // 60: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	20,  // 61: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	68,  // 62: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	69,  // 63: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	46,  // 64: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	69,  // 65: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	69,  // 66: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	69,  // 67: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	47,  // 68: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	69,  // 69: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	69,  // 70: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	69,  // 71: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	50,  // 72: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	51,  // 73: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	41,  // 74: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	52,  // 75: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	69,  // 76: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	68,  // 77: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	53,  // 78: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	8,   // 79: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	26,  // 80: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	34,  // 81: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	69,  // 82: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	68,  // 83: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	63,  // 84: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	65,  // 85: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	8,   // 86: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	69,  // 87: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	64,  // 88: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	68,  // 89: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	68,  // 90: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	41,  // 91: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	42,  // 92: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	0,   // 93: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	38,  // 94: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	45,  // 95: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	48,  // 96: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	54,  // 97: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	55,  // 98: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	57,  // 99: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	59,  // 100: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	61,  // 101: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 102: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	39,  // 103: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	49,  // 104: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	49,  // 105: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	37,  // 106: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	56,  // 107: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	58,  // 108: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	60,  // 109: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	62,  // 110: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	102, // [102:111] is the sub-list for method output_type
-	93,  // [93:102] is the sub-list for method input_type
-	93,  // [93:93] is the sub-list for extension type_name
-	93,  // [93:93] is the sub-list for extension extendee
-	0,   // [0:93] is the sub-list for field type_name
+	19,  // 14: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
+	3,   // 15: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
+	4,   // 16: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	23,  // 17: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
+	26,  // 18: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
+	30,  // 19: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
+	31,  // 20: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
+	41,  // 21: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	32,  // 22: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
+	33,  // 23: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
+	34,  // 24: golaunch.rendezvous.v1.ToAgent.read_logs:type_name -> golaunch.rendezvous.v1.ReadLogs
+	24,  // 25: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
+	25,  // 26: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
+	29,  // 27: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
+	8,   // 28: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
+	67,  // 29: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	69,  // 30: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	4,   // 31: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	70,  // 32: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	4,   // 33: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	70,  // 34: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	69,  // 35: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	9,   // 36: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	68,  // 37: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	70,  // 38: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	16,  // 39: golaunch.rendezvous.v1.Met.clients:type_name -> golaunch.rendezvous.v1.Client
+	18,  // 40: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	16,  // 41: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	70,  // 42: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	70,  // 43: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	21,  // 44: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	69,  // 45: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	70,  // 46: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	27,  // 47: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	28,  // 48: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	9,   // 49: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	9,   // 50: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	70,  // 51: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	70,  // 52: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	35,  // 53: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	36,  // 54: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	37,  // 55: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	37,  // 56: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	38,  // 57: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	42,  // 58: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	45,  // 59: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	43,  // 60: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	44,  // 61: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	9,   // 62: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	21,  // 63: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	69,  // 64: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	70,  // 65: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	47,  // 66: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	70,  // 67: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	70,  // 68: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	70,  // 69: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	48,  // 70: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	70,  // 71: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	70,  // 72: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	70,  // 73: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	51,  // 74: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	52,  // 75: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	42,  // 76: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	53,  // 77: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	70,  // 78: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	69,  // 79: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	54,  // 80: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	8,   // 81: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	27,  // 82: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	35,  // 83: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	70,  // 84: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	69,  // 85: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	64,  // 86: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	66,  // 87: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	8,   // 88: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	70,  // 89: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	65,  // 90: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	69,  // 91: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	69,  // 92: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	42,  // 93: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	43,  // 94: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	0,   // 95: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	39,  // 96: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	46,  // 97: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	49,  // 98: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	55,  // 99: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	56,  // 100: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	58,  // 101: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	60,  // 102: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	62,  // 103: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 104: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	40,  // 105: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	50,  // 106: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	50,  // 107: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	38,  // 108: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	57,  // 109: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	59,  // 110: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	61,  // 111: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	63,  // 112: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	104, // [104:113] is the sub-list for method output_type
+	95,  // [95:104] is the sub-list for method input_type
+	95,  // [95:95] is the sub-list for extension type_name
+	95,  // [95:95] is the sub-list for extension extendee
+	0,   // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
@@ -5660,6 +5753,7 @@ func file_rendezvous_proto_init() {
 		(*FromAgent_Draining)(nil),
 		(*FromAgent_Ready)(nil),
 		(*FromAgent_Stalled)(nil),
+		(*FromAgent_Stepped)(nil),
 	}
 	file_rendezvous_proto_msgTypes[1].OneofWrappers = []any{
 		(*ToAgent_Welcome)(nil),
@@ -5676,7 +5770,7 @@ func file_rendezvous_proto_init() {
 		(*ToAgent_Reach)(nil),
 		(*ToAgent_Notice)(nil),
 	}
-	file_rendezvous_proto_msgTypes[49].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[50].OneofWrappers = []any{
 		(*Update_Accepted)(nil),
 		(*Update_Decision)(nil),
 		(*Update_Result)(nil),
@@ -5688,7 +5782,7 @@ func file_rendezvous_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   68,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

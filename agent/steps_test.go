@@ -1,0 +1,28 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+)
+
+func TestStepsAreTold(t *testing.T) {
+	w := obeying(t, `echo $((7 + RANK)) >$GOLAUNCH_HEARTBEAT_FILE
+trap 'echo $((9 + RANK)) >$GOLAUNCH_HEARTBEAT_FILE; exit' TERM; echo up $RANK; while :; do sleep 0.01; done`)
+	beats := make(chan time.Time)
+	w.beats = beats
+	w.order(attempt(0))
+	w.screen.await(t, "up 0")
+	for range 2 {
+		select {
+		case beats <- time.Now():
+		case <-time.After(patience):
+			t.Fatal("nobody listens")
+		}
+	}
+	w.journal.await(t, `"Step":7,"Ago":`)
+	w.order(job.Stop{Attempt: 0, Grace: patience})
+	w.journal.await(t, `"Step":9,"Ago":`)
+	w.quiet()
+}
