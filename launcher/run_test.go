@@ -23,7 +23,10 @@ func TestSuccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := launcher.Result{Ending: "success", Reason: "job succeeded: 2 ranks exited 0", Attempts: 1}
+	if g := result.Goodput; g == nil || g.Unit != "rank" || g.Hours <= 0 || g.Interruptions != 0 || g.Costs != nil {
+		t.Errorf("goodput %+v", g)
+	}
+	want := launcher.Result{Ending: "success", Reason: "job succeeded: 2 ranks exited 0", Attempts: 1, Goodput: result.Goodput}
 	if result != want {
 		t.Errorf("%+v, want %+v", result, want)
 	}
@@ -175,7 +178,7 @@ func TestObserve(t *testing.T) {
 		}
 		rest = after
 	}
-	if want := "golaunch: " + result.Reason + "\n"; words.String() != want {
+	if want := "golaunch: " + launcher.Report(result, "") + "\n"; strings.ReplaceAll(words.String(), "golaunch:   ", "  ") != want {
 		t.Errorf("stderr has %q, want the report alone: %q", words, want)
 	}
 }

@@ -48,11 +48,13 @@ func TestReport(t *testing.T) {
 	}{
 		{
 			"it trains", once[:2], 3600,
-			Report{Goodput: 0.9, Hours: 4, Training: 3.6, Starting: 0.4}, "90.0 % of 4.0 GPU-hours",
+			Report{Goodput: 0.9, Hours: 4, Training: 3.6, Starting: 0.4},
+			"90.0 % of 4.0 GPU-hours",
 		},
 		{
 			"it stops, nobody knows yet why", once[:3], 3690,
-			Report{Goodput: 3.6 / 4.1, Hours: 4.1, Training: 3.6, Starting: 0.4, Stopping: 0.1}, "87.8 % of 4.1 GPU-hours",
+			Report{Goodput: 3.6 / 4.1, Hours: 4.1, Training: 3.6, Starting: 0.4, Stopping: 0.1},
+			"87.8 % of 4.1 GPU-hours",
 		},
 		{
 			"it backs off", once, 3780,
@@ -82,11 +84,19 @@ func TestReport(t *testing.T) {
 			"65.5 % of 5.5 GPU-hours; 2 interruptions cost 1.5: 1.5 gpu-lost (n1), 0.000 store-lost",
 		},
 		{
-			"units that fail together are one interruption", []told{
-				{0, to(0, 1, Training)}, {0, to(1, 1, Training)}, {0, to(2, 2, Training)},
-				{3600, to(0, 1, Stopping)}, {3600, to(1, 1, Stopping)},
-				{3600, failed(0, 1, "node-lost", "n2")}, {3600, failed(1, 1, "node-lost", "n2")}, {5400, to(0, 1, Training)}, {7200, to(1, 1, Training)},
-			}, 7200,
+			"units that fail together are one interruption",
+			[]told{
+				{0, to(0, 1, Training)},
+				{0, to(1, 1, Training)},
+				{0, to(2, 2, Training)},
+				{3600, to(0, 1, Stopping)},
+				{3600, to(1, 1, Stopping)},
+				{3600, failed(0, 1, "node-lost", "n2")},
+				{3600, failed(1, 1, "node-lost", "n2")},
+				{5400, to(0, 1, Training)},
+				{7200, to(1, 1, Training)},
+			},
+			7200,
 			Report{
 				Goodput: 6.5 / 8, Hours: 8, Training: 6.5, Backoff: 1.5, Interruptions: 1,
 				Costs: []Cost{{Cause: "node-lost", Node: "n2", Interruptions: 1, Hours: 1.5}},
@@ -94,8 +104,11 @@ func TestReport(t *testing.T) {
 			"81.2 % of 8.0 GPU-hours; 1 interruption cost 1.5: 1.5 node-lost (n2)",
 		},
 		{
-			"the clock is set back", []told{{0, to(0, 1, Training)}, {3600, to(0, 1, Stopping)}, {1800, to(0, 1, Over)}}, 0,
-			Report{Goodput: 1, Hours: 1, Training: 1}, "100.0 % of 1.0 GPU-hours",
+			"the clock is set back",
+			[]told{{0, to(0, 1, Training)}, {3600, to(0, 1, Stopping)}, {1800, to(0, 1, Over)}},
+			0,
+			Report{Goodput: 1, Hours: 1, Training: 1},
+			"100.0 % of 1.0 GPU-hours",
 		},
 	} {
 		c.want.Unit = "GPU"
