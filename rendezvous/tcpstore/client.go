@@ -94,8 +94,11 @@ func (c *Client) call(ctx context.Context, r request, answer func(context.Contex
 		return fmt.Errorf("another call on this client is at work: %w", ctx.Err())
 	}
 	defer func() { <-c.turn }()
-	if c.broken != nil {
+	switch {
+	case c.broken != nil:
 		return c.broken
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
 	defer c.bound(ctx)()
 	err := c.send(r)
@@ -110,22 +113,22 @@ func (c *Client) call(ctx context.Context, r request, answer func(context.Contex
 	return err
 }
 
-// bound makes reading and writing fail once the context ends. What it returns undoes that.
+// bound makes reading fail once the context ends, and writing after the client's timeout: half a request would break the connection.
+// What it returns undoes the former.
 func (c *Client) bound(ctx context.Context) (undo func()) {
 	ended := make(chan struct{})
+	_ = c.conn.SetWriteDeadline(time.Now().Add(c.timeout)) // deadlines fail on a closed connection only
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		c.setDeadline(time.Unix(1, 0))
+		_ = c.conn.SetReadDeadline(time.Unix(1, 0))
 	})
 	return func() {
 		if !stop() {
 			<-ended
-			c.setDeadline(time.Time{})
+			_ = c.conn.SetReadDeadline(time.Time{})
 		}
 	}
 }
-
-func (c *Client) setDeadline(t time.Time) { _ = c.conn.SetDeadline(t) } // fails on a closed connection only
 
 func (c *Client) send(r request) error {
 	_, err := c.conn.Write(r.bytes)
@@ -153,7 +156,7 @@ func (c *Client) released(ctx context.Context, what string) error {
 	if ctx.Err() == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
-	c.setDeadline(time.Now().Add(patienceToCancel))
+	_ = c.conn.SetDeadline(time.Now().Add(patienceToCancel))
 	if err := c.send(request{bytes: []byte{opCancelWait}}); err != nil {
 		return err
 	}
