@@ -50,7 +50,9 @@ func TestClouds(t *testing.T) {
 		"not aws":      {"x", nil, aws, time.Time{}, "", "not found"},
 		"gcp, nothing": {"Metadata-Flavor", map[string]string{"GET /computeMetadata/v1/instance/preempted": "FALSE\n"}, gcp, time.Time{}, "", ""},
 		"gcp": {
-			"Metadata-Flavor", map[string]string{"GET /computeMetadata/v1/instance/preempted": "TRUE\n"}, gcp, time.Now(),
+			"Metadata-Flavor",
+			map[string]string{"GET /computeMetadata/v1/instance/preempted": "TRUE\n"},
+			gcp, time.Now(),
 			"Google preempts this machine", "",
 		},
 		"azure, nothing": {"Metadata", map[string]string{
