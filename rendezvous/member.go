@@ -141,7 +141,10 @@ func (c *Coordinator) joined(node placement.Node) {
 // expect makes a member of an agent that is about to come; it is lost when it does not.
 func (c *Coordinator) expect(node placement.Node) *member {
 	m := &member{name: node.Name, addr: node.Addr, heard: time.Now(), gone: make(chan struct{})}
-	m.silence = time.AfterFunc(c.patience(), func() { c.post(func() { c.silent(m) }) })
+	m.silence = time.AfterFunc(c.patience(), func() {
+		fired := time.Now()
+		c.post(func() { c.silent(m, fired) })
+	})
 	c.members[m.name], c.addrs[m.addr] = m, m.name
 	return m
 }
@@ -302,14 +305,12 @@ func (c *Coordinator) closed(m *member, conn *watchedConn) {
 	}
 }
 
-func (c *Coordinator) silent(m *member) {
-	if c.members[m.name] != m {
-		return
-	}
-	silence := time.Since(m.heard)
-	switch late := silence - c.patience(); {
-	case late < 0:
-	case late > paused && !m.excused: // this process has not listened for a while
+// silent hears that an agent has been silent for too long, if it has; fired is when the timer said so.
+func (c *Coordinator) silent(m *member, fired time.Time) {
+	late := fired.Sub(m.heard) - c.patience()
+	switch {
+	case c.members[m.name] != m || late < 0:
+	case late > paused && !m.excused: // this process was paused too
 		m.excused = true
 		m.silence.Reset(reprieval)
 	default:
