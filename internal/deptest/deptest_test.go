@@ -32,6 +32,7 @@ var house = []struct {
 	{"internal/keep", nil},
 	{"rendezvous/tcpstore", nil},
 	{"rendezvous/rendezvouspb", nil},
+	{"internal/quorum", nil},
 	{"internal/mtls", nil},
 	{"internal/munge", nil},
 	{"internal/bundle", nil},
