@@ -81,7 +81,9 @@ func (w *world) inPlaceOf(a *agent) *agent {
 func (w *world) joinWith(o Options, exit func(int) (int, bool), jobs map[string]*share) *agent {
 	w.t.Helper()
 	c := &cable{dial: w.connect}
-	o.Target, o.Dial, o.Warn = "head:1", c.connect, w.warn
+	if o.Target == "" {
+		o.Target, o.Dial, o.Warn = "head:1", c.connect, w.warn
+	}
 	s, err := Join(w.t.Context(), o)
 	if err != nil {
 		w.t.Fatal(err)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/quorum"
 )
 
 // BenchmarkJoin is from dialling to Welcome, within one process and over loopback.
@@ -79,4 +81,54 @@ func BenchmarkThousandAgents(b *testing.B) {
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(agents)*float64(b.N)/b.Elapsed().Seconds(), "joins/s")
+}
+
+// BenchmarkCommit is what a step of a job waits for its voters, over loopback and mutual TLS: for them to have a line of the journal, and
+// to say that nobody else leads.
+func BenchmarkCommit(b *testing.B) {
+	for _, voters := range []int{1, 3, 5} {
+		reign := parliament(b, voters)
+		for name, entries := range map[string][][]byte{"line": {make([]byte, 300)}, "heartbeat": nil} {
+			b.Run(fmt.Sprintf("voters=%d/%s", voters, name), func(b *testing.B) {
+				for b.Loop() {
+					if err := reign.Commit(entries...); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// parliament is so many voters, the first of which leads.
+func parliament(b *testing.B, n int) *quorum.Reign {
+	seat := func(i int, addr string) *Seat {
+		id := mtls.Identity{Node: fmt.Sprint("n", i), Job: "j1"}
+		s := NewSeat(SeatConfig{
+			Node: id.Node, Addr: addr, Lease: lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: func(err error) { b.Error(err) },
+		})
+		b.Cleanup(s.Close)
+		return s
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	first := seat(0, l.Addr().String())
+	go first.Serve(l)
+	reign, err := first.found()
+	if err != nil {
+		b.Fatal(err)
+	}
+	voters := []quorum.Voter{first.voter}
+	for i := range n - 1 {
+		voters = append(voters, toVoter(seat(i+1, "").open(netip.MustParseAddr("127.0.0.1"))))
+	}
+	reign.Want(voters)
+	for len(first.others()) < n-1 {
+		if err := reign.Commit(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return reign
 }

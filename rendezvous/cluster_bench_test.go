@@ -61,11 +61,11 @@ func loopback(i, n int) placement.Node {
 	return node
 }
 
-// BenchmarkTakeover has a coordinator die that 100 agents with 8 ranks each had joined, over loopback and mutual TLS. It measures
+// BenchmarkTakeover has a coordinator die that 100 or 1,000 agents with 8 ranks each had joined, over loopback and mutual TLS. It measures
 // from the start of the next one until all agents are back and the jobs run on.
 func BenchmarkTakeover(b *testing.B) {
-	for _, jobs := range []int{1, 10} {
-		b.Run(fmt.Sprintf("jobs=%d", jobs), func(b *testing.B) { benchmarkTakeover(b, 100, jobs) })
+	for _, c := range []struct{ agents, jobs int }{{100, 1}, {100, 10}, {1000, 1}} {
+		b.Run(fmt.Sprintf("agents=%d/jobs=%d", c.agents, c.jobs), func(b *testing.B) { benchmarkTakeover(b, c.agents, c.jobs) })
 	}
 }
 

@@ -43,9 +43,12 @@ type Config struct {
 	// Expect is how many nodes were started together for the job of Run. Those that come when it is over already are told so, as long
 	// as they can be only just starting.
 	Expect int
+	// Seat is this process's place among those that may come to coordinate the job of Run, which then goes on without this one; nil
+	// when there are no others.
+	Seat *Seat
 	// Store keeps what a cluster's coordinator must know to take its jobs over when it is started again; nil keeps nothing.
 	Store *Store
-	// Note hears what happens in a cluster: nodes and jobs that come and go; nil does not.
+	// Note hears what happens in a cluster, nodes and jobs that come and go, and which nodes can take over the job of Run; nil does not.
 	Note func(string)
 	// Warn hears what a user should know but does not end a job, from any goroutine; slog's default logger when nil.
 	Warn func(error)
@@ -72,9 +75,12 @@ type Coordinator struct {
 	sole *run
 	// drained are the nodes that were asked to leave, and have not yet.
 	drained map[string]bool
-	// restored says that a coordinator before this one may have welcomed agents with the same epoch.
+	// restored says that a coordinator before this one may have welcomed agents with the same epoch, and lapsed are the nodes that were
+	// lost and have not come anew: their place may be given away, so an agent that wakes up there must not have its lease renewed.
 	restored   bool
+	lapsed     map[string]bool
 	deliveries map[string]*delivery
+	council
 }
 
 // NewCoordinator returns a coordinator that has yet to Serve, and to Run or Host.
@@ -91,35 +97,52 @@ func NewCoordinator(cfg Config) *Coordinator {
 	if cfg.Warn == nil {
 		cfg.Warn = func(err error) { slog.Warn(err.Error()) }
 	}
-	return &Coordinator{
+	c := &Coordinator{
 		cfg: cfg, epoch: rand.Text(), since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}),
 		state: cluster.New(), members: map[string]*member{}, addrs: map[netip.Addr]string{}, jobs: map[string]*run{},
 		came:       map[string]bool{},
-		deliveries: map[string]*delivery{}, drained: map[string]bool{},
+		deliveries: map[string]*delivery{}, drained: map[string]bool{}, lapsed: map[string]bool{},
 	}
+	if cfg.Seat != nil {
+		cfg.Seat.head.Store(c)
+	}
+	return c
 }
 
 // Run runs one job, which has every node that joins for itself, and returns how it ended, once the agents that are there know it
 // too. The end of ctx cancels the job, with code 124 when it was a deadline and 130 otherwise; ranks still get their grace period.
-// Run or Host is called once.
-func (c *Coordinator) Run(ctx context.Context, s Submission) job.Result {
+// Run, Succeed or Host is called once. The error is ErrDeposed.
+func (c *Coordinator) Run(ctx context.Context, s Submission) (job.Result, error) {
 	defer close(c.done)
 	s.Sole = true
-	c.sole = c.begin(s, background(s.Journal, c.cfg.Warn))
-	defer c.sole.close()
+	c.sole = c.begin(s, c.record(s))
 	c.step(cluster.Submitted{Spec: s.Spec})
+	return c.rule(ctx)
+}
+
+// rule carries the only job to its end.
+func (c *Coordinator) rule(ctx context.Context) (job.Result, error) {
+	defer c.sole.close()
 	cancelled := ctx.Done()
-	for c.sole.result == nil {
+	for {
+		switch err := c.settle(); {
+		case err != nil:
+			return job.Result{}, err
+		case c.sole.result != nil:
+			c.reign = nil // the rest is for those who have time for it
+			c.farewell()
+			return *c.sole.result, nil
+		}
 		select {
 		case f := <-c.inbox:
 			f()
 		case <-cancelled:
 			cancelled = nil
 			c.happened(c.sole, Cancelled(ctx))
+		case <-c.over():
+			return job.Result{}, ErrDeposed
 		}
 	}
-	c.farewell()
-	return *c.sole.result
 }
 
 // Host serves a cluster until ctx ends, which ends no job: their ranks live on for a lease, in which a coordinator with the same
@@ -241,7 +264,11 @@ func (c *Coordinator) farewell() {
 			waits = false
 		}
 	}
-	limit := time.NewTimer(min(c.cfg.Lease, 5*time.Second))
+	patience := min(c.cfg.Lease, 5*time.Second)
+	if c.restored { // they may not have found this coordinator yet
+		patience = c.cfg.Lease
+	}
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for len(c.members) > 0 {
 		select {

@@ -47,7 +47,11 @@ const minLease = 4 * time.Millisecond
 
 // dial makes one connection, opens a stream on it and says hello.
 func (d dialer) dial(ctx context.Context) (*agentLink, error) {
-	dialCtx, cancel := context.WithTimeout(ctx, dialLimit)
+	forDial, forHello := dialLimit, helloLimit
+	if len(d.voters) > 0 { // the next may be quicker
+		forDial, forHello = min(forDial, d.lease/8), min(forHello, d.lease/4)
+	}
+	dialCtx, cancel := context.WithTimeout(ctx, forDial)
 	defer cancel()
 	raw, err := d.Dial(dialCtx)
 	if err != nil {
@@ -59,7 +63,7 @@ func (d dialer) dial(ctx context.Context) (*agentLink, error) {
 			l.node.Addr = ap.Addr().Unmap()
 		}
 	}
-	helloCtx, cancelHello := context.WithTimeout(ctx, helloLimit)
+	helloCtx, cancelHello := context.WithTimeout(ctx, forHello)
 	defer cancelHello()
 	if err := d.greet(helloCtx, l); err != nil {
 		l.close()
@@ -108,13 +112,13 @@ func (d dialer) greet(ctx context.Context, l *agentLink) error {
 func (d dialer) hello(n placement.Node) *pb.FromAgent {
 	return &pb.FromAgent{Body: &pb.FromAgent_Hello{Hello: &pb.Hello{
 		Protocol: protocol, Version: version(), Node: fromNode(n), Instance: d.instance, Epoch: d.epoch, Facts: d.Facts,
-		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())},
+		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())}, Voter: d.Seat.open(n.Addr),
 	}}}
 }
 
 // explain tells a refusal from an end that a new connection may mend.
 func (d dialer) explain(err error) error {
-	if s := status.Convert(err); s.Code() == codes.FailedPrecondition {
+	if s := status.Convert(err); s.Code() == codes.FailedPrecondition || s.Code() == codes.NotFound && len(d.voters) == 0 {
 		return &RefusedError{d.Node.Name, d.Target, s.Message()}
 	}
 	return fmt.Errorf("the connection to the coordinator at %s broke: %s", d.Target, status.Convert(err).Message())

@@ -31,6 +31,10 @@ type Options struct {
 	// Dial makes a connection to the coordinator; TCP to Target when nil. A guardian of the ranks must hold a duplicate of each
 	// socket until no rank is alive.
 	Dial func(ctx context.Context) (net.Conn, error)
+	// Seat is this process's place among those that may come to coordinate the job, and DialAt makes a connection, as Dial does, to
+	// one of them, HOST:PORT; both are nil when there are no others, and only DialAt is when there is nobody to hold its sockets.
+	Seat   *Seat
+	DialAt func(ctx context.Context, addr string) (net.Conn, error)
 	// TLS is nil only for [Pipe] and on one machine.
 	TLS *tls.Config
 	// Node describes the machine. Without an address it gets the one from which the coordinator is reached.
@@ -58,6 +62,11 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 	if o.Dial == nil {
 		o.Dial = func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", o.Target) }
 	}
+	if o.DialAt == nil {
+		o.DialAt = func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		}
+	}
 	if o.Clock == nil {
 		o.Clock = func() time.Duration { return time.Since(start) }
 	}
@@ -77,7 +86,7 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 		return nil, fmt.Errorf("node %s gave up joining (%w): %w", o.Node.Name, context.Cause(ctx), err)
 	}
 	w := l.first.GetWelcome()
-	d.Node, d.epoch = l.node, w.GetEpoch()
+	d.Node, d.epoch, d.lease = l.node, w.GetEpoch(), w.GetLease().AsDuration()
 	s := newSession(d, w, l)
 	go s.run()
 	return s, nil
@@ -87,6 +96,20 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 type dialer struct {
 	Options
 	instance, epoch string
+	lease           time.Duration
+	// voters are where the coordinator is or may come to be; turn counts those that were tried.
+	voters []string
+	turn   int
+}
+
+// aim turns to the next voter, if there are any. The first is the coordinator that was lost.
+func (d *dialer) aim() {
+	if len(d.voters) == 0 {
+		return
+	}
+	d.turn++ // on a copy: a session begins with the first each time
+	addr, dial := d.voters[d.turn%len(d.voters)], d.DialAt
+	d.Target, d.Dial = addr, func(ctx context.Context) (net.Conn, error) { return dial(ctx, addr) }
 }
 
 // maxRedial is the longest wait between attempts to connect, give or take half of it: a coordinator that is started again has all
@@ -96,15 +119,20 @@ const maxRedial = 700 * time.Millisecond
 // connect makes a link, at once if possible, else trying again with ever longer waits. When ctx ends it returns why it failed so
 // far.
 func (d dialer) connect(ctx context.Context) (*agentLink, error) {
-	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(maxRedial),
+	longest := maxRedial
+	if len(d.voters) > 0 {
+		longest = min(longest, d.lease/40) // to ask each of five more than once in what may be left of the lease
+	}
+	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(longest),
 		backoff.WithMaxElapsedTime(0))
 	var why error
 	for {
+		d.aim()
 		l, err := d.dial(ctx)
-		if err == nil || permanent(err) {
+		if err == nil || d.permanent(err) {
 			return l, err
 		}
-		if ctx.Err() == nil && (why == nil || why.Error() != err.Error()) {
+		if ctx.Err() == nil && d.tell(why, err) {
 			d.Warn(fmt.Errorf("node %s keeps trying: %w", d.Node.Name, err))
 		}
 		if why == nil || ctx.Err() == nil {
@@ -118,7 +146,21 @@ func (d dialer) connect(ctx context.Context) (*agentLink, error) {
 	}
 }
 
-// permanent says that trying again cannot help.
+// tell says that a failure is news: one like that before is not, nor is a voter that does not lead, before all were asked twice.
+func (d dialer) tell(before, now error) bool {
+	if n := len(d.voters); n > 0 {
+		return d.turn == 2*n
+	}
+	return before == nil || before.Error() != now.Error()
+}
+
+// permanent says that trying again cannot help. What one voter's address has come to be does not matter while there are others.
+func (d dialer) permanent(err error) bool {
+	_, refused := errors.AsType[*RefusedError](err)
+	return refused || len(d.voters) == 0 && permanent(err)
+}
+
+// permanent says that trying again at the same place cannot help.
 func permanent(err error) bool {
 	var r *RefusedError
 	return errors.As(err, &r) || errors.Is(err, mtls.ErrToken) || errors.Is(err, mtls.ErrNoTLS)

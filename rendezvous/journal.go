@@ -66,8 +66,8 @@ type backgroundJournal struct {
 	full    bool
 }
 
-// background is a journal for people, which no later coordinator needs; w may be nil.
-func background(w io.Writer, warn func(error)) journal {
+// background is a journal for people, which no later coordinator needs. It begins with what is past; w may be nil.
+func background(w io.Writer, past []byte, warn func(error)) journal {
 	if w == nil {
 		return noJournal{}
 	}
@@ -75,9 +75,13 @@ func background(w io.Writer, warn func(error)) journal {
 	j := &backgroundJournal{entries: entries, done: make(chan struct{}), warn: warn}
 	go func() {
 		defer close(j.done)
-		out := writer{w: w}
+		out := writer{w: w, size: len(past)}
+		_, err := w.Write(past)
 		for e := range entries {
-			if err := out.write(e); err != nil {
+			if err == nil {
+				err = out.write(e)
+			}
+			if err != nil {
 				warn(fmt.Errorf("the journal ends here, the job goes on: %w", err))
 				break
 			}

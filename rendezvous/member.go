@@ -105,6 +105,7 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 	if m.link != nil {
 		m.link.cut <- status.Error(codes.Aborted, "a newer connection of this agent is here")
 	}
+	delete(c.lapsed, m.name)
 	m.instance = h.GetInstance()
 	m.link, m.conn, m.sure = l, l.conn, !back
 	l.conn.node = m.name
@@ -115,6 +116,7 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 		Lease: durationpb.New(c.cfg.Lease), Heartbeat: echo(h.GetHeartbeat()),
 	}}})
 	c.readAgain(m)
+	c.seat(m, h.GetVoter())
 	switch {
 	case c.sole != nil && c.sole.result != nil:
 		c.send(m, fromOrder(Order{c.sole.Job.ID, job.Finish{Result: *c.sole.result}}))
@@ -281,12 +283,16 @@ func (c *Coordinator) send(m *member, msg *pb.ToAgent) {
 	if m.link == nil {
 		return
 	}
-	if msg.Acked = m.taken; m.link.push(msg) {
-		return
-	}
-	m.fenced = fmt.Sprintf("its agent does not take its orders (%d wait)", maxOrders)
-	m.link.conn.Close()
-	m.link = nil
+	msg.Acked = m.taken
+	l := m.link
+	c.then(func() {
+		if l.push(msg) || m.link != l {
+			return
+		}
+		m.fenced = fmt.Sprintf("its agent does not take its orders (%d wait)", maxOrders)
+		l.conn.Close()
+		m.link = nil
+	})
 }
 
 // broken notes that a link has ended. Its agent may come back within its lease.
@@ -328,11 +334,13 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 	}
 	m.silence.Stop()
 	close(m.gone)
-	if m.link != nil {
-		m.link.cut <- end
+	if l := m.link; l != nil {
+		c.then(func() { l.cut <- end })
 		m.link = nil
 	}
+	c.lapsed[m.name] = true
 	c.drain(m.name, false)
 	c.readLost(m.name)
+	c.unseat(m.name)
 	c.step(cluster.Lost{Node: m.name, Why: why})
 }

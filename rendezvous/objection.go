@@ -45,8 +45,8 @@ func (c *Coordinator) objection(h *pb.Hello, from string) error {
 		return status.Error(codes.Unavailable, fmt.Sprintf("ranks of an earlier agent of node %s may still live there, for %v at most",
 			node.Name, c.patience()))
 	case h.GetEpoch() != "" && h.GetEpoch() != c.epoch:
-		return refused("this is another coordinator than the one that node %s had joined", node.Name)
-	case h.GetEpoch() != "" && !c.restored:
+		return status.Error(codes.NotFound, fmt.Sprintf("this is another coordinator than the one that node %s had joined", node.Name))
+	case h.GetEpoch() != "" && (!c.restored || c.lapsed[node.Name]):
 		return refused("node %s was counted as lost", node.Name)
 	case old != nil && (old.link == nil || time.Since(old.heard) > c.cfg.Lease/2): // its machine may have been replaced
 		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent and may live, for %v at most", node.Name, c.patience()))

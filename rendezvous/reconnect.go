@@ -58,6 +58,9 @@ func (s *Session) adopt(l *agentLink) {
 // lost says why the coordinator was not heard. The attempt to connect knows best.
 func (s *Session) lost() error {
 	why := cmp.Or(s.abandon(), s.trouble, errors.New("the connection is there, but no answer comes"))
+	if n := len(s.dialer.voters); n > 1 {
+		why = fmt.Errorf("no majority of the %d nodes that may coordinate the job is in reach, and a minority does not act: %w", n, why)
+	}
 	return fmt.Errorf("node %s has not heard the coordinator at %s for %v: %w", s.Node.Name, s.dialer.Target, s.Lease, why)
 }
 

@@ -111,7 +111,7 @@ func (c *Coordinator) stepped(r *run, s cluster.Step) {
 	if s.Reason != "" && s.Reason != r.reason {
 		r.reason = s.Reason
 		if r.Observe != nil {
-			r.Observe(d)
+			c.then(func() { r.Observe(d) })
 		}
 		r.tell(fromDecision(d))
 	}

@@ -43,11 +43,23 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 	if config == nil && !local(l.Addr()) {
 		return fmt.Errorf("refusing to take agents at %v without TLS: it is open to other machines", l.Addr())
 	}
-	audit := &audit{warn: c.cfg.Warn, told: map[string]time.Time{}}
-	over, end := context.WithCancel(context.Background())
+	srv, audit, end := newServer(config, c.cfg.Warn)
 	defer end()
-	srv := grpc.NewServer(
-		grpc.Creds(serverCredentials(over, config, audit)),
+	pb.RegisterRendezvousServer(srv, service{c: c, audit: audit})
+	pb.RegisterClusterServer(srv, control{c: c})
+	return serve(srv, l, c.done, end)
+}
+
+// newServer is a server with no services yet. What end ends are handshakes that are at work.
+func newServer(config *tls.Config, warn func(error)) (srv *grpc.Server, a *audit, end func()) {
+	a = &audit{warn: warn, told: map[string]time.Time{}}
+	over, end := context.WithCancel(context.Background())
+	recovered := func(p any) error {
+		warn(fmt.Errorf("a message caused a panic: %v\n%s", p, debug.Stack()))
+		return status.Error(codes.Internal, "the coordinator failed to handle a message")
+	}
+	return grpc.NewServer(
+		grpc.Creds(serverCredentials(over, config, a)),
 		grpc.ConnectionTimeout(patienceForHello),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
@@ -61,15 +73,17 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 			MaxConnectionIdle: time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(c.recovered))),
-		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(recovery.WithRecoveryHandler(c.recovered))),
-	)
-	pb.RegisterRendezvousServer(srv, service{c: c, audit: audit})
-	pb.RegisterClusterServer(srv, control{c: c})
+		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(recovered))),
+		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(recovery.WithRecoveryHandler(recovered))),
+	), a, end
+}
+
+// serve serves until done is closed.
+func serve(srv *grpc.Server, l net.Listener, done <-chan struct{}, end func()) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		<-c.done
+		<-done
 		end()
 		srv.Stop()
 	}()
@@ -78,11 +92,6 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 	}
 	<-ended
 	return nil
-}
-
-func (c *Coordinator) recovered(p any) error {
-	c.cfg.Warn(fmt.Errorf("a message caused a panic: %v\n%s", p, debug.Stack()))
-	return status.Error(codes.Internal, "the coordinator failed to handle a message")
 }
 
 // local says that no other machine can reach an address.
@@ -129,6 +138,8 @@ func (s service) Join(stream pb.Rendezvous_JoinServer) error {
 			}
 		case err := <-l.cut:
 			return err
+		case <-s.c.done:
+			return errOver
 		}
 	}
 }
@@ -161,7 +172,7 @@ func (s service) greet(ctx context.Context, l *link, in <-chan *pb.FromAgent, p 
 	s.c.post(func() {
 		if ctx.Err() == nil {
 			m, err := s.c.admit(l, hello, from)
-			answers <- answer{m, err}
+			s.c.then(func() { answers <- answer{m, err} })
 		}
 	})
 	select {
@@ -170,7 +181,7 @@ func (s service) greet(ctx context.Context, l *link, in <-chan *pb.FromAgent, p 
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	case <-s.c.done:
-		if s.c.sole == nil {
+		if s.c.sole == nil || s.c.cfg.Seat != nil {
 			return nil, errOver
 		}
 		return nil, refused("the job is over")

@@ -252,6 +252,9 @@ func (s *Session) take(msg *pb.ToAgent) {
 	if b := msg.GetHeartbeat(); b != nil {
 		s.hear(b)
 	}
+	if v := msg.GetVoters(); v != nil {
+		s.dialer.voters = v.GetAddrs()
+	}
 	if do := toAction(s.Node, msg); do != nil {
 		if r, ok := do.(ReadLogs); ok {
 			r.client = s.link.client

@@ -61,7 +61,13 @@ func newWorldOf(ctx context.Context, t *testing.T, cfg Config, s Submission) *wo
 	}
 	w.serve(cfg)
 	c := w.c
-	go func() { w.result <- c.Run(ctx, s) }()
+	go func() {
+		result, err := c.Run(ctx, s)
+		if err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		w.result <- result
+	}()
 	return w
 }
 

@@ -46,6 +46,7 @@ func (s *State) joined(facts placement.Node) {
 		n = &node{}
 		s.nodes[facts.Name] = n
 	}
+	back := n.absent
 	n.facts, n.absent = facts, false
 	s.refresh(n)
 	s.queue.mark(s, true)
@@ -53,12 +54,12 @@ func (s *State) joined(facts placement.Node) {
 		if e.inner != nil {
 			e.inner.mark(s, true)
 		}
-		if !e.Sole {
+		if !e.Sole || back {
 			s.step(e, job.Rejoined{Node: facts.Name})
 		}
 	}
 	s.dismiss(n)
-	if s.sole != nil && !s.sole.done {
+	if s.sole != nil && !s.sole.done && !back {
 		s.give(s.sole, facts)
 	}
 }

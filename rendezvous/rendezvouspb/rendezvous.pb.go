@@ -26,6 +26,211 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Voter is a node that keeps the state of a job, or could.
+type Voter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id is random, made once by each process.
+	Id   uint64 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// addr is HOST:PORT.
+	Addr          string `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Voter) Reset() {
+	*x = Voter{}
+	mi := &file_rendezvous_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Voter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Voter) ProtoMessage() {}
+
+func (x *Voter) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Voter.ProtoReflect.Descriptor instead.
+func (*Voter) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Voter) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Voter) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Voter) GetAddr() string {
+	if x != nil {
+		return x.Addr
+	}
+	return ""
+}
+
+type Parcel struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	From  *Voter                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// messages are of raftpb.
+	Messages      [][]byte `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Parcel) Reset() {
+	*x = Parcel{}
+	mi := &file_rendezvous_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Parcel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Parcel) ProtoMessage() {}
+
+func (x *Parcel) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Parcel.ProtoReflect.Descriptor instead.
+func (*Parcel) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Parcel) GetFrom() *Voter {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Parcel) GetMessages() [][]byte {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+type Greeting struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Voter         *Voter                 `protobuf:"bytes,1,opt,name=voter,proto3" json:"voter,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Greeting) Reset() {
+	*x = Greeting{}
+	mi := &file_rendezvous_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Greeting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Greeting) ProtoMessage() {}
+
+func (x *Greeting) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Greeting.ProtoReflect.Descriptor instead.
+func (*Greeting) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Greeting) GetVoter() *Voter {
+	if x != nil {
+		return x.Voter
+	}
+	return nil
+}
+
+// Voters are where an agent finds the next coordinator when it has lost this one, which is the first.
+type Voters struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Addrs         []string               `protobuf:"bytes,1,rep,name=addrs,proto3" json:"addrs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Voters) Reset() {
+	*x = Voters{}
+	mi := &file_rendezvous_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Voters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Voters) ProtoMessage() {}
+
+func (x *Voters) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Voters.ProtoReflect.Descriptor instead.
+func (*Voters) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Voters) GetAddrs() []string {
+	if x != nil {
+		return x.Addrs
+	}
+	return nil
+}
+
 type FromAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// seq numbers the reports of an agent from 1, without a gap; it is 0 for what is no report.
@@ -56,7 +261,7 @@ type FromAgent struct {
 
 func (x *FromAgent) Reset() {
 	*x = FromAgent{}
-	mi := &file_rendezvous_proto_msgTypes[0]
+	mi := &file_rendezvous_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -68,7 +273,7 @@ func (x *FromAgent) String() string {
 func (*FromAgent) ProtoMessage() {}
 
 func (x *FromAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[0]
+	mi := &file_rendezvous_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -81,7 +286,7 @@ func (x *FromAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromAgent.ProtoReflect.Descriptor instead.
 func (*FromAgent) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{0}
+	return file_rendezvous_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *FromAgent) GetSeq() uint64 {
@@ -353,6 +558,7 @@ type ToAgent struct {
 	//	*ToAgent_Admit
 	//	*ToAgent_Reach
 	//	*ToAgent_Notice
+	//	*ToAgent_Voters
 	Body isToAgent_Body `protobuf_oneof:"body"`
 	// job is the one that an order is about; empty for all.
 	Job           string `protobuf:"bytes,12,opt,name=job,proto3" json:"job,omitempty"`
@@ -362,7 +568,7 @@ type ToAgent struct {
 
 func (x *ToAgent) Reset() {
 	*x = ToAgent{}
-	mi := &file_rendezvous_proto_msgTypes[1]
+	mi := &file_rendezvous_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +580,7 @@ func (x *ToAgent) String() string {
 func (*ToAgent) ProtoMessage() {}
 
 func (x *ToAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[1]
+	mi := &file_rendezvous_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +593,7 @@ func (x *ToAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToAgent.ProtoReflect.Descriptor instead.
 func (*ToAgent) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{1}
+	return file_rendezvous_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ToAgent) GetAcked() uint64 {
@@ -521,6 +727,15 @@ func (x *ToAgent) GetNotice() *Notice {
 	return nil
 }
 
+func (x *ToAgent) GetVoters() *Voters {
+	if x != nil {
+		if x, ok := x.Body.(*ToAgent_Voters); ok {
+			return x.Voters
+		}
+	}
+	return nil
+}
+
 func (x *ToAgent) GetJob() string {
 	if x != nil {
 		return x.Job
@@ -584,6 +799,10 @@ type ToAgent_Notice struct {
 	Notice *Notice `protobuf:"bytes,15,opt,name=notice,proto3,oneof"`
 }
 
+type ToAgent_Voters struct {
+	Voters *Voters `protobuf:"bytes,30,opt,name=voters,proto3,oneof"`
+}
+
 func (*ToAgent_Welcome) isToAgent_Body() {}
 
 func (*ToAgent_Heartbeat) isToAgent_Body() {}
@@ -610,6 +829,8 @@ func (*ToAgent_Reach) isToAgent_Body() {}
 
 func (*ToAgent_Notice) isToAgent_Body() {}
 
+func (*ToAgent_Voters) isToAgent_Body() {}
+
 // Hello opens a stream.
 type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -624,15 +845,17 @@ type Hello struct {
 	// facts are what must be the same on every node of the job, by flag name.
 	Facts map[string]string `protobuf:"bytes,6,rep,name=facts,proto3" json:"facts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// time is the agent's wall clock.
-	Time          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`
-	Heartbeat     *Heartbeat             `protobuf:"bytes,8,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	Time      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`
+	Heartbeat *Heartbeat             `protobuf:"bytes,8,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	// voter is this process, if it could keep the state of the job.
+	Voter         *Voter `protobuf:"bytes,40,opt,name=voter,proto3" json:"voter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_rendezvous_proto_msgTypes[2]
+	mi := &file_rendezvous_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -644,7 +867,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[2]
+	mi := &file_rendezvous_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -657,7 +880,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{2}
+	return file_rendezvous_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Hello) GetProtocol() uint32 {
@@ -716,6 +939,13 @@ func (x *Hello) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
+func (x *Hello) GetVoter() *Voter {
+	if x != nil {
+		return x.Voter
+	}
+	return nil
+}
+
 // Welcome answers Hello.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -731,7 +961,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_rendezvous_proto_msgTypes[3]
+	mi := &file_rendezvous_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +973,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[3]
+	mi := &file_rendezvous_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +986,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{3}
+	return file_rendezvous_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Welcome) GetJobId() string {
@@ -801,7 +1031,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_rendezvous_proto_msgTypes[4]
+	mi := &file_rendezvous_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +1043,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[4]
+	mi := &file_rendezvous_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +1056,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{4}
+	return file_rendezvous_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Heartbeat) GetAt() *durationpb.Duration {
@@ -853,7 +1083,7 @@ type Opened struct {
 
 func (x *Opened) Reset() {
 	*x = Opened{}
-	mi := &file_rendezvous_proto_msgTypes[5]
+	mi := &file_rendezvous_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +1095,7 @@ func (x *Opened) String() string {
 func (*Opened) ProtoMessage() {}
 
 func (x *Opened) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[5]
+	mi := &file_rendezvous_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +1108,7 @@ func (x *Opened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Opened.ProtoReflect.Descriptor instead.
 func (*Opened) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{5}
+	return file_rendezvous_proto_rawDescGZIP(), []int{9}
 }
 
 // Restated ends that.
@@ -890,7 +1120,7 @@ type Restated struct {
 
 func (x *Restated) Reset() {
 	*x = Restated{}
-	mi := &file_rendezvous_proto_msgTypes[6]
+	mi := &file_rendezvous_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1132,7 @@ func (x *Restated) String() string {
 func (*Restated) ProtoMessage() {}
 
 func (x *Restated) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[6]
+	mi := &file_rendezvous_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1145,7 @@ func (x *Restated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restated.ProtoReflect.Descriptor instead.
 func (*Restated) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{6}
+	return file_rendezvous_proto_rawDescGZIP(), []int{10}
 }
 
 // Goodbye says that the agent leaves and none of its ranks lives. The coordinator ends the stream.
@@ -928,7 +1158,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_rendezvous_proto_msgTypes[7]
+	mi := &file_rendezvous_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1170,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[7]
+	mi := &file_rendezvous_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1183,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{7}
+	return file_rendezvous_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Goodbye) GetWhy() string {
@@ -981,7 +1211,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_rendezvous_proto_msgTypes[8]
+	mi := &file_rendezvous_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1223,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[8]
+	mi := &file_rendezvous_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1236,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{8}
+	return file_rendezvous_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Node) GetName() string {
@@ -1069,7 +1299,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_rendezvous_proto_msgTypes[9]
+	mi := &file_rendezvous_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1311,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[9]
+	mi := &file_rendezvous_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1324,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{9}
+	return file_rendezvous_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GPU) GetIndex() int32 {
@@ -1130,7 +1360,7 @@ type Prepared struct {
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_rendezvous_proto_msgTypes[10]
+	mi := &file_rendezvous_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1372,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[10]
+	mi := &file_rendezvous_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1385,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{10}
+	return file_rendezvous_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Prepared) GetUnit() int32 {
@@ -1196,7 +1426,7 @@ type Reached struct {
 
 func (x *Reached) Reset() {
 	*x = Reached{}
-	mi := &file_rendezvous_proto_msgTypes[11]
+	mi := &file_rendezvous_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1438,7 @@ func (x *Reached) String() string {
 func (*Reached) ProtoMessage() {}
 
 func (x *Reached) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[11]
+	mi := &file_rendezvous_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1451,7 @@ func (x *Reached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reached.ProtoReflect.Descriptor instead.
 func (*Reached) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{11}
+	return file_rendezvous_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Reached) GetSeq() int32 {
@@ -1249,7 +1479,7 @@ type Draining struct {
 
 func (x *Draining) Reset() {
 	*x = Draining{}
-	mi := &file_rendezvous_proto_msgTypes[12]
+	mi := &file_rendezvous_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1491,7 @@ func (x *Draining) String() string {
 func (*Draining) ProtoMessage() {}
 
 func (x *Draining) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[12]
+	mi := &file_rendezvous_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1504,7 @@ func (x *Draining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Draining.ProtoReflect.Descriptor instead.
 func (*Draining) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{12}
+	return file_rendezvous_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Draining) GetWithin() *durationpb.Duration {
@@ -1301,7 +1531,7 @@ type Ready struct {
 
 func (x *Ready) Reset() {
 	*x = Ready{}
-	mi := &file_rendezvous_proto_msgTypes[13]
+	mi := &file_rendezvous_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1543,7 @@ func (x *Ready) String() string {
 func (*Ready) ProtoMessage() {}
 
 func (x *Ready) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[13]
+	mi := &file_rendezvous_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1556,7 @@ func (x *Ready) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ready.ProtoReflect.Descriptor instead.
 func (*Ready) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{13}
+	return file_rendezvous_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Ready) GetUnit() int32 {
@@ -1355,7 +1585,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_rendezvous_proto_msgTypes[14]
+	mi := &file_rendezvous_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1597,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[14]
+	mi := &file_rendezvous_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1610,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{14}
+	return file_rendezvous_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Started) GetUnit() int32 {
@@ -1422,7 +1652,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_rendezvous_proto_msgTypes[15]
+	mi := &file_rendezvous_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1664,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[15]
+	mi := &file_rendezvous_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1677,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{15}
+	return file_rendezvous_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Met) GetUnit() int32 {
@@ -1483,7 +1713,7 @@ type Client struct {
 
 func (x *Client) Reset() {
 	*x = Client{}
-	mi := &file_rendezvous_proto_msgTypes[16]
+	mi := &file_rendezvous_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1725,7 @@ func (x *Client) String() string {
 func (*Client) ProtoMessage() {}
 
 func (x *Client) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[16]
+	mi := &file_rendezvous_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1738,7 @@ func (x *Client) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Client.ProtoReflect.Descriptor instead.
 func (*Client) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{16}
+	return file_rendezvous_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Client) GetAddr() []byte {
@@ -1544,7 +1774,7 @@ type Stalled struct {
 
 func (x *Stalled) Reset() {
 	*x = Stalled{}
-	mi := &file_rendezvous_proto_msgTypes[17]
+	mi := &file_rendezvous_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +1786,7 @@ func (x *Stalled) String() string {
 func (*Stalled) ProtoMessage() {}
 
 func (x *Stalled) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[17]
+	mi := &file_rendezvous_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +1799,7 @@ func (x *Stalled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stalled.ProtoReflect.Descriptor instead.
 func (*Stalled) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{17}
+	return file_rendezvous_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Stalled) GetUnit() int32 {
@@ -1613,7 +1843,7 @@ type Still struct {
 
 func (x *Still) Reset() {
 	*x = Still{}
-	mi := &file_rendezvous_proto_msgTypes[18]
+	mi := &file_rendezvous_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1625,7 +1855,7 @@ func (x *Still) String() string {
 func (*Still) ProtoMessage() {}
 
 func (x *Still) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[18]
+	mi := &file_rendezvous_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,7 +1868,7 @@ func (x *Still) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Still.ProtoReflect.Descriptor instead.
 func (*Still) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{18}
+	return file_rendezvous_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Still) GetRank() int32 {
@@ -1688,7 +1918,7 @@ type Stepped struct {
 
 func (x *Stepped) Reset() {
 	*x = Stepped{}
-	mi := &file_rendezvous_proto_msgTypes[19]
+	mi := &file_rendezvous_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1930,7 @@ func (x *Stepped) String() string {
 func (*Stepped) ProtoMessage() {}
 
 func (x *Stepped) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[19]
+	mi := &file_rendezvous_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1943,7 @@ func (x *Stepped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stepped.ProtoReflect.Descriptor instead.
 func (*Stepped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{19}
+	return file_rendezvous_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Stepped) GetUnit() int32 {
@@ -1764,7 +1994,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_rendezvous_proto_msgTypes[20]
+	mi := &file_rendezvous_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +2006,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[20]
+	mi := &file_rendezvous_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +2019,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{20}
+	return file_rendezvous_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Exited) GetUnit() int32 {
@@ -1881,7 +2111,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_rendezvous_proto_msgTypes[21]
+	mi := &file_rendezvous_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +2123,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[21]
+	mi := &file_rendezvous_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +2136,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{21}
+	return file_rendezvous_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -1947,7 +2177,7 @@ type Stopped struct {
 
 func (x *Stopped) Reset() {
 	*x = Stopped{}
-	mi := &file_rendezvous_proto_msgTypes[22]
+	mi := &file_rendezvous_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2189,7 @@ func (x *Stopped) String() string {
 func (*Stopped) ProtoMessage() {}
 
 func (x *Stopped) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[22]
+	mi := &file_rendezvous_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2202,7 @@ func (x *Stopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stopped.ProtoReflect.Descriptor instead.
 func (*Stopped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{22}
+	return file_rendezvous_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Stopped) GetUnit() int32 {
@@ -2002,7 +2232,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_rendezvous_proto_msgTypes[23]
+	mi := &file_rendezvous_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2244,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[23]
+	mi := &file_rendezvous_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2257,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{23}
+	return file_rendezvous_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Prepare) GetUnit() int32 {
@@ -2068,7 +2298,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_rendezvous_proto_msgTypes[24]
+	mi := &file_rendezvous_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2310,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[24]
+	mi := &file_rendezvous_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2323,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{24}
+	return file_rendezvous_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Admit) GetPeers() [][]byte {
@@ -2116,7 +2346,7 @@ type Reach struct {
 
 func (x *Reach) Reset() {
 	*x = Reach{}
-	mi := &file_rendezvous_proto_msgTypes[25]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2358,7 @@ func (x *Reach) String() string {
 func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[25]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +2371,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{25}
+	return file_rendezvous_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Reach) GetSeq() int32 {
@@ -2185,7 +2415,7 @@ type Start struct {
 
 func (x *Start) Reset() {
 	*x = Start{}
-	mi := &file_rendezvous_proto_msgTypes[26]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2427,7 @@ func (x *Start) String() string {
 func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[26]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2440,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{26}
+	return file_rendezvous_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Start) GetUnit() int32 {
@@ -2259,7 +2489,7 @@ type Bundle struct {
 
 func (x *Bundle) Reset() {
 	*x = Bundle{}
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +2501,7 @@ func (x *Bundle) String() string {
 func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +2514,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{27}
+	return file_rendezvous_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Bundle) GetRank() int32 {
@@ -2326,7 +2556,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2568,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2581,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{28}
+	return file_rendezvous_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *World) GetWorldSize() int32 {
@@ -2429,7 +2659,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2671,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2684,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{29}
+	return file_rendezvous_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Notice) GetUnit() int32 {
@@ -2498,7 +2728,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2740,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2753,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{30}
+	return file_rendezvous_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Stop) GetUnit() int32 {
@@ -2571,7 +2801,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2813,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2826,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{31}
+	return file_rendezvous_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Signal) GetNumber() int32 {
@@ -2617,7 +2847,7 @@ type Assign struct {
 
 func (x *Assign) Reset() {
 	*x = Assign{}
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2859,7 @@ func (x *Assign) String() string {
 func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2872,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{32}
+	return file_rendezvous_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Assign) GetTask() []byte {
@@ -2662,7 +2892,7 @@ type Leave struct {
 
 func (x *Leave) Reset() {
 	*x = Leave{}
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2904,7 @@ func (x *Leave) String() string {
 func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2917,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{33}
+	return file_rendezvous_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Leave) GetWhy() string {
@@ -2708,7 +2938,7 @@ type ReadLogs struct {
 
 func (x *ReadLogs) Reset() {
 	*x = ReadLogs{}
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2950,7 @@ func (x *ReadLogs) String() string {
 func (*ReadLogs) ProtoMessage() {}
 
 func (x *ReadLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +2963,7 @@ func (x *ReadLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogs.ProtoReflect.Descriptor instead.
 func (*ReadLogs) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{34}
+	return file_rendezvous_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReadLogs) GetId() string {
@@ -2766,7 +2996,7 @@ type LogFilter struct {
 
 func (x *LogFilter) Reset() {
 	*x = LogFilter{}
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2778,7 +3008,7 @@ func (x *LogFilter) String() string {
 func (*LogFilter) ProtoMessage() {}
 
 func (x *LogFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2791,7 +3021,7 @@ func (x *LogFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogFilter.ProtoReflect.Descriptor instead.
 func (*LogFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{35}
+	return file_rendezvous_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LogFilter) GetRanks() []*Span {
@@ -2833,7 +3063,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2845,7 +3075,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2858,7 +3088,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{36}
+	return file_rendezvous_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Span) GetFirst() int32 {
@@ -2888,7 +3118,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2900,7 +3130,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2913,7 +3143,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{37}
+	return file_rendezvous_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *LogPosition) GetAttempt() int32 {
@@ -2959,7 +3189,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3201,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3214,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{38}
+	return file_rendezvous_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *LogChunk) GetAt() *LogPosition {
@@ -3033,7 +3263,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3045,7 +3275,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3058,7 +3288,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{39}
+	return file_rendezvous_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Delivery) GetId() string {
@@ -3083,7 +3313,7 @@ type Delivered struct {
 
 func (x *Delivered) Reset() {
 	*x = Delivered{}
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3325,7 @@ func (x *Delivered) String() string {
 func (*Delivered) ProtoMessage() {}
 
 func (x *Delivered) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3338,7 @@ func (x *Delivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivered.ProtoReflect.Descriptor instead.
 func (*Delivered) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{40}
+	return file_rendezvous_proto_rawDescGZIP(), []int{44}
 }
 
 type Finish struct {
@@ -3120,7 +3350,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3132,7 +3362,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3145,7 +3375,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{41}
+	return file_rendezvous_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Finish) GetResult() *Result {
@@ -3170,7 +3400,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3412,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3425,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+	return file_rendezvous_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Result) GetCode() int32 {
@@ -3267,7 +3497,7 @@ type Goodput struct {
 
 func (x *Goodput) Reset() {
 	*x = Goodput{}
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3509,7 @@ func (x *Goodput) String() string {
 func (*Goodput) ProtoMessage() {}
 
 func (x *Goodput) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3522,7 @@ func (x *Goodput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodput.ProtoReflect.Descriptor instead.
 func (*Goodput) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+	return file_rendezvous_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Goodput) GetUnit() string {
@@ -3385,7 +3615,7 @@ type Cost struct {
 
 func (x *Cost) Reset() {
 	*x = Cost{}
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3627,7 @@ func (x *Cost) String() string {
 func (*Cost) ProtoMessage() {}
 
 func (x *Cost) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3640,7 @@ func (x *Cost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cost.ProtoReflect.Descriptor instead.
 func (*Cost) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{44}
+	return file_rendezvous_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Cost) GetCause() string {
@@ -3470,7 +3700,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3482,7 +3712,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3495,7 +3725,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{45}
+	return file_rendezvous_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Failure) GetNode() string {
@@ -3617,7 +3847,7 @@ type Submission struct {
 
 func (x *Submission) Reset() {
 	*x = Submission{}
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3629,7 +3859,7 @@ func (x *Submission) String() string {
 func (*Submission) ProtoMessage() {}
 
 func (x *Submission) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3642,7 +3872,7 @@ func (x *Submission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submission.ProtoReflect.Descriptor instead.
 func (*Submission) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{46}
+	return file_rendezvous_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Submission) GetProtocol() uint32 {
@@ -3731,7 +3961,7 @@ type Spec struct {
 
 func (x *Spec) Reset() {
 	*x = Spec{}
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3743,7 +3973,7 @@ func (x *Spec) String() string {
 func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3756,7 +3986,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{47}
+	return file_rendezvous_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Spec) GetId() string {
@@ -3874,7 +4104,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3886,7 +4116,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3899,7 +4129,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{48}
+	return file_rendezvous_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Request) GetMinNodes() int32 {
@@ -3976,7 +4206,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3988,7 +4218,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4001,7 +4231,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{49}
+	return file_rendezvous_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -4034,7 +4264,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4046,7 +4276,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4059,7 +4289,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{50}
+	return file_rendezvous_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Update) GetBody() isUpdate_Body {
@@ -4146,7 +4376,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4158,7 +4388,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4171,7 +4401,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{51}
+	return file_rendezvous_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Accepted) GetJob() string {
@@ -4207,7 +4437,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4449,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4462,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{52}
+	return file_rendezvous_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Decision) GetAt() *timestamppb.Timestamp {
@@ -4266,7 +4496,7 @@ type Granted struct {
 
 func (x *Granted) Reset() {
 	*x = Granted{}
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4278,7 +4508,7 @@ func (x *Granted) String() string {
 func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4291,7 +4521,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{53}
+	return file_rendezvous_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Granted) GetGroups() []*Group {
@@ -4312,7 +4542,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4324,7 +4554,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4337,7 +4567,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{54}
+	return file_rendezvous_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Group) GetNode() *Node {
@@ -4371,7 +4601,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4383,7 +4613,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4396,7 +4626,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{55}
+	return file_rendezvous_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -4425,7 +4655,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4437,7 +4667,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4450,7 +4680,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{56}
+	return file_rendezvous_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StopRequest) GetJob() string {
@@ -4484,7 +4714,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4496,7 +4726,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4509,7 +4739,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{57}
+	return file_rendezvous_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StopReply) GetJobs() []string {
@@ -4529,7 +4759,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4541,7 +4771,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4554,7 +4784,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{58}
+	return file_rendezvous_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ForwardRequest) GetJob() string {
@@ -4579,7 +4809,7 @@ type ForwardReply struct {
 
 func (x *ForwardReply) Reset() {
 	*x = ForwardReply{}
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4591,7 +4821,7 @@ func (x *ForwardReply) String() string {
 func (*ForwardReply) ProtoMessage() {}
 
 func (x *ForwardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4604,7 +4834,7 @@ func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardReply.ProtoReflect.Descriptor instead.
 func (*ForwardReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{59}
+	return file_rendezvous_proto_rawDescGZIP(), []int{63}
 }
 
 type DrainRequest struct {
@@ -4619,7 +4849,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4631,7 +4861,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4644,7 +4874,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{60}
+	return file_rendezvous_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -4678,7 +4908,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4690,7 +4920,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4703,7 +4933,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{61}
+	return file_rendezvous_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DrainReply) GetJobs() []string {
@@ -4723,7 +4953,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4735,7 +4965,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4748,7 +4978,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{62}
+	return file_rendezvous_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StatusRequest) GetJob() string {
@@ -4770,7 +5000,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4782,7 +5012,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4795,7 +5025,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{63}
+	return file_rendezvous_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StatusReply) GetVersion() string {
@@ -4839,7 +5069,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4851,7 +5081,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4864,7 +5094,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{64}
+	return file_rendezvous_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -4906,7 +5136,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4918,7 +5148,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4931,7 +5161,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{65}
+	return file_rendezvous_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Hold) GetJob() string {
@@ -4973,7 +5203,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4985,7 +5215,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4998,7 +5228,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{66}
+	return file_rendezvous_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *JobStatus) GetId() string {
@@ -5124,7 +5354,18 @@ var File_rendezvous_proto protoreflect.FileDescriptor
 
 const file_rendezvous_proto_rawDesc = "" +
 	"\n" +
-	"\x10rendezvous.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbb\a\n" +
+	"\x10rendezvous.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"?\n" +
+	"\x05Voter\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04addr\x18\x03 \x01(\tR\x04addr\"W\n" +
+	"\x06Parcel\x121\n" +
+	"\x04from\x18\x01 \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x04from\x12\x1a\n" +
+	"\bmessages\x18\x02 \x03(\fR\bmessages\"?\n" +
+	"\bGreeting\x123\n" +
+	"\x05voter\x18\x01 \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x05voter\"\x1e\n" +
+	"\x06Voters\x12\x14\n" +
+	"\x05addrs\x18\x01 \x03(\tR\x05addrs\"\xbb\a\n" +
 	"\tFromAgent\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x125\n" +
 	"\x05hello\x18\x02 \x01(\v2\x1d.golaunch.rendezvous.v1.HelloH\x00R\x05hello\x12A\n" +
@@ -5144,7 +5385,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\astalled\x18\x14 \x01(\v2\x1f.golaunch.rendezvous.v1.StalledH\x00R\astalled\x12;\n" +
 	"\astepped\x182 \x01(\v2\x1f.golaunch.rendezvous.v1.SteppedH\x00R\astepped\x12\x10\n" +
 	"\x03job\x18\v \x01(\tR\x03jobB\x06\n" +
-	"\x04body\"\xaf\x06\n" +
+	"\x04body\"\xe9\x06\n" +
 	"\aToAgent\x12\x14\n" +
 	"\x05acked\x18\x01 \x01(\x04R\x05acked\x12;\n" +
 	"\awelcome\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.WelcomeH\x00R\awelcome\x12A\n" +
@@ -5160,9 +5401,10 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\tread_logs\x18\v \x01(\v2 .golaunch.rendezvous.v1.ReadLogsH\x00R\breadLogs\x125\n" +
 	"\x05admit\x18\r \x01(\v2\x1d.golaunch.rendezvous.v1.AdmitH\x00R\x05admit\x125\n" +
 	"\x05reach\x18\x0e \x01(\v2\x1d.golaunch.rendezvous.v1.ReachH\x00R\x05reach\x128\n" +
-	"\x06notice\x18\x0f \x01(\v2\x1e.golaunch.rendezvous.v1.NoticeH\x00R\x06notice\x12\x10\n" +
+	"\x06notice\x18\x0f \x01(\v2\x1e.golaunch.rendezvous.v1.NoticeH\x00R\x06notice\x128\n" +
+	"\x06voters\x18\x1e \x01(\v2\x1e.golaunch.rendezvous.v1.VotersH\x00R\x06voters\x12\x10\n" +
 	"\x03job\x18\f \x01(\tR\x03jobB\x06\n" +
-	"\x04body\"\x8c\x03\n" +
+	"\x04body\"\xc1\x03\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -5171,7 +5413,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x12>\n" +
 	"\x05facts\x18\x06 \x03(\v2(.golaunch.rendezvous.v1.Hello.FactsEntryR\x05facts\x12.\n" +
 	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12?\n" +
-	"\theartbeat\x18\b \x01(\v2!.golaunch.rendezvous.v1.HeartbeatR\theartbeat\x1a8\n" +
+	"\theartbeat\x18\b \x01(\v2!.golaunch.rendezvous.v1.HeartbeatR\theartbeat\x123\n" +
+	"\x05voter\x18( \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x05voter\x1a8\n" +
 	"\n" +
 	"FactsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -5524,7 +5767,10 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04Stop\x12#.golaunch.rendezvous.v1.StopRequest\x1a!.golaunch.rendezvous.v1.StopReply\x12W\n" +
 	"\aForward\x12&.golaunch.rendezvous.v1.ForwardRequest\x1a$.golaunch.rendezvous.v1.ForwardReply\x12Q\n" +
 	"\x05Drain\x12$.golaunch.rendezvous.v1.DrainRequest\x1a\".golaunch.rendezvous.v1.DrainReply\x12T\n" +
-	"\x06Status\x12%.golaunch.rendezvous.v1.StatusRequest\x1a#.golaunch.rendezvous.v1.StatusReplyB6Z4github.com/golaunch/golaunch/rendezvous/rendezvouspbb\x06proto3"
+	"\x06Status\x12%.golaunch.rendezvous.v1.StatusRequest\x1a#.golaunch.rendezvous.v1.StatusReply2\x9f\x01\n" +
+	"\x06Quorum\x12H\n" +
+	"\x04Step\x12\x1e.golaunch.rendezvous.v1.Parcel\x1a .golaunch.rendezvous.v1.Greeting\x12K\n" +
+	"\x05Greet\x12 .golaunch.rendezvous.v1.Greeting\x1a .golaunch.rendezvous.v1.GreetingB6Z4github.com/golaunch/golaunch/rendezvous/rendezvouspbb\x06proto3"
 
 var (
 	file_rendezvous_proto_rawDescOnce sync.Once
@@ -5538,199 +5784,211 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 	return file_rendezvous_proto_rawDescData
 }
 
-var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_rendezvous_proto_goTypes = []any{
-	(*FromAgent)(nil),             // 0: golaunch.rendezvous.v1.FromAgent
-	(*ToAgent)(nil),               // 1: golaunch.rendezvous.v1.ToAgent
-	(*Hello)(nil),                 // 2: golaunch.rendezvous.v1.Hello
-	(*Welcome)(nil),               // 3: golaunch.rendezvous.v1.Welcome
-	(*Heartbeat)(nil),             // 4: golaunch.rendezvous.v1.Heartbeat
-	(*Opened)(nil),                // 5: golaunch.rendezvous.v1.Opened
-	(*Restated)(nil),              // 6: golaunch.rendezvous.v1.Restated
-	(*Goodbye)(nil),               // 7: golaunch.rendezvous.v1.Goodbye
-	(*Node)(nil),                  // 8: golaunch.rendezvous.v1.Node
-	(*GPU)(nil),                   // 9: golaunch.rendezvous.v1.GPU
-	(*Prepared)(nil),              // 10: golaunch.rendezvous.v1.Prepared
-	(*Reached)(nil),               // 11: golaunch.rendezvous.v1.Reached
-	(*Draining)(nil),              // 12: golaunch.rendezvous.v1.Draining
-	(*Ready)(nil),                 // 13: golaunch.rendezvous.v1.Ready
-	(*Started)(nil),               // 14: golaunch.rendezvous.v1.Started
-	(*Met)(nil),                   // 15: golaunch.rendezvous.v1.Met
-	(*Client)(nil),                // 16: golaunch.rendezvous.v1.Client
-	(*Stalled)(nil),               // 17: golaunch.rendezvous.v1.Stalled
-	(*Still)(nil),                 // 18: golaunch.rendezvous.v1.Still
-	(*Stepped)(nil),               // 19: golaunch.rendezvous.v1.Stepped
-	(*Exited)(nil),                // 20: golaunch.rendezvous.v1.Exited
-	(*Exit)(nil),                  // 21: golaunch.rendezvous.v1.Exit
-	(*Stopped)(nil),               // 22: golaunch.rendezvous.v1.Stopped
-	(*Prepare)(nil),               // 23: golaunch.rendezvous.v1.Prepare
-	(*Admit)(nil),                 // 24: golaunch.rendezvous.v1.Admit
-	(*Reach)(nil),                 // 25: golaunch.rendezvous.v1.Reach
-	(*Start)(nil),                 // 26: golaunch.rendezvous.v1.Start
-	(*Bundle)(nil),                // 27: golaunch.rendezvous.v1.Bundle
-	(*World)(nil),                 // 28: golaunch.rendezvous.v1.World
-	(*Notice)(nil),                // 29: golaunch.rendezvous.v1.Notice
-	(*Stop)(nil),                  // 30: golaunch.rendezvous.v1.Stop
-	(*Signal)(nil),                // 31: golaunch.rendezvous.v1.Signal
-	(*Assign)(nil),                // 32: golaunch.rendezvous.v1.Assign
-	(*Leave)(nil),                 // 33: golaunch.rendezvous.v1.Leave
-	(*ReadLogs)(nil),              // 34: golaunch.rendezvous.v1.ReadLogs
-	(*LogFilter)(nil),             // 35: golaunch.rendezvous.v1.LogFilter
-	(*Span)(nil),                  // 36: golaunch.rendezvous.v1.Span
-	(*LogPosition)(nil),           // 37: golaunch.rendezvous.v1.LogPosition
-	(*LogChunk)(nil),              // 38: golaunch.rendezvous.v1.LogChunk
-	(*Delivery)(nil),              // 39: golaunch.rendezvous.v1.Delivery
-	(*Delivered)(nil),             // 40: golaunch.rendezvous.v1.Delivered
-	(*Finish)(nil),                // 41: golaunch.rendezvous.v1.Finish
-	(*Result)(nil),                // 42: golaunch.rendezvous.v1.Result
-	(*Goodput)(nil),               // 43: golaunch.rendezvous.v1.Goodput
-	(*Cost)(nil),                  // 44: golaunch.rendezvous.v1.Cost
-	(*Failure)(nil),               // 45: golaunch.rendezvous.v1.Failure
-	(*Submission)(nil),            // 46: golaunch.rendezvous.v1.Submission
-	(*Spec)(nil),                  // 47: golaunch.rendezvous.v1.Spec
-	(*Request)(nil),               // 48: golaunch.rendezvous.v1.Request
-	(*WatchRequest)(nil),          // 49: golaunch.rendezvous.v1.WatchRequest
-	(*Update)(nil),                // 50: golaunch.rendezvous.v1.Update
-	(*Accepted)(nil),              // 51: golaunch.rendezvous.v1.Accepted
-	(*Decision)(nil),              // 52: golaunch.rendezvous.v1.Decision
-	(*Granted)(nil),               // 53: golaunch.rendezvous.v1.Granted
-	(*Group)(nil),                 // 54: golaunch.rendezvous.v1.Group
-	(*LogsRequest)(nil),           // 55: golaunch.rendezvous.v1.LogsRequest
-	(*StopRequest)(nil),           // 56: golaunch.rendezvous.v1.StopRequest
-	(*StopReply)(nil),             // 57: golaunch.rendezvous.v1.StopReply
-	(*ForwardRequest)(nil),        // 58: golaunch.rendezvous.v1.ForwardRequest
-	(*ForwardReply)(nil),          // 59: golaunch.rendezvous.v1.ForwardReply
-	(*DrainRequest)(nil),          // 60: golaunch.rendezvous.v1.DrainRequest
-	(*DrainReply)(nil),            // 61: golaunch.rendezvous.v1.DrainReply
-	(*StatusRequest)(nil),         // 62: golaunch.rendezvous.v1.StatusRequest
-	(*StatusReply)(nil),           // 63: golaunch.rendezvous.v1.StatusReply
-	(*NodeStatus)(nil),            // 64: golaunch.rendezvous.v1.NodeStatus
-	(*Hold)(nil),                  // 65: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 66: golaunch.rendezvous.v1.JobStatus
-	nil,                           // 67: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 68: golaunch.rendezvous.v1.Node.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 69: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 70: google.protobuf.Duration
+	(*Voter)(nil),                 // 0: golaunch.rendezvous.v1.Voter
+	(*Parcel)(nil),                // 1: golaunch.rendezvous.v1.Parcel
+	(*Greeting)(nil),              // 2: golaunch.rendezvous.v1.Greeting
+	(*Voters)(nil),                // 3: golaunch.rendezvous.v1.Voters
+	(*FromAgent)(nil),             // 4: golaunch.rendezvous.v1.FromAgent
+	(*ToAgent)(nil),               // 5: golaunch.rendezvous.v1.ToAgent
+	(*Hello)(nil),                 // 6: golaunch.rendezvous.v1.Hello
+	(*Welcome)(nil),               // 7: golaunch.rendezvous.v1.Welcome
+	(*Heartbeat)(nil),             // 8: golaunch.rendezvous.v1.Heartbeat
+	(*Opened)(nil),                // 9: golaunch.rendezvous.v1.Opened
+	(*Restated)(nil),              // 10: golaunch.rendezvous.v1.Restated
+	(*Goodbye)(nil),               // 11: golaunch.rendezvous.v1.Goodbye
+	(*Node)(nil),                  // 12: golaunch.rendezvous.v1.Node
+	(*GPU)(nil),                   // 13: golaunch.rendezvous.v1.GPU
+	(*Prepared)(nil),              // 14: golaunch.rendezvous.v1.Prepared
+	(*Reached)(nil),               // 15: golaunch.rendezvous.v1.Reached
+	(*Draining)(nil),              // 16: golaunch.rendezvous.v1.Draining
+	(*Ready)(nil),                 // 17: golaunch.rendezvous.v1.Ready
+	(*Started)(nil),               // 18: golaunch.rendezvous.v1.Started
+	(*Met)(nil),                   // 19: golaunch.rendezvous.v1.Met
+	(*Client)(nil),                // 20: golaunch.rendezvous.v1.Client
+	(*Stalled)(nil),               // 21: golaunch.rendezvous.v1.Stalled
+	(*Still)(nil),                 // 22: golaunch.rendezvous.v1.Still
+	(*Stepped)(nil),               // 23: golaunch.rendezvous.v1.Stepped
+	(*Exited)(nil),                // 24: golaunch.rendezvous.v1.Exited
+	(*Exit)(nil),                  // 25: golaunch.rendezvous.v1.Exit
+	(*Stopped)(nil),               // 26: golaunch.rendezvous.v1.Stopped
+	(*Prepare)(nil),               // 27: golaunch.rendezvous.v1.Prepare
+	(*Admit)(nil),                 // 28: golaunch.rendezvous.v1.Admit
+	(*Reach)(nil),                 // 29: golaunch.rendezvous.v1.Reach
+	(*Start)(nil),                 // 30: golaunch.rendezvous.v1.Start
+	(*Bundle)(nil),                // 31: golaunch.rendezvous.v1.Bundle
+	(*World)(nil),                 // 32: golaunch.rendezvous.v1.World
+	(*Notice)(nil),                // 33: golaunch.rendezvous.v1.Notice
+	(*Stop)(nil),                  // 34: golaunch.rendezvous.v1.Stop
+	(*Signal)(nil),                // 35: golaunch.rendezvous.v1.Signal
+	(*Assign)(nil),                // 36: golaunch.rendezvous.v1.Assign
+	(*Leave)(nil),                 // 37: golaunch.rendezvous.v1.Leave
+	(*ReadLogs)(nil),              // 38: golaunch.rendezvous.v1.ReadLogs
+	(*LogFilter)(nil),             // 39: golaunch.rendezvous.v1.LogFilter
+	(*Span)(nil),                  // 40: golaunch.rendezvous.v1.Span
+	(*LogPosition)(nil),           // 41: golaunch.rendezvous.v1.LogPosition
+	(*LogChunk)(nil),              // 42: golaunch.rendezvous.v1.LogChunk
+	(*Delivery)(nil),              // 43: golaunch.rendezvous.v1.Delivery
+	(*Delivered)(nil),             // 44: golaunch.rendezvous.v1.Delivered
+	(*Finish)(nil),                // 45: golaunch.rendezvous.v1.Finish
+	(*Result)(nil),                // 46: golaunch.rendezvous.v1.Result
+	(*Goodput)(nil),               // 47: golaunch.rendezvous.v1.Goodput
+	(*Cost)(nil),                  // 48: golaunch.rendezvous.v1.Cost
+	(*Failure)(nil),               // 49: golaunch.rendezvous.v1.Failure
+	(*Submission)(nil),            // 50: golaunch.rendezvous.v1.Submission
+	(*Spec)(nil),                  // 51: golaunch.rendezvous.v1.Spec
+	(*Request)(nil),               // 52: golaunch.rendezvous.v1.Request
+	(*WatchRequest)(nil),          // 53: golaunch.rendezvous.v1.WatchRequest
+	(*Update)(nil),                // 54: golaunch.rendezvous.v1.Update
+	(*Accepted)(nil),              // 55: golaunch.rendezvous.v1.Accepted
+	(*Decision)(nil),              // 56: golaunch.rendezvous.v1.Decision
+	(*Granted)(nil),               // 57: golaunch.rendezvous.v1.Granted
+	(*Group)(nil),                 // 58: golaunch.rendezvous.v1.Group
+	(*LogsRequest)(nil),           // 59: golaunch.rendezvous.v1.LogsRequest
+	(*StopRequest)(nil),           // 60: golaunch.rendezvous.v1.StopRequest
+	(*StopReply)(nil),             // 61: golaunch.rendezvous.v1.StopReply
+	(*ForwardRequest)(nil),        // 62: golaunch.rendezvous.v1.ForwardRequest
+	(*ForwardReply)(nil),          // 63: golaunch.rendezvous.v1.ForwardReply
+	(*DrainRequest)(nil),          // 64: golaunch.rendezvous.v1.DrainRequest
+	(*DrainReply)(nil),            // 65: golaunch.rendezvous.v1.DrainReply
+	(*StatusRequest)(nil),         // 66: golaunch.rendezvous.v1.StatusRequest
+	(*StatusReply)(nil),           // 67: golaunch.rendezvous.v1.StatusReply
+	(*NodeStatus)(nil),            // 68: golaunch.rendezvous.v1.NodeStatus
+	(*Hold)(nil),                  // 69: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 70: golaunch.rendezvous.v1.JobStatus
+	nil,                           // 71: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 72: golaunch.rendezvous.v1.Node.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 73: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 74: google.protobuf.Duration
 }
 var file_rendezvous_proto_depIdxs = []int32{
-	2,   // 0: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
-	4,   // 1: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	7,   // 2: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
-	10,  // 3: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
-	14,  // 4: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
-	20,  // 5: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
-	22,  // 6: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
-	5,   // 7: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
-	6,   // 8: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
-	15,  // 9: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
-	11,  // 10: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
-	12,  // 11: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
-	13,  // 12: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
-	17,  // 13: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
-	19,  // 14: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
-	3,   // 15: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
-	4,   // 16: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	23,  // 17: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
-	26,  // 18: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
-	30,  // 19: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
-	31,  // 20: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	41,  // 21: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
-	32,  // 22: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
-	33,  // 23: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
-	34,  // 24: golaunch.rendezvous.v1.ToAgent.read_logs:type_name -> golaunch.rendezvous.v1.ReadLogs
-	24,  // 25: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
-	25,  // 26: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
-	29,  // 27: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
-	8,   // 28: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	67,  // 29: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	69,  // 30: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
-	4,   // 31: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	70,  // 32: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
-	4,   // 33: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	70,  // 34: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	69,  // 35: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
-	9,   // 36: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	68,  // 37: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	70,  // 38: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
-	16,  // 39: golaunch.rendezvous.v1.Met.clients:type_name -> golaunch.rendezvous.v1.Client
-	18,  // 40: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	16,  // 41: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	70,  // 42: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	70,  // 43: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	21,  // 44: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	69,  // 45: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	70,  // 46: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	27,  // 47: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	28,  // 48: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	9,   // 49: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	9,   // 50: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	70,  // 51: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	70,  // 52: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	35,  // 53: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	36,  // 54: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	37,  // 55: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	37,  // 56: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	38,  // 57: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	42,  // 58: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	45,  // 59: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	43,  // 60: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	44,  // 61: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	9,   // 62: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	21,  // 63: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	69,  // 64: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	70,  // 65: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	47,  // 66: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	70,  // 67: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	70,  // 68: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	70,  // 69: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	48,  // 70: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	70,  // 71: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	70,  // 72: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	70,  // 73: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	51,  // 74: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	52,  // 75: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	42,  // 76: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	53,  // 77: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	70,  // 78: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	69,  // 79: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	54,  // 80: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	8,   // 81: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	27,  // 82: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	35,  // 83: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	70,  // 84: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	69,  // 85: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	64,  // 86: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	66,  // 87: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	8,   // 88: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	70,  // 89: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	65,  // 90: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	69,  // 91: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	69,  // 92: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	42,  // 93: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	43,  // 94: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	0,   // 95: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	39,  // 96: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	46,  // 97: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	49,  // 98: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	55,  // 99: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	56,  // 100: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	58,  // 101: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	60,  // 102: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	62,  // 103: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 104: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	40,  // 105: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	50,  // 106: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	50,  // 107: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	38,  // 108: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	57,  // 109: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	59,  // 110: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	61,  // 111: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	63,  // 112: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	104, // [104:113] is the sub-list for method output_type
-	95,  // [95:104] is the sub-list for method input_type
-	95,  // [95:95] is the sub-list for extension type_name
-	95,  // [95:95] is the sub-list for extension extendee
-	0,   // [0:95] is the sub-list for field type_name
+	0,   // 0: golaunch.rendezvous.v1.Parcel.from:type_name -> golaunch.rendezvous.v1.Voter
+	0,   // 1: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
+	6,   // 2: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
+	8,   // 3: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	11,  // 4: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
+	14,  // 5: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
+	18,  // 6: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
+	24,  // 7: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
+	26,  // 8: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
+	9,   // 9: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
+	10,  // 10: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
+	19,  // 11: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
+	15,  // 12: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
+	16,  // 13: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
+	17,  // 14: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
+	21,  // 15: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
+	23,  // 16: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
+	7,   // 17: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
+	8,   // 18: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	27,  // 19: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
+	30,  // 20: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
+	34,  // 21: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
+	35,  // 22: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
+	45,  // 23: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	36,  // 24: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
+	37,  // 25: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
+	38,  // 26: golaunch.rendezvous.v1.ToAgent.read_logs:type_name -> golaunch.rendezvous.v1.ReadLogs
+	28,  // 27: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
+	29,  // 28: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
+	33,  // 29: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
+	3,   // 30: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
+	12,  // 31: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
+	71,  // 32: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	73,  // 33: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	8,   // 34: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	0,   // 35: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
+	74,  // 36: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	8,   // 37: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	74,  // 38: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	73,  // 39: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	13,  // 40: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	72,  // 41: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	74,  // 42: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	20,  // 43: golaunch.rendezvous.v1.Met.clients:type_name -> golaunch.rendezvous.v1.Client
+	22,  // 44: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	20,  // 45: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	74,  // 46: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	74,  // 47: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	25,  // 48: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	73,  // 49: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	74,  // 50: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	31,  // 51: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	32,  // 52: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	13,  // 53: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	13,  // 54: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	74,  // 55: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	74,  // 56: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	39,  // 57: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	40,  // 58: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	41,  // 59: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	41,  // 60: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	42,  // 61: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	46,  // 62: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	49,  // 63: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	47,  // 64: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	48,  // 65: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	13,  // 66: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	25,  // 67: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	73,  // 68: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	74,  // 69: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	51,  // 70: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	74,  // 71: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	74,  // 72: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	74,  // 73: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	52,  // 74: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	74,  // 75: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	74,  // 76: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	74,  // 77: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	55,  // 78: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	56,  // 79: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	46,  // 80: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	57,  // 81: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	74,  // 82: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	73,  // 83: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	58,  // 84: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	12,  // 85: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	31,  // 86: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	39,  // 87: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	74,  // 88: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	73,  // 89: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	68,  // 90: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	70,  // 91: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	12,  // 92: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	74,  // 93: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	69,  // 94: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	73,  // 95: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	73,  // 96: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	46,  // 97: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	47,  // 98: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	4,   // 99: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	43,  // 100: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	50,  // 101: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	53,  // 102: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	59,  // 103: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	60,  // 104: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	62,  // 105: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	64,  // 106: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	66,  // 107: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 108: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Parcel
+	2,   // 109: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	5,   // 110: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	44,  // 111: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	54,  // 112: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	54,  // 113: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	42,  // 114: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	61,  // 115: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	63,  // 116: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	65,  // 117: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	67,  // 118: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 119: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 120: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	110, // [110:121] is the sub-list for method output_type
+	99,  // [99:110] is the sub-list for method input_type
+	99,  // [99:99] is the sub-list for extension type_name
+	99,  // [99:99] is the sub-list for extension extendee
+	0,   // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
@@ -5738,7 +5996,7 @@ func file_rendezvous_proto_init() {
 	if File_rendezvous_proto != nil {
 		return
 	}
-	file_rendezvous_proto_msgTypes[0].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[4].OneofWrappers = []any{
 		(*FromAgent_Hello)(nil),
 		(*FromAgent_Heartbeat)(nil),
 		(*FromAgent_Goodbye)(nil),
@@ -5755,7 +6013,7 @@ func file_rendezvous_proto_init() {
 		(*FromAgent_Stalled)(nil),
 		(*FromAgent_Stepped)(nil),
 	}
-	file_rendezvous_proto_msgTypes[1].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[5].OneofWrappers = []any{
 		(*ToAgent_Welcome)(nil),
 		(*ToAgent_Heartbeat)(nil),
 		(*ToAgent_Prepare)(nil),
@@ -5769,8 +6027,9 @@ func file_rendezvous_proto_init() {
 		(*ToAgent_Admit)(nil),
 		(*ToAgent_Reach)(nil),
 		(*ToAgent_Notice)(nil),
+		(*ToAgent_Voters)(nil),
 	}
-	file_rendezvous_proto_msgTypes[50].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[54].OneofWrappers = []any{
 		(*Update_Accepted)(nil),
 		(*Update_Decision)(nil),
 		(*Update_Result)(nil),
@@ -5782,9 +6041,9 @@ func file_rendezvous_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   69,
+			NumMessages:   73,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_rendezvous_proto_goTypes,
 		DependencyIndexes: file_rendezvous_proto_depIdxs,

@@ -511,3 +511,153 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 	},
 	Metadata: "rendezvous.proto",
 }
+
+const (
+	Quorum_Step_FullMethodName  = "/golaunch.rendezvous.v1.Quorum/Step"
+	Quorum_Greet_FullMethodName = "/golaunch.rendezvous.v1.Quorum/Greet"
+)
+
+// QuorumClient is the client API for Quorum service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all serve it, where they would serve
+// Rendezvous if they led.
+type QuorumClient interface {
+	// Step carries Raft's messages from one voter to another. Those that are lost are sent again.
+	Step(ctx context.Context, in *Parcel, opts ...grpc.CallOption) (*Greeting, error)
+	// Greet says who serves here.
+	Greet(ctx context.Context, in *Greeting, opts ...grpc.CallOption) (*Greeting, error)
+}
+
+type quorumClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewQuorumClient(cc grpc.ClientConnInterface) QuorumClient {
+	return &quorumClient{cc}
+}
+
+func (c *quorumClient) Step(ctx context.Context, in *Parcel, opts ...grpc.CallOption) (*Greeting, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Greeting)
+	err := c.cc.Invoke(ctx, Quorum_Step_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *quorumClient) Greet(ctx context.Context, in *Greeting, opts ...grpc.CallOption) (*Greeting, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Greeting)
+	err := c.cc.Invoke(ctx, Quorum_Greet_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// QuorumServer is the server API for Quorum service.
+// All implementations must embed UnimplementedQuorumServer
+// for forward compatibility.
+//
+// Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all serve it, where they would serve
+// Rendezvous if they led.
+type QuorumServer interface {
+	// Step carries Raft's messages from one voter to another. Those that are lost are sent again.
+	Step(context.Context, *Parcel) (*Greeting, error)
+	// Greet says who serves here.
+	Greet(context.Context, *Greeting) (*Greeting, error)
+	mustEmbedUnimplementedQuorumServer()
+}
+
+// UnimplementedQuorumServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedQuorumServer struct{}
+
+func (UnimplementedQuorumServer) Step(context.Context, *Parcel) (*Greeting, error) {
+	return nil, status.Error(codes.Unimplemented, "method Step not implemented")
+}
+func (UnimplementedQuorumServer) Greet(context.Context, *Greeting) (*Greeting, error) {
+	return nil, status.Error(codes.Unimplemented, "method Greet not implemented")
+}
+func (UnimplementedQuorumServer) mustEmbedUnimplementedQuorumServer() {}
+func (UnimplementedQuorumServer) testEmbeddedByValue()                {}
+
+// UnsafeQuorumServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to QuorumServer will
+// result in compilation errors.
+type UnsafeQuorumServer interface {
+	mustEmbedUnimplementedQuorumServer()
+}
+
+func RegisterQuorumServer(s grpc.ServiceRegistrar, srv QuorumServer) {
+	// If the following call panics, it indicates UnimplementedQuorumServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Quorum_ServiceDesc, srv)
+}
+
+func _Quorum_Step_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Parcel)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QuorumServer).Step(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Quorum_Step_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QuorumServer).Step(ctx, req.(*Parcel))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Quorum_Greet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Greeting)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QuorumServer).Greet(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Quorum_Greet_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QuorumServer).Greet(ctx, req.(*Greeting))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Quorum_ServiceDesc is the grpc.ServiceDesc for Quorum service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Quorum_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "golaunch.rendezvous.v1.Quorum",
+	HandlerType: (*QuorumServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Step",
+			Handler:    _Quorum_Step_Handler,
+		},
+		{
+			MethodName: "Greet",
+			Handler:    _Quorum_Greet_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "rendezvous.proto",
+}

@@ -1,0 +1,217 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTheCoordinatorsNodeDies(t *testing.T) {
+	together(t, 3, func(t *testing.T, p *peerage) {
+		q := p.addAll(4, secondIsLast)
+		p.settled(3)
+		p.crash(q[0])
+		p.ended(2, q[1:]...)
+		for rank := range 3 {
+			if n := p.births("j1", rank); n != 2 {
+				t.Errorf("rank %d was started %d times, want 2", rank, n)
+			}
+		}
+		want(t, strings.Join(p.decided(), "\n"), "n1 was lost: no word from its agent for 20s")
+	})
+}
+
+// TestALostNodeWakesUp after the coordinator that had it was replaced, or after another one was: its ranks have others in their place.
+func TestALostNodeWakesUp(t *testing.T) {
+	together(t, 3, func(t *testing.T, p *peerage) {
+		q := p.addAll(6, forever)
+		p.settled(5)
+		for range 2 {
+			p.crash(p.leader())
+			time.Sleep(2 * lease)
+		}
+		l := p.leader()
+		asleep := 0
+		for i, a := range q {
+			if !p.dead[a.name] {
+				continue
+			}
+			asleep++
+			_, err := Join(t.Context(), Options{
+				Target: l.seat.voter.Addr, Node: node(i + 1), Former: a.Membership(), Warn: p.warn,
+				Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(l.name)(ctx, l.seat.voter.Addr) },
+			})
+			if _, refused := errors.AsType[*RefusedError](err); !refused || !strings.Contains(err.Error(), "was counted as lost") {
+				t.Errorf("%s: %v", a.name, err)
+			}
+		}
+		if asleep != 2 {
+			t.Errorf("%d nodes were lost", asleep)
+		}
+	})
+}
+
+// TestTheCoordinatorIsCutOff: its ranks end before others are in their place, which the world checks, and it gives no orders.
+func TestTheCoordinatorIsCutOff(t *testing.T) {
+	together(t, 3, func(t *testing.T, p *peerage) {
+		q := p.addAll(4, secondIsLast)
+		p.settled(3)
+		p.part("n1")
+		cut := time.Now()
+		<-q[0].done
+		if d := time.Since(cut); d > lease+lease/4 {
+			t.Errorf("its agent goes on for %v", d)
+		}
+		want(t, q[0].Err().Error(), "has not heard the coordinator")
+		p.ended(2, q[1:]...)
+	})
+}
+
+// TestAMinorityOfMany has two nodes of six on their own, one of them the coordinator's.
+func TestAMinorityOfMany(t *testing.T) {
+	together(t, 4, func(t *testing.T, p *peerage) {
+		q := p.addAll(6, secondIsLast)
+		p.settled(5)
+		p.part("n1", "n2")
+		<-q[0].done
+		<-q[1].done
+		if q[0].Err() == nil || q[1].Err() == nil {
+			t.Errorf("%v, %v", q[0].Err(), q[1].Err())
+		}
+		p.ended(2, q[2:]...)
+	})
+}
+
+// TestNobodyActsWithoutAMajority: of three nodes two die.
+func TestNobodyActsWithoutAMajority(t *testing.T) {
+	together(t, 3, func(t *testing.T, p *peerage) {
+		q := p.addAll(3, forever)
+		p.settled(3)
+		p.crash(q[0])
+		p.crash(q[1])
+		<-q[2].done
+		want(t, q[2].Err().Error(), "has not heard the coordinator", "no majority")
+		if n := q[2].attempts(); n != 1 {
+			t.Errorf("%d attempts", n)
+		}
+	})
+}
+
+// TestAShortCut deposes the coordinator, and no rank notices.
+func TestAShortCut(t *testing.T) {
+	together(t, 3, func(t *testing.T, p *peerage) {
+		q := p.addAll(4, forever)
+		p.settled(3)
+		p.part("n1")
+		time.Sleep(lease * 2 / 5)
+		p.part()
+		time.Sleep(2 * lease)
+		if l := p.leader(); l == q[0] {
+			t.Error("nobody took over")
+		}
+		for _, a := range q {
+			a.exitAll(0, 0)
+		}
+		p.ended(1, q...)
+	})
+}
+
+// TestALeaderWithoutRanks is replaced, and no rank notices.
+func TestALeaderWithoutRanks(t *testing.T) {
+	together(t, 2, func(t *testing.T, p *peerage) {
+		q := p.addAll(5, forever)
+		p.settled(5)
+		l := p.leader()
+		for l.attempts() > 0 { // until a spare leads
+			p.part(l.name)
+			l = p.leader()
+			p.part()
+			time.Sleep(lease)
+		}
+		p.crash(l)
+		time.Sleep(3 * lease)
+		left := slices.DeleteFunc(slices.Clone(q), func(a *process) bool { return a == l })
+		for _, a := range left {
+			a.exitAll(0, 0)
+		}
+		p.ended(1, left...)
+	})
+}
+
+// TestCoordinatorsDieOneAfterAnother until too few are left, and each successor knows what the one before it did.
+func TestCoordinatorsDieOneAfterAnother(t *testing.T) {
+	together(t, 2, func(t *testing.T, p *peerage) {
+		q := p.addAll(6, forever)
+		p.settled(5)
+		for range 3 {
+			p.crash(p.leader())
+			time.Sleep(4 * lease)
+		}
+		var left []*process
+		for _, a := range q {
+			if !p.dead[a.name] {
+				left = append(left, a)
+			}
+		}
+		attempts := 1
+		for _, a := range left {
+			a.agent.mu.Lock()
+			for _, s := range a.starts {
+				attempts = max(attempts, s.Attempt+1)
+			}
+			a.agent.mu.Unlock()
+		}
+		for _, a := range left {
+			a.exitAll(attempts-1, 0)
+		}
+		p.ended(attempts, left...)
+	})
+}
+
+// losses is how many of them are tried; one takes a second with the race detector.
+var losses uint64 = 40
+
+// TestCoordinatorsDieAtAnyTime, a second one a lease after the first: all survivors agree on how the job ended.
+func TestCoordinatorsDieAtAnyTime(t *testing.T) {
+	for seed := range losses {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			together(t, 3, func(t *testing.T, p *peerage) {
+				random := rand.New(rand.NewPCG(seed, 0))
+				q := p.addAll(5, secondIsLast)
+				p.settled(5)
+				time.Sleep(time.Duration(random.Int64N(int64(lease))))
+				if random.IntN(2) == 0 {
+					p.crash(q[0])
+				} else {
+					p.part("n1")
+				}
+				time.Sleep(lease + time.Duration(random.Int64N(int64(lease))))
+				left := q[1:]
+				if l := p.leading(); l != nil && l != q[0] && random.IntN(2) == 0 {
+					p.crash(l)
+					left = slices.DeleteFunc(slices.Clone(left), func(a *process) bool { return a == l })
+				}
+				for _, a := range left {
+					select {
+					case <-a.done:
+					case <-time.After(20 * lease):
+						t.Fatalf("%s does not end", a.name)
+					}
+					if a.finish == nil || a.finish.Result.Code != 0 {
+						t.Fatalf("%s ends with %+v, %v", a.name, a.finish, a.Err())
+					}
+					if !reflect.DeepEqual(a.finish, left[0].finish) {
+						t.Errorf("%s ends with %+v, and %s with %+v", a.name, a.finish, left[0].name, left[0].finish)
+					}
+				}
+			})
+		})
+	}
+}

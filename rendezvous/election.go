@@ -1,0 +1,139 @@
+package rendezvous
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/quorum"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// maxVoters is how many nodes keep the state of a job: of five, two may be lost at the same time.
+const maxVoters = 5
+
+// electorate is how many of n nodes vote: an odd number, for an even one bears no more losses than the one below it.
+func electorate(n int) int {
+	if n < 3 {
+		return 1
+	}
+	return min(maxVoters, (n-1)|1)
+}
+
+// maxRefused is how many nodes may not be reached before no others are tried: a network that lets nobody through will not.
+const maxRefused = 3
+
+// seat notes that a node could vote.
+func (c *Coordinator) seat(m *member, v *pb.Voter) {
+	if c.cfg.Seat == nil || m.name == c.cfg.Seat.cfg.Node {
+		return
+	}
+	if voter := toVoter(v); voter.ID != 0 && voter.Name == m.name && !slices.Contains(c.fit, voter) {
+		c.unfit(m.name)
+		c.candidates = append(c.candidates, voter)
+	}
+	c.introduce(m)
+	c.elect()
+}
+
+// unseat has another node vote in place of one that is gone.
+func (c *Coordinator) unseat(node string) {
+	if c.cfg.Seat != nil && c.sole.result == nil {
+		c.unfit(node)
+		c.elect()
+	}
+}
+
+func (c *Coordinator) unfit(node string) {
+	named := func(v quorum.Voter) bool { return v.Name == node }
+	c.fit, c.candidates = slices.DeleteFunc(c.fit, named), slices.DeleteFunc(c.candidates, named)
+}
+
+// elect has the log kept by the nodes that should. Those that nobody has reached yet are asked before.
+func (c *Coordinator) elect() {
+	if c.reign == nil && !c.mature() || c.sole.result != nil {
+		return
+	}
+	for len(c.candidates) > 0 && len(c.fit)+c.asked < maxVoters-1 && c.refused < maxRefused {
+		v := c.candidates[0]
+		c.candidates = c.candidates[1:]
+		c.asked++
+		go func() {
+			err := c.cfg.Seat.greet(v)
+			c.post(func() { c.greeted(v, err) })
+		}()
+	}
+	n := electorate(1 + len(c.fit))
+	want := append([]quorum.Voter{c.cfg.Seat.voter}, c.fit[:n-1]...)
+	if c.reign == nil && n == 1 || slices.Equal(want, c.want) {
+		return
+	}
+	c.want = want
+	for _, m := range c.members { // before they vote: then all know where to turn to
+		c.introduce(m)
+	}
+	if c.reign == nil {
+		c.convene()
+	}
+	if c.reign != nil {
+		c.reign.Want(want)
+	}
+}
+
+func (c *Coordinator) greeted(v quorum.Voter, err error) {
+	c.asked--
+	switch {
+	case c.members[v.Name] == nil:
+	case err != nil:
+		c.refused++
+		c.cfg.Warn(fmt.Errorf("node %s cannot keep the state of the job: %w", v.Name, err))
+	default:
+		c.fit = append(c.fit, v)
+	}
+	c.elect()
+}
+
+// convene begins the log.
+func (c *Coordinator) convene() {
+	reign, err := c.cfg.Seat.found()
+	if err != nil {
+		c.cfg.Warn(fmt.Errorf("the job ends with this node: %w", err))
+		return
+	}
+	c.reign = reign
+}
+
+// youth is what a job may lose at most when its first coordinator is lost before others know of it. So a launch waits for nobody.
+const youth = time.Second
+
+// mature says that it is time to convene.
+func (c *Coordinator) mature() bool {
+	if c.growing == nil && len(c.members) >= 3 {
+		c.growing = time.AfterFunc(youth, func() {
+			c.post(func() {
+				c.grown = true
+				c.elect()
+			})
+		})
+	}
+	return c.grown && len(c.members) >= 3
+}
+
+// voted tells people who votes now.
+func (c *Coordinator) voted() {
+	heirs := strings.Join(convert(c.cfg.Seat.others(), func(v quorum.Voter) string { return v.Name }), ", ")
+	if heirs != c.heirs {
+		c.heirs = heirs
+		c.cfg.Note(fmt.Sprintf("nodes that can take over from %s: %s", c.cfg.Seat.cfg.Node, cmp.Or(heirs, "none")))
+	}
+}
+
+// introduce tells an agent who votes, or is to.
+func (c *Coordinator) introduce(m *member) {
+	if len(c.want) > 0 {
+		addrs := convert(c.want, func(v quorum.Voter) string { return v.Addr })
+		c.send(m, &pb.ToAgent{Body: &pb.ToAgent_Voters{Voters: &pb.Voters{Addrs: addrs}}})
+	}
+}

@@ -1,0 +1,308 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/golaunch/golaunch/internal/job"
+)
+
+// peerage is a job whose every node runs the same command, in virtual time: any of them may come to coordinate it.
+type peerage struct {
+	*world
+	want Submission
+
+	net     sync.Mutex
+	ports   map[string]*port
+	side    map[string]bool
+	dead    map[string]bool
+	wires   []strand
+	process []*process
+}
+
+// process is one node's: an agent, a seat, and sometimes the coordinator.
+type process struct {
+	*agent
+	name string
+	seat *Seat
+	end  func()
+	over chan struct{}
+	// leads says that its coordinator goes on; results are those that it brought about.
+	mu      sync.Mutex
+	leads   bool
+	results []job.Result
+}
+
+// port is where one listens.
+type port struct {
+	*bufconn.Listener
+	addr string
+}
+
+func (p *port) Addr() net.Addr { return portAddr(p.addr) }
+
+type portAddr string
+
+func (portAddr) Network() string  { return "bufconn" }
+func (a portAddr) String() string { return string(a) }
+
+// strand is a connection between two nodes.
+type strand struct {
+	from, to string
+	*cable
+}
+
+// together runs f with a job for n nodes.
+func together(t *testing.T, n int, f func(t *testing.T, p *peerage)) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peerage{
+			world: &world{t: t, lives: map[[2]string]string{}, begun: map[[2]string]int{}},
+			want:  one(n), ports: map[string]*port{}, side: map[string]bool{}, dead: map[string]bool{},
+		}
+		p.want.BackoffMin, p.want.BackoffMax = 0, 0
+		t.Cleanup(p.endAll)
+		f(t, p)
+	})
+}
+
+func (p *peerage) listen(name string) *port {
+	p.net.Lock()
+	defer p.net.Unlock()
+	l := &port{bufconn.Listen(64 << 10), name + ":1"}
+	p.ports[l.addr] = l
+	return l
+}
+
+// dial reaches what listens on another node, but not over a cut.
+func (p *peerage) dial(from string) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		to, _, _ := strings.Cut(addr, ":")
+		p.net.Lock()
+		l, cut := p.ports[addr], p.side[from] != p.side[to]
+		gone := p.dead[from] || p.dead[to]
+		p.net.Unlock()
+		if cut {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		if l == nil || gone {
+			return nil, errors.New("connection refused")
+		}
+		c := &cable{dial: l.DialContext}
+		conn, err := c.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p.net.Lock()
+		defer p.net.Unlock()
+		p.wires = append(p.wires, strand{from, to, c})
+		return conn, nil
+	}
+}
+
+// part cuts the given nodes off, without a word; none mends it, for new connections.
+func (p *peerage) part(names ...string) {
+	p.net.Lock()
+	defer p.net.Unlock()
+	p.side = map[string]bool{}
+	for _, name := range names {
+		p.side[name] = true
+	}
+	for _, w := range p.wires {
+		if p.side[w.from] != p.side[w.to] {
+			w.cut()
+		} else if w.up.Load() {
+			w.mend()
+		}
+	}
+}
+
+// add starts a process; the first begins the job.
+func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
+	p.t.Helper()
+	name := "n" + strconv.Itoa(i)
+	cfg := SeatConfig{
+		Node: name, Lease: lease, Dial: p.dial(name), Warn: p.warn,
+		Listen: func(netip.Addr) (net.Listener, error) { return p.listen(name), nil },
+	}
+	var l *port
+	if len(p.process) == 0 {
+		l = p.listen(name)
+		cfg.Addr = l.addr
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	q := &process{name: name, seat: NewSeat(cfg), end: cancel, over: make(chan struct{})}
+	p.process = append(p.process, q)
+	var first *Coordinator
+	if l != nil {
+		first = p.coordinator(q)
+		go func() {
+			if err := q.seat.Serve(l); err != nil {
+				p.t.Error(err)
+			}
+		}()
+	}
+	go p.govern(ctx, q, first)
+	dial := p.dial(name)
+	target := p.process[0].seat.voter.Addr
+	q.agent = p.joinWith(Options{
+		Target: target, Node: node(i), Warn: p.warn, Seat: q.seat, DialAt: dial,
+		Dial: func(ctx context.Context) (net.Conn, error) { return dial(ctx, target) },
+	}, exit, map[string]*share{})
+	return q
+}
+
+func (p *peerage) coordinator(q *process) *Coordinator {
+	return NewCoordinator(Config{Lease: lease, KillTime: killTime, Warn: p.warn, Seat: q.seat})
+}
+
+// govern has coordinators run in a process for as long as it is called.
+func (p *peerage) govern(ctx context.Context, q *process, c *Coordinator) {
+	defer close(q.over)
+	s := p.want
+	s.Observe = func(d Decision) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.decisions = append(p.decisions, d)
+	}
+	run := func() (job.Result, error) { return c.Run(ctx, s) }
+	for {
+		if c != nil {
+			q.lead(true)
+			result, err := run()
+			q.lead(false)
+			switch {
+			case err == nil:
+				q.mu.Lock()
+				q.results = append(q.results, result)
+				q.mu.Unlock()
+				return
+			case !errors.Is(err, ErrDeposed):
+				p.t.Error(err)
+				return
+			}
+		}
+		select {
+		case call := <-q.seat.Calls():
+			c = p.coordinator(q)
+			run = func() (job.Result, error) { return c.Succeed(ctx, call, s) }
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (q *process) lead(leads bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.leads = leads
+}
+
+// leader is the process that coordinates, once there is one.
+func (p *peerage) leader() *process {
+	p.t.Helper()
+	for range 600 {
+		if q := p.leading(); q != nil {
+			return q
+		}
+		time.Sleep(lease / 100)
+	}
+	p.t.Fatal("nobody coordinates")
+	return nil
+}
+
+func (p *peerage) leading() *process {
+	for _, q := range p.process {
+		q.mu.Lock()
+		leads := q.leads
+		q.mu.Unlock()
+		if leads && !p.side[q.name] {
+			return q
+		}
+	}
+	return nil
+}
+
+// crash is kill -9, after which the guardian ends the ranks before it lets the connection go.
+func (p *peerage) crash(q *process) {
+	p.net.Lock()
+	p.dead[q.name] = true
+	p.net.Unlock()
+	q.agent.mu.Lock()
+	for id := range q.agent.jobs {
+		q.agent.kill(id)
+	}
+	q.agent.mu.Unlock()
+	q.end()
+	q.seat.Close()
+	p.net.Lock()
+	defer p.net.Unlock()
+	for _, w := range p.wires {
+		if w.from == q.name || w.to == q.name {
+			w.newest().Conn.Close()
+		}
+	}
+}
+
+func (p *peerage) endAll() {
+	for _, q := range p.process {
+		q.end()
+		q.seat.Close()
+		<-q.over
+	}
+}
+
+// settled waits until the voters are agreed on: until the coordinator has told everybody.
+func (p *peerage) settled(voters int) {
+	p.t.Helper()
+	for range 600 {
+		n := 0
+		for _, q := range p.process {
+			if len(q.seat.others()) == voters-1 && !p.dead[q.name] {
+				n++
+			}
+		}
+		if n >= voters {
+			synctest.Wait()
+			return
+		}
+		time.Sleep(lease / 100)
+	}
+	p.t.Fatalf("there are no %d voters: %s", voters, p.warnings)
+}
+
+// ended wants the agents of all these to have been told that the job ended well, in so many attempts.
+func (p *peerage) ended(attempts int, all ...*process) {
+	p.t.Helper()
+	for _, q := range all {
+		select {
+		case <-q.done:
+		case <-time.After(10 * lease):
+			p.t.Fatalf("%s does not end\n%s\n%s", q.name, strings.Join(p.decided(), "\n"), strings.Join(p.warnings, "\n"))
+		}
+		if q.finish == nil || q.finish.Result.Code != 0 || q.finish.Result.Attempts != attempts {
+			p.t.Errorf("%s ends with %+v, %v; want code 0 after %d attempts\n%s", q.name, q.finish, q.Err(), attempts,
+				strings.Join(p.decided(), "\n"))
+		}
+	}
+}
+
+// secondIsLast has ranks run until they are ended, but for those of a restart, which do their work.
+func secondIsLast(attempt int) (int, bool) { return 0, attempt > 0 }
+
+func (p *peerage) addAll(n int, exit func(int) (int, bool)) []*process {
+	for i := range n {
+		p.add(i+1, exit)
+	}
+	return p.process
+}

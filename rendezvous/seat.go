@@ -1,0 +1,192 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/quorum"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// SeatConfig is what a [Seat] must know. Listen and Dial may be nil.
+type SeatConfig struct {
+	// Node is this process's, and Addr where it listens already, HOST:PORT; empty for one that does not yet.
+	Node, Addr string
+	// Lease is the coordinator's.
+	Lease time.Duration
+	// Server and Client are nil in tests alone.
+	Server, Client *tls.Config
+	// Listen takes an address of this node, at a port that is free, and Dial makes a connection to another node's; TCP when nil.
+	Listen func(netip.Addr) (net.Listener, error)
+	Dial   func(ctx context.Context, addr string) (net.Conn, error)
+	Warn   func(error)
+}
+
+// Seat is a process's place among those that may come to coordinate a job of which every node runs the same command. It listens for
+// the others, keeps what they agree on if the coordinator wants that, and calls this process when it is its turn.
+type Seat struct {
+	cfg SeatConfig
+	// voter has no address before the seat listens, and does not change from then on.
+	voter quorum.Voter
+	calls chan Call
+	// head is the coordinator in this process, if there is one.
+	head   atomic.Pointer[Coordinator]
+	closed context.Context
+	close  context.CancelFunc
+	busy   sync.WaitGroup
+
+	// voters are as the log has them, this one first.
+	voters atomic.Pointer[[]quorum.Voter]
+	peers  peers
+
+	mu  sync.Mutex
+	log *quorum.Log
+}
+
+// Call asks a process to coordinate the job from now on, with [Coordinator.Succeed].
+type Call struct{ reign *quorum.Reign }
+
+// NewSeat returns a seat that does not listen yet.
+func NewSeat(cfg SeatConfig) *Seat {
+	if cfg.Listen == nil {
+		cfg.Listen = func(at netip.Addr) (net.Listener, error) {
+			return net.Listen("tcp", netip.AddrPortFrom(at, 0).String())
+		}
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		}
+	}
+	s := &Seat{
+		cfg: cfg, voter: quorum.Voter{ID: 1 + rand.Uint64N(1<<62), Name: cfg.Node, Addr: cfg.Addr},
+		calls: make(chan Call, 1),
+	}
+	s.closed, s.close = context.WithCancel(context.Background())
+	s.peers.seat, s.peers.to = s, map[string]chan []byte{}
+	return s
+}
+
+// Calls has each time at which this process is to coordinate the job.
+func (s *Seat) Calls() <-chan Call { return s.calls }
+
+// Close leaves the seat, which deposes a coordinator that has others to follow it.
+func (s *Seat) Close() {
+	s.close()
+	s.mu.Lock()
+	log := s.log
+	s.mu.Unlock()
+	if log != nil {
+		log.Close()
+	}
+	s.busy.Wait()
+}
+
+// Shared says that others know what the coordinator here knows, and one of them can take its place.
+func (s *Seat) Shared() bool { return len(s.others()) > 0 }
+
+// Serve takes agents and other voters from the listener of the job's first coordinator, until Close.
+func (s *Seat) Serve(l net.Listener) error {
+	srv, audit, end := newServer(s.cfg.Server, s.cfg.Warn)
+	defer end()
+	pb.RegisterRendezvousServer(srv, office{seat: s, audit: audit})
+	pb.RegisterQuorumServer(srv, ballots{seat: s})
+	return serve(srv, l, s.closed.Done(), end)
+}
+
+// open listens at an address of this node, and waits for a coordinator that wants this voter. It is its name for others.
+func (s *Seat) open(at netip.Addr) *pb.Voter {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed.Err() != nil:
+		return nil
+	case s.voter.Addr != "":
+		return fromVoter(s.voter)
+	}
+	l, err := s.cfg.Listen(at)
+	if err != nil {
+		s.cfg.Warn(fmt.Errorf("node %s cannot take over from the coordinator: %w", s.cfg.Node, err))
+		return nil
+	}
+	s.voter.Addr = l.Addr().String()
+	if err := s.start(quorum.Wait); err != nil {
+		s.cfg.Warn(fmt.Errorf("node %s cannot take over from the coordinator: %w", s.cfg.Node, err))
+		return nil
+	}
+	s.busy.Go(func() {
+		if err := s.Serve(l); err != nil {
+			s.cfg.Warn(err)
+		}
+	})
+	return fromVoter(s.voter)
+}
+
+// found begins the log here, and leads at once.
+func (s *Seat) found() (*quorum.Reign, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.start(quorum.Found); err != nil {
+		return nil, err
+	}
+	select {
+	case call := <-s.calls:
+		return call.reign, nil
+	case <-s.closed.Done():
+		return nil, errors.New("it is leaving")
+	}
+}
+
+// electionsPerLease has a new coordinator elected within a quarter of a lease, unless a vote is split, and an old one know as early that
+// it is none.
+const electionsPerLease = 8
+
+func (s *Seat) start(begin func(quorum.Config) (*quorum.Log, error)) error {
+	log, err := begin(quorum.Config{Self: s.voter, Patience: s.cfg.Lease / electionsPerLease, Send: s.peers.send, Voted: s.voted})
+	if err != nil {
+		return fmt.Errorf("cannot keep the state of the job: %w", err)
+	}
+	s.log = log
+	s.busy.Go(func() {
+		for {
+			select {
+			case r := <-log.Reigns():
+				select {
+				case <-s.calls: // it is over
+				default:
+				}
+				s.calls <- Call{r}
+			case <-s.closed.Done():
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// voted hears who votes, and has the coordinator tell its agents.
+func (s *Seat) voted(voters []quorum.Voter) {
+	s.voters.Store(&voters)
+	if c := s.head.Load(); c != nil {
+		go c.post(c.voted)
+	}
+}
+
+// others are the voters but for this one.
+func (s *Seat) others() []quorum.Voter {
+	if voters := s.voters.Load(); voters != nil {
+		return (*voters)[1:]
+	}
+	return nil
+}
