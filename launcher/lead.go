@@ -32,7 +32,7 @@ type leadership struct {
 
 // lead runs the coordinator and this process's agents, and returns when the job has ended and they are gone.
 func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
-	journal, err := h.journal()
+	journal, err := h.journal(eventsFile)
 	if err != nil {
 		return Result{}, errors.Join(err, l.listener.Close())
 	}
@@ -52,10 +52,10 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 		return nil
 	})
 	m := h.muster(c)
-	result := c.Run(ctx, h.sole(journal, m))
+	result, err := c.Run(ctx, h.sole(journal, m))
 	m.tell()
 	cancel()
-	err = others.Wait()
+	err = errors.Join(err, others.Wait())
 	if failed := journal.Close(); failed != nil {
 		h.warn(fmt.Errorf("cannot finish the journal: %w", failed))
 	}
@@ -70,12 +70,14 @@ func orCancel(c *rendezvous.Coordinator, err error) error {
 	return err
 }
 
-// journal is the file that records the job's events.
-func (h *here) journal() (*os.File, error) {
+// eventsFile records the job's events.
+const eventsFile = "events.jsonl"
+
+func (h *here) journal(name string) (*os.File, error) {
 	if err := h.open(h.job.ID); err != nil {
 		return nil, err
 	}
-	return h.dir.Create("events.jsonl")
+	return h.dir.Create(name)
 }
 
 // membership is how an agent of this process takes part.
@@ -91,6 +93,8 @@ type membership struct {
 	leave   <-chan agent.Departure
 	// welcomed is called when the coordinator has taken the node in; it may be nil.
 	welcomed func()
+	// seat is nil where no other node can come to lead the job.
+	seat *rendezvous.Seat
 }
 
 // work is an agent from its first hello to the end of the job.
@@ -152,6 +156,9 @@ func enlist(
 	session, err := rendezvous.Join(ctx, rendezvous.Options{
 		Target: m.target, Dial: held(m.dial, supervisor), TLS: m.tls, Node: m.node, Facts: facts, Warn: o.Warn,
 		Clock: proc.BootTime, Heard: func(at, lease time.Duration) { supervisor.Renew(max(1, at+lease-proc.BootTime())) },
+		Seat: m.seat, DialAt: func(ctx context.Context, addr string) (net.Conn, error) {
+			return held(func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", addr) }, supervisor)(ctx)
+		},
 	})
 	if err != nil {
 		return Result{}, err

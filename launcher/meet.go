@@ -40,6 +40,7 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	id := mtls.Identity{Node: node.Name, Job: h.job.ID}
 	m := membership{node: node, target: h.job.Rendezvous, tls: mtls.Client(token, id), dial: dialTCP(at.host, at.port)}
 	join := func() (Result, error) {
+		m.seat = h.seat(node, token, "")
 		return h.join(ctx, node.Name, m.target, func(context.Context) (membership, error) { return m, nil })
 	}
 	if !ours {
@@ -59,9 +60,8 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 		m.node.Addr = own
 	}
 	m.dial = dialTCP(own.String(), at.port)
-	return h.lead(ctx, leadership{listener: l, tls: mtls.Server(token, id), agents: func(ctx context.Context) error {
-		return h.work(ctx, m)
-	}})
+	m.seat = h.seat(node, token, l.Addr().String())
+	return h.found(ctx, l, mtls.Server(token, id), m)
 }
 
 // probeLimit bounds the wait for the holder of a port to begin TLS, as a coordinator does at once.
@@ -97,7 +97,7 @@ func (h *here) join(ctx context.Context, name, target string, find func(context.
 		h.joined.Store(true)
 		f.welcomed()
 	}
-	go f.follow(h.job.Signals, h.left)
+	go h.attend(f)
 	f.heed(ctx, h.job.Spot, h.warn)
 	if !h.muted {
 		h.say(name + " asks to join at " + target)
@@ -109,7 +109,7 @@ func (h *here) join(ctx context.Context, name, target string, find func(context.
 		if !h.job.reached() {
 			m.signals = f.pass
 		}
-		result, err = h.agent(ctx, m)
+		result, err = h.partake(ctx, m, nil)
 	}
 	switch {
 	case errors.Is(err, errLate):

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -85,12 +86,15 @@ type here struct {
 	job      Job
 	console  *logs.Console
 	narrator narrator
-	// dir takes the job's files; nil before open.
-	dir *logs.Dir
+	// dir takes the job's files; nil before open, which both the agent and the coordinator call.
+	dir     *logs.Dir
+	opening sync.Mutex
 	// subdir is below the temporary directory, for the files of a job that names none: several nodes may share a machine.
 	subdir string
 	// muted leaves it to another node of the job to say how it goes and ends.
 	muted bool
+	// leads is the coordinator of this process in a job that other nodes can take over; nil while another node's leads it.
+	leads atomic.Pointer[rendezvous.Coordinator]
 	// joined says that the coordinator has taken this node in.
 	joined atomic.Bool
 	// spread says that the ranks' files are on other nodes.
@@ -108,6 +112,8 @@ func arrive(j Job) *here {
 
 // open makes the directory of the job's files. The job's ID is the coordinator's to say.
 func (h *here) open(id string) (err error) {
+	h.opening.Lock()
+	defer h.opening.Unlock()
 	if h.dir != nil {
 		return nil
 	}

@@ -24,13 +24,46 @@ func (h *here) obey(c *rendezvous.Coordinator, pass func(syscall.Signal)) {
 			if !open {
 				return
 			}
-			if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) {
-				pass(sig)
-			} else {
-				c.Cancel(128+number(s), fmt.Sprintf("got %s", name(s)))
+			command(c, pass, s)
+		}
+	}
+}
+
+func command(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal) {
+	if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) {
+		pass(sig)
+	} else {
+		c.Cancel(128+number(s), fmt.Sprintf("got %s", name(s)))
+	}
+}
+
+// attend passes on what this process is told: to the whole job while it leads it, and to this node otherwise. Who started all nodes
+// together sends each of them the signals for its ranks.
+func (h *here) attend(f *follower) {
+	for {
+		select {
+		case <-h.left:
+			return
+		case s, open := <-h.job.Signals:
+			c := h.leads.Load()
+			switch {
+			case !open:
+				return
+			case c == nil:
+				f.tell(s)
+			case h.job.Rendezvous != "":
+				command(c, c.Signal, s)
+			default:
+				command(c, func(s syscall.Signal) { h.share(f, s) }, s)
 			}
 		}
 	}
+}
+
+// share passes on to this node's ranks what who sends it to this process sends to the other nodes too.
+func (h *here) share(f *follower, s syscall.Signal) {
+	h.foretell(s)
+	f.tell(s)
 }
 
 // reached says that the ranks hear what this process is sent: Slurm signals all processes of a step, not only its tasks.

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"syscall"
 
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/placement"
@@ -60,18 +59,8 @@ func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
 		defer d.close()
 	}
 	m := h.member(node, l.Addr().String(), token)
-	f := newFollower(nil)
-	if !h.job.reached() {
-		m.signals = f.pass
-	}
-	return h.lead(ctx, leadership{
-		listener: l, tls: mtls.Server(token, h.identity(node)),
-		agents: func(ctx context.Context) error { return h.work(ctx, m) },
-		pass: func(s syscall.Signal) { // who sends it to this process sends it to the other nodes too
-			h.foretell(s)
-			f.tell(s)
-		},
-	})
+	m.seat = h.seat(node, token, l.Addr().String())
+	return h.found(ctx, l, mtls.Server(token, h.identity(node)), m)
 }
 
 // find says how to join node 0.
@@ -91,7 +80,9 @@ func (h *here) find(ctx context.Context, node placement.Node) (membership, error
 		}
 		at.token = &token
 	}
-	return h.member(node, at.coordinator, *at.token), nil
+	m := h.member(node, at.coordinator, *at.token)
+	m.seat = h.seat(node, *at.token, "")
+	return m, nil
 }
 
 // member is the membership of a node whose coordinator is at HOST:PORT. The host's name may not be known yet.

@@ -1,0 +1,163 @@
+package launcher
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// seat is this node's place among those that may come to lead the job; listens is where it does already, empty for a node that does
+// not. A job on one or two nodes has no majority without it, and where a controller replaces nodes (the place has a port then) a new node 0 would wait for
+// the others, who have another leader: there the controller starts all of them again.
+func (h *here) seat(node placement.Node, token mtls.Token, listens string) *rendezvous.Seat {
+	if h.job.Request.MaxNodes+h.job.Spares < 3 || inPod() || h.job.place != nil && h.job.place.Port > 0 {
+		return nil
+	}
+	id := h.identity(node)
+	return rendezvous.NewSeat(rendezvous.SeatConfig{
+		Node: node.Name, Addr: listens, Lease: h.job.Lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: h.warn,
+	})
+}
+
+// found begins a job that its other nodes can take over, with the coordinator behind a listener and this node's agent.
+func (h *here) found(ctx context.Context, l net.Listener, server *tls.Config, m membership) (Result, error) {
+	if m.seat == nil {
+		return h.lead(ctx, h.leadership(l, server, m))
+	}
+	journal, err := h.journal(eventsFile)
+	if err != nil {
+		return Result{}, errors.Join(err, l.Close())
+	}
+	c := h.coordinator(m.seat, h.job.together())
+	h.leads.Store(c)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f := newFollower(cancel)
+	m.leave, m.welcomed = f.leave, f.welcomed
+	if !h.job.reached() && h.job.Rendezvous == "" {
+		m.signals = f.pass
+	}
+	go h.attend(f)
+	served := make(chan error, 1)
+	go func() { served <- orCancel(c, m.seat.Serve(l)) }()
+	result, err := h.partake(ctx, m, func(ctx context.Context) (Result, error) {
+		return h.preside(c, journal, func(s rendezvous.Submission) (Result, error) { return c.Run(ctx, s) })
+	})
+	if err = errors.Join(err, <-served); err != nil && result.Code == 0 {
+		result.Code = f.code()
+	}
+	return result, err
+}
+
+// leadership is that of a job which ends with this node.
+func (h *here) leadership(l net.Listener, server *tls.Config, m membership) leadership {
+	lead := leadership{listener: l, tls: server}
+	if h.job.Rendezvous == "" {
+		f := newFollower(nil)
+		if !h.job.reached() {
+			m.signals = f.pass
+		}
+		lead.pass = func(s syscall.Signal) { h.share(f, s) }
+	}
+	lead.agents = func(ctx context.Context) error { return h.work(ctx, m) }
+	return lead
+}
+
+// succeed leads the job in place of a node that was lost.
+func (h *here) succeed(ctx context.Context, node string, seat *rendezvous.Seat, call rendezvous.Call) (Result, error) {
+	h.muted = false
+	h.say(node + " leads the job from now on")
+	journal, err := h.journal("events-" + node + ".jsonl")
+	if err != nil {
+		return Result{}, err
+	}
+	c := h.coordinator(seat, 0)
+	h.leads.Store(c)
+	return h.preside(c, journal, func(s rendezvous.Submission) (Result, error) { return c.Succeed(ctx, call, s) })
+}
+
+func (h *here) coordinator(seat *rendezvous.Seat, expect int) *rendezvous.Coordinator {
+	return rendezvous.NewCoordinator(rendezvous.Config{
+		Facts: h.job.facts(), Lease: h.job.Lease, KillTime: killTime, Expect: expect, Warn: h.warn, Note: h.say, Seat: seat,
+	})
+}
+
+// preside has a coordinator run, for as long as it may.
+func (h *here) preside(c *rendezvous.Coordinator, journal *os.File, run func(rendezvous.Submission) (Result, error)) (Result, error) {
+	m := h.muster(c)
+	result, err := run(h.sole(journal, m))
+	m.tell()
+	h.leads.Store(nil)
+	if failed := journal.Close(); failed != nil {
+		h.warn(fmt.Errorf("cannot finish the journal: %w", failed))
+	}
+	return result, err
+}
+
+// errEnded ends the agent of a job that is over.
+var errEnded = errors.New("the job is over")
+
+// partake is this node's part in a job: its agent and, at times, the coordinator. begin leads the job at first; it is nil where another
+// node does. The result is the coordinator's, or what it told the agent.
+func (h *here) partake(ctx context.Context, m membership, begin func(context.Context) (Result, error)) (Result, error) {
+	if m.seat == nil {
+		return h.agent(ctx, m)
+	}
+	defer m.seat.Close()
+	working, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	type outcome struct {
+		result Result
+		err    error
+	}
+	ended := make(chan outcome, 1)
+	go func() {
+		result, err := h.agent(working, m)
+		if errors.Is(err, errEnded) {
+			err = nil
+		}
+		if err != nil {
+			h.resign(m.seat, err)
+		}
+		ended <- outcome{result, err}
+	}()
+	stop := ctx.Done()
+	for lead := begin; ; {
+		if lead != nil {
+			result, err := lead(ctx)
+			if !errors.Is(err, rendezvous.ErrDeposed) {
+				cancel(errEnded)
+				return result, errors.Join(err, (<-ended).err)
+			}
+			lead = nil
+			h.joined.Store(true)
+			h.warn(err)
+		}
+		select {
+		case o := <-ended:
+			return o.result, o.err
+		case call := <-m.seat.Calls():
+			lead = func(ctx context.Context) (Result, error) { return h.succeed(ctx, m.node.Name, m.seat, call) }
+		case <-stop:
+			cancel(context.Cause(ctx))
+			stop = nil
+		}
+	}
+}
+
+// resign leaves a job, which cannot go on with this node, to the other nodes; it ends where they cannot take it over.
+func (h *here) resign(seat *rendezvous.Seat, why error) {
+	if c := h.leads.Load(); c != nil && !seat.Shared() {
+		_ = orCancel(c, why) // it is returned by who calls this
+		return
+	}
+	seat.Close()
+}

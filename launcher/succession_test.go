@@ -1,0 +1,45 @@
+package launcher
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/where"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// TestSeats: only a job whose leader others could follow has anything to do with that.
+func TestSeats(t *testing.T) {
+	for _, c := range []struct {
+		nodes, spares int
+		pod           bool
+		place         *where.Place
+		want          bool
+	}{
+		{nodes: 1},
+		{nodes: 2},
+		{nodes: 1, spares: 1},
+		{nodes: 2, spares: 1, want: true},
+		{nodes: 3, want: true},
+		{nodes: 3, place: &where.Place{By: "Slurm"}, want: true},
+		{nodes: 3, pod: true},
+		{nodes: 3, place: &where.Place{Port: 29400}},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			t.Setenv("KUBERNETES_SERVICE_HOST", "")
+			if c.pod {
+				t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+			}
+			j := Job{Spares: c.spares, place: c.place}
+			j.Request.MinNodes, j.Request.MaxNodes = 1, c.nodes
+			s := arrive(j).seat(placement.Node{Name: "n0"}, mtls.Token{}, "")
+			if s != nil {
+				s.Close()
+			}
+			if got := s != nil; got != c.want {
+				t.Errorf("a seat: %v", got)
+			}
+		})
+	}
+}
