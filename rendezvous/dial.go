@@ -42,6 +42,9 @@ const (
 	helloLimit = 30 * time.Second
 )
 
+// pingAfter is how long a connection may be idle until gRPC sees whether it is alive. A variable for tests whose leases are days.
+var pingAfter = 30 * time.Second
+
 // minLease keeps heartbeats below a thousand a second.
 const minLease = 4 * time.Millisecond
 
@@ -136,7 +139,7 @@ func client(conn net.Conn) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///coordinator",
 		grpc.WithContextDialer(use),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: 10 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithReadBufferSize(bufferSize),

@@ -23,6 +23,7 @@ import (
 type hosted struct {
 	*world
 	dir   string
+	cfg   Config
 	stop  context.CancelFunc
 	ended chan error
 }
@@ -44,7 +45,9 @@ func (h *hosted) start() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.serve(Config{Store: store})
+	cfg := h.cfg
+	cfg.Store = store
+	h.serve(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	h.stop, h.ended = cancel, make(chan error, 1)
 	c, ended := h.c, h.ended

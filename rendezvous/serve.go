@@ -70,7 +70,7 @@ func newServer(config *tls.Config, warn func(error)) (srv *grpc.Server, a *audit
 		grpc.StaticStreamWindowSize(window),
 		grpc.StaticConnWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle: time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second,
+			MaxConnectionIdle: 2 * pingAfter, Time: pingAfter, Timeout: 10 * time.Second,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(recovered))),

@@ -73,7 +73,10 @@ func newWorldOf(ctx context.Context, t *testing.T, cfg Config, s Submission) *wo
 
 // serve has a new coordinator take agents and clients.
 func (w *world) serve(cfg Config) {
-	cfg.Lease, cfg.KillTime, cfg.Warn = lease, killTime, w.warn
+	if cfg.Lease == 0 {
+		cfg.Lease, cfg.KillTime = lease, killTime
+	}
+	cfg.Warn = w.warn
 	c := NewCoordinator(cfg)
 	l, dial := Pipe()
 	w.mu.Lock()

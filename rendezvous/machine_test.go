@@ -1,0 +1,145 @@
+package rendezvous
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// dice are for several goroutines.
+type dice struct {
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+func newDice(seed, stream uint64) *dice { return &dice{rng: rand.New(rand.NewPCG(seed, stream))} }
+
+func (d *dice) intN(n int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rng.IntN(n)
+}
+
+// chance is true once in n.
+func (d *dice) chance(n int) bool { return d.intN(n) == 0 }
+
+// upTo is a time of more than 0.
+func (d *dice) upTo(limit time.Duration) time.Duration {
+	return time.Duration(1 + d.intN(max(1, int(limit))))
+}
+
+// machine is a node with its network. One agent process after the other lives on it.
+type machine struct {
+	*dice
+	s    *sim
+	node placement.Node
+
+	mu sync.Mutex
+	p  *proc
+	// cut says that no connection can be made, and wake is closed when a paused agent goes on; it is nil when none is paused.
+	cut  bool
+	wake chan struct{}
+	// changed is closed when the network or the coordinator may be there again.
+	changed chan struct{}
+	// fault counts what was done to it, and sound is since when nothing of that lasts; zero while something does.
+	fault int
+	sound time.Time
+}
+
+// live has an agent on the machine for as long as the world lasts.
+func (m *machine) live() {
+	for m.s.ctx.Err() == nil {
+		p := &proc{
+			machine: m, inbox: make(chan func()), dead: make(chan struct{}), over: make(chan struct{}), jobs: map[string]map[int]*simUnit{},
+		}
+		p.cable = &cable{dial: m.s.connect}
+		var err error
+		p.Session, err = Join(m.s.ctx, Options{Target: "head:1", Node: m.node, Dial: p.dial, Clock: p.clock, Heard: p.heard, Warn: func(error) {}})
+		if err == nil {
+			m.set(p)
+			p.run()
+		}
+		m.touch()
+		m.rest(m.upTo(simLease / 2))
+	}
+}
+
+func (m *machine) set(p *proc) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.p = p
+}
+
+func (m *machine) agent() *proc {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.p
+}
+
+// rest waits, but not beyond the world's end.
+func (m *machine) rest(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-m.s.ctx.Done():
+	}
+}
+
+// harm does something to the machine; what it returns says that it is over.
+func (m *machine) harm(f func()) (mended func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fault++
+	m.sound = time.Time{}
+	f()
+	fault := m.fault
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.fault == fault {
+			m.sound = time.Now()
+		}
+	}
+}
+
+// touch does something that is over at once.
+func (m *machine) touch() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fault++
+	if !m.sound.IsZero() {
+		m.sound = time.Now()
+	}
+}
+
+// unscathed is for how long nothing has been done to the machine.
+func (m *machine) unscathed() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.sound.IsZero() {
+		return 0
+	}
+	return time.Since(m.sound)
+}
+
+func (m *machine) faults() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fault
+}
+
+// stir has whoever waits for the network look again.
+func (m *machine) stir() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// whole says that nothing is done to the machine at present.
+func (m *machine) whole() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.sound.IsZero()
+}

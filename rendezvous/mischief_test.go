@@ -1,0 +1,174 @@
+package rendezvous
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// act does one thing to the world.
+func (s *sim) act() {
+	m := s.machines[s.intN(len(s.machines))]
+	p := m.agent()
+	switch n := s.intN(20); {
+	case n < 5:
+		s.submit()
+	case n < 8:
+		s.failRank()
+	case n == 8 && s.up.Load():
+		s.crash()
+	case n == 9 && s.up.Load():
+		s.ask("cancel", s.cancelAny)
+	case n == 10 && s.up.Load():
+		s.ask("drain of "+m.node.Name, func(c *Client) error { _, err := c.Drain(s.ctx, m.node.Name); return err })
+	case p == nil || !m.whole():
+	case n == 11:
+		s.tell("%s is killed", m.node.Name)
+		m.touch()
+		p.die()
+	case n == 12:
+		s.tell("%s leaves", m.node.Name)
+		m.touch()
+		go p.post(func() { p.leaving = true })
+	case n == 13:
+		go p.post(func() { p.say("", Draining{Within: m.upTo(simLease), Why: "of a notice"}) })
+	case n == 14:
+		s.delay(m, p)
+	case n == 15:
+		s.pause(m, p)
+	default:
+		s.cut(m, p, n%3)
+	}
+}
+
+// cut makes the network of a machine fail one way or both, some time later mends it.
+func (s *sim) cut(m *machine, p *proc, way int) {
+	s.tell("%s is cut %s", m.node.Name, []string{"up", "down", "both ways"}[way])
+	limit := simLease + simKillTime
+	if way == 1 {
+		limit += simLease
+	}
+	s.trouble(m, p, s.upTo(2*simLease), limit, func() {
+		m.cut = true
+		p.cable.up.Store(way != 1)
+		p.cable.down.Store(way != 0)
+	}, func() {
+		m.cut = false
+		p.cable.mend()
+	})
+}
+
+// delay has a machine hear everything late, and after a while be cut up.
+func (s *sim) delay(m *machine, p *proc) {
+	late, until := s.upTo(simLease/4), s.upTo(simLease)
+	s.tell("%s hears all %v late, and is cut up after %v", m.node.Name, late, until)
+	over := false
+	s.trouble(m, p, until+2*simLease, until+simLease+simKillTime, func() {
+		p.cable.late.Store(int64(late))
+		time.AfterFunc(until, func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if !over {
+				m.cut = true
+				p.cable.up.Store(true)
+			}
+		})
+	}, func() {
+		over, m.cut = true, false
+		p.cable.late.Store(0)
+		p.cable.mend()
+	})
+}
+
+func (s *sim) pause(m *machine, p *proc) {
+	s.tell("%s is paused", m.node.Name)
+	wake := make(chan struct{})
+	s.trouble(m, p, s.upTo(2*simLease), simLease+simKillTime, func() { m.wake = wake }, func() {
+		m.wake = nil
+		close(wake)
+	})
+}
+
+// trouble lasts for a time. Within a limit, the coordinator must have found out.
+func (s *sim) trouble(m *machine, p *proc, d, limit time.Duration, begin, end func()) {
+	mended := m.harm(begin)
+	fault := m.faults()
+	s.expectLoss(m, p, fault, limit)
+	time.AfterFunc(d, func() {
+		m.mu.Lock()
+		end()
+		m.mu.Unlock()
+		mended()
+		s.tell("%s is whole again", m.node.Name)
+		m.stir()
+	})
+}
+
+// expectLoss holds that a silent node is found in time, if nothing was done for it meanwhile; a coordinator that was started since has
+// all that time itself.
+func (s *sim) expectLoss(m *machine, p *proc, fault int, limit time.Duration) {
+	since := s.since.Load()
+	time.AfterFunc(limit+time.Minute, func() {
+		if m.faults() != fault || m.unscathed() > 0 || s.ctx.Err() != nil {
+			return
+		}
+		if !s.up.Load() || s.since.Load() != since {
+			s.expectLoss(m, p, fault, limit)
+			return
+		}
+		there, _ := ask(s.hosted.c, func() (bool, error) {
+			member := s.hosted.c.members[m.node.Name]
+			return member != nil, nil
+		})
+		if there {
+			s.fail("%s has been silent for %v and is not found", m.node.Name, limit)
+		}
+	})
+}
+
+// crash ends the coordinator for a while, within the lease or beyond.
+func (s *sim) crash() {
+	s.tell("the coordinator is killed")
+	s.shut()
+	s.takeovers++
+	s.back = time.Now().Add(s.upTo(simLease * 3 / 2))
+}
+
+// failRank ends a rank that lives, in truth.
+func (s *sim) failRank() {
+	all := s.living(nil)
+	ranks := slices.SortedFunc(maps.Keys(all), func(a, b rankOf) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	if len(ranks) == 0 {
+		return
+	}
+	rank := ranks[s.intN(len(ranks))]
+	s.tell("rank %d of %s fails", rank.rank, rank.job)
+	if p := s.home(rank); p != nil {
+		p.exit(rank, all[rank], 1+s.intN(3))
+	}
+}
+
+// fate is how long a rank lives that nothing happens to, and how it ends then.
+func (s *sim) fate(d *dice) (time.Duration, func() int) {
+	span, fails := d.upTo(2*simLease), d.chance(20)
+	if d.chance(20) {
+		span = time.Second
+	}
+	return span, func() int {
+		if fails && !s.calm.Load() {
+			return 9
+		}
+		return 0
+	}
+}
+
+func (s *sim) cancelAny(c *Client) error {
+	for _, id := range slices.Sorted(maps.Keys(s.jobs)) {
+		s.tell("%s is cancelled", id)
+		_, err := c.Stop(s.ctx, id, 130, "enough")
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package rendezvous
+
+import (
+	"maps"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+)
+
+// noted hears what a coordinator notes, in its goroutine.
+func (s *sim) noted(text string) {
+	s.tell("  %s", text)
+	if id, _, ok := strings.Cut(strings.TrimPrefix(text, "job "), " is over: "); ok {
+		s.buried(id)
+		s.mu.Lock()
+		s.ended[id] = true
+		s.mu.Unlock()
+	}
+	if name, why, ok := strings.Cut(strings.TrimPrefix(text, "node "), " was lost: "); ok {
+		s.lostNode(name, why)
+		s.falseLoss(name, why)
+	}
+}
+
+// falseLoss holds that nobody is counted as lost to whom nothing happened.
+func (s *sim) falseLoss(name, why string) {
+	limit := simLease + simKillTime + simLease/3 + time.Minute
+	up := time.Since(s.began) - time.Duration(s.since.Load())
+	for _, m := range s.machines {
+		if d := m.unscathed(); m.node.Name == name && d > limit && up > limit {
+			s.fail("%s is counted as lost (%s), and nothing has happened to it for %v", name, why, d)
+		}
+	}
+}
+
+// settle judges the jobs that have ended since it was last called.
+func (s *sim) settle() {
+	synctest.Wait()
+	for id, sub := range maps.Clone(s.jobs) {
+		if !s.over(id) || !s.up.Load() {
+			continue
+		}
+		r, err := ask(s.hosted.c, func() (*job.Result, error) { return s.hosted.c.jobs[id].result, nil })
+		if err != nil || r == nil {
+			s.fail("job %s is over without a result: %v", id, err)
+			return
+		}
+		s.judge(s.journal(id), sub.Submission, s.takeovers-sub.takeovers, *r)
+		s.ends[ending(*r)]++
+		delete(s.jobs, id)
+	}
+}
+
+func (s *sim) over(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended[id]
+}
+
+func ending(r job.Result) string {
+	switch {
+	case r.Code == 0 && r.Restarts > 0:
+		return "success after restarts"
+	case r.Code == 0:
+		return "success"
+	case r.Code == 130:
+		return "cancelled"
+	case r.Code == 125:
+		return "node lost"
+	}
+	return "rank failed"
+}
+
+// quiet mends all, and waits until every job has ended: in the longest of what ranks live, leases and backoffs are, for each restart.
+func (s *sim) quiet() {
+	s.calm.Store(true)
+	s.tell("it is calm from now on")
+	for limit := 40; limit > 0 && len(s.jobs) > 0 && !s.failed; limit-- {
+		s.pass(simLease)
+		s.settle()
+	}
+	for id := range s.jobs {
+		s.fail("job %s does not end in the calm", id)
+	}
+	for rank, attempt := range s.living(nil) {
+		s.fail("attempt %d of rank %d of %s lives after the end", attempt, rank.rank, rank.job)
+	}
+}

@@ -1,0 +1,311 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+)
+
+// proc is an agent process with its guardian.
+type proc struct {
+	*machine
+	*Session
+	cable *cable
+	inbox chan func()
+	// dead is closed when it is killed, over when it does nothing more.
+	dead, over chan struct{}
+	guardian   *time.Timer
+	dialled    time.Time
+	leaving    bool
+	jobs       map[string]map[int]*simUnit
+}
+
+// simUnit is the newest attempt of the ranks of a job that restart together, as the agent knows it.
+type simUnit struct {
+	attempt int
+	told    bool
+	left    map[int]bool
+	said    []job.Event
+	asked   []int
+}
+
+// clock stands still for whoever asks while the agent is paused.
+func (p *proc) clock() time.Duration {
+	p.mu.Lock()
+	wake := p.wake
+	p.mu.Unlock()
+	if wake != nil {
+		select {
+		case <-wake:
+		case <-p.dead:
+		case <-p.s.ctx.Done():
+		}
+	}
+	return time.Since(p.s.began)
+}
+
+var errDead = errors.New("this agent is dead")
+
+// dial hangs while nothing answers, and takes its time for each further attempt, as everything here does that is scaled to the lease.
+func (p *proc) dial(ctx context.Context) (net.Conn, error) {
+	if again := time.Since(p.dialled); !p.dialled.IsZero() && again < simLease/8 {
+		p.rest(simLease/8 - again)
+	}
+	p.dialled = time.Now()
+	for {
+		p.clock()
+		p.mu.Lock()
+		cut, changed := p.cut, p.changed
+		p.mu.Unlock()
+		if !cut && p.s.up.Load() {
+			return p.cable.connect(context.WithoutCancel(ctx))
+		}
+		select {
+		case <-changed:
+		case <-p.dead:
+			return nil, errDead
+		case <-p.s.ctx.Done():
+			return nil, p.s.ctx.Err()
+		}
+	}
+}
+
+// heard has the guardian end all ranks when the lease is over, which takes up to the kill time.
+func (p *proc) heard(at, lease time.Duration) {
+	left := at + lease - time.Since(p.s.began)
+	if p.guardian == nil {
+		p.guardian = time.AfterFunc(left, func() { p.kill(p.upTo(simKillTime)) })
+		return
+	}
+	p.guardian.Reset(left)
+}
+
+// kill ends all ranks that live now after a time, and tells the agent.
+func (p *proc) kill(after time.Duration) {
+	doomed := p.s.living(p)
+	time.AfterFunc(after, func() {
+		for rank, attempt := range doomed {
+			p.exit(rank, attempt, 137)
+		}
+	})
+}
+
+// exit ends a rank, if it still lives, and tells the agent.
+func (p *proc) exit(rank rankOf, attempt, code int) {
+	if p.s.died(p, rank, attempt, code) {
+		p.post(func() { p.ended(rank, attempt, code) })
+	}
+}
+
+// post gives f to the agent, which may be paused or over.
+func (p *proc) post(f func()) {
+	select {
+	case p.inbox <- f:
+	case <-p.over:
+	}
+}
+
+// later posts f after a while, which is up to a limit.
+func (p *proc) later(limit time.Duration, f func()) {
+	time.AfterFunc(p.upTo(limit), func() { p.post(f) })
+}
+
+// reliable says that the agent lives, and that the coordinator cannot have counted it as lost.
+func (p *proc) reliable() bool {
+	select {
+	case <-p.over:
+		return false
+	default:
+		return p.unscathed() > simLease+simKillTime
+	}
+}
+
+// run is the agent, until its session ends or it is killed.
+func (p *proc) run() {
+	for going := true; going && !p.leaving; {
+		select {
+		case o, ok := <-p.Orders():
+			p.clock()
+			if going = ok; ok {
+				going = p.obey(o)
+			}
+		case f := <-p.inbox:
+			p.clock()
+			f()
+		case <-p.dead:
+			going = false
+		case <-p.s.ctx.Done():
+			going = false
+		}
+	}
+	close(p.over)
+	p.set(nil)
+	p.guardian.Stop()
+	p.kill(p.upTo(simKillTime))
+	p.rest(simKillTime)
+	select {
+	case <-p.dead:
+	default:
+		why := "it leaves"
+		if err := p.Err(); err != nil {
+			why = err.Error()
+		}
+		p.Close(why)
+	}
+}
+
+// die is what SIGKILL does: the guardian ends the ranks, and then the connection is closed.
+func (p *proc) die() {
+	p.cable.cut()
+	close(p.dead)
+	after := p.upTo(simKillTime)
+	p.kill(after)
+	time.AfterFunc(after+time.Millisecond, func() {
+		p.mu.Lock()
+		cut := p.cut
+		p.mu.Unlock()
+		if !cut {
+			p.cable.close()
+		}
+	})
+	go p.Close("") // of which nobody hears
+}
+
+// close lets the other ends of all connections know.
+func (c *cable) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		_ = conn.Conn.Close() // it is dead anyway
+	}
+}
+
+// obey is false when the agent leaves.
+func (p *proc) obey(o Order) bool {
+	switch do := o.Do.(type) {
+	case Assign:
+		p.units(o.Job)
+	case job.Prepare:
+		p.later(time.Hour, func() { p.say(o.Job, job.Prepared{Unit: do.Unit, Attempt: do.Attempt, Port: 4000}) })
+	case job.Reach:
+		p.later(time.Hour, func() { p.say(o.Job, job.Reached{Seq: do.Seq}) })
+	case job.Start:
+		p.begin(o.Job, do)
+	case job.Notice:
+		p.later(do.Within, func() { p.say(o.Job, job.Ready{Unit: do.Unit, Attempt: do.Attempt}) })
+	case job.Stop:
+		p.stop(o.Job, do)
+	case job.Finish:
+		delete(p.jobs, o.Job)
+	case Restate:
+		p.restate()
+	case Leave:
+		return false
+	}
+	return true
+}
+
+func (p *proc) say(id string, ev any) {
+	p.s.reported(p, id, ev)
+	p.Report(id, ev)
+}
+
+func (p *proc) units(id string) map[int]*simUnit {
+	if p.jobs[id] == nil {
+		p.jobs[id] = map[int]*simUnit{}
+	}
+	return p.jobs[id]
+}
+
+func (p *proc) restate() {
+	for id, units := range p.jobs {
+		p.say(id, Opened{})
+		for _, u := range units {
+			for _, ev := range u.said {
+				p.say(id, ev)
+			}
+		}
+	}
+	p.say("", Restated{})
+}
+
+func (p *proc) begin(id string, o job.Start) {
+	u := p.units(id)[o.Unit]
+	if u != nil && u.attempt >= o.Attempt {
+		p.answer(id, u, o.Unit, o.Attempt)
+		return
+	}
+	u = &simUnit{attempt: o.Attempt, left: map[int]bool{}}
+	p.units(id)[o.Unit] = u
+	p.s.born(p, id, o)
+	p.add(id, u, job.Started{Unit: o.Unit, Attempt: o.Attempt})
+	for _, b := range o.Group.Bundles {
+		u.left[b.Rank] = true
+		span, code := p.s.fate(p.dice)
+		time.AfterFunc(span, func() { p.exit(rankOf{id, b.Rank}, o.Attempt, code()) })
+	}
+}
+
+// answer says that an attempt is over that is older than one that lives here, once that is over too.
+func (p *proc) answer(id string, u *simUnit, unit, attempt int) {
+	switch {
+	case attempt == u.attempt:
+		for _, ev := range u.said {
+			p.say(id, ev)
+		}
+	case len(u.left) > 0:
+		u.asked = append(u.asked, attempt)
+	default:
+		p.say(id, job.Stopped{Unit: unit, Attempt: attempt})
+	}
+}
+
+func (p *proc) stop(id string, o job.Stop) {
+	u := p.units(id)[o.Unit]
+	switch {
+	case u == nil || u.attempt < o.Attempt:
+		u = &simUnit{attempt: o.Attempt}
+		p.units(id)[o.Unit] = u
+		p.add(id, u, job.Stopped{Unit: o.Unit, Attempt: o.Attempt})
+	case u.attempt > o.Attempt:
+		p.answer(id, u, o.Unit, o.Attempt)
+	default:
+		u.told = true
+		grace := o.Grace
+		if o.Kill {
+			grace = time.Minute
+		}
+		for rank := range u.left {
+			time.AfterFunc(p.upTo(grace), func() { p.exit(rankOf{id, rank}, o.Attempt, 143) })
+		}
+	}
+}
+
+// ended reports the end of a rank, and of the attempt if it was the last one here.
+func (p *proc) ended(rank rankOf, attempt, code int) {
+	for unit, u := range p.jobs[rank.job] {
+		if u.attempt != attempt || !u.left[rank.rank] {
+			continue
+		}
+		delete(u.left, rank.rank)
+		p.add(rank.job, u, job.Exited{
+			Unit: unit, Attempt: attempt, Rank: rank.rank, Exit: job.Exit{Code: code}, At: time.Now(), Told: u.told,
+		})
+		if len(u.left) > 0 {
+			return
+		}
+		p.add(rank.job, u, job.Stopped{Unit: unit, Attempt: attempt})
+		for _, earlier := range u.asked {
+			p.answer(rank.job, u, unit, earlier)
+		}
+	}
+}
+
+// add says something that is to be restated.
+func (p *proc) add(id string, u *simUnit, ev job.Event) {
+	u.said = append(u.said, ev)
+	p.say(id, ev)
+}

@@ -1,0 +1,194 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+)
+
+var (
+	simHours = flag.Float64("hours", 100_000, "how many hours TestWorld simulates, in worlds of a thousand")
+	simSeed  = flag.Uint64("seed", 0, "simulate just this world, and print what happens in it")
+)
+
+// What this code does is counted in leases, and so are the faults here, one in each of them. 10^5 hours are 4,167 leases of a day; with
+// leases of 15 s, and a fault every 15 s, these would be 17 hours.
+const (
+	simLease    = 24 * time.Hour
+	simKillTime = 8 * time.Hour
+	worldTime   = 1000 * time.Hour
+)
+
+// TestWorld has the real coordinator and real sessions, over cables, live through random schedules of faults, in virtual time. A seed
+// decides what happens to whom and when; which of two goroutines is first at the same instant is Go's to choose.
+func TestWorld(t *testing.T) {
+	defer stretchPings()()
+	if *simSeed != 0 {
+		t.Log(simulate(t, *simSeed).ends)
+		return
+	}
+	ends := map[string]int{}
+	for seed := uint64(1); seed <= uint64(*simHours/worldTime.Hours()) && !t.Failed(); seed++ {
+		for end, n := range simulate(t, seed).ends {
+			ends[end] += n
+		}
+	}
+	t.Logf("%v", ends)
+	for _, want := range []string{"success", "success after restarts", "rank failed", "cancelled"} {
+		if ends[want] == 0 && !t.Failed() && *simHours >= 10_000 {
+			t.Errorf("no job ended in %s: the worlds are too tame", want)
+		}
+	}
+}
+
+// stretchPings does with gRPC's pings what is done with the lease.
+func stretchPings() (restore func()) {
+	was := pingAfter
+	pingAfter = 10 * simLease
+	return func() { pingAfter = was }
+}
+
+// sim is a world.
+type sim struct {
+	*hosted
+	*truth
+	*dice
+	ctx      context.Context
+	machines []*machine
+	// up says that there is a coordinator, since a time.
+	up    atomic.Bool
+	since atomic.Int64
+	back  time.Time
+	calm  atomic.Bool
+	// jobs are those that are not judged, of the number of submitted; ends counts how the others ended.
+	jobs                 map[string]submitted
+	submitted, takeovers int
+	ends                 map[string]int
+
+	mu sync.Mutex
+	// ended are the jobs of which the coordinator has noted that.
+	ended map[string]bool
+}
+
+// submitted is a job, with the number of takeovers before it came.
+type submitted struct {
+	Submission
+	takeovers int
+}
+
+func simulate(t *testing.T, seed uint64) *sim {
+	dir := t.TempDir()
+	var s *sim
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		s = &sim{
+			truth: newTruth(t, seed), dice: newDice(seed, 0), ctx: ctx,
+			jobs: map[string]submitted{}, ends: map[string]int{}, ended: map[string]bool{},
+		}
+		s.hosted = &hosted{world: &world{t: t}, dir: dir, cfg: Config{Lease: simLease, KillTime: simKillTime, Note: s.noted}}
+		s.run()
+		end()
+		s.shut()
+		time.Sleep(2 * simLease) // whoever still waits finds that it is over
+		if *simSeed != 0 {
+			t.Log(strings.Join(s.history, "\n"))
+		}
+	})
+	return s
+}
+
+func (s *sim) run() {
+	s.open()
+	for i := range 2 + s.intN(4) {
+		m := &machine{dice: newDice(s.seed, uint64(i+1)), s: s, node: gpus(i+1, 2), changed: make(chan struct{}), sound: time.Now()}
+		s.machines = append(s.machines, m)
+		go m.live()
+	}
+	for time.Since(s.began) < worldTime && !s.failed {
+		s.pass(s.upTo(2 * simLease))
+		s.act()
+		s.settle()
+	}
+	s.quiet()
+}
+
+// open starts a coordinator.
+func (s *sim) open() {
+	s.hosted.start()
+	s.since.Store(int64(time.Since(s.began)))
+	s.up.Store(true)
+	for _, m := range s.machines {
+		m.stir()
+	}
+}
+
+func (s *sim) shut() {
+	if s.up.Swap(false) {
+		s.hosted.crash()
+	}
+}
+
+// pass lets time pass, and a coordinator come back when it is due.
+func (s *sim) pass(d time.Duration) {
+	end := time.Now().Add(d)
+	if !s.up.Load() && s.back.Before(end) {
+		time.Sleep(time.Until(s.back))
+		s.tell("the coordinator is started again")
+		s.open()
+	}
+	time.Sleep(time.Until(end))
+}
+
+func (s *sim) submit() {
+	if !s.up.Load() || len(s.jobs) > 2 {
+		return
+	}
+	id := "j" + strconv.Itoa(s.submitted)
+	s.submitted++
+	nodes := 1 + s.intN(len(s.machines))
+	policies := []job.Restart{job.RestartJob, job.RestartJob, job.RestartNode, job.RestartRank, job.RestartNever}
+	sub := Submission{
+		Spec: cluster.Spec{Job: job.Spec{
+			ID: id, Restart: policies[s.intN(len(policies))], MaxRestarts: s.intN(6), Grace: s.upTo(simLease / 8),
+			Request: placement.Request{MinNodes: nodes, MaxNodes: nodes, PerNode: []int{1 + s.intN(2)}, GPU: true},
+		}},
+		Detached: true, BackoffMin: time.Hour, BackoffMax: 4 * time.Hour,
+	}
+	if s.chance(3) {
+		sub.Job.RefillAfter = simLease
+	}
+	s.tell("%s comes: %d nodes of %d, %d ranks on each, restart %s", id, nodes, len(s.machines), sub.Job.Request.PerNode[0], sub.Job.Restart)
+	s.ask("submission", func(c *Client) error {
+		w, err := c.Submit(s.ctx, sub)
+		if err == nil {
+			s.jobs[id] = submitted{sub, s.takeovers}
+			w.Close()
+		}
+		return err
+	})
+}
+
+// ask is a client that comes for one request.
+func (s *sim) ask(what string, f func(*Client) error) {
+	c, err := Connect(s.ctx, ClientOptions{Target: "head:1", Dial: s.connect})
+	if err == nil {
+		err = f(c)
+		err = errors.Join(err, c.Close())
+	}
+	if refused, ok := errors.AsType[*RequestError](err); ok {
+		s.tell("%s: %v", what, refused)
+	} else if err != nil {
+		s.fail("%s: %v", what, err)
+	}
+}

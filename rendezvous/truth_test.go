@@ -1,0 +1,236 @@
+package rendezvous
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+)
+
+// rankOf names a rank of a job, and exitOf the end of one of its attempts, as journals have it.
+type (
+	rankOf struct {
+		job  string
+		rank int
+	}
+	exitOf struct {
+		job           string
+		unit, attempt int
+		rank          int
+	}
+)
+
+// life is the newest attempt of a rank.
+type life struct {
+	p       *proc
+	attempt int
+	alive   bool
+	code    int
+}
+
+// report counts what an agent said of an exit.
+type report struct {
+	p    *proc
+	said int
+}
+
+// truth knows what lives where, and holds what the coordinator says against it.
+type truth struct {
+	t     *testing.T
+	seed  uint64
+	began time.Time
+
+	mu      sync.Mutex
+	lives   map[rankOf]life
+	reports map[exitOf]report
+	history []string
+	failed  bool
+}
+
+func newTruth(t *testing.T, seed uint64) *truth {
+	return &truth{t: t, seed: seed, began: time.Now(), lives: map[rankOf]life{}, reports: map[exitOf]report{}}
+}
+
+// tell adds to the history of a world.
+func (w *truth) tell(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.note(format, args...)
+}
+
+func (w *truth) note(format string, args ...any) {
+	w.history = append(w.history, fmt.Sprintf("%9.2fh  ", time.Since(w.began).Hours())+fmt.Sprintf(format, args...))
+}
+
+// fail ends the test with the first violation of a world: what follows may be its echo.
+func (w *truth) fail(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violated(format, args...)
+}
+
+func (w *truth) violated(format string, args ...any) {
+	w.note("VIOLATION: "+format, args...)
+	if w.failed {
+		return
+	}
+	w.failed = true
+	last := w.history[max(0, len(w.history)-60):]
+	w.t.Errorf("%s\nsee go test -run '^TestWorld$' -v ./rendezvous -seed=%d\n%s", fmt.Sprintf(format, args...), w.seed, strings.Join(last, "\n"))
+}
+
+// born holds that no two attempts of a rank live at a time, and that attempts are started in their order.
+func (w *truth) born(p *proc, id string, o job.Start) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range o.Group.Bundles {
+		rank := rankOf{id, b.Rank}
+		switch old := w.lives[rank]; {
+		case old.alive:
+			w.violated("rank %d of %s starts attempt %d on %s while attempt %d lives on %s", b.Rank, id, o.Attempt, p.node.Name, old.attempt,
+				old.p.node.Name)
+		case old.p != nil && old.attempt >= o.Attempt:
+			w.violated("rank %d of %s starts attempt %d after attempt %d", b.Rank, id, o.Attempt, old.attempt)
+		}
+		w.lives[rank] = life{p: p, attempt: o.Attempt, alive: true}
+	}
+}
+
+// died is false for a rank that was dead already.
+func (w *truth) died(p *proc, rank rankOf, attempt, code int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.lives[rank]
+	if !l.alive || l.p != p || l.attempt != attempt {
+		return false
+	}
+	l.alive, l.code = false, code
+	w.lives[rank] = l
+	return true
+}
+
+// living are the ranks that live, of a process or, if that is nil, of all.
+func (w *truth) living(p *proc) map[rankOf]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := map[rankOf]int{}
+	for rank, l := range w.lives {
+		if l.alive && (p == nil || l.p == p) {
+			all[rank] = l.attempt
+		}
+	}
+	return all
+}
+
+// reported counts what agents say of the end of a rank.
+func (w *truth) reported(p *proc, id string, ev any) {
+	if e, ok := ev.(job.Exited); ok {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		exit := exitOf{id, e.Unit, e.Attempt, e.Rank}
+		w.reports[exit] = report{p, w.reports[exit].said + 1}
+	}
+}
+
+// lostNode holds that nothing lives on a node that is counted as lost.
+func (w *truth) lostNode(name, why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for rank, l := range w.lives {
+		if l.alive && l.p.node.Name == name {
+			w.violated("%s is counted as lost (%s), and attempt %d of rank %d of %s lives there", name, why, l.attempt, rank.rank, rank.job)
+		}
+	}
+}
+
+// buried holds that nothing lives of a job that has ended.
+func (w *truth) buried(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for rank, l := range w.lives {
+		if rank.job == id && l.alive {
+			w.violated("job %s is over, and attempt %d of its rank %d lives on %s", id, l.attempt, rank.rank, l.p.node.Name)
+		}
+	}
+}
+
+// judge holds a result against what truly happened, and the journal of the job against what was reported.
+func (w *truth) judge(journal string, s Submission, takeovers int, r job.Result) {
+	f, err := os.Open(journal)
+	if err != nil {
+		w.fail("%v", err)
+		return
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	var j saved
+	if _, err := j.read(f); err != nil || j.result == nil || j.result.Code != r.Code {
+		w.fail("the journal of %s ends in %+v, %v; it should in %+v", s.Job.ID, j.result, err, r)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.complete(s, j.events)
+	w.once(s.Job.ID, j.events, takeovers)
+	for rank, l := range w.lives {
+		if rank.job == s.Job.ID && r.Code == 0 && l.code != 0 {
+			w.violated("job %s has succeeded, and rank %d ended with %d in its newest attempt %d", s.Job.ID, rank.rank, l.code, l.attempt)
+		}
+	}
+	if ranks := s.Job.Request.MinNodes * s.Job.Request.PerNode[0]; r.Code == 0 && w.ranks(s.Job.ID) < ranks {
+		w.violated("job %s has succeeded with %d of %d ranks", s.Job.ID, w.ranks(s.Job.ID), ranks)
+	}
+}
+
+func (w *truth) ranks(id string) (n int) {
+	for rank := range w.lives {
+		if rank.job == id {
+			n++
+		}
+	}
+	return n
+}
+
+// complete holds that the ranks of a gang start only when all its nodes were there.
+func (w *truth) complete(s Submission, events []job.Event) {
+	there := map[string]bool{}
+	for _, ev := range events {
+		switch ev := ev.(type) {
+		case job.Joined:
+			there[ev.Node.Name] = true
+		case job.Lost:
+			delete(there, ev.Node)
+		case job.Started:
+			if gang := s.Job.Restart == job.RestartJob; gang && ev.Attempt == 0 && there[ev.Node] && len(there) < s.Job.Request.MinNodes {
+				w.violated("attempt 0 of %s starts with %d of %d nodes", s.Job.ID, len(there), s.Job.Request.MinNodes)
+			}
+		default: // it says nothing about nodes
+		}
+	}
+}
+
+// once holds that each exit reached the job as often as an agent said it; coordinators that took the job over hear what was not
+// acknowledged again.
+func (w *truth) once(id string, events []job.Event, takeovers int) {
+	heard := map[exitOf]int{}
+	for _, ev := range events {
+		if e, ok := ev.(job.Exited); ok {
+			heard[exitOf{id, e.Unit, e.Attempt, e.Rank}]++
+		}
+	}
+	for exit, r := range w.reports {
+		if n := heard[exit]; exit.job == id && (n > r.said*(1+takeovers) || n == 0 && r.p.reliable()) {
+			w.violated("the end of %+v was said %d times and heard %d times", exit, r.said, n)
+		}
+	}
+}
+
+// home is the process that has a rank.
+func (w *truth) home(rank rankOf) *proc {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lives[rank].p
+}
