@@ -40,6 +40,8 @@ func (s *sim) act() {
 		s.pause(m, p)
 	default:
 		s.cut(m, p, n%3)
+		s.pass(s.upTo(simLease / 4))
+		s.failRank() // so that there are orders for it
 	}
 }
 
@@ -50,7 +52,7 @@ func (s *sim) cut(m *machine, p *proc, way int) {
 	if way == 1 {
 		limit += simLease
 	}
-	s.trouble(m, p, s.upTo(2*simLease), limit, func() {
+	s.trouble(m, p, s.upTo(simLease*3/2), limit, func() {
 		m.cut = true
 		p.cable.up.Store(way != 1)
 		p.cable.down.Store(way != 0)
@@ -152,7 +154,7 @@ func (s *sim) failRank() {
 
 // fate is how long a rank lives that nothing happens to, and how it ends then.
 func (s *sim) fate(d *dice) (time.Duration, func() int) {
-	span, fails := d.upTo(2*simLease), d.chance(20)
+	span, fails := d.upTo(4*simLease), d.chance(20)
 	if d.chance(20) {
 		span = time.Second
 	}

@@ -77,10 +77,18 @@ func (p *proc) dial(ctx context.Context) (net.Conn, error) {
 func (p *proc) heard(at, lease time.Duration) {
 	left := at + lease - time.Since(p.s.began)
 	if p.guardian == nil {
-		p.guardian = time.AfterFunc(left, func() { p.kill(p.upTo(simKillTime)) })
+		p.guardian = time.AfterFunc(left, func() { p.kill(p.killing()) })
 		return
 	}
 	p.guardian.Reset(left)
+}
+
+// killing is how long that takes: often as long as it may.
+func (p *proc) killing() time.Duration {
+	if p.chance(2) {
+		return simKillTime - p.upTo(simKillTime/8)
+	}
+	return p.upTo(simKillTime)
 }
 
 // kill ends all ranks that live now after a time, and tells the agent.
@@ -144,7 +152,7 @@ func (p *proc) run() {
 	close(p.over)
 	p.set(nil)
 	p.guardian.Stop()
-	p.kill(p.upTo(simKillTime))
+	p.kill(p.killing())
 	p.rest(simKillTime)
 	select {
 	case <-p.dead:
@@ -161,7 +169,7 @@ func (p *proc) run() {
 func (p *proc) die() {
 	p.cable.cut()
 	close(p.dead)
-	after := p.upTo(simKillTime)
+	after := p.killing()
 	p.kill(after)
 	time.AfterFunc(after+time.Millisecond, func() {
 		p.mu.Lock()

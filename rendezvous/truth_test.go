@@ -194,20 +194,23 @@ func (w *truth) ranks(id string) (n int) {
 	return n
 }
 
-// complete holds that the ranks of a gang start only when all its nodes were there.
+// complete holds, over the decisions that follow from the journal, that the ranks of a gang start only when all its nodes are there.
 func (w *truth) complete(s Submission, events []job.Event) {
 	there := map[string]bool{}
+	state := job.New(s.Job)
 	for _, ev := range events {
 		switch ev := ev.(type) {
 		case job.Joined:
 			there[ev.Node.Name] = true
 		case job.Lost:
 			delete(there, ev.Node)
-		case job.Started:
-			if gang := s.Job.Restart == job.RestartJob; gang && ev.Attempt == 0 && there[ev.Node] && len(there) < s.Job.Request.MinNodes {
-				w.violated("attempt 0 of %s starts with %d of %d nodes", s.Job.ID, len(there), s.Job.Request.MinNodes)
-			}
 		default: // it says nothing about nodes
+		}
+		actions, _ := state.Step(ev)
+		for _, a := range actions {
+			if _, starts := a.(job.Start); starts && s.Job.Restart == job.RestartJob && len(there) < s.Job.Request.MinNodes {
+				w.violated("%s starts with %d of %d nodes", s.Job.ID, len(there), s.Job.Request.MinNodes)
+			}
 		}
 	}
 }
