@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/test/bufconn"
 )
 
@@ -79,6 +80,23 @@ func (w *watchedConn) RemoteAddr() net.Addr { return watchedAddr{w.Conn.RemoteAd
 type watchedAddr struct {
 	net.Addr
 	conn *watchedConn
+}
+
+// unsent bounds, in bytes, what the kernel keeps of a connection that the network does not take yet: a heartbeat waits behind it.
+const unsent = 16 << 10
+
+// hurry keeps the output of ranks from filling the kernel's buffers, of up to megabytes, before heartbeats: on a slow network these would
+// be late by more than a lease (TCP_NOTSENT_LOWAT, tcp(7)). gRPC gives each stream its turn.
+func hurry(conn net.Conn) {
+	tcp, ok := conn.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { // where it cannot be set, it is as slow as before
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
+		})
+	}
 }
 
 // heldConn stays open when gRPC closes it, until release: its closing tells the coordinator that the ranks of this node are

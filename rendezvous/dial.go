@@ -60,6 +60,7 @@ func (d dialer) dial(ctx context.Context) (*agentLink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach the coordinator at %s: %w", d.Target, err)
 	}
+	hurry(raw)
 	l := &agentLink{conn: &heldConn{Conn: raw}, node: d.Node, out: make(chan *pb.FromAgent), in: make(chan *pb.ToAgent)}
 	if !l.node.Addr.IsValid() {
 		if ap, err := netip.ParseAddrPort(raw.LocalAddr().String()); err == nil {
