@@ -2,6 +2,8 @@
 BIN := bin
 # go-nvml calls NVML functions that nvml.h calls deprecated; the compiler says so 29 times.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+SECONDS ?= 3600
+SEED ?= 0
 LINT := go tool -modfile=tools/lint/go.mod golangci-lint
 BUF := go tool -modfile=tools/generate/go.mod buf
 
@@ -24,7 +26,11 @@ bench:           ## the Go benchmarks, then golaunch against its peers on this m
 	go test -run '^$$' -bench . -benchmem ./...
 	go run ./tools/bench
 
+soak:            ## random faults into a real cluster of network namespaces, as root, for SECONDS (3600); SEED repeats one
+	go test -c -o $(BIN)/soak ./tools/soak
+	cd tools/soak && exec $(abspath $(BIN))/soak -test.v -duration=$(SECONDS)s -seed=$(SEED)
+
 generate:        ## the gRPC code
 	go generate ./rendezvous/rendezvouspb
 
-.PHONY: help build test lint bench generate
+.PHONY: help build test lint bench soak generate

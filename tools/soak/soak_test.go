@@ -1,0 +1,225 @@
+// Package soak injects random faults into a real cluster of network namespaces, for as long as it is told. It is a test, as root, on Linux,
+// with iproute2 and util-linux:
+//
+//	make soak SECONDS=3600
+package soak
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/nettest"
+)
+
+var (
+	duration = flag.Duration("duration", 20*time.Second, "how long faults are injected")
+	seed     = flag.Uint64("seed", 0, "of the faults; 0 takes a new one")
+)
+
+const (
+	head  = "10.76.0.2"
+	at    = head + ":29400"
+	lease = 2 * time.Second
+	// wild is for how long faults come while a job runs, and limit how long it may then take to end.
+	wild  = 15 * time.Second
+	limit = 3 * time.Minute
+)
+
+// soak is a cluster under fault.
+type soak struct {
+	t   *testing.T
+	rng *rand.Rand
+	ctx context.Context
+	// dir has what ranks and golaunch leave, for the checks.
+	dir, golaunch string
+	head          *service
+	agents        []*service
+	// undo are the faults that are not over yet.
+	undo   sync.WaitGroup
+	faults map[string]int
+	// full says that a disk was full during this job.
+	full bool
+}
+
+func TestSoak(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("go test ./tools/soak -v -duration=%v -seed=%d", *duration, *seed)
+	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	s := &soak{t: t, rng: rand.New(rand.NewPCG(*seed, 1)), ctx: ctx, dir: t.TempDir(), faults: map[string]int{}}
+	s.build()
+	s.start(nettest.Nodes(t, head, "10.76.0.10", "10.76.0.11", "10.76.0.12", "10.76.0.13"))
+	ends := map[int]int{}
+	for n, end := 0, time.Now().Add(*duration); time.Now().Before(end) && ctx.Err() == nil && !t.Failed(); n++ {
+		ends[s.job(fmt.Sprintf("soak%d", n))]++
+	}
+	t.Logf("jobs by exit code: %v, faults: %v", ends, s.faults)
+}
+
+func (s *soak) build() {
+	s.golaunch = filepath.Join(s.dir, "golaunch")
+	if out, err := exec.Command("go", "build", "-o", s.golaunch, "../../cmd/golaunch").CombinedOutput(); err != nil {
+		s.t.Fatalf("go build: %v\n%s", err, out)
+	}
+	s.write("token", strings.Repeat("k", 32))
+	s.write("rank.sh", rank)
+}
+
+func (s *soak) write(name, text string) {
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// start keeps a coordinator and agents up until the end of the test. Every other agent leaves its ranks to the next one when it is killed.
+func (s *soak) start(nodes []nettest.Node) {
+	s.t.Cleanup(func() { s.clean("GOLAUNCH_SOAK=" + s.dir) })
+	s.head = s.keep(nodes[0], "coordinator", "coordinator", "--listen", at, "--lease", lease.String(), "--state-dir", filepath.Join(s.dir, "state"))
+	for i, node := range nodes[1:] {
+		name := fmt.Sprintf("n%d", i+1)
+		args := []string{"agent", "--coordinator", at, "--name", name, "--log-dir", s.disk(name)}
+		if i%2 == 0 {
+			args = append(args, "--adopt")
+		}
+		s.agents = append(s.agents, s.keep(node, name, args...))
+	}
+	for end := time.Now().Add(limit); s.command(nodes[0], "status", "status", "--coordinator", at).Run() != nil; {
+		if time.Now().After(end) {
+			s.t.Fatalf("there is no coordinator after %v", limit)
+		}
+	}
+}
+
+// disk is a small one for an agent.
+func (s *soak) disk(name string) string {
+	dir := filepath.Join(s.dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
+		s.t.Fatalf("mount a disk for %s: %v", name, err)
+	}
+	s.t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			s.t.Errorf("unmount the disk of %s: %v", name, err)
+		}
+	})
+	return dir
+}
+
+// command runs golaunch on a node; what it prints goes to a file of that name.
+func (s *soak) command(node nettest.Node, name string, args ...string) *exec.Cmd {
+	cmd := node.Command(append([]string{s.golaunch}, args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+s.dir, "GOLAUNCH_SOAK="+s.dir, "GOLAUNCH_TOKEN_FILE="+filepath.Join(s.dir, "token"))
+	cmd.Dir = s.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C is for the test alone
+	f, err := os.OpenFile(filepath.Join(s.dir, name+".err"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = f.Close() }) // the process has its own
+	cmd.Stderr = f
+	return cmd
+}
+
+// service is a golaunch that is started again whenever it ends.
+type service struct {
+	s    *soak
+	node nettest.Node
+	name string
+	args []string
+	// busy says that something is done to it.
+	busy sync.Mutex
+	// absence is how long it stays away when it has ended.
+	absence time.Duration
+
+	mu      sync.Mutex
+	process *os.Process
+	over    bool
+}
+
+func (s *soak) keep(node nettest.Node, name string, args ...string) *service {
+	v := &service{s: s, node: node, name: name, args: args}
+	gone := make(chan struct{})
+	go v.live(gone)
+	s.t.Cleanup(func() {
+		v.end()
+		select {
+		case <-gone:
+		case <-time.After(limit):
+			s.t.Errorf("%s does not end after SIGTERM", name)
+			v.signal(syscall.SIGKILL)
+			<-gone
+		}
+	})
+	return v
+}
+
+func (v *service) live(gone chan<- struct{}) {
+	defer close(gone)
+	for {
+		cmd := v.s.command(v.node, v.name, v.args...)
+		v.mu.Lock()
+		if v.over {
+			v.mu.Unlock()
+			return
+		}
+		if err := cmd.Start(); err != nil {
+			v.mu.Unlock()
+			v.s.t.Errorf("start %s: %v", v.name, err)
+			return
+		}
+		v.process = cmd.Process
+		v.mu.Unlock()
+		_ = cmd.Wait() // however it ended
+		v.mu.Lock()
+		away := v.absence
+		v.absence = 0
+		v.mu.Unlock()
+		v.s.rest(away + 100*time.Millisecond)
+	}
+}
+
+func (v *service) end() {
+	v.mu.Lock()
+	v.over = true
+	v.mu.Unlock()
+	v.signal(syscall.SIGCONT)
+	v.signal(syscall.SIGTERM)
+}
+
+// signal reaches the process, if there is one.
+func (v *service) signal(sig syscall.Signal) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.process != nil {
+		_ = v.process.Signal(sig) // it may have ended
+	}
+}
+
+// kill ends it, and keeps it away for a time.
+func (v *service) kill(sig syscall.Signal, away time.Duration) {
+	v.mu.Lock()
+	v.absence = away
+	v.mu.Unlock()
+	v.signal(sig)
+}
+
+func (v *service) pid() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.process.Pid
+}
