@@ -108,7 +108,13 @@ func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string)
 	go func() { served <- w.coordinator.Serve(listener, nil) }()
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel = cancel
-	go func() { w.result <- w.coordinator.Run(ctx, submission) }()
+	go func() {
+		result, err := w.coordinator.Run(ctx, submission)
+		if err != nil {
+			t.Error(err)
+		}
+		w.result <- result
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {
