@@ -38,7 +38,7 @@ func newParliament(t *testing.T) parliament {
 		if i == 3 {
 			p.procs[0].line("attempt 0 runs")
 		}
-		p.procs = append(p.procs, start(t, join(t, n, fmt.Sprintf("n%d", i), token, "--nodes", "3", "--spares", "1", "--lease", "3s",
+		p.procs = append(p.procs, start(t, join(t, n, fmt.Sprintf("n%d", i), token, "--nodes", "3", "--spares", "1", "--lease", "9s",
 			"--procs-per-node", "1", "--env", p.marker, "--", "sh", "-c", rank)))
 		if i == 0 {
 			p.procs[0].line("waiting for 2 of 3 nodes")
