@@ -27,7 +27,7 @@ bench:           ## the Go benchmarks, then golaunch against its peers on this m
 	go run ./tools/bench
 
 soak:            ## random faults into a real cluster of network namespaces, as root, for SECONDS (3600); SEED repeats one
-	go test -c -o $(BIN)/soak ./tools/soak
+	go test -tags soak -c -o $(BIN)/soak ./tools/soak
 	cd tools/soak && exec $(abspath $(BIN))/soak -test.v -duration=$(SECONDS)s -seed=$(SEED)
 
 generate:        ## the gRPC code

@@ -1,3 +1,5 @@
+//go:build soak
+
 // Package soak injects random faults into a real cluster of network namespaces, for as long as it is told. It is a test, as root, on Linux,
 // with iproute2 and util-linux:
 //
