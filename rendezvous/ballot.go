@@ -91,8 +91,9 @@ func (p *peers) send(to quorum.Voter, message []byte) {
 	}
 }
 
-// carry takes messages to a voter until the seat is closed. A connection on which an answer fails to come is given up: after a cut it
-// may be as good as dead for longer than an election takes.
+// carry takes messages to a voter until the seat is closed. A connection on which no answer comes for a quarter of a lease is given up:
+// after a cut it may be as good as dead for longer than that. A handshake takes a machine with much to do its time, so that to give up
+// earlier could be to give up for ever.
 func (s *Seat) carry(addr string, queue <-chan []byte) {
 	var conn *grpc.ClientConn
 	for {
@@ -133,7 +134,7 @@ func parcel(m []byte, queue <-chan []byte) (all [][]byte) {
 }
 
 func (s *Seat) deliver(conn *grpc.ClientConn, messages [][]byte) error {
-	ctx, cancel := context.WithTimeout(s.closed, s.cfg.Lease/electionsPerLease/2)
+	ctx, cancel := context.WithTimeout(s.closed, s.cfg.Lease/4)
 	defer cancel()
 	_, err := pb.NewQuorumClient(conn).Step(ctx, &pb.Parcel{From: fromVoter(s.voter), Messages: messages}, grpc.WaitForReady(true))
 	return err
@@ -150,7 +151,7 @@ func (s *Seat) way(addr string) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(creds),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: s.cfg.Lease / 100, Multiplier: 1.6, Jitter: 0.2, MaxDelay: s.cfg.Lease / 15},
-			MinConnectTimeout: s.cfg.Lease / electionsPerLease,
+			MinConnectTimeout: s.cfg.Lease / 4,
 		}),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),

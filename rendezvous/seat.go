@@ -148,9 +148,9 @@ func (s *Seat) found() (*quorum.Reign, error) {
 	}
 }
 
-// electionsPerLease has a new coordinator elected within a quarter of a lease, unless a vote is split, and an old one know as early that
+// electionsPerLease has a new coordinator elected within a third of a lease, unless a vote is split, and an old one know as early that
 // it is none.
-const electionsPerLease = 8
+const electionsPerLease = 6
 
 func (s *Seat) start(begin func(quorum.Config) (*quorum.Log, error)) error {
 	log, err := begin(quorum.Config{Self: s.voter, Patience: s.cfg.Lease / electionsPerLease, Send: s.peers.send, Voted: s.voted})
