@@ -117,19 +117,19 @@ func (s service) Join(stream pb.Rendezvous_JoinServer) error {
 		return status.Error(codes.ResourceExhausted, "this connection has an agent already")
 	}
 	l := &link{wake: make(chan struct{}, 1), cut: make(chan error, 1), conn: conn}
-	in := receive(stream)
-	m, err := s.greet(stream.Context(), l, in, p)
+	m, err := s.greet(stream, l, p)
 	if err != nil {
 		s.audit.refused(p.Addr, fmt.Errorf("the agent at %v was refused: %s", p.Addr, status.Convert(err).Message()))
 		return err
 	}
 	defer s.c.post(func() { s.c.broken(m, l) })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.forward(stream, m, l)
+	}()
 	for {
 		select {
-		case msg, ok := <-in:
-			if !ok || !s.c.post(func() { s.c.take(m, l, msg) }) {
-				return status.Error(codes.Canceled, "the stream has ended")
-			}
 		case <-l.wake:
 			for _, msg := range l.drain() {
 				if err := stream.Send(msg); err != nil {
@@ -138,27 +138,34 @@ func (s service) Join(stream pb.Rendezvous_JoinServer) error {
 			}
 		case err := <-l.cut:
 			return err
+		case <-ended:
+			return status.Error(codes.Canceled, "the stream has ended")
 		case <-s.c.done:
 			return errOver
 		}
 	}
 }
 
+// forward has the coordinator take what an agent says, until that ends, at the latest with Join.
+func (s service) forward(stream pb.Rendezvous_JoinServer, m *member, l *link) {
+	for {
+		msg, err := stream.Recv()
+		if err != nil || !s.c.post(func() { s.c.take(m, l, msg) }) {
+			return
+		}
+	}
+}
+
 // greet waits for the hello of an agent and asks for its admission.
-func (s service) greet(ctx context.Context, l *link, in <-chan *pb.FromAgent, p *peer.Peer) (*member, error) {
-	limit := time.NewTimer(patienceForHello)
-	defer limit.Stop()
-	var hello *pb.Hello
-	select {
-	case msg, ok := <-in:
-		if !ok {
-			return nil, status.Error(codes.Canceled, "it left without a word")
-		}
-		if hello = msg.GetHello(); hello == nil {
-			return nil, refused("an agent must say hello first")
-		}
-	case <-limit.C:
-		return nil, status.Error(codes.DeadlineExceeded, "it says no hello")
+func (s service) greet(stream pb.Rendezvous_JoinServer, l *link, p *peer.Peer) (*member, error) {
+	ctx := stream.Context()
+	msg, err := first(stream)
+	if err != nil {
+		return nil, err
+	}
+	hello := msg.GetHello()
+	if hello == nil {
+		return nil, refused("an agent must say hello first")
 	}
 	from, err := certified(p)
 	if err != nil {
@@ -201,23 +208,26 @@ func certified(p *peer.Peer) (string, error) {
 	return id.Node, nil
 }
 
-// receive has the messages of a stream; it is closed at the stream's end. Only receiving is in this goroutine: what handles a
-// message is under the recovery interceptor.
-func receive(stream pb.Rendezvous_JoinServer) <-chan *pb.FromAgent {
-	in := make(chan *pb.FromAgent)
+// first is what a stream begins with. One that does not say it in time ends with its handler, and so does the wait for it.
+func first(stream pb.Rendezvous_JoinServer) (*pb.FromAgent, error) {
+	limit := time.NewTimer(patienceForHello)
+	defer limit.Stop()
+	type message struct {
+		*pb.FromAgent
+		err error
+	}
+	came := make(chan message, 1)
 	go func() {
-		defer close(in)
-		for {
-			msg, err := stream.Recv()
-			if err != nil {
-				return
-			}
-			select {
-			case in <- msg:
-			case <-stream.Context().Done():
-				return
-			}
-		}
+		msg, err := stream.Recv()
+		came <- message{msg, err}
 	}()
-	return in
+	select {
+	case m := <-came:
+		if m.err != nil {
+			return nil, status.Error(codes.Canceled, "it left without a word")
+		}
+		return m.FromAgent, nil
+	case <-limit.C:
+		return nil, status.Error(codes.DeadlineExceeded, "it says no hello")
+	}
 }
