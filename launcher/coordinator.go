@@ -27,7 +27,7 @@ type Coordinator struct {
 	Listen string
 	// Store is a directory for what a coordinator that is started again must know; ~/.golaunch/ADDRESS:PORT when empty.
 	Store string
-	// Lease is how long an agent and the coordinator bear each other's silence; DefaultLease when 0.
+	// Lease is as in a Job.
 	Lease time.Duration
 	// TokenFile is as in a Job.
 	TokenFile string
@@ -64,7 +64,8 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	if c.Announced {
 		defer c.announce(at)()
 	}
-	head := rendezvous.NewCoordinator(rendezvous.Config{Lease: c.Lease, KillTime: killTime, Store: store, Note: c.Say, Warn: c.Warn})
+	tenure, kill := terms(c.Lease)
+	head := rendezvous.NewCoordinator(rendezvous.Config{Lease: tenure, KillTime: kill, Store: store, Note: c.Say, Warn: c.Warn})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var both errgroup.Group
@@ -75,6 +76,12 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	both.Go(func() error { return head.Host(ctx) })
 	c.Ready(at)
 	return errors.Join(both.Wait(), store.Close())
+}
+
+// terms are the parts of a lease: how long an agent keeps its ranks without a word from the coordinator, and how long it then has to kill
+// them. With a quarter of a second for a busy machine this is over as soon as its node counts as lost.
+func terms(lease time.Duration) (tenure, kill time.Duration) {
+	return lease - lease/10, lease/10 + 250*time.Millisecond
 }
 
 func (c *Coordinator) defaults() {

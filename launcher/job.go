@@ -137,7 +137,8 @@ type Job struct {
 	Bundle      string
 	// Spot is the cloud (aws, gcp, azure) that this node asks whether it takes the machine back, unless it leads the job; none when empty.
 	Spot string
-	// Lease is how long an agent and the coordinator bear each other's silence; DefaultLease when 0.
+	// Lease is the silence after which a node counts as lost; DefaultLease when 0. It has killed its ranks by then: an agent that has
+	// not heard the coordinator for nine tenths of a lease does so.
 	Lease time.Duration
 
 	// Simulate runs every node on this machine, one agent process each, with Request.PerNode declared GPUs on 127.0.0.1, ...

@@ -36,7 +36,8 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 	if err != nil {
 		return Result{}, errors.Join(err, l.listener.Close())
 	}
-	c := rendezvous.NewCoordinator(rendezvous.Config{Facts: h.job.facts(), Lease: h.job.Lease, KillTime: killTime, Expect: h.job.together(), Warn: h.warn})
+	tenure, kill := terms(h.job.Lease)
+	c := rendezvous.NewCoordinator(rendezvous.Config{Facts: h.job.facts(), Lease: tenure, KillTime: kill, Expect: h.job.together(), Warn: h.warn})
 	if l.pass == nil {
 		l.pass = c.Signal
 	}

@@ -20,8 +20,6 @@ import (
 // Limits on waiting that are not the user's to set.
 const (
 	resolveLimit = 10 * time.Second
-	// killTime is how long an agent may take to kill its ranks once its lease has run out.
-	killTime = 5 * time.Second
 	// unleased is the lease of an agent in the coordinator's own process: neither can lose the other, and a process that was
 	// stopped (^Z) or a machine that was paused finds its ranks alive.
 	unleased = 10 * 365 * 24 * time.Hour

@@ -22,8 +22,9 @@ func (h *here) seat(node placement.Node, token mtls.Token, listens string) *rend
 		return nil
 	}
 	id := h.identity(node)
+	tenure, _ := terms(h.job.Lease)
 	return rendezvous.NewSeat(rendezvous.SeatConfig{
-		Node: node.Name, Addr: listens, Lease: h.job.Lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: h.warn,
+		Node: node.Name, Addr: listens, Lease: tenure, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: h.warn,
 	})
 }
 
@@ -85,8 +86,9 @@ func (h *here) succeed(ctx context.Context, node string, seat *rendezvous.Seat, 
 }
 
 func (h *here) coordinator(seat *rendezvous.Seat, expect int) *rendezvous.Coordinator {
+	tenure, kill := terms(h.job.Lease)
 	return rendezvous.NewCoordinator(rendezvous.Config{
-		Facts: h.job.facts(), Lease: h.job.Lease, KillTime: killTime, Expect: expect, Warn: h.warn, Note: h.say, Seat: seat,
+		Facts: h.job.facts(), Lease: tenure, KillTime: kill, Expect: expect, Warn: h.warn, Note: h.say, Seat: seat,
 	})
 }
 

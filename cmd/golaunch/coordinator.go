@@ -22,7 +22,7 @@ func newCoordinatorFlags(o *coordinatorOptions) *pflag.FlagSet {
 	f.StringVar(&o.Listen, "listen", "", fmt.Sprintf("`HOST:PORT` for agents and clients (this machine's address on the default route, port %d)",
 		launcher.DefaultPort))
 	f.StringVar(&o.Store, "state-dir", "", "`directory` for what a coordinator that is started again must know (~/.golaunch/HOST:PORT)")
-	f.DurationVar(&o.Lease, "lease", launcher.DefaultLease, "how long silence between a node and the coordinator is borne")
+	f.DurationVar(&o.Lease, "lease", launcher.DefaultLease, "the silence after which a node counts as lost, and its ranks are dead")
 	f.StringVar(&o.TokenFile, "token-file", "", tokenUsage)
 	f.BoolVar(&o.json, "json", false, "print the address as JSON")
 	f.BoolVar(&o.quiet, "quiet", false, "print warnings only")

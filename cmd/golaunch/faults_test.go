@@ -136,22 +136,16 @@ func TestANodeFallsSilent(t *testing.T) {
 	a := start(t, join(t, nodes[0], "a", token, job...))
 	b := start(t, join(t, nodes[1], "b", token, job...))
 	old := []int{a.pid("attempt 0 rank 0 pid ([0-9]+)"), b.pid("attempt 0 rank 1 pid ([0-9]+)")}
-	cut := time.Now()
 	nodes[1].Cut(t)
 	c := start(t, join(t, nodes[2], "c", token, job...))
-	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 2s")
-	alone := time.Since(cut)
-	a.line("b was lost: no word from its agent for 7s")
-	// The coordinator may have heard of b for the last time a quarter of the lease before the cut.
-	if lost := time.Since(cut); lost < 6*time.Second || alone > lost {
-		t.Errorf("b ended after %v and was counted as lost after %v", alone, lost)
-	}
+	a.line("b was lost: no word from its agent for 2.25s")
 	c.line("attempt 1 rank 1")
 	for _, pid := range old {
 		if syscall.Kill(pid, 0) == nil {
 			t.Errorf("process %d of attempt 0 lives in attempt 1", pid)
 		}
 	}
+	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 1.8s")
 	a.ends(0)
 	c.ends(0)
 	gone(t, marker)
@@ -195,7 +189,7 @@ func TestAnAgentIsStopped(t *testing.T) {
 	if !ended {
 		t.Error("the rank outlives the lease")
 	}
-	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 2s")
+	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 1.8s")
 	a.ends(125, "b was lost")
 	gone(t, marker)
 }
@@ -229,6 +223,9 @@ func TestAPause(t *testing.T) {
 	b.ends(0, "done 1")
 }
 
+// shortestLease is longer in a build in which everything takes ten times its time.
+var shortestLease = time.Second
+
 // TestStarvation has all processes of a job share one CPU with eight that never sleep, for several of the shortest leases.
 func TestStarvation(t *testing.T) {
 	t.Parallel()
@@ -246,7 +243,8 @@ func TestStarvation(t *testing.T) {
 	}
 	var all []*process
 	for i, name := range []string{"a", "b", "c"} {
-		cmd := join(t, nodes[i], name, token, "--nodes", "3", "--procs-per-node", "1", "--lease", "1s", "--max-restarts", "0", "--", "sleep", "4")
+		cmd := join(t, nodes[i], name, token, "--nodes", "3", "--procs-per-node", "1", "--lease", shortestLease.String(), "--max-restarts", "0", "--",
+			"sleep", fmt.Sprint(4*shortestLease.Seconds()))
 		all = append(all, start(t, exec.Command("taskset", append([]string{"-c", "0"}, cmd.Args...)...)))
 	}
 	for _, p := range all {
@@ -265,7 +263,7 @@ func TestTheLeaderIsKilled(t *testing.T) {
 	at := time.Now()
 	kill(t, a.cmd.Process.Pid, syscall.SIGKILL)
 	a.ends(-1)
-	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 2s", "connection refused")
+	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 1.8s", "connection refused")
 	if took := time.Since(at); took > 10*time.Second {
 		t.Errorf("the other node ended after %v", took)
 	}

@@ -100,7 +100,7 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.StringVar(&j.Bind, "bind", "auto", "`what` CPUs a rank runs on: auto, none, numa, socket, l3 or core")
 	f.BoolVar(&j.Strict, "strict", false, "start no rank on a node where --bind warns of something")
 	f.StringVar((*string)(&j.Preflight), "preflight", "warn", "`what` is done about nodes with something wrong, see golaunch doctor: off, warn, exclude or fail")
-	f.DurationVar(&j.Lease, "lease", launcher.DefaultLease, "how long silence between a node and the coordinator is borne")
+	f.DurationVar(&j.Lease, "lease", launcher.DefaultLease, "the silence after which a node counts as lost, and its ranks are dead")
 	f.DurationVar(&j.PlacementTimeout, "placement-timeout", 0, "how long to wait for nodes and GPUs; 0 waits for ever")
 	f.StringVar(&j.LogDir, "log-dir", "", "`directory` for the ranks' output and events.jsonl; a temporary one when empty, removed on success")
 	f.Int64Var(&j.LogLimit, "log-limit", launcher.DefaultLogLimit, "`bytes` that one log file may have")
