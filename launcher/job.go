@@ -123,6 +123,9 @@ type Job struct {
 	// 0 never. A node whose hardware fails is so at once.
 	ExcludeAfter int
 	ExcludeFor   time.Duration
+	// ExitCodes are codes, 1 to 255, for endings other than success, in place of those that docs/failures.md has, for whoever decides by
+	// the code whether to submit the job again.
+	ExitCodes map[Ending]int
 	// Backoff is the wait before the first restart and its upper bound; it doubles, with jitter. 0 and 0 do not wait.
 	BackoffMin, BackoffMax time.Duration
 	// Grace is how long a rank may take to end after SIGTERM; DefaultGrace when 0, none when negative.
@@ -249,6 +252,8 @@ func (j Job) complete() (Job, error) {
 		return j, usage("restarts back after %s: at least 0", j.RefillAfter)
 	case j.ExcludeAfter < 0 || j.ExcludeFor < 0 || j.ExcludeAfter > 0 && j.ExcludeFor == 0:
 		return j, usage("exclude after %d failures for %s: at least 0, and for some time", j.ExcludeAfter, j.ExcludeFor)
+	case j.oddExit() != "":
+		return j, usage("exit code of %s: 1 to 255, for one of %s", j.oddExit(), job.Unsuccessful)
 	case j.DrainTime < 0:
 		return j, usage("drain time %s: at least 0", j.DrainTime)
 	case j.Spot != "" && !slices.Contains(spot.Clouds, j.Spot):
@@ -368,6 +373,16 @@ func orDefault(given, standard time.Duration) time.Duration {
 	return max(given, 0)
 }
 
+// oddExit is an entry of ExitCodes that cannot be.
+func (j Job) oddExit() string {
+	for ending, code := range j.ExitCodes {
+		if code < 1 || code > 255 || !slices.Contains(job.Unsuccessful, ending) {
+			return fmt.Sprintf("%s=%d", ending, code)
+		}
+	}
+	return ""
+}
+
 // newID is unique enough for a machine's log directory and says when the job began.
 func newID() string {
 	return time.Now().UTC().Format("20060102-150405") + "-" + strings.ToLower(rand.Text()[:5])
@@ -382,7 +397,7 @@ func (j Job) submission() rendezvous.Submission {
 		PlacementTimeout: j.PlacementTimeout, BackoffMin: j.BackoffMin, BackoffMax: j.BackoffMax,
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: j.ID, Request: j.Request, Restart: j.Restart, MaxRestarts: j.MaxRestarts, RefillAfter: j.RefillAfter, Grace: j.Grace,
-			ExcludeAfter: j.ExcludeAfter, ExcludeFor: j.ExcludeFor, Rules: j.ruleText,
+			ExcludeAfter: j.ExcludeAfter, ExcludeFor: j.ExcludeFor, Rules: j.ruleText, ExitCodes: j.ExitCodes,
 			FixedPool: j.closed(), Pool: j.pool(),
 		}},
 	}
@@ -426,6 +441,7 @@ func (j Job) facts() map[string]string {
 		"--restart":        string(j.Restart),
 		"--max-restarts":   fmt.Sprintf("%d/%v", j.MaxRestarts, j.RefillAfter),
 		"--exclude-after":  fmt.Sprintf("%d/%v", j.ExcludeAfter, j.ExcludeFor),
+		"--exit-codes":     fmt.Sprint(j.ExitCodes),
 		"--grace":          j.Grace.String(),
 		"--master-port":    fmt.Sprint(j.MasterPort),
 		"--store":          string(j.Store),

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -50,7 +52,7 @@ func (h *here) finish(result Result, err error) (Result, error) {
 	case IsUsage(err):
 		result.Code = 2
 	default:
-		result.Code = 125
+		result.Code = cmp.Or(h.job.ExitCodes[job.EndInfrastructure], 125)
 	}
 	if err := h.job.terminate(result, err, h.joined.Load()); err != nil {
 		h.warn(err)

@@ -20,6 +20,7 @@ func fromSubmission(s Submission) *pb.Submission {
 			Within: s.Within, Gpus: convert(s.GPUs, func(i int) int32 { return int32(i) }), Backfill: s.Backfill,
 			Reserve: s.Reserve, Colocated: int32(s.Colocated), RefillAfter: durationpb.New(s.Job.RefillAfter),
 			ExcludeAfter: int32(s.Job.ExcludeAfter), ExcludeFor: durationpb.New(s.Job.ExcludeFor), Rules: plain(s.Job.Rules),
+			ExitCodes: fromExitCodes(s.Job.ExitCodes),
 			Request: &pb.Request{
 				MinNodes: int32(r.MinNodes), MaxNodes: int32(r.MaxNodes), PerNode: convert(r.PerNode, func(i int) int32 { return int32(i) }),
 				Gpu: r.GPU, Cpus: int32(r.CPUs), Memory: r.Memory, Strategy: string(r.Strategy), OrderBy: r.Order.By, OrderList: r.Order.List,
@@ -40,6 +41,7 @@ func toSubmission(m *pb.Submission) Submission {
 				ID: spec.GetId(), Restart: job.Restart(spec.GetRestart()), MaxRestarts: int(spec.GetMaxRestarts()),
 				Grace: spec.GetGrace().AsDuration(), RefillAfter: spec.GetRefillAfter().AsDuration(),
 				ExcludeAfter: int(spec.GetExcludeAfter()), ExcludeFor: spec.GetExcludeFor().AsDuration(), Rules: spec.GetRules(),
+				ExitCodes: toExitCodes(spec.GetExitCodes()),
 				Request: placement.Request{
 					MinNodes: int(r.GetMinNodes()), MaxNodes: int(r.GetMaxNodes()),
 					PerNode: convert(r.GetPerNode(), func(i int32) int { return int(i) }),
@@ -51,6 +53,22 @@ func toSubmission(m *pb.Submission) Submission {
 			Reserve: spec.GetReserve(), Colocated: int(spec.GetColocated()),
 		},
 	}
+}
+
+func fromExitCodes(codes map[job.Ending]int) map[string]int32 {
+	m := make(map[string]int32, len(codes))
+	for ending, code := range codes {
+		m[string(ending)] = int32(code)
+	}
+	return m
+}
+
+func toExitCodes(m map[string]int32) map[job.Ending]int {
+	codes := make(map[job.Ending]int, len(m))
+	for ending, code := range m {
+		codes[job.Ending(ending)] = int(code)
+	}
+	return codes
 }
 
 func fromDecision(d Decision) *pb.Update {

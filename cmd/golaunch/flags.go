@@ -83,6 +83,7 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.Var(window{&j.MaxRestarts, &j.RefillAfter}, "max-restarts", "restarts of the whole job, over all nodes: `N`, or N/TIME, which come back after TIME without a failure")
 	j.ExcludeAfter, j.ExcludeFor = 2, time.Hour
 	f.Var(window{&j.ExcludeAfter, &j.ExcludeFor}, "exclude-after", "failures by which a node is passed over, if others will do, for a time: `N/TIME`; 0 never")
+	f.Var(exitCodes{&j.ExitCodes}, "exit-codes", "exit codes by how the job ended: `ENDING=CODE,...`, such as infrastructure=75,preempted=75")
 	f.StringVar(&o.restart, "restart", "job", "`which` ranks restart when one fails: job, node, rank or never")
 	f.StringVar(&o.backoff, "backoff", "1s:60s", "`MIN:MAX` wait before a restart; doubles each time, with jitter; 0s does not wait")
 	f.DurationVar(&j.Grace, "grace", launcher.DefaultGrace, "how long a rank may take to end after SIGTERM")
@@ -269,38 +270,6 @@ func parseOrder(text string) (placement.Order, error) {
 		return placement.Order{}, err
 	}
 	return placement.Order{By: "list", List: strings.Fields(string(data))}, nil
-}
-
-// window is a number of events in a time: N, or N/TIME.
-type window struct {
-	number *int
-	time   *time.Duration
-}
-
-func (w window) Type() string { return "N" }
-
-func (w window) String() string {
-	switch {
-	case w.number == nil:
-		return ""
-	case *w.time == 0:
-		return strconv.Itoa(*w.number)
-	}
-	return fmt.Sprintf("%d/%v", *w.number, *w.time)
-}
-
-func (w window) Set(text string) error {
-	number, limit, limited := strings.Cut(text, "/")
-	n, err := strconv.Atoi(number)
-	var t time.Duration
-	if err == nil && limited {
-		t, err = time.ParseDuration(limit)
-	}
-	if err != nil || n < 0 || limited && t <= 0 {
-		return fmt.Errorf("%q: a number of at least 0, or N/TIME such as 3/1h", text)
-	}
-	*w.number, *w.time = n, t
-	return nil
 }
 
 func parseBackoff(text string) (low, high time.Duration, err error) {

@@ -165,6 +165,9 @@ func (s *State) hopeless(f *fault) string {
 // failed ends the job for a failure.
 func (s *State) failed(f *fault, why string) string {
 	s.ending = why
+	if f.Rank >= 0 && !f.decided {
+		f.verdict = verdict.Judge(evidence(f.Failure), s.rules...)
+	}
 	return s.end(Result{Code: code(f.Failure), Ending: s.endingOf(f), Reason: "job failed: " + also(f.Why, why), Cause: &f.Failure})
 }
 
@@ -175,7 +178,7 @@ func (s *State) endingOf(f *fault) Ending {
 		return EndInfrastructure
 	case v.Cause == "preempted" || v.Cause == "time-limit":
 		return EndPreempted
-	case f.Exit.Spawn != "", v.Action == verdict.Stop, s.recurrence.Count >= verdict.Repeats, s.spec.MaxRestarts == 0:
+	case f.Exit.Spawn != "", v.Action == verdict.Stop, s.recurrence.Count >= verdict.Repeats:
 		return EndProgram
 	}
 	return EndBudget

@@ -67,6 +67,8 @@ type Spec struct {
 	// never. Hardware that fails needs no second time.
 	ExcludeAfter int
 	ExcludeFor   time.Duration
+	// ExitCodes are codes for endings, in place of those that the result would have.
+	ExitCodes map[Ending]int
 	// Rules are the user's own rules of what a failure means, as [verdict.Parse] reads them; they come before the built-in ones.
 	Rules string
 	// Grace is how long a rank may take to end after SIGTERM before it is killed.
@@ -387,6 +389,9 @@ const (
 	// EndCancelled was told to stop.
 	EndCancelled Ending = "cancelled"
 )
+
+// Unsuccessful are all endings but one.
+var Unsuccessful = []Ending{EndProgram, EndBudget, EndInfrastructure, EndPreempted, EndTimeout, EndCancelled}
 
 // Result is how a job ended.
 type Result struct {

@@ -192,6 +192,7 @@ func (s *State) backoff(u *unit) Wait {
 // end decides the end of the job; it is finished when nothing lives any more.
 func (s *State) end(r Result) string {
 	r.Attempts, r.Restarts, r.Ending = s.attempts, s.restarts, cmp.Or(r.Ending, ending(r.Code))
+	r.Code = cmp.Or(s.spec.ExitCodes[r.Ending], r.Code)
 	s.result = &r
 	for i := range s.units {
 		s.stop(&s.units[i])

@@ -55,6 +55,9 @@ func parseSpec(t *testing.T, d *datadriven.TestData) Spec {
 		spec.Restart = Restart(restart)
 	}
 	spec.FixedPool = d.HasArg("fixed")
+	if d.HasArg("codes") {
+		spec.ExitCodes = map[Ending]int{EndBudget: 76, EndCancelled: 77}
+	}
 	if d.HasArg("exclude") {
 		d.ScanArgs(t, "exclude", &spec.ExcludeAfter)
 		spec.ExcludeFor = time.Hour

@@ -3954,7 +3954,9 @@ type Spec struct {
 	ExcludeAfter int32                  `protobuf:"varint,12,opt,name=exclude_after,json=excludeAfter,proto3" json:"exclude_after,omitempty"`
 	ExcludeFor   *durationpb.Duration   `protobuf:"bytes,13,opt,name=exclude_for,json=excludeFor,proto3" json:"exclude_for,omitempty"`
 	// rules are a file of failure rules.
-	Rules         string `protobuf:"bytes,14,opt,name=rules,proto3" json:"rules,omitempty"`
+	Rules string `protobuf:"bytes,14,opt,name=rules,proto3" json:"rules,omitempty"`
+	// exit_codes are codes for endings.
+	ExitCodes     map[string]int32 `protobuf:"bytes,51,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4085,6 +4087,13 @@ func (x *Spec) GetRules() string {
 		return x.Rules
 	}
 	return ""
+}
+
+func (x *Spec) GetExitCodes() map[string]int32 {
+	if x != nil {
+		return x.ExitCodes
+	}
+	return nil
 }
 
 type Request struct {
@@ -5649,7 +5658,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\vbackoff_min\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"backoffMin\x12:\n" +
 	"\vbackoff_max\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"backoffMax\"\xf4\x03\n" +
+	"backoffMax\"\xfe\x04\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\arequest\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.RequestR\arequest\x12\x18\n" +
@@ -5666,7 +5675,12 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\rexclude_after\x18\f \x01(\x05R\fexcludeAfter\x12:\n" +
 	"\vexclude_for\x18\r \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"excludeFor\x12\x14\n" +
-	"\x05rules\x18\x0e \x01(\tR\x05rules\"\xf2\x01\n" +
+	"\x05rules\x18\x0e \x01(\tR\x05rules\x12J\n" +
+	"\n" +
+	"exit_codes\x183 \x03(\v2+.golaunch.rendezvous.v1.Spec.ExitCodesEntryR\texitCodes\x1a<\n" +
+	"\x0eExitCodesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xf2\x01\n" +
 	"\aRequest\x12\x1b\n" +
 	"\tmin_nodes\x18\x01 \x01(\x05R\bminNodes\x12\x1b\n" +
 	"\tmax_nodes\x18\x02 \x01(\x05R\bmaxNodes\x12\x19\n" +
@@ -5784,7 +5798,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 	return file_rendezvous_proto_rawDescData
 }
 
-var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_rendezvous_proto_goTypes = []any{
 	(*Voter)(nil),                 // 0: golaunch.rendezvous.v1.Voter
 	(*Parcel)(nil),                // 1: golaunch.rendezvous.v1.Parcel
@@ -5859,8 +5873,9 @@ var file_rendezvous_proto_goTypes = []any{
 	(*JobStatus)(nil),             // 70: golaunch.rendezvous.v1.JobStatus
 	nil,                           // 71: golaunch.rendezvous.v1.Hello.FactsEntry
 	nil,                           // 72: golaunch.rendezvous.v1.Node.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 73: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 74: google.protobuf.Duration
+	nil,                           // 73: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*timestamppb.Timestamp)(nil), // 74: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 75: google.protobuf.Duration
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.Parcel.from:type_name -> golaunch.rendezvous.v1.Voter
@@ -5896,30 +5911,30 @@ var file_rendezvous_proto_depIdxs = []int32{
 	3,   // 30: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
 	12,  // 31: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
 	71,  // 32: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	73,  // 33: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	74,  // 33: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
 	8,   // 34: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	0,   // 35: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	74,  // 36: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	75,  // 36: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
 	8,   // 37: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	74,  // 38: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	73,  // 39: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	75,  // 38: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	74,  // 39: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
 	13,  // 40: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
 	72,  // 41: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	74,  // 42: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	75,  // 42: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
 	20,  // 43: golaunch.rendezvous.v1.Met.clients:type_name -> golaunch.rendezvous.v1.Client
 	22,  // 44: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
 	20,  // 45: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	74,  // 46: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	74,  // 47: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	75,  // 46: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	75,  // 47: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
 	25,  // 48: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	73,  // 49: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	74,  // 50: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	74,  // 49: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	75,  // 50: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
 	31,  // 51: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
 	32,  // 52: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
 	13,  // 53: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	13,  // 54: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	74,  // 55: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	74,  // 56: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	75,  // 55: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	75,  // 56: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
 	39,  // 57: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
 	40,  // 58: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
 	41,  // 59: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
@@ -5931,64 +5946,65 @@ var file_rendezvous_proto_depIdxs = []int32{
 	48,  // 65: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
 	13,  // 66: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	25,  // 67: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	73,  // 68: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	74,  // 69: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	74,  // 68: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	75,  // 69: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
 	51,  // 70: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	74,  // 71: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	74,  // 72: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	74,  // 73: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	75,  // 71: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	75,  // 72: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	75,  // 73: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
 	52,  // 74: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	74,  // 75: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	74,  // 76: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	74,  // 77: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	55,  // 78: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	56,  // 79: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	46,  // 80: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	57,  // 81: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	74,  // 82: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	73,  // 83: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	58,  // 84: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	12,  // 85: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	31,  // 86: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	39,  // 87: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	74,  // 88: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	73,  // 89: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	68,  // 90: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	70,  // 91: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	12,  // 92: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	74,  // 93: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	69,  // 94: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	73,  // 95: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	73,  // 96: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	46,  // 97: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	47,  // 98: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	4,   // 99: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	43,  // 100: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	50,  // 101: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	53,  // 102: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	59,  // 103: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	60,  // 104: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	62,  // 105: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	64,  // 106: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	66,  // 107: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 108: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Parcel
-	2,   // 109: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	5,   // 110: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	44,  // 111: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	54,  // 112: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	54,  // 113: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	42,  // 114: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	61,  // 115: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	63,  // 116: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	65,  // 117: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	67,  // 118: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 119: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 120: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	110, // [110:121] is the sub-list for method output_type
-	99,  // [99:110] is the sub-list for method input_type
-	99,  // [99:99] is the sub-list for extension type_name
-	99,  // [99:99] is the sub-list for extension extendee
-	0,   // [0:99] is the sub-list for field type_name
+	75,  // 75: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	75,  // 76: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	75,  // 77: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	73,  // 78: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	55,  // 79: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	56,  // 80: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	46,  // 81: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	57,  // 82: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	75,  // 83: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	74,  // 84: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	58,  // 85: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	12,  // 86: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	31,  // 87: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	39,  // 88: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	75,  // 89: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	74,  // 90: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	68,  // 91: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	70,  // 92: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	12,  // 93: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	75,  // 94: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	69,  // 95: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	74,  // 96: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	74,  // 97: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	46,  // 98: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	47,  // 99: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	4,   // 100: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	43,  // 101: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	50,  // 102: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	53,  // 103: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	59,  // 104: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	60,  // 105: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	62,  // 106: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	64,  // 107: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	66,  // 108: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 109: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Parcel
+	2,   // 110: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	5,   // 111: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	44,  // 112: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	54,  // 113: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	54,  // 114: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	42,  // 115: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	61,  // 116: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	63,  // 117: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	65,  // 118: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	67,  // 119: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 120: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 121: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	111, // [111:122] is the sub-list for method output_type
+	100, // [100:111] is the sub-list for method input_type
+	100, // [100:100] is the sub-list for extension type_name
+	100, // [100:100] is the sub-list for extension extendee
+	0,   // [0:100] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
@@ -6041,7 +6057,7 @@ func file_rendezvous_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   73,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
