@@ -75,6 +75,8 @@ type Coordinator struct {
 	sole *run
 	// drained are the nodes that were asked to leave, and have not yet.
 	drained map[string]bool
+	// avoided are the nodes that jobs are given only if others will not do.
+	avoided map[string]*avoidance
 	// restored says that a coordinator before this one may have welcomed agents with the same epoch, and lapsed are the nodes that were
 	// lost and have not come anew: their place may be given away, so an agent that wakes up there must not have its lease renewed.
 	restored   bool
@@ -101,7 +103,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 		cfg: cfg, epoch: rand.Text(), since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}),
 		state: cluster.New(), members: map[string]*member{}, addrs: map[netip.Addr]string{}, jobs: map[string]*run{},
 		came:       map[string]bool{},
-		deliveries: map[string]*delivery{}, drained: map[string]bool{}, lapsed: map[string]bool{},
+		deliveries: map[string]*delivery{}, drained: map[string]bool{}, avoided: map[string]*avoidance{}, lapsed: map[string]bool{},
 	}
 	if cfg.Seat != nil {
 		cfg.Seat.head.Store(c)
@@ -159,6 +161,9 @@ func (c *Coordinator) Host(ctx context.Context) error {
 		case <-ctx.Done():
 			for _, r := range c.jobs {
 				r.close()
+			}
+			for _, a := range c.avoided {
+				a.timer.Stop()
 			}
 			return nil
 		}

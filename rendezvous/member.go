@@ -339,6 +339,9 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 		m.link = nil
 	}
 	c.lapsed[m.name] = true
+	if c.drained[m.name] { // somebody has seen to it
+		c.pardon(m.name)
+	}
 	c.drain(m.name, false)
 	c.readLost(m.name)
 	c.unseat(m.name)

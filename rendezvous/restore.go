@@ -33,6 +33,9 @@ func (c *Coordinator) restore() (err error) {
 			c.forget(s.Job.ID)
 		}
 	}
+	if err := c.avoidAgain(); err != nil {
+		return err
+	}
 	nodes := c.state.Nodes()
 	for _, n := range nodes {
 		c.expect(n.Node)

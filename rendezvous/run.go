@@ -50,11 +50,13 @@ type run struct {
 	Submission
 	submitted, over time.Time
 	timers          map[any]*time.Timer
-	journal         journal
-	ledger          goodput.Ledger
-	reason          string
-	result          *job.Result
-	granted         *placement.Plan
+	// readmits is when the nodes that it excludes can be used again.
+	readmits time.Time
+	journal  journal
+	ledger   goodput.Ledger
+	reason   string
+	result   *job.Result
+	granted  *placement.Plan
 	// nodes are those of a cluster that the job has, or had.
 	nodes map[string]bool
 	// watchers are told all that is decided; owners are those without which the job ends if it is not detached. orphaned is the
@@ -161,11 +163,14 @@ func (c *Coordinator) act(r *run, a job.Action) {
 			limit = r.Job.RefillAfter
 		case job.AlarmExclusion:
 			limit = r.Job.ExcludeFor
+			r.readmits = time.Now().Add(limit)
 		case job.AlarmLastCall:
 		}
 		if limit > 0 || a.Kind == job.AlarmLastCall {
 			c.after(r, a.Kind, limit, job.TimedOut{Kind: a.Kind, Seq: a.Seq})
 		}
+	case job.Shun:
+		c.shun(r, a)
 	case job.Finish:
 		a.Result.Goodput = r.goodput()
 		r.result = &a.Result

@@ -26,6 +26,16 @@ type NodeStatus struct {
 	Drained bool
 	// Holds are the GPUs that each job has there, by index.
 	Holds []cluster.Holding
+	// Excluded are the jobs that use the node only if others will not do.
+	Excluded []Exclusion
+}
+
+// Exclusion is that a job uses a node only if others will not do, because of failures there.
+type Exclusion struct {
+	// Job is empty when it is all jobs: the node's hardware has failed in one of them.
+	Job   string
+	Why   string
+	Until time.Time
 }
 
 // JobStatus is one job of a cluster.
@@ -65,6 +75,9 @@ func toStatus(m *pb.StatusReply) Status {
 				Node: toNode(n.GetNode()), Silent: n.GetSilent().AsDuration(), Drained: n.GetDrained(),
 				Holds: convert(n.GetHolds(), func(h *pb.Hold) cluster.Holding {
 					return cluster.Holding{Job: h.GetJob(), GPUs: convert(h.GetGpus(), func(i int32) int { return int(i) })}
+				}),
+				Excluded: convert(n.GetExcluded(), func(x *pb.Exclusion) Exclusion {
+					return Exclusion{Job: x.GetJob(), Why: x.GetWhy(), Until: toTime(x.GetUntil())}
 				}),
 			}
 		}),
@@ -119,6 +132,12 @@ func (c *Coordinator) nodeStatus(n cluster.NodeStatus) *pb.NodeStatus {
 	}
 	for _, h := range n.Held {
 		s.Holds = append(s.Holds, &pb.Hold{Job: h.Job, Gpus: convert(h.GPUs, func(i int) int32 { return int32(i) })})
+	}
+	if a := c.avoided[n.Node.Name]; a != nil {
+		s.Excluded = append(s.Excluded, &pb.Exclusion{Why: plain(a.Why), Until: fromTime(a.Until)})
+	}
+	for _, x := range n.Excluded {
+		s.Excluded = append(s.Excluded, &pb.Exclusion{Job: x.Job, Why: plain(x.Why), Until: fromTime(c.jobs[x.Job].readmits)})
 	}
 	return s
 }

@@ -107,14 +107,39 @@ func (s *Store) drained() (map[string]bool, error) {
 
 // keepDrained replaces what was kept: a name on each line.
 func (s *Store) keepDrained(nodes map[string]bool) error {
+	return s.keep("drained", []byte(strings.Join(slices.Sorted(maps.Keys(nodes)), "\n")))
+}
+
+// avoided are the nodes that keepAvoided kept.
+func (s *Store) avoided() (nodes map[string]avoidance, err error) {
+	text, err := s.root.ReadFile("avoided")
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return nodes, strict(text, &nodes)
+}
+
+// keepAvoided replaces what was kept, as JSON.
+func (s *Store) keepAvoided(nodes map[string]*avoidance) error {
+	text, err := json.Marshal(nodes)
+	if err != nil {
+		return err
+	}
+	return s.keep("avoided", text)
+}
+
+// keep replaces a file.
+func (s *Store) keep(name string, text []byte) error {
 	if s == nil {
 		return nil
 	}
-	text := strings.Join(slices.Sorted(maps.Keys(nodes)), "\n")
-	if err := s.root.WriteFile("drained.new", []byte(text), 0o600); err != nil {
+	if err := s.root.WriteFile(name+".new", text, 0o600); err != nil {
 		return err
 	}
-	return s.root.Rename("drained.new", "drained")
+	return s.root.Rename(name+".new", name)
 }
 
 const journalSuffix = ".job.jsonl"

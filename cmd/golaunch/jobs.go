@@ -105,6 +105,13 @@ type (
 		CPUs    int               `json:"cpus"`
 		Labels  map[string]string `json:"labels,omitempty"`
 		Holds   []holdShown       `json:"holds,omitempty"`
+		// Excluded has no job where new jobs pass the node over.
+		Excluded []exclusionShown `json:"excluded,omitempty"`
+	}
+	exclusionShown struct {
+		Job   string    `json:"job,omitempty"`
+		Why   string    `json:"why"`
+		Until time.Time `json:"until"`
 	}
 	holdShown struct {
 		Job  string `json:"job"`
@@ -149,6 +156,9 @@ func showNode(n launcher.NodeStatus) nodeShown {
 	case n.Drained:
 		s.State = nodeDrained
 	}
+	for _, x := range n.Excluded {
+		s.Excluded = append(s.Excluded, exclusionShown(x))
+	}
 	used := map[int]bool{}
 	for _, h := range n.Holds {
 		s.Holds = append(s.Holds, holdShown(h))
@@ -192,7 +202,34 @@ func (s clusterShown) write(w io.Writer, nodes bool) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := s.writeExcluded(w); err != nil {
+		return err
+	}
 	return s.writeGoodput(w)
+}
+
+// writeExcluded has a line for each node that is passed over, behind the table.
+func (s clusterShown) writeExcluded(w io.Writer) error {
+	var b strings.Builder
+	for _, n := range s.Nodes {
+		for i, x := range n.Excluded {
+			if i == 0 {
+				fmt.Fprintf(&b, "\n%s is passed over", n.Name)
+			} else {
+				b.WriteByte(',')
+			}
+			by := "job " + x.Job
+			if x.Job == "" {
+				by = "new jobs"
+			}
+			fmt.Fprintf(&b, " by %s until %s (%s)", by, x.Until.Local().Format(time.TimeOnly), x.Why)
+		}
+	}
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // writeGoodput has a line for each job whose goodput is worth one, behind the table.

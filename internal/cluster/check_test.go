@@ -25,7 +25,7 @@ func (w *world) check(out Outcome) error {
 	for _, list := range waiting {
 		slices.SortStableFunc(list, func(a, b string) int { return w.turn(a) - w.turn(b) })
 	}
-	for _, err := range []error{w.checkNodes(), w.checkCounts(), w.checkOrder(out, waiting), w.checkFeasible(waiting)} {
+	for _, err := range []error{w.checkNodes(), w.checkCounts(), w.checkOrder(out, waiting), w.checkFeasible(waiting), w.checkExchange(out, w.waited)} {
 		if err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (w *world) checkCounts() error {
 func (w *world) checkOrder(out Outcome, waiting map[string][]string) error {
 	for i, r := range w.jobs {
 		list := waiting[r.Within]
-		if r.gifts == 0 {
+		if r.gifts == 0 || r.gave > 0 {
 			continue
 		}
 		if len(r.events) > 0 && len(r.runs) > 0 {

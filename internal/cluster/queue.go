@@ -13,6 +13,9 @@ func (s *State) enter(e *entry) {
 	s.leave(e)
 	e.waits, e.tried, e.passed, e.nodes, e.gpus = true, false, false, 0, 0
 	e.told, e.behind = "", nil
+	if e.queue.first == e {
+		e.queue.first = nil // it may need other nodes than before
+	}
 	e.repair = len(e.held) > 0 && e.lastCall == 0
 	e.queue.waiting = insert(e.queue.waiting, e, byTurn)
 	e.queue.mark(s, false)
@@ -156,7 +159,8 @@ func (s *State) backfill(e *entry, better bool, failed map[string]bool) bool {
 	}
 	alike := ""
 	if len(e.held) == 0 {
-		if alike = fmt.Sprintf("%v %+v", e.GPUs, e.Job.Request); failed[alike] {
+		r, _, _ := e.state.Wants()
+		if alike = fmt.Sprintf("%v %+v", e.GPUs, r); failed[alike] {
 			return false
 		}
 	}

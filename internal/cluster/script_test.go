@@ -35,7 +35,9 @@ func TestScripts(t *testing.T) {
 func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 	switch f[0] {
 	case "join":
-		m.say(t, b, Joined{machineOf(number(t, f[1][1:]), number(t, f[2]), option(t, f, "cpus", 0))})
+		n := machineOf(number(t, f[1][1:]), number(t, f[2]), option(t, f, "cpus", 0))
+		n.Labels = labels(f)
+		m.say(t, b, Joined{n})
 	case "lost":
 		m.say(t, b, Lost{f[1], strings.Join(f[2:], " ")})
 	case "rejoined":
@@ -58,9 +60,21 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 	case "exit":
 		r := m.job(f[1])
 		for _, p := range r.places() {
-			m.end(r, p, number(t, f[2]))
+			m.end(r, p, number(t, f[2]), "")
 		}
 		m.answer(t, b, f[1])
+	case "break":
+		r := m.job(f[1])
+		for _, p := range r.places() {
+			if p.node == f[2] {
+				m.end(r, p, 1, ecc)
+			}
+		}
+		m.answer(t, b, f[1])
+	case "readmit":
+		m.say(t, b, Happened{f[1], job.TimedOut{Kind: job.AlarmExclusion, Seq: m.job(f[1]).exclusion}})
+	case "avoid":
+		m.say(t, b, Avoid{f[1], strings.Join(f[2:], " ")})
 	case "crash":
 		out, err := m.crash()
 		m.show(t, b, out, err)
@@ -70,7 +84,11 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 		}
 	case "nodes":
 		for _, n := range m.state.Nodes() {
-			fmt.Fprintf(b, "  %s drained %v absent %v held %v\n", n.Node.Name, n.Drained, n.Absent, n.Held)
+			fmt.Fprintf(b, "  %s drained %v absent %v held %v", n.Node.Name, n.Drained, n.Absent, n.Held)
+			if why := m.state.Shunned(n.Node.Name); why != "" || n.Excluded != nil {
+				fmt.Fprintf(b, " shunned %q excluded %v", why, n.Excluded)
+			}
+			b.WriteByte('\n')
 		}
 	default:
 		t.Fatalf("unknown event %q", f)
@@ -118,7 +136,7 @@ func (m *sim) show(t *testing.T, b *strings.Builder, out Outcome, err error) {
 	}
 }
 
-// parseSpec reads "submit ID nodes=MIN:MAX gpus=N,M procs=N cpus=N only=0,1 in=ID strategy=S restart=P backfill reserve sole".
+// parseSpec reads "submit ID nodes=MIN:MAX gpus=N,M procs=N cpus=N only=0,1 in=ID strategy=S restart=P exclude=N backfill reserve sole".
 func parseSpec(t *testing.T, f []string) Spec {
 	spec := Spec{Job: job.Spec{ID: f[1], Restart: job.RestartJob, MaxRestarts: 3}}
 	r := &spec.Job.Request
@@ -148,6 +166,8 @@ func parseSpec(t *testing.T, f []string) Spec {
 			spec.Job.Restart = job.Restart(value)
 		case "colocated":
 			spec.Colocated = number(t, value)
+		case "exclude":
+			spec.Job.ExcludeAfter, spec.Job.ExcludeFor = number(t, value), time.Hour
 		case "backfill":
 			spec.Backfill = true
 		case "reserve":
@@ -159,6 +179,16 @@ func parseSpec(t *testing.T, f []string) Spec {
 		}
 	}
 	return spec
+}
+
+// labels reads "at=BLOCK.NODE".
+func labels(f []string) map[string]string {
+	for _, word := range f {
+		if at, ok := strings.CutPrefix(word, "at="); ok {
+			return map[string]string{placement.TopologyLabel: at}
+		}
+	}
+	return nil
 }
 
 func option(t *testing.T, f []string, key string, otherwise int) int {

@@ -22,6 +22,8 @@ type sim struct {
 	due []Happened
 	// drained are nodes that were asked to drain, true once they may leave.
 	drained map[string]bool
+	// avoided says why new jobs pass nodes over.
+	avoided map[string]string
 }
 
 // machine is a node that is there; fresh says that its agent has spoken to the present coordinator.
@@ -46,8 +48,10 @@ type record struct {
 	result  *job.Result
 	granted *placement.Plan
 	told    string
-	// gifts counts the nodes that the newest outcome gave it.
-	gifts int
+	// gifts counts the nodes that the newest outcome gave it, and gave those that it gave back for others.
+	gifts, gave int
+	// exclusion is the newest alarm that ends the exclusion of its nodes.
+	exclusion int
 }
 
 type place struct {
@@ -56,7 +60,7 @@ type place struct {
 }
 
 func newSim() *sim {
-	return &sim{state: New(), nodes: map[string]*machine{}, drained: map[string]bool{}}
+	return &sim{state: New(), nodes: map[string]*machine{}, drained: map[string]bool{}, avoided: map[string]string{}}
 }
 
 func (m *sim) job(id string) *record {
@@ -115,7 +119,7 @@ func nodeOf(ev job.Event) string {
 
 func (m *sim) carryOut(out Outcome) error {
 	for _, r := range m.jobs {
-		r.gifts = 0
+		r.gifts, r.gave = 0, 0
 	}
 	for _, st := range out.Steps {
 		r := m.job(st.Job)
@@ -181,7 +185,7 @@ func (m *sim) book(r *record, ev job.Event) error {
 		return nil
 	case job.Draining:
 		r.leaving[ev.Node] = true
-		return nil
+		return m.giveBack(r, ev)
 	case job.Queued:
 		if ev.Why == "" {
 			return fmt.Errorf("told nothing")
@@ -229,7 +233,12 @@ func (m *sim) act(r *record, a job.Action) error {
 		}
 		r.result = &a.Result
 		clear(r.held)
+	case job.Shun:
+		m.avoided[a.Node] = a.Why
 	case job.Alarm:
+		if a.Kind == job.AlarmExclusion {
+			r.exclusion = a.Seq
+		}
 	}
 	return nil
 }
@@ -269,13 +278,13 @@ func (m *sim) holders(node string) []*record {
 	return list
 }
 
-// end has all processes of a job on a node end with a code.
-func (m *sim) end(r *record, p place, code int) {
+// end has all processes of a job on a node end with a code, and with last words.
+func (m *sim) end(r *record, p place, code int, tail string) {
 	a := r.runs[p]
 	delete(r.runs, p)
 	for _, b := range a.Group.Bundles {
 		m.due = append(m.due, Happened{r.Job.ID, job.Exited{
-			Node: p.node, Unit: p.unit, Attempt: a.Attempt, Rank: b.Rank, Exit: job.Exit{Code: code},
+			Node: p.node, Unit: p.unit, Attempt: a.Attempt, Rank: b.Rank, Exit: job.Exit{Code: code}, Tail: tail,
 		}})
 	}
 	m.due = append(m.due, Happened{r.Job.ID, job.Stopped{Node: p.node, Unit: p.unit, Attempt: a.Attempt}})
@@ -298,6 +307,9 @@ func (m *sim) crash() (Outcome, error) {
 		n.fresh = false
 	}
 	clear(m.drained)
+	for name, why := range m.avoided {
+		m.state.Step(Avoid{name, why})
+	}
 	out := m.state.Resume()
 	return out, m.carryOut(out)
 }

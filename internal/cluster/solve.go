@@ -8,13 +8,19 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// solve plans what a job lacks, on the nodes that it holds and on others but those not to be touched.
+// solve plans what a job lacks, on the nodes that it holds and on others but those not to be touched; on those that it avoids only
+// if there is no other way.
 func (s *State) solve(e *entry, except map[string]bool) (p placement.Plan, whole bool, err error) {
 	r, whole, _ := e.state.Wants()
-	for sharing := 1; sharing <= e.queue.reservation.colocated(); sharing++ {
-		p, err = placement.Solve(r, s.candidates(e, whole, except, sharing))
-		if err == nil {
-			return p, whole, nil
+	for _, picky := range []bool{true, false} {
+		for sharing := 1; sharing <= e.queue.reservation.colocated(); sharing++ {
+			if picky && !s.picky(e) {
+				continue
+			}
+			p, err = placement.Solve(r, s.candidates(e, whole, except, sharing, picky))
+			if err == nil {
+				return p, whole, nil
+			}
 		}
 	}
 	e.nodes, e.gpus = 0, 0
@@ -44,8 +50,8 @@ func loose(r placement.Request) bool {
 	return r.Strategy == placement.Pack || r.Strategy == placement.Spread
 }
 
-// candidates are the nodes for a request, with what a job may have of them.
-func (s *State) candidates(e *entry, whole bool, except map[string]bool, sharing int) []placement.Node {
+// candidates are the nodes for a request, with what a job may have of them; with picky none that it avoids, but those that it holds.
+func (s *State) candidates(e *entry, whole bool, except map[string]bool, sharing int, picky bool) []placement.Node {
 	list := make([]placement.Node, 0, len(s.nodes))
 	add := func(n *node, offer placement.Node) {
 		share, holds := e.held[n.facts.Name]
@@ -53,6 +59,7 @@ func (s *State) candidates(e *entry, whole bool, except map[string]bool, sharing
 		case e.leaving[n.facts.Name]:
 		case holds && whole:
 			list = append(list, share)
+		case picky && s.avoids(e, n.facts.Name):
 		case !holds && n.usable() && !except[n.facts.Name]:
 			list = append(list, e.only(offer))
 		}
@@ -112,7 +119,7 @@ func (s *State) shadow(e *entry) map[string]bool {
 		return nil
 	}
 	r, whole, _ := e.state.Wants()
-	all := s.candidates(e, whole, nil, e.queue.reservation.colocated())
+	all := s.candidates(e, whole, nil, e.queue.reservation.colocated(), false)
 	slices.SortFunc(all, func(a, b placement.Node) int {
 		return cmp.Or(free(b)-free(a), a.Addr.Unmap().Compare(b.Addr.Unmap()), cmp.Compare(a.Name, b.Name))
 	})

@@ -14,6 +14,8 @@ type State struct {
 	jobs  map[string]*entry
 	// sole is the job for which alone the coordinator exists, if there is one.
 	sole *entry
+	// shunned says why nodes are given only if others will not do, also of nodes that are not there.
+	shunned map[string]string
 	// submitted counts the jobs there ever were.
 	submitted int
 	queue     queue
@@ -80,7 +82,7 @@ type queue struct {
 
 // New returns a cluster without nodes and jobs.
 func New() *State {
-	return &State{nodes: map[string]*node{}, jobs: map[string]*entry{}}
+	return &State{nodes: map[string]*node{}, jobs: map[string]*entry{}, shunned: map[string]string{}}
 }
 
 // add makes the entry of a job. A reservation starts no ranks: its restart policy means nothing.

@@ -12,6 +12,8 @@ type NodeStatus struct {
 	Drained bool
 	// Absent says that jobs hold it, but that its agent has not come back since the coordinator started again.
 	Absent bool
+	// Excluded are the jobs that use it only if others will not do, in the order of submission.
+	Excluded []Exclusion
 	// Held is who holds what of the node, in the order of submission.
 	Held []Holding
 }
@@ -21,6 +23,9 @@ type Holding struct {
 	Job  string
 	GPUs []int
 }
+
+// Exclusion is that a job uses a node only if others will not do.
+type Exclusion struct{ Job, Why string }
 
 // JobStatus is one job or reservation.
 type JobStatus struct {
@@ -34,9 +39,10 @@ type JobStatus struct {
 // Nodes are all nodes, by name.
 func (s *State) Nodes() []NodeStatus {
 	list := make([]NodeStatus, 0, len(s.nodes))
+	excluded := s.excluded()
 	for _, name := range sorted(s.nodes) {
 		n := s.nodes[name]
-		st := NodeStatus{Node: n.facts, Drained: n.drained, Absent: n.absent}
+		st := NodeStatus{Node: n.facts, Drained: n.drained, Absent: n.absent, Excluded: excluded[name]}
 		st.Node.GPUs = append([]placement.GPU(nil), n.free.GPUs...)
 		for _, e := range n.holders {
 			h := Holding{Job: e.Job.ID}
@@ -49,6 +55,23 @@ func (s *State) Nodes() []NodeStatus {
 	}
 	return list
 }
+
+// excluded says by which jobs each node is, and why.
+func (s *State) excluded() map[string][]Exclusion {
+	nodes := map[string][]Exclusion{}
+	for _, e := range s.bySubmission() {
+		if e.done {
+			continue
+		}
+		for name, why := range e.state.Excluded() {
+			nodes[name] = append(nodes[name], Exclusion{e.Job.ID, why})
+		}
+	}
+	return nodes
+}
+
+// Shunned says why jobs are given a node only if others will not do; it is empty for others.
+func (s *State) Shunned(node string) string { return s.shunned[node] }
 
 // Jobs are all jobs, in the order of submission.
 func (s *State) Jobs() []JobStatus {

@@ -23,6 +23,8 @@ func (s *State) Step(ev Event) Outcome {
 		s.rejoined(ev.Node)
 	case Drain:
 		s.drain(ev)
+	case Avoid:
+		s.avoid(ev)
 	case Happened:
 		s.happened(ev)
 	}
@@ -133,6 +135,7 @@ func (s *State) unload(e *entry) (fewer bool) {
 		delete(e.leaving, name)
 		if n != nil && slices.Contains(n.holders, e) {
 			s.drop(e, n)
+			e.queue.mark(s, true)
 			fewer = true
 		}
 	}
@@ -148,6 +151,9 @@ func (s *State) happened(ev Happened) {
 			s.cancelWithin(e, c)
 		}
 	default:
+		if _, again := ev.Event.(job.Elapsed); again {
+			s.exchange(e)
+		}
 		s.step(e, ev.Event)
 	}
 }
@@ -158,6 +164,7 @@ func (s *State) step(e *entry, ev job.Event) {
 	st := Step{Job: e.Job.ID, Event: ev, Actions: actions, Reason: reason, Changes: e.state.Changes()}
 	over := e.ended
 	e.note(ev, actions)
+	s.shun(e, actions)
 	if _, first := ev.(job.Submitted); first && !e.Sole {
 		st.Reason = "in the queue"
 	}

@@ -50,7 +50,7 @@ func TestWorld(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, want := range []string{"success", "failure", "waited", "passed", "shared", "repaired", "left", "crashed", "reservation"} {
+	for _, want := range []string{"success", "failure", "waited", "passed", "shared", "repaired", "left", "exchanged", "kept", "avoided", "crashed", "reservation"} {
 		if _, ok := seen.Load(want); !ok && !failed.Load() {
 			t.Errorf("no world had %s: the worlds are too tame", want)
 		}
@@ -195,6 +195,8 @@ func (w *world) act() error {
 		return w.restart()
 	case k < 98:
 		return w.cancelSome()
+	case k < 99:
+		return w.readmit()
 	}
 	return nil
 }
@@ -215,11 +217,14 @@ func (w *world) finishSome() error {
 	for _, r := range w.jobs {
 		for _, p := range r.places() {
 			if w.chance(3) {
-				code := 0
+				code, tail := 0, ""
 				if !w.calm && w.chance(4) {
 					code = 1
 				}
-				w.end(r, p, code)
+				if code != 0 && w.chance(3) {
+					tail = ecc
+				}
+				w.end(r, p, code, tail)
 				return nil
 			}
 		}
@@ -270,9 +275,13 @@ func (w *world) submit() error {
 	if w.chance(4) {
 		r.CPUs = 1
 	}
+	exclude := w.rng.IntN(3)
 	policies := []job.Restart{job.RestartJob, job.RestartJob, job.RestartNode, job.RestartRank, job.RestartNever}
 	spec := Spec{
-		Job:      job.Spec{ID: fmt.Sprint("j", len(w.jobs)), Request: r, Restart: policies[w.rng.IntN(len(policies))], MaxRestarts: 4},
+		Job: job.Spec{
+			ID: fmt.Sprint("j", len(w.jobs)), Request: r, Restart: policies[w.rng.IntN(len(policies))], MaxRestarts: 4,
+			ExcludeAfter: exclude, ExcludeFor: time.Hour,
+		},
 		Backfill: w.chance(3), Reserve: w.chance(6),
 	}
 	if spec.Reserve && w.chance(2) {

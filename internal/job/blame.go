@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/golaunch/golaunch/internal/verdict"
-	"github.com/golaunch/golaunch/placement"
 )
 
 // fault is why an attempt failed, as far as is known: until nothing of the attempt lives, a better cause may come. What follows is
@@ -117,6 +116,7 @@ func (s *State) decide(f *fault) string {
 	if f.Rank >= 0 {
 		s.recurrence, f.verdict = s.recurrence.Next(evidence(f.Failure), s.rules...)
 	}
+	s.shun(f)
 	free := s.free(f)
 	if why := s.final(f, free); why != "" {
 		return s.failed(f, why)
@@ -182,61 +182,4 @@ func (s *State) endingOf(f *fault) Ending {
 		return EndProgram
 	}
 	return EndBudget
-}
-
-// suspect counts a failure against its node, and excludes the node by that evidence. An echo is none, nor is a hang without a rank
-// that is behind.
-func (s *State) suspect(f *fault) string {
-	if f.verdict.Victim || f.Hung && f.Rank < 0 {
-		return ""
-	}
-	s.blamed[f.Node]++
-	why := f.verdict.Cause
-	switch n := s.blamed[f.Node]; {
-	case s.spec.ExcludeAfter == 0 || s.excluded[f.Node]:
-		return ""
-	case f.verdict.Action == verdict.Replace:
-	case n < s.spec.ExcludeAfter:
-		return ""
-	default:
-		why = count(n, "failure")
-	}
-	s.excluded[f.Node] = true
-	s.arm(AlarmExclusion, 0)
-	return fmt.Sprintf("%s is excluded for %v if others will do: %s", f.Node, s.spec.ExcludeFor, why)
-}
-
-// readmit forgets what was held against nodes.
-func (s *State) readmit(ev TimedOut) string {
-	if ev.Seq == 0 || ev.Seq != s.alarms[AlarmExclusion] {
-		return ""
-	}
-	s.alarms[AlarmExclusion] = 0
-	text := count(len(s.excluded), "node") + " excluded until now can be used again"
-	clear(s.excluded)
-	clear(s.blamed)
-	return text
-}
-
-// solve plans without the excluded nodes, and with them only if there is no other way.
-func (s *State) solve(r placement.Request) (placement.Plan, error) {
-	all := s.list()
-	fit := s.fit(all)
-	if len(fit) < len(all) {
-		if plan, err := placement.Solve(r, fit); err == nil {
-			return plan, nil
-		}
-	}
-	return placement.Solve(r, all)
-}
-
-// fit are those of the nodes that are not excluded.
-func (s *State) fit(nodes []placement.Node) []placement.Node {
-	var fit []placement.Node
-	for _, n := range nodes {
-		if !s.excluded[n.Name] {
-			fit = append(fit, n)
-		}
-	}
-	return fit
 }

@@ -20,7 +20,7 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	}
 	t.headless = t.headless || t.asked.node != "" && !t.w.state.Has(t.asked.node)
 	for node := range t.homes { // another may take its place
-		if t.w.state.excluded[node] || t.leaves[node] && !t.w.state.Has(node) {
+		if t.w.state.Excludes(node) || t.leaves[node] && !t.w.state.Has(node) {
 			delete(t.homes, node)
 		}
 	}
@@ -35,6 +35,13 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	}
 	if err := t.checkKill(ev, actions); err != nil {
 		return err
+	}
+	for _, node := range t.w.state.Idle() {
+		for id, r := range t.w.agent(node).runs {
+			if len(r.alive) > 0 {
+				return fmt.Errorf("%s could be given back while unit %d runs there", node, id)
+			}
+		}
 	}
 	return t.checkHomes(actions)
 }
@@ -64,6 +71,10 @@ func (t *truth) checkAction(ev Event, act Action, again bool) error {
 			return fmt.Errorf("sequence number used before")
 		}
 		t.alarms[act.Kind] = act.Seq
+	case Shun:
+		if !t.broken[act.Node] || t.w.spec.ExcludeAfter == 0 {
+			return fmt.Errorf("its hardware has not failed, or that does not matter")
+		}
 	case Finish:
 		return t.checkFinish(ev, act.Result)
 	}

@@ -20,7 +20,7 @@ func (s *State) place(u *unit) string {
 		s.homeless = append(s.homeless, u.id)
 		return s.gather(u, s.wanting())
 	}
-	return s.prepare(u)
+	return also(s.reused(u), s.prepare(u))
 }
 
 // placeAll plans the whole job anew; surviving nodes keep their ranks. Unless there are as many nodes as it can use it waits for
@@ -45,7 +45,7 @@ func (s *State) placeAll(lastCall bool) string {
 		return s.gather(u, s.shortfall())
 	}
 	s.adopt(plan)
-	return s.prepare(&s.units[0])
+	return also(s.reused(&s.units[0]), s.prepare(&s.units[0]))
 }
 
 // infeasible waits for what is missing, or ends the job when that can never come.

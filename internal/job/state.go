@@ -64,11 +64,11 @@ type State struct {
 	// that do not run since they failed.
 	streak, spent, sick int
 	// recurrence knows a failure again, and rules are the user's own of what one means. blamed counts the failures since the budget
-	// was last whole by the node that is to blame, and excluded are the nodes that are used only if others will not do.
+	// was last whole by the node that is to blame, and excluded says why nodes are used only if others will not do.
 	recurrence verdict.Recurrence
 	rules      []verdict.Rule
 	blamed     map[string]int
-	excluded   map[string]bool
+	excluded   map[string]string
 	// leaving are the nodes that will be gone.
 	leaving map[string]Draining
 	// ending is why no restart follows the failure that ends the job.
@@ -146,7 +146,7 @@ func New(spec Spec) *State {
 		alarms: map[AlarmKind]int{},
 
 		unproven: map[int]int{}, unreached: map[int]string{},
-		blamed: map[string]int{}, excluded: map[string]bool{}, leaving: map[string]Draining{},
+		blamed: map[string]int{}, excluded: map[string]string{}, leaving: map[string]Draining{},
 
 		units: []unit{{phase: Gathering}},
 	}

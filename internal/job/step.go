@@ -20,6 +20,7 @@ func (s *State) Step(ev Event) (actions []Action, reason string) {
 	reason = s.take(ev)
 	if s.result != nil && s.live == 0 {
 		s.finished = true
+		s.shunLast()
 		s.spendNothing(s.units)
 		s.do(Finish{Result: *s.result})
 		reason = s.result.Reason

@@ -32,6 +32,7 @@ func (Notice) action()  {}
 func (Stop) action()    {}
 func (Wait) action()    {}
 func (Alarm) action()   {}
+func (Shun) action()    {}
 func (Finish) action()  {}
 
 // The texts of events and actions are for logs and traces.
@@ -134,6 +135,8 @@ func (a Alarm) String() string {
 	}
 	return text
 }
+
+func (a Shun) String() string { return fmt.Sprintf("shun %s: %s", a.Node, a.Why) }
 
 func (a Finish) String() string {
 	return fmt.Sprintf("finish with code %d: %s", a.Result.Code, a.Result.Reason)

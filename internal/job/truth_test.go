@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -58,6 +59,8 @@ type truth struct {
 	evacuated map[attemptOf]bool
 	// leaves are the nodes of which that was said.
 	leaves map[string]bool
+	// broken are the nodes of which a rank said that its GPU fails.
+	broken map[string]bool
 	// refills counts the times that the budget was whole again, readmits those that nothing was held against nodes any more, and
 	// gratis the restarts at no cost.
 	refills, readmits, gratis int
@@ -70,7 +73,7 @@ func newTruth(w *world) *truth {
 		ports: map[question][]int{}, used: map[question]bool{}, reach: map[string]Reach{}, reached: map[Reach]bool{},
 		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
 		still: map[place]Stalled{}, hung: map[attemptOf]bool{}, kept: map[place]Evidence{},
-		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
+		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, broken: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
 	}
 }
 
@@ -177,6 +180,7 @@ func (t *truth) believeExit(e Exited) {
 		t.heard[at] = map[int]bool{}
 	}
 	t.heard[at][e.Rank] = true
+	t.broken[e.Node] = t.broken[e.Node] || strings.Contains(e.Tail, "uncorrectable ECC")
 	if !e.Exit.OK() && t.fail(at, reported{e.Rank, e.At, e.Told, e.Tail}) {
 		t.spawned = t.spawned || e.Exit.Spawn != "" && !t.evacuated[at]
 	}

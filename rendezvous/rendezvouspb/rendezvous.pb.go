@@ -5072,6 +5072,7 @@ type NodeStatus struct {
 	Silent        *durationpb.Duration `protobuf:"bytes,2,opt,name=silent,proto3" json:"silent,omitempty"`
 	Drained       bool                 `protobuf:"varint,3,opt,name=drained,proto3" json:"drained,omitempty"`
 	Holds         []*Hold              `protobuf:"bytes,4,rep,name=holds,proto3" json:"holds,omitempty"`
+	Excluded      []*Exclusion         `protobuf:"bytes,80,rep,name=excluded,proto3" json:"excluded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5134,6 +5135,74 @@ func (x *NodeStatus) GetHolds() []*Hold {
 	return nil
 }
 
+func (x *NodeStatus) GetExcluded() []*Exclusion {
+	if x != nil {
+		return x.Excluded
+	}
+	return nil
+}
+
+// Exclusion is that a job uses a node only if others will not do; without one it is all jobs.
+type Exclusion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Exclusion) Reset() {
+	*x = Exclusion{}
+	mi := &file_rendezvous_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Exclusion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Exclusion) ProtoMessage() {}
+
+func (x *Exclusion) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
+func (*Exclusion) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *Exclusion) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Exclusion) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *Exclusion) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 // Hold is what one job has on a node.
 type Hold struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5145,7 +5214,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5157,7 +5226,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5170,7 +5239,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{69}
+	return file_rendezvous_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Hold) GetJob() string {
@@ -5212,7 +5281,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5224,7 +5293,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5237,7 +5306,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{70}
+	return file_rendezvous_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *JobStatus) GetId() string {
@@ -5741,13 +5810,18 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x128\n" +
 	"\x05nodes\x18\x03 \x03(\v2\".golaunch.rendezvous.v1.NodeStatusR\x05nodes\x125\n" +
-	"\x04jobs\x18\x04 \x03(\v2!.golaunch.rendezvous.v1.JobStatusR\x04jobs\"\xbf\x01\n" +
+	"\x04jobs\x18\x04 \x03(\v2!.golaunch.rendezvous.v1.JobStatusR\x04jobs\"\xfe\x01\n" +
 	"\n" +
 	"NodeStatus\x120\n" +
 	"\x04node\x18\x01 \x01(\v2\x1c.golaunch.rendezvous.v1.NodeR\x04node\x121\n" +
 	"\x06silent\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06silent\x12\x18\n" +
 	"\adrained\x18\x03 \x01(\bR\adrained\x122\n" +
-	"\x05holds\x18\x04 \x03(\v2\x1c.golaunch.rendezvous.v1.HoldR\x05holds\",\n" +
+	"\x05holds\x18\x04 \x03(\v2\x1c.golaunch.rendezvous.v1.HoldR\x05holds\x12=\n" +
+	"\bexcluded\x18P \x03(\v2!.golaunch.rendezvous.v1.ExclusionR\bexcluded\"a\n" +
+	"\tExclusion\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\",\n" +
 	"\x04Hold\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xa9\x04\n" +
@@ -5798,7 +5872,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 	return file_rendezvous_proto_rawDescData
 }
 
-var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_rendezvous_proto_goTypes = []any{
 	(*Voter)(nil),                 // 0: golaunch.rendezvous.v1.Voter
 	(*Parcel)(nil),                // 1: golaunch.rendezvous.v1.Parcel
@@ -5869,13 +5943,14 @@ var file_rendezvous_proto_goTypes = []any{
 	(*StatusRequest)(nil),         // 66: golaunch.rendezvous.v1.StatusRequest
 	(*StatusReply)(nil),           // 67: golaunch.rendezvous.v1.StatusReply
 	(*NodeStatus)(nil),            // 68: golaunch.rendezvous.v1.NodeStatus
-	(*Hold)(nil),                  // 69: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 70: golaunch.rendezvous.v1.JobStatus
-	nil,                           // 71: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 72: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 73: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*timestamppb.Timestamp)(nil), // 74: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 75: google.protobuf.Duration
+	(*Exclusion)(nil),             // 69: golaunch.rendezvous.v1.Exclusion
+	(*Hold)(nil),                  // 70: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 71: golaunch.rendezvous.v1.JobStatus
+	nil,                           // 72: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 73: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 74: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*timestamppb.Timestamp)(nil), // 75: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 76: google.protobuf.Duration
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.Parcel.from:type_name -> golaunch.rendezvous.v1.Voter
@@ -5910,31 +5985,31 @@ var file_rendezvous_proto_depIdxs = []int32{
 	33,  // 29: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
 	3,   // 30: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
 	12,  // 31: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	71,  // 32: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	74,  // 33: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	72,  // 32: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	75,  // 33: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
 	8,   // 34: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	0,   // 35: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	75,  // 36: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	76,  // 36: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
 	8,   // 37: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	75,  // 38: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	74,  // 39: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	76,  // 38: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	75,  // 39: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
 	13,  // 40: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	72,  // 41: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	75,  // 42: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	73,  // 41: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	76,  // 42: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
 	20,  // 43: golaunch.rendezvous.v1.Met.clients:type_name -> golaunch.rendezvous.v1.Client
 	22,  // 44: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
 	20,  // 45: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	75,  // 46: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	75,  // 47: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	76,  // 46: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	76,  // 47: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
 	25,  // 48: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	74,  // 49: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	75,  // 50: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	75,  // 49: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	76,  // 50: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
 	31,  // 51: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
 	32,  // 52: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
 	13,  // 53: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	13,  // 54: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	75,  // 55: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	75,  // 56: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	76,  // 55: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	76,  // 56: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
 	39,  // 57: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
 	40,  // 58: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
 	41,  // 59: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
@@ -5946,65 +6021,67 @@ var file_rendezvous_proto_depIdxs = []int32{
 	48,  // 65: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
 	13,  // 66: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	25,  // 67: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	74,  // 68: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	75,  // 69: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	75,  // 68: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	76,  // 69: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
 	51,  // 70: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	75,  // 71: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	75,  // 72: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	75,  // 73: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	76,  // 71: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	76,  // 72: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	76,  // 73: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
 	52,  // 74: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	75,  // 75: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	75,  // 76: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	75,  // 77: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	73,  // 78: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	76,  // 75: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	76,  // 76: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	76,  // 77: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	74,  // 78: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
 	55,  // 79: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
 	56,  // 80: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
 	46,  // 81: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
 	57,  // 82: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	75,  // 83: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	74,  // 84: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	76,  // 83: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	75,  // 84: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
 	58,  // 85: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
 	12,  // 86: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
 	31,  // 87: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
 	39,  // 88: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	75,  // 89: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	74,  // 90: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	76,  // 89: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	75,  // 90: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
 	68,  // 91: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	70,  // 92: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	71,  // 92: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
 	12,  // 93: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	75,  // 94: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	69,  // 95: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	74,  // 96: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	74,  // 97: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	46,  // 98: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	47,  // 99: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	4,   // 100: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	43,  // 101: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	50,  // 102: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	53,  // 103: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	59,  // 104: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	60,  // 105: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	62,  // 106: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	64,  // 107: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	66,  // 108: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 109: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Parcel
-	2,   // 110: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	5,   // 111: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	44,  // 112: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	54,  // 113: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	54,  // 114: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	42,  // 115: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	61,  // 116: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	63,  // 117: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	65,  // 118: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	67,  // 119: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 120: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 121: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	111, // [111:122] is the sub-list for method output_type
-	100, // [100:111] is the sub-list for method input_type
-	100, // [100:100] is the sub-list for extension type_name
-	100, // [100:100] is the sub-list for extension extendee
-	0,   // [0:100] is the sub-list for field type_name
+	76,  // 94: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	70,  // 95: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	69,  // 96: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	75,  // 97: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	75,  // 98: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	75,  // 99: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	46,  // 100: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	47,  // 101: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	4,   // 102: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	43,  // 103: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	50,  // 104: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	53,  // 105: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	59,  // 106: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	60,  // 107: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	62,  // 108: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	64,  // 109: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	66,  // 110: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 111: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Parcel
+	2,   // 112: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	5,   // 113: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	44,  // 114: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	54,  // 115: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	54,  // 116: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	42,  // 117: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	61,  // 118: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	63,  // 119: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	65,  // 120: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	67,  // 121: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 122: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 123: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	113, // [113:124] is the sub-list for method output_type
+	102, // [102:113] is the sub-list for method input_type
+	102, // [102:102] is the sub-list for extension type_name
+	102, // [102:102] is the sub-list for extension extendee
+	0,   // [0:102] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
@@ -6057,7 +6134,7 @@ func file_rendezvous_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   74,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

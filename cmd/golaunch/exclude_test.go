@@ -1,0 +1,38 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// A node whose GPU fails is given back for a free one, and jobs that come later pass it over too, also after the coordinator was killed.
+func TestANodeThatFailsIsExchanged(t *testing.T) {
+	t.Parallel()
+	h, coordinator, _, _ := up(t, 2)
+	fails := "echo on $GOLAUNCH_NODE; [ $GOLAUNCH_NODE = n10 ] || { echo 'RuntimeError: CUDA error: uncorrectable ECC error encountered' >&2; exit 1; }; "
+	h.do("run", "--detach", "--job-id", "night", "--backoff", "0s", "--gpus-per-node", "1", "--exclude-after", "2/10m", "--", "sh", "-c", fails+hung)
+	h.start(0, "logs", "-f", "night").line("on n10")
+
+	check := func() {
+		t.Helper()
+		excluded := h.status().node(t, "n9").Excluded
+		if len(excluded) != 2 || excluded[0].Job != "" || excluded[0].Why != "ecc-uncorrectable in job night" ||
+			excluded[1].Job != "night" || excluded[1].Why != "ecc-uncorrectable" || time.Until(excluded[0].Until) > 10*time.Minute {
+			t.Errorf("n9 is excluded: %+v", excluded)
+		}
+		if out := h.do("status"); !strings.Contains(out, "\nn9 is passed over by new jobs until ") {
+			t.Errorf("status says %s", out)
+		}
+	}
+	check()
+	coordinator.kill()
+	h.coordinate().line("node n9 is here")
+	h.start(0, "logs", "-f", "night").line("up 0") // n10 is back
+	check()
+
+	where := []string{"--gpus-per-node", "1", "--", "sh", "-c", "echo $GOLAUNCH_NODE"}
+	h.start(0, where...).ends(0, "n10")
+	h.detach("second", 1, "--gpus-per-node", "1", "--", "sh", "-c", hung)
+	h.start(0, where...).ends(0, "n9")
+}
