@@ -49,14 +49,20 @@ func (u *unit) heed(ranks []rank, over <-chan struct{}) {
 	u.report(job.Ready{Node: n.Node, Unit: n.Unit, Attempt: n.Attempt})
 }
 
-// notify writes the notice where each rank looks for it, whole or not at all, and then sends the signal that the task names.
+// notify writes the notice where each rank looks for it, whole or not at all, and then sends the signal that the task names. A rank that
+// has one from an agent before this one keeps that: its time runs. If all have, they had the signal too.
 func (u *unit) notify(ranks []rank, n job.Notice) error {
 	text, err := json.Marshal(notice{Deadline: time.Now().Add(n.Within).UTC(), Why: n.Why})
 	if err != nil {
 		return err
 	}
+	told := true
 	for _, r := range ranks {
 		path := r.output.NoticeFile()
+		if _, err := os.Lstat(path); err == nil {
+			continue
+		}
+		told = false
 		if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
 			return err
 		}
@@ -64,7 +70,7 @@ func (u *unit) notify(ranks []rank, n job.Notice) error {
 			return errors.Join(err, os.Remove(path+".new"))
 		}
 	}
-	if sig := u.share.work.Task.NoticeSignal; sig != 0 {
+	if sig := u.share.work.Task.NoticeSignal; sig != 0 && !told {
 		u.signal(sig)
 	}
 	return nil

@@ -200,3 +200,32 @@ func TestNoAgentComes(t *testing.T) {
 	follow.line("up 0 in attempt 1")
 	follow.line("up 1 in attempt 1")
 }
+
+// ready is a rank that is told of the end of its node, and gets ready once there is a file.
+const ready = `echo up $RANK
+test $TORCHELASTIC_RESTART_COUNT = 0 || { echo resumed on $GOLAUNCH_NODE; exit 0; }
+trap 'echo told: $(cat $GOLAUNCH_NOTICE_FILE)' USR1
+while [ ! -e go ]; do sleep 0.01; done
+echo found: $(cat $GOLAUNCH_NOTICE_FILE); touch $GOLAUNCH_NOTICE_FILE.ready
+while :; do sleep 1000 & wait; done`
+
+// TestANoticeOutlivesItsAgent: ranks are told once by when they must be ready, and the next agent hears that they are.
+func TestANoticeOutlivesItsAgent(t *testing.T) {
+	t.Parallel()
+	h, _, _, n9 := upAdopting(t)
+	h.detach("a", 1, "--gpus-per-node", "1", "--notice-signal", "USR1", "--", "sh", "-c", ready)
+	follow := h.start(0, "logs", "-f", "a")
+	swap := h.start(0, "swap", "n9", "--within", "10m")
+	follow.line("told: ")
+	n9.kill()
+	n9 = h.adopting(2, "n9")
+	h.touch("go")
+	follow.line("resumed on n10")
+	n9.ends(0, "drained")
+	swap.ends(0)
+	text, _ := follow.out.read()
+	notices := regexp.MustCompile(`(?m)(?:told|found): (.*)$`).FindAllStringSubmatch(text, -1)
+	if len(notices) != 2 || notices[0][1] != notices[1][1] {
+		t.Errorf("the notices are:\n%s", text)
+	}
+}

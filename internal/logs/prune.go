@@ -15,7 +15,7 @@ import (
 const eventsFile = "events.jsonl"
 
 // rankFile is what ranks leave in the directory of an attempt.
-var rankFile = regexp.MustCompile(`^rank-[0-9]+\.(stdout\.log|stderr\.log|error\.json|notice\.json|heartbeat)$`)
+var rankFile = regexp.MustCompile(`^rank-[0-9]+\.(stdout\.log|stderr\.log|error\.json|notice\.json|notice\.json\.ready|heartbeat)$`)
 
 // bundleFile is what package bundle leaves in the directory of a job, whole or not.
 var bundleFile = regexp.MustCompile(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)

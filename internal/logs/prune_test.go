@@ -63,7 +63,7 @@ func TestPruneKeepsTheNewest(t *testing.T) {
 	base := t.TempDir()
 	past(t, base, 1, "b/attempt-0/rank-0.stdout.log")
 	past(t, base, 2, "d/attempt-0/rank-3.stderr.log", "d/attempt-12/rank-0.error.json", "d/events.jsonl",
-		"d/attempt-0/rank-3.heartbeat", "d/bundle-n1.x-attempt-0.tar.gz", "d/bundle-n1.x-attempt-1.tar.gz.part")
+		"d/attempt-0/rank-3.heartbeat", "d/attempt-0/rank-3.notice.json", "d/attempt-0/rank-3.notice.json.ready", "d/bundle-n1.x-attempt-0.tar.gz", "d/bundle-n1.x-attempt-1.tar.gz.part")
 	past(t, base, 9, "a/attempt-0/rank-0.stdout.log", "a/events.jsonl")
 	past(t, base, 5, "c/attempt-0/rank-0.stdout.log", "c/events.jsonl")
 	past(t, base, 8, "e/attempt-0/rank-0.stdout.log", "e/events.jsonl")

@@ -45,9 +45,9 @@ func TestRankFiles(t *testing.T) {
 func TestOldFilesOfARankGo(t *testing.T) {
 	d := openDir(t, t.TempDir())
 	first := newRank(t, d, RankOptions{})
-	run(t, first, "echo 7 >"+first.HeartbeatFile()+"; echo x >"+first.ErrorFile())
+	run(t, first, "echo 7 >"+first.HeartbeatFile()+"; echo x >"+first.ErrorFile()+"; cd $(dirname "+first.NoticeFile()+"); touch rank-0.notice.json rank-0.notice.json.ready")
 	second := newRank(t, d, RankOptions{})
-	for _, name := range []string{second.HeartbeatFile(), second.ErrorFile()} {
+	for _, name := range []string{second.HeartbeatFile(), second.ErrorFile(), second.NoticeFile(), second.NoticeFile() + ".ready"} {
 		if _, err := os.Stat(name); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: %v", name, err)
 		}
