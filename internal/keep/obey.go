@@ -51,8 +51,10 @@ func (k *keeper) obey(m message, fds []int) {
 		k.scope(m)
 	case doEnd:
 		k.over = true
-	default:
+	case doStart, doSignal, doStop, doKill, doClose, doForget:
 		kept = k.aboutScope(m, fds)
+	default:
+		k.answer(m, fmt.Errorf("this keeper does not know the order %q", m.Do), message{})
 	}
 }
 
@@ -130,8 +132,6 @@ func (k *keeper) aboutScope(m message, fds []int) (kept bool) {
 		for _, r := range sc.ranks {
 			closeAll(r.files)
 		}
-	default:
-		k.answer(m, fmt.Errorf("this keeper does not know the order %q", m.Do), message{})
 	}
 	return false
 }

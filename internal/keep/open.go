@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/proc"
 )
 
 const (
@@ -141,7 +143,9 @@ func (k *Keeper) arrive() error {
 		switch m.Do {
 		case doJoined:
 			if m.ID != protocol {
-				return fmt.Errorf("its keeper is of another golaunch (protocol %d, this one has %d); its ranks end with their lease", m.ID, protocol)
+				return fmt.Errorf("its keeper is of another golaunch (protocol %d, this one has %d): its ranks end in %v, unless that golaunch is "+
+					"started again by then; drain a node (golaunch agent --drain) before such an upgrade", m.ID, protocol,
+					max(0, m.At-proc.BootTime()).Round(time.Second))
 			}
 			k.Left.Membership, k.Left.Lease = m.Data, m.At
 		case doPut:

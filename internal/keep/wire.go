@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// protocol changes when an older keeper could misunderstand a newer agent, or the other way round.
+	// protocol changes when an older keeper could misunderstand a newer agent, or the other way round. An addition does not change it:
+	// fields and news that one side does not know mean nothing to it, and an order that a keeper does not know it answers with an error.
 	protocol = 1
 	// maxMessage is more than the arguments and the environment of a process can have (6 MiB, execve(2)), in base64.
 	maxMessage = 16 << 20
