@@ -37,8 +37,10 @@ type agent struct {
 	// it does not.
 	deaf, lost bool
 	barred     string
-	left       string
-	end        time.Time
+	// tail is what its ranks say last.
+	tail string
+	left string
+	end  time.Time
 	// books have what the ranks here write, by job.
 	books map[string]*book
 }
@@ -216,7 +218,7 @@ func (a *agent) stop(id string, o job.Stop) {
 func (a *agent) over(id string, u *unit, code int) {
 	a.w.died(id, a.Node.Name, u)
 	for _, b := range u.Group.Bundles {
-		u.say(a, id, job.Exited{Unit: u.Unit, Attempt: u.Attempt, Rank: b.Rank, Exit: job.Exit{Code: code}, At: time.Now()})
+		u.say(a, id, job.Exited{Unit: u.Unit, Attempt: u.Attempt, Rank: b.Rank, Exit: job.Exit{Code: code}, At: time.Now(), Tail: a.tail})
 	}
 	u.say(a, id, job.Stopped{Unit: u.Unit, Attempt: u.Attempt})
 	for _, attempt := range u.asked {
