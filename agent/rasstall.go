@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -32,32 +33,52 @@ func (w *stallWatch) asksRAS(live []*pulse) bool {
 // ask says whether the job has gone on since it last asked, and which processes are behind the others. It knows neither where nobody
 // answers: NCCL before 2.28.7, or a program without it.
 func (w *rasWatch) ask(ctx context.Context, live []*pulse) (moved bool, behind []job.Client) {
+	addrs := make([]string, len(live))
+	for i, p := range live {
+		addrs[i] = p.ras
+	}
+	report, err := askRAS(ctx, addrs)
+	if err != nil {
+		return false, nil
+	}
+	launched := uint64(0)
+	for _, c := range report.Communicators {
+		for _, r := range c.Ranks {
+			for _, n := range r.Launched {
+				launched += n
+			}
+		}
+	}
+	moved = w.known && launched != w.launched
+	w.launched, w.known = launched, true
+	return moved, allLaggards(report)
+}
+
+// askRAS has the report of the first that answers.
+func askRAS(ctx context.Context, addrs []string) (report dl.Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rasLimit)
 	defer cancel()
-	for _, p := range live {
-		client, err := dl.Dial(ctx, p.ras)
-		if err != nil {
+	err = errors.New("no rank with a GPU runs on the node")
+	for _, addr := range addrs {
+		var client *dl.Client
+		if client, err = dl.Dial(ctx, addr); err != nil {
 			continue
 		}
-		report, err := client.Report(ctx, time.Second)
+		report, err = client.Report(ctx, time.Second)
 		client.Close()
-		if err != nil {
-			continue
+		if err == nil {
+			return report, nil
 		}
-		launched := uint64(0)
-		for _, c := range report.Communicators {
-			for _, r := range c.Ranks {
-				for _, n := range r.Launched {
-					launched += n
-				}
-			}
-			behind = append(behind, laggards(c)...)
-		}
-		moved = w.known && launched != w.launched
-		w.launched, w.known = launched, true
-		return moved, behind[:min(len(behind), maxBehind)]
 	}
-	return false, nil
+	return dl.Report{}, err
+}
+
+// allLaggards are those of all communicators, [maxBehind] at most.
+func allLaggards(report dl.Report) (behind []job.Client) {
+	for _, c := range report.Communicators {
+		behind = append(behind, laggards(c)...)
+	}
+	return behind[:min(len(behind), maxBehind)]
 }
 
 // laggards are the processes of a communicator that have started less than most, or do not answer.

@@ -13,6 +13,10 @@ import (
 // read delivers what a job's ranks wrote here, while they write it or after.
 func (a *Agent) read(id string, r rendezvous.ReadLogs) {
 	s := a.shares[id]
+	if r.Filter.RAS {
+		a.readRAS(s, r)
+		return
+	}
 	if s == nil || s.err != nil {
 		a.readers.Go(func() { a.tell(a.readPast(id, r)) })
 		return

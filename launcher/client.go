@@ -24,10 +24,12 @@ type (
 	Watch     = rendezvous.Watch
 	LogReader = rendezvous.LogReader
 	LogFilter = rendezvous.LogFilter
+	// RAS is what the NCCL of a job says.
+	RAS = rendezvous.RAS
 )
 
 // Client asks the coordinator of a cluster. Beside Submit, Run and Reserve it has the methods of [rendezvous.Client]: Watch, Logs,
-// Stop, Signal, Drain, Status, Job and Close. It may be used by several goroutines.
+// RAS, Stop, Signal, Drain, Status, Job and Close. It may be used by several goroutines.
 type Client struct {
 	*rendezvous.Client
 }

@@ -99,14 +99,14 @@ func toGranted(g *pb.Granted) placement.Plan {
 func fromFilter(f LogFilter) *pb.LogFilter {
 	return &pb.LogFilter{
 		Ranks:   convert(f.Ranks, func(s Span) *pb.Span { return &pb.Span{First: int32(s.From), Last: int32(s.To)} }),
-		Attempt: int32(f.Attempt), Follow: f.Follow, From: convert(f.From, fromPosition),
+		Attempt: int32(f.Attempt), Follow: f.Follow, From: convert(f.From, fromPosition), Ras: f.RAS,
 	}
 }
 
 func toFilter(f *pb.LogFilter) LogFilter {
 	return LogFilter{
 		Ranks:   convert(f.GetRanks(), func(s *pb.Span) Span { return Span{int(s.GetFirst()), int(s.GetLast())} }),
-		Attempt: int(f.GetAttempt()), Follow: f.GetFollow(), From: convert(f.GetFrom(), toPosition),
+		Attempt: int(f.GetAttempt()), Follow: f.GetFollow(), From: convert(f.GetFrom(), toPosition), RAS: f.GetRas(),
 	}
 }
 

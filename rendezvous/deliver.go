@@ -28,6 +28,8 @@ type LogFilter struct {
 	Follow bool
 	// From are the files of which the part before Offset is not wanted.
 	From []LogPosition
+	// RAS asks for a [RAS] instead, in JSON, of the node that has node rank 0.
+	RAS bool
 }
 
 // LogPosition is a place in the output of one rank: Stream is 1 for standard output and 2 for standard error, Offset in bytes.
@@ -118,7 +120,9 @@ func (c *Coordinator) read(id string, f LogFilter, done <-chan struct{}) (*deliv
 	}
 	c.deliveries[d.id] = d
 	for node := range r.nodes {
-		c.readFrom(d, node)
+		if !f.RAS || c.leads(node, id) {
+			c.readFrom(d, node)
+		}
 	}
 	c.settleDelivery(d)
 	return d, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -18,12 +19,13 @@ import (
 
 type statusOptions struct {
 	clusterFlags
-	all bool
+	all, ras bool
 }
 
 func newStatusFlags(o *statusOptions) *pflag.FlagSet {
 	f := newVerbFlags("status")
 	o.declare(f)
+	f.BoolVar(&o.ras, "ras", false, "also what the RAS service of JOB's NCCL says; for jobs in trouble, since some versions of NCCL have crashed when asked")
 	f.BoolVar(&o.all, "all", false, "also the jobs that are over")
 	return f
 }
@@ -48,9 +50,17 @@ func jobs(io *streams, args []string) (int, error) {
 }
 
 func (o *statusOptions) print(io *streams, f *pflag.FlagSet, args []string, nodes bool) error {
-	if err := parseVerb(f, args, 0, 0); err != nil {
+	most := 0
+	if nodes {
+		most = 1
+	}
+	if err := parseVerb(f, args, 0, most); err != nil {
 		_, err := helpOr(io, f, err)
 		return err
+	}
+	only := f.Arg(0)
+	if o.ras && only == "" {
+		return fmt.Errorf("%w: --ras is about one job: golaunch status JOB --ras", launcher.ErrUsage)
 	}
 	ctx := context.Background()
 	c, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
@@ -59,6 +69,9 @@ func (o *statusOptions) print(io *streams, f *pflag.FlagSet, args []string, node
 	}
 	defer c.Close()
 	s, err := c.Status(ctx)
+	if err == nil && only != "" {
+		s, err = about(ctx, c, s, only)
+	}
 	if err != nil {
 		return err
 	}
@@ -69,9 +82,16 @@ func (o *statusOptions) print(io *streams, f *pflag.FlagSet, args []string, node
 		}
 	}
 	for _, j := range s.Jobs {
-		if o.all || j.Finished.IsZero() {
+		if o.all || only != "" || j.Finished.IsZero() {
 			shown.Jobs = append(shown.Jobs, showJob(j))
 		}
+	}
+	if o.ras {
+		r, err := c.RAS(ctx, only)
+		if err != nil {
+			return err
+		}
+		shown.Jobs[0].RAS = &r
 	}
 	switch {
 	case o.json && nodes:
@@ -80,6 +100,14 @@ func (o *statusOptions) print(io *streams, f *pflag.FlagSet, args []string, node
 		return writeJSON(io.stdout, shown.Jobs)
 	}
 	return shown.write(io.stdout, nodes)
+}
+
+// about leaves one job, and the nodes that it has.
+func about(ctx context.Context, c *launcher.Client, s launcher.Status, id string) (launcher.Status, error) {
+	j, err := c.Job(ctx, id)
+	s.Jobs = []launcher.JobStatus{j}
+	s.Nodes = slices.DeleteFunc(s.Nodes, func(n launcher.NodeStatus) bool { return !slices.Contains(j.Nodes, n.Node.Name) })
+	return s, err
 }
 
 func writeJSON(w io.Writer, v any) error {
@@ -136,6 +164,8 @@ type (
 		Result      *launcher.Result `json:"result,omitempty"`
 		// Goodput is that of the result when there is one.
 		Goodput *launcher.Goodput `json:"goodput,omitempty"`
+		// RAS is what its NCCL says, if it was asked.
+		RAS *launcher.RAS `json:"ras,omitempty"`
 	}
 )
 
@@ -232,12 +262,15 @@ func (s clusterShown) writeExcluded(w io.Writer) error {
 	return err
 }
 
-// writeGoodput has a line for each job whose goodput is worth one, behind the table.
+// writeGoodput has a line for each job whose goodput is worth one, and what its NCCL says, behind the table.
 func (s clusterShown) writeGoodput(w io.Writer) error {
 	var b strings.Builder
 	for _, j := range s.Jobs {
 		if j.Goodput.Notable() {
 			fmt.Fprintf(&b, "\ngoodput of %s: %v", j.ID, j.Goodput)
+		}
+		if j.RAS != nil {
+			fmt.Fprintf(&b, "\nras: %v", j.RAS)
 		}
 	}
 	if b.Len() > 0 {

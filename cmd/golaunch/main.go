@@ -50,7 +50,7 @@ func verbs() []verb {
 		{"run", "[flags] -- COMMAND [ARG...]", "run a job (the default verb)", flagsOf(newRunFlags), run},
 		{"coordinator", "[--listen HOST:PORT]", "be the head of a cluster that jobs share", flagsOf(newCoordinatorFlags), coordinator},
 		{"agent", "--coordinator HOST:PORT [--gpus N] | --drain", "be a node of a cluster, or ask one to leave", flagsOf(newAgentFlags), agent},
-		{"status", "", "print a cluster's nodes and jobs", flagsOf(newStatusFlags), status},
+		{"status", "[JOB]", "print a cluster's nodes and jobs", flagsOf(newStatusFlags), status},
 		{"jobs", "", "print a cluster's jobs", flagsOf(newJobsFlags), jobs},
 		{"logs", "JOB [-f] [--rank R] [--attempt K]", "print what the ranks of a job wrote", flagsOf(newLogsFlags), logs},
 		{"explain", "FILE|DIR...", "say what a failure means, from its logs", flagsOf(newExplainFlags), explain},

@@ -2989,7 +2989,9 @@ type LogFilter struct {
 	// follow goes on until the job is over.
 	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
 	// from are the files of which a part is known already.
-	From          []*LogPosition `protobuf:"bytes,4,rep,name=from,proto3" json:"from,omitempty"`
+	From []*LogPosition `protobuf:"bytes,4,rep,name=from,proto3" json:"from,omitempty"`
+	// ras asks for what NCCL says of the job instead, in JSON, of the node that has node rank 0.
+	Ras           bool `protobuf:"varint,80,opt,name=ras,proto3" json:"ras,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3050,6 +3052,13 @@ func (x *LogFilter) GetFrom() []*LogPosition {
 		return x.From
 	}
 	return nil
+}
+
+func (x *LogFilter) GetRas() bool {
+	if x != nil {
+		return x.Ras
+	}
+	return false
 }
 
 // Span is a range of ranks, both ends included.
@@ -5645,12 +5654,13 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x03why\x18\x01 \x01(\tR\x03why\"U\n" +
 	"\bReadLogs\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
-	"\x06filter\x18\x02 \x01(\v2!.golaunch.rendezvous.v1.LogFilterR\x06filter\"\xaa\x01\n" +
+	"\x06filter\x18\x02 \x01(\v2!.golaunch.rendezvous.v1.LogFilterR\x06filter\"\xbc\x01\n" +
 	"\tLogFilter\x122\n" +
 	"\x05ranks\x18\x01 \x03(\v2\x1c.golaunch.rendezvous.v1.SpanR\x05ranks\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x127\n" +
-	"\x04from\x18\x04 \x03(\v2#.golaunch.rendezvous.v1.LogPositionR\x04from\"0\n" +
+	"\x04from\x18\x04 \x03(\v2#.golaunch.rendezvous.v1.LogPositionR\x04from\x12\x10\n" +
+	"\x03ras\x18P \x01(\bR\x03ras\"0\n" +
 	"\x04Span\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x05R\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\x05R\x04last\"k\n" +
