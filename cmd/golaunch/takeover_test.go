@@ -45,7 +45,7 @@ func TestTheCoordinatorIsStartedAgain(t *testing.T) {
 		damage func(journal []byte) []byte
 		says   string
 	}{
-		"whole":   {func(j []byte) []byte { return j }, "jobs taken over: 2; nodes that run them have 20s to come back: 2"},
+		"whole":   {func(j []byte) []byte { return j }, "jobs taken over: 2; nodes that run them have 15.25s to come back: 2"},
 		"torn":    {func(j []byte) []byte { return j[:len(j)-30] }, "bytes are torn or garbled and were cut off; the agents say what is missing"},
 		"garbled": {func(j []byte) []byte { return append(j, "\xff\x00{]\n\n"...) }, "a.job.jsonl: the last 6 bytes are torn or garbled"},
 	} {
