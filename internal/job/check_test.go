@@ -27,6 +27,9 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	if strings.Contains(reason, "at no cost") {
 		t.gratis++
 	}
+	if err := t.checkExpiry(ev); err != nil {
+		return err
+	}
 	again := isA[Rejoined](ev)
 	for _, act := range actions {
 		if err := t.checkAction(ev, act, again); err != nil {
@@ -85,7 +88,7 @@ func (t *truth) checkAction(ev Event, act Action, again bool) error {
 func (t *truth) checkBegin(at attemptOf, node string) error {
 	newest, begun := t.newest[at.unit]
 	switch {
-	case t.cancels > 0 || t.w.state.result != nil:
+	case t.cancels > 0 || t.expires && (!begun || at.attempt > newest) || t.w.state.result != nil:
 		return fmt.Errorf("when the end is decided")
 	case t.spawned:
 		return fmt.Errorf("what cannot be started is tried again")
@@ -242,6 +245,9 @@ func (t *truth) evidence(at attemptOf) Evidence {
 
 func (t *truth) checkWait(o Wait) error {
 	old := attemptOf{o.Unit, o.Attempt - 1}
+	if t.expires {
+		return fmt.Errorf("when the job is to end")
+	}
 	if _, failed := t.failed[old]; !failed && !t.evacuated[old] || t.newest[o.Unit] != old.attempt || t.elapsed[attemptOf{o.Unit, o.Attempt}] {
 		return fmt.Errorf("it is not its time")
 	}
@@ -256,9 +262,46 @@ func (t *truth) checkWait(o Wait) error {
 	return nil
 }
 
+// checkExpiry holds that a job which was told that it will end does so when its ranks are ready, or the time is over.
+func (t *truth) checkExpiry(ev Event) error {
+	r := t.w.state.result
+	if r == nil || r.Code != codeExpired || t.expired {
+		return nil
+	}
+	t.expired = true
+	if out, ok := ev.(TimedOut); ok && out.Seq == t.alarms[AlarmDrain] {
+		return nil
+	}
+	for p := range t.ordered {
+		if t.newest[p.unit] == p.attempt && !t.ended[p] && !t.readied[p] {
+			return fmt.Errorf("the job ends, and %v is not ready", p)
+		}
+	}
+	if t.done() {
+		return fmt.Errorf("the job ends, and has done its work")
+	}
+	return nil
+}
+
+// done says that all ranks have ended well, and none was told to.
+func (t *truth) done() bool {
+	for id := range t.w.state.units {
+		at := attemptOf{id, t.newest[id]}
+		if _, begun := t.newest[id]; !begun || !t.allHeard(at) || len(t.failed[at]) > 0 {
+			return false
+		}
+	}
+	for p := range t.told {
+		if t.newest[p.unit] == p.attempt {
+			return false
+		}
+	}
+	return true
+}
+
 // checkKill holds that the second cancel reaches every process.
 func (t *truth) checkKill(ev Event, actions []Action) error {
-	if !isA[Cancel](ev) || t.cancels < 2 || t.result != nil {
+	if c, ok := ev.(Cancel); !ok || c.Within > 0 || t.cancels < 2 || t.result != nil {
 		return nil
 	}
 	for p := range t.ordered {
@@ -302,6 +345,8 @@ func (t *truth) checkFinish(ev Event, r Result) error {
 	switch {
 	case r.Cause != nil && strings.Contains(r.Cause.Why, " leaves: ") && strings.Contains(r.Reason, "restarts used") && t.w.spec.MaxRestarts > 0:
 		return fmt.Errorf("what was told before is charged")
+	case r.Code == codeExpired && (!t.expires || r.Ending != EndPreempted || r.Cause != nil):
+		return fmt.Errorf("expires: %v", t.expires)
 	case t.cancelled != (r.Code == codeCancelled):
 		return fmt.Errorf("cancelled: %v", t.cancelled)
 	case r.Code == 0:

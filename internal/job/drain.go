@@ -28,11 +28,26 @@ func (s *State) evacuate(u *unit, ev Draining) string {
 	if u.phase != Running || u.cause != nil || u.evacuation != nil || s.result != nil {
 		return ""
 	}
-	why := fmt.Sprintf("%s leaves: %s", ev.Node, ev.Why)
-	u.evacuation = &fault{Failure: Failure{Node: ev.Node, Rank: -1, Attempt: u.attempt, Why: why}, decided: true}
+	u.evacuation = u.loss(ev)
 	if ev.Within <= 0 {
 		return s.vacate(u)
 	}
+	s.forewarn(u, ev)
+	s.arm(AlarmDrain, ev.Within)
+	return fmt.Sprintf("the ranks have %v to get ready", ev.Within)
+}
+
+// loss is the failure that stands for a node that leaves.
+func (u *unit) loss(ev Draining) *fault {
+	why := ev.Why
+	if ev.Node != everyNode {
+		why = fmt.Sprintf("%s leaves: %s", ev.Node, ev.Why)
+	}
+	return &fault{Failure: Failure{Node: ev.Node, Rank: -1, Attempt: u.attempt, Why: why}, decided: true}
+}
+
+// forewarn gives notice to all ranks of a unit.
+func (s *State) forewarn(u *unit, ev Draining) {
 	u.unready = 0
 	for i := range u.members {
 		if m := &u.members[i]; m.live {
@@ -40,8 +55,6 @@ func (s *State) evacuate(u *unit, ev Draining) string {
 			s.orderNotice(u, u.first+i, ev)
 		}
 	}
-	s.arm(AlarmDrain, ev.Within)
-	return fmt.Sprintf("the ranks have %v to get ready", ev.Within)
 }
 
 func (s *State) orderNotice(u *unit, nodeRank int, ev Draining) {
@@ -50,18 +63,26 @@ func (s *State) orderNotice(u *unit, nodeRank int, ev Draining) {
 	})
 }
 
-// ready counts the nodes of a unit whose ranks are ready.
-func (s *State) ready(ev Ready) string {
+// readied counts the nodes of a unit whose ranks are ready.
+func (s *State) readied(ev Ready) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || u.evacuation == nil || u.phase != Running || m.ready {
 		return ""
 	}
 	m.ready = true
+	s.ready++
 	u.unready--
-	if u.unready > 0 {
+	if u.unready > 0 || s.expiry != nil {
 		return ""
 	}
 	return also(s.label(u)+": all ranks are ready", s.vacate(u))
+}
+
+func (s *State) unready(m *member) {
+	if m.ready {
+		m.ready = false
+		s.ready--
+	}
 }
 
 // vacate stops a unit for the sake of a node that leaves.
@@ -78,6 +99,9 @@ func (s *State) depart(ev TimedOut) string {
 		return ""
 	}
 	s.alarms[AlarmDrain] = 0
+	if s.expiry != nil {
+		return "the time to get ready is over; " + s.end(*s.expiry)
+	}
 	text := ""
 	for i := range s.units {
 		if u := &s.units[i]; u.phase == Running && u.evacuation != nil {

@@ -25,7 +25,7 @@
 //   - It succeeds only if every rank's newest attempt exited 0 and each of its nodes said stopped; a lost node is a failure.
 //   - A unit has at most MaxRestarts+1 attempts without a refill between, but for one for each node that is to blame, and each but
 //     the first follows a [Wait] that has elapsed.
-//   - What cannot be started is not started again, and nothing starts once the end is decided.
+//   - What cannot be started is not started again, and nothing starts once the end is decided, or was told to the ranks.
 //   - What starts, and not for the second time, is on nodes that have said that they reach the port of the master, if that one lives.
 //
 // A step costs O(1), but for the placement and the start or stop of a whole attempt.
@@ -201,10 +201,17 @@ type (
 	}
 	// Queued says why a cluster has not given the job the nodes that it [State.Wants]; the next node it gets makes that void.
 	Queued struct{ Why string }
-	// Cancel asks for the end of the job: Code is its exit code (130 for ^C; 0 counts as 130), Why the reason. A second one kills.
+	// Cancel asks for the end of the job: Code is its exit code (130 for ^C; 0 counts as 130), Why the reason, and Ending the word for
+	// it, [EndCancelled] when empty. A second one kills.
 	Cancel struct {
-		Code int
-		Why  string
+		Code   int
+		Why    string
+		Ending Ending `json:",omitempty"`
+		// Within, if there is any, is the time that ranks have to get ready before the job ends; a later one of this kind may change the
+		// limit, and the words until nothing lives; one without it ends the job. Loose says that there is no limit: somebody else will end
+		// what is not ready then.
+		Within time.Duration `json:",omitempty"`
+		Loose  bool          `json:",omitempty"`
 	}
 )
 

@@ -121,7 +121,7 @@ func (s *State) bereave(n *node) string {
 			displaced = append(displaced, u)
 		case u.phase == Stopping && u.cause != nil:
 			reason = also(reason, s.settle(u))
-		case u.phase == Running && u.evacuation != nil && u.evacuation.Node == n.Name:
+		case u.phase == Running && u.evacuation != nil && (u.evacuation.Node == n.Name || s.expiry != nil):
 			reason = also(reason, s.vacate(u))
 		case (u.phase == Running || u.phase == Stopping) && (lived[i] || u.left > 0):
 			failed = append(failed, u)
@@ -146,7 +146,7 @@ func (s *State) rehouse(displaced []*unit) (reason string) {
 		return s.placeAll(false)
 	}
 	for _, u := range displaced {
-		if s.result == nil {
+		if s.result == nil && s.expiry == nil {
 			reason = s.place(u)
 		}
 	}

@@ -51,7 +51,7 @@ func (s *State) reached(ev Reached) string {
 
 // launch starts the units that wait for nothing but the port, when all who were asked reach it. When one does not, the job ends.
 func (s *State) launch() string {
-	if s.result != nil || !s.ported || len(s.unproven) > 0 {
+	if s.result != nil || s.expiry != nil || !s.ported || len(s.unproven) > 0 {
 		return ""
 	}
 	if len(s.unreached) > 0 {

@@ -162,6 +162,8 @@ func (s *State) settle(u *unit) string {
 	}
 	price := ""
 	switch {
+	case s.expiry != nil:
+		return s.label(u) + " was the last"
 	case u.cause == u.evacuation && s.hopeless(u.cause) != "":
 		return s.failed(u.cause, s.hopeless(u.cause))
 	case !u.cause.decided:

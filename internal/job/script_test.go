@@ -145,7 +145,17 @@ func parseEvent(t *testing.T, line string) Event {
 	case "timedout":
 		return TimedOut{AlarmKind(f[1]), num(2)}
 	case "cancel":
-		return Cancel{num(1), rest(2)}
+		return Cancel{Code: num(1), Why: rest(2)}
+	case "expire", "expireloosely", "expiretold":
+		within, err := time.ParseDuration(f[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ev := Cancel{Code: num(1), Why: rest(3), Within: within, Loose: f[0] == "expireloosely"}
+		if f[0] != "expiretold" {
+			ev.Ending = EndPreempted
+		}
+		return ev
 	}
 	t.Fatalf("unknown event %q", line)
 	return nil

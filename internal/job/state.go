@@ -71,6 +71,9 @@ type State struct {
 	excluded   map[string]string
 	// leaving are the nodes that will be gone.
 	leaving map[string]Draining
+	// expiry is how the job ends once as many pairs of unit and node are ready for that as live; nil before it was said that it will.
+	expiry *Result
+	ready  int
 	// ending is why no restart follows the failure that ends the job.
 	ending string
 	// result is set once the end is decided; what still lives then stops, and the job is finished when nothing does.
@@ -225,6 +228,7 @@ func (s *State) arm(kind AlarmKind, after time.Duration) {
 // settled counts a member that has no process any more.
 func (s *State) settled(u *unit, m *member) {
 	u.moves(m)
+	s.unready(m)
 	m.live = false
 	u.live--
 	s.live--

@@ -97,7 +97,7 @@ func (s *State) waits() string {
 	if s.first(Preparing) != nil {
 		text = also(text, s.portWait())
 	}
-	if u := s.first(Backoff); u != nil {
+	if u := s.first(Backoff); u != nil && s.expiry == nil {
 		text = also(text, s.label(u)+" follows after a backoff")
 	}
 	text = also(text, s.stopWait(stopping))

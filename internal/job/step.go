@@ -17,7 +17,7 @@ func (s *State) Step(ev Event) (actions []Action, reason string) {
 	if s.seq == 0 {
 		s.arm(AlarmPlacement, 0)
 	}
-	reason = s.take(ev)
+	reason = also(s.take(ev), s.expire())
 	if s.result != nil && s.live == 0 {
 		s.finished = true
 		s.shunLast()
@@ -54,7 +54,7 @@ func (s *State) take(ev Event) string {
 	case Draining:
 		return s.draining(ev)
 	case Ready:
-		return s.ready(ev)
+		return s.readied(ev)
 	case Prepared:
 		return s.prepared(ev)
 	case Reached:
@@ -166,6 +166,9 @@ func (s *State) exited(ev Exited) string {
 		return ""
 	}
 	s.pass(u, Stopping)
+	for i := range u.members { // what has done its work is not stopped for the end of the job
+		s.unready(&u.members[i])
+	}
 	return also(s.label(u)+": all ranks exited 0", s.settle(u))
 }
 
@@ -192,7 +195,7 @@ func (s *State) elapsed(ev Elapsed) string {
 		return ""
 	}
 	u := &s.units[ev.Unit]
-	if u.phase != Backoff || u.attempt != ev.Attempt {
+	if u.phase != Backoff || u.attempt != ev.Attempt || s.expiry != nil {
 		return ""
 	}
 	return s.place(u)
@@ -234,6 +237,12 @@ func (s *State) refill(ev TimedOut) string {
 }
 
 func (s *State) cancel(ev Cancel) string {
+	if s.expiry != nil && s.expiry.Code == ev.Code { // it was told before why
+		ev.Ending = cmp.Or(ev.Ending, s.expiry.Ending)
+	}
+	if ev.Within > 0 {
+		return s.expires(ev)
+	}
 	s.cancels++
 	switch {
 	case s.cancels > 1:
@@ -245,9 +254,18 @@ func (s *State) cancel(ev Cancel) string {
 	case s.result != nil:
 		return s.result.Reason + "; still stopping; cancel again to kill"
 	}
+	r := ev.result()
+	r.Cause = s.cause()
+	return s.end(r)
+}
+
+func (ev Cancel) result() Result {
 	verdict := "job cancelled: "
-	if ev.Code == codeOwn {
+	switch {
+	case ev.Code == codeOwn:
 		verdict = "job failed: "
+	case ev.Ending == EndPreempted:
+		verdict = "job preempted: "
 	}
-	return s.end(Result{Code: cmp.Or(ev.Code, codeCancelled), Reason: verdict + ev.Why, Cause: s.cause()})
+	return Result{Code: cmp.Or(ev.Code, codeCancelled), Ending: ev.Ending, Reason: verdict + ev.Why}
 }

@@ -84,7 +84,13 @@ func (e Exited) String() string {
 func (e Elapsed) String() string  { return fmt.Sprintf("elapsed unit %d attempt %d", e.Unit, e.Attempt) }
 func (e TimedOut) String() string { return fmt.Sprintf("timed out %s #%d", e.Kind, e.Seq) }
 func (e Queued) String() string   { return "queued: " + e.Why }
-func (e Cancel) String() string   { return fmt.Sprintf("cancel with code %d: %s", e.Code, e.Why) }
+
+func (e Cancel) String() string {
+	if e.Within > 0 {
+		return fmt.Sprintf("cancel with code %d within %v: %s", e.Code, e.Within, e.Why)
+	}
+	return fmt.Sprintf("cancel with code %d: %s", e.Code, e.Why)
+}
 
 func (a Admit) String() string {
 	return fmt.Sprintf("admit %s at %s", count(len(a.Peers), "peer"), a.Node)

@@ -55,6 +55,10 @@ type truth struct {
 	cancels int
 	// cancelled says that this is how the job ends.
 	cancelled bool
+	// expires says that the job was told that it will end, loose that somebody else ends it, and expired that it has ended for that;
+	// readied are the places that were ready.
+	expires, loose, expired bool
+	readied                 map[place]bool
 	// evacuated are the attempts of which a node was to leave.
 	evacuated map[attemptOf]bool
 	// leaves are the nodes of which that was said.
@@ -72,10 +76,13 @@ func newTruth(w *world) *truth {
 		w: w, newest: map[int]int{}, ordered: map[place][]int{}, told: map[place]bool{}, begun: map[place]bool{},
 		ports: map[question][]int{}, used: map[question]bool{}, reach: map[string]Reach{}, reached: map[Reach]bool{},
 		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
-		still: map[place]Stalled{}, hung: map[attemptOf]bool{}, kept: map[place]Evidence{},
+		readied: map[place]bool{}, still: map[place]Stalled{}, hung: map[attemptOf]bool{}, kept: map[place]Evidence{},
 		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, broken: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
 	}
 }
+
+// codeExpired is that of a job that was told before that it would end.
+const codeExpired = 143
 
 // exited notes the true end of a process.
 func (t *truth) exited(e Exited) {
@@ -120,6 +127,10 @@ func (t *truth) hear(ev Event) {
 	case Elapsed:
 		t.elapsed[attemptOf{ev.Unit, ev.Attempt}] = true
 	case Cancel:
+		if ev.Within > 0 {
+			t.expire(ev.Loose)
+			return
+		}
 		t.cancels++
 		t.cancelled = t.cancelled || t.w.state.result == nil
 	case Lost:
@@ -137,6 +148,8 @@ func (t *truth) believe(ev Event) {
 		if ask := t.reach[ev.Node]; ask.Seq == ev.Seq && ev.Err == "" {
 			t.reached[ask] = true
 		}
+	case Ready:
+		t.readied[place{attemptOf{ev.Unit, ev.Attempt}, ev.Node}] = true
 	case Stalled:
 		t.believeStalled(ev)
 	case Exited:
@@ -219,9 +232,24 @@ func (t *truth) bereave(node string) {
 	}
 }
 
+// expire notes that all nodes are to leave.
+func (t *truth) expire(loose bool) {
+	if t.w.state.result == nil {
+		t.expires, t.loose = true, t.loose || loose
+		for _, a := range t.w.agents {
+			t.evacuate(a.node.Name)
+		}
+	}
+}
+
 // drained notes that a node is to leave.
 func (t *truth) drained(node string) {
 	t.leaves[node] = true
+	t.evacuate(node)
+}
+
+// evacuate notes that what runs on a node now will be stopped.
+func (t *truth) evacuate(node string) {
 	for p := range t.ordered {
 		if p.node == node && t.newest[p.unit] == p.attempt {
 			t.evacuated[p.attemptOf] = true
@@ -269,6 +297,8 @@ func (t *truth) ending() string {
 		return "own failure"
 	case r.Code == codeCancelled:
 		return "cancelled"
+	case r.Code == codeExpired:
+		return "expired"
 	}
 	return "rank failed"
 }

@@ -110,7 +110,7 @@ func (s *State) Resume() []Action {
 	}
 	var actions []Action
 	for i := range s.units {
-		if u := &s.units[i]; u.phase == Backoff {
+		if u := &s.units[i]; u.phase == Backoff && s.expiry == nil {
 			actions = append(actions, s.backoff(u))
 		}
 	}

@@ -48,7 +48,7 @@ func TestWorld(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, want := range []string{"success", "success after restarts", "rank failed", "timeout", "own failure", "cancelled", "hang"} {
+	for _, want := range []string{"success", "success after restarts", "rank failed", "timeout", "own failure", "cancelled", "hang", "expired"} {
 		if _, ok := ends.Load(want); !ok && !failed.Load() {
 			t.Errorf("no world ended in %s: the worlds are too tame", want)
 		}
@@ -66,7 +66,7 @@ type world struct {
 	// timers are events that are due some day, past those that were delivered and may come again.
 	timers, past []Event
 	// calm is the time of repair; the others say what may happen before it, so that not every world ends early.
-	calm, cancels, impatient, hopeless, crashes, hangs bool
+	calm, cancels, impatient, hopeless, crashes, hangs, expires bool
 
 	history []turn
 }
@@ -101,7 +101,7 @@ type run struct {
 func newWorld(seed uint64) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1))}
 	w.cancels, w.impatient, w.hopeless, w.crashes = w.chance(5), w.chance(8), w.chance(8), w.chance(3)
-	w.hangs = w.chance(3)
+	w.hangs, w.expires = w.chance(3), seed%8 == 0
 	r := placement.Request{MinNodes: 1 + w.rng.IntN(3), PerNode: []int{1 + w.rng.IntN(2)}, GPU: w.chance(2)}
 	r.MaxNodes = r.MinNodes
 	if w.chance(4) {
@@ -172,6 +172,9 @@ func (w *world) calmDown() error {
 			return err
 		}
 	}
+	if w.truth.loose { // whoever has said that he ends the job does
+		return w.step(Cancel{Code: codeCancelled, Why: "the time is over"})
+	}
 	return nil
 }
 
@@ -199,10 +202,14 @@ func (w *world) act() error {
 		return w.reconnect(a)
 	case n < 97 && a.up && w.chance(2):
 		return w.drain(a)
+	case n < 98 && w.expires && w.chance(2):
+		return w.step(Cancel{
+			Code: codeExpired, Why: "the time is over", Ending: EndPreempted, Within: time.Minute, Loose: w.chance(2),
+		})
 	case n < 98 && len(w.past) > 0:
 		return w.step(w.past[w.rng.IntN(len(w.past))])
 	case w.cancels && w.chance(2):
-		return w.step(Cancel{130, "^C"})
+		return w.step(Cancel{Code: 130, Why: "^C"})
 	}
 	return nil
 }
@@ -308,7 +315,7 @@ func (w *world) deliver(a *agent) error {
 		return err
 	}
 	if w.cancels && !w.calm && w.state.Phase() == Stopping && w.chance(3) { // somebody sees it fail
-		return w.step(Cancel{130, "^C"})
+		return w.step(Cancel{Code: 130, Why: "^C"})
 	}
 	return nil
 }
