@@ -137,7 +137,7 @@ func (u *unit) regain(b placement.Bundle, r keep.Rank) (rank, error) {
 		return rank{}, err
 	}
 	env := u.command(b, output.ErrorFile(), output.NoticeFile(), output.HeartbeatFile()).Env
-	return rank{b, r.Process, of.Since, output, of.RAS, env}, nil
+	return rank{bundle: b, process: r.Process, since: of.Since, output: output, ras: of.RAS, env: env}, nil
 }
 
 // forget ends the keeping of an attempt of which nothing lives.

@@ -117,7 +117,7 @@ func (w *dirWatch) ready(r rank, over <-chan struct{}) bool {
 		}
 		select {
 		case <-w.came:
-		case <-r.process.Done():
+		case <-r.told: // not before it is known how it ended: one that was done is none that is stopped
 			return true
 		case <-over:
 			return false

@@ -134,6 +134,7 @@ func (u *unit) ranks(scope scope) []*logs.Rank {
 				u.exited(b, spawnExit(err), time.Now(), 0, nil)
 				return err
 			}
+			r.told = make(chan struct{})
 			ranks[i] = r
 			u.mu.Lock()
 			u.all = append(u.all, r)
@@ -181,6 +182,8 @@ type rank struct {
 	output  *logs.Rank
 	ras     string
 	env     []string
+	// told is closed when its end was reported.
+	told chan struct{}
 }
 
 func (u *unit) spawn(scope scope, b placement.Bundle) (rank, error) {
@@ -213,6 +216,7 @@ func (u *unit) watch(r rank) {
 	cancel()
 	at := r.process.At()
 	u.exited(r.bundle, r.process.Exit(), at, at.Sub(r.since), r.output)
+	close(r.told)
 	if !r.process.Exit().OK() && !u.told() {
 		u.keep(job.CrashEvidence)
 	}
