@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -25,6 +26,34 @@ func TestTheCoordinatorsNodeDies(t *testing.T) {
 			}
 		}
 		want(t, strings.Join(p.decided(), "\n"), "n1 was lost: no word from its agent for 20s")
+	})
+}
+
+// TestTheCoordinatorsNodeLeaves in order: another one coordinates at once, waits for nobody that has left, and has others to follow it.
+func TestTheCoordinatorsNodeLeaves(t *testing.T) {
+	together(t, 3, func(t *testing.T, p *peerage) {
+		q := p.addAll(5, forever)
+		p.settled(5)
+		q[0].Report("", Draining{Why: "maintenance"})
+		<-q[0].done
+		left := time.Now()
+		q[0].seat.Pass()
+		synctest.Wait()
+		if l := p.leader(); l == q[0] || time.Since(left) > lease/electionsPerLease {
+			t.Errorf("%s leads after %v", l.name, time.Since(left))
+		}
+		p.crash(q[0])
+		time.Sleep(2*lease + killTime)
+		p.settled(3)
+		for _, a := range q[1:] {
+			a.exitAll(1, 0)
+		}
+		p.ended(2, q[1:]...)
+		text := strings.Join(p.decided(), "\n")
+		want(t, text, "n1 leaves: maintenance", "n1 has left: maintenance")
+		if strings.Contains(text, "lost") || strings.Contains(text, "restart") {
+			t.Error(text)
+		}
 	})
 }
 

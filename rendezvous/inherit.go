@@ -90,9 +90,14 @@ func (c *Coordinator) inherit(call Call, local Submission) error {
 		return err
 	}
 	c.sole = c.jobs[s.Job.ID]
-	for _, n := range c.present(s.events) {
+	nodes := c.present(s.events)
+	if s.result == nil {
+		c.dismissed(nodes)
+	}
+	for _, n := range nodes {
 		c.expect(n)
 	}
+	c.vacate()
 	c.follow(c.state.Resume())
 	c.elect()
 	return nil
@@ -113,4 +118,31 @@ func (c *Coordinator) present(events []job.Event) map[string]placement.Node {
 		}
 	}
 	return nodes
+}
+
+// dismissed takes out the nodes that have left the job in order: who comes from there now has no ranks of it, and is not waited for.
+func (c *Coordinator) dismissed(nodes map[string]placement.Node) {
+	held := map[string]bool{}
+	for _, n := range c.state.Nodes() {
+		held[n.Node.Name] = true
+	}
+	for name := range nodes {
+		if !held[name] {
+			delete(nodes, name)
+			c.lapsed[name] = true
+		}
+	}
+}
+
+// vacate has others vote in place of voters that have left, once those are back that will be.
+func (c *Coordinator) vacate() {
+	time.AfterFunc(c.patience(), func() {
+		c.post(func() {
+			for _, v := range slices.Clone(c.fit) {
+				if c.members[v.Name] == nil {
+					c.unseat(v.Name)
+				}
+			}
+		})
+	})
 }

@@ -90,6 +90,16 @@ func (s *Seat) Close() {
 	s.busy.Wait()
 }
 
+// Pass has another process coordinate the job in place of the coordinator here, at once if one can. Close follows.
+func (s *Seat) Pass() {
+	s.mu.Lock()
+	log := s.log
+	s.mu.Unlock()
+	if log != nil {
+		log.Pass()
+	}
+}
+
 // Shared says that others know what the coordinator here knows, and one of them can take its place.
 func (s *Seat) Shared() bool { return len(s.others()) > 0 }
 

@@ -69,6 +69,8 @@ type Log struct {
 	// entries are those that are committed, but for raft's own.
 	entries [][]byte
 	reign   *Reign
+	// passed is to be closed when that is over; nil when nobody waits for it.
+	passed chan struct{}
 	// news says that Voted is to hear of a change, when an entry after this number is committed.
 	news  bool
 	after uint64
@@ -132,6 +134,38 @@ func (l *Log) Close() {
 	case <-l.done:
 	}
 	<-l.done
+}
+
+// Pass has another voter lead if this one does, and returns when it does not any more, or has tried for the time of Patience. Close
+// follows: what is to be committed here meanwhile may never be.
+func (l *Log) Pass() {
+	limit := time.NewTimer(l.cfg.Patience)
+	defer limit.Stop()
+	over := make(chan struct{})
+	l.post(func() { l.pass(over) })
+	select {
+	case <-over:
+	case <-limit.C:
+	case <-l.done:
+	}
+}
+
+// pass hands the lead to the voter that has most of the log, and closes over when it has it.
+func (l *Log) pass(over chan struct{}) {
+	if l.reign == nil {
+		close(over)
+		return
+	}
+	l.passed = over
+	heir, most := uint64(0), uint64(0)
+	for id, p := range l.node.Status().Progress {
+		if id != l.cfg.Self.ID && p.RecentActive && p.Match >= most {
+			heir, most = id, p.Match
+		}
+	}
+	if heir != 0 {
+		l.node.TransferLeader(heir)
+	}
 }
 
 func (l *Log) post(f func()) {
@@ -234,8 +268,13 @@ func (l *Log) settled(e *raftpb.Entry) {
 }
 
 func (l *Log) depose() {
-	if l.reign != nil {
-		close(l.reign.over)
-		l.reign = nil
+	if l.reign == nil {
+		return
+	}
+	close(l.reign.over)
+	l.reign = nil
+	if l.passed != nil {
+		close(l.passed)
+		l.passed = nil
 	}
 }

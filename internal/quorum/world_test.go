@@ -373,3 +373,36 @@ func TestVotersThatAreKnownNeedNobodyElse(t *testing.T) {
 		})
 	}
 }
+
+// TestPass: who leads hands that on in order, without an election's wait, whatever is lost on the way; what was committed is kept.
+func TestPass(t *testing.T) {
+	for seed := range uint64(40) {
+		run(t, seed, func(w *world) {
+			w.loss = int(seed % 4)
+			voters := []Voter{w.add(), w.add(), w.add()}
+			w.vote(voters)
+			_, id := w.leader()
+			before := time.Now()
+			w.logs[id].Pass()
+			passed := time.Since(before)
+			w.kill(id)
+			for _, next := w.leader(); next == id; _, next = w.leader() {
+				time.Sleep(tick)
+			}
+			if took := time.Since(before); w.loss == 0 && (passed >= 10*tick || took > 10*tick) {
+				t.Errorf("passed after %v, and another leads after %v", passed, took)
+			}
+		})
+	}
+}
+
+// TestPassAlone: nobody is there to lead in its place.
+func TestPassAlone(t *testing.T) {
+	run(t, 1, func(w *world) {
+		voters := []Voter{w.add(), w.add(), w.add()}
+		w.vote(voters)
+		w.kill(2)
+		w.kill(3)
+		w.logs[1].Pass()
+	})
+}
