@@ -99,10 +99,12 @@ type Agent struct {
 	leaving atomic.Bool
 }
 
-// Departure is why a node leaves, and how long its ranks, and those that work with them, have to get ready for that.
+// Departure is why a node leaves, and how long its ranks, and those that work with them, have to get ready for that. With All it tells
+// of the end of the session's only job, on all nodes, by somebody else: this one stays until then.
 type Departure struct {
 	Why    string
 	Within time.Duration
+	All    bool
 }
 
 // ErrLeft says that this node left before the end of its jobs, as it was asked to, and ErrDrained that no job needs it any more.
@@ -163,10 +165,14 @@ func (a *Agent) follow(ctx context.Context) (job.Result, error) {
 		case <-a.Keeper.Gone():
 			return job.Result{}, keep.ErrGone
 		case d := <-a.Leave:
-			why = fmt.Errorf("%w: %s", ErrLeft, d.Why)
 			a.report("", rendezvous.Draining(d))
-			if late = time.After(d.Within); d.Within <= 0 {
+			switch {
+			case d.All:
+			case d.Within <= 0:
+				why = fmt.Errorf("%w: %s", ErrLeft, d.Why)
 				leave()
+			default:
+				why, late = fmt.Errorf("%w: %s", ErrLeft, d.Why), time.After(d.Within)
 			}
 		case <-late:
 			leave()

@@ -39,10 +39,11 @@ type (
 	// Opened is a report that the agent knows a job.
 	Opened struct{}
 	// Draining is a report that the node will be gone, after the time of Within at the latest. It is about all jobs, which give the
-	// node up; an order to leave follows when they have.
+	// node up; an order to leave follows when they have. With All, somebody else will end all nodes of the only job then.
 	Draining struct {
 		Why    string
 		Within time.Duration
+		All    bool
 	}
 	// Restated ends what [Restate] asked for.
 	Restated struct{}
@@ -95,7 +96,9 @@ func fromReport(ev any) *pb.FromAgent {
 			Ras: convert(e.RAS, plain),
 		}}}
 	case Draining:
-		return &pb.FromAgent{Body: &pb.FromAgent_Draining{Draining: &pb.Draining{Within: durationpb.New(e.Within), Why: plain(e.Why)}}}
+		return &pb.FromAgent{Body: &pb.FromAgent_Draining{Draining: &pb.Draining{
+			Within: durationpb.New(e.Within), Why: plain(e.Why), All: e.All,
+		}}}
 	case job.Ready:
 		return &pb.FromAgent{Body: &pb.FromAgent_Ready{Ready: &pb.Ready{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
 	case job.Met:

@@ -179,10 +179,22 @@ func Cancelled(ctx context.Context) job.Cancel {
 	return job.Cancel{Code: 130, Why: why.Error()}
 }
 
-// Cancel ends the job of Run with an exit code and a reason. A second one kills the ranks.
-func (c *Coordinator) Cancel(code int, why string) {
-	c.post(func() { c.happened(c.sole, job.Cancel{Code: code, Why: why}) })
+// Preempted ends a job whose nodes will be gone after the time of within; loose leaves it to who takes them to end what is not ready then.
+func Preempted(why string, within time.Duration, loose bool) job.Cancel {
+	return job.Cancel{Code: codePreempted, Why: why, Ending: job.EndPreempted, Within: within, Loose: loose}
 }
+
+// codePreempted is that of a process which a scheduler has ended (128 + SIGTERM).
+const codePreempted = 143
+
+// Shared says that the job can go on without this process.
+func (c *Coordinator) Shared() bool { return c.cfg.Seat != nil && c.cfg.Seat.Shared() }
+
+// Cancel ends the job of Run with an exit code and a reason. A second one kills the ranks.
+func (c *Coordinator) Cancel(code int, why string) { c.Stop(job.Cancel{Code: code, Why: why}) }
+
+// Stop ends the job of Run.
+func (c *Coordinator) Stop(ev job.Cancel) { c.post(func() { c.happened(c.sole, ev) }) }
 
 // Signal forwards a signal to the ranks of all nodes. A node whose connection is broken at the time does not get it.
 func (c *Coordinator) Signal(number syscall.Signal) {

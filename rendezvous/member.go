@@ -201,7 +201,12 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 		defer c.send(m, &pb.ToAgent{})
 	}
 	if d := msg.GetDraining(); d != nil {
-		c.leaves(m.name, min(d.GetWithin().AsDuration(), maxNotice), plain(d.GetWhy()))
+		within, why := min(d.GetWithin().AsDuration(), maxNotice), plain(d.GetWhy())
+		if d.GetAll() && c.sole != nil && within > 0 {
+			c.happened(c.sole, Preempted(why, within, true))
+		} else {
+			c.leaves(m.name, within, why)
+		}
 		return
 	}
 	r := c.jobs[msg.GetJob()]

@@ -1468,11 +1468,12 @@ func (x *Reached) GetErr() string {
 	return ""
 }
 
-// Draining says that the node will be gone. It is about all jobs.
+// Draining says that the node will be gone. It is about all jobs. With all, every node of the only job will.
 type Draining struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Within        *durationpb.Duration   `protobuf:"bytes,1,opt,name=within,proto3" json:"within,omitempty"`
 	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	All           bool                   `protobuf:"varint,60,opt,name=all,proto3" json:"all,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1519,6 +1520,13 @@ func (x *Draining) GetWhy() string {
 		return x.Why
 	}
 	return ""
+}
+
+func (x *Draining) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
 }
 
 type Ready struct {
@@ -5541,10 +5549,11 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x03err\x18\x04 \x01(\tR\x03err\"-\n" +
 	"\aReached\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x05R\x03seq\x12\x10\n" +
-	"\x03err\x18\x02 \x01(\tR\x03err\"O\n" +
+	"\x03err\x18\x02 \x01(\tR\x03err\"a\n" +
 	"\bDraining\x121\n" +
 	"\x06within\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06within\x12\x10\n" +
-	"\x03why\x18\x02 \x01(\tR\x03why\"5\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\x12\x10\n" +
+	"\x03all\x18< \x01(\bR\x03all\"5\n" +
 	"\x05Ready\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"]\n" +
