@@ -92,7 +92,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		return 0, usage("spot notices of %q: %s", a.Spot, strings.Join(spot.Clouds, ", "))
 	}
 	go f.follow(a.Signals, left)
-	f.heed(ctx, a.Spot, a.Warn)
+	heed(ctx, a.Spot, a.Warn, f.depart)
 	served := make(chan struct{})
 	var end struct {
 		code int

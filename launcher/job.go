@@ -130,7 +130,7 @@ type Job struct {
 	BackoffMin, BackoffMax time.Duration
 	// Grace is how long a rank may take to end after SIGTERM; DefaultGrace when 0, none when negative.
 	Grace time.Duration
-	// DrainTime is how long ranks have to get ready when a node was told to TERM that does not lead the job, before they are stopped;
+	// DrainTime is how long ranks have to get ready when a node was told to TERM, before they are stopped, or the job if it leads that;
 	// 0 stops them at once. NoticeSignal, SIGUSR1 or SIGUSR2, tells ranks that they find a notice; none when 0.
 	DrainTime    time.Duration
 	NoticeSignal syscall.Signal
@@ -138,7 +138,7 @@ type Job struct {
 	// each attempt that fails, in the directory of the logs: "on" (when empty) or "off".
 	HangTimeout time.Duration
 	Bundle      string
-	// Spot is the cloud (aws, gcp, azure) that this node asks whether it takes the machine back, unless it leads the job; none when empty.
+	// Spot is the cloud (aws, gcp, azure) that this node asks whether it takes the machine back; none when empty.
 	Spot string
 	// Lease is the silence after which a node counts as lost; DefaultLease when 0. It has killed its ranks by then: an agent that has
 	// not heard the coordinator for nine tenths of a lease does so.
@@ -202,8 +202,8 @@ type Job struct {
 	// Standalone says that this process exists for the job alone, as the golaunch command does: it then adopts and reaps orphans
 	// of its ranks. Leave it false in a program that starts other processes too.
 	Standalone bool
-	// Signals takes what this process is told: INT, TERM, HUP and QUIT stop the job in order, and a second one kills it; USR1 and
-	// USR2 go to the ranks. Nil takes none.
+	// Signals takes what this process is told: INT, TERM, HUP and QUIT stop the job in order, a first TERM after DrainTime, and the next one
+	// kills it; USR1 and USR2 go to the ranks. Nil takes none.
 	Signals <-chan os.Signal `json:"-"`
 
 	// place is what a scheduler says, rules are those of FailureRules, and ruleText is that file.

@@ -41,9 +41,11 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 	if l.pass == nil {
 		l.pass = c.Signal
 	}
+	h.leads.Store(c)
 	go h.obey(c, l.pass)
 
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	h.heed(working, nil)
 	var others errgroup.Group
 	others.Go(func() error { return orCancel(c, c.Serve(l.listener, l.tls)) })
 	others.Go(func() error {

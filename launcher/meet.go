@@ -98,7 +98,7 @@ func (h *here) join(ctx context.Context, name, target string, find func(context.
 		f.welcomed()
 	}
 	go h.attend(f)
-	f.heed(ctx, h.job.Spot, h.warn)
+	h.heed(ctx, f)
 	if !h.muted {
 		h.say(name + " asks to join at " + target)
 	}

@@ -93,8 +93,12 @@ type here struct {
 	subdir string
 	// muted leaves it to another node of the job to say how it goes and ends.
 	muted bool
-	// leads is the coordinator of this process in a job that other nodes can take over; nil while another node's leads it.
+	// leads is the coordinator of this process; nil while another node's leads the job.
 	leads atomic.Pointer[rendezvous.Coordinator]
+	// told says that this process, while it leads the job, was told to TERM, and termed when it was last. They belong to the goroutine
+	// that hears signals.
+	told   bool
+	termed time.Time
 	// joined says that the coordinator has taken this node in.
 	joined atomic.Bool
 	// spread says that the ranks' files are on other nodes.
@@ -204,9 +208,13 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 	}
 	h.job.Lease, h.job.LastCall = unleased, 0 // this node is all there will ever be
 	l, dial := rendezvous.Pipe()
-	return h.lead(ctx, leadership{listener: l, agents: func(ctx context.Context) error {
+	lead := leadership{listener: l, agents: func(ctx context.Context) error {
 		return h.work(ctx, membership{node: node, target: "this process", dial: dial})
-	}})
+	}}
+	if h.job.reached() {
+		lead.pass = func(syscall.Signal) {}
+	}
+	return h.lead(ctx, lead)
 }
 
 // sole is the job for a coordinator that is there for it alone.

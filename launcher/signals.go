@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/spot"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// obey passes on what this process is told while it leads the job: the coordinator stops the job in order at the first stop and
-// kills it at the second; pass has USR1 and USR2 for the ranks.
+// obey passes on what this process is told while it leads the job: the coordinator stops the job in order at the first stop, of a TERM
+// after the time that ranks have to get ready, and kills it at the second after that; pass has USR1 and USR2 for the ranks.
 func (h *here) obey(c *rendezvous.Coordinator, pass func(syscall.Signal)) {
 	for {
 		select {
@@ -24,17 +25,24 @@ func (h *here) obey(c *rendezvous.Coordinator, pass func(syscall.Signal)) {
 			if !open {
 				return
 			}
-			command(c, pass, s)
+			if !h.echoes(s) {
+				h.hear(c, pass, s)
+			}
 		}
 	}
 }
 
-func command(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal) {
+func (h *here) hear(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal) {
 	if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) {
+		h.foretell(sig, c.Stop)
 		pass(sig)
-	} else {
-		c.Cancel(128+number(s), fmt.Sprintf("got %s", name(s)))
+		return
 	}
+	ev := job.Cancel{Code: 128 + number(s), Why: "got " + name(s)}
+	if s == syscall.SIGTERM {
+		h.terminated(&ev, c.Stop)
+	}
+	c.Stop(ev)
 }
 
 // attend passes on what this process is told: to the whole job while it leads it, and to this node otherwise. Who started all nodes
@@ -49,25 +57,21 @@ func (h *here) attend(f *follower) {
 			switch {
 			case !open:
 				return
+			case h.echoes(s):
 			case c == nil:
+				h.forward(f, s)
 				f.tell(s)
-			case h.job.Rendezvous != "":
-				command(c, c.Signal, s)
-			default:
-				command(c, func(s syscall.Signal) { h.share(f, s) }, s)
+			case h.job.Rendezvous != "" && !h.job.reached():
+				h.hear(c, c.Signal, s)
+			default: // who sends it to this process sends it to the other nodes too
+				h.hear(c, func(s syscall.Signal) { f.tell(s) }, s)
 			}
 		}
 	}
 }
 
-// share passes on to this node's ranks what who sends it to this process sends to the other nodes too.
-func (h *here) share(f *follower, s syscall.Signal) {
-	h.foretell(s)
-	f.tell(s)
-}
-
 // reached says that the ranks hear what this process is sent: Slurm signals all processes of a step, not only its tasks.
-func (j Job) reached() bool { return j.place != nil && j.place.By == "Slurm" }
+func (j Job) reached() bool { return j.place != nil && j.place.By == "Slurm" && j.place.Each }
 
 // follower passes on what this process is told while another node leads. The first stop makes this node leave in order, or give
 // up joining; the second kills its ranks.
@@ -102,8 +106,19 @@ func (f *follower) follow(signals <-chan os.Signal, left <-chan struct{}) {
 	}
 }
 
-// heed leaves in time when the cloud takes this machine back, which it is asked unless it has no name.
-func (f *follower) heed(ctx context.Context, cloud string, warn func(error)) {
+// heed has this node leave in time when the cloud takes its machine back, and the job end when no other node can lead it then.
+func (h *here) heed(ctx context.Context, f *follower) {
+	heed(ctx, h.job.Spot, h.warn, func(d agent.Departure) {
+		if c := h.leads.Load(); c != nil && !c.Shared() {
+			c.Stop(rendezvous.Preempted(d.Why, d.Within, false))
+		} else if f != nil {
+			f.depart(d)
+		}
+	})
+}
+
+// heed says when the cloud takes this machine back, which it is asked unless it has no name.
+func heed(ctx context.Context, cloud string, warn func(error), leave func(agent.Departure)) {
 	if cloud == "" {
 		return
 	}
@@ -113,10 +128,15 @@ func (f *follower) heed(ctx context.Context, cloud string, warn func(error)) {
 			return // ctx has ended
 		}
 		left := time.Until(n.At)
-		if f.stop.CompareAndSwap(0, int32(syscall.SIGTERM)) && f.member.Load() {
-			f.leave <- agent.Departure{Why: n.Why, Within: left - min(left/3, spotMargin)}
-		}
+		leave(agent.Departure{Why: n.Why, Within: left - min(left/3, spotMargin)})
 	}()
+}
+
+// depart has this node leave the job.
+func (f *follower) depart(d agent.Departure) {
+	if f.stop.CompareAndSwap(0, int32(syscall.SIGTERM)) && f.member.Load() {
+		f.leave <- d
+	}
 }
 
 // spotMargin is how long before the end of a machine its ranks are stopped.

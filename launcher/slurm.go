@@ -104,31 +104,7 @@ func slurmJob(ctx context.Context) ([]byte, error) {
 	return exec.CommandContext(ctx, "scontrol", "--oneliner", "show", "job", os.Getenv("SLURM_JOB_ID")).Output()
 }
 
-// foretell says how much time is left when Slurm warns of the end of a job (sbatch(1), --signal).
-func (h *here) foretell(s syscall.Signal) {
-	if h.job.place == nil || h.job.place.By != "Slurm" {
-		return
-	}
-	go func() {
-		left := "Slurm does not tell how much time is left"
-		if end, ok := slurmEnd(); ok {
-			left = fmt.Sprintf("Slurm ends the job in %v", time.Until(end).Round(time.Second))
-		}
-		h.say(fmt.Sprintf("got %s, which goes to the ranks; %s", name(s), left))
-	}()
-}
-
-// slurmEnd is when Slurm's time limit ends the job, as the environment says or, before Slurm 23.02, the controller.
-func slurmEnd() (time.Time, bool) {
-	if s, err := strconv.ParseInt(os.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil {
-		return time.Unix(s, 0), true
-	}
-	out, err := slurmJob(context.Background())
-	if match := endTime.FindSubmatch(out); err == nil && match != nil {
-		end, err := time.ParseInLocation("2006-01-02T15:04:05", string(match[1]), time.Local)
-		return end, err == nil
-	}
-	return time.Time{}, false
-}
-
-var endTime = regexp.MustCompile(`\bEndTime=(\S+)`)
+var (
+	endTime   = regexp.MustCompile(`\bEndTime=(\S+)`)
+	cancelled = regexp.MustCompile(`\bJobState=CANCELLED`)
+)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/golaunch/golaunch/internal/mtls"
@@ -43,6 +44,7 @@ func (h *here) found(ctx context.Context, l net.Listener, server *tls.Config, m 
 	defer cancel(nil)
 	f := newFollower(cancel)
 	m.leave, m.welcomed = f.leave, f.welcomed
+	h.heed(ctx, f)
 	if !h.job.reached() && h.job.Rendezvous == "" {
 		m.signals = f.pass
 	}
@@ -66,7 +68,7 @@ func (h *here) leadership(l net.Listener, server *tls.Config, m membership) lead
 		if !h.job.reached() {
 			m.signals = f.pass
 		}
-		lead.pass = func(s syscall.Signal) { h.share(f, s) }
+		lead.pass = func(s syscall.Signal) { f.tell(s) }
 	}
 	lead.agents = func(ctx context.Context) error { return h.work(ctx, m) }
 	return lead
@@ -121,12 +123,14 @@ func (h *here) partake(ctx context.Context, m membership, begin func(context.Con
 		err    error
 	}
 	ended := make(chan outcome, 1)
+	var left atomic.Bool
 	go func() {
 		result, err := h.agent(working, m)
 		if errors.Is(err, errEnded) {
 			err = nil
 		}
 		if err != nil {
+			left.Store(true)
 			h.resign(m.seat, err)
 		}
 		ended <- outcome{result, err}
@@ -141,7 +145,9 @@ func (h *here) partake(ctx context.Context, m membership, begin func(context.Con
 			}
 			lead = nil
 			h.joined.Store(true)
-			h.warn(err)
+			if !left.Load() {
+				h.warn(err)
+			}
 		}
 		select {
 		case o := <-ended:
@@ -161,5 +167,6 @@ func (h *here) resign(seat *rendezvous.Seat, why error) {
 		_ = orCancel(c, why) // it is returned by who calls this
 		return
 	}
+	seat.Pass()
 	seat.Close()
 }

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"fmt"
+	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/nettest"
 )
 
 // saver is a rank that saves when it finds a notice, and says so; its second attempt ends well.
@@ -56,11 +60,7 @@ func TestDrainTime(t *testing.T) {
 func TestSpotNotice(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
-	if out, err := nodes[1].Command("ip", "address", "add", "169.254.169.254/32", "dev", "lo").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	server := start(t, nodes[1].Command("python3", "-c", metadata))
-	server.line("serving")
+	cloud := spot(t, nodes[1])
 	job := []string{"--nodes", "2", "--procs-per-node", "1", "--notice-signal", "USR1", "--spot-notice", "aws", "--", "sh", "-c", saver}
 	a := start(t, join(t, nodes[0], "a", token, job...))
 	b := start(t, join(t, nodes[1], "b", token, job...))
@@ -68,12 +68,110 @@ func TestSpotNotice(t *testing.T) {
 	b.line("up 1")
 	c := start(t, join(t, nodes[2], "c", token, job...))
 	a.line("c .* is here as a spare")
-	server.cmd.Process.Signal(syscall.SIGUSR1)
+	cloud.takes()
 	b.ends(143, "saved 1", "AWS will terminate this spot instance")
 	a.ends(0, "b leaves: AWS will terminate this spot instance", "saved 0", "resumed on a")
 	c.ends(0, "resumed on c")
-	server.cmd.Process.Kill()
 }
+
+// TestSpotNoticeOfTheLeadingNode: it leaves as any other, and another node leads.
+func TestSpotNoticeOfTheLeadingNode(t *testing.T) {
+	t.Parallel()
+	nodes := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4", "10.77.0.5")
+	token := tokenFile(t)
+	cloud := spot(t, nodes[0])
+	job := []string{
+		"--nodes", "3", "--spares", "1", "--procs-per-node", "1", "--notice-signal", "USR1", "--spot-notice", "aws", "--", "sh", "-c", saver,
+	}
+	var all []*process
+	for i, name := range []string{"a", "b", "c", "d"} {
+		all = append(all, start(t, join(t, nodes[i], name, token, job...)))
+		if i == 2 {
+			all[0].line("attempt 0 runs")
+		}
+	}
+	all[0].line("d .*spare")
+	all[0].line("can take over from a: [bcd], [bcd]$")
+	cloud.takes()
+	all[0].ends(143, "a leaves: AWS will terminate this spot instance; the ranks have ", "saved 0", "this node has left: AWS will")
+	led := 0
+	for i, p := range all[1:] {
+		code, text := p.wait()
+		if code != 0 || strings.Contains(text, "restart 1 of") || i < 2 && !strings.Contains(text, "saved") || !strings.Contains(text, "resumed on") {
+			t.Errorf("%s ends with %d, want 0, at no cost", p.cmd.Args, code)
+		}
+		led += strings.Count(text, "leads the job from now on")
+	}
+	if led != 1 {
+		t.Errorf("%d nodes took over", led)
+	}
+}
+
+// TestSpotNoticeEndsAJob whose leading node nobody can take over from.
+func TestSpotNoticeEndsAJob(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	cloud := spot(t, nodes[0])
+	job := []string{"--nodes", "2", "--procs-per-node", "1", "--notice-signal", "USR1", "--spot-notice", "aws", "--", "sh", "-c", saver}
+	a := start(t, join(t, nodes[0], "a", token, job...))
+	b := start(t, join(t, nodes[1], "b", token, job...))
+	a.line("up 0")
+	b.line("up 1")
+	cloud.takes()
+	b.ends(143, "saved 1")
+	a.ends(143, "saved 0", "job preempted: AWS will terminate this spot instance", "submit it again")
+}
+
+// TestDrainTimeOfTheJob: who leads it ends it, and the ranks of all nodes have time to save.
+func TestDrainTimeOfTheJob(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	job := []string{"--nodes", "2", "--procs-per-node", "1", "--drain-time", "10m", "--notice-signal", "USR1", "--", "sh", "-c", saver}
+	a := start(t, join(t, nodes[0], "a", token, job...))
+	b := start(t, join(t, nodes[1], "b", token, job...))
+	a.line("up 0")
+	b.line("up 1")
+	a.cmd.Process.Signal(syscall.SIGTERM)
+	b.ends(143, "saved 1")
+	a.ends(143, "saved 0", "job cancelled: got SIGTERM")
+}
+
+// TestPodsAreDeleted, all at once.
+func TestPodsAreDeleted(t *testing.T) {
+	ps := indexedJob(t, 2)
+	ps.publish()
+	var all []*process
+	for _, p := range ps.all {
+		all = append(all, p.run("--nodes=2", "--drain-time=10m", "--notice-signal=USR1", "--", "sh", "-c", saver))
+	}
+	for i, p := range all {
+		p.line(fmt.Sprintf("up %d", 1-i))
+	}
+	for _, p := range all {
+		p.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	for i, p := range all {
+		p.ends(143, fmt.Sprintf("saved %d", 1-i))
+	}
+	ps.all[0].message(`golaunch: cancelled code=143 node=train-0 restarts=0/3 cause="job cancelled: got SIGTERM"`)
+}
+
+// takesBack is the metadata service of a cloud.
+type takesBack struct{ *process }
+
+// spot has AWS's on a node.
+func spot(t *testing.T, n nettest.Node) takesBack {
+	if out, err := n.Command("ip", "address", "add", "169.254.169.254/32", "dev", "lo").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	server := start(t, n.Command("python3", "-c", metadata))
+	server.line("serving")
+	t.Cleanup(func() { server.cmd.Process.Kill() })
+	return takesBack{server}
+}
+
+// takes gives notice.
+func (c takesBack) takes() { c.cmd.Process.Signal(syscall.SIGUSR1) }
 
 // metadata is AWS's service, which has a notice from SIGUSR1 on.
 const metadata = `

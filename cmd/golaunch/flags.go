@@ -88,7 +88,7 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.StringVar(&o.backoff, "backoff", "1s:60s", "`MIN:MAX` wait before a restart; doubles each time, with jitter; 0s does not wait")
 	f.DurationVar(&j.Grace, "grace", launcher.DefaultGrace, "how long a rank may take to end after SIGTERM")
 	f.DurationVar(&j.DrainTime, "drain-time", 0, "how long ranks have to get ready when one of their nodes got SIGTERM, see GOLAUNCH_NOTICE_FILE")
-	f.StringVar(&j.Spot, "spot-notice", "", "`cloud` to ask whether it takes this machine back, unless this node leads the job: aws, gcp or azure")
+	f.StringVar(&j.Spot, "spot-notice", "", "`cloud` to ask whether it takes this machine back: aws, gcp or azure")
 	f.StringVar(&o.notice, "notice-signal", "", "`signal` that tells ranks of such a notice: USR1 or USR2")
 	f.DurationVar(&j.HangTimeout, "hang-timeout", 0, "how long ranks may stand still before they are restarted; 0 for ever")
 	f.StringVar(&j.Bundle, "bundle", "on", "on or off: keep `evidence` of each attempt that fails, beside its logs")

@@ -118,12 +118,16 @@ func golaunch(t *testing.T) string {
 // cluster is nodes whose addresses sort differently as text and as numbers, and a token file that they share.
 func cluster(t *testing.T) (nodes []nettest.Node, token string) {
 	t.Helper()
-	nodes = nettest.Nodes(t, "10.77.0.2", "10.77.0.10", "10.77.0.9")
+	return nettest.Nodes(t, "10.77.0.2", "10.77.0.10", "10.77.0.9"), tokenFile(t)
+}
+
+func tokenFile(t *testing.T) (token string) {
+	t.Helper()
 	token = filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte(strings.Repeat("k", 32)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return nodes, token
+	return token
 }
 
 // join is the command that every node of a job runs.

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/golaunch/golaunch/internal/slurmtest"
+)
+
+// keeper is a rank that counts the warnings, and is ready when it finds a notice and no file named busy$1; $1 names the job.
+const keeper = `n=0; trap 'n=$((n+1))' USR1; trap : TERM; touch up$1$RANK
+while [ ! -e $GOLAUNCH_NOTICE_FILE ]; do sleep 0.05; done
+trap 'echo rank $RANK ends after $n; exit 3' TERM; cat $GOLAUNCH_NOTICE_FILE; while [ -e busy$1 ]; do sleep 0.05; done; touch $GOLAUNCH_NOTICE_FILE.ready
+while :; do sleep 0.05; done`
+
+// up waits until both ranks of a job run.
+func (s slurm) up(name string) {
+	s.t.Helper()
+	s.run("sh", "-c", "while [ ! -e up"+name+"0 -o ! -e up"+name+"1 ]; do sleep 0.05; done").ends(0)
+}
+
+// script is keeper for a batch script.
+func script(name string) string {
+	return "bash -c '" + strings.ReplaceAll(keeper, "'", `'"'"'`) + "' - " + name
+}
+
+// TestSlurmWarns of the time limit, in each of the ways in which golaunch may hear of it: the ranks know until when, and those that are
+// ready need not wait for it.
+func TestSlurmWarns(t *testing.T) {
+	s := startSlurm(t, slurmtest.Options{Nodes: 2})
+	want := []string{"rank 0 ends after 1", "rank 1 ends after 1", `{"deadline":"`, `,"why":"Slurm ends the job at `, "job preempted: Slurm ends the job at "}
+	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=1", "--signal=USR1@59", golaunch(t), "--", "bash", "-c", keeper, "-", "a")
+	p.ends(143, want...)
+	id := s.batch(`$golaunch -- `+script("b")+`; echo ended with $?`, "--nodes=2", "--time=2")
+	s.up("b")
+	s.said("scancel", "--signal=USR1", id)
+	s.output(id, append(want, "ended with 143")...)
+	id = s.batch(`exec $golaunch -- `+script("c"), "--nodes=2", "--time=2")
+	s.up("c")
+	s.said("scancel", "--batch", "--signal=USR1", id)
+	s.output(id, want...)
+}
+
+// TestSlurmAsksForACheckpoint long before the end, which is no warning of that.
+func TestSlurmAsksForACheckpoint(t *testing.T) {
+	s := startSlurm(t, slurmtest.Options{Nodes: 2})
+	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=30", golaunch(t), "--", "bash", "-c",
+		`trap 'ls $GOLAUNCH_NOTICE_FILE; exit 5' TERM; trap 'asked=1' USR1; touch upd$RANK; while [ -z "$asked" -o ! -e end ]; do sleep 0.05; done; ls $GOLAUNCH_NOTICE_FILE; true`)
+	s.up("d")
+	s.said("scancel", "--signal=USR1", strings.TrimSpace(s.said("squeue", "--noheader", "--format=%A")))
+	p.line("got SIGUSR1, which goes to the ranks; Slurm ends the job in 29m")
+	if err := os.WriteFile(filepath.Join(s.dir, "end"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, text := p.wait()
+	if strings.Contains(text, "get ready") || strings.Count(text, "No such file") != 2 {
+		t.Error("the ranks have found a notice")
+	}
+}
+
+// TestSlurmPreempts a job, whose ranks have the time that Slurm gives them and --drain-time allows.
+func TestSlurmPreempts(t *testing.T) {
+	s := startSlurm(t, slurmtest.Options{Nodes: 2, Config: map[string]string{
+		"PreemptType": "preempt/partition_prio", "PreemptMode": "CANCEL", "SlurmctldParameters": "preempt_send_user_signal",
+	}})
+	s.said("scontrol", "create", "PartitionName=urgent", "Nodes=ALL", "PriorityTier=9", "PreemptMode=OFF", "OverSubscribe=NO")
+	s.said("scontrol", "update", "PartitionName=all", "GraceTime=60", "PreemptMode=CANCEL")
+	busy := filepath.Join(s.dir, "busye")
+	if err := os.WriteFile(busy, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := s.run("srun", "--exclusive", "--time=30", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "--drain-time=50s", "--", "bash", "-c", keeper, "-", "e")
+	s.up("e")
+	urgent := s.run("srun", "--partition=urgent", "--exclusive", "--nodes=2", "true")
+	p.line("end of the job: got SIGTERM, Slurm ends the job at ")
+	if err := os.Remove(busy); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(143, "rank 0 ends after 0", "rank 1 ends after 0", "job preempted: got SIGTERM, Slurm ends the job at ")
+	urgent.ends(0)
+	p = s.run("srun", "--exclusive", "--time=30", "--signal=USR1@9", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "--", "bash", "-c", keeper, "-", "f")
+	s.up("f")
+	urgent = s.run("srun", "--partition=urgent", "--exclusive", "--nodes=2", "true")
+	p.ends(143, "rank 0 ends after 1", "rank 1 ends after 1", "job preempted: Slurm ends the job at ")
+	urgent.ends(0)
+}
+
+// TestSlurmTimeLimit has the ranks stopped in order, although both srun and slurmstepd send SIGTERM then.
+func TestSlurmTimeLimit(t *testing.T) {
+	s := startSlurm(t, slurmtest.Options{Nodes: 2})
+	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=30", golaunch(t), "--", "sh", "-c",
+		"trap 'sleep 1; echo stopped $RANK; exit 0' TERM; touch upg$RANK; while :; do sleep 0.05; done")
+	s.up("g")
+	s.said("scontrol", "update", "JobId="+strings.TrimSpace(s.said("squeue", "--noheader", "--format=%A")), "EndTime=now")
+	p.ends(143, "stopped 0", "stopped 1", "job preempted: got SIGTERM, Slurm ends the job at ")
+}

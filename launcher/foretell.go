@@ -1,0 +1,106 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// nearEnd is how soon Slurm must end a job for a signal to be the warning of that (sbatch(1), --signal): who asks the ranks for a
+// checkpoint with so little left is not wrong about the end either.
+const nearEnd = 10 * time.Minute
+
+// foretell has the ranks get ready for the end of the job when the signal is Slurm's warning of that.
+func (h *here) foretell(s syscall.Signal, stop func(job.Cancel)) {
+	if !h.inSlurm() {
+		return
+	}
+	go func() {
+		end, known := slurmEnd()
+		left := "Slurm does not tell how much time is left"
+		if known {
+			left = fmt.Sprintf("Slurm ends the job in %v", time.Until(end.at).Round(time.Second))
+		}
+		h.say(fmt.Sprintf("got %s, which goes to the ranks; %s", name(s), left))
+		if within := time.Until(end.at).Truncate(time.Second); known && end.near() && within > 0 {
+			stop(rendezvous.Preempted(end.why(), within, true))
+		}
+	}()
+}
+
+// forward has the node that leads hear of a warning that Slurm gives to its steps alone: then golaunch in the script does not. One node
+// does that for all.
+func (h *here) forward(f *follower, s os.Signal) {
+	sig, ok := s.(syscall.Signal)
+	if !ok || !PassedOn(sig) || !h.job.reached() || h.job.place.Node > 0 || !f.member.Load() {
+		return
+	}
+	h.foretell(sig, func(ev job.Cancel) { f.leave <- agent.Departure{Why: ev.Why, Within: ev.Within, All: true} })
+}
+
+// terminated gives ranks the time to get ready that the first TERM leaves them, and finds out whether it is Slurm that takes the nodes:
+// that may take a while, and nothing waits for it.
+func (h *here) terminated(ev *job.Cancel, stop func(job.Cancel)) {
+	if h.told {
+		return
+	}
+	h.told, ev.Within = true, h.job.DrainTime
+	if !h.inSlurm() {
+		return
+	}
+	within := max(ev.Within, time.Second)
+	go func() {
+		if end, known := slurmEnd(); known && end.near() && !end.cancelled {
+			stop(rendezvous.Preempted("got SIGTERM, "+end.why(), within, true))
+		}
+	}()
+}
+
+// echoTime is how soon after another a TERM is the same one: when a step is to end, both srun and slurmstepd send it.
+const echoTime = 2 * time.Second
+
+// echoes says that a TERM from Slurm is the one before.
+func (h *here) echoes(s os.Signal) bool {
+	if s != syscall.SIGTERM || !h.inSlurm() {
+		return false
+	}
+	before := h.termed
+	h.termed = time.Now()
+	return h.termed.Sub(before) < echoTime
+}
+
+func (h *here) inSlurm() bool { return h.job.place != nil && h.job.place.By == "Slurm" }
+
+// slurmTime is when Slurm ends the job; cancelled says that somebody asked for that.
+type slurmTime struct {
+	at        time.Time
+	cancelled bool
+}
+
+func (t slurmTime) near() bool { return time.Until(t.at) < nearEnd }
+
+func (t slurmTime) why() string { return "Slurm ends the job at " + t.at.Format(time.TimeOnly) }
+
+// slurmEnd is what the controller says, who may have changed it since the job began, or else the environment.
+func slurmEnd() (slurmTime, bool) {
+	out, err := slurmJob(context.Background())
+	match := endTime.FindSubmatch(out)
+	if err != nil || match == nil {
+		return slurmEnv()
+	}
+	at, err := time.ParseInLocation("2006-01-02T15:04:05", string(match[1]), time.Local)
+	return slurmTime{at, cancelled.Match(out)}, err == nil
+}
+
+// slurmEnv is what Slurm has said at the start, from 23.02 on.
+func slurmEnv() (slurmTime, bool) {
+	s, err := strconv.ParseInt(os.Getenv("SLURM_JOB_END_TIME"), 10, 64)
+	return slurmTime{at: time.Unix(s, 0)}, err == nil
+}
