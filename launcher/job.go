@@ -65,6 +65,8 @@ const (
 const (
 	DefaultGrace = 30 * time.Second
 	DefaultLease = 15 * time.Second
+	// DefaultGrowAfter keeps a job from restarts for nodes that come one after another.
+	DefaultGrowAfter = 10 * time.Minute
 	// DefaultExcludeFor is how long a node that caused failures is passed over.
 	DefaultExcludeFor = time.Hour
 	// DefaultLastCall is that of torchrun's c10d rendezvous (last_call_timeout).
@@ -109,6 +111,9 @@ type Job struct {
 	PlacementTimeout time.Duration
 	// LastCall is how long a job that has MinNodes waits for more, up to MaxNodes; DefaultLastCall when 0, not at all when negative.
 	LastCall time.Duration
+	// GrowAfter is how long such a job runs at least, with fewer nodes than MaxNodes, until it is stopped to start again with more if
+	// there are any, after DrainTime; DefaultGrowAfter when 0, never when negative.
+	GrowAfter time.Duration
 	// MasterPort is where the ranks meet, on the node of rank 0; 0 takes a free one for each attempt.
 	MasterPort int
 	// Store says who serves torch's store there: StoreGolaunch when empty.
@@ -348,6 +353,7 @@ func (j *Job) defaults() {
 	}
 	j.Grace = orDefault(j.Grace, DefaultGrace)
 	j.LastCall = orDefault(j.LastCall, DefaultLastCall)
+	j.GrowAfter = orDefault(j.GrowAfter, DefaultGrowAfter)
 	if j.ExcludeAfter > 0 && j.ExcludeFor == 0 {
 		j.ExcludeFor = DefaultExcludeFor
 	}
@@ -398,6 +404,7 @@ func (j Job) submission() rendezvous.Submission {
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: j.ID, Request: j.Request, Restart: j.Restart, MaxRestarts: j.MaxRestarts, RefillAfter: j.RefillAfter, Grace: j.Grace,
 			ExcludeAfter: j.ExcludeAfter, ExcludeFor: j.ExcludeFor, Rules: j.ruleText, ExitCodes: j.ExitCodes,
+			GrowAfter: max(0, j.GrowAfter), DrainTime: j.DrainTime,
 			FixedPool: j.closed(), Pool: j.pool(),
 		}},
 	}
@@ -441,6 +448,7 @@ func (j Job) facts() map[string]string {
 		"--restart":        string(j.Restart),
 		"--max-restarts":   fmt.Sprintf("%d/%v", j.MaxRestarts, j.RefillAfter),
 		"--exclude-after":  fmt.Sprintf("%d/%v", j.ExcludeAfter, j.ExcludeFor),
+		"--grow-after":     j.GrowAfter.String(),
 		"--exit-codes":     fmt.Sprint(j.ExitCodes),
 		"--grace":          j.Grace.String(),
 		"--master-port":    fmt.Sprint(j.MasterPort),

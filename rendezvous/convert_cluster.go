@@ -21,6 +21,7 @@ func fromSubmission(s Submission) *pb.Submission {
 			Reserve: s.Reserve, Colocated: int32(s.Colocated), RefillAfter: durationpb.New(s.Job.RefillAfter),
 			ExcludeAfter: int32(s.Job.ExcludeAfter), ExcludeFor: durationpb.New(s.Job.ExcludeFor), Rules: plain(s.Job.Rules),
 			ExitCodes: fromExitCodes(s.Job.ExitCodes),
+			GrowAfter: durationpb.New(s.Job.GrowAfter), DrainTime: durationpb.New(s.Job.DrainTime),
 			Request: &pb.Request{
 				MinNodes: int32(r.MinNodes), MaxNodes: int32(r.MaxNodes), PerNode: convert(r.PerNode, func(i int) int32 { return int32(i) }),
 				Gpu: r.GPU, Cpus: int32(r.CPUs), Memory: r.Memory, Strategy: string(r.Strategy), OrderBy: r.Order.By, OrderList: r.Order.List,
@@ -42,6 +43,7 @@ func toSubmission(m *pb.Submission) Submission {
 				Grace: spec.GetGrace().AsDuration(), RefillAfter: spec.GetRefillAfter().AsDuration(),
 				ExcludeAfter: int(spec.GetExcludeAfter()), ExcludeFor: spec.GetExcludeFor().AsDuration(), Rules: spec.GetRules(),
 				ExitCodes: toExitCodes(spec.GetExitCodes()),
+				GrowAfter: spec.GetGrowAfter().AsDuration(), DrainTime: spec.GetDrainTime().AsDuration(),
 				Request: placement.Request{
 					MinNodes: int(r.GetMinNodes()), MaxNodes: int(r.GetMaxNodes()),
 					PerNode: convert(r.GetPerNode(), func(i int32) int { return int(i) }),
@@ -56,7 +58,7 @@ func toSubmission(m *pb.Submission) Submission {
 }
 
 func fromExitCodes(codes map[job.Ending]int) map[string]int32 {
-	m := make(map[string]int32, len(codes))
+	m := map[string]int32{}
 	for ending, code := range codes {
 		m[string(ending)] = int32(code)
 	}
@@ -64,6 +66,9 @@ func fromExitCodes(codes map[job.Ending]int) map[string]int32 {
 }
 
 func toExitCodes(m map[string]int32) map[job.Ending]int {
+	if len(m) == 0 {
+		return nil
+	}
 	codes := make(map[job.Ending]int, len(m))
 	for ending, code := range m {
 		codes[job.Ending(ending)] = int(code)

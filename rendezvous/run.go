@@ -161,6 +161,8 @@ func (c *Coordinator) act(r *run, a job.Action) {
 			limit = r.PlacementTimeout
 		case job.AlarmRefill:
 			limit = r.Job.RefillAfter
+		case job.AlarmGrow:
+			limit = r.Job.GrowAfter
 		case job.AlarmExclusion:
 			limit = r.Job.ExcludeFor
 			r.readmits = time.Now().Add(limit)

@@ -36,3 +36,18 @@ func TestANodeThatFailsIsExchanged(t *testing.T) {
 	h.detach("second", 1, "--gpus-per-node", "1", "--", "sh", "-c", hung)
 	h.start(0, where...).ends(0, "n9")
 }
+
+// A job that got fewer nodes than it can use starts again with one that comes later, when its ranks are ready.
+func TestAJobGrows(t *testing.T) {
+	t.Parallel()
+	h := newCluster(t)
+	h.coordinate()
+	h.join(1, "n10", 0)
+	ready := `echo rank $RANK of $WORLD_SIZE; [ $WORLD_SIZE = 2 ] && exit; while [ ! -e $GOLAUNCH_NOTICE_FILE ]; do sleep 0.05; done
+		cat $GOLAUNCH_NOTICE_FILE; touch $GOLAUNCH_NOTICE_FILE.ready; sleep 1000`
+	a := h.start(0, "--nodes", "1:2", "--procs-per-node", "1", "--grow-after", "1ms", "--drain-time", "1m", "--", "sh", "-c", ready)
+	a.line("rank 0 of 1")
+	h.join(2, "n9", 0)
+	a.line("the job grows from 1 to 2 nodes")
+	a.ends(0, "rank 0 of 2", "rank 1 of 2", "ranks exited 0")
+}

@@ -75,6 +75,7 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 	f.StringVar(&j.Within, "within", "", "on a cluster: run on the GPUs of this `reservation`")
 	f.StringVar(&o.strategy, "strategy", "STRICT_PACK", "`how` bundles spread: STRICT_PACK, PACK, SPREAD or STRICT_SPREAD")
 	f.StringVar(&o.order, "order", "ip", "`what` sorts the nodes into node ranks: ip, name, slurm, topology or file:PATH (a node name on each line)")
+	f.DurationVar(&j.GrowAfter, "grow-after", launcher.DefaultGrowAfter, "how long a job of fewer than MAX nodes runs until it is restarted for more; 0s for ever")
 	f.IntVar(&j.Spares, "spares", 0, "nodes beyond what the job needs, parked until one is lost")
 	f.StringVar(&j.Scheduler, "scheduler", "", "none ignores what a `scheduler` or another launcher says of the job (SLURM_*, PET_*, OMPI_*, ...)")
 	f.StringVar(&o.hosts, "hosts", "", "start the job's agents on these machines with ssh: `n1,n2:4`, slots after the colon")
@@ -174,6 +175,9 @@ func (o *options) complete(f *pflag.FlagSet) (err error) {
 		return bad("grace", fmt.Errorf("%s: at least 0s", j.Grace))
 	case j.Grace == 0:
 		j.Grace = -1
+	}
+	if j.GrowAfter == 0 {
+		j.GrowAfter = -1
 	}
 	if f.Changed("prefix") {
 		j.Prefix = &o.prefix

@@ -51,6 +51,19 @@ func (s *State) serve() {
 		for len(q.waiting) > 0 && s.first(q.waiting[0], better) {
 		}
 		s.rest(q, better)
+		if better && len(q.waiting) == 0 {
+			s.enlarge(q)
+		}
+	}
+}
+
+// enlarge gives jobs that run what nobody waits for.
+func (s *State) enlarge(q *queue) {
+	q.growing = slices.DeleteFunc(q.growing, func(e *entry) bool { return e.ended || !e.state.Grows() })
+	for _, e := range slices.Clone(q.growing) {
+		if plan, err := placement.Solve(e.state.Growth(), s.candidates(e, true, nil, 1, true)); err == nil {
+			s.grant(e, plan, true)
+		}
 	}
 }
 

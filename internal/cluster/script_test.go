@@ -136,7 +136,7 @@ func (m *sim) show(t *testing.T, b *strings.Builder, out Outcome, err error) {
 	}
 }
 
-// parseSpec reads "submit ID nodes=MIN:MAX gpus=N,M procs=N cpus=N only=0,1 in=ID strategy=S restart=P exclude=N backfill reserve sole".
+// parseSpec reads "submit ID nodes=MIN:MAX gpus=N,M procs=N cpus=N only=0,1 in=ID strategy=S restart=P exclude=N grow backfill reserve sole".
 func parseSpec(t *testing.T, f []string) Spec {
 	spec := Spec{Job: job.Spec{ID: f[1], Restart: job.RestartJob, MaxRestarts: 3}}
 	r := &spec.Job.Request
@@ -168,6 +168,8 @@ func parseSpec(t *testing.T, f []string) Spec {
 			spec.Colocated = number(t, value)
 		case "exclude":
 			spec.Job.ExcludeAfter, spec.Job.ExcludeFor = number(t, value), time.Hour
+		case "grow":
+			spec.Job.GrowAfter = time.Minute
 		case "backfill":
 			spec.Backfill = true
 		case "reserve":

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
@@ -129,6 +130,9 @@ func (m *sim) carryOut(out Outcome) error {
 		if st.Granted != nil {
 			r.granted = st.Granted
 		}
+		if q := m.state.jobs[st.Job].queue; strings.Contains(st.Reason, "the job grows") && len(q.waiting) > 0 {
+			return fmt.Errorf("job %s grows while %s waits", st.Job, q.waiting[0].Job.ID)
+		}
 		if err := m.book(r, st.Event); err != nil {
 			return fmt.Errorf("job %s: %v: %w", st.Job, st.Event, err)
 		}
@@ -236,8 +240,12 @@ func (m *sim) act(r *record, a job.Action) error {
 	case job.Shun:
 		m.avoided[a.Node] = a.Why
 	case job.Alarm:
-		if a.Kind == job.AlarmExclusion {
+		switch a.Kind {
+		case job.AlarmExclusion:
 			r.exclusion = a.Seq
+		case job.AlarmGrow:
+			will(job.TimedOut{Kind: a.Kind, Seq: a.Seq})
+		default: // a limit on waiting
 		}
 	}
 	return nil

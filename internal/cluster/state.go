@@ -73,6 +73,8 @@ type queue struct {
 	reservation *entry
 	// waiting are in the order of their turns, and open the jobs of a reservation that are not done.
 	waiting, open []*entry
+	// growing are jobs that run, or did, on fewer nodes than their most, in the order in which that was for long enough.
+	growing []*entry
 	// first is the job that keeps the nodes of its shadow from others.
 	first  *entry
 	shadow map[string]bool

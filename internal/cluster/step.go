@@ -155,6 +155,9 @@ func (s *State) happened(ev Happened) {
 			s.exchange(e)
 		}
 		s.step(e, ev.Event)
+		if out, ok := ev.Event.(job.TimedOut); ok && out.Kind == job.AlarmGrow {
+			e.queue.mark(s, true)
+		}
 	}
 }
 
@@ -198,8 +201,11 @@ func (e *entry) note(ev job.Event, actions []job.Action) {
 	case job.Draining:
 		e.leaving[ev.Node] = true
 	case job.TimedOut:
-		if ev.Kind == job.AlarmLastCall {
+		switch {
+		case ev.Kind == job.AlarmLastCall:
 			e.lastCall = 0
+		case ev.Kind == job.AlarmGrow && e.state.Grows() && !slices.Contains(e.queue.growing, e):
+			e.queue.growing = append(e.queue.growing, e)
 		}
 	default: // it is about the job alone
 	}

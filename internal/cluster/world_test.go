@@ -280,7 +280,7 @@ func (w *world) submit() error {
 	spec := Spec{
 		Job: job.Spec{
 			ID: fmt.Sprint("j", len(w.jobs)), Request: r, Restart: policies[w.rng.IntN(len(policies))], MaxRestarts: 4,
-			ExcludeAfter: exclude, ExcludeFor: time.Hour,
+			ExcludeAfter: exclude, ExcludeFor: time.Hour, GrowAfter: time.Duration(w.rng.IntN(2)) * time.Minute,
 		},
 		Backfill: w.chance(3), Reserve: w.chance(6),
 	}

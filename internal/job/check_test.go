@@ -30,6 +30,9 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	if err := t.checkExpiry(ev); err != nil {
 		return err
 	}
+	if err := t.checkGrowth(ev, actions); err != nil {
+		return err
+	}
 	again := isA[Rejoined](ev)
 	for _, act := range actions {
 		if err := t.checkAction(ev, act, again); err != nil {
@@ -49,6 +52,29 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	return t.checkHomes(actions)
 }
 
+// checkGrowth holds that ranks are stopped for more nodes only when their time is over and there are some; nothing else stops them when a
+// node joins.
+func (t *truth) checkGrowth(ev Event, actions []Action) error {
+	out, late := ev.(TimedOut)
+	late = late && out.Kind == AlarmGrow
+	t.ripe = t.ripe || late && out.Seq == t.alarms[AlarmGrow]
+	grows := func(a Action) bool { return isA[Notice](a) || isA[Stop](a) }
+	if !late && !isA[Joined](ev) || !slices.ContainsFunc(actions, grows) {
+		return nil
+	}
+	at, nodes := attemptOf{0, t.newest[0]}, 0
+	for p := range t.ordered {
+		if p.attemptOf == at {
+			nodes++
+		}
+	}
+	if !t.ripe || nodes >= t.w.spec.Request.MaxNodes || len(t.w.state.list()) == 0 || len(t.failed[at]) > 0 || t.evacuated[at] {
+		return fmt.Errorf("%v grows from %d nodes", at, nodes)
+	}
+	t.evacuated[at] = true
+	return nil
+}
+
 func isA[T any](v any) bool {
 	_, ok := v.(T)
 	return ok
@@ -64,6 +90,7 @@ func (t *truth) checkAction(ev Event, act Action, again bool) error {
 	case Reach:
 		return t.checkReach(act, again)
 	case Start:
+		t.ripe = t.ripe && again
 		return t.checkStart(act, again)
 	case Stop:
 		return t.checkStop(act, again)

@@ -23,7 +23,7 @@ func (s *State) expires(ev Cancel) string {
 		return text
 	}
 	all := Draining{Node: everyNode, Within: ev.Within, Why: ev.Why}
-	s.leaving[everyNode], s.homeless = all, nil
+	s.leaving[everyNode], s.homeless, s.asked = all, nil, nil
 	for i := range s.units {
 		if u := &s.units[i]; u.phase == Running && u.evacuation == nil {
 			u.evacuation = u.loss(all)

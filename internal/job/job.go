@@ -67,6 +67,9 @@ type Spec struct {
 	// never. Hardware that fails needs no second time.
 	ExcludeAfter int
 	ExcludeFor   time.Duration
+	// GrowAfter is how long a job of fewer nodes than its most runs at least, with its whole gang, until it is stopped to start again on
+	// more, if there are any; 0 for ever. DrainTime is how long its ranks then have to get ready.
+	GrowAfter, DrainTime time.Duration
 	// ExitCodes are codes for endings, in place of those that the result would have.
 	ExitCodes map[Ending]int
 	// Rules are the user's own rules of what a failure means, as [verdict.Parse] reads them; they come before the built-in ones.
@@ -334,6 +337,8 @@ const (
 	AlarmRefill AlarmKind = "refill"
 	// AlarmDrain bounds the wait for ranks to get ready for the end of a node.
 	AlarmDrain AlarmKind = "drain"
+	// AlarmGrow ends the time for which a job has as many nodes as it has ([Spec.GrowAfter]).
+	AlarmGrow AlarmKind = "grow"
 	// AlarmExclusion ends the exclusion of nodes ([Spec.ExcludeFor]).
 	AlarmExclusion AlarmKind = "exclusion"
 )

@@ -30,7 +30,7 @@ func (s *State) joined(n placement.Node) string {
 	} else if text := s.fill(n); text != "" {
 		return text
 	}
-	return named(n) + " is here as a spare"
+	return also(named(n)+" is here as a spare", s.grow())
 }
 
 // fill gives a node to the units that wait for one; all that then start are of the node rank that it takes.
@@ -117,7 +117,7 @@ func (s *State) bereave(n *node) string {
 		switch {
 		case s.result != nil, u.phase == Finished:
 			continue
-		case u.phase == Preparing:
+		case u.phase == Preparing, u.phase == Backoff && u.due:
 			displaced = append(displaced, u)
 		case u.phase == Stopping && u.cause != nil:
 			reason = also(reason, s.settle(u))

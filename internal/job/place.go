@@ -14,9 +14,14 @@ import (
 // place finds nodes for a unit that is to start, and waits for them if there are too few.
 func (s *State) place(u *unit) string {
 	if s.whole() {
-		return s.placeAll(false)
+		return s.placeAll(u.grows())
 	}
-	if s.slots[u.first].vacant && s.replace(u.first, s.snug(u.first)) != nil {
+	home := s.slots[u.first]
+	if _, leaves := s.leaving[home.Node.Name]; leaves && !home.vacant {
+		u.due = true
+		return s.label(u) + ": waiting for " + home.Node.Name + " to leave"
+	}
+	if home.vacant && s.replace(u.first, s.snug(u.first)) != nil {
 		s.homeless = append(s.homeless, u.id)
 		return s.gather(u, s.wanting())
 	}
@@ -174,7 +179,7 @@ func (s *State) adopt(p placement.Plan) {
 		s.nodes[g.Node.Name].slot = i
 	}
 	s.alarms[AlarmLastCall] = 0
-	s.enough = 0
+	s.enough, s.partial = 0, !s.complete(p)
 	s.done, s.pids = make([]bool, p.WorldSize()), make([]int, p.WorldSize())
 	s.world = World{WorldSize: p.WorldSize(), Nodes: len(p.Groups), Uniform: uniform(p), MaxRestarts: s.spec.MaxRestarts}
 	if s.spec.Request.GPU && len(s.slots) > 1 {

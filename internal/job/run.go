@@ -57,6 +57,7 @@ func (s *State) start(u *unit) {
 	s.pass(u, Running)
 	u.cause, u.evacuation, u.told = nil, nil, false
 	s.meeting, s.launched = "", true
+	s.alarms[AlarmGrow], s.ripe = 0, false
 	u.left, u.live, u.starting = 0, len(u.members), len(u.members)
 	s.live += u.live
 	s.attempts++

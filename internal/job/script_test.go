@@ -58,6 +58,9 @@ func parseSpec(t *testing.T, d *datadriven.TestData) Spec {
 	if d.HasArg("codes") {
 		spec.ExitCodes = map[Ending]int{EndBudget: 76, EndCancelled: 77}
 	}
+	if d.HasArg("grow") {
+		spec.GrowAfter, spec.DrainTime = 10*time.Minute, time.Minute
+	}
 	if d.HasArg("exclude") {
 		d.ScanArgs(t, "exclude", &spec.ExcludeAfter)
 		spec.ExcludeFor = time.Hour

@@ -12,7 +12,7 @@ var spending = map[Phase]goodput.Use{
 }
 
 func (s *State) pass(u *unit, to Phase) {
-	u.phase = to
+	u.phase, u.due = to, false
 	s.spend(u, spending[to])
 }
 
@@ -61,6 +61,8 @@ func (s *State) size(u *unit) int {
 func (u *unit) culprit() (cause, node string) {
 	f := u.cause
 	switch {
+	case f == u.evacuation && f.Node == everyNode:
+		return "growth", ""
 	case f == u.evacuation:
 		return "drain", f.Node
 	case f.Hung && f.Rank < 0:

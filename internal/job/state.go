@@ -74,6 +74,8 @@ type State struct {
 	// expiry is how the job ends once as many pairs of unit and node are ready for that as live; nil before it was said that it will.
 	expiry *Result
 	ready  int
+	// partial says that the job was placed on fewer nodes than its most, and ripe that it has run so for long enough.
+	partial, ripe bool
 	// ending is why no restart follows the failure that ends the job.
 	ending string
 	// result is set once the end is decided; what still lives then stops, and the job is finished when nothing does.
@@ -117,6 +119,8 @@ type unit struct {
 	// evacuation is that a node of it leaves, and unready counts the members whose ranks are not ready for that.
 	evacuation *fault
 	unready    int
+	// due says that the backoff is over, and the unit waits for the end of others on a node that leaves.
+	due bool
 }
 
 // member is a unit's share of one node. It is live from the order to start until the node says stopped or is lost.

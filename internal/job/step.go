@@ -126,6 +126,7 @@ func (s *State) started(ev Started) string {
 	if s.spec.RefillAfter > 0 && s.streak > 0 && s.sick == 0 {
 		s.arm(AlarmRefill, 0)
 	}
+	s.settleIn()
 	text := also(s.label(u)+" runs", s.differing)
 	s.differing = ""
 	for i := range u.members {
@@ -210,6 +211,8 @@ func (s *State) timedOut(ev TimedOut) string {
 		return s.readmit(ev)
 	case AlarmDrain:
 		return s.depart(ev)
+	case AlarmGrow:
+		return s.ripen(ev)
 	default: // a limit on waiting for nodes
 	}
 	if ev.Seq == 0 || ev.Seq != s.alarms[ev.Kind] || !s.gathering() {

@@ -61,6 +61,8 @@ type truth struct {
 	readied                 map[place]bool
 	// evacuated are the attempts of which a node was to leave.
 	evacuated map[attemptOf]bool
+	// ripe says that the time is over for which the number of nodes stays as it is.
+	ripe bool
 	// leaves are the nodes of which that was said.
 	leaves map[string]bool
 	// broken are the nodes of which a rank said that its GPU fails.

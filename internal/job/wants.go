@@ -110,7 +110,7 @@ func (s *State) Resume() []Action {
 	}
 	var actions []Action
 	for i := range s.units {
-		if u := &s.units[i]; u.phase == Backoff && s.expiry == nil {
+		if u := &s.units[i]; u.phase == Backoff && !u.due && s.expiry == nil {
 			actions = append(actions, s.backoff(u))
 		}
 	}
@@ -125,6 +125,9 @@ func (s *State) Resume() []Action {
 // limit is that of an alarm if the job's own does not count.
 func (s *State) limit(kind AlarmKind) (limit time.Duration) {
 	if kind == AlarmDrain {
+		if s.units[0].grows() {
+			limit = s.spec.DrainTime
+		}
 		for _, ev := range s.leaving {
 			limit = max(limit, ev.Within)
 		}

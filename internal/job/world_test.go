@@ -122,6 +122,9 @@ func newWorld(seed uint64) *world {
 		w.spec.RefillAfter = time.Hour
 	}
 	if w.chance(2) {
+		w.spec.GrowAfter, w.spec.DrainTime = time.Minute, time.Duration(w.rng.IntN(2))*time.Minute
+	}
+	if w.chance(2) {
 		w.spec.ExcludeAfter, w.spec.ExcludeFor = 1+w.rng.IntN(3), time.Hour
 	}
 	for i := range r.MaxNodes + w.rng.IntN(3) {

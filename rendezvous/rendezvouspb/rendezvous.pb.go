@@ -3973,7 +3973,9 @@ type Spec struct {
 	// rules are a file of failure rules.
 	Rules string `protobuf:"bytes,14,opt,name=rules,proto3" json:"rules,omitempty"`
 	// exit_codes are codes for endings.
-	ExitCodes     map[string]int32 `protobuf:"bytes,51,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	ExitCodes     map[string]int32     `protobuf:"bytes,51,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	GrowAfter     *durationpb.Duration `protobuf:"bytes,52,opt,name=grow_after,json=growAfter,proto3" json:"grow_after,omitempty"`
+	DrainTime     *durationpb.Duration `protobuf:"bytes,53,opt,name=drain_time,json=drainTime,proto3" json:"drain_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4109,6 +4111,20 @@ func (x *Spec) GetRules() string {
 func (x *Spec) GetExitCodes() map[string]int32 {
 	if x != nil {
 		return x.ExitCodes
+	}
+	return nil
+}
+
+func (x *Spec) GetGrowAfter() *durationpb.Duration {
+	if x != nil {
+		return x.GrowAfter
+	}
+	return nil
+}
+
+func (x *Spec) GetDrainTime() *durationpb.Duration {
+	if x != nil {
+		return x.DrainTime
 	}
 	return nil
 }
@@ -5746,7 +5762,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\vbackoff_min\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"backoffMin\x12:\n" +
 	"\vbackoff_max\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"backoffMax\"\xfe\x04\n" +
+	"backoffMax\"\xf2\x05\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\arequest\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.RequestR\arequest\x12\x18\n" +
@@ -5765,7 +5781,11 @@ const file_rendezvous_proto_rawDesc = "" +
 	"excludeFor\x12\x14\n" +
 	"\x05rules\x18\x0e \x01(\tR\x05rules\x12J\n" +
 	"\n" +
-	"exit_codes\x183 \x03(\v2+.golaunch.rendezvous.v1.Spec.ExitCodesEntryR\texitCodes\x1a<\n" +
+	"exit_codes\x183 \x03(\v2+.golaunch.rendezvous.v1.Spec.ExitCodesEntryR\texitCodes\x128\n" +
+	"\n" +
+	"grow_after\x184 \x01(\v2\x19.google.protobuf.DurationR\tgrowAfter\x128\n" +
+	"\n" +
+	"drain_time\x185 \x01(\v2\x19.google.protobuf.DurationR\tdrainTime\x1a<\n" +
 	"\x0eExitCodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xf2\x01\n" +
@@ -6051,56 +6071,58 @@ var file_rendezvous_proto_depIdxs = []int32{
 	76,  // 76: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
 	76,  // 77: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
 	74,  // 78: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	55,  // 79: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	56,  // 80: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	46,  // 81: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	57,  // 82: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	76,  // 83: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	75,  // 84: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	58,  // 85: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	12,  // 86: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	31,  // 87: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	39,  // 88: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	76,  // 89: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	75,  // 90: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	68,  // 91: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	71,  // 92: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	12,  // 93: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	76,  // 94: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	70,  // 95: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	69,  // 96: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	75,  // 97: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	75,  // 98: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	75,  // 99: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	46,  // 100: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	47,  // 101: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	4,   // 102: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	43,  // 103: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	50,  // 104: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	53,  // 105: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	59,  // 106: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	60,  // 107: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	62,  // 108: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	64,  // 109: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	66,  // 110: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 111: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Parcel
-	2,   // 112: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	5,   // 113: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	44,  // 114: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	54,  // 115: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	54,  // 116: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	42,  // 117: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	61,  // 118: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	63,  // 119: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	65,  // 120: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	67,  // 121: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 122: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 123: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	113, // [113:124] is the sub-list for method output_type
-	102, // [102:113] is the sub-list for method input_type
-	102, // [102:102] is the sub-list for extension type_name
-	102, // [102:102] is the sub-list for extension extendee
-	0,   // [0:102] is the sub-list for field type_name
+	76,  // 79: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	76,  // 80: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	55,  // 81: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	56,  // 82: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	46,  // 83: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	57,  // 84: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	76,  // 85: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	75,  // 86: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	58,  // 87: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	12,  // 88: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	31,  // 89: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	39,  // 90: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	76,  // 91: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	75,  // 92: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	68,  // 93: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	71,  // 94: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	12,  // 95: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	76,  // 96: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	70,  // 97: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	69,  // 98: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	75,  // 99: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	75,  // 100: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	75,  // 101: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	46,  // 102: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	47,  // 103: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	4,   // 104: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	43,  // 105: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	50,  // 106: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	53,  // 107: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	59,  // 108: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	60,  // 109: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	62,  // 110: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	64,  // 111: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	66,  // 112: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 113: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Parcel
+	2,   // 114: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	5,   // 115: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	44,  // 116: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	54,  // 117: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	54,  // 118: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	42,  // 119: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	61,  // 120: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	63,  // 121: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	65,  // 122: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	67,  // 123: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 124: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 125: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	115, // [115:126] is the sub-list for method output_type
+	104, // [104:115] is the sub-list for method input_type
+	104, // [104:104] is the sub-list for extension type_name
+	104, // [104:104] is the sub-list for extension extendee
+	0,   // [0:104] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }

@@ -1,0 +1,65 @@
+package job
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// settleIn begins the time for which the number of nodes stays as it is.
+func (s *State) settleIn() {
+	if s.partial && s.spec.GrowAfter > 0 && s.whole() {
+		s.arm(AlarmGrow, 0)
+	}
+}
+
+// ripen ends it.
+func (s *State) ripen(ev TimedOut) string {
+	if ev.Seq == 0 || ev.Seq != s.alarms[AlarmGrow] {
+		return ""
+	}
+	s.alarms[AlarmGrow], s.ripe = 0, true
+	return s.grow()
+}
+
+// grow stops the ranks, once they are ready, to start again on more nodes, if there are such. It costs O(n log n) for n nodes.
+func (s *State) grow() string {
+	if !s.Grows() {
+		return ""
+	}
+	plan, err := placement.Solve(s.regroup(), s.fitter())
+	if err != nil || plan.WorldSize() <= s.world.WorldSize {
+		return ""
+	}
+	why := fmt.Sprintf("the job grows from %d to %s", len(s.slots), count(len(plan.Groups), "node"))
+	return also(why, s.evacuate(&s.units[0], Draining{Node: everyNode, Within: s.spec.DrainTime, Why: why}))
+}
+
+// Grows says that all ranks run, and would rather do so on more nodes. It costs O(1).
+func (s *State) Grows() bool {
+	u := &s.units[0]
+	runs := u.phase == Running && u.left == s.world.WorldSize && u.cause == nil && u.evacuation == nil && s.result == nil
+	return s.ripe && runs && s.hopeless(&fault{}) == ""
+}
+
+// grows says that a unit is stopped to start again on more nodes.
+func (u *unit) grows() bool { return u.evacuation != nil && u.evacuation.Node == everyNode }
+
+// Growth is a request for the nodes of a job that [State.Grows] and for one more at least.
+func (s *State) Growth() placement.Request {
+	r := s.regroup()
+	r.MinNodes = len(s.slots) + 1
+	return r
+}
+
+// fitter are the nodes that have ranks and the spares that are not excluded, in the order of their names.
+func (s *State) fitter() []placement.Node {
+	nodes := s.fit(s.list())
+	for _, sl := range s.slots {
+		nodes = append(nodes, s.nodes[sl.Node.Name].Node)
+	}
+	slices.SortFunc(nodes, func(a, b placement.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return nodes
+}
