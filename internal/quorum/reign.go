@@ -72,7 +72,7 @@ func (r *Reign) commit(entries [][]byte, done chan struct{}) {
 	if len(entries) == 0 {
 		r.asked++
 		r.reads[r.asked] = done
-		r.log.node.ReadIndex(binary.BigEndian.AppendUint64(nil, r.asked))
+		r.ask(r.asked)
 		return
 	}
 	for _, e := range entries {
@@ -82,6 +82,15 @@ func (r *Reign) commit(entries [][]byte, done chan struct{}) {
 		r.proposed++
 	}
 	r.waiting = append(r.waiting, waiter{r.proposed, done})
+}
+
+func (r *Reign) ask(read uint64) { r.log.node.ReadIndex(binary.BigEndian.AppendUint64(nil, read)) }
+
+// askAgain makes sure of what other voters were asked and cannot answer any more: raft waits for them when this one is alone by now.
+func (r *Reign) askAgain() {
+	for read := range r.reads {
+		r.ask(read)
+	}
 }
 
 // applied counts an entry of a term: only its leader proposes any, and they are committed in order.

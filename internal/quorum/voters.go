@@ -62,6 +62,7 @@ func (l *Log) changed(e *raftpb.Entry) {
 	l.conf = l.node.ApplyConfChange(&change)
 	if l.reign != nil {
 		l.reign.changing = false
+		l.reign.askAgain()
 	}
 	if len(l.conf.GetVotersOutgoing()) == 0 {
 		l.announce()

@@ -353,6 +353,30 @@ func TestVotersShrink(t *testing.T) {
 	})
 }
 
+// TestWhoIsLeftAloneNeedsNoAnswer to what it has asked others before.
+func TestWhoIsLeftAloneNeedsNoAnswer(t *testing.T) {
+	for seed := range uint64(40) {
+		run(t, seed, func(w *world) {
+			voters := []Voter{w.add(), w.add(), w.add()}
+			w.vote(voters)
+			w.kill(3)
+			r, _ := w.leader()
+			for range 20 {
+				go func() { _ = r.Commit() }()
+			}
+			w.vote(voters[:1])
+			time.Sleep(election)
+			if err := r.Commit(); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if n := len(r.reads); n > 0 {
+				t.Errorf("%d have no answer", n)
+			}
+		})
+	}
+}
+
 // TestVotersThatAreKnownNeedNobodyElse: from the moment in which a leader hears that there are others who vote, they can do without it.
 func TestVotersThatAreKnownNeedNobodyElse(t *testing.T) {
 	for seed := range uint64(40) {
