@@ -86,9 +86,11 @@ func (w *world) joinWith(o Options, exit func(int) (int, bool), jobs map[string]
 	if o.Target == "" {
 		o.Target, o.Dial, o.Warn = "head:1", c.connect, w.warn
 	}
-	s, err := Join(w.t.Context(), o)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 20*lease)
+	defer cancel()
+	s, err := Join(ctx, o)
 	if err != nil {
-		w.t.Fatal(err)
+		w.t.Fatalf("%v\n%s\n%s", err, strings.Join(w.decided(), "\n"), strings.Join(w.warnings, "\n"))
 	}
 	a := &agent{
 		Session: s, w: w, cable: c, exit: exit, done: make(chan struct{}),

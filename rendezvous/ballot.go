@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -24,13 +25,16 @@ type office struct {
 	audit *audit
 }
 
-// Join serves an agent if the coordinator is here. An agent that was told to come elsewhere tries the next voter.
+// Join serves an agent if the coordinator is here. One that is new to the job hears where else it may be.
 func (o office) Join(stream pb.Rendezvous_JoinServer) error {
-	c := o.seat.head.Load()
-	if c == nil {
-		return status.Error(codes.Unavailable, "node "+o.seat.cfg.Node+" does not coordinate the job, and may not: it knows of no majority that wants it")
+	if c := o.seat.head.Load(); c != nil {
+		return service{c: c, audit: o.audit}.Join(stream)
 	}
-	return service{c: c, audit: o.audit}.Join(stream)
+	why := "node " + o.seat.cfg.Node + " does not coordinate the job, and may not: it knows of no majority that wants it"
+	if addrs := o.seat.known.Load(); addrs != nil {
+		return (&ElsewhereError{why, *addrs}).status()
+	}
+	return status.Error(codes.Unavailable, why)
 }
 
 // ballots is what voters say to each other.
@@ -161,19 +165,34 @@ func (s *Seat) way(addr string) (*grpc.ClientConn, error) {
 
 // greet makes sure that a voter can be reached, and is who it says.
 func (s *Seat) greet(v quorum.Voter) error {
-	conn, err := s.way(v.Addr)
+	who, err := s.ask(v.Addr, s.cfg.Lease/4)
+	if err == nil && who.ID != v.ID {
+		err = fmt.Errorf("somebody else answers at %s", v.Addr)
+	}
+	return err
+}
+
+// ask finds out who can be reached at HOST:PORT, for as long as the limit.
+func (s *Seat) ask(addr string, limit time.Duration) (who quorum.Voter, err error) {
+	err = s.visit(addr, limit, func(ctx context.Context, q pb.QuorumClient) error {
+		g, err := q.Greet(ctx, &pb.Greeting{Voter: fromVoter(s.voter)}, grpc.WaitForReady(true))
+		if err != nil {
+			return fmt.Errorf("%s does not answer: %s", addr, status.Convert(err).Message())
+		}
+		who = toVoter(g.GetVoter())
+		return nil
+	})
+	return who, err
+}
+
+// visit speaks with who is at HOST:PORT on a connection of its own.
+func (s *Seat) visit(addr string, limit time.Duration, speak func(context.Context, pb.QuorumClient) error) error {
+	conn, err := s.way(addr)
 	if err != nil {
-		return fmt.Errorf("cannot talk to %s: %w", v.Addr, err)
+		return fmt.Errorf("cannot talk to %s: %w", addr, err)
 	}
 	defer func() { _ = conn.Close() }() // closed once only
-	ctx, cancel := context.WithTimeout(s.closed, s.cfg.Lease/4)
+	ctx, cancel := context.WithTimeout(s.closed, limit)
 	defer cancel()
-	g, err := pb.NewQuorumClient(conn).Greet(ctx, &pb.Greeting{Voter: fromVoter(s.voter)}, grpc.WaitForReady(true))
-	if err != nil {
-		return fmt.Errorf("%s does not answer: %s", v.Addr, status.Convert(err).Message())
-	}
-	if g.GetVoter().GetId() != v.ID {
-		return fmt.Errorf("somebody else answers at %s", v.Addr)
-	}
-	return nil
+	return speak(ctx, pb.NewQuorumClient(conn))
 }

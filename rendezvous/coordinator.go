@@ -43,6 +43,8 @@ type Config struct {
 	// Expect is how many nodes were started together for the job of Run. Those that come when it is over already are told so, as long
 	// as they can be only just starting.
 	Expect int
+	// Named says that the ID of the job of Run was given, so that it is not the same job as one of another ID.
+	Named bool
 	// Seat is this process's place among those that may come to coordinate the job of Run, which then goes on without this one; nil
 	// when there are no others.
 	Seat *Seat
@@ -113,7 +115,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 
 // Run runs one job, which has every node that joins for itself, and returns how it ended, once the agents that are there know it
 // too. The end of ctx cancels the job, with code 124 when it was a deadline and 130 otherwise; ranks still get their grace period.
-// Run, Succeed or Host is called once. The error is ErrDeposed.
+// Run, Succeed or Host is called once. The error is ErrDeposed, or an [ElsewhereError] for a job that had not begun.
 func (c *Coordinator) Run(ctx context.Context, s Submission) (job.Result, error) {
 	defer close(c.done)
 	s.Sole = true
@@ -123,13 +125,20 @@ func (c *Coordinator) Run(ctx context.Context, s Submission) (job.Result, error)
 }
 
 // rule carries the only job to its end.
-func (c *Coordinator) rule(ctx context.Context) (job.Result, error) {
+func (c *Coordinator) rule(ctx context.Context) (result job.Result, err error) {
 	defer c.sole.close()
+	defer func() {
+		if err != nil {
+			c.cfg.Seat.head.CompareAndSwap(c, nil)
+		}
+	}()
 	cancelled := ctx.Done()
 	for {
 		switch err := c.settle(); {
 		case err != nil:
 			return job.Result{}, err
+		case c.elsewhere != nil:
+			return job.Result{}, c.elsewhere
 		case c.sole.result != nil:
 			c.reign = nil // the rest is for those who have time for it
 			c.farewell()

@@ -25,9 +25,13 @@ type council struct {
 	fit            []quorum.Voter
 	// want are those that are to vote, this one first.
 	want []quorum.Voter
-	// grown says that the job is not so young any more that nobody needs to take it over, and growing is nil before it has three nodes.
+	// grown says that the job is not so young any more that nobody needs to take it over, and growing is nil before it has begun.
 	grown   bool
 	growing *time.Timer
+	// calling says that who listens where the nodes of the job first met is called to it, and elsewhere that the job is given up for
+	// another one that has called here; it is not nil then, and final once the coordinator is done.
+	calling   bool
+	elsewhere *ElsewhereError
 	// heirs are those of which people were told that they can take over.
 	heirs string
 }

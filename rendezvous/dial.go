@@ -120,9 +120,17 @@ func (d dialer) hello(n placement.Node) *pb.FromAgent {
 	}}}
 }
 
-// explain tells a refusal from an end that a new connection may mend.
+// explain tells a refusal, and a job that goes on elsewhere, from an end that a new connection may mend. To an agent that knows the voters,
+// one that does not lead says nothing new.
 func (d dialer) explain(err error) error {
-	if s := status.Convert(err); s.Code() == codes.FailedPrecondition || s.Code() == codes.NotFound && len(d.voters) == 0 {
+	s := status.Convert(err)
+	if e := elsewhere(s); e != nil && (d.epoch == "" || len(d.voters) == 0) {
+		return e
+	}
+	if s.Code() == codes.NotFound && d.epoch != "" && len(d.voters) == 0 && !d.bound {
+		return &ElsewhereError{Why: s.Message()}
+	}
+	if s.Code() == codes.FailedPrecondition || s.Code() == codes.NotFound && len(d.voters) == 0 {
 		return &RefusedError{d.Node.Name, d.Target, s.Message()}
 	}
 	return fmt.Errorf("the connection to the coordinator at %s broke: %s", d.Target, status.Convert(err).Message())

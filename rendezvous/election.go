@@ -38,11 +38,12 @@ func (c *Coordinator) seat(m *member, v *pb.Voter) {
 	c.elect()
 }
 
-// unseat has another node vote in place of one that is gone.
+// unseat has another node vote in place of one that is gone, and calls it back if it was the first.
 func (c *Coordinator) unseat(node string) {
 	if c.cfg.Seat != nil && c.sole.result == nil {
 		c.unfit(node)
 		c.elect()
+		c.call()
 	}
 }
 
@@ -53,7 +54,7 @@ func (c *Coordinator) unfit(node string) {
 
 // elect has the log kept by the nodes that should. Those that nobody has reached yet are asked before.
 func (c *Coordinator) elect() {
-	if c.reign == nil && !c.mature() || c.sole.result != nil {
+	if c.reign == nil && (!c.grown || len(c.members) < 3) || c.sole.result != nil {
 		return
 	}
 	for len(c.candidates) > 0 && len(c.fit)+c.asked < maxVoters-1 && c.refused < maxRefused {
@@ -108,17 +109,17 @@ func (c *Coordinator) convene() {
 // youth is what a job may lose at most when its first coordinator is lost before others know of it. So a launch waits for nobody.
 const youth = time.Second
 
-// mature says that it is time to convene.
-func (c *Coordinator) mature() bool {
-	if c.growing == nil && len(c.members) >= 3 {
-		c.growing = time.AfterFunc(youth, func() {
-			c.post(func() {
-				c.grown = true
-				c.elect()
-			})
-		})
+// grow hears that ranks start, which makes a job worth to be taken over.
+func (c *Coordinator) grow() {
+	if c.cfg.Seat == nil || c.growing != nil {
+		return
 	}
-	return c.grown && len(c.members) >= 3
+	c.growing = time.AfterFunc(youth, func() {
+		c.post(func() {
+			c.grown = true
+			c.elect()
+		})
+	})
 }
 
 // voted tells people who votes now.
@@ -133,7 +134,10 @@ func (c *Coordinator) voted() {
 // introduce tells an agent who votes, or is to.
 func (c *Coordinator) introduce(m *member) {
 	if len(c.want) > 0 {
-		addrs := convert(c.want, func(v quorum.Voter) string { return v.Addr })
-		c.send(m, &pb.ToAgent{Body: &pb.ToAgent_Voters{Voters: &pb.Voters{Addrs: addrs}}})
+		c.send(m, &pb.ToAgent{Body: &pb.ToAgent_Voters{Voters: c.electors()}})
 	}
+}
+
+func (c *Coordinator) electors() *pb.Voters {
+	return &pb.Voters{Addrs: convert(c.want, func(v quorum.Voter) string { return v.Addr })}
 }

@@ -100,6 +100,7 @@ func (c *Coordinator) inherit(call Call, local Submission) error {
 	c.vacate()
 	c.follow(c.state.Resume())
 	c.elect()
+	c.call()
 	return nil
 }
 

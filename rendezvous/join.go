@@ -35,6 +35,8 @@ type Options struct {
 	// one of them, HOST:PORT; both are nil when there are no others, and only DialAt is when there is nobody to hold its sockets.
 	Seat   *Seat
 	DialAt func(ctx context.Context, addr string) (net.Conn, error)
+	// Elsewhere, if there is any, is where the coordinator is, or may come to be: the Addrs of an [ElsewhereError]. It needs a Seat.
+	Elsewhere []string
 	// TLS is nil only for [Pipe] and on one machine.
 	TLS *tls.Config
 	// Node describes the machine. Without an address it gets the one from which the coordinator is reached.
@@ -76,7 +78,13 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 	if o.Warn == nil {
 		o.Warn = func(err error) { slog.Warn(err.Error()) }
 	}
-	d := dialer{Options: o, instance: cmp.Or(o.Former.Instance, rand.Text()), epoch: o.Former.Epoch}
+	d := dialer{Options: o, instance: cmp.Or(o.Former.Instance, rand.Text()), epoch: o.Former.Epoch, home: o.Target}
+	if o.Seat != nil {
+		d.lease = o.Seat.cfg.Lease
+	}
+	if len(o.Elsewhere) > 0 {
+		d.voters, d.turn = o.Elsewhere, -1 // the first leads
+	}
 	l, err := d.connect(ctx)
 	switch {
 	case err == nil:
@@ -100,7 +108,14 @@ type dialer struct {
 	// voters are where the coordinator is or may come to be; turn counts those that were tried.
 	voters []string
 	turn   int
+	// home is the Target of the Options.
+	home string
+	// bound says that the agent has had orders, or is a cluster's, and may not begin anew with another coordinator at the same place.
+	bound bool
 }
+
+// refer has an agent turn to where the coordinator may be, and to where it began when that is known no more.
+func (d *dialer) refer(addrs []string) { d.voters = append([]string{d.home}, addrs...) }
 
 // aim turns to the next voter, if there are any. The first is the coordinator that was lost.
 func (d *dialer) aim() {
@@ -132,6 +147,9 @@ func (d dialer) connect(ctx context.Context) (*agentLink, error) {
 		if err == nil || d.permanent(err) {
 			return l, err
 		}
+		if e, ok := errors.AsType[*ElsewhereError](err); ok && d.epoch == "" && d.Seat != nil {
+			d.refer(e.Addrs)
+		}
 		if ctx.Err() == nil && d.tell(why, err) {
 			d.Warn(fmt.Errorf("node %s keeps trying: %w", d.Node.Name, err))
 		}
@@ -156,8 +174,14 @@ func (d dialer) tell(before, now error) bool {
 
 // permanent says that trying again cannot help. What one voter's address has come to be does not matter while there are others.
 func (d dialer) permanent(err error) bool {
+	return d.final(err) || len(d.voters) == 0 && permanent(err)
+}
+
+// final says that an answer ends the session that got it.
+func (d dialer) final(err error) bool {
 	_, refused := errors.AsType[*RefusedError](err)
-	return refused || len(d.voters) == 0 && permanent(err)
+	_, elsewhere := errors.AsType[*ElsewhereError](err)
+	return refused || elsewhere && d.epoch != ""
 }
 
 // permanent says that trying again at the same place cannot help.

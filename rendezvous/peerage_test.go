@@ -1,10 +1,12 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +30,8 @@ type peerage struct {
 	dead    map[string]bool
 	wires   []strand
 	process []*process
+	// epoch is that of the first coordinator.
+	epoch string
 }
 
 // process is one node's: an agent, a seat, and sometimes the coordinator.
@@ -35,6 +39,8 @@ type process struct {
 	*agent
 	name string
 	seat *Seat
+	exit func(int) (int, bool)
+	dial func(context.Context, string) (net.Conn, error)
 	end  func()
 	over chan struct{}
 	// leads says that its coordinator goes on; results are those that it brought about.
@@ -127,25 +133,36 @@ func (p *peerage) part(names ...string) {
 	}
 }
 
+// home is where the nodes meet, on the first.
+const home = "n1:1"
+
 // add starts a process; the first begins the job.
 func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 	p.t.Helper()
 	name := "n" + strconv.Itoa(i)
+	ctx, cancel := context.WithCancel(context.Background())
+	q := &process{name: name, exit: exit, end: cancel, over: make(chan struct{})}
+	q.dial = func(c context.Context, addr string) (net.Conn, error) {
+		if ctx.Err() != nil {
+			return nil, errors.New("this process is dead")
+		}
+		return p.dial(name)(c, addr)
+	}
 	cfg := SeatConfig{
-		Node: name, Lease: lease, Dial: p.dial(name), Warn: p.warn,
+		Node: name, Home: home, Lease: lease, Dial: q.dial, Warn: p.warn,
 		Listen: func(netip.Addr) (net.Listener, error) { return p.listen(name), nil },
 	}
 	var l *port
-	if len(p.process) == 0 {
+	if i == 1 {
 		l = p.listen(name)
-		cfg.Addr = l.addr
+		cfg.Addr, cfg.Home = l.addr, ""
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	q := &process{name: name, seat: NewSeat(cfg), end: cancel, over: make(chan struct{})}
+	q.seat = NewSeat(cfg)
 	p.process = append(p.process, q)
 	var first *Coordinator
 	if l != nil {
 		first = p.coordinator(q)
+		p.epoch = cmp.Or(p.epoch, first.epoch)
 		go func() {
 			if err := q.seat.Serve(l); err != nil {
 				p.t.Error(err)
@@ -153,13 +170,56 @@ func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 		}()
 	}
 	go p.govern(ctx, q, first)
-	dial := p.dial(name)
-	target := p.process[0].seat.voter.Addr
-	q.agent = p.joinWith(Options{
-		Target: target, Node: node(i), Warn: p.warn, Seat: q.seat, DialAt: dial,
-		Dial: func(ctx context.Context) (net.Conn, error) { return dial(ctx, target) },
-	}, exit, map[string]*share{})
+	q.agent = p.enter(q, nil)
 	return q
+}
+
+// enter has the agent of a process join, at home or elsewhere.
+func (p *peerage) enter(q *process, elsewhere []string) *agent {
+	p.t.Helper()
+	i, _ := strconv.Atoi(q.name[1:])
+	return p.joinWith(Options{
+		Target: home, Node: node(i), Warn: p.warn, Seat: q.seat, DialAt: q.dial, Elsewhere: elsewhere,
+		Dial: func(ctx context.Context) (net.Conn, error) { return q.dial(ctx, home) },
+	}, q.exit, map[string]*share{})
+}
+
+// again starts the processes of nodes that are dead.
+func (p *peerage) again(nodes ...int) (started []*process) {
+	p.t.Helper()
+	for _, i := range nodes {
+		at := slices.IndexFunc(p.process, func(q *process) bool { return q.name == "n"+strconv.Itoa(i) })
+		old := p.process[at]
+		<-old.over
+		p.net.Lock()
+		delete(p.dead, old.name)
+		p.net.Unlock()
+		p.process = slices.Delete(p.process, at, at+1)
+		started = append(started, p.add(i, old.exit))
+	}
+	return started
+}
+
+// called wants the agents of these to be told that their job goes on elsewhere, and has them go there, but for those that were told at
+// their first word.
+func (p *peerage) called(all ...*process) {
+	p.t.Helper()
+	for _, q := range all {
+		if q.Membership().Epoch == p.epoch {
+			continue
+		}
+		select {
+		case <-q.done:
+		case <-time.After(lease):
+			p.t.Fatalf("%s is not called\n%s", q.name, strings.Join(p.warnings, "\n"))
+		}
+		e, ok := errors.AsType[*ElsewhereError](q.Err())
+		if !ok {
+			p.t.Fatalf("%s ends with %v", q.name, q.Err())
+		}
+		q.Close("it goes elsewhere")
+		q.agent = p.enter(q, e.Addrs)
+	}
 }
 
 func (p *peerage) coordinator(q *process) *Coordinator {
@@ -181,7 +241,9 @@ func (p *peerage) govern(ctx context.Context, q *process, c *Coordinator) {
 			q.lead(true)
 			result, err := run()
 			q.lead(false)
+			_, elsewhere := errors.AsType[*ElsewhereError](err)
 			switch {
+			case elsewhere:
 			case err == nil:
 				q.mu.Lock()
 				q.results = append(q.results, result)
@@ -226,7 +288,7 @@ func (p *peerage) leading() *process {
 		q.mu.Lock()
 		leads := q.leads
 		q.mu.Unlock()
-		if leads && !p.side[q.name] {
+		if leads && !p.side[q.name] && !p.dead[q.name] {
 			return q
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
-// broken connects anew. A refusal ends the session.
+// broken connects anew. A refusal ends the session, and so does a job that goes on elsewhere.
 func (s *Session) broken() {
 	s.in, s.out = nil, nil
 	s.trouble = s.dialer.explain(s.link.ended)
-	if _, refused := errors.AsType[*RefusedError](s.trouble); refused {
+	if s.dialer.final(s.trouble) {
 		s.err = s.trouble
 		return
 	}

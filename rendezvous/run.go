@@ -141,6 +141,7 @@ func (c *Coordinator) act(r *run, a job.Action) {
 	case job.Reach:
 		c.order(a.Node, r.Job.ID, a)
 	case job.Start:
+		c.grow()
 		c.order(a.Group.Node.Name, r.Job.ID, a)
 	case job.Notice:
 		c.order(a.Node, r.Job.ID, a)

@@ -20,6 +20,9 @@ import (
 type SeatConfig struct {
 	// Node is this process's, and Addr where it listens already, HOST:PORT; empty for one that does not yet.
 	Node, Addr string
+	// Home is where the nodes of the job first meet, HOST:PORT, of which the host is looked up anew each time: who leads the job calls
+	// who listens there to join it. It is empty for the node that listens there itself, and where it is no fixed place.
+	Home string
 	// Lease is the coordinator's.
 	Lease time.Duration
 	// Server and Client are nil in tests alone.
@@ -43,8 +46,9 @@ type Seat struct {
 	close  context.CancelFunc
 	busy   sync.WaitGroup
 
-	// voters are as the log has them, this one first.
+	// voters are as the log has them, this one first, and known are the addresses of voters as this process's agent has heard of them.
 	voters atomic.Pointer[[]quorum.Voter]
+	known  atomic.Pointer[[]string]
 	peers  peers
 
 	mu  sync.Mutex
@@ -119,28 +123,41 @@ func (s *Seat) open(at netip.Addr) *pb.Voter {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closed.Err() != nil:
+	if s.closed.Err() != nil {
 		return nil
-	case s.voter.Addr != "":
-		return fromVoter(s.voter)
 	}
-	l, err := s.cfg.Listen(at)
-	if err != nil {
+	if err := s.ready(at); err != nil {
 		s.cfg.Warn(fmt.Errorf("node %s cannot take over from the coordinator: %w", s.cfg.Node, err))
 		return nil
 	}
-	s.voter.Addr = l.Addr().String()
-	if err := s.start(quorum.Wait); err != nil {
-		s.cfg.Warn(fmt.Errorf("node %s cannot take over from the coordinator: %w", s.cfg.Node, err))
-		return nil
-	}
-	s.busy.Go(func() {
-		if err := s.Serve(l); err != nil {
-			s.cfg.Warn(err)
-		}
-	})
 	return fromVoter(s.voter)
+}
+
+// ready has the seat listen, and wait, unless it does, or founds a log.
+func (s *Seat) ready(at netip.Addr) error {
+	if s.voter.Addr == "" {
+		l, err := s.cfg.Listen(at)
+		if err != nil {
+			return err
+		}
+		s.voter.Addr = l.Addr().String()
+		s.busy.Go(func() {
+			if err := s.Serve(l); err != nil {
+				s.cfg.Warn(err)
+			}
+		})
+	}
+	if s.log != nil || s.head.Load() != nil {
+		return nil
+	}
+	return s.start(quorum.Wait)
+}
+
+// learn hears where the coordinator is, or may come to be.
+func (s *Seat) learn(addrs []string) {
+	if s != nil {
+		s.known.Store(&addrs)
+	}
 }
 
 // found begins the log here, and leads at once.

@@ -141,7 +141,7 @@ func (s service) Join(stream pb.Rendezvous_JoinServer) error {
 		case <-ended:
 			return status.Error(codes.Canceled, "the stream has ended")
 		case <-s.c.done:
-			return errOver
+			return s.c.ending()
 		}
 	}
 }
@@ -154,6 +154,14 @@ func (s service) forward(stream pb.Rendezvous_JoinServer, m *member, l *link) {
 			return
 		}
 	}
+}
+
+// ending answers an agent of a coordinator that is done.
+func (c *Coordinator) ending() error {
+	if c.elsewhere != nil {
+		return c.elsewhere.status()
+	}
+	return errOver
 }
 
 // greet waits for the hello of an agent and asks for its admission.
@@ -189,7 +197,7 @@ func (s service) greet(stream pb.Rendezvous_JoinServer, l *link, p *peer.Peer) (
 		return nil, status.FromContextError(ctx.Err()).Err()
 	case <-s.c.done:
 		if s.c.sole == nil || s.c.cfg.Seat != nil {
-			return nil, errOver
+			return nil, s.c.ending()
 		}
 		return nil, refused("the job is over")
 	}

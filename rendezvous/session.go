@@ -79,6 +79,7 @@ func newSession(d dialer, w *pb.Welcome, l *agentLink) *Session {
 		// The numbers of an agent in whose place this one is have been used.
 		seq: l.first.GetAcked(),
 	}
+	s.dialer.bound = s.Job == ""
 	if d.Former != (Membership{}) {
 		s.pending = append(s.pending, Order{Do: Restate{}})
 	}
@@ -268,8 +269,10 @@ func (s *Session) take(msg *pb.ToAgent) {
 	}
 	if v := msg.GetVoters(); v != nil {
 		s.dialer.voters = v.GetAddrs()
+		s.dialer.Seat.learn(v.GetAddrs())
 	}
 	if do := toAction(s.Node, msg); do != nil {
+		s.dialer.bound = true
 		if r, ok := do.(ReadLogs); ok {
 			r.client = s.link.client
 			do = r

@@ -515,6 +515,7 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 const (
 	Quorum_Step_FullMethodName  = "/golaunch.rendezvous.v1.Quorum/Step"
 	Quorum_Greet_FullMethodName = "/golaunch.rendezvous.v1.Quorum/Greet"
+	Quorum_Call_FullMethodName  = "/golaunch.rendezvous.v1.Quorum/Call"
 )
 
 // QuorumClient is the client API for Quorum service.
@@ -528,6 +529,8 @@ type QuorumClient interface {
 	Step(ctx context.Context, in *Parcel, opts ...grpc.CallOption) (*Greeting, error)
 	// Greet says who serves here.
 	Greet(ctx context.Context, in *Greeting, opts ...grpc.CallOption) (*Greeting, error)
+	// Call has who founds the job anew, where its nodes first met, give that up. What calls for another job is a FAILED_PRECONDITION.
+	Call(ctx context.Context, in *Summons, opts ...grpc.CallOption) (*Greeting, error)
 }
 
 type quorumClient struct {
@@ -558,6 +561,16 @@ func (c *quorumClient) Greet(ctx context.Context, in *Greeting, opts ...grpc.Cal
 	return out, nil
 }
 
+func (c *quorumClient) Call(ctx context.Context, in *Summons, opts ...grpc.CallOption) (*Greeting, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Greeting)
+	err := c.cc.Invoke(ctx, Quorum_Call_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // QuorumServer is the server API for Quorum service.
 // All implementations must embed UnimplementedQuorumServer
 // for forward compatibility.
@@ -569,6 +582,8 @@ type QuorumServer interface {
 	Step(context.Context, *Parcel) (*Greeting, error)
 	// Greet says who serves here.
 	Greet(context.Context, *Greeting) (*Greeting, error)
+	// Call has who founds the job anew, where its nodes first met, give that up. What calls for another job is a FAILED_PRECONDITION.
+	Call(context.Context, *Summons) (*Greeting, error)
 	mustEmbedUnimplementedQuorumServer()
 }
 
@@ -584,6 +599,9 @@ func (UnimplementedQuorumServer) Step(context.Context, *Parcel) (*Greeting, erro
 }
 func (UnimplementedQuorumServer) Greet(context.Context, *Greeting) (*Greeting, error) {
 	return nil, status.Error(codes.Unimplemented, "method Greet not implemented")
+}
+func (UnimplementedQuorumServer) Call(context.Context, *Summons) (*Greeting, error) {
+	return nil, status.Error(codes.Unimplemented, "method Call not implemented")
 }
 func (UnimplementedQuorumServer) mustEmbedUnimplementedQuorumServer() {}
 func (UnimplementedQuorumServer) testEmbeddedByValue()                {}
@@ -642,6 +660,24 @@ func _Quorum_Greet_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Quorum_Call_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Summons)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QuorumServer).Call(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Quorum_Call_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QuorumServer).Call(ctx, req.(*Summons))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Quorum_ServiceDesc is the grpc.ServiceDesc for Quorum service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -656,6 +692,10 @@ var Quorum_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Greet",
 			Handler:    _Quorum_Greet_Handler,
+		},
+		{
+			MethodName: "Call",
+			Handler:    _Quorum_Call_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,140 @@
+package rendezvous
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// Where its nodes first met, a job that another node leads by now may be founded anew: by a node 0 that was started again, and knows
+// nothing of it. That is called to the job, with all that have joined it meanwhile.
+
+// ElsewhereError says that a job goes on without the coordinator that was asked. An agent whose session ends with it has to [Join] anew.
+type ElsewhereError struct {
+	Why string
+	// Addrs are where the job is led, or may come to be, HOST:PORT; none is the [Options.Target] of the agent.
+	Addrs []string
+}
+
+func (e *ElsewhereError) Error() string { return e.Why }
+
+// status is the error as agents hear it.
+func (e *ElsewhereError) status() error {
+	s := status.New(codes.Unavailable, plain(e.Why))
+	if detailed, err := s.WithDetails(&pb.Voters{Addrs: e.Addrs}); err == nil {
+		s = detailed
+	}
+	return s.Err()
+}
+
+// elsewhere is the ElsewhereError behind an end of a stream; nil when there is none.
+func elsewhere(s *status.Status) error {
+	for _, detail := range s.Details() {
+		if v, ok := detail.(*pb.Voters); ok && len(v.GetAddrs()) > 0 {
+			return &ElsewhereError{s.Message(), v.GetAddrs()}
+		}
+	}
+	return nil
+}
+
+// callEvery is how long a coordinator waits between calls: no event tells that somebody listens there again.
+const callEvery = time.Second
+
+// call has who listens where the nodes of the job first met join it, for as long as that is none of them.
+func (c *Coordinator) call() {
+	if c.cfg.Seat.cfg.Home == "" || c.reign == nil || c.calling {
+		return
+	}
+	c.calling = true
+	go func() {
+		for told := ""; ; {
+			there, err := c.ring()
+			if there {
+				return
+			}
+			if err != nil && err.Error() != told {
+				told = err.Error()
+				c.cfg.Warn(err)
+			}
+			select {
+			case <-time.After(callEvery):
+			case <-c.done:
+				return
+			}
+		}
+	}()
+}
+
+// ring calls once, and says whether it need not call again. The error is why it is not heard; that nobody is there, or somebody with
+// another token, is none.
+func (c *Coordinator) ring() (there bool, err error) {
+	seat := c.cfg.Seat
+	home, limit := seat.cfg.Home, min(seat.cfg.Lease/4, dialLimit)
+	who, err := seat.ask(home, limit)
+	if err != nil {
+		return false, nil //nolint:nilerr // as above
+	}
+	summons := make(chan *pb.Summons, 1)
+	c.post(func() {
+		if m := c.members[who.Name]; m != nil && m.link != nil {
+			c.calling = false
+			close(summons)
+			return
+		}
+		s := &pb.Summons{Job: c.sole.Job.ID, Facts: c.cfg.Facts, Node: seat.cfg.Node, Voters: c.electors(), Epoch: c.epoch}
+		c.then(func() { summons <- s }) // with no majority it calls nobody
+	})
+	select {
+	case s := <-summons:
+		if s == nil {
+			return true, nil
+		}
+		err = seat.visit(home, limit, func(ctx context.Context, q pb.QuorumClient) error {
+			_, err := q.Call(ctx, s)
+			return err
+		})
+	case <-c.done:
+	}
+	if s := status.Convert(err); s.Code() == codes.FailedPrecondition {
+		return false, fmt.Errorf("node %s at %s does not join the job: %s", who.Name, home, s.Message())
+	}
+	return false, nil
+}
+
+// Call has the coordinator here give its job up for the one that calls. Where there is none, the agent here is on its way, or there.
+func (b ballots) Call(_ context.Context, s *pb.Summons) (*pb.Greeting, error) {
+	c := b.seat.head.Load()
+	if c == nil {
+		return &pb.Greeting{}, nil
+	}
+	return ask(c, func() (*pb.Greeting, error) { return &pb.Greeting{}, c.called(s) })
+}
+
+// called gives a job up that has not begun, or only just, for the same one elsewhere. A job that others may know of already is not
+// given up: one of them would go on with it.
+func (c *Coordinator) called(s *pb.Summons) error {
+	why := different(c.cfg.Facts, s.GetFacts())
+	addrs := s.GetVoters().GetAddrs()
+	switch {
+	case s.GetEpoch() == c.epoch: // one of the two is about to hear that it does not lead
+		return nil
+	case c.sole.result != nil:
+		return refused("its job is over")
+	case why != "":
+		return refused("%s", why)
+	case c.cfg.Named && c.sole.Job.ID != s.GetJob():
+		return refused("its job is %s, and this is %s", c.sole.Job.ID, s.GetJob())
+	case c.restored || c.grown:
+		return refused("it leads a job of its own, that runs")
+	case len(addrs) == 0:
+		return refused("the call does not say where from")
+	}
+	c.elsewhere = &ElsewhereError{fmt.Sprintf("node %s leads this job already, at %s", plain(s.GetNode()), plain(addrs[0])), addrs}
+	c.cfg.Seat.learn(addrs)
+	return nil
+}

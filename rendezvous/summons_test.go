@@ -1,0 +1,147 @@
+package rendezvous
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// thirdIsLast is secondIsLast with one attempt more.
+func thirdIsLast(attempt int) (int, bool) { return 0, attempt > 1 }
+
+// TestTheFirstNodeIsStartedAgain at once, and again after it was lost as any other: it takes its ranks in the job of the next leader.
+func TestTheFirstNodeIsStartedAgain(t *testing.T) {
+	together(t, 3, func(t *testing.T, p *peerage) {
+		first := p.addAll(3, thirdIsLast)[0]
+		for attempt := range 2 {
+			p.settled(3)
+			p.crash(first)
+			began := time.Now()
+			first = p.again(1)[0]
+			p.called(first)
+			if took := time.Since(began); attempt == 1 && took > 3*callEvery {
+				t.Errorf("it was counted as lost at once, and is back after %v", took)
+			}
+		}
+		p.ended(3, p.process...)
+		for rank := range 3 {
+			if n := p.births("j1", rank); n != 3 {
+				t.Errorf("rank %d was started %d times, want 3", rank, n)
+			}
+		}
+	})
+}
+
+// TestNewNodesMeetTheFirst before it is called: all of them go on with the job that it was. Later ones find the job by it.
+func TestNewNodesMeetTheFirst(t *testing.T) {
+	together(t, 7, func(t *testing.T, p *peerage) {
+		p.addAll(7, thirdIsLast)
+		p.settled(5)
+		voters := map[string]bool{}
+		for _, v := range p.process[0].seat.others() {
+			voters[v.Name] = true
+		}
+		var idle []int
+		for i := 2; i <= 7; i++ {
+			if !voters[fmt.Sprintf("n%d", i)] {
+				idle = append(idle, i)
+			}
+		}
+		for _, i := range append([]int{1}, idle...) {
+			p.crash(p.process[i-1])
+		}
+		leader := p.leader()
+		p.part("n1", fmt.Sprintf("n%d", idle[0]), fmt.Sprintf("n%d", idle[1]))
+		fresh := p.again(1, idle[0], idle[1])
+		time.Sleep(2 * lease)
+		p.part()
+		p.called(fresh...)
+		time.Sleep(lease)
+		p.crash(fresh[2])
+		p.again(idle[1])
+		if l := p.leader(); l != leader {
+			t.Errorf("%s leads, not %s", l.name, leader.name)
+		}
+		p.ended(3, p.process...)
+	})
+}
+
+// TestAMinorityCallsNobody: the leader that is cut off together with a new first node, and the one that a majority elects, which calls it
+// once it can.
+func TestAMinorityCallsNobody(t *testing.T) {
+	together(t, 5, func(t *testing.T, p *peerage) {
+		p.addAll(5, secondIsLast)
+		p.settled(5)
+		p.crash(p.process[0])
+		old := p.leader()
+		p.part("n1", old.name)
+		fresh := p.again(1)[0]
+		time.Sleep(2 * lease)
+		synctest.Wait()
+		select {
+		case <-fresh.done:
+			t.Fatalf("n1 was called by a minority: %v", fresh.Err())
+		default:
+		}
+		if old.Err() == nil {
+			t.Error("the leader that was cut off goes on")
+		}
+		p.part()
+		p.called(fresh)
+		p.crash(old)
+		p.again(int(old.name[1] - '0'))
+		p.ended(2, p.process...)
+	})
+}
+
+// TestTheFirstNodeIsLostBeforeTheJobBegins: those that wait for others do so with the next one.
+func TestTheFirstNodeIsLostBeforeTheJobBegins(t *testing.T) {
+	together(t, 3, func(t *testing.T, p *peerage) {
+		first, second := p.add(1, success), p.add(2, success)
+		time.Sleep(2 * youth)
+		p.crash(first)
+		p.epoch = "" // that job is not gone on with
+		p.again(1)
+		p.called(second)
+		p.add(3, success)
+		p.ended(1, p.process...)
+	})
+}
+
+// TestWhatIsNotGivenUp for a call.
+func TestWhatIsNotGivenUp(t *testing.T) {
+	same := func() *pb.Summons {
+		return &pb.Summons{
+			Job: "j1", Facts: map[string]string{"--nodes": "3:3"}, Node: "n2", Voters: &pb.Voters{Addrs: []string{"n2:1", "n3:1"}}, Epoch: "another",
+		}
+	}
+	for name, c := range map[string]struct {
+		does func(*Coordinator, *pb.Summons)
+		why  string
+	}{
+		"the same job, begun":  {func(c *Coordinator, _ *pb.Summons) { c.grown = true }, "it leads a job of its own"},
+		"the same job, later":  {func(c *Coordinator, _ *pb.Summons) { c.restored = true }, "it leads a job of its own"},
+		"another job":          {func(c *Coordinator, s *pb.Summons) { s.Job = "j2" }, "its job is j1, and this is j2"},
+		"another command":      {func(c *Coordinator, s *pb.Summons) { s.Facts["--nodes"] = "2:2" }, "--nodes differs: 2:2 here, 3:3 on the coordinator"},
+		"a call from nowhere":  {func(_ *Coordinator, s *pb.Summons) { s.Voters = nil }, "does not say where from"},
+		"the same coordinator": {func(c *Coordinator, s *pb.Summons) { s.Epoch = c.epoch }, ""},
+	} {
+		c0 := NewCoordinator(Config{Facts: same().GetFacts(), Named: true, Seat: NewSeat(SeatConfig{Node: "n1"})})
+		c0.sole = &run{Submission: one(3)}
+		s := same()
+		c.does(c0, s)
+		if err := c0.called(s); c0.elsewhere != nil || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%s: %v, %v", name, err, c0.elsewhere)
+		}
+		c0.cfg.Named, c0.grown, c0.restored = false, false, false
+		s = same()
+		s.Job = "j2"
+		if err := c0.called(s); err != nil || c0.elsewhere == nil {
+			t.Errorf("a job without a name of its own is not given up: %v", err)
+		}
+	}
+}
