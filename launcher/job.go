@@ -211,8 +211,9 @@ type Job struct {
 	// kills it; USR1 and USR2 go to the ranks. Nil takes none.
 	Signals <-chan os.Signal `json:"-"`
 
-	// place is what a scheduler says, rules are those of FailureRules, and ruleText is that file.
+	// place is what a scheduler says, hasID that the ID was given, rules are those of FailureRules, and ruleText is that file.
 	place    *where.Place
+	hasID    bool
 	rules    []Rule
 	ruleText string
 }
@@ -243,6 +244,7 @@ func (j Job) complete() (Job, error) {
 	if err := j.locate(); err != nil {
 		return j, err
 	}
+	j.hasID = j.ID != ""
 	j.defaults()
 	switch {
 	case j.Scheduler != "" && j.Scheduler != NoScheduler:

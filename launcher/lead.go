@@ -98,6 +98,9 @@ type membership struct {
 	welcomed func()
 	// seat is nil where no other node can come to lead the job.
 	seat *rendezvous.Seat
+	// elsewhere is where the job is led, as another node said, and limit bounds the wait to be taken in there; 0 is none.
+	elsewhere []string
+	limit     time.Duration
 }
 
 // work is an agent from its first hello to the end of the job.
@@ -106,14 +109,38 @@ func (h *here) work(ctx context.Context, m membership) error {
 	return err
 }
 
-// agent runs one agent and returns the job's result as the coordinator told it.
+// agent runs this node's agent and returns the job's result as the coordinator told it. It joins anew where a job that had not begun is
+// given up for one that is led elsewhere.
 func (h *here) agent(ctx context.Context, m membership) (Result, error) {
+	for {
+		result, err := h.agentOf(ctx, m)
+		e, ok := errors.AsType[*rendezvous.ElsewhereError](err)
+		if !ok {
+			return result, err
+		}
+		h.say(m.node.Name + " joins anew: " + e.Why)
+		m.elsewhere, m.limit = e.Addrs, leasesToJoin*h.job.Lease
+	}
+}
+
+// leasesToJoin is how often the place of a node may have to be found lost, by one leader after another, before its new agent is taken in.
+const leasesToJoin = 3
+
+// agentOf runs one agent.
+func (h *here) agentOf(ctx context.Context, m membership) (Result, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(orForever(m.limit), func() { cancel(fmt.Errorf("not taken in within %v", m.limit)) })
+	defer late.Stop()
 	var at netip.Addr
 	a := agent.Agent{
 		Warn: h.warn, Signals: m.signals, Leave: m.leave, Grace: h.job.Grace,
 		Open: func(id string, _ []byte) (agent.Work, error) { return h.ready(id, at) },
 	}
 	return enlist(ctx, m, h.job.facts(), &a, proc.Options{Subreaper: h.job.Standalone, Warn: h.warn}, func(s *rendezvous.Session) {
+		if late.Stop(); m.limit > 0 {
+			h.joined.Store(true)
+		}
 		at = s.Node.Addr
 		if m.welcomed != nil {
 			m.welcomed()
@@ -124,7 +151,7 @@ func (h *here) agent(ctx context.Context, m membership) (Result, error) {
 // ready is the job as this node, at an address, carries it out.
 func (h *here) ready(id string, at netip.Addr) (agent.Work, error) {
 	task, err := h.job.task(at)
-	if err = errors.Join(err, h.open(id)); err != nil {
+	if err = errors.Join(err, h.enter(id)); err != nil {
 		return agent.Work{}, err
 	}
 	return agent.Work{
@@ -159,7 +186,7 @@ func enlist(
 	session, err := rendezvous.Join(ctx, rendezvous.Options{
 		Target: m.target, Dial: held(m.dial, supervisor), TLS: m.tls, Node: m.node, Facts: facts, Warn: o.Warn,
 		Clock: proc.BootTime, Heard: func(at, lease time.Duration) { supervisor.Renew(max(1, at+lease-proc.BootTime())) },
-		Seat: m.seat, DialAt: func(ctx context.Context, addr string) (net.Conn, error) {
+		Seat: m.seat, Elsewhere: m.elsewhere, DialAt: func(ctx context.Context, addr string) (net.Conn, error) {
 			return held(func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", addr) }, supervisor)(ctx)
 		},
 	})

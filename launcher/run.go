@@ -86,8 +86,9 @@ type here struct {
 	job      Job
 	console  *logs.Console
 	narrator narrator
-	// dir takes the job's files; nil before open, which both the agent and the coordinator call.
+	// dir takes the files of the job with the ID opened; nil before open, which both the agent and the coordinator call.
 	dir     *logs.Dir
+	opened  string
 	opening sync.Mutex
 	// subdir is below the temporary directory, for the files of a job that names none: several nodes may share a machine.
 	subdir string
@@ -129,7 +130,27 @@ func (h *here) open(id string) (err error) {
 		base = filepath.Join(base, h.subdir)
 	}
 	h.dir, err = logs.OpenDir(base, h.job.dirName(id))
+	h.opened = id
 	return err
+}
+
+// enter is open for the agent, with whose job the directory goes of one that was given up for it before it began.
+func (h *here) enter(id string) error {
+	if err := h.forget(id); err != nil {
+		return err
+	}
+	return h.open(id)
+}
+
+func (h *here) forget(id string) error {
+	h.opening.Lock()
+	defer h.opening.Unlock()
+	if h.dir == nil || h.opened == id {
+		return nil
+	}
+	dir := h.dir
+	h.dir = nil
+	return dir.Remove()
 }
 
 // logBase is where the directories of jobs' files are: where the user says, or in the temporary directory.

@@ -15,17 +15,16 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// seat is this node's place among those that may come to lead the job; listens is where it does already, empty for a node that does
-// not. A job on one or two nodes has no majority without it, and where a controller replaces nodes (the place has a port then) a new node 0 would wait for
-// the others, who have another leader: there the controller starts all of them again.
-func (h *here) seat(node placement.Node, token mtls.Token, listens string) *rendezvous.Seat {
-	if h.job.Request.MaxNodes+h.job.Spares < 3 || inPod() || h.job.place != nil && h.job.place.Port > 0 {
+// seat is this node's place among those that may come to lead the job. It listens already where the nodes meet, or else they do so at
+// home, HOST:PORT; both are empty where they find each other but once. A job on one or two nodes has no majority without it.
+func (h *here) seat(node placement.Node, token mtls.Token, listens, home string) *rendezvous.Seat {
+	if h.job.Request.MaxNodes+h.job.Spares < 3 {
 		return nil
 	}
 	id := h.identity(node)
 	tenure, _ := terms(h.job.Lease)
 	return rendezvous.NewSeat(rendezvous.SeatConfig{
-		Node: node.Name, Addr: listens, Lease: tenure, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: h.warn,
+		Node: node.Name, Addr: listens, Home: home, Lease: tenure, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: h.warn,
 	})
 }
 
@@ -45,7 +44,7 @@ func (h *here) found(ctx context.Context, l net.Listener, server *tls.Config, m 
 	f := newFollower(cancel)
 	m.leave, m.welcomed = f.leave, f.welcomed
 	h.heed(ctx, f)
-	if !h.job.reached() && h.job.Rendezvous == "" {
+	if !h.job.reached() {
 		m.signals = f.pass
 	}
 	go h.attend(f)
@@ -90,7 +89,7 @@ func (h *here) succeed(ctx context.Context, node string, seat *rendezvous.Seat, 
 func (h *here) coordinator(seat *rendezvous.Seat, expect int) *rendezvous.Coordinator {
 	tenure, kill := terms(h.job.Lease)
 	return rendezvous.NewCoordinator(rendezvous.Config{
-		Facts: h.job.facts(), Lease: tenure, KillTime: kill, Expect: expect, Warn: h.warn, Note: h.say, Seat: seat,
+		Facts: h.job.facts(), Named: h.job.hasID, Lease: tenure, KillTime: kill, Expect: expect, Warn: h.warn, Note: h.say, Seat: seat,
 	})
 }
 
@@ -139,15 +138,19 @@ func (h *here) partake(ctx context.Context, m membership, begin func(context.Con
 	for lead := begin; ; {
 		if lead != nil {
 			result, err := lead(ctx)
-			if !errors.Is(err, rendezvous.ErrDeposed) {
+			_, elsewhere := errors.AsType[*rendezvous.ElsewhereError](err)
+			switch {
+			case elsewhere: // the agent says so
+			case errors.Is(err, rendezvous.ErrDeposed):
+				h.joined.Store(true)
+				if !left.Load() {
+					h.warn(err)
+				}
+			default:
 				cancel(errEnded)
 				return result, errors.Join(err, (<-ended).err)
 			}
 			lead = nil
-			h.joined.Store(true)
-			if !left.Load() {
-				h.warn(err)
-			}
 		}
 		select {
 		case o := <-ended:

@@ -13,7 +13,6 @@ import (
 func TestSeats(t *testing.T) {
 	for _, c := range []struct {
 		nodes, spares int
-		pod           bool
 		place         *where.Place
 		want          bool
 	}{
@@ -23,17 +22,12 @@ func TestSeats(t *testing.T) {
 		{nodes: 2, spares: 1, want: true},
 		{nodes: 3, want: true},
 		{nodes: 3, place: &where.Place{By: "Slurm"}, want: true},
-		{nodes: 3, pod: true},
-		{nodes: 3, place: &where.Place{Port: 29400}},
+		{nodes: 3, place: &where.Place{Port: 29400}, want: true},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-			t.Setenv("KUBERNETES_SERVICE_HOST", "")
-			if c.pod {
-				t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-			}
 			j := Job{Spares: c.spares, place: c.place}
 			j.Request.MinNodes, j.Request.MaxNodes = 1, c.nodes
-			s := arrive(j).seat(placement.Node{Name: "n0"}, mtls.Token{}, "")
+			s := arrive(j).seat(placement.Node{Name: "n0"}, mtls.Token{}, "", "")
 			if s != nil {
 				s.Close()
 			}

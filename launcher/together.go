@@ -59,7 +59,7 @@ func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
 		defer d.close()
 	}
 	m := h.member(node, l.Addr().String(), token)
-	m.seat = h.seat(node, token, l.Addr().String())
+	m.seat = h.seat(node, token, l.Addr().String(), "")
 	return h.found(ctx, l, mtls.Server(token, h.identity(node)), m)
 }
 
@@ -81,7 +81,11 @@ func (h *here) find(ctx context.Context, node placement.Node) (membership, error
 		at.token = &token
 	}
 	m := h.member(node, at.coordinator, *at.token)
-	m.seat = h.seat(node, *at.token, "")
+	home := ""
+	if p.Port > 0 {
+		home = at.coordinator
+	}
+	m.seat = h.seat(node, *at.token, "", home)
 	return m, nil
 }
 

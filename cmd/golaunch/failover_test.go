@@ -112,3 +112,48 @@ func TestNobodyHasAMajority(t *testing.T) {
 	}
 	gone(t, p.marker)
 }
+
+// TestTheLeadingNodeIsStartedAgain with the same command, twice, and then another node too, which finds the first alone: each joins the
+// job, that has another leader by now, and takes its ranks again.
+func TestTheLeadingNodeIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	nodes, token := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4"), filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(strings.Repeat("k", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	marker, logs := mark(t), t.TempDir()
+	begin := func(i int) *process {
+		return start(t, join(t, nodes[i], fmt.Sprintf("n%d", i), token, "--nodes", "3", "--lease", "6s", "--procs-per-node", "1",
+			"--max-restarts", "1", "--log-dir", logs, "--env", marker, "--", "sh", "-c",
+			`a=$TORCHELASTIC_RESTART_COUNT; echo attempt $a rank $RANK on $GOLAUNCH_NODE; [ $a = 3 ] && exit 7; exec sleep 1000`))
+	}
+	all := []*process{begin(0), begin(1), begin(2)}
+	all[0].line("can take over from n0: n[12], n[12]$")
+	again := func(i, attempt int) {
+		t.Helper()
+		kill(t, all[i].cmd.Process.Pid, syscall.SIGKILL)
+		all[i].ends(-1)
+		all[i] = begin(i)
+		for rank, p := range all {
+			p.line(fmt.Sprintf("attempt %d rank %d on n%d", attempt, rank, rank))
+		}
+	}
+	again(0, 1)
+	leader := 1
+	if text, _ := all[1].out.read(); !strings.Contains(text, "n1 leads the job from now on") {
+		leader = 2
+	}
+	all[leader].line(fmt.Sprintf("can take over from n%d: (n0, n%d|n%[2]d, n0)$", leader, 3-leader))
+	again(0, 2)
+	again(3-leader, 3)
+	for i, p := range all {
+		p.ends(7)
+		if text, _ := p.out.read(); i == 0 && !strings.Contains(text, fmt.Sprintf("n0 joins anew: node n%d leads this job already, at ", leader)) {
+			t.Errorf("n0 does not say whom it joins:\n%s", text)
+		}
+	}
+	if dirs, err := os.ReadDir(logs); err != nil || len(dirs) != 1 {
+		t.Errorf("logs of %v jobs, %v", dirs, err)
+	}
+	gone(t, marker)
+}

@@ -360,3 +360,52 @@ func TestManifests(t *testing.T) {
 		})
 	}
 }
+
+// TestThePodThatLeadsIsReplaced by one of another address: the others go on without it, under another leader, and it joins them. One that
+// then comes in place of another pod finds the leader by it.
+func TestThePodThatLeadsIsReplaced(t *testing.T) {
+	t.Parallel()
+	ps := makePods(t, "train", "train-0", "train-1", "train-2", "train-0")
+	names := strings.SplitAfter(ps.known, "\n")
+	ps.known = strings.Join(names[:3], "")
+	ps.publish()
+	job := []string{"--nodes=3", "--procs-per-node=1", "--lease=6s", "--backoff=0s", "--", "sh", "-c",
+		"a=$TORCHELASTIC_RESTART_COUNT; echo node $NODE_RANK attempt $a; [ $a = 2 ] || sleep 1000"}
+	var all []*process
+	runs := func(attempt int) {
+		t.Helper()
+		for i, p := range all {
+			p.line(fmt.Sprintf("node %d attempt %d$", []int{1, 0, 2}[i], attempt))
+		}
+	}
+	for i, p := range ps.all {
+		p.with(secret, fmt.Sprintf("JOB_COMPLETION_INDEX=%d", i%3))
+		if i < 3 {
+			all = append(all, p.run(job...))
+		}
+	}
+	all[0].line("can take over from train-0: train-[12], train-[12]$")
+	kill(t, all[0].cmd.Process.Pid, syscall.SIGKILL)
+	all[0].ends(-1)
+	for _, p := range ps.all {
+		p.file("etc/hosts", strings.Replace(p.read("etc/hosts"), names[0], names[3], 1))
+	}
+	all[0] = ps.all[3].run(job...)
+	all[0].line(`train-0 joins anew: node train-[12] leads this job already, at `)
+	runs(1)
+	leader := 1
+	if text, _ := all[1].out.read(); !strings.Contains(text, "train-1 leads the job from now on") {
+		leader = 2
+	}
+	all[leader].line(fmt.Sprintf("can take over from train-%d: .*, ", leader))
+	other := 3 - leader
+	kill(t, all[other].cmd.Process.Pid, syscall.SIGKILL)
+	all[other].ends(-1)
+	all[other] = ps.all[other].run(job...)
+	runs(2)
+	for i, p := range all {
+		p.ends(0)
+		ps.all[[]int{3, 1, 2}[i]].message(fmt.Sprintf(
+			`golaunch: succeeded code=0 node=train-%d restarts=2/3 cause="job succeeded: 3 ranks exited 0 after 2 restarts"`, i))
+	}
+}
