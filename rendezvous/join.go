@@ -147,7 +147,7 @@ func (d dialer) connect(ctx context.Context) (*agentLink, error) {
 		if err == nil || d.permanent(err) {
 			return l, err
 		}
-		if e, ok := errors.AsType[*ElsewhereError](err); ok && d.epoch == "" && d.Seat != nil {
+		if e, ok := errors.AsType[*ElsewhereError](err); ok && d.Seat != nil {
 			d.refer(e.Addrs)
 		}
 		if ctx.Err() == nil && d.tell(why, err) {

@@ -310,8 +310,9 @@ func TestNodeIsReplaced(t *testing.T) {
 // TestAnotherCoordinator has an agent come back to a coordinator that knows nothing of it: its ranks must end.
 func TestAnotherCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2)
+		w := newWorld(t, 1)
 		a := w.join(1, forever)
+		synctest.Wait()
 		other := newWorld(t, 2)
 		a.cable.dial = other.dial
 		a.cable.newest().timeout()

@@ -140,7 +140,7 @@ func TestWhatIsNotGivenUp(t *testing.T) {
 		c0.cfg.Named, c0.grown, c0.restored = false, false, false
 		s = same()
 		s.Job = "j2"
-		if err := c0.called(s); err != nil || c0.elsewhere == nil {
+		if err := c0.called(s); err != nil || c0.elsewhere == nil || c0.cfg.Seat.known.Load() == nil {
 			t.Errorf("a job without a name of its own is not given up: %v", err)
 		}
 	}

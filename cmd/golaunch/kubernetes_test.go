@@ -369,8 +369,10 @@ func TestThePodThatLeadsIsReplaced(t *testing.T) {
 	names := strings.SplitAfter(ps.known, "\n")
 	ps.known = strings.Join(names[:3], "")
 	ps.publish()
-	job := []string{"--nodes=3", "--procs-per-node=1", "--lease=6s", "--backoff=0s", "--", "sh", "-c",
-		"a=$TORCHELASTIC_RESTART_COUNT; echo node $NODE_RANK attempt $a; [ $a = 2 ] || sleep 1000"}
+	job := []string{
+		"--nodes=3", "--procs-per-node=1", "--lease=6s", "--backoff=0s", "--", "sh", "-c",
+		"a=$TORCHELASTIC_RESTART_COUNT; echo node $NODE_RANK attempt $a; [ $a = 2 ] || sleep 1000",
+	}
 	var all []*process
 	runs := func(attempt int) {
 		t.Helper()

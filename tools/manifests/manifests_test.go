@@ -120,6 +120,9 @@ func indexed(t *testing.T, name, subdomain string, j batch.JobSpec) (pods []pod)
 	if *j.CompletionMode != batch.IndexedCompletion || *j.Completions != *j.Parallelism || j.Template.Spec.RestartPolicy != core.RestartPolicyNever {
 		t.Errorf("the pods do not run together: %+v", j)
 	}
+	if j.BackoffLimitPerIndex == nil || j.MaxFailedIndexes == nil || *j.PodReplacementPolicy != batch.Failed {
+		t.Errorf("a pod that is lost takes the others along, or comes again before it is gone: %+v", j)
+	}
 	c := container(t, j.Template.Spec)
 	if want := fmt.Sprintf("--nodes=%d", *j.Completions); !slices.Contains(c.Args, want) {
 		t.Errorf("%q has no %s", c.Args, want)
