@@ -119,7 +119,7 @@ func (h *here) agent(ctx context.Context, m membership) (Result, error) {
 			return result, err
 		}
 		h.say(m.node.Name + " joins anew: " + e.Why)
-		m.elsewhere, m.limit = e.Addrs, leasesToJoin*h.job.Lease
+		m.elsewhere, m.limit = e.Addrs, max(time.Minute, leasesToJoin*h.job.Lease)
 	}
 }
 
