@@ -29,8 +29,9 @@ func (s *Session) connect() {
 	ctx, cancel := context.WithCancel(context.Background())
 	result := make(chan dialled, 1)
 	s.redial, s.stop = result, cancel
+	d := s.dialer // of which this session may learn more meanwhile
 	go func() {
-		l, err := s.dialer.connect(ctx)
+		l, err := d.connect(ctx)
 		result <- dialled{l, err}
 	}()
 }
