@@ -1,7 +1,10 @@
 package rendezvous
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +15,44 @@ import (
 
 // thirdIsLast is secondIsLast with one attempt more.
 func thirdIsLast(attempt int) (int, bool) { return 0, attempt > 1 }
+
+// again starts the processes of nodes that are dead.
+func (p *peerage) again(nodes ...int) (started []*process) {
+	p.t.Helper()
+	for _, i := range nodes {
+		at := slices.IndexFunc(p.process, func(q *process) bool { return q.name == "n"+strconv.Itoa(i) })
+		old := p.process[at]
+		<-old.over
+		p.net.Lock()
+		delete(p.dead, old.name)
+		p.net.Unlock()
+		p.process = slices.Delete(p.process, at, at+1)
+		started = append(started, p.add(i, old.exit))
+	}
+	return started
+}
+
+// called wants the agents of these to be told that their job goes on elsewhere, and has them go there, but for those that were told at
+// their first word.
+func (p *peerage) called(all ...*process) {
+	p.t.Helper()
+	for _, q := range all {
+		if q.Membership().Epoch == p.epoch {
+			continue
+		}
+		select {
+		case <-q.done:
+		case <-time.After(lease):
+			p.t.Fatalf("%s is not called\n%s", q.name, strings.Join(p.warnings, "\n"))
+		}
+		e, ok := errors.AsType[*ElsewhereError](q.Err())
+		if !ok {
+			p.t.Fatalf("%s ends with %v", q.name, q.Err())
+		}
+		q.Close("it goes elsewhere")
+		q.agent = p.enter(q, e.Addrs)
+	}
+}
 
 // TestTheFirstNodeIsStartedAgain at once, and again after it was lost as any other: it takes its ranks in the job of the next leader.
 func TestTheFirstNodeIsStartedAgain(t *testing.T) {
