@@ -1,6 +1,8 @@
 package rendezvous
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,9 +53,12 @@ func (c *Coordinator) pardon(node string) {
 }
 
 func (c *Coordinator) keepAvoided() {
-	if err := c.cfg.Store.keepAvoided(c.avoided); err != nil {
-		c.cfg.Warn(fmt.Errorf("a later coordinator will not know which nodes have failed: %w", err))
-	}
+	text, err := json.Marshal(c.avoided)
+	c.disk.write(func() {
+		if err := errors.Join(err, c.cfg.Store.keep("avoided", text)); err != nil {
+			c.cfg.Warn(fmt.Errorf("a later coordinator will not know which nodes have failed: %w", err))
+		}
+	})
 }
 
 // avoidAgain takes over what an earlier coordinator kept. What is over by now is pardoned at once.

@@ -1,8 +1,11 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"syscall"
@@ -33,25 +36,24 @@ func (c *Coordinator) find(id string) (*run, error) {
 	return nil, status.Error(codes.NotFound, plain(fmt.Sprintf("there is no job %q here; golaunch jobs lists them", id)))
 }
 
-// submit takes a job in.
-func (c *Coordinator) submit(s Submission) (*run, error) {
+// check says why a job is not taken in.
+func (c *Coordinator) check(s Submission) error {
 	switch {
 	case c.sole != nil:
-		return nil, refused("this coordinator runs one job, %s, and no others", c.sole.Job.ID)
+		return refused("this coordinator runs one job, %s, and no others", c.sole.Job.ID)
 	case !ValidName(s.Job.ID):
-		return nil, wrong("%q is no job id; use letters, digits, dots, dashes and underscores", s.Job.ID)
+		return wrong("%q is no job id; use letters, digits, dots, dashes and underscores", s.Job.ID)
 	case c.jobs[s.Job.ID] != nil:
-		return nil, status.Error(codes.AlreadyExists, fmt.Sprintf("there is a job %s already", s.Job.ID))
+		return taken(s.Job.ID)
 	}
 	if err := c.state.Check(s.Spec); err != nil {
-		return nil, wrong("%v", err)
+		return wrong("%v", err)
 	}
-	journal, err := c.cfg.Store.create(s, time.Now(), c.cfg.Warn)
-	if err != nil {
-		return nil, status.Error(codes.Internal, plain(err.Error()))
-	}
-	c.note("job %s: %s", s.Job.ID, s.Title)
-	return c.begin(s, journal), nil
+	return nil
+}
+
+func taken(id string) error {
+	return status.Error(codes.AlreadyExists, fmt.Sprintf("there is a job %s already", id))
 }
 
 // watcher is one client that is told about a job. updates is closed when it is too slow.
@@ -91,15 +93,17 @@ func (c *Coordinator) watch(r *run, owner bool) *watcher {
 }
 
 // tell queues an update for all watchers.
-func (r *run) tell(u *pb.Update) {
-	for w := range r.watchers {
-		select {
-		case w.updates <- u:
-		default:
-			close(w.updates)
-			delete(r.watchers, w)
+func (c *Coordinator) tell(r *run, u *pb.Update) {
+	c.then(func() {
+		for w := range r.watchers {
+			select {
+			case w.updates <- u:
+			default:
+				close(w.updates)
+				delete(r.watchers, w)
+			}
 		}
-	}
+	})
 }
 
 // unwatch forgets a client. The job of one that has died, and of one that stays away for a lease, ends.
@@ -129,19 +133,49 @@ func (s control) Submit(req *pb.Submission, stream pb.Cluster_SubmitServer) erro
 		return refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
 			req.GetVersion(), version())
 	}
-	w, err := ask(s.c, func() (*watcher, error) {
-		r, err := s.c.submit(toSubmission(req))
-		if err != nil {
-			return nil, err
-		}
-		w := s.c.watch(r, true)
-		s.c.step(cluster.Submitted{Spec: r.Spec})
-		return w, nil
-	})
+	w, err := s.submit(toSubmission(req))
 	if err != nil {
 		return err
 	}
 	return s.follow(stream, w)
+}
+
+// submit takes a job in, once its journal has begun: a disk that hangs holds up its client alone.
+func (s control) submit(sub Submission) (*watcher, error) {
+	c, id := s.c, sub.Job.ID
+	if _, err := ask(c, func() (bool, error) { return true, c.check(sub) }); err != nil {
+		return nil, err
+	}
+	journal, err := c.cfg.Store.create(sub, time.Now(), &c.disk)
+	switch {
+	case errors.Is(err, fs.ErrExist): // another client was faster
+		return nil, taken(id)
+	case err != nil:
+		return nil, status.Error(codes.Internal, plain(err.Error()))
+	}
+	return ask(c, func() (*watcher, error) {
+		if err := c.check(sub); err != nil {
+			journal.close()
+			c.remove(id)
+			return nil, err
+		}
+		c.note("job %s: %s", id, sub.Title)
+		w := c.watch(c.begin(sub, journal), true)
+		c.step(cluster.Submitted{Spec: sub.Spec})
+		return w, nil
+	})
+}
+
+// recorded waits until what was done is known to a later coordinator too.
+func (s control) recorded() error {
+	done := make(chan struct{})
+	s.c.post(func() { s.c.then(func() { close(done) }) })
+	select {
+	case <-done:
+		return nil
+	case <-s.c.done:
+		return errOver
+	}
 }
 
 func (s control) Watch(req *pb.WatchRequest, stream pb.Cluster_WatchServer) error {
@@ -153,6 +187,9 @@ func (s control) Watch(req *pb.WatchRequest, stream pb.Cluster_WatchServer) erro
 		return s.c.watch(r, req.GetAttach()), nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := s.recorded(); err != nil {
 		return err
 	}
 	return s.follow(stream, w)
@@ -224,7 +261,7 @@ func (s control) Logs(req *pb.LogsRequest, stream pb.Cluster_LogsServer) error {
 }
 
 func (s control) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopReply, error) {
-	return ask(s.c, func() (*pb.StopReply, error) {
+	reply, err := ask(s.c, func() (*pb.StopReply, error) {
 		reply := &pb.StopReply{}
 		var stop []*run
 		for _, j := range s.c.state.Jobs() {
@@ -242,6 +279,7 @@ func (s control) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopReply, er
 		}
 		return reply, nil
 	})
+	return reply, cmp.Or(err, s.recorded())
 }
 
 func (s control) Forward(_ context.Context, req *pb.ForwardRequest) (*pb.ForwardReply, error) {
@@ -261,7 +299,7 @@ func (s control) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.DrainRepl
 	if req.GetLeaves() {
 		return s.swap(ctx, req)
 	}
-	return ask(s.c, func() (*pb.DrainReply, error) {
+	reply, err := ask(s.c, func() (*pb.DrainReply, error) {
 		if _, err := s.c.member(req.GetNode()); err != nil {
 			return nil, err
 		}
@@ -277,6 +315,7 @@ func (s control) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.DrainRepl
 		}
 		return reply, nil
 	})
+	return reply, cmp.Or(err, s.recorded())
 }
 
 // swap has the jobs give a node up, and waits until its agent has left.

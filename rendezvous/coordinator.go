@@ -84,6 +84,7 @@ type Coordinator struct {
 	restored   bool
 	lapsed     map[string]bool
 	deliveries map[string]*delivery
+	disk       disk
 	council
 }
 
@@ -107,6 +108,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 		came:       map[string]bool{},
 		deliveries: map[string]*delivery{}, drained: map[string]bool{}, avoided: map[string]*avoidance{}, lapsed: map[string]bool{},
 	}
+	c.disk = disk{post: c.post, warn: cfg.Warn, holds: cfg.Store != nil}
 	if cfg.Seat != nil {
 		cfg.Seat.head.Store(c)
 	}
@@ -118,6 +120,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 // Run, Succeed or Host is called once. The error is ErrDeposed, or an [ElsewhereError] for a job that had not begun.
 func (c *Coordinator) Run(ctx context.Context, s Submission) (job.Result, error) {
 	defer close(c.done)
+	defer c.flush()
 	s.Sole = true
 	c.sole = c.begin(s, c.record(s))
 	c.step(cluster.Submitted{Spec: s.Spec})
@@ -160,6 +163,7 @@ func (c *Coordinator) rule(ctx context.Context) (result job.Result, err error) {
 // Store may take them over. The error is that the store could not be read.
 func (c *Coordinator) Host(ctx context.Context) error {
 	defer close(c.done)
+	defer c.flush()
 	if err := c.restore(); err != nil {
 		return err
 	}

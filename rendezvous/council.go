@@ -42,8 +42,17 @@ var ErrDeposed = errors.New("this node does not coordinate the job any more: a m
 // maxBatch is how many messages are taken in at a time, at most, and what they cause goes to the voters together.
 const maxBatch = 256
 
-// then does something that others can see, once the voters know why.
+// then does something that others can see, once the voters and the disk know why.
 func (c *Coordinator) then(f func()) {
+	if c.reign == nil {
+		c.disk.then(f)
+		return
+	}
+	c.vouch(f)
+}
+
+// vouch does what lengthens a lease, for which the voters alone must know this coordinator.
+func (c *Coordinator) vouch(f func()) {
 	if c.reign == nil {
 		f()
 		return

@@ -15,7 +15,7 @@ import (
 
 // record is the journal of the only job.
 func (c *Coordinator) record(s Submission) journal {
-	people := background(s.Journal, nil, c.cfg.Warn)
+	people := c.disk.people(s.Journal, nil)
 	if c.cfg.Seat == nil {
 		return people
 	}
@@ -58,6 +58,7 @@ func (j *shared) keep(e entry) {
 // Only Observe, Joined and Journal of the submission count.
 func (c *Coordinator) Succeed(ctx context.Context, call Call, s Submission) (job.Result, error) {
 	defer close(c.done)
+	defer c.flush()
 	if err := c.inherit(call, s); err != nil {
 		return job.Result{}, fmt.Errorf("cannot take the job over: %w", err)
 	}
@@ -82,7 +83,7 @@ func (c *Coordinator) inherit(call Call, local Submission) error {
 		return err
 	}
 	s.Observe, s.Joined = local.Observe, local.Joined
-	s.journal = &shared{journal: background(local.Journal, text, c.cfg.Warn), c: c, size: len(text)}
+	s.journal = &shared{journal: c.disk.people(local.Journal, text), c: c, size: len(text)}
 	s.Detached = true // it has no client
 	c.fit = slices.Clone(call.reign.Voters[1:])
 	c.grown = true

@@ -2,10 +2,8 @@ package rendezvous
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -34,7 +32,7 @@ func eventName(ev job.Event) string {
 }
 
 // journal records what happens to a job. After the first error it records no more: a journal with holes would mislead. It belongs
-// to one goroutine, and can be closed twice.
+// to the coordinator's goroutine, and can be closed twice.
 type journal interface {
 	add(entry)
 	close()
@@ -58,103 +56,73 @@ func (j *writer) write(e entry) error {
 	return err
 }
 
-// backgroundJournal writes from a goroutine of its own, so that a slow disk holds up nobody for long.
-type backgroundJournal struct {
-	entries chan entry
-	done    chan struct{}
-	warn    func(error)
-	full    bool
+// diskJournal is a journal that the disk writes.
+type diskJournal struct {
+	disk *disk
+	over bool
+	// failed hears, once and from any goroutine, why the journal ends before its job.
+	failed func(error)
+	// shut and remove end it, and out and ended belong, as they do, to the disk's goroutine.
+	shut, remove func()
+	out          writer
+	ended        bool
 }
 
-// background is a journal for people, which no later coordinator needs. It begins with what is past; w may be nil.
-func background(w io.Writer, past []byte, warn func(error)) journal {
+func nothing() {}
+
+// people is a journal for people, which no later coordinator needs. It begins with what is past; w may be nil.
+func (d *disk) people(w io.Writer, past []byte) journal {
 	if w == nil {
 		return noJournal{}
 	}
-	entries := make(chan entry, 1024)
-	j := &backgroundJournal{entries: entries, done: make(chan struct{}), warn: warn}
-	go func() {
-		defer close(j.done)
-		out := writer{w: w, size: len(past)}
-		_, err := w.Write(past)
-		for e := range entries {
-			if err == nil {
-				err = out.write(e)
-			}
-			if err != nil {
-				warn(fmt.Errorf("the journal ends here, the job goes on: %w", err))
-				break
-			}
+	j := &diskJournal{disk: d, shut: nothing, remove: nothing, out: writer{w, len(past)}, failed: func(err error) {
+		d.warn(fmt.Errorf("the journal ends here, the job goes on: %w", err))
+	}}
+	d.write(func() {
+		if _, err := w.Write(past); err != nil {
+			j.fail(err)
 		}
-		for range entries {
-		}
-	}()
+	})
 	return j
 }
 
-// add waits for a second at most, and only once.
-func (j *backgroundJournal) add(e entry) {
-	if j.full {
-		return
-	}
-	select {
-	case j.entries <- e:
-		return
+func (j *diskJournal) add(e entry) {
+	switch {
+	case j.over:
+	case j.disk.hangs:
+		j.over = true
+		j.failed(errSlowDisk)
+		j.disk.write(j.discard)
 	default:
-	}
-	limit := time.NewTimer(time.Second)
-	defer limit.Stop()
-	select {
-	case j.entries <- e:
-	case <-limit.C:
-		j.full = true
-		j.warn(errors.New("the journal ends here, the job goes on: the disk does not keep up"))
+		j.disk.write(func() { j.put(e) })
 	}
 }
 
-// close waits for what is still to be written, but not for a disk that hangs.
-func (j *backgroundJournal) close() {
-	if j.entries == nil {
+func (j *diskJournal) close() {
+	if !j.over {
+		j.over = true
+		j.disk.write(j.shut)
+	}
+}
+
+func (j *diskJournal) put(e entry) {
+	if j.ended {
 		return
 	}
-	close(j.entries)
-	j.entries, j.full = nil, true
-	limit := time.NewTimer(2 * time.Second)
-	defer limit.Stop()
-	select {
-	case <-j.done:
-	case <-limit.C:
-		j.warn(errors.New("the end of the journal is not written: the disk hangs"))
+	if err := j.out.write(e); err != nil {
+		j.fail(err)
 	}
 }
 
-// fileJournal writes each entry before add returns.
-type fileJournal struct {
-	writer
-	file *os.File
-	// failed is called, once, when the journal ends before its job.
-	failed func(error)
+func (j *diskJournal) fail(err error) {
+	j.failed(err)
+	j.discard()
 }
 
-func newFileJournal(f *os.File, size int, failed func(error)) *fileJournal {
-	return &fileJournal{writer{f, size}, f, failed}
-}
-
-func (j *fileJournal) add(e entry) {
-	if j.file == nil {
-		return
-	}
-	if err := j.write(e); err != nil {
-		j.close()
-		j.failed(err)
-	}
-}
-
-func (j *fileJournal) close() {
-	if j.file != nil {
-		_ = j.file.Close() // every write was checked
-		j.file = nil
-	}
+func (j *diskJournal) discard() {
+	j.ended = true
+	j.shut()
+	j.remove()
 }
 
 type noJournal struct{}

@@ -111,7 +111,7 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 	l.conn.node = m.name
 	m.conn.onPeerClose(func() { c.post(func() { c.closed(m, l.conn) }) })
 	c.hear(m)
-	c.send(m, &pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: &pb.Welcome{
+	c.queue(m, c.vouch, &pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: &pb.Welcome{
 		JobId: c.soleID(), Epoch: c.epoch,
 		Lease: durationpb.New(c.cfg.Lease), Heartbeat: echo(h.GetHeartbeat()),
 	}}})
@@ -189,7 +189,7 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 	m.sure = true
 	switch b := msg.GetBody().(type) {
 	case *pb.FromAgent_Heartbeat:
-		c.send(m, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: echo(b.Heartbeat)}})
+		c.queue(m, c.vouch, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: echo(b.Heartbeat)}})
 		return
 	case *pb.FromAgent_Goodbye:
 		why := cmp.Or(plain(b.Goodbye.GetWhy()), "its agent has left")
@@ -283,14 +283,17 @@ func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
 	}
 }
 
-// send queues a message for an agent. One that does not take its messages is cut off: to wait for it would hold up the job.
-func (c *Coordinator) send(m *member, msg *pb.ToAgent) {
+func (c *Coordinator) send(m *member, msg *pb.ToAgent) { c.queue(m, c.then, msg) }
+
+// queue has a message for an agent wait until it may be seen. One that does not take its messages is cut off: to wait for it would
+// hold up the job.
+func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
 	if m.link == nil {
 		return
 	}
 	msg.Acked = m.taken
 	l := m.link
-	c.then(func() {
+	once(func() {
 		if l.push(msg) || m.link != l {
 			return
 		}

@@ -12,16 +12,18 @@ import (
 func (s *sim) act() {
 	m := s.machines[s.intN(len(s.machines))]
 	p := m.agent()
-	switch n := s.intN(20); {
+	switch n := s.intN(21); {
 	case n < 5:
 		s.submit()
 	case n < 8:
 		s.failRank()
 	case n == 8 && s.up.Load():
 		s.crash()
-	case n == 9 && s.up.Load():
+	case n == 20 && s.up.Load():
+		s.slowDisk(s.upTo(simLease))
+	case n == 9 && s.prompt():
 		s.ask("cancel", s.cancelAny)
-	case n == 10 && s.up.Load():
+	case n == 10 && s.prompt():
 		s.ask("drain of "+m.node.Name, func(c *Client) error { _, err := c.Drain(s.ctx, m.node.Name); return err })
 	case p == nil || !m.whole():
 	case n == 11:

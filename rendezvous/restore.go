@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/cluster"
@@ -19,7 +20,7 @@ func (c *Coordinator) restore() (err error) {
 	if c.epoch, err = store.epoch(); err != nil {
 		return fmt.Errorf("cannot read the coordinator's store: %w", err)
 	}
-	jobs, err := store.load(c.cfg.Warn)
+	jobs, err := store.load(&c.disk)
 	if err != nil {
 		return fmt.Errorf("cannot read the coordinator's store: %w", err)
 	}
@@ -60,9 +61,12 @@ func (c *Coordinator) drain(node string, drained bool) {
 	} else {
 		delete(c.drained, node)
 	}
-	if err := c.cfg.Store.keepDrained(c.drained); err != nil {
-		c.cfg.Warn(fmt.Errorf("a later coordinator will not know which nodes are drained: %w", err))
-	}
+	text := strings.Join(slices.Sorted(maps.Keys(c.drained)), "\n")
+	c.disk.write(func() {
+		if err := c.cfg.Store.keep("drained", []byte(text)); err != nil {
+			c.cfg.Warn(fmt.Errorf("a later coordinator will not know which nodes are drained: %w", err))
+		}
+	})
 }
 
 // note tells what happens in a cluster.

@@ -108,14 +108,14 @@ func (c *Coordinator) stepped(r *run, s cluster.Step) {
 	}
 	if s.Granted != nil {
 		r.granted = s.Granted
-		r.tell(fromGranted(s.Granted))
+		c.tell(r, fromGranted(s.Granted))
 	}
 	if s.Reason != "" && s.Reason != r.reason {
 		r.reason = s.Reason
 		if r.Observe != nil {
 			c.then(func() { r.Observe(d) })
 		}
-		r.tell(fromDecision(d))
+		c.tell(r, fromDecision(d))
 	}
 	if r.result != nil && r.over.IsZero() {
 		c.conclude(r)
@@ -217,12 +217,12 @@ func (c *Coordinator) conclude(r *run) {
 	r.over = time.Now()
 	r.journal.add(entry{Time: r.over, Event: eventResult, Detail: r.result})
 	r.close()
-	r.tell(fromUpdateResult(*r.result))
+	c.tell(r, fromUpdateResult(*r.result))
 	c.readEnd(r)
 	if r.Sole {
 		return
 	}
-	c.note("job %s is over: %s", r.Job.ID, r.result.Reason)
+	c.then(func() { c.note("job %s is over: %s", r.Job.ID, r.result.Reason) })
 	c.ended = append(c.ended, r.Job.ID)
 	for len(c.ended) > maxEnded {
 		c.forget(c.ended[0])
@@ -233,9 +233,16 @@ func (c *Coordinator) conclude(r *run) {
 func (c *Coordinator) forget(id string) {
 	delete(c.jobs, id)
 	c.state.Forget(id)
-	if err := c.cfg.Store.remove(id); err != nil {
-		c.cfg.Warn(err)
-	}
+	c.remove(id)
+}
+
+// remove has a later coordinator not know of a job.
+func (c *Coordinator) remove(id string) {
+	c.disk.write(func() {
+		if err := c.cfg.Store.remove(id); err != nil {
+			c.cfg.Warn(err)
+		}
+	})
 }
 
 func news(s cluster.Step) bool {

@@ -187,7 +187,7 @@ func (s service) greet(stream pb.Rendezvous_JoinServer, l *link, p *peer.Peer) (
 	s.c.post(func() {
 		if ctx.Err() == nil {
 			m, err := s.c.admit(l, hello, from)
-			s.c.then(func() { answers <- answer{m, err} })
+			s.c.vouch(func() { answers <- answer{m, err} })
 		}
 	})
 	select {

@@ -33,7 +33,7 @@ const (
 // TestWorld has the real coordinator and real sessions, over cables, live through random schedules of faults, in virtual time. A seed
 // decides what happens to whom and when; which of two goroutines is first at the same instant is Go's to choose.
 func TestWorld(t *testing.T) {
-	defer stretchPings()()
+	defer stretch()()
 	if *simSeed != 0 {
 		t.Log(simulate(t, *simSeed).ends)
 		return
@@ -52,11 +52,11 @@ func TestWorld(t *testing.T) {
 	}
 }
 
-// stretchPings does with gRPC's pings what is done with the lease.
-func stretchPings() (restore func()) {
-	was := pingAfter
-	pingAfter = 10 * simLease
-	return func() { pingAfter = was }
+// stretch does with gRPC's pings and the patience for the disk what is done with the lease.
+func stretch() (restore func()) {
+	ping, write := pingAfter, maxWrite
+	pingAfter, maxWrite = 10*simLease, 10*simLease
+	return func() { pingAfter, maxWrite = ping, write }
 }
 
 // sim is a world.
@@ -66,9 +66,10 @@ type sim struct {
 	*dice
 	ctx      context.Context
 	machines []*machine
-	// up says that there is a coordinator, since a time.
+	// up says that there is a coordinator, since a time, and idle until when its disk takes nothing.
 	up    atomic.Bool
 	since atomic.Int64
+	idle  atomic.Int64
 	back  time.Time
 	calm  atomic.Bool
 	// jobs are those that are not judged, of the number of submitted; ends counts how the others ended.

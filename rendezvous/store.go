@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,7 +91,7 @@ func (s *Store) epoch() (string, error) {
 	return epoch, nil
 }
 
-// drained are the nodes that keepDrained kept.
+// drained are the nodes that the coordinator kept: a name on each line.
 func (s *Store) drained() (map[string]bool, error) {
 	nodes := map[string]bool{}
 	text, err := s.root.ReadFile("drained")
@@ -105,12 +104,7 @@ func (s *Store) drained() (map[string]bool, error) {
 	return nodes, nil
 }
 
-// keepDrained replaces what was kept: a name on each line.
-func (s *Store) keepDrained(nodes map[string]bool) error {
-	return s.keep("drained", []byte(strings.Join(slices.Sorted(maps.Keys(nodes)), "\n")))
-}
-
-// avoided are the nodes that keepAvoided kept.
+// avoided are the nodes that the coordinator kept.
 func (s *Store) avoided() (nodes map[string]avoidance, err error) {
 	text, err := s.root.ReadFile("avoided")
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {
@@ -120,15 +114,6 @@ func (s *Store) avoided() (nodes map[string]avoidance, err error) {
 		return nil, err
 	}
 	return nodes, strict(text, &nodes)
-}
-
-// keepAvoided replaces what was kept, as JSON.
-func (s *Store) keepAvoided(nodes map[string]*avoidance) error {
-	text, err := json.Marshal(nodes)
-	if err != nil {
-		return err
-	}
-	return s.keep("avoided", text)
 }
 
 // keep replaces a file.
@@ -144,9 +129,8 @@ func (s *Store) keep(name string, text []byte) error {
 
 const journalSuffix = ".job.jsonl"
 
-// create begins the journal of a job. failed hears why it ends before the job; it is removed then, for a later coordinator would
-// take the job for what it no longer is.
-func (s *Store) create(r Submission, at time.Time, warn func(error)) (journal, error) {
+// create begins the journal of a job, from any goroutine.
+func (s *Store) create(r Submission, at time.Time, d *disk) (journal, error) {
 	if s == nil {
 		return noJournal{}, nil
 	}
@@ -154,21 +138,28 @@ func (s *Store) create(r Submission, at time.Time, warn func(error)) (journal, e
 	if err != nil {
 		return nil, fmt.Errorf("cannot begin the journal of job %s: %w", r.Job.ID, err)
 	}
-	j := s.journal(f, 0, r.Job.ID, warn)
-	if err := j.write(entry{Time: at, Event: eventSubmission, Detail: r}); err != nil {
-		j.close()
-		return nil, errors.Join(fmt.Errorf("cannot write the journal of job %s: %w", r.Job.ID, err), s.remove(r.Job.ID))
+	j := s.journal(f, 0, r.Job.ID, d)
+	if err := j.out.write(entry{Time: at, Event: eventSubmission, Detail: r}); err != nil {
+		j.discard()
+		return nil, fmt.Errorf("cannot write the journal of job %s: %w", r.Job.ID, err)
 	}
 	return j, nil
 }
 
-func (s *Store) journal(f *os.File, size int, id string, warn func(error)) *fileJournal {
-	return newFileJournal(f, size, func(err error) {
-		warn(fmt.Errorf("the journal of job %s ends here: %w; the job goes on, but ends with this coordinator", id, err))
-		if err := s.remove(id); err != nil {
-			warn(err)
-		}
-	})
+// journal goes on with one. It is removed when it ends before its job, which a later coordinator would take for what it no longer is.
+func (s *Store) journal(f *os.File, size int, id string, d *disk) *diskJournal {
+	return &diskJournal{
+		disk: d, out: writer{f, size},
+		failed: func(err error) {
+			d.warn(fmt.Errorf("the journal of job %s ends here: %w; the job goes on, but ends with this coordinator", id, err))
+		},
+		shut: func() { _ = f.Close() }, // every write was checked
+		remove: func() {
+			if err := s.remove(id); err != nil {
+				d.warn(err)
+			}
+		},
+	}
 }
 
 func (s *Store) remove(id string) error {
@@ -193,20 +184,20 @@ type saved struct {
 }
 
 // load reads all journals, in the order of submission. What cannot be read at the end of one is cut off, and a journal without a
-// beginning is put aside; warn hears of both.
-func (s *Store) load(warn func(error)) ([]saved, error) {
+// beginning is put aside; people hear of both.
+func (s *Store) load(d *disk) ([]saved, error) {
 	names, err := fs.Glob(s.root.FS(), "*"+journalSuffix)
 	if err != nil {
 		return nil, err
 	}
 	var all []saved
 	for _, name := range names {
-		j, err := s.read(name, warn)
+		j, err := s.read(name, d)
 		switch {
 		case err == nil:
 			all = append(all, j)
 		case errors.Is(err, errHeadless):
-			warn(fmt.Errorf("%s: %w; its job is forgotten, and the file is now %s.unreadable", s.path(name), err, name))
+			d.warn(fmt.Errorf("%s: %w; its job is forgotten, and the file is now %s.unreadable", s.path(name), err, name))
 			if err := s.root.Rename(name, name+".unreadable"); err != nil {
 				return nil, err
 			}
@@ -224,7 +215,7 @@ func (s *Store) path(name string) string { return filepath.Join(s.root.Name(), n
 
 var errHeadless = errors.New("the journal does not begin with a job")
 
-func (s *Store) read(name string, warn func(error)) (saved, error) {
+func (s *Store) read(name string, d *disk) (saved, error) {
 	f, err := s.root.OpenFile(name, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return saved{}, err
@@ -239,13 +230,13 @@ func (s *Store) read(name string, warn func(error)) (saved, error) {
 	}
 	size, err := f.Seek(0, io.SeekEnd)
 	if err == nil && size > good {
-		warn(fmt.Errorf("%s: the last %d bytes are torn or garbled and were cut off; the agents say what is missing", s.path(name), size-good))
+		d.warn(fmt.Errorf("%s: the last %d bytes are torn or garbled and were cut off; the agents say what is missing", s.path(name), size-good))
 		err = f.Truncate(good)
 	}
 	if err != nil {
 		return saved{}, errors.Join(err, f.Close())
 	}
-	j.journal = s.journal(f, int(good), j.Job.ID, warn)
+	j.journal = s.journal(f, int(good), j.Job.ID, d)
 	return j, nil
 }
 

@@ -222,17 +222,17 @@ func TestHeadlessJournals(t *testing.T) {
 // TestAJournalThatEndsEarly is removed, and its job goes on.
 func TestAJournalThatEndsEarly(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(*fileJournal)
+		spoil func(*diskJournal)
 		want  string
 	}{
-		"full":    {func(j *fileJournal) { j.size = maxJournal - 10 }, "it has reached its limit of 64 MiB"},
-		"no disk": {func(j *fileJournal) { j.file.Close() }, "file already closed"},
+		"full":    {func(j *diskJournal) { j.out.size = maxJournal - 10 }, "it has reached its limit of 64 MiB"},
+		"no disk": {func(j *diskJournal) { j.shut() }, "file already closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host(t, func(t *testing.T, h *hosted) {
 				n1 := h.joinAs(gpus(1, 1), forever)
 				a := h.user().submit(detached(task("a", 1, 1)))
-				h.c.post(func() { c.spoil(h.c.jobs["a"].journal.(*fileJournal)) })
+				h.c.post(func() { c.spoil(h.c.jobs["a"].journal.(*diskJournal)) })
 				synctest.Wait()
 				n1.exitJob("a", 0, 1)
 				time.Sleep(5 * time.Second)
