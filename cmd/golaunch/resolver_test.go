@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/nettest"
+)
+
+// silentResolver takes queries on a node and answers none. It tells of each.
+func silentResolver(t *testing.T, n nettest.Node) (asked <-chan string) {
+	t.Helper()
+	opened := make(chan net.PacketConn)
+	go func() {
+		defer close(opened)
+		runtime.LockOSThread() // for ever: the thread ends in the other network
+		ns, err := os.Open("/run/netns/" + n.Name)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer ns.Close()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+			return
+		}
+		conn, err := net.ListenPacket("udp", "127.0.0.1:53")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		opened <- conn
+	}()
+	conn, ok := <-opened
+	if !ok {
+		t.FailNow()
+	}
+	t.Cleanup(func() { conn.Close() })
+	queries := make(chan string, 100)
+	go func() {
+		for b := make([]byte, 512); ; {
+			n, _, err := conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			queries <- fmt.Sprintf("%q", b[:n])
+		}
+	}()
+	return queries
+}
+
+// TestNobodyAsksTheResolver has one that never answers, as an overloaded one does: a job whose nodes are named by address does not
+// notice.
+func TestNobodyAsksTheResolver(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "resolv.conf")
+	if err := os.WriteFile(conf, []byte("nameserver 127.0.0.1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	resolves := func(cmd *exec.Cmd) *exec.Cmd {
+		cmd.Args = append([]string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, conf}, cmd.Args...)
+		cmd.Path = "/usr/bin/unshare"
+		return cmd
+	}
+	var asked []<-chan string
+	var all []*process
+	for i, name := range []string{"a", "b"} {
+		asked = append(asked, silentResolver(t, nodes[i]))
+		all = append(all, start(t, resolves(join(t, nodes[i], name, token, "--nodes", "2", "--procs-per-node", "1", "--", "sh", "-c", "echo up $RANK"))))
+	}
+	for i, p := range all {
+		p.ends(0, fmt.Sprintf("up %d", i))
+	}
+	for _, queries := range asked {
+		select {
+		case q := <-queries:
+			t.Errorf("the resolver was asked: %s", q)
+		default:
+		}
+	}
+	start(t, resolves(nodes[0].Command("getent", "hosts", "golaunch.test"))) // for the test to be able to fail
+	<-asked[0]
+}
+
+// TestIPv6Alone has nodes with no other addresses, and ranks that meet by torch's own means.
+func TestIPv6Alone(t *testing.T) {
+	t.Parallel()
+	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
+		missing(t, "%s has no torch (Debian: apt-get install python3-torch): %s", python, out)
+	}
+	const meet = `
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.tensor([dist.get_rank() + 1])
+dist.all_reduce(x)
+print("rank", dist.get_rank(), "at", os.environ["MASTER_ADDR"], "sums up to", x.item(), flush=True)
+dist.destroy_process_group()`
+	nodes := nettest.Nodes(t, "fd77::2", "fd77::10")
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, make([]byte, 32), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var all []*process
+	for _, n := range nodes {
+		all = append(all, start(t, n.Command(golaunch(t), "--rendezvous", "[fd77::2]:29400", "--token-file", token, "--name", n.Addr.String()[6:],
+			"--nodes", "2", "--procs-per-node", "1", "--", python, "-c", meet), "GLOO_SOCKET_IFNAME=eth0"))
+	}
+	for i, p := range all {
+		p.ends(0, fmt.Sprintf("rank %d at fd77::2 sums up to 3", i))
+	}
+}
