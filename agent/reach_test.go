@@ -138,8 +138,17 @@ func TestReachAnswers(t *testing.T) {
 		w.order(job.Reach{Node: "n1", Seq: 102, Addr: "127.0.0.1", Port: port})
 		w.journal.await(t, `"Seq":102,"Err":""`)
 		w.order(job.Reach{Node: "n1", Seq: 103, Addr: "127.0.0.1", Port: 1})
-		s.kill()
-		w.done.Wait()
+		ended := make(chan struct{})
+		go func() {
+			s.kill()
+			w.done.Wait()
+			close(ended)
+		}()
+		select {
+		case <-ended:
+		case <-time.After(patienceToReach * 9 / 10):
+			t.Fatal("the end of the job waits for an answer")
+		}
 		if text := w.journal.String(); strings.Contains(text, `"Seq":100`) || strings.Contains(text, `"Seq":103`) {
 			t.Errorf("an answer to a question that does not matter any more:\n%s", text)
 		}
