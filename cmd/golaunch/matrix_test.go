@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/nettest"
 )
 
 // asNobody is golaunch as a user without rights, in a directory that is that user's.
@@ -113,16 +115,34 @@ func TestArgumentsAreBytes(t *testing.T) {
 // TestASlowNetwork has a megabit a second for two ranks that write ten: heartbeats get through.
 func TestASlowNetwork(t *testing.T) {
 	t.Parallel()
+	poor(t, "head -c 1500000 /dev/zero | tr '\\0' '\\n'", "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "1mbit", "burst", "16kb", "latency", "400ms")
+}
+
+// TestALossyNetwork loses one packet in twenty, each way: all takes longer, and nothing else.
+func TestALossyNetwork(t *testing.T) {
+	t.Parallel()
+	const chain = "add chain inet lossy %s { type filter hook %[1]s priority 0; }; add rule inet lossy %[1]s numgen random mod 20 0 counter drop; "
+	for _, node := range poor(t, "head -c 300000 /dev/zero | tr '\\0' '\\n'; sleep 6", // three heartbeats
+		"nft", "add table inet lossy; "+fmt.Sprintf(chain, "input")+fmt.Sprintf(chain, "output")) {
+		if lost, err := node.Command("nft", "list", "table", "inet", "lossy").CombinedOutput(); err != nil || strings.Contains(string(lost), "packets 0 ") {
+			t.Errorf("nothing was lost: %v\n%s", err, lost)
+		}
+	}
+}
+
+// poor runs a job on nodes whose network a command makes worse, which it returns: no rank is started again.
+func poor(t *testing.T, rank string, worse ...string) []nettest.Node {
+	t.Helper()
 	h := newCluster(t)
 	h.coordinate("--lease", "6s")
 	h.join(1, "n10", 1)
 	h.join(2, "n9", 1)
 	for _, node := range h.nodes[1:] {
-		if out, err := node.Command("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "1mbit", "burst", "16kb", "latency", "400ms").
-			CombinedOutput(); err != nil {
-			t.Fatalf("tc: %v\n%s", err, out)
+		if out, err := node.Command(worse...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", worse[0], err, out)
 		}
 	}
-	h.start(0, "--nodes", "2", "--gpus-per-node", "1", "--max-restarts", "0", "--", "sh", "-c",
-		"head -c 1500000 /dev/zero | tr '\\0' '\\n'; echo rank $RANK ends").ends(0, "rank 0 ends", "rank 1 ends")
+	h.start(0, "--nodes", "2", "--gpus-per-node", "1", "--max-restarts", "0", "--", "sh", "-c", rank+"; echo rank $RANK ends").
+		ends(0, "rank 0 ends", "rank 1 ends")
+	return h.nodes[1:]
 }
