@@ -30,13 +30,27 @@ type hosted struct {
 
 // host runs f in a cluster with a store, in virtual time.
 func host(t *testing.T, f func(t *testing.T, h *hosted)) {
-	dir := t.TempDir()
+	dir := memory(t)
 	synctest.Test(t, func(t *testing.T) {
 		h := &hosted{world: &world{t: t, lives: map[[2]string]string{}, begun: map[[2]string]int{}}, dir: dir}
 		h.start()
 		t.Cleanup(func() { h.crash() })
 		f(t, h)
 	})
+}
+
+// memory is a directory on a disk that syncs at once.
+func memory(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "golaunch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 func (h *hosted) start() {

@@ -62,7 +62,9 @@ type diskJournal struct {
 	over bool
 	// failed hears, once and from any goroutine, why the journal ends before its job.
 	failed func(error)
-	// shut and remove end it, and out and ended belong, as they do, to the disk's goroutine.
+	// sync has the disk keep it over the end of the machine's power, shut and remove end it; out and ended belong, as they do, to the
+	// disk's goroutine.
+	sync         func() error
 	shut, remove func()
 	out          writer
 	ended        bool
@@ -75,7 +77,7 @@ func (d *disk) people(w io.Writer, past []byte) journal {
 	if w == nil {
 		return noJournal{}
 	}
-	j := &diskJournal{disk: d, shut: nothing, remove: nothing, out: writer{w, len(past)}, failed: func(err error) {
+	j := &diskJournal{disk: d, sync: func() error { return nil }, shut: nothing, remove: nothing, out: writer{w, len(past)}, failed: func(err error) {
 		d.warn(fmt.Errorf("the journal ends here, the job goes on: %w", err))
 	}}
 	d.write(func() {
@@ -109,9 +111,19 @@ func (j *diskJournal) put(e entry) {
 	if j.ended {
 		return
 	}
-	if err := j.out.write(e); err != nil {
+	if err := j.write(e); err != nil {
 		j.fail(err)
 	}
+}
+
+// write keeps the beginning and the end of a job at all costs: without the first it would be forgotten, and without the other run again.
+// Of what is between, no rank is left when a machine has lost its power for as long as it takes to start it.
+func (j *diskJournal) write(e entry) error {
+	err := j.out.write(e)
+	if err == nil && (e.Event == eventSubmission || e.Event == eventResult) {
+		err = j.sync()
+	}
+	return err
 }
 
 func (j *diskJournal) fail(err error) {

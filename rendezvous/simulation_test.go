@@ -89,7 +89,7 @@ type submitted struct {
 }
 
 func simulate(t *testing.T, seed uint64) *sim {
-	dir := t.TempDir()
+	dir := memory(t)
 	var s *sim
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())

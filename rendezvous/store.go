@@ -79,7 +79,7 @@ func (s *Store) epoch() (string, error) {
 	text, err := s.root.ReadFile("epoch")
 	if errors.Is(err, fs.ErrNotExist) {
 		epoch := rand.Text()
-		return epoch, s.root.WriteFile("epoch", []byte(storeFormat+" "+epoch+"\n"), 0o600)
+		return epoch, s.keep("epoch", []byte(storeFormat+" "+epoch+"\n"))
 	}
 	if err != nil {
 		return "", err
@@ -116,15 +116,20 @@ func (s *Store) avoided() (nodes map[string]avoidance, err error) {
 	return nodes, strict(text, &nodes)
 }
 
-// keep replaces a file.
+// keep writes a file so that it is the old or the new one, whenever the machine loses its power.
 func (s *Store) keep(name string, text []byte) error {
 	if s == nil {
 		return nil
 	}
-	if err := s.root.WriteFile(name+".new", text, 0o600); err != nil {
+	f, err := s.root.OpenFile(name+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
 		return err
 	}
-	return s.root.Rename(name+".new", name)
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return errors.Join(s.root.Rename(name+".new", name), s.sync())
 }
 
 const journalSuffix = ".job.jsonl"
@@ -139,7 +144,7 @@ func (s *Store) create(r Submission, at time.Time, d *disk) (journal, error) {
 		return nil, fmt.Errorf("cannot begin the journal of job %s: %w", r.Job.ID, err)
 	}
 	j := s.journal(f, 0, r.Job.ID, d)
-	if err := j.out.write(entry{Time: at, Event: eventSubmission, Detail: r}); err != nil {
+	if err := j.write(entry{Time: at, Event: eventSubmission, Detail: r}); err != nil {
 		j.discard()
 		return nil, fmt.Errorf("cannot write the journal of job %s: %w", r.Job.ID, err)
 	}
@@ -153,6 +158,7 @@ func (s *Store) journal(f *os.File, size int, id string, d *disk) *diskJournal {
 		failed: func(err error) {
 			d.warn(fmt.Errorf("the journal of job %s ends here: %w; the job goes on, but ends with this coordinator", id, err))
 		},
+		sync: func() error { return errors.Join(f.Sync(), s.sync()) },
 		shut: func() { _ = f.Close() }, // every write was checked
 		remove: func() {
 			if err := s.remove(id); err != nil {
@@ -160,6 +166,15 @@ func (s *Store) journal(f *os.File, size int, id string, d *disk) *diskJournal {
 			}
 		},
 	}
+}
+
+// sync has the disk keep the names of the files.
+func (s *Store) sync() error {
+	dir, err := s.root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func (s *Store) remove(id string) error {

@@ -282,6 +282,14 @@ func TestJournalsAreRead(t *testing.T) {
 	if err != nil || int(good) != len(text) || len(j.events) != 13 || j.result == nil || j.reason != "because" {
 		t.Fatalf("%d bytes of %d, %d events, %v", good, len(text), len(j.events), err)
 	}
+	for n := range len(text) { // as much as the disk has got of it
+		var torn saved
+		good, err := torn.read(bytes.NewReader(text[:n]))
+		whole := bytes.LastIndexByte(text[:n], '\n') + 1
+		if (err != nil) != (whole == 0) || int(good) != whole || len(torn.events) != max(0, bytes.Count(text[:n], []byte("\n"))-1) || torn.result != nil {
+			t.Fatalf("of the first %d bytes, %d have %d events, %v", n, good, len(torn.events), err)
+		}
+	}
 	s := filled[Submission]()
 	s.Observe, s.Journal = nil, nil
 	if got, want := fmt.Sprintf("%+v", j.Submission), fmt.Sprintf("%+v", s); got != want {
