@@ -151,7 +151,7 @@ func (s control) submit(sub Submission) (*watcher, error) {
 	case errors.Is(err, fs.ErrExist): // another client was faster
 		return nil, taken(id)
 	case err != nil:
-		return nil, status.Error(codes.Internal, plain(err.Error()))
+		return nil, refused("%v", err)
 	}
 	return ask(c, func() (*watcher, error) {
 		if err := c.check(sub); err != nil {

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // machine runs a command of the machine's.
@@ -63,4 +67,43 @@ func TestTheDiskOfTheStateIsFrozen(t *testing.T) {
 	if text, _ := coordinator.out.read(); strings.Contains(text, "lost") {
 		t.Errorf("the coordinator says: %s", text)
 	}
+}
+
+// dies has a disk fail whoever comes, as one that was pulled out (EXT4_IOC_SHUTDOWN of linux/fs/ext4/ext4.h).
+func dies(t *testing.T, dir string) {
+	t.Helper()
+	const shutdown, atOnce = 0x8004587d, 2
+	d, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := unix.IoctlSetPointerInt(int(d.Fd()), shutdown, atOnce); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTheDiskOfTheStateIsFull, and then dies: no job is promised to a later coordinator of which it would not know, and what runs
+// goes on.
+func TestTheDiskOfTheStateIsFull(t *testing.T) {
+	t.Parallel()
+	h, disk := newCluster(t), smallDisk(t)
+	coordinator := h.coordinate("--state-dir", filepath.Join(disk, "state"))
+	h.join(1, "n10", 1)
+	job := h.start(1, "--coordinator", h.at, "--job-id", "a", "--gpus-per-node", "1", "--backoff", "0s", "--", "sh", "-c",
+		"echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || until [ -e fail ]; do sleep 0.02; done; [ $TORCHELASTIC_RESTART_COUNT = 1 ]")
+	job.line("attempt 0")
+	if out, err := exec.Command("dd", "if=/dev/zero", "of="+filepath.Join(disk, "all"), "bs=1k").CombinedOutput(); err == nil {
+		t.Fatalf("the disk is not full:\n%s", out)
+	}
+	h.start(1, "--coordinator", h.at, "--job-id", "b", "--", "true").ends(125, "golaunch: cannot write the journal of job b", "no space left on device")
+	h.touch("fail")
+	job.ends(0, "attempt 1")
+	dies(t, disk)
+	h.start(1, "--coordinator", h.at, "--job-id", "b", "--", "true").ends(125, "golaunch: cannot begin the journal of job b", "input/output error")
+	if j := h.status().job(t, "a"); j.Result == nil || j.Result.Code != 0 || j.Restarts != 1 {
+		t.Errorf("%+v", j)
+	}
+	kill(t, coordinator.cmd.Process.Pid, syscall.SIGTERM)
+	coordinator.wait()
 }

@@ -16,7 +16,7 @@ import (
 
 func TestOpenDirRefusesNames(t *testing.T) {
 	base := t.TempDir()
-	for _, job := range []string{"", ".", "..", "../x", "a/b", ".hidden", "-x", "a b", "a\x00", "a\n", strings.Repeat("a", 129)} {
+	for _, job := range []string{"", ".", "..", "../x", "a/b", ".hidden", "-x", "a b", "a\u202eb", "a\x00", "a\n", strings.Repeat("a", 129)} {
 		if _, err := OpenDir(base, job); err == nil {
 			t.Errorf("job id %q was accepted", job)
 		}

@@ -35,7 +35,17 @@ func TestCredential(t *testing.T) {
 	if got, err := Decode(t.Context(), c); err == nil || !strings.Contains(err.Error(), "Replayed") {
 		t.Errorf("opened again: %q, %v", got, err)
 	}
-	for _, bad := range []string{"", "MUNGE:AwQFAAD:", "MUNGE:" + strings.Repeat("A", 1<<16) + ":"} {
+	c, err = Encode(t.Context(), text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tampered := []byte(c)
+	if i := len(c) / 2; c[i] == 'A' {
+		tampered[i] = 'B'
+	} else {
+		tampered[i] = 'A'
+	}
+	for _, bad := range []string{string(tampered), "", "MUNGE:AwQFAAD:", "MUNGE:" + strings.Repeat("A", 1<<16) + ":"} {
 		if got, err := Decode(t.Context(), bad); err == nil || !strings.HasPrefix(err.Error(), "unmunge: ") {
 			t.Errorf("opened %.20q: %q, %v", bad, got, err)
 		}

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // complaints collects what a store warns of.
@@ -215,4 +217,46 @@ func TestAllow(t *testing.T) {
 	defer conn.Close()
 	ok(t, conn.SetDeadline(time.Now().Add(patience)))
 	exchange(t, conn, false, "PING", cat(hello, b(13, 1, 2, 3, 4)), b(1, 2, 3, 4))
+}
+
+// TestThousandsVanish while each is in the middle of storing the longest value: what they took is given back.
+func TestThousandsVanish(t *testing.T) {
+	const clients = 9000 // both ends are in this process, which may have 20,000 files
+	s := serveHere(t, Options{Warn: func(error) {}})
+	rest := dialHere(t, s)
+	ok(t, rest.Set(t.Context(), "kept", nil))
+	store, memory := s.Status().Bytes, heap()
+	c := newCrowd(t, s.Addr())
+	c.play(clients, func(_, round int, _ []byte) ([]byte, int) {
+		if round == 0 {
+			return greet, 4
+		}
+		return nil, 0
+	})
+	part := cat(b(1), str("/k"), le(maxValue), make([]byte, 1000))
+	for _, fd := range c.fds {
+		_, err := unix.Write(fd, part)
+		ok(t, err)
+	}
+	call(rest.Check(t.Context(), "kept"))(t, true)
+	c.leave()
+	for limit := time.Now().Add(patience); len(s.Status().Clients) > 1; {
+		if call(rest.Check(t.Context(), "kept"))(t, true); time.Now().After(limit) {
+			t.Fatalf("%d clients are there after %v", len(s.Status().Clients), patience)
+		}
+	}
+	if after := s.Status().Bytes; after != store {
+		t.Errorf("the store held %d bytes before them, and %d after", store, after)
+	}
+	if more := heap() - memory; more > clients*100 {
+		t.Errorf("%d bytes of memory are not given back", more)
+	}
+}
+
+// heap is what it holds, in bytes.
+func heap() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }
