@@ -31,12 +31,6 @@ func upAdopting(t *testing.T, args ...string) (h *heads, coordinator, n10, n9 *p
 	return h, coordinator, h.adopting(1, "n10"), h.adopting(2, "n9")
 }
 
-func (p *process) kill() {
-	p.t.Helper()
-	kill(p.t, p.cmd.Process.Pid, syscall.SIGKILL)
-	p.ends(-1)
-}
-
 // rank is the process of a rank that has said so.
 func (p *process) rank(n int) pidfd {
 	p.t.Helper()
@@ -124,7 +118,7 @@ func TestAnAgentHandsOver(t *testing.T) {
 	job := h.counters()
 	h.start(1, "agent", "--adopt", "--coordinator", h.at, "--name", "n10", "--gpus", "1", "--log-dir", h.adoptDir()).ends(125,
 		"another agent with the same name lives on this machine")
-	kill(t, n10.cmd.Process.Pid, syscall.SIGHUP)
+	n10.signal(syscall.SIGHUP)
 	n10.ends(129, "n10 leaves its ranks to the next agent")
 	h.adopting(1, "n10")
 	job.onward()
@@ -163,7 +157,7 @@ func TestTheKeeperIsKilled(t *testing.T) {
 			rank := job.rank(1)
 			keeper := child(t, n10.cmd.Process.Pid, "rankkeeper")
 			if agentToo {
-				kill(t, n10.cmd.Process.Pid, syscall.SIGSTOP) // or it would start another
+				n10.signal(syscall.SIGSTOP) // or it would start another
 			}
 			kill(t, keeper, syscall.SIGKILL)
 			if agentToo {

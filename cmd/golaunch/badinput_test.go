@@ -137,7 +137,7 @@ func TestNobodyLeads(t *testing.T) {
 	const waits = "warning: node b keeps trying: cannot reach the coordinator at 10.77.0.2:29400: .*connection refused"
 	stopped := start(t, join(t, nodes[1], "b", token, "--nodes", "2", "--", "true"))
 	stopped.line(waits)
-	stopped.cmd.Process.Signal(syscall.SIGINT)
+	stopped.signal(syscall.SIGINT)
 	stopped.ends(130, "node b gave up joining (got SIGINT): cannot reach the coordinator at 10.77.0.2:29400: ")
 	limited := start(t, join(t, nodes[1], "b", token, "--placement-timeout", "1s", "--nodes", "2", "--", "true"))
 	limited.ends(124, "node b gave up joining (no coordinator came in time, see --placement-timeout): cannot reach the coordinator")
@@ -158,10 +158,9 @@ func TestANodeLeaves(t *testing.T) {
 	t.Parallel()
 	nodes, token := cluster(t)
 	job := []string{"--nodes", "2", "--max-restarts", "0", "--", "sh", "-c", "trap 'echo saved $RANK; exit 0' TERM; echo up $RANK; sleep 1000 & wait"}
-	a := start(t, join(t, nodes[0], "a", token, job...))
-	b := start(t, join(t, nodes[1], "b", token, job...))
+	a, b := both(t, nodes, token, job...)
 	b.line("up 1")
-	b.cmd.Process.Signal(syscall.SIGTERM)
+	b.signal(syscall.SIGTERM)
 	b.ends(143, "saved 1", "this node has left: got SIGTERM")
 	a.ends(125, "b leaves: got SIGTERM; 0 of 0 restarts used", "saved 0")
 }
@@ -231,7 +230,7 @@ func TestALineWithoutEnd(t *testing.T) {
 	if peak > 60<<10 {
 		t.Errorf("golaunch used %d kB, want 61440 at most", peak)
 	}
-	kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+	p.signal(syscall.SIGUSR1)
 	p.ends(0)
 }
 

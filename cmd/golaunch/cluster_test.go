@@ -191,7 +191,7 @@ func TestLogsOfACluster(t *testing.T) {
 		t.Errorf("jobs prints %s", out)
 	}
 
-	n9.cmd.Process.Signal(syscall.SIGTERM)
+	n9.signal(syscall.SIGTERM)
 	n9.ends(143)
 	h.start(0, "logs", "a").ends(125, "[r1 n10] attempt 1 rank 1", "node n9 is not there any more: its ranks' output is in its own files")
 	h.start(0, "logs", "a", "--json").ends(125, `"text":"attempt 1 rank 1"`, `"missing":"node n9 is not there any more`)
@@ -278,7 +278,7 @@ func TestStop(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		p := h.start(0, append(job, "1s", "--", "sh", "-c", stubborn)...)
 		p.line("up 1")
-		kill(t, p.cmd.Process.Pid, sig)
+		p.signal(sig)
 		p.ends(128 + int(sig))
 		gone(t, marker)
 	}

@@ -104,6 +104,6 @@ func TestTheDiskOfTheStateIsFull(t *testing.T) {
 	if j := h.status().job(t, "a"); j.Result == nil || j.Result.Code != 0 || j.Restarts != 1 {
 		t.Errorf("%+v", j)
 	}
-	kill(t, coordinator.cmd.Process.Pid, syscall.SIGTERM)
+	coordinator.signal(syscall.SIGTERM)
 	coordinator.wait()
 }

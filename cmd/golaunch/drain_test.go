@@ -34,7 +34,7 @@ func TestSwap(t *testing.T) {
 	}
 	coordinator.line("n9 is gone")
 	h.start(0, "swap", "n9").ends(2, `there is no node "n9" here`)
-	n10.cmd.Process.Signal(syscall.SIGTERM)
+	n10.signal(syscall.SIGTERM)
 	n10.ends(143)
 }
 
@@ -44,13 +44,12 @@ func TestDrainTime(t *testing.T) {
 	job := []string{
 		"--nodes", "2", "--procs-per-node", "1", "--drain-time", "10m", "--notice-signal", "USR1", "--", "sh", "-c", saver,
 	}
-	a := start(t, join(t, nodes[0], "a", token, job...))
-	b := start(t, join(t, nodes[1], "b", token, job...))
+	a, b := both(t, nodes, token, job...)
 	a.line("up 0")
 	b.line("up 1")
 	c := start(t, join(t, nodes[2], "c", token, job...))
 	a.line("c .* is here as a spare")
-	b.cmd.Process.Signal(syscall.SIGTERM)
+	b.signal(syscall.SIGTERM)
 	b.ends(143, "saved 1")
 	a.ends(0, "b leaves: got SIGTERM; the ranks have 10m0s to get ready", "saved 0", "attempt 1 follows; b has left", "resumed on a")
 	c.ends(0, "resumed on c")
@@ -62,8 +61,7 @@ func TestSpotNotice(t *testing.T) {
 	nodes, token := cluster(t)
 	cloud := spot(t, nodes[1])
 	job := []string{"--nodes", "2", "--procs-per-node", "1", "--notice-signal", "USR1", "--spot-notice", "aws", "--", "sh", "-c", saver}
-	a := start(t, join(t, nodes[0], "a", token, job...))
-	b := start(t, join(t, nodes[1], "b", token, job...))
+	a, b := both(t, nodes, token, job...)
 	a.line("up 0")
 	b.line("up 1")
 	c := start(t, join(t, nodes[2], "c", token, job...))

@@ -86,6 +86,18 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	kill(p.t, p.cmd.Process.Pid, sig)
+}
+
+// kill is kill -9, of which it dies.
+func (p *process) kill() {
+	p.t.Helper()
+	p.signal(syscall.SIGKILL)
+	p.ends(-1)
+}
+
 func mark(t *testing.T) string { return fmt.Sprintf("GOLAUNCH_TEST_MARK=%d-%s", os.Getpid(), t.Name()) }
 
 func TestTheGuardianIsKilled(t *testing.T) {
@@ -101,7 +113,7 @@ func TestTheGuardianIsKilled(t *testing.T) {
 		p, marker := begin(t, tree)
 		kill(t, child(t, p.cmd.Process.Pid, "rankguard"), syscall.SIGKILL)
 		p.line(`warning: the guardian \(pid [0-9]+\) ended.*; pid [0-9]+ takes over`)
-		kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+		p.signal(syscall.SIGUSR1)
 		p.ends(0)
 		gone(t, marker)
 	})
@@ -109,16 +121,14 @@ func TestTheGuardianIsKilled(t *testing.T) {
 		p, marker := begin(t, tree)
 		kill(t, child(t, p.cmd.Process.Pid, "rankguard"), syscall.SIGKILL)
 		p.line("takes over")
-		kill(t, p.cmd.Process.Pid, syscall.SIGKILL)
-		p.ends(-1)
+		p.kill()
 		gone(t, marker)
 	})
 	t.Run("with golaunch", func(t *testing.T) {
 		p, marker := begin(t, "echo up $RANK; exec sleep 1000")
-		kill(t, p.cmd.Process.Pid, syscall.SIGSTOP) // so that it cannot start another
+		p.signal(syscall.SIGSTOP) // so that it cannot start another
 		kill(t, child(t, p.cmd.Process.Pid, "rankguard"), syscall.SIGKILL)
-		kill(t, p.cmd.Process.Pid, syscall.SIGKILL)
-		p.ends(-1)
+		p.kill()
 		gone(t, marker)
 		start(t, exec.Command(golaunch(t), "--", "true")).ends(0) // the next golaunch takes the cgroup away
 	})
@@ -134,8 +144,7 @@ func TestANodeFallsSilent(t *testing.T) {
 		"exec 9>" + t.TempDir() + "/rank$RANK; flock -n 9 || exit 9" + // an earlier attempt lives
 			"; echo attempt $TORCHELASTIC_RESTART_COUNT rank $RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000",
 	}
-	a := start(t, join(t, nodes[0], "a", token, job...))
-	b := start(t, join(t, nodes[1], "b", token, job...))
+	a, b := both(t, nodes, token, job...)
 	a.line("attempt 0 rank 0")
 	b.line("attempt 0 rank 1")
 	nodes[1].Cut(t)
@@ -155,8 +164,7 @@ func TestAShortCutIsNotNoticed(t *testing.T) {
 		"--nodes", "2", "--procs-per-node", "1", "--lease", "4s", "--", "sh", "-c",
 		"echo rank $RANK pid $$; sleep 6; echo rank $RANK ends as $$ in attempt $TORCHELASTIC_RESTART_COUNT",
 	}
-	a := start(t, join(t, nodes[0], "a", token, job...))
-	b := start(t, join(t, nodes[1], "b", token, job...))
+	a, b := both(t, nodes, token, job...)
 	first, second := a.pid("rank 0 pid ([0-9]+)"), b.pid("rank 1 pid ([0-9]+)")
 	nodes[1].Cut(t)
 	<-time.After(time.Second)
@@ -174,15 +182,14 @@ func TestAnAgentIsStopped(t *testing.T) {
 		"--nodes", "2", "--procs-per-node", "1", "--lease", "2s", "--max-restarts", "0", "--env", marker, "--",
 		"sh", "-c", "echo rank $RANK pid $$; sleep 1000",
 	}
-	a := start(t, join(t, nodes[0], "a", token, job...))
-	b := start(t, join(t, nodes[1], "b", token, job...))
+	a, b := both(t, nodes, token, job...)
 	rank, err := pidfdOpen(b.pid("rank 1 pid ([0-9]+)"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kill(t, b.cmd.Process.Pid, syscall.SIGSTOP)
+	b.signal(syscall.SIGSTOP)
 	ended := rank.ended(patience)
-	kill(t, b.cmd.Process.Pid, syscall.SIGCONT)
+	b.signal(syscall.SIGCONT)
 	if !ended {
 		t.Error("the rank outlives the lease")
 	}
@@ -201,8 +208,7 @@ func TestAPause(t *testing.T) {
 		"--nodes", "2", "--procs-per-node", "1", "--lease", "1s", "--max-restarts", "0", "--env", marker, "--",
 		"sh", "-c", "echo up $RANK; sleep 6; echo done $RANK",
 	}
-	a := start(t, join(t, nodes[0], "a", token, job...))
-	b := start(t, join(t, nodes[1], "b", token, job...))
+	a, b := both(t, nodes, token, job...)
 	a.line("up 0")
 	b.line("up 1")
 	all := marked(t, marker)
@@ -254,11 +260,9 @@ func TestTheLeaderIsKilled(t *testing.T) {
 	nodes, token := cluster(t)
 	marker := mark(t)
 	job := []string{"--nodes", "2", "--procs-per-node", "1", "--lease", "2s", "--env", marker, "--", "sh", "-c", "echo up $RANK; sleep 1000"}
-	a := start(t, join(t, nodes[0], "a", token, job...))
-	b := start(t, join(t, nodes[1], "b", token, job...))
+	a, b := both(t, nodes, token, job...)
 	b.line("up 1")
-	kill(t, a.cmd.Process.Pid, syscall.SIGKILL)
-	a.ends(-1)
+	a.kill()
 	b.ends(125, "node b has not heard the coordinator at 10.77.0.2:29400 for 1.8s", "connection refused")
 	gone(t, marker)
 }
@@ -273,7 +277,7 @@ echo up $RANK; while :; do sleep 1000 & wait $!; done`
 		p.line("up 0")
 		p.line("up 1")
 		for n := 1; n <= 2; n++ {
-			kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+			p.signal(syscall.SIGUSR1)
 			p.line(fmt.Sprintf("told 0 %d", n))
 			p.line(fmt.Sprintf("told 1 %d", n))
 		}
@@ -281,16 +285,15 @@ echo up $RANK; while :; do sleep 1000 & wait $!; done`
 	}
 	nodes, token := cluster(t)
 	job := []string{"--nodes", "2", "--procs-per-node", "1", "--", "sh", "-c", twice}
-	a := start(t, join(t, nodes[0], "a", token, job...))
-	b := start(t, join(t, nodes[1], "b", token, job...))
+	a, b := both(t, nodes, token, job...)
 	a.line("up 0")
 	b.line("up 1")
-	kill(t, b.cmd.Process.Pid, syscall.SIGUSR1)
+	b.signal(syscall.SIGUSR1)
 	b.line("told 1 1")
-	kill(t, a.cmd.Process.Pid, syscall.SIGUSR1)
+	a.signal(syscall.SIGUSR1)
 	b.line("told 1 2")
 	a.line("told 0 1")
-	kill(t, a.cmd.Process.Pid, syscall.SIGUSR1)
+	a.signal(syscall.SIGUSR1)
 	a.ends(0)
 	b.ends(0)
 }
@@ -320,7 +323,7 @@ func TestASpareTakesOver(t *testing.T) {
 	for rank, node := range []string{first, first, spare, spare} {
 		p.line(fmt.Sprintf("attempt 1 rank %d of 4 on %s ", rank, node))
 	}
-	kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+	p.signal(syscall.SIGUSR1)
 	p.ends(0)
 }
 
@@ -334,7 +337,7 @@ func TestFewerNodesGoOn(t *testing.T) {
 	kill(t, parent(t, p.pid("attempt 0 rank 2 of 3 on node2 is ([0-9]+)")), syscall.SIGKILL)
 	p.line("attempt 1 rank 0 of 2 on node0")
 	p.line("attempt 1 rank 1 of 2 on node1")
-	kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+	p.signal(syscall.SIGUSR1)
 	p.ends(0)
 }
 
@@ -353,7 +356,7 @@ func TestOthersKeepRunning(t *testing.T) {
 			for rank := kept; rank < 4; rank++ {
 				pids[rank] = p.pid(fmt.Sprintf("attempt 1 rank %d .* is ([0-9]+)", rank))
 			}
-			kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+			p.signal(syscall.SIGUSR1)
 			for rank, pid := range pids {
 				p.line(fmt.Sprintf("rank %d ends as %d$", rank, pid))
 			}

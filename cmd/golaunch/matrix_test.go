@@ -58,7 +58,7 @@ func TestWhatOthersSee(t *testing.T) {
 		!strings.Contains(string(l), fmt.Sprintf("127.0.0.1:%d ", port)) {
 		t.Errorf("%v: not just 127.0.0.1:%d is open:\n%s", err, port, l)
 	}
-	kill(t, p.cmd.Process.Pid, syscall.SIGUSR1)
+	p.signal(syscall.SIGUSR1)
 	p.ends(0)
 	err = filepath.WalkDir(cmd.Dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || path == cmd.Dir {

@@ -65,7 +65,7 @@ func start(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 			text, _ := p.out.read()
 			t.Logf("%v\n%s", cmd.Args, text)
 		}
-		p.cmd.Process.Signal(syscall.SIGTERM)
+		p.signal(syscall.SIGTERM)
 		select {
 		case <-p.done:
 		case <-time.After(patience):
@@ -137,6 +137,12 @@ func join(t *testing.T, n nettest.Node, name, token string, args ...string) *exe
 	}, args...)...)
 }
 
+// both has a job run on the first two nodes.
+func both(t *testing.T, nodes []nettest.Node, token string, job ...string) (a, b *process) {
+	t.Helper()
+	return start(t, join(t, nodes[0], "a", token, job...)), start(t, join(t, nodes[1], "b", token, job...))
+}
+
 func TestTheSameCommandOnEveryNode(t *testing.T) {
 	nodes, token := cluster(t)
 	job := []string{"--nodes", "3", "--procs-per-node", "2", "--", "sh", "-c", "echo node $NODE_RANK rank $RANK at $MASTER_ADDR"}
@@ -186,7 +192,7 @@ func TestNodesThatDoNotFit(t *testing.T) {
 	second.line("started")
 	spare := start(t, join(t, nodes[2], "c", token, job()...))
 	first.line("c .*spare")
-	first.cmd.Process.Signal(syscall.SIGINT)
+	first.signal(syscall.SIGINT)
 	for _, p := range []*process{first, second, spare} {
 		if code, _ := p.wait(); code != 130 {
 			t.Errorf("%v after ^C: exit code %d, want 130", p.cmd.Args[3:], code)
@@ -267,11 +273,11 @@ func TestStoppedAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.cmd.Process.Signal(syscall.SIGSTOP)
+	p.signal(syscall.SIGSTOP)
 	if !fd.ended(patience) {
 		t.Error("the rank does not end")
 	}
-	p.cmd.Process.Signal(syscall.SIGCONT)
+	p.signal(syscall.SIGCONT)
 	if code, _ := p.wait(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}

@@ -190,7 +190,7 @@ func coordinates(t *testing.T, line string) string {
 	h := newCluster(t)
 	p := h.start(0, strings.Fields(line)[1:]...)
 	p.line("golaunch agent --coordinator")
-	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.signal(syscall.SIGTERM)
 	return ended(t, p)
 }
 
@@ -200,7 +200,7 @@ func joins(t *testing.T, line string) string {
 	h.coordinate()
 	p := h.start(1, strings.Fields(strings.Replace(line, "n0", "10.77.0.2", 1))[1:]...)
 	p.line("is in the cluster")
-	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.signal(syscall.SIGTERM)
 	code, out := p.wait()
 	if code != 143 {
 		t.Errorf("exit code %d", code)

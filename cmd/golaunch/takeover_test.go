@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -60,8 +59,7 @@ func TestTheCoordinatorIsStartedAgain(t *testing.T) {
 			attached.line("rank 1 counts 9$")
 			attached.line("rank 0 counts 9$")
 			h.detach("b", 2, job...)
-			kill(t, coordinator.cmd.Process.Pid, syscall.SIGKILL)
-			coordinator.ends(-1)
+			coordinator.kill()
 			for _, id := range []string{"a", "b"} {
 				text, err := os.ReadFile(h.journal(id))
 				if err != nil {
@@ -103,8 +101,7 @@ func TestAJournalWithoutABeginning(t *testing.T) {
 	marker := mark(t)
 	h.detach("lost", 2, "--nodes", "2", "--gpus-per-node", "1", "--grace", "1s", "--env", marker, "--", "sh", "-c", hung)
 	h.detach("kept", 2, "--nodes", "2", "--gpus-per-node", "1", "--", "sh", "-c", hung)
-	kill(t, coordinator.cmd.Process.Pid, syscall.SIGKILL)
-	coordinator.ends(-1)
+	coordinator.kill()
 	text, err := os.ReadFile(h.journal("lost"))
 	if err != nil {
 		t.Fatal(err)
@@ -137,8 +134,7 @@ func TestAWaitingClientSeesTheCoordinatorReturn(t *testing.T) {
 		p.line("cannot place the job yet|waiting behind job first")
 		waiting = append(waiting, p)
 	}
-	kill(t, coordinator.cmd.Process.Pid, syscall.SIGKILL)
-	coordinator.ends(-1)
+	coordinator.kill()
 	h.coordinate().line("jobs taken over: 3")
 	if j := h.status().job(t, "second"); j.Result != nil {
 		t.Errorf("second: %+v", j)
@@ -167,8 +163,7 @@ func TestTheCoordinatorStaysAway(t *testing.T) {
 	h.detach("a", 2, append([]string{"--nodes", "2"}, job...)...)
 	attached := h.start(0, job...)
 	attached.line("up 0")
-	kill(t, coordinator.cmd.Process.Pid, syscall.SIGKILL)
-	coordinator.ends(-1)
+	coordinator.kill()
 	n10.line("its ranks are dead, and it joins again")
 	n9.line("its ranks are dead, and it joins again")
 	gone(t, marker)
