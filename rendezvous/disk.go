@@ -24,12 +24,18 @@ type disk struct {
 // maxWrite is how long what follows from an event waits for the disk. A server of NFS may restart in less.
 var maxWrite = 30 * time.Second
 
-var errSlowDisk = fmt.Errorf("the disk has taken nothing for %v", maxWrite)
+// maxWrites is how much may wait to be written before nobody waits for that any more: some events of each of 10,000 nodes.
+const maxWrites = 1 << 16
+
+var errSlowDisk = errors.New("the disk does not keep up")
 
 func (d *disk) write(f func()) {
 	d.writes = append(d.writes, f)
-	if !d.busy {
+	switch {
+	case !d.busy:
 		d.begin()
+	case len(d.writes) == maxWrites:
+		d.late(d.round)
 	}
 }
 
@@ -74,7 +80,7 @@ func (d *disk) written() {
 
 // late gives up waiting. Journals end with the next of their events, so what waits to be written remains bounded.
 func (d *disk) late(round int) {
-	if d.round != round {
+	if d.round != round || d.hangs {
 		return
 	}
 	d.hangs = true

@@ -80,8 +80,8 @@ func TestADiskThatHangs(t *testing.T) {
 		if got := n1.runs(); got != "a1" {
 			t.Errorf("%q run", got)
 		}
-		want(t, h.warned(), "the disk has taken nothing for 30s: a later coordinator will not know of jobs to which something happens before it does",
-			"the journal of job a ends here: the disk has taken nothing for 30s; the job goes on, but ends with this coordinator")
+		want(t, h.warned(), "the disk does not keep up: a later coordinator will not know of jobs to which something happens before it does",
+			"the journal of job a ends here: the disk does not keep up; the job goes on, but ends with this coordinator")
 		n1.exitJob("a", 1, 0)
 		if r := a.over(t); r.Code != 0 {
 			t.Errorf("%+v", r)
@@ -97,6 +97,33 @@ func TestADiskThatHangs(t *testing.T) {
 		n2.exitJob("b", 0, 0)
 		if r := h.user().watch("b").over(t); r.Code != 0 || r.Attempts != 1 {
 			t.Errorf("b, to which nothing has happened: %+v", r)
+		}
+	})
+}
+
+// TestTooMuchToWrite is not waited for either.
+func TestTooMuchToWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at, wake, over := time.Now(), make(chan struct{}), make(chan func(), 1)
+		d := disk{holds: true, post: func(f func()) bool { over <- f; return true }, warn: func(error) {}}
+		d.write(func() { <-wake })
+		seen := false
+		d.then(func() { seen = true })
+		written := 0
+		for n := range maxWrites {
+			if seen {
+				t.Fatalf("what follows from the first write was seen with %d to come", n)
+			}
+			d.write(func() { written++ })
+		}
+		if !seen || !d.hangs || time.Since(at) != 0 {
+			t.Errorf("seen: %t, hangs: %t, after %v", seen, d.hangs, time.Since(at))
+		}
+		close(wake)
+		(<-over)()
+		(<-over)()
+		if written != maxWrites || d.busy || d.hangs {
+			t.Errorf("%d of %d were written", written, maxWrites)
 		}
 	})
 }
