@@ -41,16 +41,8 @@ func host(t *testing.T, f func(t *testing.T, h *hosted)) {
 
 // memory is a directory on a disk that syncs at once.
 func memory(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "golaunch")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
+	t.Setenv("TMPDIR", "/dev/shm")
+	return t.TempDir()
 }
 
 func (h *hosted) start() {
