@@ -88,11 +88,14 @@ func (s *soak) write(name, text string) {
 
 // start keeps a coordinator and agents up until the end of the test. Every other agent leaves its ranks to the next one when it is killed.
 func (s *soak) start(nodes []nettest.Node) {
-	s.t.Cleanup(func() { s.clean("GOLAUNCH_SOAK=" + s.dir) })
+	for i := range nodes[1:] {
+		s.disk(agentName(i))
+	}
+	s.t.Cleanup(func() { s.clean("GOLAUNCH_SOAK=" + s.dir) }) // before the disks go
 	s.head = s.keep(nodes[0], "coordinator", "coordinator", "--listen", at, "--lease", lease.String(), "--state-dir", filepath.Join(s.dir, "state"))
 	for i, node := range nodes[1:] {
-		name := fmt.Sprintf("n%d", i+1)
-		args := []string{"agent", "--coordinator", at, "--name", name, "--log-dir", s.disk(name)}
+		name := agentName(i)
+		args := []string{"agent", "--coordinator", at, "--name", name, "--log-dir", filepath.Join(s.dir, name)}
 		if i%2 == 0 {
 			args = append(args, "--adopt")
 		}
@@ -106,8 +109,10 @@ func (s *soak) start(nodes []nettest.Node) {
 	}
 }
 
-// disk is a small one for an agent.
-func (s *soak) disk(name string) string {
+func agentName(i int) string { return fmt.Sprintf("n%d", i+1) }
+
+// disk is a small one for an agent, whose logs lie there.
+func (s *soak) disk(name string) {
 	dir := filepath.Join(s.dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		s.t.Fatal(err)
@@ -120,7 +125,6 @@ func (s *soak) disk(name string) string {
 			s.t.Errorf("unmount the disk of %s: %v", name, err)
 		}
 	})
-	return dir
 }
 
 // file is open until the end of the test, but not as long as what was kept up before.
