@@ -65,7 +65,7 @@ func start(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 			text, _ := p.out.read()
 			t.Logf("%v\n%s", cmd.Args, text)
 		}
-		p.signal(syscall.SIGTERM)
+		p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		select {
 		case <-p.done:
 		case <-time.After(patience):
