@@ -45,8 +45,8 @@ func (h *here) forward(f *follower, s os.Signal) {
 	h.foretell(sig, func(ev job.Cancel) { f.leave <- agent.Departure{Why: ev.Why, Within: ev.Within, All: true} })
 }
 
-// terminated gives ranks the time to get ready that the first TERM leaves them, and finds out whether it is Slurm that takes the nodes:
-// that may take a while, and nothing waits for it.
+// terminated gives ranks the time to get ready that the first TERM leaves them, and finds out whether it is Slurm that takes the nodes. Unless
+// the environment tells, that may take a while, and nothing waits for it.
 func (h *here) terminated(ev *job.Cancel, stop func(job.Cancel)) {
 	if h.told {
 		return
@@ -56,6 +56,10 @@ func (h *here) terminated(ev *job.Cancel, stop func(job.Cancel)) {
 		return
 	}
 	within := max(ev.Within, time.Second)
+	if end, known := slurmEnv(); known && time.Until(end.at) < time.Minute {
+		ev.Ending, ev.Why = job.EndPreempted, "got SIGTERM, "+end.why()
+		return
+	}
 	go func() {
 		if end, known := slurmEnd(); known && end.near() && !end.cancelled {
 			stop(rendezvous.Preempted("got SIGTERM, "+end.why(), within, true))

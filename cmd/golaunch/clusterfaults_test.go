@@ -147,7 +147,7 @@ func TestBadInputToACluster(t *testing.T) {
 		{[]string{"logs"}, 2, "golaunch logs JOB [-f]"},
 		{[]string{"stop"}, 2, "stop which job? give its id, or --all"},
 		{[]string{"stop", "a", "--all"}, 2, "stop which job?"},
-		{[]string{"status", "here"}, 2, "1 arguments"},
+		{[]string{"status", "here", "there"}, 2, "2 arguments"},
 		{[]string{"status", "--coordinator", "10.77.0.2:29401"}, 125, "10.77.0.2:29401"},
 		{[]string{"--job-id", "a", "--", "true"}, 2, "there is a job a already"},
 		{[]string{"--within", "r", "--", "true"}, 2, "there is no reservation r"},

@@ -69,7 +69,8 @@ func (s *State) explain(u *unit, other *fault) string {
 	u.cause = other
 	switch {
 	case s.result != nil:
-		s.result.Cause, s.result.Code, s.result.Ending = &other.Failure, code(other.Failure), s.endingOf(other)
+		s.result.Cause, s.result.Ending = &other.Failure, s.endingOf(other)
+		s.result.Code = s.exitCode(s.result.Ending, code(other.Failure))
 		s.result.Reason = "job failed: " + also(other.Why, s.ending)
 		return s.result.Reason
 	case other.Rank < 0:

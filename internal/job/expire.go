@@ -1,9 +1,6 @@
 package job
 
-import (
-	"cmp"
-	"fmt"
-)
+import "fmt"
 
 // everyNode stands for all nodes of a job among those that leave.
 const everyNode = ""
@@ -35,11 +32,10 @@ func (s *State) expires(ev Cancel) string {
 
 // reword says better why a job was told to stop that still does.
 func (s *State) reword(ev Cancel) string {
-	code := func(e Ending) int { return cmp.Or(s.spec.ExitCodes[e], ev.Code) }
-	if s.result.Ending != EndCancelled || s.result.Code != code(EndCancelled) || ev.Ending == "" {
+	if s.result.Ending != EndCancelled || s.result.Code != s.exitCode(EndCancelled, ev.Code) || ev.Ending == "" {
 		return ""
 	}
-	s.result.Code, s.result.Ending, s.result.Reason = code(ev.Ending), ev.Ending, ev.result().Reason
+	s.result.Code, s.result.Ending, s.result.Reason = s.exitCode(ev.Ending, ev.Code), ev.Ending, ev.result().Reason
 	return s.result.Reason
 }
 

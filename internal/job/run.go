@@ -195,7 +195,7 @@ func (s *State) backoff(u *unit) Wait {
 // end decides the end of the job; it is finished when nothing lives any more.
 func (s *State) end(r Result) string {
 	r.Attempts, r.Restarts, r.Ending = s.attempts, s.restarts, cmp.Or(r.Ending, ending(r.Code))
-	r.Code = cmp.Or(s.spec.ExitCodes[r.Ending], r.Code)
+	r.Code = s.exitCode(r.Ending, r.Code)
 	s.result = &r
 	for i := range s.units {
 		s.stop(&s.units[i])
@@ -203,6 +203,9 @@ func (s *State) end(r Result) string {
 	}
 	return also(r.Reason, s.stopWait(s.live))
 }
+
+// exitCode is the user's for an ending, if there is one.
+func (s *State) exitCode(e Ending, code int) int { return cmp.Or(s.spec.ExitCodes[e], code) }
 
 // ending is what a code of golaunch's own means.
 func ending(code int) Ending {
