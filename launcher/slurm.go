@@ -98,10 +98,17 @@ func slurmGives(ctx context.Context) (bool, error) {
 
 var gpuGRES = regexp.MustCompile(`\bTres\w*=\S*\bgpu\b|\bTRES=\S*gres/gpu\b`)
 
-func slurmJob(ctx context.Context) ([]byte, error) {
+// slurmJob is what the controller says of the job. What Slurm sends to all processes of a step ends scontrol too, which is then asked again.
+func slurmJob(ctx context.Context) (out []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
-	return exec.CommandContext(ctx, "scontrol", "--oneliner", "show", "job", os.Getenv("SLURM_JOB_ID")).Output()
+	for range 3 {
+		out, err = exec.CommandContext(ctx, "scontrol", "--oneliner", "show", "job", os.Getenv("SLURM_JOB_ID")).Output()
+		if killed, ok := errors.AsType[*exec.ExitError](err); !ok || killed.Exited() {
+			break
+		}
+	}
+	return out, err
 }
 
 var (

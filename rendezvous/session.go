@@ -211,10 +211,10 @@ func (s *Session) reprieve(late time.Duration) bool {
 // wakes up once for all of them. That is a third of the processor time that they cost it.
 const slot = 100 * time.Millisecond
 
-// interval is the time from a heartbeat that was answered to the next: two fifths of the lease.
+// interval is the time from a heartbeat that was answered to the next: a third of the lease.
 func (s *Session) interval() time.Duration {
 	now := time.Now().Add(s.clock.ahead)
-	return now.Add(s.Lease * 2 / 5).Truncate(min(slot, s.Lease/20)).Sub(now)
+	return now.Add(s.Lease / 3).Truncate(min(slot, s.Lease/20)).Sub(now)
 }
 
 // heartbeat takes the place of one that was not sent. A quarter of the lease without an answer is reason to try another connection.

@@ -134,7 +134,7 @@ func TestALossyNetwork(t *testing.T) {
 func poor(t *testing.T, rank string, worse ...string) []nettest.Node {
 	t.Helper()
 	h := newCluster(t)
-	h.coordinate("--lease", "6s")
+	h.coordinate("--lease", "8s")
 	h.join(1, "n10", 1)
 	h.join(2, "n9", 1)
 	for _, node := range h.nodes[1:] {
