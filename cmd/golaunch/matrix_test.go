@@ -121,7 +121,7 @@ func TestASlowNetwork(t *testing.T) {
 // TestALossyNetwork loses one packet in twenty, each way: all takes longer, and nothing else.
 func TestALossyNetwork(t *testing.T) {
 	t.Parallel()
-	const chain = "add chain inet lossy %s { type filter hook %[1]s priority 0; }; add rule inet lossy %[1]s numgen random mod 20 0 counter drop; "
+	const chain = "add chain inet lossy %s { type filter hook %[1]s priority 0; }; add rule inet lossy %[1]s numgen inc mod 20 0 counter drop; "
 	for _, node := range poor(t, "head -c 300000 /dev/zero | tr '\\0' '\\n'; sleep 6", // three heartbeats
 		"nft", "add table inet lossy; "+fmt.Sprintf(chain, "input")+fmt.Sprintf(chain, "output")) {
 		if lost, err := node.Command("nft", "list", "table", "inet", "lossy").CombinedOutput(); err != nil || strings.Contains(string(lost), "packets 0 ") {
