@@ -78,12 +78,6 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	return errors.Join(both.Wait(), store.Close())
 }
 
-// terms are the parts of a lease: how long an agent keeps its ranks without a word from the coordinator, and how long it then has to kill
-// them. With a quarter of a second for a busy machine this is over as soon as its node counts as lost.
-func terms(lease time.Duration) (tenure, kill time.Duration) {
-	return lease - lease/10, lease/10 + 250*time.Millisecond
-}
-
 func (c *Coordinator) defaults() {
 	if c.Lease == 0 {
 		c.Lease = DefaultLease

@@ -29,7 +29,7 @@ func (s *Session) connect() {
 	ctx, cancel := context.WithCancel(context.Background())
 	result := make(chan dialled, 1)
 	s.redial, s.stop = result, cancel
-	d := s.dialer // of which this session may learn more meanwhile
+	d := s.dialer // the original may change while this one is used
 	go func() {
 		l, err := d.connect(ctx)
 		result <- dialled{l, err}
