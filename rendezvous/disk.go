@@ -70,11 +70,11 @@ func (d *disk) written() {
 	d.round++
 	now := d.now
 	d.now = nil
+	if len(d.writes) > 0 {
+		d.begin() // before anything else, which must not overtake what is to be written
+	}
 	for _, f := range now {
 		f()
-	}
-	if len(d.writes) > 0 {
-		d.begin()
 	}
 }
 
