@@ -1,52 +1,15 @@
 package rendezvous
 
 import (
-	"net/netip"
 	"strings"
 	"syscall"
-	"time"
 	"unicode"
 
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
-)
-
-// Order is what a node is asked to do for a job, or for all jobs when Job is empty. The same order can come twice.
-type Order struct {
-	Job string
-	// Do is a [job.Prepare], [job.Admit], [job.Reach], [job.Start], [job.Stop] or [job.Finish], or one of [Assign], [Signal], [Leave],
-	// [ReadLogs], [Restate].
-	Do any
-}
-
-type (
-	// Assign says that the node gets ranks of a job, whose Submission has this Task.
-	Assign struct{ Task []byte }
-	// Signal asks for a signal to the ranks of the node.
-	Signal struct{ Number syscall.Signal }
-	// Leave asks the agent to go, for nothing holds the node any more.
-	Leave struct{ Why string }
-	// Restate asks the agent to report again, of each job that it knows, [Opened] and all that it reported of the job's newest
-	// attempts; after that, [Restated].
-	Restate struct{}
-)
-
-type (
-	// Opened is a report that the agent knows a job.
-	Opened struct{}
-	// Draining is a report that the node will be gone, after the time of Within at the latest. It is about all jobs, which give the
-	// node up; an order to leave follows when they have. With All, somebody else will end all nodes of the only job then.
-	Draining struct {
-		Why    string
-		Within time.Duration
-		All    bool
-	}
-	// Restated ends what [Restate] asked for.
-	Restated struct{}
 )
 
 // Bounds in bytes, kept by sender and receiver, so that a report always fits into a message.
@@ -277,155 +240,4 @@ func toAction(node placement.Node, m *pb.ToAgent) any {
 		return Signal{syscall.Signal(b.Signal.GetNumber())}
 	}
 	return nil
-}
-
-func fromNode(n placement.Node) *pb.Node {
-	return &pb.Node{
-		Name: n.Name, Addr: n.Addr.String(), Gpus: convert(n.GPUs, fromGPU), Cpus: int64(n.CPUs), Memory: n.Memory,
-		Labels: n.Labels, Others: convert(n.Others, netip.Addr.AsSlice),
-	}
-}
-
-// maxPeers bounds a question for a port. Of a job with more addresses every machine may come.
-const maxPeers = 50_000
-
-func fromPeers(peers []netip.Addr) [][]byte {
-	if len(peers) > maxPeers {
-		return nil
-	}
-	return convert(peers, netip.Addr.AsSlice)
-}
-
-// toAddr leaves an address zero that is none.
-func toAddr(b []byte) netip.Addr {
-	addr, _ := netip.AddrFromSlice(b)
-	return addr.Unmap()
-}
-
-// toNode leaves Addr zero when it is no address.
-func toNode(n *pb.Node) placement.Node {
-	addr, _ := netip.ParseAddr(n.GetAddr())
-	return placement.Node{
-		Name: n.GetName(), Addr: addr.Unmap(), GPUs: convert(n.GetGpus(), toGPU), CPUs: int(n.GetCpus()),
-		Memory: n.GetMemory(), Labels: n.GetLabels(), Others: convert(n.GetOthers(), toAddr),
-	}
-}
-
-func fromGPU(g placement.GPU) *pb.GPU {
-	return &pb.GPU{Index: int32(g.Index), Uuid: g.UUID, HeldBy: plain(g.HeldBy)}
-}
-
-func toGPU(g *pb.GPU) placement.GPU {
-	return placement.GPU{Index: int(g.GetIndex()), UUID: g.GetUuid(), HeldBy: g.GetHeldBy()}
-}
-
-func fromBundle(b placement.Bundle) *pb.Bundle {
-	return &pb.Bundle{Rank: int32(b.Rank), LocalRank: int32(b.LocalRank), Gpu: optional(b.GPU, fromGPU)}
-}
-
-func toBundle(b *pb.Bundle) placement.Bundle {
-	bundle := placement.Bundle{Rank: int(b.GetRank()), LocalRank: int(b.GetLocalRank())}
-	if b.GetGpu() != nil {
-		bundle.GPU = new(toGPU(b.GetGpu()))
-	}
-	return bundle
-}
-
-func fromWorld(w job.World) *pb.World {
-	return &pb.World{
-		WorldSize: int32(w.WorldSize), Nodes: int32(w.Nodes), MasterAddr: w.MasterAddr,
-		MasterPort: int32(w.MasterPort), Uniform: int32(w.Uniform), MaxRestarts: int32(w.MaxRestarts),
-		LocalSize: int32(w.LocalSize), Gpus: convert(w.GPUs, fromGPU), Network: plain(w.Network),
-	}
-}
-
-func toWorld(w *pb.World) job.World {
-	return job.World{
-		WorldSize: int(w.GetWorldSize()), Nodes: int(w.GetNodes()), MasterAddr: w.GetMasterAddr(),
-		MasterPort: int(w.GetMasterPort()), Uniform: int(w.GetUniform()), MaxRestarts: int(w.GetMaxRestarts()),
-		LocalSize: int(w.GetLocalSize()), GPUs: convert(w.GetGpus(), toGPU), Network: w.GetNetwork(),
-	}
-}
-
-func fromResult(r job.Result) *pb.Result {
-	return &pb.Result{
-		Code: int32(r.Code), Ending: string(r.Ending), Reason: plain(r.Reason), Cause: optional(r.Cause, fromFailure),
-		Attempts: int32(r.Attempts), Restarts: int32(r.Restarts), Goodput: optional(r.Goodput, fromGoodput),
-	}
-}
-
-func toResult(r *pb.Result) job.Result {
-	result := job.Result{
-		Code: int(r.GetCode()), Ending: job.Ending(r.GetEnding()), Reason: r.GetReason(), Attempts: int(r.GetAttempts()),
-		Restarts: int(r.GetRestarts()),
-	}
-	if r.GetGoodput() != nil {
-		result.Goodput = new(toGoodput(r.GetGoodput()))
-	}
-	if r.GetCause() != nil {
-		result.Cause = new(toFailure(r.GetCause()))
-	}
-	return result
-}
-
-func fromFailure(f job.Failure) *pb.Failure {
-	return &pb.Failure{
-		Node: f.Node, Rank: int32(f.Rank), Gpu: optional(f.GPU, fromGPU), Attempt: int32(f.Attempt),
-		Exit: fromExit(f.Exit), At: fromTime(f.At), Lived: durationpb.New(f.Lived), Further: int32(f.Further), Step: f.Step, Kernel: []byte(tail(f.Kernel)),
-		Why: plain(f.Why), Tail: []byte(tail(f.Tail)), Traceback: []byte(tail(f.Traceback)), Hung: f.Hung,
-	}
-}
-
-func toFailure(f *pb.Failure) job.Failure {
-	failure := job.Failure{
-		Node: f.GetNode(), Rank: int(f.GetRank()), Attempt: int(f.GetAttempt()), Exit: toExit(f.GetExit()),
-		At: toTime(f.GetAt()), Lived: f.GetLived().AsDuration(), Further: int(f.GetFurther()), Step: f.GetStep(), Kernel: string(tail(f.GetKernel())), Why: f.GetWhy(), Tail: string(tail(f.GetTail())), Traceback: string(tail(f.GetTraceback())),
-		Hung: f.GetHung(),
-	}
-	if f.GetGpu() != nil {
-		failure.GPU = new(toGPU(f.GetGpu()))
-	}
-	return failure
-}
-
-func fromExit(e job.Exit) *pb.Exit {
-	return &pb.Exit{Code: int32(e.Code), Signal: int32(e.Signal), Oom: e.OOM, Spawn: plain(e.Spawn)}
-}
-
-func toExit(e *pb.Exit) job.Exit {
-	return job.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), OOM: e.GetOom(), Spawn: plain(e.GetSpawn())}
-}
-
-// fromTime and toTime keep the zero time zero.
-func fromTime(t time.Time) *timestamppb.Timestamp {
-	if t.IsZero() {
-		return nil
-	}
-	return timestamppb.New(t)
-}
-
-func toTime(t *timestamppb.Timestamp) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.AsTime()
-}
-
-// convert keeps nil nil.
-func convert[A, B any](in []A, f func(A) B) []B {
-	if in == nil {
-		return nil
-	}
-	out := make([]B, len(in))
-	for i, a := range in {
-		out[i] = f(a)
-	}
-	return out
-}
-
-func optional[A, B any](p *A, f func(A) *B) *B {
-	if p == nil {
-		return nil
-	}
-	return f(*p)
 }
