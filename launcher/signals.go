@@ -46,7 +46,8 @@ func (h *here) hear(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.S
 }
 
 // attend passes on what this process is told: to the whole job while it leads it, and to this node otherwise. Who started all nodes
-// together sends each of them the signals for its ranks.
+// together sends each of them the signals for its ranks. A pod that is to go can be replaced, so that it leaves the job to the others if
+// they can lead it; where all pods are, each of them leaves.
 func (h *here) attend(f *follower) {
 	for {
 		select {
@@ -58,7 +59,7 @@ func (h *here) attend(f *follower) {
 			case !open:
 				return
 			case h.echoes(s):
-			case c == nil:
+			case c == nil, s == syscall.SIGTERM && inPod() && c.Shared():
 				h.forward(f, s)
 				f.tell(s)
 			case h.job.Rendezvous != "" && !h.job.reached():

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"
@@ -42,6 +43,7 @@ func (h *here) found(ctx context.Context, l net.Listener, server *tls.Config, m 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f := newFollower(cancel)
+	f.within = h.job.DrainTime
 	m.leave, m.welcomed = f.leave, f.welcomed
 	h.heed(ctx, f)
 	if !h.job.reached() {
@@ -164,12 +166,16 @@ func (h *here) partake(ctx context.Context, m membership, begin func(context.Con
 	}
 }
 
-// resign leaves a job, which cannot go on with this node, to the other nodes; it ends where they cannot take it over.
+// resign leaves a job, which cannot go on with this node, to the other nodes; it ends where they cannot take it over, or leave too.
 func (h *here) resign(seat *rendezvous.Seat, why error) {
-	if c := h.leads.Load(); c != nil && !seat.Shared() {
+	c, left := h.leads.Load(), errors.Is(why, agent.ErrLeft)
+	switch {
+	case c == nil || seat.Shared() && !(left && c.Deserted()):
+		seat.Pass()
+		seat.Close()
+	case left:
+		c.Stop(rendezvous.Preempted(why.Error(), 0, false))
+	default:
 		_ = orCancel(c, why) // it is returned by who calls this
-		return
 	}
-	seat.Pass()
-	seat.Close()
 }

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/job"
 )
 
 // NoTerminationLog is a Job's TerminationLog that writes none.
@@ -71,6 +73,8 @@ func outcome(r Result, cause string, left bool) string {
 		return "lost"
 	case r.Code == 124 && (r.Cause == nil || r.Cause.Exit.Code != 124):
 		return "timed-out"
+	case r.Ending == job.EndPreempted:
+		return "preempted"
 	case cancelled && r.Code != 125:
 		return "cancelled"
 	}

@@ -34,6 +34,8 @@ type council struct {
 	elsewhere *ElsewhereError
 	// heirs are those of which people were told that they can take over.
 	heirs string
+	// parting are the links of voters that have left the job, and keep the log until others do in their place.
+	parting map[*link]string
 }
 
 // ErrDeposed ends a coordinator in whose place another one may be.

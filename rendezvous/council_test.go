@@ -57,6 +57,25 @@ func TestTheCoordinatorsNodeLeaves(t *testing.T) {
 	})
 }
 
+// TestMostVotersLeave in order, at the same time: the others are a majority of those that vote when they are gone.
+func TestMostVotersLeave(t *testing.T) {
+	together(t, 2, func(t *testing.T, p *peerage) {
+		q := p.addAll(5, secondIsLast)
+		p.settled(5)
+		for _, a := range q[1:4] {
+			a.Report("", Draining{Why: "maintenance"})
+			go func() {
+				<-a.done
+				a.seat.Close()
+			}()
+		}
+		p.ended(2, q[0], q[4])
+		if text := strings.Join(append(p.decided(), p.warnings...), "\n"); strings.Contains(text, "lost") || strings.Contains(text, "any more") {
+			t.Error(text)
+		}
+	})
+}
+
 // TestALostNodeWakesUp after the coordinator that had it was replaced, or after another one was: its ranks have others in their place.
 func TestALostNodeWakesUp(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {

@@ -122,8 +122,32 @@ func (c *Coordinator) grow() {
 	})
 }
 
-// voted tells people who votes now.
+// part lets an agent go that has said goodbye. One whose node votes waits for others to vote without it, as long as it waits for anything:
+// where most of the voters go at once, those that stay would be no majority.
+func (c *Coordinator) part(node string, l *link) {
+	if c.reign == nil || c.sole.result != nil || !c.votes(node) {
+		c.then(func() { l.cut <- nil })
+		return
+	}
+	if c.parting == nil {
+		c.parting = map[*link]string{}
+	}
+	c.parting[l] = node
+}
+
+// votes says that another voter is a node's.
+func (c *Coordinator) votes(node string) bool {
+	return slices.ContainsFunc(c.cfg.Seat.others(), func(v quorum.Voter) bool { return v.Name == node })
+}
+
+// voted tells people who votes now, and lets those go that do not any more.
 func (c *Coordinator) voted() {
+	for l, node := range c.parting {
+		if !c.votes(node) {
+			c.then(func() { l.cut <- nil })
+			delete(c.parting, l)
+		}
+	}
 	heirs := strings.Join(convert(c.cfg.Seat.others(), func(v quorum.Voter) string { return v.Name }), ", ")
 	if heirs != c.heirs {
 		c.heirs = heirs

@@ -38,8 +38,10 @@ type member struct {
 	taken uint64
 	// fenced says why it may not come back; it is lost once its lease is over.
 	fenced string
-	// gone is closed when it is lost, or has left.
-	gone chan struct{}
+	// leaving says that it is about to go, with nothing that it waits for but the end of its ranks; gone is closed when it has left, or is
+	// lost.
+	leaving bool
+	gone    chan struct{}
 	// node is what it said of itself, for as long as the jobs are not told of it: until it has restated what it runs and none of
 	// that is astray. Then it is nil.
 	node     *placement.Node
@@ -205,6 +207,7 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 		if d.GetAll() && c.sole != nil && within > 0 {
 			c.happened(c.sole, Preempted(why, within, true))
 		} else {
+			m.leaving = within <= 0
 			c.leaves(m.name, within, why)
 		}
 		return
@@ -342,10 +345,12 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 	}
 	m.silence.Stop()
 	close(m.gone)
-	if l := m.link; l != nil {
+	if l := m.link; l != nil && end == nil {
+		c.part(m.name, l)
+	} else if l != nil {
 		c.then(func() { l.cut <- end })
-		m.link = nil
 	}
+	m.link = nil
 	c.lapsed[m.name] = true
 	if c.drained[m.name] { // somebody has seen to it
 		c.pardon(m.name)

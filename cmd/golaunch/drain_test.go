@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -134,24 +135,34 @@ func TestDrainTimeOfTheJob(t *testing.T) {
 	a.ends(143, "saved 0", "job cancelled: got SIGTERM")
 }
 
-// TestPodsAreDeleted, all at once.
+// TestPodsAreDeleted, all at once: each of those that could lead the job leaves it.
 func TestPodsAreDeleted(t *testing.T) {
-	ps := indexedJob(t, 2)
+	for n, test := range map[int]struct{ ready, message string }{
+		2: {"attempt 0 runs", `cancelled code=143 node=train-0 restarts=0/3 cause="job cancelled: got SIGTERM"`},
+		3: {"can take over from train-0: .*, ", `preempted code=143 node=train-0 restarts=0/3 cause="this node has left: got SIGTERM"`},
+	} {
+		t.Run(strconv.Itoa(n), func(t *testing.T) { podsAreDeleted(t, n, test.ready, test.message) })
+	}
+}
+
+func podsAreDeleted(t *testing.T, n int, ready, message string) {
+	ps := indexedJob(t, n)
 	ps.publish()
 	var all []*process
 	for _, p := range ps.all {
-		all = append(all, p.run("--nodes=2", "--drain-time=10m", "--notice-signal=USR1", "--", "sh", "-c", saver))
+		all = append(all, p.run(fmt.Sprintf("--nodes=%d", n), "--procs-per-node=1", "--drain-time=10m", "--notice-signal=USR1", "--", "sh", "-c", saver))
 	}
-	for i, p := range all {
-		p.line(fmt.Sprintf("up %d", 1-i))
+	for _, p := range all {
+		p.line("up .")
 	}
+	all[0].line(ready)
 	for _, p := range all {
 		p.cmd.Process.Signal(syscall.SIGTERM)
 	}
-	for i, p := range all {
-		p.ends(143, fmt.Sprintf("saved %d", 1-i))
+	for _, p := range all {
+		p.ends(143, "saved ")
 	}
-	ps.all[0].message(`golaunch: cancelled code=143 node=train-0 restarts=0/3 cause="job cancelled: got SIGTERM"`)
+	ps.all[0].message("golaunch: " + message)
 }
 
 // takesBack is the metadata service of a cloud.

@@ -274,6 +274,26 @@ func TestAPodIsEvicted(t *testing.T) {
 	first.ends(0, "saved 1", "up 1 attempt 1")
 }
 
+// TestThePodThatLeadsIsEvicted has another pod lead the job, and take the new one in, at no cost.
+func TestThePodThatLeadsIsEvicted(t *testing.T) {
+	ps := indexedJob(t, 3)
+	ps.publish()
+	job := []string{"--nodes=3", "--procs-per-node=1", "--drain-time=10m", "--notice-signal=USR1", "--", "sh", "-c", saver}
+	var all []*process
+	for _, p := range ps.all {
+		all = append(all, p.run(job...))
+	}
+	all[0].line("can take over from train-0: train-[12], train-[12]$")
+	all[0].signal(syscall.SIGTERM)
+	all[0].ends(143, "saved 1")
+	ps.all[0].message(`golaunch: cancelled code=143 node=train-0 restarts=0/3 cause="this node has left: got SIGTERM"`)
+	all[0] = ps.all[0].run(job...)
+	for i, p := range all {
+		p.ends(0, fmt.Sprintf("resumed on train-%d", i))
+		ps.all[i].message(fmt.Sprintf(`golaunch: succeeded code=0 node=train-%d restarts=0/3 cause="job succeeded: 3 ranks exited 0"`, i))
+	}
+}
+
 // TestARendezvousInPods waits for the name of the pod that runs the coordinator.
 func TestARendezvousInPods(t *testing.T) {
 	t.Parallel()

@@ -220,11 +220,11 @@ func ending(code int) Ending {
 	return EndCancelled
 }
 
-// cause is a failure whose restart has not begun; nil when there is none.
+// cause is a failure whose restart has not begun; nil when there is none. That a node leaves in order is no failure.
 func (s *State) cause() *Failure {
 	for i := range s.units {
-		if f := s.units[i].cause; f != nil {
-			return &f.Failure
+		if u := &s.units[i]; u.cause != nil && u.cause != u.evacuation {
+			return &u.cause.Failure
 		}
 	}
 	return nil
