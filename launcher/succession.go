@@ -166,14 +166,13 @@ func (h *here) partake(ctx context.Context, m membership, begin func(context.Con
 	}
 }
 
-// resign leaves a job, which cannot go on with this node, to the other nodes; it ends where they cannot take it over, or leave too.
+// resign leaves a job, which cannot go on with this node, to the other nodes; it ends where none of them can lead it, or stays.
 func (h *here) resign(seat *rendezvous.Seat, why error) {
-	c, left := h.leads.Load(), errors.Is(why, agent.ErrLeft)
+	c := h.leads.Load()
 	switch {
-	case c == nil || seat.Shared() && !(left && c.Deserted()):
-		seat.Pass()
+	case c == nil || seat.Pass():
 		seat.Close()
-	case left:
+	case errors.Is(why, agent.ErrLeft):
 		c.Stop(rendezvous.Preempted(why.Error(), 0, false))
 	default:
 		_ = orCancel(c, why) // it is returned by who calls this

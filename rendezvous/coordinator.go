@@ -203,19 +203,6 @@ const codePreempted = 143
 // Shared says that the job can go on without this process.
 func (c *Coordinator) Shared() bool { return c.cfg.Seat != nil && c.cfg.Seat.Shared() }
 
-// Deserted says that no node is here that stays.
-func (c *Coordinator) Deserted() bool {
-	deserted, err := ask(c, func() (bool, error) {
-		for _, m := range c.members {
-			if !m.leaving {
-				return false, nil
-			}
-		}
-		return true, nil
-	})
-	return err == nil && deserted
-}
-
 // Cancel ends the job of Run with an exit code and a reason. A second one kills the ranks.
 func (c *Coordinator) Cancel(code int, why string) { c.Stop(job.Cancel{Code: code, Why: why}) }
 

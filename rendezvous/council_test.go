@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -246,18 +245,38 @@ func TestCoordinatorsDieAtAnyTime(t *testing.T) {
 					p.crash(l)
 					left = slices.DeleteFunc(slices.Clone(left), func(a *process) bool { return a == l })
 				}
-				for _, a := range left {
-					select {
-					case <-a.done:
-					case <-time.After(20 * lease):
-						t.Fatalf("%s does not end", a.name)
-					}
-					if a.finish == nil || a.finish.Result.Code != 0 {
-						t.Fatalf("%s ends with %+v, %v", a.name, a.finish, a.Err())
-					}
-					if !reflect.DeepEqual(a.finish, left[0].finish) {
-						t.Errorf("%s ends with %+v, and %s with %+v", a.name, a.finish, left[0].name, left[0].finish)
-					}
+				p.agree(left)
+			})
+		})
+	}
+}
+
+// TestNodesLeaveAtAnyTime in order, the first coordinator and others, some of them at once: the job goes on with those that stay.
+func TestNodesLeaveAtAnyTime(t *testing.T) {
+	for seed := range losses {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			together(t, 3, func(t *testing.T, p *peerage) {
+				random := rand.New(rand.NewPCG(seed, 1))
+				upTo := func(d time.Duration) time.Duration {
+					return time.Duration(random.Int64N(int64(d))) * time.Duration(random.IntN(2))
+				}
+				q := slices.Clone(p.addAll(7, secondIsLast))
+				p.settled(5)
+				random.Shuffle(6, func(i, j int) { q[1+i], q[1+j] = q[1+j], q[1+i] })
+				leave := 1 + random.IntN(4)
+				for _, a := range q[:leave] {
+					when, within := upTo(lease/2), upTo(lease)
+					time.AfterFunc(when, func() { a.Report("", Draining{Why: "maintenance", Within: within}) })
+					go func() {
+						<-a.done
+						if a.finish == nil && a.seat.Pass() {
+							a.seat.Close()
+						}
+					}()
+				}
+				p.agree(q[leave:])
+				if text := strings.Join(p.decided(), "\n"); strings.Contains(text, "was lost") {
+					t.Error(text)
 				}
 			})
 		})

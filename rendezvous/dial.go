@@ -120,11 +120,12 @@ func (d dialer) hello(n placement.Node) *pb.FromAgent {
 	}}}
 }
 
-// explain tells a refusal, and a job that goes on elsewhere, from an end that a new connection may mend. To an agent that knows the voters,
-// one that does not lead says nothing new.
+// explain tells a refusal, and a job that goes on elsewhere, from an end that a new connection may mend. To a member of the job that knows
+// its voters, one that does not lead is no news, but may know of others.
 func (d dialer) explain(err error) error {
 	s := status.Convert(err)
-	if e := elsewhere(s); e != nil && (d.epoch == "" || len(d.voters) == 0) {
+	e := elsewhere(s)
+	if e != nil && (d.epoch == "" || len(d.voters) == 0) {
 		return e
 	}
 	if s.Code() == codes.NotFound && d.epoch != "" && len(d.voters) == 0 && !d.bound {
@@ -133,7 +134,17 @@ func (d dialer) explain(err error) error {
 	if s.Code() == codes.FailedPrecondition || s.Code() == codes.NotFound && len(d.voters) == 0 {
 		return &RefusedError{d.Node.Name, d.Target, s.Message()}
 	}
-	return fmt.Errorf("the connection to the coordinator at %s broke: %s", d.Target, status.Convert(err).Message())
+	err = fmt.Errorf("the connection to the coordinator at %s broke: %s", d.Target, s.Message())
+	if e != nil {
+		return &hintError{err, e.Addrs}
+	}
+	return err
+}
+
+// hintError is an end that a new connection may mend, to one of more places.
+type hintError struct {
+	error
+	addrs []string
 }
 
 // client makes gRPC use a connection that is there, and secure, already.

@@ -135,6 +135,46 @@ func (c *Coordinator) part(node string, l *link) {
 	c.parting[l] = node
 }
 
+// outstay waits until no agent is about to leave, or the limit is over, and says whether one is here that is not, and has something to do.
+func (c *Coordinator) outstay(limit time.Duration) (stays bool) {
+	late := time.After(limit)
+	for {
+		left, err := ask(c, func() (<-chan struct{}, error) { return c.left(), nil })
+		if left == nil || err != nil {
+			break
+		}
+		select {
+		case <-left:
+			continue
+		case <-c.done:
+		case <-late:
+		}
+		break
+	}
+	stays, _ = ask(c, func() (bool, error) {
+		for _, m := range c.members {
+			if !m.leaving {
+				return c.sole.result == nil, nil
+			}
+		}
+		return false, nil
+	})
+	return stays
+}
+
+// left is closed when an agent has left that is about to; nil when none is.
+func (c *Coordinator) left() <-chan struct{} {
+	for l := range c.parting {
+		return l.over
+	}
+	for _, m := range c.members {
+		if m.leaving {
+			return m.gone
+		}
+	}
+	return nil
+}
+
 // votes says that another voter is a node's.
 func (c *Coordinator) votes(node string) bool {
 	return slices.ContainsFunc(c.cfg.Seat.others(), func(v quorum.Voter) bool { return v.Name == node })

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -117,6 +118,19 @@ type dialer struct {
 // refer has an agent turn to where the coordinator may be, and to where it began when that is known no more.
 func (d *dialer) refer(addrs []string) { d.voters = append([]string{d.home}, addrs...) }
 
+// maxPlaces bounds where an agent looks for the coordinator.
+const maxPlaces = 4 * maxVoters
+
+// widen has an agent turn to more voters: those that it knows may have been replaced since it last heard of them.
+func (d *dialer) widen(addrs []string) {
+	d.voters = slices.Clone(d.voters) // the session's
+	for _, addr := range addrs {
+		if len(d.voters) < maxPlaces && !slices.Contains(d.voters, addr) {
+			d.voters = append(d.voters, addr)
+		}
+	}
+}
+
 // aim turns to the next voter, if there are any. The first is the coordinator that was lost.
 func (d *dialer) aim() {
 	if len(d.voters) == 0 {
@@ -149,6 +163,9 @@ func (d dialer) connect(ctx context.Context) (*agentLink, error) {
 		}
 		if e, ok := errors.AsType[*ElsewhereError](err); ok && d.Seat != nil {
 			d.refer(e.Addrs)
+		}
+		if h, ok := errors.AsType[*hintError](err); ok {
+			d.widen(h.addrs)
 		}
 		if ctx.Err() == nil && d.tell(why, err) {
 			d.Warn(fmt.Errorf("node %s keeps trying: %w", d.Node.Name, err))

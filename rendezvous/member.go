@@ -55,10 +55,12 @@ type stray struct {
 	unit, attempt int
 }
 
-// link is one stream to an agent. Its goroutine sends what is queued when woken, and ends the stream with what is in cut.
+// link is one stream to an agent. Its goroutine sends what is queued when woken, and ends the stream with what is in cut; over is closed at
+// the end of it.
 type link struct {
 	wake chan struct{}
 	cut  chan error
+	over chan struct{}
 	conn *watchedConn
 
 	mu    sync.Mutex

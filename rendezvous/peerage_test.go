@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -316,6 +317,24 @@ func (p *peerage) ended(attempts int, all ...*process) {
 		if q.finish == nil || q.finish.Result.Code != 0 || q.finish.Result.Attempts != attempts {
 			p.t.Errorf("%s ends with %+v, %v; want code 0 after %d attempts\n%s", q.name, q.finish, q.Err(), attempts,
 				strings.Join(p.decided(), "\n"))
+		}
+	}
+}
+
+// agree wants all these to hear of the same good end of the job.
+func (p *peerage) agree(left []*process) {
+	p.t.Helper()
+	for _, a := range left {
+		select {
+		case <-a.done:
+		case <-time.After(20 * lease):
+			p.t.Fatalf("%s does not end", a.name)
+		}
+		if a.finish == nil || a.finish.Result.Code != 0 {
+			p.t.Fatalf("%s ends with %+v, %v\n%s\n%s", a.name, a.finish, a.Err(), strings.Join(p.decided(), "\n"), strings.Join(p.warnings, "\n"))
+		}
+		if !reflect.DeepEqual(a.finish, left[0].finish) {
+			p.t.Errorf("%s ends with %+v, and %s with %+v", a.name, a.finish, left[0].name, left[0].finish)
 		}
 	}
 }

@@ -94,14 +94,21 @@ func (s *Seat) Close() {
 	s.busy.Wait()
 }
 
-// Pass has another process coordinate the job in place of the coordinator here, at once if one can. Close follows.
-func (s *Seat) Pass() {
+// Pass has another process coordinate the job in place of the coordinator here, when the agents have left that are about to: those that stay
+// are then a majority. It is false when none stays, or knows enough. Close follows if it is true.
+func (s *Seat) Pass() bool {
+	c := s.head.Load()
+	if c == nil {
+		return true
+	}
+	if stays := c.outstay(goodbyeLimit); !stays || !s.Shared() {
+		return false
+	}
 	s.mu.Lock()
 	log := s.log
 	s.mu.Unlock()
-	if log != nil {
-		log.Pass()
-	}
+	log.Pass()
+	return true
 }
 
 // Shared says that others know what the coordinator here knows, and one of them can take its place.

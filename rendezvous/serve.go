@@ -116,7 +116,8 @@ func (s service) Join(stream pb.Rendezvous_JoinServer) error {
 	if !conn.claimed.CompareAndSwap(false, true) {
 		return status.Error(codes.ResourceExhausted, "this connection has an agent already")
 	}
-	l := &link{wake: make(chan struct{}, 1), cut: make(chan error, 1), conn: conn}
+	l := &link{wake: make(chan struct{}, 1), cut: make(chan error, 1), over: make(chan struct{}), conn: conn}
+	defer close(l.over)
 	m, err := s.greet(stream, l, p)
 	if err != nil {
 		s.audit.refused(p.Addr, fmt.Errorf("the agent at %v was refused: %s", p.Addr, status.Convert(err).Message()))

@@ -33,7 +33,7 @@ func (e *ElsewhereError) status() error {
 }
 
 // elsewhere is the ElsewhereError behind an end of a stream; nil when there is none.
-func elsewhere(s *status.Status) error {
+func elsewhere(s *status.Status) *ElsewhereError {
 	for _, detail := range s.Details() {
 		if v, ok := detail.(*pb.Voters); ok && len(v.GetAddrs()) > 0 {
 			return &ElsewhereError{s.Message(), v.GetAddrs()}
