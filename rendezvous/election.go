@@ -136,43 +136,41 @@ func (c *Coordinator) part(node string, l *link) {
 }
 
 // outstay waits until no agent is about to leave, or the limit is over, and says whether one is here that is not, and has something to do.
-func (c *Coordinator) outstay(limit time.Duration) (stays bool) {
+func (c *Coordinator) outstay(limit time.Duration) bool {
 	late := time.After(limit)
 	for {
-		left, err := ask(c, func() (<-chan struct{}, error) { return c.left(), nil })
-		if left == nil || err != nil {
-			break
+		now, err := ask(c, func() (departures, error) { return c.departures(), nil })
+		if err != nil || now.next == nil {
+			return now.stays
 		}
 		select {
-		case <-left:
-			continue
-		case <-c.done:
+		case <-now.next:
 		case <-late:
+			return now.stays
+		case <-c.done:
+			return false
 		}
-		break
 	}
-	stays, _ = ask(c, func() (bool, error) {
-		for _, m := range c.members {
-			if !m.leaving {
-				return c.sole.result == nil, nil
-			}
-		}
-		return false, nil
-	})
-	return stays
 }
 
-// left is closed when an agent has left that is about to; nil when none is.
-func (c *Coordinator) left() <-chan struct{} {
+// departures say what is to be known of agents that are about to leave: when the next one has, nil if none is, and whether others stay.
+type departures struct {
+	next  <-chan struct{}
+	stays bool
+}
+
+func (c *Coordinator) departures() (d departures) {
 	for l := range c.parting {
-		return l.over
+		d.next = l.over
 	}
 	for _, m := range c.members {
 		if m.leaving {
-			return m.gone
+			d.next = m.gone
+		} else {
+			d.stays = c.sole.result == nil
 		}
 	}
-	return nil
+	return d
 }
 
 // votes says that another voter is a node's.
