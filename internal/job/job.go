@@ -170,7 +170,8 @@ type Result struct {
 	Reason string
 	// Cause is the root cause of the last attempt; nil on success and when there was none.
 	Cause *Failure
-	// Attempts is the number of attempts that were started, over all units; Restarts the budget used.
+	// Attempts is the number of attempts that were started, over all units; Restarts how many of them followed a failure, whether or not
+	// the budget bore it.
 	Attempts, Restarts int
 	// Goodput is what the time of its ranks went into, which the clock's owner adds; nil if it never had ranks.
 	Goodput *goodput.Report `json:",omitempty"`
