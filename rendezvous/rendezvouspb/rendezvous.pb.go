@@ -190,12 +190,12 @@ func (x *Greeting) GetVoter() *Voter {
 type Summons struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// job is its ID, facts are as in Hello, and epoch is as in Welcome.
-	Job   string            `protobuf:"bytes,70,opt,name=job,proto3" json:"job,omitempty"`
-	Facts map[string]string `protobuf:"bytes,71,rep,name=facts,proto3" json:"facts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Job   string            `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Facts map[string]string `protobuf:"bytes,2,rep,name=facts,proto3" json:"facts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// node leads it, and voters are as an agent hears of them.
-	Node          string  `protobuf:"bytes,72,opt,name=node,proto3" json:"node,omitempty"`
-	Voters        *Voters `protobuf:"bytes,73,opt,name=voters,proto3" json:"voters,omitempty"`
-	Epoch         string  `protobuf:"bytes,74,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Node          string  `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
+	Voters        *Voters `protobuf:"bytes,4,opt,name=voters,proto3" json:"voters,omitempty"`
+	Epoch         string  `protobuf:"bytes,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -582,11 +582,11 @@ type FromAgent_Ready struct {
 }
 
 type FromAgent_Stalled struct {
-	Stalled *Stalled `protobuf:"bytes,20,opt,name=stalled,proto3,oneof"`
+	Stalled *Stalled `protobuf:"bytes,16,opt,name=stalled,proto3,oneof"`
 }
 
 type FromAgent_Stepped struct {
-	Stepped *Stepped `protobuf:"bytes,50,opt,name=stepped,proto3,oneof"`
+	Stepped *Stepped `protobuf:"bytes,17,opt,name=stepped,proto3,oneof"`
 }
 
 func (*FromAgent_Hello) isFromAgent_Body() {}
@@ -880,7 +880,7 @@ type ToAgent_Notice struct {
 }
 
 type ToAgent_Voters struct {
-	Voters *Voters `protobuf:"bytes,30,opt,name=voters,proto3,oneof"`
+	Voters *Voters `protobuf:"bytes,16,opt,name=voters,proto3,oneof"`
 }
 
 func (*ToAgent_Welcome) isToAgent_Body() {}
@@ -914,7 +914,7 @@ func (*ToAgent_Voters) isToAgent_Body() {}
 // Hello opens a stream.
 type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// protocol is 2. Another number is refused; version is for that message.
+	// protocol is 3. Another number is refused; version is for that message.
 	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Version  string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Node     *Node  `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
@@ -928,7 +928,7 @@ type Hello struct {
 	Time      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`
 	Heartbeat *Heartbeat             `protobuf:"bytes,8,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	// voter is this process, if it could keep the state of the job.
-	Voter         *Voter `protobuf:"bytes,40,opt,name=voter,proto3" json:"voter,omitempty"`
+	Voter         *Voter `protobuf:"bytes,9,opt,name=voter,proto3" json:"voter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1553,7 +1553,7 @@ type Draining struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Within        *durationpb.Duration   `protobuf:"bytes,1,opt,name=within,proto3" json:"within,omitempty"`
 	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
-	All           bool                   `protobuf:"varint,60,opt,name=all,proto3" json:"all,omitempty"`
+	All           bool                   `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2809,7 +2809,7 @@ type Stop struct {
 	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Grace         *durationpb.Duration   `protobuf:"bytes,3,opt,name=grace,proto3" json:"grace,omitempty"`
 	Kill          bool                   `protobuf:"varint,4,opt,name=kill,proto3" json:"kill,omitempty"`
-	Evidence      string                 `protobuf:"bytes,30,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	Evidence      string                 `protobuf:"bytes,5,opt,name=evidence,proto3" json:"evidence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3079,7 +3079,7 @@ type LogFilter struct {
 	// from are the files of which a part is known already.
 	From []*LogPosition `protobuf:"bytes,4,rep,name=from,proto3" json:"from,omitempty"`
 	// ras asks for what NCCL says of the job instead, in JSON, of the node that has node rank 0.
-	Ras           bool `protobuf:"varint,80,opt,name=ras,proto3" json:"ras,omitempty"`
+	Ras           bool `protobuf:"varint,5,opt,name=ras,proto3" json:"ras,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3490,7 +3490,7 @@ type Result struct {
 	Attempts      int32                  `protobuf:"varint,4,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	Restarts      int32                  `protobuf:"varint,5,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	Ending        string                 `protobuf:"bytes,6,opt,name=ending,proto3" json:"ending,omitempty"`
-	Goodput       *Goodput               `protobuf:"bytes,50,opt,name=goodput,proto3" json:"goodput,omitempty"`
+	Goodput       *Goodput               `protobuf:"bytes,7,opt,name=goodput,proto3" json:"goodput,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3790,7 +3790,7 @@ type Failure struct {
 	Further       int32                  `protobuf:"varint,11,opt,name=further,proto3" json:"further,omitempty"`
 	Step          int64                  `protobuf:"varint,12,opt,name=step,proto3" json:"step,omitempty"`
 	Kernel        []byte                 `protobuf:"bytes,13,opt,name=kernel,proto3" json:"kernel,omitempty"`
-	Hung          bool                   `protobuf:"varint,30,opt,name=hung,proto3" json:"hung,omitempty"`
+	Hung          bool                   `protobuf:"varint,14,opt,name=hung,proto3" json:"hung,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4053,9 +4053,9 @@ type Spec struct {
 	// rules are a file of failure rules.
 	Rules string `protobuf:"bytes,14,opt,name=rules,proto3" json:"rules,omitempty"`
 	// exit_codes are codes for endings.
-	ExitCodes     map[string]int32     `protobuf:"bytes,51,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	GrowAfter     *durationpb.Duration `protobuf:"bytes,52,opt,name=grow_after,json=growAfter,proto3" json:"grow_after,omitempty"`
-	DrainTime     *durationpb.Duration `protobuf:"bytes,53,opt,name=drain_time,json=drainTime,proto3" json:"drain_time,omitempty"`
+	ExitCodes     map[string]int32     `protobuf:"bytes,15,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	GrowAfter     *durationpb.Duration `protobuf:"bytes,16,opt,name=grow_after,json=growAfter,proto3" json:"grow_after,omitempty"`
+	DrainTime     *durationpb.Duration `protobuf:"bytes,17,opt,name=drain_time,json=drainTime,proto3" json:"drain_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5185,7 +5185,7 @@ type NodeStatus struct {
 	Silent        *durationpb.Duration `protobuf:"bytes,2,opt,name=silent,proto3" json:"silent,omitempty"`
 	Drained       bool                 `protobuf:"varint,3,opt,name=drained,proto3" json:"drained,omitempty"`
 	Holds         []*Hold              `protobuf:"bytes,4,rep,name=holds,proto3" json:"holds,omitempty"`
-	Excluded      []*Exclusion         `protobuf:"bytes,80,rep,name=excluded,proto3" json:"excluded,omitempty"`
+	Excluded      []*Exclusion         `protobuf:"bytes,5,rep,name=excluded,proto3" json:"excluded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5387,7 +5387,7 @@ type JobStatus struct {
 	Ranks         int32                  `protobuf:"varint,14,opt,name=ranks,proto3" json:"ranks,omitempty"`
 	Gpus          int32                  `protobuf:"varint,15,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	Result        *Result                `protobuf:"bytes,16,opt,name=result,proto3" json:"result,omitempty"`
-	Goodput       *Goodput               `protobuf:"bytes,50,opt,name=goodput,proto3" json:"goodput,omitempty"`
+	Goodput       *Goodput               `protobuf:"bytes,17,opt,name=goodput,proto3" json:"goodput,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5556,11 +5556,11 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\bGreeting\x123\n" +
 	"\x05voter\x18\x01 \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x05voter\"\xf9\x01\n" +
 	"\aSummons\x12\x10\n" +
-	"\x03job\x18F \x01(\tR\x03job\x12@\n" +
-	"\x05facts\x18G \x03(\v2*.golaunch.rendezvous.v1.Summons.FactsEntryR\x05facts\x12\x12\n" +
-	"\x04node\x18H \x01(\tR\x04node\x126\n" +
-	"\x06voters\x18I \x01(\v2\x1e.golaunch.rendezvous.v1.VotersR\x06voters\x12\x14\n" +
-	"\x05epoch\x18J \x01(\tR\x05epoch\x1a8\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12@\n" +
+	"\x05facts\x18\x02 \x03(\v2*.golaunch.rendezvous.v1.Summons.FactsEntryR\x05facts\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\x126\n" +
+	"\x06voters\x18\x04 \x01(\v2\x1e.golaunch.rendezvous.v1.VotersR\x06voters\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x1a8\n" +
 	"\n" +
 	"FactsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -5583,8 +5583,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\areached\x18\r \x01(\v2\x1f.golaunch.rendezvous.v1.ReachedH\x00R\areached\x12>\n" +
 	"\bdraining\x18\x0e \x01(\v2 .golaunch.rendezvous.v1.DrainingH\x00R\bdraining\x125\n" +
 	"\x05ready\x18\x0f \x01(\v2\x1d.golaunch.rendezvous.v1.ReadyH\x00R\x05ready\x12;\n" +
-	"\astalled\x18\x14 \x01(\v2\x1f.golaunch.rendezvous.v1.StalledH\x00R\astalled\x12;\n" +
-	"\astepped\x182 \x01(\v2\x1f.golaunch.rendezvous.v1.SteppedH\x00R\astepped\x12\x10\n" +
+	"\astalled\x18\x10 \x01(\v2\x1f.golaunch.rendezvous.v1.StalledH\x00R\astalled\x12;\n" +
+	"\astepped\x18\x11 \x01(\v2\x1f.golaunch.rendezvous.v1.SteppedH\x00R\astepped\x12\x10\n" +
 	"\x03job\x18\v \x01(\tR\x03jobB\x06\n" +
 	"\x04body\"\xe9\x06\n" +
 	"\aToAgent\x12\x14\n" +
@@ -5603,7 +5603,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05admit\x18\r \x01(\v2\x1d.golaunch.rendezvous.v1.AdmitH\x00R\x05admit\x125\n" +
 	"\x05reach\x18\x0e \x01(\v2\x1d.golaunch.rendezvous.v1.ReachH\x00R\x05reach\x128\n" +
 	"\x06notice\x18\x0f \x01(\v2\x1e.golaunch.rendezvous.v1.NoticeH\x00R\x06notice\x128\n" +
-	"\x06voters\x18\x1e \x01(\v2\x1e.golaunch.rendezvous.v1.VotersH\x00R\x06voters\x12\x10\n" +
+	"\x06voters\x18\x10 \x01(\v2\x1e.golaunch.rendezvous.v1.VotersH\x00R\x06voters\x12\x10\n" +
 	"\x03job\x18\f \x01(\tR\x03jobB\x06\n" +
 	"\x04body\"\xc1\x03\n" +
 	"\x05Hello\x12\x1a\n" +
@@ -5615,7 +5615,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05facts\x18\x06 \x03(\v2(.golaunch.rendezvous.v1.Hello.FactsEntryR\x05facts\x12.\n" +
 	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12?\n" +
 	"\theartbeat\x18\b \x01(\v2!.golaunch.rendezvous.v1.HeartbeatR\theartbeat\x123\n" +
-	"\x05voter\x18( \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x05voter\x1a8\n" +
+	"\x05voter\x18\t \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x05voter\x1a8\n" +
 	"\n" +
 	"FactsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -5659,7 +5659,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\bDraining\x121\n" +
 	"\x06within\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06within\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x10\n" +
-	"\x03all\x18< \x01(\bR\x03all\"5\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\"5\n" +
 	"\x05Ready\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"]\n" +
@@ -5760,7 +5760,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12/\n" +
 	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x12\n" +
 	"\x04kill\x18\x04 \x01(\bR\x04kill\x12\x1a\n" +
-	"\bevidence\x18\x1e \x01(\tR\bevidence\" \n" +
+	"\bevidence\x18\x05 \x01(\tR\bevidence\" \n" +
 	"\x06Signal\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\"\x1c\n" +
 	"\x06Assign\x12\x12\n" +
@@ -5775,7 +5775,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x127\n" +
 	"\x04from\x18\x04 \x03(\v2#.golaunch.rendezvous.v1.LogPositionR\x04from\x12\x10\n" +
-	"\x03ras\x18P \x01(\bR\x03ras\"0\n" +
+	"\x03ras\x18\x05 \x01(\bR\x03ras\"0\n" +
 	"\x04Span\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x05R\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\x05R\x04last\"k\n" +
@@ -5804,7 +5804,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\battempts\x18\x04 \x01(\x05R\battempts\x12\x1a\n" +
 	"\brestarts\x18\x05 \x01(\x05R\brestarts\x12\x16\n" +
 	"\x06ending\x18\x06 \x01(\tR\x06ending\x129\n" +
-	"\agoodput\x182 \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput\"\xc3\x02\n" +
+	"\agoodput\x18\a \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput\"\xc3\x02\n" +
 	"\aGoodput\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x18\n" +
 	"\agoodput\x18\x02 \x01(\x01R\agoodput\x12\x14\n" +
@@ -5839,7 +5839,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\afurther\x18\v \x01(\x05R\afurther\x12\x12\n" +
 	"\x04step\x18\f \x01(\x03R\x04step\x12\x16\n" +
 	"\x06kernel\x18\r \x01(\fR\x06kernel\x12\x12\n" +
-	"\x04hung\x18\x1e \x01(\bR\x04hung\"\xfa\x02\n" +
+	"\x04hung\x18\x0e \x01(\bR\x04hung\"\xfa\x02\n" +
 	"\n" +
 	"Submission\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
@@ -5871,11 +5871,11 @@ const file_rendezvous_proto_rawDesc = "" +
 	"excludeFor\x12\x14\n" +
 	"\x05rules\x18\x0e \x01(\tR\x05rules\x12J\n" +
 	"\n" +
-	"exit_codes\x183 \x03(\v2+.golaunch.rendezvous.v1.Spec.ExitCodesEntryR\texitCodes\x128\n" +
+	"exit_codes\x18\x0f \x03(\v2+.golaunch.rendezvous.v1.Spec.ExitCodesEntryR\texitCodes\x128\n" +
 	"\n" +
-	"grow_after\x184 \x01(\v2\x19.google.protobuf.DurationR\tgrowAfter\x128\n" +
+	"grow_after\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\tgrowAfter\x128\n" +
 	"\n" +
-	"drain_time\x185 \x01(\v2\x19.google.protobuf.DurationR\tdrainTime\x1a<\n" +
+	"drain_time\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\tdrainTime\x1a<\n" +
 	"\x0eExitCodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xf2\x01\n" +
@@ -5946,7 +5946,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06silent\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06silent\x12\x18\n" +
 	"\adrained\x18\x03 \x01(\bR\adrained\x122\n" +
 	"\x05holds\x18\x04 \x03(\v2\x1c.golaunch.rendezvous.v1.HoldR\x05holds\x12=\n" +
-	"\bexcluded\x18P \x03(\v2!.golaunch.rendezvous.v1.ExclusionR\bexcluded\"a\n" +
+	"\bexcluded\x18\x05 \x03(\v2!.golaunch.rendezvous.v1.ExclusionR\bexcluded\"a\n" +
 	"\tExclusion\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x120\n" +
@@ -5972,7 +5972,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05ranks\x18\x0e \x01(\x05R\x05ranks\x12\x12\n" +
 	"\x04gpus\x18\x0f \x01(\x05R\x04gpus\x126\n" +
 	"\x06result\x18\x10 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\x129\n" +
-	"\agoodput\x182 \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput2\xae\x01\n" +
+	"\agoodput\x18\x11 \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput2\xae\x01\n" +
 	"\n" +
 	"Rendezvous\x12N\n" +
 	"\x04Join\x12!.golaunch.rendezvous.v1.FromAgent\x1a\x1f.golaunch.rendezvous.v1.ToAgent(\x010\x01\x12P\n" +
