@@ -274,23 +274,32 @@ func TestAPodIsEvicted(t *testing.T) {
 	first.ends(0, "saved 1", "up 1 attempt 1")
 }
 
-// TestThePodThatLeadsIsEvicted has another pod lead the job, and take the new one in, at no cost.
-func TestThePodThatLeadsIsEvicted(t *testing.T) {
-	ps := indexedJob(t, 3)
+// TestPodsAreEvicted, the one that leads and others at once: another one leads the job, and takes the new ones in, at no cost.
+func TestPodsAreEvicted(t *testing.T) {
+	t.Run("1 of 3", func(t *testing.T) { podsAreEvicted(t, 3, 1) })
+	t.Run("3 of 5", func(t *testing.T) { podsAreEvicted(t, 5, 3) })
+}
+
+func podsAreEvicted(t *testing.T, n, evicted int) {
+	ps := indexedJob(t, n)
 	ps.publish()
-	job := []string{"--nodes=3", "--procs-per-node=1", "--drain-time=10m", "--notice-signal=USR1", "--", "sh", "-c", saver}
+	job := []string{fmt.Sprintf("--nodes=%d", n), "--procs-per-node=1", "--drain-time=10m", "--notice-signal=USR1", "--", "sh", "-c", saver}
 	var all []*process
 	for _, p := range ps.all {
 		all = append(all, p.run(job...))
 	}
-	all[0].line("can take over from train-0: train-[12], train-[12]$")
-	all[0].signal(syscall.SIGTERM)
-	all[0].ends(143, "saved 1")
-	ps.all[0].message(`golaunch: cancelled code=143 node=train-0 restarts=0/3 cause="this node has left: got SIGTERM"`)
-	all[0] = ps.all[0].run(job...)
+	all[0].line("can take over from train-0: " + strings.Repeat("train-., ", n-2))
+	for _, p := range all[:evicted] {
+		p.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	for i, p := range all[:evicted] {
+		p.ends(143, "saved ")
+		ps.all[i].message(fmt.Sprintf(`golaunch: cancelled code=143 node=train-%d restarts=0/3 cause="this node has left: got SIGTERM"`, i))
+		all[i] = ps.all[i].run(job...)
+	}
 	for i, p := range all {
 		p.ends(0, fmt.Sprintf("resumed on train-%d", i))
-		ps.all[i].message(fmt.Sprintf(`golaunch: succeeded code=0 node=train-%d restarts=0/3 cause="job succeeded: 3 ranks exited 0"`, i))
+		ps.all[i].message(fmt.Sprintf(`golaunch: succeeded code=0 node=train-%d restarts=0/3 cause="job succeeded: %d ranks exited 0"`, i, n))
 	}
 }
 
