@@ -8,17 +8,20 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/health"
+	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/mtls"
@@ -91,7 +94,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if a.Spot != "" && !slices.Contains(spot.Clouds, a.Spot) {
 		return 0, usage("spot notices of %q: %s", a.Spot, strings.Join(spot.Clouds, ", "))
 	}
-	go f.follow(a.Signals, left)
+	go f.follow(a.Signals, left, a.hears(j, f))
 	heed(ctx, a.Spot, a.Warn, f.depart)
 	served := make(chan struct{})
 	var end struct {
@@ -109,6 +112,22 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	case <-f.handOver:
 		a.Say(m.node.Name + " leaves its ranks to the next agent")
 		return f.code(), nil
+	}
+}
+
+// hears also knows what Slurm means by a signal. All of its nodes ask Slurm for the time, one after another.
+func (a Agent) hears(j Job, f *follower) func(os.Signal) {
+	var e echo
+	return func(s os.Signal) {
+		if e.hears(j, s) {
+			return
+		}
+		if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) && j.inSlurm() {
+			time.AfterFunc(rand.N(time.Duration(max(1, j.place.Nodes))*time.Millisecond), func() {
+				j.foretell(sig, a.Say, func(ev job.Cancel) { f.depart(agent.Departure{Why: ev.Why, Within: ev.Within}) })
+			})
+		}
+		f.tell(s)
 	}
 }
 

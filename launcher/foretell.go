@@ -18,8 +18,8 @@ import (
 const nearEnd = 10 * time.Minute
 
 // foretell has the ranks get ready for the end of the job when the signal is Slurm's warning of that.
-func (h *here) foretell(s syscall.Signal, stop func(job.Cancel)) {
-	if !h.inSlurm() {
+func (j Job) foretell(s syscall.Signal, say func(string), stop func(job.Cancel)) {
+	if !j.inSlurm() {
 		return
 	}
 	go func() {
@@ -28,7 +28,7 @@ func (h *here) foretell(s syscall.Signal, stop func(job.Cancel)) {
 		if known {
 			left = fmt.Sprintf("Slurm ends the job in %v", time.Until(end.at).Round(time.Second))
 		}
-		h.say(fmt.Sprintf("got %s, which goes to the ranks; %s", name(s), left))
+		say(fmt.Sprintf("got %s, which goes to the ranks; %s", name(s), left))
 		if within := time.Until(end.at).Truncate(time.Second); known && end.near() && within > 0 {
 			stop(rendezvous.Preempted(end.why(), within, true))
 		}
@@ -42,7 +42,7 @@ func (h *here) forward(f *follower, s os.Signal) {
 	if !ok || !PassedOn(sig) || !h.job.reached() || h.job.place.Node > 0 || !f.member.Load() {
 		return
 	}
-	h.foretell(sig, func(ev job.Cancel) { f.leave <- agent.Departure{Why: ev.Why, Within: ev.Within, All: true} })
+	h.job.foretell(sig, h.say, func(ev job.Cancel) { f.leave <- agent.Departure{Why: ev.Why, Within: ev.Within, All: true} })
 }
 
 // terminated gives ranks the time to get ready that the first TERM leaves them, and finds out whether it is Slurm that takes the nodes. Unless
@@ -52,7 +52,7 @@ func (h *here) terminated(ev *job.Cancel, stop func(job.Cancel)) {
 		return
 	}
 	h.told, ev.Within = true, h.job.DrainTime
-	if !h.inSlurm() {
+	if !h.job.inSlurm() {
 		return
 	}
 	within := max(ev.Within, time.Second)
@@ -70,17 +70,20 @@ func (h *here) terminated(ev *job.Cancel, stop func(job.Cancel)) {
 // echoTime is how soon after another a TERM is the same one: when a step is to end, both srun and slurmstepd send it.
 const echoTime = 2 * time.Second
 
-// echoes says that a TERM from Slurm is the one before.
-func (h *here) echoes(s os.Signal) bool {
-	if s != syscall.SIGTERM || !h.inSlurm() {
+// echo knows a TERM again. It belongs to the goroutine that hears signals.
+type echo struct{ termed time.Time }
+
+// hears says that a TERM from Slurm is the one before.
+func (e *echo) hears(j Job, s os.Signal) bool {
+	if s != syscall.SIGTERM || !j.inSlurm() {
 		return false
 	}
-	before := h.termed
-	h.termed = time.Now()
-	return h.termed.Sub(before) < echoTime
+	before := e.termed
+	e.termed = time.Now()
+	return e.termed.Sub(before) < echoTime
 }
 
-func (h *here) inSlurm() bool { return h.job.place != nil && h.job.place.By == "Slurm" }
+func (j Job) inSlurm() bool { return j.place != nil && j.place.By == "Slurm" }
 
 // slurmTime is when Slurm ends the job; cancelled says that somebody asked for that.
 type slurmTime struct {

@@ -52,7 +52,7 @@ func (h *here) meeting(ctx context.Context) (at endpoint, code int, err error) {
 	defer time.AfterFunc(limit, func() { cancel(errLate) }).Stop()
 	f, over, heard := newFollower(cancel), make(chan struct{}), make(chan struct{})
 	go func() {
-		f.follow(h.job.Signals, over)
+		f.follow(h.job.Signals, over, f.tell)
 		close(heard)
 	}()
 	at, err = h.await(ctx, at, err)

@@ -102,10 +102,9 @@ type here struct {
 	muted bool
 	// leads is the coordinator of this process; nil while another node's leads the job.
 	leads atomic.Pointer[rendezvous.Coordinator]
-	// told says that this process, while it leads the job, was told to TERM, and termed when it was last. They belong to the goroutine
-	// that hears signals.
-	told   bool
-	termed time.Time
+	// told says that this process, while it leads the job, was told to TERM. It belongs to the goroutine that hears signals.
+	told bool
+	echo echo
 	// joined says that the coordinator has taken this node in.
 	joined atomic.Bool
 	// spread says that the ranks' files are on other nodes.

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -25,7 +26,7 @@ func (h *here) obey(c *rendezvous.Coordinator, pass func(syscall.Signal)) {
 			if !open {
 				return
 			}
-			if !h.echoes(s) {
+			if !h.echo.hears(h.job, s) {
 				h.hear(c, pass, s)
 			}
 		}
@@ -34,7 +35,7 @@ func (h *here) obey(c *rendezvous.Coordinator, pass func(syscall.Signal)) {
 
 func (h *here) hear(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal) {
 	if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) {
-		h.foretell(sig, c.Stop)
+		h.job.foretell(sig, h.say, c.Stop)
 		pass(sig)
 		return
 	}
@@ -58,7 +59,7 @@ func (h *here) attend(f *follower) {
 			switch {
 			case !open:
 				return
-			case h.echoes(s):
+			case h.echo.hears(h.job, s):
 			case c == nil, s == syscall.SIGTERM && inPod() && c.Shared():
 				h.forward(f, s)
 				f.tell(s)
@@ -83,17 +84,18 @@ type follower struct {
 	within time.Duration
 	cancel context.CancelCauseFunc
 	member atomic.Bool
-	// stop is the number of the first signal that stops; 0 before.
-	stop atomic.Int32
+	// stop is the number of the first signal that stops; 0 before. foretold says that the node leaves without one.
+	stop     atomic.Int32
+	foretold atomic.Bool
 	// handOver, if set, is closed at a HUP, which then is no stop.
 	handOver chan struct{}
 }
 
 func newFollower(cancel context.CancelCauseFunc) *follower {
-	return &follower{pass: make(chan syscall.Signal, 8), leave: make(chan agent.Departure, 1), cancel: cancel}
+	return &follower{pass: make(chan syscall.Signal, 8), leave: make(chan agent.Departure, 2), cancel: cancel}
 }
 
-func (f *follower) follow(signals <-chan os.Signal, left <-chan struct{}) {
+func (f *follower) follow(signals <-chan os.Signal, left <-chan struct{}, tell func(os.Signal)) {
 	for {
 		select {
 		case <-left:
@@ -102,7 +104,7 @@ func (f *follower) follow(signals <-chan os.Signal, left <-chan struct{}) {
 			if !open {
 				return
 			}
-			f.tell(s)
+			tell(s)
 		}
 	}
 }
@@ -133,10 +135,14 @@ func heed(ctx context.Context, cloud string, warn func(error), leave func(agent.
 	}()
 }
 
-// depart has this node leave the job.
+// depart has this node leave the job, which a stop may hasten, or give up joining.
 func (f *follower) depart(d agent.Departure) {
-	if f.stop.CompareAndSwap(0, int32(syscall.SIGTERM)) && f.member.Load() {
+	switch {
+	case f.stop.Load() != 0 || f.foretold.Swap(true):
+	case f.member.Load():
 		f.leave <- d
+	default:
+		f.cancel(errors.New(d.Why))
 	}
 }
 
@@ -174,8 +180,11 @@ func (f *follower) welcomed() { f.member.Store(true) }
 
 // code is the exit code of a node that was told to stop; 0 when it was not.
 func (f *follower) code() int {
-	if n := f.stop.Load(); n != 0 {
+	switch n := f.stop.Load(); {
+	case n != 0:
 		return 128 + int(n)
+	case f.foretold.Load():
+		return 128 + int(syscall.SIGTERM)
 	}
 	return 0
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,24 @@ func TestSlurmWarns(t *testing.T) {
 	s.up("c")
 	s.said("scancel", "--batch", "--signal=USR1", id)
 	s.output(id, want...)
+}
+
+// TestSlurmWarnsAgents of a cluster on its nodes: their ranks get ready, and they leave.
+func TestSlurmWarnsAgents(t *testing.T) {
+	s := startSlurm(t, slurmtest.Options{Nodes: 2})
+	id := s.batch("export "+secret+`
+at=$SLURMD_NODENAME:29400
+$golaunch coordinator --listen $at &
+srun --ntasks-per-node=1 $golaunch agent --coordinator $at; echo agents ended with $?; kill %1; wait`, "--nodes=2", "--time=2")
+	s.run("sh", "-c", "while ! grep -q 'node n2 is here' "+id+".out; do sleep 0.05; done").ends(0)
+	p := s.run("env", secret, golaunch(t), "--coordinator", "n1:29400", "--nodes", "2", "--procs-per-node", "1", "--", "bash", "-c", keeper, "-", "k")
+	s.up("k")
+	s.said("scancel", "--signal=USR1", id)
+	for rank := range 2 {
+		p.line(fmt.Sprintf("rank %d ends after 1", rank))
+	}
+	s.output(id, "got SIGUSR1, which goes to the ranks; Slurm ends the job in ", "is to leave within 1m", "agents ended with 143")
+	p.kill()
 }
 
 // TestSlurmAsksForACheckpoint long before the end, which is no warning of that.
