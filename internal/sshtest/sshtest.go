@@ -156,13 +156,14 @@ KbdInteractiveAuthentication no
 StrictModes no
 UsePAM no
 PidFile none
+SetEnv TMPDIR=%[4]s
 `
 
 // serve starts a server as the first process of a process namespace: when it ends, at the latest when this process does, the kernel
 // ends all that it started.
 func (h *Hosts) serve(n nettest.Node) {
 	h.t.Helper()
-	h.write(n.Name+".sshd", fmt.Sprintf(sshd, h.file(n.Name), n.Addr, h.file("user.pub")), 0o600)
+	h.write(n.Name+".sshd", fmt.Sprintf(sshd, h.file(n.Name), n.Addr, h.file("user.pub"), h.dir), 0o600)
 	// The shell reaps what sessions leave to it. Debian's sshd wants a directory in /run, which only its service would make. What this
 	// machine's user has for his own shells (.bashrc) is not there: it may be slow, and leave files when it is killed.
 	const script = `hostname "$0" && mount -t proc proc /proc && mount -t tmpfs run /run && mkdir -m 755 /run/sshd &&
