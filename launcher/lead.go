@@ -37,7 +37,9 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 		return Result{}, errors.Join(err, l.listener.Close())
 	}
 	tenure, kill := terms(h.job.Lease)
-	c := rendezvous.NewCoordinator(rendezvous.Config{Facts: h.job.facts(), Lease: tenure, KillTime: kill, Expect: h.job.together(), Warn: h.warn})
+	c := rendezvous.NewCoordinator(rendezvous.Config{
+		Facts: h.job.facts(), Lease: tenure, KillTime: kill, Expect: h.job.together(), Whole: h.job.whole(), Warn: h.warn, Note: h.say,
+	})
 	if l.pass == nil {
 		l.pass = c.Signal
 	}

@@ -38,7 +38,7 @@ func (h *here) found(ctx context.Context, l net.Listener, server *tls.Config, m 
 	if err != nil {
 		return Result{}, errors.Join(err, l.Close())
 	}
-	c := h.coordinator(m.seat, h.job.together())
+	c := h.coordinator(m.seat, h.job.together(), h.job.whole())
 	h.leads.Store(c)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -83,15 +83,15 @@ func (h *here) succeed(ctx context.Context, node string, seat *rendezvous.Seat, 
 	if err != nil {
 		return Result{}, err
 	}
-	c := h.coordinator(seat, 0)
+	c := h.coordinator(seat, 0, 0)
 	h.leads.Store(c)
 	return h.preside(c, journal, func(s rendezvous.Submission) (Result, error) { return c.Succeed(ctx, call, s) })
 }
 
-func (h *here) coordinator(seat *rendezvous.Seat, expect int) *rendezvous.Coordinator {
+func (h *here) coordinator(seat *rendezvous.Seat, expect, whole int) *rendezvous.Coordinator {
 	tenure, kill := terms(h.job.Lease)
 	return rendezvous.NewCoordinator(rendezvous.Config{
-		Facts: h.job.facts(), Named: h.job.hasID, Lease: tenure, KillTime: kill, Expect: expect, Warn: h.warn, Note: h.say, Seat: seat,
+		Facts: h.job.facts(), Named: h.job.hasID, Lease: tenure, KillTime: kill, Expect: expect, Whole: whole, Warn: h.warn, Note: h.say, Seat: seat,
 	})
 }
 

@@ -43,6 +43,9 @@ type Config struct {
 	// Expect is how many nodes were started together for the job of Run. Those that come when it is over already are told so, as long
 	// as they can be only just starting.
 	Expect int
+	// Whole is how many nodes the job of Run has, spares included, when all are here. With fewer it starts only when no rank can live any
+	// more of the same job under a coordinator before this one, which had its state with it alone; 0 says that there was none.
+	Whole int
 	// Named says that the ID of the job of Run was given, so that it is not the same job as one of another ID.
 	Named bool
 	// Seat is this process's place among those that may come to coordinate the job of Run, which then goes on without this one; nil
@@ -75,6 +78,8 @@ type Coordinator struct {
 	ended []string
 	// sole is the one job that the coordinator is for; nil in a cluster.
 	sole *run
+	// whole says that the job of Run need not wait for more of its nodes.
+	whole bool
 	// drained are the nodes that were asked to leave, and have not yet.
 	drained map[string]bool
 	// avoided are the nodes that jobs are given only if others will not do.
@@ -105,7 +110,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 	c := &Coordinator{
 		cfg: cfg, epoch: rand.Text(), since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}),
 		state: cluster.New(), members: map[string]*member{}, addrs: map[netip.Addr]string{}, jobs: map[string]*run{},
-		came:       map[string]bool{},
+		came: map[string]bool{}, whole: cfg.Whole == 0,
 		deliveries: map[string]*delivery{}, drained: map[string]bool{}, avoided: map[string]*avoidance{}, lapsed: map[string]bool{},
 	}
 	c.disk = disk{post: c.post, warn: cfg.Warn, holds: cfg.Store != nil}
@@ -124,6 +129,7 @@ func (c *Coordinator) Run(ctx context.Context, s Submission) (job.Result, error)
 	s.Sole = true
 	c.sole = c.begin(s, c.record(s))
 	c.step(cluster.Submitted{Spec: s.Spec})
+	defer time.AfterFunc(c.patience(), func() { c.post(c.assemble) }).Stop()
 	return c.rule(ctx)
 }
 

@@ -121,7 +121,8 @@ func (d dialer) hello(n placement.Node) *pb.FromAgent {
 }
 
 // explain tells a refusal, and a job that goes on elsewhere, from an end that a new connection may mend. To a member of the job that knows
-// its voters, one that does not lead is no news, but may know of others.
+// its voters, one that does not lead is no news, but may know of others. Where there was but one, and another coordinator is in its place,
+// the job is over.
 func (d dialer) explain(err error) error {
 	s := status.Convert(err)
 	e := elsewhere(s)
@@ -131,7 +132,7 @@ func (d dialer) explain(err error) error {
 	if s.Code() == codes.NotFound && d.epoch != "" && len(d.voters) == 0 && !d.bound {
 		return &ElsewhereError{Why: s.Message()}
 	}
-	if s.Code() == codes.FailedPrecondition || s.Code() == codes.NotFound && len(d.voters) == 0 {
+	if s.Code() == codes.FailedPrecondition || s.Code() == codes.NotFound && len(d.voters) <= 1 {
 		return &RefusedError{d.Node.Name, d.Target, s.Message()}
 	}
 	err = fmt.Errorf("the connection to the coordinator at %s broke: %s", d.Target, s.Message())

@@ -3,7 +3,9 @@ package rendezvous
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -128,12 +130,44 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 		c.joined(node)
 	case back:
 		c.step(cluster.Rejoined{Node: m.name})
-	case h.GetEpoch() != "":
-		m.node = &node
 	default:
-		c.joined(node)
+		m.node, m.restated = &node, h.GetEpoch() == ""
+		c.gathered()
+		c.employ(m)
 	}
 	return m, nil
+}
+
+// gathered sees whether all nodes are here that the job of Run waits for.
+func (c *Coordinator) gathered() {
+	switch n := len(c.members); {
+	case c.whole:
+	case n >= c.cfg.Whole:
+		c.assemble()
+	case n == c.sole.Job.Request.MinNodes:
+		c.cfg.Note(fmt.Sprintf("%d of %d nodes are here, which is enough; ranks of this job from before may live on the others: these have %v to come",
+			n, c.cfg.Whole, time.Until(c.since.Add(c.patience())).Round(time.Second)))
+	}
+}
+
+// assemble takes into use what has waited for all nodes of the job to be here.
+func (c *Coordinator) assemble() {
+	if c.whole {
+		return
+	}
+	c.whole = true
+	for _, name := range slices.Sorted(maps.Keys(c.members)) {
+		c.employ(c.members[name])
+	}
+}
+
+// employ has the jobs know of a node that is new to them, when it has said what it runs and nothing of that is astray.
+func (c *Coordinator) employ(m *member) {
+	if m.node != nil && m.restated && len(m.astray) == 0 && c.whole {
+		node := *m.node
+		m.node = nil
+		c.joined(node)
+	}
 }
 
 // joined has the jobs know of a node. It stays drained if a coordinator before this one was asked to drain it.
@@ -263,11 +297,7 @@ func (c *Coordinator) clear(m *member, msg *pb.FromAgent, ev job.Event) {
 	if msg.GetRestated() != nil {
 		m.restated = true
 	}
-	if m.node != nil && m.restated && len(m.astray) == 0 {
-		node := *m.node
-		m.node = nil
-		c.joined(node)
-	}
+	c.employ(m)
 }
 
 // kill ends an attempt that is astray, and those before it that should live there in its place: they do not.
