@@ -19,7 +19,8 @@ import (
 
 // rank holds a lock for as long as anything of it lives, and says so if another attempt has it.
 const rank = `exec 9>>"$SOAK/lock.$RANK"
-flock -n 9 || echo "attempt $TORCHELASTIC_RESTART_COUNT of rank $RANK on $GOLAUNCH_NODE" >>"$SOAK/violations"
+flock -n 9 || echo "attempt $TORCHELASTIC_RESTART_COUNT of rank $RANK on $GOLAUNCH_NODE, and $(cat "$SOAK/life.$RANK")" >>"$SOAK/violations"
+echo "attempt $TORCHELASTIC_RESTART_COUNT on $GOLAUNCH_NODE since $(date +%T.%N)" >"$SOAK/life.$RANK"
 i=0
 while [ $i -lt 60 ]; do
 	i=$((i+1))
@@ -59,7 +60,7 @@ func (s *soak) job(id string) int {
 	tormented := make(chan struct{})
 	go func() {
 		defer close(tormented)
-		s.torment(id, over)
+		s.torment(id, append([]*service{s.head}, s.agents...), over)
 	}()
 	_ = cmd.Wait() // its code tells
 	close(over)

@@ -17,8 +17,9 @@ func (s *soak) upTo(limit time.Duration) time.Duration {
 	return time.Duration(s.rng.Int64N(int64(limit)))
 }
 
-// torment injects faults, one after the other, until a job is over or its wild time is. All that lasts is undone when it returns.
-func (s *soak) torment(job string, over <-chan struct{}) {
+// torment injects faults into a job's services, one after the other, until it is over or its wild time is. All that lasts is undone when it
+// returns.
+func (s *soak) torment(job string, all []*service, over <-chan struct{}) {
 	defer s.undo.Wait()
 	calm := time.After(wild)
 	for {
@@ -31,12 +32,13 @@ func (s *soak) torment(job string, over <-chan struct{}) {
 		case <-s.ctx.Done():
 			return
 		}
-		s.harm(job)
+		s.harm(job, all)
 	}
 }
 
-func (s *soak) harm(job string) {
-	v, d := s.agents[s.rng.IntN(len(s.agents))], s.upTo(2*lease)
+// harm does one thing to a job, of which the first of the services leads, at the beginning at least.
+func (s *soak) harm(job string, all []*service) {
+	first, v, d := all[0], all[1+s.rng.IntN(len(all)-1)], s.upTo(2*lease)
 	any := s.rng.IntN(1 << 16)
 	switch n := s.rng.IntN(12); n {
 	case 0, 1:
@@ -59,7 +61,7 @@ func (s *soak) harm(job string) {
 		s.killGuardian(v)
 	case 5:
 		s.did("coordinator killed")
-		s.head.kill(syscall.SIGKILL, d/2)
+		first.kill(syscall.SIGKILL, d/2)
 	case 6:
 		s.did("agent told to leave")
 		v.kill(syscall.SIGTERM, d)
@@ -69,10 +71,11 @@ func (s *soak) harm(job string) {
 	case 8:
 		s.during("cut", v, d, func() error { return v.link("down") }, func() error { return v.link("up") })
 	case 9:
-		s.during("cut up", v, d, func() error { return mislead(v.node.Name, head) }, func() error { return guide(v.node.Name, head) })
+		to := first.node.Addr.String()
+		s.during("cut up", v, d, func() error { return mislead(v.node.Name, to) }, func() error { return guide(v.node.Name, to) })
 	case 10:
 		to := v.node.Addr.String()
-		s.during("cut down", v, d, func() error { return mislead(s.head.node.Name, to) }, func() error { return guide(s.head.node.Name, to) })
+		s.during("cut down", v, d, func() error { return mislead(first.node.Name, to) }, func() error { return guide(first.node.Name, to) })
 	case 11:
 		s.full = true
 		s.during("disk full", v, d, v.fill, v.empty)
@@ -135,7 +138,7 @@ func (v *service) fill() error {
 
 func (v *service) empty() error { return os.Remove(v.ballast()) }
 
-func (v *service) ballast() string { return filepath.Join(v.s.dir, v.name, "ballast") }
+func (v *service) ballast() string { return filepath.Join(v.disk, "ballast") }
 
 // signalRank sends a signal to a process of a job, and returns its number; 0 when there is none.
 func (s *soak) signalRank(job string, any int, sig syscall.Signal) int {

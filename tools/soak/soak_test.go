@@ -1,7 +1,7 @@
 //go:build soak
 
-// Package soak injects random faults into a real cluster of network namespaces, for as long as it is told. It is a test, as root, on Linux,
-// with iproute2 and util-linux:
+// Package soak injects random faults into a real cluster of network namespaces, and into jobs of the same command on each of its nodes, in
+// turn, for as long as it is told. It is a test, as root, on Linux, with iproute2 and util-linux:
 //
 //	make soak SECONDS=3600
 package soak
@@ -66,7 +66,8 @@ func TestSoak(t *testing.T) {
 	s.start(nettest.Nodes(t, head, "10.76.0.10", "10.76.0.11", "10.76.0.12", "10.76.0.13"))
 	ends := map[int]int{}
 	for n, end := 0, time.Now().Add(*duration); time.Now().Before(end) && ctx.Err() == nil && !t.Failed(); n++ {
-		ends[s.job(fmt.Sprintf("soak%d", n))]++
+		run := []func(string) int{s.job, s.peers}[n%2]
+		ends[run(fmt.Sprintf("soak%d", n))]++
 	}
 	t.Logf("jobs by exit code: %v, faults: %v", ends, s.faults)
 }
@@ -149,12 +150,16 @@ func (s *soak) command(node nettest.Node, errors *os.File, args ...string) *exec
 
 // service is a golaunch that is started again whenever it ends.
 type service struct {
-	s    *soak
-	node nettest.Node
-	name string
-	args []string
-	// errors is the file that all of them write to.
-	errors *os.File
+	s         *soak
+	node      nettest.Node
+	name      string
+	args, env []string
+	// disk is the directory of the small disk that it writes to.
+	disk string
+	// errors and output are the files that all of them write to.
+	errors, output *os.File
+	// ends says that one which has ended is the last; nil for a service that goes on.
+	ends func(*os.ProcessState) bool
 	// busy says that something is done to it.
 	busy sync.Mutex
 	// absence is how long it stays away when it has ended.
@@ -166,7 +171,7 @@ type service struct {
 }
 
 func (s *soak) keep(node nettest.Node, name string, args ...string) *service {
-	v := &service{s: s, node: node, name: name, args: args, errors: s.file(name + ".err")}
+	v := &service{s: s, node: node, name: name, args: args, disk: filepath.Join(s.dir, name), errors: s.file(name + ".err")}
 	gone := make(chan struct{})
 	go v.live(gone)
 	s.t.Cleanup(func() {
@@ -186,6 +191,10 @@ func (v *service) live(gone chan<- struct{}) {
 	defer close(gone)
 	for {
 		cmd := v.s.command(v.node, v.errors, v.args...)
+		cmd.Env = append(cmd.Env, v.env...)
+		if v.output != nil { // as an interface, nil would be a file
+			cmd.Stdout = v.output
+		}
 		v.mu.Lock()
 		if v.over {
 			v.mu.Unlock()
@@ -199,6 +208,9 @@ func (v *service) live(gone chan<- struct{}) {
 		v.process = cmd.Process
 		v.mu.Unlock()
 		_ = cmd.Wait() // however it ended
+		if v.ends != nil && v.ends(cmd.ProcessState) {
+			return
+		}
 		v.mu.Lock()
 		away := v.absence
 		v.absence = 0
