@@ -278,10 +278,11 @@ func (j Job) closed() bool {
 // whole is how many nodes a job has that a scheduler starts again one by one, as it does pods: node 0 may be there for the second time. It
 // is 0 for others, and for a job that waits for all of them anyway.
 func (j Job) whole() int {
-	if !inPod() || j.closed() || j.Request.MinNodes < j.Request.MaxNodes && j.LastCall > j.Lease {
+	r, all := j.Request, j.Request.MaxNodes+j.Spares
+	if !inPod() || j.closed() || r.MinNodes == all || r.MinNodes < r.MaxNodes && j.LastCall > j.Lease {
 		return 0
 	}
-	return j.Request.MaxNodes + j.Spares
+	return all
 }
 
 // facts is what must be the same on every node, by the flag's name.
