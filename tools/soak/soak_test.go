@@ -36,6 +36,8 @@ const (
 	// wild is for how long faults come while a job runs, and limit how long it may then take to end.
 	wild  = 15 * time.Second
 	limit = 3 * time.Minute
+	// slow is worth a word: faults are over, and a lease or two.
+	slow = time.Minute
 )
 
 // soak is a cluster under fault.
@@ -66,8 +68,11 @@ func TestSoak(t *testing.T) {
 	s.start(nettest.Nodes(t, head, "10.76.0.10", "10.76.0.11", "10.76.0.12", "10.76.0.13"))
 	ends := map[int]int{}
 	for n, end := 0, time.Now().Add(*duration); time.Now().Before(end) && ctx.Err() == nil && !t.Failed(); n++ {
-		run := []func(string) int{s.job, s.peers}[n%2]
-		ends[run(fmt.Sprintf("soak%d", n))]++
+		id, run, start := fmt.Sprintf("soak%d", n), []func(string) int{s.job, s.peers}[n%2], time.Now()
+		ends[run(id)]++
+		if took := time.Since(start); took > slow {
+			t.Logf("job %s took %v", id, took)
+		}
 	}
 	t.Logf("jobs by exit code: %v, faults: %v", ends, s.faults)
 }
