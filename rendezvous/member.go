@@ -340,6 +340,7 @@ func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
 
 // broken notes that a link has ended. Its agent may come back within its lease.
 func (c *Coordinator) broken(m *member, l *link) {
+	delete(c.parting, l)
 	if m.link == l {
 		m.link = nil
 	}
@@ -377,9 +378,11 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 	}
 	m.silence.Stop()
 	close(m.gone)
-	if l := m.link; l != nil && end == nil {
+	switch l := m.link; {
+	case l == nil:
+	case end == nil:
 		c.part(m.name, l)
-	} else if l != nil {
+	default:
 		c.then(func() { l.cut <- end })
 	}
 	m.link = nil

@@ -8,17 +8,20 @@ import (
 
 // TestNodesThatMayHaveRanks of the same job before are waited for, until they have none any more.
 func TestNodesThatMayHaveRanks(t *testing.T) {
-	for name, late := range map[string]time.Duration{"all are here": time.Second, "one stays away": lease + killTime} {
+	for name, test := range map[string]struct {
+		wait time.Duration
+		all  bool
+	}{"all are here": {time.Second, true}, "one stays away": {lease + killTime, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorldOf(t.Context(), t, Config{Whole: 3}, one(2))
 				n1, n2 := w.join(1, forever), w.join(2, forever)
-				time.Sleep(late - time.Millisecond)
+				time.Sleep(test.wait - time.Millisecond)
 				if n := n1.attempts() + n2.attempts(); n > 0 {
 					t.Errorf("%d nodes run ranks before that", n)
 				}
 				time.Sleep(time.Millisecond)
-				if late == time.Second {
+				if test.all {
 					w.join(3, forever)
 				}
 				synctest.Wait()

@@ -249,8 +249,12 @@ func (v *service) kill(sig syscall.Signal, away time.Duration) {
 	v.signal(sig)
 }
 
+// pid is 0 before it runs.
 func (v *service) pid() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.process == nil {
+		return 0
+	}
 	return v.process.Pid
 }
