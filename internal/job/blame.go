@@ -22,7 +22,7 @@ type fault struct {
 const maxJudged = 64
 
 func (s *State) fault(f Failure) *fault {
-	return &fault{Failure: f, verdict: verdict.Judge(evidence(f), s.rules...), judged: map[int]bool{f.Rank: true}}
+	return &fault{Failure: f, verdict: verdict.Judge(evidence(f), s.ownRules()...), judged: map[int]bool{f.Rank: true}}
 }
 
 // evidence is of a rank; that of a lost node is empty, and so is the verdict on it.
@@ -56,7 +56,7 @@ func (s *State) weighs(u *unit, rank int) bool {
 		return false
 	}
 	old.judged[rank] = true
-	return s.result == nil || s.ending != "" && s.result.Cause == &old.Failure // otherwise the job ends for another reason
+	return s.result == nil || s.fatal == old // otherwise the job ends for another reason
 }
 
 // explain has a unit's attempt fail of another fault, if that is a better explanation.
@@ -69,7 +69,7 @@ func (s *State) explain(u *unit, other *fault) string {
 	u.cause = other
 	switch {
 	case s.result != nil:
-		s.result.Cause, s.result.Ending = &other.Failure, s.endingOf(other)
+		s.fatal, s.result.Ending = other, s.endingOf(other)
 		s.result.Code = s.exitCode(s.result.Ending, code(other.Failure))
 		s.result.Reason = "job failed: " + also(other.Why, s.ending)
 		return s.result.Reason
@@ -115,7 +115,7 @@ func code(f Failure) int {
 func (s *State) decide(f *fault) string {
 	f.decided = true
 	if f.Rank >= 0 {
-		s.recurrence, f.verdict = s.recurrence.Next(evidence(f.Failure), s.rules...)
+		s.recurrence, f.verdict = s.recurrence.Next(evidence(f.Failure), s.ownRules()...)
 	}
 	s.shun(f)
 	free := s.free(f)
@@ -165,11 +165,11 @@ func (s *State) hopeless(f *fault) string {
 
 // failed ends the job for a failure.
 func (s *State) failed(f *fault, why string) string {
-	s.ending = why
+	s.ending, s.fatal = why, f
 	if f.Rank >= 0 && !f.decided {
-		f.verdict = verdict.Judge(evidence(f.Failure), s.rules...)
+		f.verdict = verdict.Judge(evidence(f.Failure), s.ownRules()...)
 	}
-	return s.end(Result{Code: code(f.Failure), Ending: s.endingOf(f), Reason: "job failed: " + also(f.Why, why), Cause: &f.Failure})
+	return s.end(Result{Code: code(f.Failure), Ending: s.endingOf(f), Reason: "job failed: " + also(f.Why, why)})
 }
 
 // endingOf is what a job ends for that a failure ends.

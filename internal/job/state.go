@@ -63,10 +63,10 @@ type State struct {
 	// streak are the restarts since the budget was last whole, and spent those of them that count against it. sick counts the units
 	// that do not run since they failed.
 	streak, spent, sick int
-	// recurrence knows a failure again, and rules are the user's own of what one means. blamed counts the failures since the budget
+	// recurrence knows a failure again, and rules are the user's own of what one means, once they were needed. blamed counts the failures since the budget
 	// was last whole by the node that is to blame, and excluded says why nodes are used only if others will not do.
 	recurrence verdict.Recurrence
-	rules      []verdict.Rule
+	rules      []verdict.Rule `snapshot:"-"`
 	blamed     map[string]int
 	excluded   map[string]string
 	// leaving are the nodes that will be gone.
@@ -76,14 +76,15 @@ type State struct {
 	ready  int
 	// partial says that the job was placed on fewer nodes than its most, and ripe that it has run so for long enough.
 	partial, ripe bool
-	// ending is why no restart follows the failure that ends the job.
+	// fatal is the failure that ends the job, if one does, and ending why no restart follows it.
+	fatal  *fault
 	ending string
 	// result is set once the end is decided; what still lives then stops, and the job is finished when nothing does.
 	result   *Result
 	finished bool
 
-	actions []Action
-	changes []goodput.Change
+	actions []Action         `snapshot:"-"`
+	changes []goodput.Change `snapshot:"-"`
 }
 
 // node is a machine that is there; slot is its node rank, or spare.
@@ -157,11 +158,16 @@ func New(spec Spec) *State {
 
 		units: []unit{{phase: Gathering}},
 	}
-	if rules, err := verdict.Parse("--failure-rules", spec.Rules); err == nil { // [Spec.Validate] has seen to that
-		s.rules = rules
-	}
 	s.waiting = s.shortfall()
 	return s
+}
+
+// ownRules are the user's own.
+func (s *State) ownRules() []verdict.Rule {
+	if s.rules == nil && s.spec.Rules != "" {
+		s.rules, _ = verdict.Parse("--failure-rules", s.spec.Rules) // who submits the job has checked them
+	}
+	return s.rules
 }
 
 // gang says that all ranks are one unit.

@@ -22,7 +22,7 @@ func (s *State) Step(ev Event) (actions []Action, reason string) {
 		s.finished = true
 		s.shunLast()
 		s.spendNothing(s.units)
-		s.do(Finish{Result: *s.result})
+		s.do(Finish{Result: s.outcome()})
 		reason = s.result.Reason
 	}
 	return s.actions, reason

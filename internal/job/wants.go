@@ -103,7 +103,7 @@ func (s *State) uncovered() []int {
 // Orders to nodes are repeated as these are back ([Rejoined]).
 func (s *State) Resume() []Action {
 	if s.finished {
-		return []Action{Finish{Result: *s.result}}
+		return []Action{Finish{Result: s.outcome()}}
 	}
 	if s.result != nil {
 		return nil
@@ -146,5 +146,15 @@ func (s *State) Result() (Result, bool) {
 	if s.result == nil {
 		return Result{}, false
 	}
-	return *s.result, true
+	return s.outcome(), true
+}
+
+// outcome is the result with its cause as it is known by now.
+func (s *State) outcome() Result {
+	r := *s.result
+	if s.fatal != nil {
+		cause := s.fatal.Failure
+		r.Cause = &cause
+	}
+	return r
 }
