@@ -57,7 +57,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 		return err
 	}
 	at := l.Addr().(*net.TCPAddr).AddrPort()
-	store, err := c.store(at)
+	file, err := c.open(at)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -65,7 +65,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 		defer c.announce(at)()
 	}
 	tenure, kill := terms(c.Lease)
-	head := rendezvous.NewCoordinator(rendezvous.Config{Lease: tenure, KillTime: kill, Store: store, Note: c.Say, Warn: c.Warn})
+	head := rendezvous.NewCoordinator(rendezvous.Config{Lease: tenure, KillTime: kill, File: file, Note: c.Say, Warn: c.Warn})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var both errgroup.Group
@@ -73,9 +73,12 @@ func (c Coordinator) Serve(ctx context.Context) error {
 		defer cancel()
 		return head.Serve(l, mtls.Server(token, mtls.Identity{}))
 	})
-	both.Go(func() error { return head.Host(ctx) })
+	both.Go(func() error {
+		_, err := head.Run(ctx)
+		return err
+	})
 	c.Ready(at)
-	return errors.Join(both.Wait(), store.Close())
+	return errors.Join(both.Wait(), file.Close())
 }
 
 func (c *Coordinator) defaults() {
@@ -142,14 +145,15 @@ func defaultAddr() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
-func (c Coordinator) store(at netip.AddrPort) (*rendezvous.Store, error) {
+// open opens the coordinator's log.
+func (c Coordinator) open(at netip.AddrPort) (*rendezvous.File, error) {
 	dir := c.Store
 	if dir == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return nil, fmt.Errorf("cannot find a directory for the coordinator's store: %w; give one with --state-dir", err)
+			return nil, fmt.Errorf("cannot find a directory for the coordinator's log: %w; give one with --state-dir", err)
 		}
 		dir = filepath.Join(home, ".golaunch", at.String())
 	}
-	return rendezvous.OpenStore(dir)
+	return rendezvous.OpenFile(dir)
 }

@@ -36,10 +36,8 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 	if err != nil {
 		return Result{}, errors.Join(err, l.listener.Close())
 	}
-	tenure, kill := terms(h.job.Lease)
-	c := rendezvous.NewCoordinator(rendezvous.Config{
-		Facts: h.job.facts(), Lease: tenure, KillTime: kill, Expect: h.job.together(), Whole: h.job.whole(), Warn: h.warn, Note: h.say,
-	})
+	m := h.muster()
+	c := h.coordinator(journal, m, nil, nil)
 	if l.pass == nil {
 		l.pass = c.Signal
 	}
@@ -56,8 +54,8 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 		}
 		return nil
 	})
-	m := h.muster(c)
-	result, err := c.Run(ctx, h.sole(journal, m))
+	m.asks(c)
+	result, err := c.Run(ctx)
 	m.tell()
 	cancel()
 	err = errors.Join(err, others.Wait())

@@ -63,7 +63,7 @@ func codes(findings []health.Finding) string {
 	return strings.Join(list, ", ")
 }
 
-// muster is what the nodes of a job have said of themselves. It belongs to the coordinator's goroutine.
+// muster is what the nodes of a job have said of themselves. It belongs to the goroutine in which a coordinator speaks.
 type muster struct {
 	// wanted is how many nodes the job may have.
 	wanted int
@@ -73,8 +73,9 @@ type muster struct {
 	// said are the differences between nodes that were told.
 	said map[string]bool
 	warn func(error)
-	// refuse ends the job because of an error; nil leaves it.
+	// refuse ends the job because of an error, which fails says; nil leaves it.
 	refuse func(why string)
+	fails  bool
 }
 
 // joined takes what a node says. A node that comes again, with nothing new, has been told of.
@@ -129,11 +130,15 @@ func (m *muster) tell() {
 }
 
 // muster is for the job that a coordinator of this process runs.
-func (h *here) muster(c *rendezvous.Coordinator) *muster {
+func (h *here) muster() *muster {
 	m := &muster{wanted: h.job.Request.MaxNodes, nodes: map[string]map[string]string{}, said: map[string]bool{}, warn: h.warn}
-	m.wanted = max(m.wanted, h.job.pool())
-	if h.job.Preflight == PreflightFail {
-		m.refuse = func(why string) { go c.Cancel(125, why) } // the coordinator's goroutine cannot wait for itself
-	}
+	m.wanted, m.fails = max(m.wanted, h.job.pool()), h.job.Preflight == PreflightFail
 	return m
+}
+
+// asks has a coordinator that is about to run end the job for a node that is unfit, if the job wants that.
+func (m *muster) asks(c *rendezvous.Coordinator) {
+	if m.fails {
+		m.refuse = func(why string) { c.Cancel(125, why) }
+	}
 }

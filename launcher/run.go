@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -241,15 +240,4 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 		lead.pass = func(syscall.Signal) {}
 	}
 	return h.lead(ctx, lead)
-}
-
-// sole is the job for a coordinator that is there for it alone.
-func (h *here) sole(journal io.Writer, m *muster) rendezvous.Submission {
-	s := h.job.submission()
-	s.Journal, s.LastCall, s.Joined = journal, h.job.LastCall, m.joined
-	s.Observe = func(d Decision) {
-		m.decided(d)
-		h.observe(d)
-	}
-	return s
 }

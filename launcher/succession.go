@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -38,7 +39,8 @@ func (h *here) found(ctx context.Context, l net.Listener, server *tls.Config, m 
 	if err != nil {
 		return Result{}, errors.Join(err, l.Close())
 	}
-	c := h.coordinator(m.seat, h.job.together(), h.job.whole())
+	words := h.muster()
+	c := h.coordinator(journal, words, m.seat, nil)
 	h.leads.Store(c)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -53,7 +55,7 @@ func (h *here) found(ctx context.Context, l net.Listener, server *tls.Config, m 
 	served := make(chan error, 1)
 	go func() { served <- orCancel(c, m.seat.Serve(l)) }()
 	result, err := h.partake(ctx, m, func(ctx context.Context) (Result, error) {
-		return h.preside(c, journal, func(s rendezvous.Submission) (Result, error) { return c.Run(ctx, s) })
+		return h.preside(ctx, c, words, journal)
 	})
 	if err = errors.Join(err, <-served); err != nil && result.Code == 0 {
 		result.Code = f.code()
@@ -83,22 +85,34 @@ func (h *here) succeed(ctx context.Context, node string, seat *rendezvous.Seat, 
 	if err != nil {
 		return Result{}, err
 	}
-	c := h.coordinator(seat, 0, 0)
+	m := h.muster()
+	c := h.coordinator(journal, m, seat, &call)
 	h.leads.Store(c)
-	return h.preside(c, journal, func(s rendezvous.Submission) (Result, error) { return c.Succeed(ctx, call, s) })
+	return h.preside(ctx, c, m, journal)
 }
 
-func (h *here) coordinator(seat *rendezvous.Seat, expect, whole int) *rendezvous.Coordinator {
+// coordinator goes on with the job of a call, or begins it.
+func (h *here) coordinator(journal io.Writer, m *muster, seat *rendezvous.Seat, call *rendezvous.Call) *rendezvous.Coordinator {
 	tenure, kill := terms(h.job.Lease)
-	return rendezvous.NewCoordinator(rendezvous.Config{
-		Facts: h.job.facts(), Named: h.job.hasID, Lease: tenure, KillTime: kill, Expect: expect, Whole: whole, Warn: h.warn, Note: h.say, Seat: seat,
-	})
+	s := h.job.submission()
+	s.LastCall = h.job.LastCall
+	cfg := rendezvous.Config{
+		Job: &s, Facts: h.job.facts(), Named: h.job.hasID, Lease: tenure, KillTime: kill, Warn: h.warn, Note: h.say, Seat: seat, Call: call,
+		Journal: journal, Joined: m.joined, Observe: func(d Decision) {
+			m.decided(d)
+			h.observe(d)
+		},
+	}
+	if call == nil {
+		cfg.Expect, cfg.Whole = h.job.together(), h.job.whole()
+	}
+	return rendezvous.NewCoordinator(cfg)
 }
 
 // preside has a coordinator run, for as long as it may.
-func (h *here) preside(c *rendezvous.Coordinator, journal *os.File, run func(rendezvous.Submission) (Result, error)) (Result, error) {
-	m := h.muster(c)
-	result, err := run(h.sole(journal, m))
+func (h *here) preside(ctx context.Context, c *rendezvous.Coordinator, m *muster, journal *os.File) (Result, error) {
+	m.asks(c)
+	result, err := c.Run(ctx)
 	m.tell()
 	h.leads.Store(nil)
 	if failed := journal.Close(); failed != nil {

@@ -17,13 +17,14 @@ func BenchmarkJoin(b *testing.B) {
 	secure := mtls.Server(token, mtls.Identity{Job: "j1"})
 	run := func(name string, l net.Listener, o Options) {
 		b.Run(name, func(b *testing.B) {
-			c := NewCoordinator(Config{Warn: func(err error) { b.Error(err) }})
+			s := one(2)
+			c := NewCoordinator(Config{Job: &s, Warn: func(err error) { b.Error(err) }})
 			server := secure
 			if o.TLS == nil {
 				server = nil
 			}
 			go c.Serve(l, server)
-			go c.Run(context.Background(), one(2))
+			go c.Run(context.Background())
 			for b.Loop() {
 				s, err := Join(b.Context(), o)
 				if err != nil {
@@ -83,25 +84,34 @@ func BenchmarkThousandAgents(b *testing.B) {
 	b.ReportMetric(float64(agents)*float64(b.N)/b.Elapsed().Seconds(), "joins/s")
 }
 
-// BenchmarkCommit is what a step of a job waits for its voters, over loopback and mutual TLS: for them to have a line of the journal, and
-// to say that nobody else leads.
+// BenchmarkCommit is what a step of a job waits for its voters, over loopback and mutual TLS: for them to have an entry, and to say that
+// nobody else leads.
 func BenchmarkCommit(b *testing.B) {
-	for _, voters := range []int{1, 3, 5} {
-		reign := parliament(b, voters)
-		for name, entries := range map[string][][]byte{"line": {make([]byte, 300)}, "heartbeat": nil} {
-			b.Run(fmt.Sprintf("voters=%d/%s", voters, name), func(b *testing.B) {
-				for b.Loop() {
-					if err := reign.Commit(entries...); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
+	for _, n := range []int{1, 3, 5} {
+		term := parliament(b, n)
+		wait := func(begin func(done func(error))) {
+			done := make(chan error, 1)
+			begin(func(err error) { done <- err })
+			if err := <-done; err != nil {
+				b.Fatal(err)
+			}
 		}
+		entry := [][]byte{make([]byte, 300)}
+		b.Run(fmt.Sprintf("voters=%d/entry", n), func(b *testing.B) {
+			for b.Loop() {
+				wait(func(done func(error)) { term.Propose(entry, done) })
+			}
+		})
+		b.Run(fmt.Sprintf("voters=%d/heartbeat", n), func(b *testing.B) {
+			for b.Loop() {
+				wait(term.Confirm)
+			}
+		})
 	}
 }
 
 // parliament is so many voters, the first of which leads.
-func parliament(b *testing.B, n int) *quorum.Reign {
+func parliament(b *testing.B, n int) *quorum.Term {
 	seat := func(i int, addr string) *Seat {
 		id := mtls.Identity{Node: fmt.Sprint("n", i), Job: "j1"}
 		s := NewSeat(SeatConfig{
@@ -116,7 +126,7 @@ func parliament(b *testing.B, n int) *quorum.Reign {
 	}
 	first := seat(0, l.Addr().String())
 	go first.Serve(l)
-	reign, err := first.found()
+	term, err := first.found()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -124,11 +134,13 @@ func parliament(b *testing.B, n int) *quorum.Reign {
 	for i := range n - 1 {
 		voters = append(voters, toVoter(seat(i+1, "").open(netip.MustParseAddr("127.0.0.1"))))
 	}
-	reign.Want(voters)
+	term.Reconfigure(voters)
 	for len(first.others()) < n-1 {
-		if err := reign.Commit(); err != nil {
+		done := make(chan error, 1)
+		term.Confirm(func(err error) { done <- err })
+		if err := <-done; err != nil {
 			b.Fatal(err)
 		}
 	}
-	return reign
+	return term
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
 // puppet is an agent that says of all it is asked that it was done. Its ranks run on, or exit at once. heard gets its name
@@ -73,11 +74,11 @@ func benchmarkTakeover(b *testing.B, agents, jobs int) {
 	dir := b.TempDir()
 	addr := "127.0.0.1:0"
 	serve := func() (string, func()) {
-		store, err := OpenStore(dir)
+		store, err := log.Open(dir)
 		if err != nil {
 			b.Fatal(err)
 		}
-		target, stop := hostOverTLS(b, Config{Store: store, Warn: func(err error) { b.Error(err) }}, addr)
+		target, stop := hostOverTLS(b, Config{File: store, Warn: func(err error) { b.Error(err) }}, addr)
 		return target, func() {
 			stop()
 			if err := store.Close(); err != nil {
@@ -159,11 +160,11 @@ func runs(b *testing.B, w *Watch) {
 
 // BenchmarkSubmit is from a submission to its result, for a job of one rank, over loopback and mutual TLS.
 func BenchmarkSubmit(b *testing.B) {
-	store, err := OpenStore(b.TempDir())
+	store, err := log.Open(b.TempDir())
 	if err != nil {
 		b.Fatal(err)
 	}
-	target, stop := hostOverTLS(b, Config{Store: store, Warn: func(err error) { b.Error(err) }}, "127.0.0.1:0")
+	target, stop := hostOverTLS(b, Config{File: store, Warn: func(err error) { b.Error(err) }}, "127.0.0.1:0")
 	s := puppet(b, target, loopback(1, 1), true, nil)
 	c, err := Connect(b.Context(), ClientOptions{Target: target, TLS: mtls.Client(token, mtls.Identity{})})
 	if err != nil {

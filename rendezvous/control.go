@@ -3,9 +3,7 @@ package rendezvous
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"syscall"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -30,7 +29,7 @@ func wrong(format string, args ...any) error {
 
 // find has the job of an ID.
 func (c *Coordinator) find(id string) (*run, error) {
-	if r := c.jobs[id]; r != nil {
+	if r := c.runs[id]; r != nil {
 		return r, nil
 	}
 	return nil, status.Error(codes.NotFound, plain(fmt.Sprintf("there is no job %q here; golaunch jobs lists them", id)))
@@ -41,19 +40,24 @@ func (c *Coordinator) check(s Submission) error {
 	switch {
 	case c.sole != nil:
 		return refused("this coordinator runs one job, %s, and no others", c.sole.Job.ID)
+	case c.log.Trouble() != nil:
+		return c.unkept()
 	case !ValidName(s.Job.ID):
 		return wrong("%q is no job id; use letters, digits, dots, dashes and underscores", s.Job.ID)
-	case c.jobs[s.Job.ID] != nil:
-		return taken(s.Job.ID)
+	case c.runs[s.Job.ID] != nil:
+		return status.Error(codes.AlreadyExists, fmt.Sprintf("there is a job %s already", s.Job.ID))
+	case s.Sole:
+		return wrong("a cluster's job does not have all nodes for itself")
 	}
-	if err := c.state.Check(s.Spec); err != nil {
+	if err := c.state.Cluster.Check(s.Spec); err != nil {
 		return wrong("%v", err)
 	}
 	return nil
 }
 
-func taken(id string) error {
-	return status.Error(codes.AlreadyExists, fmt.Sprintf("there is a job %s already", id))
+// unkept refuses a job that a coordinator which is started again would not know.
+func (c *Coordinator) unkept() error {
+	return refused("the coordinator's log is not kept at the moment, so that it takes no new jobs: %v", c.log.Trouble())
 }
 
 // watcher is one client that is told about a job. updates is closed when it is too slow.
@@ -79,14 +83,14 @@ func (c *Coordinator) watch(r *run, owner bool) *watcher {
 	w.updates <- &pb.Update{Body: &pb.Update_Accepted{Accepted: &pb.Accepted{
 		Job: r.Job.ID, Lease: durationpb.New(c.cfg.Lease), Detached: r.Detached,
 	}}}
-	if r.reason != "" {
-		w.updates <- fromDecision(Decision{At: time.Now(), Reason: r.reason})
+	if r.Reason != "" {
+		w.updates <- fromDecision(Decision{At: time.Now(), Reason: r.Reason})
 	}
-	if r.granted != nil {
-		w.updates <- fromGranted(r.granted)
+	if r.Granted != nil {
+		w.updates <- fromGranted(r.Granted)
 	}
-	if r.result != nil {
-		w.updates <- fromUpdateResult(*r.result)
+	if r.Result != nil {
+		w.updates <- fromUpdateResult(*r.Result)
 	}
 	r.watchers[w] = struct{}{}
 	return w
@@ -94,7 +98,7 @@ func (c *Coordinator) watch(r *run, owner bool) *watcher {
 
 // tell queues an update for all watchers.
 func (c *Coordinator) tell(r *run, u *pb.Update) {
-	c.then(func() {
+	c.log.Then(func() {
 		for w := range r.watchers {
 			select {
 			case w.updates <- u:
@@ -140,36 +144,43 @@ func (s control) Submit(req *pb.Submission, stream pb.Cluster_SubmitServer) erro
 	return s.follow(stream, w)
 }
 
-// submit takes a job in, once its journal has begun: a disk that hangs holds up its client alone.
+// submit takes a job in, which is accepted once it is kept: a disk that hangs holds up its client alone.
 func (s control) submit(sub Submission) (*watcher, error) {
-	c, id := s.c, sub.Job.ID
-	if _, err := ask(c, func() (bool, error) { return true, c.check(sub) }); err != nil {
-		return nil, err
-	}
-	journal, err := c.cfg.Store.create(sub, time.Now(), &c.disk)
-	switch {
-	case errors.Is(err, fs.ErrExist): // another client was faster
-		return nil, taken(id)
-	case err != nil:
-		return nil, refused("%v", err)
-	}
-	return ask(c, func() (*watcher, error) {
-		if err := c.check(sub); err != nil {
-			journal.close()
-			c.remove(id)
+	w, err := ask(s.c, func() (*watcher, error) {
+		if err := s.c.check(sub); err != nil {
 			return nil, err
 		}
-		c.note("job %s: %s", id, sub.Title)
-		w := c.watch(c.begin(sub, journal), true)
-		c.step(cluster.Submitted{Spec: sub.Spec})
+		s.c.note("job %s: %s", sub.Job.ID, sub.Title)
+		w := s.c.watch(s.c.attach(&replica.Record{Submission: sub}), true) // it is told all from the first step on
+		s.c.submit(sub)
 		return w, nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.recorded(); err != nil {
+		return nil, err
+	}
+	return w, s.promised(w)
+}
+
+// promised ends a job that could not be kept.
+func (s control) promised(w *watcher) error {
+	_, err := ask(s.c, func() (bool, error) {
+		if s.c.log.Trouble() == nil {
+			return true, nil
+		}
+		delete(w.run.watchers, w)
+		s.c.happened(w.run, job.Cancel{Code: 125, Why: "it is not in the coordinator's log"})
+		return false, s.c.unkept()
+	})
+	return err
 }
 
 // recorded waits until what was done is known to a later coordinator too.
 func (s control) recorded() error {
 	done := make(chan struct{})
-	s.c.post(func() { s.c.then(func() { close(done) }) })
+	s.c.post(func() { s.c.log.Then(func() { close(done) }) })
 	select {
 	case <-done:
 		return nil
@@ -264,8 +275,8 @@ func (s control) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopReply, er
 	reply, err := ask(s.c, func() (*pb.StopReply, error) {
 		reply := &pb.StopReply{}
 		var stop []*run
-		for _, j := range s.c.state.Jobs() {
-			if r := s.c.jobs[j.Spec.Job.ID]; r.result == nil && (req.GetJob() == "" || req.GetJob() == r.Job.ID) {
+		for _, j := range s.c.state.Cluster.Jobs() {
+			if r := s.c.runs[j.Spec.Job.ID]; r.Result == nil && (req.GetJob() == "" || req.GetJob() == r.Job.ID) {
 				stop = append(stop, r)
 			}
 		}
@@ -288,7 +299,7 @@ func (s control) Forward(_ context.Context, req *pb.ForwardRequest) (*pb.Forward
 		if err != nil {
 			return nil, err
 		}
-		for node := range r.nodes {
+		for node := range r.Nodes {
 			s.c.order(node, r.Job.ID, Signal{syscall.Signal(req.GetNumber())})
 		}
 		return &pb.ForwardReply{}, nil
@@ -303,10 +314,9 @@ func (s control) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.DrainRepl
 		if _, err := s.c.member(req.GetNode()); err != nil {
 			return nil, err
 		}
-		s.c.drain(req.GetNode(), true)
-		s.c.step(cluster.Drain{Node: req.GetNode()})
+		s.c.cause(cluster.Drain{Node: req.GetNode()})
 		reply := &pb.DrainReply{}
-		for _, n := range s.c.state.Nodes() {
+		for _, n := range s.c.state.Cluster.Nodes() {
 			if n.Node.Name == req.GetNode() {
 				for _, h := range n.Held {
 					reply.Jobs = append(reply.Jobs, h.Job)

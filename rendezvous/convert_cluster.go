@@ -14,8 +14,9 @@ func fromSubmission(s Submission) *pb.Submission {
 	return &pb.Submission{
 		Protocol: protocol, Version: version(), Task: s.Task, Title: plain(s.Title), Detached: s.Detached,
 		PlacementTimeout: durationpb.New(s.PlacementTimeout),
-		BackoffMin:       durationpb.New(s.BackoffMin), BackoffMax: durationpb.New(s.BackoffMax),
+		BackoffMin:       durationpb.New(s.BackoffMin), BackoffMax: durationpb.New(s.BackoffMax), LastCall: durationpb.New(s.LastCall),
 		Spec: &pb.Spec{
+			Sole: s.Sole, FixedPool: s.Job.FixedPool, Pool: int32(s.Job.Pool),
 			Id: s.Job.ID, Restart: string(s.Job.Restart), MaxRestarts: int32(s.Job.MaxRestarts), Grace: durationpb.New(s.Job.Grace),
 			Within: s.Within, Gpus: convert(s.GPUs, func(i int) int32 { return int32(i) }), Backfill: s.Backfill,
 			Reserve: s.Reserve, Colocated: int32(s.Colocated), RefillAfter: durationpb.New(s.Job.RefillAfter),
@@ -25,6 +26,7 @@ func fromSubmission(s Submission) *pb.Submission {
 			Request: &pb.Request{
 				MinNodes: int32(r.MinNodes), MaxNodes: int32(r.MaxNodes), PerNode: convert(r.PerNode, func(i int) int32 { return int32(i) }),
 				Gpu: r.GPU, Cpus: int32(r.CPUs), Memory: r.Memory, Strategy: string(r.Strategy), OrderBy: r.Order.By, OrderList: r.Order.List,
+				SharedAddr: r.SharedAddr,
 			},
 		},
 	}
@@ -36,7 +38,7 @@ func toSubmission(m *pb.Submission) Submission {
 	return Submission{
 		Task: m.GetTask(), Title: plain(m.GetTitle()), Detached: m.GetDetached(),
 		PlacementTimeout: m.GetPlacementTimeout().AsDuration(),
-		BackoffMin:       m.GetBackoffMin().AsDuration(), BackoffMax: m.GetBackoffMax().AsDuration(),
+		BackoffMin:       m.GetBackoffMin().AsDuration(), BackoffMax: m.GetBackoffMax().AsDuration(), LastCall: m.GetLastCall().AsDuration(),
 		Spec: cluster.Spec{
 			Job: job.Spec{
 				ID: spec.GetId(), Restart: job.Restart(spec.GetRestart()), MaxRestarts: int(spec.GetMaxRestarts()),
@@ -44,15 +46,16 @@ func toSubmission(m *pb.Submission) Submission {
 				ExcludeAfter: int(spec.GetExcludeAfter()), ExcludeFor: spec.GetExcludeFor().AsDuration(), Rules: spec.GetRules(),
 				ExitCodes: toExitCodes(spec.GetExitCodes()),
 				GrowAfter: spec.GetGrowAfter().AsDuration(), DrainTime: spec.GetDrainTime().AsDuration(),
+				FixedPool: spec.GetFixedPool(), Pool: int(spec.GetPool()),
 				Request: placement.Request{
 					MinNodes: int(r.GetMinNodes()), MaxNodes: int(r.GetMaxNodes()),
 					PerNode: convert(r.GetPerNode(), func(i int32) int { return int(i) }),
 					GPU:     r.GetGpu(), CPUs: int(r.GetCpus()), Memory: r.GetMemory(), Strategy: placement.Strategy(r.GetStrategy()),
-					Order: placement.Order{By: r.GetOrderBy(), List: r.GetOrderList()},
+					Order: placement.Order{By: r.GetOrderBy(), List: r.GetOrderList()}, SharedAddr: r.GetSharedAddr(),
 				},
 			},
 			Within: spec.GetWithin(), GPUs: convert(spec.GetGpus(), func(i int32) int { return int(i) }), Backfill: spec.GetBackfill(),
-			Reserve: spec.GetReserve(), Colocated: int(spec.GetColocated()),
+			Reserve: spec.GetReserve(), Colocated: int(spec.GetColocated()), Sole: spec.GetSole(),
 		},
 	}
 }

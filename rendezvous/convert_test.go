@@ -144,8 +144,7 @@ func TestNodesArrive(t *testing.T) {
 // TestClusterArrives has what clients ask and are told. A result's texts are bounded elsewhere.
 func TestClusterArrives(t *testing.T) {
 	s := filled[Submission]()
-	s.Observe, s.Journal, s.LastCall, s.Sole, s.Job.FixedPool = nil, nil, 0, false, false
-	s.Job.Request.Keep, s.Job.Request.SharedAddr, s.Job.Pool = nil, false, 0
+	s.Job.Request.Keep = nil
 	if got := toSubmission(wire(t, fromSubmission(s))); !reflect.DeepEqual(got, s) {
 		t.Errorf("got  %+v\nwant %+v", got, s)
 	}

@@ -1,25 +1,25 @@
 // Package rendezvous brings agents together under one coordinator, for one job or for a cluster that many jobs share.
 //
-// A [Coordinator] owns the state of its jobs (internal/cluster): one goroutine steps it, writes the journals and gives the orders.
-// An agent holds a [Session], which delivers its orders and carries its reports, over connections that may break and be made
-// again. A [Client] submits jobs to a cluster, watches, reads and stops them.
+// A [Coordinator] is a function of its log: one goroutine applies each entry to what it knows (rendezvous/internal/replica), has the
+// entry kept (rendezvous/internal/log), and gives the orders that follow once it is. To begin, to be started again and to take over from
+// another are the same: read the log, and hear from the agents what runs. An agent holds a [Session], which delivers its orders and
+// carries its reports, over connections that may break and be made again. A [Client] submits jobs to a cluster, watches, reads and
+// stops them.
 //
 // One lease bounds both sides. An agent's lease runs from when it sent the newest heartbeat that the coordinator sent back; once
 // it is over, the agent must end its ranks. The coordinator counts an agent as lost a lease and the time that killing takes after
 // it last heard of it, which is later, whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). It
 // does so at once when the agent says goodbye, and when the agent's end of the connection closes: an agent's guardian holds a
 // duplicate of the socket until no rank is alive.
-//
-// A coordinator of a cluster that is started again within the lease takes the running jobs over. What it must know is in one
-// journal for each job: the job's events, written before anything is ordered because of them. As the same events give the same
-// state, it stands where the old one stood; agents then repeat what it may not have taken.
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -30,164 +30,321 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/log"
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 )
+
+// Submission is a job, or a reservation, for a coordinator. Only Spec is needed.
+type Submission = replica.Submission
 
 // Config is what a coordinator needs to know. The zero Config will do.
 type Config struct {
+	// Job is the one that the coordinator is for, and ends with: it has every node that joins. With none it is that of a cluster. One that
+	// goes on with a log has its job from there.
+	Job *Submission
 	// Facts are what must be the same on every node, by flag name ("--max-restarts": "3"). An agent that brings facts, and not
 	// just these, is refused.
 	Facts map[string]string
 	// Lease is how long an agent may be silent before it must end its ranks; 15 s when 0. KillTime is how long that takes; 5 s
 	// when 0.
 	Lease, KillTime time.Duration
-	// Expect is how many nodes were started together for the job of Run. Those that come when it is over already are told so, as long
+	// Expect is how many nodes were started together for the only job. Those that come when it is over already are told so, as long
 	// as they can be only just starting.
 	Expect int
-	// Whole is how many nodes the job of Run has, spares included, when all are here. With fewer it starts only when no rank can live any
+	// Whole is how many nodes the only job has, spares included, when all are here. With fewer it starts only when no rank can live any
 	// more of the same job under a coordinator before this one, which had its state with it alone; 0 says that there was none.
 	Whole int
-	// Named says that the ID of the job of Run was given, so that it is not the same job as one of another ID.
+	// Named says that the ID of the only job was given, so that it is not the same job as one of another ID.
 	Named bool
-	// Seat is this process's place among those that may come to coordinate the job of Run, which then goes on without this one; nil
-	// when there are no others.
+	// Seat is this process's place among those that may come to coordinate the job, which then goes on without this one, and Call what
+	// called it, if it goes on with a job. Both are nil when there are no others.
 	Seat *Seat
-	// Store keeps what a cluster's coordinator must know to take its jobs over when it is started again; nil keeps nothing.
-	Store *Store
-	// Note hears what happens in a cluster, nodes and jobs that come and go, and which nodes can take over the job of Run; nil does not.
-	Note func(string)
-	// Warn hears what a user should know but does not end a job, from any goroutine; slog's default logger when nil.
-	Warn func(error)
+	Call *Call
+	// File keeps the log for a coordinator that is started again; nil keeps none.
+	File *log.File
+	// Observe hears each decision about the only job, in order, when its reason is not the one before's, and Joined of each node that has
+	// joined, before it is decided what that means. Note hears what happens in a cluster, nodes and jobs that come and go, and which
+	// nodes can take over the only job. Warn hears what a user should know but does not end a job; slog's default logger when
+	// nil. None of them holds up the coordinator: they are called in order from a goroutine of their own, and Warn from others too.
+	Observe func(Decision)
+	Joined  func(placement.Node)
+	Note    func(string)
+	Warn    func(error)
+	// Journal gets one JSON object a line for each event of the only job, 64 MiB at most. One that cannot be written ends, not the job.
+	Journal io.Writer
+
+	// stepped and resumed let tests keep what each entry caused, by its index, and from which on a coordinator goes on.
+	stepped func(index uint64, s replica.Step)
+	resumed func(index uint64)
+}
+
+// Decision is an event that changed something.
+type Decision struct {
+	At time.Time
+	// Event is nil for a client, which is told the reason alone.
+	Event  job.Event
+	Reason string
+	// News is what a person wants to know at once: a failure, a loss, a stop.
+	News bool
 }
 
 // Coordinator gathers agents and runs jobs on them.
 type Coordinator struct {
 	cfg   Config
-	epoch string
 	since time.Time
 	// inbox has what the goroutine of Run is to do; all fields below belong to that goroutine. done is closed when it ends.
 	inbox chan func()
 	done  chan struct{}
 
-	state   *cluster.State
+	state *replica.State
+	log   *log.Log
+	// runs are what is beside the state of each job, and sole that of the only one; nil in a cluster.
+	runs map[string]*run
+	sole *run
+	// timers wake the coordinator up at the deadlines of its state.
+	timers  map[replica.TimerID]*time.Timer
 	members map[string]*member
 	addrs   map[netip.Addr]string
-	// came are the nodes that have been members of the only job.
+	// came are the nodes that have been members of the only job under this coordinator.
 	came map[string]bool
-	// jobs are those that are not over, and those that were last, of which ended has the IDs in order.
-	jobs  map[string]*run
-	ended []string
-	// sole is the one job that the coordinator is for; nil in a cluster.
-	sole *run
-	// whole says that the job of Run need not wait for more of its nodes.
+	// whole says that the only job need not wait for more of its nodes.
 	whole bool
-	// drained are the nodes that were asked to leave, and have not yet.
-	drained map[string]bool
-	// avoided are the nodes that jobs are given only if others will not do.
-	avoided map[string]*avoidance
-	// restored says that a coordinator before this one may have welcomed agents with the same epoch, and lapsed are the nodes that were
-	// lost and have not come anew: their place may be given away, so an agent that wakes up there must not have its lease renewed.
-	restored   bool
-	lapsed     map[string]bool
+	// restored says that a coordinator before this one has welcomed agents.
+	restored bool
+	// over says that the end of the only job is kept, and deposed why this coordinator does not lead any more.
+	over       bool
+	deposed    error
 	deliveries map[string]*delivery
-	disk       disk
+	// words are for people, and journal has the events of the only job.
+	words   *speaker
+	journal *journal
 	council
 }
 
-// NewCoordinator returns a coordinator that has yet to Serve, and to Run or Host.
+// NewCoordinator returns a coordinator that has yet to Serve and to Run.
 func NewCoordinator(cfg Config) *Coordinator {
-	if cfg.Lease == 0 {
-		cfg.Lease = 15 * time.Second
-	}
-	if cfg.KillTime == 0 {
-		cfg.KillTime = 5 * time.Second
-	}
-	if cfg.Note == nil {
-		cfg.Note = func(string) {}
-	}
+	cfg.Lease, cfg.KillTime = cmp.Or(cfg.Lease, 15*time.Second), cmp.Or(cfg.KillTime, 5*time.Second)
 	if cfg.Warn == nil {
 		cfg.Warn = func(err error) { slog.Warn(err.Error()) }
 	}
 	c := &Coordinator{
-		cfg: cfg, epoch: rand.Text(), since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}),
-		state: cluster.New(), members: map[string]*member{}, addrs: map[netip.Addr]string{}, jobs: map[string]*run{},
-		came: map[string]bool{}, whole: cfg.Whole == 0,
-		deliveries: map[string]*delivery{}, drained: map[string]bool{}, avoided: map[string]*avoidance{}, lapsed: map[string]bool{},
+		cfg: cfg, since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}),
+		runs: map[string]*run{}, timers: map[replica.TimerID]*time.Timer{}, members: map[string]*member{}, addrs: map[netip.Addr]string{},
+		came: map[string]bool{}, whole: cfg.Whole == 0, deliveries: map[string]*delivery{}, journal: newJournal(cfg.Journal, cfg.Warn),
 	}
-	c.disk = disk{post: c.post, warn: cfg.Warn, holds: cfg.Store != nil}
+	c.words = newSpeaker(func(missed int) {
+		cfg.Warn(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
+	})
 	if cfg.Seat != nil {
 		cfg.Seat.head.Store(c)
 	}
 	return c
 }
 
-// Run runs one job, which has every node that joins for itself, and returns how it ended, once the agents that are there know it
-// too. The end of ctx cancels the job, with code 124 when it was a deadline and 130 otherwise; ranks still get their grace period.
-// Run, Succeed or Host is called once. The error is ErrDeposed, or an [ElsewhereError] for a job that had not begun.
-func (c *Coordinator) Run(ctx context.Context, s Submission) (job.Result, error) {
+// Run coordinates until the only job has ended, once the agents that are there know it too, and returns how. In a cluster it does so until
+// ctx ends, which ends no job: ranks live on for a lease, in which a coordinator with the same log may take them over. The end of ctx
+// cancels the only job, with code 124 when it was a deadline and 130 otherwise; ranks still get their grace period. The error is that
+// the log could not be read, ErrDeposed, or an [ElsewhereError] for a job that had not begun.
+func (c *Coordinator) Run(ctx context.Context) (job.Result, error) {
 	defer close(c.done)
-	defer c.flush()
-	s.Sole = true
-	c.sole = c.begin(s, c.record(s))
-	c.step(cluster.Submitted{Spec: s.Spec})
-	defer time.AfterFunc(c.patience(), func() { c.post(c.assemble) }).Stop()
-	return c.rule(ctx)
-}
-
-// rule carries the only job to its end.
-func (c *Coordinator) rule(ctx context.Context) (result job.Result, err error) {
-	defer c.sole.close()
-	defer func() {
-		if err != nil {
-			c.cfg.Seat.head.CompareAndSwap(c, nil)
-		}
-	}()
+	defer c.close()
+	if err := c.begin(); err != nil {
+		return job.Result{}, err
+	}
 	cancelled := ctx.Done()
 	for {
-		switch err := c.settle(); {
-		case err != nil:
-			return job.Result{}, err
+		c.log.Flush()
+		switch {
+		case c.deposed != nil:
+			c.resign()
+			return job.Result{}, c.deposed
 		case c.elsewhere != nil:
+			c.resign()
 			return job.Result{}, c.elsewhere
-		case c.sole.result != nil:
-			c.reign = nil // the rest is for those who have time for it
+		case c.over:
 			c.farewell()
-			return *c.sole.result, nil
+			return *c.sole.Result, nil
 		}
 		select {
 		case f := <-c.inbox:
 			f()
+			c.gather()
 		case <-cancelled:
+			if c.sole == nil {
+				return job.Result{}, nil
+			}
 			cancelled = nil
 			c.happened(c.sole, Cancelled(ctx))
-		case <-c.over():
-			return job.Result{}, ErrDeposed
+		case <-c.ousted():
+			c.deposed = ErrDeposed
 		}
 	}
 }
 
-// Host serves a cluster until ctx ends, which ends no job: their ranks live on for a lease, in which a coordinator with the same
-// Store may take them over. The error is that the store could not be read.
-func (c *Coordinator) Host(ctx context.Context) error {
-	defer close(c.done)
-	defer c.flush()
-	if err := c.restore(); err != nil {
+// begin makes the coordinator from its log, which it begins if there is none.
+func (c *Coordinator) begin() error {
+	past, err := c.past()
+	if err != nil {
 		return err
 	}
-	for {
-		select {
-		case f := <-c.inbox:
-			f()
-		case <-ctx.Done():
-			for _, r := range c.jobs {
-				r.close()
+	var entries []replica.Entry
+	for _, b := range past.Entries {
+		e, err := readEntry(b)
+		if err != nil {
+			return fmt.Errorf("cannot read the coordinator's log: %w", err)
+		}
+		entries = append(entries, e)
+	}
+	fresh := past.Snapshot == nil && len(entries) == 0
+	if fresh {
+		c.state = replica.New()
+		c.step(replica.Began(now(), rand.Text()))
+		if c.cfg.Job != nil {
+			s := *c.cfg.Job
+			s.Sole = true
+			c.submit(s)
+		}
+		defer time.AfterFunc(c.patience(), func() { c.post(c.assemble) })
+		return nil
+	}
+	if c.state, err = replica.Replay(past.Snapshot, entries, c.recall); err != nil {
+		return fmt.Errorf("cannot read the coordinator's log: %w", err)
+	}
+	c.resume()
+	return nil
+}
+
+// past is what the log has from before, and makes the log.
+func (c *Coordinator) past() (past log.Past, err error) {
+	cfg := log.Config{Post: c.post, Snapshot: func() []byte { return c.state.Snapshot() }, Warn: c.warn, Lost: c.lostLog}
+	switch {
+	case c.cfg.Call != nil:
+		c.term = c.cfg.Call.term
+		cfg.Keeper = voters{c.term}
+		past, err = pastOf(c.term)
+	case c.cfg.File != nil:
+		cfg.Keeper = c.cfg.File
+		if past, err = c.cfg.File.Past(); err == nil && past.Torn > 0 {
+			c.warn(fmt.Errorf("the last %d bytes of the coordinator's log are torn and were cut off; the agents say what is missing", past.Torn))
+		}
+	}
+	c.log = log.New(cfg, past.Size)
+	return past, err
+}
+
+// recall has the journal for people begin with what is past.
+func (c *Coordinator) recall(e replica.Entry, o replica.Outcome) {
+	if s := e.Submitted; s != nil && s.Sole {
+		c.journal.add(line{Time: e.At, Event: eventSubmission, Detail: s})
+	}
+	for _, st := range o.Steps {
+		c.record(e.At, st)
+	}
+}
+
+// record writes a step of the only job for people.
+func (c *Coordinator) record(at time.Time, st replica.Step) {
+	if st.Event == nil || c.journal == nil {
+		return
+	}
+	c.journal.add(line{Time: at, Event: eventName(st.Event), Reason: st.Reason, Detail: st.Event})
+	if st.Ends {
+		for _, a := range st.Actions {
+			if end, ok := a.(job.Finish); ok {
+				c.journal.add(line{Time: at, Event: eventResult, Detail: end.Result})
 			}
-			for _, a := range c.avoided {
-				a.timer.Stop()
-			}
-			return nil
 		}
 	}
 }
+
+// resume connects what a log has with the world: its timers, its agents, which have a lease to come back, and the owners of its jobs.
+func (c *Coordinator) resume() {
+	c.restored = true
+	if c.cfg.resumed != nil {
+		c.cfg.resumed(c.state.Index)
+	}
+	for id := range c.state.Timers {
+		c.arm(id)
+	}
+	running := 0
+	for id, j := range c.state.Jobs {
+		r := c.attach(j)
+		if r.Result == nil {
+			running++
+			c.orphan(r, c.cfg.Lease+patienceForReturn)
+		}
+		if j.Sole {
+			c.sole = c.runs[id]
+			c.over = r.Result != nil
+		}
+	}
+	for name, m := range c.state.Members {
+		back := c.expect(m.Node)
+		back.instance = m.Instance
+		if !c.state.Cluster.Has(name) {
+			back.node = &m.Node
+		}
+	}
+	if running > 0 {
+		c.note("jobs taken over: %d; nodes that have %v to come back: %d", running, c.patience(), len(c.members))
+	}
+	c.succeed()
+}
+
+// close ends what Run has begun.
+func (c *Coordinator) close() {
+	for _, t := range c.timers {
+		t.Stop()
+	}
+	for _, r := range c.runs {
+		r.close()
+	}
+	if c.log != nil {
+		c.drainLog()
+	}
+	c.journal.finish()
+	c.words.finish(endLimit)
+}
+
+// drainLog waits until all is kept, but not for a disk that hangs.
+func (c *Coordinator) drainLog() {
+	limit := time.NewTimer(endLimit)
+	defer limit.Stop()
+	for c.log.Flush(); c.log.Busy(); c.log.Flush() {
+		select {
+		case f := <-c.inbox:
+			f()
+		case <-limit.C:
+			c.warn(errors.New("the end of the coordinator's log is not kept: the disk hangs"))
+			return
+		}
+	}
+}
+
+// lostLog hears that another coordinator may be there.
+func (c *Coordinator) lostLog(why error) { c.deposed = fmt.Errorf("%w (%w)", ErrDeposed, why) }
+
+// resign leaves the job to another coordinator.
+func (c *Coordinator) resign() {
+	c.log.Release(false)
+	c.cfg.Seat.head.CompareAndSwap(c, nil)
+}
+
+// note tells what happens in a cluster.
+func (c *Coordinator) note(format string, args ...any) {
+	if c.sole == nil {
+		c.say(fmt.Sprintf(format, args...))
+	}
+}
+
+func (c *Coordinator) say(text string) {
+	if c.cfg.Note != nil {
+		c.words.say(func() { c.cfg.Note(text) })
+	}
+}
+
+func (c *Coordinator) warn(err error) { c.words.say(func() { c.cfg.Warn(err) }) }
 
 // Cancelled is what the end of a context means for a job: code 124 when it was a deadline, and 130 otherwise.
 func Cancelled(ctx context.Context) job.Cancel {
@@ -209,21 +366,30 @@ const codePreempted = 143
 // Shared says that the job can go on without this process.
 func (c *Coordinator) Shared() bool { return c.cfg.Seat != nil && c.cfg.Seat.Shared() }
 
-// Cancel ends the job of Run with an exit code and a reason. A second one kills the ranks.
+// Cancel ends the only job with an exit code and a reason. A second one kills the ranks.
 func (c *Coordinator) Cancel(code int, why string) { c.Stop(job.Cancel{Code: code, Why: why}) }
 
-// Stop ends the job of Run.
-func (c *Coordinator) Stop(ev job.Cancel) { c.post(func() { c.happened(c.sole, ev) }) }
+// Stop ends the only job.
+func (c *Coordinator) Stop(ev job.Cancel) {
+	c.post(func() {
+		if c.sole != nil {
+			c.happened(c.sole, ev)
+		}
+	})
+}
 
 // Signal forwards a signal to the ranks of all nodes. A node whose connection is broken at the time does not get it.
 func (c *Coordinator) Signal(number syscall.Signal) {
 	c.post(func() { c.broadcast("", Signal{number}) })
 }
 
-// Summary describes where the job of Run stands; it is the zero Summary once that has returned.
+// Summary describes where the only job stands; it is the zero Summary once Run has returned.
 func (c *Coordinator) Summary() job.Summary {
 	s, _ := ask(c, func() (job.Summary, error) {
-		status, _ := c.state.Job(c.sole.Job.ID)
+		if c.sole == nil {
+			return job.Summary{}, nil
+		}
+		status, _ := c.state.Cluster.Job(c.sole.Job.ID)
 		return status.Summary, nil
 	})
 	return s
@@ -255,12 +421,28 @@ func ask[T any](c *Coordinator, f func() (T, error)) (answer T, err error) {
 	}
 }
 
-// step lets an event happen, and does what follows from it.
-func (c *Coordinator) step(ev cluster.Event) { c.follow(c.state.Step(ev)) }
+// now is the time of an entry, as it is read back.
+func now() time.Time { return time.Now().Round(0).UTC() }
 
-func (c *Coordinator) follow(o cluster.Outcome) {
+// cause is an event of the cluster that happens now.
+func (c *Coordinator) cause(ev cluster.Event) { c.step(replica.Entry{At: now(), Event: ev}) }
+
+// happened is an event of one job.
+func (c *Coordinator) happened(r *run, ev job.Event) {
+	c.cause(cluster.Happened{Job: r.Job.ID, Event: ev})
+}
+
+// step applies an entry, has it kept, and does what follows from it.
+func (c *Coordinator) step(e replica.Entry) {
+	o := c.state.Apply(e)
+	if c.log.Keeper != nil {
+		c.log.Append(writeEntry(e), durable(e, o))
+	}
+	for _, id := range o.Armed {
+		c.arm(id)
+	}
 	for _, s := range o.Steps {
-		c.stepped(c.jobs[s.Job], s)
+		c.stepped(e.At, s)
 	}
 	for _, node := range o.Leave {
 		if m := c.members[node]; m != nil {
@@ -268,11 +450,35 @@ func (c *Coordinator) follow(o cluster.Outcome) {
 		}
 		c.order(node, "", Leave{"it was drained"})
 	}
+	for _, id := range o.Forgotten {
+		delete(c.runs, id)
+	}
 }
 
-// happened is a step of one job.
-func (c *Coordinator) happened(r *run, ev job.Event) {
-	c.step(cluster.Happened{Job: r.Job.ID, Event: ev})
+// durable says that an entry must outlive the end of the machine's power: without the beginning of a job it would be forgotten, and
+// without its end run again.
+func durable(e replica.Entry, o replica.Outcome) bool {
+	_, drains := e.Event.(cluster.Drain)
+	return e.Founded != nil || e.Submitted != nil || drains || slices.ContainsFunc(o.Steps, func(s replica.Step) bool { return s.Ends })
+}
+
+// arm wakes the coordinator up at a deadline.
+func (c *Coordinator) arm(id replica.TimerID) {
+	t := c.state.Timers[id]
+	if old := c.timers[id]; old != nil {
+		old.Stop()
+	}
+	c.timers[id] = time.AfterFunc(time.Until(t.At), func() {
+		c.post(func() {
+			switch due, out := c.state.Timers[id]; {
+			case !out: // its job has ended
+				delete(c.timers, id)
+			case due == t:
+				delete(c.timers, id)
+				c.cause(id.Due(t))
+			}
+		})
+	})
 }
 
 // order gives an order to a node. One whose connection is broken gets it when it is back ([job.Rejoined]).
@@ -293,6 +499,7 @@ const startTime = 10 * time.Second
 
 // farewell waits until all agents have said goodbye to the finished job, also those that are only just starting.
 func (c *Coordinator) farewell() {
+	c.log.Release(true) // the rest is for those who have time for it
 	late := time.NewTimer(time.Until(c.since.Add(startTime)))
 	defer late.Stop()
 	for waits := true; waits && len(c.came) < c.cfg.Expect; {
@@ -315,7 +522,7 @@ func (c *Coordinator) farewell() {
 			f()
 		case <-limit.C:
 			names := slices.Sorted(maps.Keys(c.members))
-			c.cfg.Warn(fmt.Errorf("%d agents do not say whether they know that the job is over: %s", len(names),
+			c.warn(fmt.Errorf("%d agents do not say whether they know that the job is over: %s", len(names),
 				strings.Join(names[:min(len(names), 8)], ", ")))
 			return
 		}

@@ -2,10 +2,11 @@ package rendezvous
 
 import (
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
 // council is the coordinator's part in a job whose nodes may each come to coordinate it: some of them, the voters, have what is in
@@ -13,11 +14,8 @@ import (
 // nothing leaves the coordinator, be it an order or the answer to a heartbeat, of which a majority of the voters does not know. So one
 // that was replaced, and does not know it, gives no orders and lengthens no lease.
 type council struct {
-	// reign is nil while nobody else votes.
-	reign *quorum.Reign
-	// lines are those of the journal that the voters do not have yet, and held is what waits for that.
-	lines [][]byte
-	held  []func()
+	// term is nil while nobody else votes.
+	term *quorum.Term
 	// candidates are nodes that were not asked yet whether they can be reached, asked how many are being asked, and fit those others
 	// that vote, or are to.
 	candidates     []quorum.Voter
@@ -44,46 +42,12 @@ var ErrDeposed = errors.New("this node does not coordinate the job any more: a m
 // maxBatch is how many messages are taken in at a time, at most, and what they cause goes to the voters together.
 const maxBatch = 256
 
-// then does something that others can see, once the voters and the disk know why.
-func (c *Coordinator) then(f func()) {
-	if c.reign == nil {
-		c.disk.then(f)
-		return
-	}
-	c.vouch(f)
-}
-
-// vouch does what lengthens a lease, for which the voters alone must know this coordinator.
-func (c *Coordinator) vouch(f func()) {
-	if c.reign == nil {
-		f()
-		return
-	}
-	c.held = append(c.held, f)
-}
-
-// over is closed when another coordinator may be there.
-func (c *Coordinator) over() <-chan struct{} {
-	if c.reign == nil {
+// ousted is closed when another coordinator may be there.
+func (c *Coordinator) ousted() <-chan struct{} {
+	if c.term == nil {
 		return nil
 	}
-	return c.reign.Over()
-}
-
-// settle has the voters know what has happened, and lets out what follows from it.
-func (c *Coordinator) settle() error {
-	for c.reign != nil && len(c.held)+len(c.lines) > 0 {
-		c.gather()
-		lines, held := c.lines, c.held
-		c.lines, c.held = nil, nil
-		if err := c.reign.Commit(bundle(lines)...); err != nil {
-			return fmt.Errorf("%w (%w)", ErrDeposed, err)
-		}
-		for _, f := range held {
-			f()
-		}
-	}
-	return nil
+	return c.term.Over()
 }
 
 // gather takes in what waits, so that one round of votes is for all of it.
@@ -98,18 +62,62 @@ func (c *Coordinator) gather() {
 	}
 }
 
-// maxEntry bounds what is sent to the voters at a time, in bytes, unless one line alone is longer.
-const maxEntry = 256 << 10
+// voters keep a log.
+type voters struct{ term *quorum.Term }
 
-// bundle joins lines to entries.
-func bundle(lines [][]byte) (entries [][]byte) {
-	size := maxEntry
-	for _, line := range lines {
-		if size += len(line); size > maxEntry {
-			entries, size = append(entries, nil), len(line)
-		}
-		last := &entries[len(entries)-1]
-		*last = append(*last, line...)
+// Shared says that another of them may come to lead.
+func (v voters) Shared() bool { return true }
+
+// Confirm makes sure of the lead.
+func (v voters) Confirm(done func(error)) { v.term.Confirm(done) }
+
+// Keep makes one entry of a round.
+func (v voters) Keep(r log.Round, done func(error)) {
+	if r.Snapshot != nil {
+		v.term.Snapshot(r.Snapshot, func(err error) {
+			if err != nil || len(r.Entries) == 0 {
+				done(err)
+			}
+		})
 	}
-	return entries
+	if len(r.Entries) > 0 {
+		v.term.Propose([][]byte{log.Join(r.Entries)}, done)
+	}
+}
+
+// pastOf is what voters have kept.
+func pastOf(t *quorum.Term) (log.Past, error) {
+	p := log.Past{Snapshot: t.Past.Snapshot}
+	for _, round := range t.Past.Entries {
+		entries, ok := log.Split(round)
+		if !ok {
+			return p, errors.New("cannot take the job over: what the voters have kept makes no sense")
+		}
+		p.Entries = append(p.Entries, entries...)
+		p.Size += len(round)
+	}
+	if p.Snapshot == nil && len(p.Entries) == 0 {
+		return p, errors.New("cannot take the job over: the voters have kept nothing")
+	}
+	return p, nil
+}
+
+// succeed goes on with a job in the place of a coordinator that was lost.
+func (c *Coordinator) succeed() {
+	if c.term == nil {
+		return
+	}
+	c.fit, c.grown = slices.Clone(c.term.Voters[1:]), true
+	time.AfterFunc(c.patience(), func() { c.post(c.replaceVoters) })
+	c.elect()
+	c.call()
+}
+
+// replaceVoters has others vote in the place of voters that have left, once those are back that will be.
+func (c *Coordinator) replaceVoters() {
+	for _, v := range slices.Clone(c.fit) {
+		if c.members[v.Name] == nil {
+			c.unseat(v.Name)
+		}
+	}
 }

@@ -119,7 +119,7 @@ func (c *Coordinator) read(id string, f LogFilter, done <-chan struct{}) (*deliv
 		missing: map[string]*pb.LogChunk{}, pending: map[string]*part{},
 	}
 	c.deliveries[d.id] = d
-	for node := range r.nodes {
+	for node := range r.Nodes {
 		if !f.RAS || c.leads(node, id) {
 			c.readFrom(d, node)
 		}
@@ -141,7 +141,7 @@ func (c *Coordinator) readFrom(d *delivery, node string) {
 		d.pending[node] = &part{}
 		delete(d.missing, node)
 		c.send(m, fromOrder(Order{d.run.Job.ID, ReadLogs{Filter: d.filter, id: d.id}}))
-	case d.filter.Follow && d.run.result == nil:
+	case d.filter.Follow && d.run.Result == nil:
 		d.pending[node] = &part{}
 	default:
 		d.lack(node, "is not connected at the moment: try again for its ranks' output")
@@ -199,7 +199,7 @@ func (c *Coordinator) readEnd(r *run) {
 }
 
 func (c *Coordinator) settleDelivery(d *delivery) {
-	over := len(d.pending) == 0 && (!d.filter.Follow || d.run.result != nil)
+	over := len(d.pending) == 0 && (!d.filter.Follow || d.run.Result != nil)
 	if (over || d.broken) && !d.ended {
 		d.ended = true
 		close(d.over)

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -8,34 +9,33 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// slow is a disk that takes nothing until ready says so. One that is not there then has not taken anything.
+// slow is a file that keeps nothing until ready says so. One that is not there then has not kept anything.
 type slow struct {
-	io.Writer
+	log.Keeper
 	ready func() (there bool)
 }
 
-func (d slow) Write(b []byte) (int, error) {
-	if !d.ready() {
-		return 0, errors.New("this machine is off")
-	}
-	return d.Writer.Write(b)
-}
-
-// slow has the disk under the journals of a coordinator be slow.
-func (c *Coordinator) slow(ready func() bool) {
-	c.post(func() {
-		for _, r := range c.jobs {
-			if j, ok := r.journal.(*diskJournal); ok {
-				c.disk.write(func() { j.out.w = slow{j.out.w, ready} })
-			}
+func (d slow) Keep(r log.Round, done func(error)) {
+	go func() {
+		if d.ready() {
+			d.Keeper.Keep(r, done)
+		} else {
+			done(errors.New("this machine is off"))
 		}
-	})
+	}()
 }
 
-// TestASlowDisk has the disk of the store take nothing for longer than the lease: no node is lost, and what happens meanwhile has
-// its consequences once it is written.
+// slow has the disk under the log of a coordinator be slow.
+func (c *Coordinator) slow(ready func() bool) {
+	c.post(func() { c.log.Keeper = slow{c.log.Keeper, ready} })
+}
+
+// TestASlowDisk has the disk of the log take nothing for longer than the lease: no node is lost, and what happens meanwhile has
+// its consequences once it is kept.
 func TestASlowDisk(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -50,7 +50,7 @@ func TestASlowDisk(t *testing.T) {
 			t.Errorf("%s run while the disk takes nothing, want b0", got)
 		}
 		if s := a.all(); !strings.HasSuffix(s, "attempt 0 runs") {
-			t.Errorf("before it was written, a client heard %q", s)
+			t.Errorf("before it was kept, a client heard %q", s)
 		}
 		time.Sleep(5 * time.Second)
 		if got := n1.runs() + ", " + n2.runs(); got != "a1, b0" {
@@ -67,7 +67,7 @@ func TestASlowDisk(t *testing.T) {
 	})
 }
 
-// TestADiskThatHangs is not waited for: a job to which something happens is not promised to a later coordinator any more.
+// TestADiskThatHangs is not waited for. When it is back, so is the log.
 func TestADiskThatHangs(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
@@ -76,65 +76,79 @@ func TestADiskThatHangs(t *testing.T) {
 		wake := make(chan struct{})
 		h.c.slow(func() bool { <-wake; return true })
 		n1.exitJob("a", 0, 1)
-		time.Sleep(maxWrite + 5*time.Second)
+		time.Sleep(log.MaxWrite + 5*time.Second)
 		if got := n1.runs(); got != "a1" {
 			t.Errorf("%q run", got)
 		}
-		want(t, h.warned(), "the disk does not keep up: a later coordinator will not know of jobs to which something happens before it does",
-			"the journal of job a ends here: the disk does not keep up; the job goes on, but ends with this coordinator")
+		want(t, h.warned(), "the coordinator's log is not kept at the moment: the disk does not keep up; jobs go on, but end with this coordinator until it is again")
 		n1.exitJob("a", 1, 0)
 		if r := a.over(t); r.Code != 0 {
 			t.Errorf("%+v", r)
 		}
 		close(wake)
 		synctest.Wait()
-		if _, err := os.Stat(h.journal("a")); !os.IsNotExist(err) {
-			t.Errorf("the journal is still there: %v", err)
-		}
+		want(t, h.warned(), "the coordinator's log is kept again")
 		h.crash()
 		h.start()
 		time.Sleep(5 * time.Second)
 		n2.exitJob("b", 0, 0)
 		if r := h.user().watch("b").over(t); r.Code != 0 || r.Attempts != 1 {
-			t.Errorf("b, to which nothing has happened: %+v", r)
+			t.Errorf("b: %+v", r)
+		}
+		if r := h.user().watch("a").over(t); r.Code != 0 || r.Restarts != 1 {
+			t.Errorf("a, of which the disk heard nothing for long: %+v", r)
 		}
 	})
 }
 
-// TestTooMuchToWrite is not waited for either.
-func TestTooMuchToWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		at, wake, over := time.Now(), make(chan struct{}), make(chan func(), 1)
-		d := disk{holds: true, post: func(f func()) bool { over <- f; return true }, warn: func(error) {}}
-		d.write(func() { <-wake })
-		seen := false
-		d.then(func() { seen = true })
-		written := 0
-		for n := range maxWrites {
-			if seen {
-				t.Fatalf("what follows from the first write was seen with %d to come", n)
+// TestALogThatCannotBeWritten is removed, for it would mislead a later coordinator, and begun anew when it can be.
+func TestALogThatCannotBeWritten(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		n1 := h.joinAs(gpus(1, 1), forever)
+		a := h.user().submit(detached(task("a", 1, 1)))
+		full := true
+		h.c.slow(func() bool {
+			if full {
+				os.Remove(h.path())
 			}
-			d.write(func() { written++ })
+			return !full
+		})
+		n1.exitJob("a", 0, 1)
+		time.Sleep(5 * time.Second)
+		if got := n1.runs(); got != "a1" {
+			t.Errorf("%q run", got)
 		}
-		if !seen || !d.hangs || time.Since(at) != 0 {
-			t.Errorf("seen: %t, hangs: %t, after %v", seen, d.hangs, time.Since(at))
-		}
-		close(wake)
-		(<-over)()
-		(<-over)()
-		if written != maxWrites || d.busy || d.hangs {
-			t.Errorf("%d of %d were written", written, maxWrites)
+		want(t, h.warned(), "the coordinator's log is not kept at the moment: this machine is off")
+		time.Sleep(time.Minute)
+		full = false
+		time.Sleep(time.Minute)
+		want(t, h.warned(), "the coordinator's log is kept again")
+		h.crash()
+		h.start()
+		time.Sleep(5 * time.Second)
+		n1.exitJob("a", 1, 0)
+		if r := h.user().watch("a").over(t); r.Code != 0 || r.Restarts != 1 {
+			t.Errorf("%+v\n%s", r, a.all())
 		}
 	})
+}
+
+// stuck is a writer that takes nothing until it is told to.
+type stuck struct {
+	io.Writer
+	wake chan struct{}
+}
+
+func (s stuck) Write(b []byte) (int, error) {
+	<-s.wake
+	return s.Writer.Write(b)
 }
 
 // TestASlowDiskForPeople holds up nobody, not even the end of a job for long.
 func TestASlowDiskForPeople(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := one(1)
 		wake := make(chan struct{})
-		s.Journal = slow{io.Discard, func() bool { <-wake; return true }}
-		w := newWorldOf(t.Context(), t, Config{}, s)
+		w := newWorldOf(t.Context(), t, Config{Journal: stuck{io.Discard, wake}}, one(1))
 		at := time.Now()
 		a := w.join(1, func(int) (int, bool) { return 0, true })
 		if r := <-w.result; r.Code != 0 || time.Since(at) > 3*time.Second {
@@ -145,6 +159,40 @@ func TestASlowDiskForPeople(t *testing.T) {
 		if len(w.warnings) != 1 || w.warnings[0] != "the end of the journal is not written: the disk hangs" {
 			t.Errorf("warnings %q", w.warnings)
 		}
+	})
+}
+
+// TestNobodyReads what a coordinator says: it answers its agents all the same, and later says how much was not shown.
+func TestNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wake, notes := make(chan struct{}), 0
+		w := &world{t: t, lives: map[[2]string]string{}, begun: map[[2]string]int{}}
+		w.serve(Config{Note: func(string) { <-wake; notes++ }})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { _, err := w.c.Run(ctx); ended <- err }()
+		h := &hosted{world: w}
+		n1 := h.joinAs(gpus(1, 1), forever)
+		h.user().submit(detached(task("a", 1, 1)))
+		w.c.post(func() {
+			for range 2 * maxSpoken {
+				w.c.say("a line")
+			}
+		})
+		time.Sleep(time.Hour)
+		if got := n1.runs(); got != "a0" {
+			t.Errorf("%q run after an hour in which nobody read", got)
+		}
+		close(wake)
+		synctest.Wait()
+		if notes < maxSpoken || notes > maxSpoken+10 || !strings.Contains(strings.Join(w.warnings, "\n"), "messages are not shown") {
+			t.Errorf("%d notes, warnings %q", notes, w.warnings)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		n1.Close("")
 	})
 }
 

@@ -40,7 +40,7 @@ func (c *Coordinator) seat(m *member, v *pb.Voter) {
 
 // unseat has another node vote in place of one that is gone, and calls it back if it was the first.
 func (c *Coordinator) unseat(node string) {
-	if c.cfg.Seat != nil && c.sole.result == nil {
+	if c.cfg.Seat != nil && c.sole.Result == nil {
 		c.unfit(node)
 		c.elect()
 		c.call()
@@ -54,7 +54,7 @@ func (c *Coordinator) unfit(node string) {
 
 // elect has the log kept by the nodes that should. Those that nobody has reached yet are asked before.
 func (c *Coordinator) elect() {
-	if c.reign == nil && (!c.grown || len(c.members) < 3) || c.sole.result != nil {
+	if c.term == nil && (!c.grown || len(c.members) < 3) || c.sole.Result != nil {
 		return
 	}
 	for len(c.candidates) > 0 && len(c.fit)+c.asked < maxVoters-1 && c.refused < maxRefused {
@@ -68,18 +68,18 @@ func (c *Coordinator) elect() {
 	}
 	n := electorate(1 + len(c.fit))
 	want := append([]quorum.Voter{c.cfg.Seat.voter}, c.fit[:n-1]...)
-	if c.reign == nil && n == 1 || slices.Equal(want, c.want) {
+	if c.term == nil && n == 1 || slices.Equal(want, c.want) {
 		return
 	}
 	c.want = want
 	for _, m := range c.members { // before they vote: then all know where to turn to
 		c.introduce(m)
 	}
-	if c.reign == nil {
+	if c.term == nil {
 		c.convene()
 	}
-	if c.reign != nil {
-		c.reign.Want(want)
+	if c.term != nil {
+		c.term.Reconfigure(want)
 	}
 }
 
@@ -89,7 +89,7 @@ func (c *Coordinator) greeted(v quorum.Voter, err error) {
 	case c.members[v.Name] == nil:
 	case err != nil:
 		c.refused++
-		c.cfg.Warn(fmt.Errorf("node %s cannot keep the state of the job: %w", v.Name, err))
+		c.warn(fmt.Errorf("node %s cannot keep the state of the job: %w", v.Name, err))
 	default:
 		c.fit = append(c.fit, v)
 	}
@@ -98,12 +98,13 @@ func (c *Coordinator) greeted(v quorum.Voter, err error) {
 
 // convene begins the log.
 func (c *Coordinator) convene() {
-	reign, err := c.cfg.Seat.found()
+	term, err := c.cfg.Seat.found()
 	if err != nil {
-		c.cfg.Warn(fmt.Errorf("the job ends with this node: %w", err))
+		c.warn(fmt.Errorf("the job ends with this node: %w", err))
 		return
 	}
-	c.reign = reign
+	c.term = term
+	c.log.Move(voters{term})
 }
 
 // youth is what a job may lose at most when its first coordinator is lost before others know of it. So a launch waits for nobody.
@@ -125,8 +126,8 @@ func (c *Coordinator) grow() {
 // part lets an agent go that has said goodbye. One whose node votes waits for others to vote without it, as long as it waits for anything:
 // where most of the voters go at once, those that stay would be no majority.
 func (c *Coordinator) part(node string, l *link) {
-	if c.reign == nil || c.sole.result != nil || !c.votes(node) {
-		c.then(func() { l.cut <- nil })
+	if c.term == nil || c.sole.Result != nil || !c.votes(node) {
+		c.log.Then(func() { l.cut <- nil })
 		return
 	}
 	if c.parting == nil {
@@ -167,7 +168,7 @@ func (c *Coordinator) departures() (d departures) {
 		if m.leaving {
 			d.next = m.gone
 		} else {
-			d.stays = c.sole.result == nil
+			d.stays = c.sole.Result == nil
 		}
 	}
 	return d
@@ -182,14 +183,14 @@ func (c *Coordinator) votes(node string) bool {
 func (c *Coordinator) voted() {
 	for l, node := range c.parting {
 		if !c.votes(node) {
-			c.then(func() { l.cut <- nil })
+			c.log.Then(func() { l.cut <- nil })
 			delete(c.parting, l)
 		}
 	}
 	heirs := strings.Join(convert(c.cfg.Seat.others(), func(v quorum.Voter) string { return v.Name }), ", ")
 	if heirs != c.heirs {
 		c.heirs = heirs
-		c.cfg.Note(fmt.Sprintf("nodes that can take over from %s: %s", c.cfg.Seat.cfg.Node, cmp.Or(heirs, "none")))
+		c.say(fmt.Sprintf("nodes that can take over from %s: %s", c.cfg.Seat.cfg.Node, cmp.Or(heirs, "none")))
 	}
 }
 

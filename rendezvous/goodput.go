@@ -1,24 +1,9 @@
 package rendezvous
 
 import (
-	"time"
-
 	"github.com/golaunch/golaunch/internal/goodput"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
-
-// goodput is what the time of the ranks went into until now. The ranks of a reservation are those of other jobs.
-func (r *run) goodput() *goodput.Report {
-	switch {
-	case r.Reserve:
-		return nil
-	case r.result != nil:
-		return r.result.Goodput
-	case r.Job.Request.GPU:
-		return r.ledger.Report(time.Now(), "GPU")
-	}
-	return r.ledger.Report(time.Now(), "rank")
-}
 
 func fromGoodput(r goodput.Report) *pb.Goodput {
 	return &pb.Goodput{

@@ -17,6 +17,8 @@ import (
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/log"
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 )
 
 // hosted is a world whose coordinator hosts a cluster. It may crash, and be started again with the same store.
@@ -47,19 +49,20 @@ func memory(t *testing.T) string {
 
 func (h *hosted) start() {
 	h.t.Helper()
-	store, err := OpenStore(h.dir)
+	file, err := log.Open(h.dir)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	cfg := h.cfg
-	cfg.Store = store
+	cfg.File = file
 	h.serve(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	h.stop, h.ended = cancel, make(chan error, 1)
 	c, ended := h.c, h.ended
 	go func() {
 		defer close(ended)
-		ended <- errors.Join(c.Host(ctx), store.Close())
+		_, err := c.Run(ctx)
+		ended <- errors.Join(err, file.Close())
 	}()
 	synctest.Wait()
 }
@@ -74,17 +77,52 @@ func (h *hosted) crash() {
 	}
 }
 
-// journal is the path of a job's journal.
-func (h *hosted) journal(id string) string { return filepath.Join(h.dir, id+journalSuffix) }
+// path is that of the log.
+func (h *hosted) path() string { return filepath.Join(h.dir, "log") }
 
-// forge changes a journal while no coordinator has it.
-func (h *hosted) forge(id string, f func(text string) string) {
+// forge changes the log while no coordinator has it.
+func (h *hosted) forge(f func(text []byte) []byte) {
 	h.t.Helper()
-	text, err := os.ReadFile(h.journal(id))
+	text, err := os.ReadFile(h.path())
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if err := os.WriteFile(h.journal(id), []byte(f(string(text))), 0o600); err != nil {
+	if err := os.WriteFile(h.path(), f(text), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// rewrite leaves of the log's entries those up to the first that is not kept.
+func (h *hosted) rewrite(keep func(replica.Entry) bool) {
+	h.t.Helper()
+	file, err := log.Open(h.dir)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	past, err := file.Past()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := errors.Join(file.Close(), os.Remove(h.path())); err != nil {
+		h.t.Fatal(err)
+	}
+	var kept [][]byte
+	for _, b := range past.Entries {
+		e, err := readEntry(b)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		if !keep(e) {
+			break
+		}
+		kept = append(kept, b)
+	}
+	if file, err = log.Open(h.dir); err != nil {
+		h.t.Fatal(err)
+	}
+	written := make(chan error)
+	file.Keep(log.Round{Entries: kept}, func(err error) { written <- err })
+	if err := errors.Join(<-written, file.Close()); err != nil {
 		h.t.Fatal(err)
 	}
 }

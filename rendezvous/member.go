@@ -16,13 +16,13 @@ import (
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // member is an agent as its coordinator sees it, from its first hello until it is lost. It belongs to the goroutine of Run.
 type member struct {
-	name string
-	// instance is empty for an agent that a coordinator before this one knew, and that is not back yet.
+	name     string
 	instance string
 	addr     netip.Addr
 	// link is the stream to the agent, nil while there is none; conn is its newest connection, there or not.
@@ -99,37 +99,36 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 		return nil, err
 	}
 	m := c.members[node.Name]
-	back, expected := m != nil, m != nil && m.instance == ""
-	if !back {
+	back := m != nil
+	if !back { // a later coordinator that does not know it has it join anew: it has no ranks before it is known
 		m = c.expect(node)
-		if c.sole != nil {
-			c.came[node.Name] = true
-		}
+		m.instance = h.GetInstance()
+		c.step(replica.Entry{At: now(), Admitted: &replica.Member{Node: node, Instance: m.instance}})
 		c.note("node %s is here: %v, %d GPUs", node.Name, node.Addr, len(node.GPUs))
 		c.compareClocks(m.name, h.GetTime().AsTime())
+	}
+	if c.sole != nil {
+		c.came[node.Name] = true
 	}
 	if m.link != nil {
 		m.link.cut <- status.Error(codes.Aborted, "a newer connection of this agent is here")
 	}
-	delete(c.lapsed, m.name)
-	m.instance = h.GetInstance()
 	m.link, m.conn, m.sure = l, l.conn, !back
 	l.conn.node = m.name
 	m.conn.onPeerClose(func() { c.post(func() { c.closed(m, l.conn) }) })
 	c.hear(m)
-	c.queue(m, c.vouch, &pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: &pb.Welcome{
-		JobId: c.soleID(), Epoch: c.epoch,
+	c.queue(m, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: &pb.Welcome{
+		JobId: c.soleID(), Epoch: c.state.Epoch,
 		Lease: durationpb.New(c.cfg.Lease), Heartbeat: echo(h.GetHeartbeat()),
 	}}})
 	c.readAgain(m)
 	c.seat(m, h.GetVoter())
 	switch {
-	case c.sole != nil && c.sole.result != nil:
-		c.send(m, fromOrder(Order{c.sole.Job.ID, job.Finish{Result: *c.sole.result}}))
-	case expected:
-		c.joined(node)
-	case back:
-		c.step(cluster.Rejoined{Node: m.name})
+	case c.sole != nil && c.sole.Result != nil:
+		c.send(m, fromOrder(Order{c.sole.Job.ID, job.Finish{Result: *c.sole.Result}}))
+	case back && m.node == nil:
+		c.cause(cluster.Rejoined{Node: m.name})
+	case back: // what it runs is not known yet
 	default:
 		m.node, m.restated = &node, h.GetEpoch() == ""
 		c.gathered()
@@ -145,7 +144,7 @@ func (c *Coordinator) gathered() {
 	case n >= c.cfg.Whole:
 		c.assemble()
 	case n == c.sole.Job.Request.MinNodes:
-		c.cfg.Note(fmt.Sprintf("%d of %d nodes are here, which is enough; ranks of this job from before may live on the others: these have %v to come",
+		c.say(fmt.Sprintf("%d of %d nodes are here, which is enough; ranks of this job from before may live on the others: these have %v to come",
 			n, c.cfg.Whole, time.Until(c.since.Add(c.patience())).Round(time.Second)))
 	}
 }
@@ -166,15 +165,7 @@ func (c *Coordinator) employ(m *member) {
 	if m.node != nil && m.restated && len(m.astray) == 0 && c.whole {
 		node := *m.node
 		m.node = nil
-		c.joined(node)
-	}
-}
-
-// joined has the jobs know of a node. It stays drained if a coordinator before this one was asked to drain it.
-func (c *Coordinator) joined(node placement.Node) {
-	c.step(cluster.Joined{Node: node})
-	if c.drained[node.Name] {
-		c.step(cluster.Drain{Node: node.Name})
+		c.cause(cluster.Joined{Node: node})
 	}
 }
 
@@ -205,7 +196,7 @@ func (c *Coordinator) compareClocks(name string, theirs time.Time) {
 		skew, side = -skew, "behind"
 	}
 	if skew > maxSkew {
-		c.cfg.Warn(fmt.Errorf("the clock of node %s is %v %s the coordinator's; is NTP running there?", name, skew, side))
+		c.warn(fmt.Errorf("the clock of node %s is %v %s the coordinator's; is NTP running there?", name, skew, side))
 	}
 }
 
@@ -227,7 +218,7 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 	m.sure = true
 	switch b := msg.GetBody().(type) {
 	case *pb.FromAgent_Heartbeat:
-		c.queue(m, c.vouch, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: echo(b.Heartbeat)}})
+		c.queue(m, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: echo(b.Heartbeat)}})
 		return
 	case *pb.FromAgent_Goodbye:
 		why := cmp.Or(plain(b.Goodbye.GetWhy()), "its agent has left")
@@ -248,13 +239,13 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 		}
 		return
 	}
-	r := c.jobs[msg.GetJob()]
-	if msg.GetOpened() != nil && (r == nil || r.result != nil) {
-		c.close(m, msg.GetJob(), r)
+	r := c.runs[msg.GetJob()]
+	if msg.GetOpened() != nil && (r == nil || r.Result != nil) {
+		c.finished(m, msg.GetJob(), r)
 	}
 	ev := toEvent(m.name, msg)
 	c.clear(m, msg, ev)
-	if ev != nil && r != nil && r.result == nil {
+	if ev != nil && r != nil && r.Result == nil {
 		c.happened(r, ev)
 	}
 }
@@ -262,18 +253,11 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 // maxNotice bounds the time that ranks have to get ready.
 const maxNotice = 24 * time.Hour
 
-// leaves has the jobs give up a node, whose agent is told to go once they have.
-func (c *Coordinator) leaves(node string, within time.Duration, why string) {
-	c.note("node %s is to leave within %v: %s", node, within, why)
-	c.drain(node, true)
-	c.step(cluster.Drain{Node: node, Leaves: &job.Draining{Node: node, Within: within, Why: why}})
-}
-
-// close tells an agent that a job is over of which it does not know that.
-func (c *Coordinator) close(m *member, id string, r *run) {
+// finished tells an agent that a job is over of which it does not know that.
+func (c *Coordinator) finished(m *member, id string, r *run) {
 	result := job.Result{Code: 125, Reason: "the coordinator does not know this job"}
 	if r != nil {
-		result = *r.result
+		result = *r.Result
 	}
 	c.send(m, fromOrder(Order{id, job.Finish{Result: result}}))
 }
@@ -283,7 +267,7 @@ func (c *Coordinator) close(m *member, id string, r *run) {
 func (c *Coordinator) clear(m *member, msg *pb.FromAgent, ev job.Event) {
 	switch e := ev.(type) {
 	case job.Started:
-		if !c.state.Live(msg.GetJob(), m.name, e.Unit, e.Attempt) {
+		if !c.state.Cluster.Live(msg.GetJob(), m.name, e.Unit, e.Attempt) {
 			if m.astray == nil {
 				m.astray = map[stray]bool{}
 			}
@@ -306,19 +290,18 @@ func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
 		c.send(m, fromOrder(Order{id, job.Stop{Node: m.name, Unit: unit, Attempt: attempt, Kill: true}}))
 	}
 	stop(attempt)
-	r := c.jobs[id]
-	if r == nil {
+	if c.runs[id] == nil {
 		return
 	}
-	status, _ := c.state.Job(id)
+	status, _ := c.state.Cluster.Job(id)
 	for earlier := range min(attempt, status.Summary.Attempt+1) {
-		if c.state.Live(id, m.name, unit, earlier) {
+		if c.state.Cluster.Live(id, m.name, unit, earlier) {
 			stop(earlier)
 		}
 	}
 }
 
-func (c *Coordinator) send(m *member, msg *pb.ToAgent) { c.queue(m, c.then, msg) }
+func (c *Coordinator) send(m *member, msg *pb.ToAgent) { c.queue(m, c.log.Then, msg) }
 
 // queue has a message for an agent wait until it may be seen. One that does not take its messages is cut off: to wait for it would
 // hold up the job.
@@ -383,15 +366,10 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 	case end == nil:
 		c.part(m.name, l)
 	default:
-		c.then(func() { l.cut <- end })
+		c.log.Then(func() { l.cut <- end })
 	}
 	m.link = nil
-	c.lapsed[m.name] = true
-	if c.drained[m.name] { // somebody has seen to it
-		c.pardon(m.name)
-	}
-	c.drain(m.name, false)
 	c.readLost(m.name)
 	c.unseat(m.name)
-	c.step(cluster.Lost{Node: m.name, Why: why})
+	c.cause(cluster.Lost{Node: m.name, Why: plain(why)})
 }

@@ -12,7 +12,7 @@ import (
 func (s *sim) act() {
 	m := s.machines[s.intN(len(s.machines))]
 	p := m.agent()
-	switch n := s.intN(21); {
+	switch n := s.intN(22); {
 	case n < 5:
 		s.submit()
 	case n < 8:
@@ -21,6 +21,9 @@ func (s *sim) act() {
 		s.crash()
 	case n == 20 && s.up.Load():
 		s.slowDisk(s.upTo(simLease))
+	case n == 21 && s.up.Load():
+		s.tell("a snapshot takes the place of the log")
+		s.hosted.c.post(s.hosted.c.log.Compact)
 	case n == 9 && s.prompt():
 		s.ask("cancel", s.cancelAny)
 	case n == 10 && s.prompt():

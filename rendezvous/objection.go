@@ -39,17 +39,14 @@ func (c *Coordinator) objection(h *pb.Hello, from string) error {
 		return refused("%s", why)
 	case !node.Addr.IsValid() || node.Addr.IsUnspecified() || node.Addr.IsMulticast():
 		return refused("node %s has no address that others could reach (%q); set --address", node.Name, h.GetNode().GetAddr())
-	case old != nil && old.fenced == "" && (old.instance == h.GetInstance() || old.instance == "" && h.GetEpoch() == c.epoch):
+	case old != nil && old.fenced == "" && old.instance == h.GetInstance():
 		return nil
-	case old != nil && old.instance == "":
-		return status.Error(codes.Unavailable, fmt.Sprintf("ranks of an earlier agent of node %s may still live there, for %v at most",
-			node.Name, c.patience()))
-	case h.GetEpoch() != "" && h.GetEpoch() != c.epoch:
+	case h.GetEpoch() != "" && h.GetEpoch() != c.state.Epoch:
 		return status.Error(codes.NotFound, fmt.Sprintf("this is another coordinator than the one that node %s had joined", node.Name))
-	case h.GetEpoch() != "" && (!c.restored || c.lapsed[node.Name]):
+	case h.GetEpoch() != "": // its place may be given away, so that its lease must not be renewed
 		return refused("node %s was counted as lost", node.Name)
 	case old != nil && (old.link == nil || time.Since(old.heard) > c.cfg.Lease/2): // its machine may have been replaced
-		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent and may live, for %v at most", node.Name, c.patience()))
+		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and ranks of it may still live there, for %v at most", node.Name, c.patience()))
 	case old != nil:
 		return refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
 	case c.addrs[node.Addr] != "" && !c.sharedAddr():

@@ -161,8 +161,7 @@ func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 	p.process = append(p.process, q)
 	var first *Coordinator
 	if l != nil {
-		first = p.coordinator(q)
-		p.epoch = cmp.Or(p.epoch, first.epoch)
+		first = p.coordinator(q, nil)
 		go func() {
 			if err := q.seat.Serve(l); err != nil {
 				p.t.Error(err)
@@ -171,6 +170,7 @@ func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 	}
 	go p.govern(ctx, q, first)
 	q.agent = p.enter(q, nil)
+	p.epoch = cmp.Or(p.epoch, q.Membership().Epoch)
 	return q
 }
 
@@ -184,24 +184,20 @@ func (p *peerage) enter(q *process, elsewhere []string) *agent {
 	}, q.exit, map[string]*share{})
 }
 
-func (p *peerage) coordinator(q *process) *Coordinator {
-	return NewCoordinator(Config{Lease: lease, KillTime: killTime, Warn: p.warn, Seat: q.seat})
+// coordinator goes on with the job of a call, or begins it.
+func (p *peerage) coordinator(q *process, call *Call) *Coordinator {
+	return NewCoordinator(Config{
+		Job: &p.want, Lease: lease, KillTime: killTime, Warn: p.warn, Observe: p.observe, Seat: q.seat, Call: call,
+	})
 }
 
 // govern has coordinators run in a process for as long as it is called.
 func (p *peerage) govern(ctx context.Context, q *process, c *Coordinator) {
 	defer close(q.over)
-	s := p.want
-	s.Observe = func(d Decision) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.decisions = append(p.decisions, d)
-	}
-	run := func() (job.Result, error) { return c.Run(ctx, s) }
 	for {
 		if c != nil {
 			q.lead(true)
-			result, err := run()
+			result, err := c.Run(ctx)
 			q.lead(false)
 			_, elsewhere := errors.AsType[*ElsewhereError](err)
 			switch {
@@ -218,8 +214,7 @@ func (p *peerage) govern(ctx context.Context, q *process, c *Coordinator) {
 		}
 		select {
 		case call := <-q.seat.Calls():
-			c = p.coordinator(q)
-			run = func() (job.Result, error) { return c.Succeed(ctx, call, s) }
+			c = p.coordinator(q, &call)
 		case <-ctx.Done():
 			return
 		}

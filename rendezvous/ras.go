@@ -83,6 +83,6 @@ func (c *Client) RAS(ctx context.Context, id string) (RAS, error) {
 
 // leads says that a node has node rank 0 of a job, and ranks that live.
 func (c *Coordinator) leads(node, id string) bool {
-	j, _ := c.state.Job(id)
+	j, _ := c.state.Cluster.Job(id)
 	return slices.ContainsFunc(j.Summary.Nodes, func(n job.NodeStatus) bool { return n.NodeRank == 0 && n.Live && n.Node.Name == node })
 }

@@ -15,9 +15,7 @@ import (
 func TestJobRestartsAndSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var journal bytes.Buffer
-		s := one(3)
-		s.Journal = &journal
-		w := newWorldOf(t.Context(), t, Config{}, s)
+		w := newWorldOf(t.Context(), t, Config{Journal: &journal}, one(3))
 		begin := time.Now()
 		var agents []*agent
 		for i := range 3 {
@@ -88,23 +86,10 @@ func TestClocksApart(t *testing.T) {
 	c.compareClocks("n2", now.Add(-30*time.Second))
 	c.compareClocks("n3", now.Add(2*time.Hour))
 	c.compareClocks("n4", now.Add(-2*time.Hour))
+	c.words.finish(time.Minute)
 	if want := []string{"n3 is 2h0m0s ahead of", "n4 is 2h0m0s behind"}; len(warnings) != 2 ||
 		!strings.Contains(warnings[0], want[0]) || !strings.Contains(warnings[1], want[1]) {
 		t.Errorf("%q, want %q", warnings, want)
-	}
-}
-
-func TestBackoff(t *testing.T) {
-	s := Submission{BackoffMin: time.Second, BackoffMax: time.Minute}
-	for n, want := range map[int]time.Duration{
-		1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 1e9: time.Minute,
-	} {
-		if got := s.backoff(n); got < want*9/10 || got > want*11/10 {
-			t.Errorf("restart %d: %v, want %v", n, got, want)
-		}
-	}
-	if got := (Submission{}).backoff(3); got != 0 {
-		t.Errorf("%v without a backoff", got)
 	}
 }
 
@@ -130,9 +115,7 @@ func TestDeadlineAndCancel(t *testing.T) {
 
 func TestFullDiskDoesNotEndTheJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := one(1)
-		s.Journal = fullDisk{}
-		w := newWorldOf(t.Context(), t, Config{}, s)
+		w := newWorldOf(t.Context(), t, Config{Journal: fullDisk{}}, one(1))
 		a := w.join(1, success)
 		if r := <-w.result; r.Code != 0 {
 			t.Errorf("%+v", r)

@@ -1,64 +1,17 @@
 package rendezvous
 
 import (
-	"io"
 	"slices"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 )
 
-// Submission is a job, or a reservation, for a coordinator. Only Spec is needed.
-type Submission struct {
-	cluster.Spec
-	// Task is what the agents need to know to run a rank of the job; nobody else looks into it.
-	Task []byte
-	// Title is the command in one line, for people.
-	Title string
-	// Detached says that the job goes on without the client that submitted it.
-	Detached bool
-	// PlacementTimeout bounds the wait for nodes and GPUs; 0 is no bound. LastCall is the wait for more nodes than the least.
-	PlacementTimeout, LastCall time.Duration
-	// BackoffMin is the wait before the first restart; it doubles for each further one until it is BackoffMax, give or take 10 %.
-	BackoffMin, BackoffMax time.Duration
-	// Observe hears each decision, in order, when its reason is not the one before's. It holds up the coordinator while it runs.
-	Observe func(Decision) `json:"-"`
-	// Joined hears of each node that has joined, before it is decided what that means, and holds up the coordinator too.
-	Joined func(placement.Node) `json:"-"`
-	// Journal gets one JSON object a line for each event, 64 MiB at most. A journal that cannot be written ends, not the job.
-	// In a cluster, the coordinator's Store has the journals instead.
-	Journal io.Writer `json:"-"`
-}
-
-// Decision is an event that changed something.
-type Decision struct {
-	At time.Time
-	// Event is nil for a client, which is told the reason alone.
-	Event  job.Event
-	Reason string
-	// News is what a person wants to know at once: a failure, a loss, a stop.
-	News bool
-}
-
-// run is a job as its coordinator carries it out. It belongs to the goroutine of Run.
+// run is a job with who watches it. It belongs to the goroutine of Run.
 type run struct {
-	Submission
-	submitted, over time.Time
-	timers          map[any]*time.Timer
-	// readmits is when the nodes that it excludes can be used again.
-	readmits time.Time
-	journal  journal
-	ledger   goodput.Ledger
-	reason   string
-	result   *job.Result
-	granted  *placement.Plan
-	// nodes are those of a cluster that the job has, or had.
-	nodes map[string]bool
+	*replica.Record
 	// watchers are told all that is decided; owners are those without which the job ends if it is not detached. orphaned is the
 	// timer that ends it.
 	watchers map[*watcher]struct{}
@@ -66,38 +19,49 @@ type run struct {
 	orphaned *time.Timer
 }
 
-func (c *Coordinator) begin(s Submission, j journal) *run {
-	r := &run{
-		Submission: s, submitted: time.Now(), timers: map[any]*time.Timer{}, journal: j,
-		nodes: map[string]bool{}, watchers: map[*watcher]struct{}{},
+// submit takes a job in that was checked.
+func (c *Coordinator) submit(s Submission) {
+	e := replica.Entry{At: now(), Submitted: &s}
+	if s.Sole {
+		c.journal.add(line{Time: e.At, Event: eventSubmission, Detail: s})
 	}
-	c.jobs[s.Job.ID] = r
+	c.step(e)
+}
+
+// attach is the run of a job.
+func (c *Coordinator) attach(j *replica.Record) *run {
+	r := c.runs[j.Job.ID]
+	if r == nil {
+		r = &run{watchers: map[*watcher]struct{}{}}
+		c.runs[j.Job.ID] = r
+		if j.Sole {
+			c.sole = r
+		}
+	}
+	r.Record = j
 	return r
 }
 
 // close ends what runs beside the job's state.
 func (r *run) close() {
-	for _, t := range r.timers {
-		t.Stop()
-	}
 	if r.orphaned != nil {
 		r.orphaned.Stop()
 	}
-	r.journal.close()
 }
 
-// stepped carries out one step of a job. It is in the journal before any of it can be seen.
-func (c *Coordinator) stepped(r *run, s cluster.Step) {
-	d := Decision{At: time.Now(), Event: s.Event, Reason: s.Reason, News: news(s)}
-	if s.Event != nil {
-		r.journal.add(entry{Time: d.At, Event: eventName(s.Event), Reason: s.Reason, Detail: s.Event})
+// stepped carries out one step of a job. Nobody sees any of it before it is kept.
+func (c *Coordinator) stepped(at time.Time, s replica.Step) {
+	r := c.attach(c.state.Jobs[s.Job])
+	d := Decision{At: at.Local(), Event: s.Event, Reason: s.Reason, News: news(s)}
+	c.record(at, s)
+	if c.cfg.stepped != nil {
+		c.cfg.stepped(c.state.Index, s)
 	}
-	r.ledger.Take(d.At, s.Changes)
 	switch e := s.Event.(type) {
 	case job.Joined:
 		c.assign(r, e.Node.Name)
-		if r.Joined != nil {
-			r.Joined(e.Node)
+		if c.cfg.Joined != nil {
+			c.words.say(func() { c.cfg.Joined(e.Node) })
 		}
 	case job.Rejoined:
 		c.assign(r, e.Node)
@@ -107,17 +71,15 @@ func (c *Coordinator) stepped(r *run, s cluster.Step) {
 		c.act(r, a)
 	}
 	if s.Granted != nil {
-		r.granted = s.Granted
 		c.tell(r, fromGranted(s.Granted))
 	}
-	if s.Reason != "" && s.Reason != r.reason {
-		r.reason = s.Reason
-		if r.Observe != nil {
-			c.then(func() { r.Observe(d) })
+	if s.Told {
+		if c.cfg.Observe != nil && r.Sole {
+			c.log.Then(func() { c.words.say(func() { c.cfg.Observe(d) }) })
 		}
 		c.tell(r, fromDecision(d))
 	}
-	if r.result != nil && r.over.IsZero() {
+	if s.Ends {
 		c.conclude(r)
 	}
 }
@@ -128,7 +90,6 @@ func (c *Coordinator) assign(r *run, node string) {
 		return
 	}
 	c.order(node, r.Job.ID, Assign{r.Task})
-	r.nodes[node] = true
 	c.readAlso(r, node)
 }
 
@@ -147,105 +108,53 @@ func (c *Coordinator) act(r *run, a job.Action) {
 		c.order(a.Node, r.Job.ID, a)
 	case job.Stop:
 		c.order(a.Node, r.Job.ID, a)
-	case job.Wait:
-		wait := r.backoff(a.Restarts)
-		if a.Long {
-			wait = r.BackoffMax
-		}
-		c.after(r, a.Unit, wait, job.Elapsed{Unit: a.Unit, Attempt: a.Attempt})
-	case job.Alarm:
-		limit := r.LastCall
-		switch a.Kind {
-		case job.AlarmDrain:
-			limit = a.For
-		case job.AlarmPlacement:
-			limit = r.PlacementTimeout
-		case job.AlarmRefill:
-			limit = r.Job.RefillAfter
-		case job.AlarmGrow:
-			limit = r.Job.GrowAfter
-		case job.AlarmExclusion:
-			limit = r.Job.ExcludeFor
-			r.readmits = time.Now().Add(limit)
-		case job.AlarmLastCall:
-		}
-		if limit > 0 || a.Kind == job.AlarmLastCall {
-			c.after(r, a.Kind, limit, job.TimedOut{Kind: a.Kind, Seq: a.Seq})
-		}
+	case job.Wait, job.Alarm: // the state has the deadline
 	case job.Shun:
-		c.shun(r, a)
+		if !r.Sole {
+			c.note("node %s is passed over for %v while others are free: %s", a.Node, r.Job.ExcludeFor, c.state.Cluster.Shunned(a.Node))
+		}
 	case job.Finish:
-		a.Result.Goodput = r.goodput()
-		r.result = &a.Result
 		if r.Sole {
 			c.broadcast(r.Job.ID, a)
 			return
 		}
-		for node := range r.nodes {
+		for node := range r.Nodes {
 			c.order(node, r.Job.ID, a)
 		}
 	}
 }
 
-// after arms the timer of a key in place of an older one.
-func (c *Coordinator) after(r *run, key any, d time.Duration, ev job.Event) {
-	if t := r.timers[key]; t != nil {
-		t.Stop()
-	}
-	r.timers[key] = time.AfterFunc(d, func() { c.post(func() { c.happened(r, ev) }) })
-}
-
-// backoff is the wait before the n-th restart; none before one that nobody is charged for.
-func (s Submission) backoff(n int) time.Duration {
-	if s.BackoffMin <= 0 || n == 0 {
-		return 0
-	}
-	b := backoff.NewExponentialBackOff(backoff.WithInitialInterval(s.BackoffMin), backoff.WithMultiplier(2),
-		backoff.WithMaxInterval(max(s.BackoffMin, s.BackoffMax)), backoff.WithRandomizationFactor(0.1),
-		backoff.WithMaxElapsedTime(0))
-	for range min(n, 64) - 1 {
-		b.NextBackOff()
-	}
-	return b.NextBackOff()
-}
-
-// maxEnded bounds the jobs that are over and still known.
-const maxEnded = 1000
-
-// conclude tells that a job is over, and forgets the oldest of those that are.
+// conclude tells that a job is over.
 func (c *Coordinator) conclude(r *run) {
-	r.over = time.Now()
-	r.journal.add(entry{Time: r.over, Event: eventResult, Detail: r.result})
 	r.close()
-	c.tell(r, fromUpdateResult(*r.result))
+	c.tell(r, fromUpdateResult(*r.Result))
 	c.readEnd(r)
 	if r.Sole {
+		c.log.Then(func() { c.over = true })
 		return
 	}
-	c.then(func() { c.note("job %s is over: %s", r.Job.ID, r.result.Reason) })
-	c.ended = append(c.ended, r.Job.ID)
-	for len(c.ended) > maxEnded {
-		c.forget(c.ended[0])
-		c.ended = c.ended[1:]
+	reason := r.Result.Reason
+	c.log.Then(func() { c.note("job %s is over: %s", r.Job.ID, reason) })
+}
+
+// orphan ends a job whose owner is not back in time, unless it is detached.
+func (c *Coordinator) orphan(r *run, patience time.Duration) {
+	if r.Detached || r.Sole || r.Result != nil {
+		return
 	}
-}
-
-func (c *Coordinator) forget(id string) {
-	delete(c.jobs, id)
-	c.state.Forget(id)
-	c.remove(id)
-}
-
-// remove has a later coordinator not know of a job.
-func (c *Coordinator) remove(id string) {
-	c.disk.write(func() {
-		if err := c.cfg.Store.remove(id); err != nil {
-			c.cfg.Warn(err)
-		}
+	r.orphaned = time.AfterFunc(patience, func() {
+		c.post(func() {
+			if r.owners == 0 && r.Result == nil {
+				c.happened(r, job.Cancel{Code: codeOrphaned, Why: "the client that submitted it is gone"})
+			}
+		})
 	})
 }
 
-func news(s cluster.Step) bool {
+// codeOrphaned is that of a process whose terminal has hung up (128 + SIGHUP).
+const codeOrphaned = 129
+
+func news(s replica.Step) bool {
 	if slices.ContainsFunc(s.Actions, func(a job.Action) bool { _, restarts := a.(job.Wait); return restarts }) {
 		return true
 	}
@@ -257,4 +166,10 @@ func news(s cluster.Step) bool {
 	default:
 		return false
 	}
+}
+
+// leaves has the jobs give up a node, whose agent is told to go once they have.
+func (c *Coordinator) leaves(node string, within time.Duration, why string) {
+	c.note("node %s is to leave within %v: %s", node, within, why)
+	c.cause(cluster.Drain{Node: node, Leaves: &job.Draining{Node: node, Within: within, Why: why}})
 }

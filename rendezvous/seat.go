@@ -55,8 +55,8 @@ type Seat struct {
 	log *quorum.Log
 }
 
-// Call asks a process to coordinate the job from now on, with [Coordinator.Succeed].
-type Call struct{ reign *quorum.Reign }
+// Call asks a process to coordinate the job from now on, with [Coordinator.Run].
+type Call struct{ term *quorum.Term }
 
 // NewSeat returns a seat that does not listen yet.
 func NewSeat(cfg SeatConfig) *Seat {
@@ -107,7 +107,9 @@ func (s *Seat) Pass() bool {
 	s.mu.Lock()
 	log := s.log
 	s.mu.Unlock()
-	log.Pass()
+	passed := make(chan struct{})
+	log.Transfer(func(error) { close(passed) })
+	<-passed
 	return true
 }
 
@@ -157,7 +159,7 @@ func (s *Seat) ready(at netip.Addr) error {
 	if s.log != nil || s.head.Load() != nil {
 		return nil
 	}
-	return s.start(quorum.Wait)
+	return s.start(quorum.Follow)
 }
 
 // learn hears where the coordinator is, or may come to be.
@@ -168,15 +170,15 @@ func (s *Seat) learn(addrs []string) {
 }
 
 // found begins the log here, and leads at once.
-func (s *Seat) found() (*quorum.Reign, error) {
+func (s *Seat) found() (*quorum.Term, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.start(quorum.Found); err != nil {
+	if err := s.start(func(cfg quorum.Config) (*quorum.Log, error) { return quorum.Bootstrap(cfg) }); err != nil {
 		return nil, err
 	}
 	select {
 	case call := <-s.calls:
-		return call.reign, nil
+		return call.term, nil
 	case <-s.closed.Done():
 		return nil, errors.New("it is leaving")
 	}
@@ -187,7 +189,7 @@ func (s *Seat) found() (*quorum.Reign, error) {
 const electionsPerLease = 6
 
 func (s *Seat) start(begin func(quorum.Config) (*quorum.Log, error)) error {
-	log, err := begin(quorum.Config{Self: s.voter, Patience: s.cfg.Lease / electionsPerLease, Send: s.peers.send, Voted: s.voted})
+	log, err := begin(quorum.Config{Self: s.voter, ElectionTimeout: s.cfg.Lease / electionsPerLease, Send: func(m quorum.Message) { s.peers.send(m.To, m.Bytes()); m.Done(nil) }, Voted: s.voted})
 	if err != nil {
 		return fmt.Errorf("cannot keep the state of the job: %w", err)
 	}
@@ -195,7 +197,7 @@ func (s *Seat) start(begin func(quorum.Config) (*quorum.Log, error)) error {
 	s.busy.Go(func() {
 		for {
 			select {
-			case r := <-log.Reigns():
+			case r := <-log.Terms():
 				select {
 				case <-s.calls: // it is over
 				default:

@@ -37,7 +37,7 @@ const (
 	patienceForHello = 5 * time.Second
 )
 
-// Serve takes agents and clients from a listener until Run or Host has returned. Without TLS, which [Pipe] and tests do not need, it refuses to
+// Serve takes agents and clients from a listener until Run has returned. Without TLS, which [Pipe] and tests do not need, it refuses to
 // listen to other machines.
 func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 	if config == nil && !local(l.Addr()) {
@@ -188,7 +188,7 @@ func (s service) greet(stream pb.Rendezvous_JoinServer, l *link, p *peer.Peer) (
 	s.c.post(func() {
 		if ctx.Err() == nil {
 			m, err := s.c.admit(l, hello, from)
-			s.c.vouch(func() { answers <- answer{m, err} })
+			s.c.log.Vouch(func() { answers <- answer{m, err} })
 		}
 	})
 	select {

@@ -2,11 +2,14 @@ package rendezvous
 
 import (
 	"maps"
+	"os"
 	"strings"
 	"testing/synctest"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/rendezvous/internal/log"
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 )
 
 // noted hears what a coordinator notes, in its goroutine.
@@ -42,14 +45,45 @@ func (s *sim) settle() {
 		if !s.over(id) || !s.up.Load() {
 			continue
 		}
-		r, err := ask(s.hosted.c, func() (*job.Result, error) { return s.hosted.c.jobs[id].result, nil })
+		r, err := ask(s.hosted.c, func() (*job.Result, error) { return s.hosted.c.runs[id].Result, nil })
 		if err != nil || r == nil {
 			s.fail("job %s is over without a result: %v", id, err)
 			return
 		}
-		s.judge(s.journal(id), sub.Submission, s.takeovers-sub.takeovers, *r)
+		s.kept(id, *r)
+		s.judge(sub.Submission, s.takeovers-sub.takeovers, *r)
 		s.ends[ending(*r)]++
 		delete(s.jobs, id)
+	}
+}
+
+// kept holds that a coordinator which is started now knows the result that was told.
+func (s *sim) kept(id string, r job.Result) {
+	text, err := os.ReadFile(s.path())
+	if err != nil {
+		s.fail("%v", err)
+		return
+	}
+	past, err := log.Parse(text)
+	if err != nil {
+		s.fail("%v", err)
+		return
+	}
+	var entries []replica.Entry
+	for _, b := range past.Entries {
+		e, err := readEntry(b)
+		if err != nil {
+			s.fail("%v", err)
+		}
+		entries = append(entries, e)
+	}
+	state, err := replica.Replay(past.Snapshot, entries, nil)
+	if err != nil {
+		s.fail("the log cannot be read: %v", err)
+		return
+	}
+	if j := state.Jobs[id]; j == nil || j.Result == nil || j.Result.Code != r.Code {
+		s.violated("job %s is over, and the log does not say so", id)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
 var (
@@ -54,9 +55,9 @@ func TestWorld(t *testing.T) {
 
 // stretch does with gRPC's pings and the patience for the disk what is done with the lease.
 func stretch() (restore func()) {
-	ping, write := pingAfter, maxWrite
-	pingAfter, maxWrite = 10*simLease, 10*simLease
-	return func() { pingAfter, maxWrite = ping, write }
+	ping, write := pingAfter, log.MaxWrite
+	pingAfter, log.MaxWrite = 10*simLease, 10*simLease
+	return func() { pingAfter, log.MaxWrite = ping, write }
 }
 
 // sim is a world.
@@ -97,7 +98,9 @@ func simulate(t *testing.T, seed uint64) *sim {
 			truth: newTruth(t, seed), dice: newDice(seed, 0), ctx: ctx,
 			jobs: map[string]submitted{}, ends: map[string]int{}, ended: map[string]bool{},
 		}
-		s.hosted = &hosted{world: &world{t: t}, dir: dir, cfg: Config{Lease: simLease, KillTime: simKillTime, Note: s.noted}}
+		s.hosted = &hosted{world: &world{t: t}, dir: dir, cfg: Config{
+			Lease: simLease, KillTime: simKillTime, Note: s.noted, stepped: s.stepped, resumed: s.resumed,
+		}}
 		s.run()
 		end()
 		s.shut()
@@ -137,6 +140,7 @@ func (s *sim) open() {
 func (s *sim) shut() {
 	if s.up.Swap(false) {
 		s.hosted.crash()
+		s.last = s.hosted.c.state.Index
 	}
 }
 
@@ -152,7 +156,7 @@ func (s *sim) pass(d time.Duration) {
 }
 
 func (s *sim) submit() {
-	if !s.up.Load() || len(s.jobs) > 2 {
+	if !s.prompt() || len(s.jobs) > 2 {
 		return
 	}
 	id := "j" + strconv.Itoa(s.submitted)

@@ -112,10 +112,10 @@ func (s control) Status(_ context.Context, req *pb.StatusRequest) (*pb.StatusRep
 			reply.Jobs = append(reply.Jobs, s.c.jobStatus(r))
 			return reply, nil
 		}
-		for _, n := range s.c.state.Nodes() {
+		for _, n := range s.c.state.Cluster.Nodes() {
 			reply.Nodes = append(reply.Nodes, s.c.nodeStatus(n))
 		}
-		for _, r := range s.c.jobs {
+		for _, r := range s.c.runs {
 			reply.Jobs = append(reply.Jobs, s.c.jobStatus(r))
 		}
 		slices.SortFunc(reply.Jobs, func(a, b *pb.JobStatus) int {
@@ -133,28 +133,28 @@ func (c *Coordinator) nodeStatus(n cluster.NodeStatus) *pb.NodeStatus {
 	for _, h := range n.Held {
 		s.Holds = append(s.Holds, &pb.Hold{Job: h.Job, Gpus: convert(h.GPUs, func(i int) int32 { return int32(i) })})
 	}
-	if a := c.avoided[n.Node.Name]; a != nil {
-		s.Excluded = append(s.Excluded, &pb.Exclusion{Why: plain(a.Why), Until: fromTime(a.Until)})
+	if until, avoided := c.state.Avoided[n.Node.Name]; avoided {
+		s.Excluded = append(s.Excluded, &pb.Exclusion{Why: plain(c.state.Cluster.Shunned(n.Node.Name)), Until: fromTime(until)})
 	}
 	for _, x := range n.Excluded {
-		s.Excluded = append(s.Excluded, &pb.Exclusion{Job: x.Job, Why: plain(x.Why), Until: fromTime(c.jobs[x.Job].readmits)})
+		s.Excluded = append(s.Excluded, &pb.Exclusion{Job: x.Job, Why: plain(x.Why), Until: fromTime(c.runs[x.Job].Readmits)})
 	}
 	return s
 }
 
 func (c *Coordinator) jobStatus(r *run) *pb.JobStatus {
 	s := &pb.JobStatus{
-		Id: r.Job.ID, Title: r.Title, Submitted: fromTime(r.submitted), Finished: fromTime(r.over), Detached: r.Detached,
-		Reserve: r.Reserve, Within: r.Within, MaxRestarts: int32(r.Job.MaxRestarts), Result: optional(r.result, fromResult),
-		Goodput: optional(r.goodput(), fromGoodput),
+		Id: r.Job.ID, Title: r.Title, Submitted: fromTime(r.Since), Finished: fromTime(r.Over), Detached: r.Detached,
+		Reserve: r.Reserve, Within: r.Within, MaxRestarts: int32(r.Job.MaxRestarts), Result: optional(r.Result, fromResult),
+		Goodput: optional(r.Goodput(time.Now()), fromGoodput),
 	}
-	if r.result != nil {
-		s.Phase, s.Waits = string(job.Finished), r.result.Reason
-		s.Restarts, s.Nodes = int32(r.result.Restarts), slices.Sorted(maps.Keys(r.nodes))
+	if r.Result != nil {
+		s.Phase, s.Waits = string(job.Finished), r.Result.Reason
+		s.Restarts, s.Nodes = int32(r.Result.Restarts), slices.Sorted(maps.Keys(r.Nodes))
 		return s
 	}
-	j, _ := c.state.Job(r.Job.ID)
-	s.Phase, s.Waits = string(j.Summary.Phase), plain(cmp.Or(c.state.Why(r.Job.ID), j.Summary.Waits))
+	j, _ := c.state.Cluster.Job(r.Job.ID)
+	s.Phase, s.Waits = string(j.Summary.Phase), plain(cmp.Or(c.state.Cluster.Why(r.Job.ID), j.Summary.Waits))
 	s.Attempt, s.Restarts = int32(j.Summary.Attempt), int32(j.Summary.Restarts)
 	for _, n := range j.Summary.Nodes {
 		if n.NodeRank < 0 {

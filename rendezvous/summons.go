@@ -47,7 +47,7 @@ const callEvery = time.Second
 
 // call has who listens where the nodes of the job first met join it, for as long as that is none of them.
 func (c *Coordinator) call() {
-	if c.cfg.Seat.cfg.Home == "" || c.reign == nil || c.calling {
+	if c.cfg.Seat.cfg.Home == "" || c.term == nil || c.calling {
 		return
 	}
 	c.calling = true
@@ -59,7 +59,7 @@ func (c *Coordinator) call() {
 			}
 			if err != nil && err.Error() != told {
 				told = err.Error()
-				c.cfg.Warn(err)
+				c.warn(err)
 			}
 			select {
 			case <-time.After(callEvery):
@@ -86,8 +86,8 @@ func (c *Coordinator) ring() (there bool, err error) {
 			close(summons)
 			return
 		}
-		s := &pb.Summons{Job: c.sole.Job.ID, Facts: c.cfg.Facts, Node: seat.cfg.Node, Voters: c.electors(), Epoch: c.epoch}
-		c.then(func() { summons <- s }) // with no majority it calls nobody
+		s := &pb.Summons{Job: c.sole.Job.ID, Facts: c.cfg.Facts, Node: seat.cfg.Node, Voters: c.electors(), Epoch: c.state.Epoch}
+		c.log.Then(func() { summons <- s }) // with no majority it calls nobody
 	})
 	select {
 	case s := <-summons:
@@ -121,9 +121,9 @@ func (c *Coordinator) called(s *pb.Summons) error {
 	why := different(c.cfg.Facts, s.GetFacts())
 	addrs := s.GetVoters().GetAddrs()
 	switch {
-	case s.GetEpoch() == c.epoch: // one of the two is about to hear that it does not lead
+	case s.GetEpoch() == c.state.Epoch: // one of the two is about to hear that it does not lead
 		return nil
-	case c.sole.result != nil:
+	case c.sole.Result != nil:
 		return refused("its job is over")
 	case why != "":
 		return refused("%s", why)

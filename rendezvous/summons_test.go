@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -169,10 +170,15 @@ func TestWhatIsNotGivenUp(t *testing.T) {
 		"another job":          {func(c *Coordinator, s *pb.Summons) { s.Job = "j2" }, "its job is j1, and this is j2"},
 		"another command":      {func(c *Coordinator, s *pb.Summons) { s.Facts["--nodes"] = "2:2" }, "--nodes differs: 2:2 here, 3:3 on the coordinator"},
 		"a call from nowhere":  {func(_ *Coordinator, s *pb.Summons) { s.Voters = nil }, "does not say where from"},
-		"the same coordinator": {func(c *Coordinator, s *pb.Summons) { s.Epoch = c.epoch }, ""},
+		"the same coordinator": {func(c *Coordinator, s *pb.Summons) { s.Epoch = c.state.Epoch }, ""},
 	} {
 		c0 := NewCoordinator(Config{Facts: same().GetFacts(), Named: true, Seat: NewSeat(SeatConfig{Node: "n1"})})
-		c0.sole = &run{Submission: one(3)}
+		s0 := one(3)
+		s0.Sole = true
+		c0.state = replica.New()
+		c0.state.Apply(replica.Began(now(), "own"))
+		c0.state.Apply(replica.Entry{At: now(), Submitted: &s0})
+		c0.sole = c0.attach(c0.state.Jobs["j1"])
 		s := same()
 		c.does(c0, s)
 		if err := c0.called(s); c0.elsewhere != nil || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {

@@ -26,12 +26,13 @@ func head(t testing.TB, nodes int) (c *Coordinator, target string, warnings chan
 		t.Fatal(err)
 	}
 	warnings = make(chan string, 16)
-	c = NewCoordinator(Config{Warn: func(err error) { warnings <- err.Error() }})
+	s := one(nodes)
+	c = NewCoordinator(Config{Job: &s, Warn: func(err error) { warnings <- err.Error() }})
 	ran, served := make(chan struct{}), make(chan error, 1)
 	go func() { served <- c.Serve(l, mtls.Server(token, mtls.Identity{Job: "j1"})) }()
 	go func() {
 		defer close(ran)
-		c.Run(context.Background(), one(nodes))
+		c.Run(context.Background())
 	}()
 	t.Cleanup(func() {
 		c.Cancel(130, "the test is over")
@@ -74,7 +75,7 @@ func hostOverTLS(t testing.TB, cfg Config, addr string) (target string, stop fun
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- c.Serve(l, mtls.Server(token, mtls.Identity{})) }()
-	go func() { ended <- c.Host(ctx) }()
+	go func() { _, err := c.Run(ctx); ended <- err }()
 	return l.Addr().String(), func() {
 		cancel()
 		if err := errors.Join(<-ended, <-ended); err != nil {
@@ -212,7 +213,7 @@ func TestNobodyWaitsForASilentPeer(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
 		go func() { ended <- c.Serve(l, mtls.Server(token, mtls.Identity{})) }()
-		go func() { ended <- c.Host(ctx) }()
+		go func() { _, err := c.Run(ctx); ended <- err }()
 		conn, err := dial(ctx)
 		if err != nil {
 			t.Fatal(err)

@@ -2,13 +2,14 @@ package rendezvous
 
 import (
 	"fmt"
-	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 )
 
 // rankOf names a rank of a job, and exitOf the end of one of its attempts, as journals have it.
@@ -48,11 +49,14 @@ type truth struct {
 	lives   map[rankOf]life
 	reports map[exitOf]report
 	history []string
-	failed  bool
+	// told is what each job was told, and last the index at which the coordinator before this one stood.
+	told   map[string][]told
+	last   uint64
+	failed bool
 }
 
 func newTruth(t *testing.T, seed uint64) *truth {
-	return &truth{t: t, seed: seed, began: time.Now(), lives: map[rankOf]life{}, reports: map[exitOf]report{}}
+	return &truth{t: t, seed: seed, began: time.Now(), lives: map[rankOf]life{}, reports: map[exitOf]report{}, told: map[string][]told{}}
 }
 
 // tell adds to the history of a world.
@@ -158,23 +162,41 @@ func (w *truth) buried(id string) {
 	}
 }
 
-// judge holds a result against what truly happened, and the journal of the job against what was reported.
-func (w *truth) judge(journal string, s Submission, takeovers int, r job.Result) {
-	f, err := os.Open(journal)
-	if err != nil {
-		w.fail("%v", err)
-		return
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	var j saved
-	if _, err := j.read(f); err != nil || j.result == nil || j.result.Code != r.Code {
-		w.fail("the journal of %s ends in %+v, %v; it should in %+v", s.Job.ID, j.result, err, r)
-		return
-	}
+// stepped keeps what a job was told, and the index of that in the log.
+func (w *truth) stepped(index uint64, st replica.Step) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.complete(s, j.events)
-	w.once(s.Job.ID, j.events, takeovers)
+	w.told[st.Job] = append(w.told[st.Job], told{index, st.Event})
+}
+
+// resumed forgets what the log has lost.
+func (w *truth) resumed(index uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if index > w.last {
+		w.violated("a coordinator goes on at entry %d, and the one before it stood at %d", index, w.last)
+	}
+	for id, all := range w.told {
+		w.told[id] = slices.DeleteFunc(all, func(t told) bool { return t.index > index })
+	}
+}
+
+// told is an event of a job.
+type told struct {
+	index uint64
+	event job.Event
+}
+
+// judge holds a result against what truly happened, and what the job was told against what was reported.
+func (w *truth) judge(s Submission, takeovers int, r job.Result) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var events []job.Event
+	for _, t := range w.told[s.Job.ID] {
+		events = append(events, t.event)
+	}
+	w.complete(s, events)
+	w.once(s.Job.ID, events, takeovers)
 	for rank, l := range w.lives {
 		if rank.job == s.Job.ID && r.Code == 0 && l.code != 0 {
 			w.violated("job %s has succeeded, and rank %d ended with %d in its newest attempt %d", s.Job.ID, rank.rank, l.code, l.attempt)

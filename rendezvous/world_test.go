@@ -54,21 +54,23 @@ func newWorld(t *testing.T, nodes int) *world {
 
 func newWorldOf(ctx context.Context, t *testing.T, cfg Config, s Submission) *world {
 	w := &world{t: t, result: make(chan job.Result, 1), lives: map[[2]string]string{}, begun: map[[2]string]int{}}
-	s.Observe = func(d Decision) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.decisions = append(w.decisions, d)
-	}
+	cfg.Job, cfg.Observe = &s, w.observe
 	w.serve(cfg)
 	c := w.c
 	go func() {
-		result, err := c.Run(ctx, s)
+		result, err := c.Run(ctx)
 		if err != nil {
 			t.Errorf("Run: %v", err)
 		}
 		w.result <- result
 	}()
 	return w
+}
+
+func (w *world) observe(d Decision) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.decisions = append(w.decisions, d)
 }
 
 // serve has a new coordinator take agents and clients.

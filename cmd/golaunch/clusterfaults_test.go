@@ -158,8 +158,8 @@ func TestBadInputToACluster(t *testing.T) {
 		{[]string{"--coordinator", "none", "--backfill", "--", "true"}, 2, "give its coordinator"},
 		{[]string{"coordinator", "--listen", "10.77.0.2"}, 125, "port 29400 of 10.77.0.2 is in use"},
 		{[]string{"coordinator", "--listen", "10.77.0.2:0", "--state-dir", store}, 125, "another coordinator uses it; stop that one"},
-		{[]string{"coordinator", "--listen", "10.77.0.2:0", "--state-dir", old}, 125, `"golaunch-store-0" is not this golaunch's format`},
-		{[]string{"coordinator", "--listen", "10.77.0.2:0", "--state-dir", stale}, 125, "cannot open the coordinator's store " + stale},
+		{[]string{"coordinator", "--listen", "10.77.0.2:0", "--state-dir", old}, 125, "an earlier golaunch kept its jobs there; use the version that wrote it, or another --state-dir"},
+		{[]string{"coordinator", "--listen", "10.77.0.2:0", "--state-dir", stale}, 125, "cannot open the coordinator's log in " + stale},
 		{[]string{"coordinator", "--listen", "10.77.0.2:x"}, 2, "HOST:PORT, HOST or :PORT"},
 		{[]string{"coordinator", "--lease", "1ms"}, 2, "lease 1ms: at least 1s"},
 	} {

@@ -31,22 +31,20 @@ func counted(t *testing.T, text string, rank int) (pid string) {
 	return is[0][1]
 }
 
-// journal is the file with a job's events.
-func (h *heads) journal(id string) string {
-	return filepath.Join(h.home, ".golaunch", h.at, id+".job.jsonl")
-}
+// log is the file that the coordinator keeps.
+func (h *heads) log() string { return filepath.Join(h.home, ".golaunch", h.at, "log") }
 
-// TestTheCoordinatorIsStartedAgain while ranks count, with journals as they are after kill -9, a full disk or a lost sector. No
+// TestTheCoordinatorIsStartedAgain while ranks count, with a log as it is after kill -9, a full disk or the end of the power. No
 // rank notices, the attached client misses nothing, and the job ends with its own code.
 func TestTheCoordinatorIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		damage func(journal []byte) []byte
+		damage func(log []byte) []byte
 		says   string
 	}{
-		"whole":   {func(j []byte) []byte { return j }, "jobs taken over: 2; nodes that run them have 15.25s to come back: 2"},
-		"torn":    {func(j []byte) []byte { return j[:len(j)-30] }, "bytes are torn or garbled and were cut off; the agents say what is missing"},
-		"garbled": {func(j []byte) []byte { return append(j, "\xff\x00{]\n\n"...) }, "a.job.jsonl: the last 6 bytes are torn or garbled"},
+		"whole":   {func(j []byte) []byte { return j }, "jobs taken over: 2; nodes that have 15.25s to come back: 2"},
+		"torn":    {func(j []byte) []byte { return j[:len(j)-30] }, "bytes of the coordinator's log are torn and were cut off; the agents say what is missing"},
+		"garbled": {func(j []byte) []byte { return append(j, "\xff\x00{]\n\n"...) }, "the last 6 bytes of the coordinator's log are torn"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,14 +58,12 @@ func TestTheCoordinatorIsStartedAgain(t *testing.T) {
 			attached.line("rank 0 counts 9$")
 			h.detach("b", 2, job...)
 			coordinator.kill()
-			for _, id := range []string{"a", "b"} {
-				text, err := os.ReadFile(h.journal(id))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(h.journal(id), c.damage(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+			text0, err := os.ReadFile(h.log())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(h.log(), c.damage(text0), 0o600); err != nil {
+				t.Fatal(err)
 			}
 			h.coordinate().line(c.says)
 			seen, _ := attached.out.read()
@@ -94,32 +90,30 @@ func TestTheCoordinatorIsStartedAgain(t *testing.T) {
 	}
 }
 
-// TestAJournalWithoutABeginning costs its job and no other: its ranks end, and the file is kept.
-func TestAJournalWithoutABeginning(t *testing.T) {
+// TestADamagedLog is not read as if it were whole, and stays as it is: somebody may mend it, or decide that jobs end.
+func TestADamagedLog(t *testing.T) {
 	t.Parallel()
-	h, coordinator, _, _ := up(t, 2)
+	h, coordinator, _, _ := up(t, 1)
 	marker := mark(t)
-	h.detach("lost", 2, "--nodes", "2", "--gpus-per-node", "1", "--grace", "1s", "--env", marker, "--", "sh", "-c", hung)
-	h.detach("kept", 2, "--nodes", "2", "--gpus-per-node", "1", "--", "sh", "-c", hung)
+	h.detach("lost", 1, "--gpus-per-node", "1", "--grace", "1s", "--env", marker, "--", "sh", "-c", hung)
 	coordinator.kill()
-	text, err := os.ReadFile(h.journal("lost"))
+	text, err := os.ReadFile(h.log())
 	if err != nil {
 		t.Fatal(err)
 	}
-	copy(text, bytes.Repeat([]byte{0}, 100))
-	if err := os.WriteFile(h.journal("lost"), text, 0o600); err != nil {
+	copy(text[40:], bytes.Repeat([]byte{0}, 20))
+	if err := os.WriteFile(h.log(), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	again := h.coordinate()
-	again.line("lost.job.jsonl: the journal does not begin with a job; its job is forgotten, and the file is now lost.job.jsonl.unreadable")
-	again.line("jobs taken over: 1;")
+	h.start(0, "coordinator", "--listen", h.at).ends(125, "cannot read the coordinator's log", "it is damaged")
+	if kept, err := os.ReadFile(h.log()); err != nil || !bytes.Equal(kept, text) {
+		t.Errorf("the log was changed: %v", err)
+	}
+	if err := os.Rename(h.log(), h.log()+".damaged"); err != nil {
+		t.Fatal(err)
+	}
+	h.coordinate()
 	gone(t, marker)
-	if _, err := os.Stat(h.journal("lost") + ".unreadable"); err != nil {
-		t.Error(err)
-	}
-	if j := h.status().job(t, "kept"); j.Phase != "running" || j.Attempt != 0 {
-		t.Errorf("the other job: %+v", j)
-	}
 	h.start(0, "stop", "lost").ends(2, `there is no job "lost" here`)
 }
 

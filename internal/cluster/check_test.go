@@ -68,7 +68,7 @@ func (w *world) checkJob(j JobStatus) error {
 		return nil
 	case j.Summary.Waits == "":
 		return fmt.Errorf("does not know what it waits for")
-	case e.waits && (!wants || e.told == "" || !w.resumed && r.told != e.told):
+	case e.waits && (!wants || e.told == "" || r.told != e.told):
 		return fmt.Errorf("waits in the queue, wants %v, was told %q, thinks %q", wants, r.told, e.told)
 	case !e.waits && wants && (!whole || j.Summary.Phase == job.Gathering) && !e.ended:
 		return fmt.Errorf("lacks nodes (%s) and is not in the queue", j.Summary.Waits)
@@ -122,7 +122,7 @@ func (w *world) checkNodes() error {
 func (w *world) checkCounts() error {
 	usable, free := 0, 0
 	for _, n := range w.state.Nodes() {
-		if n.Drained || n.Absent {
+		if n.Drained {
 			continue
 		}
 		usable++
@@ -145,7 +145,7 @@ func (w *world) checkOrder(out Outcome, waiting map[string][]string) error {
 		if r.gifts == 0 || r.gave > 0 {
 			continue
 		}
-		if len(r.events) > 0 && len(r.runs) > 0 {
+		if r.steps > 0 && len(r.runs) > 0 {
 			w.seen["repaired"] = true
 		}
 		if len(list) == 0 || slices.IndexFunc(w.jobs, func(o *record) bool { return o.Job.ID == list[0] }) >= i {
@@ -180,8 +180,8 @@ func (w *world) checkHead(within, id string) error {
 	r, whole, _ := e.state.Wants()
 	var all, left []placement.Node
 	for name, n := range w.nodes {
-		bare := n.Node
-		if _, drained := w.drained[name]; drained || !n.fresh {
+		bare := n
+		if _, drained := w.drained[name]; drained {
 			bare.Name = ""
 		}
 		if within != "" {
@@ -189,7 +189,7 @@ func (w *world) checkHead(within, id string) error {
 			if bare = share; !ok {
 				continue
 			}
-			if _, drained := w.drained[name]; drained || !n.fresh {
+			if _, drained := w.drained[name]; drained {
 				bare.Name = ""
 			}
 		}
@@ -217,9 +217,6 @@ func (w *world) checkHead(within, id string) error {
 
 // checkFeasible holds that no job waits for what it could have: the first for anything, one with backfill for what is not kept.
 func (w *world) checkFeasible(waiting map[string][]string) error {
-	if w.resumed {
-		return nil
-	}
 	for _, list := range waiting {
 		for i, id := range list {
 			e := w.state.jobs[id]
@@ -244,7 +241,7 @@ func (w *world) infeasible(e *entry, kept map[string]bool) error {
 	for name, n := range w.nodes {
 		share, holds := e.held[name]
 		_, drained := w.drained[name]
-		offer := n.Node
+		offer := n
 		if e.Within != "" {
 			share, ok := w.job(e.Within).held[name]
 			if offer = share; !ok {
@@ -255,7 +252,7 @@ func (w *world) infeasible(e *entry, kept map[string]bool) error {
 			continue
 		} else if holds && whole {
 			nodes = append(nodes, share)
-		} else if !holds && !drained && n.fresh && !kept[name] {
+		} else if !holds && !drained && !kept[name] {
 			nodes = append(nodes, e.only(w.left(e, offer)))
 		}
 	}

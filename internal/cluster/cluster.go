@@ -94,7 +94,7 @@ func (Happened) event()  {}
 // Step is one step of one job.
 type Step struct {
 	Job string
-	// Event is what the job was told, for [State.Restore]; nil when only actions are due.
+	// Event is what the job was told; nil when only actions are due.
 	Event   job.Event
 	Actions []job.Action
 	Reason  string

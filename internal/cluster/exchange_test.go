@@ -61,7 +61,7 @@ func (w *world) checkExchange(out Outcome, before map[string][]string) error {
 // checkKept holds of a gang with groups of fixed sizes that goes on with an excluded node that there was no other, or that another job was to be repaired before.
 func (w *world) checkKept(r *record, before map[string][]string) error {
 	e := w.state.jobs[r.Job.ID]
-	if e.state.Phase() != job.Preparing || e.Job.Restart != job.RestartJob || loose(e.Job.Request) || w.resumed {
+	if e.state.Phase() != job.Preparing || e.Job.Restart != job.RestartJob || loose(e.Job.Request) {
 		return nil
 	}
 	for _, id := range before[r.Within] {
@@ -121,10 +121,10 @@ func (w *world) checkAvoided(r *record, out Outcome) error {
 func (w *world) offers(e *entry, picky bool) (nodes []placement.Node) {
 	for name, n := range w.nodes {
 		_, drained := w.drained[name]
-		if _, holds := e.held[name]; holds || drained || !n.fresh || picky && w.state.avoids(e, name) {
+		if _, holds := e.held[name]; holds || drained || picky && w.state.avoids(e, name) {
 			continue
 		}
-		offer := n.Node
+		offer := n
 		if e.Within != "" {
 			share, ok := w.job(e.Within).held[name]
 			if offer = share; !ok {
@@ -144,8 +144,7 @@ func (w *world) readmit() error {
 			return w.event(Happened{r.Job.ID, job.TimedOut{Kind: job.AlarmExclusion, Seq: seq}})
 		}
 	}
-	for _, name := range sorted(w.avoided) {
-		delete(w.avoided, name)
+	for _, name := range sorted(w.state.shunned) {
 		return w.event(Avoid{Node: name})
 	}
 	return nil

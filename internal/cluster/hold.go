@@ -19,13 +19,6 @@ func (s *State) drop(e *entry, n *node) {
 	delete(e.held, n.facts.Name)
 	n.holders = remove(n.holders, e, bySubmission)
 	s.refresh(n)
-	if len(n.holders) > 0 {
-		return
-	}
-	if n.absent {
-		s.forget(n)
-		return
-	}
 	s.dismiss(n)
 }
 
@@ -51,7 +44,7 @@ func (s *State) refresh(n *node) {
 		s.usable--
 	}
 	n.free = n.offer(n.facts, nil, 1)
-	n.spare, n.counts = 0, n.usable()
+	n.spare, n.counts = 0, !n.drained
 	if !n.counts {
 		return
 	}

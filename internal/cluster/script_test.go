@@ -76,15 +76,20 @@ func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
 	case "avoid":
 		m.say(t, b, Avoid{f[1], strings.Join(f[2:], " ")})
 	case "crash":
-		out, err := m.crash()
-		m.show(t, b, out, err)
+		if err := m.crash(); err != nil {
+			t.Fatal(err)
+		}
+	case "compact":
+		if err := m.compact(); err != nil {
+			t.Fatal(err)
+		}
 	case "jobs":
 		for _, j := range m.state.Jobs() {
 			fmt.Fprintf(b, "  %s %s: %s\n", j.Spec.Job.ID, j.Summary.Phase, j.Summary.Waits)
 		}
 	case "nodes":
 		for _, n := range m.state.Nodes() {
-			fmt.Fprintf(b, "  %s drained %v absent %v held %v", n.Node.Name, n.Drained, n.Absent, n.Held)
+			fmt.Fprintf(b, "  %s drained %v held %v", n.Node.Name, n.Drained, n.Held)
 			if why := m.state.Shunned(n.Node.Name); why != "" || n.Excluded != nil {
 				fmt.Fprintf(b, " shunned %q excluded %v", why, n.Excluded)
 			}

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -8,38 +10,32 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/snapshot"
 	"github.com/golaunch/golaunch/placement"
 )
 
-// sim is a cluster with the coordinator's side of it: it records events, carries out actions on nodes that are values, and starts
-// the coordinator anew from the record. Its own books of who holds what follow from the steps alone.
+// sim is a cluster with the coordinator's side of it: it keeps a log, carries out actions on nodes that are values, and starts the
+// coordinator anew from the log. Its own books of who holds what follow from the steps alone.
 type sim struct {
 	state *State
-	nodes map[string]*machine
+	// past is a snapshot, nil at first, and log the events since.
+	past  []byte
+	log   []Event
+	nodes map[string]placement.Node
 	jobs  []*record
 	// due are answers to actions, on their way.
 	due []Happened
 	// drained are nodes that were asked to drain, true once they may leave.
 	drained map[string]bool
-	// avoided says why new jobs pass nodes over.
-	avoided map[string]string
 }
 
-// machine is a node that is there; fresh says that its agent has spoken to the present coordinator.
-type machine struct {
-	placement.Node
-	fresh bool
-}
-
-// record is a job as the coordinator has it on disk, and what lives of it.
+// record is a job, and what lives of it.
 type record struct {
 	Spec
-	events []job.Event
-	// changes are what the job turned to with each of them.
-	changes [][]goodput.Change
-	held    map[string]placement.Node
+	// steps counts those that it has made.
+	steps int
+	held  map[string]placement.Node
 	// leaving are the nodes that it is to give up.
 	leaving map[string]bool
 	// runs are the starts whose processes live, by node and unit.
@@ -61,7 +57,7 @@ type place struct {
 }
 
 func newSim() *sim {
-	return &sim{state: New(), nodes: map[string]*machine{}, drained: map[string]bool{}, avoided: map[string]string{}}
+	return &sim{state: New(), nodes: map[string]placement.Node{}, drained: map[string]bool{}}
 }
 
 func (m *sim) job(id string) *record {
@@ -77,15 +73,16 @@ func (m *sim) step(ev Event) (Outcome, error) {
 	case Submitted:
 		m.jobs = append(m.jobs, &record{Spec: ev.Spec, held: map[string]placement.Node{}, leaving: map[string]bool{}, runs: map[place]job.Start{}, known: map[place]int{}})
 	case Joined:
-		m.nodes[ev.Node.Name] = &machine{ev.Node, true}
+		m.nodes[ev.Node.Name] = ev.Node
 	case Lost:
 		m.die(ev.Node)
 	case Drain:
-		if m.nodes[ev.Node] != nil {
+		if _, there := m.nodes[ev.Node]; there {
 			m.drained[ev.Node] = m.drained[ev.Node] || false
 		}
 	default: // it changes no books
 	}
+	m.log = append(m.log, ev)
 	out := m.state.Step(ev)
 	return out, m.carryOut(out)
 }
@@ -124,9 +121,7 @@ func (m *sim) carryOut(out Outcome) error {
 	}
 	for _, st := range out.Steps {
 		r := m.job(st.Job)
-		if st.Event != nil {
-			r.events, r.changes = append(r.events, st.Event), append(r.changes, st.Changes)
-		}
+		r.steps++
 		if st.Granted != nil {
 			r.granted = st.Granted
 		}
@@ -175,9 +170,9 @@ func (m *sim) book(r *record, ev job.Event) error {
 			delete(r.leaving, ev.Node.Name)
 			delete(r.held, ev.Node.Name)
 		}
-		n := m.nodes[ev.Node.Name]
-		if _, draining := m.drained[ev.Node.Name]; !r.Sole && (n == nil || !n.fresh || draining) {
-			return fmt.Errorf("a node that is gone, drained or not back")
+		_, there := m.nodes[ev.Node.Name]
+		if _, draining := m.drained[ev.Node.Name]; !r.Sole && (!there || draining) {
+			return fmt.Errorf("a node that is gone or drained")
 		}
 		if _, holds := r.held[ev.Node.Name]; holds && !r.Sole {
 			return fmt.Errorf("it holds that")
@@ -237,8 +232,6 @@ func (m *sim) act(r *record, a job.Action) error {
 		}
 		r.result = &a.Result
 		clear(r.held)
-	case job.Shun:
-		m.avoided[a.Node] = a.Why
 	case job.Alarm:
 		switch a.Kind {
 		case job.AlarmExclusion:
@@ -298,28 +291,29 @@ func (m *sim) end(r *record, p place, code int, tail string) {
 	m.due = append(m.due, Happened{r.Job.ID, job.Stopped{Node: p.node, Unit: p.unit, Attempt: a.Attempt}})
 }
 
-// crash starts the coordinator anew. Its timers are gone, and nodes are there again only once they join.
-func (m *sim) crash() (Outcome, error) {
-	m.state = New()
-	for _, r := range m.jobs {
-		changes, err := m.state.Restore(r.Spec, r.events)
-		if err != nil {
-			return Outcome{}, err
-		}
-		if !reflect.DeepEqual(changes, r.changes) {
-			return Outcome{}, fmt.Errorf("job %s turned to %v, and now to %v", r.Job.ID, r.changes, changes)
+// crash starts the coordinator anew from its log, which must give the state that it had, to the last byte.
+func (m *sim) crash() error {
+	again := New()
+	if m.past != nil {
+		again = &State{}
+		if err := snapshot.Decode(m.past, again); err != nil {
+			return err
 		}
 	}
-	m.due = slices.DeleteFunc(m.due, func(h Happened) bool { return nodeOf(h.Event) == "" })
-	for _, n := range m.nodes {
-		n.fresh = false
+	for _, ev := range m.log {
+		again.Step(ev)
 	}
-	clear(m.drained)
-	for name, why := range m.avoided {
-		m.state.Step(Avoid{name, why})
+	if !bytes.Equal(snapshot.Encode(again), snapshot.Encode(m.state)) {
+		return errors.New("the log gives another state")
 	}
-	out := m.state.Resume()
-	return out, m.carryOut(out)
+	m.state = again
+	return nil
+}
+
+// compact has a snapshot take the place of the log.
+func (m *sim) compact() error {
+	m.past, m.log = snapshot.Encode(m.state), nil
+	return snapshot.Check(m.state, reflect.TypeFor[placement.GPU]())
 }
 
 func machineOf(i, gpus, cpus int) placement.Node {

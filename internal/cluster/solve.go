@@ -60,7 +60,7 @@ func (s *State) candidates(e *entry, whole bool, except map[string]bool, sharing
 		case holds && whole:
 			list = append(list, share)
 		case picky && s.avoids(e, n.facts.Name):
-		case !holds && n.usable() && !except[n.facts.Name]:
+		case !holds && !n.drained && !except[n.facts.Name]:
 			list = append(list, e.only(offer))
 		}
 	}

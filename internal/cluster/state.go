@@ -18,28 +18,25 @@ type State struct {
 	shunned map[string]string
 	// submitted counts the jobs there ever were.
 	submitted int
-	queue     queue
+	queue     *queue
 	// usable is the number of nodes that jobs may be given, and free that of the GPUs on them that nobody holds.
 	usable, free int
 	// dirty are the queues in which something may have become possible.
 	dirty []*queue
-	out   Outcome
+	out   Outcome `snapshot:"-"`
 }
 
 // node is a machine of the cluster.
 type node struct {
-	// facts are as the node told them; of an absent one, which jobs hold but whose agent has not come back since the coordinator
-	// started again, only what these hold is known. free is the same less what jobs hold.
-	facts, free     placement.Node
-	drained, absent bool
+	// facts are as the node told them, and free is the same less what jobs hold.
+	facts, free placement.Node
+	drained     bool
 	// holders are the jobs that hold something here, in the order of submission.
 	holders []*entry
 	// spare is the number of free GPUs that count for the cluster, and counts says that the node does.
 	spare  int
 	counts bool
 }
-
-func (n *node) usable() bool { return !n.drained && !n.absent }
 
 // entry is a job of the cluster.
 type entry struct {
@@ -84,13 +81,13 @@ type queue struct {
 
 // New returns a cluster without nodes and jobs.
 func New() *State {
-	return &State{nodes: map[string]*node{}, jobs: map[string]*entry{}, shunned: map[string]string{}}
+	return &State{nodes: map[string]*node{}, jobs: map[string]*entry{}, shunned: map[string]string{}, queue: &queue{}}
 }
 
 // add makes the entry of a job. A reservation starts no ranks: its restart policy means nothing.
 func (s *State) add(spec Spec) *entry {
 	s.submitted++
-	e := &entry{Spec: spec, seq: s.submitted, queue: &s.queue, held: map[string]placement.Node{}, leaving: map[string]bool{}}
+	e := &entry{Spec: spec, seq: s.submitted, queue: s.queue, held: map[string]placement.Node{}, leaving: map[string]bool{}}
 	if res := s.jobs[spec.Within]; res != nil {
 		e.queue = res.inner
 		res.inner.open = append(res.inner.open, e)

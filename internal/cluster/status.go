@@ -1,6 +1,9 @@
 package cluster
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -10,8 +13,6 @@ type NodeStatus struct {
 	// Node is as its agent described it, but that GPUs which jobs hold are HeldBy "job ID" or "reservation ID".
 	Node    placement.Node
 	Drained bool
-	// Absent says that jobs hold it, but that its agent has not come back since the coordinator started again.
-	Absent bool
 	// Excluded are the jobs that use it only if others will not do, in the order of submission.
 	Excluded []Exclusion
 	// Held is who holds what of the node, in the order of submission.
@@ -42,7 +43,7 @@ func (s *State) Nodes() []NodeStatus {
 	excluded := s.excluded()
 	for _, name := range sorted(s.nodes) {
 		n := s.nodes[name]
-		st := NodeStatus{Node: n.facts, Drained: n.drained, Absent: n.absent, Excluded: excluded[name]}
+		st := NodeStatus{Node: n.facts, Drained: n.drained, Excluded: excluded[name]}
 		st.Node.GPUs = append([]placement.GPU(nil), n.free.GPUs...)
 		for _, e := range n.holders {
 			h := Holding{Job: e.Job.ID}
@@ -69,6 +70,9 @@ func (s *State) excluded() map[string][]Exclusion {
 	}
 	return nodes
 }
+
+// Drained says that a node is there, and given to no job.
+func (s *State) Drained(node string) bool { return s.nodes[node] != nil && s.nodes[node].drained }
 
 // Shunned says why jobs are given a node only if others will not do; it is empty for others.
 func (s *State) Shunned(node string) string { return s.shunned[node] }
@@ -134,3 +138,9 @@ func (s *State) Forget(id string) {
 		delete(s.jobs, id)
 	}
 }
+
+// bySubmission are all jobs in the order of submission.
+func (s *State) bySubmission() []*entry { return slices.SortedFunc(maps.Values(s.jobs), bySubmission) }
+
+// Has says that jobs may have a node, or hold it.
+func (s *State) Has(node string) bool { return s.nodes[node] != nil }

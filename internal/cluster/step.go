@@ -48,20 +48,19 @@ func (s *State) joined(facts placement.Node) {
 		n = &node{}
 		s.nodes[facts.Name] = n
 	}
-	back := n.absent
-	n.facts, n.absent = facts, false
+	n.facts = facts
 	s.refresh(n)
 	s.queue.mark(s, true)
 	for _, e := range slices.Clone(n.holders) {
 		if e.inner != nil {
 			e.inner.mark(s, true)
 		}
-		if !e.Sole || back {
+		if !e.Sole {
 			s.step(e, job.Rejoined{Node: facts.Name})
 		}
 	}
 	s.dismiss(n)
-	if s.sole != nil && !s.sole.done && !back {
+	if s.sole != nil && !s.sole.done {
 		s.give(s.sole, facts)
 	}
 }

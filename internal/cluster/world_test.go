@@ -26,7 +26,7 @@ var (
 func TestWorld(t *testing.T) {
 	if *worldSeed != 0 {
 		w := newWorld(*worldSeed)
-		w.log = t.Logf
+		w.print = t.Logf
 		if err := w.run(); err != nil {
 			t.Error(err)
 		}
@@ -69,21 +69,24 @@ type world struct {
 	// first of a queue got since it was that, and since no node that it may count on was gone.
 	waited map[string][]string
 	taken  map[string]map[string]bool
-	// resumed says that nothing has come since the coordinator started again.
-	resumed bool
-	seen    map[string]bool
-	log     func(string, ...any)
+	seen   map[string]bool
+	print  func(string, ...any)
 }
 
 func newWorld(seed uint64) *world {
 	w := &world{
 		sim: newSim(), rng: rand.New(rand.NewPCG(seed, 2)), waited: map[string][]string{}, taken: map[string]map[string]bool{},
-		seen: map[string]bool{}, log: func(string, ...any) {},
+		seen: map[string]bool{}, print: func(string, ...any) {},
 	}
 	for i := range 2 + w.rng.IntN(5) {
 		w.pool = append(w.pool, machineOf(i, w.rng.IntN(5), w.rng.IntN(3)*4))
 	}
 	return w
+}
+
+func (w *world) there(n placement.Node) bool {
+	_, there := w.nodes[n.Name]
+	return there
 }
 
 // chance is true once in n.
@@ -129,7 +132,7 @@ func (w *world) calmDown() error {
 		w.pool = append(w.pool, machineOf(len(w.pool), 4, 0))
 	}
 	for _, n := range w.pool {
-		if w.nodes[n.Name] == nil {
+		if !w.there(n) {
 			if err := w.event(Joined{n}); err != nil {
 				return err
 			}
@@ -173,13 +176,13 @@ func (w *world) act() error {
 		return w.deliver()
 	case k < 60:
 		return w.finishSome()
-	case k < 70 && w.nodes[n.Name] == nil:
+	case k < 70 && !w.there(n):
 		return w.event(Joined{n})
 	case w.calm:
 		return w.cancelSome()
 	case k < 80 && len(w.jobs) < 20:
 		return w.submit()
-	case k < 86 && w.nodes[n.Name] != nil:
+	case k < 86 && w.there(n):
 		return w.event(Lost{n.Name, "it died"})
 	case k < 88 && w.chance(2):
 		drain := Drain{Node: n.Name}
@@ -187,10 +190,12 @@ func (w *world) act() error {
 			drain.Leaves = &job.Draining{Node: n.Name, Within: time.Duration(w.rng.IntN(2)) * time.Minute, Why: "maintenance"}
 		}
 		return w.event(drain)
-	case k < 92 && w.nodes[n.Name] != nil:
+	case k < 92 && w.there(n):
 		return w.event(Rejoined{n.Name})
-	case k < 94 && w.nodes[n.Name] != nil:
+	case k < 94 && w.there(n):
 		return w.event(Joined{n})
+	case k < 95:
+		return w.compact()
 	case k < 96:
 		return w.restart()
 	case k < 98:
@@ -294,7 +299,7 @@ func (w *world) submit() error {
 		spec.Within = w.jobs[i].Job.ID
 	}
 	if err := w.state.Check(spec); err != nil {
-		w.log("refused: %v", err)
+		w.print("refused: %v", err)
 		return nil
 	}
 	return w.event(Submitted{spec})
@@ -302,13 +307,11 @@ func (w *world) submit() error {
 
 func (w *world) event(ev Event) error {
 	out, err := w.step(ev)
-	w.log("%T %v\n%v", ev, ev, out)
+	w.print("%T %v\n%v", ev, ev, out)
 	if err != nil {
 		return err
 	}
 	switch ev.(type) {
-	case Joined:
-		w.resumed = false
 	case Lost, Drain:
 		clear(w.taken)
 	default: // it changes no nodes
@@ -316,23 +319,17 @@ func (w *world) event(ev Event) error {
 	return w.check(out)
 }
 
-// restart crashes the coordinator, after which all agents come back one by one, and some have died.
+// restart crashes the coordinator, after which agents come back one by one, and some have died.
 func (w *world) restart() error {
-	w.seen["crashed"], w.resumed = true, true
-	clear(w.taken)
-	out, err := w.crash()
-	w.log("crash\n%v", out)
-	if err != nil {
-		return err
-	}
-	if err := w.check(out); err != nil {
+	w.seen["crashed"] = true
+	if err := w.crash(); err != nil {
 		return err
 	}
 	for _, n := range w.pool {
-		if w.nodes[n.Name] == nil {
+		if _, there := w.nodes[n.Name]; !there || w.chance(2) {
 			continue
 		}
-		ev := Event(Joined{n})
+		ev := Event(Rejoined{n.Name})
 		if w.chance(8) {
 			ev = Lost{n.Name, "it did not come back"}
 		}
@@ -340,6 +337,5 @@ func (w *world) restart() error {
 			return err
 		}
 	}
-	w.resumed = false
 	return nil
 }

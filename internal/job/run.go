@@ -224,7 +224,8 @@ func ending(code int) Ending {
 func (s *State) cause() *Failure {
 	for i := range s.units {
 		if u := &s.units[i]; u.cause != nil && u.cause != u.evacuation {
-			return &u.cause.Failure
+			f := u.cause.Failure
+			return &f
 		}
 	}
 	return nil

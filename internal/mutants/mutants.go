@@ -72,7 +72,7 @@ func (m mutant) mustDie(t *testing.T) {
 		t.Fatalf("%s has %q %d times; the mutant needs it once", m.file, m.old, n)
 	}
 	dir := t.TempDir()
-	mutated := filepath.Join(dir, m.file)
+	mutated := filepath.Join(dir, filepath.Base(m.file))
 	write(t, mutated, []byte(strings.Replace(string(source), m.old, m.new, 1)))
 	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: mutated}})
 	if err != nil {

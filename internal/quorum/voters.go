@@ -2,69 +2,109 @@ package quorum
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 )
 
-// encode is what a change of voters tells of those that it adds.
+// encode is what a change of voters, or a snapshot, tells of them.
 func encode(voters []Voter) []byte {
 	b, err := json.Marshal(voters)
 	must(err)
 	return b
 }
 
-// reform asks for the change to the voters that the leader wants. It is asked again when it was refused: raft makes one at a time.
-func (l *Log) reform() {
-	r := l.reign
-	if r == nil || r.want == nil || r.changing || len(l.conf.GetVotersOutgoing()) > 0 {
-		return
+func decode(text []byte) (voters []Voter) {
+	if len(text) > 0 {
+		must(json.Unmarshal(text, &voters))
 	}
-	change := &raftpb.ConfChangeV2{Context: encode(r.want)}
-	for _, v := range r.want {
-		if !slices.Contains(l.conf.GetVoters(), v.ID) {
-			change.Changes = append(change.Changes, single(raftpb.ConfChangeAddNode, v.ID))
-		}
-	}
-	for _, id := range l.conf.GetVoters() {
-		if !slices.ContainsFunc(r.want, func(v Voter) bool { return v.ID == id }) {
-			change.Changes = append(change.Changes, single(raftpb.ConfChangeRemoveNode, id))
-		}
-	}
-	if len(change.Changes) > 0 {
-		r.changing = l.node.ProposeConfChange(change) == nil
+	return voters
+}
+
+func (l *Log) learn(voters []Voter) {
+	for _, v := range voters {
+		l.known[v.ID] = v
 	}
 }
 
-func single(what raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
-	return &raftpb.ConfChangeSingle{Type: what.Enum(), NodeId: &id}
+// reform asks for the next change on the way to the voters that the leader wants. It is asked again when it was refused: raft makes one at
+// a time.
+func (l *Log) reform() {
+	t := l.term
+	if t == nil || t.want == nil || t.changing || len(l.conf.GetVotersOutgoing()) > 0 {
+		return
+	}
+	change := &raftpb.ConfChangeV2{Changes: l.changes(t.want), Context: encode(t.want)}
+	if len(change.GetChanges()) > 0 {
+		t.changing = l.node.ProposeConfChange(change) == nil
+	}
+}
+
+// changes first has new voters learn the log, and then, when a majority knows it, lets them vote and the others go.
+func (l *Log) changes(want []Voter) (changes []*raftpb.ConfChangeSingle) {
+	single := func(what raftpb.ConfChangeType, id uint64) {
+		changes = append(changes, &raftpb.ConfChangeSingle{Type: what.Enum(), NodeId: &id})
+	}
+	ids := map[uint64]bool{}
+	for _, v := range want {
+		ids[v.ID] = true
+		if !slices.Contains(l.conf.GetVoters(), v.ID) && !slices.Contains(l.conf.GetLearners(), v.ID) {
+			single(raftpb.ConfChangeAddLearnerNode, v.ID)
+		}
+	}
+	if len(changes) > 0 || !l.ready(ids) {
+		return changes
+	}
+	for _, id := range l.conf.GetLearners() {
+		if ids[id] {
+			single(raftpb.ConfChangeAddNode, id)
+		}
+	}
+	for _, id := range slices.Concat(l.conf.GetVoters(), l.conf.GetLearners()) {
+		if !ids[id] {
+			single(raftpb.ConfChangeRemoveNode, id)
+		}
+	}
+	return changes
+}
+
+// ready says that a majority of these voters has the log but for what may be on its way.
+func (l *Log) ready(ids map[uint64]bool) bool {
+	now := l.node.Status()
+	have := 0
+	for id, p := range now.Progress {
+		if ids[id] && (!p.IsLearner || p.State == tracker.StateReplicate && p.Match+maxInflight >= now.GetCommit()) {
+			have++
+		}
+	}
+	return 2*have > len(ids)
 }
 
 // changed takes in a change of voters.
 func (l *Log) changed(e *raftpb.Entry) {
 	var change raftpb.ConfChangeV2
-	if e.GetType() == raftpb.EntryConfChange { // the founder's
-		var first raftpb.ConfChange
-		must(proto.Unmarshal(e.GetData(), &first))
-		change = raftpb.ConfChangeV2{Context: first.GetContext(), Changes: first.AsV2().GetChanges()}
-	} else {
-		must(proto.Unmarshal(e.GetData(), &change))
+	must(proto.Unmarshal(e.GetData(), &change))
+	l.learn(decode(change.GetContext()))
+	l.reconfigured(l.node.ApplyConfChange(&change))
+	if l.term != nil {
+		l.term.changing = false
+		l.term.askAgain()
 	}
-	if text := change.GetContext(); len(text) > 0 {
-		var voters []Voter
-		must(json.Unmarshal(text, &voters))
-		for _, v := range voters {
-			l.known[v.ID] = v
-		}
+}
+
+// reconfigured has Voted hear who votes now, if those are others. Who is gone is forgotten.
+func (l *Log) reconfigured(conf *raftpb.ConfState) {
+	l.conf = conf
+	if len(conf.GetVotersOutgoing()) > 0 {
+		return
 	}
-	l.conf = l.node.ApplyConfChange(&change)
-	if l.reign != nil {
-		l.reign.changing = false
-		l.reign.askAgain()
-	}
-	if len(l.conf.GetVotersOutgoing()) == 0 {
+	members := slices.Concat(conf.GetVoters(), conf.GetLearners())
+	maps.DeleteFunc(l.known, func(id uint64, _ Voter) bool { return !slices.Contains(members, id) })
+	if !slices.Equal(l.told, slices.Sorted(slices.Values(conf.GetVoters()))) {
 		l.announce()
 	}
 }
@@ -72,6 +112,7 @@ func (l *Log) changed(e *raftpb.Entry) {
 // announce has Voted hear of a change, of which a leader first makes sure that others know it. A voter goes by it when it has heard that
 // it is committed, which it has with any entry that the leader adds from now on; of a majority that has that entry, one leads next.
 func (l *Log) announce() {
+	l.told = slices.Sorted(slices.Values(l.conf.GetVoters()))
 	l.news, l.after = true, 0
 	if l.node.BasicStatus().RaftState != raft.StateLeader {
 		l.voted()

@@ -1,15 +1,18 @@
 package quorum
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
 )
 
 const tick = 250 * time.Millisecond
@@ -28,13 +31,17 @@ type world struct {
 	side map[uint64]bool
 	loss int
 	next uint64
-	// kept are the entries that were said to be committed, and newest is the newest term in which something was.
-	kept   []string
-	newest uint64
-	cut    int
-	// leading are the reigns that go on.
-	leading map[*Reign]uint64
+	// kept are the entries that were said to be committed, and newest is the newest term in which something was. snapshots says how often
+	// the past was replaced.
+	kept      []string
+	newest    uint64
+	snapshots int
+	cut       int
+	// leading are the terms that go on. The leader of doomed dies while it takes a snapshot, and dead is closed then.
+	leading map[*Term]uint64
 	leads   sync.WaitGroup
+	doomed  uint64
+	dead    chan struct{}
 	// voting are those of which each voter knows that they vote; told hears it too, when it is not nil.
 	voting map[uint64][]Voter
 	told   func(id uint64, voters []Voter)
@@ -43,26 +50,37 @@ type world struct {
 func run(t *testing.T, seed uint64, f func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			t: t, random: rand.New(rand.NewPCG(seed, 0)), logs: map[uint64]*Log{}, side: map[uint64]bool{}, leading: map[*Reign]uint64{}, voting: map[uint64][]Voter{},
+			t: t, random: rand.New(rand.NewPCG(seed, 0)), logs: map[uint64]*Log{}, side: map[uint64]bool{}, leading: map[*Term]uint64{},
+			voting: map[uint64][]Voter{},
 		}
 		defer w.end()
 		f(w)
 	})
 }
 
+// voter is the next one.
+func (w *world) voter() Voter {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next++
+	return Voter{ID: w.next, Name: fmt.Sprintf("n%d", w.next)}
+}
+
 // add starts a voter, the first of which founds the log.
 func (w *world) add() Voter {
-	w.mu.Lock()
-	w.next++
-	self := Voter{ID: w.next, Name: fmt.Sprintf("n%d", w.next)}
-	w.mu.Unlock()
-	begin := Wait
+	self := w.voter()
 	if self.ID == 1 {
-		begin = Found
+		w.start(self, func(cfg Config) (*Log, error) { return Bootstrap(cfg) })
+	} else {
+		w.start(self, Follow)
 	}
+	return self
+}
+
+func (w *world) start(self Voter, begin func(Config) (*Log, error)) {
 	l, err := begin(Config{
-		Self: self, Patience: 10 * tick,
-		Send:  func(to Voter, message []byte) { w.send(self, to.ID, message) },
+		Self: self, ElectionTimeout: 10 * tick,
+		Send:  func(m Message) { w.send(self, m) },
 		Voted: func(v []Voter) { w.voted(self.ID, v) },
 	})
 	if err != nil {
@@ -72,7 +90,6 @@ func (w *world) add() Voter {
 	w.logs[self.ID] = l
 	w.mu.Unlock()
 	w.leads.Go(func() { w.lead(self.ID, l) })
-	return self
 }
 
 func (w *world) voted(id uint64, voters []Voter) {
@@ -84,53 +101,62 @@ func (w *world) voted(id uint64, voters []Voter) {
 	}
 }
 
-// send delivers late, in any order, twice, or not at all.
-func (w *world) send(from Voter, to uint64, message []byte) {
+// send delivers late, in any order, twice, or not at all. The sender hears of it, late too, and now and then what is not so.
+func (w *world) send(from Voter, m Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for range 1 + w.random.IntN(11)/10 {
-		if w.random.IntN(100) < w.loss {
-			continue
-		}
+		lost, wrong := w.random.IntN(100) < w.loss, w.random.IntN(100) < w.loss
 		time.AfterFunc(time.Duration(w.random.IntN(int(tick))), func() {
 			w.mu.Lock()
-			l, cut := w.logs[to], w.side[from.ID] != w.side[to]
+			l, cut := w.logs[m.To.ID], w.side[from.ID] != w.side[m.To.ID]
 			w.mu.Unlock()
-			if l != nil && !cut {
-				l.Step(from, message)
+			arrives := l != nil && !cut && !lost
+			if arrives {
+				l.Step(from, m.Bytes())
 			}
+			var err error
+			if arrives == wrong {
+				err = errors.New("lost")
+			}
+			m.Done(err)
 		})
 	}
 }
 
-// lead adds entries for as long as a voter leads.
+// lead adds entries for as long as a voter leads, to a state that it has from the log.
 func (w *world) lead(id uint64, l *Log) {
 	for {
 		select {
-		case r := <-l.Reigns():
+		case t := <-l.Terms():
+			state := replay(t.Past)
 			w.mu.Lock()
-			w.leading[r] = id
-			if past := w.text(r.Past); !ordered(w.kept, past) {
-				w.t.Errorf("voter %d leads with %q, and %q were committed", id, past, w.kept)
+			w.leading[t] = id
+			if !ordered(w.kept, state) {
+				w.t.Errorf("voter %d leads with %q, and %q were committed", id, state, w.kept)
 			}
 			w.mu.Unlock()
-			for n := 0; w.commit(r, id, n); n++ {
+			for n := 0; w.act(t, id, n, &state); n++ {
+				w.die(t, id, l, state)
 			}
 			w.mu.Lock()
-			delete(w.leading, r)
+			delete(w.leading, t)
 			w.mu.Unlock()
-		case <-l.done:
+		case <-l.closed:
 			return
 		}
 	}
 }
 
-func (w *world) text(entries [][]byte) []string {
-	var all []string
-	for _, e := range entries {
-		all = append(all, string(e))
+// replay is the toy state machine: its state is all that has happened, and so is its snapshot.
+func replay(past Past) (state []string) {
+	if past.Snapshot != nil {
+		state = strings.Fields(string(past.Snapshot))
 	}
-	return all
+	for _, e := range past.Entries {
+		state = append(state, string(e))
+	}
+	return state
 }
 
 // ordered says that all of a are in b, in their order.
@@ -143,33 +169,86 @@ func ordered(a, b []string) bool {
 	return len(a) == 0
 }
 
-// commit adds an entry or two, or asks who leads. It checks that no newer leader had done so before, and that a minority cannot.
-func (w *world) commit(r *Reign, id uint64, n int) bool {
-	var entries []string
-	for i := range n % 3 {
-		entries = append(entries, fmt.Sprintf("%d.%d.%d", r.term, n, i))
-	}
-	w.mu.Lock()
-	newest, cut := w.newest, w.cut
-	w.mu.Unlock()
+// wait asks for something, and waits for the answer, of which it wants one.
+func wait(t testing.TB, ask func(func(error))) error {
+	done := make(chan error, 1)
+	var answers atomic.Int32
+	ask(func(err error) {
+		if answers.Add(1) > 1 {
+			t.Error("answered twice")
+			return
+		}
+		done <- err
+	})
+	return <-done
+}
+
+func commit(t testing.TB, term *Term, entries ...string) error {
 	var data [][]byte
 	for _, e := range entries {
 		data = append(data, []byte(e))
 	}
-	if r.Commit(data...) != nil {
+	return wait(t, func(done func(error)) { term.Propose(data, done) })
+}
+
+// act adds an entry or two, asks who leads, or takes a snapshot. It checks that no newer leader had done so before, and that a minority
+// cannot.
+func (w *world) act(t *Term, id uint64, n int, state *[]string) bool {
+	w.mu.Lock()
+	newest, cut, takes := w.newest, w.cut, w.random.IntN(8) == 0
+	w.mu.Unlock()
+	var entries []string
+	var err error
+	switch {
+	case takes:
+		err = wait(w.t, func(done func(error)) { t.Snapshot([]byte(strings.Join(*state, " ")), done) })
+	case n%3 == 0:
+		err = wait(w.t, t.Confirm)
+	default:
+		for i := range n % 3 {
+			entries = append(entries, fmt.Sprintf("%d.%d.%d", t.Number, n, i))
+		}
+		*state = append(*state, entries...)
+		err = commit(w.t, t, entries...)
+	}
+	if err != nil {
 		return false
 	}
 	w.mu.Lock()
 	w.kept = append(w.kept, entries...)
-	if r.term < newest {
-		w.t.Errorf("voter %d acts in term %d after term %d has begun to", id, r.term, newest)
+	if takes {
+		w.snapshots++
 	}
-	if w.newest = max(w.newest, r.term); cut > 0 && cut == w.cut && w.minority(id) {
+	if t.Number < newest {
+		w.t.Errorf("voter %d acts in term %d after term %d has begun to", id, t.Number, newest)
+	}
+	if w.newest = max(w.newest, t.Number); cut > 0 && cut == w.cut && w.minority(id) {
 		w.t.Errorf("voter %d acts with a minority", id)
 	}
 	w.mu.Unlock()
 	time.Sleep(tick)
 	return true
+}
+
+// die ends a leader that is doomed, right after it has proposed an entry, a snapshot, and another entry.
+func (w *world) die(t *Term, id uint64, l *Log, state []string) {
+	w.mu.Lock()
+	doomed, late := w.doomed == id, time.Duration(w.random.IntN(int(2*tick)))
+	w.mu.Unlock()
+	if !doomed {
+		return
+	}
+	last := fmt.Sprintf("%d.last", t.Number)
+	t.Propose([][]byte{[]byte(last)}, func(error) {})
+	t.Snapshot([]byte(strings.Join(append(state, last), " ")), func(error) {})
+	t.Propose([][]byte{[]byte(last + "+")}, func(error) {})
+	time.Sleep(late)
+	w.mu.Lock()
+	w.doomed = 0
+	delete(w.logs, id)
+	w.mu.Unlock()
+	l.Close()
+	close(w.dead)
 }
 
 // minority says that a voter can reach less than half of those that vote.
@@ -183,14 +262,14 @@ func (w *world) minority(id uint64) bool {
 	return 2*reached <= len(w.voting[id])
 }
 
-// leader waits for a reign.
-func (w *world) leader() (*Reign, uint64) {
+// leader waits for one that leads.
+func (w *world) leader() (*Term, uint64) {
 	for deadline := time.Now().Add(20 * election); time.Now().Before(deadline); time.Sleep(tick) {
 		w.mu.Lock()
-		for r, id := range w.leading {
-			if r.term == w.newest {
+		for t, id := range w.leading {
+			if t.Number == w.newest {
 				w.mu.Unlock()
-				return r, id
+				return t, id
 			}
 		}
 		w.mu.Unlock()
@@ -203,8 +282,8 @@ func (w *world) leader() (*Reign, uint64) {
 // needed.
 func (w *world) vote(voters []Voter) {
 	for deadline := time.Now().Add(20 * election); time.Now().Before(deadline); time.Sleep(tick) {
-		r, id := w.leader()
-		r.Want(voters)
+		t, id := w.leader()
+		t.Reconfigure(voters)
 		w.mu.Lock()
 		done := same(w.voting[id], voters)
 		w.mu.Unlock()
@@ -248,185 +327,46 @@ func (w *world) end() {
 	var longest []string
 	for _, l := range logs {
 		l.Close()
-		if have := w.text(l.entries); len(have) > len(longest) {
+		if have := replay(l.past.get()); len(have) > len(longest) {
 			longest = have
 		}
 	}
 	for id, l := range logs {
-		if have := w.text(l.entries); !slices.Equal(have, longest[:len(have)]) {
+		if have := replay(l.past.get()); !slices.Equal(have, longest[:len(have)]) {
 			w.t.Errorf("voter %d has %q, another has %q", id, have, longest)
 		}
+		w.bounded(id, l)
 	}
-	if !ordered(w.kept, longest) {
+	if len(logs) > 0 && !ordered(w.kept, longest) {
 		w.t.Errorf("%q were committed, and %q are kept", w.kept, longest)
 	}
 	w.leads.Wait()
 }
 
-// TestRandomWorlds has voters die and be replaced, and the network lose, double, reorder and part, and somebody lead all the same.
-func TestRandomWorlds(t *testing.T) {
-	for seed := range uint64(60) {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			run(t, seed, func(w *world) {
-				w.loss = int(seed % 20)
-				voters := []Voter{w.add(), w.add(), w.add()}
-				if seed%2 == 0 {
-					voters = append(voters, w.add(), w.add())
-				}
-				w.vote(voters)
-				for range 6 {
-					w.trouble(&voters)
-				}
-				w.part()
-				time.Sleep(election)
-				w.leader()
-			})
-		})
+// bounded checks that a voter has no more than a snapshot and what was added since, once.
+func (w *world) bounded(id uint64, l *Log) {
+	size := 0
+	for i, e := range l.past.sealed {
+		if size += sizeOf(e); i > 0 && e[0] == kindSnapshot {
+			w.t.Errorf("voter %d has entries from before a snapshot", id)
+		}
 	}
-}
-
-// trouble is a cut that leaves a majority somewhere, or the death of a voter, which is then replaced.
-func (w *world) trouble(voters *[]Voter) {
-	v := *voters
-	w.mu.Lock()
-	w.random.Shuffle(len(v), func(i, j int) { v[i], v[j] = v[j], v[i] })
-	few := v[:1+w.random.IntN(len(v)/2)]
-	dies := w.random.IntN(3) == 0
-	w.mu.Unlock()
-	if dies {
-		w.part()
-		w.kill(v[0].ID)
-		v[0] = w.add()
-		w.vote(v)
+	if size != l.past.size {
+		w.t.Errorf("voter %d has %d bytes, and counts %d", id, size, l.past.size)
+	}
+	if len(l.known) > 2*len(w.voting[id])+2 {
+		w.t.Errorf("voter %d knows %v, of which %v vote", id, l.known, w.voting[id])
+	}
+	first, err := l.storage.FirstIndex()
+	must(err)
+	if l.past.index < first {
 		return
 	}
-	var ids []uint64
-	for _, voter := range few {
-		ids = append(ids, voter.ID)
-	}
-	w.part(ids...)
-	time.Sleep(election)
-	_, id := w.leader()
-	if slices.Contains(ids, id) {
-		w.t.Errorf("voter %d leads of %v, of %d", id, ids, len(v))
-	}
-}
-
-func TestOneVoterLeadsAtOnce(t *testing.T) {
-	run(t, 1, func(w *world) {
-		before := time.Now()
-		w.add()
-		synctest.Wait()
-		if r, _ := w.leader(); r.term != 2 || time.Since(before) != 0 {
-			t.Errorf("term %d after %v", r.term, time.Since(before))
+	stored, err := l.storage.Entries(first, l.past.index+1, 1<<62)
+	must(err)
+	for _, e := range stored {
+		if e.GetType() == raftpb.EntryNormal && len(e.GetData()) > 0 && e.GetData()[0] == kindSnapshot {
+			w.t.Errorf("voter %d has a snapshot of index %d, and entries from before", id, e.GetIndex())
 		}
-	})
-}
-
-// TestAMinorityIsOver: who has lost the majority learns of it within two elections, and does nothing before.
-func TestAMinorityIsOver(t *testing.T) {
-	run(t, 1, func(w *world) {
-		voters := []Voter{w.add(), w.add(), w.add()}
-		w.vote(voters)
-		w.kill(2)
-		w.kill(3)
-		r, _ := w.leader()
-		<-r.Over()
-		if err := r.Commit(); err == nil || !strings.Contains(err.Error(), "another coordinator may lead") {
-			t.Errorf("%v", err)
-		}
-	})
-}
-
-// TestVotersShrink to one, which needs nobody then.
-func TestVotersShrink(t *testing.T) {
-	run(t, 1, func(w *world) {
-		voters := []Voter{w.add(), w.add(), w.add()}
-		w.vote(voters)
-		w.kill(3)
-		w.vote(voters[:1])
-		w.kill(2)
-		time.Sleep(election)
-		if _, id := w.leader(); id != 1 {
-			t.Errorf("voter %d leads", id)
-		}
-	})
-}
-
-// TestWhoIsLeftAloneNeedsNoAnswer to what it has asked others before.
-func TestWhoIsLeftAloneNeedsNoAnswer(t *testing.T) {
-	for seed := range uint64(40) {
-		run(t, seed, func(w *world) {
-			voters := []Voter{w.add(), w.add(), w.add()}
-			w.vote(voters)
-			w.kill(3)
-			r, _ := w.leader()
-			for range 20 {
-				go func() { _ = r.Commit() }()
-			}
-			w.vote(voters[:1])
-			time.Sleep(election)
-			if err := r.Commit(); err != nil {
-				t.Error(err)
-			}
-			synctest.Wait()
-			if n := len(r.reads); n > 0 {
-				t.Errorf("%d have no answer", n)
-			}
-		})
 	}
-}
-
-// TestVotersThatAreKnownNeedNobodyElse: from the moment in which a leader hears that there are others who vote, they can do without it.
-func TestVotersThatAreKnownNeedNobodyElse(t *testing.T) {
-	for seed := range uint64(40) {
-		run(t, seed, func(w *world) {
-			voters := []Voter{w.add(), w.add(), w.add()}
-			w.told = func(id uint64, known []Voter) {
-				if id == 1 && len(known) == len(voters) {
-					w.side[id] = true
-				}
-			}
-			r, _ := w.leader()
-			r.Want(voters)
-			<-r.Over()
-			time.Sleep(election)
-			if _, id := w.leader(); id == 1 {
-				t.Error("it leads all the same")
-			}
-		})
-	}
-}
-
-// TestPass: who leads hands that on in order, without an election's wait, whatever is lost on the way; what was committed is kept.
-func TestPass(t *testing.T) {
-	for seed := range uint64(40) {
-		run(t, seed, func(w *world) {
-			w.loss = int(seed % 4)
-			voters := []Voter{w.add(), w.add(), w.add()}
-			w.vote(voters)
-			_, id := w.leader()
-			before := time.Now()
-			w.logs[id].Pass()
-			passed := time.Since(before)
-			w.kill(id)
-			for _, next := w.leader(); next == id; _, next = w.leader() {
-				time.Sleep(tick)
-			}
-			if took := time.Since(before); w.loss == 0 && (passed >= 10*tick || took > 10*tick) {
-				t.Errorf("passed after %v, and another leads after %v", passed, took)
-			}
-		})
-	}
-}
-
-// TestPassAlone: nobody is there to lead in its place.
-func TestPassAlone(t *testing.T) {
-	run(t, 1, func(w *world) {
-		voters := []Voter{w.add(), w.add(), w.add()}
-		w.vote(voters)
-		w.kill(2)
-		w.kill(3)
-		w.logs[1].Pass()
-	})
 }

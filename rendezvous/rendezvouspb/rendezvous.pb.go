@@ -3938,8 +3938,10 @@ type Submission struct {
 	PlacementTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=placement_timeout,json=placementTimeout,proto3" json:"placement_timeout,omitempty"`
 	BackoffMin       *durationpb.Duration `protobuf:"bytes,8,opt,name=backoff_min,json=backoffMin,proto3" json:"backoff_min,omitempty"`
 	BackoffMax       *durationpb.Duration `protobuf:"bytes,9,opt,name=backoff_max,json=backoffMax,proto3" json:"backoff_max,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// last_call is the wait for more nodes than the least; it is that of a coordinator's only job.
+	LastCall      *durationpb.Duration `protobuf:"bytes,10,opt,name=last_call,json=lastCall,proto3" json:"last_call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Submission) Reset() {
@@ -4035,6 +4037,13 @@ func (x *Submission) GetBackoffMax() *durationpb.Duration {
 	return nil
 }
 
+func (x *Submission) GetLastCall() *durationpb.Duration {
+	if x != nil {
+		return x.LastCall
+	}
+	return nil
+}
+
 type Spec struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -4053,9 +4062,13 @@ type Spec struct {
 	// rules are a file of failure rules.
 	Rules string `protobuf:"bytes,14,opt,name=rules,proto3" json:"rules,omitempty"`
 	// exit_codes are codes for endings.
-	ExitCodes     map[string]int32     `protobuf:"bytes,15,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	GrowAfter     *durationpb.Duration `protobuf:"bytes,16,opt,name=grow_after,json=growAfter,proto3" json:"grow_after,omitempty"`
-	DrainTime     *durationpb.Duration `protobuf:"bytes,17,opt,name=drain_time,json=drainTime,proto3" json:"drain_time,omitempty"`
+	ExitCodes map[string]int32     `protobuf:"bytes,15,rep,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	GrowAfter *durationpb.Duration `protobuf:"bytes,16,opt,name=grow_after,json=growAfter,proto3" json:"grow_after,omitempty"`
+	DrainTime *durationpb.Duration `protobuf:"bytes,17,opt,name=drain_time,json=drainTime,proto3" json:"drain_time,omitempty"`
+	// sole, fixed_pool and pool are of a coordinator's only job, which no client submits.
+	Sole          bool  `protobuf:"varint,18,opt,name=sole,proto3" json:"sole,omitempty"`
+	FixedPool     bool  `protobuf:"varint,19,opt,name=fixed_pool,json=fixedPool,proto3" json:"fixed_pool,omitempty"`
+	Pool          int32 `protobuf:"varint,20,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4209,6 +4222,27 @@ func (x *Spec) GetDrainTime() *durationpb.Duration {
 	return nil
 }
 
+func (x *Spec) GetSole() bool {
+	if x != nil {
+		return x.Sole
+	}
+	return false
+}
+
+func (x *Spec) GetFixedPool() bool {
+	if x != nil {
+		return x.FixedPool
+	}
+	return false
+}
+
+func (x *Spec) GetPool() int32 {
+	if x != nil {
+		return x.Pool
+	}
+	return 0
+}
+
 type Request struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MinNodes      int32                  `protobuf:"varint,1,opt,name=min_nodes,json=minNodes,proto3" json:"min_nodes,omitempty"`
@@ -4220,6 +4254,7 @@ type Request struct {
 	Strategy      string                 `protobuf:"bytes,7,opt,name=strategy,proto3" json:"strategy,omitempty"`
 	OrderBy       string                 `protobuf:"bytes,8,opt,name=order_by,json=orderBy,proto3" json:"order_by,omitempty"`
 	OrderList     []string               `protobuf:"bytes,9,rep,name=order_list,json=orderList,proto3" json:"order_list,omitempty"`
+	SharedAddr    bool                   `protobuf:"varint,10,opt,name=shared_addr,json=sharedAddr,proto3" json:"shared_addr,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4315,6 +4350,13 @@ func (x *Request) GetOrderList() []string {
 		return x.OrderList
 	}
 	return nil
+}
+
+func (x *Request) GetSharedAddr() bool {
+	if x != nil {
+		return x.SharedAddr
+	}
+	return false
 }
 
 type WatchRequest struct {
@@ -5839,7 +5881,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\afurther\x18\v \x01(\x05R\afurther\x12\x12\n" +
 	"\x04step\x18\f \x01(\x03R\x04step\x12\x16\n" +
 	"\x06kernel\x18\r \x01(\fR\x06kernel\x12\x12\n" +
-	"\x04hung\x18\x0e \x01(\bR\x04hung\"\xfa\x02\n" +
+	"\x04hung\x18\x0e \x01(\bR\x04hung\"\xb2\x03\n" +
 	"\n" +
 	"Submission\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
@@ -5852,7 +5894,9 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\vbackoff_min\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"backoffMin\x12:\n" +
 	"\vbackoff_max\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"backoffMax\"\xf2\x05\n" +
+	"backoffMax\x126\n" +
+	"\tlast_call\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\blastCall\"\xb9\x06\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\arequest\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.RequestR\arequest\x12\x18\n" +
@@ -5875,10 +5919,14 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\n" +
 	"grow_after\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\tgrowAfter\x128\n" +
 	"\n" +
-	"drain_time\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\tdrainTime\x1a<\n" +
+	"drain_time\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\tdrainTime\x12\x12\n" +
+	"\x04sole\x18\x12 \x01(\bR\x04sole\x12\x1d\n" +
+	"\n" +
+	"fixed_pool\x18\x13 \x01(\bR\tfixedPool\x12\x12\n" +
+	"\x04pool\x18\x14 \x01(\x05R\x04pool\x1a<\n" +
 	"\x0eExitCodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xf2\x01\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x93\x02\n" +
 	"\aRequest\x12\x1b\n" +
 	"\tmin_nodes\x18\x01 \x01(\x05R\bminNodes\x12\x1b\n" +
 	"\tmax_nodes\x18\x02 \x01(\x05R\bmaxNodes\x12\x19\n" +
@@ -5889,7 +5937,10 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\bstrategy\x18\a \x01(\tR\bstrategy\x12\x19\n" +
 	"\border_by\x18\b \x01(\tR\aorderBy\x12\x1d\n" +
 	"\n" +
-	"order_list\x18\t \x03(\tR\torderList\"8\n" +
+	"order_list\x18\t \x03(\tR\torderList\x12\x1f\n" +
+	"\vshared_addr\x18\n" +
+	" \x01(\bR\n" +
+	"sharedAddr\"8\n" +
 	"\fWatchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
 	"\x06attach\x18\x02 \x01(\bR\x06attach\"\x87\x02\n" +
@@ -6161,65 +6212,66 @@ var file_rendezvous_proto_depIdxs = []int32{
 	78,  // 73: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
 	78,  // 74: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
 	78,  // 75: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	53,  // 76: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	78,  // 77: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	78,  // 78: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	78,  // 79: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	76,  // 80: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	78,  // 81: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	78,  // 82: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	56,  // 83: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	57,  // 84: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	47,  // 85: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	58,  // 86: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	78,  // 87: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	77,  // 88: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	59,  // 89: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	13,  // 90: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	32,  // 91: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	40,  // 92: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	78,  // 93: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	77,  // 94: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	69,  // 95: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	72,  // 96: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	13,  // 97: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	78,  // 98: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	71,  // 99: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	70,  // 100: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	77,  // 101: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	77,  // 102: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	77,  // 103: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	47,  // 104: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	48,  // 105: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	5,   // 106: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	44,  // 107: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	51,  // 108: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	54,  // 109: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	60,  // 110: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	61,  // 111: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	63,  // 112: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	65,  // 113: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	67,  // 114: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 115: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Parcel
-	2,   // 116: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	3,   // 117: golaunch.rendezvous.v1.Quorum.Call:input_type -> golaunch.rendezvous.v1.Summons
-	6,   // 118: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	45,  // 119: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	55,  // 120: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	55,  // 121: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	43,  // 122: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	62,  // 123: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	64,  // 124: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	66,  // 125: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	68,  // 126: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 127: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 128: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 129: golaunch.rendezvous.v1.Quorum.Call:output_type -> golaunch.rendezvous.v1.Greeting
-	118, // [118:130] is the sub-list for method output_type
-	106, // [106:118] is the sub-list for method input_type
-	106, // [106:106] is the sub-list for extension type_name
-	106, // [106:106] is the sub-list for extension extendee
-	0,   // [0:106] is the sub-list for field type_name
+	78,  // 76: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	53,  // 77: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	78,  // 78: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	78,  // 79: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	78,  // 80: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	76,  // 81: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	78,  // 82: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	78,  // 83: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	56,  // 84: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	57,  // 85: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	47,  // 86: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	58,  // 87: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	78,  // 88: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	77,  // 89: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	59,  // 90: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	13,  // 91: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	32,  // 92: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	40,  // 93: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	78,  // 94: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	77,  // 95: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	69,  // 96: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	72,  // 97: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	13,  // 98: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	78,  // 99: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	71,  // 100: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	70,  // 101: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	77,  // 102: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	77,  // 103: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	77,  // 104: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	47,  // 105: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	48,  // 106: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	5,   // 107: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	44,  // 108: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	51,  // 109: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	54,  // 110: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	60,  // 111: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	61,  // 112: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	63,  // 113: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	65,  // 114: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	67,  // 115: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 116: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Parcel
+	2,   // 117: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	3,   // 118: golaunch.rendezvous.v1.Quorum.Call:input_type -> golaunch.rendezvous.v1.Summons
+	6,   // 119: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	45,  // 120: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	55,  // 121: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	55,  // 122: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	43,  // 123: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	62,  // 124: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	64,  // 125: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	66,  // 126: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	68,  // 127: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 128: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 129: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 130: golaunch.rendezvous.v1.Quorum.Call:output_type -> golaunch.rendezvous.v1.Greeting
+	119, // [119:131] is the sub-list for method output_type
+	107, // [107:119] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }

@@ -1,0 +1,54 @@
+package quorum
+
+import (
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// Message is one for another voter.
+type Message struct {
+	To  Voter
+	log *Log
+	m   *raftpb.Message
+}
+
+func (l *Log) send(m *raftpb.Message) {
+	to, ok := l.known[m.GetTo()]
+	if !ok {
+		return
+	}
+	if m.GetType() == raftpb.MsgSnap {
+		l.fill(m)
+	}
+	l.cfg.Send(Message{to, l, m})
+}
+
+// Bulk says that a message has entries, and may be long. Those to one voter should come in their order; the others, such as heartbeats,
+// must not wait for them.
+func (m Message) Bulk() bool { return m.m.GetType() == raftpb.MsgApp || m.m.GetType() == raftpb.MsgSnap }
+
+// Size is how many Bytes there are.
+func (m Message) Size() int { return proto.Size(m.m) }
+
+// Bytes are what the other voter's [Log.Step] takes.
+func (m Message) Bytes() []byte {
+	b, err := proto.Marshal(m.m)
+	must(err)
+	return b
+}
+
+// Done says that a message has arrived, as far as can be known, or why not. A leader sends nothing more to a voter to which a snapshot is
+// on its way before this is called.
+func (m Message) Done(err error) {
+	switch {
+	case m.m.GetType() == raftpb.MsgSnap:
+		status := raft.SnapshotFinish
+		if err != nil {
+			status = raft.SnapshotFailure
+		}
+		m.log.post(func() { m.log.node.ReportSnapshot(m.To.ID, status) })
+	case m.m.GetType() == raftpb.MsgApp && err != nil:
+		m.log.post(func() { m.log.node.ReportUnreachable(m.To.ID) })
+	}
+}

@@ -1,0 +1,103 @@
+package quorum
+
+import (
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// MaxSize bounds a log, its snapshot and the entries after that, in bytes, of which each entry takes some more than it has.
+// MaxMessage bounds what [Log.Step] takes, in bytes: all of a log fits.
+const (
+	MaxSize    = 256 << 20
+	MaxMessage = MaxSize + 1<<20
+)
+
+// overhead is more than an entry takes in memory or in a message, besides its own bytes.
+const overhead = 64
+
+func sizeOf(entry []byte) int { return len(entry) + overhead }
+
+// The first byte of what is in the log says what it is.
+const (
+	kindEntry byte = iota
+	kindSnapshot
+)
+
+func seal(kind byte, data []byte) []byte { return append([]byte{kind}, data...) }
+
+// Past is what a log has: a snapshot, nil if there was none yet, and the entries after it.
+type Past struct {
+	Snapshot []byte
+	Entries  [][]byte
+}
+
+// past is what a voter knows to be committed, up to the entry of an index.
+type past struct {
+	index uint64
+	// sealed begins with the latest snapshot, if there is one. The bytes are those that raft has too.
+	sealed [][]byte
+	size   int
+	// snapped says that a snapshot was applied, and raft can forget what was before.
+	snapped bool
+}
+
+func (p *past) add(sealed []byte) {
+	if sealed[0] == kindSnapshot {
+		p.sealed, p.size, p.snapped = nil, 0, true
+	}
+	p.sealed = append(p.sealed, sealed)
+	p.size += sizeOf(sealed)
+}
+
+func (p *past) get() (all Past) {
+	for _, e := range p.sealed {
+		if e[0] == kindSnapshot {
+			all.Snapshot = e[1:]
+		} else {
+			all.Entries = append(all.Entries, e[1:])
+		}
+	}
+	return all
+}
+
+// metadata is what raft must know of a log up to the last applied entry, which is of a term.
+func (l *Log) metadata(term uint64) *raftpb.SnapshotMetadata {
+	return &raftpb.SnapshotMetadata{Index: new(l.past.index), Term: &term, ConfState: l.conf}
+}
+
+// compact has raft forget the entries that a snapshot replaces. There is no tail for those who are a bit behind: they lack the snapshot,
+// and would have to be sent that too.
+func (l *Log) compact() {
+	if !l.past.snapped {
+		return
+	}
+	l.past.snapped = false
+	_, err := l.storage.CreateSnapshot(l.past.index, l.conf, nil)
+	must(err)
+	must(l.storage.Compact(l.past.index))
+}
+
+// fill puts the log into a message with a snapshot. It is as of now, as in etcd, and not of when raft last compacted: the receiver may
+// not have been a voter then, and would refuse it. What is in the log goes as entries of the message, of which raft makes no copies.
+func (l *Log) fill(m *raftpb.Message) {
+	term, err := l.storage.Term(l.past.index)
+	must(err)
+	var known []Voter
+	for _, v := range l.known {
+		known = append(known, v)
+	}
+	m.Snapshot = &raftpb.Snapshot{Data: encode(known), Metadata: l.metadata(term)}
+	for _, e := range l.past.sealed {
+		m.Entries = append(m.Entries, &raftpb.Entry{Data: e})
+	}
+}
+
+// restore takes over a log from the snapshot message that raft has just accepted.
+func (l *Log) restore(s *raftpb.Snapshot) {
+	l.past = past{index: s.GetMetadata().GetIndex()}
+	for _, e := range l.incoming.GetEntries() {
+		l.past.add(e.GetData())
+	}
+	l.past.snapped = false // raft has nothing else
+	l.learn(decode(s.GetData()))
+	l.reconfigured(s.GetMetadata().GetConfState())
+}

@@ -1,0 +1,341 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/mutants"
+)
+
+// TestWorld has voters die and be replaced, the network lose, double, reorder and part, the past be replaced by snapshots at any moment, and
+// somebody lead all the same.
+func TestWorld(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			run(t, seed, func(w *world) {
+				w.loss = int(seed % 20)
+				voters := []Voter{w.add(), w.add(), w.add()}
+				if seed%2 == 0 {
+					voters = append(voters, w.add(), w.add())
+				}
+				w.vote(voters)
+				for range 6 {
+					w.trouble(&voters)
+				}
+				w.part()
+				time.Sleep(election)
+				w.leader()
+				if w.snapshots == 0 {
+					t.Error("no snapshot was taken")
+				}
+			})
+		})
+	}
+}
+
+func TestMutants(t *testing.T) { mutants.MustDie(t) }
+
+// trouble is a cut that leaves a majority somewhere, the death of a voter, which is then replaced, or new voters that die at once.
+func (w *world) trouble(voters *[]Voter) {
+	v := *voters
+	w.mu.Lock()
+	w.random.Shuffle(len(v), func(i, j int) { v[i], v[j] = v[j], v[i] })
+	few := v[:1+w.random.IntN(len(v)/2)]
+	kind := w.random.IntN(5)
+	w.mu.Unlock()
+	if kind == 4 {
+		w.part()
+		w.ghosts(v)
+		return
+	}
+	if kind < 2 {
+		w.part()
+		dead := v[0].ID
+		if kind == 0 {
+			dead = w.doom()
+		} else {
+			w.kill(dead)
+		}
+		i := slices.IndexFunc(v, func(v Voter) bool { return v.ID == dead })
+		v[i] = w.add()
+		w.vote(v)
+		return
+	}
+	var ids []uint64
+	for _, voter := range few {
+		ids = append(ids, voter.ID)
+	}
+	w.part(ids...)
+	time.Sleep(election)
+	_, id := w.leader()
+	if slices.Contains(ids, id) {
+		w.t.Errorf("voter %d leads of %v, of %d", id, ids, len(v))
+	}
+}
+
+// ghosts are new voters that die before they have the log. Who leads does so without them.
+func (w *world) ghosts(voters []Voter) {
+	ghosts := []Voter{w.add(), w.add(), w.add()}
+	for _, g := range ghosts {
+		w.kill(g.ID)
+	}
+	r, _ := w.leader()
+	r.Reconfigure(append(ghosts, voters[0]))
+	time.Sleep(2 * election)
+	w.leader()
+	w.vote(voters)
+}
+
+// doom has a leader die while it takes a snapshot, and says which.
+func (w *world) doom() uint64 {
+	for dead := make(chan struct{}); ; {
+		_, id := w.leader()
+		w.mu.Lock()
+		w.doomed, w.dead = id, dead
+		w.mu.Unlock()
+		select {
+		case <-dead:
+			return id
+		case <-time.After(election): // it has lost the lead before
+		}
+	}
+}
+
+func TestOneVoterLeadsAtOnce(t *testing.T) {
+	run(t, 1, func(w *world) {
+		before := time.Now()
+		w.add()
+		synctest.Wait()
+		if r, _ := w.leader(); r.Number != 2 || time.Since(before) != 0 {
+			t.Errorf("term %d after %v", r.Number, time.Since(before))
+		}
+	})
+}
+
+// together starts so many voters that know each other, but for the absent ones.
+func (w *world) together(n int, absent ...uint64) []Voter {
+	var voters []Voter
+	for range n {
+		voters = append(voters, w.voter())
+	}
+	for i, v := range voters {
+		if !slices.Contains(absent, v.ID) {
+			w.start(v, func(cfg Config) (*Log, error) { return Bootstrap(cfg, slices.Concat(voters[i+1:], voters[:i])...) })
+		}
+	}
+	return voters
+}
+
+// TestVotersBeginTogether: the first of them leads at once, and if it does not come another one does.
+func TestVotersBeginTogether(t *testing.T) {
+	for seed := range uint64(20) {
+		run(t, seed, func(w *world) {
+			before := time.Now()
+			voters := w.together(3)
+			_, id := w.leader()
+			if took := time.Since(before); id != 1 || took > 10*tick {
+				t.Errorf("voter %d leads after %v", id, took)
+			}
+			for _, v := range voters {
+				if !same(w.voting[v.ID], voters) {
+					t.Errorf("voter %d knows of %v", v.ID, w.voting[v.ID])
+				}
+			}
+			w.kill(1)
+			time.Sleep(election)
+			_, id = w.leader()
+			w.vote([]Voter{{ID: id, Name: fmt.Sprint("n", id)}, w.add(), w.add()})
+		})
+		run(t, seed, func(w *world) {
+			w.together(3, 1)
+			w.leader()
+		})
+	}
+}
+
+// TestAMinorityIsOver: who has lost the majority learns of it within two elections, and does nothing before.
+func TestAMinorityIsOver(t *testing.T) {
+	run(t, 1, func(w *world) {
+		voters := []Voter{w.add(), w.add(), w.add()}
+		w.vote(voters)
+		w.kill(2)
+		w.kill(3)
+		r, _ := w.leader()
+		var errs [3]error
+		go func() { errs[0] = commit(t, r, "lost") }()
+		go func() { errs[1] = wait(t, r.Confirm) }()
+		go func() { errs[2] = wait(t, func(done func(error)) { r.Snapshot(nil, done) }) }()
+		<-r.Over()
+		synctest.Wait()
+		for _, err := range append(errs[:], commit(t, r), wait(t, r.Confirm)) {
+			if !errors.Is(err, ErrNotLeader) || !strings.Contains(err.Error(), "another coordinator may lead") {
+				t.Errorf("%v", err)
+			}
+		}
+		w.kill(1)
+		if err := commit(t, r, "late"); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("%v of one that is closed", err)
+		}
+	})
+}
+
+// TestVotersShrink to one, which needs nobody then.
+func TestVotersShrink(t *testing.T) {
+	run(t, 1, func(w *world) {
+		voters := []Voter{w.add(), w.add(), w.add()}
+		w.vote(voters)
+		w.kill(3)
+		w.vote(voters[:1])
+		w.kill(2)
+		time.Sleep(election)
+		if _, id := w.leader(); id != 1 {
+			t.Errorf("voter %d leads", id)
+		}
+	})
+}
+
+// TestNewVotersThatDie before they have the log stop nobody: the old ones go on, and others come in their place.
+func TestNewVotersThatDie(t *testing.T) {
+	run(t, 1, func(w *world) {
+		voters := []Voter{w.add(), w.add(), w.add()}
+		w.kill(2)
+		w.kill(3)
+		r, _ := w.leader()
+		r.Reconfigure(voters)
+		time.Sleep(election)
+		if err := commit(t, r, "alone"); err != nil {
+			t.Error(err)
+		}
+		w.vote([]Voter{voters[0], w.add(), w.add()})
+		w.kill(1)
+		w.leader()
+	})
+}
+
+// TestANewVoterThatDies is waited for by nobody where the others are a majority without it.
+func TestANewVoterThatDies(t *testing.T) {
+	run(t, 1, func(w *world) {
+		voters := []Voter{w.add(), w.add(), w.add()}
+		w.kill(3)
+		w.vote(voters)
+	})
+}
+
+// TestWhoIsLeftAloneNeedsNoAnswer to what it has asked others before.
+func TestWhoIsLeftAloneNeedsNoAnswer(t *testing.T) {
+	for seed := range uint64(40) {
+		run(t, seed, func(w *world) {
+			voters := []Voter{w.add(), w.add(), w.add()}
+			w.vote(voters)
+			w.kill(3)
+			r, _ := w.leader()
+			for range 20 {
+				r.Confirm(func(error) {})
+			}
+			w.vote(voters[:1])
+			time.Sleep(election)
+			if err := wait(t, r.Confirm); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if n := len(r.reads); n > 0 {
+				t.Errorf("%d have no answer", n)
+			}
+		})
+	}
+}
+
+// TestVotersThatAreKnownNeedNobodyElse: from the moment in which a leader hears that there are others who vote, they can do without it.
+func TestVotersThatAreKnownNeedNobodyElse(t *testing.T) {
+	for seed := range uint64(40) {
+		run(t, seed, func(w *world) {
+			voters := []Voter{w.add(), w.add(), w.add()}
+			w.told = func(id uint64, known []Voter) {
+				if id == 1 && len(known) == len(voters) {
+					w.side[id] = true
+				}
+			}
+			r, _ := w.leader()
+			r.Reconfigure(voters)
+			<-r.Over()
+			time.Sleep(election)
+			if _, id := w.leader(); id == 1 {
+				t.Error("it leads all the same")
+			}
+		})
+	}
+}
+
+// TestTransfer: who leads hands that on in order, without an election's wait, whatever is lost on the way; what was committed is kept.
+func TestTransfer(t *testing.T) {
+	for seed := range uint64(40) {
+		run(t, seed, func(w *world) {
+			w.loss = int(seed % 4)
+			voters := []Voter{w.add(), w.add(), w.add()}
+			w.vote(voters)
+			r, id := w.leader()
+			before := time.Now()
+			err := wait(t, w.logs[id].Transfer)
+			transferred := time.Since(before)
+			select {
+			case <-r.Over():
+			default:
+				if err == nil {
+					t.Error("it leads all the same")
+				}
+			}
+			w.kill(id)
+			for _, next := w.leader(); next == id; _, next = w.leader() {
+				time.Sleep(tick)
+			}
+			if took := time.Since(before); w.loss == 0 && (err != nil || took > 10*tick) {
+				t.Errorf("transferred after %v, %v, and another leads after %v", transferred, err, took)
+			}
+		})
+	}
+}
+
+// TestTransferAlone: nobody is there to lead in its place.
+func TestTransferAlone(t *testing.T) {
+	run(t, 1, func(w *world) {
+		voters := []Voter{w.add(), w.add(), w.add()}
+		w.vote(voters)
+		w.kill(2)
+		w.kill(3)
+		before := time.Now()
+		if err := wait(t, w.logs[1].Transfer); !errors.Is(err, ErrNoSuccessor) && time.Since(before) < 10*tick {
+			t.Errorf("%v after %v", err, time.Since(before))
+		}
+		l := w.logs[1]
+		w.kill(1)
+		if err := wait(t, l.Transfer); err != nil {
+			t.Errorf("%v of one that is closed", err)
+		}
+	})
+}
+
+// TestAFullLog takes a snapshot alone, and then entries again.
+func TestAFullLog(t *testing.T) {
+	run(t, 1, func(w *world) {
+		l := w.logs[w.add().ID]
+		r, _ := w.leader()
+		l.post(func() { l.past.size = MaxSize - overhead })
+		if err := commit(t, r, "more"); !errors.Is(err, ErrFull) {
+			t.Errorf("%v", err)
+		}
+		synctest.Wait() // nobody else proposes anything before the next tick
+		state := []byte(strings.Join(w.kept, " "))
+		if err := wait(t, func(done func(error)) { r.Snapshot(state, done) }); err != nil {
+			t.Error(err)
+		}
+		if err := commit(t, r, "more"); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,187 @@
+package quorum
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+)
+
+// Term is a time in which this voter leads. Its methods never wait. What they call back is called once, by the log's goroutine, and must
+// not wait either; it may call any of them.
+type Term struct {
+	// Past is what the log has from before.
+	Past Past
+	// Voters are those that vote when it begins, or are to, the one that leads first.
+	Voters []Voter
+	// Number is greater than that of any term before.
+	Number uint64
+
+	log  *Log
+	over chan struct{}
+	// What follows belongs to the log's goroutine: how many entries were proposed and applied, the bytes of those that were not applied yet,
+	// who waits for which entry, in order, and whether a proposal was lost.
+	proposed, taken uint64
+	pending         int
+	waiting         []waiter
+	lost            bool
+	// unread wait to be asked about together, and reads for the answer to the question of a number.
+	unread   []func(error)
+	reads    map[uint64][]func(error)
+	asked    uint64
+	want     []Voter
+	changing bool
+}
+
+// waiter is told when the entry of a number is committed.
+type waiter struct {
+	number uint64
+	done   func(error)
+}
+
+// ErrNotLeader says that this voter leads no more: what it proposed may or may not be in the log, now or later.
+var ErrNotLeader = errors.New("another coordinator may lead")
+
+// ErrFull says that the log has no room before a snapshot replaces its past: the entries are not in it.
+var ErrFull = errors.New("the log is full")
+
+func newTerm(l *Log, number uint64) *Term {
+	return &Term{Past: l.past.get(), Voters: l.voters(), Number: number, log: l, over: make(chan struct{}), reads: map[uint64][]func(error){}}
+}
+
+// Over is closed when this voter leads no more.
+func (t *Term) Over() <-chan struct{} { return t.over }
+
+// Propose adds entries to the log, all or none. The error is nil when a majority of the voters has them, and all that was proposed before;
+// or it is ErrNotLeader, after which nothing is added any more, or ErrFull.
+func (t *Term) Propose(entries [][]byte, done func(error)) {
+	var sealed [][]byte
+	for _, e := range entries {
+		sealed = append(sealed, seal(kindEntry, e))
+	}
+	t.post(done, func() { t.propose(sealed, done) })
+}
+
+// Snapshot replaces the past of the log, including all that was proposed before, by a state that stands for it. It is proposed as an entry
+// is.
+func (t *Term) Snapshot(state []byte, done func(error)) {
+	sealed := seal(kindSnapshot, state)
+	t.post(done, func() { t.propose([][]byte{sealed}, done) })
+}
+
+// Confirm makes sure that no other voter led when it was called: the error is nil then, or else ErrNotLeader.
+func (t *Term) Confirm(done func(error)) {
+	t.post(done, func() {
+		if t.log.term != t {
+			done(ErrNotLeader)
+			return
+		}
+		t.unread = append(t.unread, done)
+	})
+}
+
+// Reconfigure has the log kept by other voters. Those that are new learn it first. They vote when they and those that stay are a majority
+// of the new ones, so that nobody waits for it; until then the old ones do, and this voter asks again.
+func (t *Term) Reconfigure(voters []Voter) {
+	voters = slices.Clone(voters)
+	t.log.post(func() { t.want = voters })
+}
+
+func (t *Term) post(done func(error), f func()) {
+	if !t.log.post(f) {
+		go done(ErrNotLeader)
+	}
+}
+
+func (t *Term) propose(sealed [][]byte, done func(error)) {
+	size, m := 0, &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: &t.log.cfg.Self.ID}
+	for _, e := range sealed {
+		size += sizeOf(e)
+		m.Entries = append(m.Entries, &raftpb.Entry{Data: e})
+	}
+	switch {
+	case t.log.term != t || t.lost:
+		done(ErrNotLeader)
+		return
+	case !t.fits(sealed, size):
+		done(ErrFull)
+		return
+	case len(sealed) > 0 && t.log.node.Step(m) != nil:
+		t.lost = true // what follows stands on it
+		done(ErrNotLeader)
+		return
+	}
+	t.proposed += uint64(len(sealed))
+	t.pending += size
+	t.waiting = append(t.waiting, waiter{t.proposed, done})
+	t.settle()
+}
+
+// fits says that there is room. A snapshot makes room for itself.
+func (t *Term) fits(sealed [][]byte, size int) bool {
+	if len(sealed) == 1 && sealed[0][0] == kindSnapshot {
+		return size <= MaxSize
+	}
+	return size == 0 || t.log.past.size+t.pending+size <= MaxSize
+}
+
+// applied counts an entry: after the first of a term all are its leader's, and they are committed in order.
+func (t *Term) applied(sealed []byte) {
+	if t == nil {
+		return
+	}
+	t.taken++
+	t.pending -= sizeOf(sealed)
+	t.settle()
+}
+
+func (t *Term) settle() {
+	for len(t.waiting) > 0 && t.waiting[0].number <= t.taken {
+		t.waiting[0].done(nil)
+		t.waiting = t.waiting[1:]
+	}
+}
+
+// read asks who leads, once for all that want to know it now.
+func (t *Term) read() {
+	if t == nil || len(t.unread) == 0 {
+		return
+	}
+	t.asked++
+	t.reads[t.asked], t.unread = t.unread, nil
+	t.ask(t.asked)
+}
+
+func (t *Term) ask(read uint64) { t.log.node.ReadIndex(binary.BigEndian.AppendUint64(nil, read)) }
+
+// askAgain makes sure of what other voters were asked and cannot answer any more: raft waits for them when this one is alone by now.
+func (t *Term) askAgain() {
+	for read := range t.reads {
+		t.ask(read)
+	}
+}
+
+func (t *Term) confirmed(read []byte) {
+	if t == nil || len(read) != 8 {
+		return
+	}
+	id := binary.BigEndian.Uint64(read)
+	for _, done := range t.reads[id] {
+		done(nil)
+	}
+	delete(t.reads, id)
+}
+
+func (t *Term) end() {
+	close(t.over)
+	for _, w := range t.waiting {
+		w.done(ErrNotLeader)
+	}
+	for _, reads := range t.reads {
+		t.unread = append(t.unread, reads...)
+	}
+	for _, done := range t.unread {
+		done(ErrNotLeader)
+	}
+}

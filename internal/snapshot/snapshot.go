@@ -1,0 +1,273 @@
+// Package snapshot writes a whole graph of Go values into bytes, and reads it back: unexported fields too, and with each pointer
+// shared as it was. It is for the state of a decision maker, which is plain data that nobody would describe a second time without
+// forgetting a field.
+//
+// The bytes begin with a fingerprint of the types. Bytes of other types, as another version of the program would have written them,
+// are refused with [ErrTypes] and not misread. A field with the tag `snapshot:"-"` is left out, and zero after reading.
+package snapshot
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"unsafe"
+)
+
+// ErrTypes says that bytes were written by a program whose types were others.
+var ErrTypes = errors.New("the snapshot is of another version")
+
+// errShort says that bytes end too early, or say so of something in them.
+var errShort = errors.New("the snapshot is damaged")
+
+// Encode returns the bytes of what p points to. The same graph always gives the same bytes. It panics for a type that holds a function,
+// a channel or an interface: a test with the zero value of the type finds that.
+func Encode(p any) []byte {
+	v := reflect.ValueOf(p)
+	w := writer{out: fingerprint(v.Type()), seen: map[pointer]uint64{}}
+	w.pointer(v)
+	return w.out
+}
+
+// Decode reads what Encode wrote of a value of the same type into what p points to, which is zero.
+func Decode(b []byte, p any) error {
+	v := reflect.ValueOf(p)
+	rest, same := bytes.CutPrefix(b, fingerprint(v.Type()))
+	if !same {
+		return ErrTypes
+	}
+	r := reader{in: rest, seen: map[uint64]reflect.Value{1: v}}
+	if first := r.number(); first != 1 {
+		r.err = errShort
+	}
+	r.value(v.Elem())
+	if r.err == nil && len(r.in) > 0 {
+		r.err = errShort
+	}
+	return r.err
+}
+
+// Check says whether reading gives back what p points to: it does not where a pointer leads into the middle of another value, which is
+// then there twice. That does no harm to values that nobody changes, whose types are constant. It is for tests, and as slow as Encode.
+func Check(p any, constant ...reflect.Type) error {
+	v := reflect.ValueOf(p)
+	describe(v.Type(), new(strings.Builder), map[reflect.Type]bool{})
+	w := writer{seen: map[pointer]uint64{}, inside: map[pointer]bool{}}
+	w.pointer(v)
+	for p := range w.seen {
+		if w.inside[p] && !slices.Contains(constant, p.of.Elem()) {
+			return fmt.Errorf("a %v leads into the middle of another value", p.of)
+		}
+	}
+	return nil
+}
+
+// printSize is the size of a fingerprint in bytes.
+const printSize = 16
+
+func fingerprint(t reflect.Type) []byte {
+	var text strings.Builder
+	describe(t, &text, map[reflect.Type]bool{})
+	sum := sha256.Sum256([]byte(text.String()))
+	return sum[:printSize]
+}
+
+// describe writes all that decides how values of a type are encoded.
+func describe(t reflect.Type, text *strings.Builder, known map[reflect.Type]bool) {
+	fmt.Fprintf(text, "%v %v;", t, t.Kind())
+	if known[t] || binaryType(t) {
+		return
+	}
+	known[t] = true
+	switch t.Kind() {
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if f := t.Field(i); kept(f) {
+				fmt.Fprintf(text, "%s ", f.Name)
+				describe(f.Type, text, known)
+			}
+		}
+	case reflect.Map:
+		describe(t.Key(), text, known)
+		describe(t.Elem(), text, known)
+	case reflect.Slice, reflect.Array, reflect.Pointer:
+		describe(t.Elem(), text, known)
+	case reflect.Func, reflect.Chan, reflect.Interface, reflect.UnsafePointer, reflect.Uintptr, reflect.Complex64, reflect.Complex128:
+		panic(fmt.Sprintf("snapshot: a %v cannot be in one", t))
+	}
+}
+
+func kept(f reflect.StructField) bool { return f.Tag.Get("snapshot") != "-" }
+
+var (
+	marshaler   = reflect.TypeFor[encoding.BinaryMarshaler]()
+	unmarshaler = reflect.TypeFor[encoding.BinaryUnmarshaler]()
+)
+
+// binaryType says that a type describes its values itself, as time.Time and netip.Addr do.
+func binaryType(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && t.Implements(marshaler) && reflect.PointerTo(t).Implements(unmarshaler)
+}
+
+// open lets a field be read and set that is not exported.
+func open(v reflect.Value) reflect.Value {
+	return reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem()
+}
+
+// pointer is one of a type: the first field of a struct has the same address as the struct.
+type pointer struct {
+	at unsafe.Pointer
+	of reflect.Type
+}
+
+type writer struct {
+	out []byte
+	// seen numbers the pointers that were written, from 1.
+	seen map[pointer]uint64
+	// inside, when it is not nil, has the values that were written as a part of another one.
+	inside map[pointer]bool
+}
+
+func (w *writer) number(n uint64) { w.out = binary.AppendUvarint(w.out, n) }
+
+func (w *writer) text(b string) {
+	w.number(uint64(len(b)))
+	w.out = append(w.out, b...)
+}
+
+// missing writes that there is nothing, if there is not.
+func (w *writer) missing(no bool) bool {
+	if no {
+		w.number(0)
+	}
+	return no
+}
+
+// value writes an addressable value.
+func (w *writer) value(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Bool:
+		n := uint64(0)
+		if v.Bool() {
+			n = 1
+		}
+		w.number(n)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		w.out = binary.AppendVarint(w.out, v.Int())
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		w.number(v.Uint())
+	case reflect.Float32, reflect.Float64:
+		w.out = binary.BigEndian.AppendUint64(w.out, math.Float64bits(v.Float()))
+	case reflect.String:
+		w.text(v.String())
+	case reflect.Struct:
+		w.fields(v)
+	case reflect.Array:
+		for i := range v.Len() {
+			w.value(v.Index(i))
+		}
+	case reflect.Slice:
+		w.slice(v)
+	case reflect.Map:
+		w.entries(v)
+	case reflect.Pointer:
+		w.pointer(v)
+	default: // describe has seen to it
+	}
+}
+
+func (w *writer) fields(v reflect.Value) {
+	if binaryType(v.Type()) {
+		b, err := v.Addr().Interface().(encoding.BinaryMarshaler).MarshalBinary()
+		if err != nil {
+			panic(fmt.Sprintf("snapshot: %v: %v", v.Type(), err)) // a time of a zone with odd seconds: nobody has one
+		}
+		w.text(string(b))
+		return
+	}
+	for i := range v.NumField() {
+		if f := v.Field(i); kept(v.Type().Field(i)) {
+			w.note(f)
+			w.value(open(f))
+		}
+	}
+}
+
+func (w *writer) note(v reflect.Value) {
+	if w.inside != nil {
+		w.inside[pointer{v.Addr().UnsafePointer(), reflect.PointerTo(v.Type())}] = true
+	}
+}
+
+// slice writes nil and empty as different ones.
+func (w *writer) slice(v reflect.Value) {
+	if w.missing(v.IsNil()) {
+		return
+	}
+	w.number(uint64(v.Len()) + 1)
+	if v.Type().Elem().Kind() == reflect.Uint8 {
+		w.out = append(w.out, v.Bytes()...)
+		return
+	}
+	for i := range v.Len() {
+		w.note(v.Index(i))
+		w.value(v.Index(i))
+	}
+}
+
+func (w *writer) entries(v reflect.Value) {
+	if w.missing(v.IsNil()) {
+		return
+	}
+	w.number(uint64(v.Len()) + 1)
+	for _, e := range sorted(v) {
+		w.out = append(w.out, e.text...)
+		w.value(settable(v.MapIndex(e.key)))
+	}
+}
+
+// entry is a key of a map with its bytes.
+type entry struct {
+	key  reflect.Value
+	text string
+}
+
+// sorted has the keys of a map in the order of their bytes. A key has no pointer in it that others share.
+func sorted(v reflect.Value) []entry {
+	all := make([]entry, 0, v.Len())
+	for _, key := range v.MapKeys() {
+		w := writer{seen: map[pointer]uint64{}}
+		w.value(settable(key))
+		all = append(all, entry{key, string(w.out)})
+	}
+	slices.SortFunc(all, func(a, b entry) int { return strings.Compare(a.text, b.text) })
+	return all
+}
+
+// settable is a copy that has an address.
+func settable(v reflect.Value) reflect.Value {
+	c := reflect.New(v.Type()).Elem()
+	c.Set(v)
+	return c
+}
+
+func (w *writer) pointer(v reflect.Value) {
+	if w.missing(v.IsNil()) {
+		return
+	}
+	p := pointer{v.UnsafePointer(), v.Type()}
+	if n := w.seen[p]; n > 0 {
+		w.number(n)
+		return
+	}
+	n := uint64(len(w.seen) + 1)
+	w.seen[p] = n
+	w.number(n)
+	w.value(v.Elem())
+}

@@ -1,0 +1,188 @@
+package rendezvous
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// The log has what agents and clients say in the words in which they say it.
+
+// writeEntry panics for an event that no coordinator has.
+func writeEntry(e replica.Entry) []byte {
+	m := fromEntry(e)
+	m.At = timestamppb.New(e.At)
+	b, err := proto.Marshal(m)
+	if err != nil {
+		panic(fmt.Sprintf("rendezvous: %T cannot be written: %v", m.GetBody(), err)) // every text was made UTF-8 where it came in
+	}
+	return b
+}
+
+func fromEntry(e replica.Entry) *pb.Entry {
+	switch {
+	case e.Founded != nil:
+		return &pb.Entry{Body: &pb.Entry_Founded{Founded: &pb.Founded{Format: e.Founded.Format, Epoch: e.Founded.Epoch}}}
+	case e.Submitted != nil:
+		return &pb.Entry{Body: &pb.Entry_Submitted{Submitted: fromSubmission(*e.Submitted)}}
+	case e.Admitted != nil:
+		return &pb.Entry{Body: &pb.Entry_Admitted{Admitted: &pb.Admitted{Node: fromNode(e.Admitted.Node), Instance: e.Admitted.Instance}}}
+	}
+	switch ev := e.Event.(type) {
+	case cluster.Joined:
+		return &pb.Entry{Body: &pb.Entry_Joined{Joined: fromNode(ev.Node)}}
+	case cluster.Lost:
+		return &pb.Entry{Body: &pb.Entry_Lost{Lost: &pb.Lost{Node: ev.Node, Why: plain(ev.Why)}}}
+	case cluster.Rejoined:
+		return &pb.Entry{Body: &pb.Entry_Back{Back: &pb.Back{Node: ev.Node}}}
+	case cluster.Drain:
+		d := &pb.Drained{Node: ev.Node}
+		if ev.Leaves != nil {
+			d.Leaving = &pb.Draining{Within: durationpb.New(ev.Leaves.Within), Why: plain(ev.Leaves.Why)}
+		}
+		return &pb.Entry{Body: &pb.Entry_Drained{Drained: d}}
+	case cluster.Avoid:
+		return &pb.Entry{Body: &pb.Entry_Avoided{Avoided: &pb.Avoided{Node: ev.Node, Why: plain(ev.Why)}}}
+	case cluster.Happened:
+		m := fromHappened(ev.Job, ev.Event)
+		m.About = ev.Job
+		return m
+	}
+	panic(fmt.Sprintf("rendezvous: no coordinator has a %T", e.Event))
+}
+
+func fromHappened(id string, ev job.Event) *pb.Entry {
+	switch ev := ev.(type) {
+	case job.Elapsed:
+		return &pb.Entry{Body: &pb.Entry_Elapsed{Elapsed: &pb.Elapsed{Unit: int32(ev.Unit), Attempt: int32(ev.Attempt)}}}
+	case job.TimedOut:
+		return &pb.Entry{Body: &pb.Entry_TimedOut{TimedOut: &pb.TimedOut{Kind: string(ev.Kind), Seq: int32(ev.Seq)}}}
+	case job.Cancel:
+		return &pb.Entry{Body: &pb.Entry_Cancelled{Cancelled: &pb.Cancelled{
+			Code: int32(ev.Code), Why: plain(ev.Why), Ending: string(ev.Ending), Within: durationpb.New(ev.Within), Loose: ev.Loose,
+		}}}
+	}
+	if report := fromEvent("", ev); report != nil {
+		return &pb.Entry{Body: &pb.Entry_Reported{Reported: &pb.Reported{Node: nodeOf(ev), Report: report}}}
+	}
+	panic(fmt.Sprintf("rendezvous: nobody tells job %s of a %T", id, ev))
+}
+
+// nodeOf is the node that reports an event.
+func nodeOf(ev job.Event) string {
+	switch ev := ev.(type) {
+	case job.Prepared:
+		return ev.Node
+	case job.Reached:
+		return ev.Node
+	case job.Started:
+		return ev.Node
+	case job.Ready:
+		return ev.Node
+	case job.Met:
+		return ev.Node
+	case job.Stalled:
+		return ev.Node
+	case job.Stepped:
+		return ev.Node
+	case job.Exited:
+		return ev.Node
+	case job.Stopped:
+		return ev.Node
+	}
+	return ""
+}
+
+// readEntry refuses what this version would not have written.
+func readEntry(b []byte) (e replica.Entry, err error) {
+	var m pb.Entry
+	if err := proto.Unmarshal(b, &m); err != nil {
+		return e, fmt.Errorf("an entry makes no sense: %w", err)
+	}
+	e = toEntry(&m)
+	if unknown(m.ProtoReflect()) || e == (replica.Entry{}) {
+		return e, replica.ErrVersion
+	}
+	e.At = m.GetAt().AsTime()
+	return e, nil
+}
+
+func toEntry(m *pb.Entry) (e replica.Entry) {
+	happened := func(ev job.Event) replica.Entry {
+		if ev == nil {
+			return e
+		}
+		return replica.Entry{Event: cluster.Happened{Job: m.GetAbout(), Event: ev}}
+	}
+	switch b := m.GetBody().(type) {
+	case *pb.Entry_Founded:
+		e.Founded = &replica.Founded{Format: b.Founded.GetFormat(), Epoch: b.Founded.GetEpoch()}
+	case *pb.Entry_Submitted:
+		s := toSubmission(b.Submitted)
+		e.Submitted = &s
+	case *pb.Entry_Admitted:
+		e.Admitted = &replica.Member{Node: toNode(b.Admitted.GetNode()), Instance: b.Admitted.GetInstance()}
+	case *pb.Entry_Joined:
+		e.Event = cluster.Joined{Node: toNode(b.Joined)}
+	case *pb.Entry_Lost:
+		e.Event = cluster.Lost{Node: b.Lost.GetNode(), Why: b.Lost.GetWhy()}
+	case *pb.Entry_Back:
+		e.Event = cluster.Rejoined{Node: b.Back.GetNode()}
+	case *pb.Entry_Drained:
+		d := cluster.Drain{Node: b.Drained.GetNode()}
+		if l := b.Drained.GetLeaving(); l != nil {
+			d.Leaves = &job.Draining{Node: d.Node, Within: l.GetWithin().AsDuration(), Why: l.GetWhy()}
+		}
+		e.Event = d
+	case *pb.Entry_Avoided:
+		e.Event = cluster.Avoid{Node: b.Avoided.GetNode(), Why: b.Avoided.GetWhy()}
+	case *pb.Entry_Elapsed:
+		return happened(job.Elapsed{Unit: int(b.Elapsed.GetUnit()), Attempt: int(b.Elapsed.GetAttempt())})
+	case *pb.Entry_TimedOut:
+		return happened(job.TimedOut{Kind: job.AlarmKind(b.TimedOut.GetKind()), Seq: int(b.TimedOut.GetSeq())})
+	case *pb.Entry_Cancelled:
+		c := b.Cancelled
+		return happened(job.Cancel{
+			Code: int(c.GetCode()), Why: c.GetWhy(), Ending: job.Ending(c.GetEnding()), Within: c.GetWithin().AsDuration(), Loose: c.GetLoose(),
+		})
+	case *pb.Entry_Reported:
+		return happened(toEvent(b.Reported.GetNode(), b.Reported.GetReport()))
+	}
+	return e
+}
+
+// unknown says that a message, or one in it, has a field that this version does not know.
+func unknown(m protoreflect.Message) bool {
+	if len(m.GetUnknown()) > 0 {
+		return true
+	}
+	found := false
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsMap():
+			if f.MapValue().Message() != nil {
+				v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+					found = found || unknown(v.Message())
+					return !found
+				})
+			}
+		case f.Message() == nil:
+		case f.IsList():
+			for i := range v.List().Len() {
+				found = found || unknown(v.List().Get(i).Message())
+			}
+		default:
+			found = found || unknown(v.Message())
+		}
+		return !found
+	})
+	return found
+}

@@ -1,0 +1,267 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// File keeps a log in a directory, for a coordinator that is started again.
+//
+// Entries are handed to the kernel, so that the death of the process loses none. Those that must outlive the machine's power, which are
+// the beginnings and ends of jobs, are forced to the disk: of what is between, no rank is left when a machine has lost its power for as
+// long as it takes to start it. A snapshot is written beside the log and then takes its name, so that there is always the old log or
+// the new one.
+type File struct {
+	root *os.Root
+	lock *os.File
+	log  *os.File
+	jobs chan func()
+	done chan struct{}
+}
+
+const (
+	fileName = "log"
+	// magic begins the file. It changes with the shape of its frames.
+	magic = "golaunch log 1\n"
+	// snapshotMark and entryMark are the first byte of a frame's payload.
+	snapshotMark, entryMark = 's', 'e'
+)
+
+// Past is what was kept before.
+type Past struct {
+	// Snapshot is nil when there was none, and Entries follow it.
+	Snapshot []byte
+	Entries  [][]byte
+	// Size is that of both in bytes, and Torn how many bytes at the end made no sense and were cut off.
+	Size, Torn int
+}
+
+// Open opens the log in a directory, which it makes at first use, mode 0700. The error says so when another coordinator has it open.
+func Open(dir string) (*File, error) {
+	f := &File{jobs: make(chan func(), 1), done: make(chan struct{})}
+	if err := f.open(dir); err != nil {
+		return nil, fmt.Errorf("cannot open the coordinator's log in %s: %w", dir, errors.Join(err, f.release()))
+	}
+	go func() {
+		defer close(f.done)
+		for job := range f.jobs {
+			job()
+		}
+	}()
+	return f, nil
+}
+
+func (f *File) open(dir string) (err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if f.root, err = os.OpenRoot(dir); err != nil {
+		return err
+	}
+	if f.lock, err = f.root.OpenFile("lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return err
+	}
+	if err := unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return errors.New("another coordinator uses it; stop that one, or give this one a directory of its own with --state-dir")
+		}
+		return fmt.Errorf("cannot lock it: %w", err)
+	}
+	if _, err := f.root.Stat("epoch"); err == nil {
+		return errors.New("an earlier golaunch kept its jobs there; use the version that wrote it, or another --state-dir")
+	}
+	return nil
+}
+
+// Close lets another coordinator have the log. It waits for what is being written.
+func (f *File) Close() error {
+	close(f.jobs)
+	<-f.done
+	return f.release()
+}
+
+func (f *File) release() (err error) {
+	for _, file := range []*os.File{f.log, f.lock} {
+		if file != nil {
+			err = errors.Join(err, file.Close())
+		}
+	}
+	if f.root != nil {
+		err = errors.Join(err, f.root.Close())
+	}
+	return err
+}
+
+func (f *File) path() string { return filepath.Join(f.root.Name(), fileName) }
+
+// Past reads what was kept, once, before anything else is. The end of a file that was being written when its machine lost its power is
+// cut off; damage before that is an error, for what follows it may be what matters.
+func (f *File) Past() (Past, error) {
+	fail := func(err error) (Past, error) {
+		return Past{}, fmt.Errorf("cannot read the coordinator's log %s: %w", f.path(), err)
+	}
+	var err error
+	if f.log, err = f.root.OpenFile(fileName, os.O_RDWR|os.O_APPEND, 0); errors.Is(err, fs.ErrNotExist) {
+		return Past{}, nil
+	} else if err != nil {
+		return fail(err)
+	}
+	text, err := io.ReadAll(f.log)
+	if err != nil {
+		return fail(err)
+	}
+	p, err := Parse(text)
+	if err != nil {
+		return fail(err)
+	}
+	if p.Torn > 0 {
+		err = f.log.Truncate(int64(len(text) - p.Torn))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return p, nil
+}
+
+var (
+	errFormat = errors.New("another version of golaunch wrote it; use that version, or another --state-dir")
+	errDamage = errors.New("it is damaged; with another --state-dir, or without this file, the coordinator begins anew, and the jobs of before end")
+)
+
+// Parse reads the text of a file.
+func Parse(text []byte) (p Past, err error) {
+	if n := min(len(text), len(magic)); string(text[:n]) != magic[:n] {
+		return p, errFormat
+	} else if n < len(magic) {
+		return Past{Torn: len(text)}, nil
+	}
+	rest := text[len(magic):]
+	for len(rest) > 0 {
+		payload, next, ok := cutFrame(rest)
+		switch {
+		case !ok && soundAfter(rest):
+			return p, fmt.Errorf("%w (at byte %d)", errDamage, len(text)-len(rest))
+		case !ok:
+			p.Torn = len(rest)
+			return p, nil
+		case len(payload) == 0:
+			return p, errFormat
+		case payload[0] == snapshotMark && p.Snapshot == nil && len(p.Entries) == 0:
+			p.Snapshot = payload[1:]
+		case payload[0] == entryMark:
+			p.Entries = append(p.Entries, payload[1:])
+		default:
+			return p, errFormat
+		}
+		p.Size += len(payload)
+		rest = next
+	}
+	return p, nil
+}
+
+// soundAfter says that something whole follows a frame that is not. What was being written at the end has nothing behind it.
+func soundAfter(rest []byte) bool {
+	for i := 1; i+frameHeader < len(rest); i++ {
+		if mark := rest[i+frameHeader]; mark == entryMark || mark == snapshotMark {
+			if payload, _, ok := cutFrame(rest[i:]); ok && len(payload) > 1 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Shared says that nobody else keeps the log.
+func (f *File) Shared() bool { return false }
+
+// Confirm has nothing to do.
+func (f *File) Confirm(done func(error)) { done(nil) }
+
+// Keep writes a round in a goroutine of the file's own. A log that could not be written is removed: a later coordinator would take it for
+// what it no longer is.
+func (f *File) Keep(r Round, done func(error)) {
+	f.jobs <- func() {
+		err := f.write(r)
+		if err != nil {
+			err = fmt.Errorf("cannot write %s: %w", f.path(), errors.Join(err, f.remove()))
+		}
+		done(err)
+	}
+}
+
+func (f *File) write(r Round) error {
+	if r.Snapshot != nil {
+		if err := f.begin(r.Snapshot); err != nil {
+			return err
+		}
+	} else if f.log == nil {
+		if err := f.begin(nil); err != nil {
+			return err
+		}
+	}
+	var b []byte
+	for _, e := range r.Entries {
+		b = appendFrame(b, append([]byte{entryMark}, e...))
+	}
+	if _, err := f.log.Write(b); err != nil {
+		return err
+	}
+	if r.Durable {
+		return errors.Join(f.log.Sync(), f.sync())
+	}
+	return nil
+}
+
+// begin begins the file anew, with a snapshot if there is one.
+func (f *File) begin(snapshot []byte) error {
+	text := []byte(magic)
+	if snapshot != nil {
+		text = appendFrame(text, append([]byte{snapshotMark}, snapshot...))
+	}
+	fresh, err := f.root.OpenFile(fileName+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fresh.Write(text)
+	err = errors.Join(err, fresh.Sync())
+	if err == nil {
+		err = f.root.Rename(fileName+".new", fileName)
+	}
+	if err != nil {
+		return errors.Join(err, fresh.Close())
+	}
+	old := f.log
+	f.log = fresh
+	if old != nil {
+		_ = old.Close() // nobody needs it any more
+	}
+	return f.sync()
+}
+
+// sync has the disk keep the names of the files.
+func (f *File) sync() error {
+	dir, err := f.root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+func (f *File) remove() (err error) {
+	if f.log != nil {
+		_ = f.log.Close() // the error is why it is removed
+		f.log = nil
+	}
+	for _, name := range []string{fileName, fileName + ".new"} {
+		if e := f.root.Remove(name); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
