@@ -1,0 +1,48 @@
+package rendezvous
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
+)
+
+// BenchmarkEntry is what an entry of the log costs to write, and to read, as it is and as a line of JSON for people.
+func BenchmarkEntry(b *testing.B) {
+	ev := job.Exited{Node: "n1", Rank: 3, Exit: job.Exit{Code: 1}, At: now(), Tail: string(make([]byte, 200))}
+	e := replica.Entry{At: now(), Event: cluster.Happened{Job: "j", Event: ev}}
+	b.Run("protobuf/write", func(b *testing.B) {
+		for b.Loop() {
+			writeEntry(e)
+		}
+	})
+	b.Run("json/write", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := json.Marshal(line{Time: e.At, Event: eventName(ev), Reason: "because", Detail: ev}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	text := writeEntry(e)
+	b.Run("protobuf/read", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := readEntry(text); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	lines, err := json.Marshal(ev)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("json/read", func(b *testing.B) {
+		for b.Loop() {
+			var ev job.Exited
+			if err := json.Unmarshal(lines, &ev); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
