@@ -96,10 +96,13 @@ func (c *connection) relay(h *here, up func()) (*errgroup.Group, error) {
 	return &both, nil
 }
 
+// greetingLine is what an agent prints first.
+const greetingLine = "golaunch: this node is up"
+
 // greet tells who started this process that it lives, and where its own words begin.
 func greet() {
-	fmt.Fprintln(os.Stdout, remoteArg)
-	fmt.Fprintln(os.Stderr, remoteArg)
+	fmt.Fprintln(os.Stdout, greetingLine)
+	fmt.Fprintln(os.Stderr, greetingLine)
 }
 
 // greeting reads up to that. What comes before are the words of ssh, of the server and of a login shell; the last three lines remain.
@@ -109,7 +112,7 @@ func greeting(r *bufio.Reader) (said string, greeted bool) {
 		text, err := r.ReadSlice('\n')
 		line := strings.TrimSpace(strings.Map(printable, string(text)))
 		switch {
-		case line == remoteArg:
+		case line == greetingLine:
 			return "", true
 		case line != "":
 			lines = append(lines[max(0, len(lines)-2):], fmt.Sprintf("%.200s", line))

@@ -10,14 +10,14 @@ import (
 func TestGreeting(t *testing.T) {
 	long := strings.Repeat("x", 10000)
 	for _, c := range []struct{ text, said, rest string }{
-		{remoteArg + "\nagent\n", "", "agent\n"},
-		{"motd\r\n" + remoteArg + "\r\nagent", "", "agent"},
-		{long + "\n" + remoteArg + "\nagent", "", "agent"},
+		{greetingLine + "\nagent\n", "", "agent\n"},
+		{"motd\r\n" + greetingLine + "\r\nagent", "", "agent"},
+		{long + "\n" + greetingLine + "\nagent", "", "agent"},
 		{"", "", ""},
 		{"ssh: refused\r\n", "ssh: refused", ""},
 		{"one\ntwo\n\nthree\nfour", "two; three; four", ""},
 		{"\x1b]0;title\x07\xff" + long[:1000], "]0;title\ufffd" + long[:200-9], ""},
-		{"before " + remoteArg + "\n", "before " + remoteArg, ""},
+		{"before " + greetingLine + "\n", "before " + greetingLine, ""},
 	} {
 		r := bufio.NewReader(strings.NewReader(c.text))
 		said, greeted := greeting(r)

@@ -7,8 +7,9 @@
 //	})
 //
 // Run returns when the job has ended and no process of it is left on any node; cancelling ctx stops the job in order first.
-// A program that uses Run may be started anew as a helper process of its own job (the guardian, a simulated node): importing this
-// package makes that work, and such a helper never reaches the program's main.
+// A program that uses Run is started anew for small helper processes of its own job on the same machine (the guardian, a simulated node),
+// which never reach its main. They are known by a descriptor that they inherit: importing this package changes nothing in a program that
+// is started in any other way.
 package launcher
 
 import (
@@ -154,6 +155,9 @@ type Job struct {
 	Scheduler string
 	// Hosts are machines on which the job's agents are started by ssh.
 	Hosts []Host
+	// Golaunch is the golaunch command, as a path, with which agents are started on other machines, by ssh or srun; it is at the same path
+	// there. The one in PATH here when empty. A program never starts itself there, where nothing but an argument could tell it what it is.
+	Golaunch string
 	// Rendezvous is HOST:PORT for a job whose every node calls Run with the same Job: whoever owns HOST runs the coordinator.
 	Rendezvous string
 	// Coordinator is HOST:PORT of a cluster's coordinator, which gets the job instead of this process.

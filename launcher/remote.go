@@ -10,29 +10,25 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/hidden"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/placement"
 )
 
-// remoteArg is the one argument of a process that is the agent of a node of a job which golaunch started from elsewhere. It learns
-// all else from a variable or its standard input, which no other user of the machine can read.
-const (
-	remoteArg = "--golaunch-remote-node"
-	remoteVar = "GOLAUNCH_ENLISTMENT"
-)
+// remoteVar is where the agent of a node which golaunch started from elsewhere finds what it must know, or else on its standard input:
+// no other user of the machine can read either.
+const remoteVar = "GOLAUNCH_ENLISTMENT"
 
-func init() {
-	if len(os.Args) == 2 && os.Args[1] == remoteArg {
-		os.Exit(remote())
-	}
-}
+func init() { hidden.ServeNode = remote }
 
 // enlistment is what such a process must know.
 type enlistment struct {
@@ -75,6 +71,21 @@ func (h *here) remotely(ctx context.Context, start func(context.Context, enlistm
 			return err
 		}
 	}})
+}
+
+// golaunch is the command that is a node on other machines.
+func (j Job) golaunch() (string, error) {
+	if j.Golaunch != "" {
+		return j.Golaunch, nil
+	}
+	path, err := exec.LookPath("golaunch")
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w; install golaunch here and there at the same path", errUnstarted, err)
+	}
+	return path, nil
 }
 
 // startLimit bounds the wait for agents, which are all started at once.
@@ -124,10 +135,12 @@ func enlisted() (e enlistment, err error) {
 	// The token is in this process's memory: neither a core file nor another process of the user may have it.
 	err = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if err == nil {
-		err = json.NewDecoder(io.LimitReader(in, maxOrder)).Decode(&e)
+		d := json.NewDecoder(io.LimitReader(in, maxOrder))
+		d.DisallowUnknownFields()
+		err = d.Decode(&e)
 	}
 	if err != nil {
-		return e, fmt.Errorf("this process should have been told what its job is: %w", err)
+		return e, fmt.Errorf("this process should have been told what its job is: %w; install the same golaunch on all nodes", err)
 	}
 	return e, nil
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/helper"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -22,10 +23,10 @@ import (
 // simulatedName is argv[0] of the process that stands for a node.
 const simulatedName = "golaunch-node"
 
-// The files that a simulated node is born with, after the standard three.
+// The files that a simulated node is born with.
 const (
-	streamFD = 3 + iota // its connection to the coordinator
-	orderFD             // its simulation, as JSON
+	streamFD = helper.First + iota // its connection to the coordinator
+	orderFD                        // its simulation, as JSON
 )
 
 // simulation is what such a process must know.
@@ -35,7 +36,7 @@ type simulation struct {
 }
 
 func init() {
-	if os.Args[0] == simulatedName {
+	if helper.Is(simulatedName) {
 		os.Exit(simulated())
 	}
 }
@@ -61,6 +62,10 @@ func (h *here) simulate(ctx context.Context) (Result, error) {
 // simulateNode runs the process of one node until it ends, which it does by itself when the job has, or when its connection breaks.
 // The error says that it could not be started; if it fails later, that is a fault as any machine may have.
 func (h *here) simulateNode(ctx context.Context, l offers, node placement.Node) error {
+	proof, err := helper.File()
+	if err != nil {
+		return fmt.Errorf("cannot start %s: %w", node.Name, err)
+	}
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return fmt.Errorf("cannot connect %s: %w", node.Name, err)
@@ -74,7 +79,7 @@ func (h *here) simulateNode(ctx context.Context, l offers, node placement.Node) 
 	cmd.Cancel, cmd.WaitDelay = ours.Close, endLimit
 	// A group of its own: ^C on the terminal is the coordinator's to hear.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.ExtraFiles = []*os.File{theirs, order}
+	cmd.ExtraFiles = []*os.File{proof, theirs, order}
 	if h.job.Stdin {
 		cmd.Stdin = os.Stdin
 	}

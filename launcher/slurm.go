@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/golaunch/golaunch/internal/hidden"
 )
 
 // bySlurm runs a job on the nodes of a Slurm allocation, from its batch script or from under salloc: one srun starts an agent on
@@ -25,11 +27,11 @@ func (h *here) bySlurm(ctx context.Context) (Result, error) {
 		if err != nil {
 			return err
 		}
-		self, err := os.Executable()
+		self, err := h.job.golaunch()
 		if err != nil {
 			return err
 		}
-		cmd := exec.CommandContext(ctx, "srun", append(h.srunFlags(), self, remoteArg)...)
+		cmd := exec.CommandContext(ctx, "srun", append(h.srunFlags(), self, hidden.Node)...)
 		// Standard input reaches only the first part of a heterogeneous job.
 		cmd.Env = append(slices.DeleteFunc(os.Environ(), narrows), remoteVar+"="+string(order))
 		// The agents end by themselves when the job has; after that srun need not be asked twice.

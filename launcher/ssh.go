@@ -6,11 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/hidden"
 )
 
 const (
@@ -66,7 +67,7 @@ func (h *here) overSSH(ctx context.Context) (Result, error) {
 type fleet struct {
 	*here
 	enlistment
-	// dir and exe are where an agent runs, and what it is: as here.
+	// dir is where an agent runs, as here, and exe is the golaunch that it is.
 	dir, exe string
 	// setup bounds the connections that are being made.
 	setup chan struct{}
@@ -75,7 +76,7 @@ type fleet struct {
 func (h *here) fleet(e enlistment) (*fleet, error) {
 	f := &fleet{here: h, enlistment: e, setup: make(chan struct{}, sshFanOut)}
 	var err error
-	if f.exe, err = os.Executable(); err != nil {
+	if f.exe, err = h.job.golaunch(); err != nil {
 		return nil, err
 	}
 	if f.dir, err = filepath.Abs(e.Job.Dir); err != nil {
@@ -107,7 +108,7 @@ func (f *fleet) start(ctx context.Context, host Host) error {
 		return err
 	}
 	// The login shell of any user reads this line: that of sh, csh or fish.
-	c := &connection{host: host, line: "cd " + quote(f.dir) + " && exec " + quote(f.exe) + " " + remoteArg}
+	c := &connection{host: host, line: "cd " + quote(f.dir) + " && exec " + quote(f.exe) + " " + hidden.Node}
 	c.cmd = exec.CommandContext(ctx, "ssh", append(f.sshFlags(), "--", host.Name, c.line)...)
 	return c.run(f.here, order, up)
 }

@@ -72,6 +72,17 @@ func doctorFabric(io *streams, args []string) (int, error) {
 	return code, errors.Join(err, printFabric(io.stdout, report))
 }
 
+// fabricRank is a rank of the check.
+func fabricRank(_ *streams, args []string) (int, error) {
+	if len(args) != 1 {
+		return 0, fmt.Errorf("%w: golaunch doctor --fabric starts this by itself", launcher.ErrUsage)
+	}
+	if err := fabric.Rank(args[0]); err != nil {
+		return 1, err
+	}
+	return 0, nil
+}
+
 // fabricJob is the job of the check: it has one attempt, a store, and ranks that see all GPUs of their node and run on all its CPUs.
 func (o *fabricOptions) fabricJob() launcher.Job {
 	j := o.job

@@ -30,7 +30,9 @@ func help(io *streams, args []string) (int, error) {
 	if len(args) == 0 {
 		fmt.Fprint(io.stdout, intro+"Verbs:\n")
 		for _, v := range verbs() {
-			fmt.Fprintf(io.stdout, "  %-12s %s\n", v.name, v.summary)
+			if !v.hidden() {
+				fmt.Fprintf(io.stdout, "  %-12s %s\n", v.name, v.summary)
+			}
 		}
 		fmt.Fprint(io.stdout, "\nFlags of run and plan:\n"+newRunFlags(&runOptions{}).FlagUsagesWrapped(110)+outro)
 		return 0, nil
@@ -50,9 +52,9 @@ func help(io *streams, args []string) (int, error) {
 func completion(io *streams, args []string) (int, error) {
 	var words []string
 	for _, v := range verbs() {
-		words = append(words, v.name)
-	}
-	for _, v := range verbs() {
+		if !v.hidden() {
+			words = append(words, v.name)
+		}
 		if v.flags != nil {
 			v.flags().VisitAll(func(f *pflag.Flag) { words = append(words, "--"+f.Name) })
 		}

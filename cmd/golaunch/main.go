@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/internal/hidden"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -22,13 +23,16 @@ const (
 	exitFailure = 125
 )
 
-// verb is one of golaunch's commands. Its run returns the exit code, or an error that main prints.
+// verb is one of golaunch's commands. Its run returns the exit code, or an error that main prints. Those that golaunch itself calls, on
+// other machines and as ranks, begin with '_' and are not shown.
 type verb struct {
 	name, args, summary string
 	// flags are for help; nil for a verb without any.
 	flags func() *pflag.FlagSet
 	run   func(io *streams, args []string) (int, error)
 }
+
+func (v *verb) hidden() bool { return v != nil && v.name[0] == '_' }
 
 // streams are the process's own, so that a verb can be run in a test.
 type streams struct {
@@ -63,12 +67,14 @@ func verbs() []verb {
 		{"version", "[--json]", "print the version", nil, version},
 		{"completion", "bash|zsh|fish", "print a shell's completion script", nil, completion},
 		{"help", "[VERB]", "print this, or a verb's flags", nil, help},
+		{hidden.Node, "", "be a node of a job that was started on another machine", nil, node},
+		{hidden.Fabric, "OPTIONS", "be a rank of doctor --fabric", nil, fabricRank},
 	}
 }
 
 func main() {
 	args := os.Args[1:]
-	if filepath.Base(os.Args[0]) == "torchrun" {
+	if filepath.Base(os.Args[0]) == "torchrun" && !(len(args) > 0 && find(args[0]).hidden()) {
 		args = os.Args
 		args[0] = "torchrun"
 	}
@@ -95,6 +101,14 @@ func Main(io *streams, args []string) int {
 		return exitUsage
 	}
 	return exitFailure
+}
+
+// node is the agent of a job that golaunch leads on another machine.
+func node(_ *streams, args []string) (int, error) {
+	if len(args) > 0 {
+		return 0, fmt.Errorf("%w: golaunch starts this by itself on other machines", launcher.ErrUsage)
+	}
+	return hidden.ServeNode(), nil
 }
 
 func find(name string) *verb {

@@ -47,7 +47,11 @@ func run(io *streams, args []string) (int, error) {
 
 // launch runs a job as this process's own, to its end.
 func launch(io *streams, j launcher.Job) (int, error) {
-	j.Stdin, j.Standalone = true, true
+	self, err := os.Executable()
+	if err != nil {
+		return 0, fmt.Errorf("cannot tell which golaunch this is, for other nodes: %w", err)
+	}
+	j.Stdin, j.Standalone, j.Golaunch = true, true, self
 	j.Stdout, j.Stderr = io.stdout, io.stderr
 	signals, done, err := begin()
 	if err != nil {

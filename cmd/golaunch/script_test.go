@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -16,6 +17,9 @@ import (
 
 // TestMain lets scripts call golaunch as a command: this test binary, started again.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "_") {
+		main() // golaunch has started itself by its path, which is that of this binary
+	}
 	// Each process would wait for a second at its end, for races that it could still report.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	flag.Set("test.parallel", "4") // the tests wait more than they work

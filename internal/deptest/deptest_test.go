@@ -52,6 +52,8 @@ var house = []struct {
 	{"internal/nccltest", nil},
 	{"internal/where", nil},
 	{"internal/hostlist", nil},
+	{"internal/hidden", nil},
+	{"internal/helper", nil},
 	{"internal/spot", nil},
 	{"internal/cluster", nil},
 	{"internal/job", nil},

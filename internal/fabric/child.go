@@ -11,10 +11,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/helper"
 	"github.com/golaunch/golaunch/nccl/dl"
 )
 
-// childName is the argv[0] by which this executable knows that it tests one GPU. The only argument is a child.
+// childName is the argv[0] of a helper that tests one GPU. The only argument is a child.
 const childName = "golaunch-allreduce"
 
 // child is what the process of a GPU is told.
@@ -26,7 +27,7 @@ type child struct {
 	Limit time.Duration
 }
 
-// report is what it says on file 3, in JSON: at the beginning of each stage, and at the end, which is Done.
+// report is what it says on file helper.First, in JSON: at the beginning of each stage, and at the end, which is Done.
 type report struct {
 	Stage, ID string
 	Figures
@@ -35,16 +36,16 @@ type report struct {
 }
 
 func init() {
-	if len(os.Args) != 2 || os.Args[0] != childName {
+	if !helper.Is(childName) {
 		return
 	}
 	var c child
-	if err := json.Unmarshal([]byte(os.Args[1]), &c); err != nil {
+	if err := json.Unmarshal([]byte(os.Args[len(os.Args)-1]), &c); err != nil {
 		os.Exit(2)
 	}
 	// The parent may be killed before it can kill this group.
 	time.AfterFunc(c.Limit, func() { _ = syscall.Kill(-os.Getpid(), syscall.SIGKILL) })
-	w := worker{child: c, out: json.NewEncoder(os.NewFile(3, "reports"))}
+	w := worker{child: c, out: json.NewEncoder(os.NewFile(helper.First, "reports"))}
 	if err := w.work(); err != nil {
 		w.report.Err = err.Error()
 	}

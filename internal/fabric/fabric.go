@@ -1,8 +1,7 @@
 // Package fabric checks how the nodes of a job communicate: inside each node and between pairs of them, in the rounds of
 // [rounds.Contest], until each is proven good or the bad one is named.
 //
-// It runs as a job's ranks: a program that imports the package and is started with the arguments of [Command] is a rank, and exits
-// before main. Local rank 0 of each node tests for its node, and rank 0 leads the rounds too; they meet at the job's store. With GPUs
+// It runs as a job's ranks: the golaunch command, with a verb that its help does not show, is one. Local rank 0 of each node tests for its node, and rank 0 leads the rounds too; they meet at the job's store. With GPUs
 // a test is an all-reduce over NCCL, with a short-lived process for each GPU, since a wedged library cannot be cancelled; without, it
 // is TCP between the addresses of the nodes. What [Read] makes of their standard output is the report.
 package fabric
@@ -14,14 +13,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/hidden"
 	"github.com/golaunch/golaunch/internal/rounds"
 )
-
-// rankName is the first argument by which this executable knows that it is a rank of the check.
-const rankName = "fabric-rank"
 
 // Options are what a user can say of the check.
 type Options struct {
@@ -33,30 +29,26 @@ type Options struct {
 	Simulated bool
 }
 
-// Command is the command of the job's ranks, for whichever place this executable has on a node.
+// Command is the command of the job's ranks, for whichever place the agent's executable, which has to be golaunch, has on a node.
 func Command(o Options) []string {
 	text, err := json.Marshal(o)
 	if err != nil {
 		panic(err) // strings and numbers always marshal
 	}
-	return []string{"/proc/self/exe", rankName, string(text)}
+	return []string{"/proc/self/exe", hidden.Fabric, string(text)}
 }
 
-// init is the rank: it must not reach the main of a program that has no idea of it.
-func init() {
-	if len(os.Args) != 3 || os.Args[1] != rankName {
-		return
-	}
+// Rank is the whole life of a rank, with the options that Command has as its argument.
+func Rank(text string) error {
 	var o Options
-	err := json.Unmarshal([]byte(os.Args[2]), &o)
+	err := json.Unmarshal([]byte(text), &o)
 	if err == nil {
 		err = rank(o)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "golaunch: check of the fabric:", err)
-		os.Exit(1)
+		return fmt.Errorf("check of the fabric: %w", err)
 	}
-	os.Exit(0)
+	return nil
 }
 
 // Kind is what a check is made of.

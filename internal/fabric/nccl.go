@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/golaunch/golaunch/internal/helper"
 )
 
 // farewell is how long a killed process may take to die; one that is in the driver's hands may never.
@@ -108,6 +110,10 @@ func (c child) start(ctx context.Context) (run func(chan<- meeting) report, in i
 	if err != nil {
 		return nil, nil, err
 	}
+	proof, err := helper.File()
+	if err != nil {
+		return nil, nil, err
+	}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -118,7 +124,7 @@ func (c child) start(ctx context.Context) (run func(chan<- meeting) report, in i
 	cmd.Env = append(os.Environ(), "NCCL_COMM_BLOCKING=1")
 	dying := &head{}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = os.Stderr, dying, farewell/2
-	cmd.ExtraFiles = []*os.File{write}
+	cmd.ExtraFiles = []*os.File{proof, write}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if in, err = cmd.StdinPipe(); err == nil {

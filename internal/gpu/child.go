@@ -2,12 +2,15 @@ package gpu
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/helper"
 )
 
-// childName is the argv[0] by which this executable knows that it is a probe. The only argument is the probe's time to live.
+// childName is the argv[0] of a probe. The only argument is its time to live.
 const childName = "gpuprobe"
 
 // report is what a probe prints.
@@ -21,12 +24,13 @@ type report struct {
 
 // init is the child: it must not reach the main of a program that has no idea of probes.
 func init() {
-	if len(os.Args) != 2 || os.Args[0] != childName {
+	if !helper.Is(childName) {
 		return
 	}
-	limit, err := time.ParseDuration(os.Args[1])
+	limit, err := time.ParseDuration(os.Args[len(os.Args)-1])
 	if err != nil {
-		return
+		fmt.Fprintf(os.Stderr, "%s: %v\n", childName, err)
+		os.Exit(2)
 	}
 	// The parent may be killed before it can kill this group.
 	time.AfterFunc(limit, func() { _ = syscall.Kill(-os.Getpid(), syscall.SIGKILL) })

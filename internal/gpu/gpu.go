@@ -1,8 +1,8 @@
 // Package gpu finds the GPUs of this machine, and says who uses them.
 //
 // NVML runs in a short-lived child process with a deadline, because a wedged driver puts its caller into an uninterruptible
-// sleep and a broken one takes it down. The child is this same executable: a program that imports the package and is started
-// with "gpuprobe" as its argv[0] prints the GPUs and exits before main. Importing the package touches no driver.
+// sleep and a broken one takes it down. The child is this same executable, started again as a helper that prints the
+// GPUs and exits before main (internal/helper). Importing the package touches no driver.
 //
 // Builds with cgo use go-nvml. Its NVML symbols are bound lazily, so such a binary does not start under LD_BIND_NOW=1; builds
 // with CGO_ENABLED=0 load NVML through purego and do.

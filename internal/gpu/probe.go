@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/helper"
 )
 
 const (
@@ -34,7 +37,10 @@ func probe(ctx context.Context) (report, error) {
 	limit := time.Until(deadline).Round(time.Millisecond)
 	stdout := &bounded{max: maxReport, full: func() { stop(errors.New("it printed more than 1 MiB")) }}
 	stderr := &bounded{max: maxComplaint, full: func() {}}
-	cmd := command(ctx, limit+farewell)
+	cmd, err := command(ctx, limit+farewell)
+	if err != nil {
+		return report{}, err
+	}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	if err := cmd.Start(); err != nil {
 		return report{}, fmt.Errorf("start a GPU probe: %w", err)
@@ -52,13 +58,17 @@ func probe(ctx context.Context) (report, error) {
 }
 
 // command is the probe as a process group of its own, so that helpers of the driver are killed with it.
-func command(ctx context.Context, limit time.Duration) *exec.Cmd {
+func command(ctx context.Context, limit time.Duration) (*exec.Cmd, error) {
+	proof, err := helper.File()
+	if err != nil {
+		return nil, err
+	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", limit.String())
-	cmd.Args[0] = childName
+	cmd.Args[0], cmd.ExtraFiles = childName, []*os.File{proof}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = farewell / 2
-	return cmd
+	return cmd, nil
 }
 
 // await returns how the probe ended. When ctx is done first, dead says whether the killed probe is gone: one in an

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/helper"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
@@ -20,12 +21,12 @@ const (
 	// keeperName is the keeper's argv[0] and thread name, so that pkill golaunch and killall golaunch miss it.
 	keeperName = "rankkeeper"
 	// keeperSocket is the descriptor at which a keeper listens.
-	keeperSocket = 3
+	keeperSocket = helper.First
 )
 
-// A program that has this package in it is also its own keeper, as it is its own guardian (internal/proc).
+// A program that has this package in it is also its own keeper, where it is started as one, as it is its own guardian (internal/proc).
 func init() {
-	if len(os.Args) == 1 && os.Args[0] == keeperName {
+	if helper.Is(keeperName) {
 		if err := serve(); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", keeperName, err)
 			os.Exit(1)

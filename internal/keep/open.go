@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/helper"
 	"github.com/golaunch/golaunch/internal/proc"
 )
 
@@ -118,8 +119,12 @@ func start(dir string, addr *net.UnixAddr) error {
 		return err
 	}
 	defer words.Close()
+	proof, err := helper.File()
+	if err != nil {
+		return err
+	}
 	p, err := os.StartProcess("/proc/self/exe", []string{keeperName}, &os.ProcAttr{
-		Dir: "/", Files: []*os.File{null, null, words, socket}, Sys: &unix.SysProcAttr{Setsid: true},
+		Dir: "/", Files: []*os.File{null, null, words, proof, socket}, Sys: &unix.SysProcAttr{Setsid: true},
 	})
 	if err == nil {
 		go func() { _, _ = p.Wait() }() // how it ended is in its log

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/helper"
 )
 
 const (
@@ -125,6 +127,10 @@ func (g *guard) launch() (int, error) {
 
 // fork starts this same program again, whose init becomes the guardian. It has no death signal: it must outlive this process.
 func (g *guard) fork() (ours, pid int, err error) {
+	proof, err := helper.File()
+	if err != nil {
+		return -1, 0, err
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, 0, fmt.Errorf("make a socket for the guardian: %w", err)
@@ -136,7 +142,7 @@ func (g *guard) fork() (ours, pid int, err error) {
 		pid, err = syscall.ForkExec("/proc/self/exe", []string{guardName}, &syscall.ProcAttr{
 			Dir:   "/",
 			Env:   append([]string{"GOMAXPROCS=1"}, os.Environ()...),
-			Files: []uintptr{g.sup.null.Fd(), g.sup.null.Fd(), os.Stderr.Fd(), uintptr(pair[1])},
+			Files: []uintptr{g.sup.null.Fd(), g.sup.null.Fd(), os.Stderr.Fd(), proof.Fd(), uintptr(pair[1])},
 			Sys:   &syscall.SysProcAttr{Setsid: true},
 		})
 		if err == nil {

@@ -23,7 +23,7 @@ const everything = `
 	env -i PROC_TEST_LEAVE_GROUP=1 SELF &
 	sleep 1000`
 
-func startEverything(t *testing.T, p plan, more ...*os.File) (*helper, *output) {
+func startEverything(t *testing.T, p plan, more ...*os.File) (*killable, *output) {
 	t.Helper()
 	out := newOutput(t)
 	self, err := os.Executable()
@@ -125,7 +125,7 @@ func TestStaleCgroupIsKilled(t *testing.T) {
 }
 
 // killBoth kills a supervisor and its guardian so that neither can act on the other's death.
-func killBoth(t *testing.T, p plan, out *output) *helper {
+func killBoth(t *testing.T, p plan, out *output) *killable {
 	t.Helper()
 	h := startHelper(t, p, out)
 	out.line()

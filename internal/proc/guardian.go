@@ -12,18 +12,20 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/helper"
 )
 
 // guardSocket is the descriptor at which a guardian finds its parent.
-const guardSocket = 3
+const guardSocket = helper.First
 
 // maxHeld bounds the files that a guardian holds.
 const maxHeld = 128
 
-// A program that has this package in it is also its own guardian. This happens in init, before main and before the initialization
-// of what imports this package, so that the guardian stays small.
+// A program that has this package in it is also its own guardian, where it is started as one. This happens in init, before main and before
+// the initialization of what imports this package, so that the guardian stays small.
 func init() {
-	if len(os.Args) == 1 && os.Args[0] == guardName {
+	if helper.Is(guardName) {
 		newGuardian().run()
 		os.Exit(0)
 	}

@@ -198,8 +198,8 @@ func needCgroup(t testing.TB) {
 	t.Skip("no cgroup v2 with cgroup.kill is writable here")
 }
 
-// helper is a supervisor in a process of its own.
-type helper struct {
+// killable is a supervisor in a process of its own.
+type killable struct {
 	cmd      *exec.Cmd
 	guardian int
 	end      handle
@@ -209,7 +209,7 @@ type helper struct {
 	stderr *output
 }
 
-func startHelper(t *testing.T, p plan, out *output, more ...*os.File) *helper {
+func startHelper(t *testing.T, p plan, out *output, more ...*os.File) *killable {
 	t.Helper()
 	text, err := json.Marshal(p)
 	must(t, err)
@@ -223,7 +223,7 @@ func startHelper(t *testing.T, p plan, out *output, more ...*os.File) *helper {
 	cmd.Env = append(os.Environ(), "PROC_TEST_SUPERVISE="+string(text))
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = words.w, stderr.w, append([]*os.File{out.w}, more...)
 	must(t, cmd.Start())
-	h := &helper{cmd: cmd, words: words.r, stderr: stderr}
+	h := &killable{cmd: cmd, words: words.r, stderr: stderr}
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -241,7 +241,7 @@ func startHelper(t *testing.T, p plan, out *output, more ...*os.File) *helper {
 	return h
 }
 
-func (h *helper) kill(t *testing.T) {
+func (h *killable) kill(t *testing.T) {
 	t.Helper()
 	must(t, h.cmd.Process.Kill())
 	h.cmd.Wait()

@@ -1,0 +1,37 @@
+package launcher_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// mainVar, in the environment, makes the test program one that imports package launcher and says what it was started with.
+const mainVar = "LAUNCHER_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainVar) != "" {
+		fmt.Printf("main %q", os.Args)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestImportingChangesNothing starts such a program by the names and with the arguments that golaunch's own processes have.
+func TestImportingChangesNothing(t *testing.T) {
+	t.Setenv(mainVar, "1")
+	for _, argv := range [][]string{
+		{"golaunch-node"}, {"rankguard"}, {"rankkeeper"}, {"gpuprobe", "1s"}, {"golaunch-allreduce", "{}"},
+		{"program", "_node"}, {"golaunch", "_node"}, {"program", "_fabric", "{}"}, {"program", "--golaunch-remote-node"},
+	} {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Args = argv
+		cmd.Stdin = strings.NewReader("{}")
+		out, err := cmd.CombinedOutput()
+		if want := fmt.Sprintf("main %q", argv); err != nil || string(out) != want {
+			t.Errorf("%q: it printed %q (%v), want %q", argv, out, err, want)
+		}
+	}
+}
