@@ -40,9 +40,9 @@ type Agent struct {
 	GPUs *int
 	// Labels are free-form facts about the node, such as rack=r7.
 	Labels map[string]string
-	// Preflight says what is done if something is wrong with the node when it starts; PreflightWarn when empty. PreflightFail ends it.
-	Preflight Preflight
-	// Name, Address and Interface are as a Job's NodeName, Address and Interface, TokenFile and Standalone as there.
+	// Preflight is what is done if something is wrong with the node when it starts, as Health.Preflight of a Job; "fail" ends this agent.
+	Preflight string
+	// Name, Address, Interface and TokenFile are as a Job's Network has them, and Standalone as its Stopping.
 	Name, Address, Interface, TokenFile string
 	Standalone                          bool
 	// Adopt has ranks outlive this process, for the next agent with the same Name and LogDir: it goes on with them if it comes within
@@ -160,10 +160,10 @@ func (a Agent) membership(ctx context.Context) (Job, membership, error) {
 	if err != nil {
 		return Job{}, membership{}, err
 	}
-	j := Job{NodeName: a.Name, Address: a.Address, Interface: a.Interface}
+	j := Job{Network: Network{Name: a.Name, Address: a.Address, Interface: a.Interface}}
 	if p, err := where.Find(where.Here()); err == nil && p != nil {
 		j.place = p
-		j.NodeName = cmp.Or(j.NodeName, p.Name)
+		j.Network.Name = cmp.Or(j.Network.Name, p.Name)
 	}
 	node, err := j.thisNode(ctx)
 	if err != nil {
@@ -187,14 +187,14 @@ func (a Agent) membership(ctx context.Context) (Job, membership, error) {
 
 // examine tells what is wrong with the node.
 func (a Agent) examine(ctx context.Context, node *placement.Node, devices []gpu.Device) error {
-	policy := cmp.Or(a.Preflight, PreflightWarn)
+	policy := cmp.Or(a.Preflight, preflightWarn)
 	if !slices.Contains(preflights, policy) {
 		return usage("preflight %q: off, warn, exclude or fail", policy)
 	}
-	findings := policy.examine(ctx, node, a.GPUs == nil, devices, a.LogDir)
+	findings := Health{Preflight: policy}.examine(ctx, node, a.GPUs == nil, devices, a.LogDir)
 	for _, f := range findings {
 		f.Node = node.Name
-		if policy == PreflightFail && f.Warnable.Severity == health.Error {
+		if policy == preflightFail && f.Warnable.Severity == health.Error {
 			return errors.New(f.String())
 		}
 		a.Warn(errors.New(f.String()))
@@ -277,7 +277,7 @@ func (n *nodeLife) ready(id string, task []byte) (agent.Work, error) {
 	if err != nil {
 		return agent.Work{}, err
 	}
-	n.hold(id, j.LogDir)
+	n.hold(id, j.Output.LogDir)
 	dir, err := logs.OpenDir(n.place(id), id)
 	if err != nil {
 		return agent.Work{}, errors.Join(err, n.release(id))

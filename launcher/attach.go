@@ -16,7 +16,7 @@ import (
 // Run runs a job on the cluster to its end, and shows its output, as [Run] does on its own nodes. A stop of this process stops the
 // job; so does its death.
 func (c *Client) Run(ctx context.Context, j Job) (Result, error) {
-	j.Detached, j.Coordinator = false, c.Target
+	j.Cluster.Detached, j.Cluster.Coordinator = false, c.Target
 	j, err := j.complete()
 	if err != nil {
 		return Result{Code: 2}, err
@@ -28,7 +28,7 @@ func (c *Client) Run(ctx context.Context, j Job) (Result, error) {
 
 // submit runs the job on the cluster that it names.
 func (h *here) submit(ctx context.Context) (Result, error) {
-	c, err := Connect(ctx, h.job.Coordinator, h.job.TokenFile)
+	c, err := Connect(ctx, h.job.Cluster.Coordinator, h.job.Network.TokenFile)
 	if err != nil {
 		return Result{}, err
 	}
@@ -44,8 +44,8 @@ func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
 	}
 	defer w.Close()
 	h.remote = c.Target
-	if h.job.Detached {
-		if _, err := fmt.Fprintln(h.job.Stdout, w.Job); err != nil {
+	if h.job.Cluster.Detached {
+		if _, err := fmt.Fprintln(h.job.Output.Stdout, w.Job); err != nil {
 			return Result{}, fmt.Errorf("job %s goes on, but its id could not be printed: %w", w.Job, err)
 		}
 		return Result{}, nil
@@ -109,29 +109,25 @@ func (h *here) watch(w *Watch) (Result, error) {
 
 // show prints the job's output as it comes.
 func (h *here) show(ctx context.Context, c *Client) error {
-	r, err := c.Logs(ctx, h.job.ID, LogFilter{Ranks: h.job.Ranks, Attempt: -1, Follow: true})
+	r, err := c.Logs(ctx, h.job.ID, LogFilter{Ranks: h.job.Output.Ranks, Attempt: -1, Follow: true})
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	return show(ctx, r, h.console, h.job.prefixed, func(missing string) { h.warn(errors.New(missing)) })
+	return show(ctx, r, h.console, h.job.Output.prefixed, func(missing string) { h.warn(errors.New(missing)) })
 }
 
-// Output is where a job's output is shown, with whose it is before each line or not.
-type Output struct {
-	Stdout, Stderr io.Writer
-	Prefix         bool
-}
-
-// Print shows what the ranks of a job wrote. It returns whether something is missing, which it tells on Stderr.
+// Print shows what the ranks of a job wrote, as the Stdout, Stderr and Prefix of o say. It returns whether something is missing, which it
+// tells on Stderr.
 func (c *Client) Print(ctx context.Context, id string, f LogFilter, o Output) (missing bool, err error) {
 	r, err := c.Logs(ctx, id, f)
 	if err != nil {
 		return false, err
 	}
 	defer r.Close()
+	o.defaults()
 	console := logs.NewConsole(o.Stdout, o.Stderr)
-	err = show(ctx, r, console, func(int) bool { return o.Prefix }, func(what string) {
+	err = show(ctx, r, console, o.prefixed, func(what string) {
 		missing = true
 		console.Say("%s", what)
 	})
@@ -175,7 +171,7 @@ func (h *here) command(ctx context.Context, c *Client) {
 			cancelled = nil
 			end := rendezvous.Cancelled(ctx)
 			_, err = c.Stop(context.Background(), h.job.ID, end.Code, end.Why)
-		case s, open := <-h.job.Signals:
+		case s, open := <-h.job.Stopping.Signals:
 			if !open {
 				return
 			}

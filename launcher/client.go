@@ -69,7 +69,7 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 // Submit brings a job to the cluster. The watch tells how it goes on; when that is closed before the job's end, or ctx ends, the job
 // is stopped, unless it is Detached. Stdin, Stdout and Stderr do not matter: Logs has the output.
 func (c *Client) Submit(ctx context.Context, j Job) (*Watch, error) {
-	j.Coordinator = c.Target
+	j.Cluster.Coordinator = c.Target
 	j, err := j.complete()
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func IsUsage(err error) bool {
 func (j Job) remote() (rendezvous.Submission, error) {
 	s := j.submission()
 	s.Job.FixedPool = false
-	s.Detached, s.Within, s.Backfill, s.GPUs = j.Detached, j.Within, j.Backfill, j.GPUs
+	s.Detached, s.Within, s.Backfill, s.GPUs = j.Cluster.Detached, j.Cluster.Within, j.Cluster.Backfill, j.Cluster.GPUs
 	user, err := j.user()
 	if err != nil {
 		return s, err
@@ -108,7 +108,7 @@ func (j Job) remote() (rendezvous.Submission, error) {
 			return s, fmt.Errorf("cannot tell the working directory: %w; give one with --dir", err)
 		}
 	}
-	j.Stdin, j.TokenFile = false, ""
+	j.Ranks.Stdin, j.Network.TokenFile = false, ""
 	s.Task, err = json.Marshal(j)
 	if len(s.Task) > maxTask {
 		return s, usage("the command and its --env have %d bytes, more than %d", len(s.Task), maxTask)
@@ -126,7 +126,7 @@ func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservatio
 	if len(j.Command) == 0 {
 		j.Command = []string{"(reservation)"}
 	}
-	j.Coordinator = c.Target
+	j.Cluster.Coordinator = c.Target
 	j, err := j.complete()
 	if err != nil {
 		return nil, err
@@ -152,8 +152,8 @@ func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservatio
 			return nil, fmt.Errorf("no reservation: %s", u.Result.Reason)
 		case u.Granted != nil:
 			r.Plan = *u.Granted
-		case u.Decision != nil && j.Observe != nil:
-			j.Observe(*u.Decision)
+		case u.Decision != nil && j.Output.Observe != nil:
+			j.Output.Observe(*u.Decision)
 		}
 	}
 	go r.hold(ctx)
@@ -187,13 +187,13 @@ func (r *Reservation) hold(ctx context.Context) {
 
 // Submit brings a job that runs on the reservation.
 func (r *Reservation) Submit(ctx context.Context, j Job) (*Watch, error) {
-	j.Within = r.ID
+	j.Cluster.Within = r.ID
 	return r.client.Submit(ctx, j)
 }
 
 // Run runs a job on the reservation, as [Client.Run] does.
 func (r *Reservation) Run(ctx context.Context, j Job) (Result, error) {
-	j.Within = r.ID
+	j.Cluster.Within = r.ID
 	return r.client.Run(ctx, j)
 }
 
@@ -224,6 +224,3 @@ func (r *Reservation) Release(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
-
-// CodeStopped is the exit code of a job that somebody stopped (128 + SIGTERM).
-const CodeStopped = 143

@@ -71,8 +71,8 @@ func startCluster(t testing.TB, gpus ...int) *launcher.Client {
 func remote(n int, script string) (job launcher.Job, out *screen) {
 	out = newScreen()
 	return launcher.Job{
-		Command: []string{"sh", "-c", script}, Request: launcher.Request{PerNode: []int{n}, GPU: true}, Stdout: out, Stderr: out,
-		Quiet: true, Prefix: new(bool),
+		Command: []string{"sh", "-c", script}, Resources: launcher.Resources{PerNode: []int{n}, GPU: true},
+		Output: launcher.Output{Stdout: out, Stderr: out, Quiet: true, Prefix: new(bool)},
 	}, out
 }
 
@@ -85,7 +85,7 @@ func lines(text string) []string {
 func TestClusterRunsJobsSideBySide(t *testing.T) {
 	c := startCluster(t, 2, 2)
 	first, _ := remote(2, "sleep 1000")
-	first.Detached, first.ID = true, "first"
+	first.Cluster.Detached, first.ID = true, "first"
 	if _, err := c.Submit(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
@@ -97,8 +97,8 @@ func TestClusterRunsJobsSideBySide(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	third, _ := remote(2, "true")
-	third.Request.MinNodes, third.Request.MaxNodes = 2, 2
-	third.PlacementTimeout = 200 * time.Millisecond
+	third.Resources.MinNodes, third.Resources.MaxNodes = 2, 2
+	third.Resources.PlacementTimeout = 200 * time.Millisecond
 	r, err := c.Run(t.Context(), third)
 	if err != nil || r.Code != 124 || !strings.Contains(r.Reason, "n0: 0 of 2 GPUs free, gpu0 held by job first") {
 		t.Errorf("%+v, %v: want a timeout that says who holds the GPUs", r, err)
@@ -113,7 +113,7 @@ func TestClusterRunsJobsSideBySide(t *testing.T) {
 
 func TestReservation(t *testing.T) {
 	c := startCluster(t, 4, 8, 2)
-	r, err := c.Reserve(t.Context(), launcher.Job{Request: launcher.Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{4, 8, 2}, GPU: true}}, 2)
+	r, err := c.Reserve(t.Context(), launcher.Job{Resources: launcher.Resources{MinNodes: 3, MaxNodes: 3, PerNode: []int{4, 8, 2}, GPU: true}}, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,19 +125,19 @@ func TestReservation(t *testing.T) {
 		t.Fatalf("groups of %v bundles, want 4, 8 and 2", sizes)
 	}
 	outside, _ := remote(1, "true")
-	outside.PlacementTimeout = 200 * time.Millisecond
+	outside.Resources.PlacementTimeout = 200 * time.Millisecond
 	if got, err := c.Run(t.Context(), outside); err != nil || got.Code != 124 {
 		t.Errorf("a job outside of the reservation ended with %+v, %v; want 124", got, err)
 	}
-	whole := launcher.Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{4, 8, 2}, GPU: true}
+	whole := launcher.Resources{MinNodes: 3, MaxNodes: 3, PerNode: []int{4, 8, 2}, GPU: true}
 	train, _ := remote(1, "sleep 1000")
-	train.Request, train.Detached, train.ID = whole, true, "train"
+	train.Resources, train.Cluster.Detached, train.ID = whole, true, "train"
 	if _, err := r.Submit(t.Context(), train); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // one after another, colocated with the other group
 		generate, out := remote(1, `echo $RANK/$WORLD_SIZE`)
-		generate.Request = whole
+		generate.Resources = whole
 		if got, err := r.Run(t.Context(), generate); err != nil || got.Code != 0 || len(lines(out.String())) != 14 {
 			t.Errorf("%+v, %v: %q", got, err, out.String())
 		}
@@ -156,7 +156,7 @@ func TestReservation(t *testing.T) {
 // BenchmarkSecondRun is a job of 8 ranks on agents that are warm, on a reservation, from Go.
 func BenchmarkSecondRun(b *testing.B) {
 	c := startCluster(b, 8)
-	r, err := c.Reserve(b.Context(), launcher.Job{Request: launcher.Request{PerNode: []int{8}, GPU: true}}, 1)
+	r, err := c.Reserve(b.Context(), launcher.Job{Resources: launcher.Resources{PerNode: []int{8}, GPU: true}}, 1)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -219,5 +219,5 @@ func ask(ctx context.Context, job, at string) (f found, err error) {
 
 // sealable says that the token need not be shared beforehand: none was given, and munge can carry a new one.
 func (j Job) sealable() bool {
-	return j.TokenFile == "" && os.Getenv("GOLAUNCH_TOKEN") == "" && munge.Installed()
+	return j.Network.TokenFile == "" && os.Getenv("GOLAUNCH_TOKEN") == "" && munge.Installed()
 }

@@ -52,12 +52,12 @@ func Survey(ctx context.Context, j Job) (Surroundings, error) {
 func (j Job) first(node placement.Node) (rankenv.Env, error) {
 	nodes := []placement.Node{node}
 	order := []string{node.Name}
-	for i := 1; i < j.Request.MaxNodes; i++ {
+	for i := 1; i < j.Resources.MaxNodes; i++ {
 		other := j.declared(i)
 		other.GPUs, other.Addr = node.GPUs, netip.AddrFrom4([4]byte{0, byte(i >> 16), byte(i >> 8), byte(i)})
 		nodes, order = append(nodes, other), append(order, other.Name)
 	}
-	request := j.Request
+	request := j.Resources.request()
 	request.Order = placement.Order{By: placement.ByList, List: order}
 	plan, err := placement.Solve(request, nodes)
 	if err != nil {

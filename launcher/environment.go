@@ -15,7 +15,7 @@ func (j Job) environment() (*rankenv.Base, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rankenv.Merge(rankenv.Layers{User: user, Inherited: os.Environ(), KeepEnv: j.KeepEnv}), nil
+	return rankenv.Merge(rankenv.Layers{User: user, Inherited: os.Environ(), KeepEnv: j.Ranks.KeepEnv}), nil
 }
 
 func (j Job) user() ([]rankenv.Var, error) {
@@ -31,14 +31,14 @@ func (j Job) user() ([]rankenv.Var, error) {
 
 // presets are the fabric's variables for the node at addr, by what the job's nodes agreed on. A job on one node talks over no fabric.
 func (j Job) presets(addr netip.Addr) (func(network string) []rankenv.Var, error) {
-	if j.Preset == "auto" && (j.Request.MaxNodes == 1 || addr.IsLoopback()) {
+	if j.Ranks.Preset == "auto" && (j.Resources.MaxNodes == 1 || addr.IsLoopback()) {
 		return func(string) []rankenv.Var { return nil }, nil
 	}
 	facts, _, err := network(addr)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := nccl.Vars(j.Preset, facts.Own(), facts); err != nil {
+	if _, err := nccl.Vars(j.Ranks.Preset, facts.Own(), facts); err != nil {
 		return nil, usage("%v", err)
 	}
 	return func(network string) []rankenv.Var {
@@ -46,7 +46,7 @@ func (j Job) presets(addr netip.Addr) (func(network string) []rankenv.Var, error
 		if !ok {
 			agreed = facts.Own()
 		}
-		vars, _ := nccl.Vars(j.Preset, agreed, facts) // the preset is one: see above
+		vars, _ := nccl.Vars(j.Ranks.Preset, agreed, facts) // the preset is one: see above
 		return vars
 	}, nil
 }

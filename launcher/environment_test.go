@@ -20,7 +20,7 @@ func named(vars []rankenv.Var) (names []string) {
 // TestPresetsFollowTheAgreement: whatever this machine has, auto does as all nodes do. No interface has the address, so that nothing
 // is this machine's own.
 func TestPresetsFollowTheAgreement(t *testing.T) {
-	j := Job{Preset: "auto", Request: Request{MinNodes: 2, MaxNodes: 2}}
+	j := Job{Ranks: Ranks{Preset: "auto"}, Resources: Resources{MinNodes: 2, MaxNodes: 2}}
 	presets, err := j.presets(netip.MustParseAddr("203.0.113.1"))
 	if err != nil {
 		t.Fatal(err)
@@ -38,8 +38,8 @@ func TestPresetsFollowTheAgreement(t *testing.T) {
 }
 
 func TestPresetsOfAJobOnOneNode(t *testing.T) {
-	alone := Job{Preset: "auto", Request: Request{MinNodes: 1, MaxNodes: 1}}
-	simulated := Job{Preset: "auto", Request: Request{MinNodes: 2, MaxNodes: 2}}
+	alone := Job{Ranks: Ranks{Preset: "auto"}, Resources: Resources{MinNodes: 1, MaxNodes: 1}}
+	simulated := Job{Ranks: Ranks{Preset: "auto"}, Resources: Resources{MinNodes: 2, MaxNodes: 2}}
 	for addr, j := range map[string]Job{"203.0.113.1": alone, "127.0.0.2": simulated} {
 		presets, err := j.presets(netip.MustParseAddr(addr))
 		if err != nil || presets("tcp rdma") != nil {
@@ -60,8 +60,8 @@ func TestNodesTellOfTheirNetwork(t *testing.T) {
 
 func TestSurvey(t *testing.T) {
 	s, err := Survey(t.Context(), Job{
-		Command: []string{"true"}, NodeName: "here", Address: "127.0.0.1", Preset: "tcp", Scheduler: NoScheduler,
-		Request: Request{MinNodes: 3, MaxNodes: 3, PerNode: []int{2}}, Env: []string{"GLOO_SOCKET_IFNAME=mine"},
+		Command: []string{"true"}, Network: Network{Name: "here", Address: "127.0.0.1", Scheduler: noScheduler}, Ranks: Ranks{Preset: "tcp"},
+		Resources: Resources{MinNodes: 3, MaxNodes: 3, PerNode: []int{2}}, Env: []string{"GLOO_SOCKET_IFNAME=mine"},
 	})
 	if err != nil {
 		t.Fatal(err)

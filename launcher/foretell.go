@@ -51,7 +51,7 @@ func (h *here) terminated(ev *job.Cancel, stop func(job.Cancel)) {
 	if h.told {
 		return
 	}
-	h.told, ev.Within = true, h.job.DrainTime
+	h.told, ev.Within = true, h.job.Stopping.DrainTime
 	if !h.job.inSlurm() {
 		return
 	}

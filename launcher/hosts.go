@@ -18,10 +18,10 @@ type Host struct {
 
 // settle completes a job by its hosts, where the user has not said otherwise.
 func (j *Job) settle() error {
-	if j.Simulate || j.Coordinator != "" || j.Rendezvous != "" {
+	if j.Resources.Simulate || j.Cluster.Coordinator != "" || j.Network.Rendezvous != "" {
 		return usage("hosts are machines on which this process starts the nodes; leave out simulate, coordinator and rendezvous")
 	}
-	for _, h := range j.Hosts {
+	for _, h := range j.Network.Hosts {
 		if err := checkHost(h.Name); err != nil {
 			return usage("%v", err)
 		}
@@ -34,13 +34,13 @@ func (j *Job) settle() error {
 	for _, v := range user { // NAME alone means the value here
 		j.Env = append(j.Env, v.Name+"="+v.Value)
 	}
-	r := &j.Request
+	r := &j.Resources
 	if r.MinNodes == 0 && r.MaxNodes == 0 {
-		r.MinNodes = max(1, len(j.Hosts)-j.Spares)
+		r.MinNodes = max(1, len(j.Network.Hosts)-j.Resources.Spares)
 		r.MaxNodes = r.MinNodes
 	}
-	if r.MaxNodes > len(j.Hosts)-j.Spares {
-		return usage("it wants %d nodes and %d spares, and has %d hosts", r.MaxNodes, j.Spares, len(j.Hosts))
+	if r.MaxNodes > len(j.Network.Hosts)-j.Resources.Spares {
+		return usage("it wants %d nodes and %d spares, and has %d hosts", r.MaxNodes, j.Resources.Spares, len(j.Network.Hosts))
 	}
 	return j.settleRanks()
 }
@@ -48,8 +48,8 @@ func (j *Job) settle() error {
 // settleRanks makes the slots of hosts the ranks of each node, or holds them against those that are wanted. Who gets which share of a
 // list is not known before the nodes are in order.
 func (j *Job) settleRanks() error {
-	r, first := &j.Request, j.Hosts[0]
-	for _, h := range j.Hosts {
+	r, first := &j.Resources, j.Network.Hosts[0]
+	for _, h := range j.Network.Hosts {
 		switch {
 		case len(r.PerNode) == 0 && h.Slots != first.Slots:
 			return usage("%s has %d slots and %s has %d: give --gpus-per-node auto for a rank on each GPU, or ranks that each node can have",

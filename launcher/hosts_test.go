@@ -193,16 +193,16 @@ func TestPlanOfHosts(t *testing.T) {
 	}{
 		{list: "n[1-4]", nodes: 4, ranks: 4},
 		{list: "n[1-4]:2", nodes: 4, ranks: 8},
-		{list: "n[1-4]", job: launcher.Job{Spares: 1}, nodes: 3, ranks: 3},
-		{list: "n[1-4]:8", job: launcher.Job{Request: launcher.Request{PerNode: []int{2}}}, nodes: 4, ranks: 8},
-		{list: "n[1-4]", job: launcher.Job{Request: launcher.Request{MinNodes: 2, MaxNodes: 2}}, nodes: 2, ranks: 2},
-		{list: "n[1-4]", job: launcher.Job{Request: launcher.Request{MinNodes: 4, MaxNodes: 4}, Spares: 1}, err: "4 nodes and 1 spares"},
-		{list: "n[1-4]", job: launcher.Job{Spares: 4}, err: "1 nodes and 4 spares"},
+		{list: "n[1-4]", job: launcher.Job{Resources: launcher.Resources{Spares: 1}}, nodes: 3, ranks: 3},
+		{list: "n[1-4]:8", job: launcher.Job{Resources: launcher.Resources{PerNode: []int{2}}}, nodes: 4, ranks: 8},
+		{list: "n[1-4]", job: launcher.Job{Resources: launcher.Resources{MinNodes: 2, MaxNodes: 2}}, nodes: 2, ranks: 2},
+		{list: "n[1-4]", job: launcher.Job{Resources: launcher.Resources{MinNodes: 4, MaxNodes: 4, Spares: 1}}, err: "4 nodes and 1 spares"},
+		{list: "n[1-4]", job: launcher.Job{Resources: launcher.Resources{Spares: 4}}, err: "1 nodes and 4 spares"},
 		{list: "n1:4,n2", err: "n1 has 4 slots and n2 has 0"},
-		{list: "n1:4,n2:2", job: launcher.Job{Request: launcher.Request{PerNode: []int{3}}}, err: "n2 has 2 slots"},
-		{list: "n1", job: launcher.Job{Rendezvous: "n1:1"}, err: "leave out simulate, coordinator and rendezvous"},
+		{list: "n1:4,n2:2", job: launcher.Job{Resources: launcher.Resources{PerNode: []int{3}}}, err: "n2 has 2 slots"},
+		{list: "n1", job: launcher.Job{Network: launcher.Network{Rendezvous: "n1:1"}}, err: "leave out simulate, coordinator and rendezvous"},
 	} {
-		c.job.Hosts, c.job.Command = hosts(c.list), []string{"true"}
+		c.job.Network.Hosts, c.job.Command = hosts(c.list), []string{"true"}
 		plan, err := launcher.Plan(t.Context(), c.job)
 		switch {
 		case c.err != "":
@@ -213,7 +213,8 @@ func TestPlanOfHosts(t *testing.T) {
 			t.Errorf("%s: %d nodes with %d ranks (%v), want %d with %d", c.list, len(plan.Groups), plan.WorldSize(), err, c.nodes, c.ranks)
 		}
 	}
-	if _, err := launcher.Plan(t.Context(), launcher.Job{Hosts: []launcher.Host{{Name: "-oProxyCommand=id"}}, Command: []string{"true"}}); err == nil {
+	odd := launcher.Network{Hosts: []launcher.Host{{Name: "-oProxyCommand=id"}}}
+	if _, err := launcher.Plan(t.Context(), launcher.Job{Network: odd, Command: []string{"true"}}); err == nil {
 		t.Error("an option is taken for a host")
 	}
 }

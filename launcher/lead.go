@@ -119,7 +119,7 @@ func (h *here) agent(ctx context.Context, m membership) (Result, error) {
 			return result, err
 		}
 		h.say(m.node.Name + " joins anew: " + e.Why)
-		m.elsewhere, m.limit = e.Addrs, max(time.Minute, leasesToJoin*h.job.Lease)
+		m.elsewhere, m.limit = e.Addrs, max(time.Minute, leasesToJoin*h.job.Network.Lease)
 	}
 }
 
@@ -134,10 +134,10 @@ func (h *here) agentOf(ctx context.Context, m membership) (Result, error) {
 	defer late.Stop()
 	var at netip.Addr
 	a := agent.Agent{
-		Warn: h.warn, Signals: m.signals, Leave: m.leave, Grace: h.job.Grace,
+		Warn: h.warn, Signals: m.signals, Leave: m.leave, Grace: h.job.Stopping.Grace,
 		Open: func(id string, _ []byte) (agent.Work, error) { return h.ready(id, at) },
 	}
-	return enlist(ctx, m, h.job.facts(), &a, proc.Options{Subreaper: h.job.Standalone, Warn: h.warn}, func(s *rendezvous.Session) {
+	return enlist(ctx, m, h.job.facts(), &a, proc.Options{Subreaper: h.job.Stopping.Standalone, Warn: h.warn}, func(s *rendezvous.Session) {
 		if late.Stop(); m.limit > 0 {
 			h.joined.Store(true)
 		}
@@ -168,9 +168,9 @@ func (j Job) task(at netip.Addr) (agent.Task, error) {
 	}
 	presets, err := j.presets(at)
 	return agent.Task{
-		Command: j.Command, Dir: j.Dir, Env: env, Presets: presets, Visibility: j.Visibility, MasterPort: j.MasterPort, Role: j.Role,
-		Rank0Store: j.Store == StoreRank0, Bind: bind.Policy(j.Bind), Strict: j.Strict,
-		Stdin: j.Stdin, NoticeSignal: j.NoticeSignal, Bundle: j.Bundle == "on", HangTimeout: j.HangTimeout,
+		Command: j.Command, Dir: j.Dir, Env: env, Presets: presets, Visibility: j.Ranks.Visibility, MasterPort: j.Ranks.MasterPort, Role: j.Ranks.Role,
+		Rank0Store: j.Ranks.Store == storeRank0, Bind: bind.Policy(j.Ranks.Bind), Strict: j.Ranks.Strict,
+		Stdin: j.Ranks.Stdin, NoticeSignal: j.Stopping.NoticeSignal, Bundle: j.Health.Bundle == "on", HangTimeout: j.Health.HangTimeout,
 	}, err
 }
 

@@ -19,7 +19,8 @@ func TestLeadEndsForAnError(t *testing.T) {
 		"its listener fails": {listener: deafListener{boom}, agents: func(ctx context.Context) error { <-ctx.Done(); return nil }},
 	} {
 		job, err := Job{
-			Command: []string{"true"}, Request: Request{PerNode: []int{1}}, LogDir: t.TempDir(), Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{},
+			Command: []string{"true"}, Resources: Resources{PerNode: []int{1}},
+			Output: Output{LogDir: t.TempDir(), Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}},
 		}.complete()
 		if err != nil {
 			t.Fatal(err)

@@ -28,7 +28,7 @@ func TestNothingLeaks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			once := func() {
 				job, out, _ := marked(t, 2, c.script)
-				job.Simulate, job.MaxRestarts, job.Grace = c.simulate, 1, time.Second
+				job.Resources.Simulate, job.Restarts.Max, job.Stopping.Grace = c.simulate, 1, time.Second
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if c.stop {

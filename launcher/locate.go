@@ -19,21 +19,21 @@ import (
 
 // locate completes a job by what a scheduler or another launcher says of it, where the user has not said otherwise.
 func (j *Job) locate() (err error) {
-	if j.Request.Order.By == bySlurm {
+	if j.Resources.Order.By == bySlurm {
 		defer func() {
 			if err == nil {
 				err = j.slurmOrder()
 			}
 		}()
 	}
-	if len(j.Hosts) > 0 {
+	if len(j.Network.Hosts) > 0 {
 		return j.settle()
 	}
-	if j.Scheduler == NoScheduler || j.Simulate || j.Coordinator != "" {
+	if j.Network.Scheduler == noScheduler || j.Resources.Simulate || j.Cluster.Coordinator != "" {
 		return nil
 	}
 	j.place, err = where.Find(where.Here())
-	if err != nil && j.Rendezvous == "" {
+	if err != nil && j.Network.Rendezvous == "" {
 		return usage("%v", err)
 	}
 	if j.place == nil {
@@ -43,10 +43,10 @@ func (j *Job) locate() (err error) {
 	if err := j.ranks(j.place); err != nil {
 		return err
 	}
-	if j.MasterPort == j.place.Port {
-		j.MasterPort = 0 // PET_MASTER_PORT is where the nodes meet
+	if j.Ranks.MasterPort == j.place.Port {
+		j.Ranks.MasterPort = 0 // PET_MASTER_PORT is where the nodes meet
 	}
-	if j.Rendezvous != "" {
+	if j.Network.Rendezvous != "" {
 		return nil // the user's own arrangement
 	}
 	if j.ID == "" {
@@ -57,17 +57,17 @@ func (j *Job) locate() (err error) {
 
 // name takes what a scheduler calls this node.
 func (j *Job) name(p *where.Place) {
-	if j.NodeName == "" {
-		j.NodeName = p.Name
+	if j.Network.Name == "" {
+		j.Network.Name = p.Name
 	}
-	if j.Interface == "" && j.Address == "" {
-		j.Interface = p.Interface
+	if j.Network.Interface == "" && j.Network.Address == "" {
+		j.Network.Interface = p.Interface
 	}
 }
 
 // ranks takes how many ranks a scheduler wants on a node.
 func (j *Job) ranks(p *where.Place) error {
-	if len(j.Request.PerNode) > 0 {
+	if len(j.Resources.PerNode) > 0 {
 		return nil
 	}
 	if p.PerNode != "gpu" && p.By == "Slurm" && !p.Each && p.Name == "" {
@@ -91,16 +91,16 @@ func (j *Job) ranks(p *where.Place) error {
 func (j *Job) nodes(p *where.Place) error {
 	if !p.Each && p.By != "Slurm" && !p.Alone() {
 		for _, name := range p.Names {
-			j.Hosts = append(j.Hosts, Host{Name: name})
+			j.Network.Hosts = append(j.Network.Hosts, Host{Name: name})
 		}
 		return j.settle()
 	}
 	if err := askHead(p); err != nil {
 		return err
 	}
-	r := &j.Request
+	r := &j.Resources
 	if r.MinNodes == 0 && r.MaxNodes == 0 && p.Nodes > 0 {
-		r.MinNodes = max(1, p.Nodes-j.Spares)
+		r.MinNodes = max(1, p.Nodes-j.Resources.Spares)
 		r.MaxNodes = r.MinNodes
 	}
 	switch {
@@ -116,8 +116,8 @@ func (j *Job) nodes(p *where.Place) error {
 
 // solitary says that each process that runs this command has a job of its own: it wants one node, and nothing says that there are more.
 func (j Job) solitary() bool {
-	p, r := j.place, j.Request
-	return p.Each && (p.Nodes == 1 || p.Nodes == 0 && r.MinNodes == 1 && r.MaxNodes == 1 && j.Spares == 0)
+	p, r := j.place, j.Resources
+	return p.Each && (p.Nodes == 1 || p.Nodes == 0 && r.MinNodes == 1 && r.MaxNodes == 1 && j.Resources.Spares == 0)
 }
 
 // scheduledID begins with the scheduler's id of the job. An allocation may run many jobs, and a scheduler one job several times. It
@@ -160,16 +160,13 @@ func (j *Job) slurmOrder() error {
 	if j.place == nil || j.place.By != "Slurm" {
 		return usage("order slurm: this process is not in a Slurm job")
 	}
-	j.Request.Order = placement.Order{By: "list", List: j.place.Names}
+	j.Resources.Order = placement.Order{By: "list", List: j.place.Names}
 	return nil
 }
 
-// NoScheduler is a Job's Scheduler that runs it without regard to the scheduler or launcher that started this process.
-const NoScheduler = "none"
-
 // perNode is for a scheduler's word. The GPUs may be on other machines than this.
 func (j *Job) perNode(text string) (err error) {
-	r := &j.Request
+	r := &j.Resources
 	if text == "gpu" {
 		r.PerNode, r.GPU = []int{placement.AllGPUs}, true
 		return nil

@@ -34,7 +34,7 @@ func TestLogFiles(t *testing.T) {
 	for _, simulate := range []bool{false, true} {
 		job, _, _ := marked(t, 2, `umask 077; echo out $RANK; [ $RANK = 0 ] || exec sleep 1000; echo err >&2
 echo '{"message": "boom"}' >$TORCHELASTIC_ERROR_FILE; exit 1`)
-		job.ID, job.MaxRestarts, job.LogDir, job.Simulate = "j", 1, filepath.Join(t.TempDir(), "made", "on", "demand"), simulate
+		job.ID, job.Restarts.Max, job.Output.LogDir, job.Resources.Simulate = "j", 1, filepath.Join(t.TempDir(), "made", "on", "demand"), simulate
 		if result, err := launcher.Run(t.Context(), job); err != nil || result.Code != 1 {
 			t.Fatalf("%+v (%v)", result, err)
 		}
@@ -57,7 +57,7 @@ drwx------ j/attempt-1
 		}
 		want = strings.Replace(want, "-rw------- j/events", fmt.Sprintf(
 			"-rw------- j/bundle-%[1]s-attempt-0.tar.gz\n-rw------- j/bundle-%[1]s-attempt-1.tar.gz\n-rw------- j/events", node), 1)
-		got := tree(t, job.LogDir)
+		got := tree(t, job.Output.LogDir)
 		// A rank that is stopped may not have come to its first word.
 		for _, line := range []string{"-rw------- j/attempt-0/rank-1.stdout.log\n", "-rw------- j/attempt-1/rank-1.stdout.log\n"} {
 			got, want = strings.Replace(got, line, "", 1), strings.Replace(want, line, "", 1)
@@ -65,7 +65,7 @@ drwx------ j/attempt-1
 		if got != want {
 			t.Errorf("simulate %v: the logs are\n%swant\n%s", simulate, got, want)
 		}
-		if text, err := os.ReadFile(filepath.Join(job.LogDir, "j/attempt-1/rank-0.stdout.log")); err != nil || string(text) != "out 0\n" {
+		if text, err := os.ReadFile(filepath.Join(job.Output.LogDir, "j/attempt-1/rank-0.stdout.log")); err != nil || string(text) != "out 0\n" {
 			t.Errorf("rank 0's stdout is %q (%v)", text, err)
 		}
 	}
@@ -80,15 +80,15 @@ func TestDefaultLogs(t *testing.T) {
 	}{
 		{`echo hello`, func(*launcher.Job) {}, false},
 		{`echo hello; exit 1`, func(*launcher.Job) {}, true},
-		{`echo hello`, func(j *launcher.Job) { j.Simulate = true }, false},
-		{`echo hello; exit 1`, func(j *launcher.Job) { j.Simulate = true }, true},
-		{`echo hello`, func(j *launcher.Job) { j.Address = "0.0.0.0" }, false},
-		{`echo hello`, func(j *launcher.Job) { j.Stdout = deaf{} }, true},
+		{`echo hello`, func(j *launcher.Job) { j.Resources.Simulate = true }, false},
+		{`echo hello; exit 1`, func(j *launcher.Job) { j.Resources.Simulate = true }, true},
+		{`echo hello`, func(j *launcher.Job) { j.Network.Address = "0.0.0.0" }, false},
+		{`echo hello`, func(j *launcher.Job) { j.Output.Stdout = deaf{} }, true},
 	} {
 		tmp := t.TempDir()
 		t.Setenv("TMPDIR", tmp)
 		job, _, words := marked(t, 1, c.script)
-		job.LogDir, job.ID = "", "j"
+		job.Output.LogDir, job.ID = "", "j"
 		c.set(&job)
 		_, err := launcher.Run(t.Context(), job)
 		path := filepath.Join(tmp, fmt.Sprintf("golaunch-%d", os.Getuid()), "j")
@@ -111,9 +111,9 @@ func (deaf) Write([]byte) (int, error) { return 0, errDeaf }
 // TestOutputThatCannotBeShown is no failure of the job.
 func TestOutputThatCannotBeShown(t *testing.T) {
 	job, _, _ := marked(t, 1, `echo hello`)
-	job.Stdout = deaf{}
+	job.Output.Stdout = deaf{}
 	result, err := launcher.Run(t.Context(), job)
-	if result.Code != 0 || !errors.Is(err, errDeaf) || !strings.Contains(err.Error(), job.LogDir) {
+	if result.Code != 0 || !errors.Is(err, errDeaf) || !strings.Contains(err.Error(), job.Output.LogDir) {
 		t.Errorf("code %d, error %v; want 0 and why the output was not shown", result.Code, err)
 	}
 }
@@ -130,7 +130,7 @@ func TestLogsInASharedPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	job, _, _ := marked(t, 1, `exit 0`)
-	job.LogDir = ""
+	job.Output.LogDir = ""
 	result, err := launcher.Run(t.Context(), job)
 	if result.Code != 125 || err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "--log-dir") {
 		t.Errorf("code %d, error %v; want 125, the directory and a way out", result.Code, err)

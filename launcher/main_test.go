@@ -72,8 +72,8 @@ func marked(t *testing.T, n int, script string) (launcher.Job, *screen, *screen)
 	})
 	out, err := newScreen(), newScreen()
 	return launcher.Job{
-		Command: []string{"sh", "-c", script}, Request: launcher.Request{PerNode: []int{n}}, NodeName: "n1",
-		Env: []string{mark}, LogDir: t.TempDir(), Stdout: out, Stderr: err,
+		Command: []string{"sh", "-c", script}, Resources: launcher.Resources{PerNode: []int{n}}, Network: launcher.Network{Name: "n1"},
+		Env: []string{mark}, Output: launcher.Output{LogDir: t.TempDir(), Stdout: out, Stderr: err},
 	}, out, err
 }
 

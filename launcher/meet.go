@@ -19,7 +19,7 @@ import (
 // meet runs a job whose every node runs this same command: whoever owns the rendezvous address leads, the others join.
 func (h *here) meet(ctx context.Context) (Result, error) {
 	at, code, err := h.meeting(ctx)
-	if err == nil && h.job.Request.MaxNodes > 1 {
+	if err == nil && h.job.Resources.MaxNodes > 1 {
 		at, err = at.reachable()
 	}
 	if err != nil {
@@ -54,7 +54,7 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return join()
 	case err != nil:
-		return Result{}, fmt.Errorf("cannot listen on %s: %w", h.job.Rendezvous, err)
+		return Result{}, fmt.Errorf("cannot listen on %s: %w", h.job.Network.Rendezvous, err)
 	}
 	if !m.node.Addr.IsValid() {
 		m.node.Addr = own
@@ -90,8 +90,8 @@ func (h *here) join(ctx context.Context, name, target string, find func(context.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f := newFollower(cancel)
-	f.within = h.job.DrainTime
-	late := time.AfterFunc(orForever(h.job.PlacementTimeout), func() { cancel(errLate) })
+	f.within = h.job.Stopping.DrainTime
+	late := time.AfterFunc(orForever(h.job.Resources.PlacementTimeout), func() { cancel(errLate) })
 	welcomed := func() {
 		late.Stop()
 		h.joined.Store(true)

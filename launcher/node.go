@@ -21,7 +21,7 @@ import (
 func (h *here) offer(ctx context.Context) (placement.Node, error) {
 	node, devices, err := h.job.look(ctx)
 	if err == nil {
-		h.job.Preflight.examine(ctx, &node, h.job.Request.GPU, devices, h.job.LogDir)
+		h.job.Health.examine(ctx, &node, h.job.Resources.GPU, devices, h.job.Output.LogDir)
 	}
 	return node, err
 }
@@ -34,7 +34,7 @@ func (j Job) thisNode(ctx context.Context) (placement.Node, error) {
 
 // look is thisNode, with all GPUs that the driver shows if the job wants any.
 func (j Job) look(ctx context.Context) (node placement.Node, devices []gpu.Device, err error) {
-	if node, err = j.named(); err != nil || !j.Request.GPU {
+	if node, err = j.named(); err != nil || !j.Resources.GPU {
 		return node, nil, err
 	}
 	gpus, devices, why, err := j.gpus(ctx)
@@ -60,7 +60,7 @@ func driverError(node string, err error) error {
 
 // named is this machine without its GPUs.
 func (j Job) named() (placement.Node, error) {
-	node := placement.Node{Name: j.NodeName, CPUs: runtime.NumCPU()}
+	node := placement.Node{Name: j.Network.Name, CPUs: runtime.NumCPU()}
 	var err error
 	if node.Name == "" {
 		if node.Name, err = machineName(); err != nil {
@@ -83,19 +83,19 @@ func (j Job) named() (placement.Node, error) {
 // given is the address that the user wants for this node; none when he leaves it open.
 func (j Job) given(name string) (addr netip.Addr, err error) {
 	switch {
-	case j.Address != "" && j.Interface != "":
+	case j.Network.Address != "" && j.Network.Interface != "":
 		return addr, usage("give an address or an interface, not both")
-	case j.Interface != "":
-		return interfaceAddr(j.Interface)
-	case j.Address == "":
+	case j.Network.Interface != "":
+		return interfaceAddr(j.Network.Interface)
+	case j.Network.Address == "":
 		return addr, nil
 	}
-	if addr, err = netip.ParseAddr(j.Address); err != nil {
-		return addr, usage("address %q: an IPv4 or IPv6 address", j.Address)
+	if addr, err = netip.ParseAddr(j.Network.Address); err != nil {
+		return addr, usage("address %q: an IPv4 or IPv6 address", j.Network.Address)
 	}
 	_, ours, err := owns([]netip.Addr{addr})
 	if err == nil && !ours {
-		err = fmt.Errorf("address %s is not one of %s's; ip addr lists them", j.Address, name)
+		err = fmt.Errorf("address %s is not one of %s's; ip addr lists them", j.Network.Address, name)
 	}
 	return addr, err
 }
@@ -105,8 +105,8 @@ func (j Job) given(name string) (addr netip.Addr, err error) {
 func (j Job) gpus(ctx context.Context) (gpus []placement.GPU, devices []gpu.Device, why string, err error) {
 	devices, why, err = gpu.Survey(ctx)
 	ours, hidden := gpu.Visible(devices)
-	if j.OwnGPUs != "" && err == nil {
-		if ours, err = gpu.Choose(ours, j.OwnGPUs); err != nil {
+	if j.Resources.OwnGPUs != "" && err == nil {
+		if ours, err = gpu.Choose(ours, j.Resources.OwnGPUs); err != nil {
 			err = usage("%v", err)
 		}
 	}
@@ -126,10 +126,10 @@ func (j Job) gpus(ctx context.Context) (gpus []placement.GPU, devices []gpu.Devi
 // declared is the i-th of the nodes that stand for machines, with as many GPUs as the job wants on it.
 func (j Job) declared(i int) placement.Node {
 	node := placement.Node{Name: "node" + strconv.Itoa(i), Addr: loopback(i), CPUs: runtime.NumCPU()}
-	if !j.Request.GPU {
+	if !j.Resources.GPU {
 		return node
 	}
-	gpus := j.Request.PerNode[min(i, len(j.Request.PerNode)-1)]
+	gpus := j.Resources.PerNode[min(i, len(j.Resources.PerNode)-1)]
 	if gpus == placement.AllGPUs {
 		gpus = simulatedGPUs
 	}

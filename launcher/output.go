@@ -61,14 +61,14 @@ func (t *TorchOutput) validate() error {
 // output says how the words of a rank are kept, and shown on a console unless it is nil.
 func (j Job) output(console *logs.Console, warn func(error)) func(agent.Speaker) logs.RankOptions {
 	return func(s agent.Speaker) logs.RankOptions {
-		o := logs.RankOptions{Node: s.Node, Rank: s.Rank, Attempt: s.Attempt, Limit: j.LogLimit, Warn: warn}
+		o := logs.RankOptions{Node: s.Node, Rank: s.Rank, Attempt: s.Attempt, Limit: j.Output.LogLimit, Warn: warn}
 		if j.shown(s.Rank) {
 			o.Console = console
 		}
 		switch {
-		case j.Torch != nil:
+		case j.Output.Torch != nil:
 			j.torch(s, &o)
-		case j.prefixed(s.WorldSize):
+		case j.Output.prefixed(s.WorldSize):
 			o.Prefix = fmt.Sprintf("[r%d %s] ", s.Rank, s.Node)
 		}
 		return o
@@ -77,10 +77,10 @@ func (j Job) output(console *logs.Console, warn func(error)) func(agent.Speaker)
 
 // torch is how torchrun would have it.
 func (j Job) torch(s agent.Speaker, o *logs.RankOptions) {
-	tee := j.Torch.Tee.of(s.LocalRank)
+	tee := j.Output.Torch.Tee.of(s.LocalRank)
 	o.Bare = ^tee
-	o.Hidden = j.Torch.Redirects.of(s.LocalRank) &^ tee
-	if len(j.Torch.LocalRanks) > 0 && !slices.Contains(j.Torch.LocalRanks, s.LocalRank) {
+	o.Hidden = j.Output.Torch.Redirects.of(s.LocalRank) &^ tee
+	if len(j.Output.Torch.LocalRanks) > 0 && !slices.Contains(j.Output.Torch.LocalRanks, s.LocalRank) {
 		o.Console = nil
 	}
 	o.Alias = fmt.Sprintf("attempt_%d/%d", s.Attempt, s.LocalRank)
@@ -89,14 +89,14 @@ func (j Job) torch(s agent.Speaker, o *logs.RankOptions) {
 
 // torchPrefix fills the template in as Python's string.Template.safe_substitute does: an unknown macro stays.
 func (j Job) torchPrefix(s agent.Speaker) string {
-	template := j.Torch.Prefix
+	template := j.Output.Torch.Prefix
 	if template == "" {
 		template = "[${role_name}${local_rank}]:"
 	}
 	return os.Expand(template, func(macro string) string {
 		switch macro {
 		case "role_name":
-			return j.role()
+			return j.Ranks.Role
 		case "local_rank":
 			return strconv.Itoa(s.LocalRank)
 		case "rank":
@@ -110,13 +110,6 @@ func (j Job) torchPrefix(s agent.Speaker) string {
 	})
 }
 
-func (j Job) role() string {
-	if j.Role == "" {
-		return "default"
-	}
-	return j.Role
-}
-
 // hostname is this machine's name, and the node's where it has none.
 func hostname(node string) string {
 	if name, err := os.Hostname(); err == nil {
@@ -127,7 +120,7 @@ func hostname(node string) string {
 
 // dirName is the name of the job's log directory. torchrun's ids are not unique: all jobs of a user may be "none".
 func (j Job) dirName(id string) string {
-	if j.Torch == nil {
+	if j.Output.Torch == nil {
 		return id
 	}
 	return id + "_" + strings.ToLower(rand.Text()[:8])

@@ -22,29 +22,32 @@ func TestWhatIsShown(t *testing.T) {
 		out, err string
 	}{
 		"all":        {Job{}, "[r4 n1] o0\n[r5 n1] o1\n", "[r4 n1] e0\n[r5 n1] e1\n"},
-		"one rank":   {Job{Ranks: []Span{{From: 5, To: 9}}}, "[r5 n1] o1\n", "[r5 n1] e1\n"},
-		"no prefix":  {Job{Prefix: new(bool)}, "o0\no1\n", "e0\ne1\n"},
-		"torchrun's": {Job{Torch: &TorchOutput{}}, "o0\no1\n", "e0\ne1\n"},
-		"redirected": {Job{Torch: &TorchOutput{Redirects: Streams{EveryRank: 1}}}, "", "e0\ne1\n"},
+		"one rank":   {Job{Output: Output{Ranks: []Span{{From: 5, To: 9}}}}, "[r5 n1] o1\n", "[r5 n1] e1\n"},
+		"no prefix":  {Job{Output: Output{Prefix: new(bool)}}, "o0\no1\n", "e0\ne1\n"},
+		"torchrun's": {Job{Output: Output{Torch: &TorchOutput{}}}, "o0\no1\n", "e0\ne1\n"},
+		"redirected": {Job{Output: Output{Torch: &TorchOutput{Redirects: Streams{EveryRank: 1}}}}, "", "e0\ne1\n"},
 		"redirected for one": {
-			Job{Torch: &TorchOutput{Redirects: Streams{1: 3}}}, "o0\n", "e0\n",
+			Job{Output: Output{Torch: &TorchOutput{Redirects: Streams{1: 3}}}}, "o0\n", "e0\n",
 		},
 		"redirected but for one": {
-			Job{Torch: &TorchOutput{Redirects: Streams{EveryRank: 3, 1: 0}}}, "o1\n", "e1\n",
+			Job{Output: Output{Torch: &TorchOutput{Redirects: Streams{EveryRank: 3, 1: 0}}}}, "o1\n", "e1\n",
 		},
-		"tee'd": {Job{Torch: &TorchOutput{Tee: Streams{EveryRank: 2}}}, "o0\no1\n", "[default0]:e0\n[default1]:e1\n"},
+		"tee'd": {Job{Output: Output{Torch: &TorchOutput{Tee: Streams{EveryRank: 2}}}}, "o0\no1\n", "[default0]:e0\n[default1]:e1\n"},
 		"redirected and tee'd": {
-			Job{Torch: &TorchOutput{Redirects: Streams{EveryRank: 3}, Tee: Streams{1: 1}}}, "[default1]:o1\n", "",
+			Job{Output: Output{Torch: &TorchOutput{Redirects: Streams{EveryRank: 3}, Tee: Streams{1: 1}}}}, "[default1]:o1\n", "",
 		},
-		"a filter": {Job{Torch: &TorchOutput{LocalRanks: []int{1}, Tee: Streams{EveryRank: 1}}}, "[default1]:o1\n", "e1\n"},
+		"a filter": {Job{Output: Output{Torch: &TorchOutput{LocalRanks: []int{1}, Tee: Streams{EveryRank: 1}}}}, "[default1]:o1\n", "e1\n"},
 		"a template": {
-			Job{Role: "actor", Torch: &TorchOutput{Tee: Streams{0: 1}, Prefix: "$$${rank}/$local_rank ${role_name}@${hostname} ${odd}|"}},
+			Job{Ranks: Ranks{Role: "actor"}, Output: Output{Torch: &TorchOutput{
+				Tee: Streams{0: 1}, Prefix: "$$${rank}/$local_rank ${role_name}@${hostname} ${odd}|",
+			}}},
 			"$4/0 actor@" + host + " ${odd}|o0\no1\n", "e0\ne1\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, words bytes.Buffer
-			c.job.Stdout, c.job.Stderr = &out, &words
+			c.job.Ranks.defaults()
+			c.job.Output.Stdout, c.job.Output.Stderr = &out, &words
 			h := arrive(c.job)
 			dir := said(t, h)
 			if err := h.console.Close(); err != nil {
@@ -59,7 +62,7 @@ func TestWhatIsShown(t *testing.T) {
 					fmt.Sprintf("attempt_2/%d/stdout.log", rank):        fmt.Sprintf("o%d\n", rank),
 					fmt.Sprintf("attempt_2/%d/stderr.log", rank):        fmt.Sprintf("e%d\n", rank),
 				} {
-					if c.job.Torch == nil && name[7] == '_' {
+					if c.job.Output.Torch == nil && name[7] == '_' {
 						continue
 					}
 					if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {

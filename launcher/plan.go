@@ -24,18 +24,18 @@ func Plan(ctx context.Context, j Job, nodes ...placement.Node) (placement.Plan, 
 			return placement.Plan{}, err
 		}
 	}
-	return placement.Solve(j.Request, nodes)
+	return placement.Solve(j.Resources.request(), nodes)
 }
 
 func (j Job) imagined(ctx context.Context) ([]placement.Node, error) {
-	if j.Request.MaxNodes == 1 && j.Request.GPU && !j.Simulate {
+	if j.Resources.MaxNodes == 1 && j.Resources.GPU && !j.Resources.Simulate {
 		if devices, _, err := gpu.List(ctx); err == nil && len(devices) > 0 {
 			node, err := j.thisNode(ctx)
 			node.Addr = loopback(0)
 			return []placement.Node{node}, err
 		}
 	}
-	nodes := make([]placement.Node, j.Request.MaxNodes+j.Spares)
+	nodes := make([]placement.Node, j.Resources.MaxNodes+j.Resources.Spares)
 	for i := range nodes {
 		nodes[i] = j.declared(i)
 	}
@@ -86,8 +86,8 @@ func (j Job) about(plan placement.Plan, g placement.Group, b placement.Bundle) r
 	facts := rankenv.Facts{
 		JobID: j.ID, NodeName: g.Node.Name, NodeRank: g.NodeRank, Nodes: len(plan.Groups),
 		Rank: b.Rank, LocalRank: b.LocalRank, WorldSize: plan.WorldSize(), LocalWorldSize: len(g.Bundles),
-		MasterAddr: plan.Master().String(), MasterPort: j.MasterPort, MaxRestarts: j.MaxRestarts, StoreHosted: j.Store == StoreGolaunch,
-		GPU: b.GPU, Visibility: j.Visibility, Role: j.Role,
+		MasterAddr: plan.Master().String(), MasterPort: j.Ranks.MasterPort, MaxRestarts: j.Restarts.Max, StoreHosted: j.Ranks.Store == storeGolaunch,
+		GPU: b.GPU, Visibility: j.Ranks.Visibility, Role: j.Ranks.Role,
 	}
 	for _, other := range g.Bundles {
 		if other.GPU != nil {
@@ -105,7 +105,7 @@ func (j Job) bind(f *rankenv.Facts, node []placement.Bundle) {
 			gpus[i] = b.GPU.PCI
 		}
 	}
-	bindings, _ := agent.Bind(bind.Policy(j.Bind), gpus) // the warnings are for the start
+	bindings, _ := agent.Bind(bind.Policy(j.Ranks.Bind), gpus) // the warnings are for the start
 	b := bindings[f.LocalRank]
 	f.CPUs, f.Bound, f.Cores = b.CPUs.String(), b.Why, b.Cores
 }

@@ -23,8 +23,8 @@ func declared(name, addr string, gpus int) placement.Node {
 
 func gpuJob(nodes int, perNode ...int) launcher.Job {
 	return launcher.Job{
-		Command: []string{"python3", "train.py"},
-		Request: launcher.Request{MinNodes: nodes, MaxNodes: nodes, PerNode: perNode, GPU: true},
+		Command:   []string{"python3", "train.py"},
+		Resources: launcher.Resources{MinNodes: nodes, MaxNodes: nodes, PerNode: perNode, GPU: true},
 	}
 }
 
@@ -40,9 +40,9 @@ func text(p placement.Plan) string {
 func TestPlan(t *testing.T) {
 	a, b, c := declared("a", "10.0.0.10", 8), declared("b", "10.0.0.9", 8), declared("c", "10.0.0.11", 2)
 	spares := gpuJob(2, 8)
-	spares.Spares = 1
+	spares.Resources.Spares = 1
 	simulated := gpuJob(1, placement.AllGPUs)
-	simulated.Simulate = true
+	simulated.Resources.Simulate = true
 	for _, test := range []struct {
 		name  string
 		job   launcher.Job
@@ -126,7 +126,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%s shows the token", v.Name)
 		}
 	}
-	job.KeepEnv = true
+	job.Ranks.KeepEnv = true
 	if env, err = launcher.Explain(job, plan, 3); err != nil {
 		t.Fatal(err)
 	}
@@ -141,8 +141,8 @@ func TestExplain(t *testing.T) {
 // TestExplainIsWhatRunsGet compares what a plan says with what the ranks of a job see.
 func TestExplainIsWhatRunsGet(t *testing.T) {
 	job, out, _ := marked(t, 2, `[ $RANK = 0 ] || env`)
-	job.Simulate, job.Request.GPU, job.ID, job.MasterPort = true, true, "j", 29999
-	job.Prefix = new(false)
+	job.Resources.Simulate, job.Resources.GPU, job.ID, job.Ranks.MasterPort = true, true, "j", 29999
+	job.Output.Prefix = new(false)
 	if _, err := launcher.Run(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func inPod() bool { return os.Getenv("KUBERNETES_SERVICE_HOST") != "" }
 // token is what the nodes share. One that a pod makes for itself is no other pod's.
 func (j Job) token() (mtls.Token, error) {
 	env := os.Getenv("GOLAUNCH_TOKEN")
-	if inPod() && j.TokenFile == "" && env == "" {
+	if inPod() && j.Network.TokenFile == "" && env == "" {
 		home, err := os.UserHomeDir()
 		if err == nil {
 			_, err = os.Stat(filepath.Join(home, ".golaunch", "token"))
@@ -30,7 +30,7 @@ func (j Job) token() (mtls.Token, error) {
 			return mtls.Token{}, errors.New("this pod has no token that the others share; set GOLAUNCH_TOKEN from a Secret in all of them")
 		}
 	}
-	return mtls.LoadToken(j.TokenFile, env)
+	return mtls.LoadToken(j.Network.TokenFile, env)
 }
 
 const (
@@ -43,16 +43,16 @@ const (
 // meeting is where the nodes meet. In a pod its name may come to be only when that pod runs, and is waited for; the code is for an
 // error, and 0 for one like any other.
 func (h *here) meeting(ctx context.Context) (at endpoint, code int, err error) {
-	if at, err = resolve(ctx, h.job.Rendezvous); !inPod() || !unknownYet(err) {
+	if at, err = resolve(ctx, h.job.Network.Rendezvous); !inPod() || !unknownYet(err) {
 		return at, 0, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	limit := cmp.Or(h.job.PlacementTimeout, nameLimit)
+	limit := cmp.Or(h.job.Resources.PlacementTimeout, nameLimit)
 	defer time.AfterFunc(limit, func() { cancel(errLate) }).Stop()
 	f, over, heard := newFollower(cancel), make(chan struct{}), make(chan struct{})
 	go func() {
-		f.follow(h.job.Signals, over, f.tell)
+		f.follow(h.job.Stopping.Signals, over, f.tell)
 		close(heard)
 	}()
 	at, err = h.await(ctx, at, err)
@@ -60,7 +60,7 @@ func (h *here) meeting(ctx context.Context) (at endpoint, code int, err error) {
 	<-heard
 	switch {
 	case f.code() != 0:
-		return at, f.code(), fmt.Errorf("gave up waiting for the name of %s: %w", h.job.Rendezvous, context.Cause(ctx))
+		return at, f.code(), fmt.Errorf("gave up waiting for the name of %s: %w", h.job.Network.Rendezvous, context.Cause(ctx))
 	case err != nil && errors.Is(context.Cause(ctx), errLate):
 		return at, 124, fmt.Errorf("waited %v: %w", limit, err)
 	}
@@ -81,7 +81,7 @@ func (h *here) await(ctx context.Context, at endpoint, why error) (endpoint, err
 		case <-ctx.Done():
 			return at, why
 		}
-		found, err := resolve(ctx, h.job.Rendezvous)
+		found, err := resolve(ctx, h.job.Network.Rendezvous)
 		switch {
 		case err == nil:
 			return found, nil

@@ -14,26 +14,20 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// Preflight says what a job does about nodes on which something is wrong; docs/doctor.md says what that can be.
-type Preflight string
-
+// The values of Health.Preflight.
 const (
-	// PreflightOff looks at no node.
-	PreflightOff Preflight = "off"
-	// PreflightWarn only says so.
-	PreflightWarn Preflight = "warn"
-	// PreflightExclude starts no rank on a node with an error.
-	PreflightExclude Preflight = "exclude"
-	// PreflightFail ends the job when a node has an error, with code 125.
-	PreflightFail Preflight = "fail"
+	preflightOff     = "off"
+	preflightWarn    = "warn"
+	preflightExclude = "exclude"
+	preflightFail    = "fail"
 )
 
-var preflights = []Preflight{PreflightOff, PreflightWarn, PreflightExclude, PreflightFail}
+var preflights = []string{preflightOff, preflightWarn, preflightExclude, preflightFail}
 
 // examine looks at this machine and tells by labels what it found. Its GPUs count if the job wants some; devices are those that
 // the driver shows.
-func (p Preflight) examine(ctx context.Context, node *placement.Node, gpus bool, devices []gpu.Device, dirs ...string) []health.Finding {
-	if p == PreflightOff {
+func (h Health) examine(ctx context.Context, node *placement.Node, gpus bool, devices []gpu.Device, dirs ...string) []health.Finding {
+	if h.Preflight == preflightOff {
 		return nil
 	}
 	system := health.Here(dirs...)
@@ -44,7 +38,7 @@ func (p Preflight) examine(ctx context.Context, node *placement.Node, gpus bool,
 	facts := health.Collect(ctx, system)
 	findings := health.Check(facts)
 	labels := health.Labels(findings, facts.Versions)
-	if bad := health.Errors(findings); len(bad) > 0 && p != PreflightWarn {
+	if bad := health.Errors(findings); len(bad) > 0 && h.Preflight != preflightWarn {
 		labels[placement.UnfitLabel] = codes(bad)
 	}
 	maps.Copy(labels, node.Labels)
@@ -131,8 +125,8 @@ func (m *muster) tell() {
 
 // muster is for the job that a coordinator of this process runs.
 func (h *here) muster() *muster {
-	m := &muster{wanted: h.job.Request.MaxNodes, nodes: map[string]map[string]string{}, said: map[string]bool{}, warn: h.warn}
-	m.wanted, m.fails = max(m.wanted, h.job.pool()), h.job.Preflight == PreflightFail
+	m := &muster{wanted: h.job.Resources.MaxNodes, nodes: map[string]map[string]string{}, said: map[string]bool{}, warn: h.warn}
+	m.wanted, m.fails = max(m.wanted, h.job.pool()), h.job.Health.Preflight == preflightFail
 	return m
 }
 

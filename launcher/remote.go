@@ -54,10 +54,11 @@ func (h *here) remotely(ctx context.Context, start func(context.Context, enlistm
 	}
 	token := mtls.NewToken()
 	e := enlistment{Job: h.job, Coordinator: l.Addr().String(), Token: token.Text()}
-	if h.job.PlacementTimeout == 0 {
-		h.job.PlacementTimeout = startLimit
+	if h.job.Resources.PlacementTimeout == 0 {
+		h.job.Resources.PlacementTimeout = startLimit
 	}
-	e.Job.Address, e.Job.Interface, e.Job.NodeName, e.Job.TokenFile, e.Job.Stdin, e.Job.Hosts = "", "", "", "", false, nil
+	n := &e.Job.Network
+	n.Address, n.Interface, n.Name, n.TokenFile, n.Hosts, e.Job.Ranks.Stdin = "", "", "", "", nil, false
 	h.spread = true
 	return h.lead(ctx, leadership{listener: l, tls: mtls.Server(token, mtls.Identity{Job: h.job.ID}), agents: func(ctx context.Context) error {
 		err := start(ctx, e)
@@ -75,8 +76,8 @@ func (h *here) remotely(ctx context.Context, start func(context.Context, enlistm
 
 // golaunch is the command that is a node on other machines.
 func (j Job) golaunch() (string, error) {
-	if j.Golaunch != "" {
-		return j.Golaunch, nil
+	if j.Network.Golaunch != "" {
+		return j.Network.Golaunch, nil
 	}
 	path, err := exec.LookPath("golaunch")
 	if err == nil {
@@ -96,7 +97,7 @@ const endOfJob = 2 * time.Second
 
 // headAddr is where the nodes reach the coordinator.
 func (j Job) headAddr(ctx context.Context) (netip.Addr, error) {
-	node := placement.Node{Name: j.NodeName}
+	node := placement.Node{Name: j.Network.Name}
 	var err error
 	if node.Name == "" {
 		if node.Name, err = machineName(); err != nil {
@@ -121,7 +122,7 @@ func remote() int {
 		err = e.serve()
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "golaunch: %s: %v\n", cmp.Or(e.Job.NodeName, name), err)
+		fmt.Fprintf(os.Stderr, "golaunch: %s: %v\n", cmp.Or(e.Job.Network.Name, name), err)
 		return 125
 	}
 	return 0
@@ -153,13 +154,13 @@ func (e enlistment) serve() error {
 	if err != nil {
 		return err
 	}
-	e.Job.Standalone = true
+	e.Job.Stopping.Standalone = true
 	j, err := e.Job.complete()
 	if err != nil {
 		return err
 	}
 	ctx := context.Background()
-	j.Signals = e.signals()
+	j.Stopping.Signals = e.signals()
 	h := arrive(j)
 	node, err := h.offer(ctx)
 	if err != nil {
@@ -168,7 +169,7 @@ func (e enlistment) serve() error {
 	if e.Slots > 0 {
 		node.GPUs = node.GPUs[:min(e.Slots, len(node.GPUs))]
 	}
-	h.subdir, h.job.Quiet = node.Name, true
+	h.subdir, h.job.Output.Quiet = node.Name, true
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	result, err := h.join(ctx, node.Name, e.Coordinator, func(context.Context) (membership, error) {

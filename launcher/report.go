@@ -16,10 +16,10 @@ import (
 // observe tells what was decided: to the job's observer, or in words.
 func (h *here) observe(d Decision) {
 	switch {
-	case h.job.Observe != nil:
-		h.job.Observe(d)
-	case h.job.Quiet || d.Reason == "":
-	case h.job.JSON:
+	case h.job.Output.Observe != nil:
+		h.job.Output.Observe(d)
+	case h.job.Output.Quiet || d.Reason == "":
+	case h.job.Output.JSON:
 		h.console.Print(line{Time: d.At, Reason: d.Reason}.json())
 	default:
 		h.narrator.tell(d)
@@ -29,8 +29,8 @@ func (h *here) observe(d Decision) {
 // say tells what this process does while another leads.
 func (h *here) say(what string) {
 	switch {
-	case h.job.Quiet:
-	case h.job.JSON:
+	case h.job.Output.Quiet:
+	case h.job.Output.JSON:
 		h.console.Print(line{Time: time.Now(), Reason: what}.json())
 	default:
 		h.console.Say("%s", what)
@@ -40,8 +40,8 @@ func (h *here) say(what string) {
 // warn tells what went wrong without ending the job.
 func (h *here) warn(err error) {
 	switch {
-	case h.job.Quiet:
-	case h.job.JSON:
+	case h.job.Output.Quiet:
+	case h.job.Output.JSON:
 		h.console.Print(line{Time: time.Now(), Warning: err.Error()}.json())
 	default:
 		h.console.Say("warning: %v", err)
@@ -50,7 +50,7 @@ func (h *here) warn(err error) {
 
 // report says how the job ended, and where its logs are unless they go.
 func (h *here) report(r Result, logs string) {
-	if h.job.JSON {
+	if h.job.Output.JSON {
 		h.console.Print(line{Time: time.Now(), Result: &r}.json())
 		return
 	}

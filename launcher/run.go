@@ -57,7 +57,7 @@ func (h *here) finish(result Result, err error) (Result, error) {
 	case IsUsage(err):
 		result.Code = 2
 	default:
-		result.Code = cmp.Or(h.job.ExitCodes[job.EndInfrastructure], 125)
+		result.Code = cmp.Or(h.job.Restarts.ExitCodes[job.EndInfrastructure], 125)
 	}
 	if err := h.job.terminate(result, err, h.joined.Load()); err != nil {
 		h.warn(err)
@@ -68,13 +68,13 @@ func (h *here) finish(result Result, err error) (Result, error) {
 // part is what this process has to do in the job.
 func (h *here) part(ctx context.Context) (Result, error) {
 	switch {
-	case h.job.Simulate:
+	case h.job.Resources.Simulate:
 		return h.simulate(ctx)
-	case h.job.Rendezvous != "":
+	case h.job.Network.Rendezvous != "":
 		return h.meet(ctx)
-	case h.job.Coordinator != "":
+	case h.job.Cluster.Coordinator != "":
 		return h.submit(ctx)
-	case len(h.job.Hosts) > 0:
+	case len(h.job.Network.Hosts) > 0:
 		return h.overSSH(ctx)
 	}
 	switch p := h.job.place; {
@@ -115,7 +115,7 @@ type here struct {
 }
 
 func arrive(j Job) *here {
-	console := logs.NewConsole(j.Stdout, j.Stderr)
+	console := logs.NewConsole(j.Output.Stdout, j.Output.Stderr)
 	return &here{job: j, console: console, narrator: narrator{say: console.Say}, left: make(chan struct{})}
 }
 
@@ -126,11 +126,11 @@ func (h *here) open(id string) (err error) {
 	if h.dir != nil {
 		return nil
 	}
-	base, err := logBase(h.job.LogDir)
+	base, err := logBase(h.job.Output.LogDir)
 	if err != nil {
 		return err
 	}
-	if h.job.LogDir == "" {
+	if h.job.Output.LogDir == "" {
 		base = filepath.Join(base, h.subdir)
 	}
 	h.dir, err = logs.OpenDir(base, h.job.dirName(id))
@@ -187,11 +187,11 @@ func private(dir string) error {
 func (h *here) leave(result Result, err error) error {
 	close(h.left)
 	h.narrator.end()
-	needless := h.job.LogDir == "" && result.Reason != "" && (result.Code == 0 || result.Attempts == 0)
+	needless := h.job.Output.LogDir == "" && result.Reason != "" && (result.Code == 0 || result.Attempts == 0)
 	logs := ""
 	if h.dir != nil && !needless {
 		logs = h.dir.Path()
-		if h.spread && h.job.LogDir == "" {
+		if h.spread && h.job.Output.LogDir == "" {
 			logs = filepath.Join(filepath.Dir(logs), "NODE", filepath.Base(logs)) + " on each node"
 		}
 	}
@@ -199,8 +199,8 @@ func (h *here) leave(result Result, err error) error {
 		logs = fmt.Sprintf("golaunch logs --coordinator %s %s", h.remote, h.job.ID)
 	}
 	switch {
-	case h.job.Quiet, h.muted:
-	case h.job.Detached:
+	case h.job.Output.Quiet, h.muted:
+	case h.job.Cluster.Detached:
 	case err == nil || result.Cause != nil:
 		h.report(result, logs)
 	case logs != "":
@@ -228,10 +228,10 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 	if !node.Addr.IsValid() {
 		node.Addr = loopback(0)
 	}
-	if least := h.job.Request.MinNodes; least > 1 {
+	if least := h.job.Resources.MinNodes; least > 1 {
 		return Result{}, usage("it wants %d nodes and this is one: give --rendezvous HOST:PORT on each of them, or --simulate", least)
 	}
-	h.job.Lease, h.job.LastCall = unleased, 0 // this node is all there will ever be
+	h.job.Network.Lease, h.job.Resources.LastCall = unleased, 0 // this node is all there will ever be
 	l, dial := rendezvous.Pipe()
 	lead := leadership{listener: l, agents: func(ctx context.Context) error {
 		return h.work(ctx, membership{node: node, target: "this process", dial: dial})

@@ -41,7 +41,7 @@ func TestFailure(t *testing.T) {
 	job, _, words := marked(t, 2, `[ $RANK = 1 ] || exec sleep 1000
 echo '{"message": {"message": "E: boom", "extraInfo": {"py_callstack": "Traceback: boom"}}}' >$TORCHELASTIC_ERROR_FILE
 echo the last words >&2; exit 7`)
-	job.MaxRestarts = 1
+	job.Restarts.Max = 1
 	before := time.Now()
 	result, err := launcher.Run(t.Context(), job)
 	if err != nil {
@@ -65,7 +65,7 @@ echo the last words >&2; exit 7`)
 	if cause != want {
 		t.Errorf("cause %+v\nwant  %+v", cause, want)
 	}
-	for _, part := range []string{want.Why, "Traceback: boom", "exit code      7", "logs           " + job.LogDir} {
+	for _, part := range []string{want.Why, "Traceback: boom", "exit code      7", "logs           " + job.Output.LogDir} {
 		if !strings.Contains(words.String(), part) {
 			t.Errorf("the report does not have %q:\n%s", part, words)
 		}
@@ -87,7 +87,7 @@ func TestDeathOfASignal(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	job, out, _ := marked(t, 2, `[ $RANK = 0 ] && trap 'echo saved; exit 0' TERM || trap 'echo deaf' TERM
 echo up $RANK; while :; do sleep 1000 & wait $!; done`)
-	job.Grace = 300 * time.Millisecond
+	job.Stopping.Grace = 300 * time.Millisecond
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var told time.Time
 	go func() {
@@ -103,8 +103,8 @@ echo up $RANK; while :; do sleep 1000 & wait $!; done`)
 	if result.Code != 130 || result.Reason != "job cancelled: it is enough" || result.Cause != nil {
 		t.Errorf("%+v, want code 130, the reason of the context and no cause", result)
 	}
-	if took := time.Since(told); took < job.Grace {
-		t.Errorf("a rank that would not end was killed after %v, before the grace period of %v", took, job.Grace)
+	if took := time.Since(told); took < job.Stopping.Grace {
+		t.Errorf("a rank that would not end was killed after %v, before the grace period of %v", took, job.Stopping.Grace)
 	}
 	for _, want := range []string{"[r0 n1] saved\n", "[r1 n1] deaf\n"} {
 		if !strings.Contains(out.String(), want) {
@@ -115,7 +115,7 @@ echo up $RANK; while :; do sleep 1000 & wait $!; done`)
 
 func TestNoGrace(t *testing.T) {
 	job, out, _ := marked(t, 1, `trap 'sleep 1000' TERM; echo up; while :; do sleep 1000 & wait $!; done`)
-	job.Grace = -1
+	job.Stopping.Grace = -1
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		out.await(t, "up")
@@ -139,7 +139,7 @@ func TestDeadline(t *testing.T) {
 func TestCancelledBeforeItBegins(t *testing.T) {
 	for _, simulate := range []bool{false, true} {
 		job, out, _ := marked(t, 1, `echo up; exec sleep 1000`)
-		job.Simulate = simulate
+		job.Resources.Simulate = simulate
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		result, err := launcher.Run(ctx, job)
@@ -151,9 +151,9 @@ func TestCancelledBeforeItBegins(t *testing.T) {
 
 func TestObserve(t *testing.T) {
 	job, _, words := marked(t, 2, `exit $((RANK == 0 && GOLAUNCH_ATTEMPT == 0))`)
-	job.MaxRestarts = 1
+	job.Restarts.Max = 1
 	var seen []launcher.Decision // not guarded: Observe is never called twice at a time
-	job.Observe = func(d launcher.Decision) { seen = append(seen, d) }
+	job.Output.Observe = func(d launcher.Decision) { seen = append(seen, d) }
 	result, err := launcher.Run(t.Context(), job)
 	if err != nil || result.Code != 0 {
 		t.Fatalf("%+v (%v)", result, err)
@@ -185,7 +185,7 @@ func TestObserve(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	job, _, words := marked(t, 1, `exit 3`)
-	job.JSON = true
+	job.Output.JSON = true
 	if result, err := launcher.Run(t.Context(), job); err != nil || result.Code != 3 {
 		t.Fatalf("code %d (%v)", result.Code, err)
 	}
@@ -209,7 +209,7 @@ func TestJSON(t *testing.T) {
 func TestSignals(t *testing.T) {
 	job, out, words := marked(t, 1, `trap 'echo told' TERM USR1; echo up; while :; do sleep 1000 & wait $!; done`)
 	signals := make(chan os.Signal, 1)
-	job.Signals = signals
+	job.Stopping.Signals = signals
 	go func() {
 		out.await(t, "up")
 		words.await(t, "attempt 0 runs")
@@ -220,7 +220,7 @@ func TestSignals(t *testing.T) {
 		out.await(t, "told\n[r0 n1] told")
 		signals <- syscall.SIGINT
 	}()
-	job.Prefix = new(true)
+	job.Output.Prefix = new(true)
 	if result, err := launcher.Run(t.Context(), job); err != nil || result.Code != 143 {
 		t.Errorf("code %d (%v), want 143", result.Code, err)
 	}
@@ -288,8 +288,8 @@ func TestChildrenOfItsOwn(t *testing.T) {
 // TestAFileInThePlaceOfLogs is a failure of golaunch's own, before any rank.
 func TestAFileInThePlaceOfLogs(t *testing.T) {
 	job, out, _ := marked(t, 1, `echo started`)
-	job.LogDir = filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(job.LogDir, nil, 0o600); err != nil {
+	job.Output.LogDir = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(job.Output.LogDir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	result, err := launcher.Run(t.Context(), job)

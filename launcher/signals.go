@@ -22,7 +22,7 @@ func (h *here) obey(c *rendezvous.Coordinator, pass func(syscall.Signal)) {
 		select {
 		case <-h.left:
 			return
-		case s, open := <-h.job.Signals:
+		case s, open := <-h.job.Stopping.Signals:
 			if !open {
 				return
 			}
@@ -54,7 +54,7 @@ func (h *here) attend(f *follower) {
 		select {
 		case <-h.left:
 			return
-		case s, open := <-h.job.Signals:
+		case s, open := <-h.job.Stopping.Signals:
 			c := h.leads.Load()
 			switch {
 			case !open:
@@ -63,7 +63,7 @@ func (h *here) attend(f *follower) {
 			case c == nil, s == syscall.SIGTERM && inPod() && c.Shared():
 				h.forward(f, s)
 				f.tell(s)
-			case h.job.Rendezvous != "" && !h.job.reached():
+			case h.job.Network.Rendezvous != "" && !h.job.reached():
 				h.hear(c, c.Signal, s)
 			default: // who sends it to this process sends it to the other nodes too
 				h.hear(c, func(s syscall.Signal) { f.tell(s) }, s)
@@ -111,7 +111,7 @@ func (f *follower) follow(signals <-chan os.Signal, left <-chan struct{}, tell f
 
 // heed has this node leave in time when the cloud takes its machine back, and the job end when no other node can lead it then.
 func (h *here) heed(ctx context.Context, f *follower) {
-	heed(ctx, h.job.Spot, h.warn, func(d agent.Departure) {
+	heed(ctx, h.job.Stopping.Spot, h.warn, func(d agent.Departure) {
 		if c := h.leads.Load(); c != nil && !c.Shared() {
 			c.Stop(rendezvous.Preempted(d.Why, d.Within, false))
 		} else if f != nil {

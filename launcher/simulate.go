@@ -46,7 +46,7 @@ func init() {
 func (h *here) simulate(ctx context.Context) (Result, error) {
 	nodes := h.job.pool()
 	var machine placement.Node
-	h.job.Preflight.examine(ctx, &machine, false, nil, h.job.LogDir)
+	h.job.Health.examine(ctx, &machine, false, nil, h.job.Output.LogDir)
 	l := newOffers(nodes)
 	return h.lead(ctx, leadership{listener: l, agents: func(ctx context.Context) error {
 		all, ctx := errgroup.WithContext(ctx)
@@ -80,7 +80,7 @@ func (h *here) simulateNode(ctx context.Context, l offers, node placement.Node) 
 	// A group of its own: ^C on the terminal is the coordinator's to hear.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.ExtraFiles = []*os.File{proof, theirs, order}
-	if h.job.Stdin {
+	if h.job.Ranks.Stdin {
 		cmd.Stdin = os.Stdin
 	}
 	output, err := h.relay(cmd)
@@ -138,13 +138,13 @@ func beNode() error {
 		return fmt.Errorf("this process should have been told which node it is: %w", err)
 	}
 	orders.Close()
-	s.Job.Standalone = true
+	s.Job.Stopping.Standalone = true
 	conn, err := net.FileConn(stream)
 	if err != nil {
 		return err
 	}
 	stream.Close()
-	s.Job.Stdout, s.Job.Stderr = os.Stdout, os.Stderr
+	s.Job.Output.Stdout, s.Job.Output.Stderr = os.Stdout, os.Stderr
 	h := arrive(s.Job)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)

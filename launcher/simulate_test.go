@@ -14,8 +14,8 @@ import (
 // TestSimulate has this test binary started again for each node.
 func TestSimulate(t *testing.T) {
 	job, out, words := marked(t, 2, `echo rank $RANK is $LOCAL_RANK on $NODE_RANK, sees $CUDA_VISIBLE_DEVICES, master $MASTER_ADDR`)
-	job.Simulate, job.Request.GPU = true, true
-	job.Request.MinNodes, job.Request.MaxNodes, job.Request.PerNode = 2, 2, []int{1, 2}
+	job.Resources.Simulate, job.Resources.GPU = true, true
+	job.Resources.MinNodes, job.Resources.MaxNodes, job.Resources.PerNode = 2, 2, []int{1, 2}
 	result, err := launcher.Run(t.Context(), job)
 	if err != nil || result.Code != 0 || result.Attempts != 1 {
 		t.Fatalf("%+v (%v)\n%s", result, err, words)
@@ -34,8 +34,8 @@ func TestSimulate(t *testing.T) {
 func TestSimulatedLoss(t *testing.T) {
 	job, out, words := marked(t, 1, `echo attempt $GOLAUNCH_ATTEMPT rank $RANK on $GOLAUNCH_NODE
 [ $GOLAUNCH_ATTEMPT = 1 ] && exit 0; [ $RANK = 1 ] && kill -9 $PPID; exec sleep 1000`)
-	job.Simulate, job.Spares, job.MaxRestarts = true, 1, 1
-	job.Request.MinNodes, job.Request.MaxNodes = 2, 2
+	job.Resources.Simulate, job.Resources.Spares, job.Restarts.Max = true, 1, 1
+	job.Resources.MinNodes, job.Resources.MaxNodes = 2, 2
 	result, err := launcher.Run(t.Context(), job)
 	if err != nil || result.Code != 0 || result.Restarts != 1 {
 		t.Fatalf("%+v (%v)\n%s", result, err, words)
@@ -49,8 +49,8 @@ func TestSimulatedLoss(t *testing.T) {
 
 func TestSimulatedCancel(t *testing.T) {
 	job, out, _ := marked(t, 1, `trap '' TERM; echo up $RANK; setsid sleep 1000 & sleep 1000`)
-	job.Simulate, job.Grace = true, -1
-	job.Request.MinNodes, job.Request.MaxNodes = 3, 3
+	job.Resources.Simulate, job.Stopping.Grace = true, -1
+	job.Resources.MinNodes, job.Resources.MaxNodes = 3, 3
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for rank := range 3 {

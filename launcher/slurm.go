@@ -83,7 +83,7 @@ func narrows(variable string) bool {
 
 // mustAllCome is 1 when an agent that cannot start makes the job impossible.
 func (h *here) mustAllCome() int {
-	if h.job.Request.MinNodes == h.job.place.Nodes {
+	if h.job.Resources.MinNodes == h.job.place.Nodes {
 		return 1
 	}
 	return 0

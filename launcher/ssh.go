@@ -41,12 +41,12 @@ func (h *here) overSSH(ctx context.Context) (Result, error) {
 		if err != nil {
 			return err
 		}
-		ended := make(chan error, len(h.job.Hosts))
-		for _, host := range h.job.Hosts {
+		ended := make(chan error, len(h.job.Network.Hosts))
+		for _, host := range h.job.Network.Hosts {
 			running.Go(func() { ended <- f.start(ctx, host) })
 		}
-		spare := len(h.job.Hosts) - h.job.Request.MinNodes
-		for range h.job.Hosts {
+		spare := len(h.job.Network.Hosts) - h.job.Resources.MinNodes
+		for range h.job.Network.Hosts {
 			err := <-ended
 			spare--
 			switch {
@@ -83,9 +83,9 @@ func (h *here) fleet(e enlistment) (*fleet, error) {
 		return nil, fmt.Errorf("cannot tell the working directory: %w; give one with --dir", err)
 	}
 	j := &f.Job
-	j.Dir, j.Scheduler, j.PlacementTimeout, f.Tied = "", NoScheduler, sshLimit, true
-	if j.LogDir != "" {
-		if j.LogDir, err = filepath.Abs(j.LogDir); err != nil {
+	j.Dir, j.Network.Scheduler, j.Resources.PlacementTimeout, f.Tied = "", noScheduler, sshLimit, true
+	if j.Output.LogDir != "" {
+		if j.Output.LogDir, err = filepath.Abs(j.Output.LogDir); err != nil {
 			return nil, fmt.Errorf("cannot tell where the logs go: %w", err)
 		}
 	}
@@ -102,7 +102,7 @@ func (f *fleet) start(ctx context.Context, host Host) error {
 	up := sync.OnceFunc(func() { <-f.setup })
 	defer up()
 	e := f.enlistment
-	e.Job.NodeName, e.Slots = host.node(), host.Slots
+	e.Job.Network.Name, e.Slots = host.node(), host.Slots
 	order, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (f *fleet) start(ctx context.Context, host Host) error {
 // and what would outlive this ssh or disturb its streams; and a connection that is silent for the lease is over, as for the
 // coordinator.
 func (f *fleet) sshFlags() []string {
-	alive := max(1, int(f.Job.Lease/time.Second)/sshSilences)
+	alive := max(1, int(f.Job.Network.Lease/time.Second)/sshSilences)
 	return []string{
 		"-T", "-x", "-oBatchMode=yes", "-oControlMaster=no", "-oClearAllForwardings=yes", "-oPermitLocalCommand=no", "-oRemoteCommand=none",
 		fmt.Sprintf("-oServerAliveInterval=%d", alive), fmt.Sprintf("-oServerAliveCountMax=%d", sshSilences),

@@ -16,27 +16,27 @@ import (
 // SlurmScript is a batch script for sbatch that runs argv, a golaunch command line, on the nodes and GPUs that the job wants. Options
 // are sbatch's own and come after those that follow from the job.
 func SlurmScript(j Job, argv, options []string) (string, error) {
-	j.Scheduler = NoScheduler // a job may be submitted from within another
+	j.Network.Scheduler = noScheduler // a job may be submitted from within another
 	j, err := j.complete()
 	if err != nil {
 		return "", err
 	}
-	nodes := strconv.Itoa(j.Request.MinNodes + j.Spares)
-	if j.Request.MaxNodes > j.Request.MinNodes {
-		nodes += "-" + strconv.Itoa(j.Request.MaxNodes+j.Spares)
+	nodes := strconv.Itoa(j.Resources.MinNodes + j.Resources.Spares)
+	if j.Resources.MaxNodes > j.Resources.MinNodes {
+		nodes += "-" + strconv.Itoa(j.Resources.MaxNodes+j.Resources.Spares)
 	}
 	lines := []string{"#!/bin/sh", "#SBATCH --job-name=" + quote(filepath.Base(j.Command[0])), "#SBATCH --nodes=" + nodes}
-	ranks := j.Request.PerNode[0]
-	for _, n := range j.Request.PerNode {
+	ranks := j.Resources.PerNode[0]
+	for _, n := range j.Resources.PerNode {
 		ranks = max(ranks, n)
 	}
 	if ranks != placement.AllGPUs { // at least one CPU for each
 		lines = append(lines, "#SBATCH --ntasks-per-node="+strconv.Itoa(ranks))
-		if j.Request.GPU {
+		if j.Resources.GPU {
 			lines = append(lines, "#SBATCH --gpus-per-node="+strconv.Itoa(ranks))
 		}
 	}
-	if j.Spares > 0 {
+	if j.Resources.Spares > 0 {
 		lines = append(lines, "#SBATCH --no-kill")
 	}
 	for _, o := range options {

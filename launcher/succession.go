@@ -20,11 +20,11 @@ import (
 // seat is this node's place among those that may come to lead the job. It listens already where the nodes meet, or else they do so at
 // home, HOST:PORT; both are empty where they find each other but once. A job on one or two nodes has no majority without it.
 func (h *here) seat(node placement.Node, token mtls.Token, listens, home string) *rendezvous.Seat {
-	if h.job.Request.MaxNodes+h.job.Spares < 3 {
+	if h.job.Resources.MaxNodes+h.job.Resources.Spares < 3 {
 		return nil
 	}
 	id := h.identity(node)
-	tenure, _ := terms(h.job.Lease)
+	tenure, _ := terms(h.job.Network.Lease)
 	return rendezvous.NewSeat(rendezvous.SeatConfig{
 		Node: node.Name, Addr: listens, Home: home, Lease: tenure, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: h.warn,
 	})
@@ -45,7 +45,7 @@ func (h *here) found(ctx context.Context, l net.Listener, server *tls.Config, m 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f := newFollower(cancel)
-	f.within = h.job.DrainTime
+	f.within = h.job.Stopping.DrainTime
 	m.leave, m.welcomed = f.leave, f.welcomed
 	h.heed(ctx, f)
 	if !h.job.reached() {
@@ -66,7 +66,7 @@ func (h *here) found(ctx context.Context, l net.Listener, server *tls.Config, m 
 // leadership is that of a job which ends with this node.
 func (h *here) leadership(l net.Listener, server *tls.Config, m membership) leadership {
 	lead := leadership{listener: l, tls: server}
-	if h.job.Rendezvous == "" {
+	if h.job.Network.Rendezvous == "" {
 		f := newFollower(nil)
 		if !h.job.reached() {
 			m.signals = f.pass
@@ -93,9 +93,9 @@ func (h *here) succeed(ctx context.Context, node string, seat *rendezvous.Seat, 
 
 // coordinator goes on with the job of a call, or begins it.
 func (h *here) coordinator(journal io.Writer, m *muster, seat *rendezvous.Seat, call *rendezvous.Call) *rendezvous.Coordinator {
-	tenure, kill := terms(h.job.Lease)
+	tenure, kill := terms(h.job.Network.Lease)
 	s := h.job.submission()
-	s.LastCall = h.job.LastCall
+	s.LastCall = h.job.Resources.LastCall
 	cfg := rendezvous.Config{
 		Job: &s, Facts: h.job.facts(), Named: h.job.hasID, Lease: tenure, KillTime: kill, Warn: h.warn, Note: h.say, Seat: seat, Call: call,
 		Journal: journal, Joined: m.joined, Observe: func(d Decision) {

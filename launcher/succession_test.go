@@ -25,8 +25,8 @@ func TestSeats(t *testing.T) {
 		{nodes: 3, place: &where.Place{Port: 29400}, want: true},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-			j := Job{Spares: c.spares, place: c.place}
-			j.Request.MinNodes, j.Request.MaxNodes = 1, c.nodes
+			j := Job{Resources: Resources{Spares: c.spares}, place: c.place}
+			j.Resources.MinNodes, j.Resources.MaxNodes = 1, c.nodes
 			s := arrive(j).seat(placement.Node{Name: "n0"}, mtls.Token{}, "", "")
 			if s != nil {
 				s.Close()

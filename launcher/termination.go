@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/internal/job"
 )
 
-// NoTerminationLog is a Job's TerminationLog that writes none.
-const NoTerminationLog = "none"
+// noTerminationLog is a Job's TerminationLog that writes none.
+const noTerminationLog = "none"
 
 // podTerminationLog is where the kubelet looks for a container's last message unless its terminationMessagePath says otherwise, and
 // of which it takes 4096 bytes (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/).
@@ -22,9 +22,9 @@ const maxCause = 900
 
 // terminate writes how the job ended for whoever watches this process. A detached job goes on without it.
 func (j Job) terminate(r Result, err error, joined bool) error {
-	path := j.TerminationLog
+	path := j.Output.TerminationLog
 	switch {
-	case path == NoTerminationLog, path == "" && !inPod(), j.Detached && err == nil:
+	case path == noTerminationLog, path == "" && !inPod(), j.Cluster.Detached && err == nil:
 		return nil
 	case path == "":
 		path = podTerminationLog
@@ -44,7 +44,7 @@ func (j Job) terminationLine(r Result, err error, joined bool) string {
 	if err != nil && (r.Code != 0 || cause == "") {
 		cause = err.Error()
 	}
-	node := j.NodeName
+	node := j.Network.Name
 	if node == "" {
 		node, _ = machineName() // it has said so if it needed one
 	}
@@ -60,7 +60,7 @@ func (j Job) terminationLine(r Result, err error, joined bool) string {
 		cause = strings.ToValidUTF8(cause[:maxCause], "") + "..."
 	}
 	return fmt.Sprintf("golaunch: %s code=%d node=%s%s restarts=%d/%d cause=%q\n",
-		outcome, r.Code, node, where, r.Restarts, j.MaxRestarts, cause)
+		outcome, r.Code, node, where, r.Restarts, j.Restarts.Max, cause)
 }
 
 // outcome is how a job ended in one word; left says that it did not end, but this node was separated from it.

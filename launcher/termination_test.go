@@ -11,7 +11,7 @@ import (
 )
 
 func TestTerminationLine(t *testing.T) {
-	j := Job{NodeName: "n0", MaxRestarts: 3}
+	j := Job{Network: Network{Name: "n0"}, Restarts: Restarts{Max: 3}}
 	rank := Failure{Node: "n1", Rank: 3, Attempt: 2, Exit: failedExit(7), Why: "rank 3 on n1 (gpu 3) exited with code 7"}
 	late := rank
 	late.Exit = failedExit(124)
@@ -97,7 +97,7 @@ func failedExit(code int) (e job.Exit) {
 
 // TestTerminationLineIsBounded also for a cause of which every byte must be escaped.
 func TestTerminationLineIsBounded(t *testing.T) {
-	j := Job{NodeName: strings.Repeat("n", 253), MaxRestarts: 1 << 30}
+	j := Job{Network: Network{Name: strings.Repeat("n", 253)}, Restarts: Restarts{Max: 1 << 30}}
 	for _, c := range []string{"\x00", "\xff", "\u0085", "\U000e0001", "é"} {
 		line := j.terminationLine(Result{Code: 125}, errors.New(strings.Repeat(c, 5000)), true)
 		if len(line) > 4096 || strings.Count(line, "\n") != 1 {
@@ -109,7 +109,7 @@ func TestTerminationLineIsBounded(t *testing.T) {
 func TestTerminationLog(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
-	j := Job{NodeName: "n0", TerminationLog: path}
+	j := Job{Network: Network{Name: "n0"}, Output: Output{TerminationLog: path}}
 	for range 2 { // the newest line only
 		if err := j.terminate(Result{Reason: "done"}, nil, true); err != nil {
 			t.Error(err)
@@ -119,12 +119,12 @@ func TestTerminationLog(t *testing.T) {
 	if got, err := os.ReadFile(path); string(got) != want {
 		t.Errorf("it has %q (%v), want %q", got, err, want)
 	}
-	j.TerminationLog = filepath.Join(dir, "none", "such")
+	j.Output.TerminationLog = filepath.Join(dir, "none", "such")
 	if err := j.terminate(Result{}, nil, true); err == nil || !strings.Contains(err.Error(), "choose another file with --termination-log") {
 		t.Errorf("a file that cannot be made: %v", err)
 	}
-	j.Detached = true
-	for _, j := range []Job{j, {TerminationLog: NoTerminationLog}, {}} {
+	j.Cluster.Detached = true
+	for _, j := range []Job{j, {Output: Output{TerminationLog: noTerminationLog}}, {}} {
 		if err := j.terminate(Result{}, nil, true); err != nil {
 			t.Errorf("nothing to write: %v", err)
 		}

@@ -36,8 +36,8 @@ func (h *here) together(ctx context.Context) (Result, error) {
 // head is node 0's part.
 func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
 	p := h.job.place
-	if p.Port == 0 && h.job.PlacementTimeout == 0 {
-		h.job.PlacementTimeout = startLimit
+	if p.Port == 0 && h.job.Resources.PlacementTimeout == 0 {
+		h.job.Resources.PlacementTimeout = startLimit
 	}
 	sealed := p.Port == 0 && h.job.sealable()
 	token, err := mtls.NewToken(), error(nil)

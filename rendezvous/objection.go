@@ -16,7 +16,7 @@ import (
 )
 
 // protocol changes when an older agent or coordinator could misunderstand a newer one.
-const protocol = 3
+const protocol = 4
 
 // refused is the error with which a stream ends that the agent must not open again.
 func refused(format string, args ...any) error {

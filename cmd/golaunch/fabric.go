@@ -48,7 +48,7 @@ func doctorFabric(io *streams, args []string) (int, error) {
 	if o.check.Limit < 0 {
 		return 0, bad("test-limit", fmt.Errorf("%v: at least 0s", o.check.Limit))
 	}
-	if o.job.Detached {
+	if o.job.Cluster.Detached {
 		return 0, bad("detach", errors.New("the check is over in seconds, and its result is printed"))
 	}
 	if err := o.findCluster(io); err != nil {
@@ -86,13 +86,13 @@ func fabricRank(_ *streams, args []string) (int, error) {
 // fabricJob is the job of the check: it has one attempt, a store, and ranks that see all GPUs of their node and run on all its CPUs.
 func (o *fabricOptions) fabricJob() launcher.Job {
 	j := o.job
-	o.check.Simulated = j.Simulate
+	o.check.Simulated = j.Resources.Simulate
 	j.Command = fabric.Command(o.check)
-	j.Restart, j.MaxRestarts = launcher.RestartNever, 0
-	j.Store, j.Visibility, j.Bind = launcher.StoreGolaunch, rankenv.SeeJob, "none"
-	j.Grace = time.Second // none of them has anything to save
+	j.Restarts.Policy, j.Restarts.Max = "never", 0
+	j.Ranks.Store, j.Ranks.Visibility, j.Ranks.Bind = "golaunch", rankenv.SeeJob, "none"
+	j.Stopping.Grace = time.Second // none of them has anything to save
 	prefixed := false
-	j.Prefix, j.Ranks = &prefixed, nil
+	j.Output.Prefix, j.Output.Ranks = &prefixed, nil
 	return j
 }
 

@@ -28,7 +28,6 @@ type options struct {
 	nproc    string
 	strategy string
 	order    string
-	restart  string
 	see      string
 	backoff  string
 	notice   string
@@ -60,66 +59,12 @@ func newFlags(verb string, o *options) *pflag.FlagSet {
 		return pflag.NormalizedName(name)
 	})
 	f.Usage = func() {}
-	j := &o.job
-	f.StringVarP(&o.nodes, "nodes", "N", "", "nodes wanted: `N` or MIN:MAX (1, or what a scheduler has given, less the spares)")
-	f.StringVarP(&o.gpus, "gpus-per-node", "g", "", "one rank per GPU: `N`, auto (all GPUs found) or a list such as 4,8,2")
-	f.StringVarP(&o.procs, "procs-per-node", "n", "", "CPU ranks on each node: `N` or a list")
-	f.StringVar(&j.OwnGPUs, "gpus", "", "only these GPUs of this machine: indexes or UUIDs, such as `2,4,7`; one rank on each unless --gpus-per-node says less")
-	f.StringVar(&o.nproc, "nproc-per-node", "", "torchrun's: `N` ranks, on GPUs where there are any; gpu, cpu or auto")
-	f.BoolVar(&j.Simulate, "simulate", false, "run all nodes on this machine, with declared GPUs, at 127.0.0.1, 127.0.0.2, ...")
-	f.StringVar(&j.Rendezvous, "rendezvous", "", "the same command on every node meets at `HOST:PORT`; HOST runs the coordinator")
-	f.StringVar(&j.Coordinator, "coordinator", "", "submit to the cluster of the coordinator at `HOST:PORT`; none runs the job here even if one is here")
-	f.BoolVarP(&j.Detached, "detach", "d", false, "print the job's id and go; the job goes on")
-	f.BoolVar(&j.Backfill, "backfill", false, "on a cluster: start before earlier jobs that wait, if that takes nothing from the first of them")
-	f.IntSliceVar(&j.GPUs, "gpu-ids", nil, "on a cluster: only GPUs of these `indexes` on each node, such as 0,2,5")
-	f.StringVar(&j.Within, "within", "", "on a cluster: run on the GPUs of this `reservation`")
-	f.StringVar(&o.strategy, "strategy", "STRICT_PACK", "`how` bundles spread: STRICT_PACK, PACK, SPREAD or STRICT_SPREAD")
-	f.StringVar(&o.order, "order", "ip", "`what` sorts the nodes into node ranks: ip, name, slurm, topology or file:PATH (a node name on each line)")
-	f.DurationVar(&j.GrowAfter, "grow-after", launcher.DefaultGrowAfter, "how long a job of fewer than MAX nodes runs until it is restarted for more; 0s for ever")
-	f.IntVar(&j.Spares, "spares", 0, "nodes beyond what the job needs, parked until one is lost")
-	f.StringVar(&j.Scheduler, "scheduler", "", "none ignores what a `scheduler` or another launcher says of the job (SLURM_*, PET_*, OMPI_*, ...)")
-	f.StringVar(&o.hosts, "hosts", "", "start the job's agents on these machines with ssh: `n1,n2:4`, slots after the colon")
-	f.StringVar(&o.hostfile, "hostfile", "", "`file` with such machines, as mpirun and DeepSpeed have it: n1 slots=4")
-	j.MaxRestarts = 3
-	f.Var(window{&j.MaxRestarts, &j.RefillAfter}, "max-restarts", "restarts of the whole job, over all nodes: `N`, or N/TIME, which come back after TIME without a failure")
-	j.ExcludeAfter, j.ExcludeFor = 2, time.Hour
-	f.Var(window{&j.ExcludeAfter, &j.ExcludeFor}, "exclude-after", "failures by which a node is passed over, if others will do, for a time: `N/TIME`; 0 never")
-	f.Var(exitCodes{&j.ExitCodes}, "exit-codes", "exit codes by how the job ended: `ENDING=CODE,...`, such as infrastructure=75,preempted=75")
-	f.StringVar(&o.restart, "restart", "job", "`which` ranks restart when one fails: job, node, rank or never")
-	f.StringVar(&o.backoff, "backoff", "1s:60s", "`MIN:MAX` wait before a restart; doubles each time, with jitter; 0s does not wait")
-	f.DurationVar(&j.Grace, "grace", launcher.DefaultGrace, "how long a rank may take to end after SIGTERM")
-	f.DurationVar(&j.DrainTime, "drain-time", 0, "how long ranks have to get ready when one of their nodes got SIGTERM, see GOLAUNCH_NOTICE_FILE")
-	f.StringVar(&j.Spot, "spot-notice", "", "`cloud` to ask whether it takes this machine back: aws, gcp or azure")
-	f.StringVar(&o.notice, "notice-signal", "", "`signal` that tells ranks of such a notice: USR1 or USR2")
-	f.DurationVar(&j.HangTimeout, "hang-timeout", 0, "how long ranks may stand still before they are restarted; 0 for ever")
-	f.StringVar(&j.Bundle, "bundle", "on", "on or off: keep `evidence` of each attempt that fails, beside its logs")
-	f.IntVar(&j.MasterPort, "master-port", 0, "MASTER_PORT, on the node of rank 0; 0 takes a free one for each attempt")
-	f.StringVar((*string)(&j.Store), "store", "golaunch", "`who` serves torch's store at MASTER_PORT: golaunch or rank0")
-	f.StringArrayVarP(&j.Env, "env", "e", nil, "`NAME=value` for every rank, above all else; NAME alone passes golaunch's own value")
-	f.BoolVar(&j.KeepEnv, "keep-env", false, "keep inherited variables of other launchers (PMI*, OMPI_*, SLURM_PROCID, ...)")
-	f.StringVar(&j.Preset, "env-preset", "auto", "NCCL and libfabric `variables`: auto, efa, efa-classic, ib, roce, tcp or none")
-	f.StringVar(&o.see, "gpu-visibility", "job", "a rank sees the `job`'s GPUs on its node and uses cuda:LOCAL_RANK, or its own only")
-	f.StringVar(&j.Bind, "bind", "auto", "`what` CPUs a rank runs on: auto, none, numa, socket, l3 or core")
-	f.BoolVar(&j.Strict, "strict", false, "start no rank on a node where --bind warns of something")
-	f.StringVar((*string)(&j.Preflight), "preflight", "warn", "`what` is done about nodes with something wrong, see golaunch doctor: off, warn, exclude or fail")
-	f.DurationVar(&j.Lease, "lease", launcher.DefaultLease, "the silence after which a node counts as lost, and its ranks are dead")
-	f.DurationVar(&j.PlacementTimeout, "placement-timeout", 0, "how long to wait for nodes and GPUs; 0 waits for ever")
-	f.StringVar(&j.LogDir, "log-dir", "", "`directory` for the ranks' output and events.jsonl; a temporary one when empty, removed on success")
-	f.Int64Var(&j.LogLimit, "log-limit", launcher.DefaultLogLimit, "`bytes` that one log file may have")
-	f.StringVar(&j.TerminationLog, "termination-log", "", "`file` for one line about the job's end (in a pod /dev/termination-log); none or empty writes none")
-	f.StringVar(&j.FailureRules, "failure-rules", "", rulesUsage)
-	f.StringVar(&o.ranks, "ranks", "", "show only these ranks' output: `0,8-15`")
-	f.BoolVar(&o.prefix, "prefix", true, "put [r3 n1] before each line of a rank; by default when there are several ranks")
-	f.BoolVar(&j.Quiet, "quiet", false, "print nothing but the ranks' output")
-	f.BoolVar(&o.json, "json", false, "print golaunch's own words (or the plan) as JSON")
-	f.StringVar(&j.Dir, "dir", "", "working `directory` of the ranks")
-	f.StringVar(&j.ID, "job-id", "", "`name` of the job in logs and TORCHELASTIC_RUN_ID")
-	f.StringVar(&j.NodeName, "name", "", "this node's `name` (the host name)")
-	f.StringVar(&j.Address, "address", "", "this node's `address` (the one on the route to the coordinator)")
-	f.StringVar(&j.Interface, "interface", "", "network `interface` that has this node's address")
-	f.StringVar(&j.TokenFile, "token-file", "", "`file` with the nodes' shared secret (~/.golaunch/token; GOLAUNCH_TOKEN has the secret itself)")
+	o.declare(f)
 	return f
 }
+
+// noTerminationLog is a job's that is not written.
+const noTerminationLog = "none"
 
 // parse reads flags, then GOLAUNCH_ variables, then torchrun's PET_ variables, each only for what the ones before left open.
 func parse(f *pflag.FlagSet, o *options, args []string) error {
@@ -168,39 +113,38 @@ func variables(flag string) []string {
 // complete turns the text of flags into the job's fields.
 func (o *options) complete(f *pflag.FlagSet) (err error) {
 	j := &o.job
-	j.Restart = launcher.Restart(o.restart)
-	j.Visibility = rankenv.Visibility(o.see)
+	j.Ranks.Visibility = rankenv.Visibility(o.see)
 	switch {
-	case j.Grace < 0:
-		return bad("grace", fmt.Errorf("%s: at least 0s", j.Grace))
-	case j.Grace == 0:
-		j.Grace = -1
+	case j.Stopping.Grace < 0:
+		return bad("grace", fmt.Errorf("%s: at least 0s", j.Stopping.Grace))
+	case j.Stopping.Grace == 0:
+		j.Stopping.Grace = -1
 	}
-	if j.GrowAfter == 0 {
-		j.GrowAfter = -1
+	if j.Resources.GrowAfter == 0 {
+		j.Resources.GrowAfter = -1
 	}
 	if f.Changed("prefix") {
-		j.Prefix = &o.prefix
+		j.Output.Prefix = &o.prefix
 	}
-	if f.Changed("termination-log") && j.TerminationLog == "" {
-		j.TerminationLog = launcher.NoTerminationLog
+	if f.Changed("termination-log") && j.Output.TerminationLog == "" {
+		j.Output.TerminationLog = noTerminationLog
 	}
-	if j.Request.MinNodes, j.Request.MaxNodes, err = parseNodes(o.nodes); err != nil {
+	if j.Resources.MinNodes, j.Resources.MaxNodes, err = parseNodes(o.nodes); err != nil {
 		return bad("nodes", err)
 	}
-	if j.Request.Strategy, err = placement.ParseStrategy(o.strategy); err != nil {
+	if j.Resources.Strategy, err = placement.ParseStrategy(o.strategy); err != nil {
 		return bad("strategy", err)
 	}
-	if j.Request.Order, err = parseOrder(o.order); err != nil {
+	if j.Resources.Order, err = parseOrder(o.order); err != nil {
 		return bad("order", err)
 	}
-	if j.BackoffMin, j.BackoffMax, err = parseBackoff(o.backoff); err != nil {
+	if j.Restarts.BackoffMin, j.Restarts.BackoffMax, err = parseBackoff(o.backoff); err != nil {
 		return bad("backoff", err)
 	}
-	if j.NoticeSignal, err = parseSignal(o.notice); err != nil {
+	if j.Stopping.NoticeSignal, err = parseSignal(o.notice); err != nil {
 		return bad("notice-signal", err)
 	}
-	if j.Ranks, err = parseSpans(o.ranks); err != nil {
+	if j.Output.Ranks, err = parseSpans(o.ranks); err != nil {
 		return bad("ranks", err)
 	}
 	for _, flag := range []string{"hosts", "hostfile"} { // a variable that is empty must not make this a job of one machine
@@ -208,7 +152,7 @@ func (o *options) complete(f *pflag.FlagSet) (err error) {
 			return bad(flag, errors.New("it is empty"))
 		}
 	}
-	if j.Hosts, err = launcher.ParseHosts(o.hosts, o.hostfile); err != nil {
+	if j.Network.Hosts, err = launcher.ParseHosts(o.hosts, o.hostfile); err != nil {
 		return err
 	}
 	return o.perNode()
@@ -220,11 +164,11 @@ func bad(flag string, err error) error {
 
 // perNode settles how many ranks a node has from the one flag of three that was given.
 func (o *options) perNode() (err error) {
-	r := &o.job.Request
+	r := &o.job.Resources
 	switch {
 	case (o.gpus != "" && o.procs != "") || (o.nproc != "" && o.gpus+o.procs != ""):
 		return fmt.Errorf("%w: give one of --gpus-per-node, --procs-per-node and --nproc-per-node", launcher.ErrUsage)
-	case o.job.OwnGPUs != "" && o.gpus+o.procs+o.nproc == "":
+	case o.job.Resources.OwnGPUs != "" && o.gpus+o.procs+o.nproc == "":
 		r.GPU, r.PerNode = true, []int{placement.AllGPUs}
 	case o.gpus != "":
 		r.GPU = true

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func help(io *streams, args []string) (int, error) {
 				fmt.Fprintf(io.stdout, "  %-12s %s\n", v.name, v.summary)
 			}
 		}
-		fmt.Fprint(io.stdout, "\nFlags of run and plan:\n"+newRunFlags(&runOptions{}).FlagUsagesWrapped(110)+outro)
+		fmt.Fprint(io.stdout, "\nFlags of run and plan\n\n"+usages(newRunFlags(&runOptions{}))+outro)
 		return 0, nil
 	}
 	v := find(args[0])
@@ -43,9 +44,38 @@ func help(io *streams, args []string) (int, error) {
 	}
 	fmt.Fprintf(io.stdout, "%s\n\n%s\n", strings.TrimSpace("golaunch "+v.name+" "+v.args), v.summary)
 	if v.flags != nil {
-		fmt.Fprint(io.stdout, "\n"+v.flags().FlagUsagesWrapped(110)+outro)
+		fmt.Fprint(io.stdout, "\n"+usages(v.flags())+outro)
 	}
 	return 0, nil
+}
+
+// usages are the flags of a job by their groups, and then a verb's own.
+func usages(f *pflag.FlagSet) string {
+	var text strings.Builder
+	for _, g := range append(groupNames(), "") {
+		some := pflag.NewFlagSet(g, pflag.ContinueOnError)
+		some.SortFlags = false
+		f.VisitAll(func(flag *pflag.Flag) {
+			if strings.Join(flag.Annotations[groupNote], "") == g {
+				some.AddFlag(flag)
+			}
+		})
+		if !some.HasFlags() {
+			continue
+		}
+		if g != "" || text.Len() > 0 {
+			text.WriteString(cmp.Or(g, "More") + ":\n")
+		}
+		text.WriteString(some.FlagUsagesWrapped(110) + "\n")
+	}
+	return strings.TrimSuffix(text.String(), "\n")
+}
+
+func groupNames() (names []string) {
+	for _, g := range groups {
+		names = append(names, g.name)
+	}
+	return names
 }
 
 // completion prints a script that completes verbs and flags; it asks nothing at completion time.

@@ -54,7 +54,7 @@ func logs(io *streams, args []string) (int, error) {
 // print prints lines for people, or as JSON.
 func (o *logsOptions) print(ctx context.Context, io *streams, c *launcher.Client, id string, f launcher.LogFilter) (missing bool, err error) {
 	if !o.json {
-		return c.Print(ctx, id, f, launcher.Output{Stdout: io.stdout, Stderr: io.stderr, Prefix: o.prefix})
+		return c.Print(ctx, id, f, launcher.Output{Stdout: io.stdout, Stderr: io.stderr, Prefix: &o.prefix})
 	}
 	r, err := c.Logs(ctx, id, f)
 	if err != nil {

@@ -26,8 +26,8 @@ func reserve(ctx context.Context) error {
 	}
 	defer c.Close()
 	// four GPUs on one node, and two on another
-	groups := launcher.Request{GPU: true, MinNodes: 2, MaxNodes: 2, PerNode: []int{4, 2}}
-	r, err := c.Reserve(ctx, launcher.Job{ID: os.Args[1], Request: groups}, 0)
+	groups := launcher.Resources{GPU: true, MinNodes: 2, MaxNodes: 2, PerNode: []int{4, 2}}
+	r, err := c.Reserve(ctx, launcher.Job{ID: os.Args[1], Resources: groups}, 0)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func reserve(ctx context.Context) error {
 	}
 	first := make(chan error, 1)
 	rollout := launcher.Job{
-		Command: []string{"sh", "-c", "echo rank $RANK of $WORLD_SIZE"}, Request: launcher.Request{GPU: true, PerNode: []int{3}},
+		Command: []string{"sh", "-c", "echo rank $RANK of $WORLD_SIZE"}, Resources: launcher.Resources{GPU: true, PerNode: []int{3}},
 	}
 	go func() {
 		_, err := r.Run(ctx, rollout)

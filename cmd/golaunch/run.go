@@ -41,7 +41,7 @@ func run(io *streams, args []string) (int, error) {
 	if err := o.findCluster(io); err != nil {
 		return 0, err
 	}
-	o.job.JSON = o.json
+	o.job.Output.JSON = o.json
 	return launch(io, o.job)
 }
 
@@ -51,14 +51,14 @@ func launch(io *streams, j launcher.Job) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("cannot tell which golaunch this is, for other nodes: %w", err)
 	}
-	j.Stdin, j.Standalone, j.Golaunch = true, true, self
-	j.Stdout, j.Stderr = io.stdout, io.stderr
+	j.Ranks.Stdin, j.Stopping.Standalone, j.Network.Golaunch = true, true, self
+	j.Output.Stdout, j.Output.Stderr = io.stdout, io.stderr
 	signals, done, err := begin()
 	if err != nil {
 		return 0, err
 	}
 	defer done()
-	j.Signals = signals
+	j.Stopping.Signals = signals
 	result, err := launcher.Run(context.Background(), j)
 	if err != nil && result.Code == 0 {
 		fmt.Fprintf(io.stderr, "golaunch: warning: %v\n", err)
@@ -71,18 +71,18 @@ func launch(io *streams, j launcher.Job) (int, error) {
 func (o *options) findCluster(io *streams) (err error) {
 	j := &o.job
 	switch {
-	case j.Coordinator == "none":
-		j.Coordinator = ""
+	case j.Cluster.Coordinator == "none":
+		j.Cluster.Coordinator = ""
 		return nil
-	case j.Coordinator != "" || j.Simulate || j.Rendezvous != "" || len(j.Hosts) > 0:
+	case j.Cluster.Coordinator != "" || j.Resources.Simulate || j.Network.Rendezvous != "" || len(j.Network.Hosts) > 0:
 		return nil
 	}
-	j.Coordinator, err = launcher.LocalCoordinator(context.Background())
-	if err == nil && j.Coordinator == "" && j.Detached {
+	j.Cluster.Coordinator, err = launcher.LocalCoordinator(context.Background())
+	if err == nil && j.Cluster.Coordinator == "" && j.Cluster.Detached {
 		return launcher.ErrNoCoordinator
 	}
-	if j.Coordinator != "" && !j.Quiet && !j.JSON {
-		io.say("on the cluster of " + j.Coordinator + ", which this machine heads; --coordinator none runs here")
+	if j.Cluster.Coordinator != "" && !j.Output.Quiet && !j.Output.JSON {
+		io.say("on the cluster of " + j.Cluster.Coordinator + ", which this machine heads; --coordinator none runs here")
 	}
 	return err
 }

@@ -56,7 +56,7 @@ func torchrun(io *streams, args []string) (int, error) {
 	if err != nil {
 		return refuse(io, err)
 	}
-	if !j.Quiet {
+	if !j.Output.Quiet {
 		for _, w := range warnings {
 			fmt.Fprintf(io.stderr, "%s: warning: %s\n", torchrunName, w)
 		}

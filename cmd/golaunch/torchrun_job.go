@@ -41,10 +41,10 @@ func (t *torchFlags) job(given *pflag.FlagSet) (launcher.Job, []string, error) {
 	if err != nil {
 		return launcher.Job{}, nil, err
 	}
-	if t.virtual && !x.o.job.Request.GPU {
+	if t.virtual && !x.o.job.Resources.GPU {
 		x.warn("--virtual-local-rank has no effect on ranks without a GPU: LOCAL_RANK stays")
 	}
-	x.o.job.JSON = x.o.json
+	x.o.job.Output.JSON = x.o.json
 	x.o.job.Command, err = t.command(given.Args())
 	return x.o.job, x.warnings, err
 }
@@ -64,7 +64,7 @@ func (x *translation) ranks() (err error) {
 	if x.min, x.max, err = parseNodes(x.nnodes); err != nil {
 		return fmt.Errorf("--nnodes: %w", err)
 	}
-	x.o.job.Role = x.role
+	x.o.job.Ranks.Role = x.role
 	if x.virtual {
 		err = x.set("gpu-visibility", "own")
 	}

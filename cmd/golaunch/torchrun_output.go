@@ -14,7 +14,7 @@ import (
 // output says where the ranks' words go.
 func (x *translation) output() (err error) {
 	out := &launcher.TorchOutput{Prefix: x.template}
-	x.o.job.Torch = out
+	x.o.job.Output.Torch = out
 	if out.Prefix == "" {
 		out.Prefix = os.Getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
 	}

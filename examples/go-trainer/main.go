@@ -36,9 +36,9 @@ func launch() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	result, err := launcher.Run(ctx, launcher.Job{
-		Command:     []string{self},
-		Request:     launcher.Request{PerNode: []int{4}},
-		MaxRestarts: 1,
+		Command:   []string{self},
+		Resources: launcher.Resources{PerNode: []int{4}},
+		Restarts:  launcher.Restarts{Max: 1},
 	})
 	if err != nil {
 		log.Print(err)
