@@ -16,7 +16,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// complete fills the defaults in and refuses what makes no sense.
+// complete fills the defaults in and refuses what makes no sense. It changes nothing in a job that was completed, as one that was sent
+// to other machines is: what is negative stays so, and means 0 where it is used.
 func (j Job) complete() (Job, error) {
 	if err := j.locate(); err != nil {
 		return j, err
@@ -43,7 +44,7 @@ func (j *Job) defaults() {
 	j.Health.defaults()
 	j.Output.defaults()
 	j.Restarts.Policy = cmp.Or(j.Restarts.Policy, string(job.RestartJob))
-	j.Stopping.Grace = orDefault(j.Stopping.Grace, DefaultGrace)
+	j.Stopping.Grace = cmp.Or(j.Stopping.Grace, DefaultGrace)
 	j.Network.Lease = cmp.Or(j.Network.Lease, DefaultLease)
 }
 
@@ -54,8 +55,8 @@ func (r *Resources) defaults() {
 	if len(r.PerNode) == 0 {
 		r.PerNode = []int{1}
 	}
-	r.LastCall = orDefault(r.LastCall, DefaultLastCall)
-	r.GrowAfter = orDefault(r.GrowAfter, DefaultGrowAfter)
+	r.LastCall = cmp.Or(r.LastCall, DefaultLastCall)
+	r.GrowAfter = cmp.Or(r.GrowAfter, DefaultGrowAfter)
 }
 
 func (r *Ranks) defaults() {
@@ -83,9 +84,6 @@ func (o *Output) defaults() {
 		o.Stderr = os.Stderr
 	}
 }
-
-// orDefault is the given duration; the default when it is 0, and 0 when it is negative.
-func orDefault(given, standard time.Duration) time.Duration { return max(cmp.Or(given, standard), 0) }
 
 // check refuses what makes no sense, of each group and then of several together.
 func (j Job) check() error {

@@ -134,7 +134,7 @@ func (h *here) agentOf(ctx context.Context, m membership) (Result, error) {
 	defer late.Stop()
 	var at netip.Addr
 	a := agent.Agent{
-		Warn: h.warn, Signals: m.signals, Leave: m.leave, Grace: h.job.Stopping.Grace,
+		Warn: h.warn, Signals: m.signals, Leave: m.leave, Grace: max(0, h.job.Stopping.Grace),
 		Open: func(id string, _ []byte) (agent.Work, error) { return h.ready(id, at) },
 	}
 	return enlist(ctx, m, h.job.facts(), &a, proc.Options{Subreaper: h.job.Stopping.Standalone, Warn: h.warn}, func(s *rendezvous.Session) {

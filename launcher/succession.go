@@ -95,7 +95,7 @@ func (h *here) succeed(ctx context.Context, node string, seat *rendezvous.Seat, 
 func (h *here) coordinator(journal io.Writer, m *muster, seat *rendezvous.Seat, call *rendezvous.Call) *rendezvous.Coordinator {
 	tenure, kill := terms(h.job.Network.Lease)
 	s := h.job.submission()
-	s.LastCall = h.job.Resources.LastCall
+	s.LastCall = max(0, h.job.Resources.LastCall)
 	cfg := rendezvous.Config{
 		Job: &s, Facts: h.job.facts(), Named: h.job.hasID, Lease: tenure, KillTime: kill, Warn: h.warn, Note: h.say, Seat: seat, Call: call,
 		Journal: journal, Joined: m.joined, Observe: func(d Decision) {
