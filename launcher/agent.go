@@ -122,7 +122,7 @@ func (a Agent) hears(j Job, f *follower) func(os.Signal) {
 		if e.hears(j, s) {
 			return
 		}
-		if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) && j.inSlurm() {
+		if sig, ok := s.(syscall.Signal); ok && passedOn(sig) && j.inSlurm() {
 			time.AfterFunc(rand.N(time.Duration(max(1, j.place.Nodes))*time.Millisecond), func() {
 				j.foretell(sig, a.Say, func(ev job.Cancel) { f.depart(agent.Departure{Why: ev.Why, Within: ev.Within}) })
 			})

@@ -184,7 +184,7 @@ func (h *here) command(ctx context.Context, c *Client) {
 }
 
 func (h *here) pass(c *Client, s os.Signal) error {
-	if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) {
+	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
 		return c.Signal(context.Background(), h.job.ID, sig)
 	}
 	_, err := c.Stop(context.Background(), h.job.ID, 128+number(s), "got "+name(s))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/golaunch/golaunch/internal/announce"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"
@@ -42,7 +43,7 @@ var ErrNoCoordinator = errors.New("no coordinator runs on this machine; start on
 func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error) {
 	if coordinator == "" {
 		var err error
-		if coordinator, err = LocalCoordinator(ctx); err != nil {
+		if coordinator, err = announce.Find(ctx); err != nil {
 			return nil, err
 		}
 		if coordinator == "" {

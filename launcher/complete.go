@@ -3,6 +3,7 @@ package launcher
 import (
 	"cmp"
 	"crypto/rand"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/postmortem"
 	"github.com/golaunch/golaunch/internal/spot"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/rankenv"
@@ -28,7 +30,11 @@ func (j Job) complete() (Job, error) {
 		return j, err
 	}
 	var err error
-	if j.rules, j.ruleText, err = readRules(j.Health.FailureRules); err != nil {
+	j.rules, j.ruleText, err = postmortem.ReadRules(j.Health.FailureRules)
+	if _, input := errors.AsType[*postmortem.InputError](err); input {
+		return j, usage("%v", err)
+	}
+	if err != nil {
 		return j, err
 	}
 	_, err = j.user()
@@ -179,7 +185,7 @@ func (s Stopping) check() error {
 		return usage("drain time %s: at least 0", s.DrainTime)
 	case s.Spot != "" && !slices.Contains(spot.Clouds, s.Spot):
 		return usage("spot notices of %q: %s", s.Spot, strings.Join(spot.Clouds, ", "))
-	case s.NoticeSignal != 0 && !PassedOn(s.NoticeSignal):
+	case s.NoticeSignal != 0 && !passedOn(s.NoticeSignal):
 		return usage("notice signal %s: SIGUSR1 or SIGUSR2", name(s.NoticeSignal))
 	}
 	return nil

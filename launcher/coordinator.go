@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/announce"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -97,7 +98,7 @@ func warnStderr(err error) { fmt.Fprintf(os.Stderr, "golaunch: warning: %v\n", e
 
 // announce returns what ends it.
 func (c Coordinator) announce(at netip.AddrPort) func() {
-	name, err := announce(at.String())
+	name, err := announce.Tell(at.String())
 	switch {
 	case err == nil:
 		return func() { name.Close() }

@@ -39,7 +39,7 @@ func (j Job) foretell(s syscall.Signal, say func(string), stop func(job.Cancel))
 // does that for all.
 func (h *here) forward(f *follower, s os.Signal) {
 	sig, ok := s.(syscall.Signal)
-	if !ok || !PassedOn(sig) || !h.job.reached() || h.job.place.Node > 0 || !f.member.Load() {
+	if !ok || !passedOn(sig) || !h.job.reached() || h.job.place.Node > 0 || !f.member.Load() {
 		return
 	}
 	h.job.foretell(sig, h.say, func(ev job.Cancel) { f.leave <- agent.Departure{Why: ev.Why, Within: ev.Within, All: true} })

@@ -22,6 +22,7 @@ import (
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/internal/where"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -50,7 +51,7 @@ type Job struct {
 	// place is what a scheduler says, hasID that the ID was given, rules are those of FailureRules, and ruleText is that file.
 	place    *where.Place
 	hasID    bool
-	rules    []Rule
+	rules    []verdict.Rule
 	ruleText string
 }
 

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/where"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -171,7 +172,7 @@ func (j *Job) perNode(text string) (err error) {
 		r.PerNode, r.GPU = []int{placement.AllGPUs}, true
 		return nil
 	}
-	r.PerNode, r.GPU, err = TorchRanks(context.Background(), text)
+	r.PerNode, r.GPU, err = gpu.TorchRanks(context.Background(), text)
 	return err
 }
 

@@ -99,7 +99,7 @@ func (l line) json() []byte {
 // traceback or its last words, and where the logs are; at last the goodput, if it is worth a line.
 func Report(r Result, logs string) string { return report(r, logs, nil) }
 
-func report(r Result, logs string, rules []Rule) string {
+func report(r Result, logs string, rules []verdict.Rule) string {
 	text := ending(r, logs, rules)
 	if r.Goodput.Notable() {
 		text += fmt.Sprintf("\n  goodput        %v", r.Goodput)
@@ -107,7 +107,7 @@ func report(r Result, logs string, rules []Rule) string {
 	return text
 }
 
-func ending(r Result, logs string, rules []Rule) string {
+func ending(r Result, logs string, rules []verdict.Rule) string {
 	if r.Code == 0 {
 		return r.Reason
 	}
@@ -122,7 +122,7 @@ func ending(r Result, logs string, rules []Rule) string {
 		if f.Further > 0 {
 			fmt.Fprintf(&b, "  echoes         %d more failed before they were told to stop\n", f.Further)
 		}
-		if v := judgeFailure(*f, rules); v.Cause != "" && v.Cause != UnknownCause {
+		if v := judgeFailure(*f, rules); v.Cause != "" && v.Cause != verdict.Unknown {
 			fmt.Fprintf(&b, "  cause          %s\n", v)
 		}
 		switch {
@@ -152,9 +152,9 @@ var again = map[Ending]string{
 }
 
 // judgeFailure is the verdict on the first failure; the zero one if it is not about the end of a rank.
-func judgeFailure(f Failure, rules []Rule) Verdict {
+func judgeFailure(f Failure, rules []verdict.Rule) verdict.Verdict {
 	if f.Rank < 0 || f.Hung {
-		return Verdict{}
+		return verdict.Verdict{}
 	}
 	return verdict.Judge(verdict.Evidence{
 		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived, Step: f.Step, Kernel: f.Kernel,

@@ -34,7 +34,7 @@ func (h *here) obey(c *rendezvous.Coordinator, pass func(syscall.Signal)) {
 }
 
 func (h *here) hear(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal) {
-	if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) {
+	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
 		h.job.foretell(sig, h.say, c.Stop)
 		pass(sig)
 		return
@@ -151,7 +151,7 @@ const spotMargin = 15 * time.Second
 
 // tell never waits: a stop must get past whatever else was sent.
 func (f *follower) tell(s os.Signal) {
-	if sig, ok := s.(syscall.Signal); ok && PassedOn(sig) {
+	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
 		select {
 		case f.pass <- sig:
 		default: // several are one, as for the kernel
@@ -189,8 +189,8 @@ func (f *follower) code() int {
 	return 0
 }
 
-// PassedOn says that a signal is not a stop but goes to the ranks.
-func PassedOn(s os.Signal) bool { return s == syscall.SIGUSR1 || s == syscall.SIGUSR2 }
+// passedOn says that a signal is not a stop but goes to the ranks.
+func passedOn(s os.Signal) bool { return s == syscall.SIGUSR1 || s == syscall.SIGUSR2 }
 
 func number(s os.Signal) int {
 	sig, _ := s.(syscall.Signal)

@@ -1,11 +1,6 @@
 package launcher
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,7 +10,7 @@ import (
 
 // SlurmScript is a batch script for sbatch that runs argv, a golaunch command line, on the nodes and GPUs that the job wants. Options
 // are sbatch's own and come after those that follow from the job.
-func SlurmScript(j Job, argv, options []string) (string, error) {
+func (j Job) SlurmScript(argv, options []string) (string, error) {
 	j.Network.Scheduler = noScheduler // a job may be submitted from within another
 	j, err := j.complete()
 	if err != nil {
@@ -61,20 +56,4 @@ func quote(text string) string {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-}
-
-// SubmitToSlurm gives a batch script to sbatch and returns the id of the job.
-func SubmitToSlurm(ctx context.Context, script string) (string, error) {
-	cmd := exec.CommandContext(ctx, "sbatch", "--parsable")
-	var complaint bytes.Buffer
-	cmd.Stdin, cmd.Stderr = strings.NewReader(script), &complaint
-	out, err := cmd.Output()
-	switch {
-	case errors.Is(err, exec.ErrNotFound):
-		return "", errors.New("there is no sbatch here: submit from a machine of a Slurm cluster, or print the script with --dry-run")
-	case err != nil:
-		return "", fmt.Errorf("sbatch refused the job: %s (%w)", strings.TrimSpace(complaint.String()), err)
-	}
-	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";") // behind it the cluster's name
-	return id, nil
 }

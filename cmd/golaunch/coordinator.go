@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"syscall"
 
 	"github.com/spf13/pflag"
 
@@ -75,7 +76,7 @@ func (o *coordinatorOptions) announce(io *streams, at netip.AddrPort) error {
 // untilStopped cancels at the first signal that means stop.
 func untilStopped(signals <-chan os.Signal, cancel context.CancelFunc) {
 	for s := range signals {
-		if !launcher.PassedOn(s) {
+		if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 { // which are for ranks
 			cancel()
 			return
 		}

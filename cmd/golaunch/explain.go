@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/internal/postmortem"
+	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -65,11 +67,10 @@ func explain(io *streams, args []string) (int, error) {
 	if o.code == 0 || o.code < -1 || o.code > 255 {
 		return 0, bad("exit", errors.New("1 to 255"))
 	}
-	rules, err := launcher.ReadRules(o.rules)
-	if err != nil {
-		return 0, err
+	judged, err := o.judge(f.Args())
+	if _, input := errors.AsType[*postmortem.InputError](err); input {
+		return 0, fmt.Errorf("%w: %w", launcher.ErrUsage, err)
 	}
-	judged, err := launcher.JudgeLogs(f.Args(), o.code, rules)
 	if err != nil {
 		return 0, err
 	}
@@ -79,17 +80,25 @@ func explain(io *streams, args []string) (int, error) {
 	} else {
 		e.print(io.stdout)
 	}
-	if e.Cause == launcher.UnknownCause {
+	if e.Cause == verdict.Unknown {
 		return exitUnknown, err
 	}
 	return 0, err
+}
+
+func (o *explainOptions) judge(paths []string) ([]postmortem.Judged, error) {
+	rules, _, err := postmortem.ReadRules(o.rules)
+	if err != nil {
+		return nil, err
+	}
+	return postmortem.Judge(paths, o.code, rules)
 }
 
 // maxFiles is how many paths explain takes.
 const maxFiles = 1 << 16
 
 // newExplanation has the root cause, which is the first, and the ranks by cause.
-func newExplanation(judged []launcher.Judged) explanation {
+func newExplanation(judged []postmortem.Judged) explanation {
 	j := judged[0]
 	e := explanation{
 		Cause: j.Cause, Title: j.Title, Action: string(j.Action), Quote: j.Quote, File: j.File, Node: j.Node, Victim: j.Victim,
@@ -98,13 +107,13 @@ func newExplanation(judged []launcher.Judged) explanation {
 	if j.File != "" {
 		e.Line = j.Line
 	}
-	if j.Rank != launcher.NoRank {
+	if j.Rank != postmortem.NoRank {
 		e.Rank, e.Try = &j.Rank, &j.Attempt
 	}
 	ranks := map[group][]int{}
 	var order []group
 	for _, j := range judged {
-		if j.Rank == launcher.NoRank {
+		if j.Rank == postmortem.NoRank {
 			continue
 		}
 		g := group{Cause: j.Cause, Victim: j.Victim}

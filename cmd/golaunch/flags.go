@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -180,7 +181,7 @@ func (o *options) perNode() (err error) {
 			return bad("procs-per-node", errors.Join(err, fmt.Errorf("%q: a number of at least 1, or a list", o.procs)))
 		}
 	case o.nproc != "":
-		if r.PerNode, r.GPU, err = launcher.TorchRanks(context.Background(), o.nproc); err != nil {
+		if r.PerNode, r.GPU, err = gpu.TorchRanks(context.Background(), o.nproc); err != nil {
 			return bad("nproc-per-node", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/announce"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -77,7 +78,7 @@ func (o *options) findCluster(io *streams) (err error) {
 	case j.Cluster.Coordinator != "" || j.Resources.Simulate || j.Network.Rendezvous != "" || len(j.Network.Hosts) > 0:
 		return nil
 	}
-	j.Cluster.Coordinator, err = launcher.LocalCoordinator(context.Background())
+	j.Cluster.Coordinator, err = announce.Find(context.Background())
 	if err == nil && j.Cluster.Coordinator == "" && j.Cluster.Detached {
 		return launcher.ErrNoCoordinator
 	}

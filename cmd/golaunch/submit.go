@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -29,13 +32,13 @@ func (s *submission) submit(io *streams, f *pflag.FlagSet, j launcher.Job) error
 	if err != nil {
 		return err
 	}
-	script, err := launcher.SlurmScript(j, append(s.rest([]string{self}, f), j.Command...), s.options)
+	script, err := j.SlurmScript(append(s.rest([]string{self}, f), j.Command...), s.options)
 	if err != nil {
 		return err
 	}
 	text := script
 	if !s.dry {
-		id, err := launcher.SubmitToSlurm(context.Background(), script)
+		id, err := sbatch(context.Background(), script)
 		if err != nil {
 			return err
 		}
@@ -76,4 +79,20 @@ func (s *submission) check() error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s: only with --slurm-submit", launcher.ErrUsage, strings.Join(odd, ", "))
+}
+
+// sbatch gives a batch script to sbatch and returns the id of the job.
+func sbatch(ctx context.Context, script string) (string, error) {
+	cmd := exec.CommandContext(ctx, "sbatch", "--parsable")
+	var complaint bytes.Buffer
+	cmd.Stdin, cmd.Stderr = strings.NewReader(script), &complaint
+	out, err := cmd.Output()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return "", errors.New("there is no sbatch here: submit from a machine of a Slurm cluster, or print the script with --dry-run")
+	case err != nil:
+		return "", fmt.Errorf("sbatch refused the job: %s (%w)", strings.TrimSpace(complaint.String()), err)
+	}
+	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";") // behind it the cluster's name
+	return id, nil
 }

@@ -50,6 +50,8 @@ var house = []struct {
 	{"internal/mutants", nil},
 	{"internal/nettest", nil},
 	{"internal/nccltest", nil},
+	{"internal/announce", nil},
+	{"internal/postmortem", nil},
 	{"internal/where", nil},
 	{"internal/hostlist", nil},
 	{"internal/hidden", nil},

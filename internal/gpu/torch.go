@@ -1,4 +1,4 @@
-package launcher
+package gpu
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strconv"
 
-	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -21,7 +20,7 @@ func TorchRanks(ctx context.Context, text string) (perNode []int, gpus bool, err
 	if text != "gpu" && text != "auto" && (err != nil || n < 1) {
 		return nil, false, fmt.Errorf("%q: a number of at least 1, gpu, cpu or auto", text)
 	}
-	devices, why, err := gpu.List(ctx)
+	devices, why, err := List(ctx)
 	switch {
 	case err != nil:
 		return nil, false, err

@@ -1,4 +1,6 @@
-package launcher
+// Package postmortem says what the failure of a job means, from the logs that its ranks have left: the verdict on each rank, the root cause
+// first.
+package postmortem
 
 import (
 	"bufio"
@@ -22,23 +24,18 @@ import (
 	"github.com/golaunch/golaunch/internal/verdict"
 )
 
-// These are the words of a verdict that another package defines.
-type (
-	// Verdict is what a failure means.
-	Verdict = verdict.Verdict
-	// Rule says what a line of a log means.
-	Rule = verdict.Rule
-)
+// NoRank is the rank of a log that is not known to be one rank's.
+const NoRank = -1
 
-// UnknownCause is a verdict's cause when nothing is recognised, and NoRank the rank of a log that is not known to be one rank's.
-const (
-	UnknownCause = verdict.Unknown
-	NoRank       = -1
-)
+// InputError is about a file that the caller has named, and must change.
+type InputError struct{ err error }
+
+func (e *InputError) Error() string { return e.err.Error() }
+func (e *InputError) Unwrap() error { return e.err }
 
 // Judged is the verdict on one rank.
 type Judged struct {
-	Verdict
+	verdict.Verdict
 	// Rank is NoRank, and Node empty, when they are not known. Attempt counts from 0.
 	Node          string
 	Rank, Attempt int
@@ -54,20 +51,14 @@ const (
 	maxEvent = 1 << 20
 )
 
-// ReadRules reads a file of failure rules, for --failure-rules; see docs/failures.md. An empty path has none.
-func ReadRules(path string) ([]Rule, error) {
-	rules, _, err := readRules(path)
-	return rules, err
-}
-
-// readRules is ReadRules with the text of the file.
-func readRules(path string) ([]Rule, string, error) {
+// ReadRules reads a file of failure rules, for --failure-rules, and returns its text too; see docs/failures.md. An empty path has none.
+func ReadRules(path string) ([]verdict.Rule, string, error) {
 	if path == "" {
 		return nil, "", nil
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, "", fmt.Errorf("%w: failure rules: %w", ErrUsage, err)
+		return nil, "", &InputError{fmt.Errorf("failure rules: %w", err)}
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, verdict.MaxFile+1))
@@ -76,20 +67,20 @@ func readRules(path string) ([]Rule, string, error) {
 	}
 	rules, err := verdict.Parse(path, string(data))
 	if err != nil {
-		return nil, "", fmt.Errorf("%w: failure rules: %w", ErrUsage, err)
+		return nil, "", &InputError{fmt.Errorf("failure rules: %w", err)}
 	}
 	return rules, string(data), nil
 }
 
-// JudgeLogs judges each file, and of each directory, which is that of a job in its --log-dir, every rank of the last attempt
+// Judge judges each file, and of each directory, which is that of a job in its --log-dir, every rank of the last attempt
 // that failed. Code is the exit code of ranks of which nothing tells it, or -1. The root cause comes first: of those that are no
 // echoes the first that ended, as far as is known.
-func JudgeLogs(paths []string, code int, rules []Rule) ([]Judged, error) {
+func Judge(paths []string, code int, rules []verdict.Rule) ([]Judged, error) {
 	var all []Judged
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUsage, err)
+			return nil, &InputError{err}
 		}
 		read := judgeFile
 		if info.IsDir() {
@@ -112,20 +103,20 @@ func (j Judged) class() int {
 	switch {
 	case j.Victim:
 		return 2
-	case j.Cause == UnknownCause:
+	case j.Cause == verdict.Unknown:
 		return 1
 	}
 	return 0
 }
 
-func judgeFile(path string, code int, rules []Rule) ([]Judged, error) {
+func judgeFile(path string, code int, rules []verdict.Rule) ([]Judged, error) {
 	x := job.Exited{Rank: NoRank, Exit: job.Exit{Code: code}}
 	j, err := judge(x, rules, path)
 	return []Judged{j}, err
 }
 
 // judge reads the ends of a rank's logs. The first of them that says something decides.
-func judge(x job.Exited, rules []Rule, files ...string) (Judged, error) {
+func judge(x job.Exited, rules []verdict.Rule, files ...string) (Judged, error) {
 	j := Judged{Node: x.Node, Rank: x.Rank, Attempt: x.Attempt, At: x.At}
 	for _, file := range files {
 		tail, skipped, err := lastOf(file)
@@ -136,7 +127,7 @@ func judge(x job.Exited, rules []Rule, files ...string) (Judged, error) {
 			return j, err
 		}
 		v := verdict.Judge(evidence(x, tail), rules...)
-		if j.Cause != "" && (v.Cause == UnknownCause || v.Quote == "") {
+		if j.Cause != "" && (v.Cause == verdict.Unknown || v.Quote == "") {
 			continue
 		}
 		if j.Verdict, j.File = v, ""; v.From == verdict.FromTail {
@@ -190,7 +181,7 @@ func (c *counter) Write(b []byte) (int, error) {
 
 // judgeDir judges the ranks of the last attempt that failed: those that events.jsonl, where there is one, says to have failed by
 // themselves, or all that have logs.
-func judgeDir(dir string, code int, rules []Rule) ([]Judged, error) {
+func judgeDir(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
 	failed, err := readExits(filepath.Join(dir, "events.jsonl"))
 	if err != nil {
 		return nil, err
@@ -201,7 +192,7 @@ func judgeDir(dir string, code int, rules []Rule) ([]Judged, error) {
 		}
 	}
 	if len(failed) == 0 {
-		return nil, fmt.Errorf("%w: no rank has failed there, or it is not a job's log directory", ErrUsage)
+		return nil, &InputError{errors.New("no rank has failed there, or it is not a job's log directory")}
 	}
 	var all []Judged
 	for _, x := range failed {

@@ -1,4 +1,5 @@
-package launcher
+// Package announce is how the commands of a user find the coordinator that the same user runs on this machine.
+package announce
 
 import (
 	"context"
@@ -19,9 +20,9 @@ import (
 // and which other machines and containers do not see.
 func localName() string { return fmt.Sprintf("@golaunch-coordinator-%d", os.Getuid()) }
 
-// announce tells processes of this machine where a coordinator listens, until it is closed. The error is syscall.EADDRINUSE when
+// Tell tells processes of this machine where a coordinator listens, until it is closed. The error is syscall.EADDRINUSE when
 // another coordinator of this user does so.
-func announce(at string) (io.Closer, error) {
+func Tell(at string) (io.Closer, error) {
 	l, err := net.Listen("unix", localName())
 	if err != nil {
 		return nil, err
@@ -43,9 +44,9 @@ func announce(at string) (io.Closer, error) {
 // localLimit bounds asking for a coordinator on this machine.
 const localLimit = time.Second
 
-// LocalCoordinator finds the coordinator that this user runs on this machine; it is empty when there is none, and when a scheduler has
+// Find finds the coordinator that this user runs on this machine; it is empty when there is none, and when a scheduler has
 // started this process on each of several nodes, for a job that they run together.
-func LocalCoordinator(ctx context.Context) (string, error) {
+func Find(ctx context.Context) (string, error) {
 	if p, err := where.Find(where.Here()); err == nil && p != nil && p.Each && p.Nodes != 1 {
 		return "", nil
 	}

@@ -1,4 +1,4 @@
-package launcher
+package postmortem
 
 import (
 	"errors"
@@ -31,7 +31,7 @@ func exited(attempt, rank int, second, exit, more string) string {
 		string(rune('0'+rank)) + `,"At":"2026-05-04T03:02:` + second + `Z","Exit":{` + exit + `}` + more + `}}` + "\n"
 }
 
-func TestJudgeLogs(t *testing.T) {
+func TestJudge(t *testing.T) {
 	const oom = "CUDA out of memory\n"
 	dir := write(t, map[string]string{
 		"events.jsonl": `{"event":"submitted","detail":{}}` + "\n" +
@@ -46,7 +46,7 @@ func TestJudgeLogs(t *testing.T) {
 		"attempt-1/rank-2.stderr.log": "step 1\n", "attempt-1/rank-2.stdout.log": "loading\n" + oom,
 		"attempt-1/rank-4.stderr.log": oom,
 	})
-	all, err := JudgeLogs([]string{dir}, -1, nil)
+	all, err := Judge([]string{dir}, -1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestJudgeLogs(t *testing.T) {
 // TestJudgeLongLog wants the line's own number, though only the end of the file is judged.
 func TestJudgeLongLog(t *testing.T) {
 	dir := write(t, map[string]string{"log": strings.Repeat("0123456789\n", readTail/4) + "CUDA out of memory\nbye\n"})
-	all, err := JudgeLogs([]string{filepath.Join(dir, "log")}, -1, nil)
+	all, err := Judge([]string{filepath.Join(dir, "log")}, -1, nil)
 	if err != nil || all[0].Cause != "cuda-oom" || all[0].Line != readTail/4+1 || all[0].Rank != NoRank {
 		t.Errorf("%+v, %v", all, err)
 	}
@@ -89,12 +89,13 @@ func TestJudgeLogsRefuses(t *testing.T) {
 	for path, want := range map[string]string{
 		"j": "is of another version of golaunch", "none": "no rank has failed there", "missing": "no such file", "fifo": "it is not a plain file",
 	} {
-		_, err := JudgeLogs([]string{filepath.Join(dir, "good"), filepath.Join(dir, path)}, -1, nil)
+		_, err := Judge([]string{filepath.Join(dir, "good"), filepath.Join(dir, path)}, -1, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", path, err, want)
 		}
 	}
-	if _, err := ReadRules(filepath.Join(dir, "missing")); !errors.Is(err, ErrUsage) {
+	_, _, err := ReadRules(filepath.Join(dir, "missing"))
+	if _, input := errors.AsType[*InputError](err); !input {
 		t.Errorf("rules that are not there: %v", err)
 	}
 }
