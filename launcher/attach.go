@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"iter"
 	"os"
 	"syscall"
 	"time"
@@ -82,12 +82,12 @@ func (c *Client) Wait(ctx context.Context, id string) (Result, error) {
 	}
 	defer w.Close()
 	for {
-		u, err := w.Next(ctx)
+		d, err := w.Next(ctx)
 		switch {
 		case err != nil:
 			return Result{}, err
-		case u.Result != nil:
-			return *u.Result, nil
+		case d.Result != nil:
+			return *d.Result, nil
 		}
 	}
 }
@@ -95,55 +95,44 @@ func (c *Client) Wait(ctx context.Context, id string) (Result, error) {
 // watch tells what is decided until the job is over.
 func (h *here) watch(w *Watch) (Result, error) {
 	for {
-		u, err := w.Next(context.Background())
+		d, err := w.Next(context.Background())
 		switch {
 		case err != nil:
 			return Result{}, err
-		case u.Decision != nil:
-			h.observe(*u.Decision)
-		case u.Result != nil:
-			return *u.Result, nil
+		case d.Result != nil:
+			return *d.Result, nil
 		}
+		h.observe(d)
 	}
 }
 
 // show prints the job's output as it comes.
 func (h *here) show(ctx context.Context, c *Client) error {
-	r, err := c.Logs(ctx, h.job.ID, LogFilter{Ranks: h.job.Output.Ranks, Attempt: -1, Follow: true})
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	return show(ctx, r, h.console, h.job.Output.prefixed, func(missing string) { h.warn(errors.New(missing)) })
+	chunks := c.Logs(ctx, h.job.ID, LogFilter{Ranks: h.job.Output.Ranks, Attempt: -1, Follow: true})
+	return show(ctx, chunks, h.console, h.job.Output.prefixed, func(missing string) { h.warn(errors.New(missing)) })
 }
 
 // Print shows what the ranks of a job wrote, as the Stdout, Stderr and Prefix of o say. It returns whether something is missing, which it
 // tells on Stderr.
 func (c *Client) Print(ctx context.Context, id string, f LogFilter, o Output) (missing bool, err error) {
-	r, err := c.Logs(ctx, id, f)
-	if err != nil {
-		return false, err
-	}
-	defer r.Close()
 	o.defaults()
 	console := logs.NewConsole(o.Stdout, o.Stderr)
-	err = show(ctx, r, console, o.prefixed, func(what string) {
+	err = show(ctx, c.Logs(ctx, id, f), console, o.prefixed, func(what string) {
 		missing = true
 		console.Say("%s", what)
 	})
 	return missing, errors.Join(err, console.Close())
 }
 
-// show prints what a reader has on a console, with whose it is before each line if prefixed says so for a job of that size.
-func show(ctx context.Context, r *LogReader, console *logs.Console, prefixed func(worldSize int) bool, missing func(string)) error {
+// show prints chunks on a console, with whose they are before each line if prefixed says so for a job of that size.
+func show(
+	ctx context.Context, chunks iter.Seq2[LogChunk, error], console *logs.Console, prefixed func(worldSize int) bool, missing func(string),
+) error {
 	owners := map[int]string{}
 	v := logs.NewViewer(console, func(rank int) string { return owners[rank] })
 	defer v.Close(ctx)
-	for {
-		chunk, err := r.Next(ctx)
+	for chunk, err := range chunks {
 		switch {
-		case errors.Is(err, io.EOF):
-			return nil
 		case err != nil:
 			return err
 		case chunk.Missing != "":
@@ -156,6 +145,7 @@ func show(ctx context.Context, r *LogReader, console *logs.Console, prefixed fun
 		file := logs.File{Attempt: chunk.Attempt, Rank: chunk.Rank, Stream: logs.Stream(chunk.Stream)}
 		v.Add(ctx, logs.Chunk{File: file, Offset: chunk.Offset, Data: chunk.Data})
 	}
+	return nil
 }
 
 // command passes on what this process is told: the coordinator stops the job in order at the first stop and kills it at the second;

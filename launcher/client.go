@@ -5,38 +5,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"syscall"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/announce"
 	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// These are the words of a cluster that other packages define.
-type (
-	// Status is a cluster as it stands.
-	Status = rendezvous.Status
-	// NodeStatus is one node of it, JobStatus one job.
-	NodeStatus = rendezvous.NodeStatus
-	JobStatus  = rendezvous.JobStatus
-	// Watch follows a job; LogReader reads its output, which LogFilter chooses.
-	Watch     = rendezvous.Watch
-	LogReader = rendezvous.LogReader
-	LogFilter = rendezvous.LogFilter
-	// RAS is what the NCCL of a job says.
-	RAS = rendezvous.RAS
-)
-
-// Client asks the coordinator of a cluster. Beside Submit, Run and Reserve it has the methods of [rendezvous.Client]: Watch, Logs,
-// RAS, Stop, Signal, Drain, Status, Job and Close. It may be used by several goroutines.
+// Client asks the coordinator of a cluster. It may be used by several goroutines.
+//
+// An error of its methods is an ErrUsage where the request makes no sense to the coordinator, or is about something that does not exist;
+// in the latter case it is an ErrNotThere too.
 type Client struct {
-	*rendezvous.Client
-}
+	// Target is the coordinator's HOST:PORT.
+	Target string
 
-// ErrNoCoordinator says that no coordinator was named, and none runs on this machine.
-var ErrNoCoordinator = errors.New("no coordinator runs on this machine; start one (golaunch coordinator), or name one (--coordinator HOST:PORT)")
+	head *rendezvous.Client
+}
 
 // Connect reaches the coordinator at HOST:PORT, or when that is empty, the one that this user runs on this machine. TokenFile is as
 // in a Job.
@@ -64,11 +51,14 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 	if err != nil {
 		return nil, err
 	}
-	return &Client{c}, nil
+	return &Client{coordinator, c}, nil
 }
 
+// Close ends the client. A job that it submitted, and that is not detached, ends too.
+func (c *Client) Close() error { return c.head.Close() }
+
 // Submit brings a job to the cluster. The watch tells how it goes on; when that is closed before the job's end, or ctx ends, the job
-// is stopped, unless it is Detached. Stdin, Stdout and Stderr do not matter: Logs has the output.
+// is stopped, unless it is Detached. Of its Output and Ranks.Stdin nothing matters here: Logs has the output.
 func (c *Client) Submit(ctx context.Context, j Job) (*Watch, error) {
 	j.Cluster.Coordinator = c.Target
 	j, err := j.complete()
@@ -79,16 +69,67 @@ func (c *Client) Submit(ctx context.Context, j Job) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.Client.Submit(ctx, s)
+	return watchOf(c.head.Submit(ctx, s))
 }
 
-// ErrNotThere marks errors about a job or node that the cluster does not have.
-var ErrNotThere = rendezvous.ErrNotThere
+// Watch follows a job that is there.
+func (c *Client) Watch(ctx context.Context, id string) (*Watch, error) {
+	return watchOf(c.head.Watch(ctx, id))
+}
 
-// IsUsage says that an error is the caller's to mend: an ErrUsage, or a request that a coordinator will never grant.
-func IsUsage(err error) bool {
-	r, ok := errors.AsType[*rendezvous.RequestError](err)
-	return errors.Is(err, ErrUsage) || ok && r.Bad
+// Stop asks for the end of a job, or of all when id is empty, with an exit code for it and the reason. It returns those that were
+// asked, at once; asking again kills what still lives.
+func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]string, error) {
+	jobs, err := c.head.Stop(ctx, id, code, why)
+	return jobs, asked(err)
+}
+
+// Signal forwards SIGUSR1 or SIGUSR2 to the ranks of a job.
+func (c *Client) Signal(ctx context.Context, id string, number syscall.Signal) error {
+	return asked(c.head.Signal(ctx, id, number))
+}
+
+// Drain takes a node out of use and returns the jobs that still hold something there. Its agent leaves when none does.
+func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
+	jobs, err := c.head.Drain(ctx, node)
+	return jobs, asked(err)
+}
+
+// Swap has the jobs give a node up, whose ranks have the time of within to get ready for that, and returns when its agent has left.
+func (c *Client) Swap(ctx context.Context, node string, within time.Duration) error {
+	return asked(c.head.Swap(ctx, node, within))
+}
+
+// Status describes the cluster.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	s, err := c.head.Status(ctx)
+	return statusOf(s), asked(err)
+}
+
+// Job describes one job.
+func (c *Client) Job(ctx context.Context, id string) (JobStatus, error) {
+	j, err := c.head.Job(ctx, id)
+	return jobStatusOf(j), asked(err)
+}
+
+// RAS asks the NCCL of a job that runs, for 20 s at most. Ask about jobs in trouble: some versions of NCCL have crashed when asked.
+func (c *Client) RAS(ctx context.Context, id string) (RAS, error) {
+	r, err := c.head.RAS(ctx, id)
+	return rasOf(r), asked(err)
+}
+
+// refusal is a request that a coordinator will never grant.
+type refusal struct{ error }
+
+func (r refusal) Is(target error) bool { return target == ErrUsage }
+func (r refusal) Unwrap() error        { return r.error }
+
+// asked makes an ErrUsage of such a request, with the same words.
+func asked(err error) error {
+	if r, ok := errors.AsType[*rendezvous.RequestError](err); ok && r.Bad {
+		return refusal{err}
+	}
+	return err
 }
 
 // remote is the job as it is submitted: what depends on the caller's process is settled.
@@ -119,109 +160,3 @@ func (j Job) remote() (rendezvous.Submission, error) {
 
 // maxTask bounds a submitted job, in bytes.
 const maxTask = 512 << 10
-
-// Reserve waits until the cluster has placement groups for the request, and holds them until Release, or until ctx ends. Jobs run on
-// them, one after another or side by side, without waiting for others: Within names the reservation. Colocated is how many of those
-// may share a GPU, as groups of ranks that take turns do; 0 is 1. Request.PerNode such as [4, 8, 2] makes groups of different sizes.
-func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservation, error) {
-	if len(j.Command) == 0 {
-		j.Command = []string{"(reservation)"}
-	}
-	j.Cluster.Coordinator = c.Target
-	j, err := j.complete()
-	if err != nil {
-		return nil, err
-	}
-	s, err := j.remote()
-	if err != nil {
-		return nil, err
-	}
-	s.Reserve, s.Colocated, s.Task = true, colocated, nil
-	w, err := c.Client.Submit(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	r := &Reservation{ID: j.ID, client: c, watch: w, over: make(chan struct{})}
-	for r.Plan.Groups == nil {
-		u, err := w.Next(ctx)
-		switch {
-		case err != nil:
-			w.Close()
-			return nil, err
-		case u.Result != nil:
-			w.Close()
-			return nil, fmt.Errorf("no reservation: %s", u.Result.Reason)
-		case u.Granted != nil:
-			r.Plan = *u.Granted
-		case u.Decision != nil && j.Output.Observe != nil:
-			j.Output.Observe(*u.Decision)
-		}
-	}
-	go r.hold(ctx)
-	return r, nil
-}
-
-// Reservation holds GPUs of a cluster for jobs.
-type Reservation struct {
-	ID string
-	// Plan has the placement groups that were granted. A node that is lost is replaced, which Plan does not show.
-	Plan placement.Plan
-
-	client *Client
-	watch  *Watch
-	over   chan struct{}
-	err    error
-}
-
-// hold keeps the watch going, which holds the reservation.
-func (r *Reservation) hold(ctx context.Context) {
-	defer close(r.over)
-	for {
-		if _, err := r.watch.Next(ctx); err != nil {
-			if !errors.Is(err, io.EOF) {
-				r.err = err
-			}
-			return
-		}
-	}
-}
-
-// Submit brings a job that runs on the reservation.
-func (r *Reservation) Submit(ctx context.Context, j Job) (*Watch, error) {
-	j.Cluster.Within = r.ID
-	return r.client.Submit(ctx, j)
-}
-
-// Run runs a job on the reservation, as [Client.Run] does.
-func (r *Reservation) Run(ctx context.Context, j Job) (Result, error) {
-	j.Cluster.Within = r.ID
-	return r.client.Run(ctx, j)
-}
-
-// Done is closed when the reservation is over: released, or lost with the coordinator, as Err then says.
-func (r *Reservation) Done() <-chan struct{} { return r.over }
-
-// Err is why the reservation was lost; nil before, and when it was released.
-func (r *Reservation) Err() error {
-	select {
-	case <-r.over:
-		return r.err
-	default:
-		return nil
-	}
-}
-
-// Release stops the jobs that run on the reservation and gives its GPUs back. It returns when that is done.
-func (r *Reservation) Release(ctx context.Context) error {
-	_, err := r.client.Stop(ctx, r.ID, CodeStopped, "its reservation was released")
-	if err != nil && !errors.Is(err, ErrNotThere) {
-		return err
-	}
-	select {
-	case <-r.over:
-		r.watch.Close()
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

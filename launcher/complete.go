@@ -172,7 +172,7 @@ func (r Restarts) check() error {
 		return usage("backoff %s:%s: the first wait is at least 0 and at most the bound", r.BackoffMin, r.BackoffMax)
 	}
 	for ending, code := range r.ExitCodes {
-		if code < 1 || code > 255 || !slices.Contains(job.Unsuccessful, ending) {
+		if code < 1 || code > 255 || !slices.Contains(job.Unsuccessful, job.Ending(ending)) {
 			return usage("exit code of %s=%d: 1 to 255, for one of %s", ending, code, job.Unsuccessful)
 		}
 	}

@@ -23,7 +23,7 @@ type Surroundings struct {
 
 // Survey looks at this machine as a node of the job, whose other nodes it takes to be alike. What a node learns from the coordinator
 // is not known: its address is the one that the job gives it or else the first that it has, and it has rank 0.
-func Survey(ctx context.Context, j Job) (Surroundings, error) {
+func (j Job) Survey(ctx context.Context) (Surroundings, error) {
 	j, err := j.complete()
 	if err != nil {
 		return Surroundings{}, err

@@ -59,10 +59,10 @@ func TestNodesTellOfTheirNetwork(t *testing.T) {
 }
 
 func TestSurvey(t *testing.T) {
-	s, err := Survey(t.Context(), Job{
+	s, err := Job{
 		Command: []string{"true"}, Network: Network{Name: "here", Address: "127.0.0.1", Scheduler: noScheduler}, Ranks: Ranks{Preset: "tcp"},
 		Resources: Resources{MinNodes: 3, MaxNodes: 3, PerNode: []int{2}}, Env: []string{"GLOO_SOCKET_IFNAME=mine"},
-	})
+	}.Survey(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // Defaults of a Job's zero fields, and CodeStopped, the exit code of a job that somebody stopped (128 + SIGTERM).
@@ -168,7 +167,7 @@ type Output struct {
 }
 
 // Span is a range of ranks, both ends included.
-type Span = rendezvous.Span
+type Span struct{ From, To int }
 
 // Network says where the nodes of a job are, and how they meet and trust each other. The zero value is this machine, or what a scheduler
 // says (Slurm, Kubernetes, mpirun, ...). At most one of Rendezvous and Hosts is given.

@@ -1,6 +1,7 @@
 package launcher_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -117,7 +118,7 @@ func hostfile(t testing.TB, text string) string {
 func refused(t *testing.T, list, file, a, b string) {
 	t.Helper()
 	hosts, err := launcher.ParseHosts(list, file)
-	if err == nil || !launcher.IsUsage(err) || !strings.Contains(err.Error(), a) || !strings.Contains(err.Error(), b) ||
+	if err == nil || !errors.Is(err, launcher.ErrUsage) || !strings.Contains(err.Error(), a) || !strings.Contains(err.Error(), b) ||
 		strings.Contains(err.Error(), "\n") || len(hosts) > 0 {
 		t.Errorf("%q: %d hosts and %v, want %q and %q", list, len(hosts), err, a, b)
 	}
@@ -144,7 +145,7 @@ func checkHosts(t *testing.T, list, file string) {
 	t.Helper()
 	hosts, err := launcher.ParseHosts(list, file)
 	if err != nil {
-		if !launcher.IsUsage(err) || strings.ContainsAny(err.Error(), "\r\n") || len(err.Error()) > 1000 {
+		if !errors.Is(err, launcher.ErrUsage) || strings.ContainsAny(err.Error(), "\r\n") || len(err.Error()) > 1000 {
 			t.Fatalf("%q", err)
 		}
 		return
@@ -206,7 +207,7 @@ func TestPlanOfHosts(t *testing.T) {
 		plan, err := launcher.Plan(t.Context(), c.job)
 		switch {
 		case c.err != "":
-			if err == nil || !launcher.IsUsage(err) || !strings.Contains(err.Error(), c.err) {
+			if err == nil || !errors.Is(err, launcher.ErrUsage) || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %v, want %q", c.list, err, c.err)
 			}
 		case err != nil || len(plan.Groups) != c.nodes || plan.WorldSize() != c.ranks:

@@ -1,15 +1,12 @@
-// Package launcher is golaunch's front door for Go programs: describe a [Job], see where its ranks would run with [Plan], and run
-// it with [Run].
+// Package launcher runs distributed jobs from Go programs: describe a [Job], see where its ranks would run with [Plan], and [Run] it.
+// [Connect] reaches a cluster that jobs share, which a [Coordinator] and [Agent]s make.
 //
 //	result, err := launcher.Run(ctx, launcher.Job{
 //		Command:   []string{"python3", "train.py"},
 //		Resources: launcher.Resources{PerNode: []int{4}},
 //	})
 //
-// Run returns when the job has ended and no process of it is left on any node; cancelling ctx stops the job in order first.
-// A program that uses Run is started anew for small helper processes of its own job on the same machine (the guardian, a simulated node),
-// which never reach its main. They are known by a descriptor that they inherit: importing this package changes nothing in a program that
-// is started in any other way.
+// When Run returns, no process of the job is left on any node; cancelling ctx stops it in order first.
 package launcher
 
 import (
@@ -20,7 +17,6 @@ import (
 	"strings"
 
 	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/internal/where"
@@ -55,22 +51,14 @@ type Job struct {
 	ruleText string
 }
 
-// These are the words of a job that other packages define.
-type (
-	// Result is how a job ended.
-	Result = job.Result
-	// Ending says in one word what a job ended for: success, program, budget, infrastructure, preempted, timeout or cancelled.
-	Ending = job.Ending
-	// Failure is the first thing that went wrong.
-	Failure = job.Failure
-	// Goodput is what the time of a job's ranks went into, and which causes and nodes cost how much of it.
-	Goodput = goodput.Report
-	// Decision is one step of the job, with its reason in words.
-	Decision = rendezvous.Decision
+var (
+	// ErrUsage marks errors of a Job, or a request, that can never do: the caller must change it.
+	ErrUsage = errors.New("bad job")
+	// ErrNotThere marks errors about a job or node that the cluster does not have.
+	ErrNotThere = rendezvous.ErrNotThere
+	// ErrNoCoordinator says that no coordinator was named, and none runs on this machine.
+	ErrNoCoordinator = errors.New("no coordinator runs on this machine; start one (golaunch coordinator), or name one (--coordinator HOST:PORT)")
 )
-
-// ErrUsage marks errors of a Job that can never run: the caller must change it.
-var ErrUsage = errors.New("bad job")
 
 func usage(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrUsage}, args...)...)
@@ -78,13 +66,20 @@ func usage(format string, args ...any) error {
 
 // submission is the job as a coordinator sees it.
 func (j Job) submission() rendezvous.Submission {
+	var exitCodes map[job.Ending]int
+	for ending, code := range j.Restarts.ExitCodes {
+		if exitCodes == nil {
+			exitCodes = map[job.Ending]int{}
+		}
+		exitCodes[job.Ending(ending)] = code
+	}
 	return rendezvous.Submission{
 		Title:            strings.Join(j.Command, " "),
 		PlacementTimeout: j.Resources.PlacementTimeout, BackoffMin: j.Restarts.BackoffMin, BackoffMax: j.Restarts.BackoffMax,
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: j.ID, Request: j.Resources.request(), Grace: max(0, j.Stopping.Grace),
 			Restart: job.Restart(j.Restarts.Policy), MaxRestarts: j.Restarts.Max, RefillAfter: j.Restarts.RefillAfter,
-			ExcludeAfter: j.Health.ExcludeAfter, ExcludeFor: j.Health.ExcludeFor, Rules: j.ruleText, ExitCodes: j.Restarts.ExitCodes,
+			ExcludeAfter: j.Health.ExcludeAfter, ExcludeFor: j.Health.ExcludeFor, Rules: j.ruleText, ExitCodes: exitCodes,
 			GrowAfter: max(0, j.Resources.GrowAfter), DrainTime: j.Stopping.DrainTime,
 			FixedPool: j.closed(), Pool: j.pool(),
 		}},

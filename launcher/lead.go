@@ -55,7 +55,7 @@ func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
 		return nil
 	})
 	m.asks(c)
-	result, err := c.Run(ctx)
+	result, err := ended(c.Run(ctx))
 	m.tell()
 	cancel()
 	err = errors.Join(err, others.Wait())
@@ -195,7 +195,7 @@ func enlist(
 	}
 	welcomed(session)
 	a.Session, a.Supervisor = session, supervisor
-	return a.Run(ctx)
+	return ended(a.Run(ctx))
 }
 
 // held has the guardian hold each connection that is dialled, so that the coordinator sees its end only when every rank of this

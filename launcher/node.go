@@ -39,7 +39,7 @@ func (j Job) look(ctx context.Context) (node placement.Node, devices []gpu.Devic
 	}
 	gpus, devices, why, err := j.gpus(ctx)
 	switch {
-	case IsUsage(err):
+	case errors.Is(err, ErrUsage):
 		return node, nil, err
 	case err != nil:
 		return node, nil, driverError(node.Name, err)

@@ -17,31 +17,31 @@ import (
 // directory for each node and run.
 type TorchOutput struct {
 	// Redirects go to files alone. Tee goes to files and, with Prefix before each line, to the console. Other streams are shown
-	// as they are; they are in files too, unlike torchrun's.
-	Redirects, Tee Streams
+	// as they are; they are in files too, unlike torchrun's. Both choose by local rank, in torchrun's numbers: 0 none, 1 stdout, 2 stderr,
+	// 3 both; -1 stands for the local ranks that have no entry.
+	Redirects, Tee map[int]int
 	// LocalRanks are shown; all when empty.
 	LocalRanks []int
 	// Prefix may have ${role_name}, ${local_rank}, ${rank} and ${hostname}; "[${role_name}${local_rank}]:" when empty.
 	Prefix string
 }
 
-// Streams chooses outputs by local rank, in torchrun's numbers: 0 none, 1 stdout, 2 stderr, 3 both. EveryRank is for the local ranks
-// that have no entry.
-type Streams map[int]int
+// streams are a Redirects or a Tee.
+type streams map[int]int
 
-// EveryRank stands for all local ranks in Streams.
-const EveryRank = -1
+// everyRank stands for the local ranks that have no entry.
+const everyRank = -1
 
-func (s Streams) of(localRank int) logs.Stream {
+func (s streams) of(localRank int) logs.Stream {
 	if streams, ok := s[localRank]; ok {
 		return logs.Stream(streams)
 	}
-	return logs.Stream(s[EveryRank])
+	return logs.Stream(s[everyRank])
 }
 
-func (s Streams) validate(name string) error {
+func (s streams) validate(name string) error {
 	for rank, streams := range s {
-		if rank < EveryRank || streams < 0 || streams > 3 {
+		if rank < everyRank || streams < 0 || streams > 3 {
 			return fmt.Errorf("%s %d:%d: a local rank, and 0 (none), 1 (stdout), 2 (stderr) or 3 (both)", name, rank, streams)
 		}
 	}
@@ -52,10 +52,10 @@ func (t *TorchOutput) validate() error {
 	if t == nil {
 		return nil
 	}
-	if err := t.Redirects.validate("redirects"); err != nil {
+	if err := streams(t.Redirects).validate("redirects"); err != nil {
 		return err
 	}
-	return t.Tee.validate("tee")
+	return streams(t.Tee).validate("tee")
 }
 
 // output says how the words of a rank are kept, and shown on a console unless it is nil.
@@ -77,9 +77,9 @@ func (j Job) output(console *logs.Console, warn func(error)) func(agent.Speaker)
 
 // torch is how torchrun would have it.
 func (j Job) torch(s agent.Speaker, o *logs.RankOptions) {
-	tee := j.Output.Torch.Tee.of(s.LocalRank)
+	tee := streams(j.Output.Torch.Tee).of(s.LocalRank)
 	o.Bare = ^tee
-	o.Hidden = j.Output.Torch.Redirects.of(s.LocalRank) &^ tee
+	o.Hidden = streams(j.Output.Torch.Redirects).of(s.LocalRank) &^ tee
 	if len(j.Output.Torch.LocalRanks) > 0 && !slices.Contains(j.Output.Torch.LocalRanks, s.LocalRank) {
 		o.Console = nil
 	}

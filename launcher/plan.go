@@ -45,7 +45,7 @@ func (j Job) imagined(ctx context.Context) ([]placement.Node, error) {
 // Explain is the environment of one rank of a plan, with each variable's source and reason. Not known before the start are
 // MASTER_PORT when the job takes a free one, the job ID when it is made up, the error file, and NCCL_RAS_ADDR; of another machine
 // neither its CPUs nor its network. The rank must be one of the plan's.
-func Explain(j Job, plan placement.Plan, rank int) (rankenv.Env, error) {
+func (j Job) Explain(plan placement.Plan, rank int) (rankenv.Env, error) {
 	j, err := j.complete()
 	if err != nil {
 		return rankenv.Env{}, err

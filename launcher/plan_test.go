@@ -93,7 +93,7 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, err := launcher.Explain(job, plan, 3)
+	env, err := job.Explain(plan, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,13 +127,13 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	job.Ranks.KeepEnv = true
-	if env, err = launcher.Explain(job, plan, 3); err != nil {
+	if env, err = job.Explain(plan, 3); err != nil {
 		t.Fatal(err)
 	}
 	if got := explained(env.Vars, "SLURM_PROCID"); got.Value != "5" || got.Source != rankenv.Inherited {
 		t.Errorf("KeepEnv: %+v, want the inherited SLURM_PROCID", got)
 	}
-	if _, err := launcher.Explain(job, plan, 4); !errors.Is(err, launcher.ErrUsage) || !strings.Contains(err.Error(), "0 to 3") {
+	if _, err := job.Explain(plan, 4); !errors.Is(err, launcher.ErrUsage) || !strings.Contains(err.Error(), "0 to 3") {
 		t.Errorf("rank 4 of 4: %v, want ErrUsage and the ranks there are", err)
 	}
 }
@@ -150,7 +150,7 @@ func TestExplainIsWhatRunsGet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, err := launcher.Explain(job, plan, 1)
+	env, err := job.Explain(plan, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

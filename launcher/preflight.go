@@ -93,7 +93,7 @@ func (m *muster) joined(n placement.Node) {
 }
 
 // decided tells of the nodes that are there once there is no more waiting for others.
-func (m *muster) decided(d Decision) {
+func (m *muster) decided(d rendezvous.Decision) {
 	switch d.Event.(type) {
 	case job.Submitted, job.Queued, job.Joined:
 	default:

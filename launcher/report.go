@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/verdict"
 )
 
@@ -95,9 +94,9 @@ func (l line) json() []byte {
 	return append(text, '\n')
 }
 
-// Report is the end of a job in words. After a failure it has when the first one over all nodes was, what that means, the rank's
+// Report is the end of the job in words. After a failure it has when the first one over all nodes was, what that means, the rank's
 // traceback or its last words, and where the logs are; at last the goodput, if it is worth a line.
-func Report(r Result, logs string) string { return report(r, logs, nil) }
+func (r Result) Report(logs string) string { return report(r, logs, nil) }
 
 func report(r Result, logs string, rules []verdict.Rule) string {
 	text := ending(r, logs, rules)
@@ -145,10 +144,10 @@ func ending(r Result, logs string, rules []verdict.Rule) string {
 
 // again is whether to submit a job again that ended so.
 var again = map[Ending]string{
-	job.EndProgram:        "it would fail again",
-	job.EndBudget:         "it has failed more often than it may",
-	job.EndInfrastructure: "submit it again",
-	job.EndPreempted:      "submit it again",
+	EndProgram:        "it would fail again",
+	EndBudget:         "it has failed more often than it may",
+	EndInfrastructure: "submit it again",
+	EndPreempted:      "submit it again",
 }
 
 // judgeFailure is the verdict on the first failure; the zero one if it is not about the end of a rank.

@@ -3,8 +3,6 @@ package launcher
 import (
 	"testing"
 	"time"
-
-	"github.com/golaunch/golaunch/internal/goodput"
 )
 
 func TestReport(t *testing.T) {
@@ -57,7 +55,7 @@ func TestReport(t *testing.T) {
 		{
 			"a restart", Result{Reason: "job succeeded: 4 ranks exited 0 after 1 restart", Goodput: &Goodput{
 				Unit: "GPU", Goodput: 0.75, Hours: 2, Training: 1.5, Backoff: 0.5, Interruptions: 1,
-				Costs: []goodput.Cost{{Cause: "gpu-lost", Node: "n1", Interruptions: 1, Hours: 0.5}},
+				Costs: []Cost{{Cause: "gpu-lost", Node: "n1", Interruptions: 1, Hours: 0.5}},
 			}}, "/logs", `job succeeded: 4 ranks exited 0 after 1 restart
   goodput        75.0 % of 2.0 GPU-hours; 1 interruption cost 0.500: 0.500 gpu-lost (n1)`,
 		},
@@ -66,7 +64,7 @@ func TestReport(t *testing.T) {
   exit code      130
   logs           /logs`},
 	} {
-		if got := Report(c.result, c.logs); got != c.want {
+		if got := c.result.Report(c.logs); got != c.want {
 			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -38,7 +37,8 @@ func terms(lease time.Duration) (tenure, kill time.Duration) {
 // code the job ended as the result says, and the error is about what followed: output that could not be shown, logs that could
 // not be removed.
 //
-// When Run returns, no process that it started lives any more.
+// When Run returns, no process that it started lives any more. It starts this same program anew for small helpers of the job, on this
+// machine, which never reach the program's main (docs/adr/0010).
 func Run(ctx context.Context, j Job) (Result, error) {
 	j, err := j.complete()
 	if err != nil {
@@ -54,10 +54,10 @@ func Run(ctx context.Context, j Job) (Result, error) {
 func (h *here) finish(result Result, err error) (Result, error) {
 	switch {
 	case err == nil || result.Code != 0:
-	case IsUsage(err):
+	case errors.Is(err, ErrUsage):
 		result.Code = 2
 	default:
-		result.Code = cmp.Or(h.job.Restarts.ExitCodes[job.EndInfrastructure], 125)
+		result.Code = cmp.Or(h.job.Restarts.ExitCodes[EndInfrastructure], 125)
 	}
 	if err := h.job.terminate(result, err, h.joined.Load()); err != nil {
 		h.warn(err)

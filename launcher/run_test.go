@@ -178,7 +178,7 @@ func TestObserve(t *testing.T) {
 		}
 		rest = after
 	}
-	if want := "golaunch: " + launcher.Report(result, "") + "\n"; strings.ReplaceAll(words.String(), "golaunch:   ", "  ") != want {
+	if want := "golaunch: " + result.Report("") + "\n"; strings.ReplaceAll(words.String(), "golaunch:   ", "  ") != want {
 		t.Errorf("stderr has %q, want the report alone: %q", words, want)
 	}
 }

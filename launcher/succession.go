@@ -98,9 +98,9 @@ func (h *here) coordinator(journal io.Writer, m *muster, seat *rendezvous.Seat, 
 	s.LastCall = max(0, h.job.Resources.LastCall)
 	cfg := rendezvous.Config{
 		Job: &s, Facts: h.job.facts(), Named: h.job.hasID, Lease: tenure, KillTime: kill, Warn: h.warn, Note: h.say, Seat: seat, Call: call,
-		Journal: journal, Joined: m.joined, Observe: func(d Decision) {
+		Journal: journal, Joined: m.joined, Observe: func(d rendezvous.Decision) {
 			m.decided(d)
-			h.observe(d)
+			h.observe(decisionOf(d))
 		},
 	}
 	if call == nil {
@@ -112,7 +112,7 @@ func (h *here) coordinator(journal io.Writer, m *muster, seat *rendezvous.Seat, 
 // preside has a coordinator run, for as long as it may.
 func (h *here) preside(ctx context.Context, c *rendezvous.Coordinator, m *muster, journal *os.File) (Result, error) {
 	m.asks(c)
-	result, err := c.Run(ctx)
+	result, err := ended(c.Run(ctx))
 	m.tell()
 	h.leads.Store(nil)
 	if failed := journal.Close(); failed != nil {

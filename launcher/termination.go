@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-
-	"github.com/golaunch/golaunch/internal/job"
 )
 
 // noTerminationLog is a Job's TerminationLog that writes none.
@@ -73,7 +71,7 @@ func outcome(r Result, cause string, left bool) string {
 		return "lost"
 	case r.Code == 124 && (r.Cause == nil || r.Cause.Exit.Code != 124):
 		return "timed-out"
-	case r.Ending == job.EndPreempted:
+	case r.Ending == EndPreempted:
 		return "preempted"
 	case cancelled && r.Code != 125:
 		return "cancelled"

@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/golaunch/golaunch/internal/job"
 )
 
 func TestTerminationLine(t *testing.T) {
@@ -90,7 +88,7 @@ func TestTerminationLine(t *testing.T) {
 	}
 }
 
-func failedExit(code int) (e job.Exit) {
+func failedExit(code int) (e Exit) {
 	e.Code = code
 	return e
 }

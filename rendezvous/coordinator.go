@@ -5,12 +5,6 @@
 // another are the same: read the log, and hear from the agents what runs. An agent holds a [Session], which delivers its orders and
 // carries its reports, over connections that may break and be made again. A [Client] submits jobs to a cluster, watches, reads and
 // stops them.
-//
-// One lease bounds both sides. An agent's lease runs from when it sent the newest heartbeat that the coordinator sent back; once
-// it is over, the agent must end its ranks. The coordinator counts an agent as lost a lease and the time that killing takes after
-// it last heard of it, which is later, whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). It
-// does so at once when the agent says goodbye, and when the agent's end of the connection closes: an agent's guardian holds a
-// duplicate of the socket until no rank is alive.
 package rendezvous
 
 import (

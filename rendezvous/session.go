@@ -25,6 +25,12 @@ const (
 )
 
 // Session is an agent's membership in a job. It outlives broken connections for as long as its lease.
+//
+// One lease bounds both sides. An agent's lease runs from when it sent the newest heartbeat that the coordinator sent back; once
+// it is over, the agent must end its ranks. The coordinator counts an agent as lost a lease and the time that killing takes after
+// it last heard of it, which is later, whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). It
+// does so at once when the agent says goodbye, and when the agent's end of the connection closes: an agent's guardian holds a
+// duplicate of the socket until no rank is alive.
 type Session struct {
 	// Job is the ID of the only job, empty in a cluster, Lease the coordinator's lease, and Node what was said of this node, with its address.
 	Job   string

@@ -28,7 +28,7 @@ func env(io *streams, args []string) (int, error) {
 	if len(o.job.Command) == 0 {
 		o.job.Command = []string{"COMMAND"}
 	}
-	s, err := launcher.Survey(context.Background(), o.job)
+	s, err := o.job.Survey(context.Background())
 	if err != nil {
 		return 0, err
 	}

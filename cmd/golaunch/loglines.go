@@ -2,10 +2,9 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"io"
+	"iter"
 
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -31,11 +30,10 @@ type lines struct {
 }
 
 // printLines prints a job's output as JSON, one object a line, and returns whether some is missing.
-func printLines(ctx context.Context, r *launcher.LogReader, w io.Writer) (missing bool, err error) {
+func printLines(chunks iter.Seq2[launcher.LogChunk, error], w io.Writer) (missing bool, err error) {
 	l := lines{json.NewEncoder(w), map[lineShown][]byte{}}
 	l.out.SetEscapeHTML(false)
-	for {
-		chunk, err := r.Next(ctx)
+	for chunk, err := range chunks {
 		if err == nil && chunk.Missing != "" {
 			missing, err = true, l.out.Encode(lineShown{Missing: chunk.Missing})
 		} else if err == nil {
@@ -45,13 +43,11 @@ func printLines(ctx context.Context, r *launcher.LogReader, w io.Writer) (missin
 			}
 			err = l.add(file, chunk.Data)
 		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return missing, l.end()
-		case err != nil:
+		if err != nil {
 			return missing, err
 		}
 	}
+	return missing, l.end()
 }
 
 func (l lines) add(file lineShown, data []byte) error {

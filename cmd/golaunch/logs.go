@@ -56,10 +56,5 @@ func (o *logsOptions) print(ctx context.Context, io *streams, c *launcher.Client
 	if !o.json {
 		return c.Print(ctx, id, f, launcher.Output{Stdout: io.stdout, Stderr: io.stderr, Prefix: &o.prefix})
 	}
-	r, err := c.Logs(ctx, id, f)
-	if err != nil {
-		return false, err
-	}
-	defer r.Close()
-	return printLines(ctx, r, io.stdout)
+	return printLines(c.Logs(ctx, id, f), io.stdout)
 }

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -97,7 +98,7 @@ func Main(io *streams, args []string) int {
 	if code != 0 {
 		return code
 	}
-	if launcher.IsUsage(err) {
+	if errors.Is(err, launcher.ErrUsage) {
 		return exitUsage
 	}
 	return exitFailure

@@ -53,7 +53,7 @@ func plan(io *streams, args []string) (int, error) {
 	if !o.explain {
 		return 0, printPlan(io.stdout, p, o.json)
 	}
-	env, err := launcher.Explain(o.job, p, o.rank)
+	env, err := o.job.Explain(p, o.rank)
 	if err != nil {
 		return 0, err
 	}

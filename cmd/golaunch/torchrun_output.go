@@ -48,16 +48,16 @@ func parseLocalRanks(text string) (ranks []int, err error) {
 	return ranks, nil
 }
 
-// parseStreams reads 0 to 3, or such a number by local rank.
-func parseStreams(text string) (launcher.Streams, error) {
+// parseStreams reads 0 to 3, for all local ranks, or such a number by local rank.
+func parseStreams(text string) (map[int]int, error) {
 	if oneStream.MatchString(text) {
 		n, _ := strconv.Atoi(text)
-		return launcher.Streams{launcher.EveryRank: n}, nil
+		return map[int]int{-1: n}, nil
 	}
 	if !manyStreams.MatchString(text) {
 		return nil, fmt.Errorf("%q: 0 (none), 1 (stdout), 2 (stderr), 3 (both), or by local rank such as 0:1,12:3", text)
 	}
-	streams := launcher.Streams{}
+	streams := map[int]int{}
 	for pair := range strings.SplitSeq(text, ",") {
 		rank, value, _ := strings.Cut(pair, ":")
 		r, _ := strconv.Atoi(rank)

@@ -1,0 +1,171 @@
+package deptest
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"os/exec"
+	"path"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// screen is how many lines of go doc a person takes in at once.
+const screen = 55
+
+// faces are the packages for outsiders. What a debt says still shows what is golaunch's own: it may shrink, and not grow.
+var faces = map[string]debt{
+	"launcher": {}, "placement": {}, "rankenv": {}, "nccl": {},
+	"agent":      {inner: 10, why: "launcher wires it to the parts of a node"},
+	"rendezvous": {lines: 61, inner: 13, why: "launcher and agent share its session, log and messages, which are to be internal packages of its own"},
+}
+
+// debt is how many lines a package has, if more than a screen, and how many mentions of inner packages.
+type debt struct {
+	lines, inner int
+	why          string
+}
+
+// TestFacesFitOnAScreen keeps the front doors small: what an outsider would not use belongs into internal/.
+func TestFacesFitOnAScreen(t *testing.T) {
+	for pkg, d := range faces {
+		cmd := exec.Command("go", "doc", "./"+pkg)
+		cmd.Dir = root
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := bytes.Count(out, []byte{'\n'}); n > max(screen, d.lines) {
+			t.Errorf("go doc ./%s has %d lines, and may have %d", pkg, n, max(screen, d.lines))
+		} else if n < d.lines {
+			t.Errorf("go doc ./%s has %d lines: lower its debt", pkg, n)
+		}
+	}
+}
+
+// TestFacesShowWhatTheyAre holds that go doc of a front door shows the fields of each of its types: no exported declaration mentions an
+// internal package or a protobuf type, and none is another name for a type of another package.
+func TestFacesShowWhatTheyAre(t *testing.T) {
+	for pkg, d := range faces {
+		var found []string
+		for _, f := range parse(t, pkg, 0) {
+			f := face{inner: innerImports(f), file: f}
+			f.declarations()
+			found = append(found, f.found...)
+		}
+		switch {
+		case len(found) > d.inner:
+			t.Errorf("package %s shows outsiders what is not theirs, %d times and not %d:\n%s", pkg, len(found), d.inner, strings.Join(found, "\n"))
+		case len(found) < d.inner:
+			t.Errorf("package %s has %d mentions of inner packages: lower its debt", pkg, len(found))
+		}
+	}
+}
+
+// TestFacesAreAll holds that no top-level package escapes these rules.
+func TestFacesAreAll(t *testing.T) {
+	for _, p := range house {
+		if _, known := faces[p.pkg]; !known && !strings.Contains(p.pkg, "/") {
+			t.Errorf("package %s is for outsiders: add it to the faces", p.pkg)
+		}
+	}
+}
+
+// innerImports are the names by which a file knows packages that are not for outsiders.
+func innerImports(f *ast.File) map[string]bool {
+	names := map[string]bool{}
+	for _, spec := range f.Imports {
+		imported, _ := strconv.Unquote(spec.Path.Value)
+		name := path.Base(imported)
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		if strings.Contains(imported, "/internal/") || strings.HasSuffix(imported, "pb") || strings.Contains(imported, "protobuf") {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// face is what a file shows of inner packages.
+type face struct {
+	file  *ast.File
+	inner map[string]bool
+	found []string
+}
+
+func (f *face) declarations() {
+	for _, d := range f.file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Name.IsExported() && (d.Recv == nil || ast.IsExported(base(d.Recv.List[0].Type))) {
+				f.look("func "+d.Name.Name, d.Type)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				f.spec(spec)
+			}
+		}
+	}
+}
+
+func (f *face) spec(spec ast.Spec) {
+	switch s := spec.(type) {
+	case *ast.TypeSpec:
+		if !s.Name.IsExported() {
+			return
+		}
+		if s.Assign.IsValid() {
+			f.found = append(f.found, "type "+s.Name.Name+" is an alias")
+		}
+		if fields, ok := s.Type.(*ast.StructType); ok {
+			for _, field := range fields.Fields.List {
+				if len(field.Names) == 0 && ast.IsExported(base(field.Type)) || len(field.Names) > 0 && field.Names[0].IsExported() {
+					f.look("type "+s.Name.Name, field.Type)
+				}
+			}
+			return
+		}
+		f.look("type "+s.Name.Name, s.Type)
+	case *ast.ValueSpec:
+		if !s.Names[0].IsExported() {
+			return
+		}
+		f.look("value "+s.Names[0].Name, s.Type)
+		for _, v := range s.Values {
+			if _, plain := v.(*ast.SelectorExpr); plain {
+				f.look("value "+s.Names[0].Name, v)
+			}
+		}
+	}
+}
+
+func (f *face) look(where string, n ast.Node) {
+	if n == nil {
+		return
+	}
+	ast.Inspect(n, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := s.X.(*ast.Ident); ok && f.inner[x.Name] {
+				f.found = append(f.found, fmt.Sprintf("%s mentions %s.%s", where, x.Name, s.Sel.Name))
+			}
+		}
+		return true
+	})
+}
+
+// base is the name of a type, without pointer, package and parameters.
+func base(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return base(t.X)
+	case *ast.SelectorExpr:
+		return t.Sel.Name
+	case *ast.IndexExpr:
+		return base(t.X)
+	case *ast.Ident:
+		return t.Name
+	}
+	return ""
+}

@@ -1,0 +1,117 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// Reserve waits until the cluster has placement groups for the request, and holds them until Release, or until ctx ends. Jobs run on
+// them, one after another or side by side, without waiting for others: Within names the reservation. Colocated is how many of those
+// may share a GPU, as groups of ranks that take turns do; 0 is 1. Request.PerNode such as [4, 8, 2] makes groups of different sizes.
+func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservation, error) {
+	if len(j.Command) == 0 {
+		j.Command = []string{"(reservation)"}
+	}
+	j.Cluster.Coordinator = c.Target
+	j, err := j.complete()
+	if err != nil {
+		return nil, err
+	}
+	s, err := j.remote()
+	if err != nil {
+		return nil, err
+	}
+	s.Reserve, s.Colocated, s.Task = true, colocated, nil
+	w, err := c.head.Submit(ctx, s)
+	if err != nil {
+		return nil, asked(err)
+	}
+	r := &Reservation{ID: j.ID, client: c, watch: w, over: make(chan struct{})}
+	for r.Plan.Groups == nil {
+		u, err := w.Next(ctx)
+		switch {
+		case err != nil:
+			w.Close()
+			return nil, asked(err)
+		case u.Result != nil:
+			w.Close()
+			return nil, fmt.Errorf("no reservation: %s", u.Result.Reason)
+		case u.Granted != nil:
+			r.Plan = *u.Granted
+		case u.Decision != nil && j.Output.Observe != nil:
+			j.Output.Observe(decisionOf(*u.Decision))
+		}
+	}
+	go r.hold(ctx)
+	return r, nil
+}
+
+// Reservation holds GPUs of a cluster for jobs.
+type Reservation struct {
+	ID string
+	// Plan has the placement groups that were granted. A node that is lost is replaced, which Plan does not show.
+	Plan placement.Plan
+
+	client *Client
+	watch  *rendezvous.Watch
+	over   chan struct{}
+	err    error
+}
+
+// hold keeps the watch going, which holds the reservation.
+func (r *Reservation) hold(ctx context.Context) {
+	defer close(r.over)
+	for {
+		if _, err := r.watch.Next(ctx); err != nil {
+			if !errors.Is(err, io.EOF) {
+				r.err = asked(err)
+			}
+			return
+		}
+	}
+}
+
+// Submit brings a job that runs on the reservation.
+func (r *Reservation) Submit(ctx context.Context, j Job) (*Watch, error) {
+	j.Cluster.Within = r.ID
+	return r.client.Submit(ctx, j)
+}
+
+// Run runs a job on the reservation, as [Client.Run] does.
+func (r *Reservation) Run(ctx context.Context, j Job) (Result, error) {
+	j.Cluster.Within = r.ID
+	return r.client.Run(ctx, j)
+}
+
+// Done is closed when the reservation is over: released, or lost with the coordinator, as Err then says.
+func (r *Reservation) Done() <-chan struct{} { return r.over }
+
+// Err is why the reservation was lost; nil before, and when it was released.
+func (r *Reservation) Err() error {
+	select {
+	case <-r.over:
+		return r.err
+	default:
+		return nil
+	}
+}
+
+// Release stops the jobs that run on the reservation and gives its GPUs back. It returns when that is done.
+func (r *Reservation) Release(ctx context.Context) error {
+	_, err := r.client.Stop(ctx, r.ID, CodeStopped, "its reservation was released")
+	if err != nil && !errors.Is(err, ErrNotThere) {
+		return err
+	}
+	select {
+	case <-r.over:
+		r.watch.Close()
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

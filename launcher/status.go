@@ -1,0 +1,130 @@
+package launcher
+
+import (
+	"time"
+
+	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// Status is a cluster as it stands.
+type Status struct {
+	// Version is the coordinator's golaunch, Since when it started.
+	Version string
+	Since   time.Time
+	// Nodes are sorted by name.
+	Nodes []NodeStatus
+	// Jobs are in the order of submission: all that are not over, and the last that are.
+	Jobs []JobStatus
+}
+
+// NodeStatus is one node of a cluster.
+type NodeStatus struct {
+	Node placement.Node
+	// Silent is for how long nothing was heard of an agent whose connection is broken; 0 while it is there.
+	Silent time.Duration
+	// Drained says that it gets no more ranks.
+	Drained bool
+	// Holds is what each job and reservation has there, in the order of submission.
+	Holds []Holding
+	// Excluded are the jobs that use the node only if others will not do.
+	Excluded []Exclusion
+}
+
+// Holding is what a job or a reservation has of a node: GPUs by their indexes. One without GPUs has none, and may run there all the same.
+type Holding struct {
+	Job  string
+	GPUs []int
+}
+
+// Exclusion is that a job uses a node only if others will not do, because of failures there.
+type Exclusion struct {
+	// Job is empty when it is all jobs: the node's hardware has failed in one of them.
+	Job   string
+	Why   string
+	Until time.Time
+}
+
+// JobStatus is one job of a cluster, or a reservation.
+type JobStatus struct {
+	// ID is the job's, and Title its command in one line.
+	ID, Title string
+	// Phase is "gathering" while it waits for nodes, "preparing", "running", "stopping", "backoff" or "finished".
+	Phase string
+	// Waits says what the job waits for; once it is over, how it ended.
+	Waits string
+	// Finished is zero before the end.
+	Submitted, Finished time.Time
+	// Detached jobs go on without their client, Reserve says that it is a reservation, and Within names the one that it runs on.
+	Detached, Reserve bool
+	Within            string
+	// Attempt is the newest, and Restarts those so far.
+	Attempt, Restarts, MaxRestarts int
+	// Nodes are in the order of node ranks; when it is over, all that it ever had, by name. Ranks and GPUs count what it has now.
+	Nodes       []string
+	Ranks, GPUs int
+	// Result is nil before the end.
+	Result *Result
+	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation and while it has had no ranks.
+	Goodput *Goodput
+}
+
+// RAS is what the RAS service of a job's NCCL says. It knows about all ranks, whichever is asked.
+type RAS struct {
+	// NCCL is the version of the rank that was asked; it is empty when none answers, and Why then says why.
+	NCCL string `json:"nccl,omitempty"`
+	Why  string `json:"why,omitempty"`
+	// Communicators counts those of the job, Processes those in them, and Responding those that have answered.
+	Communicators int `json:"communicators"`
+	Processes     int `json:"processes"`
+	Responding    int `json:"responding"`
+	// Behind are those that others wait for, 16 at most.
+	Behind []Laggard `json:"behind,omitempty"`
+}
+
+// Laggard is a process that has started fewer collectives than others, or does not answer them. Host is an IP address.
+type Laggard struct {
+	Host string `json:"host"`
+	PID  int    `json:"pid"`
+	Why  string `json:"why"`
+}
+
+// String is the report in one line.
+func (r RAS) String() string {
+	return rendezvous.RAS{
+		NCCL: r.NCCL, Why: r.Why, Communicators: r.Communicators, Processes: r.Processes, Responding: r.Responding,
+		Behind: each(r.Behind, func(l Laggard) rendezvous.Laggard { return rendezvous.Laggard(l) }),
+	}.String()
+}
+
+func statusOf(s rendezvous.Status) Status {
+	return Status{Version: s.Version, Since: s.Since, Nodes: each(s.Nodes, nodeStatusOf), Jobs: each(s.Jobs, jobStatusOf)}
+}
+
+func nodeStatusOf(n rendezvous.NodeStatus) NodeStatus {
+	return NodeStatus{
+		Node: n.Node, Silent: n.Silent, Drained: n.Drained,
+		Holds:    each(n.Holds, func(h cluster.Holding) Holding { return Holding(h) }),
+		Excluded: each(n.Excluded, func(x rendezvous.Exclusion) Exclusion { return Exclusion(x) }),
+	}
+}
+
+func jobStatusOf(j rendezvous.JobStatus) JobStatus {
+	s := JobStatus{
+		ID: j.ID, Title: j.Title, Phase: string(j.Phase), Waits: j.Waits, Submitted: j.Submitted, Finished: j.Finished,
+		Detached: j.Detached, Reserve: j.Reserve, Within: j.Within, Attempt: j.Attempt, Restarts: j.Restarts, MaxRestarts: j.MaxRestarts,
+		Nodes: j.Nodes, Ranks: j.Ranks, GPUs: j.GPUs, Goodput: goodputOf(j.Goodput),
+	}
+	if j.Result != nil {
+		s.Result = new(resultOf(*j.Result))
+	}
+	return s
+}
+
+func rasOf(r rendezvous.RAS) RAS {
+	return RAS{
+		NCCL: r.NCCL, Why: r.Why, Communicators: r.Communicators, Processes: r.Processes, Responding: r.Responding,
+		Behind: each(r.Behind, func(l rendezvous.Laggard) Laggard { return Laggard(l) }),
+	}
+}

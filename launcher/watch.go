@@ -1,0 +1,98 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// Watch follows a job of a cluster, over connections that may break, and over the end of a coordinator that is started again in time.
+type Watch struct {
+	// Job is the job's ID.
+	Job string
+
+	head *rendezvous.Watch
+}
+
+func watchOf(w *rendezvous.Watch, err error) (*Watch, error) {
+	if err != nil {
+		return nil, asked(err)
+	}
+	return &Watch{w.Job, w}, nil
+}
+
+// Next waits for the next decision. The last has the Result, and then it returns io.EOF. When ctx, which was Submit's or Watch's, ends, so
+// does Next. Another error says that the coordinator is gone for good, or that the job is not there any more.
+func (w *Watch) Next(ctx context.Context) (Decision, error) {
+	for {
+		u, err := w.head.Next(ctx)
+		switch {
+		case err != nil:
+			return Decision{}, asked(err)
+		case u.Decision != nil:
+			return decisionOf(*u.Decision), nil
+		case u.Result != nil:
+			r := resultOf(*u.Result)
+			return Decision{At: time.Now(), Reason: r.Reason, News: true, Result: &r}, nil
+		}
+	}
+}
+
+// Close ends the watch, and with it the job if this is the watch of Submit and the job is not detached.
+func (w *Watch) Close() { w.head.Close() }
+
+// LogFilter chooses what to read of a job's output.
+type LogFilter struct {
+	// Ranks are read; all when empty.
+	Ranks []Span
+	// Attempt is read, or all when it is negative.
+	Attempt int
+	// Follow goes on until the job is over.
+	Follow bool
+}
+
+// LogChunk is a piece of a rank's output, as the rank wrote it.
+type LogChunk struct {
+	Node          string
+	Rank, Attempt int
+	// Stream is 1 for standard output and 2 for standard error, and Offset where Data stands in it, in bytes.
+	Stream int
+	Offset int64
+	// WorldSize is that of the attempt; 0 when it is not known any more.
+	WorldSize int
+	// Data is at most 64 KiB.
+	Data []byte
+	// Missing says what could not be read, instead of Data.
+	Missing string
+}
+
+// Logs reads the output of a job's ranks from their nodes, over connections that may break. The order is each rank's own. An error is the
+// last that comes.
+func (c *Client) Logs(ctx context.Context, id string, f LogFilter) iter.Seq2[LogChunk, error] {
+	return func(yield func(LogChunk, error) bool) {
+		spans := each(f.Ranks, func(s Span) rendezvous.Span { return rendezvous.Span(s) })
+		r, err := c.head.Logs(ctx, id, rendezvous.LogFilter{Ranks: spans, Attempt: f.Attempt, Follow: f.Follow})
+		if err != nil {
+			yield(LogChunk{}, asked(err))
+			return
+		}
+		defer r.Close()
+		for {
+			chunk, err := r.Next(ctx)
+			if errors.Is(err, io.EOF) || !yield(chunkOf(chunk), asked(err)) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func chunkOf(c rendezvous.LogChunk) LogChunk {
+	return LogChunk{
+		Node: c.Node, Rank: c.Rank, Attempt: c.Attempt, Stream: c.Stream, Offset: c.Offset, WorldSize: c.WorldSize, Data: c.Data,
+		Missing: c.Missing,
+	}
+}
