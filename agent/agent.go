@@ -150,6 +150,7 @@ func (a *Agent) work(ctx context.Context) (job.Result, error) {
 func (a *Agent) follow(ctx context.Context) (job.Result, error) {
 	var left chan struct{}
 	var late <-chan time.Time
+	var latest time.Time
 	var why error
 	leave := func() {
 		if left == nil {
@@ -171,8 +172,8 @@ func (a *Agent) follow(ctx context.Context) (job.Result, error) {
 			case d.Within <= 0:
 				why = fmt.Errorf("%w: %s", ErrLeft, d.Why)
 				leave()
-			default:
-				why, late = fmt.Errorf("%w: %s", ErrLeft, d.Why), time.After(d.Within)
+			case late == nil || time.Now().Add(d.Within).Before(latest):
+				why, late, latest = fmt.Errorf("%w: %s", ErrLeft, d.Why), time.After(d.Within), time.Now().Add(d.Within)
 			}
 		case <-late:
 			leave()

@@ -233,6 +233,18 @@ func TestLeaveStopsTheRanksFirst(t *testing.T) {
 	}
 }
 
+// TestTheEarliestDeparture counts, whichever was asked for last.
+func TestTheEarliestDeparture(t *testing.T) {
+	w := newWorld(t, job.Spec{}, `while :; do sleep 0.01; done`)
+	leave := make(chan Departure, 2)
+	w.Leave = leave
+	leave <- Departure{Why: "soon", Within: 100 * time.Millisecond}
+	leave <- Departure{Why: "late", Within: time.Hour}
+	if _, err := w.Run(t.Context()); !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), "soon") {
+		t.Errorf("the error is %v, not ErrLeft with the reason", err)
+	}
+}
+
 func TestSignalsReachEveryRank(t *testing.T) {
 	w := newWorld(t, job.Spec{}, `trap 'echo told $RANK; exit 0' USR1; echo up $RANK; while :; do sleep 0.01; done`)
 	signals := make(chan syscall.Signal, 1)

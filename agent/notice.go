@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -23,43 +24,80 @@ type notice struct {
 	Why      string    `json:"why"`
 }
 
-// heed gives a notice to the ranks of a unit when it comes, and reports when all are ready or have ended; none comes after over.
-func (u *unit) heed(ranks []rank, over <-chan struct{}) {
-	var n job.Notice
+// noticeMargin is how much sooner an end must be to be news: the same end, told twice, differs by what the messages took.
+const noticeMargin = time.Second
+
+func (n notice) sooner(than notice) bool { return n.Deadline.Add(noticeMargin).Before(than.Deadline) }
+
+// forewarn takes a notice for the ranks, which hear of the earliest end.
+func (u *unit) forewarn(o job.Notice) {
+	n := notice{Deadline: time.Now().Add(o.Within).UTC(), Why: o.Why}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.notice.Deadline.IsZero() && !n.sooner(u.notice) {
+		return
+	}
+	u.notice = n
 	select {
-	case n = <-u.notices:
-	case <-over:
-		return
+	case u.noticed <- struct{}{}:
+	default: // what came before has not been told yet, and will not be
 	}
-	watch, err := watchDir(filepath.Dir(ranks[0].output.NoticeFile()))
-	if err != nil {
-		u.agent.Warn(fmt.Errorf("the ranks cannot be told that they have %v to get ready (%s): %w", n.Within, n.Why, err))
-		return
-	}
-	defer watch.close()
-	if err := u.notify(ranks, n); err != nil {
-		u.agent.Warn(fmt.Errorf("the ranks cannot be told that they have %v to get ready (%s): %w", n.Within, n.Why, err))
-		return
-	}
-	for _, r := range ranks {
-		if !watch.ready(r, over) {
+}
+
+// heed gives each notice to the ranks of a unit, and reports when all are ready or have ended; none comes after over.
+func (u *unit) heed(ranks []rank, over <-chan struct{}) {
+	for watched := false; ; {
+		select {
+		case <-u.noticed:
+		case <-over:
 			return
 		}
+		u.mu.Lock()
+		n := u.notice
+		u.mu.Unlock()
+		var err error
+		if !watched {
+			err = u.awaitReady(ranks, over)
+			watched = err == nil
+		}
+		if err == nil {
+			err = u.notify(ranks, n)
+		}
+		if err != nil {
+			u.agent.Warn(fmt.Errorf("the ranks cannot be told that they must be ready by %v (%s): %w", n.Deadline, n.Why, err))
+		}
 	}
-	u.report(job.Ready{Node: n.Node, Unit: n.Unit, Attempt: n.Attempt})
+}
+
+// awaitReady reports when all ranks are ready; it returns as soon as it would see that.
+func (u *unit) awaitReady(ranks []rank, over <-chan struct{}) error {
+	watch, err := watchDir(filepath.Dir(ranks[0].output.NoticeFile()))
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer watch.close()
+		for _, r := range ranks {
+			if !watch.ready(r, over) {
+				return
+			}
+		}
+		u.report(job.Ready{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
+	}()
+	return nil
 }
 
 // notify writes the notice where each rank looks for it, whole or not at all, and then sends the signal that the task names. A rank that
-// has one from an agent before this one keeps that: its time runs. If all have, they had the signal too.
-func (u *unit) notify(ranks []rank, n job.Notice) error {
-	text, err := json.Marshal(notice{Deadline: time.Now().Add(n.Within).UTC(), Why: n.Why})
+// has one of an end that is no later, perhaps from an agent before this one, keeps that. If all have, they had the signal too.
+func (u *unit) notify(ranks []rank, n notice) error {
+	text, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
 	told := true
 	for _, r := range ranks {
 		path := r.output.NoticeFile()
-		if _, err := os.Lstat(path); err == nil {
+		if old, err := readNotice(path); err == nil && !n.sooner(old) {
 			continue
 		}
 		told = false
@@ -75,6 +113,20 @@ func (u *unit) notify(ranks []rank, n job.Notice) error {
 	}
 	return nil
 }
+
+// readNotice is what a rank was told before.
+func readNotice(path string) (n notice, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0) // whatever the rank has put there
+	if err != nil {
+		return n, err
+	}
+	defer f.Close()
+	err = json.NewDecoder(io.LimitReader(f, maxNotice)).Decode(&n)
+	return n, err
+}
+
+// maxNotice bounds what is read of a file that the rank may have written over, in bytes.
+const maxNotice = 64 << 10
 
 // dirWatch tells of files that come into a directory (inotify(7)).
 type dirWatch struct {

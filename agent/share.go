@@ -139,13 +139,10 @@ func (s *share) stop(o job.Stop) {
 	}
 }
 
-// notice tells the ranks of an attempt that they will be stopped. Of several the first counts.
+// notice tells the ranks of an attempt that they will be stopped.
 func (s *share) notice(o job.Notice) {
 	if u := s.units[o.Unit]; u != nil && u.order.Attempt == o.Attempt {
-		select {
-		case u.notices <- o:
-		default:
-		}
+		u.forewarn(o)
 	}
 }
 

@@ -35,7 +35,7 @@ type unit struct {
 	bindings []bind.Binding
 	bindErr  error
 
-	// mu guards scope, stopped, all and said, which the agent's goroutine and the unit's own share.
+	// mu guards scope, stopped, all, said and notice, which the agent's goroutine and the unit's own share.
 	mu      sync.Mutex
 	scope   scope
 	stopped bool
@@ -43,8 +43,9 @@ type unit struct {
 	all []rank
 	// said are the reports of the attempt, in order.
 	said []job.Event
-	// notices has the one that the ranks get.
-	notices  chan job.Notice
+	// notice is the earliest end of which the ranks are to hear, and noticed is sent to when there is a new one.
+	notice   notice
+	noticed  chan struct{}
 	evidence evidence
 	// former are the ranks that an agent before this one has started, by rank.
 	former map[int]keep.Rank
@@ -53,7 +54,7 @@ type unit struct {
 }
 
 func newUnit(s *share, o job.Start) *unit {
-	return &unit{share: s, agent: s.agent, order: o, notices: make(chan job.Notice, 1), evidence: newEvidence(), gone: make(chan struct{})}
+	return &unit{share: s, agent: s.agent, order: o, noticed: make(chan struct{}, 1), evidence: newEvidence(), gone: make(chan struct{})}
 }
 
 // run starts the ranks, waits until they have ended and nothing of them lives, and reports each step.
