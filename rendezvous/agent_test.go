@@ -33,6 +33,7 @@ type agent struct {
 	finished map[string]job.Result
 	signals  []string
 	stops    []job.Stop
+	notices  []job.Notice
 	// deaf says that its ranks take no notice of a stop, lost that it does not find out whether it reaches the master, and barred why
 	// it does not.
 	deaf, lost bool
@@ -135,6 +136,8 @@ func (a *agent) do(o Order) string {
 	case job.Start:
 		a.starts = append(a.starts, do)
 		a.start(o.Job, do)
+	case job.Notice:
+		a.notices = append(a.notices, do)
 	case job.Stop:
 		a.stops = append(a.stops, do)
 		if !a.deaf {

@@ -105,6 +105,9 @@ func (c *Coordinator) act(r *run, a job.Action) {
 		c.grow()
 		c.order(a.Group.Node.Name, r.Job.ID, a)
 	case job.Notice:
+		if t, out := c.state.Timers[replica.TimerID{Of: r.Job.ID, Kind: job.AlarmDeparture, Number: a.Alarm}]; out {
+			a.Within = time.Until(t.At) // it may be repeated
+		}
 		c.order(a.Node, r.Job.ID, a)
 	case job.Stop:
 		c.order(a.Node, r.Job.ID, a)

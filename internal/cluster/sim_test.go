@@ -236,7 +236,7 @@ func (m *sim) act(r *record, a job.Action) error {
 		switch a.Kind {
 		case job.AlarmExclusion:
 			r.exclusion = a.Seq
-		case job.AlarmGrow:
+		case job.AlarmGrow, job.AlarmDeparture:
 			will(job.TimedOut{Kind: a.Kind, Seq: a.Seq})
 		default: // a limit on waiting
 		}

@@ -46,12 +46,15 @@ type (
 		Group placement.Group
 		World World
 	}
-	// Notice tells the ranks of a unit on a node that they will be stopped after the time of Within, or once all have said [Ready].
+	// Notice tells the ranks of a unit on a node that they will be stopped after the time of Within, or once all have said [Ready]. Of
+	// several the one that ends first counts. Alarm is the Seq of the [Alarm] that ends it, 0 if somebody else does: when the notice is
+	// repeated, whoever keeps the clock knows by that how much of Within is left.
 	Notice struct {
 		Node          string
 		Unit, Attempt int
 		Within        time.Duration
 		Why           string
+		Alarm         int
 	}
 	// Stop orders a node to end a unit and to answer [Stopped]: SIGTERM, the grace period, SIGKILL; Kill goes to SIGKILL at once.
 	// An attempt that the node does not know yet must not start there any more. Evidence says what to keep of the ranks before that.
@@ -68,7 +71,8 @@ type (
 		Unit, Attempt, Restarts int
 		Long                    bool
 	}
-	// Alarm asks for a [TimedOut] after the limit of that kind, or after the time of For; a newer Seq replaces an older one.
+	// Alarm asks for a [TimedOut] after the limit of that kind, or after the time of For. A newer Seq replaces an older one, but for
+	// [AlarmDeparture], of which several may be out.
 	Alarm struct {
 		Kind AlarmKind
 		Seq  int
@@ -103,8 +107,8 @@ const (
 	AlarmLastCall AlarmKind = "last-call"
 	// AlarmRefill ends the time without a failure after which the budget is whole again ([Spec.RefillAfter]).
 	AlarmRefill AlarmKind = "refill"
-	// AlarmDrain bounds the wait for ranks to get ready for the end of a node.
-	AlarmDrain AlarmKind = "drain"
+	// AlarmDeparture ends the time that ranks have to get ready to be stopped.
+	AlarmDeparture AlarmKind = "departure"
 	// AlarmGrow ends the time for which a job has as many nodes as it has ([Spec.GrowAfter]).
 	AlarmGrow AlarmKind = "grow"
 	// AlarmExclusion ends the exclusion of nodes ([Spec.ExcludeFor]).

@@ -15,6 +15,8 @@ type fault struct {
 	// told says that the rank had been told to stop before it ended.
 	told    bool
 	decided bool
+	// departs says that it is no failure: the ranks were stopped for a [departure].
+	departs bool
 	// judged are the ranks of the attempt whose failures were weighed against each other, at most maxJudged.
 	judged map[int]bool
 }

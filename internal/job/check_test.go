@@ -42,6 +42,9 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	if err := t.checkKill(ev, actions); err != nil {
 		return err
 	}
+	if err := t.checkDepartures(ev, actions); err != nil {
+		return err
+	}
 	for _, node := range t.w.state.Idle() {
 		for id, r := range t.w.agent(node).runs {
 			if len(r.alive) > 0 {
@@ -186,8 +189,8 @@ func (t *truth) checkStart(o Start, again bool) error {
 	if !again { // what is repeated may be from before the newest question
 		t.used[t.asked] = true
 	}
-	if _, leaves := t.w.state.leaving[node]; leaves {
-		t.evacuated[at] = true
+	if n := t.w.state.nodes[node]; n.leaves != nil && !again {
+		return fmt.Errorf("%s leaves", node)
 	}
 	t.homes[node] = o.Group.NodeRank
 	t.newest[o.Unit] = o.Attempt
@@ -296,7 +299,7 @@ func (t *truth) checkExpiry(ev Event) error {
 		return nil
 	}
 	t.expired = true
-	if out, ok := ev.(TimedOut); ok && out.Seq == t.alarms[AlarmDrain] {
+	if out, ok := ev.(TimedOut); ok && out.Kind == AlarmDeparture && t.departs[out.Seq].every {
 		return nil
 	}
 	for p := range t.ordered {

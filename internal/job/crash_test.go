@@ -49,12 +49,12 @@ func (t *truth) checkResume(actions []Action) error {
 				return err
 			}
 		case Alarm:
-			if act.Seq != t.alarms[act.Kind] {
+			if act.Seq != t.alarms[act.Kind] && act.Kind != AlarmDeparture {
 				return fmt.Errorf("the newest is #%d", t.alarms[act.Kind])
 			}
 		default:
 			return fmt.Errorf("%v is not to be repeated", act)
 		}
 	}
-	return nil
+	return t.checkAlarms(actions)
 }

@@ -25,7 +25,8 @@ type (
 	Lost struct{ Node, Why string }
 	// Rejoined says that an agent is back after its connection broke: it was never lost, but orders to it may have been.
 	Rejoined struct{ Node string }
-	// Draining says that a node will be gone after the time of Within, and why: its ranks may use that time.
+	// Draining says that a node will be gone after the time of Within, and why: its ranks may use that time. It may come again, with
+	// less of it.
 	Draining struct {
 		Node   string
 		Within time.Duration
@@ -121,9 +122,9 @@ type (
 		Code   int
 		Why    string
 		Ending Ending `json:",omitempty"`
-		// Within, if there is any, is the time that ranks have to get ready before the job ends; a later one of this kind may change the
-		// limit, and the words until nothing lives; one without it ends the job. Loose says that there is no limit: somebody else will end
-		// what is not ready then.
+		// Within, if there is any, is the time that ranks have to get ready before the job ends. A later one of this kind may end it
+		// sooner, and has the last word on why until nothing lives; one without Within ends the job at once. Loose says that somebody
+		// else will end what is not ready then.
 		Within time.Duration `json:",omitempty"`
 		Loose  bool          `json:",omitempty"`
 	}

@@ -28,7 +28,7 @@ func (s *State) suspect(f *fault) string {
 		why = count(n, "failure")
 	}
 	s.excluded[f.Node] = why
-	s.arm(AlarmExclusion, 0)
+	s.arm(AlarmExclusion)
 	return fmt.Sprintf("%s is excluded for %v if others will do: %s", f.Node, s.spec.ExcludeFor, why)
 }
 
@@ -52,7 +52,7 @@ func (s *State) shunLast() {
 // readmit forgets what was held against nodes.
 func (s *State) readmit(ev TimedOut) string {
 	if ev.Seq == 0 || ev.Seq != s.alarms[AlarmExclusion] {
-		return ""
+		return s.ignore()
 	}
 	s.alarms[AlarmExclusion] = 0
 	text := count(len(s.excluded), "node") + " excluded until now can be used again"

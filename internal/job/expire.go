@@ -1,39 +1,28 @@
 package job
 
-import "fmt"
-
-// everyNode stands for all nodes of a job among those that leave.
-const everyNode = ""
+import (
+	"fmt"
+	"slices"
+)
 
 // expires tells the ranks of all units that the job will end. What does not run does not begin any more.
 func (s *State) expires(ev Cancel) string {
 	if s.result != nil {
 		return s.reword(ev)
 	}
-	told, r := s.expiry != nil, ev.result()
-	s.expiry = &r
-	text := fmt.Sprintf("the ranks have %v to get ready for the end of the job: %s", ev.Within, ev.Why)
-	if !ev.Loose {
-		s.arm(AlarmDrain, ev.Within)
+	r := ev.result()
+	s.expiry, s.homeless, s.asked = &r, nil, nil
+	d := departure{node: everyNode, within: ev.Within, why: ev.Why, loose: ev.Loose}
+	if !slices.ContainsFunc(s.departures, func(old departure) bool { return old.covers(d) }) {
+		s.depart(d)
 	}
-	if told {
-		return text
-	}
-	all := Draining{Node: everyNode, Within: ev.Within, Why: ev.Why}
-	s.leaving[everyNode], s.homeless, s.asked = all, nil, nil
-	for i := range s.units {
-		if u := &s.units[i]; u.phase == Running && u.evacuation == nil {
-			u.evacuation = u.loss(all)
-			s.forewarn(u, all)
-		}
-	}
-	return text
+	return fmt.Sprintf("the ranks have %v to get ready for the end of the job: %s", ev.Within, ev.Why)
 }
 
 // reword says better why a job was told to stop that still does.
 func (s *State) reword(ev Cancel) string {
 	if s.result.Ending != EndCancelled || s.result.Code != s.exitCode(EndCancelled, ev.Code) || ev.Ending == "" {
-		return ""
+		return s.ignore()
 	}
 	s.result.Code, s.result.Ending, s.result.Reason = s.exitCode(ev.Ending, ev.Code), ev.Ending, ev.result().Reason
 	return s.result.Reason

@@ -11,14 +11,14 @@ import (
 // settleIn begins the time for which the number of nodes stays as it is.
 func (s *State) settleIn() {
 	if s.partial && s.spec.GrowAfter > 0 && s.whole() {
-		s.arm(AlarmGrow, 0)
+		s.arm(AlarmGrow)
 	}
 }
 
 // ripen ends it.
 func (s *State) ripen(ev TimedOut) string {
 	if ev.Seq == 0 || ev.Seq != s.alarms[AlarmGrow] {
-		return ""
+		return s.ignore()
 	}
 	s.alarms[AlarmGrow], s.ripe = 0, true
 	return s.grow()
@@ -34,18 +34,18 @@ func (s *State) grow() string {
 		return ""
 	}
 	why := fmt.Sprintf("the job grows from %d to %s", len(s.slots), count(len(plan.Groups), "node"))
-	return also(why, s.evacuate(&s.units[0], Draining{Node: everyNode, Within: s.spec.DrainTime, Why: why}))
+	return also(why, s.depart(departure{node: everyNode, within: s.spec.DrainTime, why: why}))
 }
 
 // Grows says that all ranks run, and would rather do so on more nodes. It costs O(1).
 func (s *State) Grows() bool {
 	u := &s.units[0]
-	runs := u.phase == Running && u.left == s.world.WorldSize && u.cause == nil && u.evacuation == nil && s.result == nil
+	runs := u.phase == Running && u.left == s.world.WorldSize && u.notice == nil && s.result == nil
 	return s.ripe && runs && s.hopeless(&fault{}) == ""
 }
 
-// grows says that a unit is stopped to start again on more nodes.
-func (u *unit) grows() bool { return u.evacuation != nil && u.evacuation.Node == everyNode }
+// grows says that a unit was stopped to start again on more nodes.
+func (u *unit) grows() bool { return u.cause != nil && u.cause.departs && u.cause.Node == everyNode }
 
 // Growth is a request for the nodes of a job that [State.Grows] and for one more at least.
 func (s *State) Growth() placement.Request {

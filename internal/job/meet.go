@@ -27,12 +27,12 @@ func (s *State) note(g placement.Group, pids []int) {
 func (s *State) met(ev Met) string {
 	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || u.phase != Running || sl.NodeRank != 0 {
-		return ""
+		return s.ignore()
 	}
 	before := s.meeting
 	s.meeting = s.describe(ev.Clients)
 	if s.meeting == before {
-		return ""
+		return s.ignore()
 	}
 	return s.meeting
 }

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/golaunch/golaunch/placement"
 )
@@ -13,13 +14,13 @@ func (s *State) joined(n placement.Node) string {
 	}
 	if old := s.nodes[n.Name]; old != nil {
 		if old.slot != spare {
-			return ""
+			return s.ignore()
 		}
 		s.remove(old)
 		s.seen--
 	}
 	s.seen++
-	s.nodes[n.Name] = &node{n, spare}
+	s.nodes[n.Name] = &node{Node: n, slot: spare}
 	s.addrs[n.Addr.Unmap()] = n.Name
 	s.gpus += len(n.GPUs)
 	s.queued = ""
@@ -51,7 +52,9 @@ func (s *State) fill(n placement.Node) (reason string) {
 
 func (s *State) remove(n *node) {
 	delete(s.nodes, n.Name)
-	delete(s.leaving, n.Name)
+	if n.leaves != nil {
+		s.departures = slices.DeleteFunc(s.departures, func(d departure) bool { return d.node == n.Name })
+	}
 	delete(s.addrs, n.Addr.Unmap())
 	s.gpus -= len(n.GPUs)
 }
@@ -60,7 +63,7 @@ func (s *State) remove(n *node) {
 func (s *State) lost(ev Lost) string {
 	n := s.nodes[ev.Node]
 	if n == nil {
-		return ""
+		return s.ignore()
 	}
 	s.loss = fmt.Sprintf("%s was lost: %s", n.Name, ev.Why)
 	return s.gone(n)
@@ -117,12 +120,16 @@ func (s *State) bereave(n *node) string {
 		switch {
 		case s.result != nil, u.phase == Finished:
 			continue
-		case u.phase == Preparing, u.phase == Backoff && u.due:
+		case u.phase == Preparing:
 			displaced = append(displaced, u)
 		case u.phase == Stopping && u.cause != nil:
-			reason = also(reason, s.settle(u))
-		case u.phase == Running && u.evacuation != nil && (u.evacuation.Node == n.Name || s.expiry != nil):
-			reason = also(reason, s.vacate(u))
+			if lived[i] {
+				reason = also(reason, s.settle(u))
+			}
+		case u.phase == Running && n.leaves != nil:
+			reason = also(reason, s.vacate(u, *n.leaves))
+		case u.phase == Running && s.expiry != nil:
+			reason = also(reason, s.vacate(u, *u.notice))
 		case (u.phase == Running || u.phase == Stopping) && (lived[i] || u.left > 0):
 			failed = append(failed, u)
 		}
@@ -157,7 +164,7 @@ func (s *State) rehouse(displaced []*unit) (reason string) {
 func (s *State) rejoined(ev Rejoined) string {
 	n := s.nodes[ev.Node]
 	if n == nil || n.slot == spare {
-		return ""
+		return s.ignore()
 	}
 	if s.asked != nil && s.asked.Node == n.Name && s.result == nil {
 		s.do(*s.asked)
@@ -179,13 +186,13 @@ func (s *State) rejoined(ev Rejoined) string {
 			if u.phase == Running && !m.started {
 				s.orderStart(u, n.slot)
 			}
-			if u.evacuation != nil && !m.ready {
-				s.orderNotice(u, n.slot, s.leaving[u.evacuation.Node])
+			if u.notice != nil && !m.ready {
+				s.remind(u, n.slot)
 			}
 		}
 	}
 	if len(s.actions) == 0 {
-		return ""
+		return s.ignore()
 	}
 	return fmt.Sprintf("%s is back; repeating %s", n.Name, count(len(s.actions), "order"))
 }

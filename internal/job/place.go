@@ -17,9 +17,9 @@ func (s *State) place(u *unit) string {
 		return s.placeAll(u.grows())
 	}
 	home := s.slots[u.first]
-	if _, leaves := s.leaving[home.Node.Name]; leaves && !home.vacant {
-		u.due = true
-		return s.label(u) + ": waiting for " + home.Node.Name + " to leave"
+	if s.leaves(u) {
+		s.pass(u, Preparing)
+		return s.label(u) + ": " + s.leaveWait(u)
 	}
 	if home.vacant && s.replace(u.first, s.snug(u.first)) != nil {
 		s.homeless = append(s.homeless, u.id)
@@ -45,7 +45,7 @@ func (s *State) placeAll(lastCall bool) string {
 	if !lastCall && !s.closed() && !s.complete(plan) {
 		s.enough = max(len(s.nodes)+1, s.spec.Request.MaxNodes)
 		if s.alarms[AlarmLastCall] == 0 {
-			s.arm(AlarmLastCall, 0)
+			s.arm(AlarmLastCall)
 		}
 		return s.gather(u, s.shortfall())
 	}
@@ -79,7 +79,7 @@ func (s *State) gather(u *unit, why string) string {
 	}
 	if u.phase != Gathering {
 		s.pass(u, Gathering)
-		s.arm(AlarmPlacement, 0)
+		s.arm(AlarmPlacement)
 	}
 	if s.whole() {
 		s.waiting = why

@@ -40,7 +40,7 @@ func (s *State) unask(nodeRank int) {
 func (s *State) reached(ev Reached) string {
 	n := s.nodes[ev.Node]
 	if n == nil || ev.Seq == 0 || ev.Seq != s.unproven[n.slot] {
-		return ""
+		return s.ignore()
 	}
 	delete(s.unproven, n.slot)
 	if ev.Err != "" {
@@ -59,7 +59,7 @@ func (s *State) launch() string {
 	}
 	var started []*unit
 	for i := range s.units {
-		if u := &s.units[i]; u.phase == Preparing {
+		if u := &s.units[i]; s.poised(u) {
 			s.start(u)
 			started = append(started, u)
 		}

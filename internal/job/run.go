@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/golaunch/golaunch/placement"
 )
@@ -55,9 +56,10 @@ func (s *State) peers() []netip.Addr {
 // start orders every node of a unit to start its ranks. No process of an earlier attempt lives: settle has seen to that.
 func (s *State) start(u *unit) {
 	s.pass(u, Running)
-	u.cause, u.evacuation, u.told = nil, nil, false
+	u.cause, u.notice, u.told = nil, nil, false
 	s.meeting, s.launched = "", true
 	s.alarms[AlarmGrow], s.ripe = 0, false
+	s.departures = slices.DeleteFunc(s.departures, func(d departure) bool { return d.node == everyNode }) // its growth
 	u.left, u.live, u.starting = 0, len(u.members), len(u.members)
 	s.live += u.live
 	s.attempts++
@@ -109,7 +111,7 @@ func (s *State) orderStop(u *unit, nodeRank int) {
 // evidence is what a stop should keep: nothing of a unit that did not fail, and nothing that a user who cancels would wait for.
 func (u *unit) evidence(cancels int) Evidence {
 	switch {
-	case u.cause == nil || u.cause == u.evacuation || cancels > 0:
+	case u.cause == nil || u.cause.departs || cancels > 0:
 		return NoEvidence
 	case u.cause.Hung:
 		return HangEvidence
@@ -164,8 +166,8 @@ func (s *State) settle(u *unit) string {
 	price := ""
 	switch {
 	case s.expiry != nil:
-		return s.label(u) + " was the last"
-	case u.cause == u.evacuation && s.hopeless(u.cause) != "":
+		return also(s.label(u)+" was the last", s.quits(u))
+	case u.cause.departs && s.hopeless(u.cause) != "":
 		return s.failed(u.cause, s.hopeless(u.cause))
 	case !u.cause.decided:
 		if price = s.decide(u.cause); s.result != nil {
@@ -186,7 +188,7 @@ func (s *State) settle(u *unit) string {
 // backoff is the wait before the next attempt of a unit: none when it is nobody's failure.
 func (s *State) backoff(u *unit) Wait {
 	w := Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.streak, Long: u.cause.outside()}
-	if u.evacuation != nil && u.cause == u.evacuation {
+	if u.cause.departs {
 		w.Restarts = 0
 	}
 	return w
@@ -223,7 +225,7 @@ func ending(code int) Ending {
 // cause is a failure whose restart has not begun; nil when there is none. That a node leaves in order is no failure.
 func (s *State) cause() *Failure {
 	for i := range s.units {
-		if u := &s.units[i]; u.cause != nil && u.cause != u.evacuation {
+		if u := &s.units[i]; u.cause != nil && !u.cause.departs {
 			f := u.cause.Failure
 			return &f
 		}

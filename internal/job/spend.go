@@ -12,7 +12,7 @@ var spending = map[Phase]goodput.Use{
 }
 
 func (s *State) pass(u *unit, to Phase) {
-	u.phase, u.due = to, false
+	u.phase = to
 	s.spend(u, spending[to])
 }
 
@@ -40,10 +40,12 @@ func (s *State) spendNothing(units []unit) {
 }
 
 // stepped tells the ledger how far a gang has come. Units that restart on their own are not at one step.
-func (s *State) stepped(ev Stepped) {
-	if _, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt); ok && ev.Step > 0 && s.gang() && sl.NodeRank == 0 {
-		s.changes = append(s.changes, goodput.Change{Step: ev.Step, Ago: ev.Ago})
+func (s *State) stepped(ev Stepped) string {
+	if _, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt); !ok || ev.Step <= 0 || !s.gang() || sl.NodeRank != 0 {
+		return s.ignore()
 	}
+	s.changes = append(s.changes, goodput.Change{Step: ev.Step, Ago: ev.Ago})
+	return ""
 }
 
 // size is how many ranks a unit has; 0 before there is a plan.
@@ -61,9 +63,9 @@ func (s *State) size(u *unit) int {
 func (u *unit) culprit() (cause, node string) {
 	f := u.cause
 	switch {
-	case f == u.evacuation && f.Node == everyNode:
+	case f.departs && f.Node == everyNode:
 		return "growth", ""
-	case f == u.evacuation:
+	case f.departs:
 		return "drain", f.Node
 	case f.Hung && f.Rank < 0:
 		return "hang", ""

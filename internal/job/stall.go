@@ -13,14 +13,14 @@ import (
 // the two reports their nodes say so too, and the one that is behind can be told from them.
 func (s *State) stalled(ev Stalled) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
-	if !ok || u.phase != Running || u.evacuation != nil { // who is ready to be stopped waits for that
-		return ""
+	if !ok || u.phase != Running || u.notice != nil { // who is ready to be stopped waits for that
+		return s.ignore()
 	}
 	before := m.stalled
 	u.moves(m)
 	if len(ev.Ranks) == 0 {
 		if before == nil {
-			return ""
+			return s.ignore()
 		}
 		return "the ranks on " + ev.Node + " move again"
 	}

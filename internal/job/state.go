@@ -69,8 +69,8 @@ type State struct {
 	rules      []verdict.Rule `snapshot:"-"`
 	blamed     map[string]int
 	excluded   map[string]string
-	// leaving are the nodes that will be gone.
-	leaving map[string]Draining
+	// departures are those whose time is not over, in the order in which they were told.
+	departures []departure
 	// expiry is how the job ends once as many pairs of unit and node are ready for that as live; nil before it was said that it will.
 	expiry *Result
 	ready  int
@@ -87,10 +87,12 @@ type State struct {
 	changes []goodput.Change `snapshot:"-"`
 }
 
-// node is a machine that is there; slot is its node rank, or spare.
+// node is a machine that is there; slot is its node rank, or spare. leaves is that it will be gone, as soon as was ever said; nil if it
+// will not.
 type node struct {
 	placement.Node
-	slot int
+	slot   int
+	leaves *departure
 }
 
 const spare = -1
@@ -117,11 +119,10 @@ type unit struct {
 	// cause is why the newest attempt failed, or will not be made. sick says that the unit has not run since it failed.
 	cause *fault
 	sick  bool
-	// evacuation is that a node of it leaves, and unready counts the members whose ranks are not ready for that.
-	evacuation *fault
-	unready    int
-	// due says that the backoff is over, and the unit waits for the end of others on a node that leaves.
-	due bool
+	// notice is the departure with the least time of which its ranks were told, nil if they were told of none, and ready counts the live
+	// members whose ranks are ready for it.
+	notice *departure
+	ready  int
 }
 
 // member is a unit's share of one node. It is live from the order to start until the node says stopped or is lost.
@@ -154,7 +155,7 @@ func New(spec Spec) *State {
 		alarms: map[AlarmKind]int{},
 
 		unproven: map[int]int{}, unreached: map[int]string{},
-		blamed: map[string]int{}, excluded: map[string]string{}, leaving: map[string]Draining{},
+		blamed: map[string]int{}, excluded: map[string]string{},
 
 		units: []unit{{phase: Gathering}},
 	}
@@ -228,17 +229,20 @@ func (s *State) share(u *unit, nodeRank int) placement.Group {
 
 func (s *State) do(a Action) { s.actions = append(s.actions, a) }
 
-// arm asks for a timer; answers to older ones of its kind are stale from now on. Without a time it is the limit of that kind.
-func (s *State) arm(kind AlarmKind, after time.Duration) {
+// arm asks for a timer; answers to older ones of its kind are stale from now on.
+func (s *State) arm(kind AlarmKind) { s.alarms[kind] = s.alarm(kind, 0) }
+
+// alarm asks for a timer, and returns its number.
+func (s *State) alarm(kind AlarmKind, after time.Duration) int {
 	s.seq++
-	s.alarms[kind] = s.seq
 	s.do(Alarm{Kind: kind, Seq: s.seq, For: after})
+	return s.seq
 }
 
 // settled counts a member that has no process any more.
 func (s *State) settled(u *unit, m *member) {
 	u.moves(m)
-	s.unready(m)
+	s.unready(u, m)
 	m.live = false
 	u.live--
 	s.live--

@@ -15,7 +15,7 @@ func (s *State) Step(ev Event) (actions []Action, reason string) {
 		return nil, ""
 	}
 	if s.seq == 0 {
-		s.arm(AlarmPlacement, 0)
+		s.arm(AlarmPlacement)
 	}
 	reason = also(s.take(ev), s.expire())
 	if s.result != nil && s.live == 0 {
@@ -26,6 +26,11 @@ func (s *State) Step(ev Event) (actions []Action, reason string) {
 		reason = s.result.Reason
 	}
 	return s.actions, reason
+}
+
+// ignore is the answer to an event that changes nothing.
+func (s *State) ignore() string {
+	return ""
 }
 
 // take handles one event. Once the end is decided, only what bears on the stopping of ranks matters.
@@ -43,7 +48,7 @@ func (s *State) take(ev Event) string {
 		return s.cancel(ev)
 	default:
 		if s.result != nil {
-			return ""
+			return s.ignore()
 		}
 	}
 	switch ev := ev.(type) {
@@ -66,8 +71,7 @@ func (s *State) take(ev Event) string {
 	case Stalled:
 		return s.stalled(ev)
 	case Stepped:
-		s.stepped(ev)
-		return ""
+		return s.stepped(ev)
 	case Elapsed:
 		return s.elapsed(ev)
 	case TimedOut:
@@ -76,7 +80,7 @@ func (s *State) take(ev Event) string {
 		s.queued = ev.Why
 		return ev.Why
 	default:
-		return ""
+		return s.ignore()
 	}
 }
 
@@ -87,7 +91,7 @@ func (p *Prepare) asks(ev Prepared) bool {
 
 func (s *State) prepared(ev Prepared) string {
 	if !s.asked.asks(ev) {
-		return ""
+		return s.ignore()
 	}
 	s.asked = nil
 	if ev.Err != "" {
@@ -100,17 +104,20 @@ func (s *State) prepared(ev Prepared) string {
 		s.slots[i].asked = i == 0 // the master need not prove it
 	}
 	for i := range s.units {
-		if u := &s.units[i]; u.phase == Preparing {
+		if u := &s.units[i]; s.poised(u) {
 			s.reach(u)
 		}
 	}
-	return cmp.Or(s.launch(), s.portWait())
+	if text := s.launch(); text != "" {
+		return text
+	}
+	return s.portWait()
 }
 
 func (s *State) started(ev Started) string {
 	u, m, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || m.started {
-		return ""
+		return s.ignore()
 	}
 	m.started = true
 	s.note(s.share(u, sl.NodeRank), ev.PIDs)
@@ -124,16 +131,11 @@ func (s *State) started(ev Started) string {
 		s.sick--
 	}
 	if s.spec.RefillAfter > 0 && s.streak > 0 && s.sick == 0 {
-		s.arm(AlarmRefill, 0)
+		s.arm(AlarmRefill)
 	}
 	s.settleIn()
 	text := also(s.label(u)+" runs", s.differing)
 	s.differing = ""
-	for i := range u.members {
-		if ev, leaves := s.leaving[s.slots[u.first+i].Node.Name]; leaves {
-			text = also(text, s.evacuate(u, ev))
-		}
-	}
 	return text
 }
 
@@ -142,21 +144,21 @@ func (s *State) started(ev Started) string {
 func (s *State) exited(ev Exited) string {
 	u, m, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok {
-		return ""
+		return s.ignore()
 	}
 	b, ok := bundle(s.share(u, sl.NodeRank), ev.Rank)
 	if !ok || s.done[ev.Rank] {
-		return ""
+		return s.ignore()
 	}
 	if u.phase != Running || s.result != nil {
 		if ev.Exit.OK() {
-			return ""
+			return s.ignore()
 		}
 		return s.blame(u, failure(ev, b), ev.Told)
 	}
 	if !ev.Exit.OK() {
-		if u.evacuation != nil && ev.Exit.Spawn == "" {
-			return also(failure(ev, b).Why+" after the notice", s.vacate(u))
+		if u.notice != nil && ev.Exit.Spawn == "" {
+			return also(failure(ev, b).Why+" after the notice", s.vacate(u, *u.notice))
 		}
 		return s.fail(s.fault(failure(ev, b)), u)
 	}
@@ -168,7 +170,7 @@ func (s *State) exited(ev Exited) string {
 	}
 	s.pass(u, Stopping)
 	for i := range u.members { // what has done its work is not stopped for the end of the job
-		s.unready(&u.members[i])
+		s.unready(u, &u.members[i])
 	}
 	return also(s.label(u)+": all ranks exited 0", s.settle(u))
 }
@@ -176,7 +178,7 @@ func (s *State) exited(ev Exited) string {
 func (s *State) stopped(ev Stopped) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok {
-		return ""
+		return s.ignore()
 	}
 	s.settled(u, m)
 	switch {
@@ -186,18 +188,18 @@ func (s *State) stopped(ev Stopped) string {
 		f := Failure{Node: ev.Node, Rank: -1, Attempt: u.attempt, Why: ev.Node + " stopped before its ranks had ended"}
 		return s.fail(s.fault(f), u)
 	case u.phase == Running:
-		return ""
+		return s.heeded(u)
 	}
 	return s.settle(u)
 }
 
 func (s *State) elapsed(ev Elapsed) string {
 	if ev.Unit < 0 || ev.Unit >= len(s.units) {
-		return ""
+		return s.ignore()
 	}
 	u := &s.units[ev.Unit]
 	if u.phase != Backoff || u.attempt != ev.Attempt || s.expiry != nil {
-		return ""
+		return s.ignore()
 	}
 	return s.place(u)
 }
@@ -209,14 +211,14 @@ func (s *State) timedOut(ev TimedOut) string {
 		return s.refill(ev)
 	case AlarmExclusion:
 		return s.readmit(ev)
-	case AlarmDrain:
-		return s.depart(ev)
+	case AlarmDeparture:
+		return s.overdue(ev)
 	case AlarmGrow:
 		return s.ripen(ev)
 	default: // a limit on waiting for nodes
 	}
 	if ev.Seq == 0 || ev.Seq != s.alarms[ev.Kind] || !s.gathering() {
-		return ""
+		return s.ignore()
 	}
 	s.alarms[ev.Kind], s.enough = 0, 0
 	reason := ""
@@ -232,7 +234,7 @@ func (s *State) timedOut(ev TimedOut) string {
 // refill gives the budget back to a job that has run long enough without a failure.
 func (s *State) refill(ev TimedOut) string {
 	if ev.Seq == 0 || ev.Seq != s.alarms[AlarmRefill] {
-		return ""
+		return s.ignore()
 	}
 	s.alarms[AlarmRefill], s.spent, s.streak = 0, 0, 0
 	clear(s.blamed)

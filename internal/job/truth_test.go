@@ -63,6 +63,11 @@ type truth struct {
 	evacuated map[attemptOf]bool
 	// ripe says that the time is over for which the number of nodes stays as it is.
 	ripe bool
+	// departs are the departures by their alarm, limits the least time that an attempt was told to have, and party the attempts that the
+	// newest event may be about.
+	departs map[int]departing
+	limits  map[attemptOf]time.Duration
+	party   []attemptOf
 	// leaves are the nodes of which that was said.
 	leaves map[string]bool
 	// broken are the nodes of which a rank said that its GPU fails.
@@ -80,6 +85,7 @@ func newTruth(w *world) *truth {
 		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
 		readied: map[place]bool{}, still: map[place]Stalled{}, hung: map[attemptOf]bool{}, kept: map[place]Evidence{},
 		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, broken: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
+		departs: map[int]departing{}, limits: map[attemptOf]time.Duration{},
 	}
 }
 
@@ -125,6 +131,7 @@ func (t *truth) alone(o Start) error {
 
 // hear takes note of an event that the job is about to get.
 func (t *truth) hear(ev Event) {
+	t.foretell(ev)
 	switch ev := ev.(type) {
 	case Elapsed:
 		t.elapsed[attemptOf{ev.Unit, ev.Attempt}] = true

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/golaunch/golaunch/placement"
 )
@@ -110,29 +109,21 @@ func (s *State) Resume() []Action {
 	}
 	var actions []Action
 	for i := range s.units {
-		if u := &s.units[i]; u.phase == Backoff && !u.due && s.expiry == nil {
+		if u := &s.units[i]; u.phase == Backoff && s.expiry == nil {
 			actions = append(actions, s.backoff(u))
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(s.alarms)) {
 		if seq := s.alarms[kind]; seq != 0 && (s.gathering() || kind != AlarmPlacement && kind != AlarmLastCall) {
-			actions = append(actions, Alarm{Kind: kind, Seq: seq, For: s.limit(kind)})
+			actions = append(actions, Alarm{Kind: kind, Seq: seq})
+		}
+	}
+	for _, d := range s.departures {
+		if !d.loose {
+			actions = append(actions, Alarm{Kind: AlarmDeparture, Seq: d.alarm, For: d.within})
 		}
 	}
 	return actions
-}
-
-// limit is that of an alarm if the job's own does not count.
-func (s *State) limit(kind AlarmKind) (limit time.Duration) {
-	if kind == AlarmDrain {
-		if s.units[0].grows() {
-			limit = s.spec.DrainTime
-		}
-		for _, ev := range s.leaving {
-			limit = max(limit, ev.Within)
-		}
-	}
-	return limit
 }
 
 // Live says that processes of an attempt may be on a node. What else a node that is back runs of the job must end.

@@ -49,8 +49,18 @@ func (s *State) label(u *unit) string {
 	return fmt.Sprintf("attempt %d", u.attempt)
 }
 
+// leaveWait is what a unit waits for whose node leaves.
+func (s *State) leaveWait(u *unit) string {
+	return "waiting for " + s.slots[u.first].Node.Name + " to leave"
+}
+
 func (s *State) portWait() string {
 	switch {
+	case s.ported && len(s.unproven) == 0:
+		if u := s.first(Preparing); u != nil {
+			return s.leaveWait(u)
+		}
+		return ""
 	case s.ported:
 		return fmt.Sprintf("waiting for %s to reach the master at %s", s.proving(), endpoint(s.world.MasterAddr, s.world.MasterPort))
 	case s.asked == nil:

@@ -67,6 +67,8 @@ type world struct {
 	timers, past []Event
 	// calm is the time of repair; the others say what may happen before it, so that not every world ends early.
 	calm, cancels, impatient, hopeless, crashes, hangs, expires bool
+	// drains is how seldom a node is to leave.
+	drains int
 
 	history []turn
 }
@@ -101,10 +103,10 @@ type run struct {
 func newWorld(seed uint64) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1))}
 	w.cancels, w.impatient, w.hopeless, w.crashes = w.chance(5), w.chance(8), w.chance(8), w.chance(3)
-	w.hangs, w.expires = w.chance(3), seed%8 == 0
+	w.hangs, w.expires, w.drains = w.chance(3), seed%8 == 0, 1+w.rng.IntN(3)
 	r := placement.Request{MinNodes: 1 + w.rng.IntN(3), PerNode: []int{1 + w.rng.IntN(2)}, GPU: w.chance(2)}
 	r.MaxNodes = r.MinNodes
-	if w.chance(4) {
+	if w.chance(3) {
 		r.MaxNodes++
 	}
 	if w.chance(3) {
@@ -121,8 +123,8 @@ func newWorld(seed uint64) *world {
 	if w.chance(3) {
 		w.spec.RefillAfter = time.Hour
 	}
-	if w.chance(2) {
-		w.spec.GrowAfter, w.spec.DrainTime = time.Minute, time.Duration(w.rng.IntN(2))*time.Minute
+	if w.chance(2) || r.MinNodes < r.MaxNodes {
+		w.spec.GrowAfter, w.spec.DrainTime = time.Minute, time.Duration(w.rng.IntN(3))*time.Minute
 	}
 	if w.chance(2) {
 		w.spec.ExcludeAfter, w.spec.ExcludeFor = 1+w.rng.IntN(3), time.Hour
@@ -203,11 +205,11 @@ func (w *world) act() error {
 		a.die()
 	case n < 96:
 		return w.reconnect(a)
-	case n < 97 && a.up && w.chance(2):
+	case n < 97 && a.up && w.chance(w.drains):
 		return w.drain(a)
 	case n < 98 && w.expires && w.chance(2):
 		return w.step(Cancel{
-			Code: codeExpired, Why: "the time is over", Ending: EndPreempted, Within: time.Minute, Loose: w.chance(2),
+			Code: codeExpired, Why: "the time is over", Ending: EndPreempted, Within: time.Duration(1+w.rng.IntN(3)) * time.Minute, Loose: w.chance(2),
 		})
 	case n < 98 && len(w.past) > 0:
 		return w.step(w.past[w.rng.IntN(len(w.past))])
@@ -358,7 +360,7 @@ func (w *world) join(a *agent) error {
 
 // drain says that a node will be gone. It stays, and may join again: then it does not leave any more.
 func (w *world) drain(a *agent) error {
-	within := time.Duration(w.rng.IntN(2)) * time.Minute
+	within := time.Duration(w.rng.IntN(4)) * time.Minute
 	w.truth.drained(a.node.Name)
 	return w.step(Draining{a.node.Name, within, "maintenance"})
 }

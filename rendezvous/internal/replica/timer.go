@@ -53,7 +53,7 @@ func (s *State) arm(at time.Time, id TimerID, limit time.Duration, seq int, o *O
 func (s *State) alarm(at time.Time, j *Record, a job.Alarm, o *Outcome) {
 	id, limit := TimerID{Of: j.Job.ID, Kind: a.Kind}, j.LastCall
 	switch a.Kind {
-	case job.AlarmDrain:
+	case job.AlarmDeparture:
 		id.Number, limit = a.Seq, a.For // of several, each has its time
 	case job.AlarmPlacement:
 		limit = j.PlacementTimeout

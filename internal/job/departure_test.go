@@ -1,0 +1,180 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// departing is what an alarm is for: the attempts that must have been ordered to stop when its time is over. every says that they are all.
+type departing struct {
+	attempts []attemptOf
+	within   time.Duration
+	every    bool
+}
+
+// foretell notes whom an event is about that foretells an end: the attempts that run, on a node or anywhere.
+func (t *truth) foretell(ev Event) {
+	t.party = nil
+	switch ev := ev.(type) {
+	case Draining:
+		if n := t.w.state.nodes[ev.Node]; n != nil {
+			t.party = t.running(ev.Node)
+		}
+	case Cancel, Joined, TimedOut:
+		t.party = t.running(everyNode)
+	default: // it foretells nothing
+	}
+}
+
+// running are the attempts with a share on a node, or on any, that live, and have neither failed nor been ordered to stop.
+func (t *truth) running(node string) (list []attemptOf) {
+	for unit, attempt := range t.newest {
+		at := attemptOf{unit, attempt}
+		if t.ordered[place{at, node}] == nil && node != everyNode || t.w.state.result != nil {
+			continue
+		}
+		if len(t.failed[at]) == 0 && !t.allHeard(at) && !t.stops(at) {
+			list = append(list, at)
+		}
+	}
+	return list
+}
+
+// stops says that an attempt was ordered to stop.
+func (t *truth) stops(at attemptOf) bool {
+	for p := range t.told {
+		if p.attemptOf == at {
+			return true
+		}
+	}
+	return false
+}
+
+// checkDepartures holds that ranks hear of each end that comes before those they know of, and are stopped when the time of any is over.
+func (t *truth) checkDepartures(ev Event, actions []Action) error {
+	switch ev := ev.(type) {
+	case Draining:
+		return t.checkForetold(departing{t.party, ev.Within, false}, false, actions)
+	case Cancel:
+		if ev.Within > 0 {
+			return t.checkForetold(departing{t.party, ev.Within, true}, ev.Loose, actions)
+		}
+	case TimedOut:
+		if ev.Kind == AlarmDeparture {
+			return t.checkOverdue(ev.Seq, actions)
+		}
+		if ev.Kind == AlarmGrow {
+			return t.checkGrows(actions)
+		}
+	case Joined:
+		return t.checkGrows(actions)
+	case Ready, Stopped:
+		return t.checkHeeded(actions)
+	default: // it foretells nothing
+	}
+	return nil
+}
+
+// checkHeeded holds that ranks which are told to stop, though nothing has failed and no time is over, are all ready for that.
+func (t *truth) checkHeeded(actions []Action) error {
+	for _, a := range actions {
+		o, ok := a.(Stop)
+		at := attemptOf{o.Unit, o.Attempt}
+		if !ok || t.w.state.result != nil || len(t.failed[at]) > 0 {
+			continue
+		}
+		for p := range t.ordered {
+			if p.attemptOf == at && !t.ended[p] && !t.readied[p] {
+				return fmt.Errorf("%v, and %v is not ready", o, p)
+			}
+		}
+	}
+	return nil
+}
+
+// checkGrows is of an event after which the job may grow.
+func (t *truth) checkGrows(actions []Action) error {
+	if within := t.w.spec.DrainTime; slices.ContainsFunc(actions, func(a Action) bool { return isA[Notice](a) || isA[Stop](a) }) {
+		return t.checkForetold(departing{t.party, within, true}, false, actions)
+	}
+	return nil
+}
+
+func (t *truth) checkForetold(d departing, loose bool, actions []Action) error {
+	for _, a := range actions {
+		if a, ok := a.(Alarm); ok && a.Kind == AlarmDeparture {
+			if loose || a.For != d.within {
+				return fmt.Errorf("%v for what has %v, loose: %v", a, d.within, loose)
+			}
+			t.departs[a.Seq] = d
+		}
+	}
+	for _, at := range d.attempts {
+		limit, warned := t.limits[at]
+		news := d.within > 0 && (!warned || d.within < limit)
+		for p := range t.ordered {
+			if p.attemptOf != at || t.ended[p] {
+				continue
+			}
+			if d.within <= 0 && !t.told[p] {
+				return fmt.Errorf("%v is not stopped", p)
+			}
+			if news && !t.readied[p] && !slices.ContainsFunc(actions, func(a Action) bool { return told(a, p, d.within) }) {
+				return fmt.Errorf("%v does not hear that it has %v", p, d.within)
+			}
+		}
+		if news {
+			t.limits[at] = d.within
+		}
+		if d.within > 0 && !loose && !t.alarmed(at, d.within) {
+			return fmt.Errorf("%v is not stopped within %v", at, d.within)
+		}
+	}
+	return nil
+}
+
+func told(a Action, p place, within time.Duration) bool {
+	n, ok := a.(Notice)
+	return ok && n.Within == within && n.Node == p.node && n.Unit == p.unit && n.Attempt == p.attempt
+}
+
+// alarmed says that an alarm for no more than that time will stop an attempt.
+func (t *truth) alarmed(at attemptOf, within time.Duration) bool {
+	for _, d := range t.departs {
+		if d.within <= within && slices.Contains(d.attempts, at) {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *truth) checkOverdue(seq int, actions []Action) error {
+	d := t.departs[seq]
+	delete(t.departs, seq)
+	for _, a := range actions {
+		if o, ok := a.(Stop); ok && !slices.Contains(d.attempts, attemptOf{o.Unit, o.Attempt}) && !(d.every && t.expires) {
+			return fmt.Errorf("%v, whose time is not over", o)
+		}
+	}
+	for _, at := range d.attempts {
+		for p := range t.ordered {
+			if p.attemptOf == at && t.newest[p.unit] == p.attempt && !t.ended[p] && !t.told[p] && !t.allHeard(at) {
+				return fmt.Errorf("%v goes on when its time is over", p)
+			}
+		}
+	}
+	return nil
+}
+
+// checkAlarms holds that no time is forgotten, of what is repeated after a crash.
+func (t *truth) checkAlarms(actions []Action) error {
+	for seq, d := range t.departs {
+		for _, at := range t.running(everyNode) {
+			if slices.Contains(d.attempts, at) && !slices.Contains(actions, Action(Alarm{AlarmDeparture, seq, d.within})) {
+				return fmt.Errorf("alarm #%d of %v is forgotten", seq, at)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package rendezvous
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestTheEarliestDeparture: each has a time of its own, and who is told again hears how much of that is left.
+func TestTheEarliestDeparture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		a, b := w.join(1, forever), w.join(2, forever)
+		c, d := w.join(3, success), w.join(4, success)
+		synctest.Wait()
+		begun := time.Now()
+		b.Report("", Draining{Within: time.Hour, Why: "maintenance"})
+		time.Sleep(time.Minute)
+		a.Report("", Draining{Within: 30 * time.Second, Why: "spot instance"})
+		time.Sleep(10 * time.Second)
+		a.cable.newest().timeout()
+		<-a.done
+		<-b.done
+		if stopped := a.end.Sub(begun); stopped != 90*time.Second {
+			t.Errorf("stopped after %v, not when the time of the first was over", stopped)
+		}
+		within := func(a *agent) (list []time.Duration) {
+			for _, n := range a.notices {
+				list = append(list, n.Within)
+			}
+			return list
+		}
+		if got := within(b); !slices.Equal(got, []time.Duration{time.Hour, 30 * time.Second}) {
+			t.Errorf("n2 was told that it has %v", got)
+		}
+		if got := within(a); !slices.Equal(got, []time.Duration{time.Hour, 30 * time.Second, time.Hour - 70*time.Second, 20 * time.Second}) {
+			t.Errorf("n1, whose connection broke, was told that it has %v", got)
+		}
+		if r := <-w.result; r.Code != 0 || r.Restarts != 0 || r.Attempts != 2 {
+			t.Errorf("%+v\n%s", r, strings.Join(w.decided(), "\n"))
+		}
+		for _, x := range []*agent{c, d} {
+			<-x.done
+			x.Close("")
+		}
+	})
+}
