@@ -23,8 +23,15 @@ func TestMain(m *testing.M) {
 func TestImportingChangesNothing(t *testing.T) {
 	t.Setenv(mainVar, "1")
 	for _, argv := range [][]string{
-		{"golaunch-node"}, {"rankguard"}, {"rankkeeper"}, {"gpuprobe", "1s"}, {"golaunch-allreduce", "{}"},
-		{"program", "_node"}, {"golaunch", "_node"}, {"program", "_fabric", "{}"}, {"program", "--golaunch-remote-node"},
+		{"golaunch-node"},
+		{"rankguard"},
+		{"rankkeeper"},
+		{"gpuprobe", "1s"},
+		{"golaunch-allreduce", "{}"},
+		{"program", "_node"},
+		{"golaunch", "_node"},
+		{"program", "_fabric", "{}"},
+		{"program", "--golaunch-remote-node"},
 	} {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args = argv

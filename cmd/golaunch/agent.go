@@ -28,7 +28,7 @@ func newAgentFlags(o *agentOptions) *pflag.FlagSet {
 	f.StringVar(&o.Address, "address", "", "this node's `address` (the one on the route to the coordinator)")
 	f.StringVar(&o.Interface, "interface", "", "network `interface` that has this node's address")
 	f.StringVar(&o.LogDir, "log-dir", "", "`directory` for the ranks' output (one below the temporary directory)")
-	f.StringVar((*string)(&o.Preflight), "preflight", "warn", "`what` is done if something is wrong with this node, see golaunch doctor: off, warn, exclude or fail")
+	f.StringVar(&o.Preflight, "preflight", "warn", "`what` is done if something is wrong with this node, see golaunch doctor: off, warn, exclude or fail")
 	f.DurationVar(&o.DrainTime, "drain-time", 0, "how long ranks have to get ready when this agent got SIGTERM, see GOLAUNCH_NOTICE_FILE")
 	f.BoolVar(&o.Adopt, "adopt", false, "ranks outlive this process until their lease is over, for the next agent with its name and directory")
 	f.StringVar(&o.Spot, "spot-notice", "", "`cloud` to ask whether it takes this machine back: aws, gcp or azure")

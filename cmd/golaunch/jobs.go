@@ -202,7 +202,7 @@ func showNode(n launcher.NodeStatus) nodeShown {
 
 func showJob(j launcher.JobStatus) jobShown {
 	s := jobShown{
-		ID: j.ID, Phase: string(j.Phase), Waits: j.Waits, Command: j.Title, Submitted: j.Submitted, Detached: j.Detached,
+		ID: j.ID, Phase: j.Phase, Waits: j.Waits, Command: j.Title, Submitted: j.Submitted, Detached: j.Detached,
 		Reservation: j.Reserve, Within: j.Within, Attempt: j.Attempt, Restarts: j.Restarts, MaxRestarts: j.MaxRestarts,
 		Nodes: append([]string{}, j.Nodes...), Ranks: j.Ranks, GPUs: j.GPUs, Result: j.Result, Goodput: j.Goodput,
 	}

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -17,8 +16,8 @@ import (
 
 // TestMain lets scripts call golaunch as a command: this test binary, started again.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "_") {
-		main() // golaunch has started itself by its path, which is that of this binary
+	if os.Args[0] == "/proc/self/exe" {
+		main() // a rank of doctor --fabric
 	}
 	// Each process would wait for a second at its end, for races that it could still report.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
@@ -26,6 +25,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(tests{m}, map[string]func(){
 		"golaunch": main,
 		"reserver": reserver,
+		"spreader": spreader,
 		"torchrun": main,
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/sshtest"
+	"github.com/golaunch/golaunch/launcher"
 )
 
 // onHosts is golaunch on the head of hosts, in a directory that they have too.
@@ -55,6 +57,40 @@ func TestSSH(t *testing.T) {
 	onHosts(t, h, "--hosts", "n[1-3]", "--procs-per-node", "2", "--max-restarts", "0", "--env", "FAILS=3", "--", "sh", "-c", told).
 		ends(7, "rank 3 on n2 exited with code 7")
 	left(t, h)
+}
+
+// spreader is a Go program that runs a job on the hosts that are its argument.
+func spreader() {
+	fmt.Println("the program's own main", os.Args[1:])
+	hosts, err := launcher.ParseHosts(os.Args[1], "")
+	if err != nil {
+		panic(err)
+	}
+	result, err := launcher.Run(context.Background(), launcher.Job{
+		Command: []string{"sh", "-c", "echo rank $RANK on $(hostname)"}, Network: launcher.Network{Hosts: hosts},
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	os.Exit(result.Code)
+}
+
+// TestSSHFromAnotherProgram has the golaunch in PATH be the nodes of a program's job, and never that program.
+func TestSSHFromAnotherProgram(t *testing.T) {
+	t.Parallel()
+	h := sshtest.Start(t, 2)
+	p := start(t, h.Command("spreader", "n1,n2"))
+	code, out := p.wait()
+	if code != 0 || strings.Count(out, "the program's own main [n1,n2]") != 1 || strings.Count(out, "own main") != 1 ||
+		!strings.Contains(out, "rank 0 on n1") || !strings.Contains(out, "rank 1 on n2") {
+		t.Errorf("code %d:\n%s", code, out)
+	}
+	left(t, h)
+	program, err := exec.LookPath("spreader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, h.Command(program, "n1,n2"), "PATH="+t.TempDir()).ends(125, "cannot start golaunch on the nodes", "install golaunch here and there at the same path")
 }
 
 // TestSSHThatFails wants the host and ssh's own words, and no process on the hosts where it did not fail.
