@@ -20,7 +20,9 @@ type council struct {
 	// that vote, or are to.
 	candidates     []quorum.Voter
 	asked, refused int
-	fit            []quorum.Voter
+	// rest is how long nodes were left alone for the last time, of which too many in a row could not be reached.
+	rest time.Duration
+	fit  []quorum.Voter
 	// want are those that are to vote, this one first.
 	want []quorum.Voter
 	// grown says that the job is not so young any more that nobody needs to take it over, and growing is nil before it has begun.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/golaunch/golaunch/placement"
 )
 
 func TestTheCoordinatorsNodeDies(t *testing.T) {
@@ -281,4 +283,39 @@ func TestNodesLeaveAtAnyTime(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAFirewallIsMended while the job runs: nodes that nobody could reach are asked again, and then come to keep its log.
+func TestAFirewallIsMended(t *testing.T) {
+	together(t, 3, func(t *testing.T, p *peerage) {
+		for _, name := range []string{"n2", "n3", "n4", "n5"} {
+			p.deaf[name] = true
+		}
+		q := p.addAll(5, secondIsLast)
+		time.Sleep(lease)
+		if others := q[0].seat.others(); len(others) > 0 {
+			t.Fatalf("%v vote", others)
+		}
+		p.net.Lock()
+		clear(p.deaf)
+		p.net.Unlock()
+		time.Sleep(2 * lease)
+		p.settled(5)
+		p.crash(q[0])
+		p.ended(2, q[1:]...)
+	})
+}
+
+// TestALargeJobIsTakenOver, with an order of more names than go into one message.
+func TestALargeJobIsTakenOver(t *testing.T) {
+	together(t, 3, func(t *testing.T, p *peerage) {
+		p.want.Job.Request.Order = placement.Order{By: placement.ByList, List: []string{"n1", "n2", "n3", "n4"}}
+		for i := range 50_000 {
+			p.want.Job.Request.Order.List = append(p.want.Job.Request.Order.List, fmt.Sprintf("node-of-a-long-name-%d", i))
+		}
+		q := p.addAll(4, secondIsLast)
+		p.settled(3)
+		p.crash(q[0])
+		p.ended(2, q[1:]...)
+	})
 }

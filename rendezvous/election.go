@@ -22,8 +22,12 @@ func electorate(n int) int {
 	return min(maxVoters, (n-1)|1)
 }
 
-// maxRefused is how many nodes may not be reached before no others are tried: a network that lets nobody through will not.
-const maxRefused = 3
+// maxRefused is how many nodes in a row may not be reached before all of them are left alone for a while: first for a lease, and each time
+// for twice as long, but for no longer than maxRest. A firewall may be mended while the job runs.
+const (
+	maxRefused = 3
+	maxRest    = 10 * time.Minute
+)
 
 // seat notes that a node could vote.
 func (c *Coordinator) seat(m *member, v *pb.Voter) {
@@ -57,7 +61,7 @@ func (c *Coordinator) elect() {
 	if c.term == nil && (!c.grown || len(c.members) < 3) || c.sole.Result != nil {
 		return
 	}
-	for len(c.candidates) > 0 && len(c.fit)+c.asked < maxVoters-1 && c.refused < maxRefused {
+	for len(c.candidates) > 0 && len(c.fit)+c.asked < maxVoters-1 && c.refused+c.asked < maxRefused {
 		v := c.candidates[0]
 		c.candidates = c.candidates[1:]
 		c.asked++
@@ -88,11 +92,22 @@ func (c *Coordinator) greeted(v quorum.Voter, err error) {
 	switch {
 	case c.members[v.Name] == nil:
 	case err != nil:
-		c.refused++
-		c.warn(fmt.Errorf("node %s cannot keep the state of the job: %w", v.Name, err))
+		c.warn(fmt.Errorf("node %s cannot keep the state of the job, and is asked again: %w", v.Name, err))
+		c.candidates = append(c.candidates, v)
+		if c.refused++; c.refused == maxRefused {
+			c.rest = min(max(2*c.rest, c.cfg.Lease), maxRest)
+			time.AfterFunc(c.rest, func() { c.post(c.askAgain) })
+		}
 	default:
+		c.refused, c.rest = 0, 0
 		c.fit = append(c.fit, v)
 	}
+	c.elect()
+}
+
+// askAgain asks nodes that could not be reached.
+func (c *Coordinator) askAgain() {
+	c.refused = 0
 	c.elect()
 }
 

@@ -24,10 +24,12 @@ type peerage struct {
 	*world
 	want Submission
 
-	net     sync.Mutex
-	ports   map[string]*port
-	side    map[string]bool
-	dead    map[string]bool
+	net   sync.Mutex
+	ports map[string]*port
+	side  map[string]bool
+	dead  map[string]bool
+	// deaf are nodes whose firewall lets nobody in.
+	deaf    map[string]bool
 	wires   []strand
 	process []*process
 	// epoch is that of the first coordinator.
@@ -73,7 +75,7 @@ func together(t *testing.T, n int, f func(t *testing.T, p *peerage)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peerage{
 			world: &world{t: t, lives: map[[2]string]string{}, begun: map[[2]string]int{}},
-			want:  one(n), ports: map[string]*port{}, side: map[string]bool{}, dead: map[string]bool{},
+			want:  one(n), ports: map[string]*port{}, side: map[string]bool{}, dead: map[string]bool{}, deaf: map[string]bool{},
 		}
 		p.want.BackoffMin, p.want.BackoffMax = 0, 0
 		t.Cleanup(p.endAll)
@@ -95,7 +97,7 @@ func (p *peerage) dial(from string) func(context.Context, string) (net.Conn, err
 		to, _, _ := strings.Cut(addr, ":")
 		p.net.Lock()
 		l, cut := p.ports[addr], p.side[from] != p.side[to]
-		gone := p.dead[from] || p.dead[to]
+		gone := p.dead[from] || p.dead[to] || p.deaf[to]
 		p.net.Unlock()
 		if cut {
 			<-ctx.Done()
