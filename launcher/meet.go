@@ -61,7 +61,7 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	}
 	m.dial = dialTCP(own.String(), at.port)
 	m.seat = h.seat(node, token, l.Addr().String(), "")
-	return h.found(ctx, l, mtls.Server(token, id), m)
+	return h.begin(ctx, l, mtls.Server(token, id), m)
 }
 
 // probeLimit bounds the wait for the holder of a port to begin TLS, as a coordinator does at once.
@@ -79,45 +79,6 @@ func foreign(ctx context.Context, m membership) bool {
 	defer conn.Close()
 	err = tls.Client(conn, m.tls).HandshakeContext(ctx)
 	return err != nil && !errors.Is(mtls.ExplainClient(err, m.target, m.tls), mtls.ErrToken)
-}
-
-// errLate says that no coordinator answered within the placement timeout.
-var errLate = errors.New("no coordinator came in time, see --placement-timeout")
-
-// join takes part, as find says, in a job that another node leads at a target, and ends as it does. A stop makes this node leave the
-// job in order, with the exit code of the signal.
-func (h *here) join(ctx context.Context, name, target string, find func(context.Context) (membership, error)) (Result, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	f := newFollower(cancel)
-	f.within = h.job.Stopping.DrainTime
-	late := time.AfterFunc(orForever(h.job.Resources.PlacementTimeout), func() { cancel(errLate) })
-	welcomed := func() {
-		late.Stop()
-		h.joined.Store(true)
-		f.welcomed()
-	}
-	go h.attend(f)
-	h.heed(ctx, f)
-	if !h.muted {
-		h.say(name + " asks to join at " + target)
-	}
-	var result Result
-	m, err := find(ctx)
-	if err == nil {
-		m.leave, m.welcomed = f.leave, welcomed
-		if !h.job.reached() {
-			m.signals = f.pass
-		}
-		result, err = h.partake(ctx, m, nil)
-	}
-	switch {
-	case errors.Is(err, errLate):
-		result.Code = 124
-	case err != nil:
-		result.Code = f.code()
-	}
-	return result, err
 }
 
 // dialTCP resolves the host anew each time and tries all its addresses.

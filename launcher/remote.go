@@ -60,7 +60,7 @@ func (h *here) remotely(ctx context.Context, start func(context.Context, enlistm
 	n := &e.Job.Network
 	n.Address, n.Interface, n.Name, n.TokenFile, n.Hosts, e.Job.Ranks.Stdin = "", "", "", "", nil, false
 	h.spread = true
-	return h.lead(ctx, leadership{listener: l, tls: mtls.Server(token, mtls.Identity{Job: h.job.ID}), agents: func(ctx context.Context) error {
+	return h.afar(ctx, l, mtls.Server(token, mtls.Identity{Job: h.job.ID}), func(ctx context.Context) error {
 		err := start(ctx, e)
 		if err == nil || errors.Is(err, errUnreached) {
 			return err
@@ -71,7 +71,7 @@ func (h *here) remotely(ctx context.Context, start func(context.Context, enlistm
 		case <-time.After(endOfJob):
 			return err
 		}
-	}})
+	})
 }
 
 // golaunch is the command that is a node on other machines.

@@ -233,11 +233,5 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 	}
 	h.job.Network.Lease, h.job.Resources.LastCall = unleased, 0 // this node is all there will ever be
 	l, dial := rendezvous.Pipe()
-	lead := leadership{listener: l, agents: func(ctx context.Context) error {
-		return h.work(ctx, membership{node: node, target: "this process", dial: dial})
-	}}
-	if h.job.reached() {
-		lead.pass = func(syscall.Signal) {}
-	}
-	return h.lead(ctx, lead)
+	return h.begin(ctx, l, nil, membership{node: node, target: "this process", dial: dial})
 }

@@ -15,24 +15,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// obey passes on what this process is told while it leads the job: the coordinator stops the job in order at the first stop, of a TERM
-// after the time that ranks have to get ready, and kills it at the second after that; pass has USR1 and USR2 for the ranks.
-func (h *here) obey(c *rendezvous.Coordinator, pass func(syscall.Signal)) {
-	for {
-		select {
-		case <-h.left:
-			return
-		case s, open := <-h.job.Stopping.Signals:
-			if !open {
-				return
-			}
-			if !h.echo.hears(h.job, s) {
-				h.hear(c, pass, s)
-			}
-		}
-	}
-}
-
+// hear passes on to the whole job what this process is told while it leads that: the coordinator stops the job in order at the first stop,
+// of a TERM after the time that ranks have to get ready, and kills it at the second after that; pass has USR1 and USR2 for the ranks.
 func (h *here) hear(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal) {
 	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
 		h.job.foretell(sig, h.say, c.Stop)
@@ -63,13 +47,18 @@ func (h *here) attend(f *follower) {
 			case c == nil, s == syscall.SIGTERM && inPod() && c.Shared():
 				h.forward(f, s)
 				f.tell(s)
-			case h.job.Network.Rendezvous != "" && !h.job.reached():
-				h.hear(c, c.Signal, s)
-			default: // who sends it to this process sends it to the other nodes too
+			case h.job.alike():
 				h.hear(c, func(s syscall.Signal) { f.tell(s) }, s)
+			default:
+				h.hear(c, c.Signal, s)
 			}
 		}
 	}
+}
+
+// alike says that who sends a signal to this process sends it to the other nodes too, or to the ranks: a scheduler has started them all.
+func (j Job) alike() bool {
+	return j.reached() || j.place != nil && j.place.Each && j.Network.Rendezvous == ""
 }
 
 // reached says that the ranks hear what this process is sent: Slurm signals all processes of a step, not only its tasks.

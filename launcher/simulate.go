@@ -48,7 +48,7 @@ func (h *here) simulate(ctx context.Context) (Result, error) {
 	var machine placement.Node
 	h.job.Health.examine(ctx, &machine, false, nil, h.job.Output.LogDir)
 	l := newOffers(nodes)
-	return h.lead(ctx, leadership{listener: l, agents: func(ctx context.Context) error {
+	return h.afar(ctx, l, nil, func(ctx context.Context) error {
 		all, ctx := errgroup.WithContext(ctx)
 		for i := range nodes {
 			node := h.job.declared(i)
@@ -56,7 +56,7 @@ func (h *here) simulate(ctx context.Context) (Result, error) {
 			all.Go(func() error { return h.simulateNode(ctx, l, node) })
 		}
 		return all.Wait()
-	}})
+	})
 }
 
 // simulateNode runs the process of one node until it ends, which it does by itself when the job has, or when its connection breaks.
@@ -157,7 +157,7 @@ func beNode() error {
 		first = false
 		return conn, nil
 	}
-	err = h.work(ctx, membership{node: s.Node, target: "the coordinator", dial: dial})
+	_, err = h.agent(ctx, membership{node: s.Node, target: "the coordinator", dial: dial})
 	if h.dir != nil {
 		err = errors.Join(err, h.dir.Close())
 	}

@@ -60,7 +60,7 @@ func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
 	}
 	m := h.member(node, l.Addr().String(), token)
 	m.seat = h.seat(node, token, l.Addr().String(), "")
-	return h.found(ctx, l, mtls.Server(token, h.identity(node)), m)
+	return h.begin(ctx, l, mtls.Server(token, h.identity(node)), m)
 }
 
 // find says how to join node 0.

@@ -10,13 +10,13 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// TestLeadEndsForAnError: the job would wait for nodes that cannot come.
-func TestLeadEndsForAnError(t *testing.T) {
+// TestAJobEndsForAnError: the job would wait for nodes that cannot come.
+func TestAJobEndsForAnError(t *testing.T) {
 	boom := errors.New("boom")
 	pipe, _ := rendezvous.Pipe()
-	for name, l := range map[string]leadership{
-		"its agents fail":    {listener: pipe, agents: func(context.Context) error { return boom }},
-		"its listener fails": {listener: deafListener{boom}, agents: func(ctx context.Context) error { <-ctx.Done(); return nil }},
+	for name, p := range map[string]part{
+		"its agents fail":    {listener: pipe, nodes: func(context.Context) (Result, error) { return Result{}, boom }},
+		"its listener fails": {listener: deafListener{boom}, nodes: func(ctx context.Context) (Result, error) { <-ctx.Done(); return Result{}, nil }},
 	} {
 		job, err := Job{
 			Command: []string{"true"}, Resources: Resources{PerNode: []int{1}},
@@ -26,7 +26,7 @@ func TestLeadEndsForAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := arrive(job)
-		result, err := h.lead(t.Context(), l)
+		result, err := h.work(t.Context(), p)
 		if !errors.Is(err, boom) || result.Code != 125 {
 			t.Errorf("%s: code %d, error %v; want 125 and %v", name, result.Code, err, boom)
 		}

@@ -11,77 +11,12 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"
 )
-
-// leadership is what a process that runs the coordinator has beside it.
-type leadership struct {
-	listener net.Listener
-	tls      *tls.Config
-	// agents run here until the job has ended, or their context. Their error means that the job cannot go on.
-	agents func(context.Context) error
-	// pass takes the signals for ranks; nil has the coordinator pass them on to all.
-	pass func(syscall.Signal)
-}
-
-// lead runs the coordinator and this process's agents, and returns when the job has ended and they are gone.
-func (h *here) lead(ctx context.Context, l leadership) (Result, error) {
-	journal, err := h.journal(eventsFile)
-	if err != nil {
-		return Result{}, errors.Join(err, l.listener.Close())
-	}
-	m := h.muster()
-	c := h.coordinator(journal, m, nil, nil)
-	if l.pass == nil {
-		l.pass = c.Signal
-	}
-	h.leads.Store(c)
-	go h.obey(c, l.pass)
-
-	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	h.heed(working, nil)
-	var others errgroup.Group
-	others.Go(func() error { return orCancel(c, c.Serve(l.listener, l.tls)) })
-	others.Go(func() error {
-		if err := l.agents(working); working.Err() == nil {
-			return orCancel(c, err)
-		}
-		return nil
-	})
-	m.asks(c)
-	result, err := ended(c.Run(ctx))
-	m.tell()
-	cancel()
-	err = errors.Join(err, others.Wait())
-	if failed := journal.Close(); failed != nil {
-		h.warn(fmt.Errorf("cannot finish the journal: %w", failed))
-	}
-	return result, err
-}
-
-// orCancel ends the job for an error: it would wait for nodes that cannot come.
-func orCancel(c *rendezvous.Coordinator, err error) error {
-	if err != nil {
-		c.Cancel(125, err.Error())
-	}
-	return err
-}
-
-// eventsFile records the job's events.
-const eventsFile = "events.jsonl"
-
-func (h *here) journal(name string) (*os.File, error) {
-	if err := h.open(h.job.ID); err != nil {
-		return nil, err
-	}
-	return h.dir.Create(name)
-}
 
 // membership is how an agent of this process takes part.
 type membership struct {
@@ -101,12 +36,6 @@ type membership struct {
 	// elsewhere is where the job is led, as another node said, and limit bounds the wait to be taken in there; 0 is none.
 	elsewhere []string
 	limit     time.Duration
-}
-
-// work is an agent from its first hello to the end of the job.
-func (h *here) work(ctx context.Context, m membership) error {
-	_, err := h.agent(ctx, m)
-	return err
 }
 
 // agent runs this node's agent and returns the job's result as the coordinator told it. It joins anew where a job that had not begun is

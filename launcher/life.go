@@ -1,0 +1,290 @@
+package launcher
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// part is what a process has to do in a job: to coordinate it when that is its turn, to be a node of it, or both.
+type part struct {
+	// listener is where the nodes of the job meet, and has this process begin it; nil where another one does. tls is nil on one machine.
+	listener net.Listener
+	tls      *tls.Config
+	// name is this node's, and seat its place among those that may come to coordinate the job; nil when there are no others.
+	name string
+	seat *rendezvous.Seat
+	// nodes are this process's agent, or those that it starts elsewhere, until the job has ended or their context. What they return is what
+	// the coordinator told them; their error means that the job cannot go on with this process.
+	nodes func(context.Context) (Result, error)
+}
+
+// live is a process's life in a job: it meets the others, as enter says, takes part, and leaves. What the process is told is heard from the
+// beginning, and goes through f.
+func (h *here) live(ctx context.Context, enter func(ctx context.Context, f *follower) (part, error)) (result Result, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f := newFollower(cancel)
+	f.within = h.job.Stopping.DrainTime
+	go h.attend(f)
+	h.heed(ctx, f)
+	p, err := enter(ctx, f)
+	if err == nil {
+		result, err = h.work(ctx, p)
+	}
+	switch {
+	case errors.Is(err, errLate):
+		result.Code = 124
+	case err != nil && result.Code == 0:
+		result.Code = f.code()
+	}
+	return result, err
+}
+
+// errEnded ends the nodes of a job that is over.
+var errEnded = errors.New("the job is over")
+
+// work coordinates the job whenever it is this process's turn, and has its nodes run beside that. The result is what the coordinator here
+// brought about, or what another one told the nodes.
+func (h *here) work(ctx context.Context, p part) (result Result, err error) {
+	working, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	var first *turn
+	var calls <-chan rendezvous.Call
+	if p.seat != nil {
+		calls = p.seat.Calls()
+		defer p.seat.Close()
+	}
+	if p.listener != nil {
+		if first, err = h.turn(p, nil); err != nil {
+			return result, errors.Join(err, p.listener.Close())
+		}
+		served := make(chan error, 1)
+		go func() { served <- orCancel(first.coordinator, first.serve(p)) }()
+		defer func() {
+			if p.seat != nil {
+				p.seat.Close()
+			}
+			err = errors.Join(err, <-served)
+		}()
+	}
+	type outcome struct {
+		result Result
+		err    error
+	}
+	left := make(chan outcome, 1)
+	var leaves atomic.Bool
+	go func() {
+		result, err := p.nodes(working)
+		if errors.Is(err, errEnded) {
+			err = nil
+		}
+		if err != nil {
+			leaves.Store(true)
+			h.resign(p.seat, err)
+		}
+		left <- outcome{result, err}
+	}()
+	stop := ctx.Done()
+	for t := first; ; {
+		if t != nil {
+			result, err := t.run(ctx)
+			_, elsewhere := errors.AsType[*rendezvous.ElsewhereError](err)
+			switch {
+			case elsewhere: // the agent says so
+			case errors.Is(err, rendezvous.ErrDeposed):
+				h.joined.Store(true)
+				if !leaves.Load() {
+					h.warn(err)
+				}
+			default:
+				end(errEnded)
+				return result, errors.Join(err, (<-left).err)
+			}
+			t = nil
+		}
+		select {
+		case o := <-left:
+			return o.result, o.err
+		case call := <-calls:
+			h.muted = false
+			h.say(p.name + " leads the job from now on")
+			if t, err = h.turn(p, &call); err != nil {
+				end(err)
+				return Result{}, errors.Join(err, (<-left).err)
+			}
+		case <-stop:
+			end(context.Cause(ctx))
+			stop = nil
+		}
+	}
+}
+
+// turn is a time in which this process coordinates the job.
+type turn struct {
+	h           *here
+	coordinator *rendezvous.Coordinator
+	muster      *muster
+	journal     *os.File
+}
+
+// eventsFile records the job's events; who takes over from another has one of its own.
+const eventsFile = "events.jsonl"
+
+// turn goes on with the job of a call, or begins it.
+func (h *here) turn(p part, call *rendezvous.Call) (*turn, error) {
+	name := eventsFile
+	if call != nil {
+		name = "events-" + p.name + ".jsonl"
+	}
+	if err := h.open(h.job.ID); err != nil {
+		return nil, err
+	}
+	journal, err := h.dir.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	t := &turn{h: h, muster: h.muster(), journal: journal}
+	t.coordinator = h.coordinator(journal, t.muster, p.seat, call)
+	t.muster.asks(t.coordinator)
+	h.leads.Store(t.coordinator)
+	return t, nil
+}
+
+func (h *here) coordinator(journal io.Writer, m *muster, seat *rendezvous.Seat, call *rendezvous.Call) *rendezvous.Coordinator {
+	tenure, kill := terms(h.job.Network.Lease)
+	s := h.job.submission()
+	s.LastCall = max(0, h.job.Resources.LastCall)
+	cfg := rendezvous.Config{
+		Job: &s, Facts: h.job.facts(), Named: h.job.hasID, Lease: tenure, KillTime: kill, Warn: h.warn, Note: h.say, Seat: seat, Call: call,
+		Journal: journal, Joined: m.joined, Observe: func(d rendezvous.Decision) {
+			m.decided(d)
+			h.observe(decisionOf(d))
+		},
+	}
+	if call == nil {
+		cfg.Expect, cfg.Whole = h.job.together(), h.job.whole()
+	}
+	return rendezvous.NewCoordinator(cfg)
+}
+
+// serve takes nodes, and those that may come to coordinate the job, where they first meet.
+func (t *turn) serve(p part) error {
+	if p.seat != nil {
+		return p.seat.Serve(p.listener)
+	}
+	return t.coordinator.Serve(p.listener, p.tls)
+}
+
+// run coordinates for as long as the turn lasts.
+func (t *turn) run(ctx context.Context) (Result, error) {
+	result, err := ended(t.coordinator.Run(ctx))
+	t.muster.tell()
+	t.h.leads.CompareAndSwap(t.coordinator, nil)
+	if failed := t.journal.Close(); failed != nil {
+		t.h.warn(fmt.Errorf("cannot finish the journal: %w", failed))
+	}
+	return result, err
+}
+
+// resign leaves a job, which cannot go on with this process, to others; it ends where none of them can lead it, or stays.
+func (h *here) resign(seat *rendezvous.Seat, why error) {
+	switch c := h.leads.Load(); {
+	case seat != nil && (c == nil || seat.Pass()):
+		seat.Close()
+	case c == nil: // the job has ended
+	case errors.Is(why, agent.ErrLeft):
+		c.Stop(rendezvous.Preempted(why.Error(), 0, false))
+	default:
+		_ = orCancel(c, why) // it is returned by who calls this
+	}
+}
+
+// orCancel ends the job for an error: it would wait for nodes that cannot come.
+func orCancel(c *rendezvous.Coordinator, err error) error {
+	if err != nil {
+		c.Cancel(125, err.Error())
+	}
+	return err
+}
+
+// node is the part of a node: an agent in this process, which does what f says.
+func (h *here) node(m membership, f *follower) part {
+	m.leave = f.leave
+	if m.welcomed == nil {
+		m.welcomed = f.welcomed
+	}
+	if !h.job.reached() {
+		m.signals = f.pass
+	}
+	return part{name: m.node.Name, seat: m.seat, nodes: func(ctx context.Context) (Result, error) { return h.agent(ctx, m) }}
+}
+
+// begin is the part of the node that begins the job, and takes the others at a listener.
+func (h *here) begin(ctx context.Context, l net.Listener, server *tls.Config, m membership) (Result, error) {
+	return h.live(ctx, func(_ context.Context, f *follower) (part, error) {
+		p := h.node(m, f)
+		p.listener, p.tls = l, server
+		return p, nil
+	})
+}
+
+// afar is the part of a process that begins the job, and starts its nodes in other processes. That they fail once the job has ended is no
+// news.
+func (h *here) afar(ctx context.Context, l net.Listener, server *tls.Config, nodes func(context.Context) error) (Result, error) {
+	return h.live(ctx, func(context.Context, *follower) (part, error) {
+		return part{listener: l, tls: server, nodes: func(ctx context.Context) (Result, error) {
+			err := nodes(ctx)
+			if ctx.Err() != nil {
+				err = nil
+			}
+			return Result{}, err
+		}}, nil
+	})
+}
+
+// errLate says that no coordinator answered within the placement timeout.
+var errLate = errors.New("no coordinator came in time, see --placement-timeout")
+
+// join takes part, as find says, in a job that another node leads at a target, and ends as it does. A stop makes this node leave the
+// job in order, with the exit code of the signal.
+func (h *here) join(ctx context.Context, name, target string, find func(context.Context) (membership, error)) (Result, error) {
+	return h.live(ctx, func(ctx context.Context, f *follower) (part, error) {
+		late := time.AfterFunc(orForever(h.job.Resources.PlacementTimeout), func() { f.cancel(errLate) })
+		context.AfterFunc(ctx, func() { late.Stop() })
+		if !h.muted {
+			h.say(name + " asks to join at " + target)
+		}
+		m, err := find(ctx)
+		m.welcomed = func() {
+			late.Stop()
+			h.joined.Store(true)
+			f.welcomed()
+		}
+		return h.node(m, f), err
+	})
+}
+
+// seat is this node's place among those that may come to lead the job. It listens already where the nodes meet, or else they do so at
+// home, HOST:PORT; both are empty where they find each other but once. A job on one or two nodes has no majority without it.
+func (h *here) seat(node placement.Node, token mtls.Token, listens, home string) *rendezvous.Seat {
+	if h.job.Resources.MaxNodes+h.job.Resources.Spares < 3 {
+		return nil
+	}
+	id := h.identity(node)
+	tenure, _ := terms(h.job.Network.Lease)
+	return rendezvous.NewSeat(rendezvous.SeatConfig{
+		Node: node.Name, Addr: listens, Home: home, Lease: tenure, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: h.warn,
+	})
+}
