@@ -125,7 +125,8 @@ type Stopping struct {
 	Standalone bool
 }
 
-// Health says what is done about nodes and ranks that are not well, and what is kept of a failure.
+// Health says what is done about nodes and ranks that are not well, and what is kept of a failure. The zero value passes no node over; the
+// golaunch command does so for an hour after 2 failures.
 type Health struct {
 	// Preflight says what is done about a node on which something is wrong, see docs/doctor.md: "warn" (when empty) says so, "exclude"
 	// starts no rank there, "fail" ends the job with code 125, and "off" looks at no node.

@@ -35,14 +35,14 @@ type Job struct {
 	// Env has NAME=value for every rank, above everything else, also above what golaunch sets. NAME alone takes the caller's value.
 	Env []string
 
-	Resources Resources
-	Ranks     Ranks
-	Restarts  Restarts
-	Stopping  Stopping
-	Health    Health
-	Output    Output
-	Network   Network
-	Cluster   Cluster
+	Resources Resources // nodes, ranks and GPUs, and how long to wait for them
+	Ranks     Ranks     // what a rank finds around it: variables, GPUs, CPUs, the store
+	Restarts  Restarts  // what follows when a rank fails
+	Stopping  Stopping  // what stops the job, and what its ranks hear of it
+	Health    Health    // what is done about nodes and ranks that are not well
+	Output    Output    // where words and logs go
+	Network   Network   // where the nodes are, and how they meet
+	Cluster   Cluster   // a cluster that gets the job instead
 
 	// place is what a scheduler says, hasID that the ID was given, rules are those of FailureRules, and ruleText is that file.
 	place    *where.Place
