@@ -38,7 +38,7 @@ func terms(lease time.Duration) (tenure, kill time.Duration) {
 // not be removed.
 //
 // When Run returns, no process that it started lives any more. It starts this same program anew for small helpers of the job, on this
-// machine, which never reach the program's main (docs/adr/0010).
+// machine, which never reach the program's main (docs/adr/0011).
 func Run(ctx context.Context, j Job) (Result, error) {
 	j, err := j.complete()
 	if err != nil {
