@@ -17,14 +17,15 @@ type fault struct {
 	decided bool
 	// departs says that it is no failure: the ranks were stopped for a [departure].
 	departs bool
-	// judged are the ranks of the attempt whose failures were weighed against each other, at most maxJudged.
-	judged map[int]bool
+	// weighed are the ranks of the attempt whose failures were weighed against each other, until it is decided.
+	weighed map[int]bool
 }
 
-const maxJudged = 64
+// maxWeighed bounds the ranks whose failures are weighed of all that fails together, until what follows is decided.
+const maxWeighed = 64
 
 func (s *State) fault(f Failure) *fault {
-	return &fault{Failure: f, verdict: verdict.Judge(evidence(f), s.ownRules()...), judged: map[int]bool{f.Rank: true}}
+	return &fault{Failure: f, verdict: verdict.Judge(evidence(f), s.ownRules()...)}
 }
 
 // evidence is of a rank; that of a lost node is empty, and so is the verdict on it.
@@ -41,8 +42,9 @@ func evidence(f Failure) verdict.Evidence {
 // blame weighs a further failure of an attempt that is being stopped, and says so when it is the cause.
 func (s *State) blame(u *unit, f Failure, told bool) string {
 	if !s.weighs(u, f.Rank) {
-		return ""
+		return s.ignore()
 	}
+	s.weigh(u.cause, f.Rank)
 	if !told {
 		u.cause.Further++
 	}
@@ -51,14 +53,37 @@ func (s *State) blame(u *unit, f Failure, told bool) string {
 	return s.explain(u, other)
 }
 
-// weighs says that a further failure of that rank bears on what a unit's attempt failed of.
+// weighs says that a further failure of that rank bears on what a unit's attempt failed of, unless the job ends for another reason.
 func (s *State) weighs(u *unit, rank int) bool {
 	old := u.cause
-	if old == nil || old.decided || old.judged[rank] || len(old.judged) == maxJudged {
+	if old == nil || old.decided || old.weighed[rank] || s.weighed >= maxWeighed {
 		return false
 	}
-	old.judged[rank] = true
-	return s.result == nil || s.fatal == old // otherwise the job ends for another reason
+	return s.result == nil || s.fatal == u.id
+}
+
+func (s *State) weigh(f *fault, rank int) {
+	if f.weighed == nil {
+		f.weighed = map[int]bool{}
+	}
+	f.weighed[rank] = true
+	s.weighed++
+}
+
+// Weighs says that what a rank has left behind (Tail, Traceback and Kernel of its end) can bear on what its failure means. What cannot is
+// not looked at, and need not be kept.
+func (s *State) Weighs(ev Exited) bool {
+	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
+	if !ok || ev.Exit.OK() {
+		return false
+	}
+	if _, ok := bundle(s.share(u, sl.NodeRank), ev.Rank); !ok || s.done[ev.Rank] {
+		return false
+	}
+	if u.phase == Running && s.result == nil {
+		return s.weighed < maxWeighed && !u.excused(ev.Exit)
+	}
+	return s.weighs(u, ev.Rank)
 }
 
 // explain has a unit's attempt fail of another fault, if that is a better explanation.
@@ -67,11 +92,11 @@ func (s *State) explain(u *unit, other *fault) string {
 	if !other.precedes(old) {
 		return ""
 	}
-	other.Further, other.judged = other.Further+old.Further, old.judged
+	other.Further, other.weighed = other.Further+old.Further, old.weighed
 	u.cause = other
 	switch {
 	case s.result != nil:
-		s.fatal, s.result.Ending = other, s.endingOf(other)
+		s.result.Ending = s.endingOf(other)
 		s.result.Code = s.exitCode(s.result.Ending, code(other.Failure))
 		s.result.Reason = "job failed: " + also(other.Why, s.ending)
 		return s.result.Reason
@@ -114,15 +139,17 @@ func code(f Failure) int {
 }
 
 // decide says what follows a failure once all that is known of it has come: a restart and its price, or the end of the job.
-func (s *State) decide(f *fault) string {
+func (s *State) decide(u *unit) string {
+	f := u.cause
 	f.decided = true
+	s.weighed -= len(f.weighed)
 	if f.Rank >= 0 {
 		s.recurrence, f.verdict = s.recurrence.Next(evidence(f.Failure), s.ownRules()...)
 	}
 	s.shun(f)
 	free := s.free(f)
 	if why := s.final(f, free); why != "" {
-		return s.failed(f, why)
+		return s.failed(u, why)
 	}
 	s.restarts++
 	s.streak++
@@ -165,9 +192,10 @@ func (s *State) hopeless(f *fault) string {
 	return ""
 }
 
-// failed ends the job for a failure.
-func (s *State) failed(f *fault, why string) string {
-	s.ending, s.fatal = why, f
+// failed ends the job for the failure of a unit, which is its cause as it is known when nothing lives any more.
+func (s *State) failed(u *unit, why string) string {
+	f := u.cause
+	s.fatal, s.ending = u.id, why
 	if f.Rank >= 0 && !f.decided {
 		f.verdict = verdict.Judge(evidence(f.Failure), s.ownRules()...)
 	}

@@ -8,19 +8,26 @@ import (
 )
 
 // crash ends the coordinator after it has written an event down, with only some of the actions done. The next one reads the
-// events, sets the timers anew and finds all agents again.
+// events but for the stale ones, or a copy of the state, sets the timers anew and finds all agents again.
 func (w *world) crash(actions []Action) error {
 	w.perform(actions[:w.rng.IntN(len(actions)+1)])
 	again := New(w.spec)
 	replayed := books{doing: map[int]goodput.Change{}}
 	for i, old := range w.history {
+		if old.stale {
+			replayed.keep(i+1, nil)
+			continue
+		}
 		again.Step(old.event)
 		replayed.keep(i+1, again.Changes())
+	}
+	if !w.state.equals(again) {
+		return fmt.Errorf("the state was\n%+v\nand is\n%+v", w.state, again)
 	}
 	if err := w.checkReplay(replayed); err != nil {
 		return err
 	}
-	w.state, w.timers = again, nil
+	w.state, w.timers = again.clone(), nil
 	resumed := again.Resume()
 	if err := w.truth.checkResume(resumed); err != nil {
 		return fmt.Errorf("after a crash: %v: %w", resumed, err)

@@ -115,6 +115,7 @@ func (s *State) bereave(n *node) string {
 	for i := range units {
 		u := &units[i]
 		if lived[i] && s.weighs(u, loss.Rank) {
+			s.weigh(u.cause, loss.Rank)
 			reason = also(reason, s.explain(u, loss))
 		}
 		switch {

@@ -121,6 +121,7 @@ func (u *unit) evidence(cancels int) Evidence {
 
 // fail stops the units whose attempts a failure has ended. Together they restart at the price of one restart, or the job ends.
 func (s *State) fail(f *fault, units ...*unit) string {
+	s.weigh(f, f.Rank)
 	for _, u := range units {
 		u.cause = f
 		if !u.sick {
@@ -129,7 +130,7 @@ func (s *State) fail(f *fault, units ...*unit) string {
 		}
 	}
 	if why := s.hopeless(f); why != "" {
-		return s.failed(f, why)
+		return s.failed(units[0], why)
 	}
 	s.alarms[AlarmRefill] = 0
 	first := ""
@@ -168,9 +169,9 @@ func (s *State) settle(u *unit) string {
 	case s.expiry != nil:
 		return also(s.label(u)+" was the last", s.quits(u))
 	case u.cause.departs && s.hopeless(u.cause) != "":
-		return s.failed(u.cause, s.hopeless(u.cause))
+		return s.failed(u, s.hopeless(u.cause))
 	case !u.cause.decided:
-		if price = s.decide(u.cause); s.result != nil {
+		if price = s.decide(u); s.result != nil {
 			return price
 		}
 	}

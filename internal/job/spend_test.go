@@ -68,7 +68,7 @@ func (w *world) beat() error {
 		Node: w.state.slots[0].Node.Name, Attempt: w.state.units[0].attempt, Step: int64(n % 50), Ago: time.Duration(n%9) * time.Second,
 	}
 	actions, reason := w.state.Step(ev)
-	w.history = append(w.history, turn{ev, actions, reason})
+	w.history = append(w.history, turn{ev, actions, reason, w.state.Stale()})
 	if len(actions) > 0 || reason != "" {
 		return fmt.Errorf("%v does %v: %s", ev, actions, reason)
 	}

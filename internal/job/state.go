@@ -66,9 +66,11 @@ type State struct {
 	// recurrence knows a failure again, and rules are the user's own of what one means, once they were needed. blamed counts the failures since the budget
 	// was last whole by the node that is to blame, and excluded says why nodes are used only if others will not do.
 	recurrence verdict.Recurrence
-	rules      []verdict.Rule `snapshot:"-"`
-	blamed     map[string]int
-	excluded   map[string]string
+	// weighed counts the ranks whose failures were weighed and not yet decided.
+	weighed  int
+	rules    []verdict.Rule `snapshot:"-"`
+	blamed   map[string]int
+	excluded map[string]string
 	// departures are those whose time is not over, in the order in which they were told.
 	departures []departure
 	// expiry is how the job ends once as many pairs of unit and node are ready for that as live; nil before it was said that it will.
@@ -76,15 +78,17 @@ type State struct {
 	ready  int
 	// partial says that the job was placed on fewer nodes than its most, and ripe that it has run so for long enough.
 	partial, ripe bool
-	// fatal is the failure that ends the job, if one does, and ending why no restart follows it.
-	fatal  *fault
+	// fatal is the unit whose failure ends the job, or noUnit, and ending is why no restart follows.
+	fatal  int
 	ending string
 	// result is set once the end is decided; what still lives then stops, and the job is finished when nothing does.
 	result   *Result
 	finished bool
 
+	// actions, changes and stale are what the newest step came to.
 	actions []Action         `snapshot:"-"`
 	changes []goodput.Change `snapshot:"-"`
+	stale   bool             `snapshot:"-"`
 }
 
 // node is a machine that is there; slot is its node rank, or spare. leaves is that it will be gone, as soon as was ever said; nil if it
@@ -95,7 +99,10 @@ type node struct {
 	leaves *departure
 }
 
-const spare = -1
+const (
+	spare  = -1
+	noUnit = -1
+)
 
 // slot is the placement group of one node rank; vacant says that its node was lost, and asked that it was asked to reach the port.
 type slot struct {
@@ -157,7 +164,7 @@ func New(spec Spec) *State {
 		unproven: map[int]int{}, unreached: map[int]string{},
 		blamed: map[string]int{}, excluded: map[string]string{},
 
-		units: []unit{{phase: Gathering}},
+		units: []unit{{phase: Gathering}}, fatal: noUnit,
 	}
 	s.waiting = s.shortfall()
 	return s

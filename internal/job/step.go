@@ -10,7 +10,7 @@ import (
 // Step takes what happened and returns what must now be done, in that order, and why. The reason is empty when the event decided
 // nothing: a report that was expected, or a stale one. After [Finish] every event is stale.
 func (s *State) Step(ev Event) (actions []Action, reason string) {
-	s.actions, s.changes = nil, nil
+	s.actions, s.changes, s.stale = nil, nil, s.finished
 	if s.finished {
 		return nil, ""
 	}
@@ -18,6 +18,7 @@ func (s *State) Step(ev Event) (actions []Action, reason string) {
 		s.arm(AlarmPlacement)
 	}
 	reason = also(s.take(ev), s.expire())
+	s.stale = s.stale && len(s.actions) == 0
 	if s.result != nil && s.live == 0 {
 		s.finished = true
 		s.shunLast()
@@ -28,8 +29,13 @@ func (s *State) Step(ev Event) (actions []Action, reason string) {
 	return s.actions, reason
 }
 
+// Stale says that the event of the newest step changed nothing: it was a report of an earlier attempt or of a lost node, a repetition, or
+// the answer of a timer that does not matter any more. A record of the job can do without it.
+func (s *State) Stale() bool { return s.stale }
+
 // ignore is the answer to an event that changes nothing.
 func (s *State) ignore() string {
+	s.stale = true
 	return ""
 }
 
@@ -150,6 +156,9 @@ func (s *State) exited(ev Exited) string {
 	if !ok || s.done[ev.Rank] {
 		return s.ignore()
 	}
+	if !s.Weighs(ev) {
+		ev.Tail, ev.Traceback, ev.Kernel = "", "", ""
+	}
 	if u.phase != Running || s.result != nil {
 		if ev.Exit.OK() {
 			return s.ignore()
@@ -157,7 +166,7 @@ func (s *State) exited(ev Exited) string {
 		return s.blame(u, failure(ev, b), ev.Told)
 	}
 	if !ev.Exit.OK() {
-		if u.notice != nil && ev.Exit.Spawn == "" {
+		if u.excused(ev.Exit) {
 			return also(failure(ev, b).Why+" after the notice", s.vacate(u, *u.notice))
 		}
 		return s.fail(s.fault(failure(ev, b)), u)
@@ -174,6 +183,9 @@ func (s *State) exited(ev Exited) string {
 	}
 	return also(s.label(u)+": all ranks exited 0", s.settle(u))
 }
+
+// excused says that the end of a rank is no failure: it was told that it will be stopped.
+func (u *unit) excused(e Exit) bool { return u.notice != nil && e.Spawn == "" }
 
 func (s *State) stopped(ev Stopped) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)

@@ -143,8 +143,8 @@ func (s *State) Result() (Result, bool) {
 // outcome is the result with its cause as it is known by now.
 func (s *State) outcome() Result {
 	r := *s.result
-	if s.fatal != nil {
-		cause := s.fatal.Failure
+	if s.fatal != noUnit {
+		cause := s.units[s.fatal].cause.Failure
 		r.Cause = &cause
 	}
 	return r

@@ -222,8 +222,13 @@ func (w *world) act() error {
 // step hands an event to the job, checks what it does, and sends its orders.
 func (w *world) step(ev Event) error {
 	w.truth.hear(ev)
+	recorded := ev
+	if e, ok := ev.(Exited); ok && !w.state.Weighs(e) {
+		e.Tail, e.Traceback, e.Kernel = "", "", ""
+		recorded = e
+	}
 	actions, reason := w.state.Step(ev)
-	w.history = append(w.history, turn{ev, actions, reason})
+	w.history = append(w.history, turn{recorded, actions, reason, w.state.Stale()})
 	if err := w.truth.check(ev, actions, reason); err != nil {
 		return err
 	}

@@ -1,0 +1,111 @@
+package job
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"github.com/golaunch/golaunch/placement"
+)
+
+// crowd is a job of nodes with 8 ranks each, all of which run.
+func crowd(t *testing.T, restart Restart, nodes int) *State {
+	t.Helper()
+	r := placement.Request{MinNodes: nodes, MaxNodes: nodes, PerNode: []int{8}}
+	s := New(Spec{ID: "j", Request: r, Restart: restart, MaxRestarts: 1000})
+	for i := range nodes {
+		s.Step(Joined{placement.Node{Name: fmt.Sprint("n", i), Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}})
+	}
+	s.Step(Prepared{Node: "n0", Port: 1000})
+	for i := range nodes - 1 {
+		s.Step(Reached{Node: s.slots[i+1].Node.Name, Seq: i + 1})
+	}
+	for i := range s.units {
+		for m := range s.units[i].members {
+			s.Step(Started{Node: s.slots[s.units[i].first+m].Node.Name, Unit: i})
+		}
+	}
+	if s.Phase() != Running || s.sick > 0 || s.units[len(s.units)-1].starting > 0 {
+		t.Fatal(s.Summary().Waits)
+	}
+	return s
+}
+
+// everyRank is that all ranks of a crowd fail at once, with words.
+func everyRank(s *State) (events []Exited) {
+	for i, sl := range s.slots {
+		for _, b := range sl.Bundles {
+			for _, u := range s.unitsAt(i) {
+				if _, ok := bundle(s.share(&u, i), b.Rank); ok {
+					events = append(events, Exited{
+						Node: sl.Node.Name, Unit: u.id, Attempt: u.attempt, Rank: b.Rank, Exit: Exit{Code: 1}, Tail: echo, Traceback: echo, Kernel: "NVRM: Xid",
+					})
+				}
+			}
+		}
+	}
+	return events
+}
+
+// TestWeighsFew holds that the evidence of few of those that fail together is wanted, however the job restarts, and no other looked at.
+func TestWeighsFew(t *testing.T) {
+	for _, restart := range []Restart{RestartJob, RestartNode, RestartRank} {
+		t.Run(string(restart), func(t *testing.T) {
+			s, bare := crowd(t, restart, 40), crowd(t, restart, 40)
+			events := everyRank(s)
+			weighed := 0
+			for _, ev := range events {
+				stripped := ev
+				if s.Weighs(ev) {
+					weighed++
+				} else {
+					stripped.Tail, stripped.Traceback, stripped.Kernel = "", "", ""
+				}
+				actions, reason := s.Step(ev)
+				if others, why := bare.Step(stripped); !reflect.DeepEqual(actions, others) || reason != why {
+					t.Fatalf("with all words %v: %s; with those that count %v: %s", actions, reason, others, why)
+				}
+			}
+			if weighed != maxWeighed || len(events) != 320 || !s.equals(bare) {
+				t.Errorf("the words of %d of %d ranks count", weighed, len(events))
+			}
+			if ev := events[0]; s.Weighs(ev) {
+				t.Errorf("%v counts again", ev)
+			}
+		})
+	}
+}
+
+// TestWeighsAgain what fails after that was decided.
+func TestWeighsAgain(t *testing.T) {
+	s := crowd(t, RestartRank, 40)
+	events := everyRank(s)
+	for _, ev := range events[:maxWeighed] {
+		s.Step(ev)
+	}
+	next := events[maxWeighed]
+	if s.Weighs(next) {
+		t.Errorf("%v counts", next)
+	}
+	s.Step(Stopped{Node: events[0].Node, Unit: events[0].Unit})
+	if !s.Weighs(next) {
+		t.Errorf("%v does not count when another failure is decided", next)
+	}
+	for _, ev := range events[1:maxWeighed] {
+		s.Step(Stopped{Node: ev.Node, Unit: ev.Unit})
+	}
+	if s.weighed != 0 {
+		t.Errorf("%d are still weighed", s.weighed)
+	}
+	for _, ev := range []Exited{
+		{Node: "none", Exit: Exit{Code: 1}},
+		{Node: next.Node, Unit: next.Unit, Rank: next.Rank},
+		{Node: next.Node, Unit: next.Unit, Attempt: 1, Rank: next.Rank, Exit: Exit{Code: 1}},
+		{Node: next.Node, Unit: -1, Rank: next.Rank, Exit: Exit{Code: 1}},
+	} {
+		if s.Weighs(ev) {
+			t.Errorf("%+v counts", ev)
+		}
+	}
+}
