@@ -421,15 +421,19 @@ func now() time.Time { return time.Now().Round(0).UTC() }
 // cause is an event of the cluster that happens now.
 func (c *Coordinator) cause(ev cluster.Event) { c.step(replica.Entry{At: now(), Event: ev}) }
 
-// happened is an event of one job.
+// happened is an event of one job. Of the ranks that fail together, the evidence of the first counts.
 func (c *Coordinator) happened(r *run, ev job.Event) {
+	if e, ends := ev.(job.Exited); ends && !c.state.Weighs(r.Job.ID, e) {
+		e.Tail, e.Traceback, e.Kernel = "", "", ""
+		ev = e
+	}
 	c.cause(cluster.Happened{Job: r.Job.ID, Event: ev})
 }
 
 // step applies an entry, has it kept, and does what follows from it.
 func (c *Coordinator) step(e replica.Entry) {
 	o := c.state.Apply(e)
-	if c.log.Keeper != nil {
+	if c.log.Keeper != nil && !o.Stale {
 		c.log.Append(writeEntry(e), durable(e, o))
 	}
 	for _, id := range o.Armed {

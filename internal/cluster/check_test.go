@@ -36,6 +36,9 @@ func (w *world) check(out Outcome) error {
 		}
 	}
 	w.waited = waiting
+	if len(w.state.shunned) > 0 {
+		w.seen["shunned"] = true
+	}
 	if len(out.Leave) > 0 {
 		w.seen["left"] = true
 	}

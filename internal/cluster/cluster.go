@@ -94,8 +94,10 @@ func (Happened) event()  {}
 // Step is one step of one job.
 type Step struct {
 	Job string
-	// Event is what the job was told; nil when only actions are due.
+	// Event is what the job was told; nil when only actions are due. Stale says that it changed nothing, as [job.State.Stale] does, neither
+	// for the job nor for the cluster.
 	Event   job.Event
+	Stale   bool
 	Actions []job.Action
 	Reason  string
 	// Changes are what the job's ranks turned to, for its ledger.
@@ -110,4 +112,6 @@ type Outcome struct {
 	Steps []Step
 	// Leave are drained nodes that no job holds any more.
 	Leave []string
+	// Stale says that the event changed nothing: who keeps events to come to the same state by them need not keep it.
+	Stale bool
 }

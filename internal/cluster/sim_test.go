@@ -80,10 +80,21 @@ func (m *sim) step(ev Event) (Outcome, error) {
 		if _, there := m.nodes[ev.Node]; there {
 			m.drained[ev.Node] = m.drained[ev.Node] || false
 		}
+	case Happened:
+		if e, ok := ev.Event.(job.Exited); ok && !m.state.Weighs(ev.Job, e) {
+			e.Tail = ""
+			return m.steps(Happened{ev.Job, e})
+		}
 	default: // it changes no books
 	}
-	m.log = append(m.log, ev)
+	return m.steps(ev)
+}
+
+func (m *sim) steps(ev Event) (Outcome, error) {
 	out := m.state.Step(ev)
+	if !out.Stale {
+		m.log = append(m.log, ev)
+	}
 	return out, m.carryOut(out)
 }
 

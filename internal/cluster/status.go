@@ -132,6 +132,13 @@ func (s *State) Live(id, node string, unit, attempt int) bool {
 	return e != nil && e.state.Live(node, unit, attempt)
 }
 
+// Weighs says that what a rank of a job has left behind can bear on what its failure means, as [job.State.Weighs] does. Of an event for which
+// it does not, that can be left out before [State.Step].
+func (s *State) Weighs(id string, ev job.Exited) bool {
+	e := s.jobs[id]
+	return e != nil && e.state.Weighs(ev)
+}
+
 // Forget drops a job that is finished. A job that is not stays, and so does a reservation until its jobs are forgotten.
 func (s *State) Forget(id string) {
 	if e := s.jobs[id]; e != nil && e.done {

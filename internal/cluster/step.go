@@ -29,6 +29,8 @@ func (s *State) Step(ev Event) Outcome {
 		s.happened(ev)
 	}
 	s.serve()
+	_, told := ev.(Happened)
+	s.out.Stale = told && len(s.out.Leave) == 0 && !slices.ContainsFunc(s.out.Steps, func(st Step) bool { return !st.Stale })
 	return s.out
 }
 
@@ -165,6 +167,7 @@ func (s *State) step(e *entry, ev job.Event) {
 	actions, reason := e.state.Step(ev)
 	st := Step{Job: e.Job.ID, Event: ev, Actions: actions, Reason: reason, Changes: e.state.Changes()}
 	over := e.ended
+	st.Stale = e.state.Stale() && !notes(ev)
 	e.note(ev, actions)
 	s.shun(e, actions)
 	if _, first := ev.(job.Submitted); first && !e.Sole {
@@ -218,6 +221,16 @@ func (e *entry) note(ev job.Event, actions []job.Action) {
 			e.ended = true
 		default: // it is an order to a node, or a timer of the job
 		}
+	}
+}
+
+// notes says that the cluster itself takes note of an event, whatever it means to the job.
+func notes(ev job.Event) bool {
+	switch ev.(type) {
+	case job.Joined, job.Lost, job.Draining, job.Queued, job.TimedOut:
+		return true
+	default:
+		return false
 	}
 }
 

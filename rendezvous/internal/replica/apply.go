@@ -26,6 +26,8 @@ type Outcome struct {
 	Armed []TimerID
 	// Forgotten are jobs that were over and are known no more.
 	Forgotten []string
+	// Stale says that the entry changed nothing, as a report that an agent repeats: it does not count, and need not be kept.
+	Stale bool
 }
 
 // Bounds on jobs that are over: how many are known, and of how many the evidence of their failure is.
@@ -33,6 +35,9 @@ const (
 	maxEnded    = 1000
 	maxEvidence = 100
 )
+
+// Weighs says that what a rank of a job has left behind can bear on what its failure means; of what cannot, the entry has nothing.
+func (s *State) Weighs(id string, ev job.Exited) bool { return s.Cluster.Weighs(id, ev) }
 
 // Apply takes the next entry. An entry that makes no sense changes nothing: who writes one has checked it.
 func (s *State) Apply(e Entry) Outcome {
@@ -49,10 +54,14 @@ func (s *State) Apply(e Entry) Outcome {
 	default:
 		s.happened(e, &o)
 	}
+	if o.Stale {
+		s.Index--
+	}
 	return o
 }
 
 func (s *State) happened(e Entry, o *Outcome) {
+	fired := false
 	switch ev := e.Event.(type) {
 	case cluster.Lost:
 		delete(s.Members, ev.Node)
@@ -70,10 +79,11 @@ func (s *State) happened(e Entry, o *Outcome) {
 			s.Members[ev.Node] = m
 		}
 	case cluster.Happened:
-		s.expired(ev)
+		fired = s.expired(ev)
 	default: // it concerns the cluster alone
 	}
 	s.step(e.At, e.Event, o)
+	o.Stale = o.Stale && !fired
 	if ev, joins := e.Event.(cluster.Joined); joins && s.Members[ev.Node.Name].Drained {
 		s.step(e.At, cluster.Drain{Node: ev.Node.Name}, o)
 	}
@@ -88,7 +98,7 @@ func (s *State) readmit(at time.Time, node string, o *Outcome) {
 
 func (s *State) step(at time.Time, ev cluster.Event, o *Outcome) {
 	out := s.Cluster.Step(ev)
-	o.Leave = append(o.Leave, out.Leave...)
+	o.Leave, o.Stale = append(o.Leave, out.Leave...), out.Stale
 	for _, st := range out.Steps {
 		o.Steps = append(o.Steps, s.stepped(at, st, o))
 	}
@@ -97,7 +107,9 @@ func (s *State) step(at time.Time, ev cluster.Event, o *Outcome) {
 // stepped keeps what a step of a job comes to.
 func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 	j := s.Jobs[st.Job]
-	j.Ledger.Take(at, st.Changes)
+	if len(st.Changes) > 0 {
+		j.Ledger.Take(at, st.Changes)
+	}
 	if ev, gets := st.Event.(job.Joined); gets {
 		j.Nodes[ev.Node.Name] = true
 	}

@@ -71,22 +71,25 @@ func (s *State) alarm(at time.Time, j *Record, a job.Alarm, o *Outcome) {
 	}
 }
 
-// expired forgets the timer that an event was due by.
-func (s *State) expired(ev cluster.Happened) {
+// expired forgets the timer that an event was due by, and says whether there was one.
+func (s *State) expired(ev cluster.Happened) bool {
 	switch due := ev.Event.(type) {
 	case job.Elapsed:
-		s.disarm(TimerID{Of: ev.Job, Kind: attempt, Number: due.Unit}, due.Attempt)
+		return s.disarm(TimerID{Of: ev.Job, Kind: attempt, Number: due.Unit}, due.Attempt)
 	case job.TimedOut:
-		s.disarm(TimerID{Of: ev.Job, Kind: due.Kind}, due.Seq)
-		s.disarm(TimerID{Of: ev.Job, Kind: due.Kind, Number: due.Seq}, due.Seq)
+		one := s.disarm(TimerID{Of: ev.Job, Kind: due.Kind}, due.Seq)
+		return s.disarm(TimerID{Of: ev.Job, Kind: due.Kind, Number: due.Seq}, due.Seq) || one
 	default: // it came by itself
+		return false
 	}
 }
 
-func (s *State) disarm(id TimerID, seq int) {
-	if t, out := s.Timers[id]; out && t.Seq == seq {
+func (s *State) disarm(id TimerID, seq int) bool {
+	t, out := s.Timers[id]
+	if out = out && t.Seq == seq; out {
 		delete(s.Timers, id)
 	}
+	return out
 }
 
 // wait is that before a restart: none before one that nobody is charged for.
