@@ -101,15 +101,16 @@ func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string)
 		spec.Request.MinNodes, spec.Request.MaxNodes = 1, 1
 	}
 	spec.Request.PerNode = []int{2}
-	w.coordinator = rendezvous.NewCoordinator(rendezvous.Config{Warn: warn})
-	submission := rendezvous.Submission{Spec: cluster.Spec{Job: spec}, Journal: w.journal}
+	w.coordinator = rendezvous.NewCoordinator(rendezvous.Config{
+		Job: &rendezvous.Submission{Spec: cluster.Spec{Job: spec}}, Journal: w.journal, Warn: warn,
+	})
 	listener, dial := rendezvous.Pipe()
 	served := make(chan error, 1)
 	go func() { served <- w.coordinator.Serve(listener, nil) }()
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel = cancel
 	go func() {
-		result, err := w.coordinator.Run(ctx, submission)
+		result, err := w.coordinator.Run(ctx)
 		if err != nil {
 			t.Error(err)
 		}

@@ -45,7 +45,10 @@ func newTown(t *testing.T) *town {
 	hosting, stop := context.WithCancel(context.Background())
 	served := make(chan error, 2)
 	go func() { served <- head.Serve(listener, nil) }()
-	go func() { served <- head.Host(hosting) }()
+	go func() {
+		_, err := head.Run(hosting)
+		served <- err
+	}()
 	t.Cleanup(func() {
 		stop()
 		if err := errors.Join(<-served, <-served); err != nil {

@@ -166,15 +166,3 @@ func (t *truth) checkOverdue(seq int, actions []Action) error {
 	}
 	return nil
 }
-
-// checkAlarms holds that no time is forgotten, of what is repeated after a crash.
-func (t *truth) checkAlarms(actions []Action) error {
-	for seq, d := range t.departs {
-		for _, at := range t.running(everyNode) {
-			if slices.Contains(d.attempts, at) && !slices.Contains(actions, Action(Alarm{AlarmDeparture, seq, d.within})) {
-				return fmt.Errorf("alarm #%d of %v is forgotten", seq, at)
-			}
-		}
-	}
-	return nil
-}

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"maps"
 	"math"
 	"slices"
 
@@ -96,34 +95,6 @@ func (s *State) uncovered() []int {
 		}
 	}
 	return sizes
-}
-
-// Resume repeats the actions that a coordinator must not forget when it starts again: the timers that are out, and the end.
-// Orders to nodes are repeated as these are back ([Rejoined]).
-func (s *State) Resume() []Action {
-	if s.finished {
-		return []Action{Finish{Result: s.outcome()}}
-	}
-	if s.result != nil {
-		return nil
-	}
-	var actions []Action
-	for i := range s.units {
-		if u := &s.units[i]; u.phase == Backoff && s.expiry == nil {
-			actions = append(actions, s.backoff(u))
-		}
-	}
-	for _, kind := range slices.Sorted(maps.Keys(s.alarms)) {
-		if seq := s.alarms[kind]; seq != 0 && (s.gathering() || kind != AlarmPlacement && kind != AlarmLastCall) {
-			actions = append(actions, Alarm{Kind: kind, Seq: seq})
-		}
-	}
-	for _, d := range s.departures {
-		if !d.loose {
-			actions = append(actions, Alarm{Kind: AlarmDeparture, Seq: d.alarm, For: d.within})
-		}
-	}
-	return actions
 }
 
 // Live says that processes of an attempt may be on a node. What else a node that is back runs of the job must end.
