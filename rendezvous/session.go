@@ -289,7 +289,7 @@ func (s *Session) take(msg *pb.ToAgent) {
 
 func (s *Session) hear(b *pb.Heartbeat) {
 	s.clock.hear(b, s.dialer.Clock())
-	if at := b.GetAt().AsDuration(); at > s.heard || s.heard == 0 {
+	if at := b.GetAt().AsDuration(); at >= s.heard {
 		s.heard, s.asked, s.unanswered = at, 0, false
 		s.pulse.Reset(s.interval())
 		s.limit.Reset(at + s.Lease - s.dialer.Clock())
