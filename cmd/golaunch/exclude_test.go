@@ -27,7 +27,7 @@ func TestANodeThatFailsIsExchanged(t *testing.T) {
 	}
 	check()
 	coordinator.kill()
-	h.coordinate().line("node n9 is here")
+	h.coordinate().line("nodes that have .* to come back: 2")
 	h.start(0, "logs", "-f", "night").line("up 0") // n10 is back
 	check()
 
