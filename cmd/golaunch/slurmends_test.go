@@ -49,7 +49,7 @@ func TestSlurmWarnsAgents(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	id := s.batch("export "+secret+`
 at=$SLURMD_NODENAME:29400
-$golaunch coordinator --listen $at &
+$golaunch coordinator --listen $at --state-dir $PWD/state &
 srun --ntasks-per-node=1 $golaunch agent --coordinator $at; echo agents ended with $?; kill %1; wait`, "--nodes=2", "--time=2")
 	s.run("sh", "-c", "while ! grep -q 'node n2 is here' "+id+".out; do sleep 0.05; done").ends(0)
 	p := s.run("env", secret, golaunch(t), "--coordinator", "n1:29400", "--nodes", "2", "--procs-per-node", "1", "--", "bash", "-c", keeper, "-", "k")
