@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -17,30 +16,9 @@ import (
 	"github.com/golaunch/golaunch/internal/nettest"
 )
 
-// on runs f in the network of a node. Its thread ends with it.
-func on(t *testing.T, n nettest.Node, f func()) {
-	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		ns, err := unix.Open("/run/netns/"+n.Name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err == nil {
-			err = unix.Setns(ns, unix.CLONE_NEWNET)
-			unix.Close(ns)
-		}
-		if err == nil {
-			f()
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-}
-
 func listenOn(t *testing.T, n nettest.Node) (l net.Listener, addr string) {
 	t.Helper()
-	on(t, n, func() {
+	n.Do(t, func() {
 		var err error
 		if l, err = net.Listen("tcp", net.JoinHostPort(n.Addr.String(), "0")); err != nil {
 			t.Error(err)
@@ -66,7 +44,7 @@ func TestReachingAPort(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		var err error
-		on(t, other, func() { err = reachPort(ctx, addr, late) })
+		other.Do(t, func() { err = reachPort(ctx, addr, late) })
 		return fmt.Sprint(err)
 	}
 	check := func(what string, late bool, want string) {

@@ -42,7 +42,7 @@ func (n *nodeLife) adopt(ctx context.Context, m membership, a *agent.Agent, welc
 // takePlace joins, in the place of the agent whose ranks the keeper has, if any: then within their lease.
 func (n *nodeLife) takePlace(ctx context.Context, m membership, k *keep.Keeper) (*rendezvous.Session, error) {
 	o := rendezvous.Options{
-		Target: m.target, Dial: k.Dial(m.dial), TLS: m.tls, Node: m.node, Warn: n.Warn,
+		Target: m.target, Dial: k.Dial(m.dial), Proof: k.Proof, TLS: m.tls, Node: m.node, Warn: n.Warn,
 		Clock: proc.BootTime, Heard: func(at, lease time.Duration) { k.Renew(at + lease) },
 	}
 	if k.Left.Membership != nil {

@@ -111,9 +111,9 @@ func enlist(
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, supervisor.Hold(), supervisor.Close()) }()
+	defer func() { err = errors.Join(err, supervisor.Close()) }()
 	session, err := rendezvous.Join(ctx, rendezvous.Options{
-		Target: m.target, Dial: held(m.dial, supervisor), TLS: m.tls, Node: m.node, Facts: facts, Warn: o.Warn,
+		Target: m.target, Dial: held(m.dial, supervisor), Proof: supervisor.Proof(), TLS: m.tls, Node: m.node, Facts: facts, Warn: o.Warn,
 		Clock: proc.BootTime, Heard: func(at, lease time.Duration) { supervisor.Renew(max(1, at+lease-proc.BootTime())) },
 		Seat: m.seat, Elsewhere: m.elsewhere, DialAt: func(ctx context.Context, addr string) (net.Conn, error) {
 			return held(func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", addr) }, supervisor)(ctx)
@@ -127,7 +127,7 @@ func enlist(
 	return ended(a.Run(ctx))
 }
 
-// held has the guardian hold each connection that is dialled, so that the coordinator sees its end only when every rank of this
+// held has the guardian hold each connection that is dialled, the newest alone, so that it ends with the proof that every rank of this
 // node is dead.
 func held(dial func(context.Context) (net.Conn, error), s *proc.Supervisor) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {

@@ -83,9 +83,9 @@ func (w *world) inPlaceOf(a *agent) *agent {
 
 func (w *world) joinWith(o Options, exit func(int) (int, bool), jobs map[string]*share) *agent {
 	w.t.Helper()
-	c := &cable{dial: w.connect}
+	c := newCable(w.connect)
 	if o.Target == "" {
-		o.Target, o.Dial, o.Warn = "head:1", c.connect, w.warn
+		o.Target, o.Dial, o.Proof, o.Warn = "head:1", c.connect, c.proof, w.warn
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), 20*lease)
 	defer cancel()
@@ -259,7 +259,7 @@ func (a *agent) die() {
 		a.kill(id)
 	}
 	a.mu.Unlock()
-	a.cable.newest().Conn.Close()
+	a.cable.testify()
 }
 
 // exitAll lets the ranks of an attempt of the only job exit.

@@ -80,7 +80,8 @@ func TestHungAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
 		a := w.join(1, forever)
-		hung, err := Join(t.Context(), Options{Target: "head:1", Node: node(2), Dial: w.dial, Warn: w.warn})
+		c := newCable(w.dial)
+		hung, err := Join(t.Context(), Options{Target: "head:1", Node: node(2), Dial: c.connect, Proof: c.proof, Warn: w.warn})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,6 +94,7 @@ func TestHungAgent(t *testing.T) {
 		if took := time.Since(at); took < lease/2 || took > lease {
 			t.Errorf("the agent gave up after %v: %v", took, hung.Err())
 		}
+		c.testify()
 		hung.Close("")
 		synctest.Wait()
 		if lost := w.when(isLost); lost != time.Now() {

@@ -1,14 +1,15 @@
 package rendezvous
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/test/bufconn"
@@ -31,7 +32,7 @@ func (l watchedListener) Accept() (net.Conn, error) {
 	return &watchedConn{Conn: conn}, nil
 }
 
-// watchedConn notes that its other end was closed, which gRPC does not tell apart from other errors.
+// watchedConn sees what comes before TLS does, and how it ends, of which gRPC tells little.
 type watchedConn struct {
 	net.Conn
 	// placed says that its TLS handshake is at work, claimed that it has an agent.
@@ -40,38 +41,68 @@ type watchedConn struct {
 	// node is that agent's; it belongs to the goroutine of the coordinator.
 	node string
 
-	mu     sync.Mutex
+	// writing is held by who writes, and reset says that this was told of a reset. Who reads sees an end in order then.
+	writing sync.Mutex
+	reset   bool
+
+	mu sync.Mutex
+	// closed says that the other end was.
 	closed bool
-	tell   func()
+	// tail is what came last, and commitment the SHA-256 of a tail that calls proven.
+	tail       [proofSize]byte
+	commitment []byte
+	proven     func()
 }
+
+// proofSize is how long a proof is in bytes.
+const proofSize = 32
 
 func (w *watchedConn) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
-	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if !w.closed && w.tell != nil {
-			go w.tell()
-		}
-		w.closed = true
-	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := b[max(0, n-proofSize):n]
+	copy(w.tail[:], w.tail[len(last):])
+	copy(w.tail[proofSize-len(last):], last)
+	w.closed = w.closed || errors.Is(err, io.EOF)
+	w.judge()
 	return n, err
 }
 
-// onPeerClose calls f, in a goroutine of its own, when the other end is closed or if it is already.
-func (w *watchedConn) onPeerClose(f func()) {
+// onProof calls f, in a goroutine of its own, when what comes ends with the proof of a commitment, or if it has already: TLS and gRPC
+// make nothing of it, and close the connection.
+func (w *watchedConn) onProof(commitment []byte, f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.tell = f; w.closed {
-		go f()
+	w.commitment, w.proven = commitment, f
+	w.judge()
+}
+
+func (w *watchedConn) judge() {
+	if len(w.commitment) == 0 {
+		return
+	}
+	if sum := sha256.Sum256(w.tail[:]); bytes.Equal(sum[:], w.commitment) {
+		w.commitment = nil
+		go w.proven()
 	}
 }
 
-// gone says that the other end was closed.
+func (w *watchedConn) Write(b []byte) (int, error) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	n, err := w.Conn.Write(b)
+	w.reset = w.reset || errors.Is(err, syscall.ECONNRESET)
+	return n, err
+}
+
+// gone says that the other end was closed in order, as the kernel does for a process that dies.
 func (w *watchedConn) gone() bool {
+	w.writing.Lock()
+	defer w.writing.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.closed
+	return w.closed && !w.reset
 }
 
 // RemoteAddr leads from gRPC's peer back to the connection.
@@ -98,25 +129,3 @@ func hurry(conn net.Conn) {
 		})
 	}
 }
-
-// heldConn stays open when gRPC closes it, until release: its closing tells the coordinator that the ranks of this node are
-// dead, and a broken stream does not mean that.
-type heldConn struct {
-	net.Conn
-	mute atomic.Bool
-}
-
-// Close ends all reading and writing on this side.
-func (h *heldConn) Close() error {
-	h.mute.Store(true)
-	return h.Conn.SetDeadline(time.Unix(1, 0))
-}
-
-func (h *heldConn) Write(b []byte) (int, error) {
-	if h.mute.Load() {
-		return 0, net.ErrClosed
-	}
-	return h.Conn.Write(b)
-}
-
-func (h *heldConn) release() error { return h.Conn.Close() }

@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -33,7 +34,7 @@ type agentLink struct {
 	stream pb.Rendezvous_JoinClient
 	cancel context.CancelFunc
 	client *grpc.ClientConn
-	conn   *heldConn
+	conn   net.Conn
 }
 
 // Limits on one attempt to connect. A coordinator that greets thousands of agents at once may take many seconds.
@@ -61,7 +62,7 @@ func (d dialer) dial(ctx context.Context) (*agentLink, error) {
 		return nil, fmt.Errorf("cannot reach the coordinator at %s: %w", d.Target, err)
 	}
 	hurry(raw)
-	l := &agentLink{conn: &heldConn{Conn: raw}, node: d.Node, out: make(chan *pb.FromAgent), in: make(chan *pb.ToAgent)}
+	l := &agentLink{conn: raw, node: d.Node, out: make(chan *pb.FromAgent), in: make(chan *pb.ToAgent)}
 	if !l.node.Addr.IsValid() {
 		if ap, err := netip.ParseAddrPort(raw.LocalAddr().String()); err == nil {
 			l.node.Addr = ap.Addr().Unmap()
@@ -83,7 +84,7 @@ func (d dialer) dial(ctx context.Context) (*agentLink, error) {
 
 // greet secures the connection and says hello.
 func (d dialer) greet(ctx context.Context, l *agentLink) error {
-	conn := net.Conn(l.conn)
+	conn := l.conn
 	if d.TLS != nil {
 		secure := tls.Client(conn, d.TLS)
 		if err := secure.HandshakeContext(ctx); err != nil {
@@ -117,7 +118,17 @@ func (d dialer) hello(n placement.Node) *pb.FromAgent {
 	return &pb.FromAgent{Body: &pb.FromAgent_Hello{Hello: &pb.Hello{
 		Protocol: protocol, Version: version(), Node: fromNode(n), Instance: d.instance, Epoch: d.epoch, Facts: d.Facts,
 		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())}, Voter: d.Seat.open(n.Addr),
+		Commitment: d.commitment(),
 	}}}
+}
+
+// commitment is what the coordinator knows the proof by.
+func (o Options) commitment() []byte {
+	if o.Proof == ([proofSize]byte{}) {
+		return nil
+	}
+	sum := sha256.Sum256(o.Proof[:])
+	return sum[:]
 }
 
 // explain tells a refusal, and a job that goes on elsewhere, from an end that a new connection may mend. To a member of the job that knows
@@ -204,12 +215,11 @@ func (l *agentLink) send() {
 	}
 }
 
-// close ends the stream and the connection, which the coordinator takes to mean that no rank is alive.
+// close ends the stream and the connection, of which the latter comes first: nobody waits for last words of gRPC and TLS.
 func (l *agentLink) close() {
-	_ = l.conn.Close() // sets a deadline in the past
+	_ = l.conn.Close() // nobody is left to care
 	if l.client != nil {
 		l.cancel()
 		_ = l.client.Close() // closed once only
 	}
-	_ = l.conn.release() // nobody is left to care
 }

@@ -29,9 +29,12 @@ func (e *RefusedError) Error() string {
 type Options struct {
 	// Target is the coordinator's HOST:PORT.
 	Target string
-	// Dial makes a connection to the coordinator; TCP to Target when nil. A guardian of the ranks must hold a duplicate of each
-	// socket until no rank is alive.
+	// Dial makes a connection to the coordinator; TCP to Target when nil.
 	Dial func(ctx context.Context) (net.Conn, error)
+	// Proof is secret until this process, or at least its session, has ended and none of its ranks lives, nor ever will again. Then a
+	// guardian of the ranks may write it where a connection ends, below TLS, so that the coordinator knows at once; by any other end it
+	// learns nothing, and the lease decides. Nobody can prove anything when it is zero.
+	Proof [proofSize]byte
 	// Seat is this process's place among those that may come to coordinate the job, and DialAt makes a connection, as Dial does, to
 	// one of them, HOST:PORT; both are nil when there are no others, and only DialAt is when there is nobody to hold its sockets.
 	Seat   *Seat

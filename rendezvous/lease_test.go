@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // TestLease cuts the network one way, the other and both. The agent must give up its ranks before the coordinator counts them
@@ -173,39 +172,6 @@ func TestDeadAgentIsLostAtOnce(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestGivingUpAConnectionIsNotDeath has an agent that is back, and gives that connection up before it has adopted it.
-func TestGivingUpAConnectionIsNotDeath(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2)
-		d := dialer{Options: Options{Target: "head:1", Node: node(1), Dial: w.dial, Clock: noTime}, instance: "x"}
-		dial := func() *agentLink {
-			l, err := d.dial(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return l
-		}
-		first := dial()
-		d.epoch = first.first.GetWelcome().GetEpoch()
-		dial().close()
-		first.close()
-		third := dial()
-		synctest.Wait()
-		if nodes := w.c.Summary().Nodes; len(nodes) != 1 {
-			t.Errorf("%d nodes\n%s", len(nodes), strings.Join(w.decided(), "\n"))
-		}
-		third.out <- &pb.FromAgent{}
-		synctest.Wait()
-		third.close()
-		synctest.Wait()
-		if nodes := w.c.Summary().Nodes; len(nodes) != 0 {
-			t.Errorf("%d nodes after its death", len(nodes))
-		}
-		w.c.Cancel(130, "enough")
-		<-w.result
-	})
 }
 
 func noTime() time.Duration { return 0 }

@@ -54,9 +54,11 @@ func (m *machine) live() {
 		p := &proc{
 			machine: m, inbox: make(chan func()), dead: make(chan struct{}), over: make(chan struct{}), jobs: map[string]map[int]*simUnit{},
 		}
-		p.cable = &cable{dial: m.s.connect}
+		p.cable = newCable(m.s.connect)
 		var err error
-		p.Session, err = Join(m.s.ctx, Options{Target: "head:1", Node: m.node, Dial: p.dial, Clock: p.clock, Heard: p.heard, Warn: func(error) {}})
+		p.Session, err = Join(m.s.ctx, Options{
+			Target: "head:1", Node: m.node, Dial: p.dial, Proof: p.cable.proof, Clock: p.clock, Heard: p.heard, Warn: func(error) {},
+		})
 		if err == nil {
 			m.set(p)
 			p.run()

@@ -25,12 +25,8 @@ type member struct {
 	name     string
 	instance string
 	addr     netip.Addr
-	// link is the stream to the agent, nil while there is none; conn is its newest connection, there or not.
+	// link is the stream to the agent, nil while there is none.
 	link *link
-	conn *watchedConn
-	// sure says that the agent has adopted conn, so that its closing means that the agent is dead. An agent that is back may
-	// give up a connection before it hears of its welcome there, and live on.
-	sure bool
 	// heard is when the agent last said something, and silence the timer that tells when that is too long ago.
 	heard   time.Time
 	silence *time.Timer
@@ -113,9 +109,9 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 	if m.link != nil {
 		m.link.cut <- status.Error(codes.Aborted, "a newer connection of this agent is here")
 	}
-	m.link, m.conn, m.sure = l, l.conn, !back
+	m.link = l
 	l.conn.node = m.name
-	m.conn.onPeerClose(func() { c.post(func() { c.closed(m, l.conn) }) })
+	l.conn.onProof(h.GetCommitment(), func() { c.post(func() { c.died(m) }) })
 	c.hear(m)
 	c.queue(m, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: &pb.Welcome{
 		JobId: c.soleID(), Epoch: c.state.Epoch,
@@ -215,7 +211,6 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 		return
 	}
 	c.hear(m)
-	m.sure = true
 	switch b := msg.GetBody().(type) {
 	case *pb.FromAgent_Heartbeat:
 		c.queue(m, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: echo(b.Heartbeat)}})
@@ -329,9 +324,9 @@ func (c *Coordinator) broken(m *member, l *link) {
 	}
 }
 
-// closed hears that an agent's end of a connection was closed: its ranks are dead, unless it uses another one.
-func (c *Coordinator) closed(m *member, conn *watchedConn) {
-	if c.members[m.name] == m && m.conn == conn && m.sure {
+// died hears that an agent and its ranks are proven to be dead.
+func (c *Coordinator) died(m *member) {
+	if c.members[m.name] == m {
 		why := cmp.Or(m.fenced, "its agent has died")
 		c.note("node %s was lost: %s", m.name, why)
 		c.lost(m, why, nil)

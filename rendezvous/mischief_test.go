@@ -12,7 +12,7 @@ import (
 func (s *sim) act() {
 	m := s.machines[s.intN(len(s.machines))]
 	p := m.agent()
-	switch n := s.intN(22); {
+	switch n := s.intN(24); {
 	case n < 5:
 		s.submit()
 	case n < 8:
@@ -43,6 +43,9 @@ func (s *sim) act() {
 		s.delay(m, p)
 	case n == 15:
 		s.pause(m, p)
+	case n > 21:
+		s.breakOff(m, p, n == 22)
+		s.submit() // so that there are orders for it
 	default:
 		s.cut(m, p, n%3)
 		s.pass(s.upTo(simLease / 4))
@@ -65,6 +68,15 @@ func (s *sim) cut(m *machine, p *proc, way int) {
 		m.cut = false
 		p.cable.mend()
 	})
+}
+
+// breakOff has something between end the connection of a machine, of which nobody must take notice but by connecting again. Half of the
+// time its own side is not told.
+func (s *sim) breakOff(m *machine, p *proc, half bool) {
+	s.tell("the connection of %s is broken off", m.node.Name)
+	conn := p.cable.newest()
+	conn.dead.Store(half)
+	conn.end(nil)
 }
 
 // delay has a machine hear everything late, and after a while be cut up.

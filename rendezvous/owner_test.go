@@ -25,7 +25,7 @@ func TestJobOfADeadClientEnds(t *testing.T) {
 		a, b := u.submit(task("a", 1, 1)), u.submit(detached(task("b", 1, 1)))
 		at := time.Now()
 		u.cable.unreachable.Store(true)
-		u.cable.newest().Conn.Close()
+		u.cable.newest().end(nil)
 		synctest.Wait()
 		if got := n1.runs(); got != "b0" {
 			t.Errorf("%s run without the client", got)

@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"net"
 	"net/netip"
@@ -43,7 +44,9 @@ type process struct {
 	seat *Seat
 	exit func(int) (int, bool)
 	dial func(context.Context, string) (net.Conn, error)
-	end  func()
+	// proof is what its guardian has for who coordinates.
+	proof [proofSize]byte
+	end   func()
 	over chan struct{}
 	// leads says that its coordinator goes on; results are those that it brought about.
 	mu      sync.Mutex
@@ -144,6 +147,7 @@ func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 	name := "n" + strconv.Itoa(i)
 	ctx, cancel := context.WithCancel(context.Background())
 	q := &process{name: name, exit: exit, end: cancel, over: make(chan struct{})}
+	rand.Read(q.proof[:])
 	q.dial = func(c context.Context, addr string) (net.Conn, error) {
 		if ctx.Err() != nil {
 			return nil, errors.New("this process is dead")
@@ -181,7 +185,7 @@ func (p *peerage) enter(q *process, elsewhere []string) *agent {
 	p.t.Helper()
 	i, _ := strconv.Atoi(q.name[1:])
 	return p.joinWith(Options{
-		Target: home, Node: node(i), Warn: p.warn, Seat: q.seat, DialAt: q.dial, Elsewhere: elsewhere,
+		Target: home, Node: node(i), Proof: q.proof, Warn: p.warn, Seat: q.seat, DialAt: q.dial, Elsewhere: elsewhere,
 		Dial: func(ctx context.Context) (net.Conn, error) { return q.dial(ctx, home) },
 	}, q.exit, map[string]*share{})
 }
@@ -269,8 +273,11 @@ func (p *peerage) crash(q *process) {
 	p.net.Lock()
 	defer p.net.Unlock()
 	for _, w := range p.wires {
-		if w.from == q.name || w.to == q.name {
-			w.newest().Conn.Close()
+		switch q.name {
+		case w.from:
+			w.newest().end(q.proof[:])
+		case w.to:
+			w.newest().end(nil)
 		}
 	}
 }

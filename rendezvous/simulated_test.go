@@ -165,7 +165,7 @@ func (p *proc) run() {
 	}
 }
 
-// die is what SIGKILL does: the guardian ends the ranks, and then the connection is closed.
+// die is what SIGKILL does: the guardian ends the ranks, and then the connection with the proof.
 func (p *proc) die() {
 	p.cable.cut()
 	close(p.dead)
@@ -176,19 +176,10 @@ func (p *proc) die() {
 		cut := p.cut
 		p.mu.Unlock()
 		if !cut {
-			p.cable.close()
+			p.cable.testify()
 		}
 	})
 	go p.Close("") // of which nobody hears
-}
-
-// close lets the other ends of all connections know.
-func (c *cable) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, conn := range c.conns {
-		_ = conn.Conn.Close() // it is dead anyway
-	}
 }
 
 // obey is false when the agent leaves.

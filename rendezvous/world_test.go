@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net"
 	"net/netip"
@@ -141,9 +142,25 @@ type cable struct {
 	unreachable atomic.Bool
 	stuck       atomic.Bool  // nothing is read
 	late        atomic.Int64 // what comes down takes this long
+	// proof is what the guardian has for the coordinator.
+	proof [proofSize]byte
 
 	mu    sync.Mutex
 	conns []*cableConn
+}
+
+// newCable is that of an agent, which has a guardian.
+func newCable(dial func(context.Context) (net.Conn, error)) *cable {
+	c := &cable{dial: dial}
+	rand.Read(c.proof[:])
+	return c
+}
+
+// testify is what the guardian does once agent and ranks are dead: it holds the newest connection.
+func (c *cable) testify() {
+	if conn := c.newest(); !conn.dead.Load() {
+		conn.end(c.proof[:])
+	}
 }
 
 // cut makes the network take everything without an error, the ends of connections too.
@@ -194,7 +211,7 @@ type cableConn struct {
 func (c *cableConn) cutUp() bool   { return c.dead.Load() || c.cable.up.Load() }
 func (c *cableConn) cutDown() bool { return c.dead.Load() || c.cable.down.Load() }
 
-// SetDeadline is called only to end all reading.
+// SetDeadline, from outside, is called only to end all reading.
 func (c *cableConn) SetDeadline(t time.Time) error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.SetDeadline(t)
@@ -227,6 +244,13 @@ func (c *cableConn) Read(b []byte) (int, error) {
 			return n, err
 		}
 	}
+}
+
+// end has the other end see that of the connection, after some last words.
+func (c *cableConn) end(words []byte) {
+	c.Conn.SetDeadline(time.Time{}) // this end may be closed
+	c.Conn.Write(words)
+	c.Conn.Close()
 }
 
 // timeout breaks a connection for this end alone.

@@ -81,10 +81,10 @@ func unharmed(t *testing.T, h *heads, job, coordinator *process) {
 	}
 }
 
-func (h *heads) counters() *process {
+func (h *heads) counters(args ...string) *process {
 	h.t.Helper()
-	job := h.start(0, "--job-id", "a", "--nodes", "2", "--gpus-per-node", "1", "--max-restarts", "0", "--grace", "1s",
-		"--env", mark(h.t), "--", "sh", "-c", counters)
+	job := h.start(0, append(args, "--job-id", "a", "--nodes", "2", "--gpus-per-node", "1", "--max-restarts", "0", "--grace", "1s",
+		"--env", mark(h.t), "--", "sh", "-c", counters)...)
 	job.line("rank 0 counts 9$")
 	job.line("rank 1 counts 9$")
 	return job

@@ -6,10 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/nettest"
 )
@@ -17,31 +14,13 @@ import (
 // silentResolver takes queries on a node and answers none. It tells of each.
 func silentResolver(t *testing.T, n nettest.Node) (asked <-chan string) {
 	t.Helper()
-	opened := make(chan net.PacketConn)
-	go func() {
-		defer close(opened)
-		runtime.LockOSThread() // for ever: the thread ends in the other network
-		ns, err := os.Open("/run/netns/" + n.Name)
-		if err != nil {
+	var conn net.PacketConn
+	n.Do(t, func() {
+		var err error
+		if conn, err = net.ListenPacket("udp", "127.0.0.1:53"); err != nil {
 			t.Error(err)
-			return
 		}
-		defer ns.Close()
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			t.Error(err)
-			return
-		}
-		conn, err := net.ListenPacket("udp", "127.0.0.1:53")
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		opened <- conn
-	}()
-	conn, ok := <-opened
-	if !ok {
-		t.FailNow()
-	}
+	})
 	t.Cleanup(func() { conn.Close() })
 	queries := make(chan string, 100)
 	go func() {

@@ -48,8 +48,10 @@ type Left struct {
 
 // Keeper is an agent's end of one. Its methods may be called from several goroutines.
 type Keeper struct {
-	// Left does not change.
-	Left Left
+	// Left and Proof do not change. Proof is what the connections that are held end with, see [proc.Supervisor.Proof]; an older keeper
+	// has none.
+	Left  Left
+	Proof [32]byte
 
 	link *link
 	lock *os.File
@@ -174,8 +176,8 @@ const hungLimit = time.Second
 // Renew says when the ranks must be dead unless it is said again, by [proc.BootTime].
 func (k *Keeper) Renew(end time.Duration) { k.say(message{Do: doRenew, At: end}) }
 
-// Dial has the keeper hold each connection that dial makes until it is closed here, or the ranks are dead: its other end sees neither
-// when this process dies.
+// Dial has the keeper hold each connection that dial makes until it is closed here, or keeper and ranks are dead, of which it then ends
+// with the Proof: its other end does not see when this process dies.
 func (k *Keeper) Dial(dial func(context.Context) (net.Conn, error)) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := dial(ctx)

@@ -159,7 +159,9 @@ func (k *keeper) attend(l *link) {
 func (k *keeper) welcome(l *link) {
 	k.link = l
 	k.hold()
+	proof := k.sup.Proof()
 	k.tell(message{Do: doJoined, ID: protocol, Data: k.membership, At: k.lease})
+	k.tell(message{Do: doProof, Data: proof[:]})
 	for id, task := range k.jobs {
 		k.tell(message{Do: doPut, Job: id, Data: task})
 	}

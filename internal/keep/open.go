@@ -153,6 +153,8 @@ func (k *Keeper) arrive() error {
 					max(0, m.At-proc.BootTime()).Round(time.Second))
 			}
 			k.Left.Membership, k.Left.Lease = m.Data, m.At
+		case doProof:
+			copy(k.Proof[:], m.Data)
 		case doPut:
 			k.Left.Jobs[m.Job] = m.Data
 		case doStore:

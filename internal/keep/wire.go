@@ -36,6 +36,7 @@ const (
 const (
 	doReady   = "ready"   // the last word to an agent that has come
 	doJoined  = "joined"  // Data is the agent's membership; the connections of those before it may end. No answer
+	doProof   = "proof"   // Data is what a connection that is held ends with; the keeper says it
 	doPut     = "put"     // Data is what Job is about. No answer
 	doDrop    = "drop"    // Job is over. No answer
 	doHold    = "hold"    // hold a file, number ID, until release. No answer

@@ -3,13 +3,17 @@
 package nettest
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Node is one namespace.
@@ -24,6 +28,26 @@ type Node struct {
 // Command is a command that runs on the node. It enters the network namespace alone, so that /sys and the cgroups stay as they are.
 func (n Node) Command(argv ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"--net=" + n.path, "--"}, argv...)...)
+}
+
+// Do runs f in the network of the node, on a thread that ends with it: what f opens stays there.
+func (n Node) Do(t testing.TB, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		ns, err := unix.Open(n.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			err = errors.Join(unix.Setns(ns, unix.CLONE_NEWNET), unix.Close(ns))
+		}
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Cut takes the node's cable away; silence follows, not a reset. Join puts it back.

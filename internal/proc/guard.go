@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"crypto/rand"
 	"fmt"
 	"os"
 	"strconv"
@@ -26,7 +27,8 @@ const (
 // guard is the supervisor's side of the guardian: what a guardian must know, and the process that now knows it. Messages are
 // records of words with NULs between them on a socket; the guardian sees its end when this process dies.
 type guard struct {
-	sup *Supervisor
+	sup   *Supervisor
+	proof [32]byte
 	// lease is when the lease ends, in nanoseconds of CLOCK_BOOTTIME; 0 without one.
 	lease atomic.Int64
 	// first is closed when the first guardian was forked, or could not be.
@@ -49,6 +51,7 @@ func newGuard(s *Supervisor) *guard {
 		sup: s, sock: -1, trails: map[string]trail{},
 		first: make(chan struct{}), closing: make(chan struct{}), ended: make(chan struct{}),
 	}
+	_, _ = rand.Read(g.proof[:]) // it does not fail
 	go g.run()
 	return g
 }
@@ -120,7 +123,7 @@ func (g *guard) launch() (int, error) {
 	for _, t := range g.trails {
 		g.tellTrail(t)
 	}
-	g.tell(g.held, "hold")
+	g.tellHeld()
 	g.tell(nil, "lease", strconv.FormatInt(g.lease.Load(), 10))
 	return pid, nil
 }
@@ -167,6 +170,7 @@ func (g *guard) close() {
 	g.kill()
 	g.mu.Unlock()
 	<-g.ended
+	testify(g.held, g.proof[:])
 	closeAll(g.held)
 	if g.sock >= 0 {
 		_ = unix.Close(g.sock)

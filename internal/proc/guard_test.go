@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -125,9 +124,9 @@ func TestStaleCgroupIsKilled(t *testing.T) {
 }
 
 // killBoth kills a supervisor and its guardian so that neither can act on the other's death.
-func killBoth(t *testing.T, p plan, out *output) *killable {
+func killBoth(t *testing.T, p plan, out *output, more ...*os.File) *killable {
 	t.Helper()
-	h := startHelper(t, p, out)
+	h := startHelper(t, p, out, more...)
 	out.line()
 	must(t, unix.Kill(h.cmd.Process.Pid, unix.SIGSTOP))
 	must(t, unix.Kill(h.guardian, unix.SIGKILL))
@@ -159,31 +158,4 @@ func TestStartAfterLease(t *testing.T) {
 	s.Renew(time.Hour)
 	start(t, newTestScope(t, s), shell("sleep 1000", nil))
 	s.Renew(0)
-}
-
-func TestHold(t *testing.T) {
-	helperWays(t, func(t *testing.T, p plan) {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		defer listener.Close()
-		dialed, err := net.Dial("tcp", listener.Addr().String())
-		must(t, err)
-		socket, err := dialed.(*net.TCPConn).File()
-		must(t, err)
-		peer, err := listener.Accept()
-		must(t, err)
-		defer peer.Close()
-		p.Hold = true
-		h, out := startEverything(t, p, socket)
-		must(t, errors.Join(socket.Close(), dialed.Close()))
-		h.kill(t)
-		must(t, peer.SetReadDeadline(time.Now().Add(patience)))
-		if _, err := peer.Read(make([]byte, 1)); err != io.EOF {
-			t.Fatalf("the peer reads %v, want EOF", err)
-		}
-		if n, err := unix.Poll([]unix.PollFd{{Fd: endFD(out), Events: unix.POLLIN}}, 0); err != nil || n != 1 {
-			t.Error("the peer saw the end of the connection while a rank lived")
-		}
-		out.end()
-	})
 }

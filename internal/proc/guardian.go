@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
@@ -37,6 +38,7 @@ type guardian struct {
 	// end is when the lease is over, by CLOCK_BOOTTIME; 0 without one.
 	end    time.Duration
 	held   []int
+	proof  []byte
 	home   string
 	trails map[string]trail
 	// adopter is the process that orphans go to, and session the one they are not in; 0 when it is not a subreaper.
@@ -154,7 +156,7 @@ func (g *guardian) obey(words []string, rights []byte) {
 	case "lease":
 		g.lease(time.Duration(number(1)))
 	case "hold":
-		g.hold(rights)
+		g.hold(rights, words[1])
 	}
 }
 
@@ -168,9 +170,10 @@ func (g *guardian) lease(end time.Duration) {
 }
 
 // hold keeps the files in a message open, if any, instead of the former ones.
-func (g *guardian) hold(rights []byte) {
+func (g *guardian) hold(rights []byte, proof string) {
 	closeAll(g.held)
 	g.held = nil
+	g.proof, _ = hex.DecodeString(proof) // tellHeld's
 	if messages, err := unix.ParseSocketControlMessage(rights); err == nil && len(messages) == 1 {
 		g.held, _ = unix.ParseUnixRights(&messages[0]) // of one kind only
 	}
@@ -189,9 +192,11 @@ func (g *guardian) expire() {
 	g.kill(orphan)
 }
 
-// finish ends everything, then itself, and with itself the file that it holds.
+// finish ends everything, proves that to whom it may concern, and then ends itself, and with itself the lock that it holds.
 func (g *guardian) finish() {
-	g.kill(nil)
+	if g.kill(nil) {
+		testify(g.held, g.proof)
+	}
 	if g.home == "" {
 		return
 	}
@@ -200,12 +205,13 @@ func (g *guardian) finish() {
 	}
 }
 
-// kill reports only afterwards: standard error may be a pipe that nobody reads.
-func (g *guardian) kill(orphan func(stat) bool) {
+// kill says whether all are dead. It reports only afterwards: standard error may be a pipe that nobody reads.
+func (g *guardian) kill(orphan func(stat) bool) bool {
 	err := hunt(slices.Collect(maps.Values(g.trails)), orphan, time.Now().Add(killLimit))
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", guardName, err)
 	}
+	return err == nil
 }
 
 func (g *guardian) orphan(st stat) bool {

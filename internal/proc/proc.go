@@ -129,9 +129,8 @@ func (s *Supervisor) Renew(lease time.Duration) {
 	s.guard.renew(BootTime() + lease)
 }
 
-// Hold gives the guardian duplicates of sockets, 128 at most, in place of the former ones. When this process dies, they stay open until
-// the guardian has killed all ranks: the peer that sees the connection end knows that they are dead. The same holds for a peer that
-// the caller closes the socket to, so release it first.
+// Hold gives the guardian duplicates of sockets, 128 at most, in place of the former ones. When this process has died, or closed the
+// supervisor, and no rank lives, each of them ends with the proof of that; what this process does with them until then is its own affair.
 func (s *Supervisor) Hold(files ...*os.File) error {
 	if len(files) > maxHeld {
 		return fmt.Errorf("hold %d files: %d at most", len(files), maxHeld)
@@ -149,6 +148,10 @@ func (s *Supervisor) Hold(files ...*os.File) error {
 	return nil
 }
 
+// Proof is what the sockets that are held end with. A peer that is told its hash believes no other end: what is between may end a
+// connection as well.
+func (s *Supervisor) Proof() [32]byte { return s.guard.proof }
+
 // Duplicate returns another descriptor of an open file, which whoever shares the file may go on to use without blocking: File.Fd
 // would make it block for all.
 func Duplicate(f syscall.Conn) (fd int, err error) {
@@ -161,8 +164,8 @@ func Duplicate(f syscall.Conn) (fd int, err error) {
 	return fd, errors.Join(err, dupErr)
 }
 
-// Close kills what is left, waits until nothing lives, ends the guardian and removes the cgroups. It says which processes outlive
-// SIGKILL for two minutes; the guardian then stays with them.
+// Close kills what is left, waits until nothing lives, ends the guardian and the sockets that are held, and removes the cgroups. It says
+// which processes outlive SIGKILL for two minutes; the guardian then stays with them.
 func (s *Supervisor) Close() error {
 	s.mu.Lock()
 	closed := s.closed

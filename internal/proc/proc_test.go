@@ -3,6 +3,7 @@ package proc
 import (
 	"bufio"
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,7 +74,7 @@ func superviseHelper(text string) {
 	if s.home != nil {
 		dir = s.home.dir
 	}
-	fmt.Println(s.guard.pid, dir)
+	fmt.Printf("%d %x %s\n", s.guard.pid, s.Proof(), dir)
 	fmt.Printf("%+v\n", rank.Exit())
 	select {}
 }
@@ -204,6 +205,7 @@ type killable struct {
 	guardian int
 	end      handle
 	home     string
+	proof    []byte
 	words    *bufio.Reader
 	// stderr ends when the supervisor and its guardian have.
 	stderr *output
@@ -233,8 +235,11 @@ func startHelper(t *testing.T, p plan, out *output, more ...*os.File) *killable 
 		h.end.await()
 		h.end.close()
 	})
-	guardian, home, _ := strings.Cut(words.line(), " ")
+	guardian, rest, _ := strings.Cut(words.line(), " ")
+	proof, home, _ := strings.Cut(rest, " ")
 	h.guardian, err = strconv.Atoi(guardian)
+	must(t, err)
+	h.proof, err = hex.DecodeString(proof)
 	must(t, err)
 	h.end = openHandle(h.guardian)
 	h.home = home

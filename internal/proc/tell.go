@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"encoding/hex"
 	"errors"
 	"strconv"
 	"strings"
@@ -82,8 +83,11 @@ func (g *guard) hold(fds []int) {
 	defer g.mu.Unlock()
 	closeAll(g.held)
 	g.held = fds
-	g.tell(fds, "hold")
+	g.tellHeld()
 }
+
+// tellHeld comes after all trails: who could prove that they are dead must know them.
+func (g *guard) tellHeld() { g.tell(g.held, "hold", hex.EncodeToString(g.proof[:])) }
 
 func closeAll(fds []int) {
 	for _, fd := range fds {

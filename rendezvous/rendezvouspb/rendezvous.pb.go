@@ -928,7 +928,10 @@ type Hello struct {
 	Time      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`
 	Heartbeat *Heartbeat             `protobuf:"bytes,8,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	// voter is this process, if it could keep the state of the job.
-	Voter         *Voter `protobuf:"bytes,9,opt,name=voter,proto3" json:"voter,omitempty"`
+	Voter *Voter `protobuf:"bytes,9,opt,name=voter,proto3" json:"voter,omitempty"`
+	// commitment is the SHA-256 of 32 secret bytes. They are the last of this connection, below TLS, once the agent and its ranks are dead:
+	// no other end of it says so.
+	Commitment    []byte `protobuf:"bytes,10,opt,name=commitment,proto3" json:"commitment,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1022,6 +1025,13 @@ func (x *Hello) GetHeartbeat() *Heartbeat {
 func (x *Hello) GetVoter() *Voter {
 	if x != nil {
 		return x.Voter
+	}
+	return nil
+}
+
+func (x *Hello) GetCommitment() []byte {
+	if x != nil {
+		return x.Commitment
 	}
 	return nil
 }
@@ -5647,7 +5657,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06notice\x18\x0f \x01(\v2\x1e.golaunch.rendezvous.v1.NoticeH\x00R\x06notice\x128\n" +
 	"\x06voters\x18\x10 \x01(\v2\x1e.golaunch.rendezvous.v1.VotersH\x00R\x06voters\x12\x10\n" +
 	"\x03job\x18\f \x01(\tR\x03jobB\x06\n" +
-	"\x04body\"\xc1\x03\n" +
+	"\x04body\"\xe1\x03\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -5657,7 +5667,11 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05facts\x18\x06 \x03(\v2(.golaunch.rendezvous.v1.Hello.FactsEntryR\x05facts\x12.\n" +
 	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12?\n" +
 	"\theartbeat\x18\b \x01(\v2!.golaunch.rendezvous.v1.HeartbeatR\theartbeat\x123\n" +
-	"\x05voter\x18\t \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x05voter\x1a8\n" +
+	"\x05voter\x18\t \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x05voter\x12\x1e\n" +
+	"\n" +
+	"commitment\x18\n" +
+	" \x01(\fR\n" +
+	"commitment\x1a8\n" +
 	"\n" +
 	"FactsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -1,0 +1,40 @@
+package proc
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// proofLimit bounds the wait for peers to take the proof. What one has not taken by then is left to the kernel.
+const proofLimit = time.Second
+
+// testify ends sockets with a proof, and waits until their peers have ended them too: a socket that is closed before, and then gets
+// something more from its peer, resets the connection, and the proof may be lost with it.
+func testify(sockets []int, proof []byte) {
+	fds := make([]unix.PollFd, len(sockets))
+	for i, fd := range sockets {
+		fds[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
+	}
+	limit := time.Now().Add(proofLimit)
+	for left := len(fds); left > 0; {
+		n, err := unix.Poll(fds, max(0, int(time.Until(limit).Milliseconds())))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil || n == 0:
+			return
+		}
+		for i := range fds {
+			switch f := &fds[i]; {
+			case f.Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0:
+				f.Fd = -1 // of which poll tells nothing
+				left--
+			case f.Revents&unix.POLLOUT != 0:
+				_ = unix.Send(int(f.Fd), proof, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) // a peer without proof waits for the lease
+				_ = unix.Shutdown(int(f.Fd), unix.SHUT_WR)
+				f.Events = 0
+			}
+		}
+	}
+}

@@ -1,0 +1,299 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestOnlyAProofIsDeath ends connections of an agent that lives, in every way that something between may. Its ranks stay, and it comes
+// back. The proof is then believed at once.
+func TestOnlyAProofIsDeath(t *testing.T) {
+	for name, end := range map[string]func(*cable){
+		"nothing":             func(c *cable) { c.newest().end(nil) },
+		"a wrong proof":       func(c *cable) { c.newest().end([]byte(rand.Text() + rand.Text())[:proofSize]) },
+		"most of the proof":   func(c *cable) { c.newest().end(c.proof[:proofSize-1]) },
+		"the commitment":      func(c *cable) { sum := sha256.Sum256(c.proof[:]); c.newest().end(sum[:]) },
+		"a proof before more": func(c *cable) { c.newest().end(append(slices.Clone(c.proof[:]), 0)) },
+		"nothing, for one side": func(c *cable) {
+			c.newest().dead.Store(true)
+			c.newest().end(nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 2)
+				a, b := w.join(1, forever), w.join(2, forever)
+				for range 10 {
+					time.Sleep(lease + time.Millisecond) // at another instant than heartbeats
+					end(a.cable)
+				}
+				time.Sleep(lease)
+				if n := w.births("j1", 0) + w.births("j1", 1); n != 2 || a.Err() != nil || len(a.cable.conns) != 11 {
+					t.Errorf("%d starts, %v after %d connections\n%s", n, a.Err(), len(a.cable.conns), strings.Join(w.decided(), "\n"))
+				}
+				at := time.Now()
+				a.die()
+				synctest.Wait()
+				if lost := w.when(isLost); lost != at {
+					t.Errorf("lost after %v", lost.Sub(at))
+				}
+				w.c.Cancel(130, "enough")
+				<-w.result
+				b.leave(t)
+			})
+		})
+	}
+}
+
+// TestProofOnAnyConnection of an agent is one, but not on that of an earlier agent of its name.
+func TestProofOnAnyConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		dial := func(d dialer) *agentLink {
+			t.Helper()
+			l, err := d.dial(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		there := func(n int) {
+			t.Helper()
+			synctest.Wait()
+			if nodes := w.c.Summary().Nodes; len(nodes) != n {
+				t.Errorf("%d nodes, want %d\n%s", len(nodes), n, strings.Join(w.decided(), "\n"))
+			}
+		}
+		fresh := func(instance string) dialer {
+			d := dialer{Options: Options{Target: "head:1", Node: node(1), Dial: w.dial, Clock: noTime}, instance: instance}
+			rand.Read(d.Proof[:])
+			return d
+		}
+		d := fresh("x")
+		first := dial(d)
+		d.epoch = first.first.GetWelcome().GetEpoch()
+		second, third := dial(d), dial(d)
+		third.close() // before it was used
+		there(1)
+		second.conn.Write(d.Proof[:])
+		there(0)
+		other := fresh("y")
+		again := dial(other)
+		first.conn.Write(d.Proof[:])
+		there(1)
+		again.conn.Write(other.Proof[:])
+		there(0)
+		for _, l := range []*agentLink{first, second, again} {
+			l.close()
+		}
+		w.c.Cancel(130, "enough")
+		<-w.result
+	})
+}
+
+// TestAnAgentWithoutProof is one whose death shows only when its lease is over.
+func TestAnAgentWithoutProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		c := &cable{dial: w.connect}
+		s, err := Join(t.Context(), Options{Target: "head:1", Node: node(1), Dial: c.connect, Warn: w.warn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		at := time.Now()
+		c.unreachable.Store(true)
+		c.newest().end(make([]byte, proofSize))
+		<-s.done
+		s.Close("")
+		time.Sleep(lease + killTime)
+		if lost := w.when(isLost); lost.Sub(at) != lease+killTime {
+			t.Errorf("lost after %v", lost.Sub(at))
+		}
+		w.c.Cancel(130, "enough")
+		<-w.result
+	})
+}
+
+// TestProofBelowTLS is read whatever the agent was saying when it died.
+func TestProofBelowTLS(t *testing.T) {
+	for name, before := range map[string]string{
+		"nothing":                      "",
+		"the beginning of a header":    "\x17\x03",
+		"a header":                     "\x17\x03\x03\x40\x00",
+		"all but one byte of a record": "\x17\x03\x03\x00\x20" + strings.Repeat("x", 31),
+		"a record that the proof ends": "\x17\x03\x03\x00\x40" + strings.Repeat("x", 32),
+	} {
+		t.Run(name, func(t *testing.T) {
+			notes := make(chan string, 8)
+			target, stop := hostOverTLS(t, Config{Lease: time.Hour, Note: func(text string) { notes <- text }}, "127.0.0.1:0")
+			defer stop()
+			var conn *mortal
+			o := Options{Target: target, TLS: client1(token, "n1"), Node: node(1), Warn: func(error) {}}
+			o.Dial = func(context.Context) (_ net.Conn, err error) {
+				if conn != nil {
+					return nil, errors.New("it is dead")
+				}
+				conn = &mortal{}
+				conn.Conn, err = net.Dial("tcp", target)
+				return conn, err
+			}
+			rand.Read(o.Proof[:])
+			s, err := Join(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want(t, <-notes, "node n1 is here")
+			if err := conn.die(before, string(o.Proof[:])); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case text := <-notes:
+				want(t, text, "node n1 was lost: its agent has died")
+			case <-time.After(time.Minute):
+				t.Error("the proof is not heard")
+			}
+			s.Close("")
+		})
+	}
+}
+
+// mortal is a connection of an agent that dies, and then says nothing more itself.
+type mortal struct {
+	net.Conn
+	mu   sync.Mutex
+	dead bool
+}
+
+func (m *mortal) Write(b []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead {
+		return len(b), nil
+	}
+	return m.Conn.Write(b)
+}
+
+// die is what it is said on its behalf.
+func (m *mortal) die(words ...string) (err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead = true
+	for _, w := range words {
+		_, more := io.WriteString(m.Conn, w)
+		err = errors.Join(err, more)
+	}
+	return err
+}
+
+// TestWatchedConn has what comes in pieces of any size.
+func TestWatchedConn(t *testing.T) {
+	var proof [proofSize]byte
+	rand.Read(proof[:])
+	commitment := Options{Proof: proof}.commitment()
+	for size := 1; size < 3*proofSize; size++ {
+		for before := range 2 * proofSize {
+			stream := append(make([]byte, before), proof[:]...)
+			proven := make(chan struct{})
+			for _, late := range []bool{false, true} {
+				w := &watchedConn{Conn: &script{said: stream, end: io.EOF}}
+				if !late {
+					w.onProof(commitment, func() { proven <- struct{}{} })
+				}
+				for {
+					if _, err := w.Read(make([]byte, size)); err != nil {
+						break
+					}
+				}
+				if late { // the agent died before its hello was taken in
+					w.onProof(commitment, func() { proven <- struct{}{} })
+				}
+				<-proven
+			}
+		}
+	}
+}
+
+// TestAClosedEnd is no broken connection.
+func TestAClosedEnd(t *testing.T) {
+	for _, c := range []struct {
+		end  error
+		gone bool
+	}{
+		{io.EOF, true},
+		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, false},
+		{&net.OpError{Op: "read", Err: syscall.ETIMEDOUT}, false},
+	} {
+		w := &watchedConn{Conn: &script{end: c.end}}
+		w.Read(make([]byte, 1))
+		if w.gone() != c.gone {
+			t.Errorf("after %v it is gone: %v", c.end, w.gone())
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	near, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := watchedListener{l}.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	if err := errors.Join(near.(*net.TCPConn).SetLinger(0), near.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = far.Write([]byte("x"))
+	}
+	if _, err := far.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("after a reset that a write was told of, a read is told of %v", err)
+	}
+	if far.(*watchedConn).gone() {
+		t.Error("after a reset that a write was told of, it is gone")
+	}
+}
+
+// script is a connection on which something is said, and which then ends.
+type script struct {
+	net.Conn
+	said []byte
+	end  error
+}
+
+func (s *script) Read(b []byte) (int, error) {
+	if len(s.said) == 0 {
+		return 0, s.end
+	}
+	n := copy(b, s.said)
+	s.said = s.said[n:]
+	return n, nil
+}
+
+// TestCommitments of other lengths, which no honest agent makes, are kept by nothing that could be said.
+func TestCommitments(t *testing.T) {
+	zero := sha256.Sum256(make([]byte, proofSize))
+	for _, commitment := range [][]byte{nil, {}, zero[:8], append(zero[:], 0)} {
+		w := &watchedConn{Conn: &script{end: io.EOF}}
+		w.onProof(commitment, func() { t.Errorf("%x is kept", commitment) })
+		w.Read(make([]byte, 1))
+	}
+	if c := (Options{}).commitment(); c != nil {
+		t.Errorf("without a proof there is a commitment, %x", c)
+	}
+}
