@@ -3,12 +3,15 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/keep"
+	"github.com/golaunch/golaunch/rendezvous"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -80,13 +83,8 @@ func (s *share) warnOfStore(err error) {
 	}
 }
 
-const (
-	// patienceToMeet is how long nothing may happen at a store before the coordinator is told who is there.
-	patienceToMeet = 10 * time.Second
-	// maxClients bounds what it is told, and maxKey a key in bytes.
-	maxClients = 20_000
-	maxKey     = 128
-)
+// patienceToMeet is how long nothing may happen at a store before the coordinator is told who is there.
+const patienceToMeet = 10 * time.Second
 
 // watchStore tells the coordinator who has come to an attempt's store, and who waits, when that has not changed for a while and is
 // not what it should be. It ends with the store.
@@ -102,39 +100,50 @@ func (s *share) watchStore(store store, o job.Prepare) {
 			}
 			quiet.Reset(patienceToMeet)
 		case <-quiet.C:
-			clients := meeting(store.Status().Clients, int(s.worldSize.Load()))
-			if told || clients != nil {
-				s.report(job.Met{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt, Clients: clients})
-				told = clients != nil
+			m := meeting(store.Status().Clients, int(s.worldSize.Load()))
+			if told || m.Came > 0 {
+				s.report(rendezvous.Met{Unit: o.Unit, Attempt: o.Attempt, Meeting: m})
+				told = m.Came > 0
 			}
 		}
 	}
 }
 
-// meeting are the clients of a store; nil when there is none, when all ranks are there and none waits, and when there are too many
-// to tell of.
-func meeting(clients []tcpstore.ClientStatus, ranks int) []job.Client {
-	var all []job.Client
-	waits := false
-	seen, processes := map[job.Client]bool{}, map[job.Client]bool{}
+// meeting has the processes of a store; none when there is none, and when all ranks are there and none waits.
+func meeting(clients []tcpstore.ClientStatus, ranks int) (m job.Meeting) {
+	seen, waiters := map[job.Client]bool{}, map[string]map[job.Client]bool{}
 	for _, c := range clients {
 		if !c.Spoke {
 			continue
 		}
-		client := job.Client{Addr: c.Peer.Addr(), PID: c.PID}
-		processes[client] = true
-		if c.Missing > 0 && len(c.Waiting) > 0 {
-			client.Key, waits = c.Waiting[0][:min(len(c.Waiting[0]), maxKey)], true
+		p := job.Client{Addr: c.Peer.Addr(), PID: c.PID}
+		if p.PID == 0 || !seen[p] { // torch before 2.5 does not say whose a connection is
+			seen[p] = true
+			m.Clients = append(m.Clients, p)
 		}
-		if c.PID == 0 || !seen[client] {
-			seen[client] = true
-			all = append(all, client)
+		if c.Missing > 0 && len(c.Waiting) > 0 && p.PID != 0 {
+			key := c.Waiting[0]
+			if waiters[key] == nil {
+				waiters[key] = map[job.Client]bool{}
+			}
+			waiters[key][p] = true
 		}
 	}
-	if !waits && len(processes) >= ranks || len(all) > maxClients {
-		return nil
+	if len(waiters) == 0 && len(m.Clients) >= ranks {
+		return job.Meeting{}
 	}
-	return all
+	for _, key := range slices.Sorted(maps.Keys(waiters)) {
+		if len(waiters[key]) > len(waiters[m.Key]) {
+			m.Key = key
+		}
+	}
+	for i, p := range m.Clients {
+		if waiters[m.Key][p] {
+			m.Clients[i].Key = m.Key
+		}
+	}
+	m.Came, m.Waiting = len(m.Clients), len(waiters[m.Key])
+	return m
 }
 
 // admit says who may use the store.

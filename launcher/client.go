@@ -101,8 +101,11 @@ func (c *Client) Swap(ctx context.Context, node string, within time.Duration) er
 }
 
 // Status describes the cluster.
-func (c *Client) Status(ctx context.Context) (Status, error) {
-	s, err := c.head.Status(ctx)
+func (c *Client) Status(ctx context.Context) (Status, error) { return c.Query(ctx, Query{}) }
+
+// Query describes a part of the cluster.
+func (c *Client) Query(ctx context.Context, q Query) (Status, error) {
+	s, err := c.head.Query(ctx, rendezvous.Query(q))
 	return statusOf(s), asked(err)
 }
 
@@ -151,12 +154,7 @@ func (j Job) remote() (rendezvous.Submission, error) {
 		}
 	}
 	j.Ranks.Stdin, j.Network.TokenFile = false, ""
+	j.Resources.Order.List, j.Resources.PerNode = nil, nil // which may be long, and are the coordinator's to know
 	s.Task, err = json.Marshal(j)
-	if len(s.Task) > maxTask {
-		return s, usage("the command and its --env have %d bytes, more than %d", len(s.Task), maxTask)
-	}
 	return s, err
 }
-
-// maxTask bounds a submitted job, in bytes.
-const maxTask = 512 << 10

@@ -230,4 +230,6 @@ func newID() string {
 	return time.Now().UTC().Format("20060102-150405") + "-" + strings.ToLower(rand.Text()[:5])
 }
 
-func validID(s string) bool { return rendezvous.ValidName(s) && len(s) <= 64 && s[0] != '_' }
+func validID(s string) bool {
+	return rendezvous.ValidName(s) && len(s) <= rendezvous.MaxID && s[0] != '_'
+}

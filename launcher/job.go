@@ -125,12 +125,12 @@ func (j Job) whole() int {
 // facts is what must be the same on every node, by the flag's name.
 func (j Job) facts() map[string]string {
 	facts := map[string]string{
-		"command":          fmt.Sprintf("%q", j.Command),
+		"command":          short(fmt.Sprintf("%q", j.Command)),
 		"--nodes":          fmt.Sprintf("%d:%d", j.Resources.MinNodes, j.Resources.MaxNodes),
-		"ranks per node":   fmt.Sprint(j.Resources.PerNode),
+		"ranks per node":   short(fmt.Sprint(j.Resources.PerNode)),
 		"GPU ranks":        fmt.Sprint(j.Resources.GPU),
 		"--strategy":       string(j.Resources.Strategy),
-		"--order":          fmt.Sprint(j.Resources.Order),
+		"--order":          short(fmt.Sprint(j.Resources.Order)),
 		"--restart":        j.Restarts.Policy,
 		"--max-restarts":   fmt.Sprintf("%d/%v", j.Restarts.Max, j.Restarts.RefillAfter),
 		"--exclude-after":  fmt.Sprintf("%d/%v", j.Health.ExcludeAfter, j.Health.ExcludeFor),
@@ -159,6 +159,18 @@ func (j Job) facts() map[string]string {
 		facts["--env "+name] = fmt.Sprintf("a value with hash %x", sum[:4])
 	}
 	return facts
+}
+
+// maxFact bounds a fact, in bytes: a command may have megabytes, and all facts go into one message.
+const maxFact = 1 << 10
+
+// short is a text that differs where long ones do.
+func short(text string) string {
+	if len(text) <= maxFact {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	return fmt.Sprintf("%s... (%d bytes with hash %x)", strings.ToValidUTF8(text[:maxFact/2], ""), len(text), sum[:8])
 }
 
 func (j Job) shown(rank int) bool {

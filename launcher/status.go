@@ -98,6 +98,15 @@ func (r RAS) String() string {
 	}.String()
 }
 
+// Query limits a [Status].
+type Query struct {
+	// Job is the only one that is described, with its nodes; empty for all.
+	Job string
+	// Jobs leaves out the nodes, Open the jobs that are over, and Brief what the ranks wrote before they failed: Tail, Traceback and Kernel
+	// of a Cause.
+	Jobs, Open, Brief bool
+}
+
 func statusOf(s rendezvous.Status) Status {
 	return Status{Version: s.Version, Since: s.Since, Nodes: each(s.Nodes, nodeStatusOf), Jobs: each(s.Jobs, jobStatusOf)}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -88,7 +89,7 @@ func Connect(ctx context.Context, o ClientOptions) (*Client, error) {
 			MinConnectTimeout: dialLimit,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
@@ -100,9 +101,6 @@ func Connect(ctx context.Context, o ClientOptions) (*Client, error) {
 	c.rpc = pb.NewClusterClient(c.conn)
 	return c, nil
 }
-
-// maxReply bounds a status, in bytes.
-const maxReply = 64 << 20
 
 // Close ends the client. A job that it submitted, and that is not detached, ends too.
 func (c *Client) Close() error {
@@ -186,6 +184,8 @@ func (c *Client) mendable(err error) bool {
 	return (code == codes.Unavailable || code == codes.Aborted) && (c.trouble == nil || !permanent(c.trouble))
 }
 
+var errSilent = fmt.Errorf("no word from it for %v", answerLimit)
+
 // call asks for one answer.
 func call[Q, A any](ctx context.Context, c *Client, f func(context.Context, Q, ...grpc.CallOption) (A, error), q Q) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
@@ -197,7 +197,7 @@ func call[Q, A any](ctx context.Context, c *Client, f func(context.Context, Q, .
 // Stop asks for the end of a job, or of all when id is empty, with an exit code for it and the reason. It returns those that were
 // asked, at once; asking again kills what still lives.
 func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]string, error) {
-	reply, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: int32(code), Why: why})
+	reply, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: int32(code), Why: plain(why)})
 	return reply.GetJobs(), err
 }
 
@@ -220,16 +220,38 @@ func (c *Client) Swap(ctx context.Context, node string, within time.Duration) er
 }
 
 // Status describes the cluster.
-func (c *Client) Status(ctx context.Context) (Status, error) {
-	reply, err := call(ctx, c, c.rpc.Status, &pb.StatusRequest{})
-	return toStatus(reply), err
-}
+func (c *Client) Status(ctx context.Context) (Status, error) { return c.Query(ctx, Query{}) }
 
 // Job describes one job.
 func (c *Client) Job(ctx context.Context, id string) (JobStatus, error) {
-	reply, err := call(ctx, c, c.rpc.Status, &pb.StatusRequest{Job: id})
-	if err != nil || len(reply.GetJobs()) != 1 {
+	s, err := c.Query(ctx, Query{Job: id, Jobs: true})
+	if err != nil {
 		return JobStatus{}, err
 	}
-	return toJobStatus(reply.GetJobs()[0]), nil
+	return s.Jobs[0], nil
+}
+
+// Query describes a part of the cluster. Each message of the answer may take as long as all of another answer.
+func (c *Client) Query(ctx context.Context, q Query) (s Status, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	limit := time.AfterFunc(answerLimit, func() { cancel(errSilent) })
+	defer limit.Stop()
+	stream, err := c.rpc.Status(ctx, &pb.StatusRequest{Job: q.Job, Jobs: q.Jobs, Open: q.Open, Brief: q.Brief}, grpc.WaitForReady(true))
+	for err == nil {
+		var m *pb.StatusReply
+		if m, err = stream.Recv(); err == nil {
+			limit.Reset(answerLimit)
+			s.add(m)
+		}
+	}
+	switch {
+	case errors.Is(context.Cause(ctx), errSilent):
+		return Status{}, fmt.Errorf("the coordinator at %s does not answer: %w", c.Target, errSilent)
+	case !errors.Is(err, io.EOF):
+		return Status{}, c.explain(err)
+	case q.Job != "" && len(s.Jobs) != 1:
+		return Status{}, fmt.Errorf("the coordinator at %s does not say how job %s stands; install the same golaunch on both", c.Target, q.Job)
+	}
+	return s, nil
 }

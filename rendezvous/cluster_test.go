@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 )
 
 func TestJobsShareACluster(t *testing.T) {
@@ -262,6 +264,21 @@ func TestReservation(t *testing.T) {
 	})
 }
 
+// TestFailureRulesOfASubmission has the rule that decides behind 8 KiB of others.
+func TestFailureRulesOfASubmission(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		n1 := h.joinAs(gpus(1, 1), forever)
+		n1.tail = "licence server at 10.0.0.9 refused\n"
+		s := task("a", 1, 1)
+		s.Job.Rules = strings.Repeat("wait  other  /another thing/\n# a comment\n", 200) + "stop  licence  /licence server .* refused/  ask for a seat\n"
+		a := h.user().submit(s)
+		n1.exitJob("a", 0, 1)
+		if r := a.over(t); r.Restarts != 0 || !strings.Contains(r.Reason, "licence") {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 func TestPlacementTimeoutOfASubmission(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		s := task("a", 1, 1)
@@ -329,12 +346,34 @@ func TestWrongRequests(t *testing.T) {
 	})
 }
 
+// TestTooManyJobs are as many as a reply can name.
+func TestTooManyJobs(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		h.c.post(func() {
+			for i := range maxJobs {
+				s := task(fmt.Sprint("job", i), 1, 1)
+				h.c.attach(&replica.Record{Submission: s})
+			}
+		})
+		u := h.user()
+		_, err := u.Submit(t.Context(), task("a", 1, 1))
+		if r, ok := errors.AsType[*RequestError](err); !ok || r.Bad {
+			t.Fatalf("%v", err)
+		}
+		want(t, err.Error(), "10000 jobs here are not over")
+		h.c.post(func() { delete(h.c.runs, "job7") })
+		if _, err := u.Submit(t.Context(), task("a", 1, 1)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestOtherVersions meet: neither side guesses.
 func TestOtherVersions(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		u := h.user()
 		m := fromSubmission(task("a", 1, 1))
-		m.Protocol = 99
+		m[0].Protocol = 99
 		w := &Watch{client: u.Client, Job: "a", submission: m}
 		err := u.explain(w.open(t.Context(), time.Second))
 		if r, ok := errors.AsType[*RequestError](err); !ok || r.Bad {

@@ -3,7 +3,9 @@ package rendezvous
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"syscall"
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/cluster"
@@ -48,6 +51,10 @@ func (c *Coordinator) check(s Submission) error {
 		return status.Error(codes.AlreadyExists, fmt.Sprintf("there is a job %s already", s.Job.ID))
 	case s.Sole:
 		return wrong("a cluster's job does not have all nodes for itself")
+	case excess(s) != "":
+		return wrong("%s", excess(s))
+	case len(c.runs)-len(c.state.Ended) >= maxJobs:
+		return refused("%d jobs here are not over, and there can be no more; try again when some are", maxJobs)
 	}
 	if err := c.state.Cluster.Check(s.Spec); err != nil {
 		return wrong("%v", err)
@@ -60,11 +67,12 @@ func (c *Coordinator) unkept() error {
 	return refused("the coordinator's log is not kept at the moment, so that it takes no new jobs: %v", c.log.Trouble())
 }
 
-// watcher is one client that is told about a job. updates is closed when it is too slow.
+// watcher is one client that is told about a job, from where it stands. updates is closed when it is too slow.
 type watcher struct {
-	run     *run
-	updates chan *pb.Update
-	owner   bool
+	run      *run
+	accepted *pb.Accepted
+	updates  chan Update
+	owner    bool
 }
 
 // maxUpdates bounds what waits for one watcher.
@@ -72,7 +80,10 @@ const maxUpdates = 256
 
 // watch tells a client where a job stands, and then all that is decided. An owner is one without which the job ends.
 func (c *Coordinator) watch(r *run, owner bool) *watcher {
-	w := &watcher{run: r, updates: make(chan *pb.Update, maxUpdates), owner: owner && !r.Detached}
+	w := &watcher{
+		run: r, updates: make(chan Update, maxUpdates), owner: owner && !r.Detached,
+		accepted: &pb.Accepted{Job: r.Job.ID, Lease: durationpb.New(c.cfg.Lease), Detached: r.Detached},
+	}
 	if w.owner {
 		r.owners++
 		if r.orphaned != nil {
@@ -80,24 +91,21 @@ func (c *Coordinator) watch(r *run, owner bool) *watcher {
 			r.orphaned = nil
 		}
 	}
-	w.updates <- &pb.Update{Body: &pb.Update_Accepted{Accepted: &pb.Accepted{
-		Job: r.Job.ID, Lease: durationpb.New(c.cfg.Lease), Detached: r.Detached,
-	}}}
 	if r.Reason != "" {
-		w.updates <- fromDecision(Decision{At: time.Now(), Reason: r.Reason})
+		w.updates <- Update{Decision: &Decision{At: time.Now(), Reason: r.Reason}}
 	}
 	if r.Granted != nil {
-		w.updates <- fromGranted(r.Granted)
+		w.updates <- Update{Granted: r.Granted}
 	}
 	if r.Result != nil {
-		w.updates <- fromUpdateResult(*r.Result)
+		w.updates <- Update{Result: r.Result}
 	}
 	r.watchers[w] = struct{}{}
 	return w
 }
 
 // tell queues an update for all watchers.
-func (c *Coordinator) tell(r *run, u *pb.Update) {
+func (c *Coordinator) tell(r *run, u Update) {
 	c.log.Then(func() {
 		for w := range r.watchers {
 			select {
@@ -132,7 +140,30 @@ type control struct {
 	c *Coordinator
 }
 
-func (s control) Submit(req *pb.Submission, stream pb.Cluster_SubmitServer) error {
+// take receives a request that comes in several messages.
+func take[M proto.Message](stream interface{ Recv() (M, error) }) (M, error) {
+	all, err := stream.Recv()
+	for size := 0; err == nil; {
+		var more M
+		if more, err = stream.Recv(); err != nil {
+			break
+		}
+		if size += proto.Size(more); size > maxRequest {
+			return all, wrong("the request has more than %d bytes", maxRequest)
+		}
+		proto.Merge(all, more)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return all, err
+}
+
+func (s control) Submit(stream pb.Cluster_SubmitServer) error {
+	req, err := take(stream)
+	if err != nil {
+		return err
+	}
 	if req.GetProtocol() != protocol {
 		return refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
 			req.GetVersion(), version())
@@ -206,26 +237,30 @@ func (s control) Watch(req *pb.WatchRequest, stream pb.Cluster_WatchServer) erro
 	return s.follow(stream, w)
 }
 
-// updates is the stream of Submit and Watch.
-type updates interface {
+// follow sends updates until the job is over.
+func (s control) follow(stream interface {
 	Send(*pb.Update) error
 	Context() context.Context
-}
-
-func (s control) follow(stream updates, w *watcher) error {
+}, w *watcher,
+) error {
 	p, _ := peer.FromContext(stream.Context())
 	conn := p.Addr.(watchedAddr).conn
 	defer s.c.post(func() { s.c.unwatch(w, conn.gone()) })
+	if err := stream.Send(&pb.Update{Body: &pb.Update_Accepted{Accepted: w.accepted}}); err != nil {
+		return err
+	}
 	for {
 		select {
 		case u, ok := <-w.updates:
 			if !ok {
 				return status.Error(codes.Aborted, "this client does not take what it is told")
 			}
-			if err := stream.Send(u); err != nil {
-				return err
+			for m := range fromUpdate(u) {
+				if err := stream.Send(m); err != nil {
+					return err
+				}
 			}
-			if u.GetResult() != nil {
+			if u.Result != nil {
 				return nil
 			}
 		case <-stream.Context().Done():
@@ -236,9 +271,14 @@ func (s control) follow(stream updates, w *watcher) error {
 	}
 }
 
-func (s control) Logs(req *pb.LogsRequest, stream pb.Cluster_LogsServer) error {
+func (s control) Logs(stream pb.Cluster_LogsServer) error {
+	req, err := take(stream)
+	if err != nil {
+		return err
+	}
+	filter, from := toFilter(req.GetFilter()), toFrom(req.GetFrom())
 	d, err := ask(s.c, func() (*delivery, error) {
-		return s.c.read(req.GetJob(), toFilter(req.GetFilter()), stream.Context().Done())
+		return s.c.read(req.GetJob(), filter, from, stream.Context().Done())
 	})
 	if err != nil {
 		return err

@@ -12,25 +12,26 @@ import (
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
-// Bounds in bytes, kept by sender and receiver, so that a report always fits into a message.
-const (
-	maxTail = 32 << 10
-	maxText = 4 << 10
-)
-
 // tail keeps the end of a rank's output, which may be any bytes.
 func tail[T string | []byte](b T) T { return b[max(0, len(b)-maxTail):] }
 
 // plain bounds a text, makes it UTF-8, which protobuf demands of a string, and one line that is harmless in a terminal.
 func plain(s string) string {
-	s = strings.ToValidUTF8(s[:min(len(s), maxText)], "?")
+	return line(s, maxText)
+}
+
+// line is plain with a bound of its own.
+func line(s string, most int) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
-	}, s)
+	}, valid(s[:min(len(s), most)]))
 }
+
+// valid makes a text UTF-8, which protobuf demands of a string.
+func valid(s string) string { return strings.ToValidUTF8(s, "?") }
 
 // fromEvent translates an agent's report. It is nil for an event that no agent reports.
 func fromEvent(id string, ev any) *pb.FromAgent {
@@ -56,7 +57,7 @@ func fromReport(ev any) *pb.FromAgent {
 	case job.Started:
 		return &pb.FromAgent{Body: &pb.FromAgent_Started{Started: &pb.Started{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: convert(e.PIDs, func(pid int) int32 { return int32(pid) }),
-			Ras: convert(e.RAS, plain),
+			Ras: convert(e.RAS, fromRAS),
 		}}}
 	case Draining:
 		return &pb.FromAgent{Body: &pb.FromAgent_Draining{Draining: &pb.Draining{
@@ -64,13 +65,13 @@ func fromReport(ev any) *pb.FromAgent {
 		}}}
 	case job.Ready:
 		return &pb.FromAgent{Body: &pb.FromAgent_Ready{Ready: &pb.Ready{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
-	case job.Met:
-		return &pb.FromAgent{Body: &pb.FromAgent_Met{Met: &pb.Met{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Clients: convert(e.Clients, fromClient),
-		}}}
+	case Met:
+		return &pb.FromAgent{Body: &pb.FromAgent_Met{Met: fromMet(e)}}
 	case job.Stalled:
+		ranks := telling(e.Ranks)
 		return &pb.FromAgent{Body: &pb.FromAgent_Stalled{Stalled: &pb.Stalled{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Ranks: convert(e.Ranks, fromStill), Behind: convert(e.Behind, fromClient),
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Ranks: convert(ranks, fromStill), Behind: convert(e.Behind, fromClient),
+			More: int32(e.More + len(e.Ranks) - len(ranks)),
 		}}}
 	case job.Stepped:
 		return &pb.FromAgent{Body: &pb.FromAgent_Stepped{Stepped: &pb.Stepped{
@@ -106,15 +107,11 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 		}
 	case *pb.FromAgent_Ready:
 		return job.Ready{Node: node, Unit: int(b.Ready.GetUnit()), Attempt: int(b.Ready.GetAttempt())}
-	case *pb.FromAgent_Met:
-		return job.Met{
-			Node: node, Unit: int(b.Met.GetUnit()), Attempt: int(b.Met.GetAttempt()), Clients: convert(b.Met.GetClients(), toClient),
-		}
 	case *pb.FromAgent_Stalled:
 		e := b.Stalled
 		return job.Stalled{
 			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()),
-			Ranks: convert(e.GetRanks(), toStill), Behind: convert(e.GetBehind(), toClient),
+			Ranks: convert(e.GetRanks(), toStill), Behind: convert(e.GetBehind(), toClient), More: int(e.GetMore()),
 		}
 	case *pb.FromAgent_Stepped:
 		e := b.Stepped
@@ -132,24 +129,6 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 		return job.Stopped{Node: node, Unit: int(b.Stopped.GetUnit()), Attempt: int(b.Stopped.GetAttempt())}
 	}
 	return nil
-}
-
-func fromClient(c job.Client) *pb.Client {
-	return &pb.Client{Addr: c.Addr.AsSlice(), Pid: int32(c.PID), Key: plain(c.Key)}
-}
-
-func toClient(c *pb.Client) job.Client {
-	return job.Client{Addr: toAddr(c.GetAddr()), PID: int(c.GetPid()), Key: plain(c.GetKey())}
-}
-
-func fromStill(s job.Still) *pb.Still {
-	return &pb.Still{Rank: int32(s.Rank), For: durationpb.New(s.For), Beat: s.Beat, Step: s.Step, Does: plain(s.Does)}
-}
-
-func toStill(s *pb.Still) job.Still {
-	return job.Still{
-		Rank: int(s.GetRank()), For: s.GetFor().AsDuration(), Beat: s.GetBeat(), Step: s.GetStep(), Does: plain(s.GetDoes()),
-	}
 }
 
 // fromOrder translates an order. It is nil for an action that is no agent's.

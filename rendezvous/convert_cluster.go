@@ -1,6 +1,11 @@
 package rendezvous
 
 import (
+	"iter"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/cluster"
@@ -9,9 +14,10 @@ import (
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
-func fromSubmission(s Submission) *pb.Submission {
+// fromSubmission is a submission in messages, of which the first has all but the order's list.
+func fromSubmission(s Submission) []*pb.Submission {
 	r := s.Job.Request
-	return &pb.Submission{
+	all := []*pb.Submission{{
 		Protocol: protocol, Version: version(), Task: s.Task, Title: plain(s.Title), Detached: s.Detached,
 		PlacementTimeout: durationpb.New(s.PlacementTimeout),
 		BackoffMin:       durationpb.New(s.BackoffMin), BackoffMax: durationpb.New(s.BackoffMax), LastCall: durationpb.New(s.LastCall),
@@ -20,16 +26,20 @@ func fromSubmission(s Submission) *pb.Submission {
 			Id: s.Job.ID, Restart: string(s.Job.Restart), MaxRestarts: int32(s.Job.MaxRestarts), Grace: durationpb.New(s.Job.Grace),
 			Within: s.Within, Gpus: convert(s.GPUs, func(i int) int32 { return int32(i) }), Backfill: s.Backfill,
 			Reserve: s.Reserve, Colocated: int32(s.Colocated), RefillAfter: durationpb.New(s.Job.RefillAfter),
-			ExcludeAfter: int32(s.Job.ExcludeAfter), ExcludeFor: durationpb.New(s.Job.ExcludeFor), Rules: plain(s.Job.Rules),
+			ExcludeAfter: int32(s.Job.ExcludeAfter), ExcludeFor: durationpb.New(s.Job.ExcludeFor), Rules: valid(s.Job.Rules),
 			ExitCodes: fromExitCodes(s.Job.ExitCodes),
 			GrowAfter: durationpb.New(s.Job.GrowAfter), DrainTime: durationpb.New(s.Job.DrainTime),
 			Request: &pb.Request{
 				MinNodes: int32(r.MinNodes), MaxNodes: int32(r.MaxNodes), PerNode: convert(r.PerNode, func(i int) int32 { return int32(i) }),
-				Gpu: r.GPU, Cpus: int32(r.CPUs), Memory: r.Memory, Strategy: string(r.Strategy), OrderBy: r.Order.By, OrderList: r.Order.List,
+				Gpu: r.GPU, Cpus: int32(r.CPUs), Memory: r.Memory, Strategy: string(r.Strategy), OrderBy: r.Order.By,
 				SharedAddr: r.SharedAddr,
 			},
 		},
+	}}
+	for names := range pieces(slices.Values(r.Order.List), length) {
+		all = append(all, &pb.Submission{Spec: &pb.Spec{Request: &pb.Request{OrderList: names}}})
 	}
+	return all
 }
 
 func toSubmission(m *pb.Submission) Submission {
@@ -87,21 +97,47 @@ func toDecision(d *pb.Decision) Decision {
 	return Decision{At: toTime(d.GetAt()), Reason: d.GetReason(), News: d.GetNews()}
 }
 
-func fromUpdateResult(r job.Result) *pb.Update {
-	return &pb.Update{Body: &pb.Update_Result{Result: fromResult(r)}}
+// fromUpdate is an update in messages, each made when the one before it was taken.
+func fromUpdate(u Update) iter.Seq[*pb.Update] {
+	return func(yield func(*pb.Update) bool) {
+		switch {
+		case u.Decision != nil:
+			yield(fromDecision(*u.Decision))
+		case u.Result != nil:
+			yield(&pb.Update{Body: &pb.Update_Result{Result: fromResult(*u.Result)}})
+		case u.Granted != nil:
+			for g := range fromGranted(*u.Granted) {
+				if !yield(&pb.Update{Body: &pb.Update_Granted{Granted: g}}) {
+					return
+				}
+			}
+		}
+	}
 }
 
-func fromGranted(p *placement.Plan) *pb.Update {
-	groups := convert(p.Groups, func(g placement.Group) *pb.Group {
-		return &pb.Group{Node: fromNode(g.Node), NodeRank: int32(g.NodeRank), Bundles: convert(g.Bundles, fromBundle)}
-	})
-	return &pb.Update{Body: &pb.Update_Granted{Granted: &pb.Granted{Groups: groups}}}
+// fromGranted is a plan in messages. The last has no more.
+func fromGranted(p placement.Plan) iter.Seq[*pb.Granted] {
+	return func(yield func(*pb.Granted) bool) {
+		last := &pb.Granted{}
+		for groups := range pieces(each(p.Groups, fromGroup), sizeOf) {
+			if last.Groups != nil {
+				last.More = true
+				if !yield(last) {
+					return
+				}
+			}
+			last = &pb.Granted{Groups: groups}
+		}
+		yield(last)
+	}
 }
 
-func toGranted(g *pb.Granted) placement.Plan {
-	return placement.Plan{Groups: convert(g.GetGroups(), func(g *pb.Group) placement.Group {
-		return placement.Group{Node: toNode(g.GetNode()), NodeRank: int(g.GetNodeRank()), Bundles: convert(g.GetBundles(), toBundle)}
-	})}
+func fromGroup(g placement.Group) *pb.Group {
+	return &pb.Group{Node: fromNode(g.Node), NodeRank: int32(g.NodeRank), Bundles: convert(g.Bundles, fromBundle)}
+}
+
+func toGroup(g *pb.Group) placement.Group {
+	return placement.Group{Node: toNode(g.GetNode()), NodeRank: int(g.GetNodeRank()), Bundles: convert(g.GetBundles(), toBundle)}
 }
 
 func fromFilter(f LogFilter) *pb.LogFilter {
@@ -116,6 +152,29 @@ func toFilter(f *pb.LogFilter) LogFilter {
 		Ranks:   convert(f.GetRanks(), func(s *pb.Span) Span { return Span{int(s.GetFirst()), int(s.GetLast())} }),
 		Attempt: int(f.GetAttempt()), Follow: f.GetFollow(), From: convert(f.GetFrom(), toPosition), RAS: f.GetRas(),
 	}
+}
+
+// fromRequest is a request for logs in messages, of which the first has all but the positions.
+func fromRequest(id string, f LogFilter, from map[string][]LogPosition) []*pb.LogsRequest {
+	f.From = nil
+	all := []*pb.LogsRequest{{Job: id, Filter: fromFilter(f)}}
+	nodes := func(node string) iter.Seq[*pb.LogsFrom] {
+		return each(slices.Collect(pieces(each(from[node], fromPosition), sizeOf)), func(at []*pb.LogPosition) *pb.LogsFrom {
+			return &pb.LogsFrom{Node: node, At: at}
+		})
+	}
+	for part := range pieces(flat(slices.Sorted(maps.Keys(from)), nodes), sizeOf) {
+		all = append(all, &pb.LogsRequest{From: part})
+	}
+	return all
+}
+
+func toFrom(from []*pb.LogsFrom) map[string][]LogPosition {
+	all := map[string][]LogPosition{}
+	for _, f := range from {
+		all[f.GetNode()] = append(all[f.GetNode()], convert(f.GetAt(), toPosition)...)
+	}
+	return all
 }
 
 func fromPosition(p LogPosition) *pb.LogPosition {
@@ -136,4 +195,12 @@ func toChunk(c *pb.LogChunk) LogChunk {
 	return LogChunk{
 		LogPosition: toPosition(c.GetAt()), Node: c.GetNode(), WorldSize: int(c.GetWorldSize()), Data: c.GetData(), Missing: c.GetMissing(),
 	}
+}
+
+// joined is a submission in one message, for the log.
+func joined(parts []*pb.Submission) *pb.Submission {
+	for _, part := range parts[1:] {
+		proto.Merge(parts[0], part)
+	}
+	return parts[0]
 }

@@ -19,14 +19,17 @@ func fromNode(n placement.Node) *pb.Node {
 	}
 }
 
-// maxPeers bounds a question for a port. Of a job with more addresses every machine may come.
-const maxPeers = 50_000
-
+// fromPeers has none if they are too many.
 func fromPeers(peers []netip.Addr) [][]byte {
-	if len(peers) > maxPeers {
+	all := convert(peers, netip.Addr.AsSlice)
+	size := 0
+	for _, addr := range all {
+		size += len(addr) + 2
+	}
+	if size > maxPeers {
 		return nil
 	}
-	return convert(peers, netip.Addr.AsSlice)
+	return all
 }
 
 // toAddr leaves an address zero that is none.

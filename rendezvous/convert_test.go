@@ -1,8 +1,10 @@
 package rendezvous
 
 import (
+	"iter"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,9 +82,22 @@ func wire[M proto.Message](t *testing.T, m M) M {
 	return out.(M)
 }
 
+// whole is what arrives of a message that is sent in several.
+func whole[M proto.Message](t *testing.T, pieces iter.Seq[M]) (all M) {
+	first := true
+	for m := range pieces {
+		if first {
+			all, first = wire(t, m), false
+		} else {
+			proto.Merge(all, wire(t, m))
+		}
+	}
+	return all
+}
+
 func TestEventsArrive(t *testing.T) {
 	for _, ev := range []job.Event{
-		filled[job.Prepared](), filled[job.Reached](), filled[job.Started](), filled[job.Met](), filled[job.Stalled](), filled[job.Stepped](), filled[job.Exited](),
+		filled[job.Prepared](), filled[job.Reached](), filled[job.Started](), filled[job.Stalled](), filled[job.Stepped](), filled[job.Exited](),
 		filled[job.Stopped](),
 		job.Exited{},
 	} {
@@ -97,6 +112,12 @@ func TestEventsArrive(t *testing.T) {
 	}
 	if m := wire(t, fromEvent("", Restated{})); m.GetRestated() == nil {
 		t.Errorf("restated: %v", m)
+	}
+	met := Met{Unit: 7, Attempt: 7, Meeting: job.Meeting{Key: "k", Came: 3, Waiting: 1, Clients: []job.Client{
+		{Addr: netip.MustParseAddr("10.0.0.1"), PID: 7}, {Addr: netip.MustParseAddr("10.0.0.1"), PID: 8, Key: "k"}, {Addr: netip.MustParseAddr("fd00::7")},
+	}}}
+	if m := wire(t, fromEvent("j7", met)).GetMet(); m.GetUnit() != 7 || m.GetAttempt() != 7 || !reflect.DeepEqual(toMeeting(m), met.Meeting) {
+		t.Errorf("met: %v", m)
 	}
 	if toEvent("n", &pb.FromAgent{}) != nil || fromEvent("j7", job.Joined{}) != nil {
 		t.Error("something that is no report was translated")
@@ -145,10 +166,10 @@ func TestNodesArrive(t *testing.T) {
 func TestClusterArrives(t *testing.T) {
 	s := filled[Submission]()
 	s.Job.Request.Keep = nil
-	if got := toSubmission(wire(t, fromSubmission(s))); !reflect.DeepEqual(got, s) {
+	if got := toSubmission(whole(t, slices.Values(fromSubmission(s)))); !reflect.DeepEqual(got, s) {
 		t.Errorf("got  %+v\nwant %+v", got, s)
 	}
-	if got := toSubmission(wire(t, fromSubmission(Submission{}))); !reflect.DeepEqual(got, Submission{}) {
+	if got := toSubmission(whole(t, slices.Values(fromSubmission(Submission{})))); !reflect.DeepEqual(got, Submission{}) {
 		t.Errorf("got  %+v of nothing", got)
 	}
 	d := filled[Decision]()
@@ -156,17 +177,29 @@ func TestClusterArrives(t *testing.T) {
 	if got := toDecision(wire(t, fromDecision(d)).GetDecision()); !reflect.DeepEqual(got, d) {
 		t.Errorf("got  %+v\nwant %+v", got, d)
 	}
-	p := filled[placement.Plan]()
-	if got := toGranted(wire(t, fromGranted(&p)).GetGranted()); !reflect.DeepEqual(got, p) {
-		t.Errorf("got  %+v\nwant %+v", got, p)
+	p, r := filled[placement.Plan](), filled[job.Result]()
+	for _, u := range []Update{{Decision: &d}, {Granted: &p}, {Result: &r}} {
+		var w Watch
+		if got, ok := w.take(whole(t, fromUpdate(u))); !ok || !reflect.DeepEqual(got, u) {
+			t.Errorf("got  %+v\nwant %+v", got, u)
+		}
 	}
-	r := filled[job.Result]()
-	if got := toResult(wire(t, fromUpdateResult(r)).GetResult()); !reflect.DeepEqual(got, r) {
-		t.Errorf("got  %+v\nwant %+v", got, r)
+	var status Status
+	want := filled[Status]()
+	want.Jobs[1].ID, want.Nodes[1].Node.Name = "another", "another"
+	for m := range fromStatus(want) {
+		status.add(wire(t, m))
+	}
+	if !reflect.DeepEqual(status, want) {
+		t.Errorf("got  %+v\nwant %+v", status, want)
 	}
 	c := filled[LogChunk]()
 	if got := toChunk(wire(t, fromChunk(c))); !reflect.DeepEqual(got, c) {
 		t.Errorf("got  %+v\nwant %+v", got, c)
+	}
+	from := map[string][]LogPosition{"": filled[[]LogPosition](), "n7": filled[[]LogPosition]()}
+	if got := whole(t, slices.Values(fromRequest("j7", LogFilter{}, from))); !reflect.DeepEqual(toFrom(got.GetFrom()), from) || got.GetJob() != "j7" {
+		t.Errorf("got  %+v\nwant %+v", got, from)
 	}
 	f := filled[LogFilter]()
 	if got := toFilter(wire(t, fromFilter(f))); !reflect.DeepEqual(got, f) {

@@ -230,7 +230,7 @@ func (c *Coordinator) past() (past log.Past, err error) {
 // recall has the journal for people begin with what is past.
 func (c *Coordinator) recall(e replica.Entry, o replica.Outcome) {
 	if s := e.Submitted; s != nil && s.Sole {
-		c.journal.add(line{Time: e.At, Event: eventSubmission, Detail: s})
+		c.journal.add(eventLine{Time: e.At, Event: eventSubmission, Detail: s})
 	}
 	for _, st := range o.Steps {
 		c.record(e.At, st)
@@ -242,11 +242,11 @@ func (c *Coordinator) record(at time.Time, st replica.Step) {
 	if st.Event == nil || c.journal == nil {
 		return
 	}
-	c.journal.add(line{Time: at, Event: eventName(st.Event), Reason: st.Reason, Detail: st.Event})
+	c.journal.add(eventLine{Time: at, Event: eventName(st.Event), Reason: st.Reason, Detail: st.Event})
 	if st.Ends {
 		for _, a := range st.Actions {
 			if end, ok := a.(job.Finish); ok {
-				c.journal.add(line{Time: at, Event: eventResult, Detail: end.Result})
+				c.journal.add(eventLine{Time: at, Event: eventResult, Detail: end.Result})
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -36,6 +37,12 @@ type LogFilter struct {
 type LogPosition struct {
 	Attempt, Rank, Stream int
 	Offset                int64
+}
+
+// file is the position's file alone.
+func (p LogPosition) file() LogPosition {
+	p.Offset = 0
+	return p
 }
 
 // LogChunk is a piece of a rank's output, as the rank wrote it.
@@ -92,9 +99,11 @@ func (r ReadLogs) Deliver(ctx context.Context, next func(context.Context) (LogCh
 // delivery is one client's reading of a job's output. chunks and over are between the goroutines of the streams; the rest belongs
 // to the coordinator's.
 type delivery struct {
-	id      string
-	run     *run
-	filter  LogFilter
+	id     string
+	run    *run
+	filter LogFilter
+	// from are the files of which the client knows a part, by the node that has delivered it; of "" are those that several have.
+	from    map[string][]LogPosition
 	chunks  chan *pb.LogChunk
 	done    <-chan struct{}
 	over    chan struct{}
@@ -109,13 +118,13 @@ type delivery struct {
 type part struct{ delivers, again bool }
 
 // read begins a delivery, which ends when done does.
-func (c *Coordinator) read(id string, f LogFilter, done <-chan struct{}) (*delivery, error) {
+func (c *Coordinator) read(id string, f LogFilter, from map[string][]LogPosition, done <-chan struct{}) (*delivery, error) {
 	r, err := c.find(id)
 	if err != nil {
 		return nil, err
 	}
 	d := &delivery{
-		id: rand.Text(), run: r, filter: f, chunks: make(chan *pb.LogChunk), done: done, over: make(chan struct{}),
+		id: rand.Text(), run: r, filter: f, from: from, chunks: make(chan *pb.LogChunk), done: done, over: make(chan struct{}),
 		missing: map[string]*pb.LogChunk{}, pending: map[string]*part{},
 	}
 	c.deliveries[d.id] = d
@@ -140,12 +149,20 @@ func (c *Coordinator) readFrom(d *delivery, node string) {
 	case m.link != nil:
 		d.pending[node] = &part{}
 		delete(d.missing, node)
-		c.send(m, fromOrder(Order{d.run.Job.ID, ReadLogs{Filter: d.filter, id: d.id}}))
+		c.send(m, fromOrder(Order{d.run.Job.ID, ReadLogs{Filter: d.part(node), id: d.id}}))
 	case d.filter.Follow && d.run.Result == nil:
 		d.pending[node] = &part{}
 	default:
 		d.lack(node, "is not connected at the moment: try again for its ranks' output")
 	}
+}
+
+// part is what a node is asked for. Of files that are too many to be named it delivers all, and the client drops what it knows.
+func (d *delivery) part(node string) LogFilter {
+	f := d.filter
+	f.From = slices.Concat(d.from[node], d.from[""])
+	f.From = f.From[:min(len(f.From), maxPositions)]
+	return f
 }
 
 // lack notes what of a node cannot be delivered. Once the delivery has ended, its client reads that.

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 )
 
 // page is what a client has read of a job.
@@ -257,6 +260,88 @@ func TestSharedFileSystem(t *testing.T) {
 		<-p.done
 		p.has(t, strings.Repeat("zero zero\n", 5), strings.Repeat("one one\n", 5))
 	})
+}
+
+// TestPositionsOfTheLargestJob are those of two files of each of 100,000 ranks, on nodes with the longest names. All go to the coordinator
+// when the connection has broken, and each node gets its own.
+func TestPositionsOfTheLargestJob(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
+		u := h.user()
+		s := u.submit(detached(task("a", 2, 1)))
+		p := u.read("a", following)
+		n1.write("a", 0, "zero ")
+		n2.write("a", 1, "one ")
+		shared := LogPosition{Attempt: 7, Rank: 0, Stream: 2}
+		for _, n := range []*agent{n1, n2} {
+			n.book("a").write(shared, "shared ")
+			synctest.Wait()
+		}
+		for rank := 2; rank < 8*mostNodes; rank++ {
+			for stream := 1; stream <= 2; stream++ {
+				p.known[LogPosition{Attempt: big, Rank: rank, Stream: stream}] = known{8 << 30, fmt.Sprintf("%0253d", rank/8)}
+			}
+		}
+		u.cable.newest().timeout()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		asked := func(node string) []LogPosition {
+			at, _ := ask(h.c, func() ([]LogPosition, error) {
+				for _, d := range h.c.deliveries {
+					return d.part(node).From, nil
+				}
+				return nil, nil
+			})
+			return at
+		}
+		shared.Offset = int64(len("shared "))
+		for node, own := range map[string]LogPosition{"n1": {Stream: 1, Offset: 5}, "n2": {Rank: 1, Stream: 1, Offset: 4}} {
+			if got := asked(node); !slices.Equal(got, []LogPosition{own, shared}) {
+				t.Errorf("%s is asked from %v", node, got)
+			}
+		}
+		if got := asked(fmt.Sprintf("%0253d", 12_499)); len(got) != 16+1 {
+			t.Errorf("%d positions of the last node", len(got))
+		}
+		n1.write("a", 0, "zero")
+		n2.write("a", 1, "one")
+		n1.exitJob("a", 0, 0)
+		n2.exitJob("a", 0, 0)
+		s.over(t)
+		if <-p.done; p.err != nil || p.missing != nil {
+			t.Errorf("%v, missing %v", p.err, p.missing)
+		}
+		p.has(t, p.texts[0], "one one")
+		if got := p.texts[0]; len(got) != len("zero shared zero") {
+			t.Errorf("read %q of rank 0", got)
+		}
+	})
+}
+
+// TestMorePositionsThanFit leaves out those of old attempts, which are delivered and dropped again.
+func TestMorePositionsThanFit(t *testing.T) {
+	r := &LogReader{known: map[LogPosition]known{}}
+	for rank := range 20_000 {
+		for attempt := range 3 {
+			r.known[LogPosition{Attempt: attempt, Rank: rank, Stream: 1}] = known{bigger, fmt.Sprintf("%0253d", 3*rank+attempt)}
+		}
+	}
+	size, attempts := 0, map[int]int{}
+	for _, m := range fromRequest("a", LogFilter{}, r.from()) {
+		size += proto.Size(m)
+		for _, f := range m.GetFrom() {
+			for _, at := range f.GetAt() {
+				attempts[int(at.GetAttempt())]++
+			}
+		}
+	}
+	if size > maxRequest || attempts[2] != 20_000 || attempts[1] == 0 || attempts[0] != 0 {
+		t.Errorf("%d bytes of attempts %v", size, attempts)
+	}
+	many := map[string][]LogPosition{"n1": make([]LogPosition, 2*maxPositions)}
+	if got := (&delivery{from: many}).part("n1").From; len(got) != maxPositions {
+		t.Errorf("a node is asked from %d positions", len(got))
+	}
 }
 
 func TestFollowedLogsOfAWaitingJob(t *testing.T) {

@@ -32,7 +32,7 @@ func fromEntry(e replica.Entry) *pb.Entry {
 	case e.Founded != nil:
 		return &pb.Entry{Body: &pb.Entry_Founded{Founded: &pb.Founded{Format: e.Founded.Format, Epoch: e.Founded.Epoch}}}
 	case e.Submitted != nil:
-		return &pb.Entry{Body: &pb.Entry_Submitted{Submitted: fromSubmission(*e.Submitted)}}
+		return &pb.Entry{Body: &pb.Entry_Submitted{Submitted: joined(fromSubmission(*e.Submitted))}}
 	case e.Admitted != nil:
 		return &pb.Entry{Body: &pb.Entry_Admitted{Admitted: &pb.Admitted{Node: fromNode(e.Admitted.Node), Instance: e.Admitted.Instance}}}
 	}
@@ -63,6 +63,10 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 	switch ev := ev.(type) {
 	case job.Elapsed:
 		return &pb.Entry{Body: &pb.Entry_Elapsed{Elapsed: &pb.Elapsed{Unit: int32(ev.Unit), Attempt: int32(ev.Attempt)}}}
+	case job.Met:
+		return &pb.Entry{Body: &pb.Entry_Gathered{Gathered: &pb.Gathered{
+			Node: ev.Node, Unit: int32(ev.Unit), Attempt: int32(ev.Attempt), Why: plain(ev.Why),
+		}}}
 	case job.TimedOut:
 		return &pb.Entry{Body: &pb.Entry_TimedOut{TimedOut: &pb.TimedOut{Kind: string(ev.Kind), Seq: int32(ev.Seq)}}}
 	case job.Cancel:
@@ -86,8 +90,6 @@ func nodeOf(ev job.Event) string {
 	case job.Started:
 		return ev.Node
 	case job.Ready:
-		return ev.Node
-	case job.Met:
 		return ev.Node
 	case job.Stalled:
 		return ev.Node
@@ -146,6 +148,9 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 		e.Event = cluster.Avoid{Node: b.Avoided.GetNode(), Why: b.Avoided.GetWhy()}
 	case *pb.Entry_Elapsed:
 		return happened(job.Elapsed{Unit: int(b.Elapsed.GetUnit()), Attempt: int(b.Elapsed.GetAttempt())})
+	case *pb.Entry_Gathered:
+		g := b.Gathered
+		return happened(job.Met{Node: g.GetNode(), Unit: int(g.GetUnit()), Attempt: int(g.GetAttempt()), Why: g.GetWhy()})
 	case *pb.Entry_TimedOut:
 		return happened(job.TimedOut{Kind: job.AlarmKind(b.TimedOut.GetKind()), Seq: int(b.TimedOut.GetSeq())})
 	case *pb.Entry_Cancelled:

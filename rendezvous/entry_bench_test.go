@@ -20,7 +20,7 @@ func BenchmarkEntry(b *testing.B) {
 	})
 	b.Run("json/write", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := json.Marshal(line{Time: e.At, Event: eventName(ev), Reason: "because", Detail: ev}); err != nil {
+			if _, err := json.Marshal(eventLine{Time: e.At, Event: eventName(ev), Reason: "because", Detail: ev}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -82,6 +82,9 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 	if o.Warn == nil {
 		o.Warn = func(err error) { slog.Warn(err.Error()) }
 	}
+	if why := excessOfNode(fromNode(o.Node)); why != "" {
+		return nil, &RefusedError{o.Node.Name, o.Target, why}
+	}
 	d := dialer{Options: o, instance: cmp.Or(o.Former.Instance, rand.Text()), epoch: o.Former.Epoch, home: o.Target}
 	if o.Seat != nil {
 		d.lease = o.Seat.cfg.Lease

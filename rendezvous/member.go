@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/cluster"
@@ -239,6 +240,11 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 		c.finished(m, msg.GetJob(), r)
 	}
 	ev := toEvent(m.name, msg)
+	if met := msg.GetMet(); met != nil {
+		ev = job.Met{
+			Node: m.name, Unit: int(met.GetUnit()), Attempt: int(met.GetAttempt()), Why: plain(c.state.Cluster.Meeting(msg.GetJob(), toMeeting(met))),
+		}
+	}
 	c.clear(m, msg, ev)
 	if ev != nil && r != nil && r.Result == nil {
 		c.happened(r, ev)
@@ -302,6 +308,10 @@ func (c *Coordinator) send(m *member, msg *pb.ToAgent) { c.queue(m, c.log.Then, 
 // hold up the job.
 func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
 	if m.link == nil {
+		return
+	}
+	if size := proto.Size(msg); size > maxReport { // it would break the stream, and the next one
+		c.warn(fmt.Errorf("node %s is not told of %T of job %s: %d bytes, %d at most", m.name, msg.GetBody(), msg.GetJob(), size, maxReport))
 		return
 	}
 	msg.Acked = m.taken

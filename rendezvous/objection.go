@@ -37,6 +37,8 @@ func (c *Coordinator) objection(h *pb.Hello, from string) error {
 		return refused("node %s shows a certificate of node %s", node.Name, from)
 	case why != "":
 		return refused("%s", why)
+	case excessOfNode(h.GetNode()) != "":
+		return refused("node %s: %s", node.Name, excessOfNode(h.GetNode()))
 	case !node.Addr.IsValid() || node.Addr.IsUnspecified() || node.Addr.IsMulticast():
 		return refused("node %s has no address that others could reach (%q); set --address", node.Name, h.GetNode().GetAddr())
 	case old != nil && old.fenced == "" && old.instance == h.GetInstance():

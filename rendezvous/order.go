@@ -3,6 +3,8 @@ package rendezvous
 import (
 	"syscall"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
 )
 
 // Order is what a node is asked to do for a job, or for all jobs when Job is empty. The same order can come twice.
@@ -34,6 +36,12 @@ type (
 		Why    string
 		Within time.Duration
 		All    bool
+	}
+	// Met is a report of who has come to the store that this node serves to a gang, and who waits there, after nothing of that has changed
+	// for a while; an empty one says that nobody needs to know any more.
+	Met struct {
+		Unit, Attempt int
+		Meeting       job.Meeting
 	}
 	// Restated ends what [Restate] asked for.
 	Restated struct{}

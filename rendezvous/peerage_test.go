@@ -47,7 +47,7 @@ type process struct {
 	// proof is what its guardian has for who coordinates.
 	proof [proofSize]byte
 	end   func()
-	over chan struct{}
+	over  chan struct{}
 	// leads says that its coordinator goes on; results are those that it brought about.
 	mu      sync.Mutex
 	leads   bool

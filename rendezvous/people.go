@@ -92,8 +92,8 @@ func (s *speaker) finish(limit time.Duration) bool {
 // maxJournal bounds the events of a job that are written for people, in bytes.
 const maxJournal = 64 << 20
 
-// line is one event of a job, for people.
-type line struct {
+// eventLine is one event of a job, for people.
+type eventLine struct {
 	Time   time.Time `json:"time"`
 	Event  string    `json:"event"`
 	Reason string    `json:"reason,omitempty"`
@@ -129,13 +129,13 @@ func newJournal(w io.Writer, warn func(error)) *journal {
 	return j
 }
 
-func (j *journal) add(l line) {
+func (j *journal) add(l eventLine) {
 	if j != nil {
 		j.out.say(func() { j.write(l) })
 	}
 }
 
-func (j *journal) write(l line) {
+func (j *journal) write(l eventLine) {
 	if j.over {
 		return
 	}

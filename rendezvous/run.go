@@ -23,7 +23,7 @@ type run struct {
 func (c *Coordinator) submit(s Submission) {
 	e := replica.Entry{At: now(), Submitted: &s}
 	if s.Sole {
-		c.journal.add(line{Time: e.At, Event: eventSubmission, Detail: s})
+		c.journal.add(eventLine{Time: e.At, Event: eventSubmission, Detail: s})
 	}
 	c.step(e)
 }
@@ -71,13 +71,13 @@ func (c *Coordinator) stepped(at time.Time, s replica.Step) {
 		c.act(r, a)
 	}
 	if s.Granted != nil {
-		c.tell(r, fromGranted(s.Granted))
+		c.tell(r, Update{Granted: s.Granted})
 	}
 	if s.Told {
 		if c.cfg.Observe != nil && r.Sole {
 			c.log.Then(func() { c.words.say(func() { c.cfg.Observe(d) }) })
 		}
-		c.tell(r, fromDecision(d))
+		c.tell(r, Update{Decision: &d})
 	}
 	if s.Ends {
 		c.conclude(r)
@@ -130,7 +130,7 @@ func (c *Coordinator) act(r *run, a job.Action) {
 // conclude tells that a job is over.
 func (c *Coordinator) conclude(r *run) {
 	r.close()
-	c.tell(r, fromUpdateResult(*r.Result))
+	c.tell(r, Update{Result: r.Result})
 	c.readEnd(r)
 	if r.Sole {
 		c.log.Then(func() { c.over = true })

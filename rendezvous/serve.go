@@ -22,15 +22,6 @@ import (
 )
 
 const (
-	// maxMessage bounds a message in bytes, both ways.
-	maxMessage = 1 << 20
-	// maxHeader bounds the headers of a stream in bytes.
-	maxHeader = 16 << 10
-	// bufferSize is that of a connection's buffers in bytes: messages are small, and connections many.
-	bufferSize = 4 << 10
-	// window is how much may be on its way to a peer that has not read it, in bytes. A fixed one keeps gRPC from measuring the network
-	// by a ping for every message, which costs more than a heartbeat does.
-	window = 1 << 20
 	// maxOrders bounds the messages that wait for one agent. A node whose ranks restart on their own gets one for each.
 	maxOrders = 4096
 	// patienceForHello bounds each of the wait for a TLS hello, the handshake, and the wait for the first message.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/job"
@@ -111,13 +112,18 @@ func (s *Session) Err() error {
 	}
 }
 
-// Report tells the coordinator, once, of a [job.Prepared], [job.Reached], [job.Started], [job.Met], [job.Stalled], [job.Stepped],
-// [job.Exited] or [job.Stopped] of a job, an [Opened], a [Draining] or a [Restated], however often the connection breaks within the lease. It does not wait
-// for the network. After the session's end it does nothing.
+// Report tells the coordinator, once, of a [job.Prepared], [job.Reached], [job.Started], [job.Stalled], [job.Stepped], [job.Exited] or
+// [job.Stopped] of a job, an [Opened], a [Met], a [Draining] or a [Restated], however often the connection breaks within the lease. It does
+// not wait for the network. After the session's end it does nothing, and one that is too long for a message it warns of instead: that would
+// break each connection anew.
 func (s *Session) Report(id string, ev any) {
 	msg := fromEvent(id, ev)
 	if msg == nil {
 		panic(fmt.Sprintf("rendezvous: no agent reports a %T", ev))
+	}
+	if size := proto.Size(msg); size > maxReport {
+		s.dialer.Warn(fmt.Errorf("node %s cannot report a %T of job %s: %d bytes, %d at most", s.Node.Name, ev, id, size, maxReport))
+		return
 	}
 	select {
 	case s.reports <- msg:

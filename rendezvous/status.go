@@ -2,13 +2,11 @@ package rendezvous
 
 import (
 	"cmp"
-	"context"
 	"maps"
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/grpc/peer"
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/goodput"
@@ -50,9 +48,10 @@ type JobStatus struct {
 	Within                string
 	Attempt               int
 	Restarts, MaxRestarts int
-	Nodes                 []string
-	Ranks, GPUs           int
-	Result                *job.Result
+	// Nodes are by node rank; of a job that is over, all that it ever had, by name.
+	Nodes       []string
+	Ranks, GPUs int
+	Result      *job.Result
 	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation and while it has had no ranks.
 	Goodput *goodput.Report
 }
@@ -67,104 +66,129 @@ type Status struct {
 	Jobs []JobStatus
 }
 
-func toStatus(m *pb.StatusReply) Status {
-	return Status{
-		Version: m.GetVersion(), Since: toTime(m.GetSince()),
-		Nodes: convert(m.GetNodes(), func(n *pb.NodeStatus) NodeStatus {
-			return NodeStatus{
-				Node: toNode(n.GetNode()), Silent: n.GetSilent().AsDuration(), Drained: n.GetDrained(),
-				Holds: convert(n.GetHolds(), func(h *pb.Hold) cluster.Holding {
-					return cluster.Holding{Job: h.GetJob(), GPUs: convert(h.GetGpus(), func(i int32) int { return int(i) })}
-				}),
-				Excluded: convert(n.GetExcluded(), func(x *pb.Exclusion) Exclusion {
-					return Exclusion{Job: x.GetJob(), Why: x.GetWhy(), Until: toTime(x.GetUntil())}
-				}),
-			}
-		}),
-		Jobs: convert(m.GetJobs(), toJobStatus),
-	}
+// Query limits a [Status].
+type Query struct {
+	// Job is the only one that is described, with its nodes; empty for all.
+	Job string
+	// Jobs leaves out the nodes, Open the jobs that are over, and Brief what the ranks wrote before they failed: Tail, Traceback and Kernel
+	// of a Cause.
+	Jobs, Open, Brief bool
 }
 
-func toJobStatus(j *pb.JobStatus) JobStatus {
-	s := JobStatus{
-		ID: j.GetId(), Title: j.GetTitle(), Phase: job.Phase(j.GetPhase()), Waits: j.GetWaits(),
-		Submitted: toTime(j.GetSubmitted()), Finished: toTime(j.GetFinished()), Detached: j.GetDetached(), Reserve: j.GetReserve(),
-		Within: j.GetWithin(), Attempt: int(j.GetAttempt()), Restarts: int(j.GetRestarts()), MaxRestarts: int(j.GetMaxRestarts()),
-		Nodes: j.GetNodes(), Ranks: int(j.GetRanks()), GPUs: int(j.GetGpus()),
-	}
-	if j.GetGoodput() != nil {
-		s.Goodput = new(toGoodput(j.GetGoodput()))
-	}
-	if j.GetResult() != nil {
-		s.Result = new(toResult(j.GetResult()))
-	}
-	return s
+// patienceForReader bounds the wait for a client to take the next message of a status, which is held for it meanwhile.
+const patienceForReader = 30 * time.Second
+
+// moment is a cluster as it stood. Nobody changes what it has, so that it can be told outside of the coordinator's goroutine.
+type moment struct {
+	Status
+	// had are the nodes of jobs that are over, by ID.
+	had map[string]map[string]bool
 }
 
-func (s control) Status(_ context.Context, req *pb.StatusRequest) (*pb.StatusReply, error) {
-	return ask(s.c, func() (*pb.StatusReply, error) {
-		reply := &pb.StatusReply{Version: version(), Since: timestamppb.New(s.c.since)}
-		if req.GetJob() != "" {
-			r, err := s.c.find(req.GetJob())
-			if err != nil {
-				return nil, err
-			}
-			reply.Jobs = append(reply.Jobs, s.c.jobStatus(r))
-			return reply, nil
+// Status tells of one moment, in several messages.
+func (s control) Status(req *pb.StatusRequest, stream pb.Cluster_StatusServer) error {
+	q := Query{Job: req.GetJob(), Jobs: req.GetJobs(), Open: req.GetOpen(), Brief: req.GetBrief()}
+	now, err := ask(s.c, func() (moment, error) { return s.c.moment(q) })
+	if err != nil {
+		return err
+	}
+	p, _ := peer.FromContext(stream.Context())
+	limit := time.AfterFunc(patienceForReader, func() { _ = p.Addr.(watchedAddr).conn.Close() }) // it hangs
+	defer limit.Stop()
+	for piece := range fromStatus(now.status(q)) {
+		if err := stream.Send(piece); err != nil {
+			return err
 		}
-		for _, n := range s.c.state.Cluster.Nodes() {
-			reply.Nodes = append(reply.Nodes, s.c.nodeStatus(n))
-		}
-		for _, r := range s.c.runs {
-			reply.Jobs = append(reply.Jobs, s.c.jobStatus(r))
-		}
-		slices.SortFunc(reply.Jobs, func(a, b *pb.JobStatus) int {
-			return a.GetSubmitted().AsTime().Compare(b.GetSubmitted().AsTime())
-		})
-		return reply, nil
-	})
+		limit.Reset(patienceForReader)
+	}
+	return nil
 }
 
-func (c *Coordinator) nodeStatus(n cluster.NodeStatus) *pb.NodeStatus {
-	s := &pb.NodeStatus{Node: fromNode(n.Node), Drained: n.Drained}
+func (c *Coordinator) moment(q Query) (moment, error) {
+	m := moment{Status: Status{Version: version(), Since: c.since}, had: map[string]map[string]bool{}}
+	jobs := c.runs
+	if q.Job != "" {
+		r, err := c.find(q.Job)
+		if err != nil {
+			return m, err
+		}
+		jobs = map[string]*run{q.Job: r}
+	}
+	for id, r := range jobs {
+		switch {
+		case r.Result == nil:
+			m.Jobs = append(m.Jobs, c.jobStatus(r))
+		case !q.Open:
+			m.Jobs = append(m.Jobs, c.jobStatus(r))
+			m.had[id] = r.Nodes
+		}
+	}
+	if !q.Jobs {
+		m.Nodes = convert(c.state.Cluster.Nodes(), c.nodeStatus)
+	}
+	return m, nil
+}
+
+func (c *Coordinator) nodeStatus(n cluster.NodeStatus) NodeStatus {
+	s := NodeStatus{Node: n.Node, Drained: n.Drained, Holds: n.Held}
 	if m := c.members[n.Node.Name]; m != nil && (m.link == nil || time.Since(m.heard) > c.cfg.Lease/2) {
-		s.Silent = durationpb.New(time.Since(m.heard))
-	}
-	for _, h := range n.Held {
-		s.Holds = append(s.Holds, &pb.Hold{Job: h.Job, Gpus: convert(h.GPUs, func(i int) int32 { return int32(i) })})
+		s.Silent = time.Since(m.heard)
 	}
 	if until, avoided := c.state.Avoided[n.Node.Name]; avoided {
-		s.Excluded = append(s.Excluded, &pb.Exclusion{Why: plain(c.state.Cluster.Shunned(n.Node.Name)), Until: fromTime(until)})
+		s.Excluded = append(s.Excluded, Exclusion{Why: c.state.Cluster.Shunned(n.Node.Name), Until: until})
 	}
 	for _, x := range n.Excluded {
-		s.Excluded = append(s.Excluded, &pb.Exclusion{Job: x.Job, Why: plain(x.Why), Until: fromTime(c.runs[x.Job].Readmits)})
+		s.Excluded = append(s.Excluded, Exclusion{Job: x.Job, Why: x.Why, Until: c.runs[x.Job].Readmits})
 	}
 	return s
 }
 
-func (c *Coordinator) jobStatus(r *run) *pb.JobStatus {
-	s := &pb.JobStatus{
-		Id: r.Job.ID, Title: r.Title, Submitted: fromTime(r.Since), Finished: fromTime(r.Over), Detached: r.Detached,
-		Reserve: r.Reserve, Within: r.Within, MaxRestarts: int32(r.Job.MaxRestarts), Result: optional(r.Result, fromResult),
-		Goodput: optional(r.Goodput(time.Now()), fromGoodput),
+// jobStatus leaves out the nodes of a job that is over.
+func (c *Coordinator) jobStatus(r *run) JobStatus {
+	s := JobStatus{
+		ID: r.Job.ID, Title: r.Title, Submitted: r.Since, Finished: r.Over, Detached: r.Detached, Reserve: r.Reserve, Within: r.Within,
+		MaxRestarts: r.Job.MaxRestarts, Result: r.Result, Goodput: r.Goodput(time.Now()),
 	}
 	if r.Result != nil {
-		s.Phase, s.Waits = string(job.Finished), r.Result.Reason
-		s.Restarts, s.Nodes = int32(r.Result.Restarts), slices.Sorted(maps.Keys(r.Nodes))
+		s.Phase, s.Waits, s.Restarts = job.Finished, r.Result.Reason, r.Result.Restarts
 		return s
 	}
 	j, _ := c.state.Cluster.Job(r.Job.ID)
-	s.Phase, s.Waits = string(j.Summary.Phase), plain(cmp.Or(c.state.Cluster.Why(r.Job.ID), j.Summary.Waits))
-	s.Attempt, s.Restarts = int32(j.Summary.Attempt), int32(j.Summary.Restarts)
+	s.Phase, s.Waits = j.Summary.Phase, cmp.Or(c.state.Cluster.Why(r.Job.ID), j.Summary.Waits)
+	s.Attempt, s.Restarts = j.Summary.Attempt, j.Summary.Restarts
 	for _, n := range j.Summary.Nodes {
 		if n.NodeRank < 0 {
 			continue
 		}
 		s.Nodes = append(s.Nodes, n.Node.Name)
-		s.Ranks += int32(len(n.Ranks))
+		s.Ranks += len(n.Ranks)
 		if r.Job.Request.GPU {
-			s.Gpus += int32(len(n.Ranks))
+			s.GPUs += len(n.Ranks)
 		}
+	}
+	return s
+}
+
+// status is what is asked of a moment.
+func (m moment) status(q Query) Status {
+	s := m.Status
+	slices.SortFunc(s.Jobs, func(a, b JobStatus) int { return cmp.Or(a.Submitted.Compare(b.Submitted), cmp.Compare(a.ID, b.ID)) })
+	for i, j := range s.Jobs {
+		if had, over := m.had[j.ID]; over {
+			s.Jobs[i].Nodes = slices.Sorted(maps.Keys(had))
+		}
+		if q.Brief && j.Result != nil && j.Result.Cause != nil {
+			result, cause := *j.Result, *j.Result.Cause
+			cause.Tail, cause.Traceback, cause.Kernel = "", "", ""
+			result.Cause, s.Jobs[i].Result = &cause, &result
+		}
+	}
+	if q.Job != "" {
+		its := map[string]bool{}
+		for _, name := range s.Jobs[0].Nodes {
+			its[name] = true
+		}
+		s.Nodes = slices.DeleteFunc(s.Nodes, func(n NodeStatus) bool { return !its[n.Node.Name] })
 	}
 	return s
 }

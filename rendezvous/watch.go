@@ -1,10 +1,13 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -32,15 +35,23 @@ type Watch struct {
 
 	client *Client
 	// submission is what Submit brought; nil for a job that was there.
-	submission *pb.Submission
+	submission []*pb.Submission
 	owner      bool
 	reason     string
-	cancel     context.CancelFunc
-	stream     grpc.ServerStreamingClient[pb.Update]
+	// granted is the part that has come of placement groups.
+	granted placement.Plan
+	cancel  context.CancelFunc
+	stream  updates
 }
+
+// updates is the stream of Submit and Watch.
+type updates interface{ Recv() (*pb.Update, error) }
 
 // Submit brings a job, or a reservation, to the cluster. One that is not detached ends when its Watch is closed before it.
 func (c *Client) Submit(ctx context.Context, s Submission) (*Watch, error) {
+	if why := excess(s); why != "" {
+		return nil, &RequestError{Target: c.Target, Why: why, Bad: true}
+	}
 	return c.watch(ctx, &Watch{client: c, Job: s.Job.ID, submission: fromSubmission(s), owner: !s.Detached})
 }
 
@@ -58,17 +69,33 @@ func (c *Client) watch(ctx context.Context, w *Watch) (*Watch, error) {
 
 // open makes a stream and waits until the coordinator has accepted it.
 func (w *Watch) open(ctx context.Context, patience time.Duration) error {
-	return w.start(ctx, patience, func(ctx context.Context) (grpc.ServerStreamingClient[pb.Update], error) {
+	return w.start(ctx, patience, func(ctx context.Context) (updates, error) {
 		if w.submission != nil {
-			return w.client.rpc.Submit(ctx, w.submission, grpc.WaitForReady(true))
+			stream, err := w.client.rpc.Submit(ctx, grpc.WaitForReady(true))
+			if err == nil {
+				err = put(stream, w.submission)
+			}
+			return stream, err
 		}
 		return w.client.rpc.Watch(ctx, &pb.WatchRequest{Job: w.Job, Attach: w.owner}, grpc.WaitForReady(true))
 	})
 }
 
-func (w *Watch) start(
-	ctx context.Context, patience time.Duration, open func(context.Context) (grpc.ServerStreamingClient[pb.Update], error),
+// put sends a request that comes in several messages. What ends it meanwhile is for whoever receives.
+func put[M any](stream interface {
+	Send(M) error
+	CloseSend() error
+}, all []M,
 ) error {
+	for _, m := range all {
+		if err := stream.Send(m); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+	return stream.CloseSend()
+}
+
+func (w *Watch) start(ctx context.Context, patience time.Duration, open func(context.Context) (updates, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	limit := time.AfterFunc(patience, cancel)
 	stream, err := open(ctx)
@@ -89,6 +116,7 @@ func (w *Watch) start(
 		w.cancel()
 	}
 	w.stream, w.cancel, w.Lease = stream, cancel, first.GetAccepted().GetLease().AsDuration()
+	w.granted = placement.Plan{}
 	return nil
 }
 
@@ -132,7 +160,7 @@ func (w *Watch) mend(ctx context.Context, broke error) error {
 	return nil
 }
 
-// take is false for what has been told before.
+// take is false for what has been told before, and what goes on.
 func (w *Watch) take(m *pb.Update) (Update, bool) {
 	switch b := m.GetBody().(type) {
 	case *pb.Update_Decision:
@@ -142,7 +170,13 @@ func (w *Watch) take(m *pb.Update) (Update, bool) {
 		w.reason = b.Decision.GetReason()
 		return Update{Decision: new(toDecision(b.Decision))}, true
 	case *pb.Update_Granted:
-		return Update{Granted: new(toGranted(b.Granted))}, true
+		w.granted.Groups = append(w.granted.Groups, convert(b.Granted.GetGroups(), toGroup)...)
+		if b.Granted.GetMore() {
+			return Update{}, false
+		}
+		plan := w.granted
+		w.granted = placement.Plan{}
+		return Update{Granted: &plan}, true
 	case *pb.Update_Result:
 		return Update{Result: new(toResult(b.Result))}, true
 	}
@@ -157,31 +191,42 @@ type LogReader struct {
 	client *Client
 	job    string
 	filter LogFilter
-	known  map[LogPosition]int64
+	known  map[LogPosition]known
 	// lacking are the nodes of which it was told that something is missing.
 	lacking map[string]bool
 	cancel  context.CancelFunc
-	stream  grpc.ServerStreamingClient[pb.LogChunk]
+	stream  grpc.BidiStreamingClient[pb.LogsRequest, pb.LogChunk]
+}
+
+// known is how much of a file was read, and the node that has it; empty when several have, or it was read before.
+type known struct {
+	offset int64
+	node   string
 }
 
 // Logs reads what the ranks of a job wrote, on all nodes: each rank's output in its order, that of different nodes as it comes.
 func (c *Client) Logs(ctx context.Context, id string, f LogFilter) (*LogReader, error) {
-	r := &LogReader{client: c, job: id, filter: f, known: map[LogPosition]int64{}, lacking: map[string]bool{}}
+	if len(f.Ranks) > maxSpans {
+		return nil, &RequestError{Target: c.Target, Why: fmt.Sprintf("%d ranges of ranks are chosen, %d at most", len(f.Ranks), maxSpans), Bad: true}
+	}
+	r := &LogReader{client: c, job: id, filter: f, known: map[LogPosition]known{}, lacking: map[string]bool{}}
+	for _, at := range f.From {
+		r.known[at.file()] = known{offset: at.Offset}
+	}
 	return r, r.open(ctx)
 }
 
 // open makes a stream and waits until the coordinator has accepted it, for a while also one that is not yet there to stay.
 func (r *LogReader) open(ctx context.Context) error {
-	f := r.filter
-	for at, offset := range r.known {
-		at.Offset = offset
-		f.From = append(f.From, at)
-	}
+	request := fromRequest(r.job, r.filter, r.from())
 	ctx, r.cancel = context.WithCancel(ctx)
 	limit := time.AfterFunc(answerLimit+patienceForReturn, r.cancel)
 	defer limit.Stop()
 	for {
-		stream, err := r.client.rpc.Logs(ctx, &pb.LogsRequest{Job: r.job, Filter: fromFilter(f)}, grpc.WaitForReady(true))
+		stream, err := r.client.rpc.Logs(ctx, grpc.WaitForReady(true))
+		if err == nil {
+			err = put(stream, request)
+		}
 		if err == nil {
 			var accepted metadata.MD
 			if accepted, err = stream.Header(); err == nil && accepted == nil {
@@ -193,6 +238,27 @@ func (r *LogReader) open(ctx context.Context) error {
 			return r.client.explain(err)
 		}
 	}
+}
+
+// from are the positions by node, those of the newest attempts first: of as many files as a request can have. Of others all comes again,
+// and is dropped.
+func (r *LogReader) from() map[string][]LogPosition {
+	from, size := map[string][]LogPosition{}, maxPiece
+	byAge := func(a, b LogPosition) int {
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Stream, b.Stream))
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(r.known), byAge) {
+		k := r.known[at]
+		if from[k.node] == nil {
+			size += len(k.node) + maxPosition
+		}
+		if size += maxPosition; size > maxRequest {
+			break
+		}
+		at.Offset = k.offset
+		from[k.node] = append(from[k.node], at)
+	}
+	return from
 }
 
 // maxMended bounds the times that a reader connects again without having read anything.
@@ -231,17 +297,20 @@ func (r *LogReader) fresh(chunk *LogChunk) bool {
 		r.lacking[chunk.Node] = true
 		return !told
 	}
-	file := chunk.LogPosition
-	file.Offset = 0
+	file := chunk.file()
 	end := chunk.Offset + int64(len(chunk.Data))
-	known := r.known[file]
-	if end <= known {
+	before, again := r.known[file]
+	now := known{max(before.offset, end), chunk.Node}
+	if again && before.node != chunk.Node {
+		now.node = ""
+	}
+	r.known[file] = now
+	if end <= before.offset {
 		return false
 	}
-	if chunk.Offset < known {
-		chunk.Data, chunk.Offset = chunk.Data[known-chunk.Offset:], known
+	if chunk.Offset < before.offset {
+		chunk.Data, chunk.Offset = chunk.Data[before.offset-chunk.Offset:], before.offset
 	}
-	r.known[file] = end
 	return true
 }
 

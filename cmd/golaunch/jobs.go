@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -68,23 +67,16 @@ func (o *statusOptions) print(io *streams, f *pflag.FlagSet, args []string, node
 		return err
 	}
 	defer c.Close()
-	s, err := c.Status(ctx)
-	if err == nil && only != "" {
-		s, err = about(ctx, c, s, only)
-	}
+	s, err := c.Query(ctx, launcher.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.json})
 	if err != nil {
 		return err
 	}
 	shown := clusterShown{Version: s.Version, Since: s.Since, Nodes: []nodeShown{}, Jobs: []jobShown{}}
 	for _, n := range s.Nodes {
-		if nodes {
-			shown.Nodes = append(shown.Nodes, showNode(n))
-		}
+		shown.Nodes = append(shown.Nodes, showNode(n))
 	}
 	for _, j := range s.Jobs {
-		if o.all || only != "" || j.Finished.IsZero() {
-			shown.Jobs = append(shown.Jobs, showJob(j))
-		}
+		shown.Jobs = append(shown.Jobs, showJob(j))
 	}
 	if o.ras {
 		r, err := c.RAS(ctx, only)
@@ -100,14 +92,6 @@ func (o *statusOptions) print(io *streams, f *pflag.FlagSet, args []string, node
 		return writeJSON(io.stdout, shown.Jobs)
 	}
 	return shown.write(io.stdout, nodes)
-}
-
-// about leaves one job, and the nodes that it has.
-func about(ctx context.Context, c *launcher.Client, s launcher.Status, id string) (launcher.Status, error) {
-	j, err := c.Job(ctx, id)
-	s.Jobs = []launcher.JobStatus{j}
-	s.Nodes = slices.DeleteFunc(s.Nodes, func(n launcher.NodeStatus) bool { return !slices.Contains(j.Nodes, n.Node.Name) })
-	return s, err
 }
 
 func writeJSON(w io.Writer, v any) error {

@@ -44,15 +44,22 @@ func (s *State) Nodes() []NodeStatus {
 	for _, name := range sorted(s.nodes) {
 		n := s.nodes[name]
 		st := NodeStatus{Node: n.facts, Drained: n.drained, Excluded: excluded[name]}
-		st.Node.GPUs = append([]placement.GPU(nil), n.free.GPUs...)
+		st.Node.GPUs = n.free.GPUs // which are made anew when they change
 		for _, e := range n.holders {
-			h := Holding{Job: e.Job.ID}
-			for _, g := range e.held[name].GPUs {
-				h.GPUs = append(h.GPUs, g.Index)
-			}
-			st.Held = append(st.Held, h)
+			st.Held = append(st.Held, Holding{Job: e.Job.ID, GPUs: indexes(e.held[name].GPUs)})
 		}
 		list = append(list, st)
+	}
+	return list
+}
+
+func indexes(gpus []placement.GPU) []int {
+	if gpus == nil {
+		return nil
+	}
+	list := make([]int, len(gpus))
+	for i, g := range gpus {
+		list[i] = g.Index
 	}
 	return list
 }
@@ -124,6 +131,14 @@ func (e *entry) status() JobStatus {
 		st.Summary.Phase, st.Summary.Waits = job.Running, e.standing()
 	}
 	return st
+}
+
+// Meeting says who is missing at the start of a job, or what all but a few of its ranks wait for; it is empty when there is no such job.
+func (s *State) Meeting(id string, m job.Meeting) string {
+	if e := s.jobs[id]; e != nil {
+		return e.state.Meeting(m)
+	}
+	return ""
 }
 
 // Live says that processes of an attempt of a job may be on a node. What else a node that is back runs of it must end.

@@ -12,7 +12,7 @@ import (
 )
 
 // screen is how many lines of go doc a person takes in at once.
-const screen = 55
+const screen = 56
 
 // faces are the packages for outsiders. What a debt says still shows what is golaunch's own: it may shrink, and not grow.
 var faces = map[string]debt{

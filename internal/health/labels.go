@@ -8,6 +8,9 @@ const (
 	versionPrefix = "version."
 )
 
+// maxLabel bounds a label, in bytes: a node with many devices may have as many findings of one code.
+const maxLabel = 1 << 10
+
 // Labels are findings and versions as labels of a node; findings of one code become one.
 func Labels(findings []Finding, versions Versions) map[string]string {
 	labels := map[string]string{}
@@ -21,6 +24,11 @@ func Labels(findings []Finding, versions Versions) map[string]string {
 	}
 	for name, text := range versions {
 		labels[versionPrefix+name] = text
+	}
+	for key, text := range labels {
+		if len(text) > maxLabel {
+			labels[key] = strings.ToValidUTF8(text[:maxLabel-3], "") + "..."
+		}
 	}
 	return labels
 }

@@ -3,7 +3,9 @@ package health
 import (
 	"maps"
 	"reflect"
+	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestLabels(t *testing.T) {
@@ -15,6 +17,19 @@ func TestLabels(t *testing.T) {
 	want := []Finding{gpuECC.find("GPU 1 is bad, GPU 2 is bad"), shmSmall.find("it has 64 MiB")}
 	if !reflect.DeepEqual(findings, want) || !maps.Equal(got, versions) {
 		t.Errorf("got %v and %v, want %v and %v", findings, got, want, versions)
+	}
+}
+
+// TestLabelsAreBounded: a node has as many findings of one code as devices.
+func TestLabelsAreBounded(t *testing.T) {
+	given := make([]Finding, 1000)
+	for i := range given {
+		given[i] = gpuECC.find("GPU 1 is bad")
+	}
+	for key, text := range Labels(given, Versions{Python: strings.Repeat("漢", maxLabel)}) {
+		if len(text) > maxLabel || !utf8.ValidString(text) || !strings.HasSuffix(text, "...") {
+			t.Errorf("%s has %d bytes", key, len(text))
+		}
 	}
 }
 

@@ -59,12 +59,12 @@ type (
 		PIDs          []int
 		RAS           []string
 	}
-	// Met says who has come to the store that the master node serves to a gang, and who waits there for what, after nothing of that
-	// has changed for a while. It is empty when there is nothing to say of an attempt that there was before.
+	// Met says in words, which are [State.Meeting]'s, who is missing at the store that the master node serves to a gang, or what most wait
+	// for there, after nothing of that has changed for a while. It is empty when there is nothing to say any more.
 	Met struct {
 		Node          string
 		Unit, Attempt int
-		Clients       []Client
+		Why           string
 	}
 	// Stalled says which ranks of a node stand still, and for how long, once one that has a heartbeat has had none for the limit
 	// (--hang-timeout), or none of the node's ranks has moved for that long. It comes again every half of the limit while that is so, and
@@ -75,6 +75,8 @@ type (
 		Ranks         []Still
 		// Behind are the processes that NCCL waits for, as its RAS service says; Key is the reason. Only the master's node asks.
 		Behind []Client
+		// More counts further ranks, which tell less than those of Ranks.
+		More int `json:",omitempty"`
 	}
 	// Stepped says to which step, above 0, rank 0 has come by its heartbeat, and how long ago that was.
 	Stepped struct {
@@ -148,6 +150,16 @@ type Client struct {
 	Addr netip.Addr
 	// PID is the process id on its node; 0 when it is not known.
 	PID int
-	// Key is the first one that it waits for; empty when it does not wait.
+	// Key is what it waits for; empty when it does not wait.
 	Key string
+}
+
+// Meeting is who has come to the store of a gang.
+type Meeting struct {
+	// Clients are the processes that have come, each once; none when they are too many to be named. The Key of those that wait for it is
+	// that of the meeting, which is what most wait for of those that wait; what others wait for does not matter.
+	Clients []Client
+	Key     string
+	// Came counts them, and Waiting those that wait for Key.
+	Came, Waiting int
 }

@@ -23,68 +23,84 @@ func (s *State) note(g placement.Group, pids []int) {
 	}
 }
 
-// met tells who is missing at the start of a gang, or what all but a few wait for.
+// met takes note of how the start of a gang goes.
 func (s *State) met(ev Met) string {
 	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
-	if !ok || u.phase != Running || sl.NodeRank != 0 {
+	if !ok || u.phase != Running || sl.NodeRank != 0 || s.meeting == ev.Why {
 		return s.ignore()
 	}
-	before := s.meeting
-	s.meeting = s.describe(ev.Clients)
-	if s.meeting == before {
-		return s.ignore()
-	}
+	s.meeting = ev.Why
 	return s.meeting
 }
 
-// describe says what the clients of the store come to. It costs O(ranks + clients).
-func (s *State) describe(clients []Client) string {
-	if len(clients) == 0 {
-		return ""
+// Meeting tells who is missing at the start of a gang, or what all but a few wait for: the words of a [Met]. It costs O(ranks + clients).
+func (s *State) Meeting(m Meeting) string {
+	if len(m.Clients) == 0 {
+		return s.crowd(m)
 	}
 	ranks, homes := s.processes()
-	came, keys, waiting := map[int]bool{}, map[int]string{}, map[string]int{}
-	strangers, nameless := map[Client]bool{}, 0
+	came, waits := map[int]bool{}, map[int]bool{}
+	others := 0
 	for rank, done := range s.done {
 		if done {
 			came[rank] = true
 		}
 	}
-	for _, c := range clients {
+	for _, c := range m.Clients {
 		rank, known := ranks[process{home(homes, c.Addr), c.PID}]
-		switch {
-		case c.PID == 0: // torch before 2.5 does not say
-			nameless++
-			continue
-		case !known:
-			c.Key = ""
-			strangers[c] = true
+		if !known || c.PID == 0 { // torch before 2.5 does not say
+			others++
 			continue
 		}
 		came[rank] = true
-		if c.Key != "" && keys[rank] == "" {
-			keys[rank] = c.Key
-			waiting[c.Key]++
+		if c.Key != "" {
+			waits[rank] = true
 		}
 	}
-	size, others := len(s.pids), len(strangers)+nameless
+	size := len(s.pids)
 	switch {
 	case others > 0 && len(came)+others >= size:
 		return ""
 	case others > 0: // a rank is a shell, perhaps, that has the process that came as its child
-		return fmt.Sprintf("%d of %d ranks connected", len(came)+others, size)
+		return connected(len(came)+others, size)
 	case len(came) < size:
-		return fmt.Sprintf("%d of %d ranks connected; missing: %s", len(came), size, s.without(func(rank int) bool { return came[rank] }))
+		return connected(len(came), size) + "; missing: " + s.without(func(rank int) bool { return came[rank] })
 	}
-	for key, n := range waiting {
-		if n < size && 2*n > size {
-			return fmt.Sprintf("%d of %d ranks wait for key %q; not %s", n, size, key,
-				s.without(func(rank int) bool { return keys[rank] == key }))
-		} else if n == size {
-			return fmt.Sprintf("all %d ranks wait for key %q", size, key)
+	text := waiting(len(waits), size, m.Key)
+	if text != "" && len(waits) < size {
+		text += "; not " + s.without(func(rank int) bool { return waits[rank] })
+	}
+	return text
+}
+
+// crowd is what can be said of so many that nobody is named.
+func (s *State) crowd(m Meeting) string {
+	came, size := m.Came, len(s.pids)
+	for _, done := range s.done {
+		if done {
+			came++
 		}
 	}
-	return ""
+	switch {
+	case m.Came == 0:
+		return ""
+	case came < size:
+		return connected(came, size)
+	}
+	return waiting(m.Waiting, size, m.Key)
+}
+
+func connected(n, size int) string { return fmt.Sprintf("%d of %d ranks connected", n, size) }
+
+// waiting is empty unless most ranks wait for one key.
+func waiting(n, size int, key string) string {
+	switch {
+	case 2*n <= size || n > size:
+		return ""
+	case n == size:
+		return fmt.Sprintf("all %d ranks wait for key %q", size, key)
+	}
+	return fmt.Sprintf("%d of %d ranks wait for key %q", n, size, key)
 }
 
 // processes are the ranks by process, and homes the node ranks by address.

@@ -65,22 +65,25 @@ func TestMet(t *testing.T) {
 			client("10.0.0.2", 100, "k"), client("10.0.0.2", 101, "k"), client("10.0.0.3", 102, "k"), client("10.0.0.3", 103, "k"),
 		}, `all 4 ranks wait for key "k"`},
 		{"a few wait", far, []Client{
-			client("10.0.0.2", 100, "k"), client("10.0.0.2", 101, "l"), client("10.0.0.3", 102), client("10.0.0.3", 103),
+			client("10.0.0.2", 100, "k"), client("10.0.0.2", 101, "k"), client("10.0.0.3", 102), client("10.0.0.3", 103),
 		}, ""},
+		{"nobody", far, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := started(t, c.addr)
-			_, got := s.Step(Met{Node: "n0", Clients: c.clients})
+			m := Meeting{Clients: c.clients, Key: "k", Came: len(c.clients)}
+			met := Met{Node: "n0", Why: s.Meeting(m)}
+			_, got := s.Step(met)
 			if got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 			if c.want != "" && s.Summary().Waits != "4 ranks to end; "+c.want {
 				t.Errorf("the summary has %q", s.Summary().Waits)
 			}
-			if _, again := s.Step(Met{Node: "n0", Clients: c.clients}); again != "" {
+			if _, again := s.Step(met); again != "" {
 				t.Errorf("told again: %q", again)
 			}
-			if _, stale := s.Step(Met{Node: "n0", Attempt: 1, Clients: all[:1]}); stale != "" {
+			if _, stale := s.Step(Met{Node: "n0", Attempt: 1, Why: s.Meeting(Meeting{Clients: all[:1]})}); stale != "" {
 				t.Errorf("told of another attempt: %q", stale)
 			}
 			if s.Step(Met{Node: "n0"}); s.Summary().Waits != "4 ranks to end" {
@@ -96,7 +99,29 @@ func TestMetAfterTheFirstHaveEnded(t *testing.T) {
 	for rank := range 3 {
 		s.Step(Exited{Node: fmt.Sprint("n", rank/2), Rank: rank})
 	}
-	if _, got := s.Step(Met{Node: "n0", Clients: []Client{{Addr: netip.MustParseAddr("10.0.0.3"), PID: 103}}}); got != "" {
+	if got := s.Meeting(Meeting{Clients: []Client{{Addr: netip.MustParseAddr("10.0.0.3"), PID: 103}}, Came: 1}); got != "" {
 		t.Errorf("%q", got)
+	}
+	if got := s.Meeting(Meeting{Came: 1}); got != "" {
+		t.Errorf("%q of a crowd", got)
+	}
+}
+
+// TestACrowd is of so many that nobody is named.
+func TestACrowd(t *testing.T) {
+	s := started(t, func(i int) string { return fmt.Sprint("10.0.0.", i+2) })
+	for _, c := range []struct {
+		m    Meeting
+		want string
+	}{
+		{Meeting{Came: 3, Waiting: 3, Key: "k"}, "3 of 4 ranks connected"},
+		{Meeting{Came: 4, Waiting: 3, Key: "k"}, `3 of 4 ranks wait for key "k"`},
+		{Meeting{Came: 4, Waiting: 4, Key: "k"}, `all 4 ranks wait for key "k"`},
+		{Meeting{Came: 4, Waiting: 2, Key: "k"}, ""},
+		{Meeting{}, ""},
+	} {
+		if got := s.Meeting(c.m); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.m, got, c.want)
+		}
 	}
 }

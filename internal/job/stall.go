@@ -30,7 +30,7 @@ func (s *State) stalled(ev Stalled) string {
 	case u.still == u.live, before != nil && before.beats() && ev.beats():
 		return s.fail(s.fault(s.hang(u)), u)
 	case before == nil:
-		return fmt.Sprintf("on %s, %s not moved for %v; other nodes' move", ev.Node, have(len(ev.Ranks)), ev.longest())
+		return fmt.Sprintf("on %s, %s not moved for %v; other nodes' move", ev.Node, have(len(ev.Ranks)+ev.More), ev.longest())
 	}
 	return ""
 }
@@ -59,14 +59,16 @@ func (s *State) hang(u *unit) Failure {
 	var all []Still
 	var behind []Client
 	var longest time.Duration
+	more := 0
 	for _, m := range u.members {
 		if m.stalled != nil {
 			all, behind = append(all, m.stalled.Ranks...), append(behind, m.stalled.Behind...)
+			more += m.stalled.More
 			longest = max(longest, m.stalled.longest())
 		}
 	}
 	f := Failure{Node: s.slots[u.first].Node.Name, Rank: -1, Attempt: u.attempt, Hung: true}
-	f.Why = fmt.Sprintf("hang: %s not moved for %v", have(len(all)), longest)
+	f.Why = fmt.Sprintf("hang: %s not moved for %v", have(len(all)+more), longest)
 	late, why := s.laggards(all, behind)
 	if len(late) == 0 {
 		f.Why += "; none is behind the others"

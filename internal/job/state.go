@@ -34,7 +34,7 @@ type State struct {
 	units []unit
 	// done says of each rank whether it exited 0 in the newest attempt of its unit.
 	done []bool
-	// pids are the process ids of the ranks, 0 for those that are not known, and meeting is what the newest [Met] comes to.
+	// pids are the process ids of the ranks, 0 for those that are not known, and meeting is what the newest [Met] says.
 	pids    []int
 	meeting string
 	// open counts the units that have not succeeded, and live the pairs of unit and node that may have processes.

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -62,7 +63,7 @@ func (e Reached) String() string {
 
 func (e Started) String() string { return "started " + of(e.Unit, e.Attempt, e.Node) }
 func (e Met) String() string {
-	return fmt.Sprintf("met %s: %s", of(e.Unit, e.Attempt, e.Node), count(len(e.Clients), "client"))
+	return fmt.Sprintf("met %s: %s", of(e.Unit, e.Attempt, e.Node), cmp.Or(e.Why, "well"))
 }
 func (e Stopped) String() string { return "stopped " + of(e.Unit, e.Attempt, e.Node) }
 
@@ -70,7 +71,7 @@ func (e Stalled) String() string {
 	if len(e.Ranks) == 0 {
 		return "moving " + of(e.Unit, e.Attempt, e.Node)
 	}
-	return fmt.Sprintf("stalled %s: %s", of(e.Unit, e.Attempt, e.Node), count(len(e.Ranks), "rank"))
+	return fmt.Sprintf("stalled %s: %s", of(e.Unit, e.Attempt, e.Node), count(len(e.Ranks)+e.More, "rank"))
 }
 
 func (e Stepped) String() string {

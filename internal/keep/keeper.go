@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -215,8 +216,11 @@ func (k *keeper) tell(m message, fds ...int) {
 	if k.link == nil {
 		return
 	}
-	if err := k.link.send(m, fds...); os.IsTimeout(err) {
+	switch err := k.link.send(m, fds...); {
+	case os.IsTimeout(err):
 		k.end(fmt.Errorf("the agent does not read what it is told: %w", err))
+	case errors.Is(err, errTooLong) && m.Seq != 0: // it waits for this answer
+		k.tell(message{Do: m.Do, Seq: m.Seq, ID: m.ID, Error: err.Error()})
 	}
 }
 

@@ -218,10 +218,20 @@ func (k *keeper) aboutStore(m message) {
 	case doAdmit:
 		s.peers.Store(tcpstore.NewPeers(m.Peers, m.Own))
 	case doStatus:
-		k.answer(m, nil, message{Clients: s.Status().Clients})
+		k.answer(m, nil, message{Clients: shown(s.Status().Clients)})
 	case doUnstore:
 		delete(k.stores, m.Job)
 		go s.Close()
 		k.answer(m, nil, message{})
 	}
+}
+
+// shown leaves of what each client waits for the first key.
+func shown(clients []tcpstore.ClientStatus) []tcpstore.ClientStatus {
+	for i, c := range clients {
+		if len(c.Waiting) > 0 {
+			clients[i].Waiting = []string{c.Waiting[0][:min(len(c.Waiting[0]), maxKey)]}
+		}
+	}
+	return clients
 }

@@ -24,8 +24,11 @@ const (
 	// protocol changes when an older keeper could misunderstand a newer agent, or the other way round. An addition does not change it:
 	// fields and news that one side does not know mean nothing to it, and an order that a keeper does not know it answers with an error.
 	protocol = 1
-	// maxMessage is more than the arguments and the environment of a process can have (6 MiB, execve(2)), in base64.
-	maxMessage = 16 << 20
+	// maxMessage is more than the arguments and the environment of a process can have (6 MiB, execve(2)), in base64, and than the clients of
+	// a store for 100,000 ranks are (28 MB, with keys of maxKey).
+	maxMessage = 32 << 20
+	// maxKey bounds a key that a client of a store waits for: it is for people.
+	maxKey = 128
 	// maxFiles come with one message.
 	maxFiles = 8
 	// sendLimit is how long a message may wait for a process that does not read.
@@ -127,6 +130,8 @@ func toStrings(words [][]byte) []string {
 	return out
 }
 
+var errTooLong = errors.New("the message is too long")
+
 // link is a connection between an agent and its keeper: messages are their length in 4 bytes, with which files come, and JSON.
 type link struct {
 	conn *net.UnixConn
@@ -136,7 +141,7 @@ type link struct {
 func (l *link) send(m message, fds ...int) error {
 	body, err := json.Marshal(m)
 	if err == nil && len(body) > maxMessage {
-		err = fmt.Errorf("%d bytes, %d at most", len(body), maxMessage)
+		err = fmt.Errorf("%w: %d bytes, %d at most", errTooLong, len(body), maxMessage)
 	}
 	if err != nil {
 		return fmt.Errorf("tell of %s: %w", m.Do, err)

@@ -45,6 +45,7 @@ type Entry struct {
 	//	*Entry_Elapsed
 	//	*Entry_TimedOut
 	//	*Entry_Cancelled
+	//	*Entry_Gathered
 	Body          isEntry_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -209,6 +210,15 @@ func (x *Entry) GetCancelled() *Cancelled {
 	return nil
 }
 
+func (x *Entry) GetGathered() *Gathered {
+	if x != nil {
+		if x, ok := x.Body.(*Entry_Gathered); ok {
+			return x.Gathered
+		}
+	}
+	return nil
+}
+
 type isEntry_Body interface {
 	isEntry_Body()
 }
@@ -262,6 +272,10 @@ type Entry_Cancelled struct {
 	Cancelled *Cancelled `protobuf:"bytes,14,opt,name=cancelled,proto3,oneof"`
 }
 
+type Entry_Gathered struct {
+	Gathered *Gathered `protobuf:"bytes,15,opt,name=gathered,proto3,oneof"`
+}
+
 func (*Entry_Founded) isEntry_Body() {}
 
 func (*Entry_Submitted) isEntry_Body() {}
@@ -285,6 +299,8 @@ func (*Entry_Elapsed) isEntry_Body() {}
 func (*Entry_TimedOut) isEntry_Body() {}
 
 func (*Entry_Cancelled) isEntry_Body() {}
+
+func (*Entry_Gathered) isEntry_Body() {}
 
 // Founded is the first entry.
 type Founded struct {
@@ -649,6 +665,75 @@ func (x *Reported) GetReport() *FromAgent {
 	return nil
 }
 
+// Gathered says how the start of a gang goes, as the node reported that serves its store.
+type Gathered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Unit          int32                  `protobuf:"varint,2,opt,name=unit,proto3" json:"unit,omitempty"`
+	Attempt       int32                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gathered) Reset() {
+	*x = Gathered{}
+	mi := &file_log_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gathered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gathered) ProtoMessage() {}
+
+func (x *Gathered) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gathered.ProtoReflect.Descriptor instead.
+func (*Gathered) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Gathered) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Gathered) GetUnit() int32 {
+	if x != nil {
+		return x.Unit
+	}
+	return 0
+}
+
+func (x *Gathered) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Gathered) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type Elapsed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Unit          int32                  `protobuf:"varint,1,opt,name=unit,proto3" json:"unit,omitempty"`
@@ -659,7 +744,7 @@ type Elapsed struct {
 
 func (x *Elapsed) Reset() {
 	*x = Elapsed{}
-	mi := &file_log_proto_msgTypes[8]
+	mi := &file_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +756,7 @@ func (x *Elapsed) String() string {
 func (*Elapsed) ProtoMessage() {}
 
 func (x *Elapsed) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[8]
+	mi := &file_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +769,7 @@ func (x *Elapsed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Elapsed.ProtoReflect.Descriptor instead.
 func (*Elapsed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{8}
+	return file_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Elapsed) GetUnit() int32 {
@@ -711,7 +796,7 @@ type TimedOut struct {
 
 func (x *TimedOut) Reset() {
 	*x = TimedOut{}
-	mi := &file_log_proto_msgTypes[9]
+	mi := &file_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +808,7 @@ func (x *TimedOut) String() string {
 func (*TimedOut) ProtoMessage() {}
 
 func (x *TimedOut) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[9]
+	mi := &file_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +821,7 @@ func (x *TimedOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimedOut.ProtoReflect.Descriptor instead.
 func (*TimedOut) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{9}
+	return file_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TimedOut) GetKind() string {
@@ -766,7 +851,7 @@ type Cancelled struct {
 
 func (x *Cancelled) Reset() {
 	*x = Cancelled{}
-	mi := &file_log_proto_msgTypes[10]
+	mi := &file_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +863,7 @@ func (x *Cancelled) String() string {
 func (*Cancelled) ProtoMessage() {}
 
 func (x *Cancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[10]
+	mi := &file_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +876,7 @@ func (x *Cancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancelled.ProtoReflect.Descriptor instead.
 func (*Cancelled) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{10}
+	return file_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Cancelled) GetCode() int32 {
@@ -833,7 +918,7 @@ var File_log_proto protoreflect.FileDescriptor
 
 const file_log_proto_rawDesc = "" +
 	"\n" +
-	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\xad\x06\n" +
+	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\xed\x06\n" +
 	"\x05Entry\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
 	"\x05about\x18\x02 \x01(\tR\x05about\x12;\n" +
@@ -849,7 +934,8 @@ const file_log_proto_rawDesc = "" +
 	"\breported\x18\v \x01(\v2 .golaunch.rendezvous.v1.ReportedH\x00R\breported\x12;\n" +
 	"\aelapsed\x18\f \x01(\v2\x1f.golaunch.rendezvous.v1.ElapsedH\x00R\aelapsed\x12?\n" +
 	"\ttimed_out\x18\r \x01(\v2 .golaunch.rendezvous.v1.TimedOutH\x00R\btimedOut\x12A\n" +
-	"\tcancelled\x18\x0e \x01(\v2!.golaunch.rendezvous.v1.CancelledH\x00R\tcancelledB\x06\n" +
+	"\tcancelled\x18\x0e \x01(\v2!.golaunch.rendezvous.v1.CancelledH\x00R\tcancelled\x12>\n" +
+	"\bgathered\x18\x0f \x01(\v2 .golaunch.rendezvous.v1.GatheredH\x00R\bgatheredB\x06\n" +
 	"\x04body\"7\n" +
 	"\aFounded\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\tR\x06format\x12\x14\n" +
@@ -870,7 +956,12 @@ const file_log_proto_rawDesc = "" +
 	"\x03why\x18\x02 \x01(\tR\x03why\"Y\n" +
 	"\bReported\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x129\n" +
-	"\x06report\x18\x02 \x01(\v2!.golaunch.rendezvous.v1.FromAgentR\x06report\"7\n" +
+	"\x06report\x18\x02 \x01(\v2!.golaunch.rendezvous.v1.FromAgentR\x06report\"^\n" +
+	"\bGathered\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04unit\x18\x02 \x01(\x05R\x04unit\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"7\n" +
 	"\aElapsed\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"0\n" +
@@ -896,7 +987,7 @@ func file_log_proto_rawDescGZIP() []byte {
 	return file_log_proto_rawDescData
 }
 
-var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_log_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: golaunch.rendezvous.v1.Entry
 	(*Founded)(nil),               // 1: golaunch.rendezvous.v1.Founded
@@ -906,39 +997,41 @@ var file_log_proto_goTypes = []any{
 	(*Drained)(nil),               // 5: golaunch.rendezvous.v1.Drained
 	(*Avoided)(nil),               // 6: golaunch.rendezvous.v1.Avoided
 	(*Reported)(nil),              // 7: golaunch.rendezvous.v1.Reported
-	(*Elapsed)(nil),               // 8: golaunch.rendezvous.v1.Elapsed
-	(*TimedOut)(nil),              // 9: golaunch.rendezvous.v1.TimedOut
-	(*Cancelled)(nil),             // 10: golaunch.rendezvous.v1.Cancelled
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
-	(*Submission)(nil),            // 12: golaunch.rendezvous.v1.Submission
-	(*Node)(nil),                  // 13: golaunch.rendezvous.v1.Node
-	(*Draining)(nil),              // 14: golaunch.rendezvous.v1.Draining
-	(*FromAgent)(nil),             // 15: golaunch.rendezvous.v1.FromAgent
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
+	(*Gathered)(nil),              // 8: golaunch.rendezvous.v1.Gathered
+	(*Elapsed)(nil),               // 9: golaunch.rendezvous.v1.Elapsed
+	(*TimedOut)(nil),              // 10: golaunch.rendezvous.v1.TimedOut
+	(*Cancelled)(nil),             // 11: golaunch.rendezvous.v1.Cancelled
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*Submission)(nil),            // 13: golaunch.rendezvous.v1.Submission
+	(*Node)(nil),                  // 14: golaunch.rendezvous.v1.Node
+	(*Draining)(nil),              // 15: golaunch.rendezvous.v1.Draining
+	(*FromAgent)(nil),             // 16: golaunch.rendezvous.v1.FromAgent
+	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
 }
 var file_log_proto_depIdxs = []int32{
-	11, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
+	12, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
 	1,  // 1: golaunch.rendezvous.v1.Entry.founded:type_name -> golaunch.rendezvous.v1.Founded
-	12, // 2: golaunch.rendezvous.v1.Entry.submitted:type_name -> golaunch.rendezvous.v1.Submission
+	13, // 2: golaunch.rendezvous.v1.Entry.submitted:type_name -> golaunch.rendezvous.v1.Submission
 	2,  // 3: golaunch.rendezvous.v1.Entry.admitted:type_name -> golaunch.rendezvous.v1.Admitted
-	13, // 4: golaunch.rendezvous.v1.Entry.joined:type_name -> golaunch.rendezvous.v1.Node
+	14, // 4: golaunch.rendezvous.v1.Entry.joined:type_name -> golaunch.rendezvous.v1.Node
 	3,  // 5: golaunch.rendezvous.v1.Entry.lost:type_name -> golaunch.rendezvous.v1.Lost
 	4,  // 6: golaunch.rendezvous.v1.Entry.back:type_name -> golaunch.rendezvous.v1.Back
 	5,  // 7: golaunch.rendezvous.v1.Entry.drained:type_name -> golaunch.rendezvous.v1.Drained
 	6,  // 8: golaunch.rendezvous.v1.Entry.avoided:type_name -> golaunch.rendezvous.v1.Avoided
 	7,  // 9: golaunch.rendezvous.v1.Entry.reported:type_name -> golaunch.rendezvous.v1.Reported
-	8,  // 10: golaunch.rendezvous.v1.Entry.elapsed:type_name -> golaunch.rendezvous.v1.Elapsed
-	9,  // 11: golaunch.rendezvous.v1.Entry.timed_out:type_name -> golaunch.rendezvous.v1.TimedOut
-	10, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
-	13, // 13: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
-	14, // 14: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
-	15, // 15: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
-	16, // 16: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	9,  // 10: golaunch.rendezvous.v1.Entry.elapsed:type_name -> golaunch.rendezvous.v1.Elapsed
+	10, // 11: golaunch.rendezvous.v1.Entry.timed_out:type_name -> golaunch.rendezvous.v1.TimedOut
+	11, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
+	8,  // 13: golaunch.rendezvous.v1.Entry.gathered:type_name -> golaunch.rendezvous.v1.Gathered
+	14, // 14: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
+	15, // 15: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
+	16, // 16: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
+	17, // 17: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_log_proto_init() }
@@ -960,6 +1053,7 @@ func file_log_proto_init() {
 		(*Entry_Elapsed)(nil),
 		(*Entry_TimedOut)(nil),
 		(*Entry_Cancelled)(nil),
+		(*Entry_Gathered)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -967,7 +1061,7 @@ func file_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

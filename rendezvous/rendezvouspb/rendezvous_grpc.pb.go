@@ -170,20 +170,26 @@ const (
 //
 // Cluster is the coordinator as its clients see it. What a client asked for wrongly is an INVALID_ARGUMENT, what does not exist a
 // NOT_FOUND, what the coordinator does not do a FAILED_PRECONDITION; the message says why, and trying again cannot help.
+//
+// A message has 1 MiB at most. What can be longer comes in several messages, which are merged as protobuf merges them: lists go on, and what
+// is not set stays.
 type ClusterClient interface {
-	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is detached.
-	Submit(ctx context.Context, in *Submission, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error)
+	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is detached. The submission may come in
+	// several messages.
+	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Submission, Update], error)
 	// Watch tells where a job stands, and what is decided about it from then on, until its result.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error)
-	// Logs has the output of a job's ranks.
-	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogChunk], error)
+	// Logs has the output of a job's ranks. The request may come in several messages.
+	Logs(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LogsRequest, LogChunk], error)
 	// Stop asks for the end of a job, or of all.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopReply, error)
 	// Forward sends a signal to all ranks of a job.
 	Forward(ctx context.Context, in *ForwardRequest, opts ...grpc.CallOption) (*ForwardReply, error)
 	// Drain takes a node out of use; its agent leaves once no job holds anything there.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainReply, error)
-	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
+	// Status describes the cluster at one moment, in several messages. A node or job that is too long for one goes on in the next, by the same
+	// name or id.
+	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatusReply], error)
 }
 
 type clusterClient struct {
@@ -194,24 +200,18 @@ func NewClusterClient(cc grpc.ClientConnInterface) ClusterClient {
 	return &clusterClient{cc}
 }
 
-func (c *clusterClient) Submit(ctx context.Context, in *Submission, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error) {
+func (c *clusterClient) Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Submission, Update], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[0], Cluster_Submit_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	x := &grpc.GenericClientStream[Submission, Update]{ClientStream: stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Cluster_SubmitClient = grpc.ServerStreamingClient[Update]
+type Cluster_SubmitClient = grpc.BidiStreamingClient[Submission, Update]
 
 func (c *clusterClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -232,24 +232,18 @@ func (c *clusterClient) Watch(ctx context.Context, in *WatchRequest, opts ...grp
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_WatchClient = grpc.ServerStreamingClient[Update]
 
-func (c *clusterClient) Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogChunk], error) {
+func (c *clusterClient) Logs(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LogsRequest, LogChunk], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[2], Cluster_Logs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	x := &grpc.GenericClientStream[LogsRequest, LogChunk]{ClientStream: stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Cluster_LogsClient = grpc.ServerStreamingClient[LogChunk]
+type Cluster_LogsClient = grpc.BidiStreamingClient[LogsRequest, LogChunk]
 
 func (c *clusterClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -281,15 +275,24 @@ func (c *clusterClient) Drain(ctx context.Context, in *DrainRequest, opts ...grp
 	return out, nil
 }
 
-func (c *clusterClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error) {
+func (c *clusterClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StatusReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(StatusReply)
-	err := c.cc.Invoke(ctx, Cluster_Status_FullMethodName, in, out, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[3], Cluster_Status_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	return out, nil
+	x := &grpc.GenericClientStream[StatusRequest, StatusReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
 }
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_StatusClient = grpc.ServerStreamingClient[StatusReply]
 
 // ClusterServer is the server API for Cluster service.
 // All implementations must embed UnimplementedClusterServer
@@ -297,20 +300,26 @@ func (c *clusterClient) Status(ctx context.Context, in *StatusRequest, opts ...g
 //
 // Cluster is the coordinator as its clients see it. What a client asked for wrongly is an INVALID_ARGUMENT, what does not exist a
 // NOT_FOUND, what the coordinator does not do a FAILED_PRECONDITION; the message says why, and trying again cannot help.
+//
+// A message has 1 MiB at most. What can be longer comes in several messages, which are merged as protobuf merges them: lists go on, and what
+// is not set stays.
 type ClusterServer interface {
-	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is detached.
-	Submit(*Submission, grpc.ServerStreamingServer[Update]) error
+	// Submit brings a job and watches it. The job of a client that vanishes is stopped, unless it is detached. The submission may come in
+	// several messages.
+	Submit(grpc.BidiStreamingServer[Submission, Update]) error
 	// Watch tells where a job stands, and what is decided about it from then on, until its result.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Update]) error
-	// Logs has the output of a job's ranks.
-	Logs(*LogsRequest, grpc.ServerStreamingServer[LogChunk]) error
+	// Logs has the output of a job's ranks. The request may come in several messages.
+	Logs(grpc.BidiStreamingServer[LogsRequest, LogChunk]) error
 	// Stop asks for the end of a job, or of all.
 	Stop(context.Context, *StopRequest) (*StopReply, error)
 	// Forward sends a signal to all ranks of a job.
 	Forward(context.Context, *ForwardRequest) (*ForwardReply, error)
 	// Drain takes a node out of use; its agent leaves once no job holds anything there.
 	Drain(context.Context, *DrainRequest) (*DrainReply, error)
-	Status(context.Context, *StatusRequest) (*StatusReply, error)
+	// Status describes the cluster at one moment, in several messages. A node or job that is too long for one goes on in the next, by the same
+	// name or id.
+	Status(*StatusRequest, grpc.ServerStreamingServer[StatusReply]) error
 	mustEmbedUnimplementedClusterServer()
 }
 
@@ -321,13 +330,13 @@ type ClusterServer interface {
 // pointer dereference when methods are called.
 type UnimplementedClusterServer struct{}
 
-func (UnimplementedClusterServer) Submit(*Submission, grpc.ServerStreamingServer[Update]) error {
+func (UnimplementedClusterServer) Submit(grpc.BidiStreamingServer[Submission, Update]) error {
 	return status.Error(codes.Unimplemented, "method Submit not implemented")
 }
 func (UnimplementedClusterServer) Watch(*WatchRequest, grpc.ServerStreamingServer[Update]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
-func (UnimplementedClusterServer) Logs(*LogsRequest, grpc.ServerStreamingServer[LogChunk]) error {
+func (UnimplementedClusterServer) Logs(grpc.BidiStreamingServer[LogsRequest, LogChunk]) error {
 	return status.Error(codes.Unimplemented, "method Logs not implemented")
 }
 func (UnimplementedClusterServer) Stop(context.Context, *StopRequest) (*StopReply, error) {
@@ -339,8 +348,8 @@ func (UnimplementedClusterServer) Forward(context.Context, *ForwardRequest) (*Fo
 func (UnimplementedClusterServer) Drain(context.Context, *DrainRequest) (*DrainReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
 }
-func (UnimplementedClusterServer) Status(context.Context, *StatusRequest) (*StatusReply, error) {
-	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+func (UnimplementedClusterServer) Status(*StatusRequest, grpc.ServerStreamingServer[StatusReply]) error {
+	return status.Error(codes.Unimplemented, "method Status not implemented")
 }
 func (UnimplementedClusterServer) mustEmbedUnimplementedClusterServer() {}
 func (UnimplementedClusterServer) testEmbeddedByValue()                 {}
@@ -364,15 +373,11 @@ func RegisterClusterServer(s grpc.ServiceRegistrar, srv ClusterServer) {
 }
 
 func _Cluster_Submit_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(Submission)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(ClusterServer).Submit(m, &grpc.GenericServerStream[Submission, Update]{ServerStream: stream})
+	return srv.(ClusterServer).Submit(&grpc.GenericServerStream[Submission, Update]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Cluster_SubmitServer = grpc.ServerStreamingServer[Update]
+type Cluster_SubmitServer = grpc.BidiStreamingServer[Submission, Update]
 
 func _Cluster_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRequest)
@@ -386,15 +391,11 @@ func _Cluster_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 type Cluster_WatchServer = grpc.ServerStreamingServer[Update]
 
 func _Cluster_Logs_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(LogsRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(ClusterServer).Logs(m, &grpc.GenericServerStream[LogsRequest, LogChunk]{ServerStream: stream})
+	return srv.(ClusterServer).Logs(&grpc.GenericServerStream[LogsRequest, LogChunk]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Cluster_LogsServer = grpc.ServerStreamingServer[LogChunk]
+type Cluster_LogsServer = grpc.BidiStreamingServer[LogsRequest, LogChunk]
 
 func _Cluster_Stop_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StopRequest)
@@ -450,23 +451,16 @@ func _Cluster_Drain_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Cluster_Status_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(StatusRequest)
-	if err := dec(in); err != nil {
-		return nil, err
+func _Cluster_Status_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(StatusRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
 	}
-	if interceptor == nil {
-		return srv.(ClusterServer).Status(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Cluster_Status_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ClusterServer).Status(ctx, req.(*StatusRequest))
-	}
-	return interceptor(ctx, in, info, handler)
+	return srv.(ClusterServer).Status(m, &grpc.GenericServerStream[StatusRequest, StatusReply]{ServerStream: stream})
 }
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_StatusServer = grpc.ServerStreamingServer[StatusReply]
 
 // Cluster_ServiceDesc is the grpc.ServiceDesc for Cluster service.
 // It's only intended for direct use with grpc.RegisterService,
@@ -487,16 +481,13 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Drain",
 			Handler:    _Cluster_Drain_Handler,
 		},
-		{
-			MethodName: "Status",
-			Handler:    _Cluster_Status_Handler,
-		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Submit",
 			Handler:       _Cluster_Submit_Handler,
 			ServerStreams: true,
+			ClientStreams: true,
 		},
 		{
 			StreamName:    "Watch",
@@ -506,6 +497,12 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Logs",
 			Handler:       _Cluster_Logs_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Status",
+			Handler:       _Cluster_Status_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -1,0 +1,98 @@
+package rendezvous
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/golaunch/golaunch/internal/job"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// fromMet leaves out the names of processes that are too many for a message.
+func fromMet(m Met) *pb.Met {
+	met := &pb.Met{
+		Unit: int32(m.Unit), Attempt: int32(m.Attempt), Key: line(m.Meeting.Key, maxLine), Came: int32(m.Meeting.Came),
+		Waiting: int32(m.Meeting.Waiting), Homes: fromClients(m.Meeting.Clients),
+	}
+	if proto.Size(met) > maxReport {
+		met.Homes = nil
+	}
+	return met
+}
+
+func fromClients(clients []job.Client) (homes []*pb.Home) {
+	at := map[netip.Addr]*pb.Home{}
+	for _, c := range clients {
+		h := at[c.Addr]
+		if h == nil {
+			h = &pb.Home{Addr: c.Addr.AsSlice()}
+			at[c.Addr], homes = h, append(homes, h)
+		}
+		if c.Key == "" {
+			h.Idle = append(h.Idle, int32(c.PID))
+		} else {
+			h.Waiting = append(h.Waiting, int32(c.PID))
+		}
+	}
+	return homes
+}
+
+func toMeeting(m *pb.Met) job.Meeting {
+	meeting := job.Meeting{Key: line(m.GetKey(), maxLine), Came: int(m.GetCame()), Waiting: int(m.GetWaiting())}
+	for _, h := range m.GetHomes() {
+		addr := toAddr(h.GetAddr())
+		for _, pid := range h.GetIdle() {
+			meeting.Clients = append(meeting.Clients, job.Client{Addr: addr, PID: int(pid)})
+		}
+		for _, pid := range h.GetWaiting() {
+			meeting.Clients = append(meeting.Clients, job.Client{Addr: addr, PID: int(pid), Key: meeting.Key})
+		}
+	}
+	return meeting
+}
+
+// telling are the ranks that a report of too many names: half are those that are furthest behind, or do what the fewest do, and half those
+// from which that can be told.
+func telling(ranks []job.Still) []job.Still {
+	if len(ranks) <= maxStill {
+		return ranks
+	}
+	doing := map[string]int{}
+	for _, r := range ranks {
+		doing[r.Does]++
+	}
+	all := slices.SortedStableFunc(slices.Values(ranks), func(a, b job.Still) int {
+		return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(doing[a.Does], doing[b.Does]))
+	})
+	return slices.Concat(all[:maxStill/2], all[len(all)-maxStill/2:])
+}
+
+// fromRAS leaves out what is no address.
+func fromRAS(addr string) string {
+	if len(addr) > maxRAS {
+		return ""
+	}
+	return plain(addr)
+}
+
+func fromClient(c job.Client) *pb.Client {
+	return &pb.Client{Addr: c.Addr.AsSlice(), Pid: int32(c.PID), Key: line(c.Key, maxLine)}
+}
+
+func toClient(c *pb.Client) job.Client {
+	return job.Client{Addr: toAddr(c.GetAddr()), PID: int(c.GetPid()), Key: line(c.GetKey(), maxLine)}
+}
+
+func fromStill(s job.Still) *pb.Still {
+	return &pb.Still{Rank: int32(s.Rank), For: durationpb.New(s.For), Beat: s.Beat, Step: s.Step, Does: line(s.Does, maxLine)}
+}
+
+func toStill(s *pb.Still) job.Still {
+	return job.Still{
+		Rank: int(s.GetRank()), For: s.GetFor().AsDuration(), Beat: s.GetBeat(), Step: s.GetStep(), Does: line(s.GetDoes(), maxLine),
+	}
+}

@@ -1,0 +1,164 @@
+package rendezvous
+
+import (
+	"iter"
+	"slices"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/job"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// fromStatus is a status in messages, each made when the one before it was taken.
+func fromStatus(s Status) iter.Seq[*pb.StatusReply] {
+	return func(yield func(*pb.StatusReply) bool) {
+		if !yield(&pb.StatusReply{Version: s.Version, Since: fromTime(s.Since)}) {
+			return
+		}
+		for nodes := range pieces(flat(s.Nodes, fromNodeStatus), sizeOf) {
+			if !yield(&pb.StatusReply{Nodes: nodes}) {
+				return
+			}
+		}
+		for jobs := range pieces(flat(s.Jobs, fromJobStatus), sizeOf) {
+			if !yield(&pb.StatusReply{Jobs: jobs}) {
+				return
+			}
+		}
+	}
+}
+
+// add takes the next message. What has the name of the last node or job goes on with that.
+func (s *Status) add(m *pb.StatusReply) {
+	if m.GetSince() != nil {
+		s.Version, s.Since = m.GetVersion(), toTime(m.GetSince())
+	}
+	for _, n := range convert(m.GetNodes(), toNodeStatus) {
+		if i := len(s.Nodes) - 1; i >= 0 && s.Nodes[i].Node.Name == n.Node.Name {
+			last := &s.Nodes[i]
+			last.Holds, last.Excluded = append(last.Holds, n.Holds...), append(last.Excluded, n.Excluded...)
+		} else {
+			s.Nodes = append(s.Nodes, n)
+		}
+	}
+	for _, j := range convert(m.GetJobs(), toJobStatus) {
+		if i := len(s.Jobs) - 1; i >= 0 && s.Jobs[i].ID == j.ID {
+			s.Jobs[i].Nodes = append(s.Jobs[i].Nodes, j.Nodes...)
+		} else {
+			s.Jobs = append(s.Jobs, j)
+		}
+	}
+}
+
+// each converts the elements of a list as they are asked for.
+func each[A, B any](all []A, f func(A) B) iter.Seq[B] {
+	return func(yield func(B) bool) {
+		for _, a := range all {
+			if !yield(f(a)) {
+				return
+			}
+		}
+	}
+}
+
+// flat has the parts of each element, one after another.
+func flat[A, B any](all []A, parts func(A) iter.Seq[B]) iter.Seq[B] {
+	return func(yield func(B) bool) {
+		for _, a := range all {
+			for b := range parts(a) {
+				if !yield(b) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func fromNodeStatus(n NodeStatus) iter.Seq[*pb.NodeStatus] {
+	return func(yield func(*pb.NodeStatus) bool) {
+		part := &pb.NodeStatus{Node: fromNode(n.Node), Drained: n.Drained}
+		if n.Silent > 0 {
+			part.Silent = durationpb.New(n.Silent)
+		}
+		next := func() bool {
+			sent := part
+			part = &pb.NodeStatus{Node: &pb.Node{Name: n.Node.Name}}
+			return yield(sent)
+		}
+		for holds := range pieces(each(n.Holds, fromHolding), sizeOf) {
+			if part.Holds != nil && !next() {
+				return
+			}
+			part.Holds = holds
+		}
+		for excluded := range pieces(each(n.Excluded, fromExclusion), sizeOf) {
+			if part.Excluded != nil && !next() {
+				return
+			}
+			part.Excluded = excluded
+		}
+		next()
+	}
+}
+
+func toNodeStatus(n *pb.NodeStatus) NodeStatus {
+	return NodeStatus{
+		Node: toNode(n.GetNode()), Silent: n.GetSilent().AsDuration(), Drained: n.GetDrained(),
+		Holds: convert(n.GetHolds(), toHolding), Excluded: convert(n.GetExcluded(), toExclusion),
+	}
+}
+
+func fromHolding(h cluster.Holding) *pb.Hold {
+	return &pb.Hold{Job: h.Job, Gpus: convert(h.GPUs, func(i int) int32 { return int32(i) })}
+}
+
+func toHolding(h *pb.Hold) cluster.Holding {
+	return cluster.Holding{Job: h.GetJob(), GPUs: convert(h.GetGpus(), func(i int32) int { return int(i) })}
+}
+
+func fromExclusion(x Exclusion) *pb.Exclusion {
+	return &pb.Exclusion{Job: x.Job, Why: plain(x.Why), Until: fromTime(x.Until)}
+}
+
+func toExclusion(x *pb.Exclusion) Exclusion {
+	return Exclusion{Job: x.GetJob(), Why: x.GetWhy(), Until: toTime(x.GetUntil())}
+}
+
+func fromJobStatus(j JobStatus) iter.Seq[*pb.JobStatus] {
+	return func(yield func(*pb.JobStatus) bool) {
+		part := &pb.JobStatus{
+			Id: j.ID, Title: plain(j.Title), Phase: string(j.Phase), Waits: plain(j.Waits), Submitted: fromTime(j.Submitted),
+			Finished: fromTime(j.Finished), Detached: j.Detached, Reserve: j.Reserve, Within: j.Within, Attempt: int32(j.Attempt),
+			Restarts: int32(j.Restarts), MaxRestarts: int32(j.MaxRestarts), Ranks: int32(j.Ranks), Gpus: int32(j.GPUs),
+			Result: optional(j.Result, fromResult), Goodput: optional(j.Goodput, fromGoodput),
+		}
+		for nodes := range pieces(slices.Values(j.Nodes), length) {
+			if part.Nodes != nil {
+				if !yield(part) {
+					return
+				}
+				part = &pb.JobStatus{Id: j.ID}
+			}
+			part.Nodes = nodes
+		}
+		yield(part)
+	}
+}
+
+func toJobStatus(j *pb.JobStatus) JobStatus {
+	s := JobStatus{
+		ID: j.GetId(), Title: j.GetTitle(), Phase: job.Phase(j.GetPhase()), Waits: j.GetWaits(),
+		Submitted: toTime(j.GetSubmitted()), Finished: toTime(j.GetFinished()), Detached: j.GetDetached(), Reserve: j.GetReserve(),
+		Within: j.GetWithin(), Attempt: int(j.GetAttempt()), Restarts: int(j.GetRestarts()), MaxRestarts: int(j.GetMaxRestarts()),
+		Nodes: j.GetNodes(), Ranks: int(j.GetRanks()), GPUs: int(j.GetGpus()),
+	}
+	if j.GetGoodput() != nil {
+		s.Goodput = new(toGoodput(j.GetGoodput()))
+	}
+	if j.GetResult() != nil {
+		s.Result = new(toResult(j.GetResult()))
+	}
+	return s
+}

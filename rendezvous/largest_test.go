@@ -1,0 +1,371 @@
+package rendezvous
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/goodput"
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// What is the largest: nodes and ranks of a job, and numbers as protobuf writes them at their longest.
+const (
+	mostNodes = 12_500
+	mostPIDs  = 1 << 22
+	big       = math.MaxInt32
+	bigger    = math.MaxInt64
+	longest   = time.Duration(math.MaxInt64)
+)
+
+func text(n int) string { return strings.Repeat("x", n) }
+
+// noise is what a rank may print: no UTF-8, and six times as long in JSON.
+func noise(n int) string { return strings.Repeat("\xff", n) }
+
+var (
+	largestID   = text(MaxID)
+	largestName = text(253)
+	largestRAS  = text(maxRAS)
+	someDay     = time.Date(9999, 1, 1, 0, 0, 0, 999_999_999, time.UTC)
+)
+
+func largestAddr(i int) netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfd, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)})
+}
+
+func repeat[T any](n int, f func(i int) T) []T {
+	all := make([]T, n)
+	for i := range all {
+		all[i] = f(i)
+	}
+	return all
+}
+
+func largestNode(name string) placement.Node {
+	n := placement.Node{
+		Name: name, Addr: largestAddr(0), CPUs: big, Memory: bigger, Others: repeat(16, largestAddr),
+		GPUs: repeat(maxGPUs, func(i int) placement.GPU { return placement.GPU{Index: i, UUID: text(60), HeldBy: text(60)} }),
+	}
+	n.Labels = map[string]string{"rack": ""}
+	n.Labels["rack"] = text(maxNode - proto.Size(fromNode(n)) - 8)
+	return n
+}
+
+func largestExit() job.Exit { return job.Exit{Code: big, Signal: big, OOM: true, Spawn: text(maxText)} }
+
+func largestGPU() *placement.GPU { return &placement.GPU{Index: big, UUID: text(60), HeldBy: text(60)} }
+
+func largestResult() job.Result {
+	cost := goodput.Cost{Cause: text(maxText), Node: largestName, Interruptions: big, Hours: 0.1, Lost: 0.1}
+	return job.Result{
+		Code: big, Ending: job.EndInfrastructure, Reason: text(maxText), Attempts: big, Restarts: big,
+		Cause: &job.Failure{
+			Node: largestName, Rank: big, GPU: largestGPU(), Attempt: big, Exit: largestExit(), At: someDay, Lived: longest, Step: bigger, Further: big,
+			Why: text(maxText), Tail: noise(maxTail), Traceback: noise(maxTail), Kernel: noise(maxTail), Hung: true,
+		},
+		Goodput: &goodput.Report{Unit: "GPU", Goodput: 0.1, Hours: 0.1, Interruptions: big, Costs: repeat(33, func(int) goodput.Cost { return cost })},
+	}
+}
+
+// largestReports are what an agent says at most.
+func largestReports() []any {
+	return []any{
+		Opened{},
+		Restated{},
+		Draining{Within: longest, Why: text(maxText)},
+		job.Prepared{Unit: big, Attempt: big, Port: 65535, Err: text(maxText)},
+		job.Reached{Seq: big, Err: text(maxText)},
+		job.Ready{Unit: big, Attempt: big},
+		job.Started{Unit: big, Attempt: big, PIDs: repeat(maxRanks, func(i int) int { return mostPIDs - i })},
+		job.Started{
+			Unit: big, Attempt: big, PIDs: repeat(maxGPUs, func(i int) int { return mostPIDs - i }),
+			RAS: repeat(maxGPUs, func(int) string { return largestRAS }),
+		},
+		Met{Unit: big, Attempt: big, Meeting: largestMeeting(mostNodes, 8)},
+		Met{Unit: big, Attempt: big, Meeting: largestMeeting(8*mostNodes, 1)},
+		job.Stalled{
+			Unit: big, Attempt: big,
+			Ranks: repeat(maxRanks, func(i int) job.Still {
+				return job.Still{Rank: big - i, For: longest, Beat: true, Step: bigger, Does: text(maxLine)}
+			}),
+			Behind: repeat(16, func(i int) job.Client { return job.Client{Addr: largestAddr(i), PID: mostPIDs, Key: text(maxLine)} }),
+		},
+		job.Stepped{Unit: big, Attempt: big, Step: bigger, Ago: longest},
+		job.Exited{
+			Unit: big, Attempt: big, Rank: big, Exit: largestExit(), At: someDay, Lived: longest, Step: bigger, Told: true,
+			Tail: noise(maxTail), Traceback: noise(maxTail), Kernel: noise(maxTail),
+		},
+		job.Stopped{Unit: big, Attempt: big},
+	}
+}
+
+// largestMeeting is of as many ranks on as many nodes, all but one of which wait.
+func largestMeeting(nodes, ranks int) job.Meeting {
+	m := job.Meeting{Key: text(maxLine), Came: nodes * ranks, Waiting: nodes*ranks - 1}
+	m.Clients = repeat(nodes*ranks, func(i int) job.Client {
+		return job.Client{Addr: largestAddr(i / ranks), PID: mostPIDs - i%ranks, Key: m.Key}
+	})
+	m.Clients[0].Key = ""
+	return m
+}
+
+// largestOrders are what a node is asked at most.
+func largestOrders(n placement.Node) []any {
+	bundles := repeat(maxRanks, func(i int) placement.Bundle { return placement.Bundle{Rank: big - i, LocalRank: i} })
+	withGPUs := repeat(maxGPUs, func(i int) placement.Bundle { return placement.Bundle{Rank: big - i, LocalRank: i, GPU: &n.GPUs[i]} })
+	world := job.World{
+		WorldSize: big, Nodes: big, MasterAddr: text(45), MasterPort: 65535, Uniform: big, MaxRestarts: big, LocalSize: big, Network: text(256),
+	}
+	gpuWorld := world
+	gpuWorld.GPUs = n.GPUs
+	return []any{
+		Assign{[]byte(noise(maxTask))},
+		job.Prepare{Node: n.Name, Unit: big, Attempt: big, Fresh: true, Peers: repeat(maxPeers/18, largestAddr)},
+		job.Admit{Node: n.Name, Peers: repeat(maxPeers/18, largestAddr)},
+		job.Reach{Node: n.Name, Seq: big, Addr: text(45), Port: 65535, Late: true},
+		job.Start{Unit: big, Attempt: big, Group: placement.Group{Node: n, NodeRank: big, Bundles: bundles}, World: world},
+		job.Start{Unit: big, Attempt: big, Group: placement.Group{Node: n, NodeRank: big, Bundles: withGPUs}, World: gpuWorld},
+		job.Notice{Node: n.Name, Unit: big, Attempt: big, Within: longest, Why: text(maxText)},
+		job.Stop{Node: n.Name, Unit: big, Attempt: big, Grace: longest, Kill: true, Evidence: job.HangEvidence},
+		Signal{syscall.SIGUSR2},
+		ReadLogs{Filter: largestFilter(), id: text(26)},
+		job.Finish{Result: largestResult()},
+		Leave{text(maxText)},
+	}
+}
+
+func largestFilter() LogFilter {
+	return LogFilter{
+		Attempt: big, Follow: true, Ranks: repeat(maxSpans, func(i int) Span { return Span{big - i, big} }),
+		From: repeat(maxPositions, func(i int) LogPosition { return LogPosition{big, big - i, 2, bigger} }),
+	}
+}
+
+// largestSubmission has rules of so many lines that nothing of them may be lost.
+func largestSubmission() Submission {
+	rules := strings.Repeat("# 漢字\n", maxRules)[:maxRules-100]
+	rules = rules[:strings.LastIndex(rules, "\n")+1] + "stop  licence  /licence server .* refused/  ask for a seat\n"
+	s := Submission{
+		Task: []byte(noise(maxTask)), Title: text(maxTitle), Detached: true, PlacementTimeout: longest, BackoffMin: longest, BackoffMax: longest,
+		Spec: cluster.Spec{
+			GPUs: repeat(maxGPUs, func(i int) int { return big - i }), Backfill: true,
+			Job: job.Spec{
+				ID: largestID, Restart: job.RestartJob, MaxRestarts: big, RefillAfter: longest, ExcludeAfter: big, ExcludeFor: longest, GrowAfter: longest,
+				DrainTime: longest, ExitCodes: map[job.Ending]int{}, Rules: rules, Grace: longest,
+				Request: placement.Request{
+					MinNodes: 1, MaxNodes: maxSizes, GPU: true, CPUs: big, Memory: bigger, Strategy: placement.StrictPack,
+					PerNode: repeat(maxSizes, func(int) int { return maxRanks }),
+					Order:   placement.Order{By: placement.ByList, List: repeat(mostNodes, func(i int) string { return fmt.Sprintf("%0253d", i) })},
+				},
+			},
+		},
+	}
+	for _, e := range job.Unsuccessful {
+		s.Job.ExitCodes[e] = 255
+	}
+	return s
+}
+
+// TestLargest sends the largest legal value of everything through the channel that it passes.
+func TestLargest(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		n := largestNode(largestName)
+		cable := &cable{dial: h.connect}
+		s, err := Join(t.Context(), Options{Target: "head:1", Node: n, Dial: cable.connect, Warn: func(err error) { t.Error(err) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close("")
+		synctest.Wait()
+		taken := func() uint64 {
+			seq, _ := ask(h.c, func() (uint64, error) { return h.c.members[n.Name].taken, nil })
+			return seq
+		}
+		for i, ev := range largestReports() {
+			s.Report(largestID, ev)
+			synctest.Wait()
+			if got := taken(); got != uint64(i+1) {
+				t.Fatalf("%T: %d of %d reports were taken", ev, got, i+1)
+			}
+			m := wire(t, fromEvent(largestID, ev))
+			event := toEvent("", m)
+			if event == nil {
+				continue
+			}
+			if b := writeEntry(replica.Entry{At: someDay, Event: cluster.Happened{Job: largestID, Event: event}}); len(b) > maxMessage {
+				t.Errorf("%T: an entry of %d bytes in the log", ev, len(b))
+			}
+			if _, stalled := ev.(job.Stalled); !stalled && !reflect.DeepEqual(event, ev) {
+				t.Errorf("%T arrives otherwise", ev)
+			}
+		}
+		for _, do := range largestOrders(s.Node) {
+			h.c.post(func() { h.c.order(n.Name, largestID, do) })
+			for got := (Order{}); got.Do == nil || reflect.TypeOf(got.Do) != reflect.TypeOf(do) || got.Job != largestID; {
+				got = <-s.Orders() // others follow from the reports
+				if r, ok := got.Do.(ReadLogs); ok {
+					r.client = nil
+					got.Do = r
+				}
+				if reflect.TypeOf(got.Do) == reflect.TypeOf(do) && got.Job == largestID && !reflect.DeepEqual(got.Do, do) {
+					if _, stop := do.(job.Stop); stop {
+						got.Do = nil // of what is astray
+						continue
+					}
+					t.Errorf("%T arrives otherwise", do)
+				}
+			}
+		}
+		if len(cable.conns) != 1 {
+			t.Errorf("%d connections", len(cable.conns))
+		}
+		if warned := h.warned(); warned != "" {
+			t.Error(warned)
+		}
+	})
+}
+
+// TestLargestSubmission is taken, watched, and known to the next coordinator as it was.
+func TestLargestSubmission(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		s := largestSubmission()
+		if size := len(s.Job.Rules); size > maxRules || size < maxRules-200 {
+			t.Errorf("rules of %d bytes", size)
+		}
+		u := h.user()
+		submitted, err := u.Submit(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		submitted.Close()
+		holds := func() {
+			t.Helper()
+			got, _ := ask(h.c, func() (Submission, error) { return h.c.runs[largestID].Submission, nil })
+			if !reflect.DeepEqual(got, s) {
+				t.Error("the coordinator has another submission")
+			}
+		}
+		holds()
+		h.crash()
+		h.start()
+		holds()
+		w, err := u.Watch(t.Context(), largestID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		plan := placement.Plan{Groups: repeat(mostNodes, func(i int) placement.Group {
+			return placement.Group{Node: gpus(i, 8), NodeRank: i, Bundles: repeat(8, func(r int) placement.Bundle {
+				return placement.Bundle{Rank: 8*i + r, LocalRank: r, GPU: largestGPU()}
+			})}
+		})}
+		plan.Groups[1] = placement.Group{Node: largestNode("n"), NodeRank: 1, Bundles: repeat(maxRanks, func(i int) placement.Bundle {
+			return placement.Bundle{Rank: big - i, LocalRank: i}
+		})}
+		result, decision := largestResult(), Decision{At: someDay, Reason: text(maxText), News: true}
+		updates := []Update{{Decision: &decision}, {Granted: &plan}, {Result: &result}}
+		h.c.post(func() {
+			for _, u := range updates {
+				h.c.tell(h.c.runs[largestID], u)
+			}
+		})
+		for i := 0; i < len(updates); {
+			got, err := w.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Decision != nil && !got.Decision.News {
+				continue // where the job stood
+			}
+			if !reflect.DeepEqual(got, updates[i]) {
+				t.Errorf("update %d arrives otherwise", i)
+			}
+			i++
+		}
+	})
+}
+
+// TestTooLarge is refused before it is sent, with what and how much; whoever sends it all the same is refused too.
+func TestTooLarge(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		for want, change := range map[string]func(*Submission){
+			"the command and its --env: 524289 bytes, 524288 at most": func(s *Submission) { s.Task = make([]byte, maxTask+1) },
+			"the failure rules: 65537 bytes, 65536 at most":           func(s *Submission) { s.Job.Rules = text(maxRules + 1) },
+			"the order's list of 20000 nodes: 5140000 bytes, 4194304 at most": func(s *Submission) {
+				s.Job.Request.Order.List = repeat(20_000, func(int) string { return largestName })
+			},
+			"the ranks per node: 65537 numbers, 65536 at most": func(s *Submission) { s.Job.Request.PerNode = make([]int, maxSizes+1) },
+			"the choice of GPUs: 1025 indexes, 1024 at most":   func(s *Submission) { s.GPUs = make([]int, maxGPUs+1) },
+			"the id: 65 bytes, 64 at most":                     func(s *Submission) { s.Job.ID = text(MaxID + 1) },
+		} {
+			s := task("a", 1, 1)
+			change(&s)
+			u := h.user()
+			_, err := u.Submit(t.Context(), s)
+			if r, ok := err.(*RequestError); !ok || !r.Bad || !strings.Contains(r.Why, want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+			w := &Watch{client: u.Client, Job: "a", submission: fromSubmission(s)}
+			if err := u.explain(w.open(t.Context(), time.Second)); err == nil {
+				t.Errorf("taken: %s", want)
+			}
+		}
+		if _, err := h.user().Logs(t.Context(), "a", LogFilter{Ranks: make([]Span, maxSpans+1)}); err == nil || !strings.Contains(err.Error(), "16385 ranges") {
+			t.Error(err)
+		}
+		n := node(1)
+		n.GPUs = make([]placement.GPU, maxGPUs+1)
+		if _, err := Join(t.Context(), Options{Target: "head:1", Node: n, Dial: h.connect}); err == nil || !strings.Contains(err.Error(), "it has 1025 GPUs") {
+			t.Error(err)
+		}
+	})
+}
+
+// TestReportThatIsTooLong is none that can be; it is warned of, and ends no connection.
+func TestReportThatIsTooLong(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		var warned []string
+		cable := &cable{dial: h.connect}
+		s, err := Join(t.Context(), Options{
+			Target: "head:1", Node: node(1), Dial: cable.connect, Warn: func(err error) { warned = append(warned, err.Error()) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Report("j", job.Started{PIDs: repeat(1<<18, func(int) int { return mostPIDs })})
+		time.Sleep(10 * lease)
+		if len(warned) != 1 || !strings.Contains(warned[0], "node n1 cannot report a job.Started of job j: 1048") || len(cable.conns) != 1 || s.Err() != nil {
+			t.Errorf("warned of %q, %d connections, %v", warned, len(cable.conns), s.Err())
+		}
+		h.c.post(func() { h.c.order("n1", "j", Assign{make([]byte, maxMessage)}) })
+		time.Sleep(10 * lease)
+		if len(cable.conns) != 1 || s.Err() != nil {
+			t.Errorf("%d connections, %v", len(cable.conns), s.Err())
+		}
+		want(t, h.warned(), "node n1 is not told of *rendezvouspb.ToAgent_Assign of job j: 1048")
+		s.Close("")
+	})
+}
+
+// TestLargestReplies are those that name all jobs.
+func TestLargestReplies(t *testing.T) {
+	all := repeat(maxJobs, func(int) string { return largestID })
+	for _, m := range []proto.Message{&pb.StopReply{Jobs: all}, &pb.DrainReply{Jobs: all}} {
+		if size := proto.Size(m); size > maxMessage {
+			t.Errorf("%T has %d bytes", m, size)
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/replica"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// largestCluster has as many nodes as there can be, of which no agent is there, a job that has them all, and jobs that have failed on 64
+// of them each.
+func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Context) (net.Conn, error)) {
+	c := NewCoordinator(Config{Warn: func(err error) { tb.Error(err) }})
+	l, dial := Pipe()
+	ctx, cancel := context.WithCancel(context.Background())
+	go c.Serve(l, nil)
+	go c.Run(ctx)
+	tb.Cleanup(func() {
+		cancel()
+		<-c.done
+	})
+	tail, traceback, kernel := strings.Repeat("t", maxTail), strings.Repeat("b", maxTail), strings.Repeat("k", maxTail)
+	_, err := ask(c, func() (bool, error) {
+		for i := range mostNodes {
+			n := usualNode(i)
+			c.expect(n)
+			c.cause(cluster.Joined{Node: n})
+		}
+		for i := range ended {
+			r := c.attach(&replica.Record{
+				Submission: task(fmt.Sprint("ended", i), 64, 8), Since: now().Add(time.Duration(i) - time.Hour), Over: now(), Nodes: map[string]bool{},
+			})
+			r.Result = &job.Result{Code: 1, Reason: "rank 3 failed", Cause: &job.Failure{Why: "why", Tail: tail, Traceback: traceback, Kernel: kernel}}
+			for n := range 64 {
+				r.Nodes[usualNode(n).Name] = true
+			}
+			c.state.Ended = append(c.state.Ended, r.Job.ID)
+		}
+		return true, nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := (control{c: c}).submit(detached(task("large", mostNodes, 8))); err != nil {
+		tb.Fatal(err)
+	}
+	return c, dial
+}
+
+func usualNode(i int) placement.Node {
+	n := gpus(i, 8)
+	n.Name, n.Addr, n.CPUs, n.Memory = fmt.Sprintf("gpu-node-%05d", i), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 192, 2<<40
+	n.Labels = map[string]string{
+		"topology": fmt.Sprintf("spine%d.leaf%d", i/512, i/16), "version.kernel": "6.8.0-1021-aws", "version.driver": "570.172.08",
+		"version.nccl": "2.28.7", "golaunch.network": "efa rdma libfabric=1.22.0 plugin=1.13.2",
+	}
+	return n
+}
+
+func clientOf(tb testing.TB, dial func(context.Context) (net.Conn, error)) *Client {
+	client, err := Connect(tb.Context(), ClientOptions{Target: "memory", Dial: dial})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { client.Close() })
+	return client
+}
+
+// TestLargestCluster tells how it stands, and who is missing of its largest job.
+func TestLargestCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dial := largestCluster(t, maxEnded)
+		client := clientOf(t, dial)
+		tellsHowItStands(t, client)
+		tellsWhoIsMissing(t, c, client)
+	})
+}
+
+// tellsHowItStands takes each message as it comes, so that it is not the test that needs 100 MB.
+func tellsHowItStands(t *testing.T, client *Client) {
+	stream, err := client.rpc.Status(t.Context(), &pb.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, jobs := 0, 0
+	for m := (&pb.StatusReply{}); err == nil; m, err = stream.Recv() {
+		if size := proto.Size(m); size > maxPiece {
+			t.Errorf("a message of %d bytes", size)
+		}
+		var s Status
+		s.add(m)
+		for _, n := range s.Nodes {
+			if n.Node.Name != usualNode(nodes).Name || len(n.Node.GPUs) != 8 || len(n.Holds) != 1 || len(n.Holds[0].GPUs) != 8 {
+				t.Fatalf("node %d: %+v", nodes, n)
+			}
+			nodes++
+		}
+		for _, j := range s.Jobs {
+			if jobs++; j.ID == "large" && len(j.Nodes) == mostNodes && j.GPUs == 8*mostNodes {
+				continue
+			}
+			cause := j.Result.Cause
+			if j.ID != fmt.Sprint("ended", jobs-1) || len(j.Nodes) != 64 || len(cause.Tail)+len(cause.Traceback)+len(cause.Kernel) != 3*maxTail {
+				t.Fatalf("job %d: %s on %v", jobs-1, j.ID, j.Nodes)
+			}
+		}
+	}
+	if !errors.Is(err, io.EOF) || nodes != mostNodes || jobs != maxEnded+1 {
+		t.Errorf("%d nodes and %d jobs: %v", nodes, jobs, err)
+	}
+	query := func(q Query) Status {
+		t.Helper()
+		s, err := client.Query(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if s := query(Query{Brief: true}); len(s.Nodes) != mostNodes || len(s.Jobs) != maxEnded+1 || s.Jobs[7].Result.Cause.Tail != "" {
+		t.Errorf("%d nodes and %d jobs in brief", len(s.Nodes), len(s.Jobs))
+	}
+	if s := query(Query{Open: true, Jobs: true}); len(s.Nodes) != 0 || len(s.Jobs) != 1 || s.Jobs[0].ID != "large" {
+		t.Errorf("%d nodes and %d jobs that are open", len(s.Nodes), len(s.Jobs))
+	}
+	if s := query(Query{Job: "ended7"}); len(s.Nodes) != 64 || len(s.Jobs) != 1 || len(s.Jobs[0].Result.Cause.Tail) != maxTail {
+		t.Errorf("%d nodes and %d jobs of one", len(s.Nodes), len(s.Jobs))
+	}
+	if s := query(Query{Job: "ended7", Brief: true}); s.Jobs[0].Result.Cause.Tail != "" || s.Jobs[0].Result.Cause.Why != "why" {
+		t.Errorf("in brief: %+v", s.Jobs[0].Result.Cause)
+	}
+}
+
+// TestAStatusThatIsNotRead is not kept for ever.
+func TestAStatusThatIsNotRead(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		_, _ = ask(h.c, func() (bool, error) {
+			for i := range 100 {
+				h.c.cause(cluster.Joined{Node: largestNode(fmt.Sprint("n", i))})
+			}
+			return true, nil
+		})
+		u := h.user()
+		if _, err := u.rpc.Status(t.Context(), &pb.StatusRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := len(u.cable.conns); n != 1 {
+			t.Fatalf("%d connections", n)
+		}
+		time.Sleep(2 * patienceForReader)
+		if _, err := u.Job(t.Context(), "a"); !errors.Is(err, ErrNotThere) {
+			t.Error(err)
+		}
+		if n := len(u.cable.conns); n != 2 {
+			t.Errorf("%d connections", n)
+		}
+	})
+}
+
+// oneStatus is a coordinator that says just this.
+type oneStatus struct {
+	pb.UnimplementedClusterServer
+	all Status
+}
+
+func (s oneStatus) Status(_ *pb.StatusRequest, stream pb.Cluster_StatusServer) error {
+	for m := range fromStatus(s.all) {
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestLongestStatus has nodes and jobs that do not fit into one message each.
+func TestLongestStatus(t *testing.T) {
+	synctest.Test(t, testLongestStatus)
+}
+
+func testLongestStatus(t *testing.T) {
+	result := largestResult()
+	exclusion := Exclusion{Job: largestID, Why: text(maxText), Until: someDay}
+	hold := cluster.Holding{Job: largestID, GPUs: repeat(maxGPUs, func(i int) int { return i })}
+	large := largestNode(largestName)
+	for i := range large.GPUs {
+		large.GPUs[i].HeldBy = "reservation " + largestID
+	}
+	s := Status{Version: "1", Since: someDay}
+	for _, name := range []string{"a", "b", "c"} {
+		large.Name = name + largestName[1:]
+		s.Nodes = append(s.Nodes, NodeStatus{
+			Node: large, Silent: longest, Drained: true, Excluded: repeat(1000, func(int) Exclusion { return exclusion }),
+			Holds: repeat(2000, func(int) cluster.Holding { return hold }),
+		}, NodeStatus{Node: node(1)})
+		s.Jobs = append(s.Jobs, JobStatus{
+			ID: name, Title: text(maxTitle), Phase: job.Gathering, Waits: text(maxText), Submitted: someDay, Finished: someDay, Result: &result,
+			Goodput: result.Goodput, Nodes: repeat(2*mostNodes, func(i int) string { return fmt.Sprintf("%0253d", i) }),
+		})
+	}
+	l, dial := Pipe()
+	srv, _, end := newServer(nil, func(err error) { t.Error(err) })
+	defer end()
+	pb.RegisterClusterServer(srv, oneStatus{all: s})
+	done := make(chan struct{})
+	defer close(done)
+	go serve(srv, l, done, end)
+	got, err := clientOf(t, dial).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, s) {
+		t.Errorf("%d nodes and %d jobs arrive otherwise", len(got.Nodes), len(got.Jobs))
+	}
+}
+
+// tellsWhoIsMissing is what comes of a report about 100,000 ranks, from the node that serves their store.
+func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *Client) {
+	first := usualNode(0).Name
+	_, _ = ask(c, func() (bool, error) {
+		c.lost(c.members[first], "", nil)
+		return true, nil
+	})
+	s, err := Join(t.Context(), Options{Target: "memory", Node: usualNode(0), Dial: client.Dial, Warn: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close("")
+	go func() {
+		for range s.Orders() { // what it answers is said below
+		}
+	}()
+	w, err := client.Watch(t.Context(), "large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	hears := func(reason string) {
+		t.Helper()
+		for {
+			u, err := w.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if u.Decision != nil && u.Decision.Reason == reason {
+				return
+			}
+		}
+	}
+	pid := func(rank int) int { return 1_000_000 + rank }
+	_, _ = ask(c, func() (bool, error) {
+		r := c.runs["large"]
+		c.happened(r, job.Prepared{Node: first, Port: 4000})
+		for i := range mostNodes - 1 {
+			c.happened(r, job.Reached{Node: usualNode(i + 1).Name, Seq: i + 1})
+		}
+		for i := range mostNodes {
+			c.happened(r, job.Started{Node: usualNode(i).Name, PIDs: repeat(8, func(local int) int { return pid(8*i + local) })})
+		}
+		return true, nil
+	})
+	hears("attempt 0 runs")
+	m := job.Meeting{Came: 8 * mostNodes, Waiting: 8*mostNodes - 1, Key: "k"}
+	m.Clients = repeat(8*mostNodes, func(rank int) job.Client {
+		return job.Client{Addr: usualNode(rank / 8).Addr, PID: pid(rank), Key: "k"}
+	})
+	m.Clients[77_777].Key = ""
+	s.Report("large", Met{Meeting: m})
+	hears(`99999 of 100000 ranks wait for key "k"; not rank 77777 (gpu-node-09722, pid 1077777)`)
+	m.Clients = slices.Delete(m.Clients, 77_777, 77_779)
+	s.Report("large", Met{Meeting: m})
+	hears("99998 of 100000 ranks connected; missing: rank 77777 (gpu-node-09722, pid 1077777), rank 77778 (gpu-node-09722, pid 1077778)")
+}
+
+// BenchmarkStatus is of 12,500 nodes, with 1,000 jobs that have failed and without: what the coordinator's goroutine has to do for it, and
+// what a client waits for.
+func BenchmarkStatus(b *testing.B) {
+	for _, ended := range []int{0, maxEnded} {
+		c, dial := largestCluster(b, ended)
+		client := clientOf(b, dial)
+		b.Run(fmt.Sprintf("owner/ended=%d", ended), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := ask(c, func() (moment, error) { return c.moment(Query{}) }); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("whole/ended=%d", ended), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s, err := client.Status(b.Context())
+				if err != nil || len(s.Nodes) != mostNodes || len(s.Jobs) != ended+1 {
+					b.Fatal(len(s.Nodes), err)
+				}
+			}
+		})
+	}
+}
