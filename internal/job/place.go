@@ -16,16 +16,20 @@ func (s *State) place(u *unit) string {
 	if s.whole() {
 		return s.placeAll(u.grows())
 	}
-	home := s.slots[u.first]
-	if s.leaves(u) {
+	home, text := s.slots[u.first], ""
+	switch {
+	case s.leaves(u):
 		s.pass(u, Preparing)
 		return s.label(u) + ": " + s.leaveWait(u)
+	case home.vacant:
+		if s.rehome(u.first, s.fit(s.list())) != nil && s.rehome(u.first, s.list()) != nil {
+			s.homeless = append(s.homeless, u.id)
+			return s.gather(u, s.wanting())
+		}
+	default:
+		text = s.exchange(u.first)
 	}
-	if home.vacant && s.replace(u.first, s.snug(u.first)) != nil {
-		s.homeless = append(s.homeless, u.id)
-		return s.gather(u, s.wanting())
-	}
-	return also(s.reused(u), s.prepare(u))
+	return also(text, also(s.reused(u), s.prepare(u)))
 }
 
 // placeAll plans the whole job anew; surviving nodes keep their ranks. Unless there are as many nodes as it can use it waits for
@@ -227,11 +231,32 @@ func uniform(p placement.Plan) int {
 	return n
 }
 
-// replace gives a vacant node rank to one of the candidates, with the same ranks on it.
+// exchange has a spare take the place of an excluded node on which nothing lives.
+func (s *State) exchange(nodeRank int) string {
+	old := s.slots[nodeRank]
+	if old.vacant || !s.Excludes(old.Node.Name) || s.liveAt(nodeRank) || s.rehome(nodeRank, s.fit(s.list())) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%s takes the place of %s", s.slots[nodeRank].Node.Name, old.Node.Name)
+}
+
+// rehome gives a node rank of which nothing lives to one of the spares, the least that suffices: a larger one may have come for a larger rank.
+func (s *State) rehome(nodeRank int, spares []placement.Node) error {
+	return s.replace(nodeRank, s.snug(nodeRank, spares))
+}
+
+// replace gives a node rank of which nothing lives to one of the candidates, with the same ranks on it.
 func (s *State) replace(nodeRank int, candidates []placement.Node) error {
 	g, err := s.substitute(nodeRank, candidates)
 	if err != nil {
 		return err
+	}
+	s.unask(nodeRank)
+	if nodeRank == 0 {
+		s.asked, s.ported = nil, false
+	}
+	if old := s.nodes[s.slots[nodeRank].Node.Name]; old != nil && old.slot == nodeRank {
+		old.slot = spare
 	}
 	s.slots[nodeRank] = slot{Group: g}
 	s.vacant = slices.DeleteFunc(s.vacant, func(rank int) bool { return rank == nodeRank })
@@ -257,9 +282,8 @@ func (s *State) substitute(nodeRank int, candidates []placement.Node) (placement
 	return g, nil
 }
 
-// snug are the spares with the least room that suffices for a node rank: a larger one may have come for a larger rank.
-func (s *State) snug(nodeRank int) []placement.Node {
-	spares := s.list()
+// snug are the spares with the least room that suffices for a node rank.
+func (s *State) snug(nodeRank int, spares []placement.Node) []placement.Node {
 	need, least := len(s.slots[nodeRank].Bundles), math.MaxInt
 	for _, n := range spares {
 		if room := s.room(n); room >= need {
