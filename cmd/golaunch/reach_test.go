@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -55,6 +57,31 @@ func TestANodeWithoutAWayToTheMaster(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestANodeLosesItsWayToTheMaster while the ranks run: when they start again, a spare is the master.
+func TestANodeLosesItsWayToTheMaster(t *testing.T) {
+	t.Parallel()
+	const fails = `echo up $RANK; test $TORCHELASTIC_RESTART_COUNT = 0 || exit 0; test $RANK = 1 && while [ ! -e "$0" ]; do sleep 0.01; done && exit 1
+sleep 1000`
+	nodes, token := cluster(t)
+	farMaster(t, nodes, nodes[1], nodes[2])
+	file := filepath.Join(t.TempDir(), "go")
+	job := []string{"--nodes", "2", "--spares", "1", "--procs-per-node", "1", "--", "sh", "-c", fails, file}
+	a := start(t, join(t, nodes[0], "n2", token, append([]string{"--address", far}, job...)...))
+	b := start(t, join(t, nodes[1], "n10", token, job...))
+	a.line("up 0")
+	b.line("up 1")
+	c := start(t, join(t, nodes[2], "n9", token, job...))
+	a.line("n9 .* is here as a spare")
+	ip(t, nodes[1], "route", "del", far, "dev", "eth0")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.line(`n10 \(10\.77\.0\.10\) cannot reach n2 at 10\.76\.0\.2:\d+ \(MASTER_ADDR:MASTER_PORT\): network is unreachable`)
+	a.ends(0, "n2 is excluded for 1h0m0s if others will do: unreachable", "2 ranks exited 0 after 2 restarts")
+	b.ends(0)
+	c.ends(0, "up 0")
 }
 
 // TestRank0HasItsPort has a rank 0 that listens as Python does, without SO_REUSEADDR, after the others have tried the port.

@@ -214,6 +214,10 @@ func (w *world) deliver() error {
 	}
 	ev := w.due[i]
 	w.due = slices.Delete(w.due, i, i+1)
+	if e, ok := ev.Event.(job.Reached); ok && !w.calm && w.chance(8) {
+		e.Err = "no route to host"
+		ev.Event = e
+	}
 	return w.event(ev)
 }
 

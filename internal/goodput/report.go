@@ -31,7 +31,7 @@ type Report struct {
 
 // Cost is what the interruptions of one cause and node have cost: Hours until all ranks trained again, without those that were Lost.
 type Cost struct {
-	// Cause is a verdict's, or "node-lost", "drain", and Others for what is not kept by name.
+	// Cause is a verdict's, or "node-lost", "unreachable", "drain", and Others for what is not kept by name.
 	Cause string `json:"cause"`
 	// Node is the one that is to blame; empty for an echo of what happened elsewhere.
 	Node          string  `json:"node,omitempty"`

@@ -33,7 +33,7 @@ func (w *world) obey(a *agent) error {
 		a.report(p)
 	case Reach:
 		r := Reached{Node: a.node.Name, Seq: o.Seq}
-		if w.hopeless && w.chance(20) {
+		if w.hopeless && w.chance(20) || w.cuts && !w.calm && len(w.truth.newest) > 0 && w.chance(3) {
 			r.Err = "connection refused"
 		}
 		a.report(r)

@@ -11,6 +11,8 @@ import (
 // decided then, once, for all units that failed with it.
 type fault struct {
 	Failure
+	// others are further nodes that are to blame.
+	others  []string
 	verdict verdict.Verdict
 	// told says that the rank had been told to stop before it ended.
 	told    bool
@@ -195,6 +197,9 @@ func (s *State) hopeless(f *fault) string {
 // failed ends the job for the failure of a unit, which is its cause as it is known when nothing lives any more.
 func (s *State) failed(u *unit, why string) string {
 	f := u.cause
+	if f.Rank < 0 {
+		why = also(why, f.verdict.Remedy)
+	}
 	s.fatal, s.ending = u.id, why
 	if f.Rank >= 0 && !f.decided {
 		f.verdict = verdict.Judge(evidence(f.Failure), s.ownRules()...)

@@ -33,11 +33,15 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	if err := t.checkGrowth(ev, actions); err != nil {
 		return err
 	}
+	t.sever(ev, actions)
 	again := isA[Rejoined](ev)
 	for _, act := range actions {
 		if err := t.checkAction(ev, act, again); err != nil {
 			return fmt.Errorf("%v: %w", act, err)
 		}
+	}
+	if slices.ContainsFunc(actions, isA[Start]) {
+		t.unheard = ""
 	}
 	if err := t.checkKill(ev, actions); err != nil {
 		return err
@@ -78,8 +82,8 @@ func (t *truth) checkGrowth(ev Event, actions []Action) error {
 	return nil
 }
 
-func isA[T any](v any) bool {
-	_, ok := v.(T)
+func isA[T any, V any](v V) bool {
+	_, ok := any(v).(T)
 	return ok
 }
 
@@ -183,7 +187,8 @@ func (t *truth) checkStart(o Start, again bool) error {
 	if t.told[p] || t.begun[p] {
 		return fmt.Errorf("it has started, or was ordered to stop")
 	}
-	if home, ok := t.homes[node]; ok && home != o.Group.NodeRank && t.rigid() {
+	moves := t.unheard != "" && (o.Group.NodeRank == 0 || node == t.unheard)
+	if home, ok := t.homes[node]; ok && home != o.Group.NodeRank && t.rigid() && !moves {
 		return fmt.Errorf("%s had node rank %d", node, home)
 	}
 	if !again { // what is repeated may be from before the newest question
@@ -375,6 +380,8 @@ func (t *truth) checkFinish(ev Event, r Result) error {
 	switch {
 	case r.Cause != nil && strings.Contains(r.Cause.Why, " leaves: ") && strings.Contains(r.Reason, "restarts used") && t.w.spec.MaxRestarts > 0:
 		return fmt.Errorf("what was told before is charged")
+	case strings.Contains(r.Reason, "cannot reach") && len(t.newest) > 0 && !strings.Contains(r.Reason, "restarts used"):
+		return fmt.Errorf("it has run, and restarts are left")
 	case r.Code == codeExpired && (!t.expires || r.Ending != EndPreempted || r.Cause != nil):
 		return fmt.Errorf("expires: %v", t.expires)
 	case t.cancelled != (r.Code == codeCancelled):

@@ -4,32 +4,45 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/placement"
 )
 
-// suspect counts a failure against its node, and excludes the node by that evidence. An echo is none, nor is a hang without a rank
-// that is behind.
+// suspect counts a failure against its nodes, and excludes them by that evidence. An echo is none, nor is a hang without a rank that is
+// behind.
 func (s *State) suspect(f *fault) string {
 	if f.verdict.Victim || f.Hung && f.Rank < 0 {
 		return ""
 	}
-	s.blamed[f.Node]++
-	why := f.verdict.Cause
-	switch n := s.blamed[f.Node]; {
-	case s.spec.ExcludeAfter == 0 || s.Excludes(f.Node):
+	var names []string
+	why := ""
+	for _, name := range append([]string{f.Node}, f.others...) {
+		s.blamed[name]++
+		if reason := s.unfit(f, name); reason != "" {
+			s.excluded[name], why = reason, reason
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	s.arm(AlarmExclusion)
+	return fmt.Sprintf("%s excluded for %v if others will do: %s", are(names), s.spec.ExcludeFor, why)
+}
+
+// unfit is why a failure excludes a node that is to blame for it; empty when it does not.
+func (s *State) unfit(f *fault, name string) string {
+	switch n := s.blamed[name]; {
+	case s.spec.ExcludeAfter == 0 || s.Excludes(name):
 		return ""
 	case f.verdict.Action == verdict.Replace:
+		return f.verdict.Cause
 	case n < s.spec.ExcludeAfter:
 		return ""
 	default:
-		why = count(n, "failure")
+		return count(n, "failure")
 	}
-	s.excluded[f.Node] = why
-	s.arm(AlarmExclusion)
-	return fmt.Sprintf("%s is excluded for %v if others will do: %s", f.Node, s.spec.ExcludeFor, why)
 }
 
 // shun tells of a node whose hardware has failed, by what one of its ranks or the kernel said.
@@ -70,6 +83,11 @@ func (s *State) solve(r placement.Request) (placement.Plan, error) {
 			return plan, nil
 		}
 	}
+	if r, moved := s.elsewhere(r); moved {
+		if plan, err := placement.Solve(r, all); err == nil {
+			return plan, nil
+		}
+	}
 	return placement.Solve(r, all)
 }
 
@@ -98,7 +116,7 @@ func (s *State) reused(u *unit) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "used although excluded: " + strings.Join(names[:min(len(names), shownNodes)], ", ")
+	return "used although excluded: " + some(names)
 }
 
 // Excludes says that a node is used only if others will not do.

@@ -16,6 +16,8 @@
 //	    |            |                      v
 //	    +------------+------------------ backoff
 //
+// From the second attempt on it may fail while it prepares, too: then a node is to blame that does not reach the master.
+//
 // These invariants hold whichever messages are late, lost, doubled or reordered and whichever nodes die, as random worlds check:
 //
 //   - No node starts an attempt while an earlier one of its ranks may live anywhere: every node has said stopped or is lost.
@@ -26,6 +28,8 @@
 //   - A unit has at most MaxRestarts+1 attempts without a refill between, but for one for each node that is to blame, and each but
 //     the first follows a [Wait] that has elapsed.
 //   - What cannot be started is not started again, and nothing starts once the end is decided, or was told to the ranks.
+//   - Ranks hear of each end that is to come sooner than those they know of, and are stopped when the first is due. Nothing starts on
+//     a node that leaves.
 //   - What starts, and not for the second time, is on nodes that have said that they reach the port of the master, if that one lives.
 //
 // A step costs O(1), but for the placement and the start or stop of a whole attempt.

@@ -56,6 +56,7 @@ func (s *State) remove(n *node) {
 		s.departures = slices.DeleteFunc(s.departures, func(d departure) bool { return d.node == n.Name })
 	}
 	delete(s.addrs, n.Addr.Unmap())
+	delete(s.deaf, n.Name)
 	s.gpus -= len(n.GPUs)
 }
 

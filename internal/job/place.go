@@ -29,6 +29,9 @@ func (s *State) place(u *unit) string {
 	default:
 		text = s.exchange(u.first)
 	}
+	if s.excluded[s.slots[0].Node.Name] == unreachable.Cause {
+		text = also(s.exchange(0), text)
+	}
 	return also(text, also(s.reused(u), s.prepare(u)))
 }
 

@@ -49,13 +49,16 @@ func (s *State) reached(ev Reached) string {
 	return s.launch()
 }
 
-// launch starts the units that wait for nothing but the port, when all who were asked reach it. When one does not, the job ends.
+// launch starts the units that wait for nothing but the port, when all who were asked have said whether they reach it.
 func (s *State) launch() string {
 	if s.result != nil || s.expiry != nil || !s.ported || len(s.unproven) > 0 {
 		return ""
 	}
+	failed := ""
 	if len(s.unreached) > 0 {
-		return s.unreachable()
+		if failed = s.severed(); s.result != nil {
+			return failed
+		}
 	}
 	var started []*unit
 	for i := range s.units {
@@ -65,9 +68,9 @@ func (s *State) launch() string {
 		}
 	}
 	if len(started) == 0 {
-		return ""
+		return failed
 	}
-	return s.starting(started...)
+	return also(failed, s.starting(started...))
 }
 
 // proving names the nodes that have not answered, when they are few.
@@ -82,19 +85,14 @@ func (s *State) proving() string {
 	return strings.Join(names, ", ")
 }
 
-// unreachable ends the job for the nodes that do not reach the master. How many of how many they are tells a firewall of one node
-// from a wrong address of the master.
-func (s *State) unreachable() string {
-	const hint = "check the route and the firewall between them, or choose other addresses with --address or --interface"
+// notReached says which nodes do not reach the master. How many of how many they are tells a firewall of one node from a wrong address of
+// the master.
+func (s *State) notReached(ranks []int) string {
 	master := fmt.Sprintf("%s at %s (MASTER_ADDR:MASTER_PORT)", s.slots[0].Node.Name, endpoint(s.world.MasterAddr, s.world.MasterPort))
-	ranks := slices.Sorted(maps.Keys(s.unreached))
-	first := s.slots[ranks[0]].Node
-	why := fmt.Sprintf("%s cannot reach %s: %s", named(first), master, s.unreached[ranks[0]])
-	if len(ranks) > 1 {
-		why = fmt.Sprintf("%d of the %d other nodes cannot reach %s: %s", len(ranks), len(s.slots)-1, master, s.whyNot(ranks))
+	if len(ranks) == 1 {
+		return fmt.Sprintf("%s cannot reach %s: %s", named(s.slots[ranks[0]].Node), master, s.unreached[ranks[0]])
 	}
-	f := Failure{Node: first.Name, Rank: -1, Attempt: s.first(Preparing).attempt, Why: why}
-	return s.end(Result{Code: codeOwn, Reason: "job failed: " + why + "; " + hint, Cause: &f})
+	return fmt.Sprintf("%d of the %d other nodes cannot reach %s: %s", len(ranks), len(s.slots)-1, master, s.whyNot(ranks))
 }
 
 // whyNot says of the first node ranks why they do not reach the master.

@@ -1,6 +1,10 @@
 package job
 
-import "github.com/golaunch/golaunch/internal/goodput"
+import (
+	"cmp"
+
+	"github.com/golaunch/golaunch/internal/goodput"
+)
 
 // Changes are what units turned to in the newest step, for a ledger that knows when that was.
 func (s *State) Changes() []goodput.Change { return s.changes }
@@ -72,7 +76,7 @@ func (u *unit) culprit() (cause, node string) {
 	case f.Hung:
 		return "hang", f.Node
 	case f.Rank < 0:
-		return "node-lost", f.Node
+		return cmp.Or(f.verdict.Cause, "node-lost"), f.Node
 	case f.verdict.Victim:
 		return f.verdict.Cause, ""
 	}

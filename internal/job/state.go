@@ -71,6 +71,8 @@ type State struct {
 	rules    []verdict.Rule `snapshot:"-"`
 	blamed   map[string]int
 	excluded map[string]string
+	// deaf are nodes that did not reach a master since all units ran, with the first that they did not reach.
+	deaf map[string]string
 	// departures are those whose time is not over, in the order in which they were told.
 	departures []departure
 	// expiry is how the job ends once as many pairs of unit and node are ready for that as live; nil before it was said that it will.
@@ -91,11 +93,12 @@ type State struct {
 	stale   bool             `snapshot:"-"`
 }
 
-// node is a machine that is there; slot is its node rank, or spare. leaves is that it will be gone, as soon as was ever said; nil if it
-// will not.
+// node is a machine that is there; slot is its node rank, or spare, and ran says that ranks have started there. leaves is that it will be
+// gone, as soon as was ever said; nil if it will not.
 type node struct {
 	placement.Node
 	slot   int
+	ran    bool
 	leaves *departure
 }
 
@@ -162,7 +165,7 @@ func New(spec Spec) *State {
 		alarms: map[AlarmKind]int{},
 
 		unproven: map[int]int{}, unreached: map[int]string{},
-		blamed: map[string]int{}, excluded: map[string]string{},
+		blamed: map[string]int{}, excluded: map[string]string{}, deaf: map[string]string{},
 
 		units: []unit{{phase: Gathering}}, fatal: noUnit,
 	}

@@ -125,7 +125,7 @@ func (s *State) started(ev Started) string {
 	if !ok || m.started {
 		return s.ignore()
 	}
-	m.started = true
+	m.started, s.nodes[ev.Node].ran = true, true
 	s.note(s.share(u, sl.NodeRank), ev.PIDs)
 	u.starting--
 	if u.starting > 0 || u.phase != Running {
@@ -135,6 +135,9 @@ func (s *State) started(ev Started) string {
 	if u.sick {
 		u.sick = false
 		s.sick--
+	}
+	if s.sick == 0 {
+		clear(s.deaf)
 	}
 	if s.spec.RefillAfter > 0 && s.streak > 0 && s.sick == 0 {
 		s.arm(AlarmRefill)

@@ -49,6 +49,10 @@ type truth struct {
 	// questions to which the answer was yes.
 	reach   map[string]Reach
 	reached map[Reach]bool
+	// cut are the questions to which the answer was no.
+	cut map[Reach]bool
+	// unheard is a master that was not reached: another node may take its place in the next attempt, and it that one's.
+	unheard string
 	// alarms are the newest of each kind, homes the node ranks of nodes since they were last lost.
 	alarms  map[AlarmKind]int
 	homes   map[string]int
@@ -81,7 +85,7 @@ type truth struct {
 func newTruth(w *world) *truth {
 	return &truth{
 		w: w, newest: map[int]int{}, ordered: map[place][]int{}, told: map[place]bool{}, begun: map[place]bool{},
-		ports: map[question][]int{}, used: map[question]bool{}, reach: map[string]Reach{}, reached: map[Reach]bool{},
+		ports: map[question][]int{}, used: map[question]bool{}, reach: map[string]Reach{}, reached: map[Reach]bool{}, cut: map[Reach]bool{},
 		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
 		readied: map[place]bool{}, still: map[place]Stalled{}, hung: map[attemptOf]bool{}, kept: map[place]Evidence{},
 		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, broken: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
@@ -154,8 +158,8 @@ func (t *truth) believe(ev Event) {
 	case Started:
 		t.begun[place{attemptOf{ev.Unit, ev.Attempt}, ev.Node}] = true
 	case Reached:
-		if ask := t.reach[ev.Node]; ask.Seq == ev.Seq && ev.Err == "" {
-			t.reached[ask] = true
+		if ask := t.reach[ev.Node]; ask.Seq == ev.Seq && !t.reached[ask] && !t.cut[ask] { // the first answer counts
+			t.reached[ask], t.cut[ask] = ev.Err == "", ev.Err != ""
 		}
 	case Ready:
 		t.readied[place{attemptOf{ev.Unit, ev.Attempt}, ev.Node}] = true

@@ -38,6 +38,23 @@ func (s *State) missing(want int) string {
 
 func named(n placement.Node) string { return fmt.Sprintf("%s (%v)", n.Name, n.Addr) }
 
+// some has the first of some names, and how many more there are.
+func some(names []string) string {
+	text := strings.Join(names[:min(len(names), shownNodes)], ", ")
+	if more := len(names) - shownNodes; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// are has names and the verb that follows.
+func are(names []string) string {
+	if len(names) == 1 {
+		return names[0] + " is"
+	}
+	return some(names) + " are"
+}
+
 // label names a unit's attempt: of the job where that is one unit, else of a part of it.
 func (s *State) label(u *unit) string {
 	switch s.spec.Restart {

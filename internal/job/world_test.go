@@ -66,7 +66,7 @@ type world struct {
 	// timers are events that are due some day, past those that were delivered and may come again.
 	timers, past []Event
 	// calm is the time of repair; the others say what may happen before it, so that not every world ends early.
-	calm, cancels, impatient, hopeless, crashes, hangs, expires bool
+	calm, cancels, impatient, hopeless, crashes, hangs, expires, cuts bool
 	// drains is how seldom a node is to leave.
 	drains int
 
@@ -103,7 +103,7 @@ type run struct {
 func newWorld(seed uint64) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 1))}
 	w.cancels, w.impatient, w.hopeless, w.crashes = w.chance(5), w.chance(8), w.chance(8), w.chance(3)
-	w.hangs, w.expires, w.drains = w.chance(3), seed%8 == 0, 1+w.rng.IntN(3)
+	w.hangs, w.expires, w.drains, w.cuts = w.chance(3), seed%8 == 0, 1+w.rng.IntN(3), w.chance(3)
 	r := placement.Request{MinNodes: 1 + w.rng.IntN(3), PerNode: []int{1 + w.rng.IntN(2)}, GPU: w.chance(2)}
 	r.MaxNodes = r.MinNodes
 	if w.chance(3) {
