@@ -124,6 +124,9 @@ func (t *truth) checkForetold(d departing, loose bool, actions []Action) error {
 				return fmt.Errorf("%v does not hear that it has %v", p, d.within)
 			}
 		}
+		if warned && news {
+			t.seen["a sooner departure"] = true
+		}
 		if news {
 			t.limits[at] = d.within
 		}

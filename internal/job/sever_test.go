@@ -12,6 +12,7 @@ func (t *truth) sever(ev Event, actions []Action) {
 			if old := (attemptOf{a.Unit, a.Attempt - 1}); t.newest[a.Unit] == old.attempt-1 && t.elapsed[old] {
 				t.newest[a.Unit], t.unheard = old.attempt, t.asked.node
 				t.fail(old, reported{rank: -1})
+				t.seen["severed"] = true
 			}
 		case Stop:
 			if at := (attemptOf{a.Unit, a.Attempt}); a.Node == t.asked.node && len(t.failed[at]) == 0 && !t.evacuated[at] {

@@ -79,7 +79,9 @@ type truth struct {
 	// refills counts the times that the budget was whole again, readmits those that nothing was held against nodes any more, and
 	// gratis the restarts at no cost.
 	refills, readmits, gratis int
-	result                    *Result
+	// seen is what a world should have now and then.
+	seen   map[string]bool
+	result *Result
 }
 
 func newTruth(w *world) *truth {
@@ -89,7 +91,7 @@ func newTruth(w *world) *truth {
 		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
 		readied: map[place]bool{}, still: map[place]Stalled{}, hung: map[attemptOf]bool{}, kept: map[place]Evidence{},
 		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, broken: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
-		departs: map[int]departing{}, limits: map[attemptOf]time.Duration{},
+		seen: map[string]bool{}, departs: map[int]departing{}, limits: map[attemptOf]time.Duration{},
 	}
 }
 

@@ -43,14 +43,17 @@ func TestWorld(t *testing.T) {
 				if err := w.run(); err != nil && failed.CompareAndSwap(false, true) {
 					t.Errorf("%v; see go test -run TestWorld -v -world-seed=%d", err, n)
 				}
+				for what := range w.truth.seen {
+					ends.Store(what, true)
+				}
 				ends.Store(w.truth.ending(), true)
 			}
 		})
 	}
 	all.Wait()
-	for _, want := range []string{"success", "success after restarts", "rank failed", "timeout", "own failure", "cancelled", "hang", "expired"} {
+	for _, want := range []string{"success", "success after restarts", "rank failed", "timeout", "own failure", "cancelled", "hang", "expired", "severed", "a sooner departure"} {
 		if _, ok := ends.Load(want); !ok && !failed.Load() {
-			t.Errorf("no world ended in %s: the worlds are too tame", want)
+			t.Errorf("no world had %s: the worlds are too tame", want)
 		}
 	}
 }
