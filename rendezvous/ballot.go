@@ -2,7 +2,9 @@ package rendezvous
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -43,16 +45,29 @@ type ballots struct {
 	seat *Seat
 }
 
-func (b ballots) Step(_ context.Context, p *pb.Parcel) (*pb.Greeting, error) {
-	b.seat.mu.Lock()
-	log := b.seat.log
-	b.seat.mu.Unlock()
-	if log != nil {
-		for _, m := range p.GetMessages() {
-			log.Step(toVoter(p.GetFrom()), m)
+// Step takes a message when all its parcels are there.
+func (b ballots) Step(stream pb.Quorum_StepServer) error {
+	var from quorum.Voter
+	defer b.seat.intake.leave(stream)
+	for {
+		p, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return stream.SendAndClose(&pb.Greeting{})
+		}
+		if err != nil {
+			return err
+		}
+		if p.GetFrom() != nil {
+			from = toVoter(p.GetFrom())
+		}
+		message, err := b.seat.intake.add(stream, p)
+		if err != nil {
+			return err
+		}
+		if log := b.seat.logged(); log != nil && message != nil {
+			log.Step(from, message)
 		}
 	}
-	return &pb.Greeting{}, nil
 }
 
 func (b ballots) Greet(context.Context, *pb.Greeting) (*pb.Greeting, error) {
@@ -65,83 +80,49 @@ func toVoter(v *pb.Voter) quorum.Voter {
 	return quorum.Voter{ID: v.GetId(), Name: v.GetName(), Addr: v.GetAddr()}
 }
 
-// peers are the ways to other voters.
-type peers struct {
-	seat *Seat
+// intake is where parcels become a message. A seat has one: only a leader sends what is longer than a parcel, one message at a time, so
+// that the newer of two is the one that counts, and has the memory of the other.
+type intake struct {
 	mu   sync.Mutex
-	to   map[string]chan []byte
+	call pb.Quorum_StepServer
+	data []byte
 }
 
-// Bounds on what waits for a voter, in messages, and on what is sent to it at once, in bytes. What it does not take is lost, and Raft
-// says it again.
-const (
-	maxWaiting = 64
-	maxParcel  = 1 << 20
-)
-
-// send never waits.
-func (p *peers) send(to quorum.Voter, message []byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	queue := p.to[to.Addr]
-	if queue == nil {
-		queue = make(chan []byte, maxWaiting)
-		p.to[to.Addr] = queue
-		p.seat.busy.Go(func() { p.seat.carry(to.Addr, queue) })
+// add is the message that a parcel completes, or nil.
+func (i *intake) add(call pb.Quorum_StepServer, p *pb.Parcel) ([]byte, error) {
+	switch size := p.GetSize(); {
+	case size > quorum.MaxMessage:
+		return nil, status.Errorf(codes.ResourceExhausted, "a message of %d bytes is over the limit of %d", size, quorum.MaxMessage)
+	case size > 0 && size == uint64(len(p.GetData())):
+		return p.GetData(), nil
 	}
-	select {
-	case queue <- message:
-	default:
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if p.GetSize() > 0 {
+		i.call, i.data = call, make([]byte, 0, p.GetSize())
 	}
+	switch {
+	case i.call != call:
+		return nil, status.Error(codes.Aborted, "a newer message has come in between")
+	case len(i.data)+len(p.GetData()) > cap(i.data):
+		return nil, status.Error(codes.InvalidArgument, "a message is longer than it says")
+	}
+	i.data = append(i.data, p.GetData()...)
+	if len(i.data) < cap(i.data) {
+		return nil, nil
+	}
+	message := i.data
+	i.call, i.data = nil, nil
+	return message, nil
 }
 
-// carry takes messages to a voter until the seat is closed. A connection on which no answer comes for a quarter of a lease is given up:
-// after a cut it may be as good as dead for longer than that. A handshake takes a machine with much to do its time, so that to give up
-// earlier could be to give up for ever.
-func (s *Seat) carry(addr string, queue <-chan []byte) {
-	var conn *grpc.ClientConn
-	for {
-		select {
-		case m := <-queue:
-			var err error
-			if conn == nil {
-				conn, err = s.way(addr)
-			}
-			if err == nil {
-				err = s.deliver(conn, parcel(m, queue))
-			}
-			if err != nil && conn != nil {
-				_ = conn.Close() // closed once only
-				conn = nil
-			}
-		case <-s.closed.Done():
-			if conn != nil {
-				_ = conn.Close() // as above
-			}
-			return
-		}
+// leave forgets what a call that ends has not brought to its end.
+func (i *intake) leave(call pb.Quorum_StepServer) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.call == call {
+		i.call, i.data = nil, nil
 	}
-}
-
-// parcel is a message with those that wait behind it.
-func parcel(m []byte, queue <-chan []byte) (all [][]byte) {
-	size := len(m)
-	for all = append(all, m); size < maxParcel; all = append(all, m) {
-		select {
-		case m = <-queue:
-			size += len(m)
-		default:
-			return all
-		}
-	}
-	return all
-}
-
-func (s *Seat) deliver(conn *grpc.ClientConn, messages [][]byte) error {
-	ctx, cancel := context.WithTimeout(s.closed, s.cfg.Lease/4)
-	defer cancel()
-	_, err := pb.NewQuorumClient(conn).Step(ctx, &pb.Parcel{From: fromVoter(s.voter), Messages: messages}, grpc.WaitForReady(true))
-	return err
 }
 
 // way is a connection to another voter, which is made when it is used.

@@ -84,27 +84,38 @@ func BenchmarkThousandAgents(b *testing.B) {
 	b.ReportMetric(float64(agents)*float64(b.N)/b.Elapsed().Seconds(), "joins/s")
 }
 
-// BenchmarkCommit is what a step of a job waits for its voters, over loopback and mutual TLS: for them to have an entry, and to say that
-// nobody else leads.
+// BenchmarkCommit is what a step of a job waits for its voters, over loopback and mutual TLS: for them to have an entry, and
+// to say that nobody else leads.
 func BenchmarkCommit(b *testing.B) {
-	for _, n := range []int{1, 3, 5} {
-		term := parliament(b, n)
-		wait := func(begin func(done func(error))) {
-			done := make(chan error, 1)
-			begin(func(err error) { done <- err })
-			if err := <-done; err != nil {
-				b.Fatal(err)
-			}
+	for _, voters := range []int{1, 3, 5} {
+		term := parliament(b, voters)
+		for name, entries := range map[string][][]byte{"line": {make([]byte, 300)}, "heartbeat": nil} {
+			b.Run(fmt.Sprintf("voters=%d/%s", voters, name), func(b *testing.B) {
+				for b.Loop() {
+					if err := commit(term, entries); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
 		}
-		entry := [][]byte{make([]byte, 300)}
-		b.Run(fmt.Sprintf("voters=%d/entry", n), func(b *testing.B) {
+	}
+}
+
+// BenchmarkCatchUp is until a new voter has a log and votes, over loopback and mutual TLS.
+func BenchmarkCatchUp(b *testing.B) {
+	for name, past := range logs() {
+		b.Run(name, func(b *testing.B) {
+			first, second := seat(b, 0), seat(b, 1)
+			term := found(b, first)
+			commitAll(b, term, past)
+			b.ReportAllocs()
 			for b.Loop() {
-				wait(func(done func(error)) { term.Propose(entry, done) })
-			}
-		})
-		b.Run(fmt.Sprintf("voters=%d/heartbeat", n), func(b *testing.B) {
-			for b.Loop() {
-				wait(term.Confirm)
+				vote(b, term, first, second)
+				b.StopTimer()
+				vote(b, term, first)
+				second.Close()
+				second = seat(b, 1)
+				b.StartTimer()
 			}
 		})
 	}
@@ -112,35 +123,59 @@ func BenchmarkCommit(b *testing.B) {
 
 // parliament is so many voters, the first of which leads.
 func parliament(b *testing.B, n int) *quorum.Term {
-	seat := func(i int, addr string) *Seat {
-		id := mtls.Identity{Node: fmt.Sprint("n", i), Job: "j1"}
-		s := NewSeat(SeatConfig{
-			Node: id.Node, Addr: addr, Lease: lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: func(err error) { b.Error(err) },
-		})
-		b.Cleanup(s.Close)
-		return s
+	var seats []*Seat
+	for i := range n {
+		seats = append(seats, seat(b, i))
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	term := found(b, seats[0])
+	vote(b, term, seats...)
+	return term
+}
+
+// seat listens on loopback.
+func seat(b *testing.B, i int) *Seat {
+	id := mtls.Identity{Node: fmt.Sprint("n", i), Job: "j1"}
+	s := NewSeat(SeatConfig{
+		Node: id.Node, Lease: lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: func(err error) { b.Log(err) },
+	})
+	b.Cleanup(s.Close)
+	if s.open(netip.MustParseAddr("127.0.0.1")) == nil {
+		b.Fatal("no seat")
+	}
+	return s
+}
+
+// found has a seat that waits begin a log instead.
+func found(t testing.TB, s *Seat) *quorum.Term {
+	t.Helper()
+	s.mu.Lock()
+	s.log.Close()
+	s.log = nil
+	s.mu.Unlock()
+	term, err := s.found()
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	first := seat(0, l.Addr().String())
-	go first.Serve(l)
-	term, err := first.found()
-	if err != nil {
-		b.Fatal(err)
-	}
-	voters := []quorum.Voter{first.voter}
-	for i := range n - 1 {
-		voters = append(voters, toVoter(seat(i+1, "").open(netip.MustParseAddr("127.0.0.1"))))
-	}
-	term.Reconfigure(voters)
-	for len(first.others()) < n-1 {
-		done := make(chan error, 1)
-		term.Confirm(func(err error) { done <- err })
-		if err := <-done; err != nil {
+	return term
+}
+
+// vote has the log kept by these alone, the first of which leads, and waits for that.
+func vote(b *testing.B, term *quorum.Term, seats ...*Seat) {
+	term.Reconfigure(convert(seats, func(s *Seat) quorum.Voter { return s.voter }))
+	for seats[0].voters.Load() == nil || len(seats[0].others()) != len(seats)-1 {
+		if err := commit(term, nil); err != nil {
 			b.Fatal(err)
 		}
 	}
-	return term
+}
+
+// commit returns when a majority of the voters has the entries. Without entries it makes sure that no other voter led when it was called.
+func commit(t *quorum.Term, entries [][]byte) error {
+	done := make(chan error, 1)
+	if len(entries) == 0 {
+		t.Confirm(func(err error) { done <- err })
+	} else {
+		t.Propose(entries, func(err error) { done <- err })
+	}
+	return <-done
 }

@@ -55,6 +55,7 @@ func fromEntry(e replica.Entry) *pb.Entry {
 		m := fromHappened(ev.Job, ev.Event)
 		m.About = ev.Job
 		return m
+	default: // a submission is an entry of its own
 	}
 	panic(fmt.Sprintf("rendezvous: no coordinator has a %T", e.Event))
 }
@@ -73,6 +74,7 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 		return &pb.Entry{Body: &pb.Entry_Cancelled{Cancelled: &pb.Cancelled{
 			Code: int32(ev.Code), Why: plain(ev.Why), Ending: string(ev.Ending), Within: durationpb.New(ev.Within), Loose: ev.Loose,
 		}}}
+	default: // an agent reports it
 	}
 	if report := fromEvent("", ev); report != nil {
 		return &pb.Entry{Body: &pb.Entry_Reported{Reported: &pb.Reported{Node: nodeOf(ev), Report: report}}}
@@ -99,8 +101,9 @@ func nodeOf(ev job.Event) string {
 		return ev.Node
 	case job.Stopped:
 		return ev.Node
+	default: // nobody does
+		return ""
 	}
-	return ""
 }
 
 // readEntry refuses what this version would not have written.

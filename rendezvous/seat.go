@@ -50,6 +50,7 @@ type Seat struct {
 	voters atomic.Pointer[[]quorum.Voter]
 	known  atomic.Pointer[[]string]
 	peers  peers
+	intake intake
 
 	mu  sync.Mutex
 	log *quorum.Log
@@ -75,7 +76,7 @@ func NewSeat(cfg SeatConfig) *Seat {
 		calls: make(chan Call, 1),
 	}
 	s.closed, s.close = context.WithCancel(context.Background())
-	s.peers.seat, s.peers.to = s, map[string]chan []byte{}
+	s.peers.seat, s.peers.lanes = s, map[way]*lane{}
 	return s
 }
 
@@ -85,10 +86,7 @@ func (s *Seat) Calls() <-chan Call { return s.calls }
 // Close leaves the seat, which deposes a coordinator that has others to follow it.
 func (s *Seat) Close() {
 	s.close()
-	s.mu.Lock()
-	log := s.log
-	s.mu.Unlock()
-	if log != nil {
+	if log := s.logged(); log != nil {
 		log.Close()
 	}
 	s.busy.Wait()
@@ -104,13 +102,16 @@ func (s *Seat) Pass() bool {
 	if stays := c.outstay(goodbyeLimit); !stays || !s.Shared() {
 		return false
 	}
-	s.mu.Lock()
-	log := s.log
-	s.mu.Unlock()
-	passed := make(chan struct{})
-	log.Transfer(func(error) { close(passed) })
-	<-passed
+	over := make(chan struct{})
+	s.logged().Transfer(func(error) { close(over) }) // the job is given up here all the same
+	<-over
 	return true
+}
+
+func (s *Seat) logged() *quorum.Log {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log
 }
 
 // Shared says that others know what the coordinator here knows, and one of them can take its place.
@@ -189,7 +190,7 @@ func (s *Seat) found() (*quorum.Term, error) {
 const electionsPerLease = 6
 
 func (s *Seat) start(begin func(quorum.Config) (*quorum.Log, error)) error {
-	log, err := begin(quorum.Config{Self: s.voter, ElectionTimeout: s.cfg.Lease / electionsPerLease, Send: func(m quorum.Message) { s.peers.send(m.To, m.Bytes()); m.Done(nil) }, Voted: s.voted})
+	log, err := begin(quorum.Config{Self: s.voter, ElectionTimeout: s.cfg.Lease / electionsPerLease, Send: s.peers.send, Voted: s.voted})
 	if err != nil {
 		return fmt.Errorf("cannot keep the state of the job: %w", err)
 	}

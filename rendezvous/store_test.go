@@ -178,8 +178,12 @@ func TestEntriesAreRead(t *testing.T) {
 	}
 	drain := filled[job.Draining]()
 	for _, ev := range []cluster.Event{
-		cluster.Joined{Node: m.Node}, cluster.Lost{Node: "n1", Why: "why"}, cluster.Rejoined{Node: "n1"}, cluster.Drain{Node: "n1"},
-		cluster.Drain{Node: drain.Node, Leaves: &drain}, cluster.Avoid{Node: "n1", Why: "why"},
+		cluster.Joined{Node: m.Node},
+		cluster.Lost{Node: "n1", Why: "why"},
+		cluster.Rejoined{Node: "n1"},
+		cluster.Drain{Node: "n1"},
+		cluster.Drain{Node: drain.Node, Leaves: &drain},
+		cluster.Avoid{Node: "n1", Why: "why"},
 	} {
 		entries = append(entries, replica.Entry{At: at, Event: ev})
 	}

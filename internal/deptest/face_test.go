@@ -18,7 +18,7 @@ const screen = 56
 var faces = map[string]debt{
 	"launcher": {}, "placement": {}, "rankenv": {}, "nccl": {},
 	"agent":      {inner: 10, why: "launcher wires it to the parts of a node"},
-	"rendezvous": {lines: 64, inner: 16, why: "launcher and agent share its session, log and messages, which are to be internal packages of its own"},
+	"rendezvous": {lines: 67, inner: 17, why: "launcher and agent share its session, log and messages, which are to be internal packages of its own"},
 }
 
 // debt is how many lines a package has, if more than a screen, and how many mentions of inner packages.

@@ -21,12 +21,14 @@ func (l *Log) send(m *raftpb.Message) {
 	if m.GetType() == raftpb.MsgSnap {
 		l.fill(m)
 	}
-	l.cfg.Send(Message{to, l, m})
+	l.cfg.Send(Message{to.Voter, l, m})
 }
 
 // Bulk says that a message has entries, and may be long. Those to one voter should come in their order; the others, such as heartbeats,
 // must not wait for them.
-func (m Message) Bulk() bool { return m.m.GetType() == raftpb.MsgApp || m.m.GetType() == raftpb.MsgSnap }
+func (m Message) Bulk() bool {
+	return m.m.GetType() == raftpb.MsgApp || m.m.GetType() == raftpb.MsgSnap
+}
 
 // Size is how many Bytes there are.
 func (m Message) Size() int { return proto.Size(m.m) }

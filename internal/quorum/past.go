@@ -82,8 +82,8 @@ func (l *Log) fill(m *raftpb.Message) {
 	term, err := l.storage.Term(l.past.index)
 	must(err)
 	var known []Voter
-	for _, v := range l.known {
-		known = append(known, v)
+	for _, p := range l.known {
+		known = append(known, p.Voter)
 	}
 	m.Snapshot = &raftpb.Snapshot{Data: encode(known), Metadata: l.metadata(term)}
 	for _, e := range l.past.sealed {

@@ -81,8 +81,9 @@ func (t *Term) Confirm(done func(error)) {
 	})
 }
 
-// Reconfigure has the log kept by other voters. Those that are new learn it first. They vote when they and those that stay are a majority
-// of the new ones, so that nobody waits for it; until then the old ones do, and this voter asks again.
+// Reconfigure has the log kept by other voters. Those that are new learn it first, while the old ones vote: nothing waits for that. One
+// that does not answer is not waited for, if those that have the log are a majority of the new voters. Who leads stays a voter: the others
+// may need its vote before they know that it has gone. One that is to go transfers the lead.
 func (t *Term) Reconfigure(voters []Voter) {
 	voters = slices.Clone(voters)
 	t.log.post(func() { t.want = voters })

@@ -25,63 +25,86 @@ func decode(text []byte) (voters []Voter) {
 	return voters
 }
 
+// peer is another voter, or is to be one, and when it was last heard or heard of, in ticks.
+type peer struct {
+	Voter
+	heard int
+}
+
 func (l *Log) learn(voters []Voter) {
 	for _, v := range voters {
-		l.known[v.ID] = v
+		if _, ok := l.known[v.ID]; !ok {
+			l.known[v.ID] = peer{v, l.now}
+		}
 	}
 }
 
-// reform asks for the next change on the way to the voters that the leader wants. It is asked again when it was refused: raft makes one at
-// a time.
+// reform asks for the next change on the way to the voters that the leader wants: first new ones learn the log, and then, when they have
+// it, they vote and the others go. It is asked again when it was refused: raft makes one at a time.
 func (l *Log) reform() {
 	t := l.term
 	if t == nil || t.want == nil || t.changing || len(l.conf.GetVotersOutgoing()) > 0 {
 		return
 	}
-	change := &raftpb.ConfChangeV2{Changes: l.changes(t.want), Context: encode(t.want)}
-	if len(change.GetChanges()) > 0 {
-		t.changing = l.node.ProposeConfChange(change) == nil
+	ids := map[uint64]bool{l.cfg.Self.ID: true}
+	for _, v := range t.want {
+		ids[v.ID] = true
 	}
+	changes := l.introductions(ids)
+	if len(changes) == 0 {
+		if changes = l.succession(ids); len(changes) == 0 {
+			t.want = nil
+			return
+		}
+		if !l.ready(ids) {
+			return
+		}
+	}
+	t.changing = l.node.ProposeConfChange(&raftpb.ConfChangeV2{Changes: changes, Context: encode(t.want)}) == nil
 }
 
-// changes first has new voters learn the log, and then, when a majority knows it, lets them vote and the others go.
-func (l *Log) changes(want []Voter) (changes []*raftpb.ConfChangeSingle) {
-	single := func(what raftpb.ConfChangeType, id uint64) {
-		changes = append(changes, &raftpb.ConfChangeSingle{Type: what.Enum(), NodeId: &id})
-	}
-	ids := map[uint64]bool{}
-	for _, v := range want {
-		ids[v.ID] = true
-		if !slices.Contains(l.conf.GetVoters(), v.ID) && !slices.Contains(l.conf.GetLearners(), v.ID) {
-			single(raftpb.ConfChangeAddLearnerNode, v.ID)
-		}
-	}
-	if len(changes) > 0 || !l.ready(ids) {
-		return changes
-	}
-	for _, id := range l.conf.GetLearners() {
-		if ids[id] {
-			single(raftpb.ConfChangeAddNode, id)
-		}
-	}
-	for _, id := range slices.Concat(l.conf.GetVoters(), l.conf.GetLearners()) {
-		if !ids[id] {
-			single(raftpb.ConfChangeRemoveNode, id)
+// introductions have those learn the log that do not have it.
+func (l *Log) introductions(want map[uint64]bool) (changes []*raftpb.ConfChangeSingle) {
+	for id := range want {
+		if !slices.Contains(l.conf.GetVoters(), id) && !slices.Contains(l.conf.GetLearners(), id) {
+			changes = append(changes, single(raftpb.ConfChangeAddLearnerNode, id))
 		}
 	}
 	return changes
 }
 
-// ready says that a majority of these voters has the log but for what may be on its way.
-func (l *Log) ready(ids map[uint64]bool) bool {
-	now := l.node.Status()
-	have := 0
-	for id, p := range now.Progress {
-		if ids[id] && (!p.IsLearner || p.State == tracker.StateReplicate && p.Match+maxInflight >= now.GetCommit()) {
-			have++
+// succession has those vote that learn the log, and the others go.
+func (l *Log) succession(want map[uint64]bool) (changes []*raftpb.ConfChangeSingle) {
+	for _, id := range l.conf.GetLearners() {
+		if want[id] {
+			changes = append(changes, single(raftpb.ConfChangeAddNode, id))
 		}
 	}
-	return 2*have > len(ids)
+	for _, id := range slices.Concat(l.conf.GetVoters(), l.conf.GetLearners()) {
+		if !want[id] {
+			changes = append(changes, single(raftpb.ConfChangeRemoveNode, id))
+		}
+	}
+	return changes
+}
+
+func single(what raftpb.ConfChangeType, id uint64) *raftpb.ConfChangeSingle {
+	return &raftpb.ConfChangeSingle{Type: what.Enum(), NodeId: &id}
+}
+
+// ready says that these voters have the log, but for what may be on its way, or that a majority has it and the others do not answer.
+func (l *Log) ready(want map[uint64]bool) bool {
+	now, have := l.node.Status(), 0
+	for id, p := range now.Progress {
+		switch {
+		case !want[id]:
+		case !p.IsLearner || p.State == tracker.StateReplicate && p.Match+maxInflight >= now.GetCommit():
+			have++
+		case l.now-l.known[id].heard < ticksToElect:
+			return false
+		}
+	}
+	return 2*have > len(want)
 }
 
 // changed takes in a change of voters.
@@ -103,7 +126,7 @@ func (l *Log) reconfigured(conf *raftpb.ConfState) {
 		return
 	}
 	members := slices.Concat(conf.GetVoters(), conf.GetLearners())
-	maps.DeleteFunc(l.known, func(id uint64, _ Voter) bool { return !slices.Contains(members, id) })
+	maps.DeleteFunc(l.known, func(id uint64, _ peer) bool { return !slices.Contains(members, id) })
 	if !slices.Equal(l.told, slices.Sorted(slices.Values(conf.GetVoters()))) {
 		l.announce()
 	}
@@ -135,7 +158,7 @@ func (l *Log) voted() {
 func (l *Log) voters() []Voter {
 	var voters []Voter
 	for _, id := range l.conf.GetVoters() {
-		voters = append(voters, l.known[id])
+		voters = append(voters, l.known[id].Voter)
 	}
 	slices.SortStableFunc(voters, func(a, b Voter) int {
 		switch l.cfg.Self.ID {

@@ -87,8 +87,8 @@ func describe(t reflect.Type, text *strings.Builder, known map[reflect.Type]bool
 	known[t] = true
 	switch t.Kind() {
 	case reflect.Struct:
-		for i := range t.NumField() {
-			if f := t.Field(i); kept(f) {
+		for f := range t.Fields() {
+			if kept(f) {
 				fmt.Fprintf(text, "%s ", f.Name)
 				describe(f.Type, text, known)
 			}

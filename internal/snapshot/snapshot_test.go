@@ -32,7 +32,7 @@ type graph struct {
 	one    map[struct{ A, B int }]bool
 	raw    []byte
 	fixed  [3]uint16
-	lost   func() `snapshot:"-"`
+	Lost   func() `snapshot:"-"`
 }
 
 func draw(t *rapid.T) *graph {

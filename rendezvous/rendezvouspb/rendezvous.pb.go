@@ -89,11 +89,14 @@ func (x *Voter) GetAddr() string {
 	return ""
 }
 
+// Parcel is a part of a message.
 type Parcel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	From  *Voter                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	// messages are of raftpb.
-	Messages      [][]byte `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	// from and size, that of the whole message in bytes, are in the first parcel of a message alone.
+	From *Voter `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	Size uint64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
+	// data are bytes of a raftpb.Message.
+	Data          []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -135,9 +138,16 @@ func (x *Parcel) GetFrom() *Voter {
 	return nil
 }
 
-func (x *Parcel) GetMessages() [][]byte {
+func (x *Parcel) GetSize() uint64 {
 	if x != nil {
-		return x.Messages
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Parcel) GetData() []byte {
+	if x != nil {
+		return x.Data
 	}
 	return nil
 }
@@ -5799,10 +5809,11 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05Voter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
-	"\x04addr\x18\x03 \x01(\tR\x04addr\"W\n" +
+	"\x04addr\x18\x03 \x01(\tR\x04addr\"i\n" +
 	"\x06Parcel\x121\n" +
-	"\x04from\x18\x01 \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x04from\x12\x1a\n" +
-	"\bmessages\x18\x02 \x03(\fR\bmessages\"?\n" +
+	"\x04from\x18\x01 \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x04from\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\x04R\x04size\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04dataJ\x04\b\x02\x10\x03\"?\n" +
 	"\bGreeting\x123\n" +
 	"\x05voter\x18\x01 \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x05voter\"\xf9\x01\n" +
 	"\aSummons\x12\x10\n" +
@@ -6263,9 +6274,9 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04Stop\x12#.golaunch.rendezvous.v1.StopRequest\x1a!.golaunch.rendezvous.v1.StopReply\x12W\n" +
 	"\aForward\x12&.golaunch.rendezvous.v1.ForwardRequest\x1a$.golaunch.rendezvous.v1.ForwardReply\x12Q\n" +
 	"\x05Drain\x12$.golaunch.rendezvous.v1.DrainRequest\x1a\".golaunch.rendezvous.v1.DrainReply\x12V\n" +
-	"\x06Status\x12%.golaunch.rendezvous.v1.StatusRequest\x1a#.golaunch.rendezvous.v1.StatusReply0\x012\xea\x01\n" +
-	"\x06Quorum\x12H\n" +
-	"\x04Step\x12\x1e.golaunch.rendezvous.v1.Parcel\x1a .golaunch.rendezvous.v1.Greeting\x12K\n" +
+	"\x06Status\x12%.golaunch.rendezvous.v1.StatusRequest\x1a#.golaunch.rendezvous.v1.StatusReply0\x012\xec\x01\n" +
+	"\x06Quorum\x12J\n" +
+	"\x04Step\x12\x1e.golaunch.rendezvous.v1.Parcel\x1a .golaunch.rendezvous.v1.Greeting(\x01\x12K\n" +
 	"\x05Greet\x12 .golaunch.rendezvous.v1.Greeting\x1a .golaunch.rendezvous.v1.Greeting\x12I\n" +
 	"\x04Call\x12\x1f.golaunch.rendezvous.v1.Summons\x1a .golaunch.rendezvous.v1.GreetingB6Z4github.com/golaunch/golaunch/rendezvous/rendezvouspbb\x06proto3"
 

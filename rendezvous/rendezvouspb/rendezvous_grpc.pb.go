@@ -522,8 +522,9 @@ const (
 // Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all serve it, where they would serve
 // Rendezvous if they led.
 type QuorumClient interface {
-	// Step carries Raft's messages from one voter to another. Those that are lost are sent again.
-	Step(ctx context.Context, in *Parcel, opts ...grpc.CallOption) (*Greeting, error)
+	// Step carries Raft's messages from one voter to another, one after another, each in as many parcels as it takes. Raft says again what
+	// is lost.
+	Step(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Parcel, Greeting], error)
 	// Greet says who serves here.
 	Greet(ctx context.Context, in *Greeting, opts ...grpc.CallOption) (*Greeting, error)
 	// Call has who founds the job anew, where its nodes first met, give that up. What calls for another job is a FAILED_PRECONDITION.
@@ -538,15 +539,18 @@ func NewQuorumClient(cc grpc.ClientConnInterface) QuorumClient {
 	return &quorumClient{cc}
 }
 
-func (c *quorumClient) Step(ctx context.Context, in *Parcel, opts ...grpc.CallOption) (*Greeting, error) {
+func (c *quorumClient) Step(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Parcel, Greeting], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Greeting)
-	err := c.cc.Invoke(ctx, Quorum_Step_FullMethodName, in, out, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Quorum_ServiceDesc.Streams[0], Quorum_Step_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	return out, nil
+	x := &grpc.GenericClientStream[Parcel, Greeting]{ClientStream: stream}
+	return x, nil
 }
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Quorum_StepClient = grpc.ClientStreamingClient[Parcel, Greeting]
 
 func (c *quorumClient) Greet(ctx context.Context, in *Greeting, opts ...grpc.CallOption) (*Greeting, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -575,8 +579,9 @@ func (c *quorumClient) Call(ctx context.Context, in *Summons, opts ...grpc.CallO
 // Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all serve it, where they would serve
 // Rendezvous if they led.
 type QuorumServer interface {
-	// Step carries Raft's messages from one voter to another. Those that are lost are sent again.
-	Step(context.Context, *Parcel) (*Greeting, error)
+	// Step carries Raft's messages from one voter to another, one after another, each in as many parcels as it takes. Raft says again what
+	// is lost.
+	Step(grpc.ClientStreamingServer[Parcel, Greeting]) error
 	// Greet says who serves here.
 	Greet(context.Context, *Greeting) (*Greeting, error)
 	// Call has who founds the job anew, where its nodes first met, give that up. What calls for another job is a FAILED_PRECONDITION.
@@ -591,8 +596,8 @@ type QuorumServer interface {
 // pointer dereference when methods are called.
 type UnimplementedQuorumServer struct{}
 
-func (UnimplementedQuorumServer) Step(context.Context, *Parcel) (*Greeting, error) {
-	return nil, status.Error(codes.Unimplemented, "method Step not implemented")
+func (UnimplementedQuorumServer) Step(grpc.ClientStreamingServer[Parcel, Greeting]) error {
+	return status.Error(codes.Unimplemented, "method Step not implemented")
 }
 func (UnimplementedQuorumServer) Greet(context.Context, *Greeting) (*Greeting, error) {
 	return nil, status.Error(codes.Unimplemented, "method Greet not implemented")
@@ -621,23 +626,12 @@ func RegisterQuorumServer(s grpc.ServiceRegistrar, srv QuorumServer) {
 	s.RegisterService(&Quorum_ServiceDesc, srv)
 }
 
-func _Quorum_Step_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(Parcel)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(QuorumServer).Step(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Quorum_Step_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(QuorumServer).Step(ctx, req.(*Parcel))
-	}
-	return interceptor(ctx, in, info, handler)
+func _Quorum_Step_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(QuorumServer).Step(&grpc.GenericServerStream[Parcel, Greeting]{ServerStream: stream})
 }
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Quorum_StepServer = grpc.ClientStreamingServer[Parcel, Greeting]
 
 func _Quorum_Greet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(Greeting)
@@ -683,10 +677,6 @@ var Quorum_ServiceDesc = grpc.ServiceDesc{
 	HandlerType: (*QuorumServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
-			MethodName: "Step",
-			Handler:    _Quorum_Step_Handler,
-		},
-		{
 			MethodName: "Greet",
 			Handler:    _Quorum_Greet_Handler,
 		},
@@ -695,6 +685,12 @@ var Quorum_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Quorum_Call_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Step",
+			Handler:       _Quorum_Step_Handler,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "rendezvous.proto",
 }

@@ -53,8 +53,10 @@ func story(jobs int) []Entry {
 		at = at.Add(time.Second)
 		entries = append(entries, Entry{At: at, Submitted: &s})
 		for _, ev := range []job.Event{
-			job.Prepared{Node: "n1", Port: 1024}, job.Started{Node: "n1", PIDs: []int{7}},
-			job.Exited{Node: "n1", Exit: job.Exit{Code: 1}, Tail: "last words", At: at}, job.Stopped{Node: "n1"},
+			job.Prepared{Node: "n1", Port: 1024},
+			job.Started{Node: "n1", PIDs: []int{7}},
+			job.Exited{Node: "n1", Exit: job.Exit{Code: 1}, Tail: "last words", At: at},
+			job.Stopped{Node: "n1"},
 		} {
 			entries = append(entries, Entry{At: at, Event: cluster.Happened{Job: id, Event: ev}})
 		}

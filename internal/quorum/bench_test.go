@@ -1,0 +1,68 @@
+package quorum
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// BenchmarkPropose is until an entry of 300 bytes is committed, in memory: one at a time, and many at once. Snapshots keep the log short.
+func BenchmarkPropose(b *testing.B) {
+	for _, n := range []int{1, 3, 5} {
+		entry := [][]byte{make([]byte, 300)}
+		b.Run(fmt.Sprintf("voters=%d/one", n), func(b *testing.B) {
+			t := assembly(b, n)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if err := wait(b, func(done func(error)) { t.Propose(entry, done) }); err != nil {
+					b.Fatal(err)
+				}
+				if i%10_000 == 0 {
+					t.Snapshot(nil, func(error) {})
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("voters=%d/many", n), func(b *testing.B) {
+			t := assembly(b, n)
+			b.ReportAllocs()
+			room := make(chan struct{}, 1000)
+			for i := 0; b.Loop(); i++ {
+				room <- struct{}{}
+				t.Propose(entry, func(err error) {
+					if err != nil {
+						b.Error(err)
+					}
+					<-room
+				})
+				if i%10_000 == 0 {
+					t.Snapshot(nil, func(error) {})
+				}
+			}
+		})
+	}
+}
+
+// assembly is so many voters that reach each other at once, the first of which leads.
+func assembly(b *testing.B, n int) *Term {
+	logs := make([]atomic.Pointer[Log], n+1)
+	var voters []Voter
+	for i := range n {
+		voters = append(voters, Voter{ID: uint64(i + 1)})
+	}
+	for i := range n {
+		self := voters[n-1-i] // the first one comes last, and finds the others
+		l, err := Bootstrap(Config{Self: self, ElectionTimeout: time.Second, Send: func(m Message) {
+			if to := logs[m.To.ID].Load(); to != nil {
+				to.Step(self, m.Bytes())
+			}
+			m.Done(nil)
+		}}, append(append([]Voter{}, voters[:self.ID-1]...), voters[self.ID:]...)...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(l.Close)
+		logs[self.ID].Store(l)
+	}
+	return <-logs[1].Load().Terms()
+}

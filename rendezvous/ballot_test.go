@@ -1,0 +1,44 @@
+package rendezvous
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/golaunch/golaunch/internal/quorum"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// stepCall is one of another voter.
+type stepCall struct{ pb.Quorum_StepServer }
+
+func TestIntake(t *testing.T) {
+	var in intake
+	a, b := &stepCall{}, &stepCall{}
+	add := func(from *stepCall, size uint64, data, want string, code codes.Code) {
+		t.Helper()
+		got, err := in.add(from, &pb.Parcel{Size: size, Data: []byte(data)})
+		if string(got) != want || status.Code(err) != code {
+			t.Errorf("%q, %v; want %q, %v", got, err, want, code)
+		}
+	}
+	add(a, 5, "whole", "whole", codes.OK)
+	add(a, 7, "par", "", codes.OK)
+	add(a, 0, "ce", "", codes.OK)
+	add(b, 2, "in", "in", codes.OK) // what is short needs no memory
+	add(a, 0, "ls", "parcels", codes.OK)
+	add(a, 0, "more", "", codes.Aborted)
+	add(a, 5, "old", "", codes.OK)
+	add(b, 4, "new", "", codes.OK)
+	add(a, 0, "er", "", codes.Aborted)
+	in.leave(a)
+	add(b, 0, "er", "", codes.InvalidArgument)
+	add(b, 0, "r", "newr", codes.OK)
+	add(a, 9, "dies", "", codes.OK)
+	in.leave(a)
+	if in.data != nil {
+		t.Errorf("%q is kept", in.data)
+	}
+	add(a, quorum.MaxMessage+1, "", "", codes.ResourceExhausted)
+}

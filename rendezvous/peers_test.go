@@ -1,0 +1,315 @@
+package rendezvous
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/quorum"
+)
+
+// chamber is voters without a coordinator, in virtual time.
+type chamber struct {
+	*peerage
+	seats []*Seat
+
+	mu sync.Mutex
+	// dials are how often each node has connected to another.
+	dials map[[2]string]int
+	// uplink is each node's to all others.
+	uplink map[string]*uplink
+}
+
+// uplink takes so many bytes a second, from all connections in turn; any number when that is 0.
+type uplink struct {
+	turn chan struct{}
+	rate atomic.Int64
+}
+
+type slowConn struct {
+	net.Conn
+	*uplink
+}
+
+func (c slowConn) Write(b []byte) (n int, err error) {
+	for part := range slices.Chunk(b, 16<<10) {
+		if rate := c.rate.Load(); rate > 0 {
+			c.turn <- struct{}{}
+			time.Sleep(time.Second * time.Duration(len(part)) / time.Duration(rate))
+			<-c.turn
+		}
+		wrote, err := c.Conn.Write(part)
+		if n += wrote; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func confer(t *testing.T, f func(t *testing.T, c *chamber)) {
+	together(t, 1, func(t *testing.T, p *peerage) {
+		c := &chamber{peerage: p, dials: map[[2]string]int{}, uplink: map[string]*uplink{}}
+		t.Cleanup(func() {
+			for _, s := range c.seats {
+				s.Close()
+			}
+		})
+		f(t, c)
+	})
+}
+
+// seat is another voter's.
+func (c *chamber) seat() *Seat {
+	name := fmt.Sprint("n", len(c.seats)+1)
+	up := &uplink{turn: make(chan struct{}, 1)}
+	c.uplink[name] = up
+	s := NewSeat(SeatConfig{
+		Node: name, Lease: lease, Warn: c.warn,
+		Listen: func(netip.Addr) (net.Listener, error) { return c.listen(name), nil },
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			to, _, _ := strings.Cut(addr, ":")
+			c.mu.Lock()
+			c.dials[[2]string{name, to}]++
+			c.mu.Unlock()
+			conn, err := c.dial(name)(ctx, addr)
+			return slowConn{conn, up}, err
+		},
+	})
+	c.seats = append(c.seats, s)
+	if s.open(netip.Addr{}) == nil {
+		c.t.Fatal("no seat")
+	}
+	return s
+}
+
+// first has the log, and leads.
+func (c *chamber) first() *quorum.Term { return found(c.t, c.seat()) }
+
+// vote waits until the log is kept by these alone, and says how long that took.
+func (c *chamber) vote(term *quorum.Term, seats ...*Seat) time.Duration {
+	c.t.Helper()
+	began := time.Now()
+	term.Reconfigure(convert(seats, func(s *Seat) quorum.Voter { return s.voter }))
+	for len(seats[0].others()) != len(seats)-1 {
+		select {
+		case <-term.Over():
+			c.t.Fatalf("%s leads no more after %v", seats[0].cfg.Node, time.Since(began))
+		case <-time.After(lease / 100):
+		}
+		if time.Since(began) > 6*lease {
+			c.t.Fatalf("%d others vote after %v", len(seats[0].others()), time.Since(began))
+		}
+	}
+	return time.Since(began)
+}
+
+// commitAll has a log be as it says, and waits for all of it at once.
+func commitAll(t testing.TB, term *quorum.Term, past quorum.Past) {
+	t.Helper()
+	done := make(chan error, 1+len(past.Entries))
+	answer := func(err error) { done <- err }
+	n := len(past.Entries)
+	if past.Snapshot != nil {
+		term.Snapshot(past.Snapshot, answer)
+		n++
+	}
+	for _, e := range past.Entries {
+		term.Propose([][]byte{e}, answer)
+	}
+	late := time.After(6 * lease)
+	for range n {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-late:
+			t.Fatal("a majority does not have it")
+		}
+	}
+}
+
+func entries(n, size int) (all [][]byte) {
+	for i := range n {
+		all = append(all, bytes.Repeat([]byte{byte('a' + i%26)}, size))
+	}
+	return all
+}
+
+// logs are as long as they may come. Only who needs them has them in memory.
+func logs() map[string]quorum.Past {
+	return map[string]quorum.Past{
+		"a snapshot of 8 MiB and 20 MiB of entries": {Snapshot: entries(1, 8<<20)[0], Entries: entries(200, 100<<10)},
+		"entries of 5 MiB":                          {Entries: entries(5, 5<<20)},
+		"a snapshot of 32 MiB":                      {Snapshot: entries(1, 32<<20)[0]},
+		"many small entries":                        {Entries: entries(20_000, 300)},
+	}
+}
+
+// TestNewVotersAreCaughtUp with all of a log, without a message that fails: one connection of each kind is enough, and nobody waits for a
+// heartbeat to try again.
+func TestNewVotersAreCaughtUp(t *testing.T) {
+	for name, past := range logs() {
+		t.Run(name, func(t *testing.T) {
+			confer(t, func(t *testing.T, c *chamber) {
+				term := c.first()
+				commitAll(t, term, past)
+				if took := c.vote(term, c.seats[0], c.seat(), c.seat()); took > lease/20 {
+					t.Errorf("they vote after %v", took)
+				}
+				c.atEase()
+				c.succeeded(past)
+			})
+		})
+	}
+}
+
+// TestLongEntries go to voters that have all before them.
+func TestLongEntries(t *testing.T) {
+	for name, past := range logs() {
+		t.Run(name, func(t *testing.T) {
+			confer(t, func(t *testing.T, c *chamber) {
+				term := c.first()
+				c.vote(term, c.seats[0], c.seat(), c.seat())
+				began := time.Now()
+				commitAll(t, term, past)
+				if took := time.Since(began); took > lease/50 {
+					t.Errorf("they are there after %v", took)
+				}
+				c.atEase()
+				c.succeeded(past)
+			})
+		})
+	}
+}
+
+// atEase wants each voter to have connected at most once for each kind of messages.
+func (c *chamber) atEase() {
+	c.t.Helper()
+	for ends, n := range c.dials {
+		if n > 2 {
+			c.t.Errorf("%s has connected to %s %d times", ends[0], ends[1], n)
+		}
+	}
+}
+
+// succeeded has another voter lead, and wants it to have what the first one had.
+func (c *chamber) succeeded(want quorum.Past) {
+	c.t.Helper()
+	c.seats[0].Close()
+	var got quorum.Past
+	select {
+	case call := <-c.seats[1].Calls():
+		got = call.term.Past
+	case call := <-c.seats[2].Calls():
+		got = call.term.Past
+	case <-time.After(lease):
+		c.t.Fatal("nobody leads")
+	}
+	if !bytes.Equal(got.Snapshot, want.Snapshot) || !slices.EqualFunc(got.Entries, want.Entries, bytes.Equal) {
+		c.t.Errorf("the next one has a snapshot of %d bytes and %d entries", len(got.Snapshot), len(got.Entries))
+	}
+}
+
+// TestALongSnapshotOnASlowNetwork takes longer than an election and a lease. The leader leads all the while, and is sure of it as soon as else.
+func TestALongSnapshotOnASlowNetwork(t *testing.T) {
+	confer(t, func(t *testing.T, c *chamber) {
+		term := c.first()
+		c.vote(term, c.seats[0], c.seat(), c.seat())
+		past := quorum.Past{Snapshot: entries(1, 6<<20)[0]}
+		commitAll(t, term, past)
+		synctest.Wait()
+		c.uplink["n1"].rate.Store(256 << 10)
+		ended := make(chan struct{})
+		defer func() { <-ended }()
+		over := make(chan struct{})
+		defer close(over)
+		go func() {
+			defer close(ended)
+			for {
+				began := time.Now()
+				if err := commit(term, nil); err != nil || time.Since(began) > lease/electionsPerLease/2 {
+					t.Errorf("%v after %v", err, time.Since(began))
+				}
+				select {
+				case <-time.After(lease / 100):
+				case <-over:
+					return
+				}
+			}
+		}()
+		all := append(slices.Clone(c.seats), c.seat(), c.seat())
+		if took := c.vote(term, all...); took < 2*lease || took > 2*pingAfter {
+			t.Errorf("they vote after %v", took)
+		}
+		c.atEase()
+	})
+}
+
+// TestACutWhileANewVoterIsCaughtUp: it is caught up afterwards.
+func TestACutWhileANewVoterIsCaughtUp(t *testing.T) {
+	confer(t, func(t *testing.T, c *chamber) {
+		term := c.first()
+		past := quorum.Past{Snapshot: entries(1, 8<<20)[0], Entries: entries(10, 100<<10)}
+		commitAll(t, term, past)
+		c.uplink["n1"].rate.Store(1 << 20)
+		late := c.seat()
+		time.AfterFunc(5*time.Second, func() { c.part(late.cfg.Node) })
+		time.AfterFunc(5*time.Second+lease, func() { c.part() })
+		c.vote(term, c.seats[0], late)
+		c.uplink["n1"].rate.Store(0)
+		c.vote(term, c.seats[0], late, c.seat())
+		c.succeeded(past)
+	})
+}
+
+// TestLanesEnd when nothing is sent to a voter any more.
+func TestLanesEnd(t *testing.T) {
+	confer(t, func(t *testing.T, c *chamber) {
+		term := c.first()
+		first := c.seats[0]
+		for range 5 {
+			c.vote(term, first, c.seat(), c.seat())
+		}
+		commitAll(t, term, quorum.Past{Entries: entries(3, 100)})
+		time.Sleep(2*pingAfter + time.Second)
+		synctest.Wait()
+		first.peers.mu.Lock()
+		defer first.peers.mu.Unlock()
+		for w := range first.peers.lanes {
+			if !slices.ContainsFunc(first.others(), func(v quorum.Voter) bool { return v.ID == w.voter }) {
+				t.Errorf("there is a lane to voter %d, which is none", w.voter)
+			}
+		}
+	})
+}
+
+// TestAFullLane loses what is too much, and says so.
+func TestAFullLane(t *testing.T) {
+	confer(t, func(t *testing.T, c *chamber) {
+		term := c.first()
+		c.vote(term, c.seats[0], c.seat(), c.seat())
+		c.part("n3")
+		commitAll(t, term, quorum.Past{Entries: entries(40, 1<<20)})
+		peers := &c.seats[0].peers
+		peers.mu.Lock()
+		for w, l := range peers.lanes {
+			if l.size > maxLane {
+				t.Errorf("%d bytes wait in %v", l.size, w)
+			}
+		}
+		peers.mu.Unlock()
+		c.part()
+		time.Sleep(lease)
+		c.vote(term, c.seats[0], c.seats[2])
+	})
+}
