@@ -96,7 +96,8 @@ func (w *watchedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// gone says that the other end was closed in order, as the kernel does for a process that dies.
+// gone says that the other end was closed in order, as the kernel does for a process that dies. It waits for who writes, until the
+// connection takes that or is given up.
 func (w *watchedConn) gone() bool {
 	w.writing.Lock()
 	defer w.writing.Unlock()

@@ -245,7 +245,10 @@ func (s control) follow(stream interface {
 ) error {
 	p, _ := peer.FromContext(stream.Context())
 	conn := p.Addr.(watchedAddr).conn
-	defer s.c.post(func() { s.c.unwatch(w, conn.gone()) })
+	defer func() {
+		died := conn.gone()
+		s.c.post(func() { s.c.unwatch(w, died) })
+	}()
 	if err := stream.Send(&pb.Update{Body: &pb.Update_Accepted{Accepted: w.accepted}}); err != nil {
 		return err
 	}

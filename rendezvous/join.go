@@ -31,9 +31,9 @@ type Options struct {
 	Target string
 	// Dial makes a connection to the coordinator; TCP to Target when nil.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Proof is secret until this process, or at least its session, has ended and none of its ranks lives, nor ever will again. Then a
-	// guardian of the ranks may write it where a connection ends, below TLS, so that the coordinator knows at once; by any other end it
-	// learns nothing, and the lease decides. Nobody can prove anything when it is zero.
+	// Proof is a secret with which a guardian of the ranks ends a connection, below TLS, once the session is over, with this process
+	// perhaps, and no rank of it lives or will ever again: the coordinator knows the SHA-256, and counts the node as lost at once. By any
+	// other end it learns nothing, and the lease decides. Nobody can prove anything when it is zero.
 	Proof [proofSize]byte
 	// Seat is this process's place among those that may come to coordinate the job, and DialAt makes a connection, as Dial does, to
 	// one of them, HOST:PORT; both are nil when there are no others, and only DialAt is when there is nobody to hold its sockets.
@@ -48,7 +48,7 @@ type Options struct {
 	// Facts are what must be the same on every node, by flag name; none to go along with any job.
 	Facts map[string]string
 	// Former, if set, is the [Session.Membership] of an agent of this node that has died and whose ranks live: this one goes on in
-	// its place, and is asked at once to [Restate] what it runs. The coordinator must not have seen the other's connections end.
+	// its place, and is asked at once to [Restate] what it runs. That the other is dead must not have been proven.
 	Former Membership
 	// Clock is what the lease is measured with; time since Join when nil. CLOCK_BOOTTIME also counts while the machine is suspended.
 	Clock func() time.Duration

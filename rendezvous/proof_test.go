@@ -285,7 +285,7 @@ func (s *script) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestCommitments of other lengths, which no honest agent makes, are kept by nothing that could be said.
+// TestCommitments has those of a wrong length be kept by nothing, and zeros be no proof.
 func TestCommitments(t *testing.T) {
 	zero := sha256.Sum256(make([]byte, proofSize))
 	for _, commitment := range [][]byte{nil, {}, zero[:8], append(zero[:], 0)} {

@@ -30,8 +30,9 @@ const (
 // One lease bounds both sides. An agent's lease runs from when it sent the newest heartbeat that the coordinator sent back; once
 // it is over, the agent must end its ranks. The coordinator counts an agent as lost a lease and the time that killing takes after
 // it last heard of it, which is later, whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). It
-// does so at once when the agent says goodbye, and when the agent's end of the connection closes: an agent's guardian holds a
-// duplicate of the socket until no rank is alive.
+// does so at once when the agent says goodbye, and when it is proven that agent and ranks are dead: the last bytes of the connection are
+// then a secret that the agent has committed itself to, and that its guardian keeps until then. Any other end of a connection, as what is
+// between may bring about, is nobody's death.
 type Session struct {
 	// Job is the ID of the only job, empty in a cluster, Lease the coordinator's lease, and Node what was said of this node, with its address.
 	Job   string

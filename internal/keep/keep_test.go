@@ -2,6 +2,7 @@ package keep
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -125,7 +126,10 @@ func sees(t *testing.T, s *Store) {
 
 func TestNoAgentComes(t *testing.T) {
 	dir := t.TempDir()
-	a := agent(t, plan{Dir: dir, Lease: long, Scripts: []string{"trap '' TERM; sleep 1000"}})
+	l := listen(t)
+	a := agent(t, plan{Dir: dir, Lease: long, Dial: l.Addr().String(), Scripts: []string{"trap '' TERM; sleep 1000"}})
+	former, err := l.AcceptTCP()
+	must(t, err)
 	die(a)
 	k, err := Open(dir, func(err error) { t.Error(err) })
 	must(t, err)
@@ -133,6 +137,7 @@ func TestNoAgentComes(t *testing.T) {
 	keeper := parent(t, rank.Pid())
 	k.Renew(proc.BootTime() + time.Second)
 	must(t, k.Leave())
+	proven(t, former, k.Proof)
 	ended(t, rank.Pid())
 	ended(t, keeper)
 	if k := open(t, dir); k.Left.Membership != nil || len(k.Left.Scopes) > 0 {
@@ -144,11 +149,18 @@ func TestNoAgentComes(t *testing.T) {
 func TestTheKeeperIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	k := open(t, dir)
+	l := listen(t)
+	ours, err := k.Dial(dialer(l.Addr().String()))(t.Context())
+	must(t, err)
+	defer ours.Close()
+	theirs, err := l.AcceptTCP()
+	must(t, err)
 	sc, err := k.Scope("attempt", nil)
 	must(t, err)
 	p, err := sc.Start(proc.Command{Path: "sleep", Args: []string{"sleep", "1000"}, Env: os.Environ()}, nil)
 	must(t, err)
 	must(t, unix.Kill(parent(t, p.Pid()), unix.SIGKILL))
+	proven(t, theirs, k.Proof)
 	<-k.Gone()
 	if err := unix.Kill(p.Pid(), 0); err != unix.ESRCH {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
@@ -199,6 +211,17 @@ func TestConnections(t *testing.T) {
 
 func dialer(addr string) func(context.Context) (net.Conn, error) {
 	return func(context.Context) (net.Conn, error) { return net.Dial("tcp", addr) }
+}
+
+// proven wants a connection to end with a proof, and nothing before.
+func proven(t *testing.T, c *net.TCPConn, proof [32]byte) {
+	t.Helper()
+	must(t, c.SetReadDeadline(time.Now().Add(patience)))
+	said, err := io.ReadAll(c)
+	if !bytes.Equal(said, proof[:]) || proof == [32]byte{} {
+		t.Errorf("the connection ends with %x, %v, want %x", said, err, proof)
+	}
+	must(t, c.Close())
 }
 
 func eof(t *testing.T, c *net.TCPConn) {

@@ -9,7 +9,8 @@
 //     only when the supervisor is not a subreaper or was itself killed.
 //
 // Two things act when the supervisor's own process dies, even by SIGKILL: PR_SET_PDEATHSIG kills the ranks, and the guardian, a
-// small process of its own ("rankguard"), kills all scopes. The guardian also keeps a lease, see [Supervisor.Renew].
+// small process of its own ("rankguard"), kills all scopes. The guardian also keeps a lease, see [Supervisor.Renew], and
+// proves the death of all to others, see [Supervisor.Hold].
 //
 // A rank that ended stays a zombie until its scope ends, so that its number, which names its session and its process group,
 // cannot come to mean anything else.
