@@ -2,7 +2,6 @@ package rendezvous
 
 import (
 	"fmt"
-	"iter"
 
 	"google.golang.org/protobuf/proto"
 
@@ -77,31 +76,6 @@ const (
 	maxPositions = 1 << 14
 	maxPosition  = 32
 )
-
-// pieces gathers elements to lists that each fit into a message; size is that of one element.
-func pieces[E any](all iter.Seq[E], size func(E) int) iter.Seq[[]E] {
-	return func(yield func([]E) bool) {
-		var part []E
-		sum := 0
-		for e := range all {
-			n := size(e) + 4
-			if sum+n > maxPiece && len(part) > 0 {
-				if !yield(part) {
-					return
-				}
-				part, sum = nil, 0
-			}
-			part, sum = append(part, e), sum+n
-		}
-		if len(part) > 0 {
-			yield(part)
-		}
-	}
-}
-
-func sizeOf[M proto.Message](m M) int { return proto.Size(m) }
-
-func length(s string) int { return len(s) }
 
 // excessOfNode says in words what is too large of a node; it is empty when nothing is.
 func excessOfNode(n *pb.Node) string {

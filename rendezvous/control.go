@@ -3,9 +3,7 @@ package rendezvous
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"syscall"
@@ -14,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/cluster"
@@ -51,8 +48,6 @@ func (c *Coordinator) check(s Submission) error {
 		return status.Error(codes.AlreadyExists, fmt.Sprintf("there is a job %s already", s.Job.ID))
 	case s.Sole:
 		return wrong("a cluster's job does not have all nodes for itself")
-	case excess(s) != "":
-		return wrong("%s", excess(s))
 	case len(c.runs)-len(c.state.Ended) >= maxJobs:
 		return refused("%d jobs here are not over, and there can be no more; try again when some are", maxJobs)
 	}
@@ -140,25 +135,6 @@ type control struct {
 	c *Coordinator
 }
 
-// take receives a request that comes in several messages.
-func take[M proto.Message](stream interface{ Recv() (M, error) }) (M, error) {
-	all, err := stream.Recv()
-	for size := 0; err == nil; {
-		var more M
-		if more, err = stream.Recv(); err != nil {
-			break
-		}
-		if size += proto.Size(more); size > maxRequest {
-			return all, wrong("the request has more than %d bytes", maxRequest)
-		}
-		proto.Merge(all, more)
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return all, err
-}
-
 func (s control) Submit(stream pb.Cluster_SubmitServer) error {
 	req, err := take(stream)
 	if err != nil {
@@ -177,6 +153,9 @@ func (s control) Submit(stream pb.Cluster_SubmitServer) error {
 
 // submit takes a job in, which is accepted once it is kept: a disk that hangs holds up its client alone.
 func (s control) submit(sub Submission) (*watcher, error) {
+	if why := excess(sub); why != "" {
+		return nil, wrong("%s", why)
+	}
 	w, err := ask(s.c, func() (*watcher, error) {
 		if err := s.c.check(sub); err != nil {
 			return nil, err

@@ -52,30 +52,6 @@ func (s *Status) add(m *pb.StatusReply) {
 	}
 }
 
-// each converts the elements of a list as they are asked for.
-func each[A, B any](all []A, f func(A) B) iter.Seq[B] {
-	return func(yield func(B) bool) {
-		for _, a := range all {
-			if !yield(f(a)) {
-				return
-			}
-		}
-	}
-}
-
-// flat has the parts of each element, one after another.
-func flat[A, B any](all []A, parts func(A) iter.Seq[B]) iter.Seq[B] {
-	return func(yield func(B) bool) {
-		for _, a := range all {
-			for b := range parts(a) {
-				if !yield(b) {
-					return
-				}
-			}
-		}
-	}
-}
-
 func fromNodeStatus(n NodeStatus) iter.Seq[*pb.NodeStatus] {
 	return func(yield func(*pb.NodeStatus) bool) {
 		part := &pb.NodeStatus{Node: fromNode(n.Node), Drained: n.Drained}

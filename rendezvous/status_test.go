@@ -26,7 +26,7 @@ import (
 // largestCluster has as many nodes as there can be, of which no agent is there, a job that has them all, and jobs that have failed on 64
 // of them each.
 func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Context) (net.Conn, error)) {
-	c := NewCoordinator(Config{Warn: func(err error) { tb.Error(err) }})
+	c := NewCoordinator(Config{Lease: simLease, Warn: func(err error) { tb.Error(err) }}) // no agent comes
 	l, dial := Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	go c.Serve(l, nil)

@@ -81,20 +81,6 @@ func (w *Watch) open(ctx context.Context, patience time.Duration) error {
 	})
 }
 
-// put sends a request that comes in several messages. What ends it meanwhile is for whoever receives.
-func put[M any](stream interface {
-	Send(M) error
-	CloseSend() error
-}, all []M,
-) error {
-	for _, m := range all {
-		if err := stream.Send(m); err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-	}
-	return stream.CloseSend()
-}
-
 func (w *Watch) start(ctx context.Context, patience time.Duration, open func(context.Context) (updates, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	limit := time.AfterFunc(patience, cancel)
