@@ -103,11 +103,11 @@ func BenchmarkCommit(b *testing.B) {
 
 // BenchmarkCatchUp is until a new voter has a log and votes, over loopback and mutual TLS.
 func BenchmarkCatchUp(b *testing.B) {
-	for name, past := range logs() {
+	for name, log := range logs {
 		b.Run(name, func(b *testing.B) {
 			first, second := seat(b, 0), seat(b, 1)
 			term := found(b, first)
-			commitAll(b, term, past)
+			commitAll(b, term, log())
 			b.ReportAllocs()
 			for b.Loop() {
 				vote(b, term, first, second)

@@ -40,8 +40,8 @@ type letter struct {
 	size int
 }
 
-// Bounds on what waits for a voter in a lane or is on its way, in messages and in bytes, unless one message alone is longer: it is lost,
-// and Raft says it again. maxParcel is how much of it is sent at a time, in bytes.
+// Bounds on what waits for a voter in a lane or is on its way, in messages, and in bytes before the last one: what is more is lost, and Raft
+// says it again. maxParcel is how much of it is sent at a time, in bytes.
 const (
 	maxWaiting = 64
 	maxLane    = 8 << 20
@@ -67,10 +67,10 @@ func (p *peers) queue(m quorum.Message) bool {
 		p.lanes[to] = l
 		p.seat.busy.Go(func() { p.seat.carry(l) })
 	}
-	size := m.Size()
-	if l.size > 0 && l.size+size > maxLane {
+	if l.size > maxLane {
 		return false
 	}
+	size := m.Size()
 	select {
 	case l.queue <- letter{m, size}:
 		l.size += size
