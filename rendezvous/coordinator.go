@@ -215,10 +215,10 @@ func (c *Coordinator) past() (past log.Past, err error) {
 	switch {
 	case c.cfg.Call != nil:
 		c.term = c.cfg.Call.term
-		cfg.Keeper = voters{c.term}
+		cfg.Storage = voters{c.term}
 		past, err = pastOf(c.term)
 	case c.cfg.File != nil:
-		cfg.Keeper = c.cfg.File
+		cfg.Storage = c.cfg.File
 		if past, err = c.cfg.File.Past(); err == nil && past.Torn > 0 {
 			c.warn(fmt.Errorf("the last %d bytes of the coordinator's log are torn and were cut off; the agents say what is missing", past.Torn))
 		}
@@ -433,7 +433,7 @@ func (c *Coordinator) happened(r *run, ev job.Event) {
 // step applies an entry, has it kept, and does what follows from it.
 func (c *Coordinator) step(e replica.Entry) {
 	o := c.state.Apply(e)
-	if c.log.Keeper != nil && !o.Stale {
+	if c.log.Storage != nil && !o.Stale {
 		c.log.Append(writeEntry(e), durable(e, o))
 	}
 	for _, id := range o.Armed {

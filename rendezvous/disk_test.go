@@ -15,14 +15,14 @@ import (
 
 // slow is a file that keeps nothing until ready says so. One that is not there then has not kept anything.
 type slow struct {
-	log.Keeper
+	log.Storage
 	ready func() (there bool)
 }
 
 func (d slow) Keep(r log.Round, done func(error)) {
 	go func() {
 		if d.ready() {
-			d.Keeper.Keep(r, done)
+			d.Storage.Keep(r, done)
 		} else {
 			done(errors.New("this machine is off"))
 		}
@@ -31,7 +31,7 @@ func (d slow) Keep(r log.Round, done func(error)) {
 
 // slow has the disk under the log of a coordinator be slow.
 func (c *Coordinator) slow(ready func() bool) {
-	c.post(func() { c.log.Keeper = slow{c.log.Keeper, ready} })
+	c.post(func() { c.log.Storage = slow{c.log.Storage, ready} })
 }
 
 // TestASlowDisk has the disk of the log take nothing for longer than the lease: no node is lost, and what happens meanwhile has

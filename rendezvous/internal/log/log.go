@@ -1,6 +1,6 @@
 // Package log keeps a coordinator's log: what must outlive the coordinator, in the order in which it happened.
 //
-// A [Keeper] says who keeps it: nobody, for a job that ends with its coordinator; a [File], for a coordinator that is started again;
+// A [Storage] says who keeps it: nobody, for a job that ends with its coordinator; a [File], for a coordinator that is started again;
 // or other nodes. Whoever it is, a [Log] has everything that follows from an entry wait until that is kept. It is bounded: now and
 // then a snapshot of the state takes the place of all entries before.
 package log
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Keeper keeps the log. Its methods do not wait, and are called one round at a time: not again before done was.
-type Keeper interface {
+// Storage keeps the log. Its methods do not wait, and are called one round at a time: not again before done was.
+type Storage interface {
 	// Keep keeps what the round has, and then calls done, from any goroutine.
 	Keep(r Round, done func(error))
 	// Confirm calls done when it is certain that nobody else kept the log when it was called.
@@ -33,8 +33,8 @@ type Round struct {
 
 // Config is what a Log must know. All functions but Post are called in the owner's goroutine.
 type Config struct {
-	// Keeper is nil when nobody keeps the log.
-	Keeper Keeper
+	// Storage is nil when nobody keeps the log.
+	Storage Storage
 	// Post has a function run in the owner's goroutine, from any other; it is false when that has ended.
 	Post func(func()) bool
 	// Snapshot is the whole state, with all entries that were appended.
@@ -82,19 +82,19 @@ const (
 // MaxWrite is how long what follows from an entry waits for a file. A server of NFS may restart in less. Tests change it.
 var MaxWrite = 30 * time.Second
 
-// New returns a log that goes on where the keeper's past ends; past is the size of that in bytes.
+// New returns a log that goes on where the storage's past ends; past is the size of that in bytes.
 func New(c Config, past int) *Log { return &Log{Config: c, grown: past} }
 
 // Append adds an entry, which is the log's own from then on.
 func (l *Log) Append(entry []byte, durable bool) {
-	if l.Keeper == nil || l.broken || l.lost {
+	if l.Storage == nil || l.broken || l.lost {
 		return
 	}
 	l.next.Entries = append(l.next.Entries, entry)
 	l.next.Durable = l.next.Durable || durable
 	l.next.size += len(entry)
 	l.grown += len(entry)
-	if l.next.size > maxSize && l.busy && !l.Keeper.Shared() {
+	if l.next.size > maxSize && l.busy && !l.Storage.Shared() {
 		l.late(l.number)
 	}
 }
@@ -103,9 +103,9 @@ func (l *Log) Append(entry []byte, durable bool) {
 func (l *Log) Then(f func()) {
 	switch {
 	case l.lost:
-	case l.Keeper == nil, l.broken:
+	case l.Storage == nil, l.broken:
 		f()
-	case l.Keeper.Shared(), len(l.next.Entries) > 0, l.next.Snapshot != nil:
+	case l.Storage.Shared(), len(l.next.Entries) > 0, l.next.Snapshot != nil:
 		l.next.held = append(l.next.held, f)
 	case l.busy:
 		l.now.held = append(l.now.held, f)
@@ -116,22 +116,22 @@ func (l *Log) Then(f func()) {
 
 // Vouch does what lengthens a lease: it waits only where somebody else may have come to keep the log.
 func (l *Log) Vouch(f func()) {
-	if l.Keeper != nil && l.Keeper.Shared() {
+	if l.Storage != nil && l.Storage.Shared() {
 		l.Then(f)
 	} else if !l.lost {
 		f()
 	}
 }
 
-// Move has another keeper keep the log from now on, from a snapshot on.
-func (l *Log) Move(k Keeper) {
-	l.Keeper, l.broken = k, false
+// Move has another storage keep the log from now on, from a snapshot on.
+func (l *Log) Move(k Storage) {
+	l.Storage, l.broken = k, false
 	l.Compact()
 }
 
 // Compact has a snapshot take the place of all that was appended.
 func (l *Log) Compact() {
-	if l.Keeper == nil || l.broken || l.lost {
+	if l.Storage == nil || l.broken || l.lost {
 		return
 	}
 	s := l.Snapshot()
@@ -153,15 +153,15 @@ func (l *Log) Flush() {
 	number := l.number
 	var limit *time.Timer
 	done := func(err error) { l.Post(func() { l.kept(number, limit, err) }) }
-	if l.Keeper.Shared() {
+	if l.Storage.Shared() {
 		if len(l.now.Entries) == 0 && l.now.Snapshot == nil {
-			l.Keeper.Confirm(done)
+			l.Storage.Confirm(done)
 			return
 		}
 	} else {
 		limit = time.AfterFunc(MaxWrite, func() { l.Post(func() { l.late(number) }) })
 	}
-	l.Keeper.Keep(l.now.Round, done)
+	l.Storage.Keep(l.now.Round, done)
 }
 
 // kept ends a round.
@@ -179,7 +179,7 @@ func (l *Log) kept(number int, limit *time.Timer, err error) {
 	case err == nil && l.broken: // it was late, and entries are missing: a snapshot has them
 		l.mend()
 	case err == nil:
-	case l.Keeper.Shared():
+	case l.Storage.Shared():
 		l.lost, l.next = true, round{}
 		l.Lost(err)
 		return
@@ -247,7 +247,7 @@ func (l *Log) Trouble() error {
 // Release keeps nothing from now on. What waits is done at once, or never where somebody else may keep the log by now.
 func (l *Log) Release(do bool) {
 	held := append(l.now.held, l.next.held...)
-	l.now, l.next, l.Keeper, l.busy = round{}, round{}, nil, false
+	l.now, l.next, l.Storage, l.busy = round{}, round{}, nil, false
 	if l.lost = l.lost || !do; do {
 		run(held)
 	}

@@ -74,7 +74,7 @@ func TestLog(t *testing.T) {
 		var state sum
 		lost := false
 		l := New(Config{
-			Keeper: d, Post: func(f func()) bool { f(); return true }, Snapshot: func() []byte { return state.encode() },
+			Storage: d, Post: func(f func()) bool { f(); return true }, Snapshot: func() []byte { return state.encode() },
 			Warn: func(error) {}, Lost: func(error) { lost = true },
 		}, 0)
 		seen, vouched := 0, 0
@@ -132,7 +132,7 @@ func TestLog(t *testing.T) {
 func TestSnapshotsKeepALogShort(t *testing.T) {
 	d := &disk{}
 	state := bytes.Repeat([]byte("s"), 1<<20)
-	l := New(Config{Keeper: d, Post: func(f func()) bool { f(); return true }, Snapshot: func() []byte { return state }}, 0)
+	l := New(Config{Storage: d, Post: func(f func()) bool { f(); return true }, Snapshot: func() []byte { return state }}, 0)
 	entry := make([]byte, 10<<10)
 	for range 10_000 {
 		l.Append(entry, false)
@@ -148,7 +148,7 @@ func TestSnapshotsKeepALogShort(t *testing.T) {
 func TestAFullQueue(t *testing.T) {
 	d, warnings := &disk{}, 0
 	l := New(Config{
-		Keeper: d, Post: func(f func()) bool { f(); return true }, Snapshot: func() []byte { return nil }, Warn: func(error) { warnings++ },
+		Storage: d, Post: func(f func()) bool { f(); return true }, Snapshot: func() []byte { return nil }, Warn: func(error) { warnings++ },
 	}, 0)
 	seen := false
 	l.Append([]byte("first"), false)
@@ -294,7 +294,7 @@ func TestAFileThatHangs(t *testing.T) {
 		inbox := make(chan func(), 100)
 		state := "a"
 		l := New(Config{
-			Keeper: d, Post: func(f func()) bool { inbox <- f; return true }, Snapshot: func() []byte { return []byte(state) }, Warn: func(error) {},
+			Storage: d, Post: func(f func()) bool { inbox <- f; return true }, Snapshot: func() []byte { return []byte(state) }, Warn: func(error) {},
 		}, 0)
 		l.Append([]byte("a"), false)
 		var seen time.Duration
