@@ -39,6 +39,7 @@ func TestOnlyAProofIsDeath(t *testing.T) {
 					end(a.cable)
 				}
 				time.Sleep(lease)
+				synctest.Wait()
 				if n := w.births("j1", 0) + w.births("j1", 1); n != 2 || a.Err() != nil || len(a.cable.conns) != 11 {
 					t.Errorf("%d starts, %v after %d connections\n%s", n, a.Err(), len(a.cable.conns), strings.Join(w.decided(), "\n"))
 				}
