@@ -27,6 +27,9 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	if strings.Contains(reason, "at no cost") {
 		t.gratis++
 	}
+	if a := t.w.state.asked; a != nil && !t.w.state.Has(a.Node) {
+		return fmt.Errorf("waits for %v, which is not there", a)
+	}
 	if err := t.checkExpiry(ev); err != nil {
 		return err
 	}

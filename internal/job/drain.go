@@ -48,7 +48,7 @@ func (s *State) poised(u *unit) bool { return u.phase == Preparing && !s.leaves(
 // leaves says that a unit cannot start where it is: its node will be gone, and waits for others there to end.
 func (s *State) leaves(u *unit) bool {
 	for i := range u.members {
-		if sl := s.slots[u.first+i]; !sl.vacant && s.nodes[sl.Node.Name].leaves != nil {
+		if n := s.nodes[s.slots[u.first+i].Node.Name]; n != nil && n.slot == u.first+i && n.leaves != nil {
 			return true
 		}
 	}

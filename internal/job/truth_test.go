@@ -79,6 +79,8 @@ type truth struct {
 	// refills counts the times that the budget was whole again, readmits those that nothing was held against nodes any more, and
 	// gratis the restarts at no cost.
 	refills, readmits, gratis int
+	// weighed are the ranks of an attempt that were heard to have failed.
+	weighed map[attemptOf]map[int]bool
 	// seen is what a world should have now and then.
 	seen   map[string]bool
 	result *Result
@@ -91,7 +93,7 @@ func newTruth(w *world) *truth {
 		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
 		readied: map[place]bool{}, still: map[place]Stalled{}, hung: map[attemptOf]bool{}, kept: map[place]Evidence{},
 		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, broken: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
-		seen: map[string]bool{}, departs: map[int]departing{}, limits: map[attemptOf]time.Duration{},
+		weighed: map[attemptOf]map[int]bool{}, seen: map[string]bool{}, departs: map[int]departing{}, limits: map[attemptOf]time.Duration{},
 	}
 }
 
@@ -212,6 +214,21 @@ func (t *truth) believeExit(e Exited) {
 	if !e.Exit.OK() && t.fail(at, reported{e.Rank, e.At, e.Told, e.Tail}) {
 		t.spawned = t.spawned || e.Exit.Spawn != "" && !t.evacuated[at]
 	}
+}
+
+// weighs says that a failure, of which is heard for the first time, is one of a gang that is being stopped, or is about to be.
+func (t *truth) weighs(e Exited) bool {
+	at := attemptOf{e.Unit, e.Attempt}
+	p := place{at, e.Node}
+	if !slices.ContainsFunc(t.failed[at], func(f reported) bool { return f.rank == e.Rank }) || t.weighed[at][e.Rank] {
+		return false
+	}
+	if t.weighed[at] == nil {
+		t.weighed[at] = map[int]bool{}
+	}
+	t.weighed[at][e.Rank] = true
+	lives := t.ordered[p] != nil && !t.ended[p] && t.newest[e.Unit] == e.Attempt
+	return t.w.state.gang() && lives && !t.hung[at] && !t.evacuated[at] && t.w.state.result == nil
 }
 
 // reported is a failure as it was reported; rank is -1 for one of a whole node.

@@ -226,9 +226,15 @@ func (w *world) act() error {
 func (w *world) step(ev Event) error {
 	w.truth.hear(ev)
 	recorded := ev
-	if e, ok := ev.(Exited); ok && !w.state.Weighs(e) {
-		e.Tail, e.Traceback, e.Kernel = "", "", ""
-		recorded = e
+	if e, ok := ev.(Exited); ok {
+		weighs := w.state.Weighs(e)
+		if w.truth.weighs(e) && !weighs {
+			return fmt.Errorf("what is left of %v is not looked at", e)
+		}
+		if !weighs {
+			e.Tail, e.Traceback, e.Kernel = "", "", ""
+			recorded = e
+		}
 	}
 	actions, reason := w.state.Step(ev)
 	w.history = append(w.history, turn{recorded, actions, reason, w.state.Stale()})
