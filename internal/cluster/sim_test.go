@@ -21,7 +21,7 @@ type sim struct {
 	state *State
 	// past is a snapshot, nil at first, and log the events since.
 	past  []byte
-	log   []Event
+	log   []told
 	nodes map[string]placement.Node
 	jobs  []*record
 	// due are answers to actions, on their way.
@@ -60,6 +60,12 @@ func newSim() *sim {
 	return &sim{state: New(), nodes: map[string]placement.Node{}, drained: map[string]bool{}}
 }
 
+// told is an event, and which nodes it let leave, in order.
+type told struct {
+	what  Event
+	leave []string
+}
+
 func (m *sim) job(id string) *record {
 	if i := slices.IndexFunc(m.jobs, func(r *record) bool { return r.Job.ID == id }); i >= 0 {
 		return m.jobs[i]
@@ -73,7 +79,10 @@ func (m *sim) step(ev Event) (Outcome, error) {
 	case Submitted:
 		m.jobs = append(m.jobs, &record{Spec: ev.Spec, held: map[string]placement.Node{}, leaving: map[string]bool{}, runs: map[place]job.Start{}, known: map[place]int{}})
 	case Joined:
+		// Each entry of a log is read anew, so no two have GPUs in common.
+		ev.Node.GPUs = slices.Clone(ev.Node.GPUs)
 		m.nodes[ev.Node.Name] = ev.Node
+		return m.steps(ev)
 	case Lost:
 		m.die(ev.Node)
 	case Drain:
@@ -93,7 +102,7 @@ func (m *sim) step(ev Event) (Outcome, error) {
 func (m *sim) steps(ev Event) (Outcome, error) {
 	out := m.state.Step(ev)
 	if !out.Stale {
-		m.log = append(m.log, ev)
+		m.log = append(m.log, told{ev, out.Leave})
 	}
 	return out, m.carryOut(out)
 }
@@ -311,8 +320,10 @@ func (m *sim) crash() error {
 			return err
 		}
 	}
-	for _, ev := range m.log {
-		again.Step(ev)
+	for _, e := range m.log {
+		if out := again.Step(e.what); !slices.Equal(out.Leave, e.leave) {
+			return fmt.Errorf("the log lets %v leave, not %v", out.Leave, e.leave)
+		}
 	}
 	if !bytes.Equal(snapshot.Encode(again), snapshot.Encode(m.state)) {
 		return errors.New("the log gives another state")

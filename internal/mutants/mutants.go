@@ -86,7 +86,7 @@ func (m mutant) mustDie(t *testing.T) {
 	switch {
 	case err == nil:
 		t.Error("the worlds did not find this bug")
-	case !strings.Contains(string(out), "--- FAIL: TestWorld"):
+	case !strings.Contains(string(out), "--- FAIL: TestWorld") && !strings.Contains(string(out), "panic: "):
 		t.Errorf("the worlds did not run: %v\n%s", err, out)
 	default:
 		t.Logf("%s", out)
