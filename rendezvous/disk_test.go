@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,12 +107,13 @@ func TestALogThatCannotBeWritten(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1 := h.joinAs(gpus(1, 1), forever)
 		a := h.user().submit(detached(task("a", 1, 1)))
-		full := true
+		var full atomic.Bool
+		full.Store(true)
 		h.c.slow(func() bool {
-			if full {
+			if full.Load() {
 				os.Remove(h.path())
 			}
-			return !full
+			return !full.Load()
 		})
 		n1.exitJob("a", 0, 1)
 		time.Sleep(5 * time.Second)
@@ -120,7 +122,7 @@ func TestALogThatCannotBeWritten(t *testing.T) {
 		}
 		want(t, h.warned(), "the coordinator's log is not kept at the moment: this machine is off")
 		time.Sleep(time.Minute)
-		full = false
+		full.Store(false)
 		time.Sleep(time.Minute)
 		want(t, h.warned(), "the coordinator's log is kept again")
 		h.crash()
