@@ -122,7 +122,7 @@ type Bundle struct {
 	// Rank is global, LocalRank counts on the node; Rank-LocalRank is constant on a node.
 	Rank, LocalRank int
 	// GPU is nil for a CPU rank.
-	GPU *GPU
+	GPU *GPU `snapshot:"value"`
 }
 
 // Group is the placement group of a job on one node.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -335,7 +334,7 @@ func (m *sim) crash() error {
 // compact has a snapshot take the place of the log.
 func (m *sim) compact() error {
 	m.past, m.log = snapshot.Encode(m.state), nil
-	return snapshot.Check(m.state, reflect.TypeFor[placement.GPU]())
+	return snapshot.Check(m.state)
 }
 
 func machineOf(i, gpus, cpus int) placement.Node {

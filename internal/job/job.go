@@ -124,7 +124,7 @@ type Failure struct {
 	Node string
 	Rank int
 	// GPU is the rank's GPU, for the report; nil for a CPU rank.
-	GPU     *placement.GPU
+	GPU     *placement.GPU `snapshot:"value"`
 	Attempt int
 	Exit    Exit
 	At      time.Time

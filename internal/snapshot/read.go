@@ -96,7 +96,11 @@ func (r *reader) fields(v reflect.Value) {
 	}
 	for i := range v.NumField() {
 		if kept(v.Type().Field(i)) {
-			r.value(open(v.Field(i)))
+			if whole(v.Type().Field(i)) {
+				r.constant(open(v.Field(i)))
+			} else {
+				r.value(open(v.Field(i)))
+			}
 		}
 	}
 }
@@ -132,6 +136,14 @@ func (r *reader) entries(v reflect.Value) {
 			m.SetMapIndex(key, value)
 		}
 	}
+}
+
+func (r *reader) constant(v reflect.Value) {
+	if r.number() == 0 || r.err != nil {
+		return
+	}
+	v.Set(reflect.New(v.Type().Elem()))
+	r.value(v.Elem())
 }
 
 func (r *reader) pointer(v reflect.Value) {

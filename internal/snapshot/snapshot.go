@@ -3,7 +3,8 @@
 // forgetting a field.
 //
 // The bytes begin with a fingerprint of the types. Bytes of other types, as another version of the program would have written them,
-// are refused with [ErrTypes] and not misread. A field with the tag `snapshot:"-"` is left out, and zero after reading.
+// are refused with [ErrTypes] and not misread. A field with the tag `snapshot:"-"` is left out, and zero after reading. A pointer
+// with the tag `snapshot:"value"` leads to what nobody changes: it is written whole, and not shared after reading.
 package snapshot
 
 import (
@@ -54,14 +55,14 @@ func Decode(b []byte, p any) error {
 }
 
 // Check says whether reading gives back what p points to: it does not where a pointer leads into the middle of another value, which is
-// then there twice. That does no harm to values that nobody changes, whose types are constant. It is for tests, and as slow as Encode.
-func Check(p any, constant ...reflect.Type) error {
+// then there twice. It is for tests, and as slow as Encode.
+func Check(p any) error {
 	v := reflect.ValueOf(p)
 	describe(v.Type(), new(strings.Builder), map[reflect.Type]bool{})
 	w := writer{seen: map[pointer]uint64{}, inside: map[pointer]bool{}}
 	w.pointer(v)
 	for p := range w.seen {
-		if w.inside[p] && !slices.Contains(constant, p.of.Elem()) {
+		if w.inside[p] {
 			return fmt.Errorf("a %v leads into the middle of another value", p.of)
 		}
 	}
@@ -89,7 +90,7 @@ func describe(t reflect.Type, text *strings.Builder, known map[reflect.Type]bool
 	case reflect.Struct:
 		for f := range t.Fields() {
 			if kept(f) {
-				fmt.Fprintf(text, "%s ", f.Name)
+				fmt.Fprintf(text, "%s %s ", f.Name, f.Tag.Get("snapshot"))
 				describe(f.Type, text, known)
 			}
 		}
@@ -102,6 +103,8 @@ func describe(t reflect.Type, text *strings.Builder, known map[reflect.Type]bool
 		panic(fmt.Sprintf("snapshot: a %v cannot be in one", t))
 	}
 }
+
+func whole(f reflect.StructField) bool { return f.Tag.Get("snapshot") == "value" }
 
 func kept(f reflect.StructField) bool { return f.Tag.Get("snapshot") != "-" }
 
@@ -194,7 +197,11 @@ func (w *writer) fields(v reflect.Value) {
 	for i := range v.NumField() {
 		if f := v.Field(i); kept(v.Type().Field(i)) {
 			w.note(f)
-			w.value(open(f))
+			if whole(v.Type().Field(i)) {
+				w.constant(open(f))
+			} else {
+				w.value(open(f))
+			}
 		}
 	}
 }
@@ -255,6 +262,15 @@ func settable(v reflect.Value) reflect.Value {
 	c := reflect.New(v.Type()).Elem()
 	c.Set(v)
 	return c
+}
+
+// constant writes what a pointer leads to as if it were there.
+func (w *writer) constant(v reflect.Value) {
+	if w.missing(v.IsNil()) {
+		return
+	}
+	w.number(1)
+	w.value(v.Elem())
 }
 
 func (w *writer) pointer(v reflect.Value) {

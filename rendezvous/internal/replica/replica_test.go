@@ -3,7 +3,6 @@ package replica
 import (
 	"bytes"
 	"fmt"
-	"reflect"
 	"testing"
 	"time"
 
@@ -71,7 +70,7 @@ func TestASnapshotIsTheState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := snapshot.Check(whole, reflect.TypeFor[placement.GPU]()); err != nil {
+	if err := snapshot.Check(whole); err != nil {
 		t.Error(err)
 	}
 	for i := 1; i <= len(entries); i++ {
