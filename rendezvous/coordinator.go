@@ -10,7 +10,6 @@ package rendezvous
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -174,116 +173,6 @@ func (c *Coordinator) Run(ctx context.Context) (job.Result, error) {
 			c.deposed = ErrDeposed
 		}
 	}
-}
-
-// begin makes the coordinator from its log, which it begins if there is none.
-func (c *Coordinator) begin() error {
-	past, err := c.past()
-	if err != nil {
-		return err
-	}
-	var entries []replica.Entry
-	for _, b := range past.Entries {
-		e, err := readEntry(b)
-		if err != nil {
-			return fmt.Errorf("cannot read the coordinator's log: %w", err)
-		}
-		entries = append(entries, e)
-	}
-	fresh := past.Snapshot == nil && len(entries) == 0
-	if fresh {
-		c.state = replica.New()
-		c.step(replica.Began(now(), rand.Text()))
-		if c.cfg.Job != nil {
-			s := *c.cfg.Job
-			s.Sole = true
-			c.submit(s)
-		}
-		defer time.AfterFunc(c.patience(), func() { c.post(c.assemble) })
-		return nil
-	}
-	if c.state, err = replica.Replay(past.Snapshot, entries, c.recall); err != nil {
-		return fmt.Errorf("cannot read the coordinator's log: %w", err)
-	}
-	c.resume()
-	return nil
-}
-
-// past is what the log has from before, and makes the log.
-func (c *Coordinator) past() (past log.Past, err error) {
-	cfg := log.Config{Post: c.post, Snapshot: func() []byte { return c.state.Snapshot() }, Warn: c.warn, Lost: c.lostLog}
-	switch {
-	case c.cfg.Call != nil:
-		c.term = c.cfg.Call.term
-		cfg.Storage = voters{c.term}
-		past, err = pastOf(c.term)
-	case c.cfg.File != nil:
-		cfg.Storage = c.cfg.File
-		if past, err = c.cfg.File.Past(); err == nil && past.Torn > 0 {
-			c.warn(fmt.Errorf("the last %d bytes of the coordinator's log are torn and were cut off; the agents say what is missing", past.Torn))
-		}
-	}
-	c.log = log.New(cfg, past.Size)
-	return past, err
-}
-
-// recall has the journal for people begin with what is past.
-func (c *Coordinator) recall(e replica.Entry, o replica.Outcome) {
-	if s := e.Submitted; s != nil && s.Sole {
-		c.journal.add(eventLine{Time: e.At, Event: eventSubmission, Detail: s})
-	}
-	for _, st := range o.Steps {
-		c.record(e.At, st)
-	}
-}
-
-// record writes a step of the only job for people.
-func (c *Coordinator) record(at time.Time, st replica.Step) {
-	if st.Event == nil || c.journal == nil {
-		return
-	}
-	c.journal.add(eventLine{Time: at, Event: eventName(st.Event), Reason: st.Reason, Detail: st.Event})
-	if st.Ends {
-		for _, a := range st.Actions {
-			if end, ok := a.(job.Finish); ok {
-				c.journal.add(eventLine{Time: at, Event: eventResult, Detail: end.Result})
-			}
-		}
-	}
-}
-
-// resume connects what a log has with the world: its timers, its agents, which have a lease to come back, and the owners of its jobs.
-func (c *Coordinator) resume() {
-	c.restored = true
-	if c.cfg.resumed != nil {
-		c.cfg.resumed(c.state.Index)
-	}
-	for id := range c.state.Timers {
-		c.arm(id)
-	}
-	running := 0
-	for id, j := range c.state.Jobs {
-		r := c.attach(j)
-		if r.Result == nil {
-			running++
-			c.orphan(r, c.cfg.Lease+patienceForReturn)
-		}
-		if j.Sole {
-			c.sole = c.runs[id]
-			c.over = r.Result != nil
-		}
-	}
-	for name, m := range c.state.Members {
-		back := c.expect(m.Node)
-		back.instance = m.Instance
-		if !c.state.Cluster.Has(name) {
-			back.node = &m.Node
-		}
-	}
-	if running > 0 {
-		c.note("jobs taken over: %d; nodes that have %v to come back: %d", running, c.patience(), len(c.members))
-	}
-	c.succeed()
 }
 
 // close ends what Run has begun.
