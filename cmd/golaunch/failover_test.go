@@ -121,11 +121,15 @@ func TestTheLeadingNodeIsStartedAgain(t *testing.T) {
 	if err := os.WriteFile(token, []byte(strings.Repeat("k", 32)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	marker, logs := mark(t), t.TempDir()
+	marker, logs, end := mark(t), t.TempDir(), filepath.Join(t.TempDir(), "end")
+	if err := syscall.Mkfifo(end, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	begin := func(i int) *process {
 		return start(t, join(t, nodes[i], fmt.Sprintf("n%d", i), token, "--nodes", "3", "--lease", "6s", "--procs-per-node", "1",
 			"--max-restarts", "1", "--log-dir", logs, "--env", marker, "--", "sh", "-c",
-			`a=$TORCHELASTIC_RESTART_COUNT; echo attempt $a rank $RANK on $GOLAUNCH_NODE; [ $a = 3 ] && exit 7; exec sleep 1000`))
+			`a=$TORCHELASTIC_RESTART_COUNT; echo attempt $a rank $RANK on $GOLAUNCH_NODE
+			[ $a$RANK = 30 ] && read line < $0 && exit 7; exec sleep 1000`, end))
 	}
 	all := []*process{begin(0), begin(1), begin(2)}
 	all[0].line("can take over from n0: n[12], n[12]$")
@@ -146,6 +150,11 @@ func TestTheLeadingNodeIsStartedAgain(t *testing.T) {
 	all[leader].line(fmt.Sprintf("can take over from n%d: (n0, n%d|n%[2]d, n0)$", leader, 3-leader))
 	again(0, 2)
 	again(3-leader, 3)
+	// Rank 0 fails when every rank has been seen: one that fails at once
+	// stops others before they have said a word.
+	if err := os.WriteFile(end, []byte("\n"), 0); err != nil {
+		t.Fatal(err)
+	}
 	for i, p := range all {
 		p.ends(7)
 		if text, _ := p.out.read(); i == 0 && !strings.Contains(text, fmt.Sprintf("n0 joins anew: node n%d leads this job already, at ", leader)) {
