@@ -168,7 +168,7 @@ func (s *sim) submit() {
 			ID: id, Restart: policies[s.intN(len(policies))], MaxRestarts: s.intN(6), Grace: s.upTo(simLease / 8),
 			Request: placement.Request{MinNodes: nodes, MaxNodes: nodes, PerNode: []int{1 + s.intN(2)}, GPU: true},
 		}},
-		Detached: true, BackoffMin: time.Hour, BackoffMax: 4 * time.Hour,
+		Detached: true, BackoffMin: simLease / 2, BackoffMax: 2 * simLease,
 	}
 	if s.chance(3) {
 		sub.Job.RefillAfter = simLease
