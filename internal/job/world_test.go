@@ -190,6 +190,8 @@ func (w *world) calmDown() error {
 func (w *world) act() error {
 	a := w.agents[w.rng.IntN(len(w.agents))]
 	switch n := w.rng.IntN(100); {
+	case w.expires && !w.calm && w.state.live > 0 && len(w.state.unproven) > 0 && w.chance(4): // a rare moment
+		return w.expire()
 	case n < 25:
 		return w.obey(a)
 	case n < 55:
@@ -211,15 +213,19 @@ func (w *world) act() error {
 	case n < 97 && a.up && w.chance(w.drains):
 		return w.drain(a)
 	case n < 98 && w.expires && w.chance(2):
-		return w.step(Cancel{
-			Code: codeExpired, Why: "the time is over", Ending: EndPreempted, Within: time.Duration(1+w.rng.IntN(3)) * time.Minute, Loose: w.chance(2),
-		})
+		return w.expire()
 	case n < 98 && len(w.past) > 0:
 		return w.step(w.past[w.rng.IntN(len(w.past))])
 	case w.cancels && w.chance(2):
 		return w.step(Cancel{Code: 130, Why: "^C"})
 	}
 	return nil
+}
+
+// expire tells the job that it will end.
+func (w *world) expire() error {
+	within := time.Duration(1+w.rng.IntN(3)) * time.Minute
+	return w.step(Cancel{Code: codeExpired, Why: "the time is over", Ending: EndPreempted, Within: within, Loose: w.chance(2)})
 }
 
 // step hands an event to the job, checks what it does, and sends its orders.
