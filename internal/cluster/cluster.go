@@ -94,8 +94,7 @@ func (Happened) event()  {}
 // Step is one step of one job.
 type Step struct {
 	Job string
-	// Event is what the job was told; nil when only actions are due. Stale says that it changed nothing, as [job.State.Stale] does, neither
-	// for the job nor for the cluster.
+	// Event is what the job was told; nil when only actions are due. Stale is as [job.State.Stale].
 	Event   job.Event
 	Stale   bool
 	Actions []job.Action

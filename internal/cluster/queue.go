@@ -16,7 +16,7 @@ func (s *State) enter(e *entry) {
 	if e.queue.first == e {
 		e.queue.first = nil // it may need other nodes than before
 	}
-	e.repair = len(e.held) > 0 && e.lastCall == 0
+	e.repair = len(e.held) > 0 && e.state.LastCall() == 0
 	e.queue.waiting = insert(e.queue.waiting, e, byTurn)
 	e.queue.mark(s, false)
 }
@@ -130,10 +130,11 @@ func (s *State) rest(q *queue, better bool) {
 
 // restart lets a job that has enough, but not its most, begin with that.
 func (s *State) restart(e *entry) bool {
-	if e.lastCall == 0 || e.ended {
+	call := e.state.LastCall()
+	if call == 0 || e.ended {
 		return false
 	}
-	s.step(e, job.TimedOut{Kind: job.AlarmLastCall, Seq: e.lastCall})
+	s.step(e, job.TimedOut{Kind: job.AlarmLastCall, Seq: call})
 	return !e.waits
 }
 

@@ -99,11 +99,24 @@ func (m *sim) step(ev Event) (Outcome, error) {
 }
 
 func (m *sim) steps(ev Event) (Outcome, error) {
+	var before []byte
+	if h, ok := ev.(Happened); ok && (isTimer(h.Event) || len(m.log)%8 == 0) { // a snapshot is dear
+		before = snapshot.Encode(m.state)
+	}
 	out := m.state.Step(ev)
-	if !out.Stale {
+	switch {
+	case !out.Stale:
 		m.log = append(m.log, told{ev, out.Leave})
+	case before != nil && !bytes.Equal(before, snapshot.Encode(m.state)):
+		return out, fmt.Errorf("%v is said to change nothing, and does", ev)
 	}
 	return out, m.carryOut(out)
+}
+
+// isTimer says that an event is often too late.
+func isTimer(ev job.Event) bool {
+	_, out := ev.(job.TimedOut)
+	return out
 }
 
 func (m *sim) die(node string) {
@@ -255,7 +268,7 @@ func (m *sim) act(r *record, a job.Action) error {
 		switch a.Kind {
 		case job.AlarmExclusion:
 			r.exclusion = a.Seq
-		case job.AlarmGrow, job.AlarmDeparture:
+		case job.AlarmGrow, job.AlarmDeparture, job.AlarmLastCall:
 			will(job.TimedOut{Kind: a.Kind, Seq: a.Seq})
 		default: // a limit on waiting
 		}

@@ -59,8 +59,6 @@ type entry struct {
 	nodes, gpus int
 	// passed says that there was no plan for it past the first of its queue.
 	passed bool
-	// lastCall is the newest [job.AlarmLastCall] of a job that would start with less than its most.
-	lastCall int
 	// ended says that the job's own end has come; a reservation's jobs may then still run. done that it holds nothing any more.
 	ended, done bool
 }

@@ -165,9 +165,8 @@ func (s *State) happened(ev Happened) {
 // step steps a job and sees to what follows for the cluster.
 func (s *State) step(e *entry, ev job.Event) {
 	actions, reason := e.state.Step(ev)
-	st := Step{Job: e.Job.ID, Event: ev, Actions: actions, Reason: reason, Changes: e.state.Changes()}
+	st := Step{Job: e.Job.ID, Event: ev, Actions: actions, Reason: reason, Changes: e.state.Changes(), Stale: e.state.Stale()}
 	over := e.ended
-	st.Stale = e.state.Stale() && !notes(ev)
 	e.note(ev, actions)
 	s.shun(e, actions)
 	if _, first := ev.(job.Submitted); first && !e.Sole {
@@ -193,7 +192,7 @@ func (s *State) step(e *entry, ev job.Event) {
 	}
 }
 
-// note takes from a step of a job what the cluster must know, live or from its record.
+// note takes from a step of a job what the cluster must know.
 func (e *entry) note(ev job.Event, actions []job.Action) {
 	switch ev := ev.(type) {
 	case job.Queued:
@@ -203,41 +202,20 @@ func (e *entry) note(ev job.Event, actions []job.Action) {
 	case job.Draining:
 		e.leaving[ev.Node] = true
 	case job.TimedOut:
-		switch {
-		case ev.Kind == job.AlarmLastCall:
-			e.lastCall = 0
-		case ev.Kind == job.AlarmGrow && e.state.Grows() && !slices.Contains(e.queue.growing, e):
+		if ev.Kind == job.AlarmGrow && e.state.Grows() && !slices.Contains(e.queue.growing, e) {
 			e.queue.growing = append(e.queue.growing, e)
 		}
 	default: // it is about the job alone
 	}
-	for _, a := range actions {
-		switch a := a.(type) {
-		case job.Alarm:
-			if a.Kind == job.AlarmLastCall {
-				e.lastCall = a.Seq
-			}
-		case job.Finish:
-			e.ended = true
-		default: // it is an order to a node, or a timer of the job
-		}
-	}
-}
-
-// notes says that the cluster itself takes note of an event, whatever it means to the job.
-func notes(ev job.Event) bool {
-	switch ev.(type) {
-	case job.Joined, job.Lost, job.Draining, job.Queued, job.TimedOut:
-		return true
-	default:
-		return false
+	if slices.ContainsFunc(actions, func(a job.Action) bool { _, ok := a.(job.Finish); return ok }) {
+		e.ended = true
 	}
 }
 
 // attend puts a job into the queue when it begins to lack nodes, and takes it out when it does not lack any.
 func (s *State) attend(e *entry, ev job.Event, actions []job.Action) {
 	_, lost := ev.(job.Lost)
-	begins := lost || !e.waits && slices.ContainsFunc(actions, isAlarm)
+	begins := lost || !e.waits && (e.state.Replaced() || slices.ContainsFunc(actions, isAlarm))
 	if !e.waits && !begins {
 		return
 	}

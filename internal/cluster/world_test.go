@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	worlds    = flag.Int("worlds", 400, "how many random worlds TestWorld makes")
+	worlds    = flag.Int("worlds", 800, "how many random worlds TestWorld makes")
 	worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 )
 
@@ -189,7 +189,20 @@ func (w *world) act() error {
 		if w.chance(2) {
 			drain.Leaves = &job.Draining{Node: n.Name, Within: time.Duration(w.rng.IntN(2)) * time.Minute, Why: "maintenance"}
 		}
-		return w.event(drain)
+		if err := w.event(drain); err != nil || drain.Leaves != nil {
+			return err
+		}
+		for _, other := range w.pool { // and with it, at times, all that its jobs hold
+			if shared := slices.ContainsFunc(w.jobs, func(r *record) bool {
+				_, a := r.held[n.Name]
+				_, b := r.held[other.Name]
+				return a && b && other.Name != n.Name
+			}); shared {
+				if err := w.event(Drain{Node: other.Name}); err != nil {
+					return err
+				}
+			}
+		}
 	case k < 92 && w.there(n):
 		return w.event(Rejoined{n.Name})
 	case k < 94 && w.there(n):

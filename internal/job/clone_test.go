@@ -18,7 +18,7 @@ func (s *State) clone() *State {
 // lasting is the state without what the newest step came to, and what is found again when it is needed.
 func (s *State) lasting() State {
 	c := *s
-	c.actions, c.changes, c.stale, c.rules = nil, nil, false, nil
+	c.actions, c.changes, c.stale, c.replaced, c.rules = nil, nil, false, false, nil
 	return c
 }
 

@@ -261,7 +261,7 @@ func (s *State) replace(nodeRank int, candidates []placement.Node) error {
 	if old := s.nodes[s.slots[nodeRank].Node.Name]; old != nil && old.slot == nodeRank {
 		old.slot = spare
 	}
-	s.slots[nodeRank] = slot{Group: g}
+	s.slots[nodeRank], s.replaced = slot{Group: g}, true
 	s.vacant = slices.DeleteFunc(s.vacant, func(rank int) bool { return rank == nodeRank })
 	s.nodes[g.Node.Name].slot = nodeRank
 	s.admit()

@@ -87,10 +87,12 @@ type State struct {
 	result   *Result
 	finished bool
 
-	// actions, changes and stale are what the newest step came to.
+	// actions, changes, stale and replaced are what the newest step came to.
 	actions []Action         `snapshot:"-"`
 	changes []goodput.Change `snapshot:"-"`
 	stale   bool             `snapshot:"-"`
+	// replaced is for [State.Replaced].
+	replaced bool `snapshot:"-"`
 }
 
 // node is a machine that is there; slot is its node rank, or spare, and ran says that ranks have started there. leaves is that it will be

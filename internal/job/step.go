@@ -10,7 +10,7 @@ import (
 // Step takes what happened and returns what must now be done, in that order, and why. The reason is empty when the event decided
 // nothing: a report that was expected, or a stale one. After [Finish] every event is stale.
 func (s *State) Step(ev Event) (actions []Action, reason string) {
-	s.actions, s.changes, s.stale = nil, nil, s.finished
+	s.actions, s.changes, s.stale, s.replaced = nil, nil, s.finished, false
 	if s.finished {
 		return nil, ""
 	}
@@ -32,6 +32,9 @@ func (s *State) Step(ev Event) (actions []Action, reason string) {
 // Stale says that the event of the newest step changed nothing: it was a report of an earlier attempt or of a lost node, a repetition, or
 // the answer of a timer that does not matter any more. A record of the job can do without it.
 func (s *State) Stale() bool { return s.stale }
+
+// Replaced says that in the newest step a spare took the place of a node. It may have come for another place, which lacks a node again.
+func (s *State) Replaced() bool { return s.replaced }
 
 // ignore is the answer to an event that changes nothing.
 func (s *State) ignore() string {

@@ -34,6 +34,14 @@ func (s *State) Wanting() bool {
 	return len(s.uncovered()) > 0
 }
 
+// LastCall is the [AlarmLastCall] that a job waits for which would start with less than its most; 0 if it does not.
+func (s *State) LastCall() int {
+	if !s.gathering() {
+		return 0
+	}
+	return s.alarms[AlarmLastCall]
+}
+
 // lacking says of the whole that it waits for nodes, or will once it has stopped.
 func (s *State) lacking() bool {
 	if s.result != nil {
