@@ -26,6 +26,7 @@ import (
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/internal/speaker"
 	"github.com/golaunch/golaunch/internal/spot"
 	"github.com/golaunch/golaunch/internal/where"
 	"github.com/golaunch/golaunch/placement"
@@ -59,7 +60,8 @@ type Agent struct {
 	DrainTime time.Duration
 	// Spot is the cloud (aws, gcp, azure) that is asked whether it takes this machine back; none when empty.
 	Spot string
-	// Say is told what a person wants to know, Warn what went wrong without ending the agent; nil prints on os.Stderr.
+	// Say is told what a person wants to know, Warn what went wrong without ending the agent; nil prints on os.Stderr. The node does not
+	// wait for them: a terminal that is stopped, or a pipe that nobody reads, stops none of its ranks.
 	Say  func(string)
 	Warn func(error)
 }
@@ -76,6 +78,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if a.Say == nil {
 		a.Say = func(text string) { fmt.Fprintln(os.Stderr, "golaunch:", text) }
 	}
+	defer a.unheard()()
 	j, m, err := a.membership(ctx)
 	if err != nil {
 		return 0, err
@@ -113,6 +116,20 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		a.Say(m.node.Name + " leaves its ranks to the next agent")
 		return f.code(), nil
 	}
+}
+
+// lastWords bounds the wait for what people are told at the end.
+const lastWords = 2 * time.Second
+
+// unheard has nobody wait for Say and Warn but the end of Serve, which calls what it returns.
+func (a *Agent) unheard() (end func()) {
+	say, warn := a.Say, a.Warn
+	words := speaker.New(func(missed int) {
+		warn(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
+	})
+	a.Say = func(text string) { words.Say(func() { say(text) }) }
+	a.Warn = func(err error) { words.Say(func() { warn(err) }) }
+	return func() { words.Finish(lastWords) }
 }
 
 // hears also knows what Slurm means by a signal. All of its nodes ask Slurm for the time, one after another.

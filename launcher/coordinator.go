@@ -34,7 +34,8 @@ type Coordinator struct {
 	TokenFile string
 	// Announced lets commands of this user on this machine find the coordinator without its address.
 	Announced bool
-	// Ready is told the address once agents and clients can come; nil is not.
+	// Ready is told the address once agents and clients can come; nil is not. The cluster does not wait for it, nor for Say and Warn: a
+	// terminal that is stopped, or a pipe that nobody reads, stops none of its jobs.
 	Ready func(addr netip.AddrPort)
 	// Say is told of nodes and jobs that come and go; nil is not.
 	Say func(string)
@@ -62,8 +63,11 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	var unknown error
 	if c.Announced {
-		defer c.announce(at)()
+		end, err := announced(at)
+		defer end()
+		unknown = err
 	}
 	tenure, kill := terms(c.Lease)
 	head := rendezvous.NewCoordinator(rendezvous.Config{Lease: tenure, KillTime: kill, File: file, Note: c.Say, Warn: c.Warn})
@@ -78,7 +82,12 @@ func (c Coordinator) Serve(ctx context.Context) error {
 		_, err := head.Run(ctx)
 		return err
 	})
-	c.Ready(at)
+	go func() {
+		if unknown != nil {
+			c.Warn(unknown)
+		}
+		c.Ready(at)
+	}()
 	return errors.Join(both.Wait(), file.Close())
 }
 
@@ -96,18 +105,18 @@ func (c *Coordinator) defaults() {
 
 func warnStderr(err error) { fmt.Fprintf(os.Stderr, "golaunch: warning: %v\n", err) }
 
-// announce returns what ends it.
-func (c Coordinator) announce(at netip.AddrPort) func() {
+// announced returns what ends the announcement, or why commands do not find the coordinator by themselves.
+func announced(at netip.AddrPort) (end func(), err error) {
 	name, err := announce.Tell(at.String())
 	switch {
 	case err == nil:
-		return func() { name.Close() }
+		return func() { name.Close() }, nil
 	case errors.Is(err, syscall.EADDRINUSE):
-		c.Warn(fmt.Errorf("another coordinator is this machine's default: commands for this one need --coordinator %v", at))
+		err = fmt.Errorf("another coordinator is this machine's default: commands for this one need --coordinator %v", at)
 	default:
-		c.Warn(fmt.Errorf("commands on this machine must be told --coordinator %v: %w", at, err))
+		err = fmt.Errorf("commands on this machine must be told --coordinator %v: %w", at, err)
 	}
-	return func() {}
+	return func() {}, err
 }
 
 // listen takes just the address that agents will be told.

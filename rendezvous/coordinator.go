@@ -23,6 +23,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/speaker"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 	"github.com/golaunch/golaunch/rendezvous/internal/replica"
@@ -110,7 +111,7 @@ type Coordinator struct {
 	deposed    error
 	deliveries map[string]*delivery
 	// words are for people, and journal has the events of the only job.
-	words   *speaker
+	words   *speaker.Speaker
 	journal *journal
 	council
 }
@@ -126,7 +127,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 		runs: map[string]*run{}, timers: map[replica.TimerID]*time.Timer{}, members: map[string]*member{}, addrs: map[netip.Addr]string{},
 		came: map[string]bool{}, whole: cfg.Whole == 0, deliveries: map[string]*delivery{}, journal: newJournal(cfg.Journal, cfg.Warn),
 	}
-	c.words = newSpeaker(func(missed int) {
+	c.words = speaker.New(func(missed int) {
 		cfg.Warn(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
 	})
 	if cfg.Seat != nil {
@@ -187,7 +188,7 @@ func (c *Coordinator) close() {
 		c.drainLog()
 	}
 	c.journal.finish()
-	c.words.finish(endLimit)
+	c.words.Finish(endLimit)
 }
 
 // drainLog waits until all is kept, but not for a disk that hangs.
@@ -223,11 +224,11 @@ func (c *Coordinator) note(format string, args ...any) {
 
 func (c *Coordinator) say(text string) {
 	if c.cfg.Note != nil {
-		c.words.say(func() { c.cfg.Note(text) })
+		c.words.Say(func() { c.cfg.Note(text) })
 	}
 }
 
-func (c *Coordinator) warn(err error) { c.words.say(func() { c.cfg.Warn(err) }) }
+func (c *Coordinator) warn(err error) { c.words.Say(func() { c.cfg.Warn(err) }) }
 
 // Cancelled is what the end of a context means for a job: code 124 when it was a deadline, and 130 otherwise.
 func Cancelled(ctx context.Context) job.Cancel {

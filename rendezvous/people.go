@@ -6,88 +6,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/speaker"
 )
-
-// speaker calls functions in order, in a goroutine of its own, for an owner who must never wait for a terminal, a pipe or a disk.
-type speaker struct {
-	mu     sync.Mutex
-	queue  []func()
-	idle   chan struct{}
-	missed int
-	// overrun tells how many were not called, because those before took too long.
-	overrun func(missed int)
-}
-
-// maxSpoken bounds what waits.
-const maxSpoken = 4096
-
-func newSpeaker(overrun func(missed int)) *speaker {
-	s := &speaker{idle: make(chan struct{}, 1), overrun: overrun}
-	return s
-}
-
-// say has f called, unless too much waits already. It never waits.
-func (s *speaker) say(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.queue) >= maxSpoken {
-		s.missed++
-		return
-	}
-	if s.queue == nil {
-		s.queue = []func(){}
-		go s.run()
-	}
-	s.queue = append(s.queue, f)
-}
-
-// run calls what waits, and ends when nothing does.
-func (s *speaker) run() {
-	for {
-		s.mu.Lock()
-		queue, missed := s.queue, s.missed
-		if len(queue) == 0 && missed == 0 {
-			s.queue = nil
-			s.mu.Unlock()
-			select {
-			case s.idle <- struct{}{}:
-			default: // nobody has looked since
-			}
-			return
-		}
-		s.queue, s.missed = []func(){}, 0
-		s.mu.Unlock()
-		for _, f := range queue {
-			f()
-		}
-		if missed > 0 {
-			s.overrun(missed)
-		}
-	}
-}
-
-// finish waits until all was called, for as long as the limit, and says whether it was.
-func (s *speaker) finish(limit time.Duration) bool {
-	late := time.NewTimer(limit)
-	defer late.Stop()
-	for {
-		s.mu.Lock()
-		idle := s.queue == nil
-		s.mu.Unlock()
-		if idle {
-			return true
-		}
-		select {
-		case <-s.idle:
-		case <-late.C:
-			return false
-		}
-	}
-}
 
 // maxJournal bounds the events of a job that are written for people, in bytes.
 const maxJournal = 64 << 20
@@ -115,7 +38,7 @@ type journal struct {
 	w    io.Writer
 	size int
 	over bool
-	out  *speaker
+	out  *speaker.Speaker
 	warn func(error)
 }
 
@@ -125,13 +48,13 @@ func newJournal(w io.Writer, warn func(error)) *journal {
 		return nil
 	}
 	j := &journal{w: w, warn: warn}
-	j.out = newSpeaker(func(int) { j.end(errors.New("the disk does not keep up")) })
+	j.out = speaker.New(func(int) { j.end(errors.New("the disk does not keep up")) })
 	return j
 }
 
 func (j *journal) add(l eventLine) {
 	if j != nil {
-		j.out.say(func() { j.write(l) })
+		j.out.Say(func() { j.write(l) })
 	}
 }
 
@@ -160,7 +83,7 @@ func (j *journal) end(err error) {
 
 // finish waits for what is not written yet, but not for a disk that hangs.
 func (j *journal) finish() {
-	if j != nil && !j.out.finish(endLimit) {
+	if j != nil && !j.out.Finish(endLimit) {
 		j.warn(errors.New("the end of the journal is not written: the disk hangs"))
 	}
 }

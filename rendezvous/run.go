@@ -61,7 +61,7 @@ func (c *Coordinator) stepped(at time.Time, s replica.Step) {
 	case job.Joined:
 		c.assign(r, e.Node.Name)
 		if c.cfg.Joined != nil {
-			c.words.say(func() { c.cfg.Joined(e.Node) })
+			c.words.Say(func() { c.cfg.Joined(e.Node) })
 		}
 	case job.Rejoined:
 		c.assign(r, e.Node)
@@ -75,7 +75,7 @@ func (c *Coordinator) stepped(at time.Time, s replica.Step) {
 	}
 	if s.Told {
 		if c.cfg.Observe != nil && r.Sole {
-			c.log.Then(func() { c.words.say(func() { c.cfg.Observe(d) }) })
+			c.log.Then(func() { c.words.Say(func() { c.cfg.Observe(d) }) })
 		}
 		c.tell(r, Update{Decision: &d})
 	}

@@ -196,9 +196,9 @@ func TestNoAgentComes(t *testing.T) {
 }
 
 // ready is a rank that is told of the end of its node, and gets ready once there is a file.
-const ready = `echo up $RANK
+const ready = `trap 'echo told: $(cat $GOLAUNCH_NOTICE_FILE)' USR1
+echo up $RANK
 test $TORCHELASTIC_RESTART_COUNT = 0 || { echo resumed on $GOLAUNCH_NODE; exit 0; }
-trap 'echo told: $(cat $GOLAUNCH_NOTICE_FILE)' USR1
 while [ ! -e go ]; do sleep 0.01; done
 echo found: $(cat $GOLAUNCH_NOTICE_FILE); touch $GOLAUNCH_NOTICE_FILE.ready
 while :; do sleep 1000 & wait; done`

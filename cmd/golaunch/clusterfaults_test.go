@@ -183,3 +183,35 @@ func TestBadInputToACluster(t *testing.T) {
 	h.start(1, "--detach", "--", "true").ends(125, "no coordinator runs on this machine")
 	h.start(1, "--", "sh", "-c", "echo rank $RANK on $MASTER_ADDR").ends(0, "rank 0 on 127.0.0.1")
 }
+
+// TestNobodyReadsACluster has one go on, and end, whose processes write into a pipe that is full.
+func TestNobodyReadsACluster(t *testing.T) {
+	t.Parallel()
+	h := newCluster(t)
+	full := filepath.Join(h.dir, "full")
+	if err := syscall.Mkfifo(full, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := syscall.Open(full, syscall.O_RDWR|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(pipe)
+	for err == nil {
+		_, err = syscall.Write(pipe, make([]byte, 4096))
+	}
+	mute := func(node int, args ...string) *process {
+		cmd := h.nodes[node].Command(append([]string{"sh", "-c", `exec "$0" "$@" >full 2>&1`, golaunch(t)}, args...)...)
+		cmd.Dir = h.dir
+		return start(t, cmd, "HOME="+h.home, "GOLAUNCH_COORDINATOR=")
+	}
+	coordinator := mute(0, "coordinator", "--listen", "10.77.0.2")
+	agent := mute(1, "agent", "--coordinator", h.at, "--name", "n10", "--gpus", "2")
+	if out := h.do("--coordinator", h.at, "--nodes", "1", "--gpus-per-node", "2", "--", "sh", "-c", "echo up $RANK"); !strings.Contains(out, "up 1") {
+		t.Errorf("the job prints %q", out)
+	}
+	agent.signal(syscall.SIGTERM)
+	agent.ends(143)
+	coordinator.signal(syscall.SIGTERM)
+	coordinator.ends(0)
+}

@@ -12,9 +12,9 @@ import (
 
 // saver is a rank that saves when it finds a notice, and says so; its second attempt ends well.
 const saver = `
+trap 'grep -q deadline $GOLAUNCH_NOTICE_FILE && echo saved $RANK && touch $GOLAUNCH_NOTICE_FILE.ready' USR1
 echo up $RANK
 test $TORCHELASTIC_RESTART_COUNT = 0 || { echo resumed on $GOLAUNCH_NODE; exit 0; }
-trap 'grep -q deadline $GOLAUNCH_NOTICE_FILE && echo saved $RANK && touch $GOLAUNCH_NOTICE_FILE.ready' USR1
 while :; do sleep 1000 & wait; done`
 
 // TestSwap takes a node out of a job for maintenance.

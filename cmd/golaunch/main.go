@@ -11,10 +11,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/internal/hidden"
+	"github.com/golaunch/golaunch/internal/speaker"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -94,7 +96,9 @@ func Main(io *streams, args []string) int {
 	if err == nil {
 		return code
 	}
-	fmt.Fprintf(io.stderr, "golaunch: %v\n", err)
+	last := speaker.New(nil) // nobody may read it
+	last.Say(func() { fmt.Fprintf(io.stderr, "golaunch: %v\n", err) })
+	last.Finish(lastWords)
 	if code != 0 {
 		return code
 	}
@@ -103,6 +107,9 @@ func Main(io *streams, args []string) int {
 	}
 	return exitFailure
 }
+
+// lastWords is how long the end of golaunch waits for somebody to read why.
+const lastWords = 2 * time.Second
 
 // node is the agent of a job that golaunch leads on another machine.
 func node(_ *streams, args []string) (int, error) {

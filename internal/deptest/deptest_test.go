@@ -51,6 +51,7 @@ var house = []struct {
 	{"internal/nettest", nil},
 	{"internal/nccltest", nil},
 	{"internal/announce", nil},
+	{"internal/speaker", nil},
 	{"internal/postmortem", nil},
 	{"internal/where", nil},
 	{"internal/hostlist", nil},
