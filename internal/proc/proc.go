@@ -56,6 +56,7 @@ type Supervisor struct {
 	spawner chan func(*thread)
 	guard   *guard
 	reaped  chan struct{}
+	reaper  sync.WaitGroup
 
 	// forks is held for reading during a fork until the new process is in pids.
 	forks  sync.RWMutex

@@ -19,7 +19,7 @@ func (s *Supervisor) adopt() error {
 	}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
-	go func() {
+	s.reaper.Go(func() {
 		defer signal.Stop(children)
 		for {
 			select {
@@ -34,13 +34,14 @@ func (s *Supervisor) adopt() error {
 				return
 			}
 		}
-	}()
+	})
 	return nil
 }
 
 // disown ends what adopt began. What was adopted is dead by now; the last zombies go to who adopts them when this process ends.
 func (s *Supervisor) disown() error {
 	close(s.reaped)
+	s.reaper.Wait()
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 }
 
