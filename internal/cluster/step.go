@@ -156,7 +156,7 @@ func (s *State) happened(ev Happened) {
 			s.exchange(e)
 		}
 		s.step(e, ev.Event)
-		if out, ok := ev.Event.(job.TimedOut); ok && out.Kind == job.AlarmGrow {
+		if out, ok := ev.Event.(job.TimedOut); ok && out.Kind == job.AlarmGrow && !e.state.Stale() {
 			e.queue.mark(s, true)
 		}
 	}

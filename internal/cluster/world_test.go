@@ -192,17 +192,7 @@ func (w *world) act() error {
 		if err := w.event(drain); err != nil || drain.Leaves != nil {
 			return err
 		}
-		for _, other := range w.pool { // and with it, at times, all that its jobs hold
-			if shared := slices.ContainsFunc(w.jobs, func(r *record) bool {
-				_, a := r.held[n.Name]
-				_, b := r.held[other.Name]
-				return a && b && other.Name != n.Name
-			}); shared {
-				if err := w.event(Drain{Node: other.Name}); err != nil {
-					return err
-				}
-			}
-		}
+		return w.drainJobs(n.Name)
 	case k < 92 && w.there(n):
 		return w.event(Rejoined{n.Name})
 	case k < 94 && w.there(n):
@@ -215,6 +205,27 @@ func (w *world) act() error {
 		return w.cancelSome()
 	case k < 99:
 		return w.readmit()
+	}
+	return nil
+}
+
+// drainJobs drains, at times, all nodes of the jobs that hold a node, and stops those jobs.
+func (w *world) drainJobs(node string) error {
+	if w.chance(2) {
+		return nil
+	}
+	for _, r := range slices.Clone(w.jobs) {
+		if _, holds := r.held[node]; !holds || r.result != nil {
+			continue
+		}
+		for _, other := range sorted(r.held) {
+			if err := w.event(Drain{Node: other}); err != nil {
+				return err
+			}
+		}
+		if err := w.event(Happened{r.Job.ID, job.Cancel{Code: 130, Why: "^C"}}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -333,7 +344,10 @@ func (w *world) event(ev Event) error {
 		clear(w.taken)
 	default: // it changes no nodes
 	}
-	return w.check(out)
+	if err := w.check(out); err != nil || len(out.Leave) < 2 {
+		return err
+	}
+	return w.crash() // the order of such is lost easily
 }
 
 // restart crashes the coordinator, after which agents come back one by one, and some have died.
