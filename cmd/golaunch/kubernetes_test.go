@@ -215,8 +215,8 @@ func TestPodsApart(t *testing.T) {
 // secondSucceeds runs until the second attempt.
 const secondSucceeds = "echo up $RANK attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000"
 
-// TestAPodIsRestarted by the kubelet after its first process was killed, and with it all others, the guardian too; pod 0 goes on with the
-// others and waits for it.
+// TestAPodIsRestarted by the kubelet after its first process was killed, and with it all others; the guardian may be quick enough to prove
+// that. Pod 0 goes on with the others and waits for it.
 func TestAPodIsRestarted(t *testing.T) {
 	ps := indexedJob(t, 2)
 	ps.publish()
@@ -225,7 +225,7 @@ func TestAPodIsRestarted(t *testing.T) {
 	first.line("up 1 attempt 0")
 	second.line("up 0 attempt 0")
 	second.kill()
-	first.line("train-1 was lost: no word from its agent for 2.25s")
+	first.line("train-1 was lost: (its agent has died|no word from its agent for 2.25s)")
 	ps.all[1].run(job...).ends(0, "up 0 attempt 1")
 	first.ends(0, "up 1 attempt 1")
 	ps.all[0].message(`golaunch: succeeded code=0 node=train-0 restarts=1/3 cause="job succeeded: 2 ranks exited 0 after 1 restart"`)

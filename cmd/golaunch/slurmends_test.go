@@ -110,7 +110,7 @@ func TestSlurmPreempts(t *testing.T) {
 func TestSlurmTimeLimit(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=30", golaunch(t), "--", "sh", "-c",
-		"trap 'sleep 4; echo stopped $RANK; exit 0' TERM; touch upg$RANK; while :; do sleep 0.05; done")
+		`trap 'trap "" TERM; sleep 4; echo stopped $RANK; exit 0' TERM; touch upg$RANK; while :; do sleep 0.05; done`)
 	s.up("g")
 	s.said("scontrol", "update", "JobId="+strings.TrimSpace(s.said("squeue", "--noheader", "--format=%A")), "EndTime=now")
 	p.ends(143, "stopped 0", "stopped 1", "job preempted: got SIGTERM, Slurm ends the job at ")
