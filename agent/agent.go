@@ -198,14 +198,14 @@ func (a *Agent) follow(ctx context.Context) (job.Result, error) {
 				leave()
 			default:
 				if left == nil {
-					a.obey(order)
+					a.execute(order)
 				}
 			}
 		}
 	}
 }
 
-func (a *Agent) obey(order rendezvous.Order) {
+func (a *Agent) execute(order rendezvous.Order) {
 	switch do := order.Do.(type) {
 	case rendezvous.Assign:
 		a.open(order.Job, do.Task)

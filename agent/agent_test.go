@@ -286,8 +286,8 @@ func obeyingOn(t *testing.T, node placement.Node, script string) *world {
 	return w
 }
 
-// order has the agent obey one for the only job.
-func (w *world) order(do any) { w.obey(rendezvous.Order{Job: "test", Do: do}) }
+// order has the agent execute one for the only job.
+func (w *world) order(do any) { w.execute(rendezvous.Order{Job: "test", Do: do}) }
 
 // quiet waits until none of the attempts that were ordered so far lives.
 func (w *world) quiet() {

@@ -69,7 +69,7 @@ func TestUnknownOrdersAreToldOf(t *testing.T) {
 		t.Error("nobody heard of an order that makes no sense")
 	}
 	told = nil
-	w.obey(rendezvous.Order{Job: "nobody's", Do: job.Prepare{}})
+	w.execute(rendezvous.Order{Job: "nobody's", Do: job.Prepare{}})
 	if told == nil || !strings.Contains(told.Error(), "job nobody's") {
 		t.Errorf("told %v of an order for a job that is not here", told)
 	}

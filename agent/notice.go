@@ -44,8 +44,8 @@ func (u *unit) forewarn(o job.Notice) {
 	}
 }
 
-// heed gives each notice to the ranks of a unit, and reports when all are ready or have ended; none comes after over.
-func (u *unit) heed(ranks []rank, over <-chan struct{}) {
+// giveNotice gives each notice to the ranks of a unit, and reports when all are ready or have ended; none comes after over.
+func (u *unit) giveNotice(ranks []rank, over <-chan struct{}) {
 	for watched := false; ; {
 		select {
 		case <-u.noticed:

@@ -297,7 +297,7 @@ func TestRestate(t *testing.T) {
 		t.Errorf("it says %v last", u.said[len(u.said)-1])
 	}
 	before := strings.Count(w.journal.String(), `"event":"stopped"`)
-	w.obey(rendezvous.Order{Do: rendezvous.Restate{}})
+	w.execute(rendezvous.Order{Do: rendezvous.Restate{}})
 	w.journal.times(t, `"event":"stopped"`, before+1)
 	w.journal.times(t, `"event":"exited"`, 6)
 }

@@ -148,7 +148,7 @@ func (u *unit) ranks(scope scope) []*logs.Rank {
 		u.report(u.started(ranks))
 		over := make(chan struct{})
 		defer close(over)
-		go u.heed(ranks, over)
+		go u.giveNotice(ranks, over)
 		defer u.compareNCCL(ranks)()
 		defer u.watchStalls(scope, ranks)()
 		defer u.tellSteps(ranks)()

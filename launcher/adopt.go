@@ -16,7 +16,7 @@ import (
 // errTooLate says that the ranks of an agent that has died could not be taken over.
 var errTooLate = errors.New("too late to go on with the ranks of an earlier agent")
 
-// adopt is enlist with ranks that outlive this process: it goes on with those that it finds. When it cannot even join, they are left to
+// adopt is runAgent with ranks that outlive this process: it goes on with those that it finds. When it cannot even join, they are left to
 // an agent that can.
 func (n *nodeLife) adopt(ctx context.Context, m membership, a *agent.Agent, welcomed func(*rendezvous.Session)) error {
 	k, err := keep.Open(n.base, n.Warn)

@@ -98,7 +98,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		return 0, usage("spot notices of %q: %s", a.Spot, strings.Join(spot.Clouds, ", "))
 	}
 	go f.follow(a.Signals, left, a.hears(j, f))
-	heed(ctx, a.Spot, a.Warn, f.depart)
+	watchSpot(ctx, a.Spot, a.Warn, f.depart)
 	served := make(chan struct{})
 	var end struct {
 		code int
@@ -273,7 +273,7 @@ func (n *nodeLife) serve(ctx context.Context, m membership, welcomed func(netip.
 	if n.Adopt {
 		return n.adopt(ctx, m, &a, here)
 	}
-	_, err = enlist(ctx, m, nil, &a, proc.Options{Subreaper: n.Standalone, Warn: n.Warn}, here)
+	_, err = runAgent(ctx, m, nil, &a, proc.Options{Subreaper: n.Standalone, Warn: n.Warn}, here)
 	return err
 }
 

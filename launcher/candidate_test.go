@@ -27,12 +27,12 @@ func TestSeats(t *testing.T) {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			j := Job{Resources: Resources{Spares: c.spares}, place: c.place}
 			j.Resources.MinNodes, j.Resources.MaxNodes = 1, c.nodes
-			s := arrive(j).seat(placement.Node{Name: "n0"}, mtls.Token{}, "", "")
+			s := arrive(j).candidate(placement.Node{Name: "n0"}, mtls.Token{}, "", "")
 			if s != nil {
 				s.Close()
 			}
 			if got := s != nil; got != c.want {
-				t.Errorf("a seat: %v", got)
+				t.Errorf("a candidate: %v", got)
 			}
 		})
 	}

@@ -69,8 +69,8 @@ func (c Coordinator) Serve(ctx context.Context) error {
 		defer end()
 		unknown = err
 	}
-	tenure, kill := terms(c.Lease)
-	head := rendezvous.NewCoordinator(rendezvous.Config{Lease: tenure, KillTime: kill, File: file, Note: c.Say, Warn: c.Warn})
+	silence, kill := leaseParts(c.Lease)
+	head := rendezvous.NewCoordinator(rendezvous.Config{Lease: silence, KillTime: kill, File: file, Note: c.Say, Warn: c.Warn})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var both errgroup.Group

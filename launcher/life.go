@@ -22,9 +22,9 @@ type part struct {
 	// listener is where the nodes of the job meet, and has this process begin it; nil where another one does. tls is nil on one machine.
 	listener net.Listener
 	tls      *tls.Config
-	// name is this node's, and seat its place among those that may come to coordinate the job; nil when there are no others.
-	name string
-	seat *rendezvous.Seat
+	// name is this node's, and candidate is it as one of those that may come to coordinate the job; nil when there are no others.
+	name      string
+	candidate *rendezvous.Candidate
 	// nodes are this process's agent, or those that it starts elsewhere, until the job has ended or their context. What they return is what
 	// the coordinator told them; their error means that the job cannot go on with this process.
 	nodes func(context.Context) (Result, error)
@@ -38,7 +38,7 @@ func (h *here) live(ctx context.Context, enter func(ctx context.Context, f *foll
 	f := newFollower(cancel)
 	f.within = h.job.Stopping.DrainTime
 	go h.attend(f)
-	h.heed(ctx, f)
+	h.watchSpot(ctx, f)
 	p, err := enter(ctx, f)
 	if err == nil {
 		result, err = h.work(ctx, p)
@@ -61,10 +61,10 @@ func (h *here) work(ctx context.Context, p part) (result Result, err error) {
 	working, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	var first *turn
-	var calls <-chan rendezvous.Call
-	if p.seat != nil {
-		calls = p.seat.Calls()
-		defer p.seat.Close()
+	var terms <-chan rendezvous.Term
+	if p.candidate != nil {
+		terms = p.candidate.Terms()
+		defer p.candidate.Close()
 	}
 	if p.listener != nil {
 		if first, err = h.turn(p, nil); err != nil {
@@ -73,8 +73,8 @@ func (h *here) work(ctx context.Context, p part) (result Result, err error) {
 		served := make(chan error, 1)
 		go func() { served <- orCancel(first.coordinator, first.serve(p)) }()
 		defer func() {
-			if p.seat != nil {
-				p.seat.Close()
+			if p.candidate != nil {
+				p.candidate.Close()
 			}
 			err = errors.Join(err, <-served)
 		}()
@@ -92,7 +92,7 @@ func (h *here) work(ctx context.Context, p part) (result Result, err error) {
 		}
 		if err != nil {
 			leaves.Store(true)
-			h.resign(p.seat, err)
+			h.resign(p.candidate, err)
 		}
 		left <- outcome{result, err}
 	}()
@@ -117,10 +117,10 @@ func (h *here) work(ctx context.Context, p part) (result Result, err error) {
 		select {
 		case o := <-left:
 			return o.result, o.err
-		case call := <-calls:
+		case term := <-terms:
 			h.muted = false
 			h.say(p.name + " leads the job from now on")
-			if t, err = h.turn(p, &call); err != nil {
+			if t, err = h.turn(p, &term); err != nil {
 				end(err)
 				return Result{}, errors.Join(err, (<-left).err)
 			}
@@ -135,17 +135,17 @@ func (h *here) work(ctx context.Context, p part) (result Result, err error) {
 type turn struct {
 	h           *here
 	coordinator *rendezvous.Coordinator
-	muster      *muster
+	roster      *roster
 	journal     *os.File
 }
 
 // eventsFile records the job's events; who takes over from another has one of its own.
 const eventsFile = "events.jsonl"
 
-// turn goes on with the job of a call, or begins it.
-func (h *here) turn(p part, call *rendezvous.Call) (*turn, error) {
+// turn goes on with the job in a term, or begins it.
+func (h *here) turn(p part, term *rendezvous.Term) (*turn, error) {
 	name := eventsFile
-	if call != nil {
+	if term != nil {
 		name = "events-" + p.name + ".jsonl"
 	}
 	if err := h.open(h.job.ID); err != nil {
@@ -155,25 +155,25 @@ func (h *here) turn(p part, call *rendezvous.Call) (*turn, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &turn{h: h, muster: h.muster(), journal: journal}
-	t.coordinator = h.coordinator(journal, t.muster, p.seat, call)
-	t.muster.asks(t.coordinator)
+	t := &turn{h: h, roster: h.roster(), journal: journal}
+	t.coordinator = h.coordinator(journal, t.roster, p.candidate, term)
+	t.roster.asks(t.coordinator)
 	h.leads.Store(t.coordinator)
 	return t, nil
 }
 
-func (h *here) coordinator(journal io.Writer, m *muster, seat *rendezvous.Seat, call *rendezvous.Call) *rendezvous.Coordinator {
-	tenure, kill := terms(h.job.Network.Lease)
+func (h *here) coordinator(journal io.Writer, m *roster, candidate *rendezvous.Candidate, term *rendezvous.Term) *rendezvous.Coordinator {
+	silence, kill := leaseParts(h.job.Network.Lease)
 	s := h.job.submission()
 	s.LastCall = max(0, h.job.Resources.LastCall)
 	cfg := rendezvous.Config{
-		Job: &s, Facts: h.job.facts(), Named: h.job.hasID, Lease: tenure, KillTime: kill, Warn: h.warn, Note: h.say, Seat: seat, Call: call,
+		Job: &s, Facts: h.job.facts(), Named: h.job.hasID, Lease: silence, KillTime: kill, Warn: h.warn, Note: h.say, Candidate: candidate, Term: term,
 		Journal: journal, Joined: m.joined, Observe: func(d rendezvous.Decision) {
 			m.decided(d)
 			h.observe(decisionOf(d))
 		},
 	}
-	if call == nil {
+	if term == nil {
 		cfg.Expect, cfg.Whole = h.job.together(), h.job.whole()
 	}
 	return rendezvous.NewCoordinator(cfg)
@@ -181,8 +181,8 @@ func (h *here) coordinator(journal io.Writer, m *muster, seat *rendezvous.Seat, 
 
 // serve takes nodes, and those that may come to coordinate the job, where they first meet.
 func (t *turn) serve(p part) error {
-	if p.seat != nil {
-		return p.seat.Serve(p.listener)
+	if p.candidate != nil {
+		return p.candidate.Serve(p.listener)
 	}
 	return t.coordinator.Serve(p.listener, p.tls)
 }
@@ -190,7 +190,7 @@ func (t *turn) serve(p part) error {
 // run coordinates for as long as the turn lasts.
 func (t *turn) run(ctx context.Context) (Result, error) {
 	result, err := ended(t.coordinator.Run(ctx))
-	t.muster.tell()
+	t.roster.tell()
 	t.h.leads.CompareAndSwap(t.coordinator, nil)
 	if failed := t.journal.Close(); failed != nil {
 		t.h.warn(fmt.Errorf("cannot finish the journal: %w", failed))
@@ -199,10 +199,10 @@ func (t *turn) run(ctx context.Context) (Result, error) {
 }
 
 // resign leaves a job, which cannot go on with this process, to others; it ends where none of them can lead it, or stays.
-func (h *here) resign(seat *rendezvous.Seat, why error) {
+func (h *here) resign(candidate *rendezvous.Candidate, why error) {
 	switch c := h.leads.Load(); {
-	case seat != nil && (c == nil || seat.Pass()):
-		seat.Close()
+	case candidate != nil && (c == nil || candidate.Transfer()):
+		candidate.Close()
 	case c == nil: // the job has ended
 	case errors.Is(why, agent.ErrLeft):
 		c.Stop(rendezvous.Preempted(why.Error(), 0, false))
@@ -228,7 +228,7 @@ func (h *here) node(m membership, f *follower) part {
 	if !h.job.reached() {
 		m.signals = f.pass
 	}
-	return part{name: m.node.Name, seat: m.seat, nodes: func(ctx context.Context) (Result, error) { return h.agent(ctx, m) }}
+	return part{name: m.node.Name, candidate: m.candidate, nodes: func(ctx context.Context) (Result, error) { return h.agent(ctx, m) }}
 }
 
 // begin is the part of the node that begins the job, and takes the others at a listener.
@@ -276,15 +276,15 @@ func (h *here) join(ctx context.Context, name, target string, find func(context.
 	})
 }
 
-// seat is this node's place among those that may come to lead the job. It listens already where the nodes meet, or else they do so at
+// candidate is this node as one of those that may come to lead the job. It listens already where the nodes meet, or else they do so at
 // home, HOST:PORT; both are empty where they find each other but once. A job on one or two nodes has no majority without it.
-func (h *here) seat(node placement.Node, token mtls.Token, listens, home string) *rendezvous.Seat {
+func (h *here) candidate(node placement.Node, token mtls.Token, listens, home string) *rendezvous.Candidate {
 	if h.job.Resources.MaxNodes+h.job.Resources.Spares < 3 {
 		return nil
 	}
 	id := h.identity(node)
-	tenure, _ := terms(h.job.Network.Lease)
-	return rendezvous.NewSeat(rendezvous.SeatConfig{
-		Node: node.Name, Addr: listens, Home: home, Lease: tenure, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: h.warn,
+	silence, _ := leaseParts(h.job.Network.Lease)
+	return rendezvous.NewCandidate(rendezvous.CandidateConfig{
+		Node: node.Name, Addr: listens, Home: home, Lease: silence, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: h.warn,
 	})
 }

@@ -40,7 +40,7 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	id := mtls.Identity{Node: node.Name, Job: h.job.ID}
 	m := membership{node: node, target: net.JoinHostPort(at.host, strconv.Itoa(at.port)), tls: mtls.Client(token, id), dial: dialTCP(at.host, at.port)}
 	join := func() (Result, error) {
-		m.seat = h.seat(node, token, "", m.target)
+		m.candidate = h.candidate(node, token, "", m.target)
 		return h.join(ctx, node.Name, m.target, func(context.Context) (membership, error) { return m, nil })
 	}
 	if !ours {
@@ -60,7 +60,7 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 		m.node.Addr = own
 	}
 	m.dial = dialTCP(own.String(), at.port)
-	m.seat = h.seat(node, token, l.Addr().String(), "")
+	m.candidate = h.candidate(node, token, l.Addr().String(), "")
 	return h.begin(ctx, l, mtls.Server(token, id), m)
 }
 

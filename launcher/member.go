@@ -31,8 +31,8 @@ type membership struct {
 	leave   <-chan agent.Departure
 	// welcomed is called when the coordinator has taken the node in; it may be nil.
 	welcomed func()
-	// seat is nil where no other node can come to lead the job.
-	seat *rendezvous.Seat
+	// candidate is nil where no other node can come to lead the job.
+	candidate *rendezvous.Candidate
 	// elsewhere is where the job is led, as another node said, and limit bounds the wait to be taken in there; 0 is none.
 	elsewhere []string
 	limit     time.Duration
@@ -66,7 +66,7 @@ func (h *here) agentOf(ctx context.Context, m membership) (Result, error) {
 		Warn: h.warn, Signals: m.signals, Leave: m.leave, Grace: max(0, h.job.Stopping.Grace),
 		Open: func(id string, _ []byte) (agent.Work, error) { return h.ready(id, at) },
 	}
-	return enlist(ctx, m, h.job.facts(), &a, proc.Options{Subreaper: h.job.Stopping.Standalone, Warn: h.warn}, func(s *rendezvous.Session) {
+	return runAgent(ctx, m, h.job.facts(), &a, proc.Options{Subreaper: h.job.Stopping.Standalone, Warn: h.warn}, func(s *rendezvous.Session) {
 		if late.Stop(); m.limit > 0 {
 			h.joined.Store(true)
 		}
@@ -103,8 +103,8 @@ func (j Job) task(at netip.Addr) (agent.Task, error) {
 	}, err
 }
 
-// enlist joins the coordinator and runs the agent until it is done; welcomed is called in between.
-func enlist(
+// runAgent joins the coordinator and runs the agent until it is done; welcomed is called in between.
+func runAgent(
 	ctx context.Context, m membership, facts map[string]string, a *agent.Agent, o proc.Options, welcomed func(*rendezvous.Session),
 ) (result Result, err error) {
 	supervisor, err := proc.New(o)
@@ -115,7 +115,7 @@ func enlist(
 	session, err := rendezvous.Join(ctx, rendezvous.Options{
 		Target: m.target, Dial: held(m.dial, supervisor), Proof: supervisor.Proof(), TLS: m.tls, Node: m.node, Facts: facts, Warn: o.Warn,
 		Clock: proc.BootTime, Heard: func(at, lease time.Duration) { supervisor.Renew(max(1, at+lease-proc.BootTime())) },
-		Seat: m.seat, Elsewhere: m.elsewhere, DialAt: func(ctx context.Context, addr string) (net.Conn, error) {
+		Candidate: m.candidate, Elsewhere: m.elsewhere, DialAt: func(ctx context.Context, addr string) (net.Conn, error) {
 			return held(func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", addr) }, supervisor)(ctx)
 		},
 	})

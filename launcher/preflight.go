@@ -57,8 +57,8 @@ func codes(findings []health.Finding) string {
 	return strings.Join(list, ", ")
 }
 
-// muster is what the nodes of a job have said of themselves. It belongs to the goroutine in which a coordinator speaks.
-type muster struct {
+// roster is what the nodes of a job have said of themselves. It belongs to the goroutine in which a coordinator speaks.
+type roster struct {
 	// wanted is how many nodes the job may have.
 	wanted int
 	nodes  map[string]map[string]string
@@ -73,7 +73,7 @@ type muster struct {
 }
 
 // joined takes what a node says. A node that comes again, with nothing new, has been told of.
-func (m *muster) joined(n placement.Node) {
+func (m *roster) joined(n placement.Node) {
 	if labels, known := m.nodes[n.Name]; known && maps.Equal(labels, n.Labels) {
 		return
 	}
@@ -93,7 +93,7 @@ func (m *muster) joined(n placement.Node) {
 }
 
 // decided tells of the nodes that are there once there is no more waiting for others.
-func (m *muster) decided(d rendezvous.Decision) {
+func (m *roster) decided(d rendezvous.Decision) {
 	switch d.Event.(type) {
 	case job.Submitted, job.Queued, job.Joined:
 	default:
@@ -102,7 +102,7 @@ func (m *muster) decided(d rendezvous.Decision) {
 }
 
 // tell warns of what was not told yet: of the nodes' findings, and of what differs between all of them.
-func (m *muster) tell() {
+func (m *roster) tell() {
 	if len(m.untold) == 0 {
 		return
 	}
@@ -123,15 +123,15 @@ func (m *muster) tell() {
 	}
 }
 
-// muster is for the job that a coordinator of this process runs.
-func (h *here) muster() *muster {
-	m := &muster{wanted: h.job.Resources.MaxNodes, nodes: map[string]map[string]string{}, said: map[string]bool{}, warn: h.warn}
+// roster is for the job that a coordinator of this process runs.
+func (h *here) roster() *roster {
+	m := &roster{wanted: h.job.Resources.MaxNodes, nodes: map[string]map[string]string{}, said: map[string]bool{}, warn: h.warn}
 	m.wanted, m.fails = max(m.wanted, h.job.pool()), h.job.Health.Preflight == preflightFail
 	return m
 }
 
 // asks has a coordinator that is about to run end the job for a node that is unfit, if the job wants that.
-func (m *muster) asks(c *rendezvous.Coordinator) {
+func (m *roster) asks(c *rendezvous.Coordinator) {
 	if m.fails {
 		m.refuse = func(why string) { c.Cancel(125, why) }
 	}

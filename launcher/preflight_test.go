@@ -9,10 +9,10 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// mustered is a muster that keeps what it tells.
-func mustered(wanted int) (m *muster, told func() []string) {
+// newRoster is a roster that keeps what it tells.
+func newRoster(wanted int) (m *roster, told func() []string) {
 	var lines []string
-	m = &muster{wanted: wanted, nodes: map[string]map[string]string{}, said: map[string]bool{}, warn: func(err error) {
+	m = &roster{wanted: wanted, nodes: map[string]map[string]string{}, said: map[string]bool{}, warn: func(err error) {
 		lines = append(lines, err.Error())
 	}}
 	return m, func() []string {
@@ -34,7 +34,7 @@ func TestMuster(t *testing.T) {
 		broken = " is broken; have the GPU replaced [gpu-row-remap]"
 		kernel = "kernel: n1 1; n2 2; boot one kernel [kernel-skew]"
 	)
-	m, told := mustered(3)
+	m, told := newRoster(3)
 	bad := []string{"health.gpu-row-remap", "it is broken", "version.kernel", "1"}
 	m.joined(comes("n1", bad...))
 	m.joined(comes("n2", "health.gpu-row-remap", "it is broken", "version.kernel", "2"))
@@ -63,7 +63,7 @@ func TestMuster(t *testing.T) {
 }
 
 func TestMusterRefuses(t *testing.T) {
-	m, _ := mustered(2)
+	m, _ := newRoster(2)
 	var why []string
 	m.refuse = func(text string) { why = append(why, text) }
 	m.joined(comes("n1", "health.nofile", "only 3 files"))

@@ -25,9 +25,9 @@ const (
 	unleased = 10 * 365 * 24 * time.Hour
 )
 
-// terms are the parts of a lease: how long an agent keeps its ranks without a word from the coordinator, and how long it then has to kill
+// leaseParts are the parts of a lease: how long an agent keeps its ranks without a word from the coordinator, and how long it then has to kill
 // them. With a quarter of a second for a busy machine this is over as soon as its node counts as lost.
-func terms(lease time.Duration) (tenure, kill time.Duration) {
+func leaseParts(lease time.Duration) (silence, kill time.Duration) {
 	return lease - lease/10, lease/10 + 250*time.Millisecond
 }
 

@@ -98,9 +98,9 @@ func (f *follower) follow(signals <-chan os.Signal, left <-chan struct{}, tell f
 	}
 }
 
-// heed has this node leave in time when the cloud takes its machine back, and the job end when no other node can lead it then.
-func (h *here) heed(ctx context.Context, f *follower) {
-	heed(ctx, h.job.Stopping.Spot, h.warn, func(d agent.Departure) {
+// watchSpot has this node leave in time when the cloud takes its machine back, and the job end when no other node can lead it then.
+func (h *here) watchSpot(ctx context.Context, f *follower) {
+	watchSpot(ctx, h.job.Stopping.Spot, h.warn, func(d agent.Departure) {
 		if c := h.leads.Load(); c != nil && !c.Shared() {
 			c.Stop(rendezvous.Preempted(d.Why, d.Within, false))
 		} else if f != nil {
@@ -109,8 +109,8 @@ func (h *here) heed(ctx context.Context, f *follower) {
 	})
 }
 
-// heed says when the cloud takes this machine back, which it is asked unless it has no name.
-func heed(ctx context.Context, cloud string, warn func(error), leave func(agent.Departure)) {
+// watchSpot says when the cloud takes this machine back, which it is asked unless it has no name.
+func watchSpot(ctx context.Context, cloud string, warn func(error), leave func(agent.Departure)) {
 	if cloud == "" {
 		return
 	}

@@ -59,7 +59,7 @@ func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
 		defer d.close()
 	}
 	m := h.member(node, l.Addr().String(), token)
-	m.seat = h.seat(node, token, l.Addr().String(), "")
+	m.candidate = h.candidate(node, token, l.Addr().String(), "")
 	return h.begin(ctx, l, mtls.Server(token, h.identity(node)), m)
 }
 
@@ -85,7 +85,7 @@ func (h *here) find(ctx context.Context, node placement.Node) (membership, error
 	if p.Port > 0 {
 		home = at.coordinator
 	}
-	m.seat = h.seat(node, *at.token, "", home)
+	m.candidate = h.candidate(node, *at.token, "", home)
 	return m, nil
 }
 

@@ -23,8 +23,8 @@ func refused(format string, args ...any) error {
 	return status.Error(codes.FailedPrecondition, plain(fmt.Sprintf(format, args...)))
 }
 
-// objection says why an agent cannot be taken in.
-func (c *Coordinator) objection(h *pb.Hello, from string) error {
+// refusal says why an agent cannot be taken in.
+func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	node := toNode(h.GetNode())
 	old := c.members[node.Name]
 	switch why := different(c.cfg.Facts, h.GetFacts()); {

@@ -47,8 +47,8 @@ func (c *Coordinator) begin() error {
 func (c *Coordinator) past() (past log.Past, err error) {
 	cfg := log.Config{Post: c.post, Snapshot: func() []byte { return c.state.Snapshot() }, Warn: c.warn, Lost: c.lostLog}
 	switch {
-	case c.cfg.Call != nil:
-		c.term = c.cfg.Call.term
+	case c.cfg.Term != nil:
+		c.term = c.cfg.Term.term
 		cfg.Storage = voters{c.term}
 		past, err = pastOf(c.term)
 	case c.cfg.File != nil:

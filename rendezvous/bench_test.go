@@ -105,7 +105,7 @@ func BenchmarkCommit(b *testing.B) {
 func BenchmarkCatchUp(b *testing.B) {
 	for name, log := range logs {
 		b.Run(name, func(b *testing.B) {
-			first, second := seat(b, 0), seat(b, 1)
+			first, second := candidate(b, 0), candidate(b, 1)
 			term := found(b, first)
 			commitAll(b, term, log())
 			b.ReportAllocs()
@@ -114,7 +114,7 @@ func BenchmarkCatchUp(b *testing.B) {
 				b.StopTimer()
 				vote(b, term, first)
 				second.Close()
-				second = seat(b, 1)
+				second = candidate(b, 1)
 				b.StartTimer()
 			}
 		})
@@ -123,30 +123,30 @@ func BenchmarkCatchUp(b *testing.B) {
 
 // parliament is so many voters, the first of which leads.
 func parliament(b *testing.B, n int) *quorum.Term {
-	var seats []*Seat
+	var candidates []*Candidate
 	for i := range n {
-		seats = append(seats, seat(b, i))
+		candidates = append(candidates, candidate(b, i))
 	}
-	term := found(b, seats[0])
-	vote(b, term, seats...)
+	term := found(b, candidates[0])
+	vote(b, term, candidates...)
 	return term
 }
 
-// seat listens on loopback.
-func seat(b *testing.B, i int) *Seat {
+// candidate listens on loopback.
+func candidate(b *testing.B, i int) *Candidate {
 	id := mtls.Identity{Node: fmt.Sprint("n", i), Job: "j1"}
-	s := NewSeat(SeatConfig{
+	s := NewCandidate(CandidateConfig{
 		Node: id.Node, Lease: lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: func(err error) { b.Log(err) },
 	})
 	b.Cleanup(s.Close)
 	if s.open(netip.MustParseAddr("127.0.0.1")) == nil {
-		b.Fatal("no seat")
+		b.Fatal("no candidate")
 	}
 	return s
 }
 
-// found has a seat that waits begin a log instead.
-func found(t testing.TB, s *Seat) *quorum.Term {
+// found has a candidate that waits begin a log instead.
+func found(t testing.TB, s *Candidate) *quorum.Term {
 	t.Helper()
 	s.mu.Lock()
 	s.log.Close()
@@ -160,9 +160,9 @@ func found(t testing.TB, s *Seat) *quorum.Term {
 }
 
 // vote has the log kept by these alone, the first of which leads, and waits for that.
-func vote(b *testing.B, term *quorum.Term, seats ...*Seat) {
-	term.Reconfigure(convert(seats, func(s *Seat) quorum.Voter { return s.voter }))
-	for seats[0].voters.Load() == nil || len(seats[0].others()) != len(seats)-1 {
+func vote(b *testing.B, term *quorum.Term, candidates ...*Candidate) {
+	term.Reconfigure(convert(candidates, func(s *Candidate) quorum.Voter { return s.voter }))
+	for candidates[0].voters.Load() == nil || len(candidates[0].others()) != len(candidates)-1 {
 		if err := commit(term, nil); err != nil {
 			b.Fatal(err)
 		}

@@ -16,8 +16,8 @@ import (
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
-// SeatConfig is what a [Seat] must know. Listen and Dial may be nil.
-type SeatConfig struct {
+// CandidateConfig is what a [Candidate] must know. Listen and Dial may be nil.
+type CandidateConfig struct {
 	// Node is this process's, and Addr where it listens already, HOST:PORT; empty for one that does not yet.
 	Node, Addr string
 	// Home is where the nodes of the job first meet, HOST:PORT, of which the host is looked up anew each time: who leads the job calls
@@ -33,13 +33,13 @@ type SeatConfig struct {
 	Warn   func(error)
 }
 
-// Seat is a process's place among those that may come to coordinate a job of which every node runs the same command. It listens for
-// the others, keeps what they agree on if the coordinator wants that, and calls this process when it is its turn.
-type Seat struct {
-	cfg SeatConfig
-	// voter has no address before the seat listens, and does not change from then on.
+// Candidate is this process as one of those that may come to coordinate a job of which every node runs the same command. It listens for the
+// others, keeps what they agree on if the coordinator wants that, and says when it was elected.
+type Candidate struct {
+	cfg CandidateConfig
+	// voter has no address before the candidate listens, and does not change from then on.
 	voter quorum.Voter
-	calls chan Call
+	terms chan Term
 	// head is the coordinator in this process, if there is one.
 	head   atomic.Pointer[Coordinator]
 	closed context.Context
@@ -56,11 +56,11 @@ type Seat struct {
 	log *quorum.Log
 }
 
-// Call asks a process to coordinate the job from now on, with [Coordinator.Run].
-type Call struct{ term *quorum.Term }
+// Term is one for which this process was elected: it coordinates the job from now on, with [Coordinator.Run].
+type Term struct{ term *quorum.Term }
 
-// NewSeat returns a seat that does not listen yet.
-func NewSeat(cfg SeatConfig) *Seat {
+// NewCandidate returns a candidate that does not listen yet.
+func NewCandidate(cfg CandidateConfig) *Candidate {
 	if cfg.Listen == nil {
 		cfg.Listen = func(at netip.Addr) (net.Listener, error) {
 			return net.Listen("tcp", netip.AddrPortFrom(at, 0).String())
@@ -71,20 +71,20 @@ func NewSeat(cfg SeatConfig) *Seat {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		}
 	}
-	s := &Seat{
+	s := &Candidate{
 		cfg: cfg, voter: quorum.Voter{ID: 1 + rand.Uint64N(1<<62), Name: cfg.Node, Addr: cfg.Addr},
-		calls: make(chan Call, 1),
+		terms: make(chan Term, 1),
 	}
 	s.closed, s.close = context.WithCancel(context.Background())
-	s.peers.seat, s.peers.lanes = s, map[way]*lane{}
+	s.peers.candidate, s.peers.lanes = s, map[way]*lane{}
 	return s
 }
 
-// Calls has each time at which this process is to coordinate the job.
-func (s *Seat) Calls() <-chan Call { return s.calls }
+// Terms has each term for which this process was elected.
+func (s *Candidate) Terms() <-chan Term { return s.terms }
 
-// Close leaves the seat, which deposes a coordinator that has others to follow it.
-func (s *Seat) Close() {
+// Close ends the candidacy, which deposes a coordinator that has others to follow it.
+func (s *Candidate) Close() {
 	s.close()
 	if log := s.logged(); log != nil {
 		log.Close()
@@ -92,14 +92,14 @@ func (s *Seat) Close() {
 	s.busy.Wait()
 }
 
-// Pass has another process coordinate the job in place of the coordinator here, when the agents have left that are about to: those that stay
+// Transfer has another process coordinate the job in place of the coordinator here, when the agents have left that are about to: those that stay
 // are then a majority. It is false when none stays, or knows enough. Close follows if it is true.
-func (s *Seat) Pass() bool {
+func (s *Candidate) Transfer() bool {
 	c := s.head.Load()
 	if c == nil {
 		return true
 	}
-	if stays := c.outstay(goodbyeLimit); !stays || !s.Shared() {
+	if stays := c.awaitDepartures(goodbyeLimit); !stays || !s.Shared() {
 		return false
 	}
 	over := make(chan struct{})
@@ -108,26 +108,26 @@ func (s *Seat) Pass() bool {
 	return true
 }
 
-func (s *Seat) logged() *quorum.Log {
+func (s *Candidate) logged() *quorum.Log {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.log
 }
 
 // Shared says that others know what the coordinator here knows, and one of them can take its place.
-func (s *Seat) Shared() bool { return len(s.others()) > 0 }
+func (s *Candidate) Shared() bool { return len(s.others()) > 0 }
 
 // Serve takes agents and other voters from the listener of the job's first coordinator, until Close.
-func (s *Seat) Serve(l net.Listener) error {
+func (s *Candidate) Serve(l net.Listener) error {
 	srv, audit, end := newServer(s.cfg.Server, s.cfg.Warn)
 	defer end()
-	pb.RegisterRendezvousServer(srv, office{seat: s, audit: audit})
-	pb.RegisterQuorumServer(srv, ballots{seat: s})
+	pb.RegisterRendezvousServer(srv, joinServer{candidate: s, audit: audit})
+	pb.RegisterQuorumServer(srv, quorumServer{candidate: s})
 	return serve(srv, l, s.closed.Done(), end)
 }
 
 // open listens at an address of this node, and waits for a coordinator that wants this voter. It is its name for others.
-func (s *Seat) open(at netip.Addr) *pb.Voter {
+func (s *Candidate) open(at netip.Addr) *pb.Voter {
 	if s == nil {
 		return nil
 	}
@@ -143,8 +143,8 @@ func (s *Seat) open(at netip.Addr) *pb.Voter {
 	return fromVoter(s.voter)
 }
 
-// ready has the seat listen, and wait, unless it does, or founds a log.
-func (s *Seat) ready(at netip.Addr) error {
+// ready has the candidate listen, and wait, unless it does, or founds a log.
+func (s *Candidate) ready(at netip.Addr) error {
 	if s.voter.Addr == "" {
 		l, err := s.cfg.Listen(at)
 		if err != nil {
@@ -164,22 +164,22 @@ func (s *Seat) ready(at netip.Addr) error {
 }
 
 // learn hears where the coordinator is, or may come to be.
-func (s *Seat) learn(addrs []string) {
+func (s *Candidate) learn(addrs []string) {
 	if s != nil {
 		s.known.Store(&addrs)
 	}
 }
 
 // found begins the log here, and leads at once.
-func (s *Seat) found() (*quorum.Term, error) {
+func (s *Candidate) found() (*quorum.Term, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.start(func(cfg quorum.Config) (*quorum.Log, error) { return quorum.Bootstrap(cfg) }); err != nil {
 		return nil, err
 	}
 	select {
-	case call := <-s.calls:
-		return call.term, nil
+	case term := <-s.terms:
+		return term.term, nil
 	case <-s.closed.Done():
 		return nil, errors.New("it is leaving")
 	}
@@ -189,7 +189,7 @@ func (s *Seat) found() (*quorum.Term, error) {
 // it is none.
 const electionsPerLease = 6
 
-func (s *Seat) start(begin func(quorum.Config) (*quorum.Log, error)) error {
+func (s *Candidate) start(begin func(quorum.Config) (*quorum.Log, error)) error {
 	log, err := begin(quorum.Config{Self: s.voter, ElectionTimeout: s.cfg.Lease / electionsPerLease, Send: s.peers.send, Voted: s.voted})
 	if err != nil {
 		return fmt.Errorf("cannot keep the state of the job: %w", err)
@@ -200,10 +200,10 @@ func (s *Seat) start(begin func(quorum.Config) (*quorum.Log, error)) error {
 			select {
 			case r := <-log.Terms():
 				select {
-				case <-s.calls: // it is over
+				case <-s.terms: // it is over
 				default:
 				}
-				s.calls <- Call{r}
+				s.terms <- Term{r}
 			case <-s.closed.Done():
 				return
 			}
@@ -213,7 +213,7 @@ func (s *Seat) start(begin func(quorum.Config) (*quorum.Log, error)) error {
 }
 
 // voted hears who votes, and has the coordinator tell its agents.
-func (s *Seat) voted(voters []quorum.Voter) {
+func (s *Candidate) voted(voters []quorum.Voter) {
 	s.voters.Store(&voters)
 	if c := s.head.Load(); c != nil {
 		go c.post(c.voted)
@@ -221,7 +221,7 @@ func (s *Seat) voted(voters []quorum.Voter) {
 }
 
 // others are the voters but for this one.
-func (s *Seat) others() []quorum.Voter {
+func (s *Candidate) others() []quorum.Voter {
 	if voters := s.voters.Load(); voters != nil {
 		return (*voters)[1:]
 	}

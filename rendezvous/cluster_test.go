@@ -270,7 +270,7 @@ func TestFailureRulesOfASubmission(t *testing.T) {
 		n1 := h.joinAs(gpus(1, 1), forever)
 		n1.tail = "licence server at 10.0.0.9 refused\n"
 		s := task("a", 1, 1)
-		s.Job.Rules = strings.Repeat("wait  other  /another thing/\n# a comment\n", 200) + "stop  licence  /licence server .* refused/  ask for a seat\n"
+		s.Job.Rules = strings.Repeat("wait  other  /another thing/\n# a comment\n", 200) + "stop  licence  /licence server .* refused/  ask for a candidate\n"
 		a := h.user().submit(s)
 		n1.exitJob("a", 0, 1)
 		if r := a.over(t); r.Restarts != 0 || !strings.Contains(r.Reason, "licence") {

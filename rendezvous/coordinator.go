@@ -51,10 +51,10 @@ type Config struct {
 	Whole int
 	// Named says that the ID of the only job was given, so that it is not the same job as one of another ID.
 	Named bool
-	// Seat is this process's place among those that may come to coordinate the job, which then goes on without this one, and Call what
-	// called it, if it goes on with a job. Both are nil when there are no others.
-	Seat *Seat
-	Call *Call
+	// Candidate is this process as one of those that may come to coordinate the job, which then goes on without this one, and Term what it
+	// was elected for, if it goes on with a job. Both are nil when there are no others.
+	Candidate *Candidate
+	Term      *Term
 	// File keeps the log for a coordinator that is started again; nil keeps none.
 	File *log.File
 	// Observe hears each decision about the only job, in order, when its reason is not the one before's, and Joined of each node that has
@@ -113,7 +113,7 @@ type Coordinator struct {
 	// words are for people, and journal has the events of the only job.
 	words   *speaker.Speaker
 	journal *journal
-	council
+	leadership
 }
 
 // NewCoordinator returns a coordinator that has yet to Serve and to Run.
@@ -130,8 +130,8 @@ func NewCoordinator(cfg Config) *Coordinator {
 	c.words = speaker.New(func(missed int) {
 		cfg.Warn(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
 	})
-	if cfg.Seat != nil {
-		cfg.Seat.head.Store(c)
+	if cfg.Candidate != nil {
+		cfg.Candidate.head.Store(c)
 	}
 	return c
 }
@@ -212,7 +212,7 @@ func (c *Coordinator) lostLog(why error) { c.deposed = fmt.Errorf("%w (%w)", Err
 // resign leaves the job to another coordinator.
 func (c *Coordinator) resign() {
 	c.log.Release(false)
-	c.cfg.Seat.head.CompareAndSwap(c, nil)
+	c.cfg.Candidate.head.CompareAndSwap(c, nil)
 }
 
 // note tells what happens in a cluster.
@@ -248,7 +248,7 @@ func Preempted(why string, within time.Duration, loose bool) job.Cancel {
 const codePreempted = 143
 
 // Shared says that the job can go on without this process.
-func (c *Coordinator) Shared() bool { return c.cfg.Seat != nil && c.cfg.Seat.Shared() }
+func (c *Coordinator) Shared() bool { return c.cfg.Candidate != nil && c.cfg.Candidate.Shared() }
 
 // Cancel ends the only job with an exit code and a reason. A second one kills the ranks.
 func (c *Coordinator) Cancel(code int, why string) { c.Stop(job.Cancel{Code: code, Why: why}) }

@@ -117,7 +117,7 @@ func (d dialer) greet(ctx context.Context, l *agentLink) error {
 func (d dialer) hello(n placement.Node) *pb.FromAgent {
 	return &pb.FromAgent{Body: &pb.FromAgent_Hello{Hello: &pb.Hello{
 		Protocol: protocol, Version: version(), Node: fromNode(n), Instance: d.instance, Epoch: d.epoch, Facts: d.Facts,
-		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())}, Voter: d.Seat.open(n.Addr),
+		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())}, Voter: d.Candidate.open(n.Addr),
 		Commitment: d.commitment(),
 	}}}
 }

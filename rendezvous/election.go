@@ -29,49 +29,49 @@ const (
 	maxRest    = 10 * time.Minute
 )
 
-// seat notes that a node could vote.
-func (c *Coordinator) seat(m *member, v *pb.Voter) {
-	if c.cfg.Seat == nil || m.name == c.cfg.Seat.cfg.Node {
+// nominate notes that a node could vote.
+func (c *Coordinator) nominate(m *member, v *pb.Voter) {
+	if c.cfg.Candidate == nil || m.name == c.cfg.Candidate.cfg.Node {
 		return
 	}
-	if voter := toVoter(v); voter.ID != 0 && voter.Name == m.name && !slices.Contains(c.fit, voter) {
-		c.unfit(m.name)
-		c.candidates = append(c.candidates, voter)
+	if voter := toVoter(v); voter.ID != 0 && voter.Name == m.name && !slices.Contains(c.reachable, voter) {
+		c.dropVoter(m.name)
+		c.unasked = append(c.unasked, voter)
 	}
 	c.introduce(m)
 	c.elect()
 }
 
-// unseat has another node vote in place of one that is gone, and calls it back if it was the first.
-func (c *Coordinator) unseat(node string) {
-	if c.cfg.Seat != nil && c.sole.Result == nil {
-		c.unfit(node)
+// replaceVoter has another node vote in place of one that is gone, and invites it again if it was the first.
+func (c *Coordinator) replaceVoter(node string) {
+	if c.cfg.Candidate != nil && c.sole.Result == nil {
+		c.dropVoter(node)
 		c.elect()
-		c.call()
+		c.invite()
 	}
 }
 
-func (c *Coordinator) unfit(node string) {
+func (c *Coordinator) dropVoter(node string) {
 	named := func(v quorum.Voter) bool { return v.Name == node }
-	c.fit, c.candidates = slices.DeleteFunc(c.fit, named), slices.DeleteFunc(c.candidates, named)
+	c.reachable, c.unasked = slices.DeleteFunc(c.reachable, named), slices.DeleteFunc(c.unasked, named)
 }
 
 // elect has the log kept by the nodes that should. Those that nobody has reached yet are asked before.
 func (c *Coordinator) elect() {
-	if c.term == nil && (!c.grown || len(c.members) < 3) || c.sole.Result != nil {
+	if c.term == nil && (!c.established || len(c.members) < 3) || c.sole.Result != nil {
 		return
 	}
-	for len(c.candidates) > 0 && len(c.fit)+c.asked < maxVoters-1 && c.refused+c.asked < maxRefused {
-		v := c.candidates[0]
-		c.candidates = c.candidates[1:]
+	for len(c.unasked) > 0 && len(c.reachable)+c.asked < maxVoters-1 && c.refused+c.asked < maxRefused {
+		v := c.unasked[0]
+		c.unasked = c.unasked[1:]
 		c.asked++
 		go func() {
-			err := c.cfg.Seat.greet(v)
+			err := c.cfg.Candidate.greet(v)
 			c.post(func() { c.greeted(v, err) })
 		}()
 	}
-	n := electorate(1 + len(c.fit))
-	want := append([]quorum.Voter{c.cfg.Seat.voter}, c.fit[:n-1]...)
+	n := electorate(1 + len(c.reachable))
+	want := append([]quorum.Voter{c.cfg.Candidate.voter}, c.reachable[:n-1]...)
 	if c.term == nil && n == 1 || slices.Equal(want, c.want) {
 		return
 	}
@@ -80,7 +80,7 @@ func (c *Coordinator) elect() {
 		c.introduce(m)
 	}
 	if c.term == nil {
-		c.convene()
+		c.replicate()
 	}
 	if c.term != nil {
 		c.term.Reconfigure(want)
@@ -93,14 +93,14 @@ func (c *Coordinator) greeted(v quorum.Voter, err error) {
 	case c.members[v.Name] == nil:
 	case err != nil:
 		c.warn(fmt.Errorf("node %s cannot keep the state of the job, and is asked again: %w", v.Name, err))
-		c.candidates = append(c.candidates, v)
+		c.unasked = append(c.unasked, v)
 		if c.refused++; c.refused == maxRefused {
 			c.rest = min(max(2*c.rest, c.cfg.Lease), maxRest)
 			time.AfterFunc(c.rest, func() { c.post(c.askAgain) })
 		}
 	default:
 		c.refused, c.rest = 0, 0
-		c.fit = append(c.fit, v)
+		c.reachable = append(c.reachable, v)
 	}
 	c.elect()
 }
@@ -111,9 +111,9 @@ func (c *Coordinator) askAgain() {
 	c.elect()
 }
 
-// convene begins the log.
-func (c *Coordinator) convene() {
-	term, err := c.cfg.Seat.found()
+// replicate begins the log.
+func (c *Coordinator) replicate() {
+	term, err := c.cfg.Candidate.found()
 	if err != nil {
 		c.warn(fmt.Errorf("the job ends with this node: %w", err))
 		return
@@ -122,17 +122,17 @@ func (c *Coordinator) convene() {
 	c.log.Move(voters{term})
 }
 
-// youth is what a job may lose at most when its first coordinator is lost before others know of it. So a launch waits for nobody.
-const youth = time.Second
+// establishAfter is what a job may lose at most when its first coordinator is lost before others know of it. So a launch waits for nobody.
+const establishAfter = time.Second
 
-// grow hears that ranks start, which makes a job worth to be taken over.
-func (c *Coordinator) grow() {
-	if c.cfg.Seat == nil || c.growing != nil {
+// establish hears that ranks start, which makes a job worth to be taken over.
+func (c *Coordinator) establish() {
+	if c.cfg.Candidate == nil || c.establishing != nil {
 		return
 	}
-	c.growing = time.AfterFunc(youth, func() {
+	c.establishing = time.AfterFunc(establishAfter, func() {
 		c.post(func() {
-			c.grown = true
+			c.established = true
 			c.elect()
 		})
 	})
@@ -151,8 +151,8 @@ func (c *Coordinator) part(node string, l *link) {
 	c.parting[l] = node
 }
 
-// outstay waits until no agent is about to leave, or the limit is over, and says whether one is here that is not, and has something to do.
-func (c *Coordinator) outstay(limit time.Duration) bool {
+// awaitDepartures waits until no agent is about to leave, or the limit is over, and says whether one is here that is not, and has something to do.
+func (c *Coordinator) awaitDepartures(limit time.Duration) bool {
 	late := time.After(limit)
 	for {
 		now, err := ask(c, func() (departures, error) { return c.departures(), nil })
@@ -191,7 +191,7 @@ func (c *Coordinator) departures() (d departures) {
 
 // votes says that another voter is a node's.
 func (c *Coordinator) votes(node string) bool {
-	return slices.ContainsFunc(c.cfg.Seat.others(), func(v quorum.Voter) bool { return v.Name == node })
+	return slices.ContainsFunc(c.cfg.Candidate.others(), func(v quorum.Voter) bool { return v.Name == node })
 }
 
 // voted tells people who votes now, and lets those go that do not any more.
@@ -202,10 +202,10 @@ func (c *Coordinator) voted() {
 			delete(c.parting, l)
 		}
 	}
-	heirs := strings.Join(convert(c.cfg.Seat.others(), func(v quorum.Voter) string { return v.Name }), ", ")
-	if heirs != c.heirs {
-		c.heirs = heirs
-		c.say(fmt.Sprintf("nodes that can take over from %s: %s", c.cfg.Seat.cfg.Node, cmp.Or(heirs, "none")))
+	successors := strings.Join(convert(c.cfg.Candidate.others(), func(v quorum.Voter) string { return v.Name }), ", ")
+	if successors != c.successors {
+		c.successors = successors
+		c.say(fmt.Sprintf("nodes that can take over from %s: %s", c.cfg.Candidate.cfg.Node, cmp.Or(successors, "none")))
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // Where its nodes first met, a job that another node leads by now may be founded anew: by a node 0 that was started again, and knows
-// nothing of it. That is called to the job, with all that have joined it meanwhile.
+// nothing of it. That is invited to the job, with all that have joined it meanwhile.
 
 // ElsewhereError says that a job goes on without the coordinator that was asked. An agent whose session ends with it has to [Join] anew.
 type ElsewhereError struct {
@@ -42,18 +42,18 @@ func elsewhere(s *status.Status) *ElsewhereError {
 	return nil
 }
 
-// callEvery is how long a coordinator waits between calls: no event tells that somebody listens there again.
-const callEvery = time.Second
+// inviteEvery is how long a coordinator waits between invitations: no event tells that somebody listens there again.
+const inviteEvery = time.Second
 
-// call has who listens where the nodes of the job first met join it, for as long as that is none of them.
-func (c *Coordinator) call() {
-	if c.cfg.Seat.cfg.Home == "" || c.term == nil || c.calling {
+// invite has who listens where the nodes of the job first met join it, for as long as that is none of them.
+func (c *Coordinator) invite() {
+	if c.cfg.Candidate.cfg.Home == "" || c.term == nil || c.inviting {
 		return
 	}
-	c.calling = true
+	c.inviting = true
 	go func() {
 		for told := ""; ; {
-			there, err := c.ring()
+			there, err := c.inviteOnce()
 			if there {
 				return
 			}
@@ -62,7 +62,7 @@ func (c *Coordinator) call() {
 				c.warn(err)
 			}
 			select {
-			case <-time.After(callEvery):
+			case <-time.After(inviteEvery):
 			case <-c.done:
 				return
 			}
@@ -70,32 +70,32 @@ func (c *Coordinator) call() {
 	}()
 }
 
-// ring calls once, and says whether it need not call again. The error is why it is not heard; that nobody is there, or somebody with
+// inviteOnce invites once, and says whether that need not be done again. The error is why it is not heard; that nobody is there, or somebody with
 // another token, is none.
-func (c *Coordinator) ring() (there bool, err error) {
-	seat := c.cfg.Seat
-	home, limit := seat.cfg.Home, min(seat.cfg.Lease/4, dialLimit)
-	who, err := seat.ask(home, limit)
+func (c *Coordinator) inviteOnce() (there bool, err error) {
+	candidate := c.cfg.Candidate
+	home, limit := candidate.cfg.Home, min(candidate.cfg.Lease/4, dialLimit)
+	who, err := candidate.ask(home, limit)
 	if err != nil {
 		return false, nil //nolint:nilerr // as above
 	}
-	summons := make(chan *pb.Summons, 1)
+	invitation := make(chan *pb.Invitation, 1)
 	c.post(func() {
 		if m := c.members[who.Name]; m != nil && m.link != nil {
-			c.calling = false
-			close(summons)
+			c.inviting = false
+			close(invitation)
 			return
 		}
-		s := &pb.Summons{Job: c.sole.Job.ID, Facts: c.cfg.Facts, Node: seat.cfg.Node, Voters: c.electors(), Epoch: c.state.Epoch}
-		c.log.Then(func() { summons <- s }) // with no majority it calls nobody
+		s := &pb.Invitation{Job: c.sole.Job.ID, Facts: c.cfg.Facts, Node: candidate.cfg.Node, Voters: c.electors(), Epoch: c.state.Epoch}
+		c.log.Then(func() { invitation <- s }) // with no majority it invites nobody
 	})
 	select {
-	case s := <-summons:
+	case s := <-invitation:
 		if s == nil {
 			return true, nil
 		}
-		err = seat.visit(home, limit, func(ctx context.Context, q pb.QuorumClient) error {
-			_, err := q.Call(ctx, s)
+		err = candidate.visit(home, limit, func(ctx context.Context, q pb.QuorumClient) error {
+			_, err := q.Invite(ctx, s)
 			return err
 		})
 	case <-c.done:
@@ -106,18 +106,18 @@ func (c *Coordinator) ring() (there bool, err error) {
 	return false, nil
 }
 
-// Call has the coordinator here give its job up for the one that calls. Where there is none, the agent here is on its way, or there.
-func (b ballots) Call(_ context.Context, s *pb.Summons) (*pb.Greeting, error) {
-	c := b.seat.head.Load()
+// Invite has the coordinator here give its job up for the one that is invited to. Where there is none, the agent here is on its way, or there.
+func (b quorumServer) Invite(_ context.Context, s *pb.Invitation) (*pb.Greeting, error) {
+	c := b.candidate.head.Load()
 	if c == nil {
 		return &pb.Greeting{}, nil
 	}
-	return ask(c, func() (*pb.Greeting, error) { return &pb.Greeting{}, c.called(s) })
+	return ask(c, func() (*pb.Greeting, error) { return &pb.Greeting{}, c.invited(s) })
 }
 
-// called gives a job up that has not begun, or only just, for the same one elsewhere. A job that others may know of already is not
+// invited gives a job up that has not begun, or only just, for the same one elsewhere. A job that others may know of already is not
 // given up: one of them would go on with it.
-func (c *Coordinator) called(s *pb.Summons) error {
+func (c *Coordinator) invited(s *pb.Invitation) error {
 	why := different(c.cfg.Facts, s.GetFacts())
 	addrs := s.GetVoters().GetAddrs()
 	switch {
@@ -129,12 +129,12 @@ func (c *Coordinator) called(s *pb.Summons) error {
 		return refused("%s", why)
 	case c.cfg.Named && c.sole.Job.ID != s.GetJob():
 		return refused("its job is %s, and this is %s", c.sole.Job.ID, s.GetJob())
-	case c.restored || c.grown:
+	case c.restored || c.established:
 		return refused("it leads a job of its own, that runs")
 	case len(addrs) == 0:
-		return refused("the call does not say where from")
+		return refused("the invitation does not say where from")
 	}
 	c.elsewhere = &ElsewhereError{fmt.Sprintf("node %s leads this job already, at %s", plain(s.GetNode()), plain(addrs[0])), addrs}
-	c.cfg.Seat.learn(addrs)
+	c.cfg.Candidate.learn(addrs)
 	return nil
 }

@@ -33,9 +33,9 @@ func (p *peerage) again(nodes ...int) (started []*process) {
 	return started
 }
 
-// called wants the agents of these to be told that their job goes on elsewhere, and has them go there, but for those that were told at
+// invited wants the agents of these to be told that their job goes on elsewhere, and has them go there, but for those that were told at
 // their first word.
-func (p *peerage) called(all ...*process) {
+func (p *peerage) invited(all ...*process) {
 	p.t.Helper()
 	for _, q := range all {
 		if q.Membership().Epoch == p.epoch {
@@ -44,7 +44,7 @@ func (p *peerage) called(all ...*process) {
 		select {
 		case <-q.done:
 		case <-time.After(lease):
-			p.t.Fatalf("%s is not called\n%s", q.name, strings.Join(p.warnings, "\n"))
+			p.t.Fatalf("%s is not invited\n%s", q.name, strings.Join(p.warnings, "\n"))
 		}
 		e, ok := errors.AsType[*ElsewhereError](q.Err())
 		if !ok {
@@ -64,8 +64,8 @@ func TestTheFirstNodeIsStartedAgain(t *testing.T) {
 			p.crash(first)
 			began := time.Now()
 			first = p.again(1)[0]
-			p.called(first)
-			if took := time.Since(began); attempt == 1 && took > 3*callEvery {
+			p.invited(first)
+			if took := time.Since(began); attempt == 1 && took > 3*inviteEvery {
 				t.Errorf("it was counted as lost at once, and is back after %v", took)
 			}
 		}
@@ -78,13 +78,13 @@ func TestTheFirstNodeIsStartedAgain(t *testing.T) {
 	})
 }
 
-// TestNewNodesMeetTheFirst before it is called: all of them go on with the job that it was. Later ones find the job by it.
+// TestNewNodesMeetTheFirst before it is invited: all of them go on with the job that it was. Later ones find the job by it.
 func TestNewNodesMeetTheFirst(t *testing.T) {
 	together(t, 7, func(t *testing.T, p *peerage) {
 		p.addAll(7, thirdIsLast)
 		p.settled(5)
 		voters := map[string]bool{}
-		for _, v := range p.process[0].seat.others() {
+		for _, v := range p.process[0].candidate.others() {
 			voters[v.Name] = true
 		}
 		var idle []int
@@ -101,7 +101,7 @@ func TestNewNodesMeetTheFirst(t *testing.T) {
 		fresh := p.again(1, idle[0], idle[1])
 		time.Sleep(2 * lease)
 		p.part()
-		p.called(fresh...)
+		p.invited(fresh...)
 		time.Sleep(lease)
 		p.crash(fresh[2])
 		p.again(idle[1])
@@ -112,9 +112,9 @@ func TestNewNodesMeetTheFirst(t *testing.T) {
 	})
 }
 
-// TestAMinorityCallsNobody: the leader that is cut off together with a new first node, and the one that a majority elects, which calls it
+// TestAMinorityInvitesNobody: the leader that is cut off together with a new first node, and the one that a majority elects, which invites it
 // once it can.
-func TestAMinorityCallsNobody(t *testing.T) {
+func TestAMinorityInvitesNobody(t *testing.T) {
 	together(t, 5, func(t *testing.T, p *peerage) {
 		p.addAll(5, secondIsLast)
 		p.settled(5)
@@ -126,14 +126,14 @@ func TestAMinorityCallsNobody(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-fresh.done:
-			t.Fatalf("n1 was called by a minority: %v", fresh.Err())
+			t.Fatalf("n1 was invited by a minority: %v", fresh.Err())
 		default:
 		}
 		if old.Err() == nil {
 			t.Error("the leader that was cut off goes on")
 		}
 		p.part()
-		p.called(fresh)
+		p.invited(fresh)
 		p.crash(old)
 		p.again(int(old.name[1] - '0'))
 		p.ended(2, p.process...)
@@ -144,35 +144,35 @@ func TestAMinorityCallsNobody(t *testing.T) {
 func TestTheFirstNodeIsLostBeforeTheJobBegins(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		first, second := p.add(1, success), p.add(2, success)
-		time.Sleep(2 * youth)
+		time.Sleep(2 * establishAfter)
 		p.crash(first)
 		p.epoch = "" // that job is not gone on with
 		p.again(1)
-		p.called(second)
+		p.invited(second)
 		p.add(3, success)
 		p.ended(1, p.process...)
 	})
 }
 
-// TestWhatIsNotGivenUp for a call.
+// TestWhatIsNotGivenUp for an invitation.
 func TestWhatIsNotGivenUp(t *testing.T) {
-	same := func() *pb.Summons {
-		return &pb.Summons{
+	same := func() *pb.Invitation {
+		return &pb.Invitation{
 			Job: "j1", Facts: map[string]string{"--nodes": "3:3"}, Node: "n2", Voters: &pb.Voters{Addrs: []string{"n2:1", "n3:1"}}, Epoch: "another",
 		}
 	}
 	for name, c := range map[string]struct {
-		does func(*Coordinator, *pb.Summons)
+		does func(*Coordinator, *pb.Invitation)
 		why  string
 	}{
-		"the same job, begun":  {func(c *Coordinator, _ *pb.Summons) { c.grown = true }, "it leads a job of its own"},
-		"the same job, later":  {func(c *Coordinator, _ *pb.Summons) { c.restored = true }, "it leads a job of its own"},
-		"another job":          {func(c *Coordinator, s *pb.Summons) { s.Job = "j2" }, "its job is j1, and this is j2"},
-		"another command":      {func(c *Coordinator, s *pb.Summons) { s.Facts["--nodes"] = "2:2" }, "--nodes differs: 2:2 here, 3:3 on the coordinator"},
-		"a call from nowhere":  {func(_ *Coordinator, s *pb.Summons) { s.Voters = nil }, "does not say where from"},
-		"the same coordinator": {func(c *Coordinator, s *pb.Summons) { s.Epoch = c.state.Epoch }, ""},
+		"the same job, begun":  {func(c *Coordinator, _ *pb.Invitation) { c.established = true }, "it leads a job of its own"},
+		"the same job, later":  {func(c *Coordinator, _ *pb.Invitation) { c.restored = true }, "it leads a job of its own"},
+		"another job":          {func(c *Coordinator, s *pb.Invitation) { s.Job = "j2" }, "its job is j1, and this is j2"},
+		"another command":      {func(c *Coordinator, s *pb.Invitation) { s.Facts["--nodes"] = "2:2" }, "--nodes differs: 2:2 here, 3:3 on the coordinator"},
+		"an invitation from nowhere":  {func(_ *Coordinator, s *pb.Invitation) { s.Voters = nil }, "does not say where from"},
+		"the same coordinator": {func(c *Coordinator, s *pb.Invitation) { s.Epoch = c.state.Epoch }, ""},
 	} {
-		c0 := NewCoordinator(Config{Facts: same().GetFacts(), Named: true, Seat: NewSeat(SeatConfig{Node: "n1"})})
+		c0 := NewCoordinator(Config{Facts: same().GetFacts(), Named: true, Candidate: NewCandidate(CandidateConfig{Node: "n1"})})
 		s0 := one(3)
 		s0.Sole = true
 		c0.state = replica.New()
@@ -181,13 +181,13 @@ func TestWhatIsNotGivenUp(t *testing.T) {
 		c0.sole = c0.attach(c0.state.Jobs["j1"])
 		s := same()
 		c.does(c0, s)
-		if err := c0.called(s); c0.elsewhere != nil || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
+		if err := c0.invited(s); c0.elsewhere != nil || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %v, %v", name, err, c0.elsewhere)
 		}
-		c0.cfg.Named, c0.grown, c0.restored = false, false, false
+		c0.cfg.Named, c0.established, c0.restored = false, false, false
 		s = same()
 		s.Job = "j2"
-		if err := c0.called(s); err != nil || c0.elsewhere == nil || c0.cfg.Seat.known.Load() == nil {
+		if err := c0.invited(s); err != nil || c0.elsewhere == nil || c0.cfg.Candidate.known.Load() == nil {
 			t.Errorf("a job without a name of its own is not given up: %v", err)
 		}
 	}

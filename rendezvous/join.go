@@ -35,11 +35,11 @@ type Options struct {
 	// perhaps, and no rank of it lives or will ever again: the coordinator knows the SHA-256, and counts the node as lost at once. By any
 	// other end it learns nothing, and the lease decides. Nobody can prove anything when it is zero.
 	Proof [proofSize]byte
-	// Seat is this process's place among those that may come to coordinate the job, and DialAt makes a connection, as Dial does, to
+	// Candidate is this process as one of those that may come to coordinate the job, and DialAt makes a connection, as Dial does, to
 	// one of them, HOST:PORT; both are nil when there are no others, and only DialAt is when there is nobody to hold its sockets.
-	Seat   *Seat
-	DialAt func(ctx context.Context, addr string) (net.Conn, error)
-	// Elsewhere, if there is any, is where the coordinator is, or may come to be: the Addrs of an [ElsewhereError]. It needs a Seat.
+	Candidate *Candidate
+	DialAt    func(ctx context.Context, addr string) (net.Conn, error)
+	// Elsewhere, if there is any, is where the coordinator is, or may come to be: the Addrs of an [ElsewhereError]. It needs a Candidate.
 	Elsewhere []string
 	// TLS is nil only for [Pipe] and on one machine.
 	TLS *tls.Config
@@ -86,8 +86,8 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 		return nil, &RefusedError{o.Node.Name, o.Target, why}
 	}
 	d := dialer{Options: o, instance: cmp.Or(o.Former.Instance, rand.Text()), epoch: o.Former.Epoch, home: o.Target}
-	if o.Seat != nil {
-		d.lease = o.Seat.cfg.Lease
+	if o.Candidate != nil {
+		d.lease = o.Candidate.cfg.Lease
 	}
 	if len(o.Elsewhere) > 0 {
 		d.voters, d.turn = o.Elsewhere, -1 // the first leads
@@ -167,7 +167,7 @@ func (d dialer) connect(ctx context.Context) (*agentLink, error) {
 		if err == nil || d.permanent(err) {
 			return l, err
 		}
-		if e, ok := errors.AsType[*ElsewhereError](err); ok && d.Seat != nil {
+		if e, ok := errors.AsType[*ElsewhereError](err); ok && d.Candidate != nil {
 			d.refer(e.Addrs)
 		}
 		if h, ok := errors.AsType[*hintError](err); ok {

@@ -157,7 +157,7 @@ func largestFilter() LogFilter {
 // largestSubmission has rules of so many lines that nothing of them may be lost.
 func largestSubmission() Submission {
 	rules := strings.Repeat("# 漢字\n", maxRules)[:maxRules-100]
-	rules = rules[:strings.LastIndex(rules, "\n")+1] + "stop  licence  /licence server .* refused/  ask for a seat\n"
+	rules = rules[:strings.LastIndex(rules, "\n")+1] + "stop  licence  /licence server .* refused/  ask for a candidate\n"
 	s := Submission{
 		Task: []byte(noise(maxTask)), Title: text(maxTitle), Detached: true, PlacementTimeout: longest, BackoffMin: longest, BackoffMax: longest,
 		Spec: cluster.Spec{

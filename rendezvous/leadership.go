@@ -9,31 +9,31 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
-// council is the coordinator's part in a job whose nodes may each come to coordinate it: some of them, the voters, have what is in
-// its journal before anybody sees anything of it. Before there are three nodes there is one voter and no council, and afterwards
+// leadership is the coordinator's part in a job whose nodes may each come to coordinate it: some of them, the voters, have what is in
+// its journal before anybody sees anything of it. Before there are three nodes there is one voter and no log among them, and afterwards
 // nothing leaves the coordinator, be it an order or the answer to a heartbeat, of which a majority of the voters does not know. So one
 // that was replaced, and does not know it, gives no orders and lengthens no lease.
-type council struct {
+type leadership struct {
 	// term is nil while nobody else votes.
 	term *quorum.Term
-	// candidates are nodes that were not asked yet whether they can be reached, asked how many are being asked, and fit those others
+	// unasked are nodes that were not asked yet whether they can be reached, asked how many are being asked, and reachable those others
 	// that vote, or are to.
-	candidates     []quorum.Voter
+	unasked        []quorum.Voter
 	asked, refused int
 	// rest is how long nodes were left alone for the last time, of which too many in a row could not be reached.
-	rest time.Duration
-	fit  []quorum.Voter
+	rest      time.Duration
+	reachable []quorum.Voter
 	// want are those that are to vote, this one first.
 	want []quorum.Voter
-	// grown says that the job is not so young any more that nobody needs to take it over, and growing is nil before it has begun.
-	grown   bool
-	growing *time.Timer
-	// calling says that who listens where the nodes of the job first met is called to it, and elsewhere that the job is given up for
+	// established says that the job is not so young any more that nobody needs to take it over, and establishing is nil before it has begun.
+	established  bool
+	establishing *time.Timer
+	// inviting says that who listens where the nodes of the job first met is invited to it, and elsewhere that the job is given up for
 	// another one that has called here; it is not nil then, and final once the coordinator is done.
-	calling   bool
+	inviting  bool
 	elsewhere *ElsewhereError
-	// heirs are those of which people were told that they can take over.
-	heirs string
+	// successors are those of which people were told that they can take over.
+	successors string
 	// parting are the links of voters that have left the job, and keep the log until others do in their place.
 	parting map[*link]string
 }
@@ -109,17 +109,17 @@ func (c *Coordinator) succeed() {
 	if c.term == nil {
 		return
 	}
-	c.fit, c.grown = slices.Clone(c.term.Voters[1:]), true
+	c.reachable, c.established = slices.Clone(c.term.Voters[1:]), true
 	time.AfterFunc(c.patience(), func() { c.post(c.replaceVoters) })
 	c.elect()
-	c.call()
+	c.invite()
 }
 
 // replaceVoters has others vote in the place of voters that have left, once those are back that will be.
 func (c *Coordinator) replaceVoters() {
-	for _, v := range slices.Clone(c.fit) {
+	for _, v := range slices.Clone(c.reachable) {
 		if c.members[v.Name] == nil {
-			c.unseat(v.Name)
+			c.replaceVoter(v.Name)
 		}
 	}
 }

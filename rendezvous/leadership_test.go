@@ -38,7 +38,7 @@ func TestTheCoordinatorsNodeLeaves(t *testing.T) {
 		q[0].Report("", Draining{Why: "maintenance"})
 		<-q[0].done
 		left := time.Now()
-		q[0].seat.Pass()
+		q[0].candidate.Transfer()
 		synctest.Wait()
 		if l := p.leader(); l == q[0] || time.Since(left) > lease/electionsPerLease {
 			t.Errorf("%s leads after %v", l.name, time.Since(left))
@@ -67,7 +67,7 @@ func TestMostVotersLeave(t *testing.T) {
 			a.Report("", Draining{Why: "maintenance"})
 			go func() {
 				<-a.done
-				a.seat.Close()
+				a.candidate.Close()
 			}()
 		}
 		p.ended(2, q[0], q[4])
@@ -94,8 +94,8 @@ func TestALostNodeWakesUp(t *testing.T) {
 			}
 			asleep++
 			_, err := Join(t.Context(), Options{
-				Target: l.seat.voter.Addr, Node: node(i + 1), Former: a.Membership(), Warn: p.warn,
-				Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(l.name)(ctx, l.seat.voter.Addr) },
+				Target: l.candidate.voter.Addr, Node: node(i + 1), Former: a.Membership(), Warn: p.warn,
+				Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(l.name)(ctx, l.candidate.voter.Addr) },
 			})
 			if _, refused := errors.AsType[*RefusedError](err); !refused || !strings.Contains(err.Error(), "was counted as lost") {
 				t.Errorf("%s: %v", a.name, err)
@@ -271,8 +271,8 @@ func TestNodesLeaveAtAnyTime(t *testing.T) {
 					time.AfterFunc(when, func() { a.Report("", Draining{Why: "maintenance", Within: within}) })
 					go func() {
 						<-a.done
-						if a.finish == nil && a.seat.Pass() {
-							a.seat.Close()
+						if a.finish == nil && a.candidate.Transfer() {
+							a.candidate.Close()
 						}
 					}()
 				}
@@ -293,7 +293,7 @@ func TestAFirewallIsMended(t *testing.T) {
 		}
 		q := p.addAll(5, secondIsLast)
 		time.Sleep(lease)
-		if others := q[0].seat.others(); len(others) > 0 {
+		if others := q[0].candidate.others(); len(others) > 0 {
 			t.Fatalf("%v vote", others)
 		}
 		p.net.Lock()

@@ -92,7 +92,7 @@ func (l *link) drain() []*pb.ToAgent {
 // admit takes in a new agent, or one that is back. from is the node in its certificate, if any.
 func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) {
 	node := toNode(h.GetNode())
-	if err := c.objection(h, from); err != nil {
+	if err := c.refusal(h, from); err != nil {
 		return nil, err
 	}
 	m := c.members[node.Name]
@@ -119,7 +119,7 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 		Lease: durationpb.New(c.cfg.Lease), Heartbeat: echo(h.GetHeartbeat()),
 	}}})
 	c.readAgain(m)
-	c.seat(m, h.GetVoter())
+	c.nominate(m, h.GetVoter())
 	switch {
 	case c.sole != nil && c.sole.Result != nil:
 		c.send(m, fromOrder(Order{c.sole.Job.ID, job.Finish{Result: *c.sole.Result}}))
@@ -375,6 +375,6 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 	}
 	m.link = nil
 	c.readLost(m.name)
-	c.unseat(m.name)
+	c.replaceVoter(m.name)
 	c.cause(cluster.Lost{Node: m.name, Why: plain(why)})
 }

@@ -37,13 +37,13 @@ type peerage struct {
 	epoch string
 }
 
-// process is one node's: an agent, a seat, and sometimes the coordinator.
+// process is one node's: an agent, a candidate, and sometimes the coordinator.
 type process struct {
 	*agent
-	name string
-	seat *Seat
-	exit func(int) (int, bool)
-	dial func(context.Context, string) (net.Conn, error)
+	name      string
+	candidate *Candidate
+	exit      func(int) (int, bool)
+	dial      func(context.Context, string) (net.Conn, error)
 	// proof is what its guardian has for who coordinates.
 	proof [proofSize]byte
 	end   func()
@@ -154,7 +154,7 @@ func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 		}
 		return p.dial(name)(c, addr)
 	}
-	cfg := SeatConfig{
+	cfg := CandidateConfig{
 		Node: name, Home: home, Lease: lease, Dial: q.dial, Warn: p.warn,
 		Listen: func(netip.Addr) (net.Listener, error) { return p.listen(name), nil },
 	}
@@ -163,13 +163,13 @@ func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 		l = p.listen(name)
 		cfg.Addr, cfg.Home = l.addr, ""
 	}
-	q.seat = NewSeat(cfg)
+	q.candidate = NewCandidate(cfg)
 	p.process = append(p.process, q)
 	var first *Coordinator
 	if l != nil {
 		first = p.coordinator(q, nil)
 		go func() {
-			if err := q.seat.Serve(l); err != nil {
+			if err := q.candidate.Serve(l); err != nil {
 				p.t.Error(err)
 			}
 		}()
@@ -185,15 +185,15 @@ func (p *peerage) enter(q *process, elsewhere []string) *agent {
 	p.t.Helper()
 	i, _ := strconv.Atoi(q.name[1:])
 	return p.joinWith(Options{
-		Target: home, Node: node(i), Proof: q.proof, Warn: p.warn, Seat: q.seat, DialAt: q.dial, Elsewhere: elsewhere,
+		Target: home, Node: node(i), Proof: q.proof, Warn: p.warn, Candidate: q.candidate, DialAt: q.dial, Elsewhere: elsewhere,
 		Dial: func(ctx context.Context) (net.Conn, error) { return q.dial(ctx, home) },
 	}, q.exit, map[string]*share{})
 }
 
-// coordinator goes on with the job of a call, or begins it.
-func (p *peerage) coordinator(q *process, call *Call) *Coordinator {
+// coordinator goes on with the job in a term, or begins it.
+func (p *peerage) coordinator(q *process, term *Term) *Coordinator {
 	return NewCoordinator(Config{
-		Job: &p.want, Lease: lease, KillTime: killTime, Warn: p.warn, Observe: p.observe, Seat: q.seat, Call: call,
+		Job: &p.want, Lease: lease, KillTime: killTime, Warn: p.warn, Observe: p.observe, Candidate: q.candidate, Term: term,
 	})
 }
 
@@ -219,8 +219,8 @@ func (p *peerage) govern(ctx context.Context, q *process, c *Coordinator) {
 			}
 		}
 		select {
-		case call := <-q.seat.Calls():
-			c = p.coordinator(q, &call)
+		case term := <-q.candidate.Terms():
+			c = p.coordinator(q, &term)
 		case <-ctx.Done():
 			return
 		}
@@ -269,7 +269,7 @@ func (p *peerage) crash(q *process) {
 	}
 	q.agent.mu.Unlock()
 	q.end()
-	q.seat.Close()
+	q.candidate.Close()
 	p.net.Lock()
 	defer p.net.Unlock()
 	for _, w := range p.wires {
@@ -285,7 +285,7 @@ func (p *peerage) crash(q *process) {
 func (p *peerage) endAll() {
 	for _, q := range p.process {
 		q.end()
-		q.seat.Close()
+		q.candidate.Close()
 		<-q.over
 	}
 }
@@ -296,7 +296,7 @@ func (p *peerage) settled(voters int) {
 	for range 600 {
 		n := 0
 		for _, q := range p.process {
-			if len(q.seat.others()) == voters-1 && !p.dead[q.name] {
+			if len(q.candidate.others()) == voters-1 && !p.dead[q.name] {
 				n++
 			}
 		}

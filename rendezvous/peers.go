@@ -16,9 +16,9 @@ import (
 
 // peers are the ways to other voters.
 type peers struct {
-	seat  *Seat
-	mu    sync.Mutex
-	lanes map[way]*lane
+	candidate *Candidate
+	mu        sync.Mutex
+	lanes     map[way]*lane
 }
 
 // way is where messages go. Those that may be long have a connection of their own, so that heartbeats need not wait for them.
@@ -31,21 +31,21 @@ type way struct {
 type lane struct {
 	way
 	addr  string
-	queue chan letter
+	queue chan outgoing
 	size  int
 }
 
-type letter struct {
+type outgoing struct {
 	quorum.Message
 	size int
 }
 
 // Bounds on what waits for a voter in a lane or is on its way, in messages, and in bytes before the last one: what is more is lost, and Raft
-// says it again. maxParcel is how much of it is sent at a time, in bytes.
+// says it again. maxChunk is how much of it is sent at a time, in bytes.
 const (
 	maxWaiting = 64
 	maxLane    = 8 << 20
-	maxParcel  = 128 << 10
+	maxChunk   = 128 << 10
 )
 
 var errBusy = errors.New("too much waits for this voter")
@@ -63,16 +63,16 @@ func (p *peers) queue(m quorum.Message) bool {
 	to := way{m.To.ID, m.Bulk()}
 	l := p.lanes[to]
 	if l == nil {
-		l = &lane{way: to, addr: m.To.Addr, queue: make(chan letter, maxWaiting)}
+		l = &lane{way: to, addr: m.To.Addr, queue: make(chan outgoing, maxWaiting)}
 		p.lanes[to] = l
-		p.seat.busy.Go(func() { p.seat.carry(l) })
+		p.candidate.busy.Go(func() { p.candidate.carry(l) })
 	}
 	if l.size > maxLane {
 		return false
 	}
 	size := m.Size()
 	select {
-	case l.queue <- letter{m, size}:
+	case l.queue <- outgoing{m, size}:
 		l.size += size
 		return true
 	default:
@@ -81,8 +81,8 @@ func (p *peers) queue(m quorum.Message) bool {
 }
 
 // done makes room for others.
-func (p *peers) done(l *lane, letters []letter, err error) {
-	for _, m := range letters {
+func (p *peers) done(l *lane, batch []outgoing, err error) {
+	for _, m := range batch {
 		m.Done(err)
 		p.mu.Lock()
 		l.size -= m.size
@@ -103,7 +103,7 @@ func (p *peers) leave(l *lane) bool {
 
 // carry takes messages to a voter until there have been none for as long as its server bears. A connection on which a call has failed is
 // given up: after a cut it may be as good as dead for longer than a lease.
-func (s *Seat) carry(l *lane) {
+func (s *Candidate) carry(l *lane) {
 	var conn *grpc.ClientConn
 	drop := func() {
 		if conn != nil {
@@ -115,18 +115,18 @@ func (s *Seat) carry(l *lane) {
 	for {
 		select {
 		case m := <-l.queue:
-			letters := l.collect(m)
+			batch := l.collect(m)
 			var err error
 			if conn == nil {
 				conn, err = s.way(l.addr)
 			}
 			if err == nil {
-				err = s.deliver(conn, letters)
+				err = s.deliver(conn, batch)
 			}
 			if err != nil {
 				drop()
 			}
-			s.peers.done(l, letters, err)
+			s.peers.done(l, batch, err)
 		case <-time.After(2 * pingAfter):
 			if s.peers.leave(l) {
 				return
@@ -138,9 +138,9 @@ func (s *Seat) carry(l *lane) {
 }
 
 // collect is a message with those that wait behind it, unless that makes a long call.
-func (l *lane) collect(m letter) (all []letter) {
+func (l *lane) collect(m outgoing) (all []outgoing) {
 	size := m.size
-	for all = append(all, m); size < maxParcel; all = append(all, m) {
+	for all = append(all, m); size < maxChunk; all = append(all, m) {
 		select {
 		case m = <-l.queue:
 			size += m.size
@@ -153,7 +153,7 @@ func (l *lane) collect(m letter) (all []letter) {
 
 // deliver carries messages in one call, which is given up when it does not get on for a quarter of a lease. A handshake takes a machine with
 // much to do its time, so that to give up earlier could be to give up for ever.
-func (s *Seat) deliver(conn *grpc.ClientConn, letters []letter) error {
+func (s *Candidate) deliver(conn *grpc.ClientConn, batch []outgoing) error {
 	limit := s.cfg.Lease / 4
 	ctx, cancel := context.WithCancel(s.closed)
 	defer cancel()
@@ -163,31 +163,31 @@ func (s *Seat) deliver(conn *grpc.ClientConn, letters []letter) error {
 	if err != nil {
 		return fmt.Errorf("cannot reach another voter: %w", err)
 	}
-	parcels := 0
-	for _, m := range letters {
-		n, err := s.mail(stream, m, func() { late.Reset(limit) })
-		if parcels += n; err != nil {
+	chunks := 0
+	for _, m := range batch {
+		n, err := s.sendChunks(stream, m, func() { late.Reset(limit) })
+		if chunks += n; err != nil {
 			break // the answer says why
 		}
 	}
-	late.Reset(limit * time.Duration(max(1, min(parcels, window/maxParcel)))) // so many may still be on their way
+	late.Reset(limit * time.Duration(max(1, min(chunks, window/maxChunk)))) // so many may still be on their way
 	if _, err := stream.CloseAndRecv(); err != nil {
 		return fmt.Errorf("cannot carry messages to another voter: %w", err)
 	}
 	return nil
 }
 
-// mail sends a message in parcels, and says how many there were.
-func (s *Seat) mail(stream pb.Quorum_StepClient, m letter, sent func()) (parcels int, err error) {
+// sendChunks sends a message in chunks, and says how many there were.
+func (s *Candidate) sendChunks(stream pb.Quorum_StepClient, m outgoing, sent func()) (chunks int, err error) {
 	data := m.Bytes()
-	p := &pb.Parcel{From: fromVoter(s.voter), Size: uint64(len(data))}
-	for p.Data = range slices.Chunk(data, maxParcel) {
+	p := &pb.Chunk{From: fromVoter(s.voter), Size: uint64(len(data))}
+	for p.Data = range slices.Chunk(data, maxChunk) {
 		if err := stream.Send(p); err != nil {
-			return parcels, err
+			return chunks, err
 		}
 		sent()
-		p = &pb.Parcel{}
-		parcels++
+		p = &pb.Chunk{}
+		chunks++
 	}
-	return parcels, nil
+	return chunks, nil
 }

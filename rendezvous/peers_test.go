@@ -20,7 +20,7 @@ import (
 // chamber is voters without a coordinator, in virtual time.
 type chamber struct {
 	*peerage
-	seats []*Seat
+	candidates []*Candidate
 
 	mu sync.Mutex
 	// dials are how often each node has connected to another.
@@ -59,7 +59,7 @@ func confer(t *testing.T, f func(t *testing.T, c *chamber)) {
 	together(t, 1, func(t *testing.T, p *peerage) {
 		c := &chamber{peerage: p, dials: map[[2]string]int{}, uplink: map[string]*uplink{}}
 		t.Cleanup(func() {
-			for _, s := range c.seats {
+			for _, s := range c.candidates {
 				s.Close()
 			}
 		})
@@ -67,12 +67,12 @@ func confer(t *testing.T, f func(t *testing.T, c *chamber)) {
 	})
 }
 
-// seat is another voter's.
-func (c *chamber) seat() *Seat {
-	name := fmt.Sprint("n", len(c.seats)+1)
+// candidate is another voter's.
+func (c *chamber) candidate() *Candidate {
+	name := fmt.Sprint("n", len(c.candidates)+1)
 	up := &uplink{turn: make(chan struct{}, 1)}
 	c.uplink[name] = up
-	s := NewSeat(SeatConfig{
+	s := NewCandidate(CandidateConfig{
 		Node: name, Lease: lease, Warn: c.warn,
 		Listen: func(netip.Addr) (net.Listener, error) { return c.listen(name), nil },
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
@@ -84,29 +84,29 @@ func (c *chamber) seat() *Seat {
 			return slowConn{conn, up}, err
 		},
 	})
-	c.seats = append(c.seats, s)
+	c.candidates = append(c.candidates, s)
 	if s.open(netip.Addr{}) == nil {
-		c.t.Fatal("no seat")
+		c.t.Fatal("no candidate")
 	}
 	return s
 }
 
 // first has the log, and leads.
-func (c *chamber) first() *quorum.Term { return found(c.t, c.seat()) }
+func (c *chamber) first() *quorum.Term { return found(c.t, c.candidate()) }
 
 // vote waits until the log is kept by these alone, and says how long that took.
-func (c *chamber) vote(term *quorum.Term, seats ...*Seat) time.Duration {
+func (c *chamber) vote(term *quorum.Term, candidates ...*Candidate) time.Duration {
 	c.t.Helper()
 	began := time.Now()
-	term.Reconfigure(convert(seats, func(s *Seat) quorum.Voter { return s.voter }))
-	for len(seats[0].others()) != len(seats)-1 {
+	term.Reconfigure(convert(candidates, func(s *Candidate) quorum.Voter { return s.voter }))
+	for len(candidates[0].others()) != len(candidates)-1 {
 		select {
 		case <-term.Over():
-			c.t.Fatalf("%s leads no more after %v", seats[0].cfg.Node, time.Since(began))
+			c.t.Fatalf("%s leads no more after %v", candidates[0].cfg.Node, time.Since(began))
 		case <-time.After(lease / 100):
 		}
 		if time.Since(began) > 6*lease {
-			c.t.Fatalf("%d others vote after %v", len(seats[0].others()), time.Since(began))
+			c.t.Fatalf("%d others vote after %v", len(candidates[0].others()), time.Since(began))
 		}
 	}
 	return time.Since(began)
@@ -164,7 +164,7 @@ func TestNewVotersAreCaughtUp(t *testing.T) {
 			confer(t, func(t *testing.T, c *chamber) {
 				term := c.first()
 				commitAll(t, term, past)
-				if took := c.vote(term, c.seats[0], c.seat(), c.seat()); took > lease/20 {
+				if took := c.vote(term, c.candidates[0], c.candidate(), c.candidate()); took > lease/20 {
 					t.Errorf("they vote after %v", took)
 				}
 				c.atEase()
@@ -181,7 +181,7 @@ func TestLongEntries(t *testing.T) {
 			past := log()
 			confer(t, func(t *testing.T, c *chamber) {
 				term := c.first()
-				c.vote(term, c.seats[0], c.seat(), c.seat())
+				c.vote(term, c.candidates[0], c.candidate(), c.candidate())
 				began := time.Now()
 				commitAll(t, term, past)
 				if took := time.Since(began); took > lease/20 {
@@ -207,13 +207,13 @@ func (c *chamber) atEase() {
 // succeeded has another voter lead, and wants it to have what the first one had.
 func (c *chamber) succeeded(want quorum.Past) {
 	c.t.Helper()
-	c.seats[0].Close()
+	c.candidates[0].Close()
 	var got quorum.Past
 	select {
-	case call := <-c.seats[1].Calls():
-		got = call.term.Past
-	case call := <-c.seats[2].Calls():
-		got = call.term.Past
+	case term := <-c.candidates[1].Terms():
+		got = term.term.Past
+	case term := <-c.candidates[2].Terms():
+		got = term.term.Past
 	case <-time.After(lease):
 		c.t.Fatal("nobody leads")
 	}
@@ -226,7 +226,7 @@ func (c *chamber) succeeded(want quorum.Past) {
 func TestALongSnapshotOnASlowNetwork(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()
-		c.vote(term, c.seats[0], c.seat(), c.seat())
+		c.vote(term, c.candidates[0], c.candidate(), c.candidate())
 		past := quorum.Past{Snapshot: make([]byte, 6<<20)}
 		commitAll(t, term, past)
 		synctest.Wait()
@@ -249,7 +249,7 @@ func TestALongSnapshotOnASlowNetwork(t *testing.T) {
 				}
 			}
 		}()
-		all := append(slices.Clone(c.seats), c.seat(), c.seat())
+		all := append(slices.Clone(c.candidates), c.candidate(), c.candidate())
 		if took := c.vote(term, all...); took < 2*lease || took > 2*pingAfter {
 			t.Errorf("they vote after %v", took)
 		}
@@ -264,12 +264,12 @@ func TestACutWhileANewVoterIsCaughtUp(t *testing.T) {
 		past := quorum.Past{Snapshot: make([]byte, 8<<20), Entries: entries(10, 100<<10)}
 		commitAll(t, term, past)
 		c.uplink["n1"].rate.Store(1 << 20)
-		late := c.seat()
+		late := c.candidate()
 		time.AfterFunc(5*time.Second, func() { c.part(late.cfg.Node) })
 		time.AfterFunc(5*time.Second+lease, func() { c.part() })
-		c.vote(term, c.seats[0], late)
+		c.vote(term, c.candidates[0], late)
 		c.uplink["n1"].rate.Store(0)
-		c.vote(term, c.seats[0], late, c.seat())
+		c.vote(term, c.candidates[0], late, c.candidate())
 		c.succeeded(past)
 	})
 }
@@ -278,9 +278,9 @@ func TestACutWhileANewVoterIsCaughtUp(t *testing.T) {
 func TestLanesEnd(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()
-		first := c.seats[0]
+		first := c.candidates[0]
 		for range 5 {
-			c.vote(term, first, c.seat(), c.seat())
+			c.vote(term, first, c.candidate(), c.candidate())
 		}
 		commitAll(t, term, quorum.Past{Entries: entries(3, 100)})
 		time.Sleep(2*pingAfter + time.Second)
@@ -299,10 +299,10 @@ func TestLanesEnd(t *testing.T) {
 func TestAFullLane(t *testing.T) {
 	confer(t, func(t *testing.T, c *chamber) {
 		term := c.first()
-		c.vote(term, c.seats[0], c.seat(), c.seat())
+		c.vote(term, c.candidates[0], c.candidate(), c.candidate())
 		c.part("n3")
 		commitAll(t, term, quorum.Past{Entries: entries(40, 1<<20)})
-		peers := &c.seats[0].peers
+		peers := &c.candidates[0].peers
 		peers.mu.Lock()
 		for w, l := range peers.lanes {
 			if l.size > maxLane+2<<20 {
@@ -312,6 +312,6 @@ func TestAFullLane(t *testing.T) {
 		peers.mu.Unlock()
 		c.part()
 		time.Sleep(lease)
-		c.vote(term, c.seats[0], c.seats[2])
+		c.vote(term, c.candidates[0], c.candidates[2])
 	})
 }

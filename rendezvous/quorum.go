@@ -20,35 +20,35 @@ import (
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
-// office is where agents ask for the coordinator.
-type office struct {
+// joinServer is where agents ask for the coordinator.
+type joinServer struct {
 	pb.UnimplementedRendezvousServer
-	seat  *Seat
-	audit *audit
+	candidate *Candidate
+	audit     *audit
 }
 
 // Join serves an agent if the coordinator is here. One that is new to the job hears where else it may be.
-func (o office) Join(stream pb.Rendezvous_JoinServer) error {
-	if c := o.seat.head.Load(); c != nil {
+func (o joinServer) Join(stream pb.Rendezvous_JoinServer) error {
+	if c := o.candidate.head.Load(); c != nil {
 		return service{c: c, audit: o.audit}.Join(stream)
 	}
-	why := "node " + o.seat.cfg.Node + " does not coordinate the job, and may not: it knows of no majority that wants it"
-	if addrs := o.seat.known.Load(); addrs != nil {
+	why := "node " + o.candidate.cfg.Node + " does not coordinate the job, and may not: it knows of no majority that wants it"
+	if addrs := o.candidate.known.Load(); addrs != nil {
 		return (&ElsewhereError{why, *addrs}).status()
 	}
 	return status.Error(codes.Unavailable, why)
 }
 
-// ballots is what voters say to each other.
-type ballots struct {
+// quorumServer is what voters say to each other.
+type quorumServer struct {
 	pb.UnimplementedQuorumServer
-	seat *Seat
+	candidate *Candidate
 }
 
-// Step takes a message when all its parcels are there.
-func (b ballots) Step(stream pb.Quorum_StepServer) error {
+// Step takes a message when all its chunks are there.
+func (b quorumServer) Step(stream pb.Quorum_StepServer) error {
 	var from quorum.Voter
-	defer b.seat.intake.leave(stream)
+	defer b.candidate.intake.leave(stream)
 	for {
 		p, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -60,18 +60,18 @@ func (b ballots) Step(stream pb.Quorum_StepServer) error {
 		if p.GetFrom() != nil {
 			from = toVoter(p.GetFrom())
 		}
-		message, err := b.seat.intake.add(stream, p)
+		message, err := b.candidate.intake.add(stream, p)
 		if err != nil {
 			return err
 		}
-		if log := b.seat.logged(); log != nil && message != nil {
+		if log := b.candidate.logged(); log != nil && message != nil {
 			log.Step(from, message)
 		}
 	}
 }
 
-func (b ballots) Greet(context.Context, *pb.Greeting) (*pb.Greeting, error) {
-	return &pb.Greeting{Voter: fromVoter(b.seat.voter)}, nil
+func (b quorumServer) Greet(context.Context, *pb.Greeting) (*pb.Greeting, error) {
+	return &pb.Greeting{Voter: fromVoter(b.candidate.voter)}, nil
 }
 
 func fromVoter(v quorum.Voter) *pb.Voter { return &pb.Voter{Id: v.ID, Name: v.Name, Addr: v.Addr} }
@@ -80,7 +80,7 @@ func toVoter(v *pb.Voter) quorum.Voter {
 	return quorum.Voter{ID: v.GetId(), Name: v.GetName(), Addr: v.GetAddr()}
 }
 
-// intake is where parcels become a message. A seat has one: only a leader sends what is longer than a parcel, one message at a time, so
+// intake is where chunks become a message. A candidate has one: only a leader sends what is longer than a chunk, one message at a time, so
 // that the newer of two is the one that counts, and has the memory of the other.
 type intake struct {
 	mu   sync.Mutex
@@ -88,8 +88,8 @@ type intake struct {
 	data []byte
 }
 
-// add is the message that a parcel completes, or nil.
-func (i *intake) add(call pb.Quorum_StepServer, p *pb.Parcel) ([]byte, error) {
+// add is the message that a chunk completes, or nil.
+func (i *intake) add(call pb.Quorum_StepServer, p *pb.Chunk) ([]byte, error) {
 	switch size := p.GetSize(); {
 	case size > quorum.MaxMessage:
 		return nil, status.Errorf(codes.ResourceExhausted, "a message of %d bytes is over the limit of %d", size, quorum.MaxMessage)
@@ -126,7 +126,7 @@ func (i *intake) leave(call pb.Quorum_StepServer) {
 }
 
 // way is a connection to another voter, which is made when it is used.
-func (s *Seat) way(addr string) (*grpc.ClientConn, error) {
+func (s *Candidate) way(addr string) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if s.cfg.Client != nil {
 		creds = credentials.NewTLS(s.cfg.Client)
@@ -145,7 +145,7 @@ func (s *Seat) way(addr string) (*grpc.ClientConn, error) {
 }
 
 // greet makes sure that a voter can be reached, and is who it says.
-func (s *Seat) greet(v quorum.Voter) error {
+func (s *Candidate) greet(v quorum.Voter) error {
 	who, err := s.ask(v.Addr, s.cfg.Lease/4)
 	if err == nil && who.ID != v.ID {
 		err = fmt.Errorf("somebody else answers at %s", v.Addr)
@@ -154,7 +154,7 @@ func (s *Seat) greet(v quorum.Voter) error {
 }
 
 // ask finds out who can be reached at HOST:PORT, for as long as the limit.
-func (s *Seat) ask(addr string, limit time.Duration) (who quorum.Voter, err error) {
+func (s *Candidate) ask(addr string, limit time.Duration) (who quorum.Voter, err error) {
 	err = s.visit(addr, limit, func(ctx context.Context, q pb.QuorumClient) error {
 		g, err := q.Greet(ctx, &pb.Greeting{Voter: fromVoter(s.voter)}, grpc.WaitForReady(true))
 		if err != nil {
@@ -167,7 +167,7 @@ func (s *Seat) ask(addr string, limit time.Duration) (who quorum.Voter, err erro
 }
 
 // visit speaks with who is at HOST:PORT on a connection of its own.
-func (s *Seat) visit(addr string, limit time.Duration, speak func(context.Context, pb.QuorumClient) error) error {
+func (s *Candidate) visit(addr string, limit time.Duration, speak func(context.Context, pb.QuorumClient) error) error {
 	conn, err := s.way(addr)
 	if err != nil {
 		return fmt.Errorf("cannot talk to %s: %w", addr, err)

@@ -18,16 +18,16 @@ func TestIntake(t *testing.T) {
 	a, b := &stepCall{}, &stepCall{}
 	add := func(from *stepCall, size uint64, data, want string, code codes.Code) {
 		t.Helper()
-		got, err := in.add(from, &pb.Parcel{Size: size, Data: []byte(data)})
+		got, err := in.add(from, &pb.Chunk{Size: size, Data: []byte(data)})
 		if string(got) != want || status.Code(err) != code {
 			t.Errorf("%q, %v; want %q, %v", got, err, want, code)
 		}
 	}
 	add(a, 5, "whole", "whole", codes.OK)
-	add(a, 7, "par", "", codes.OK)
-	add(a, 0, "ce", "", codes.OK)
+	add(a, 7, "chu", "", codes.OK)
+	add(a, 0, "nk", "", codes.OK)
 	add(b, 2, "in", "in", codes.OK) // what is short needs no memory
-	add(a, 0, "ls", "parcels", codes.OK)
+	add(a, 0, "s!", "chunks!", codes.OK)
 	add(a, 0, "more", "", codes.Aborted)
 	add(a, 5, "old", "", codes.OK)
 	add(b, 4, "new", "", codes.OK)

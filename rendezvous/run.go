@@ -102,7 +102,7 @@ func (c *Coordinator) act(r *run, a job.Action) {
 	case job.Reach:
 		c.order(a.Node, r.Job.ID, a)
 	case job.Start:
-		c.grow()
+		c.establish()
 		c.order(a.Group.Node.Name, r.Job.ID, a)
 	case job.Notice:
 		if t, out := c.state.Timers[replica.TimerID{Of: r.Job.ID, Kind: job.AlarmDeparture, Number: a.Alarm}]; out {

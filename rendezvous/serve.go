@@ -188,7 +188,7 @@ func (s service) greet(stream pb.Rendezvous_JoinServer, l *link, p *peer.Peer) (
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	case <-s.c.done:
-		if s.c.sole == nil || s.c.cfg.Seat != nil {
+		if s.c.sole == nil || s.c.cfg.Candidate != nil {
 			return nil, s.c.ending()
 		}
 		return nil, refused("the job is over")

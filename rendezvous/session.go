@@ -282,7 +282,7 @@ func (s *Session) take(msg *pb.ToAgent) {
 	}
 	if v := msg.GetVoters(); v != nil {
 		s.dialer.voters = v.GetAddrs()
-		s.dialer.Seat.learn(v.GetAddrs())
+		s.dialer.Candidate.learn(v.GetAddrs())
 	}
 	if do := toAction(s.Node, msg); do != nil {
 		s.dialer.bound = true

@@ -89,10 +89,10 @@ func (x *Voter) GetAddr() string {
 	return ""
 }
 
-// Parcel is a part of a message.
-type Parcel struct {
+// Chunk is a part of a message.
+type Chunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// from and size, that of the whole message in bytes, are in the first parcel of a message alone.
+	// from and size, that of the whole message in bytes, are in the first chunk of a message alone.
 	From *Voter `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	Size uint64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
 	// data are bytes of a raftpb.Message.
@@ -101,20 +101,20 @@ type Parcel struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Parcel) Reset() {
-	*x = Parcel{}
+func (x *Chunk) Reset() {
+	*x = Chunk{}
 	mi := &file_rendezvous_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Parcel) String() string {
+func (x *Chunk) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Parcel) ProtoMessage() {}
+func (*Chunk) ProtoMessage() {}
 
-func (x *Parcel) ProtoReflect() protoreflect.Message {
+func (x *Chunk) ProtoReflect() protoreflect.Message {
 	mi := &file_rendezvous_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -126,26 +126,26 @@ func (x *Parcel) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Parcel.ProtoReflect.Descriptor instead.
-func (*Parcel) Descriptor() ([]byte, []int) {
+// Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
+func (*Chunk) Descriptor() ([]byte, []int) {
 	return file_rendezvous_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *Parcel) GetFrom() *Voter {
+func (x *Chunk) GetFrom() *Voter {
 	if x != nil {
 		return x.From
 	}
 	return nil
 }
 
-func (x *Parcel) GetSize() uint64 {
+func (x *Chunk) GetSize() uint64 {
 	if x != nil {
 		return x.Size
 	}
 	return 0
 }
 
-func (x *Parcel) GetData() []byte {
+func (x *Chunk) GetData() []byte {
 	if x != nil {
 		return x.Data
 	}
@@ -196,8 +196,8 @@ func (x *Greeting) GetVoter() *Voter {
 	return nil
 }
 
-// Summons are to a job that goes on elsewhere.
-type Summons struct {
+// Invitation is to a job that goes on elsewhere.
+type Invitation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// job is its ID, facts are as in Hello, and epoch is as in Welcome.
 	Job   string            `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -210,20 +210,20 @@ type Summons struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Summons) Reset() {
-	*x = Summons{}
+func (x *Invitation) Reset() {
+	*x = Invitation{}
 	mi := &file_rendezvous_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Summons) String() string {
+func (x *Invitation) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Summons) ProtoMessage() {}
+func (*Invitation) ProtoMessage() {}
 
-func (x *Summons) ProtoReflect() protoreflect.Message {
+func (x *Invitation) ProtoReflect() protoreflect.Message {
 	mi := &file_rendezvous_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -235,40 +235,40 @@ func (x *Summons) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Summons.ProtoReflect.Descriptor instead.
-func (*Summons) Descriptor() ([]byte, []int) {
+// Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
+func (*Invitation) Descriptor() ([]byte, []int) {
 	return file_rendezvous_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *Summons) GetJob() string {
+func (x *Invitation) GetJob() string {
 	if x != nil {
 		return x.Job
 	}
 	return ""
 }
 
-func (x *Summons) GetFacts() map[string]string {
+func (x *Invitation) GetFacts() map[string]string {
 	if x != nil {
 		return x.Facts
 	}
 	return nil
 }
 
-func (x *Summons) GetNode() string {
+func (x *Invitation) GetNode() string {
 	if x != nil {
 		return x.Node
 	}
 	return ""
 }
 
-func (x *Summons) GetVoters() *Voters {
+func (x *Invitation) GetVoters() *Voters {
 	if x != nil {
 		return x.Voters
 	}
 	return nil
 }
 
-func (x *Summons) GetEpoch() string {
+func (x *Invitation) GetEpoch() string {
 	if x != nil {
 		return x.Epoch
 	}
@@ -5809,16 +5809,17 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05Voter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
-	"\x04addr\x18\x03 \x01(\tR\x04addr\"i\n" +
-	"\x06Parcel\x121\n" +
+	"\x04addr\x18\x03 \x01(\tR\x04addr\"h\n" +
+	"\x05Chunk\x121\n" +
 	"\x04from\x18\x01 \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x04from\x12\x12\n" +
 	"\x04size\x18\x03 \x01(\x04R\x04size\x12\x12\n" +
 	"\x04data\x18\x04 \x01(\fR\x04dataJ\x04\b\x02\x10\x03\"?\n" +
 	"\bGreeting\x123\n" +
-	"\x05voter\x18\x01 \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x05voter\"\xf9\x01\n" +
-	"\aSummons\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\x12@\n" +
-	"\x05facts\x18\x02 \x03(\v2*.golaunch.rendezvous.v1.Summons.FactsEntryR\x05facts\x12\x12\n" +
+	"\x05voter\x18\x01 \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x05voter\"\xff\x01\n" +
+	"\n" +
+	"Invitation\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12C\n" +
+	"\x05facts\x18\x02 \x03(\v2-.golaunch.rendezvous.v1.Invitation.FactsEntryR\x05facts\x12\x12\n" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x126\n" +
 	"\x06voters\x18\x04 \x01(\v2\x1e.golaunch.rendezvous.v1.VotersR\x06voters\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\tR\x05epoch\x1a8\n" +
@@ -6274,11 +6275,11 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04Stop\x12#.golaunch.rendezvous.v1.StopRequest\x1a!.golaunch.rendezvous.v1.StopReply\x12W\n" +
 	"\aForward\x12&.golaunch.rendezvous.v1.ForwardRequest\x1a$.golaunch.rendezvous.v1.ForwardReply\x12Q\n" +
 	"\x05Drain\x12$.golaunch.rendezvous.v1.DrainRequest\x1a\".golaunch.rendezvous.v1.DrainReply\x12V\n" +
-	"\x06Status\x12%.golaunch.rendezvous.v1.StatusRequest\x1a#.golaunch.rendezvous.v1.StatusReply0\x012\xec\x01\n" +
-	"\x06Quorum\x12J\n" +
-	"\x04Step\x12\x1e.golaunch.rendezvous.v1.Parcel\x1a .golaunch.rendezvous.v1.Greeting(\x01\x12K\n" +
-	"\x05Greet\x12 .golaunch.rendezvous.v1.Greeting\x1a .golaunch.rendezvous.v1.Greeting\x12I\n" +
-	"\x04Call\x12\x1f.golaunch.rendezvous.v1.Summons\x1a .golaunch.rendezvous.v1.GreetingB6Z4github.com/golaunch/golaunch/rendezvous/rendezvouspbb\x06proto3"
+	"\x06Status\x12%.golaunch.rendezvous.v1.StatusRequest\x1a#.golaunch.rendezvous.v1.StatusReply0\x012\xf0\x01\n" +
+	"\x06Quorum\x12I\n" +
+	"\x04Step\x12\x1d.golaunch.rendezvous.v1.Chunk\x1a .golaunch.rendezvous.v1.Greeting(\x01\x12K\n" +
+	"\x05Greet\x12 .golaunch.rendezvous.v1.Greeting\x1a .golaunch.rendezvous.v1.Greeting\x12N\n" +
+	"\x06Invite\x12\".golaunch.rendezvous.v1.Invitation\x1a .golaunch.rendezvous.v1.GreetingB6Z4github.com/golaunch/golaunch/rendezvous/rendezvouspbb\x06proto3"
 
 var (
 	file_rendezvous_proto_rawDescOnce sync.Once
@@ -6295,9 +6296,9 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_rendezvous_proto_goTypes = []any{
 	(*Voter)(nil),                 // 0: golaunch.rendezvous.v1.Voter
-	(*Parcel)(nil),                // 1: golaunch.rendezvous.v1.Parcel
+	(*Chunk)(nil),                 // 1: golaunch.rendezvous.v1.Chunk
 	(*Greeting)(nil),              // 2: golaunch.rendezvous.v1.Greeting
-	(*Summons)(nil),               // 3: golaunch.rendezvous.v1.Summons
+	(*Invitation)(nil),            // 3: golaunch.rendezvous.v1.Invitation
 	(*Voters)(nil),                // 4: golaunch.rendezvous.v1.Voters
 	(*FromAgent)(nil),             // 5: golaunch.rendezvous.v1.FromAgent
 	(*ToAgent)(nil),               // 6: golaunch.rendezvous.v1.ToAgent
@@ -6369,7 +6370,7 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Exclusion)(nil),             // 72: golaunch.rendezvous.v1.Exclusion
 	(*Hold)(nil),                  // 73: golaunch.rendezvous.v1.Hold
 	(*JobStatus)(nil),             // 74: golaunch.rendezvous.v1.JobStatus
-	nil,                           // 75: golaunch.rendezvous.v1.Summons.FactsEntry
+	nil,                           // 75: golaunch.rendezvous.v1.Invitation.FactsEntry
 	nil,                           // 76: golaunch.rendezvous.v1.Hello.FactsEntry
 	nil,                           // 77: golaunch.rendezvous.v1.Node.LabelsEntry
 	nil,                           // 78: golaunch.rendezvous.v1.Spec.ExitCodesEntry
@@ -6377,10 +6378,10 @@ var file_rendezvous_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),   // 80: google.protobuf.Duration
 }
 var file_rendezvous_proto_depIdxs = []int32{
-	0,   // 0: golaunch.rendezvous.v1.Parcel.from:type_name -> golaunch.rendezvous.v1.Voter
+	0,   // 0: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
 	0,   // 1: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	75,  // 2: golaunch.rendezvous.v1.Summons.facts:type_name -> golaunch.rendezvous.v1.Summons.FactsEntry
-	4,   // 3: golaunch.rendezvous.v1.Summons.voters:type_name -> golaunch.rendezvous.v1.Voters
+	75,  // 2: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	4,   // 3: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
 	7,   // 4: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
 	9,   // 5: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	12,  // 6: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
@@ -6495,9 +6496,9 @@ var file_rendezvous_proto_depIdxs = []int32{
 	65,  // 115: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
 	67,  // 116: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
 	69,  // 117: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 118: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Parcel
+	1,   // 118: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
 	2,   // 119: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	3,   // 120: golaunch.rendezvous.v1.Quorum.Call:input_type -> golaunch.rendezvous.v1.Summons
+	3,   // 120: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
 	6,   // 121: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
 	46,  // 122: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
 	56,  // 123: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
@@ -6509,7 +6510,7 @@ var file_rendezvous_proto_depIdxs = []int32{
 	70,  // 129: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
 	2,   // 130: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
 	2,   // 131: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 132: golaunch.rendezvous.v1.Quorum.Call:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 132: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
 	121, // [121:133] is the sub-list for method output_type
 	109, // [109:121] is the sub-list for method input_type
 	109, // [109:109] is the sub-list for extension type_name

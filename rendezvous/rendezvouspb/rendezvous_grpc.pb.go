@@ -510,9 +510,9 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Quorum_Step_FullMethodName  = "/golaunch.rendezvous.v1.Quorum/Step"
-	Quorum_Greet_FullMethodName = "/golaunch.rendezvous.v1.Quorum/Greet"
-	Quorum_Call_FullMethodName  = "/golaunch.rendezvous.v1.Quorum/Call"
+	Quorum_Step_FullMethodName   = "/golaunch.rendezvous.v1.Quorum/Step"
+	Quorum_Greet_FullMethodName  = "/golaunch.rendezvous.v1.Quorum/Greet"
+	Quorum_Invite_FullMethodName = "/golaunch.rendezvous.v1.Quorum/Invite"
 )
 
 // QuorumClient is the client API for Quorum service.
@@ -522,13 +522,13 @@ const (
 // Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all serve it, where they would serve
 // Rendezvous if they led.
 type QuorumClient interface {
-	// Step carries Raft's messages from one voter to another, one after another, each in as many parcels as it takes. Raft says again what
+	// Step carries Raft's messages from one voter to another, one after another, each in as many chunks as it takes. Raft says again what
 	// is lost.
-	Step(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Parcel, Greeting], error)
+	Step(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Chunk, Greeting], error)
 	// Greet says who serves here.
 	Greet(ctx context.Context, in *Greeting, opts ...grpc.CallOption) (*Greeting, error)
-	// Call has who founds the job anew, where its nodes first met, give that up. What calls for another job is a FAILED_PRECONDITION.
-	Call(ctx context.Context, in *Summons, opts ...grpc.CallOption) (*Greeting, error)
+	// Invite has who founds the job anew, where its nodes first met, give that up. An invitation to another job is a FAILED_PRECONDITION.
+	Invite(ctx context.Context, in *Invitation, opts ...grpc.CallOption) (*Greeting, error)
 }
 
 type quorumClient struct {
@@ -539,18 +539,18 @@ func NewQuorumClient(cc grpc.ClientConnInterface) QuorumClient {
 	return &quorumClient{cc}
 }
 
-func (c *quorumClient) Step(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Parcel, Greeting], error) {
+func (c *quorumClient) Step(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Chunk, Greeting], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Quorum_ServiceDesc.Streams[0], Quorum_Step_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[Parcel, Greeting]{ClientStream: stream}
+	x := &grpc.GenericClientStream[Chunk, Greeting]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Quorum_StepClient = grpc.ClientStreamingClient[Parcel, Greeting]
+type Quorum_StepClient = grpc.ClientStreamingClient[Chunk, Greeting]
 
 func (c *quorumClient) Greet(ctx context.Context, in *Greeting, opts ...grpc.CallOption) (*Greeting, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -562,10 +562,10 @@ func (c *quorumClient) Greet(ctx context.Context, in *Greeting, opts ...grpc.Cal
 	return out, nil
 }
 
-func (c *quorumClient) Call(ctx context.Context, in *Summons, opts ...grpc.CallOption) (*Greeting, error) {
+func (c *quorumClient) Invite(ctx context.Context, in *Invitation, opts ...grpc.CallOption) (*Greeting, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Greeting)
-	err := c.cc.Invoke(ctx, Quorum_Call_FullMethodName, in, out, cOpts...)
+	err := c.cc.Invoke(ctx, Quorum_Invite_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -579,13 +579,13 @@ func (c *quorumClient) Call(ctx context.Context, in *Summons, opts ...grpc.CallO
 // Quorum is between the nodes that keep the state of a job whose coordinator is on one of them: all serve it, where they would serve
 // Rendezvous if they led.
 type QuorumServer interface {
-	// Step carries Raft's messages from one voter to another, one after another, each in as many parcels as it takes. Raft says again what
+	// Step carries Raft's messages from one voter to another, one after another, each in as many chunks as it takes. Raft says again what
 	// is lost.
-	Step(grpc.ClientStreamingServer[Parcel, Greeting]) error
+	Step(grpc.ClientStreamingServer[Chunk, Greeting]) error
 	// Greet says who serves here.
 	Greet(context.Context, *Greeting) (*Greeting, error)
-	// Call has who founds the job anew, where its nodes first met, give that up. What calls for another job is a FAILED_PRECONDITION.
-	Call(context.Context, *Summons) (*Greeting, error)
+	// Invite has who founds the job anew, where its nodes first met, give that up. An invitation to another job is a FAILED_PRECONDITION.
+	Invite(context.Context, *Invitation) (*Greeting, error)
 	mustEmbedUnimplementedQuorumServer()
 }
 
@@ -596,14 +596,14 @@ type QuorumServer interface {
 // pointer dereference when methods are called.
 type UnimplementedQuorumServer struct{}
 
-func (UnimplementedQuorumServer) Step(grpc.ClientStreamingServer[Parcel, Greeting]) error {
+func (UnimplementedQuorumServer) Step(grpc.ClientStreamingServer[Chunk, Greeting]) error {
 	return status.Error(codes.Unimplemented, "method Step not implemented")
 }
 func (UnimplementedQuorumServer) Greet(context.Context, *Greeting) (*Greeting, error) {
 	return nil, status.Error(codes.Unimplemented, "method Greet not implemented")
 }
-func (UnimplementedQuorumServer) Call(context.Context, *Summons) (*Greeting, error) {
-	return nil, status.Error(codes.Unimplemented, "method Call not implemented")
+func (UnimplementedQuorumServer) Invite(context.Context, *Invitation) (*Greeting, error) {
+	return nil, status.Error(codes.Unimplemented, "method Invite not implemented")
 }
 func (UnimplementedQuorumServer) mustEmbedUnimplementedQuorumServer() {}
 func (UnimplementedQuorumServer) testEmbeddedByValue()                {}
@@ -627,11 +627,11 @@ func RegisterQuorumServer(s grpc.ServiceRegistrar, srv QuorumServer) {
 }
 
 func _Quorum_Step_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(QuorumServer).Step(&grpc.GenericServerStream[Parcel, Greeting]{ServerStream: stream})
+	return srv.(QuorumServer).Step(&grpc.GenericServerStream[Chunk, Greeting]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Quorum_StepServer = grpc.ClientStreamingServer[Parcel, Greeting]
+type Quorum_StepServer = grpc.ClientStreamingServer[Chunk, Greeting]
 
 func _Quorum_Greet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(Greeting)
@@ -651,20 +651,20 @@ func _Quorum_Greet_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Quorum_Call_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(Summons)
+func _Quorum_Invite_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Invitation)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(QuorumServer).Call(ctx, in)
+		return srv.(QuorumServer).Invite(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: Quorum_Call_FullMethodName,
+		FullMethod: Quorum_Invite_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(QuorumServer).Call(ctx, req.(*Summons))
+		return srv.(QuorumServer).Invite(ctx, req.(*Invitation))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -681,8 +681,8 @@ var Quorum_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Quorum_Greet_Handler,
 		},
 		{
-			MethodName: "Call",
-			Handler:    _Quorum_Call_Handler,
+			MethodName: "Invite",
+			Handler:    _Quorum_Invite_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
