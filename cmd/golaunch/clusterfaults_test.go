@@ -207,7 +207,8 @@ func TestNobodyReadsACluster(t *testing.T) {
 	}
 	coordinator := mute(0, "coordinator", "--listen", "10.77.0.2")
 	agent := mute(1, "agent", "--coordinator", h.at, "--name", "n10", "--gpus", "2")
-	if out := h.do("--coordinator", h.at, "--nodes", "1", "--gpus-per-node", "2", "--", "sh", "-c", "echo up $RANK"); !strings.Contains(out, "up 1") {
+	h.join(2, "n9", 2) // the coordinator is there
+	if out := h.do("--coordinator", h.at, "--nodes", "2", "--gpus-per-node", "2", "--", "sh", "-c", "echo up $RANK"); !strings.Contains(out, "up 3") {
 		t.Errorf("the job prints %q", out)
 	}
 	agent.signal(syscall.SIGTERM)
