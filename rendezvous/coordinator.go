@@ -124,7 +124,8 @@ func NewCoordinator(cfg Config) *Coordinator {
 	}
 	c := &Coordinator{
 		cfg: cfg, since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}),
-		runs: map[string]*run{}, timers: map[replica.TimerID]*time.Timer{}, members: map[string]*member{}, addrs: map[netip.Addr]string{},
+		leadership: leadership{parting: map[*link]bool{}},
+		runs:       map[string]*run{}, timers: map[replica.TimerID]*time.Timer{}, members: map[string]*member{}, addrs: map[netip.Addr]string{},
 		came: map[string]bool{}, whole: cfg.Whole == 0, deliveries: map[string]*delivery{}, journal: newJournal(cfg.Journal, cfg.Warn),
 	}
 	c.words = speaker.New(func(missed int) {

@@ -138,17 +138,23 @@ func (c *Coordinator) establish() {
 	})
 }
 
-// part lets an agent go that has said goodbye. One whose node votes waits for others to vote without it, as long as it waits for anything:
-// where most of the voters go at once, those that stay would be no majority.
+// part lets an agent go that has said goodbye. One whose node votes, or is about to, waits for others to vote without it, as long as it
+// waits for anything: where most of the voters go at once, those that stay would be no majority.
 func (c *Coordinator) part(node string, l *link) {
-	if c.term == nil || c.sole.Result != nil || !c.votes(node) {
+	if c.term == nil || c.sole.Result != nil {
 		c.log.Then(func() { l.cut <- nil })
 		return
 	}
-	if c.parting == nil {
-		c.parting = map[*link]string{}
-	}
-	c.parting[l] = node
+	c.parting[l] = true
+	c.term.Release(node, func(err error) {
+		if err != nil {
+			return // another coordinator has to know
+		}
+		go c.post(func() {
+			delete(c.parting, l)
+			c.log.Then(func() { l.cut <- nil })
+		})
+	})
 }
 
 // awaitDepartures waits until no agent is about to leave, or the limit is over, and says whether one is here that is not, and has something to do.
@@ -189,19 +195,8 @@ func (c *Coordinator) departures() (d departures) {
 	return d
 }
 
-// votes says that another voter is a node's.
-func (c *Coordinator) votes(node string) bool {
-	return slices.ContainsFunc(c.cfg.Candidate.others(), func(v quorum.Voter) bool { return v.Name == node })
-}
-
-// voted tells people who votes now, and lets those go that do not any more.
+// voted tells people who votes now.
 func (c *Coordinator) voted() {
-	for l, node := range c.parting {
-		if !c.votes(node) {
-			c.log.Then(func() { l.cut <- nil })
-			delete(c.parting, l)
-		}
-	}
 	successors := strings.Join(convert(c.cfg.Candidate.others(), func(v quorum.Voter) string { return v.Name }), ", ")
 	if successors != c.successors {
 		c.successors = successors

@@ -35,7 +35,7 @@ type leadership struct {
 	// successors are those of which people were told that they can take over.
 	successors string
 	// parting are the links of voters that have left the job, and keep the log until others do in their place.
-	parting map[*link]string
+	parting map[*link]bool
 }
 
 // ErrDeposed ends a coordinator in whose place another one may be.

@@ -366,6 +366,7 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 	}
 	m.silence.Stop()
 	close(m.gone)
+	c.replaceVoter(m.name) // before it is let go
 	switch l := m.link; {
 	case l == nil:
 	case end == nil:
@@ -375,6 +376,5 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 	}
 	m.link = nil
 	c.readLost(m.name)
-	c.replaceVoter(m.name)
 	c.cause(cluster.Lost{Node: m.name, Why: plain(why)})
 }

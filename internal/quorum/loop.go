@@ -110,6 +110,7 @@ func (l *Log) advance() {
 		l.node.Advance(rd)
 		l.compact()
 	}
+	l.term.release()
 }
 
 // must holds for a storage in memory: it fails only for an entry that is out of its order.

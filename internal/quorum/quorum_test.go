@@ -243,3 +243,25 @@ func TestAFullLog(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoMayLeave does not vote, and is not about to: those that stay are a majority, whenever the others have become voters.
+func TestWhoMayLeave(t *testing.T) {
+	for late := range 40 {
+		run(t, uint64(late+1), func(w *world) {
+			voters := []Voter{w.add(), w.add(), w.add(), w.add(), w.add()}
+			term, _ := w.leader()
+			term.Reconfigure(voters)
+			time.Sleep(time.Duration(late) * tick / 8)
+			term.Reconfigure(voters[:2])
+			for _, v := range voters[2:] {
+				if err := wait(t, func(done func(error)) { term.Release(v.Name, done) }); err != nil {
+					t.Fatalf("%s may not leave: %v", v.Name, err)
+				}
+				w.kill(v.ID)
+			}
+			if err := commit(t, term, "more"); err != nil {
+				t.Errorf("after %v: %v", time.Duration(late)*tick/8, err)
+			}
+		})
+	}
+}

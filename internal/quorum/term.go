@@ -32,6 +32,14 @@ type Term struct {
 	asked    uint64
 	want     []Voter
 	changing bool
+	// leaving wait until they are not needed any more.
+	leaving []leaver
+}
+
+// leaver is told when a voter of a name is not needed any more.
+type leaver struct {
+	name string
+	done func(error)
 }
 
 // waiter is told when the entry of a number is committed.
@@ -87,6 +95,33 @@ func (t *Term) Confirm(done func(error)) {
 func (t *Term) Reconfigure(voters []Voter) {
 	voters = slices.Clone(voters)
 	t.log.post(func() { t.want = voters })
+}
+
+// Release tells when the voter of a name may leave: when it does not vote, and is not about to. The voters that [Term.Reconfigure] wants
+// must be without it by then, or it waits for that. The error is ErrNotLeader when another voter has to know.
+func (t *Term) Release(name string, done func(error)) {
+	t.post(done, func() {
+		if t.log.term != t {
+			done(ErrNotLeader)
+			return
+		}
+		t.leaving = append(t.leaving, leaver{name, done})
+	})
+}
+
+// release tells those that may leave. No change is on its way, which could make them vote, and a majority knows of the last one.
+func (t *Term) release() {
+	if t == nil || len(t.leaving) == 0 || t.changing || t.log.news || len(t.log.conf.GetVotersOutgoing()) > 0 {
+		return
+	}
+	needed := slices.Concat(t.want, t.log.voters())
+	t.leaving = slices.DeleteFunc(t.leaving, func(l leaver) bool {
+		if slices.ContainsFunc(needed, func(v Voter) bool { return v.Name == l.name }) {
+			return false
+		}
+		l.done(nil)
+		return true
+	})
 }
 
 func (t *Term) post(done func(error), f func()) {
@@ -184,5 +219,8 @@ func (t *Term) end() {
 	}
 	for _, done := range t.unread {
 		done(ErrNotLeader)
+	}
+	for _, l := range t.leaving {
+		l.done(ErrNotLeader)
 	}
 }
