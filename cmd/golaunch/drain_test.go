@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -79,8 +81,11 @@ func TestSpotNoticeOfTheLeadingNode(t *testing.T) {
 	nodes := nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4", "10.77.0.5")
 	token := tokenFile(t)
 	cloud := spot(t, nodes[0])
+	// The job goes on for longer than its first leader.
+	end := filepath.Join(t.TempDir(), "end")
 	job := []string{
-		"--nodes", "3", "--spares", "1", "--procs-per-node", "1", "--notice-signal", "USR1", "--spot-notice", "aws", "--", "sh", "-c", saver,
+		"--nodes", "3", "--spares", "1", "--procs-per-node", "1", "--notice-signal", "USR1", "--spot-notice", "aws", "--", "sh", "-c",
+		strings.Replace(saver, "exit 0", "while [ ! -e $0 ]; do sleep 0.05; done; exit 0", 1), end,
 	}
 	var all []*process
 	for i, name := range []string{"a", "b", "c", "d"} {
@@ -93,6 +98,9 @@ func TestSpotNoticeOfTheLeadingNode(t *testing.T) {
 	all[0].line("can take over from a: [bcd], [bcd]$")
 	cloud.takes()
 	all[0].ends(143, "a leaves: AWS will terminate this spot instance; the ranks have ", "saved 0", "this node has left: AWS will")
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	led := 0
 	for i, p := range all[1:] {
 		code, text := p.wait()
