@@ -333,6 +333,7 @@ func (w *world) end() {
 			longest = have
 		}
 	}
+	w.leads.Wait()
 	for id, l := range logs {
 		if have := replay(l.past.get()); !slices.Equal(have, longest[:len(have)]) {
 			w.t.Errorf("voter %d has %q, another has %q", id, have, longest)
@@ -343,7 +344,6 @@ func (w *world) end() {
 	if len(logs) > 0 && !ordered(w.kept, longest) {
 		w.t.Errorf("%q were committed, and %q are kept", w.kept, longest)
 	}
-	w.leads.Wait()
 }
 
 // bounded checks that a voter has no more than a snapshot and what was added since, once.
