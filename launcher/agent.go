@@ -118,9 +118,6 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	}
 }
 
-// lastWords bounds the wait for what people are told at the end.
-const lastWords = 2 * time.Second
-
 // unheard has nobody wait for Say and Warn but the end of Serve, which calls what it returns.
 func (a *Agent) unheard() (end func()) {
 	say, warn := a.Say, a.Warn
@@ -129,7 +126,7 @@ func (a *Agent) unheard() (end func()) {
 	})
 	a.Say = func(text string) { words.Say(func() { say(text) }) }
 	a.Warn = func(err error) { words.Say(func() { warn(err) }) }
-	return func() { words.Finish(lastWords) }
+	return func() { words.Finish(speaker.Patience) }
 }
 
 // hears also knows what Slurm means by a signal. All of its nodes ask Slurm for the time, one after another.

@@ -167,8 +167,8 @@ func (h *here) coordinator(journal io.Writer, m *roster, candidate *rendezvous.C
 	s := h.job.submission()
 	s.LastCall = max(0, h.job.Resources.LastCall)
 	cfg := rendezvous.Config{
-		Job: &s, Facts: h.job.facts(), Named: h.job.hasID, Lease: silence, KillTime: kill, Warn: h.warn, Note: h.say, Candidate: candidate, Term: term,
-		Journal: journal, Joined: m.joined, Observe: func(d rendezvous.Decision) {
+		Job: &s, Facts: h.job.facts(), Named: h.job.hasID, Lease: silence, KillTime: kill, Warn: h.warn, Note: h.say,
+		Candidate: candidate, Term: term, Journal: journal, Joined: m.joined, Observe: func(d rendezvous.Decision) {
 			m.decided(d)
 			h.observe(decisionOf(d))
 		},

@@ -92,8 +92,8 @@ func (s *Candidate) Close() {
 	s.busy.Wait()
 }
 
-// Transfer has another process coordinate the job in place of the coordinator here, when the agents have left that are about to: those that stay
-// are then a majority. It is false when none stays, or knows enough. Close follows if it is true.
+// Transfer has another process coordinate the job in place of the coordinator here, when the agents have left that are about to: those
+// that stay are then a majority. It is false when none stays, or knows enough. Close follows if it is true.
 func (s *Candidate) Transfer() bool {
 	c := s.head.Load()
 	if c == nil {

@@ -189,8 +189,11 @@ func (c *Coordinator) close() {
 		c.drainLog()
 	}
 	c.journal.finish()
-	c.words.Finish(endLimit)
+	c.words.Finish(speaker.Patience)
 }
+
+// endLimit bounds the wait for what is to be kept when a coordinator ends.
+const endLimit = 2 * time.Second
 
 // drainLog waits until all is kept, but not for a disk that hangs.
 func (c *Coordinator) drainLog() {

@@ -157,7 +157,8 @@ func (c *Coordinator) part(node string, l *link) {
 	})
 }
 
-// awaitDepartures waits until no agent is about to leave, or the limit is over, and says whether one is here that is not, and has something to do.
+// awaitDepartures waits until no agent is about to leave, or the limit is over, and says whether one is here that is not, and has
+// something to do.
 func (c *Coordinator) awaitDepartures(limit time.Duration) bool {
 	late := time.After(limit)
 	for {

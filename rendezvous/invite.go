@@ -70,8 +70,8 @@ func (c *Coordinator) invite() {
 	}()
 }
 
-// inviteOnce invites once, and says whether that need not be done again. The error is why it is not heard; that nobody is there, or somebody with
-// another token, is none.
+// inviteOnce invites once, and says whether that need not be done again. The error is why it is not heard; that nobody is there, or
+// somebody with another token, is none.
 func (c *Coordinator) inviteOnce() (there bool, err error) {
 	candidate := c.cfg.Candidate
 	home, limit := candidate.cfg.Home, min(candidate.cfg.Lease/4, dialLimit)
@@ -106,7 +106,8 @@ func (c *Coordinator) inviteOnce() (there bool, err error) {
 	return false, nil
 }
 
-// Invite has the coordinator here give its job up for the one that is invited to. Where there is none, the agent here is on its way, or there.
+// Invite has the coordinator here give its job up for the one that it is invited to. Where there is none, the agent here is on its way, or
+// there.
 func (b quorumServer) Invite(_ context.Context, s *pb.Invitation) (*pb.Greeting, error) {
 	c := b.candidate.head.Load()
 	if c == nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // leadership is the coordinator's part in a job whose nodes may each come to coordinate it: some of them, the voters, have what is in
-// its journal before anybody sees anything of it. Before there are three nodes there is one voter and no log among them, and afterwards
+// its log before anybody sees anything of it. Before there are three nodes there is one voter and no log among them, and afterwards
 // nothing leaves the coordinator, be it an order or the answer to a heartbeat, of which a majority of the voters does not know. So one
 // that was replaced, and does not know it, gives no orders and lengthens no lease.
 type leadership struct {
@@ -29,7 +29,7 @@ type leadership struct {
 	established  bool
 	establishing *time.Timer
 	// inviting says that who listens where the nodes of the job first met is invited to it, and elsewhere that the job is given up for
-	// another one that has called here; it is not nil then, and final once the coordinator is done.
+	// another one that has invited this one; it is not nil then, and final once the coordinator is done.
 	inviting  bool
 	elsewhere *ElsewhereError
 	// successors are those of which people were told that they can take over.

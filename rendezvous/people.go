@@ -83,10 +83,7 @@ func (j *journal) end(err error) {
 
 // finish waits for what is not written yet, but not for a disk that hangs.
 func (j *journal) finish() {
-	if j != nil && !j.out.Finish(endLimit) {
+	if j != nil && !j.out.Finish(speaker.Patience) {
 		j.warn(errors.New("the end of the journal is not written: the disk hangs"))
 	}
 }
-
-// endLimit bounds the wait for what is to be read or kept when a coordinator ends.
-const endLimit = 2 * time.Second

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -98,7 +97,7 @@ func Main(io *streams, args []string) int {
 	}
 	last := speaker.New(nil) // nobody may read it
 	last.Say(func() { fmt.Fprintf(io.stderr, "golaunch: %v\n", err) })
-	last.Finish(lastWords)
+	last.Finish(speaker.Patience)
 	if code != 0 {
 		return code
 	}
@@ -107,9 +106,6 @@ func Main(io *streams, args []string) int {
 	}
 	return exitFailure
 }
-
-// lastWords is how long the end of golaunch waits for somebody to read why.
-const lastWords = 2 * time.Second
 
 // node is the agent of a job that golaunch leads on another machine.
 func node(_ *streams, args []string) (int, error) {

@@ -16,8 +16,11 @@ type Speaker struct {
 	overrun func(missed int)
 }
 
-// Limit is how many functions may wait to be called.
-const Limit = 4096
+// Limit is how many functions may wait to be called, and Patience how long an end may wait for that.
+const (
+	Limit    = 4096
+	Patience = 2 * time.Second
+)
 
 // New returns a Speaker that tells by overrun how many functions were not called, because those before took too long. It may be nil where
 // less than Limit is said.

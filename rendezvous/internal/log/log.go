@@ -124,8 +124,8 @@ func (l *Log) Vouch(f func()) {
 }
 
 // Move has another storage keep the log from now on, from a snapshot on.
-func (l *Log) Move(k Storage) {
-	l.Storage, l.broken = k, false
+func (l *Log) Move(s Storage) {
+	l.Storage, l.broken = s, false
 	l.Compact()
 }
 
