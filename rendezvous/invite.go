@@ -108,8 +108,8 @@ func (c *Coordinator) inviteOnce() (there bool, err error) {
 
 // Invite has the coordinator here give its job up for the one that it is invited to. Where there is none, the agent here is on its way, or
 // there.
-func (b quorumServer) Invite(_ context.Context, s *pb.Invitation) (*pb.Greeting, error) {
-	c := b.candidate.head.Load()
+func (q quorumServer) Invite(_ context.Context, s *pb.Invitation) (*pb.Greeting, error) {
+	c := q.candidate.head.Load()
 	if c == nil {
 		return &pb.Greeting{}, nil
 	}

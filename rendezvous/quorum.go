@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,12 +27,12 @@ type joinServer struct {
 }
 
 // Join serves an agent if the coordinator is here. One that is new to the job hears where else it may be.
-func (o joinServer) Join(stream pb.Rendezvous_JoinServer) error {
-	if c := o.candidate.head.Load(); c != nil {
-		return service{c: c, audit: o.audit}.Join(stream)
+func (j joinServer) Join(stream pb.Rendezvous_JoinServer) error {
+	if c := j.candidate.head.Load(); c != nil {
+		return service{c: c, audit: j.audit}.Join(stream)
 	}
-	why := "node " + o.candidate.cfg.Node + " does not coordinate the job, and may not: it knows of no majority that wants it"
-	if addrs := o.candidate.known.Load(); addrs != nil {
+	why := "node " + j.candidate.cfg.Node + " does not coordinate the job, and may not: it knows of no majority that wants it"
+	if addrs := j.candidate.known.Load(); addrs != nil {
 		return (&ElsewhereError{why, *addrs}).status()
 	}
 	return status.Error(codes.Unavailable, why)
@@ -46,9 +45,9 @@ type quorumServer struct {
 }
 
 // Step takes a message when all its chunks are there.
-func (b quorumServer) Step(stream pb.Quorum_StepServer) error {
+func (q quorumServer) Step(stream pb.Quorum_StepServer) error {
 	var from quorum.Voter
-	defer b.candidate.intake.leave(stream)
+	defer q.candidate.intake.leave(stream)
 	for {
 		p, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -60,69 +59,24 @@ func (b quorumServer) Step(stream pb.Quorum_StepServer) error {
 		if p.GetFrom() != nil {
 			from = toVoter(p.GetFrom())
 		}
-		message, err := b.candidate.intake.add(stream, p)
+		message, err := q.candidate.intake.add(stream, p)
 		if err != nil {
 			return err
 		}
-		if log := b.candidate.logged(); log != nil && message != nil {
+		if log := q.candidate.logged(); log != nil && message != nil {
 			log.Step(from, message)
 		}
 	}
 }
 
-func (b quorumServer) Greet(context.Context, *pb.Greeting) (*pb.Greeting, error) {
-	return &pb.Greeting{Voter: fromVoter(b.candidate.voter)}, nil
+func (q quorumServer) Greet(context.Context, *pb.Greeting) (*pb.Greeting, error) {
+	return &pb.Greeting{Voter: fromVoter(q.candidate.voter)}, nil
 }
 
 func fromVoter(v quorum.Voter) *pb.Voter { return &pb.Voter{Id: v.ID, Name: v.Name, Addr: v.Addr} }
 
 func toVoter(v *pb.Voter) quorum.Voter {
 	return quorum.Voter{ID: v.GetId(), Name: v.GetName(), Addr: v.GetAddr()}
-}
-
-// intake is where chunks become a message. A candidate has one: only a leader sends what is longer than a chunk, one message at a time, so
-// that the newer of two is the one that counts, and has the memory of the other.
-type intake struct {
-	mu   sync.Mutex
-	call pb.Quorum_StepServer
-	data []byte
-}
-
-// add is the message that a chunk completes, or nil.
-func (i *intake) add(call pb.Quorum_StepServer, p *pb.Chunk) ([]byte, error) {
-	switch size := p.GetSize(); {
-	case size > quorum.MaxMessage:
-		return nil, status.Errorf(codes.ResourceExhausted, "a message of %d bytes is over the limit of %d", size, quorum.MaxMessage)
-	case size > 0 && size == uint64(len(p.GetData())):
-		return p.GetData(), nil
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if p.GetSize() > 0 {
-		i.call, i.data = call, make([]byte, 0, p.GetSize())
-	}
-	switch {
-	case i.call != call:
-		return nil, status.Error(codes.Aborted, "a newer message has come in between")
-	case len(i.data)+len(p.GetData()) > cap(i.data):
-		return nil, status.Error(codes.InvalidArgument, "a message is longer than it says")
-	}
-	i.data = append(i.data, p.GetData()...)
-	if len(i.data) < cap(i.data) {
-		return nil, nil
-	}
-	message := i.data
-	i.call, i.data = nil, nil
-	return message, nil
-}
-
-// leave forgets what a call that ends has not brought to its end.
-func (i *intake) leave(call pb.Quorum_StepServer) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.call == call {
-		i.call, i.data = nil, nil
-	}
 }
 
 // way is a connection to another voter, which is made when it is used.
