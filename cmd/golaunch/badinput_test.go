@@ -159,6 +159,7 @@ func TestANodeLeaves(t *testing.T) {
 	nodes, token := cluster(t)
 	job := []string{"--nodes", "2", "--max-restarts", "0", "--", "sh", "-c", "trap 'echo saved $RANK; exit 0' TERM; echo up $RANK; sleep 1000 & wait"}
 	a, b := both(t, nodes, token, job...)
+	a.line("up 0")
 	b.line("up 1")
 	b.signal(syscall.SIGTERM)
 	b.ends(143, "saved 1", "this node has left: got SIGTERM")
