@@ -7,8 +7,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -34,6 +36,7 @@ func TestMain(m *testing.M) {
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // those that are started here do not inherit that it is ignored, as nohup has it
 	os.Setenv("GOLAUNCH_COORDINATOR", "none")
 	return t.M.Run()
 }

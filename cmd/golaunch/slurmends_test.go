@@ -13,7 +13,7 @@ import (
 // keeper is a rank that counts the warnings, and is ready when it finds a notice and no file named busy$1; $1 names the job.
 const keeper = `n=0; trap 'n=$((n+1))' USR1; trap : TERM; touch up$1$RANK
 while [ ! -e $GOLAUNCH_NOTICE_FILE ]; do sleep 0.05; done
-trap 'echo rank $RANK ends after $n; exit 3' TERM; cat $GOLAUNCH_NOTICE_FILE; while [ -e busy$1 ]; do sleep 0.05; done; until touch $GOLAUNCH_NOTICE_FILE.ready; do :; done # Slurm warns it too
+cat $GOLAUNCH_NOTICE_FILE; while [ -e busy$1 ]; do sleep 0.05; done; trap 'echo rank $RANK ends after $n; exit 3' TERM; until touch $GOLAUNCH_NOTICE_FILE.ready; do :; done # Slurm warns it too
 while :; do sleep 0.05; done`
 
 // up waits until both ranks of a job run.
