@@ -148,10 +148,6 @@ func candidate(b *testing.B, i int) *Candidate {
 // found has a candidate that waits begin a log instead.
 func found(t testing.TB, s *Candidate) *quorum.Term {
 	t.Helper()
-	s.mu.Lock()
-	s.log.Close()
-	s.log = nil
-	s.mu.Unlock()
 	term, err := s.found()
 	if err != nil {
 		t.Fatal(err)

@@ -174,9 +174,12 @@ func (s *Candidate) learn(addrs []string) {
 func (s *Candidate) found() (*quorum.Term, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.start(func(cfg quorum.Config) (*quorum.Log, error) { return quorum.Bootstrap(cfg) }); err != nil {
-		return nil, err
+	if s.log == nil {
+		if err := s.start(quorum.Follow); err != nil {
+			return nil, err
+		}
 	}
+	s.log.Found()
 	select {
 	case term := <-s.terms:
 		return term.term, nil

@@ -50,19 +50,19 @@ func assembly(b *testing.B, n int) *Term {
 	for i := range n {
 		voters = append(voters, Voter{ID: uint64(i + 1)})
 	}
-	for i := range n {
-		self := voters[n-1-i] // the first one comes last, and finds the others
-		l, err := Bootstrap(Config{Self: self, ElectionTimeout: time.Second, Send: func(m Message) {
+	for _, self := range voters {
+		l, err := Follow(Config{Self: self, ElectionTimeout: time.Second, Send: func(m Message) {
 			if to := logs[m.To.ID].Load(); to != nil {
 				to.Step(self, m.Bytes())
 			}
 			m.Done(nil)
-		}}, append(append([]Voter{}, voters[:self.ID-1]...), voters[self.ID:]...)...)
+		}})
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.Cleanup(l.Close)
 		logs[self.ID].Store(l)
 	}
+	logs[1].Load().Found(voters[1:]...)
 	return <-logs[1].Load().Terms()
 }

@@ -37,7 +37,9 @@ func (l *Log) run() {
 	tick := time.NewTicker(l.cfg.ElectionTimeout / ticksToElect)
 	defer tick.Stop()
 	for {
-		l.advance()
+		if l.advance(); l.failed != nil {
+			return
+		}
 		select {
 		case m := <-l.steps:
 			l.step(m)
@@ -85,7 +87,7 @@ func (l *Log) step(m *step) {
 // advance does what raft has decided: it keeps, sends and applies.
 func (l *Log) advance() {
 	l.term.read()
-	for l.reform(); l.node.HasReady(); l.reform() {
+	for l.reform(); l.failed == nil && l.node.HasReady(); l.reform() {
 		rd := l.node.Ready()
 		if !raft.IsEmptyHardState(rd.HardState) {
 			must(l.storage.SetHardState(rd.HardState))
@@ -95,6 +97,10 @@ func (l *Log) advance() {
 			l.restore(rd.Snapshot)
 		}
 		must(l.storage.Append(rd.Entries))
+		if l.keep(&rd); l.failed != nil {
+			return
+		}
+		l.follow(rd.SoftState)
 		for _, m := range rd.Messages {
 			l.send(m)
 		}
@@ -111,6 +117,21 @@ func (l *Log) advance() {
 		l.compact()
 	}
 	l.term.release()
+}
+
+// follow notes who leads.
+func (l *Log) follow(now *raft.SoftState) {
+	switch {
+	case now == nil:
+	case now.Lead == raft.None:
+		l.leader.Store(nil)
+	default:
+		v := l.known[now.Lead].Voter
+		if now.Lead == l.cfg.Self.ID {
+			v = l.cfg.Self
+		}
+		l.leader.Store(&v)
+	}
 }
 
 // must holds for a storage in memory: it fails only for an entry that is out of its order.

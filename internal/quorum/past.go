@@ -74,6 +74,7 @@ func (l *Log) compact() {
 	_, err := l.storage.CreateSnapshot(l.past.index, l.conf, nil)
 	must(err)
 	must(l.storage.Compact(l.past.index))
+	l.rewrite()
 }
 
 // fill puts the log into a message with a snapshot. It is as of now, as in etcd, and not of when raft last compacted: the receiver may
@@ -93,11 +94,18 @@ func (l *Log) fill(m *raftpb.Message) {
 
 // restore takes over a log from the snapshot message that raft has just accepted.
 func (l *Log) restore(s *raftpb.Snapshot) {
-	l.past = past{index: s.GetMetadata().GetIndex()}
-	for _, e := range l.incoming.GetEntries() {
+	l.take(l.incoming)
+	l.begun.Store(true)
+	l.reconfigured(s.GetMetadata().GetConfState())
+	l.rewrite()
+}
+
+// take takes in what is committed from a message with a snapshot.
+func (l *Log) take(m *raftpb.Message) {
+	l.past = past{index: m.GetSnapshot().GetMetadata().GetIndex()}
+	for _, e := range m.GetEntries() {
 		l.past.add(e.GetData())
 	}
 	l.past.snapped = false // raft has nothing else
-	l.learn(decode(s.GetData()))
-	l.reconfigured(s.GetMetadata().GetConfState())
+	l.learn(decode(m.GetSnapshot().GetData()))
 }

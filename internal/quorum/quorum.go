@@ -5,16 +5,16 @@
 // The log has a bound. Its leader replaces the past by a snapshot, which is an entry like any other: each voter that comes to it in the
 // log drops what is before it. Who is new, or too far behind, gets the snapshot and what follows it in one message.
 //
-// All is in memory. A voter that dies never comes back as itself: who starts again is another voter, with an ID of its own.
+// All is in memory, and on a [Disk] if there is one. Without one a voter that dies never comes back as itself: who starts again is another
+// voter, with an ID of its own.
 package quorum
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"log"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -30,9 +30,10 @@ type Voter struct {
 	Name, Addr string
 }
 
-// Config is what a voter must know. Voted may be nil.
+// Config is what a voter must know. Voted and Disk may be nil.
 type Config struct {
 	Self Voter
+	Disk Disk
 	// ElectionTimeout is the silence of a leader after which a follower becomes a candidate; each waits for up to twice as long, for
 	// another time. A leader that does not hear a majority for as long leads no more.
 	ElectionTimeout time.Duration
@@ -90,6 +91,12 @@ type Log struct {
 	told  []uint64
 	news  bool
 	after uint64
+	// failed is why the disk does not keep what it should, which ends this voter's part.
+	failed error
+
+	// leader is the voter that leads, as far as this one knows, and begun says that the log has voters.
+	leader atomic.Pointer[Voter]
+	begun  atomic.Bool
 }
 
 // step is a message of another voter.
@@ -98,43 +105,59 @@ type step struct {
 	*raftpb.Message
 }
 
-// Bootstrap begins a log. Alone, this voter leads at once. With others, each of which does the same at about the same time with the same
-// voters, the one with the lowest ID is the first candidate.
-func Bootstrap(cfg Config, others ...Voter) (*Log, error) {
-	voters := append([]Voter{cfg.Self}, others...)
-	slices.SortFunc(voters, func(a, b Voter) int { return cmp.Compare(a.ID, b.ID) })
-	return start(cfg, voters)
+// Follow has a new voter wait for a leader that wants it, or for [Log.Found].
+func Follow(cfg Config) (*Log, error) {
+	l := newLog(cfg)
+	return l, l.begin()
 }
 
-// Follow has a voter wait for a leader that wants it.
-func Follow(cfg Config) (*Log, error) { return start(cfg, nil) }
-
-func start(cfg Config, voters []Voter) (*Log, error) {
-	l := &Log{
+func newLog(cfg Config) *Log {
+	return &Log{
 		cfg: cfg, steps: make(chan *step, maxSteps), wake: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 		terms: make(chan *Term, 1), storage: raft.NewMemoryStorage(), known: map[uint64]peer{}, conf: &raftpb.ConfState{},
 	}
-	if len(voters) > 0 {
-		l.found(voters)
+}
+
+// begin has the voter live.
+func (l *Log) begin() error {
+	l.rewrite()
+	if l.failed != nil {
+		return l.failed
 	}
-	var err error
+	if err := l.renew(); err != nil {
+		return err
+	}
+	go l.run()
+	return nil
+}
+
+// renew has raft begin with what is in the storage.
+func (l *Log) renew() (err error) {
 	l.node, err = raft.NewRawNode(&raft.Config{
-		ID: cfg.Self.ID, ElectionTick: ticksToElect, HeartbeatTick: ticksToBeat, Storage: l.storage,
+		ID: l.cfg.Self.ID, ElectionTick: ticksToElect, HeartbeatTick: ticksToBeat, Storage: l.storage,
 		MaxSizePerMsg: maxAppend, MaxInflightMsgs: maxInflight, MaxInflightBytes: maxInflightBytes,
 		CheckQuorum: true, PreVote: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
 		Logger: &raft.DefaultLogger{Logger: log.New(io.Discard, "", 0)},
 	})
-	if err != nil {
-		return nil, err
-	}
-	if len(voters) > 0 {
+	if err == nil && l.past.index > 0 {
+		l.begun.Store(true)
 		l.announce()
-		if voters[0].ID == cfg.Self.ID {
-			err = l.node.Campaign()
-		}
 	}
-	go l.run()
-	return l, err
+	return err
+}
+
+// Found begins a log that this voter and others keep, all of which are new and follow, unless one has begun that this voter knows of. It is
+// the first to lead: alone at once, else when a majority answers. One voter alone may found a log with the same others.
+func (l *Log) Found(others ...Voter) {
+	l.post(func() {
+		if l.begun.Load() {
+			return
+		}
+		l.found(append([]Voter{l.cfg.Self}, others...))
+		l.rewrite()
+		must(l.renew())
+		must(l.node.Campaign())
+	})
 }
 
 // found puts what all voters of a new log agree on before anybody leads: who they are.
@@ -145,7 +168,36 @@ func (l *Log) found(voters []Voter) {
 	}
 	l.past.index = 1
 	must(l.storage.ApplySnapshot(&raftpb.Snapshot{Metadata: l.metadata(1)}))
-	must(l.storage.SetHardState(&raftpb.HardState{Term: new(uint64(1)), Commit: new(uint64(1))}))
+	hard, _, err := l.storage.InitialState() // it may have voted for one that is no more
+	must(err)
+	must(l.storage.SetHardState(&raftpb.HardState{Term: new(max(1, hard.GetTerm())), Vote: new(hard.GetVote()), Commit: new(uint64(1))}))
+}
+
+// Begun says that the log has voters, as far as this one knows.
+func (l *Log) Begun() bool { return l.begun.Load() }
+
+// Leader is the voter that leads, as far as this one knows; its ID is 0 when none is known to.
+func (l *Log) Leader() Voter {
+	if v := l.leader.Load(); v != nil {
+		return *v
+	}
+	return Voter{}
+}
+
+// Self is this voter. One that was resumed has its ID from before.
+func (l *Log) Self() Voter { return l.cfg.Self }
+
+// Ended is closed when this voter's part has ended: by Close, or for the reason that Err has then.
+func (l *Log) Ended() <-chan struct{} { return l.closed }
+
+// Err is why this voter's part has ended by itself: its disk does not keep what it must. It is nil before, and after Close.
+func (l *Log) Err() error {
+	select {
+	case <-l.closed:
+		return l.failed
+	default:
+		return nil
+	}
 }
 
 // Terms has each term in which this voter leads, when it begins. One that nobody takes before the next is dropped.

@@ -2,8 +2,6 @@ package quorum
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,42 +19,37 @@ func TestOneVoterLeadsAtOnce(t *testing.T) {
 	})
 }
 
-// together starts so many voters that know each other, but for the absent ones.
-func (w *world) together(n int, absent ...uint64) []Voter {
-	var voters []Voter
-	for range n {
-		voters = append(voters, w.voter())
-	}
-	for i, v := range voters {
-		if !slices.Contains(absent, v.ID) {
-			w.start(v, func(cfg Config) (*Log, error) { return Bootstrap(cfg, slices.Concat(voters[i+1:], voters[:i])...) })
-		}
-	}
-	return voters
-}
-
-// TestVotersBeginTogether: the first of them leads at once, and if it does not come another one does.
+// TestVotersBeginTogether: who founds the log with others that are there leads at once, also when one of them is gone by then, and another
+// goes on in its place.
 func TestVotersBeginTogether(t *testing.T) {
 	for seed := range uint64(20) {
 		run(t, seed, func(w *world) {
+			founder := w.voter()
+			voters := []Voter{founder, w.add(), w.add()}
 			before := time.Now()
-			voters := w.together(3)
+			w.start(founder, Follow)
+			if seed%2 == 1 {
+				w.kill(3)
+			}
+			w.logs[1].Found(voters[1:]...)
+			w.logs[1].Found(voters[1:2]...) // it has begun
 			_, id := w.leader()
 			if took := time.Since(before); id != 1 || took > 10*tick {
 				t.Errorf("voter %d leads after %v", id, took)
 			}
-			for _, v := range voters {
+			time.Sleep(election)
+			for _, v := range voters[:2] {
 				if !same(w.voting[v.ID], voters) {
 					t.Errorf("voter %d knows of %v", v.ID, w.voting[v.ID])
 				}
+				if l := w.logs[v.ID]; !l.Begun() || l.Leader() != founder {
+					t.Errorf("voter %d knows that %v leads", v.ID, l.Leader())
+				}
 			}
-			w.kill(1)
+			if seed%2 == 0 {
+				w.kill(1)
+			}
 			time.Sleep(election)
-			_, id = w.leader()
-			w.vote([]Voter{{ID: id, Name: fmt.Sprint("n", id)}, w.add(), w.add()})
-		})
-		run(t, seed, func(w *world) {
-			w.together(3, 1)
 			w.leader()
 		})
 	}

@@ -19,6 +19,9 @@ func TestWorld(t *testing.T) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			run(t, seed, func(w *world) {
 				w.loss, w.seldom = int(seed%20), 8<<(seed%4*2)
+				if seed%3 > 0 {
+					w.disks = map[uint64]*disk{}
+				}
 				voters := []Voter{w.add(), w.add(), w.add()}
 				if seed%2 == 0 {
 					voters = append(voters, w.add(), w.add())
@@ -43,6 +46,9 @@ func (w *world) trouble(voters []Voter) {
 	w.random.Shuffle(len(voters), func(i, j int) { voters[i], voters[j] = voters[j], voters[i] })
 	few := voters[:1+w.random.IntN(len(voters)/2)]
 	kind := w.random.IntN(7)
+	if w.disks != nil && w.random.IntN(2) == 0 {
+		kind = 7 + w.random.IntN(2)
+	}
 	w.mu.Unlock()
 	if kind > 1 {
 		w.part()
@@ -62,6 +68,10 @@ func (w *world) trouble(voters []Voter) {
 		w.replace(voters, voters[0].ID)
 	case 6:
 		w.absent(voters)
+	case 7:
+		w.restart(voters)
+	case 8:
+		w.fail(voters)
 	default:
 		w.split(few)
 	}

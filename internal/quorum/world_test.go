@@ -45,6 +45,8 @@ type world struct {
 	// voting are those of which each voter knows that they vote; told hears it too, when it is not nil.
 	voting map[uint64][]Voter
 	told   func(id uint64, voters []Voter)
+	// disks are what each voter has kept; none has one unless the world is to have them.
+	disks map[uint64]*disk
 }
 
 func run(t *testing.T, seed uint64, f func(*world)) {
@@ -69,17 +71,16 @@ func (w *world) voter() Voter {
 // add starts a voter, the first of which founds the log.
 func (w *world) add() Voter {
 	self := w.voter()
+	w.start(self, Follow)
 	if self.ID == 1 {
-		w.start(self, func(cfg Config) (*Log, error) { return Bootstrap(cfg) })
-	} else {
-		w.start(self, Follow)
+		w.logs[1].Found()
 	}
 	return self
 }
 
 func (w *world) start(self Voter, begin func(Config) (*Log, error)) {
 	l, err := begin(Config{
-		Self: self, ElectionTimeout: 10 * tick,
+		Self: self, Disk: w.disk(self.ID), ElectionTimeout: 10 * tick,
 		Send:  func(m Message) { w.send(self, m) },
 		Voted: func(v []Voter) { w.voted(self.ID, v) },
 	})
@@ -214,13 +215,14 @@ func (w *world) act(t *Term, id uint64, n int, state *[]string) bool {
 	if err != nil {
 		return false
 	}
+	voters := electorate(t.log)
 	w.mu.Lock()
 	w.kept = append(w.kept, entries...)
 	if t.Number < newest {
 		w.t.Errorf("voter %d acts in term %d after term %d has begun to", id, t.Number, newest)
 	}
-	if w.newest = max(w.newest, t.Number); cut > 0 && cut == w.cut && w.minority(id) {
-		w.t.Errorf("voter %d acts with a minority", id)
+	if w.newest = max(w.newest, t.Number); cut > 0 && cut == w.cut && w.minority(id, voters) {
+		w.t.Errorf("voter %d acts with a minority of %v on sides %v, for %d entries, %v a snapshot", id, voters, w.side, len(entries), takes)
 	}
 	w.mu.Unlock()
 	time.Sleep(tick)
@@ -230,7 +232,7 @@ func (w *world) act(t *Term, id uint64, n int, state *[]string) bool {
 // die ends a leader that is doomed, right after it has proposed an entry, a snapshot, and another entry.
 func (w *world) die(t *Term, id uint64, l *Log, state []string) {
 	w.mu.Lock()
-	doomed, late := w.doomed == id, time.Duration(w.random.IntN(int(2*tick)))
+	doomed, late := w.doomed == id && w.logs[id] == l, time.Duration(w.random.IntN(int(2*tick)))
 	w.mu.Unlock()
 	if !doomed {
 		return
@@ -248,15 +250,28 @@ func (w *world) die(t *Term, id uint64, l *Log, state []string) {
 	close(w.dead)
 }
 
+// electorate are those that vote, as a voter knows it now; none when it has ended.
+func electorate(l *Log) (ids []uint64) {
+	answered := make(chan struct{})
+	if !l.post(func() {
+		ids = slices.Clone(l.conf.GetVoters())
+		close(answered)
+	}) {
+		return nil
+	}
+	<-answered
+	return ids
+}
+
 // minority says that a voter can reach less than half of those that vote.
-func (w *world) minority(id uint64) bool {
+func (w *world) minority(id uint64, voters []uint64) bool {
 	reached := 0
-	for _, v := range w.voting[id] {
-		if w.logs[v.ID] != nil && w.side[v.ID] == w.side[id] {
+	for _, v := range voters {
+		if w.logs[v] != nil && w.side[v] == w.side[id] {
 			reached++
 		}
 	}
-	return 2*reached <= len(w.voting[id])
+	return 2*reached <= len(voters) && len(voters) > 0
 }
 
 // leader waits for one that leads.
@@ -324,7 +339,7 @@ func (w *world) part(ids ...uint64) {
 func (w *world) end() {
 	w.mu.Lock()
 	logs := w.logs
-	w.logs = map[uint64]*Log{}
+	w.logs, w.cut = map[uint64]*Log{}, 0 // nobody can tell any more who is a minority
 	w.mu.Unlock()
 	var longest []string
 	for _, l := range logs {

@@ -1,0 +1,138 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// Disk keeps what a voter must know to be started again as itself: its ID, its votes, and its part of the log.
+type Disk interface {
+	// Keep returns once all is kept, and outlives the end of the machine's power: the state, if it is not nil, in place of all that was kept
+	// before, and the changes after it. A voter says and does nothing that stands on what is not kept yet, so that one whose disk hangs is
+	// as one that is gone.
+	Keep(state []byte, changes [][]byte) error
+}
+
+// The first byte of a change says what it is.
+const (
+	changeEntry     byte = 'e'
+	changeHardState byte = 'h'
+)
+
+// errKept says that a state makes no sense.
+var errKept = errors.New("what this voter has kept makes no sense")
+
+// Resume goes on as the voter that has kept a state on its [Disk], and changes after it: Self has the ID from there.
+func Resume(cfg Config, state []byte, changes [][]byte) (*Log, error) {
+	l := newLog(cfg)
+	if err := l.recall(state, changes); err != nil {
+		return nil, err
+	}
+	return l, l.begin()
+}
+
+// recall takes in what was kept. It refuses what Raft could not go on with, instead of a panic later.
+func (l *Log) recall(state []byte, changes [][]byte) error {
+	var m raftpb.Message
+	if err := proto.Unmarshal(state, &m); err != nil || m.GetFrom() == 0 {
+		return errKept
+	}
+	l.cfg.Self.ID = m.GetFrom()
+	if past := m.GetSnapshot().GetMetadata(); past.GetIndex() > 0 {
+		must(l.storage.ApplySnapshot(&raftpb.Snapshot{Metadata: past}))
+		l.take(&m)
+		l.conf = past.GetConfState()
+	}
+	last := l.past.index
+	var hard *raftpb.HardState
+	for i, c := range changes {
+		switch {
+		case len(c) == 0:
+			return errKept
+		case c[0] == changeHardState:
+			hard = &raftpb.HardState{}
+			if err := proto.Unmarshal(c[1:], hard); err != nil {
+				return fmt.Errorf("%w: change %d: %w", errKept, i, err)
+			}
+		case c[0] == changeEntry:
+			e := &raftpb.Entry{}
+			if err := proto.Unmarshal(c[1:], e); err != nil || e.GetIndex() > last+1 || e.GetIndex() <= l.past.index {
+				return fmt.Errorf("%w: change %d", errKept, i)
+			}
+			must(l.storage.Append([]*raftpb.Entry{e}))
+			last = e.GetIndex()
+		default:
+			return fmt.Errorf("%w: change %d", errKept, i)
+		}
+	}
+	if hard == nil {
+		return nil
+	}
+	if hard.GetCommit() > last || hard.GetCommit() < l.past.index {
+		return fmt.Errorf("%w: %d entries are committed, and %d are there", errKept, hard.GetCommit(), last)
+	}
+	must(l.storage.SetHardState(hard))
+	return nil
+}
+
+// keep has the disk keep what raft wants to be kept before anything else.
+func (l *Log) keep(rd *raft.Ready) {
+	if l.cfg.Disk == nil || l.failed != nil {
+		return
+	}
+	var changes [][]byte
+	for _, e := range rd.Entries {
+		changes = append(changes, change(changeEntry, e))
+	}
+	if !raft.IsEmptyHardState(rd.HardState) { // after the entries, some of which it may say are committed
+		changes = append(changes, change(changeHardState, rd.HardState))
+	}
+	if len(changes) > 0 {
+		l.failed = l.cfg.Disk.Keep(nil, changes)
+	}
+}
+
+// rewrite has the disk keep all that there is in place of what was kept before.
+func (l *Log) rewrite() {
+	if l.cfg.Disk == nil || l.failed != nil {
+		return
+	}
+	state, err := proto.Marshal(l.state())
+	must(err)
+	var changes [][]byte
+	last, err := l.storage.LastIndex()
+	must(err)
+	if last > l.past.index {
+		entries, err := l.storage.Entries(l.past.index+1, last+1, math.MaxUint64)
+		must(err)
+		for _, e := range entries {
+			changes = append(changes, change(changeEntry, e))
+		}
+	}
+	hard, _, err := l.storage.InitialState()
+	must(err)
+	if !raft.IsEmptyHardState(hard) {
+		changes = append(changes, change(changeHardState, hard))
+	}
+	l.failed = l.cfg.Disk.Keep(state, changes)
+}
+
+// state is what is committed, as a message with a snapshot has it.
+func (l *Log) state() *raftpb.Message {
+	m := &raftpb.Message{Type: raftpb.MsgSnap.Enum(), From: new(l.cfg.Self.ID)}
+	if l.past.index > 0 {
+		l.fill(m)
+	}
+	return m
+}
+
+func change(kind byte, m proto.Message) []byte {
+	b, err := proto.Marshal(m)
+	must(err)
+	return append([]byte{kind}, b...)
+}
