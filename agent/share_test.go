@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,7 +64,10 @@ func newTown(t *testing.T) *town {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.client, err = rendezvous.Connect(t.Context(), rendezvous.ClientOptions{Target: "the test", Dial: dial}); err != nil {
+	w.client, err = rendezvous.Connect(t.Context(), rendezvous.ClientOptions{
+		Target: "the test", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) },
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	w.Agent = &Agent{

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
@@ -44,6 +45,9 @@ func (n *nodeLife) takePlace(ctx context.Context, m membership, k *keep.Keeper) 
 	o := rendezvous.Options{
 		Target: m.target, Dial: k.Dial(m.dial), Proof: k.Proof, TLS: m.tls, Node: m.node, Warn: n.Warn,
 		Clock: proc.BootTime, Heard: func(at, lease time.Duration) { k.Renew(at + lease) },
+		Elsewhere: m.elsewhere, DialAt: func(ctx context.Context, addr string) (net.Conn, error) {
+			return k.Dial(func(ctx context.Context) (net.Conn, error) { return dialAt(ctx, addr) })(ctx)
+		},
 	}
 	if k.Left.Membership != nil {
 		if err := json.Unmarshal(k.Left.Membership, &o.Former); err != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -35,7 +36,7 @@ import (
 
 // Agent is a node of a cluster, which runs ranks of whatever jobs the coordinator gives it.
 type Agent struct {
-	// Coordinator is HOST:PORT.
+	// Coordinator is HOST:PORT, or those of all coordinators of the cluster, with commas between them.
 	Coordinator string
 	// GPUs declares that many GPUs instead of those that are found here; nil declares none.
 	GPUs *int
@@ -166,7 +167,7 @@ func (a Agent) serve(ctx context.Context, m membership, f *follower) (code int, 
 }
 
 func (a Agent) membership(ctx context.Context) (Job, membership, error) {
-	at, err := resolve(ctx, a.Coordinator)
+	addrs, err := heads(ctx, a.Coordinator)
 	if err != nil {
 		return Job{}, membership{}, err
 	}
@@ -194,8 +195,13 @@ func (a Agent) membership(ctx context.Context) (Job, membership, error) {
 	if err := a.examine(ctx, &node, devices); err != nil {
 		return Job{}, membership{}, err
 	}
+	var others []string
+	if len(addrs) > 1 {
+		others = addrs
+	}
 	return j, membership{
-		node: node, target: a.Coordinator, dial: dialTCP(at.host, at.port), tls: mtls.Client(token, mtls.Identity{Node: node.Name}),
+		node: node, target: addrs[0], dial: func(ctx context.Context) (net.Conn, error) { return dialAt(ctx, addrs[0]) },
+		elsewhere: others, tls: mtls.Client(token, mtls.Identity{Node: node.Name}),
 	}, nil
 }
 

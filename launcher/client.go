@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,14 +20,14 @@ import (
 // An error of its methods is an ErrUsage where the request makes no sense to the coordinator, or is about something that does not exist;
 // in the latter case it is an ErrNotThere too.
 type Client struct {
-	// Target is the coordinator's HOST:PORT.
+	// Target is the coordinator's HOST:PORT, or those of several, with commas between them.
 	Target string
 
 	head *rendezvous.Client
 }
 
-// Connect reaches the coordinator at HOST:PORT, or when that is empty, the one that this user runs on this machine. TokenFile is as
-// in a Job.
+// Connect reaches the coordinator at HOST:PORT, or one of several with commas between them, or when that is empty, the one that this user
+// runs on this machine. TokenFile is as in a Job.
 func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error) {
 	if coordinator == "" {
 		var err error
@@ -37,7 +38,7 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 			return nil, ErrNoCoordinator
 		}
 	}
-	at, err := resolve(ctx, coordinator)
+	addrs, err := heads(ctx, coordinator)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +47,7 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 		return nil, err
 	}
 	c, err := rendezvous.Connect(ctx, rendezvous.ClientOptions{
-		Target: coordinator, Dial: dialTCP(at.host, at.port), TLS: mtls.Client(token, mtls.Identity{}),
+		Target: strings.Join(addrs, ","), Dial: dialAt, TLS: mtls.Client(token, mtls.Identity{}),
 	})
 	if err != nil {
 		return nil, err

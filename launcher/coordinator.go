@@ -1,7 +1,9 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +20,7 @@ import (
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/announce"
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/speaker"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -26,6 +29,10 @@ type Coordinator struct {
 	// Listen is HOST:PORT, HOST or :PORT. Without a host it is this machine's address on the default route, or 127.0.0.1 when it
 	// has none; without a port it is DefaultPort, and port 0 is a free one.
 	Listen string
+	// Peers are where several coordinators of one cluster listen, HOST:PORT or HOST each: 3, 5 or 7 of them, given to each in the same order.
+	// Any minority of them may be lost. Which of them this one is, Listen says, or else the machine that it is on. All of them must come for
+	// the first time; afterwards a majority will do.
+	Peers []string
 	// Store is a directory for what a coordinator that is started again must know; ~/.golaunch/ADDRESS:PORT when empty.
 	Store string
 	// Lease is as in a Job.
@@ -54,6 +61,15 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var peers []string
+	if len(c.Peers) > 0 {
+		if peers, err = c.listOf(); err == nil {
+			c.Listen, err = c.ours(ctx, peers)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	l, err := c.listen(ctx)
 	if err != nil {
 		return err
@@ -63,32 +79,47 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	var unknown error
+	words := speaker.New(func(missed int) {
+		c.Warn(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
+	})
+	defer words.Finish(speaker.Patience)
+	ready, say, warn := c.Ready, c.Say, c.Warn
+	c.Say = func(text string) { words.Say(func() { say(text) }) }
+	c.Warn = func(err error) { words.Say(func() { warn(err) }) }
 	if c.Announced {
-		end, err := announced(at)
+		end, err := announced(cmp.Or(strings.Join(peers, ","), at.String()))
 		defer end()
-		unknown = err
+		if err != nil {
+			c.Warn(err)
+		}
 	}
+	words.Say(func() { ready(at) })
 	silence, kill := leaseParts(c.Lease)
-	head := rendezvous.NewCoordinator(rendezvous.Config{Lease: silence, KillTime: kill, File: file, Note: c.Say, Warn: c.Warn})
+	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Note: c.Say, Warn: c.Warn}
+	if len(peers) > 0 {
+		err = c.among(ctx, l, peers, token, file, cfg)
+	} else {
+		cfg.File = file
+		err = alone(ctx, l, mtls.Server(token, mtls.Identity{}), cfg)
+	}
+	return errors.Join(err, file.Close())
+}
+
+// alone leads a cluster that has no other coordinator.
+func alone(ctx context.Context, l net.Listener, server *tls.Config, cfg rendezvous.Config) error {
+	head := rendezvous.NewCoordinator(cfg)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var both errgroup.Group
 	both.Go(func() error {
 		defer cancel()
-		return head.Serve(l, mtls.Server(token, mtls.Identity{}))
+		return head.Serve(l, server)
 	})
 	both.Go(func() error {
 		_, err := head.Run(ctx)
 		return err
 	})
-	go func() {
-		if unknown != nil {
-			c.Warn(unknown)
-		}
-		c.Ready(at)
-	}()
-	return errors.Join(both.Wait(), file.Close())
+	return both.Wait()
 }
 
 func (c *Coordinator) defaults() {
@@ -98,6 +129,9 @@ func (c *Coordinator) defaults() {
 	if c.Ready == nil {
 		c.Ready = func(netip.AddrPort) {}
 	}
+	if c.Say == nil {
+		c.Say = func(string) {}
+	}
 	if c.Warn == nil {
 		c.Warn = warnStderr
 	}
@@ -106,15 +140,15 @@ func (c *Coordinator) defaults() {
 func warnStderr(err error) { fmt.Fprintf(os.Stderr, "golaunch: warning: %v\n", err) }
 
 // announced returns what ends the announcement, or why commands do not find the coordinator by themselves.
-func announced(at netip.AddrPort) (end func(), err error) {
-	name, err := announce.Tell(at.String())
+func announced(at string) (end func(), err error) {
+	name, err := announce.Tell(at)
 	switch {
 	case err == nil:
 		return func() { name.Close() }, nil
 	case errors.Is(err, syscall.EADDRINUSE):
-		err = fmt.Errorf("another coordinator is this machine's default: commands for this one need --coordinator %v", at)
+		err = fmt.Errorf("another coordinator is this machine's default: commands for this one need --coordinator %s", at)
 	default:
-		err = fmt.Errorf("commands on this machine must be told --coordinator %v: %w", at, err)
+		err = fmt.Errorf("commands on this machine must be told --coordinator %s: %w", at, err)
 	}
 	return func() {}, err
 }
@@ -165,5 +199,16 @@ func (c Coordinator) open(at netip.AddrPort) (*rendezvous.File, error) {
 		}
 		dir = filepath.Join(home, ".golaunch", at.String())
 	}
-	return rendezvous.OpenFile(dir)
+	own, other, with := dir, filepath.Join(dir, raftDir), "with"
+	if len(c.Peers) > 0 {
+		own, other, with = other, own, "without"
+	}
+	if _, err := os.Stat(filepath.Join(other, "log")); err == nil {
+		return nil, fmt.Errorf("in %s are the jobs of a coordinator %s --peers, which this one would forget: start it as before, or remove %s, or "+
+			"give another --state-dir", dir, with, filepath.Join(other, "log"))
+	}
+	return rendezvous.OpenFile(own)
 }
+
+// raftDir has a peer's part of the log.
+const raftDir = "raft"

@@ -84,8 +84,13 @@ func foreign(ctx context.Context, m membership) bool {
 // dialTCP resolves the host anew each time and tries all its addresses.
 func dialTCP(host string, port int) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		return dialAt(ctx, net.JoinHostPort(host, strconv.Itoa(port)))
 	}
+}
+
+// dialAt does so for HOST:PORT.
+func dialAt(ctx context.Context, addr string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 }
 
 // orForever is a limit that 0 takes away.

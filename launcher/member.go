@@ -33,7 +33,7 @@ type membership struct {
 	welcomed func()
 	// candidate is nil where no other node can come to lead the job.
 	candidate *rendezvous.Candidate
-	// elsewhere is where the job is led, as another node said, and limit bounds the wait to be taken in there; 0 is none.
+	// elsewhere is where else the job is led, as another node said, or the cluster may be; limit bounds the wait to be taken in; 0 is none.
 	elsewhere []string
 	limit     time.Duration
 }
@@ -116,7 +116,7 @@ func runAgent(
 		Target: m.target, Dial: held(m.dial, supervisor), Proof: supervisor.Proof(), TLS: m.tls, Node: m.node, Facts: facts, Warn: o.Warn,
 		Clock: proc.BootTime, Heard: func(at, lease time.Duration) { supervisor.Renew(max(1, at+lease-proc.BootTime())) },
 		Candidate: m.candidate, Elsewhere: m.elsewhere, DialAt: func(ctx context.Context, addr string) (net.Conn, error) {
-			return held(func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", addr) }, supervisor)(ctx)
+			return held(func(ctx context.Context) (net.Conn, error) { return dialAt(ctx, addr) }, supervisor)(ctx)
 		},
 	})
 	if err != nil {

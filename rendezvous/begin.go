@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,6 +26,10 @@ func (c *Coordinator) begin() error {
 		entries = append(entries, e)
 	}
 	fresh := past.Snapshot == nil && len(entries) == 0
+	if fresh && c.term != nil && c.cfg.Job != nil {
+		return errors.New("cannot take the job over: the voters have kept nothing")
+	}
+	defer c.peered()
 	if fresh {
 		c.state = replica.New()
 		c.step(replica.Began(now(), rand.Text()))

@@ -16,13 +16,18 @@ import (
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
-// CandidateConfig is what a [Candidate] must know. Listen and Dial may be nil.
+// CandidateConfig is what a [Candidate] must know. Listen, Dial and Note may be nil.
 type CandidateConfig struct {
 	// Node is this process's, and Addr where it listens already, HOST:PORT; empty for one that does not yet.
 	Node, Addr string
 	// Home is where the nodes of the job first meet, HOST:PORT, of which the host is looked up anew each time: who leads the job calls
 	// who listens there to join it. It is empty for the node that listens there itself, and where it is no fixed place.
 	Home string
+	// Peers are where those listen that may coordinate a cluster, HOST:PORT, Addr among them, in the same order for each; none for a job.
+	// Facts are what must be the same for all of them, by flag name, and File keeps this one's part of the log.
+	Peers []string
+	Facts map[string]string
+	File  *File
 	// Lease is the coordinator's.
 	Lease time.Duration
 	// Server and Client are nil in tests alone.
@@ -31,10 +36,12 @@ type CandidateConfig struct {
 	Listen func(netip.Addr) (net.Listener, error)
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 	Warn   func(error)
+	// Note hears what the peers wait for.
+	Note func(string)
 }
 
-// Candidate is this process as one of those that may come to coordinate a job of which every node runs the same command. It listens for the
-// others, keeps what they agree on if the coordinator wants that, and says when it was elected.
+// Candidate is this process as one of those that may come to coordinate a job of which every node runs the same command, or a cluster that
+// has several coordinators. It listens for the others, keeps what they agree on, and says when it was elected.
 type Candidate struct {
 	cfg CandidateConfig
 	// voter has no address before the candidate listens, and does not change from then on.
@@ -66,6 +73,9 @@ func NewCandidate(cfg CandidateConfig) *Candidate {
 			return net.Listen("tcp", netip.AddrPortFrom(at, 0).String())
 		}
 	}
+	if cfg.Note == nil {
+		cfg.Note = func(string) {}
+	}
 	if cfg.Dial == nil {
 		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
@@ -95,16 +105,16 @@ func (s *Candidate) Close() {
 // Transfer has another process coordinate the job in place of the coordinator here, when the agents have left that are about to: those
 // that stay are then a majority. It is false when none stays, or knows enough. Close follows if it is true.
 func (s *Candidate) Transfer() bool {
-	c := s.head.Load()
-	if c == nil {
-		return true
+	if c := s.head.Load(); c != nil {
+		if stays := c.awaitDepartures(goodbyeLimit); !stays || !s.Shared() {
+			return false
+		}
 	}
-	if stays := c.awaitDepartures(goodbyeLimit); !stays || !s.Shared() {
-		return false
+	if log := s.logged(); log != nil {
+		over := make(chan struct{})
+		log.Transfer(func(error) { close(over) }) // it is given up here all the same
+		<-over
 	}
-	over := make(chan struct{})
-	s.logged().Transfer(func(error) { close(over) }) // the job is given up here all the same
-	<-over
 	return true
 }
 
@@ -117,13 +127,25 @@ func (s *Candidate) logged() *quorum.Log {
 // Shared says that others know what the coordinator here knows, and one of them can take its place.
 func (s *Candidate) Shared() bool { return len(s.others()) > 0 }
 
-// Serve takes agents and other voters from the listener of the job's first coordinator, until Close.
+// Serve takes agents and other voters, and clients of a cluster, from a listener until Close. Another error than of the listener is that this
+// one's part of a cluster's log could not be read or kept.
 func (s *Candidate) Serve(l net.Listener) error {
 	srv, audit, end := newServer(s.cfg.Server, s.cfg.Warn)
 	defer end()
 	pb.RegisterRendezvousServer(srv, joinServer{candidate: s, audit: audit})
 	pb.RegisterQuorumServer(srv, quorumServer{candidate: s})
-	return serve(srv, l, s.closed.Done(), end)
+	if len(s.cfg.Peers) > 0 {
+		pb.RegisterClusterServer(srv, clusterServer{candidate: s})
+		if err := s.resume(); err != nil {
+			return errors.Join(err, l.Close())
+		}
+		defer s.Close()
+	}
+	err := serve(srv, l, s.closed.Done(), end)
+	if log := s.logged(); log != nil {
+		err = errors.Join(err, log.Err())
+	}
+	return err
 }
 
 // open listens at an address of this node, and waits for a coordinator that wants this voter. It is its name for others.
@@ -189,15 +211,24 @@ func (s *Candidate) found() (*quorum.Term, error) {
 }
 
 // electionsPerLease has a new coordinator elected within a third of a lease, unless a vote is split, and an old one know as early that
-// it is none.
-const electionsPerLease = 6
+// it is none. Among peers, which do nothing else, it may be split once.
+const (
+	electionsPerLease = 6
+	electionsOfPeers  = 12
+)
 
 func (s *Candidate) start(begin func(quorum.Config) (*quorum.Log, error)) error {
-	log, err := begin(quorum.Config{Self: s.voter, ElectionTimeout: s.cfg.Lease / electionsPerLease, Send: s.peers.send, Voted: s.voted})
-	if err != nil {
-		return fmt.Errorf("cannot keep the state of the job: %w", err)
+	cfg := quorum.Config{Self: s.voter, ElectionTimeout: s.cfg.Lease / electionsPerLease, Send: s.peers.send, Voted: s.voted}
+	if len(s.cfg.Peers) > 0 {
+		cfg.ElectionTimeout, cfg.Disk = s.cfg.Lease/electionsOfPeers, disk{s.cfg.File}
 	}
-	s.log = log
+	log, err := begin(cfg)
+	if err != nil {
+		return fmt.Errorf("cannot keep the coordinator's log: %w", err)
+	}
+	if s.log = log; s.voter.ID != log.Self().ID { // it was started again
+		s.voter = log.Self()
+	}
 	s.busy.Go(func() {
 		for {
 			select {
@@ -207,6 +238,9 @@ func (s *Candidate) start(begin func(quorum.Config) (*quorum.Log, error)) error 
 				default:
 				}
 				s.terms <- Term{r}
+			case <-log.Ended():
+				s.close()
+				return
 			case <-s.closed.Done():
 				return
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -41,10 +42,10 @@ func (e *RequestError) Error() string { return e.Why + " (coordinator " + e.Targ
 
 // ClientOptions say how a client reaches the coordinator. Only Target is needed.
 type ClientOptions struct {
-	// Target is the coordinator's HOST:PORT.
+	// Target is the coordinator's HOST:PORT, or those of several, with commas between them, of which one leads.
 	Target string
-	// Dial makes a connection to the coordinator; TCP to Target when nil.
-	Dial func(ctx context.Context) (net.Conn, error)
+	// Dial makes a connection to one of them; TCP when nil.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// TLS is nil only for [Pipe] and on one machine.
 	TLS *tls.Config
 }
@@ -56,9 +57,13 @@ type Client struct {
 	rpc  pb.ClusterClient
 
 	mu sync.Mutex
-	// first is the connection that Connect made, for gRPC to take, and trouble why the last one could not be made.
-	first   net.Conn
-	trouble error
+	// first is the connection that Connect made, for gRPC to take, last the newest of so many that were made, and trouble why one could not
+	// be.
+	first, last net.Conn
+	made        int
+	trouble     error
+	// addrs are where the coordinators are, the one first that is to be asked next.
+	addrs []string
 }
 
 // Limits on waiting for a coordinator that was there and is not at the moment.
@@ -71,9 +76,11 @@ const (
 // Connect reaches the coordinator, once. Later calls connect again when the connection has broken.
 func Connect(ctx context.Context, o ClientOptions) (*Client, error) {
 	if o.Dial == nil {
-		o.Dial = func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", o.Target) }
+		o.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		}
 	}
-	c := &Client{ClientOptions: o}
+	c := &Client{ClientOptions: o, addrs: strings.Split(o.Target, ",")}
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
 	conn, err := c.secure(ctx)
@@ -130,17 +137,18 @@ func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return conn, err
 }
 
-func (c *Client) secure(ctx context.Context) (net.Conn, error) {
-	raw, err := c.Dial(ctx)
+// secureAt makes a connection to one of the coordinators.
+func (c *Client) secureAt(ctx context.Context, addr string) (net.Conn, error) {
+	raw, err := c.Dial(ctx, addr)
 	if err != nil {
-		return nil, fmt.Errorf("cannot reach the coordinator at %s: %w", c.Target, err)
+		return nil, fmt.Errorf("cannot reach the coordinator at %s: %w", addr, err)
 	}
 	if c.TLS == nil {
 		return raw, nil
 	}
 	conn := tls.Client(raw, c.TLS)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		return nil, errors.Join(mtls.ExplainClient(err, c.Target, c.TLS), raw.Close())
+		return nil, errors.Join(mtls.ExplainClient(err, addr, c.TLS), raw.Close())
 	}
 	return abruptConn{conn, raw}, nil
 }
@@ -181,7 +189,7 @@ func (c *Client) mendable(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	code := status.Code(err)
-	return (code == codes.Unavailable || code == codes.Aborted) && (c.trouble == nil || !permanent(c.trouble))
+	return (code == codes.Unavailable || code == codes.Aborted) && (c.trouble == nil || len(c.addrs) > 1 || !permanent(c.trouble))
 }
 
 var errSilent = fmt.Errorf("no word from it for %v", answerLimit)
@@ -190,7 +198,11 @@ var errSilent = fmt.Errorf("no word from it for %v", answerLimit)
 func call[Q, A any](ctx context.Context, c *Client, f func(context.Context, Q, ...grpc.CallOption) (A, error), q Q) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	a, err := f(ctx, q, grpc.WaitForReady(true))
+	var a A
+	err := c.ask(ctx, func() (err error) {
+		a, err = f(ctx, q, grpc.WaitForReady(true))
+		return err
+	})
 	return a, c.explain(err)
 }
 
@@ -215,8 +227,10 @@ func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
 
 // Swap has the jobs give a node up, whose ranks have the time of within to get ready for that, and returns when its agent has left.
 func (c *Client) Swap(ctx context.Context, node string, within time.Duration) error {
-	_, err := c.rpc.Drain(ctx, &pb.DrainRequest{Node: node, Leaves: true, Within: durationpb.New(within)}, grpc.WaitForReady(true))
-	return c.explain(err)
+	return c.explain(c.ask(ctx, func() error {
+		_, err := c.rpc.Drain(ctx, &pb.DrainRequest{Node: node, Leaves: true, Within: durationpb.New(within)}, grpc.WaitForReady(true))
+		return err
+	}))
 }
 
 // Status describes the cluster.
@@ -237,15 +251,21 @@ func (c *Client) Query(ctx context.Context, q Query) (s Status, err error) {
 	defer cancel(nil)
 	limit := time.AfterFunc(answerLimit, func() { cancel(errSilent) })
 	defer limit.Stop()
-	stream, err := c.rpc.Status(ctx, &pb.StatusRequest{Job: q.Job, Jobs: q.Jobs, Open: q.Open, Brief: q.Brief}, grpc.WaitForReady(true))
-	for err == nil {
-		var m *pb.StatusReply
-		if m, err = stream.Recv(); err == nil {
-			limit.Reset(answerLimit)
-			s.add(m)
+	err = c.ask(ctx, func() error {
+		s = Status{}
+		stream, err := c.rpc.Status(ctx, &pb.StatusRequest{Job: q.Job, Jobs: q.Jobs, Open: q.Open, Brief: q.Brief}, grpc.WaitForReady(true))
+		for err == nil {
+			var m *pb.StatusReply
+			if m, err = stream.Recv(); err == nil {
+				limit.Reset(answerLimit)
+				s.add(m)
+			}
 		}
-	}
+		return err
+	})
 	switch {
+	case elsewhere(status.Convert(err)) != nil:
+		return Status{}, c.explain(err)
 	case errors.Is(context.Cause(ctx), errSilent):
 		return Status{}, fmt.Errorf("the coordinator at %s does not answer: %w", c.Target, errSilent)
 	case !errors.Is(err, io.EOF):

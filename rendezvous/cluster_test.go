@@ -1,8 +1,10 @@
 package rendezvous
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -387,7 +389,7 @@ func TestOtherVersions(t *testing.T) {
 func TestNoCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
-		c, err := Connect(t.Context(), ClientOptions{Target: "head:1", Dial: w.dial})
+		c, err := Connect(t.Context(), ClientOptions{Target: "head:1", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return w.dial(ctx) }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -231,8 +231,14 @@ func (s control) follow(stream interface {
 	if err := stream.Send(&pb.Update{Body: &pb.Update_Accepted{Accepted: w.accepted}}); err != nil {
 		return err
 	}
+	here := time.NewTicker(s.c.cfg.Lease / noticesPerLease)
+	defer here.Stop()
 	for {
 		select {
+		case <-here.C:
+			if err := stream.Send(&pb.Update{}); err != nil {
+				return err
+			}
 		case u, ok := <-w.updates:
 			if !ok {
 				return status.Error(codes.Aborted, "this client does not take what it is told")

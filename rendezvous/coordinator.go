@@ -23,6 +23,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/quorum"
 	"github.com/golaunch/golaunch/internal/speaker"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
@@ -116,15 +117,18 @@ type Coordinator struct {
 	leadership
 }
 
+// defaultLease is that of a coordinator which says nothing else.
+const defaultLease = 15 * time.Second
+
 // NewCoordinator returns a coordinator that has yet to Serve and to Run.
 func NewCoordinator(cfg Config) *Coordinator {
-	cfg.Lease, cfg.KillTime = cmp.Or(cfg.Lease, 15*time.Second), cmp.Or(cfg.KillTime, 5*time.Second)
+	cfg.Lease, cfg.KillTime = cmp.Or(cfg.Lease, defaultLease), cmp.Or(cfg.KillTime, 5*time.Second)
 	if cfg.Warn == nil {
 		cfg.Warn = func(err error) { slog.Warn(err.Error()) }
 	}
 	c := &Coordinator{
 		cfg: cfg, since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}),
-		leadership: leadership{parting: map[*link]bool{}},
+		leadership: leadership{parting: map[*link]bool{}, peers: map[string]quorum.Voter{}},
 		runs:       map[string]*run{}, timers: map[replica.TimerID]*time.Timer{}, members: map[string]*member{}, addrs: map[netip.Addr]string{},
 		came: map[string]bool{}, whole: cfg.Whole == 0, deliveries: map[string]*delivery{}, journal: newJournal(cfg.Journal, cfg.Warn),
 	}
@@ -167,6 +171,7 @@ func (c *Coordinator) Run(ctx context.Context) (job.Result, error) {
 			c.gather()
 		case <-cancelled:
 			if c.sole == nil {
+				c.retire()
 				return job.Result{}, nil
 			}
 			cancelled = nil
@@ -216,7 +221,14 @@ func (c *Coordinator) lostLog(why error) { c.deposed = fmt.Errorf("%w (%w)", Err
 // resign leaves the job to another coordinator.
 func (c *Coordinator) resign() {
 	c.log.Release(false)
-	c.cfg.Candidate.head.CompareAndSwap(c, nil)
+	c.retire()
+}
+
+// retire has those that ask for the coordinator here hear that there is none.
+func (c *Coordinator) retire() {
+	if c.cfg.Candidate != nil {
+		c.cfg.Candidate.head.CompareAndSwap(c, nil)
+	}
 }
 
 // note tells what happens in a cluster.

@@ -31,7 +31,10 @@ const (
 
 // nominate notes that a node could vote.
 func (c *Coordinator) nominate(m *member, v *pb.Voter) {
-	if c.cfg.Candidate == nil || m.name == c.cfg.Candidate.cfg.Node {
+	if c.sole == nil {
+		c.introduce(m)
+	}
+	if c.sole == nil || c.cfg.Candidate == nil || m.name == c.cfg.Candidate.cfg.Node {
 		return
 	}
 	if voter := toVoter(v); voter.ID != 0 && voter.Name == m.name && !slices.Contains(c.reachable, voter) {
@@ -44,7 +47,7 @@ func (c *Coordinator) nominate(m *member, v *pb.Voter) {
 
 // replaceVoter has another node vote in place of one that is gone, and invites it again if it was the first.
 func (c *Coordinator) replaceVoter(node string) {
-	if c.cfg.Candidate != nil && c.sole.Result == nil {
+	if c.cfg.Candidate != nil && c.sole != nil && c.sole.Result == nil {
 		c.dropVoter(node)
 		c.elect()
 		c.invite()
@@ -127,7 +130,7 @@ const establishAfter = time.Second
 
 // establish hears that ranks start, which makes a job worth to be taken over.
 func (c *Coordinator) establish() {
-	if c.cfg.Candidate == nil || c.establishing != nil {
+	if c.cfg.Candidate == nil || c.sole == nil || c.establishing != nil {
 		return
 	}
 	c.establishing = time.AfterFunc(establishAfter, func() {
@@ -141,7 +144,7 @@ func (c *Coordinator) establish() {
 // part lets an agent go that has said goodbye. One whose node votes, or is about to, waits for others to vote without it, as long as it
 // waits for anything: where most of the voters go at once, those that stay would be no majority.
 func (c *Coordinator) part(node string, l *link) {
-	if c.term == nil || c.sole.Result != nil {
+	if c.term == nil || c.sole == nil || c.sole.Result != nil {
 		c.log.Then(func() { l.cut <- nil })
 		return
 	}
@@ -183,6 +186,9 @@ type departures struct {
 }
 
 func (c *Coordinator) departures() (d departures) {
+	if c.sole == nil { // no agent of a cluster keeps its log
+		return departures{stays: true}
+	}
 	for l := range c.parting {
 		d.next = l.over
 	}
@@ -198,6 +204,9 @@ func (c *Coordinator) departures() (d departures) {
 
 // voted tells people who votes now.
 func (c *Coordinator) voted() {
+	if c.sole == nil {
+		return
+	}
 	successors := strings.Join(convert(c.cfg.Candidate.others(), func(v quorum.Voter) string { return v.Name }), ", ")
 	if successors != c.successors {
 		c.successors = successors
@@ -213,5 +222,8 @@ func (c *Coordinator) introduce(m *member) {
 }
 
 func (c *Coordinator) electors() *pb.Voters {
+	if c.sole == nil {
+		return &pb.Voters{Addrs: append([]string{c.cfg.Candidate.cfg.Addr}, c.cfg.Candidate.fellows()...)}
+	}
 	return &pb.Voters{Addrs: convert(c.want, func(v quorum.Voter) string { return v.Addr })}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -168,7 +169,7 @@ type user struct {
 func (h *hosted) user() *user {
 	h.t.Helper()
 	c := &cable{dial: h.connect}
-	client, err := Connect(h.t.Context(), ClientOptions{Target: "head:1", Dial: c.connect})
+	client, err := Connect(h.t.Context(), ClientOptions{Target: "head:1", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return c.connect(ctx) }})
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ type Options struct {
 	// one of them, HOST:PORT; both are nil when there are no others, and only DialAt is when there is nobody to hold its sockets.
 	Candidate *Candidate
 	DialAt    func(ctx context.Context, addr string) (net.Conn, error)
-	// Elsewhere, if there is any, is where the coordinator is, or may come to be: the Addrs of an [ElsewhereError]. It needs a Candidate.
+	// Elsewhere, if there is any, is where the coordinator is, or may come to be: the Addrs of an [ElsewhereError], or the peers of a cluster.
 	Elsewhere []string
 	// TLS is nil only for [Pipe] and on one machine.
 	TLS *tls.Config
@@ -86,7 +86,7 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 		return nil, &RefusedError{o.Node.Name, o.Target, why}
 	}
 	d := dialer{Options: o, instance: cmp.Or(o.Former.Instance, rand.Text()), epoch: o.Former.Epoch, home: o.Target}
-	if o.Candidate != nil {
+	if d.lease = defaultLease; o.Candidate != nil {
 		d.lease = o.Candidate.cfg.Lease
 	}
 	if len(o.Elsewhere) > 0 {
@@ -167,7 +167,7 @@ func (d dialer) connect(ctx context.Context) (*agentLink, error) {
 		if err == nil || d.permanent(err) {
 			return l, err
 		}
-		if e, ok := errors.AsType[*ElsewhereError](err); ok && d.Candidate != nil {
+		if e, ok := errors.AsType[*ElsewhereError](err); ok {
 			d.refer(e.Addrs)
 		}
 		if h, ok := errors.AsType[*hintError](err); ok {

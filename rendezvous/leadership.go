@@ -34,6 +34,8 @@ type leadership struct {
 	elsewhere *ElsewhereError
 	// successors are those of which people were told that they can take over.
 	successors string
+	// peers are those of a cluster that said who they are, by address.
+	peers map[string]quorum.Voter
 	// parting are the links of voters that have left the job, and keep the log until others do in their place.
 	parting map[*link]bool
 }
@@ -98,15 +100,12 @@ func pastOf(t *quorum.Term) (log.Past, error) {
 		p.Entries = append(p.Entries, entries...)
 		p.Size += len(round)
 	}
-	if p.Snapshot == nil && len(p.Entries) == 0 {
-		return p, errors.New("cannot take the job over: the voters have kept nothing")
-	}
 	return p, nil
 }
 
 // succeed goes on with a job in the place of a coordinator that was lost.
 func (c *Coordinator) succeed() {
-	if c.term == nil {
+	if c.term == nil || c.sole == nil {
 		return
 	}
 	c.reachable, c.established = slices.Clone(c.term.Voters[1:]), true

@@ -28,14 +28,38 @@ type joinServer struct {
 
 // Join serves an agent if the coordinator is here. One that is new to the job hears where else it may be.
 func (j joinServer) Join(stream pb.Rendezvous_JoinServer) error {
-	if c := j.candidate.head.Load(); c != nil {
-		return service{c: c, audit: j.audit}.Join(stream)
+	c, err := j.candidate.lead()
+	if err != nil {
+		return err
 	}
-	why := "node " + j.candidate.cfg.Node + " does not coordinate the job, and may not: it knows of no majority that wants it"
-	if addrs := j.candidate.known.Load(); addrs != nil {
-		return (&ElsewhereError{why, *addrs}).status()
+	return service{c: c, audit: j.audit}.Join(stream)
+}
+
+// Deliver takes output for a reader.
+func (j joinServer) Deliver(stream pb.Rendezvous_DeliverServer) error {
+	c, err := j.candidate.lead()
+	if err != nil {
+		return err
 	}
-	return status.Error(codes.Unavailable, why)
+	return service{c: c, audit: j.audit}.Deliver(stream)
+}
+
+// lead is the coordinator here, or says where else it may be.
+func (s *Candidate) lead() (*Coordinator, error) {
+	c, addrs := s.head.Load(), s.known.Load()
+	switch {
+	case c != nil:
+		return c, nil
+	case len(s.cfg.Peers) > 0:
+		return nil, s.elsewhere().status()
+	case addrs != nil:
+		return nil, (&ElsewhereError{s.idle(), *addrs}).status()
+	}
+	return nil, status.Error(codes.Unavailable, s.idle())
+}
+
+func (s *Candidate) idle() string {
+	return "node " + s.cfg.Node + " does not coordinate the job, and may not: it knows of no majority that wants it"
 }
 
 // quorumServer is what voters say to each other.
@@ -69,8 +93,15 @@ func (q quorumServer) Step(stream pb.Quorum_StepServer) error {
 	}
 }
 
-func (q quorumServer) Greet(context.Context, *pb.Greeting) (*pb.Greeting, error) {
-	return &pb.Greeting{Voter: fromVoter(q.candidate.voter)}, nil
+func (q quorumServer) Greet(_ context.Context, g *pb.Greeting) (*pb.Greeting, error) {
+	q.candidate.heard(g)
+	return q.candidate.greeting(), nil
+}
+
+// greeting says who this is.
+func (s *Candidate) greeting() *pb.Greeting {
+	log := s.logged()
+	return &pb.Greeting{Voter: fromVoter(s.voter), Begun: log != nil && log.Begun(), Facts: s.cfg.Facts}
 }
 
 func fromVoter(v quorum.Voter) *pb.Voter { return &pb.Voter{Id: v.ID, Name: v.Name, Addr: v.Addr} }
@@ -109,15 +140,19 @@ func (s *Candidate) greet(v quorum.Voter) error {
 
 // ask finds out who can be reached at HOST:PORT, for as long as the limit.
 func (s *Candidate) ask(addr string, limit time.Duration) (who quorum.Voter, err error) {
+	g, err := s.meet(addr, limit)
+	return toVoter(g.GetVoter()), err
+}
+
+// meet hears who is at HOST:PORT, and tells who this is.
+func (s *Candidate) meet(addr string, limit time.Duration) (g *pb.Greeting, err error) {
 	err = s.visit(addr, limit, func(ctx context.Context, q pb.QuorumClient) error {
-		g, err := q.Greet(ctx, &pb.Greeting{Voter: fromVoter(s.voter)}, grpc.WaitForReady(true))
-		if err != nil {
+		if g, err = q.Greet(ctx, s.greeting(), grpc.WaitForReady(true)); err != nil {
 			return fmt.Errorf("%s does not answer: %s", addr, status.Convert(err).Message())
 		}
-		who = toVoter(g.GetVoter())
 		return nil
 	})
-	return who, err
+	return g, err
 }
 
 // visit speaks with who is at HOST:PORT on a connection of its own.

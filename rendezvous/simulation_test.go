@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -186,7 +187,7 @@ func (s *sim) submit() {
 
 // ask is a client that comes for one request.
 func (s *sim) ask(what string, f func(*Client) error) {
-	c, err := Connect(s.ctx, ClientOptions{Target: "head:1", Dial: s.connect})
+	c, err := Connect(s.ctx, ClientOptions{Target: "head:1", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return s.connect(ctx) }})
 	if err == nil {
 		err = f(c)
 		err = errors.Join(err, c.Close())

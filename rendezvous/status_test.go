@@ -74,7 +74,7 @@ func usualNode(i int) placement.Node {
 }
 
 func clientOf(tb testing.TB, dial func(context.Context) (net.Conn, error)) *Client {
-	client, err := Connect(tb.Context(), ClientOptions{Target: "memory", Dial: dial})
+	client, err := Connect(tb.Context(), ClientOptions{Target: "memory", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -236,7 +236,8 @@ func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *Client) {
 		c.lost(c.members[first], "", nil)
 		return true, nil
 	})
-	s, err := Join(t.Context(), Options{Target: "memory", Node: usualNode(0), Dial: client.Dial, Warn: func(err error) { t.Error(err) }})
+	dial := func(ctx context.Context) (net.Conn, error) { return client.Dial(ctx, client.Target) }
+	s, err := Join(t.Context(), Options{Target: "memory", Node: usualNode(0), Dial: dial, Warn: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,6 +42,8 @@ type Watch struct {
 	granted placement.Plan
 	cancel  context.CancelFunc
 	stream  updates
+	// silence ends the connection to one of several coordinators of which nothing is heard.
+	silence *time.Timer
 }
 
 // updates is the stream of Submit and Watch.
@@ -69,15 +71,20 @@ func (c *Client) watch(ctx context.Context, w *Watch) (*Watch, error) {
 
 // open makes a stream and waits until the coordinator has accepted it.
 func (w *Watch) open(ctx context.Context, patience time.Duration) error {
-	return w.start(ctx, patience, func(ctx context.Context) (updates, error) {
-		if w.submission != nil {
-			stream, err := w.client.rpc.Submit(ctx, grpc.WaitForReady(true))
-			if err == nil {
-				err = put(stream, w.submission)
+	limit, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	end, _ := limit.Deadline()
+	return w.client.ask(limit, func() error {
+		return w.start(ctx, time.Until(end), func(ctx context.Context) (updates, error) {
+			if w.submission != nil {
+				stream, err := w.client.rpc.Submit(ctx, grpc.WaitForReady(true))
+				if err == nil {
+					err = put(stream, w.submission)
+				}
+				return stream, err
 			}
-			return stream, err
-		}
-		return w.client.rpc.Watch(ctx, &pb.WatchRequest{Job: w.Job, Attach: w.owner}, grpc.WaitForReady(true))
+			return w.client.rpc.Watch(ctx, &pb.WatchRequest{Job: w.Job, Attach: w.owner}, grpc.WaitForReady(true))
+		})
 	})
 }
 
@@ -103,7 +110,24 @@ func (w *Watch) start(ctx context.Context, patience time.Duration, open func(con
 	}
 	w.stream, w.cancel, w.Lease = stream, cancel, first.GetAccepted().GetLease().AsDuration()
 	w.granted = placement.Plan{}
+	w.listen()
 	return nil
+}
+
+// The coordinator says every tenth of a lease that it is still there, which a client of several of them misses after a fifth.
+const (
+	noticesPerLease  = 10
+	patienceOfNotice = 5
+)
+
+// listen bears silence for a while from now on.
+func (w *Watch) listen() {
+	if w.silence != nil {
+		w.silence.Stop()
+	}
+	if made, several := w.client.connection(); several && w.Lease > 0 {
+		w.silence = time.AfterFunc(w.Lease/patienceOfNotice, func() { w.client.giveUp(made) })
+	}
 }
 
 // Next waits for the next update. After the Result it returns io.EOF. When ctx, which was Submit's or Watch's, ends, so does Next.
@@ -120,6 +144,7 @@ func (w *Watch) Next(ctx context.Context) (Update, error) {
 			}
 			continue
 		}
+		w.listen()
 		if u, ok := w.take(m); ok {
 			return u, nil
 		}
@@ -170,7 +195,12 @@ func (w *Watch) take(m *pb.Update) (Update, bool) {
 }
 
 // Close ends the watch.
-func (w *Watch) Close() { w.cancel() }
+func (w *Watch) Close() {
+	if w.silence != nil {
+		w.silence.Stop()
+	}
+	w.cancel()
+}
 
 // LogReader reads the output of a job's ranks, over connections that may break.
 type LogReader struct {
@@ -209,18 +239,20 @@ func (r *LogReader) open(ctx context.Context) error {
 	limit := time.AfterFunc(answerLimit+patienceForReturn, r.cancel)
 	defer limit.Stop()
 	for {
-		stream, err := r.client.rpc.Logs(ctx, grpc.WaitForReady(true))
-		if err == nil {
-			err = put(stream, request)
-		}
-		if err == nil {
-			var accepted metadata.MD
-			if accepted, err = stream.Header(); err == nil && accepted == nil {
-				_, err = stream.Recv() // why it was refused
+		err := r.client.ask(ctx, func() (err error) {
+			r.stream, err = r.client.rpc.Logs(ctx, grpc.WaitForReady(true))
+			if err == nil {
+				err = put(r.stream, request)
 			}
-		}
+			if err == nil {
+				var accepted metadata.MD
+				if accepted, err = r.stream.Header(); err == nil && accepted == nil {
+					_, err = r.stream.Recv() // why it was refused
+				}
+			}
+			return err
+		})
 		if err == nil || !r.client.mendable(err) {
-			r.stream = stream
 			return r.client.explain(err)
 		}
 	}

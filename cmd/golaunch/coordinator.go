@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -22,6 +24,7 @@ func newCoordinatorFlags(o *coordinatorOptions) *pflag.FlagSet {
 	f := newVerbFlags("coordinator")
 	f.StringVar(&o.Listen, "listen", "", fmt.Sprintf("`HOST:PORT` for agents and clients (this machine's address on the default route, port %d)",
 		launcher.DefaultPort))
+	f.StringSliceVar(&o.Peers, "peers", nil, "`HOST:PORT,...` of all coordinators of the cluster, 3, 5 or 7: give each the same list; any minority may be lost")
 	f.StringVar(&o.Store, "state-dir", "", "`directory` for what a coordinator that is started again must know (~/.golaunch/HOST:PORT)")
 	f.DurationVar(&o.Lease, "lease", launcher.DefaultLease, "the silence after which a node counts as lost, and its ranks are dead")
 	f.StringVar(&o.TokenFile, "token-file", "", tokenUsage)
@@ -61,15 +64,16 @@ func coordinator(io *streams, args []string) (int, error) {
 func (o *coordinatorOptions) announce(io *streams, at netip.AddrPort) error {
 	if o.json {
 		return json.NewEncoder(io.stdout).Encode(struct {
-			Address string `json:"address"`
-			PID     int    `json:"pid"`
-		}{at.String(), os.Getpid()})
+			Address string   `json:"address"`
+			Peers   []string `json:"peers,omitempty"`
+			PID     int      `json:"pid"`
+		}{at.String(), o.Peers, os.Getpid()})
 	}
 	if o.quiet {
 		return nil
 	}
 	_, err := fmt.Fprintf(io.stderr, "golaunch: the coordinator listens at %v; on each node, with the same ~/.golaunch/token, run:\n"+
-		"  golaunch agent --coordinator %v\n", at, at)
+		"  golaunch agent --coordinator %s\n", at, cmp.Or(strings.Join(o.Peers, ","), at.String()))
 	return err
 }
 

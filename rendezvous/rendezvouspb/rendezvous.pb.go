@@ -153,8 +153,12 @@ func (x *Chunk) GetData() []byte {
 }
 
 type Greeting struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Voter         *Voter                 `protobuf:"bytes,1,opt,name=voter,proto3" json:"voter,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Voter *Voter                 `protobuf:"bytes,1,opt,name=voter,proto3" json:"voter,omitempty"`
+	// begun says that the voter knows of a log that has begun, and facts are what must be the same for all coordinators of a cluster, by flag
+	// name.
+	Begun         bool              `protobuf:"varint,2,opt,name=begun,proto3" json:"begun,omitempty"`
+	Facts         map[string]string `protobuf:"bytes,3,rep,name=facts,proto3" json:"facts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -192,6 +196,20 @@ func (*Greeting) Descriptor() ([]byte, []int) {
 func (x *Greeting) GetVoter() *Voter {
 	if x != nil {
 		return x.Voter
+	}
+	return nil
+}
+
+func (x *Greeting) GetBegun() bool {
+	if x != nil {
+		return x.Begun
+	}
+	return false
+}
+
+func (x *Greeting) GetFacts() map[string]string {
+	if x != nil {
+		return x.Facts
 	}
 	return nil
 }
@@ -5813,9 +5831,15 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05Chunk\x121\n" +
 	"\x04from\x18\x01 \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x04from\x12\x12\n" +
 	"\x04size\x18\x03 \x01(\x04R\x04size\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04dataJ\x04\b\x02\x10\x03\"?\n" +
+	"\x04data\x18\x04 \x01(\fR\x04dataJ\x04\b\x02\x10\x03\"\xd2\x01\n" +
 	"\bGreeting\x123\n" +
-	"\x05voter\x18\x01 \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x05voter\"\xff\x01\n" +
+	"\x05voter\x18\x01 \x01(\v2\x1d.golaunch.rendezvous.v1.VoterR\x05voter\x12\x14\n" +
+	"\x05begun\x18\x02 \x01(\bR\x05begun\x12A\n" +
+	"\x05facts\x18\x03 \x03(\v2+.golaunch.rendezvous.v1.Greeting.FactsEntryR\x05facts\x1a8\n" +
+	"\n" +
+	"FactsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xff\x01\n" +
 	"\n" +
 	"Invitation\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12C\n" +
@@ -6293,7 +6317,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 	return file_rendezvous_proto_rawDescData
 }
 
-var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
+var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_rendezvous_proto_goTypes = []any{
 	(*Voter)(nil),                 // 0: golaunch.rendezvous.v1.Voter
 	(*Chunk)(nil),                 // 1: golaunch.rendezvous.v1.Chunk
@@ -6370,152 +6394,154 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Exclusion)(nil),             // 72: golaunch.rendezvous.v1.Exclusion
 	(*Hold)(nil),                  // 73: golaunch.rendezvous.v1.Hold
 	(*JobStatus)(nil),             // 74: golaunch.rendezvous.v1.JobStatus
-	nil,                           // 75: golaunch.rendezvous.v1.Invitation.FactsEntry
-	nil,                           // 76: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 77: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 78: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*timestamppb.Timestamp)(nil), // 79: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 80: google.protobuf.Duration
+	nil,                           // 75: golaunch.rendezvous.v1.Greeting.FactsEntry
+	nil,                           // 76: golaunch.rendezvous.v1.Invitation.FactsEntry
+	nil,                           // 77: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 78: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 79: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*timestamppb.Timestamp)(nil), // 80: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 81: google.protobuf.Duration
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
 	0,   // 1: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	75,  // 2: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
-	4,   // 3: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
-	7,   // 4: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
-	9,   // 5: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	12,  // 6: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
-	15,  // 7: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
-	19,  // 8: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
-	26,  // 9: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
-	28,  // 10: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
-	10,  // 11: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
-	11,  // 12: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
-	20,  // 13: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
-	16,  // 14: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
-	17,  // 15: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
-	18,  // 16: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
-	23,  // 17: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
-	25,  // 18: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
-	8,   // 19: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
-	9,   // 20: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	29,  // 21: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
-	32,  // 22: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
-	36,  // 23: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
-	37,  // 24: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	47,  // 25: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
-	38,  // 26: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
-	39,  // 27: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
-	40,  // 28: golaunch.rendezvous.v1.ToAgent.read_logs:type_name -> golaunch.rendezvous.v1.ReadLogs
-	30,  // 29: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
-	31,  // 30: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
-	35,  // 31: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
-	4,   // 32: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
-	13,  // 33: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	76,  // 34: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	79,  // 35: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
-	9,   // 36: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	0,   // 37: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	80,  // 38: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
-	9,   // 39: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	80,  // 40: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	79,  // 41: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
-	14,  // 42: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	77,  // 43: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	80,  // 44: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
-	21,  // 45: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
-	24,  // 46: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	22,  // 47: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	80,  // 48: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	80,  // 49: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	27,  // 50: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	79,  // 51: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	80,  // 52: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	33,  // 53: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	34,  // 54: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	14,  // 55: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	14,  // 56: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	80,  // 57: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	80,  // 58: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	41,  // 59: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	42,  // 60: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	43,  // 61: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	43,  // 62: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	44,  // 63: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	48,  // 64: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	51,  // 65: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	49,  // 66: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	50,  // 67: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	14,  // 68: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	27,  // 69: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	79,  // 70: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	80,  // 71: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	53,  // 72: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	80,  // 73: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	80,  // 74: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	80,  // 75: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	80,  // 76: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	54,  // 77: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	80,  // 78: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	80,  // 79: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	80,  // 80: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	78,  // 81: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	80,  // 82: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	80,  // 83: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	57,  // 84: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	58,  // 85: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	48,  // 86: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	59,  // 87: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	80,  // 88: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	79,  // 89: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	60,  // 90: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	13,  // 91: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	33,  // 92: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	41,  // 93: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	62,  // 94: golaunch.rendezvous.v1.LogsRequest.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	43,  // 95: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	80,  // 96: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	79,  // 97: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	71,  // 98: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	74,  // 99: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	13,  // 100: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	80,  // 101: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	73,  // 102: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	72,  // 103: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	79,  // 104: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	79,  // 105: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	79,  // 106: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	48,  // 107: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	49,  // 108: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	5,   // 109: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	45,  // 110: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	52,  // 111: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	55,  // 112: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	61,  // 113: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	63,  // 114: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	65,  // 115: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	67,  // 116: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	69,  // 117: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 118: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	2,   // 119: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	3,   // 120: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	6,   // 121: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	46,  // 122: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	56,  // 123: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	56,  // 124: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	44,  // 125: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	64,  // 126: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	66,  // 127: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	68,  // 128: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	70,  // 129: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 130: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 131: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 132: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	121, // [121:133] is the sub-list for method output_type
-	109, // [109:121] is the sub-list for method input_type
-	109, // [109:109] is the sub-list for extension type_name
-	109, // [109:109] is the sub-list for extension extendee
-	0,   // [0:109] is the sub-list for field type_name
+	75,  // 2: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
+	76,  // 3: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	4,   // 4: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
+	7,   // 5: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
+	9,   // 6: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	12,  // 7: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
+	15,  // 8: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
+	19,  // 9: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
+	26,  // 10: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
+	28,  // 11: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
+	10,  // 12: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
+	11,  // 13: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
+	20,  // 14: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
+	16,  // 15: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
+	17,  // 16: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
+	18,  // 17: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
+	23,  // 18: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
+	25,  // 19: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
+	8,   // 20: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
+	9,   // 21: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	29,  // 22: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
+	32,  // 23: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
+	36,  // 24: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
+	37,  // 25: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
+	47,  // 26: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	38,  // 27: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
+	39,  // 28: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
+	40,  // 29: golaunch.rendezvous.v1.ToAgent.read_logs:type_name -> golaunch.rendezvous.v1.ReadLogs
+	30,  // 30: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
+	31,  // 31: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
+	35,  // 32: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
+	4,   // 33: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
+	13,  // 34: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
+	77,  // 35: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	80,  // 36: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	9,   // 37: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	0,   // 38: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
+	81,  // 39: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	9,   // 40: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	81,  // 41: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	80,  // 42: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	14,  // 43: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	78,  // 44: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	81,  // 45: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	21,  // 46: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
+	24,  // 47: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	22,  // 48: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	81,  // 49: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	81,  // 50: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	27,  // 51: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	80,  // 52: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	81,  // 53: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	33,  // 54: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	34,  // 55: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	14,  // 56: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	14,  // 57: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	81,  // 58: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	81,  // 59: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	41,  // 60: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	42,  // 61: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	43,  // 62: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	43,  // 63: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	44,  // 64: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	48,  // 65: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	51,  // 66: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	49,  // 67: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	50,  // 68: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	14,  // 69: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	27,  // 70: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	80,  // 71: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	81,  // 72: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	53,  // 73: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	81,  // 74: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	81,  // 75: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	81,  // 76: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	81,  // 77: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	54,  // 78: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	81,  // 79: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	81,  // 80: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	81,  // 81: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	79,  // 82: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	81,  // 83: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	81,  // 84: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	57,  // 85: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	58,  // 86: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	48,  // 87: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	59,  // 88: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	81,  // 89: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	80,  // 90: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	60,  // 91: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	13,  // 92: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	33,  // 93: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	41,  // 94: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	62,  // 95: golaunch.rendezvous.v1.LogsRequest.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	43,  // 96: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	81,  // 97: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	80,  // 98: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	71,  // 99: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	74,  // 100: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	13,  // 101: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	81,  // 102: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	73,  // 103: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	72,  // 104: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	80,  // 105: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	80,  // 106: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	80,  // 107: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	48,  // 108: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	49,  // 109: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	5,   // 110: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	45,  // 111: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	52,  // 112: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	55,  // 113: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	61,  // 114: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	63,  // 115: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	65,  // 116: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	67,  // 117: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	69,  // 118: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 119: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	2,   // 120: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	3,   // 121: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	6,   // 122: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	46,  // 123: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	56,  // 124: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	56,  // 125: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	44,  // 126: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	64,  // 127: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	66,  // 128: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	68,  // 129: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	70,  // 130: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 131: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 132: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 133: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	122, // [122:134] is the sub-list for method output_type
+	110, // [110:122] is the sub-list for method input_type
+	110, // [110:110] is the sub-list for extension type_name
+	110, // [110:110] is the sub-list for extension extendee
+	0,   // [0:110] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
@@ -6568,7 +6594,7 @@ func file_rendezvous_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   79,
+			NumMessages:   80,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

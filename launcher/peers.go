@@ -1,0 +1,102 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// maxPeers bounds the coordinators of one cluster: of seven, three may be lost at the same time, and each more makes every step slower.
+const maxPeers = 7
+
+// heads are where the coordinators of a list listen, HOST:PORT each. A host that cannot be looked up does not matter while another can be.
+func heads(ctx context.Context, list string) (addrs []string, err error) {
+	var unknown error
+	for text := range strings.SplitSeq(list, ",") {
+		at, err := resolve(ctx, text)
+		switch {
+		case errors.Is(err, ErrUsage):
+			return nil, err
+		case err != nil:
+			unknown = errors.Join(unknown, err)
+		}
+		addrs = append(addrs, net.JoinHostPort(at.host, strconv.Itoa(at.port)))
+	}
+	if len(slices.Compact(slices.Sorted(slices.Values(addrs)))) < len(addrs) {
+		return nil, usage("coordinators %q: one is there twice", list)
+	}
+	if unknown != nil && len(addrs) == 1 {
+		return nil, unknown
+	}
+	return addrs, nil
+}
+
+// ours is which of the peers this process is: the one that it is to listen as, or else the one whose host is this machine.
+func (c Coordinator) ours(ctx context.Context, peers []string) (string, error) {
+	if c.Listen != "" {
+		at, err := resolve(ctx, c.Listen)
+		if err != nil {
+			return "", err
+		}
+		own := net.JoinHostPort(at.host, strconv.Itoa(at.port))
+		if !slices.Contains(peers, own) {
+			return "", usage("listen %q: it is none of the peers %s", c.Listen, strings.Join(peers, ","))
+		}
+		return own, nil
+	}
+	var own []string
+	var unknown error
+	for _, peer := range peers {
+		at, err := resolve(ctx, peer)
+		if err != nil {
+			unknown = errors.Join(unknown, err)
+			continue
+		}
+		if _, here, err := owns(at.addrs); err != nil {
+			return "", err
+		} else if here {
+			own = append(own, peer)
+		}
+	}
+	switch len(own) {
+	case 1:
+		return own[0], nil
+	case 0:
+		return "", errors.Join(usage("peers %s: none of them is this machine; say which with --listen", strings.Join(peers, ",")), unknown)
+	}
+	return "", usage("peers %s: this machine is several of them; say which with --listen", strings.Join(own, ","))
+}
+
+// listOf are the peers as the user has them, with their ports.
+func (c Coordinator) listOf() ([]string, error) {
+	var peers []string
+	for _, text := range c.Peers {
+		host, port, err := net.SplitHostPort(text)
+		if err != nil {
+			host, port = text, strconv.Itoa(DefaultPort)
+		}
+		peers = append(peers, net.JoinHostPort(host, port))
+	}
+	switch n := len(peers); {
+	case n < 3 || n > maxPeers || n%2 == 0:
+		return nil, usage("%d peers: 3, 5 or 7, for one more than half of them must be there", n)
+	case len(slices.Compact(slices.Sorted(slices.Values(peers)))) < n:
+		return nil, usage("peers %s: one is there twice", strings.Join(peers, ","))
+	}
+	return peers, nil
+}
+
+// among has this coordinator, of several, lead the cluster whenever that is its turn.
+func (c Coordinator) among(ctx context.Context, l net.Listener, peers []string, token mtls.Token, file *rendezvous.File, cfg rendezvous.Config) error {
+	id := mtls.Identity{}
+	return rendezvous.NewCandidate(rendezvous.CandidateConfig{
+		Node: c.Listen, Addr: c.Listen, Peers: peers, File: file, Lease: cfg.Lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id),
+		Facts: map[string]string{"--peers": strings.Join(peers, ","), "--lease": c.Lease.String()}, Note: c.Say, Warn: c.Warn,
+	}).Coordinate(ctx, l, cfg)
+}

@@ -1,0 +1,386 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golaunch/golaunch/rendezvous/internal/log"
+)
+
+// headed is a cluster with several coordinators, in virtual time.
+type headed struct {
+	*peerage
+	dir   string
+	addrs []string
+	// living are those that run, and agents those that have joined.
+	living map[string]*headPeer
+	agents []*agent
+	// longest is the longest time for which an agent has not heard a coordinator.
+	longest time.Duration
+	notes   []string
+}
+
+// headPeer is one of them.
+type headPeer struct {
+	*Candidate
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// several runs f with three coordinators.
+func several(t *testing.T, f func(t *testing.T, h *headed)) {
+	dir := memory(t)
+	together(t, 0, func(t *testing.T, p *peerage) {
+		h := &headed{peerage: p, dir: dir, addrs: []string{"h0:1", "h1:1", "h2:1"}, living: map[string]*headPeer{}}
+		t.Cleanup(func() {
+			for addr := range h.living {
+				h.end(addr)
+			}
+		})
+		f(t, h)
+	})
+}
+
+func hostOf(addr string) string { return strings.TrimSuffix(addr, ":1") }
+
+func (h *headed) store(addr string) string { return filepath.Join(h.dir, hostOf(addr)) }
+
+// start starts one.
+func (h *headed) start(addr string) *headPeer { return h.startWith(addr, h.addrs, lease) }
+
+func (h *headed) startWith(addr string, peers []string, lease time.Duration) *headPeer {
+	h.t.Helper()
+	file, err := log.Open(h.store(addr))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	name := hostOf(addr)
+	h.net.Lock()
+	h.dead[name] = false
+	h.net.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &headPeer{stop: cancel, ended: make(chan error, 1), Candidate: NewCandidate(CandidateConfig{
+		Node: addr, Addr: addr, Peers: peers, File: file, Lease: lease, Warn: h.warn, Dial: h.dial(name),
+		Facts: map[string]string{"--peers": strings.Join(peers, ","), "--lease": lease.String()},
+		Note: func(text string) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.notes = append(h.notes, fmt.Sprint(time.Now().Format("04:05.000 "), text))
+		},
+	})}
+	l := h.listen(name)
+	go func() {
+		err := p.Coordinate(ctx, l, Config{Lease: lease, KillTime: killTime, Warn: h.warn})
+		p.ended <- errors.Join(err, file.Close())
+	}()
+	h.living[addr] = p
+	return p
+}
+
+// startAll starts all, and waits until one leads.
+func (h *headed) startAll() {
+	h.t.Helper()
+	for _, addr := range h.addrs {
+		h.start(addr)
+	}
+	h.lead()
+}
+
+// kill ends the process of one.
+func (h *headed) kill(addr string) {
+	h.t.Helper()
+	name := hostOf(addr)
+	h.net.Lock()
+	h.dead[name] = true
+	h.net.Unlock()
+	p := h.living[addr]
+	delete(h.living, addr)
+	p.Close()
+	if err := <-p.ended; err != nil {
+		h.t.Error(err)
+	}
+	h.net.Lock()
+	defer h.net.Unlock()
+	for _, w := range h.wires {
+		if w.from == name || w.to == name {
+			w.newest().end(nil)
+		}
+	}
+}
+
+// end has one leave in order.
+func (h *headed) end(addr string) {
+	h.t.Helper()
+	p := h.living[addr]
+	delete(h.living, addr)
+	p.stop()
+	if err := <-p.ended; err != nil {
+		h.t.Error(err)
+	}
+}
+
+// lead waits until one leads, and says which, and its coordinator.
+func (h *headed) lead() (string, *Coordinator) {
+	h.t.Helper()
+	for limit := time.Now().Add(4 * lease); time.Now().Before(limit); time.Sleep(lease / 240) {
+		for addr, p := range h.living {
+			if c := p.head.Load(); c != nil && c.keeps() {
+				return addr, c
+			}
+		}
+	}
+	h.t.Fatalf("none leads: %q %q", h.notes, h.warnings)
+	return "", nil
+}
+
+// keeps says that a coordinator can have something be kept.
+func (c *Coordinator) keeps() bool {
+	kept := make(chan struct{})
+	c.post(func() { c.log.Then(func() { close(kept) }) })
+	select {
+	case <-kept:
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+// joinAll has agents join.
+func (h *headed) joinAll(n int) {
+	h.t.Helper()
+	for i := range n {
+		name := fmt.Sprint("n", i)
+		var last time.Duration
+		start := time.Now()
+		dial := h.dial(name)
+		node := gpus(i, 2)
+		node.Name = name
+		h.agents = append(h.agents, h.joinWith(Options{
+			Node: node, Target: h.addrs[0], Elsewhere: h.addrs, DialAt: dial, Warn: h.warn,
+			Clock: func() time.Duration { return time.Since(start) },
+			Heard: func(at, _ time.Duration) {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				h.longest = max(h.longest, at-last)
+				last = at
+			},
+		}, forever, map[string]*share{}))
+	}
+}
+
+// client is one that knows them all.
+func (h *headed) client() *user {
+	h.t.Helper()
+	c, err := Connect(h.t.Context(), ClientOptions{Target: strings.Join(h.addrs, ","), Dial: h.dial("user")})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { c.Close() })
+	return &user{Client: c, h: &hosted{world: h.world}}
+}
+
+// TestAnyCoordinatorMayBeLost, each in turn, and the ranks of 20 jobs on 100 nodes live on: their agents, and the clients that watch, hear
+// of one for no longer than a third of a lease more than usual.
+func TestAnyCoordinatorMayBeLost(t *testing.T) {
+	for name, lose := range map[string]func(*headed, string) (back func()){
+		"killed": func(h *headed, addr string) func() {
+			h.kill(addr)
+			return func() { h.start(addr) }
+		},
+		"with its disk": func(h *headed, addr string) func() {
+			h.kill(addr)
+			return func() {
+				if err := os.RemoveAll(h.store(addr)); err != nil {
+					h.t.Fatal(err)
+				}
+				h.start(addr)
+			}
+		},
+		"cut off": func(h *headed, addr string) func() {
+			h.part(hostOf(addr))
+			return func() { h.part() }
+		},
+		"stopped in order": func(h *headed, addr string) func() {
+			h.end(addr)
+			return func() { h.start(addr) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			several(t, func(t *testing.T, h *headed) {
+				h.startAll()
+				h.joinAll(100)
+				ann := h.client()
+				var jobs []*sight
+				for i := range 20 {
+					jobs = append(jobs, ann.submit(task(fmt.Sprint("j", i), 5, 2)))
+				}
+				time.Sleep(lease)
+				for i, addr := range h.addrs {
+					h.longest = 0
+					back := lose(h, addr)
+					before := time.Now()
+					id := fmt.Sprint("more", i)
+					late := h.client().submit(detached(task(id, 1, 1)))
+					if took := time.Since(before); took > lease/3 {
+						t.Errorf("a job was accepted at %s, %v after %s was lost\n%s", time.Now().Format("04:05.000"), took, addr, strings.Join(h.notes, "\n"))
+					}
+					time.Sleep(lease)
+					if h.longest > 2*lease/3 {
+						t.Errorf("an agent has heard nothing for %v after %s was lost", h.longest, addr)
+					}
+					if err := h.client().Signal(t.Context(), id, 10); err != nil {
+						t.Error(err)
+					}
+					late.Close()
+					back()
+					time.Sleep(2 * lease)
+				}
+				for _, a := range h.agents {
+					for i := range jobs {
+						a.exitJob(fmt.Sprint("j", i), 0, 0)
+					}
+				}
+				for _, s := range jobs {
+					if r := s.over(t); r.Code != 0 || r.Attempts != 1 {
+						t.Errorf("%s: %+v", s.Job, r)
+					}
+				}
+				want(t, fmt.Sprint(len(ann.status().Jobs)), "23")
+			})
+		})
+	}
+}
+
+// TestAllCoordinatorsAreStartedAgain, and know what they knew.
+func TestAllCoordinatorsAreStartedAgain(t *testing.T) {
+	several(t, func(t *testing.T, h *headed) {
+		h.startAll()
+		h.joinAll(2)
+		a := h.client().submit(detached(task("a", 2, 2)))
+		b := h.client().submit(detached(task("b", 2, 2)))
+		time.Sleep(lease)
+		for _, addr := range h.addrs {
+			h.kill(addr)
+		}
+		time.Sleep(lease / 3)
+		for _, addr := range h.addrs {
+			h.start(addr)
+		}
+		h.lead()
+		for range 2 {
+			time.Sleep(lease)
+			for i, id := range []string{"a", "b"} {
+				h.agents[i].exitJob(id, 0, 0)
+				h.agents[1-i].exitJob(id, 0, 0)
+			}
+		}
+		for _, s := range []*sight{a, b} {
+			if r := s.over(t); r.Code != 0 || r.Attempts != 1 {
+				t.Errorf("%s: %+v", s.Job, r)
+			}
+		}
+	})
+}
+
+// TestAMinorityOfCoordinators decides nothing, and says what it waits for.
+func TestAMinorityOfCoordinators(t *testing.T) {
+	several(t, func(t *testing.T, h *headed) {
+		h.start(h.addrs[0])
+		h.start(h.addrs[1])
+		time.Sleep(10 * lease)
+		want(t, strings.Join(h.notes, "\n"), "waits for the other coordinators, all of which must come for the first time: h2:1 cannot be reached yet")
+		if h.living[h.addrs[0]].head.Load() != nil || h.living[h.addrs[1]].head.Load() != nil {
+			t.Error("two of three have begun")
+		}
+		h.start(h.addrs[2])
+		h.lead()
+		h.kill(h.addrs[0])
+		h.kill(h.addrs[2])
+		time.Sleep(2 * lease)
+		if c := h.living[h.addrs[1]].head.Load(); c != nil {
+			t.Error("one of three leads")
+		}
+		want(t, strings.Join(h.notes, "\n"), "waits for a majority of the coordinators: h0:1, h2:1 cannot be reached")
+		if _, err := h.client().Status(t.Context()); err == nil || !strings.Contains(err.Error(), "knows of nobody who does") {
+			t.Error(err)
+		}
+		h.start(h.addrs[2])
+		h.lead()
+	})
+}
+
+// TestOtherCoordinators are of another cluster, or were told something else.
+func TestOtherCoordinators(t *testing.T) {
+	several(t, func(t *testing.T, h *headed) {
+		h.start(h.addrs[0])
+		h.startWith(h.addrs[1], h.addrs, 2*lease)
+		h.startWith(h.addrs[2], []string{"h0:1", "h2:1", "h3:1"}, lease)
+		time.Sleep(4 * lease)
+		text := strings.Join(h.notes, "\n")
+		want(t, text, "h1:1 is not a coordinator of the same cluster: --lease differs: 15s here, 30s on the coordinator; "+
+			"h2:1 is not a coordinator of the same cluster: --peers differs: h0:1,h1:1,h2:1 here, h0:1,h2:1,h3:1 on the coordinator")
+		if n := strings.Count(text, "h1:1 is not a coordinator of the same cluster: --lease differs: 15s here"); n > 3 {
+			t.Errorf("told %d times", n)
+		}
+		for _, p := range h.living {
+			if p.head.Load() != nil {
+				t.Error("it leads")
+			}
+		}
+	})
+}
+
+// TestACoordinatorMoves to another machine: the list changes, one after another is started with it, and the new one is taken in.
+func TestACoordinatorMoves(t *testing.T) {
+	several(t, func(t *testing.T, h *headed) {
+		h.startAll()
+		h.client().submit(detached(task("a", 2, 2)))
+		h.kill(h.addrs[2])
+		list := []string{"h0:1", "h1:1", "h3:1"}
+		for _, addr := range list[:2] {
+			h.end(addr)
+			h.startWith(addr, list, lease)
+			h.lead()
+			time.Sleep(lease)
+		}
+		h.addrs = list
+		h.start("h3:1")
+		time.Sleep(2 * lease)
+		h.kill("h0:1")
+		addr, c := h.lead()
+		if _, err := ask(c, func() (*run, error) { return c.find("a") }); err != nil {
+			t.Errorf("%s leads: %v", addr, err)
+		}
+		h.end(addr)
+		h.start("h0:1")
+		h.lead()
+	})
+}
+
+// TestAFileThatMakesNoSense is no peer's.
+func TestAFileThatMakesNoSense(t *testing.T) {
+	several(t, func(t *testing.T, h *headed) {
+		file, err := log.Open(h.store("h0:1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		file.Keep(log.Round{Snapshot: []byte("what?")}, func(err error) { done <- err })
+		if err := errors.Join(<-done, file.Close()); err != nil {
+			t.Fatal(err)
+		}
+		p := h.start("h0:1")
+		delete(h.living, "h0:1")
+		if err := <-p.ended; err == nil || !strings.Contains(err.Error(), "makes no sense") {
+			t.Error(err)
+		}
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,134 @@
+package rendezvous
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/status"
+)
+
+// A client of several coordinators asks any of them. One that does not lead does nothing of what it is asked, and says who may: the client
+// turns there, and asks again.
+
+// secure makes a connection to the coordinator that is to be asked next, or to another one if that does not answer at once.
+func (c *Client) secure(ctx context.Context) (net.Conn, error) {
+	c.mu.Lock()
+	addrs := slices.Clone(c.addrs)
+	c.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		addr string
+		conn net.Conn
+		err  error
+	}
+	outcomes := make(chan outcome, len(addrs))
+	var errs []any
+	for next, running := 0, 0; ; {
+		if next < len(addrs) {
+			addr := addrs[next]
+			next, running = next+1, running+1
+			go func() {
+				conn, err := c.secureAt(ctx, addr)
+				outcomes <- outcome{addr, conn, err}
+			}()
+		}
+		var late <-chan time.Time
+		if next < len(addrs) {
+			late = time.After(headStart)
+		}
+		select {
+		case o := <-outcomes:
+			if running--; o.err == nil {
+				go func() {
+					for range running {
+						if o := <-outcomes; o.err == nil {
+							_ = o.conn.Close() // another was quicker
+						}
+					}
+				}()
+				c.connected(o.addr, o.conn)
+				return o.conn, nil
+			}
+			if errs = append(errs, o.err); len(errs) == len(addrs) {
+				return nil, fmt.Errorf(strings.Repeat("; %w", len(errs))[2:], errs...)
+			}
+		case <-late:
+		}
+	}
+}
+
+// connected notes which coordinator is asked from now on.
+func (c *Client) connected(addr string, conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = conn
+	c.made++
+	i := slices.Index(c.addrs, addr)
+	c.addrs[0], c.addrs[i] = c.addrs[i], c.addrs[0]
+}
+
+// headStart is what one coordinator has before the next is tried beside it, as RFC 8305 has it for addresses.
+const headStart = 250 * time.Millisecond
+
+// redirectWait is how long a client waits before it asks elsewhere: who leads may not be settled yet.
+const redirectWait = 50 * time.Millisecond
+
+// connection is the number of the newest, and whether there are several coordinators.
+func (c *Client) connection() (made int, several bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.made, len(c.addrs) > 1
+}
+
+// giveUp turns to another coordinator than the one of which nothing is heard on a connection.
+func (c *Client) giveUp(made int) {
+	c.mu.Lock()
+	silent := c.addrs[0]
+	rest := slices.DeleteFunc(slices.Clone(c.addrs), func(addr string) bool { return addr == silent })
+	c.mu.Unlock()
+	c.turn(made, append(rest, silent))
+}
+
+// ask does f, and again with another coordinator as long as one says that it does not lead.
+func (c *Client) ask(ctx context.Context, f func() error) error {
+	for said := error(nil); ; {
+		made, _ := c.connection()
+		err := f()
+		e := elsewhere(status.Convert(err))
+		switch {
+		case e == nil && said != nil && ctx.Err() != nil:
+			return said
+		case e == nil:
+			return err
+		}
+		said = err
+		c.turn(made, e.Addrs)
+		select {
+		case <-time.After(redirectWait):
+		case <-ctx.Done():
+			return said
+		}
+	}
+}
+
+// turn has the next connection be made to others, unless one was made since so many.
+func (c *Client) turn(made int, addrs []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if made != c.made || c.last == nil {
+		return
+	}
+	c.addrs = slices.Clone(addrs)
+	for addr := range strings.SplitSeq(c.Target, ",") {
+		if !slices.Contains(c.addrs, addr) {
+			c.addrs = append(c.addrs, addr)
+		}
+	}
+	_ = c.last.Close() // gRPC makes another one
+	c.last = nil
+}
