@@ -118,7 +118,6 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 		JobId: c.soleID(), Epoch: c.state.Epoch,
 		Lease: durationpb.New(c.cfg.Lease), Heartbeat: echo(h.GetHeartbeat()),
 	}}})
-	c.readAgain(m)
 	c.nominate(m, h.GetVoter())
 	switch {
 	case c.sole != nil && c.sole.Result != nil:
@@ -131,6 +130,7 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 		c.gathered()
 		c.employ(m)
 	}
+	c.readAgain(m) // when it knows of its jobs
 	return m, nil
 }
 

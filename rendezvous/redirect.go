@@ -129,6 +129,18 @@ func (c *Client) turn(made int, addrs []string) {
 			c.addrs = append(c.addrs, addr)
 		}
 	}
-	_ = c.last.Close() // gRPC makes another one
+	reset(c.last) // gRPC makes another one
 	c.last = nil
+}
+
+// reset ends a connection as no process that dies does: a coordinator that leads after all, and is only slow, is not to take the client for
+// dead, and end its job.
+func reset(conn net.Conn) {
+	if abrupt, ok := conn.(abruptConn); ok {
+		conn = abrupt.raw
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // tcp(7): it is closed with a reset
+	}
+	_ = conn.Close() // nobody is left to care
 }

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/nettest"
+)
+
+// several is a cluster that three machines coordinate, each with its own home, and a fourth one where all else is.
+type several struct {
+	*heads
+	homes []string
+	leads []*process
+	bin   string
+}
+
+const severalAt = "10.77.0.2:29400,10.77.0.3:29400,10.77.0.4:29400"
+
+func newSeveral(t *testing.T, bin string, args ...string) *several {
+	t.Helper()
+	h := &heads{t: t, nodes: nettest.Nodes(t, "10.77.0.2", "10.77.0.3", "10.77.0.4", "10.77.0.10"), home: t.TempDir(), dir: t.TempDir(), at: severalAt}
+	s := &several{heads: h, leads: make([]*process, 3), bin: bin}
+	token := tokenFile(t)
+	for range 3 {
+		s.homes = append(s.homes, t.TempDir())
+	}
+	for _, home := range append([]string{h.home}, s.homes...) {
+		if err := os.Mkdir(filepath.Join(home, ".golaunch"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(token, filepath.Join(home, ".golaunch", "token")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		s.lead(i, args...)
+	}
+	s.leads[0].line("10.77.0.2:29400 leads the cluster from now on")
+	return s
+}
+
+// lead starts a coordinator.
+func (s *several) lead(i int, args ...string) {
+	s.t.Helper()
+	cmd := s.nodes[i].Command(append([]string{s.bin, "coordinator", "--peers", "10.77.0.2,10.77.0.3,10.77.0.4"}, args...)...)
+	s.leads[i] = start(s.t, cmd, "HOME="+s.homes[i], "GOLAUNCH_COORDINATOR=")
+}
+
+// start runs golaunch where no coordinator is.
+func (s *several) start(args ...string) *process {
+	s.t.Helper()
+	cmd := s.nodes[3].Command(append([]string{s.bin}, args...)...)
+	cmd.Dir = s.dir
+	return start(s.t, cmd, "HOME="+s.home, "GOLAUNCH_COORDINATOR=")
+}
+
+// ask runs a verb where no coordinator is, and wants it to succeed.
+func (s *several) ask(args ...string) string {
+	s.t.Helper()
+	return ended(s.t, s.start(args...))
+}
+
+// ready waits until so many agents are with the coordinator.
+func (s *several) ready(agents int) {
+	s.t.Helper()
+	for limit := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		out := s.ask("status", "--coordinator", s.at)
+		if strings.Count(out, " ready ") == agents {
+			return
+		}
+		if time.Now().After(limit) {
+			s.t.Fatalf("not all %d agents are there:\n%s", agents, out)
+		}
+	}
+}
+
+// TestAnyCoordinatorMayBeLost: each of three is killed, stopped and cut off in turn, under 100 agents and 20 jobs, none of whose ranks
+// notices, and of which no client loses sight.
+func TestAnyCoordinatorMayBeLost(t *testing.T) {
+	// Of so many processes at a time each is to be as quick as a user's: the race detector has seen all of this in other tests.
+	bin := filepath.Join(t.TempDir(), "golaunch")
+	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	s := newSeveral(t, bin, "--lease", "10s")
+	var agents, jobs []*process
+	for i := range 100 {
+		agents = append(agents, s.start("agent", "--coordinator", s.at, "--name", fmt.Sprint("n", i), "--address", fmt.Sprintf("127.0.0.%d", i+1),
+			"--gpus", "1", "--log-dir", t.TempDir()))
+	}
+	for _, p := range agents {
+		p.line(" is in the cluster of ")
+	}
+	for i := range 20 {
+		p := s.start("--coordinator", s.at, "--job-id", fmt.Sprint("j", i), "--nodes", "5", "--gpus-per-node", "1", "--max-restarts", "0",
+			"--env", mark(t), "--", "sh", "-c", "echo up $RANK; until [ -e end ]; do sleep 0.3; done; echo rank $RANK ends")
+		for rank := range 5 {
+			p.line(fmt.Sprintf("up %d", rank))
+		}
+		jobs = append(jobs, p)
+	}
+	for i := range 3 {
+		for what, lose := range []func() (back func()){
+			func() func() {
+				s.leads[i].kill()
+				return func() { s.lead(i, "--lease", "10s") }
+			},
+			func() func() {
+				s.leads[i].signal(syscall.SIGSTOP)
+				return func() { s.leads[i].signal(syscall.SIGCONT) }
+			},
+			func() func() {
+				s.nodes[i].Cut(t)
+				return func() { s.nodes[i].Join(t) }
+			},
+		} {
+			back := lose()
+			id := fmt.Sprintf("more%d%d", i, what)
+			s.ask("--coordinator", s.at, "--detach", "--job-id", id, "--procs-per-node", "1", "--", "true")
+			if out := s.ask("logs", "-f", "--coordinator", s.at, id); strings.Contains(out, "missing") {
+				t.Error(out)
+			}
+			back()
+			s.ready(100)
+		}
+	}
+	s.touch("end")
+	for _, p := range jobs {
+		p.ends(0, "rank 0 ends", "rank 4 ends", "job succeeded: 5 ranks exited 0")
+	}
+	for _, p := range agents {
+		p.signal(syscall.SIGTERM)
+	}
+	for _, p := range agents {
+		p.ends(143)
+	}
+	for _, p := range s.leads {
+		p.signal(syscall.SIGTERM)
+		p.ends(0)
+	}
+	gone(t, mark(t))
+}
+
+// TestBadPeers say what is wrong with the list, and what is already there is not forgotten.
+func TestBadPeers(t *testing.T) {
+	s := newSeveral(t, golaunch(t))
+	s.ask("--coordinator", s.at, "--detach", "--job-id", "a", "--procs-per-node", "1", "--", "true")
+	list := func(node int, want string, args ...string) {
+		t.Helper()
+		cmd := s.nodes[node].Command(append([]string{golaunch(t), "coordinator"}, args...)...)
+		start(t, cmd, "HOME="+s.homes[0], "GOLAUNCH_COORDINATOR=").ends(2, want)
+	}
+	list(0, "2 peers: 3, 5 or 7, for one more than half of them must be there", "--peers", "10.77.0.2,10.77.0.3")
+	list(0, "one is there twice", "--peers", "10.77.0.2,10.77.0.3,10.77.0.2:29400")
+	list(3, "none of them is this machine; say which with --listen", "--peers", "10.77.0.2,10.77.0.3,10.77.0.4")
+	list(3, `listen "10.77.0.10": it is none of the peers`, "--peers", "10.77.0.2,10.77.0.3,10.77.0.4", "--listen", "10.77.0.10")
+	list(0, "this machine is several of them", "--peers", "10.77.0.2:1,10.77.0.2:2,10.77.0.4")
+	s.leads[0].signal(syscall.SIGTERM)
+	s.leads[0].ends(0)
+	cmd := s.nodes[0].Command(golaunch(t), "coordinator", "--listen", "10.77.0.2")
+	start(t, cmd, "HOME="+s.homes[0], "GOLAUNCH_COORDINATOR=").ends(125, "are the jobs of a coordinator with --peers, which this one would forget")
+	s.ask("status", "--coordinator", s.at, "a")
+	other := s.nodes[0].Command(golaunch(t), "coordinator", "--peers", "10.77.0.2,10.77.0.3,10.77.0.10", "--lease", "20s", "--state-dir", t.TempDir())
+	p := start(t, other, "HOME="+s.homes[0], "GOLAUNCH_COORDINATOR=")
+	p.line("10.77.0.3:29400 is not a coordinator of the same cluster: --lease differs: 20s here, 15s on the coordinator")
+	p.signal(syscall.SIGTERM)
+	p.ends(0)
+}
