@@ -13,6 +13,9 @@ type Status struct {
 	// Version is the coordinator's golaunch, Since when it started.
 	Version string
 	Since   time.Time
+	// Coordinators are where those of a cluster are that has several, HOST:PORT, the one that leads first; none if it has one. Silent are
+	// those of them that do not answer it.
+	Coordinators, Silent []string
 	// Nodes are sorted by name.
 	Nodes []NodeStatus
 	// Jobs are in the order of submission: all that are not over, and the last that are.
@@ -108,7 +111,10 @@ type Query struct {
 }
 
 func statusOf(s rendezvous.Status) Status {
-	return Status{Version: s.Version, Since: s.Since, Nodes: each(s.Nodes, nodeStatusOf), Jobs: each(s.Jobs, jobStatusOf)}
+	return Status{
+		Version: s.Version, Since: s.Since, Coordinators: s.Coordinators, Silent: s.Silent,
+		Nodes: each(s.Nodes, nodeStatusOf), Jobs: each(s.Jobs, jobStatusOf),
+	}
 }
 
 func nodeStatusOf(n rendezvous.NodeStatus) NodeStatus {

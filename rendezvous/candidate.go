@@ -142,7 +142,7 @@ func (s *Candidate) Serve(l net.Listener) error {
 		defer s.Close()
 	}
 	err := serve(srv, l, s.closed.Done(), end)
-	if log := s.logged(); log != nil {
+	if log := s.logged(); log != nil && !errors.Is(log.Err(), errLeaving) {
 		err = errors.Join(err, log.Err())
 	}
 	return err
@@ -206,7 +206,7 @@ func (s *Candidate) found() (*quorum.Term, error) {
 	case term := <-s.terms:
 		return term.term, nil
 	case <-s.closed.Done():
-		return nil, errors.New("it is leaving")
+		return nil, errLeaving
 	}
 }
 
@@ -220,7 +220,7 @@ const (
 func (s *Candidate) start(begin func(quorum.Config) (*quorum.Log, error)) error {
 	cfg := quorum.Config{Self: s.voter, ElectionTimeout: s.cfg.Lease / electionsPerLease, Send: s.peers.send, Voted: s.voted}
 	if len(s.cfg.Peers) > 0 {
-		cfg.ElectionTimeout, cfg.Disk = s.cfg.Lease/electionsOfPeers, disk{s.cfg.File}
+		cfg.ElectionTimeout, cfg.Disk = s.cfg.Lease/electionsOfPeers, disk{s}
 	}
 	log, err := begin(cfg)
 	if err != nil {

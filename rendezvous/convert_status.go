@@ -14,7 +14,7 @@ import (
 // fromStatus is a status in messages, each made when the one before it was taken.
 func fromStatus(s Status) iter.Seq[*pb.StatusReply] {
 	return func(yield func(*pb.StatusReply) bool) {
-		if !yield(&pb.StatusReply{Version: s.Version, Since: fromTime(s.Since)}) {
+		if !yield(&pb.StatusReply{Version: s.Version, Since: fromTime(s.Since), Coordinators: s.Coordinators, Silent: s.Silent}) {
 			return
 		}
 		for nodes := range pieces(flat(s.Nodes, fromNodeStatus), sizeOf) {
@@ -34,6 +34,7 @@ func fromStatus(s Status) iter.Seq[*pb.StatusReply] {
 func (s *Status) add(m *pb.StatusReply) {
 	if m.GetSince() != nil {
 		s.Version, s.Since = m.GetVersion(), toTime(m.GetSince())
+		s.Coordinators, s.Silent = m.GetCoordinators(), m.GetSilent()
 	}
 	for _, n := range convert(m.GetNodes(), toNodeStatus) {
 		if i := len(s.Nodes) - 1; i >= 0 && s.Nodes[i].Node.Name == n.Node.Name {

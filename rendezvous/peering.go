@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -19,14 +20,25 @@ import (
 // peer that is started again is the same voter. One whose file is gone is another one, and takes the place of the voter at its address as
 // soon as who leads hears of it; so does the peer of a new address, when the list has changed.
 
-// disk is a file as that of a voter.
-type disk struct{ file *File }
+// disk is a peer's file as that of a voter.
+type disk struct{ *Candidate }
 
-// Keep waits for the disk.
+var errLeaving = errors.New("it is leaving")
+
+// Keep waits for the disk until the candidate is closed. One that hangs keeps this peer from all it might say, so that another one leads.
 func (d disk) Keep(state []byte, changes [][]byte) error {
 	done := make(chan error, 1)
-	d.file.Keep(log.Round{Snapshot: state, Entries: changes, Durable: true}, func(err error) { done <- err })
-	return <-done
+	late := time.AfterFunc(d.cfg.Lease, func() {
+		d.cfg.Warn(fmt.Errorf("the disk has not kept the coordinator's log for %v; %s takes no part until it does", d.cfg.Lease, d.cfg.Addr))
+	})
+	defer late.Stop()
+	d.cfg.File.Keep(log.Round{Snapshot: state, Entries: changes, Durable: true}, func(err error) { done <- err })
+	select {
+	case err := <-done:
+		return err
+	case <-d.closed.Done():
+		return errLeaving
+	}
 }
 
 // Coordinate has a peer serve at a listener, and coordinate the cluster as cfg says whenever that is its turn, until ctx ends: another leads
@@ -90,6 +102,17 @@ func (s *Candidate) fellows() []string {
 		})
 	}
 	return others
+}
+
+// coordinators are the peers, this one first, which leads, and those that do not answer it.
+func (s *Candidate) coordinators() (all, silent []string) {
+	if len(s.cfg.Peers) == 0 {
+		return nil, nil
+	}
+	for _, v := range s.logged().Silent() {
+		silent = append(silent, v.Addr)
+	}
+	return append([]string{s.cfg.Addr}, s.fellows()...), silent
 }
 
 // elsewhere says where the coordinator is that is not here.

@@ -61,7 +61,10 @@ type Status struct {
 	// Version is the coordinator's golaunch, Since when it started.
 	Version string
 	Since   time.Time
-	Nodes   []NodeStatus
+	// Coordinators are where those of a cluster are that has several, HOST:PORT, the one that leads first; none if it has one. Silent are
+	// those of them that do not answer it.
+	Coordinators, Silent []string
+	Nodes                []NodeStatus
 	// Jobs are in the order of submission: all that are not over, and the last that are.
 	Jobs []JobStatus
 }
@@ -91,6 +94,9 @@ func (s control) Status(req *pb.StatusRequest, stream pb.Cluster_StatusServer) e
 	now, err := ask(s.c, func() (moment, error) { return s.c.moment(q) })
 	if err != nil {
 		return err
+	}
+	if q.Job == "" && s.c.cfg.Candidate != nil {
+		now.Coordinators, now.Silent = s.c.cfg.Candidate.coordinators()
 	}
 	p, _ := peer.FromContext(stream.Context())
 	limit := time.AfterFunc(patienceForReader, func() { _ = p.Addr.(watchedAddr).conn.Close() }) // it hangs

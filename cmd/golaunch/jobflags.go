@@ -124,7 +124,7 @@ func (o *options) declareNetwork(f *pflag.FlagSet) {
 
 func (o *options) declareCluster(f *pflag.FlagSet) {
 	c := &o.job.Cluster
-	f.StringVar(&c.Coordinator, "coordinator", "", "submit to the cluster of the coordinator at `HOST:PORT`; none runs the job here even if one is here")
+	f.StringVar(&c.Coordinator, "coordinator", "", "submit to the cluster of the coordinator at `HOST:PORT`, or of several with commas between them; none runs the job here even if one is here")
 	f.BoolVarP(&c.Detached, "detach", "d", false, "print the job's id and go; the job goes on")
 	f.StringVar(&c.Within, "within", "", "run on the GPUs of this `reservation`")
 	f.IntSliceVar(&c.GPUs, "gpu-ids", nil, "only GPUs of these `indexes` on each node, such as 0,2,5")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -72,6 +73,16 @@ func (o *statusOptions) print(io *streams, f *pflag.FlagSet, args []string, node
 		return err
 	}
 	shown := clusterShown{Version: s.Version, Since: s.Since, Nodes: []nodeShown{}, Jobs: []jobShown{}}
+	for i, addr := range s.Coordinators {
+		c := coordinatorShown{addr, "follows"}
+		switch {
+		case i == 0:
+			c.State = "leads"
+		case slices.Contains(s.Silent, addr):
+			c.State = nodeSilent
+		}
+		shown.Coordinators = append(shown.Coordinators, c)
+	}
 	for _, n := range s.Nodes {
 		shown.Nodes = append(shown.Nodes, showNode(n))
 	}
@@ -103,10 +114,16 @@ func writeJSON(w io.Writer, v any) error {
 // What status and jobs print as JSON; docs/json.md is its contract.
 type (
 	clusterShown struct {
-		Version string      `json:"version"`
-		Since   time.Time   `json:"since"`
-		Nodes   []nodeShown `json:"nodes"`
-		Jobs    []jobShown  `json:"jobs"`
+		Version string    `json:"version"`
+		Since   time.Time `json:"since"`
+		// Coordinators are there if the cluster has several.
+		Coordinators []coordinatorShown `json:"coordinators,omitempty"`
+		Nodes        []nodeShown        `json:"nodes"`
+		Jobs         []jobShown         `json:"jobs"`
+	}
+	coordinatorShown struct {
+		Address string `json:"address"`
+		State   string `json:"state"`
 	}
 	nodeShown struct {
 		Name    string            `json:"name"`
@@ -198,6 +215,13 @@ func showJob(j launcher.JobStatus) jobShown {
 
 func (s clusterShown) write(w io.Writer, nodes bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(s.Coordinators) > 0 {
+		fmt.Fprintln(t, "COORDINATOR\tSTATE")
+		for _, c := range s.Coordinators {
+			fmt.Fprintf(t, "%s\t%s\n", c.Address, c.State)
+		}
+		fmt.Fprintln(t)
+	}
 	if nodes {
 		fmt.Fprintln(t, "NODE\tADDRESS\tSTATE\tGPUS\tUSED\tJOBS")
 		for _, n := range s.Nodes {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +21,9 @@ type several struct {
 	leads []*process
 	bin   string
 }
+
+// peersList is what is given to each coordinator.
+const peersList = "10.77.0.2,10.77.0.3,10.77.0.4"
 
 const severalAt = "10.77.0.2:29400,10.77.0.3:29400,10.77.0.4:29400"
 
@@ -49,7 +53,7 @@ func newSeveral(t *testing.T, bin string, args ...string) *several {
 // lead starts a coordinator.
 func (s *several) lead(i int, args ...string) {
 	s.t.Helper()
-	cmd := s.nodes[i].Command(append([]string{s.bin, "coordinator", "--peers", "10.77.0.2,10.77.0.3,10.77.0.4"}, args...)...)
+	cmd := s.nodes[i].Command(append([]string{s.bin, "coordinator", "--peers", peersList}, args...)...)
 	s.leads[i] = start(s.t, cmd, "HOME="+s.homes[i], "GOLAUNCH_COORDINATOR=")
 }
 
@@ -67,18 +71,50 @@ func (s *several) ask(args ...string) string {
 	return ended(s.t, s.start(args...))
 }
 
+// state waits until a coordinator is shown in a state.
+func (s *several) state(i int, state string) {
+	s.t.Helper()
+	s.shows(regexp.MustCompile(fmt.Sprintf(`(?m)^%v:29400 +%s$`, s.nodes[i].Addr, state)).MatchString)
+}
+
 // ready waits until so many agents are with the coordinator.
 func (s *several) ready(agents int) {
 	s.t.Helper()
+	s.shows(func(out string) bool { return strings.Count(out, " ready ") == agents })
+}
+
+// shows waits until golaunch status does.
+func (s *several) shows(what func(string) bool) {
+	s.t.Helper()
 	for limit := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		out := s.ask("status", "--coordinator", s.at)
-		if strings.Count(out, " ready ") == agents {
+		if what(out) {
 			return
 		}
 		if time.Now().After(limit) {
-			s.t.Fatalf("not all %d agents are there:\n%s", agents, out)
+			s.t.Fatalf("the cluster is not as it should be:\n%s", out)
 		}
 	}
+}
+
+// onPeers runs a documented command on a cluster with three coordinators, and returns what was printed.
+func onPeers(t *testing.T, line string) string {
+	s := newSeveral(t, golaunch(t))
+	s.dir = workplace(t)
+	text := ""
+	for i := range 2 {
+		p := s.start("agent", "--coordinator", peersList, "--name", fmt.Sprint("n", i), "--address", fmt.Sprintf("127.0.0.%d", i+1), "--gpus", "8")
+		p.line(" is in the cluster of ")
+		said, _ := p.out.read()
+		text += said
+	}
+	if !strings.Contains(line, "coordinator n0,n1,n2 --nodes") {
+		said, _ := s.leads[0].out.read()
+		return text + said
+	}
+	cmd := s.nodes[3].Command("sh", "-c", strings.Replace(line, "n0,n1,n2", peersList, 1))
+	cmd.Dir = s.dir
+	return ended(t, start(t, cmd, "HOME="+s.home, path(s.dir)))
 }
 
 // TestAnyCoordinatorMayBeLost: each of three is killed, stopped and cut off in turn, under 100 agents and 20 jobs, none of whose ranks
@@ -122,6 +158,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 			},
 		} {
 			back := lose()
+			s.state(i, "silent")
 			id := fmt.Sprintf("more%d%d", i, what)
 			s.ask("--coordinator", s.at, "--detach", "--job-id", id, "--procs-per-node", "1", "--", "true")
 			if out := s.ask("logs", "-f", "--coordinator", s.at, id); strings.Contains(out, "missing") {
@@ -129,6 +166,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 			}
 			back()
 			s.ready(100)
+			s.state(i, "(leads|follows)")
 		}
 	}
 	s.touch("end")

@@ -29,7 +29,7 @@ func newVerbFlags(verb string) *pflag.FlagSet {
 }
 
 func (c *clusterFlags) declare(f *pflag.FlagSet) {
-	f.StringVar(&c.coordinator, "coordinator", "", "`HOST:PORT` of the coordinator; the one that runs on this machine when empty")
+	f.StringVar(&c.coordinator, "coordinator", "", "`HOST:PORT` of the coordinator, or of several with commas between them; the one that runs on this machine when empty")
 	f.StringVar(&c.tokenFile, "token-file", "", tokenUsage)
 	f.BoolVar(&c.json, "json", false, "print JSON")
 }

@@ -15,8 +15,10 @@ type disk struct {
 	w       *world
 	state   []byte
 	changes [][]byte
-	// fails is the number of writes until one fails, of which nobody knows whether it is there; negative for none.
+	// fails is the number of writes until one fails, of which nobody knows whether it is there; negative for none. hangs is how long each
+	// takes more than it should.
 	fails int
+	hangs time.Duration
 }
 
 var errDisk = errors.New("the disk has failed")
@@ -36,7 +38,7 @@ func (w *world) disk(id uint64) Disk {
 
 func (d *disk) Keep(state []byte, changes [][]byte) error {
 	d.w.mu.Lock()
-	late, there := time.Duration(d.w.random.IntN(int(tick)/10)), d.w.random.IntN(2) == 0
+	late, there := d.hangs+time.Duration(d.w.random.IntN(int(tick)/10)), d.w.random.IntN(2) == 0
 	d.fails--
 	fails := d.fails == 0
 	if !fails || there {
@@ -144,6 +146,30 @@ func TestAllAreStartedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestADiskThatHangs is as if its voter were gone: another one leads.
+func TestADiskThatHangs(t *testing.T) {
+	run(t, 1, func(w *world) {
+		w.disks = map[uint64]*disk{}
+		w.vote([]Voter{w.add(), w.add(), w.add()})
+		_, id := w.leader()
+		w.mu.Lock()
+		w.disks[id].hangs = 4 * election
+		w.mu.Unlock()
+		time.Sleep(2 * election)
+		if _, next := w.leader(); next == id {
+			t.Errorf("voter %d leads all the same", id)
+		}
+		w.mu.Lock()
+		w.disks[id].hangs = 0
+		w.mu.Unlock()
+		time.Sleep(8 * election)
+		w.leader()
+		w.mu.Lock()
+		w.kept = nil // what it heard of late is not in its order
+		w.mu.Unlock()
+	})
 }
 
 // TestAFreshVoterKeepsItsID: it was told to others before the log began.

@@ -184,6 +184,23 @@ func (l *Log) Leader() Voter {
 	return Voter{}
 }
 
+// Silent are the other voters of which this one has heard nothing for the time of an election; it is one that leads, to which they answer.
+func (l *Log) Silent() (voters []Voter) {
+	answered := make(chan struct{})
+	if !l.post(func() {
+		for _, v := range l.voters() {
+			if v.ID != l.cfg.Self.ID && l.now-l.known[v.ID].heard > ticksToElect {
+				voters = append(voters, v)
+			}
+		}
+		close(answered)
+	}) {
+		return nil
+	}
+	<-answered
+	return voters
+}
+
 // Self is this voter. One that was resumed has its ID from before.
 func (l *Log) Self() Voter { return l.cfg.Self }
 

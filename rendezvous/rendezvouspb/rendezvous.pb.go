@@ -5389,11 +5389,14 @@ func (x *StatusRequest) GetJobs() bool {
 }
 
 type StatusReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
-	Nodes         []*NodeStatus          `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	Jobs          []*JobStatus           `protobuf:"bytes,4,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Since   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	Nodes   []*NodeStatus          `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Jobs    []*JobStatus           `protobuf:"bytes,4,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	// coordinators are where those of a cluster are that has several, the one that leads first, and silent those that do not answer it.
+	Coordinators  []string `protobuf:"bytes,5,rep,name=coordinators,proto3" json:"coordinators,omitempty"`
+	Silent        []string `protobuf:"bytes,6,rep,name=silent,proto3" json:"silent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5452,6 +5455,20 @@ func (x *StatusReply) GetNodes() []*NodeStatus {
 func (x *StatusReply) GetJobs() []*JobStatus {
 	if x != nil {
 		return x.Jobs
+	}
+	return nil
+}
+
+func (x *StatusReply) GetCoordinators() []string {
+	if x != nil {
+		return x.Coordinators
+	}
+	return nil
+}
+
+func (x *StatusReply) GetSilent() []string {
+	if x != nil {
+		return x.Silent
 	}
 	return nil
 }
@@ -6249,12 +6266,14 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\bR\x04open\x12\x14\n" +
 	"\x05brief\x18\x03 \x01(\bR\x05brief\x12\x12\n" +
-	"\x04jobs\x18\x04 \x01(\bR\x04jobs\"\xca\x01\n" +
+	"\x04jobs\x18\x04 \x01(\bR\x04jobs\"\x86\x02\n" +
 	"\vStatusReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x128\n" +
 	"\x05nodes\x18\x03 \x03(\v2\".golaunch.rendezvous.v1.NodeStatusR\x05nodes\x125\n" +
-	"\x04jobs\x18\x04 \x03(\v2!.golaunch.rendezvous.v1.JobStatusR\x04jobs\"\xfe\x01\n" +
+	"\x04jobs\x18\x04 \x03(\v2!.golaunch.rendezvous.v1.JobStatusR\x04jobs\x12\"\n" +
+	"\fcoordinators\x18\x05 \x03(\tR\fcoordinators\x12\x16\n" +
+	"\x06silent\x18\x06 \x03(\tR\x06silent\"\xfe\x01\n" +
 	"\n" +
 	"NodeStatus\x120\n" +
 	"\x04node\x18\x01 \x01(\v2\x1c.golaunch.rendezvous.v1.NodeR\x04node\x121\n" +
