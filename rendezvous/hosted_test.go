@@ -29,6 +29,8 @@ type hosted struct {
 	cfg   Config
 	stop  context.CancelFunc
 	ended chan error
+	// trio, if it is there, keeps the log in place of the store.
+	trio *trio
 }
 
 // host runs f in a cluster with a store, in virtual time.
@@ -50,12 +52,16 @@ func memory(t *testing.T) string {
 
 func (h *hosted) start() {
 	h.t.Helper()
-	file, err := log.Open(h.dir)
-	if err != nil {
-		h.t.Fatal(err)
+	cfg, done := h.cfg, func() error { return nil }
+	if h.trio != nil {
+		cfg.Term = &Term{h.trio.elect()}
+	} else {
+		file, err := log.Open(h.dir)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		cfg.File, done = file, file.Close
 	}
-	cfg := h.cfg
-	cfg.File = file
 	h.serve(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	h.stop, h.ended = cancel, make(chan error, 1)
@@ -63,7 +69,7 @@ func (h *hosted) start() {
 	go func() {
 		defer close(ended)
 		_, err := c.Run(ctx)
-		ended <- errors.Join(err, file.Close())
+		ended <- errors.Join(err, done())
 	}()
 	synctest.Wait()
 }
@@ -71,8 +77,11 @@ func (h *hosted) start() {
 // crash ends the coordinator, which says nothing to anybody: its connections just end.
 func (h *hosted) crash() {
 	h.t.Helper()
-	h.stop()
 	defer synctest.Wait()
+	if h.trio != nil && h.trio.lose(h) {
+		return
+	}
+	h.stop()
 	if err := <-h.ended; err != nil {
 		h.t.Error(err)
 	}

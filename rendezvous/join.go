@@ -119,6 +119,8 @@ type dialer struct {
 	home string
 	// bound says that the agent has had orders, or is a cluster's, and may not begin anew with another coordinator at the same place.
 	bound bool
+	// shared says that the coordinator is a cluster's.
+	shared bool
 }
 
 // refer has an agent turn to where the coordinator may be, and to where it began when that is known no more.

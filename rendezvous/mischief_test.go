@@ -19,7 +19,7 @@ func (s *sim) act() {
 		s.failRank()
 	case n == 8 && s.up.Load():
 		s.crash()
-	case n == 20 && s.up.Load():
+	case n == 20 && s.up.Load() && s.trio == nil:
 		s.slowDisk(s.upTo(simLease))
 	case n == 21 && s.up.Load():
 		s.tell("a snapshot takes the place of the log")

@@ -202,7 +202,7 @@ func (s *Candidate) heard(g *pb.Greeting) {
 
 // peered begins a term of a cluster that has several coordinators.
 func (c *Coordinator) peered() {
-	if c.term == nil || c.sole != nil {
+	if c.term == nil || c.cfg.Candidate == nil || c.sole != nil {
 		return
 	}
 	c.want = c.term.Voters

@@ -87,7 +87,8 @@ func newSession(d dialer, w *pb.Welcome, l *agentLink) *Session {
 		// The numbers of an agent in whose place this one is have been used.
 		seq: l.first.GetAcked(),
 	}
-	s.dialer.bound = s.Job == ""
+	s.dialer.shared = s.Job == ""
+	s.dialer.bound = s.dialer.shared
 	if d.Former != (Membership{}) {
 		s.pending = append(s.pending, Order{Do: Restate{}})
 	}
@@ -236,7 +237,7 @@ func (s *Session) interval() time.Duration {
 
 // several says that the cluster has several coordinators. Of one that is cut off, or stopped, an agent hears nothing, not even the end of the
 // connection: the sooner it asks, the sooner it turns to the next, within a third of a lease.
-func (s *Session) several() bool { return s.Job == "" && len(s.dialer.voters) > 1 }
+func (s *Session) several() bool { return s.dialer.shared && len(s.dialer.voters) > 1 }
 
 // heartbeat takes the place of one that was not sent. A quarter of the lease without an answer is reason to try another connection, and less
 // where others may lead.

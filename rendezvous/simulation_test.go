@@ -102,6 +102,16 @@ func simulate(t *testing.T, seed uint64) *sim {
 		s.hosted = &hosted{world: &world{t: t}, dir: dir, cfg: Config{
 			Lease: simLease, KillTime: simKillTime, Note: s.noted, stepped: s.stepped, resumed: s.resumed,
 		}}
+		if seed%4 == 0 {
+			s.trio = newTrio(newDice(seed, 1000), simLease)
+			defer s.trio.end()
+			s.trio.meanwhile = func() {
+				for range 3 {
+					s.failRank()
+					time.Sleep(s.upTo(simLease / electionsOfPeers / 2))
+				}
+			}
+		}
 		s.run()
 		end()
 		s.shut()
