@@ -376,8 +376,8 @@ func TestOtherVersions(t *testing.T) {
 		u := h.user()
 		m := fromSubmission(task("a", 1, 1))
 		m[0].Protocol = 99
-		w := &Watch{client: u.Client, Job: "a", submission: m}
-		err := u.explain(w.open(t.Context(), time.Second))
+		w := &Watch{client: u.Client, Job: "a", submission: m, ctx: t.Context()}
+		err := u.explain(w.open(time.Second))
 		if r, ok := errors.AsType[*RequestError](err); !ok || r.Bad {
 			t.Fatalf("%v", err)
 		}

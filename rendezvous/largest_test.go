@@ -318,8 +318,8 @@ func TestTooLarge(t *testing.T) {
 			if r, ok := err.(*RequestError); !ok || !r.Bad || !strings.Contains(r.Why, want) {
 				t.Errorf("%v, want %q", err, want)
 			}
-			w := &Watch{client: u.Client, Job: "a", submission: fromSubmission(s)}
-			if err := u.explain(w.open(t.Context(), time.Second)); err == nil {
+			w := &Watch{client: u.Client, Job: "a", submission: fromSubmission(s), ctx: t.Context()}
+			if err := u.explain(w.open(time.Second)); err == nil {
 				t.Errorf("taken: %s", want)
 			}
 		}

@@ -40,8 +40,11 @@ type Watch struct {
 	reason     string
 	// granted is the part that has come of placement groups.
 	granted placement.Plan
-	cancel  context.CancelFunc
-	stream  updates
+	// ctx ends with Close, and drop the stream.
+	ctx    context.Context
+	cancel context.CancelFunc
+	drop   context.CancelFunc
+	stream updates
 	// silence ends the connection to one of several coordinators of which nothing is heard.
 	silence *time.Timer
 }
@@ -63,19 +66,21 @@ func (c *Client) Watch(ctx context.Context, id string) (*Watch, error) {
 }
 
 func (c *Client) watch(ctx context.Context, w *Watch) (*Watch, error) {
-	if err := w.open(ctx, answerLimit); err != nil {
+	w.ctx, w.cancel = context.WithCancel(ctx)
+	if err := w.open(answerLimit); err != nil {
+		w.cancel()
 		return nil, c.explain(err)
 	}
 	return w, nil
 }
 
 // open makes a stream and waits until the coordinator has accepted it.
-func (w *Watch) open(ctx context.Context, patience time.Duration) error {
-	limit, cancel := context.WithTimeout(ctx, patience)
+func (w *Watch) open(patience time.Duration) error {
+	limit, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
 	end, _ := limit.Deadline()
 	return w.client.ask(limit, func() error {
-		return w.start(ctx, time.Until(end), func(ctx context.Context) (updates, error) {
+		return w.start(time.Until(end), func(ctx context.Context) (updates, error) {
 			if w.submission != nil {
 				stream, err := w.client.rpc.Submit(ctx, grpc.WaitForReady(true))
 				if err == nil {
@@ -88,8 +93,8 @@ func (w *Watch) open(ctx context.Context, patience time.Duration) error {
 	})
 }
 
-func (w *Watch) start(ctx context.Context, patience time.Duration, open func(context.Context) (updates, error)) error {
-	ctx, cancel := context.WithCancel(ctx)
+func (w *Watch) start(patience time.Duration, open func(context.Context) (updates, error)) error {
+	ctx, cancel := context.WithCancel(w.ctx)
 	limit := time.AfterFunc(patience, cancel)
 	stream, err := open(ctx)
 	if err != nil {
@@ -105,10 +110,10 @@ func (w *Watch) start(ctx context.Context, patience time.Duration, open func(con
 		cancel()
 		return context.DeadlineExceeded
 	}
-	if w.cancel != nil {
-		w.cancel()
+	if w.drop != nil {
+		w.drop()
 	}
-	w.stream, w.cancel, w.Lease = stream, cancel, first.GetAccepted().GetLease().AsDuration()
+	w.stream, w.drop, w.Lease = stream, cancel, first.GetAccepted().GetLease().AsDuration()
 	w.granted = placement.Plan{}
 	w.listen()
 	return nil
@@ -126,7 +131,12 @@ func (w *Watch) listen() {
 		w.silence.Stop()
 	}
 	if made, several := w.client.connection(); several && w.Lease > 0 {
-		w.silence = time.AfterFunc(w.Lease/patienceOfNotice, func() { w.client.giveUp(made) })
+		ctx := w.ctx
+		w.silence = time.AfterFunc(w.Lease/patienceOfNotice, func() {
+			if ctx.Err() == nil {
+				w.client.giveUp(made)
+			}
+		})
 	}
 }
 
@@ -163,7 +173,7 @@ func (w *Watch) mend(ctx context.Context, broke error) error {
 	limit := time.Now().Add(w.Lease + patienceForReturn)
 	err := broke
 	for err != nil && w.client.mendable(err) {
-		err = w.open(ctx, time.Until(limit))
+		err = w.open(time.Until(limit))
 	}
 	if err != nil {
 		return fmt.Errorf("lost job %s from sight: %w", w.Job, w.client.explain(err))
@@ -195,12 +205,7 @@ func (w *Watch) take(m *pb.Update) (Update, bool) {
 }
 
 // Close ends the watch.
-func (w *Watch) Close() {
-	if w.silence != nil {
-		w.silence.Stop()
-	}
-	w.cancel()
-}
+func (w *Watch) Close() { w.cancel() }
 
 // LogReader reads the output of a job's ranks, over connections that may break.
 type LogReader struct {
