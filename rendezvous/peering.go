@@ -124,25 +124,31 @@ func (s *Candidate) elsewhere() *ElsewhereError {
 	return &ElsewhereError{why, s.fellows()}
 }
 
-// assemble meets the other peers for as long as this one knows of nobody who leads.
+// assemble meets the other peers once, and again for as long as this one knows of nobody who leads.
 func (s *Candidate) assemble() {
 	told := ""
 	for wait := s.cfg.Lease / 100; ; wait = min(2*wait, s.cfg.Lease/electionsOfPeers) {
-		select {
-		case <-time.After(wait):
-		case <-s.closed.Done():
-			return
-		}
-		if s.logged().Leader().ID != 0 {
-			told = ""
-			continue
-		}
 		if why := s.meetPeers(); why != told && why != "" {
 			told = why
 			s.cfg.Note(why)
 		}
+		if s.unfit.Load() != nil {
+			s.close()
+			return
+		}
+		for led := true; led; led = s.logged().Leader().ID != 0 {
+			select {
+			case <-time.After(wait):
+			case <-s.closed.Done():
+				return
+			}
+		}
 	}
 }
+
+// leaseFact is the flag of the lease. A coordinator with a shorter one than the others would give the ranks of an agent away that they had
+// promised a longer one to, so that one which was in the cluster before takes no part.
+const leaseFact = "--lease"
 
 // meetPeers has the first of the peers found the log when all are there and new, and each hear of the others. It returns what is waited for.
 func (s *Candidate) meetPeers() (why string) {
@@ -169,8 +175,13 @@ func (s *Candidate) meetPeers() (why string) {
 		switch why := different(a.greeting.GetFacts(), s.cfg.Facts); {
 		case a.err != nil:
 			missing[a.addr] = true
+		case why == "" && a.greeting.GetVoter().GetAddr() != a.addr:
+			others = append(others, a.addr+" calls itself "+plain(a.greeting.GetVoter().GetAddr())+"; see its --listen")
 		case why != "":
 			others = append(others, a.addr+" is not a coordinator of the same cluster: "+why)
+			if begun && a.greeting.GetFacts()[leaseFact] != s.cfg.Facts[leaseFact] {
+				s.unfit.CompareAndSwap(nil, &others[len(others)-1])
+			}
 		default:
 			fresh = append(fresh, toVoter(a.greeting.GetVoter()))
 		}

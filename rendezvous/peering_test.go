@@ -357,6 +357,20 @@ func TestOtherCoordinators(t *testing.T) {
 	})
 }
 
+// TestAnotherLease is no reason to begin with, and to end for one that was in the cluster before.
+func TestAnotherLease(t *testing.T) {
+	several(t, func(t *testing.T, h *headed) {
+		h.startAll()
+		h.end("h2:1")
+		p := h.startWith("h2:1", h.addrs, lease/2)
+		delete(h.living, "h2:1")
+		if err := <-p.ended; err == nil || !strings.Contains(err.Error(), "--lease differs: 7.5s here, 15s on the coordinator") {
+			t.Error(err)
+		}
+		h.lead()
+	})
+}
+
 // TestACoordinatorMoves to another machine: the list changes, one after another is started with it, and the new one is taken in.
 func TestACoordinatorMoves(t *testing.T) {
 	several(t, func(t *testing.T, h *headed) {

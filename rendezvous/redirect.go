@@ -68,8 +68,8 @@ func (c *Client) connected(addr string, conn net.Conn) {
 	defer c.mu.Unlock()
 	c.last = conn
 	c.made++
-	i := slices.Index(c.addrs, addr)
-	c.addrs[0], c.addrs[i] = c.addrs[i], c.addrs[0]
+	others := slices.DeleteFunc(slices.Clone(c.addrs), func(other string) bool { return other == addr })
+	c.addrs = append([]string{addr}, others...)
 }
 
 // headStart is what one coordinator has before the next is tried beside it, as RFC 8305 has it for addresses.
