@@ -62,9 +62,10 @@ func (c Coordinator) Serve(ctx context.Context) error {
 		return err
 	}
 	var peers []string
+	own := ""
 	if len(c.Peers) > 0 {
 		if peers, err = c.listOf(); err == nil {
-			c.Listen, err = c.ours(ctx, peers)
+			own, c.Listen, err = c.ours(ctx, peers)
 		}
 		if err != nil {
 			return err
@@ -75,7 +76,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 		return err
 	}
 	at := l.Addr().(*net.TCPAddr).AddrPort()
-	file, err := c.open(at)
+	file, err := c.open(cmp.Or(own, at.String()))
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -97,13 +98,23 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	silence, kill := leaseParts(c.Lease)
 	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Note: c.Say, Warn: c.Warn}
 	if len(peers) > 0 {
-		err = c.among(ctx, l, peers, token, file, cfg)
+		err = c.among(ctx, l, own, peers, token, file, cfg)
 	} else {
 		cfg.File = file
 		err = alone(ctx, l, mtls.Server(token, mtls.Identity{}), cfg)
 	}
-	return errors.Join(err, file.Close())
+	closed := make(chan error, 1)
+	go func() { closed <- file.Close() }()
+	select {
+	case failed := <-closed:
+		return errors.Join(err, failed)
+	case <-time.After(closeLimit):
+		return errors.Join(err, fmt.Errorf("the end of the coordinator's log is not kept within %v: the disk hangs", closeLimit))
+	}
 }
+
+// closeLimit bounds the wait for a disk when a coordinator ends.
+const closeLimit = 5 * time.Second
 
 // alone leads a cluster that has no other coordinator.
 func alone(ctx context.Context, l net.Listener, server *tls.Config, cfg rendezvous.Config) error {
@@ -190,14 +201,14 @@ func defaultAddr() netip.Addr {
 }
 
 // open opens the coordinator's log.
-func (c Coordinator) open(at netip.AddrPort) (*rendezvous.File, error) {
+func (c Coordinator) open(at string) (*rendezvous.File, error) {
 	dir := c.Store
 	if dir == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
 			return nil, fmt.Errorf("cannot find a directory for the coordinator's log: %w; give one with --state-dir", err)
 		}
-		dir = filepath.Join(home, ".golaunch", at.String())
+		dir = filepath.Join(home, ".golaunch", at)
 	}
 	own, other, with := dir, filepath.Join(dir, raftDir), "with"
 	if len(c.Peers) > 0 {

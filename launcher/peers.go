@@ -1,9 +1,11 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,40 +39,48 @@ func heads(ctx context.Context, list string) (addrs []string, err error) {
 	return addrs, nil
 }
 
-// ours is which of the peers this process is: the one that it is to listen as, or else the one whose host is this machine.
-func (c Coordinator) ours(ctx context.Context, peers []string) (string, error) {
-	if c.Listen != "" {
-		at, err := resolve(ctx, c.Listen)
-		if err != nil {
-			return "", err
-		}
-		own := net.JoinHostPort(at.host, strconv.Itoa(at.port))
-		if !slices.Contains(peers, own) {
-			return "", usage("listen %q: it is none of the peers %s", c.Listen, strings.Join(peers, ","))
-		}
-		return own, nil
-	}
-	var own []string
+// ours is which of the peers this process is, and where it listens: the one that it is to listen as, or else the one whose host is this
+// machine.
+func (c Coordinator) ours(ctx context.Context, peers []string) (own, listen string, err error) {
+	here := map[string]string{}
+	var found []string
 	var unknown error
 	for _, peer := range peers {
 		at, err := resolve(ctx, peer)
+		if err == nil {
+			at, err = at.reachable()
+		}
 		if err != nil {
 			unknown = errors.Join(unknown, err)
 			continue
 		}
-		if _, here, err := owns(at.addrs); err != nil {
-			return "", err
-		} else if here {
-			own = append(own, peer)
+		addr, is, err := owns(at.addrs)
+		switch {
+		case err != nil:
+			return "", "", err
+		case is:
+			here[peer] = netip.AddrPortFrom(addr, uint16(at.port)).String()
+			found = append(found, peer)
 		}
 	}
-	switch len(own) {
-	case 1:
-		return own[0], nil
-	case 0:
-		return "", errors.Join(usage("peers %s: none of them is this machine; say which with --listen", strings.Join(peers, ",")), unknown)
+	if c.Listen != "" {
+		at, err := resolve(ctx, c.Listen)
+		if err != nil {
+			return "", "", err
+		}
+		own := net.JoinHostPort(at.host, strconv.Itoa(at.port))
+		if !slices.Contains(peers, own) {
+			return "", "", usage("listen %q: it is none of the peers %s", c.Listen, strings.Join(peers, ","))
+		}
+		return own, cmp.Or(here[own], own), nil
 	}
-	return "", usage("peers %s: this machine is several of them; say which with --listen", strings.Join(own, ","))
+	switch len(found) {
+	case 1:
+		return found[0], here[found[0]], nil
+	case 0:
+		return "", "", errors.Join(usage("peers %s: none of them is this machine; say which with --listen", strings.Join(peers, ",")), unknown)
+	}
+	return "", "", usage("peers %s: this machine is several of them; say which with --listen", strings.Join(found, ","))
 }
 
 // listOf are the peers as the user has them, with their ports.
@@ -93,10 +103,12 @@ func (c Coordinator) listOf() ([]string, error) {
 }
 
 // among has this coordinator, of several, lead the cluster whenever that is its turn.
-func (c Coordinator) among(ctx context.Context, l net.Listener, peers []string, token mtls.Token, file *rendezvous.File, cfg rendezvous.Config) error {
+func (c Coordinator) among(
+	ctx context.Context, l net.Listener, own string, peers []string, token mtls.Token, file *rendezvous.File, cfg rendezvous.Config,
+) error {
 	id := mtls.Identity{}
 	return rendezvous.NewCandidate(rendezvous.CandidateConfig{
-		Node: c.Listen, Addr: c.Listen, Peers: peers, File: file, Lease: cfg.Lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id),
+		Node: own, Addr: own, Peers: peers, File: file, Lease: cfg.Lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id),
 		Facts: map[string]string{"--peers": strings.Join(peers, ","), "--lease": c.Lease.String()}, Note: c.Say, Warn: c.Warn,
 	}).Coordinate(ctx, l, cfg)
 }

@@ -233,9 +233,19 @@ func (s control) follow(stream interface {
 	}
 	here := time.NewTicker(s.c.cfg.Lease / noticesPerLease)
 	defer here.Stop()
+	leads := make(chan struct{}, 1)
 	for {
 		select {
-		case <-here.C:
+		case <-here.C: // one that does not lead any more says nothing
+			s.c.post(func() {
+				s.c.log.Vouch(func() {
+					select {
+					case leads <- struct{}{}:
+					default:
+					}
+				})
+			})
+		case <-leads:
 			if err := stream.Send(&pb.Update{}); err != nil {
 				return err
 			}

@@ -128,7 +128,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 	}
 	c := &Coordinator{
 		cfg: cfg, since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}),
-		leadership: leadership{parting: map[*link]bool{}, peers: map[string]quorum.Voter{}},
+		leadership: leadership{parting: map[*link]bool{}, peers: map[string]quorum.Voter{}, absent: map[string]bool{}},
 		runs:       map[string]*run{}, timers: map[replica.TimerID]*time.Timer{}, members: map[string]*member{}, addrs: map[netip.Addr]string{},
 		came: map[string]bool{}, whole: cfg.Whole == 0, deliveries: map[string]*delivery{}, journal: newJournal(cfg.Journal, cfg.Warn),
 	}

@@ -122,6 +122,8 @@ func (c *Coordinator) invited(s *pb.Invitation) error {
 	why := different(c.cfg.Facts, s.GetFacts())
 	addrs := s.GetVoters().GetAddrs()
 	switch {
+	case c.sole == nil:
+		return refused("a cluster's coordinator listens there")
 	case s.GetEpoch() == c.state.Epoch: // one of the two is about to hear that it does not lead
 		return nil
 	case c.sole.Result != nil:

@@ -34,8 +34,9 @@ type leadership struct {
 	elsewhere *ElsewhereError
 	// successors are those of which people were told that they can take over.
 	successors string
-	// peers are those of a cluster that said who they are, by address.
-	peers map[string]quorum.Voter
+	// peers are those of a cluster that said who they are, by address, and absent those that do not answer.
+	peers  map[string]quorum.Voter
+	absent map[string]bool
 	// parting are the links of voters that have left the job, and keep the log until others do in their place.
 	parting map[*link]bool
 }

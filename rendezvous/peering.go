@@ -25,17 +25,17 @@ type disk struct{ *Candidate }
 
 var errLeaving = errors.New("it is leaving")
 
-// Keep waits for the disk until the candidate is closed. One that hangs keeps this peer from all it might say, so that another one leads.
+// Keep waits for the disk. One that hangs keeps this peer from all it might say, so that another one leads; after a lease this one ends.
 func (d disk) Keep(state []byte, changes [][]byte) error {
 	done := make(chan error, 1)
-	late := time.AfterFunc(d.cfg.Lease, func() {
-		d.cfg.Warn(fmt.Errorf("the disk has not kept the coordinator's log for %v; %s takes no part until it does", d.cfg.Lease, d.cfg.Addr))
-	})
+	late := time.NewTimer(d.cfg.Lease)
 	defer late.Stop()
-	d.cfg.File.Keep(log.Round{Snapshot: state, Entries: changes, Durable: true}, func(err error) { done <- err })
+	d.cfg.File.Keep(log.Round{Snapshot: state, Entries: changes, Durable: true, Firm: true}, func(err error) { done <- err })
 	select {
 	case err := <-done:
 		return err
+	case <-late.C:
+		return fmt.Errorf("the disk has not kept the coordinator's log for %v", d.cfg.Lease)
 	case <-d.closed.Done():
 		return errLeaving
 	}
@@ -60,7 +60,15 @@ func (s *Candidate) Coordinate(ctx context.Context, l net.Listener, cfg Config) 
 		case err := <-served:
 			return err
 		case <-ctx.Done():
-			s.Transfer()
+			transferred := make(chan struct{})
+			go func() {
+				defer close(transferred)
+				s.Transfer()
+			}()
+			select {
+			case <-transferred:
+			case <-time.After(2 * s.cfg.Lease / electionsOfPeers): // its disk hangs
+			}
 			s.Close()
 			return <-served
 		}
@@ -104,15 +112,18 @@ func (s *Candidate) fellows() []string {
 	return others
 }
 
-// coordinators are the peers, this one first, which leads, and those that do not answer it.
-func (s *Candidate) coordinators() (all, silent []string) {
-	if len(s.cfg.Peers) == 0 {
+// coordinators are the peers, this one first, which leads, and those that do not answer it; none for a cluster that has no other.
+func (c *Coordinator) coordinators() (all, silent []string) {
+	if c.cfg.Candidate == nil || c.sole != nil {
 		return nil, nil
 	}
-	for _, v := range s.logged().Silent() {
-		silent = append(silent, v.Addr)
+	all = append([]string{c.cfg.Candidate.cfg.Addr}, c.cfg.Candidate.fellows()...)
+	for addr, absent := range c.absent {
+		if absent {
+			silent = append(silent, addr)
+		}
 	}
-	return append([]string{s.cfg.Addr}, s.fellows()...), silent
+	return all, silent
 }
 
 // elsewhere says where the coordinator is that is not here.
@@ -203,14 +214,6 @@ func (s *Candidate) meetPeers() (why string) {
 	return ""
 }
 
-// heard has the coordinator here hear of another peer.
-func (s *Candidate) heard(g *pb.Greeting) {
-	c, v := s.head.Load(), toVoter(g.GetVoter())
-	if c != nil && slices.Contains(s.cfg.Peers, v.Addr) && different(s.cfg.Facts, g.GetFacts()) == "" {
-		go c.post(func() { c.peerCame(v) })
-	}
-}
-
 // peered begins a term of a cluster that has several coordinators.
 func (c *Coordinator) peered() {
 	if c.term == nil || c.cfg.Candidate == nil || c.sole != nil {
@@ -221,21 +224,33 @@ func (c *Coordinator) peered() {
 		c.peers[v.Addr] = v
 	}
 	c.repeer()
+	for _, addr := range c.cfg.Candidate.fellows() {
+		go c.visit(addr)
+	}
 }
 
-// peerCame hears of a peer, which votes from now on in place of the one at its address, if it is there.
-func (c *Coordinator) peerCame(v quorum.Voter) {
-	if c.peers[v.Addr] == v {
-		return
-	}
-	go func() {
-		if err := c.cfg.Candidate.greet(v); err == nil {
-			c.post(func() {
-				c.peers[v.Addr] = v
+// visitsPerLease is how often who leads asks each of the other peers who it is.
+const visitsPerLease = 6
+
+// visit sees time and again who a peer is, which votes from now on in place of the one that was at its address, and whether it is there.
+func (c *Coordinator) visit(addr string) {
+	s := c.cfg.Candidate
+	for {
+		g, err := s.meet(addr, min(s.cfg.Lease/4, dialLimit))
+		v := toVoter(g.GetVoter())
+		there := err == nil && v.Addr == addr && different(g.GetFacts(), s.cfg.Facts) == ""
+		c.post(func() {
+			if c.absent[addr] = !there; there && c.peers[addr] != v {
+				c.peers[addr] = v
 				c.repeer()
-			})
+			}
+		})
+		select {
+		case <-time.After(s.cfg.Lease / visitsPerLease):
+		case <-c.done:
+			return
 		}
-	}()
+	}
 }
 
 // repeer has the log kept by the peers, once each of them is known.

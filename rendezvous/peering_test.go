@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // headed is a cluster with several coordinators, in virtual time.
@@ -416,5 +417,39 @@ func TestAFileThatMakesNoSense(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
+	})
+}
+
+// TestAWatchThatNobodyReads is no reason to leave a coordinator, and to lose the job.
+func TestAWatchThatNobodyReads(t *testing.T) {
+	several(t, func(t *testing.T, h *headed) {
+		h.startAll()
+		h.joinAll(1)
+		u := h.client()
+		w, err := u.Submit(t.Context(), task("a", 1, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		time.Sleep(4 * lease)
+		if j := u.job("a"); j.Result != nil {
+			t.Errorf("%+v", j.Result)
+		}
+		h.agents[0].exitJob("a", 0, 0)
+		if r := see(t, w).over(t); r.Code != 0 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestAClusterIsInvited to a job, which is a mistake, and says so.
+func TestAClusterIsInvited(t *testing.T) {
+	several(t, func(t *testing.T, h *headed) {
+		h.startAll()
+		addr, c := h.lead()
+		_, err := ask(c, func() (bool, error) { return true, c.invited(&pb.Invitation{Job: "j"}) })
+		if err == nil || !strings.Contains(err.Error(), "a cluster's coordinator listens there") {
+			t.Errorf("%s: %v", addr, err)
+		}
 	})
 }

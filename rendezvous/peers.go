@@ -62,7 +62,7 @@ func (p *peers) queue(m quorum.Message) bool {
 	defer p.mu.Unlock()
 	to := way{m.To.ID, m.Bulk()}
 	l := p.lanes[to]
-	if l == nil {
+	if l == nil || l.addr != m.To.Addr { // it may have moved
 		l = &lane{way: to, addr: m.To.Addr, queue: make(chan outgoing, maxWaiting)}
 		p.lanes[to] = l
 		p.candidate.busy.Go(func() { p.candidate.carry(l) })
@@ -97,7 +97,9 @@ func (p *peers) leave(l *lane) bool {
 	if l.size > 0 {
 		return false
 	}
-	delete(p.lanes, l.way)
+	if p.lanes[l.way] == l {
+		delete(p.lanes, l.way)
+	}
 	return true
 }
 

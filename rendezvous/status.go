@@ -95,9 +95,6 @@ func (s control) Status(req *pb.StatusRequest, stream pb.Cluster_StatusServer) e
 	if err != nil {
 		return err
 	}
-	if q.Job == "" && s.c.cfg.Candidate != nil {
-		now.Coordinators, now.Silent = s.c.cfg.Candidate.coordinators()
-	}
 	p, _ := peer.FromContext(stream.Context())
 	limit := time.AfterFunc(patienceForReader, func() { _ = p.Addr.(watchedAddr).conn.Close() }) // it hangs
 	defer limit.Stop()
@@ -128,6 +125,9 @@ func (c *Coordinator) moment(q Query) (moment, error) {
 			m.Jobs = append(m.Jobs, c.jobStatus(r))
 			m.had[id] = r.Nodes
 		}
+	}
+	if q.Job == "" {
+		m.Coordinators, m.Silent = c.coordinators()
 	}
 	if !q.Jobs {
 		m.Nodes = convert(c.state.Cluster.Nodes(), c.nodeStatus)

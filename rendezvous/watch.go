@@ -45,8 +45,6 @@ type Watch struct {
 	cancel context.CancelFunc
 	drop   context.CancelFunc
 	stream updates
-	// silence ends the connection to one of several coordinators of which nothing is heard.
-	silence *time.Timer
 }
 
 // updates is the stream of Submit and Watch.
@@ -115,7 +113,6 @@ func (w *Watch) start(patience time.Duration, open func(context.Context) (update
 	}
 	w.stream, w.drop, w.Lease = stream, cancel, first.GetAccepted().GetLease().AsDuration()
 	w.granted = placement.Plan{}
-	w.listen()
 	return nil
 }
 
@@ -125,26 +122,20 @@ const (
 	patienceOfNotice = 5
 )
 
-// listen bears silence for a while from now on.
-func (w *Watch) listen() {
-	if w.silence != nil {
-		w.silence.Stop()
-	}
+// receive bears the silence of one of several coordinators for a while only.
+func (w *Watch) receive() (*pb.Update, error) {
 	if made, several := w.client.connection(); several && w.Lease > 0 {
-		ctx := w.ctx
-		w.silence = time.AfterFunc(w.Lease/patienceOfNotice, func() {
-			if ctx.Err() == nil {
-				w.client.giveUp(made)
-			}
-		})
+		silence := time.AfterFunc(w.Lease/patienceOfNotice, func() { w.client.giveUp(made) })
+		defer silence.Stop()
 	}
+	return w.stream.Recv()
 }
 
 // Next waits for the next update. After the Result it returns io.EOF. When ctx, which was Submit's or Watch's, ends, so does Next.
 // Another error says that the coordinator is gone for good, or that the job is not there any more.
 func (w *Watch) Next(ctx context.Context) (Update, error) {
 	for {
-		m, err := w.stream.Recv()
+		m, err := w.receive()
 		switch {
 		case errors.Is(err, io.EOF):
 			return Update{}, io.EOF
@@ -154,7 +145,6 @@ func (w *Watch) Next(ctx context.Context) (Update, error) {
 			}
 			continue
 		}
-		w.listen()
 		if u, ok := w.take(m); ok {
 			return u, nil
 		}

@@ -64,7 +64,7 @@ func Find(ctx context.Context) (string, error) {
 	if err := conn.SetDeadline(limit); err != nil {
 		return "", err
 	}
-	text, err := io.ReadAll(io.LimitReader(conn, 512))
+	text, err := io.ReadAll(io.LimitReader(conn, 4096))
 	if err == nil && len(text) == 0 {
 		err = io.ErrUnexpectedEOF
 	}

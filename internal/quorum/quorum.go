@@ -108,6 +108,9 @@ type step struct {
 // Follow has a new voter wait for a leader that wants it, or for [Log.Found].
 func Follow(cfg Config) (*Log, error) {
 	l := newLog(cfg)
+	if l.rewrite(); l.failed != nil {
+		return nil, l.failed
+	}
 	return l, l.begin()
 }
 
@@ -120,10 +123,6 @@ func newLog(cfg Config) *Log {
 
 // begin has the voter live.
 func (l *Log) begin() error {
-	l.rewrite()
-	if l.failed != nil {
-		return l.failed
-	}
 	if err := l.renew(); err != nil {
 		return err
 	}
@@ -182,23 +181,6 @@ func (l *Log) Leader() Voter {
 		return *v
 	}
 	return Voter{}
-}
-
-// Silent are the other voters of which this one has heard nothing for the time of an election; it is one that leads, to which they answer.
-func (l *Log) Silent() (voters []Voter) {
-	answered := make(chan struct{})
-	if !l.post(func() {
-		for _, v := range l.voters() {
-			if v.ID != l.cfg.Self.ID && l.now-l.known[v.ID].heard > ticksToElect {
-				voters = append(voters, v)
-			}
-		}
-		close(answered)
-	}) {
-		return nil
-	}
-	<-answered
-	return voters
 }
 
 // Self is this voter. One that was resumed has its ID from before.

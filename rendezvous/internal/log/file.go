@@ -188,26 +188,23 @@ func (f *File) Confirm(done func(error)) { done(nil) }
 func (f *File) Keep(r Round, done func(error)) {
 	f.jobs <- func() {
 		err := f.write(r)
+		if err != nil && !r.Firm {
+			err = errors.Join(err, f.remove())
+		}
 		if err != nil {
-			err = fmt.Errorf("cannot write %s: %w", f.path(), errors.Join(err, f.remove()))
+			err = fmt.Errorf("cannot write %s: %w", f.path(), err)
 		}
 		done(err)
 	}
 }
 
 func (f *File) write(r Round) error {
-	if r.Snapshot != nil {
-		if err := f.begin(r.Snapshot); err != nil {
-			return err
-		}
-	} else if f.log == nil {
-		if err := f.begin(nil); err != nil {
-			return err
-		}
-	}
 	var b []byte
 	for _, e := range r.Entries {
 		b = appendFrame(b, append([]byte{entryMark}, e...))
+	}
+	if r.Snapshot != nil || f.log == nil {
+		return f.begin(r.Snapshot, b)
 	}
 	if _, err := f.log.Write(b); err != nil {
 		return err
@@ -218,12 +215,13 @@ func (f *File) write(r Round) error {
 	return nil
 }
 
-// begin begins the file anew, with a snapshot if there is one.
-func (f *File) begin(snapshot []byte) error {
+// begin begins the file anew, with a snapshot if there is one, and the frames of the entries after it: there is all of it, or the old file.
+func (f *File) begin(snapshot, entries []byte) error {
 	text := []byte(magic)
 	if snapshot != nil {
 		text = appendFrame(text, append([]byte{snapshotMark}, snapshot...))
 	}
+	text = append(text, entries...)
 	fresh, err := f.root.OpenFile(fileName+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err

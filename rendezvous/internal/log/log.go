@@ -29,6 +29,9 @@ type Round struct {
 	// Entries follow it. Durable says that one of them must outlive the end of the machine's power.
 	Entries [][]byte
 	Durable bool
+	// Firm says that what was kept before stands if this cannot be kept: nothing was done that follows from it. Otherwise nothing is left,
+	// since it would mislead.
+	Firm bool
 }
 
 // Config is what a Log must know. All functions but Post are called in the owner's goroutine.
