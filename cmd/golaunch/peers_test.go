@@ -207,7 +207,5 @@ func TestBadPeers(t *testing.T) {
 	s.ask("status", "--coordinator", s.at, "a")
 	other := s.nodes[0].Command(golaunch(t), "coordinator", "--peers", "10.77.0.2,10.77.0.3,10.77.0.10", "--lease", "20s", "--state-dir", t.TempDir())
 	p := start(t, other, "HOME="+s.homes[0], "GOLAUNCH_COORDINATOR=")
-	p.line("10.77.0.3:29400 is not a coordinator of the same cluster: --lease differs: 20s here, 15s on the coordinator")
-	p.signal(syscall.SIGTERM)
-	p.ends(0)
+	p.ends(125, "10.77.0.3:29400 is not a coordinator of the same cluster: --lease differs: 20s here, 15s on the coordinator")
 }
