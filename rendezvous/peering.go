@@ -137,9 +137,9 @@ func (s *Candidate) elsewhere() *ElsewhereError {
 
 // assemble meets the other peers once, and again for as long as this one knows of nobody who leads.
 func (s *Candidate) assemble() {
-	told := ""
+	told, first := "", true
 	for wait := s.cfg.Lease / 100; ; wait = min(2*wait, s.cfg.Lease/electionsOfPeers) {
-		if why := s.meetPeers(); why != told && why != "" {
+		if why := s.meetPeers(first); why != told && why != "" {
 			told = why
 			s.cfg.Note(why)
 		}
@@ -147,6 +147,7 @@ func (s *Candidate) assemble() {
 			s.close()
 			return
 		}
+		first = false // a stranger that comes later does not end those that are there
 		for led := true; led; led = s.logged().Leader().ID != 0 {
 			select {
 			case <-time.After(wait):
@@ -162,7 +163,7 @@ func (s *Candidate) assemble() {
 const leaseFact = "--lease"
 
 // meetPeers has the first of the peers found the log when all are there and new, and each hear of the others. It returns what is waited for.
-func (s *Candidate) meetPeers() (why string) {
+func (s *Candidate) meetPeers(first bool) (why string) {
 	type answer struct {
 		addr     string
 		greeting *pb.Greeting
@@ -190,7 +191,7 @@ func (s *Candidate) meetPeers() (why string) {
 			others = append(others, a.addr+" calls itself "+plain(a.greeting.GetVoter().GetAddr())+"; see its --listen")
 		case why != "":
 			others = append(others, a.addr+" is not a coordinator of the same cluster: "+why)
-			if begun && a.greeting.GetFacts()[leaseFact] != s.cfg.Facts[leaseFact] {
+			if first && a.greeting.GetBegun() && a.greeting.GetFacts()[leaseFact] != s.cfg.Facts[leaseFact] {
 				s.unfit.CompareAndSwap(nil, &others[len(others)-1])
 			}
 		default:
