@@ -222,6 +222,7 @@ func orCancel(c *rendezvous.Coordinator, err error) error {
 // node is the part of a node: an agent in this process, which does what f says.
 func (h *here) node(m membership, f *follower) part {
 	m.leave = f.leave
+	m.lease, _ = leaseParts(h.job.Network.Lease)
 	if m.welcomed == nil {
 		m.welcomed = f.welcomed
 	}

@@ -31,6 +31,8 @@ type membership struct {
 	leave   <-chan agent.Departure
 	// welcomed is called when the coordinator has taken the node in; it may be nil.
 	welcomed func()
+	// lease is the one that the coordinator is likely to give.
+	lease time.Duration
 	// candidate is nil where no other node can come to lead the job.
 	candidate *rendezvous.Candidate
 	// elsewhere is where else the job is led, as another node said, or the cluster may be; limit bounds the wait to be taken in; 0 is none.
@@ -112,13 +114,17 @@ func runAgent(
 		return Result{}, err
 	}
 	defer func() { err = errors.Join(err, supervisor.Close()) }()
-	session, err := rendezvous.Join(ctx, rendezvous.Options{
+	join := rendezvous.Options{
 		Target: m.target, Dial: held(m.dial, supervisor), Proof: supervisor.Proof(), TLS: m.tls, Node: m.node, Facts: facts, Warn: o.Warn,
 		Clock: proc.BootTime, Heard: func(at, lease time.Duration) { supervisor.Renew(max(1, at+lease-proc.BootTime())) },
-		Candidate: m.candidate, Elsewhere: m.elsewhere, DialAt: func(ctx context.Context, addr string) (net.Conn, error) {
+		Lease: m.lease, Elsewhere: m.elsewhere, DialAt: func(ctx context.Context, addr string) (net.Conn, error) {
 			return held(func(ctx context.Context) (net.Conn, error) { return dialAt(ctx, addr) }, supervisor)(ctx)
 		},
-	})
+	}
+	if m.candidate != nil {
+		join.Voter = m.candidate
+	}
+	session, err := rendezvous.Join(ctx, join)
 	if err != nil {
 		return Result{}, err
 	}

@@ -139,7 +139,7 @@ func candidate(b *testing.B, i int) *Candidate {
 		Node: id.Node, Lease: lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: func(err error) { b.Log(err) },
 	})
 	b.Cleanup(s.Close)
-	if s.open(netip.MustParseAddr("127.0.0.1")) == nil {
+	if s.Open(netip.MustParseAddr("127.0.0.1")).ID == 0 {
 		b.Fatal("no candidate")
 	}
 	return s

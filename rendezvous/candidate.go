@@ -153,21 +153,18 @@ func (s *Candidate) Serve(l net.Listener) error {
 	return err
 }
 
-// open listens at an address of this node, and waits for a coordinator that wants this voter. It is its name for others.
-func (s *Candidate) open(at netip.Addr) *pb.Voter {
-	if s == nil {
-		return nil
-	}
+// Open has the candidate listen at an address of this node, and wait for a coordinator that wants this voter. It is its name for others.
+func (s *Candidate) Open(at netip.Addr) quorum.Voter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed.Err() != nil {
-		return nil
+		return quorum.Voter{}
 	}
 	if err := s.ready(at); err != nil {
 		s.cfg.Warn(fmt.Errorf("node %s cannot take over from the coordinator: %w", s.cfg.Node, err))
-		return nil
+		return quorum.Voter{}
 	}
-	return fromVoter(s.voter)
+	return s.voter
 }
 
 // ready has the candidate listen, and wait, unless it does, or founds a log.
@@ -190,12 +187,8 @@ func (s *Candidate) ready(at netip.Addr) error {
 	return s.start(quorum.Follow)
 }
 
-// learn hears where the coordinator is, or may come to be.
-func (s *Candidate) learn(addrs []string) {
-	if s != nil {
-		s.known.Store(&addrs)
-	}
-}
+// Learn hears where the coordinator is, or may come to be.
+func (s *Candidate) Learn(addrs []string) { s.known.Store(&addrs) }
 
 // found begins the log here, and leads at once.
 func (s *Candidate) found() (*quorum.Term, error) {

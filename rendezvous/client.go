@@ -66,12 +66,11 @@ type Client struct {
 	addrs []string
 }
 
-// Limits on waiting for a coordinator that was there and is not at the moment.
-const (
-	answerLimit = 10 * time.Second
-	// patienceForReturn is how much longer than its lease a client waits for a coordinator that is started again.
-	patienceForReturn = 10 * time.Second
-)
+// answerLimit bounds the wait for a coordinator that was there and is not at the moment.
+const answerLimit = 10 * time.Second
+
+// patienceForReturn is how much longer than its lease a client waits for a coordinator that is started again.
+const patienceForReturn = 10 * time.Second
 
 // Connect reaches the coordinator, once. Later calls connect again when the connection has broken.
 func Connect(ctx context.Context, o ClientOptions) (*Client, error) {

@@ -37,11 +37,11 @@ type agentLink struct {
 	conn   net.Conn
 }
 
-// Limits on one attempt to connect. A coordinator that greets thousands of agents at once may take many seconds.
-const (
-	dialLimit  = 5 * time.Second
-	helloLimit = 30 * time.Second
-)
+// helloLimit bounds a hello. A coordinator that greets thousands of agents at once may take many seconds.
+const helloLimit = 30 * time.Second
+
+// dialLimit bounds one attempt to connect.
+const dialLimit = 5 * time.Second
 
 // pingAfter is how long a connection may be idle until gRPC sees whether it is alive. A variable for tests whose leases are days.
 var pingAfter = 30 * time.Second
@@ -117,7 +117,7 @@ func (d dialer) greet(ctx context.Context, l *agentLink) error {
 func (d dialer) hello(n placement.Node) *pb.FromAgent {
 	return &pb.FromAgent{Body: &pb.FromAgent_Hello{Hello: &pb.Hello{
 		Protocol: protocol, Version: version(), Node: fromNode(n), Instance: d.instance, Epoch: d.epoch, Facts: d.Facts,
-		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())}, Voter: d.Candidate.open(n.Addr),
+		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())}, Voter: fromVoter(d.Voter.Open(n.Addr)),
 		Commitment: d.commitment(),
 	}}}
 }

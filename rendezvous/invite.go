@@ -138,6 +138,6 @@ func (c *Coordinator) invited(s *pb.Invitation) error {
 		return refused("the invitation does not say where from")
 	}
 	c.elsewhere = &ElsewhereError{fmt.Sprintf("node %s leads this job already, at %s", plain(s.GetNode()), plain(addrs[0])), addrs}
-	c.cfg.Candidate.learn(addrs)
+	c.cfg.Candidate.Learn(addrs)
 	return nil
 }

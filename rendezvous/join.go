@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/quorum"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -35,10 +37,12 @@ type Options struct {
 	// perhaps, and no rank of it lives or will ever again: the coordinator knows the SHA-256, and counts the node as lost at once. By any
 	// other end it learns nothing, and the lease decides. Nobody can prove anything when it is zero.
 	Proof [proofSize]byte
-	// Candidate is this process as one of those that may come to coordinate the job, and DialAt makes a connection, as Dial does, to
-	// one of them, HOST:PORT; both are nil when there are no others, and only DialAt is when there is nobody to hold its sockets.
-	Candidate *Candidate
-	DialAt    func(ctx context.Context, addr string) (net.Conn, error)
+	// Voter is this process as one that may come to coordinate the job; nil when it is none. DialAt makes a connection, as Dial does, to one
+	// of them, HOST:PORT; TCP when nil.
+	Voter  Voter
+	DialAt func(ctx context.Context, addr string) (net.Conn, error)
+	// Lease is the one that the coordinator is likely to give; 15 s when 0.
+	Lease time.Duration
 	// Elsewhere, if there is any, is where the coordinator is, or may come to be: the Addrs of an [ElsewhereError], or the peers of a cluster.
 	Elsewhere []string
 	// TLS is nil only for [Pipe] and on one machine.
@@ -57,6 +61,21 @@ type Options struct {
 	// Warn hears why the coordinator cannot be reached, when that changes, from any goroutine; slog's default logger when nil.
 	Warn func(error)
 }
+
+// Voter is one that keeps the state of a job, and may come to coordinate it.
+type Voter interface {
+	// Open has it listen at an address of this node for a coordinator that wants its vote, and says how that reaches it: a zero value that it
+	// does not.
+	Open(at netip.Addr) quorum.Voter
+	// Learn hears where the coordinator is, or may come to be.
+	Learn(addrs []string)
+}
+
+// noVoter is a process that only runs ranks.
+type noVoter struct{}
+
+func (noVoter) Open(netip.Addr) quorum.Voter { return quorum.Voter{} }
+func (noVoter) Learn([]string)               {}
 
 // Membership is what a coordinator knows an agent by.
 type Membership struct{ Instance, Epoch string }
@@ -82,13 +101,14 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 	if o.Warn == nil {
 		o.Warn = func(err error) { slog.Warn(err.Error()) }
 	}
+	if o.Voter == nil {
+		o.Voter = noVoter{}
+	}
 	if why := excessOfNode(fromNode(o.Node)); why != "" {
 		return nil, &RefusedError{o.Node.Name, o.Target, why}
 	}
 	d := dialer{Options: o, instance: cmp.Or(o.Former.Instance, rand.Text()), epoch: o.Former.Epoch, home: o.Target}
-	if d.lease = defaultLease; o.Candidate != nil {
-		d.lease = o.Candidate.cfg.Lease
-	}
+	d.lease = cmp.Or(o.Lease, defaultLease)
 	if len(o.Elsewhere) > 0 {
 		d.voters, d.turn = o.Elsewhere, -1 // the first leads
 	}

@@ -185,7 +185,7 @@ func (p *peerage) enter(q *process, elsewhere []string) *agent {
 	p.t.Helper()
 	i, _ := strconv.Atoi(q.name[1:])
 	return p.joinWith(Options{
-		Target: home, Node: node(i), Proof: q.proof, Warn: p.warn, Candidate: q.candidate, DialAt: q.dial, Elsewhere: elsewhere,
+		Target: home, Node: node(i), Proof: q.proof, Warn: p.warn, Voter: q.candidate, Lease: lease, DialAt: q.dial, Elsewhere: elsewhere,
 		Dial: func(ctx context.Context) (net.Conn, error) { return q.dial(ctx, home) },
 	}, q.exit, map[string]*share{})
 }

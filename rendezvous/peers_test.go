@@ -85,7 +85,7 @@ func (c *chamber) candidate() *Candidate {
 		},
 	})
 	c.candidates = append(c.candidates, s)
-	if s.open(netip.Addr{}) == nil {
+	if s.Open(netip.Addr{}).ID == 0 {
 		c.t.Fatal("no candidate")
 	}
 	return s

@@ -103,7 +103,13 @@ func (s *Candidate) greeting() *pb.Greeting {
 	return &pb.Greeting{Voter: fromVoter(s.voter), Begun: log != nil && log.Begun(), Facts: s.cfg.Facts}
 }
 
-func fromVoter(v quorum.Voter) *pb.Voter { return &pb.Voter{Id: v.ID, Name: v.Name, Addr: v.Addr} }
+// fromVoter is nil for none.
+func fromVoter(v quorum.Voter) *pb.Voter {
+	if v == (quorum.Voter{}) {
+		return nil
+	}
+	return &pb.Voter{Id: v.ID, Name: v.Name, Addr: v.Addr}
+}
 
 func toVoter(v *pb.Voter) quorum.Voter {
 	return quorum.Voter{ID: v.GetId(), Name: v.GetName(), Addr: v.GetAddr()}

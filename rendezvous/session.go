@@ -15,15 +15,17 @@ import (
 )
 
 const (
-	// ackEvery is the number of reports after which the coordinator acknowledges without being asked. maxUnacked bounds the
-	// reports that an agent keeps for it.
-	ackEvery   = 64
+	// maxUnacked bounds the reports that an agent keeps for the coordinator.
 	maxUnacked = 1 << 14
 	// maxPending is the number of orders that the agent may leave lying before nothing more is read.
 	maxPending = 64
-	// goodbyeLimit bounds the wait for the coordinator to take the last words of an agent.
-	goodbyeLimit = 2 * time.Second
 )
+
+// ackEvery is the number of reports after which the coordinator acknowledges without being asked.
+const ackEvery = 64
+
+// goodbyeLimit bounds the wait for the coordinator to take the last words of an agent.
+const goodbyeLimit = 2 * time.Second
 
 // Session is an agent's membership in a job. It outlives broken connections for as long as its lease.
 //
@@ -296,7 +298,7 @@ func (s *Session) take(msg *pb.ToAgent) {
 	}
 	if v := msg.GetVoters(); v != nil {
 		s.dialer.voters = v.GetAddrs()
-		s.dialer.Candidate.learn(v.GetAddrs())
+		s.dialer.Voter.Learn(v.GetAddrs())
 	}
 	if do := toAction(s.Node, msg); do != nil {
 		s.dialer.bound = true
