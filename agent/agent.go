@@ -1,7 +1,7 @@
 // Package agent is golaunch on a node: it starts the ranks that the coordinator orders, watches them, files their output and
 // makes sure that none is left behind.
 //
-// An [Agent] decides nothing. It carries out the orders of a [rendezvous.Session], for one job or for many, and reports what
+// An [Agent] decides nothing. It carries out the orders of a [session.Session], for one job or for many, and reports what
 // happened; which failure matters and what restarts is the coordinator's business.
 package agent
 
@@ -15,13 +15,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/rankenv"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // Task is what every rank of a job runs on this node.
@@ -64,7 +66,7 @@ type Work struct {
 
 // Agent carries out the orders of one session.
 type Agent struct {
-	Session    *rendezvous.Session
+	Session    *session.Session
 	Supervisor *proc.Supervisor
 	// Keeper, if set, takes the place of the Supervisor: ranks outlive this process, and Run goes on with those that it finds there.
 	// The session must be that of a cluster, and that of the agent that has left them.
@@ -166,7 +168,7 @@ func (a *Agent) follow(ctx context.Context) (job.Result, error) {
 		case <-a.Keeper.Gone():
 			return job.Result{}, keep.ErrGone
 		case d := <-a.Leave:
-			a.report("", rendezvous.Draining(d))
+			a.report("", wire.Draining(d))
 			switch {
 			case d.All:
 			case d.Within <= 0:
@@ -191,7 +193,7 @@ func (a *Agent) follow(ctx context.Context) (job.Result, error) {
 					return do.Result, nil
 				}
 				a.finish(order.Job)
-			case rendezvous.Leave:
+			case wire.Leave:
 				if why == nil {
 					why = fmt.Errorf("%w: %s", ErrDrained, do.Why)
 				}
@@ -205,18 +207,18 @@ func (a *Agent) follow(ctx context.Context) (job.Result, error) {
 	}
 }
 
-func (a *Agent) execute(order rendezvous.Order) {
+func (a *Agent) execute(order wire.Order) {
 	switch do := order.Do.(type) {
-	case rendezvous.Assign:
+	case wire.Assign:
 		a.open(order.Job, do.Task)
 		return
-	case rendezvous.Signal:
+	case wire.Signal:
 		a.signal(order.Job, do.Number)
 		return
-	case rendezvous.Restate:
+	case wire.Restate:
 		a.restate()
 		return
-	case rendezvous.ReadLogs:
+	case wire.ReadLogs:
 		a.read(order.Job, do)
 		return
 	}
@@ -272,7 +274,7 @@ func (a *Agent) restate() {
 	for _, s := range a.shares {
 		s.restate()
 	}
-	a.report("", rendezvous.Restated{})
+	a.report("", wire.Restated{})
 }
 
 // leave stops all ranks in order; what it returns is closed when they are gone.

@@ -14,6 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/logs"
@@ -102,9 +106,9 @@ func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string)
 	}
 	spec.Request.PerNode = []int{2}
 	w.coordinator = rendezvous.NewCoordinator(rendezvous.Config{
-		Job: &rendezvous.Submission{Spec: cluster.Spec{Job: spec}}, Journal: w.journal, Warn: warn,
+		Job: &replica.Submission{Spec: cluster.Spec{Job: spec}}, Journal: w.journal, Warn: warn,
 	})
-	listener, dial := rendezvous.Pipe()
+	listener, dial := session.Pipe()
 	served := make(chan error, 1)
 	go func() { served <- w.coordinator.Serve(listener, nil) }()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -137,7 +141,7 @@ func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string)
 			t.Error(err)
 		}
 	})
-	session, err := rendezvous.Join(ctx, rendezvous.Options{Target: "the test", Dial: dial, Node: node, Warn: warn})
+	joined, err := session.Join(ctx, session.Options{Target: "the test", Dial: dial, Node: node, Warn: warn})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +157,7 @@ func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string)
 		}},
 	}
 	w.Agent = &Agent{
-		Session: session, Supervisor: supervisor, Warn: warn, Grace: patience,
+		Session: joined, Supervisor: supervisor, Warn: warn, Grace: patience,
 		Open: func(string, []byte) (Work, error) { return w.work, nil },
 	}
 	return w
@@ -287,7 +291,7 @@ func obeyingOn(t *testing.T, node placement.Node, script string) *world {
 }
 
 // order has the agent execute one for the only job.
-func (w *world) order(do any) { w.execute(rendezvous.Order{Job: "test", Do: do}) }
+func (w *world) order(do any) { w.execute(wire.Order{Job: "test", Do: do}) }
 
 // quiet waits until none of the attempts that were ordered so far lives.
 func (w *world) quiet() {

@@ -6,11 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 func TestLocalRankInArguments(t *testing.T) {
@@ -69,7 +70,7 @@ func TestUnknownOrdersAreToldOf(t *testing.T) {
 		t.Error("nobody heard of an order that makes no sense")
 	}
 	told = nil
-	w.execute(rendezvous.Order{Job: "nobody's", Do: job.Prepare{}})
+	w.execute(wire.Order{Job: "nobody's", Do: job.Prepare{}})
 	if told == nil || !strings.Contains(told.Error(), "job nobody's") {
 		t.Errorf("told %v of an order for a job that is not here", told)
 	}

@@ -5,25 +5,27 @@ import (
 	"encoding/json"
 	"io"
 
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/nccl/dl"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // readRAS delivers what the NCCL of a job's ranks says.
-func (a *Agent) readRAS(s *share, r rendezvous.ReadLogs) {
+func (a *Agent) readRAS(s *share, r wire.ReadLogs) {
 	var addrs []string
 	if s != nil {
 		addrs = s.rasAddrs()
 	}
 	said := false
 	a.readers.Go(func() {
-		a.tell(r.Deliver(a.reading, func(ctx context.Context) (rendezvous.LogChunk, error) {
+		a.tell(session.Deliver(a.reading, r, func(ctx context.Context) (wire.LogChunk, error) {
 			if said {
-				return rendezvous.LogChunk{}, io.EOF
+				return wire.LogChunk{}, io.EOF
 			}
 			said = true
 			text, err := json.Marshal(rasOfJob(ctx, addrs))
-			return rendezvous.LogChunk{Data: text}, err
+			return wire.LogChunk{Data: text}, err
 		}))
 	})
 }
@@ -46,12 +48,12 @@ func (s *share) rasAddrs() (addrs []string) {
 	return addrs
 }
 
-func rasOfJob(ctx context.Context, addrs []string) rendezvous.RAS {
+func rasOfJob(ctx context.Context, addrs []string) wire.RAS {
 	report, err := askRAS(ctx, addrs)
 	if err != nil {
-		return rendezvous.RAS{Why: err.Error()}
+		return wire.RAS{Why: err.Error()}
 	}
-	ras := rendezvous.RAS{NCCL: report.NCCL, Communicators: len(report.Communicators)}
+	ras := wire.RAS{NCCL: report.NCCL, Communicators: len(report.Communicators)}
 	type process struct {
 		host string
 		pid  int
@@ -76,7 +78,7 @@ func rasOfJob(ctx context.Context, addrs []string) rendezvous.RAS {
 		}
 	}
 	for _, b := range allLaggards(report) {
-		ras.Behind = append(ras.Behind, rendezvous.Laggard{Host: b.Addr.String(), PID: b.PID, Why: b.Key})
+		ras.Behind = append(ras.Behind, wire.Laggard{Host: b.Addr.String(), PID: b.PID, Why: b.Key})
 	}
 	return ras
 }

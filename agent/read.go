@@ -6,12 +6,14 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/logs"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // read delivers what a job's ranks wrote here, while they write it or after.
-func (a *Agent) read(id string, r rendezvous.ReadLogs) {
+func (a *Agent) read(id string, r wire.ReadLogs) {
 	s := a.shares[id]
 	if r.Filter.RAS {
 		a.readRAS(s, r)
@@ -23,33 +25,33 @@ func (a *Agent) read(id string, r rendezvous.ReadLogs) {
 	}
 	from := reader(s.work.Output.Dir, r.Filter)
 	s.readers.Go(func() {
-		a.tell(r.Deliver(a.reading, chunks(from, &s.worldSize)))
+		a.tell(session.Deliver(a.reading, r, chunks(from, &s.worldSize)))
 		a.tell(from.Close())
 	})
 }
 
 // tell warns of an error that is not that nobody reads any more.
 func (a *Agent) tell(err error) {
-	if err != nil && !errors.Is(err, context.Canceled) && !rendezvous.Unread(err) {
+	if err != nil && !errors.Is(err, context.Canceled) && !session.Unread(err) {
 		a.Warn(err)
 	}
 }
 
 // readPast delivers the output of a job that is over here.
-func (a *Agent) readPast(id string, r rendezvous.ReadLogs) error {
+func (a *Agent) readPast(id string, r wire.ReadLogs) error {
 	dir, err := a.Past(id)
 	if err != nil {
-		return r.Deliver(a.reading, func(context.Context) (rendezvous.LogChunk, error) { return rendezvous.LogChunk{}, err })
+		return session.Deliver(a.reading, r, func(context.Context) (wire.LogChunk, error) { return wire.LogChunk{}, err })
 	}
 	from := reader(dir, r.Filter)
-	return errors.Join(r.Deliver(a.reading, chunks(from, new(atomic.Int64))), from.Close(), dir.Close())
+	return errors.Join(session.Deliver(a.reading, r, chunks(from, new(atomic.Int64))), from.Close(), dir.Close())
 }
 
-func reader(dir *logs.Dir, f rendezvous.LogFilter) *logs.Reader {
+func reader(dir *logs.Dir, f wire.LogFilter) *logs.Reader {
 	filter := logs.Filter{Attempt: max(logs.AllAttempts, f.Attempt)}
 	if len(f.Ranks) > 0 {
 		filter.Ranks = func(rank int) bool {
-			return slices.ContainsFunc(f.Ranks, func(s rendezvous.Span) bool { return s.From <= rank && rank <= s.To })
+			return slices.ContainsFunc(f.Ranks, func(s wire.Span) bool { return s.From <= rank && rank <= s.To })
 		}
 	}
 	from := make(map[logs.File]int64, len(f.From))
@@ -62,10 +64,10 @@ func reader(dir *logs.Dir, f rendezvous.LogFilter) *logs.Reader {
 	return dir.Read(filter, from)
 }
 
-func chunks(from *logs.Reader, worldSize *atomic.Int64) func(context.Context) (rendezvous.LogChunk, error) {
-	return func(ctx context.Context) (rendezvous.LogChunk, error) {
+func chunks(from *logs.Reader, worldSize *atomic.Int64) func(context.Context) (wire.LogChunk, error) {
+	return func(ctx context.Context) (wire.LogChunk, error) {
 		c, err := from.Next(ctx)
-		at := rendezvous.LogPosition{Attempt: c.Attempt, Rank: c.Rank, Stream: int(c.Stream), Offset: c.Offset}
-		return rendezvous.LogChunk{LogPosition: at, Data: c.Data, WorldSize: int(worldSize.Load())}, err
+		at := wire.LogPosition{Attempt: c.Attempt, Rank: c.Rank, Stream: int(c.Stream), Offset: c.Offset}
+		return wire.LogChunk{LogPosition: at, Data: c.Data, WorldSize: int(worldSize.Load())}, err
 	}
 }

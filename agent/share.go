@@ -7,10 +7,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/rankenv"
-	"github.com/golaunch/golaunch/rendezvous"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -180,7 +181,7 @@ func (s *share) report(ev any) { s.agent.report(s.job, ev) }
 
 // restate repeats the reports of the newest attempts.
 func (s *share) restate() {
-	s.report(rendezvous.Opened{})
+	s.report(wire.Opened{})
 	for _, u := range s.units {
 		u.restate()
 	}

@@ -14,6 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/logs"
@@ -27,7 +31,7 @@ import (
 // cannot be opened.
 type town struct {
 	*Agent
-	client *rendezvous.Client
+	client *session.Client
 	logs   string
 	work   string
 	// left has what the agent's Run returned.
@@ -42,7 +46,7 @@ func newTown(t *testing.T) *town {
 	w := &town{logs: t.TempDir(), work: t.TempDir(), left: make(chan error, 1)}
 	warn := func(err error) { t.Errorf("warning: %v", err) }
 	head := rendezvous.NewCoordinator(rendezvous.Config{Warn: warn})
-	listener, dial := rendezvous.Pipe()
+	listener, dial := session.Pipe()
 	hosting, stop := context.WithCancel(context.Background())
 	served := make(chan error, 2)
 	go func() { served <- head.Serve(listener, nil) }()
@@ -60,18 +64,18 @@ func newTown(t *testing.T) *town {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := rendezvous.Join(t.Context(), rendezvous.Options{Target: "the test", Dial: dial, Node: local, Warn: warn})
+	joined, err := session.Join(t.Context(), session.Options{Target: "the test", Dial: dial, Node: local, Warn: warn})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.client, err = rendezvous.Connect(t.Context(), rendezvous.ClientOptions{
+	w.client, err = session.Connect(t.Context(), session.ClientOptions{
 		Target: "the test", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.Agent = &Agent{
-		Session: session, Supervisor: supervisor, Warn: warn, Grace: patience, Open: w.ready,
+		Session: joined, Supervisor: supervisor, Warn: warn, Grace: patience, Open: w.ready,
 		Past: func(id string) (*logs.Dir, error) { return logs.FindDir(w.logs, id) },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -117,9 +121,9 @@ func (w *town) ready(id string, task []byte) (Work, error) {
 	}, nil
 }
 
-func (w *town) submit(t *testing.T, id, script string) *rendezvous.Watch {
+func (w *town) submit(t *testing.T, id, script string) *session.Watch {
 	t.Helper()
-	watch, err := w.client.Submit(t.Context(), rendezvous.Submission{
+	watch, err := w.client.Submit(t.Context(), replica.Submission{
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: id, Grace: patience, Request: placement.Request{MinNodes: 1, MaxNodes: 1, PerNode: []int{2}},
 		}},
@@ -133,7 +137,7 @@ func (w *town) submit(t *testing.T, id, script string) *rendezvous.Watch {
 }
 
 // over waits for the end of a job.
-func over(t *testing.T, w *rendezvous.Watch) job.Result {
+func over(t *testing.T, w *session.Watch) job.Result {
 	t.Helper()
 	for {
 		u, err := w.Next(t.Context())
@@ -155,7 +159,7 @@ type reading struct {
 
 func (w *town) read(t *testing.T, id string, follow bool) reading {
 	t.Helper()
-	reader, err := w.client.Logs(t.Context(), id, rendezvous.LogFilter{Attempt: -1, Follow: follow})
+	reader, err := w.client.Logs(t.Context(), id, wire.LogFilter{Attempt: -1, Follow: follow})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +305,7 @@ func TestRestate(t *testing.T) {
 		t.Errorf("it says %v last", u.said[len(u.said)-1])
 	}
 	before := strings.Count(w.journal.String(), `"event":"stopped"`)
-	w.execute(rendezvous.Order{Do: rendezvous.Restate{}})
+	w.execute(wire.Order{Do: wire.Restate{}})
 	w.journal.times(t, `"event":"stopped"`, before+1)
 	w.journal.times(t, `"event":"exited"`, 6)
 }

@@ -9,9 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/keep"
-	"github.com/golaunch/golaunch/rendezvous"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -102,7 +103,7 @@ func (s *share) watchStore(store store, o job.Prepare) {
 		case <-quiet.C:
 			m := meeting(store.Status().Clients, int(s.worldSize.Load()))
 			if told || m.Came > 0 {
-				s.report(rendezvous.Met{Unit: o.Unit, Attempt: o.Attempt, Meeting: m})
+				s.report(wire.Met{Unit: o.Unit, Attempt: o.Attempt, Meeting: m})
 				told = m.Came > 0
 			}
 		}

@@ -8,10 +8,11 @@ import (
 	"net"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/session"
+
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/proc"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // errTooLate says that the ranks of an agent that has died could not be taken over.
@@ -19,7 +20,7 @@ var errTooLate = errors.New("too late to go on with the ranks of an earlier agen
 
 // adopt is runAgent with ranks that outlive this process: it goes on with those that it finds. When it cannot even join, they are left to
 // an agent that can.
-func (n *nodeLife) adopt(ctx context.Context, m membership, a *agent.Agent, welcomed func(*rendezvous.Session)) error {
+func (n *nodeLife) adopt(ctx context.Context, m membership, a *agent.Agent, welcomed func(*session.Session)) error {
 	k, err := keep.Open(n.base, n.Warn)
 	if err != nil {
 		return err
@@ -41,8 +42,8 @@ func (n *nodeLife) adopt(ctx context.Context, m membership, a *agent.Agent, welc
 }
 
 // takePlace joins, in the place of the agent whose ranks the keeper has, if any: then within their lease.
-func (n *nodeLife) takePlace(ctx context.Context, m membership, k *keep.Keeper) (*rendezvous.Session, error) {
-	o := rendezvous.Options{
+func (n *nodeLife) takePlace(ctx context.Context, m membership, k *keep.Keeper) (*session.Session, error) {
+	o := session.Options{
 		Target: m.target, Dial: k.Dial(m.dial), Proof: k.Proof, TLS: m.tls, Node: m.node, Warn: n.Warn,
 		Clock: proc.BootTime, Heard: func(at, lease time.Duration) { k.Renew(at + lease) },
 		Elsewhere: m.elsewhere, DialAt: func(ctx context.Context, addr string) (net.Conn, error) {
@@ -57,17 +58,17 @@ func (n *nodeLife) takePlace(ctx context.Context, m membership, k *keep.Keeper) 
 		ctx, cancel = context.WithTimeoutCause(ctx, k.Left.Lease-proc.BootTime(), errTooLate)
 		defer cancel()
 	}
-	session, err := rendezvous.Join(ctx, o)
+	s, err := session.Join(ctx, o)
 	if err != nil {
-		if _, refused := errors.AsType[*rendezvous.RefusedError](err); refused && k.Left.Membership != nil {
+		if _, refused := errors.AsType[*session.RefusedError](err); refused && k.Left.Membership != nil {
 			err = fmt.Errorf("%w: %w", errTooLate, err)
 		}
 		return nil, err
 	}
-	membership, err := json.Marshal(session.Membership())
+	membership, err := json.Marshal(s.Membership())
 	if err != nil {
 		return nil, err
 	}
 	k.Joined(membership)
-	return session, nil
+	return s, nil
 }

@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/session"
+
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/health"
@@ -31,7 +33,6 @@ import (
 	"github.com/golaunch/golaunch/internal/spot"
 	"github.com/golaunch/golaunch/internal/where"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // Agent is a node of a cluster, which runs ranks of whatever jobs the coordinator gives it.
@@ -247,7 +248,7 @@ const maxDeclared = 1024
 // nodeLife is one membership of an agent.
 type nodeLife struct {
 	Agent
-	session *rendezvous.Session
+	session *session.Session
 	base    string
 
 	mu sync.Mutex
@@ -269,7 +270,7 @@ func (n *nodeLife) serve(ctx context.Context, m membership, welcomed func(netip.
 		Warn: n.Warn, Signals: m.signals, Leave: m.leave, Grace: DefaultGrace, Open: n.ready,
 		Past: func(id string) (*logs.Dir, error) { return logs.FindDir(n.place(id), id) },
 	}
-	here := func(s *rendezvous.Session) {
+	here := func(s *session.Session) {
 		n.session = s
 		welcomed(s.Node.Addr)
 	}

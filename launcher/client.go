@@ -10,9 +10,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/announce"
 	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // Client asks the coordinator of a cluster. It may be used by several goroutines.
@@ -23,7 +26,7 @@ type Client struct {
 	// Target is the coordinator's HOST:PORT, or those of several, with commas between them.
 	Target string
 
-	head *rendezvous.Client
+	head *session.Client
 }
 
 // Connect reaches the coordinator at HOST:PORT, or one of several with commas between them, or when that is empty, the one that this user
@@ -46,7 +49,7 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 	if err != nil {
 		return nil, err
 	}
-	c, err := rendezvous.Connect(ctx, rendezvous.ClientOptions{
+	c, err := session.Connect(ctx, session.ClientOptions{
 		Target: strings.Join(addrs, ","), Dial: dialAt, TLS: mtls.Client(token, mtls.Identity{}),
 	})
 	if err != nil {
@@ -106,7 +109,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) { return c.Query(ct
 
 // Query describes a part of the cluster.
 func (c *Client) Query(ctx context.Context, q Query) (Status, error) {
-	s, err := c.head.Query(ctx, rendezvous.Query(q))
+	s, err := c.head.Query(ctx, wire.Query(q))
 	return statusOf(s), asked(err)
 }
 
@@ -123,21 +126,26 @@ func (c *Client) RAS(ctx context.Context, id string) (RAS, error) {
 }
 
 // refusal is a request that a coordinator will never grant.
-type refusal struct{ error }
+type refusal struct {
+	error
+	notThere bool
+}
 
-func (r refusal) Is(target error) bool { return target == ErrUsage }
-func (r refusal) Unwrap() error        { return r.error }
+func (r refusal) Is(target error) bool {
+	return target == ErrUsage || r.notThere && target == ErrNotThere
+}
+func (r refusal) Unwrap() error { return r.error }
 
 // asked makes an ErrUsage of such a request, with the same words.
 func asked(err error) error {
-	if r, ok := errors.AsType[*rendezvous.RequestError](err); ok && r.Bad {
-		return refusal{err}
+	if r, ok := errors.AsType[*session.RequestError](err); ok && r.Bad {
+		return refusal{err, r.NotThere}
 	}
 	return err
 }
 
 // remote is the job as it is submitted: what depends on the caller's process is settled.
-func (j Job) remote() (rendezvous.Submission, error) {
+func (j Job) remote() (replica.Submission, error) {
 	s := j.submission()
 	s.Job.FixedPool = false
 	s.Detached, s.Within, s.Backfill, s.GPUs = j.Cluster.Detached, j.Cluster.Within, j.Cluster.Backfill, j.Cluster.GPUs

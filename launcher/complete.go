@@ -9,13 +9,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/postmortem"
 	"github.com/golaunch/golaunch/internal/spot"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/rankenv"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // complete fills the defaults in and refuses what makes no sense. It changes nothing in a job that was completed, as one that was sent
@@ -231,5 +232,5 @@ func newID() string {
 }
 
 func validID(s string) bool {
-	return rendezvous.ValidName(s) && len(s) <= rendezvous.MaxID && s[0] != '_'
+	return wire.ValidName(s) && len(s) <= wire.MaxID && s[0] != '_'
 }

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/golaunch/golaunch/rendezvous"
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // Host is a machine that the job may use.
@@ -68,7 +68,7 @@ func (j *Job) settleRanks() error {
 // node is the host's name as a node; empty if it can have none of its own choice, as an IPv6 address.
 func (h Host) node() string {
 	name := h.Name[strings.LastIndexByte(h.Name, '@')+1:]
-	if !rendezvous.ValidName(name) {
+	if !wire.ValidName(name) {
 		return ""
 	}
 	return name
@@ -85,7 +85,7 @@ func checkHost(name string) error {
 		return fmt.Errorf("%.60q: a user before @ is of letters, digits and ._-+@\\, and does not begin with '-'", name)
 	}
 	addr, err := netip.ParseAddr(host)
-	if zone := addr.Zone(); !rendezvous.ValidName(host) && (err != nil || zone != "" && !rendezvous.ValidName(zone)) {
+	if zone := addr.Zone(); !wire.ValidName(host) && (err != nil || zone != "" && !wire.ValidName(zone)) {
 		return fmt.Errorf("%.60q is no host: a name of letters, digits, '.', '_' and '-', or an address", name)
 	}
 	return nil

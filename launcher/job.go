@@ -16,11 +16,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/golaunch/golaunch/internal/replica"
+
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/internal/where"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // Job is one command, what it runs on and what is done when it fails. Only Command has no default: the zero value of every other field is
@@ -55,7 +56,7 @@ var (
 	// ErrUsage marks errors of a Job, or a request, that can never do: the caller must change it.
 	ErrUsage = errors.New("bad job")
 	// ErrNotThere marks errors about a job or node that the cluster does not have.
-	ErrNotThere = rendezvous.ErrNotThere
+	ErrNotThere = errors.New("it is not there")
 	// ErrNoCoordinator says that no coordinator was named, and none runs on this machine.
 	ErrNoCoordinator = errors.New("no coordinator runs on this machine; start one (golaunch coordinator), or name one (--coordinator HOST:PORT)")
 )
@@ -65,7 +66,7 @@ func usage(format string, args ...any) error {
 }
 
 // submission is the job as a coordinator sees it.
-func (j Job) submission() rendezvous.Submission {
+func (j Job) submission() replica.Submission {
 	var exitCodes map[job.Ending]int
 	for ending, code := range j.Restarts.ExitCodes {
 		if exitCodes == nil {
@@ -73,7 +74,7 @@ func (j Job) submission() rendezvous.Submission {
 		}
 		exitCodes[job.Ending(ending)] = code
 	}
-	return rendezvous.Submission{
+	return replica.Submission{
 		Title:            strings.Join(j.Command, " "),
 		PlacementTimeout: j.Resources.PlacementTimeout, BackoffMin: j.Restarts.BackoffMin, BackoffMax: j.Restarts.BackoffMax,
 		Spec: cluster.Spec{Job: job.Spec{

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/placement"
@@ -100,7 +102,7 @@ func (h *here) work(ctx context.Context, p part) (result Result, err error) {
 	for t := first; ; {
 		if t != nil {
 			result, err := t.run(ctx)
-			_, elsewhere := errors.AsType[*rendezvous.ElsewhereError](err)
+			_, elsewhere := errors.AsType[*wire.ElsewhereError](err)
 			switch {
 			case elsewhere: // the agent says so
 			case errors.Is(err, rendezvous.ErrDeposed):
@@ -168,7 +170,7 @@ func (h *here) coordinator(journal io.Writer, m *roster, candidate *rendezvous.C
 	s.LastCall = max(0, h.job.Resources.LastCall)
 	cfg := rendezvous.Config{
 		Job: &s, Facts: h.job.facts(), Named: h.job.hasID, Lease: silence, KillTime: kill, Warn: h.warn, Note: h.say,
-		Candidate: candidate, Term: term, Journal: journal, Joined: m.joined, Observe: func(d rendezvous.Decision) {
+		Candidate: candidate, Term: term, Journal: journal, Joined: m.joined, Observe: func(d wire.Decision) {
 			m.decided(d)
 			h.observe(decisionOf(d))
 		},

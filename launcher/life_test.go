@@ -7,13 +7,13 @@ import (
 	"net"
 	"testing"
 
-	"github.com/golaunch/golaunch/rendezvous"
+	"github.com/golaunch/golaunch/internal/session"
 )
 
 // TestAJobEndsForAnError: the job would wait for nodes that cannot come.
 func TestAJobEndsForAnError(t *testing.T) {
 	boom := errors.New("boom")
-	pipe, _ := rendezvous.Pipe()
+	pipe, _ := session.Pipe()
 	for name, p := range map[string]part{
 		"its agents fail":    {listener: pipe, nodes: func(context.Context) (Result, error) { return Result{}, boom }},
 		"its listener fails": {listener: deafListener{boom}, nodes: func(ctx context.Context) (Result, error) { <-ctx.Done(); return Result{}, nil }},

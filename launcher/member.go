@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/proc"
@@ -45,7 +48,7 @@ type membership struct {
 func (h *here) agent(ctx context.Context, m membership) (Result, error) {
 	for {
 		result, err := h.agentOf(ctx, m)
-		e, ok := errors.AsType[*rendezvous.ElsewhereError](err)
+		e, ok := errors.AsType[*wire.ElsewhereError](err)
 		if !ok {
 			return result, err
 		}
@@ -68,7 +71,7 @@ func (h *here) agentOf(ctx context.Context, m membership) (Result, error) {
 		Warn: h.warn, Signals: m.signals, Leave: m.leave, Grace: max(0, h.job.Stopping.Grace),
 		Open: func(id string, _ []byte) (agent.Work, error) { return h.ready(id, at) },
 	}
-	return runAgent(ctx, m, h.job.facts(), &a, proc.Options{Subreaper: h.job.Stopping.Standalone, Warn: h.warn}, func(s *rendezvous.Session) {
+	return runAgent(ctx, m, h.job.facts(), &a, proc.Options{Subreaper: h.job.Stopping.Standalone, Warn: h.warn}, func(s *session.Session) {
 		if late.Stop(); m.limit > 0 {
 			h.joined.Store(true)
 		}
@@ -107,14 +110,14 @@ func (j Job) task(at netip.Addr) (agent.Task, error) {
 
 // runAgent joins the coordinator and runs the agent until it is done; welcomed is called in between.
 func runAgent(
-	ctx context.Context, m membership, facts map[string]string, a *agent.Agent, o proc.Options, welcomed func(*rendezvous.Session),
+	ctx context.Context, m membership, facts map[string]string, a *agent.Agent, o proc.Options, welcomed func(*session.Session),
 ) (result Result, err error) {
 	supervisor, err := proc.New(o)
 	if err != nil {
 		return Result{}, err
 	}
 	defer func() { err = errors.Join(err, supervisor.Close()) }()
-	join := rendezvous.Options{
+	join := session.Options{
 		Target: m.target, Dial: held(m.dial, supervisor), Proof: supervisor.Proof(), TLS: m.tls, Node: m.node, Facts: facts, Warn: o.Warn,
 		Clock: proc.BootTime, Heard: func(at, lease time.Duration) { supervisor.Renew(max(1, at+lease-proc.BootTime())) },
 		Lease: m.lease, Elsewhere: m.elsewhere, DialAt: func(ctx context.Context, addr string) (net.Conn, error) {
@@ -124,7 +127,7 @@ func runAgent(
 	if m.candidate != nil {
 		join.Voter = m.candidate
 	}
-	session, err := rendezvous.Join(ctx, join)
+	session, err := session.Join(ctx, join)
 	if err != nil {
 		return Result{}, err
 	}

@@ -11,10 +11,11 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/health"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // offer is what this machine offers to the job, once it was looked at.
@@ -67,7 +68,7 @@ func (j Job) named() (placement.Node, error) {
 			return node, err
 		}
 	}
-	if !rendezvous.ValidName(node.Name) {
+	if !wire.ValidName(node.Name) {
 		return node, usage("node name %q: letters, digits, '.', '_' and '-', 253 at most; give one with --name", node.Name)
 	}
 	if j.place != nil && j.place.Topology != "" {
@@ -201,7 +202,7 @@ func resolve(ctx context.Context, text string) (endpoint, error) {
 	}
 	port, err := strconv.Atoi(portText)
 	addr, noAddr := netip.ParseAddr(host)
-	if err != nil || port < 1 || port > 65535 || noAddr != nil && !rendezvous.ValidName(host) || addr.IsUnspecified() {
+	if err != nil || port < 1 || port > 65535 || noAddr != nil && !wire.ValidName(host) || addr.IsUnspecified() {
 		return endpoint{}, usage("rendezvous %q: HOST:PORT that every node can reach, such as n1:%d or [fd00::1]:%d",
 			text, DefaultPort, DefaultPort)
 	}

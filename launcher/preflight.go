@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/health"
 	"github.com/golaunch/golaunch/internal/job"
@@ -93,7 +95,7 @@ func (m *roster) joined(n placement.Node) {
 }
 
 // decided tells of the nodes that are there once there is no more waiting for others.
-func (m *roster) decided(d rendezvous.Decision) {
+func (m *roster) decided(d wire.Decision) {
 	switch d.Event.(type) {
 	case job.Submitted, job.Queued, job.Joined:
 	default:

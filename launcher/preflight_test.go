@@ -4,9 +4,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // newRoster is a roster that keeps what it tells.
@@ -38,11 +39,11 @@ func TestMuster(t *testing.T) {
 	bad := []string{"health.gpu-row-remap", "it is broken", "version.kernel", "1"}
 	m.joined(comes("n1", bad...))
 	m.joined(comes("n2", "health.gpu-row-remap", "it is broken", "version.kernel", "2"))
-	m.decided(rendezvous.Decision{Event: job.Joined{}})
+	m.decided(wire.Decision{Event: job.Joined{}})
 	if got := told(); got != nil {
 		t.Errorf("before all are there: %q", got)
 	}
-	m.decided(rendezvous.Decision{Event: job.Started{}})
+	m.decided(wire.Decision{Event: job.Started{}})
 	if got, want := told(), []string{"n[1-2]: it" + broken, kernel}; !slices.Equal(got, want) {
 		t.Errorf("at the start: got %q, want %q", got, want)
 	}

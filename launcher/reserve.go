@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/golaunch/golaunch/internal/session"
+
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // Reserve waits until the cluster has placement groups for the request, and holds them until Release, or until ctx ends. Jobs run on
@@ -58,7 +59,7 @@ type Reservation struct {
 	Plan placement.Plan
 
 	client *Client
-	watch  *rendezvous.Watch
+	watch  *session.Watch
 	over   chan struct{}
 	err    error
 }

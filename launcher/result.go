@@ -3,10 +3,11 @@ package launcher
 import (
 	"time"
 
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // Ending says in one word what a job ended for, for whoever decides whether to submit it again.
@@ -147,7 +148,7 @@ func resultOf(r job.Result) Result {
 	return result
 }
 
-func decisionOf(d rendezvous.Decision) Decision {
+func decisionOf(d wire.Decision) Decision {
 	return Decision{At: d.At, Reason: d.Reason, News: d.News}
 }
 

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // fill sets every field below v to something, no two numbers and texts alike.
@@ -55,12 +56,12 @@ func filled[T any]() (v T) {
 
 // TestNothingIsLost holds that what the packages below say comes here whole, under the same names.
 func TestNothingIsLost(t *testing.T) {
-	result, status, ras, report := filled[job.Result](), filled[rendezvous.Status](), filled[rendezvous.RAS](), filled[goodput.Report]()
+	result, status, ras, report := filled[job.Result](), filled[wire.Status](), filled[wire.RAS](), filled[goodput.Report]()
 	for what, c := range map[string][2]any{
 		"result":           {result, resultOf(result)},
 		"an early result":  {job.Result{}, resultOf(job.Result{})},
 		"status":           {status, statusOf(status)},
-		"an empty cluster": {rendezvous.Status{}, statusOf(rendezvous.Status{})},
+		"an empty cluster": {wire.Status{}, statusOf(wire.Status{})},
 		"ras":              {ras, rasOf(ras)},
 		"goodput":          {report, goodputOf(&report)},
 		"goodput and back": {report, goodputOf(&report).report()},
@@ -73,7 +74,7 @@ func TestNothingIsLost(t *testing.T) {
 	if got, want := rasOf(ras).String(), ras.String(); got != want {
 		t.Errorf("ras reads %q, want %q", got, want)
 	}
-	chunk := filled[rendezvous.LogChunk]()
+	chunk := filled[wire.LogChunk]()
 	if got := text(t, chunkOf(chunk)); len(got) != len(text(t, chunk)) {
 		t.Errorf("%+v came as %s", chunk, got)
 	}

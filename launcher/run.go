@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/session"
+
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -232,6 +234,6 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 		return Result{}, usage("it wants %d nodes and this is one: give --rendezvous HOST:PORT on each of them, or --simulate", least)
 	}
 	h.job.Network.Lease, h.job.Resources.LastCall = unleased, 0 // this node is all there will ever be
-	l, dial := rendezvous.Pipe()
+	l, dial := session.Pipe()
 	return h.begin(ctx, l, nil, membership{node: node, target: "this process", dial: dial})
 }

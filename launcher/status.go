@@ -3,9 +3,10 @@ package launcher
 import (
 	"time"
 
+	"github.com/golaunch/golaunch/internal/wire"
+
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 // Status is a cluster as it stands.
@@ -95,9 +96,9 @@ type Laggard struct {
 
 // String is the report in one line.
 func (r RAS) String() string {
-	return rendezvous.RAS{
+	return wire.RAS{
 		NCCL: r.NCCL, Why: r.Why, Communicators: r.Communicators, Processes: r.Processes, Responding: r.Responding,
-		Behind: each(r.Behind, func(l Laggard) rendezvous.Laggard { return rendezvous.Laggard(l) }),
+		Behind: each(r.Behind, func(l Laggard) wire.Laggard { return wire.Laggard(l) }),
 	}.String()
 }
 
@@ -110,22 +111,22 @@ type Query struct {
 	Jobs, Open, Brief bool
 }
 
-func statusOf(s rendezvous.Status) Status {
+func statusOf(s wire.Status) Status {
 	return Status{
 		Version: s.Version, Since: s.Since, Coordinators: s.Coordinators, Silent: s.Silent,
 		Nodes: each(s.Nodes, nodeStatusOf), Jobs: each(s.Jobs, jobStatusOf),
 	}
 }
 
-func nodeStatusOf(n rendezvous.NodeStatus) NodeStatus {
+func nodeStatusOf(n wire.NodeStatus) NodeStatus {
 	return NodeStatus{
 		Node: n.Node, Silent: n.Silent, Drained: n.Drained,
 		Holds:    each(n.Holds, func(h cluster.Holding) Holding { return Holding(h) }),
-		Excluded: each(n.Excluded, func(x rendezvous.Exclusion) Exclusion { return Exclusion(x) }),
+		Excluded: each(n.Excluded, func(x wire.Exclusion) Exclusion { return Exclusion(x) }),
 	}
 }
 
-func jobStatusOf(j rendezvous.JobStatus) JobStatus {
+func jobStatusOf(j wire.JobStatus) JobStatus {
 	s := JobStatus{
 		ID: j.ID, Title: j.Title, Phase: string(j.Phase), Waits: j.Waits, Submitted: j.Submitted, Finished: j.Finished,
 		Detached: j.Detached, Reserve: j.Reserve, Within: j.Within, Attempt: j.Attempt, Restarts: j.Restarts, MaxRestarts: j.MaxRestarts,
@@ -137,9 +138,9 @@ func jobStatusOf(j rendezvous.JobStatus) JobStatus {
 	return s
 }
 
-func rasOf(r rendezvous.RAS) RAS {
+func rasOf(r wire.RAS) RAS {
 	return RAS{
 		NCCL: r.NCCL, Why: r.Why, Communicators: r.Communicators, Processes: r.Processes, Responding: r.Responding,
-		Behind: each(r.Behind, func(l rendezvous.Laggard) Laggard { return Laggard(l) }),
+		Behind: each(r.Behind, func(l wire.Laggard) Laggard { return Laggard(l) }),
 	}
 }

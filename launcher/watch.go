@@ -7,7 +7,8 @@ import (
 	"iter"
 	"time"
 
-	"github.com/golaunch/golaunch/rendezvous"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // Watch follows a job of a cluster, over connections that may break, and over the end of a coordinator that is started again in time.
@@ -15,10 +16,10 @@ type Watch struct {
 	// Job is the job's ID.
 	Job string
 
-	head *rendezvous.Watch
+	head *session.Watch
 }
 
-func watchOf(w *rendezvous.Watch, err error) (*Watch, error) {
+func watchOf(w *session.Watch, err error) (*Watch, error) {
 	if err != nil {
 		return nil, asked(err)
 	}
@@ -74,8 +75,8 @@ type LogChunk struct {
 // last that comes.
 func (c *Client) Logs(ctx context.Context, id string, f LogFilter) iter.Seq2[LogChunk, error] {
 	return func(yield func(LogChunk, error) bool) {
-		spans := each(f.Ranks, func(s Span) rendezvous.Span { return rendezvous.Span(s) })
-		r, err := c.head.Logs(ctx, id, rendezvous.LogFilter{Ranks: spans, Attempt: f.Attempt, Follow: f.Follow})
+		spans := each(f.Ranks, func(s Span) wire.Span { return wire.Span(s) })
+		r, err := c.head.Logs(ctx, id, wire.LogFilter{Ranks: spans, Attempt: f.Attempt, Follow: f.Follow})
 		if err != nil {
 			yield(LogChunk{}, asked(err))
 			return
@@ -90,7 +91,7 @@ func (c *Client) Logs(ctx context.Context, id string, f LogFilter) iter.Seq2[Log
 	}
 }
 
-func chunkOf(c rendezvous.LogChunk) LogChunk {
+func chunkOf(c wire.LogChunk) LogChunk {
 	return LogChunk{
 		Node: c.Node, Rank: c.Rank, Attempt: c.Attempt, Stream: c.Stream, Offset: c.Offset, WorldSize: c.WorldSize, Data: c.Data,
 		Missing: c.Missing,

@@ -13,13 +13,15 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
 
 // agent is a scripted one: what it is asked it has done at once, and exit says how its ranks end in an attempt; those for which
 // it says false run until they are stopped.
 type agent struct {
-	*Session
+	*session.Session
 	w     *world
 	cable *cable
 	exit  func(attempt int) (code int, ends bool)
@@ -61,13 +63,14 @@ type unit struct {
 }
 
 func forever(int) (int, bool) { return 0, false }
+
 func success(int) (int, bool) { return 0, true }
 
 func (w *world) join(i int, exit func(int) (int, bool)) *agent { return w.joinAs(node(i), exit) }
 
 func (w *world) joinAs(n placement.Node, exit func(int) (int, bool)) *agent {
 	w.t.Helper()
-	return w.joinWith(Options{Node: n}, exit, map[string]*share{})
+	return w.joinWith(session.Options{Node: n}, exit, map[string]*share{})
 }
 
 // inPlaceOf is another agent that goes on with the ranks of one that is dead, while something holds its connections.
@@ -78,10 +81,10 @@ func (w *world) inPlaceOf(a *agent) *agent {
 	jobs := a.jobs
 	a.jobs = map[string]*share{}
 	a.mu.Unlock()
-	return w.joinWith(Options{Node: a.Session.Node, Former: a.Membership()}, a.exit, jobs)
+	return w.joinWith(session.Options{Node: a.Session.Node, Former: a.Membership()}, a.exit, jobs)
 }
 
-func (w *world) joinWith(o Options, exit func(int) (int, bool), jobs map[string]*share) *agent {
+func (w *world) joinWith(o session.Options, exit func(int) (int, bool), jobs map[string]*share) *agent {
 	w.t.Helper()
 	c := newCable(w.connect)
 	if o.Target == "" {
@@ -89,7 +92,7 @@ func (w *world) joinWith(o Options, exit func(int) (int, bool), jobs map[string]
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), 20*lease)
 	defer cancel()
-	s, err := Join(ctx, o)
+	s, err := session.Join(ctx, o)
 	if err != nil {
 		w.t.Fatalf("%v\n%s\n%s", err, strings.Join(w.decided(), "\n"), strings.Join(w.warnings, "\n"))
 	}
@@ -121,11 +124,11 @@ func (a *agent) run() {
 }
 
 // do obeys. It returns why the agent leaves, when it does.
-func (a *agent) do(o Order) string {
+func (a *agent) do(o wire.Order) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch do := o.Do.(type) {
-	case Assign:
+	case wire.Assign:
 		a.share(o.Job).task = string(do.Task)
 	case job.Prepare:
 		a.Report(o.Job, job.Prepared{Unit: do.Unit, Attempt: do.Attempt, Port: 4000})
@@ -148,22 +151,22 @@ func (a *agent) do(o Order) string {
 		a.kill(o.Job)
 		a.book(o.Job).end()
 		delete(a.jobs, o.Job)
-	case Restate:
+	case wire.Restate:
 		for id, s := range a.jobs {
-			a.Report(id, Opened{})
+			a.Report(id, wire.Opened{})
 			for _, u := range s.units {
 				u.restate(a, id)
 			}
 		}
-		a.Report("", Restated{})
-	case Signal:
+		a.Report("", wire.Restated{})
+	case wire.Signal:
 		a.signals = append(a.signals, fmt.Sprintf("%s:%d", o.Job, do.Number))
-	case Leave:
+	case wire.Leave:
 		a.left = do.Why
-	case ReadLogs:
+	case wire.ReadLogs:
 		next := a.book(o.Job).reader(do.Filter)
 		go func() {
-			if err := do.Deliver(a.w.t.Context(), next); err != nil && !Unread(err) {
+			if err := session.Deliver(a.w.t.Context(), do, next); err != nil && !session.Unread(err) {
 				a.w.t.Errorf("Deliver: %v", err)
 			}
 		}()
@@ -341,7 +344,7 @@ func (w *world) births(id string, rank int) int {
 // book is what the ranks of a job wrote on one node, or on all that share a file system.
 type book struct {
 	mu    sync.Mutex
-	files map[LogPosition]string // Offset 0
+	files map[wire.LogPosition]string // Offset 0
 	over  bool
 	more  chan struct{}
 	// page bounds a chunk; it makes many of little text.
@@ -356,7 +359,7 @@ func (a *agent) book(id string) *book {
 }
 
 func newBook() *book {
-	return &book{files: map[LogPosition]string{}, more: make(chan struct{}), page: 4}
+	return &book{files: map[wire.LogPosition]string{}, more: make(chan struct{}), page: 4}
 }
 
 // write has a rank of a job write in attempt 0.
@@ -364,10 +367,10 @@ func (a *agent) write(id string, rank int, text string) {
 	a.mu.Lock()
 	b := a.book(id)
 	a.mu.Unlock()
-	b.write(LogPosition{Rank: rank, Stream: 1}, text)
+	b.write(wire.LogPosition{Rank: rank, Stream: 1}, text)
 }
 
-func (b *book) write(file LogPosition, text string) {
+func (b *book) write(file wire.LogPosition, text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.files[file] += text
@@ -383,14 +386,14 @@ func (b *book) end() {
 	b.more = make(chan struct{})
 }
 
-func (b *book) reader(f LogFilter) func(context.Context) (LogChunk, error) {
-	at := map[LogPosition]int64{}
+func (b *book) reader(f wire.LogFilter) func(context.Context) (wire.LogChunk, error) {
+	at := map[wire.LogPosition]int64{}
 	for _, p := range f.From {
 		file := p
 		file.Offset = 0
 		at[file] = p.Offset
 	}
-	return func(ctx context.Context) (LogChunk, error) {
+	return func(ctx context.Context) (wire.LogChunk, error) {
 		for {
 			chunk, more, err := b.turn(at, f.Follow)
 			if more == nil {
@@ -399,27 +402,27 @@ func (b *book) reader(f LogFilter) func(context.Context) (LogChunk, error) {
 			select {
 			case <-more:
 			case <-ctx.Done():
-				return LogChunk{}, ctx.Err()
+				return wire.LogChunk{}, ctx.Err()
 			}
 		}
 	}
 }
 
 // turn is to the next chunk; or else more tells when there is one, unless nothing is to come.
-func (b *book) turn(at map[LogPosition]int64, follow bool) (_ LogChunk, more chan struct{}, _ error) {
+func (b *book) turn(at map[wire.LogPosition]int64, follow bool) (_ wire.LogChunk, more chan struct{}, _ error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	byRank := func(a, b LogPosition) int { return cmp.Compare(a.Rank, b.Rank) }
+	byRank := func(a, b wire.LogPosition) int { return cmp.Compare(a.Rank, b.Rank) }
 	for _, file := range slices.SortedFunc(maps.Keys(b.files), byRank) {
 		if text := b.files[file][at[file]:]; text != "" {
-			chunk := LogChunk{LogPosition: file, Data: []byte(text[:min(len(text), b.page)])}
+			chunk := wire.LogChunk{LogPosition: file, Data: []byte(text[:min(len(text), b.page)])}
 			chunk.Offset = at[file]
 			at[file] += int64(len(chunk.Data))
 			return chunk, nil, nil
 		}
 	}
 	if b.over || !follow {
-		return LogChunk{}, nil, io.EOF
+		return wire.LogChunk{}, nil, io.EOF
 	}
-	return LogChunk{}, b.more, nil
+	return wire.LogChunk{}, b.more, nil
 }

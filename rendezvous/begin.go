@@ -7,8 +7,9 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 )
 
 // begin makes the coordinator from its log, which it begins if there is none.
@@ -19,7 +20,7 @@ func (c *Coordinator) begin() error {
 	}
 	var entries []replica.Entry
 	for _, b := range past.Entries {
-		e, err := readEntry(b)
+		e, err := wire.ReadEntry(b)
 		if err != nil {
 			return fmt.Errorf("cannot read the coordinator's log: %w", err)
 		}
@@ -105,7 +106,7 @@ func (c *Coordinator) resume() {
 		r := c.attach(j)
 		if r.Result == nil {
 			running++
-			c.orphan(r, c.cfg.Lease+patienceForReturn)
+			c.orphan(r, c.cfg.Lease+wire.PatienceForReturn)
 		}
 		if j.Sole {
 			c.sole = c.runs[id]

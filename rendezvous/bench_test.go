@@ -10,12 +10,14 @@ import (
 
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // BenchmarkJoin is from dialling to Welcome, within one process and over loopback.
 func BenchmarkJoin(b *testing.B) {
 	secure := mtls.Server(token, mtls.Identity{Job: "j1"})
-	run := func(name string, l net.Listener, o Options) {
+	run := func(name string, l net.Listener, o session.Options) {
 		b.Run(name, func(b *testing.B) {
 			s := one(2)
 			c := NewCoordinator(Config{Job: &s, Warn: func(err error) { b.Error(err) }})
@@ -26,7 +28,7 @@ func BenchmarkJoin(b *testing.B) {
 			go c.Serve(l, server)
 			go c.Run(context.Background())
 			for b.Loop() {
-				s, err := Join(b.Context(), o)
+				s, err := session.Join(b.Context(), o)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -38,20 +40,20 @@ func BenchmarkJoin(b *testing.B) {
 			<-c.done
 		})
 	}
-	memory := func(o Options) (net.Listener, Options) {
-		l, dial := Pipe()
+	memory := func(o session.Options) (net.Listener, session.Options) {
+		l, dial := session.Pipe()
 		o.Target, o.Dial, o.Node = "memory", dial, node(1)
 		return l, o
 	}
-	l, o := memory(Options{})
+	l, o := memory(session.Options{})
 	run("memory", l, o)
-	l, o = memory(Options{TLS: client1(token, "n1")})
+	l, o = memory(session.Options{TLS: client1(token, "n1")})
 	run("memory-tls", l, o)
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
-	run("loopback-tls", tcp, Options{Target: tcp.Addr().String(), TLS: client1(token, "n1"), Node: node(1)})
+	run("loopback-tls", tcp, session.Options{Target: tcp.Addr().String(), TLS: client1(token, "n1"), Node: node(1)})
 }
 
 // BenchmarkThousandAgents has 1,000 agents join over loopback and mutual TLS at once, clients on the same cores.
@@ -60,12 +62,12 @@ func BenchmarkThousandAgents(b *testing.B) {
 	for b.Loop() {
 		c, target, _ := head(b, agents+1)
 		var wg sync.WaitGroup
-		sessions := make([]*Session, agents)
+		sessions := make([]*session.Session, agents)
 		for i := range agents {
 			wg.Go(func() {
 				n := node(i + 1)
 				var err error
-				if sessions[i], err = Join(b.Context(), Options{Target: target, TLS: client1(token, n.Name), Node: n}); err != nil {
+				if sessions[i], err = session.Join(b.Context(), session.Options{Target: target, TLS: client1(token, n.Name), Node: n}); err != nil {
 					b.Error(err)
 				}
 			})
@@ -157,7 +159,7 @@ func found(t testing.TB, s *Candidate) *quorum.Term {
 
 // vote has the log kept by these alone, the first of which leads, and waits for that.
 func vote(b *testing.B, term *quorum.Term, candidates ...*Candidate) {
-	term.Reconfigure(convert(candidates, func(s *Candidate) quorum.Voter { return s.voter }))
+	term.Reconfigure(wire.Convert(candidates, func(s *Candidate) quorum.Voter { return s.voter }))
 	for candidates[0].voters.Load() == nil || len(candidates[0].others()) != len(candidates)-1 {
 		if err := commit(term, nil); err != nil {
 			b.Fatal(err)

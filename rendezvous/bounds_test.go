@@ -1,8 +1,10 @@
 package rendezvous
 
 import (
+	"context"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,8 +13,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -22,9 +27,9 @@ func TestRefused(t *testing.T) {
 		facts := map[string]string{"--max-restarts": "5", "--nodes": "3"}
 		w := newWorldOf(t.Context(), t, Config{Facts: facts}, one(3))
 		a := w.join(1, forever)
-		join := func(o Options) error {
+		join := func(o session.Options) error {
 			o.Target, o.Dial, o.Warn = "head:1", w.dial, w.warn
-			s, err := Join(t.Context(), o)
+			s, err := session.Join(t.Context(), o)
 			if err == nil {
 				s.Close("")
 			}
@@ -41,27 +46,27 @@ func TestRefused(t *testing.T) {
 		big := node(2)
 		big.Labels = map[string]string{"x": strings.Repeat("x", 2<<20)}
 		for _, c := range []struct {
-			o    Options
+			o    session.Options
 			want string
 		}{
 			{
-				Options{Node: node(2), Facts: map[string]string{"--max-restarts": "3", "--nodes": "3"}},
+				session.Options{Node: node(2), Facts: map[string]string{"--max-restarts": "3", "--nodes": "3"}},
 				"the coordinator at head:1 refused node n2: --max-restarts differs: 3 here, 5 on the coordinator",
 			},
-			{Options{Node: node(2), Facts: map[string]string{"--max-restarts": "5"}}, "--nodes differs: unset here, 3 on the coordinator"},
+			{session.Options{Node: node(2), Facts: map[string]string{"--max-restarts": "5"}}, "--nodes differs: unset here, 3 on the coordinator"},
 			{
-				Options{Node: node(2), Facts: map[string]string{"--max-restarts": "5", "--nodes": "3", "--x": "1"}},
+				session.Options{Node: node(2), Facts: map[string]string{"--max-restarts": "5", "--nodes": "3", "--x": "1"}},
 				"--x differs: 1 here, unset on the coordinator",
 			},
-			{Options{Node: named("n1", "")}, "there is a node n1 already, at 10.0.0.1"},
-			{Options{Node: named("n2", "taken")}, "address 10.0.0.1 is node n1's"},
-			{Options{Node: named("../etc", "")}, `"../etc" is no node name`},
-			{Options{Node: named("", "")}, `"" is no node name`},
-			{Options{Node: placement.Node{Name: "n2"}}, "node n2 has no address that others could reach"},
-			{Options{Node: big}, "too long"},
+			{session.Options{Node: named("n1", "")}, "there is a node n1 already, at 10.0.0.1"},
+			{session.Options{Node: named("n2", "taken")}, "address 10.0.0.1 is node n1's"},
+			{session.Options{Node: named("../etc", "")}, `"../etc" is no node name`},
+			{session.Options{Node: named("", "")}, `"" is no node name`},
+			{session.Options{Node: placement.Node{Name: "n2"}}, "node n2 has no address that others could reach"},
+			{session.Options{Node: big}, "too long"},
 		} {
 			err := join(c.o)
-			var r *RefusedError
+			var r *session.RefusedError
 			if !errors.As(err, &r) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
@@ -81,17 +86,17 @@ func TestHungAgent(t *testing.T) {
 		w := newWorld(t, 2)
 		a := w.join(1, forever)
 		c := newCable(w.dial)
-		hung, err := Join(t.Context(), Options{Target: "head:1", Node: node(2), Dial: c.connect, Proof: c.proof, Warn: w.warn})
+		hung, err := session.Join(t.Context(), session.Options{Target: "head:1", Node: node(2), Dial: c.connect, Proof: c.proof, Warn: w.warn})
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		at := time.Now()
-		for range 2 * maxPending {
+		for range 128 { // twice what a session keeps for an agent that takes none
 			w.c.Signal(syscall.SIGUSR1)
 		}
-		<-hung.done
-		if took := time.Since(at); took < lease/2 || took > lease {
+		ended(hung)
+		if took := time.Since(at); took < lease/2 || took > lease+time.Millisecond {
 			t.Errorf("the agent gave up after %v: %v", took, hung.Err())
 		}
 		c.testify()
@@ -116,7 +121,7 @@ func TestFullQueue(t *testing.T) {
 		at := time.Now()
 		for i := range 8 * maxOrders {
 			w.c.Signal(syscall.SIGUSR1)
-			if i%(maxPending/2) == 0 {
+			if i%32 == 0 {
 				synctest.Wait()
 			}
 		}
@@ -124,7 +129,7 @@ func TestFullQueue(t *testing.T) {
 			t.Errorf("held up for %v", took)
 		}
 		w.c.Signal(syscall.SIGUSR1)
-		<-b.done
+		ended(b.Session)
 		if b.Err() == nil || !strings.Contains(b.Err().Error(), "does not answer") {
 			t.Errorf("agent: %v", b.Err())
 		}
@@ -142,44 +147,55 @@ func TestFullQueue(t *testing.T) {
 	})
 }
 
-// hello says hello without golaunch's agent, and has the answer.
-func hello(t *testing.T, cc *grpc.ClientConn, n placement.Node) error {
+// ended waits for the end of a session, in virtual time, without taking its orders.
+func ended(s *session.Session) {
+	for s.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// helloOf is what golaunch's agent would say.
+func helloOf(n placement.Node) *pb.Hello {
+	return &pb.Hello{Protocol: wire.Protocol, Node: wire.FromNode(n), Instance: "x", Heartbeat: &pb.Heartbeat{}}
+}
+
+// introduce says hello without golaunch's agent, and has the answer.
+func introduce(t *testing.T, cc *grpc.ClientConn, h *pb.Hello) (*pb.ToAgent, error) {
 	stream, err := pb.NewRendezvousClient(cc).Join(t.Context(), grpc.MaxCallSendMsgSize(8<<20))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	d := dialer{Options: Options{Clock: noTime}}
-	if err := stream.Send(d.hello(n)); err != nil && !errors.Is(err, io.EOF) {
-		return err
+	if err := stream.Send(&pb.FromAgent{Body: &pb.FromAgent_Hello{Hello: h}}); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
 	}
-	_, err = stream.Recv()
-	return err
+	return stream.Recv()
+}
+
+// plainly has gRPC use connections without golaunch's agent or client.
+func plainly(t testing.TB, dial func(context.Context) (net.Conn, error)) *grpc.ClientConn {
+	cc, err := grpc.NewClient("passthrough:///head",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cc
 }
 
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
-		connect := func() *grpc.ClientConn {
-			conn, err := w.dial(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			cc, err := client(conn)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return cc
-		}
+		connect := func() *grpc.ClientConn { return plainly(t, w.dial) }
 		one, other, silent := connect(), connect(), connect()
-		if err := hello(t, one, node(1)); err != nil {
+		if _, err := introduce(t, one, helloOf(node(1))); err != nil {
 			t.Error(err)
 		}
-		if err := hello(t, one, node(2)); status.Code(err) != codes.ResourceExhausted {
+		if _, err := introduce(t, one, helloOf(node(2))); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("a second agent on one connection: %v", err)
 		}
 		big := node(2)
 		big.Labels = map[string]string{"x": strings.Repeat("x", 2<<20)}
-		if err := hello(t, other, big); err == nil {
+		if _, err := introduce(t, other, helloOf(big)); err == nil {
 			t.Error("a message of 2 MiB was taken")
 		}
 		at := time.Now()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -108,7 +109,7 @@ func (s *Candidate) Close() {
 // that stay are then a majority. It is false when none stays, or knows enough. Close follows if it is true.
 func (s *Candidate) Transfer() bool {
 	if c := s.head.Load(); c != nil {
-		if stays := c.awaitDepartures(goodbyeLimit); !stays || !s.Shared() {
+		if stays := c.awaitDepartures(wire.GoodbyeLimit); !stays || !s.Shared() {
 			return false
 		}
 	}

@@ -10,14 +10,16 @@ import (
 
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
 // puppet is an agent that says of all it is asked that it was done. Its ranks run on, or exit at once. heard gets its name
 // whenever it has said all again to a new coordinator.
-func puppet(b *testing.B, target string, n placement.Node, exits bool, heard chan<- string) *Session {
-	s, err := Join(b.Context(), Options{Target: target, TLS: client1(token, n.Name), Node: n, Warn: func(error) {}})
+func puppet(b *testing.B, target string, n placement.Node, exits bool, heard chan<- string) *session.Session {
+	s, err := session.Join(b.Context(), session.Options{Target: target, TLS: client1(token, n.Name), Node: n, Warn: func(error) {}})
 	if err != nil {
 		b.Error(err)
 		return nil
@@ -43,12 +45,12 @@ func puppet(b *testing.B, target string, n placement.Node, exits bool, heard cha
 				s.Report(o.Job, job.Stopped{Unit: do.Unit, Attempt: do.Attempt})
 			case job.Finish:
 				delete(started, o.Job)
-			case Restate:
+			case wire.Restate:
 				for id, start := range started {
-					s.Report(id, Opened{})
+					s.Report(id, wire.Opened{})
 					s.Report(id, job.Started{Unit: start.Unit, Attempt: start.Attempt})
 				}
-				s.Report("", Restated{})
+				s.Report("", wire.Restated{})
 				heard <- n.Name
 			}
 		}
@@ -89,13 +91,13 @@ func benchmarkTakeover(b *testing.B, agents, jobs int) {
 	target, stop := serve()
 	addr = target
 	heard := make(chan string, agents)
-	sessions := make([]*Session, agents)
+	sessions := make([]*session.Session, agents)
 	var joining sync.WaitGroup
 	for i := range agents {
 		joining.Go(func() { sessions[i] = puppet(b, target, loopback(i+1, 8), false, heard) })
 	}
 	joining.Wait()
-	c, err := Connect(b.Context(), ClientOptions{Target: target, TLS: mtls.Client(token, mtls.Identity{})})
+	c, err := session.Connect(b.Context(), session.ClientOptions{Target: target, TLS: mtls.Client(token, mtls.Identity{})})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -145,7 +147,7 @@ func benchmarkTakeover(b *testing.B, agents, jobs int) {
 }
 
 // runs waits until a job runs.
-func runs(b *testing.B, w *Watch) {
+func runs(b *testing.B, w *session.Watch) {
 	for {
 		u, err := w.Next(b.Context())
 		if err != nil {
@@ -166,7 +168,7 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 	target, stop := hostOverTLS(b, Config{File: store, Warn: func(err error) { b.Error(err) }}, "127.0.0.1:0")
 	s := puppet(b, target, loopback(1, 1), true, nil)
-	c, err := Connect(b.Context(), ClientOptions{Target: target, TLS: mtls.Client(token, mtls.Identity{})})
+	c, err := session.Connect(b.Context(), session.ClientOptions{Target: target, TLS: mtls.Client(token, mtls.Identity{})})
 	if err != nil {
 		b.Fatal(err)
 	}

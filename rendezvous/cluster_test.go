@@ -13,10 +13,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 )
 
 func TestJobsShareACluster(t *testing.T) {
@@ -84,7 +89,7 @@ func TestStatus(t *testing.T) {
 		time.Sleep(time.Second)
 		u.submit(task("b", 1, 1))
 		s := u.status()
-		if !s.Since.Equal(since) || s.Version != version() || len(s.Nodes) != 2 || len(s.Jobs) != 2 {
+		if !s.Since.Equal(since) || s.Version != wire.Version() || len(s.Nodes) != 2 || len(s.Jobs) != 2 {
 			t.Fatalf("%+v", s)
 		}
 		n := s.Nodes[0]
@@ -92,10 +97,10 @@ func TestStatus(t *testing.T) {
 			t.Errorf("held by %q", n.Node.GPUs[1].HeldBy)
 		}
 		n.Node.GPUs[0].HeldBy, n.Node.GPUs[1].HeldBy = "", ""
-		if !reflect.DeepEqual(n, NodeStatus{Node: gpus(1, 2), Holds: []cluster.Holding{{Job: "a", GPUs: []int{0, 1}}}}) {
+		if !reflect.DeepEqual(n, wire.NodeStatus{Node: gpus(1, 2), Holds: []cluster.Holding{{Job: "a", GPUs: []int{0, 1}}}}) {
 			t.Errorf("n1: %+v", n)
 		}
-		if got, want := s.Jobs[0], (JobStatus{
+		if got, want := s.Jobs[0], (wire.JobStatus{
 			ID: "a", Title: "run a", Phase: job.Running, Waits: "2 ranks to end", Submitted: since.Add(time.Second), Detached: true,
 			MaxRestarts: 3, Nodes: []string{"n1"}, Ranks: 2, GPUs: 2, Goodput: s.Jobs[0].Goodput, // see TestGoodput
 		}); !reflect.DeepEqual(utc(got), utc(want)) {
@@ -113,7 +118,7 @@ func TestStatus(t *testing.T) {
 }
 
 // utc makes times comparable.
-func utc(s JobStatus) JobStatus {
+func utc(s wire.JobStatus) wire.JobStatus {
 	s.Submitted, s.Finished = s.Submitted.UTC(), s.Finished.UTC()
 	return s
 }
@@ -297,7 +302,7 @@ func TestWrongRequests(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		u := h.user()
 		u.submit(task("a", 1, 1))
-		submit := func(s Submission) error {
+		submit := func(s replica.Submission) error {
 			_, err := u.Submit(t.Context(), s)
 			return err
 		}
@@ -307,7 +312,7 @@ func TestWrongRequests(t *testing.T) {
 		within.Within = "nowhere"
 		watch := func(id string) error { _, err := u.Watch(t.Context(), id); return err }
 		read := func(id string) error {
-			r, err := u.Logs(t.Context(), id, LogFilter{Attempt: -1})
+			r, err := u.Logs(t.Context(), id, wire.LogFilter{Attempt: -1})
 			if err != nil {
 				return err
 			}
@@ -335,8 +340,8 @@ func TestWrongRequests(t *testing.T) {
 			{status("x"), `there is no job "x" here`, true},
 			{drain("n\x1b"), `there is no node "n\x1b" here`, true},
 		} {
-			r, ok := errors.AsType[*RequestError](c.err)
-			if !ok || !r.Bad || errors.Is(c.err, ErrNotThere) != c.notThere {
+			r, ok := errors.AsType[*session.RequestError](c.err)
+			if !ok || !r.Bad || r.NotThere != c.notThere {
 				t.Errorf("%v, want a RequestError with %q", c.err, c.text)
 				continue
 			}
@@ -352,14 +357,14 @@ func TestWrongRequests(t *testing.T) {
 func TestTooManyJobs(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		h.c.post(func() {
-			for i := range maxJobs {
+			for i := range wire.MaxJobs {
 				s := task(fmt.Sprint("job", i), 1, 1)
 				h.c.attach(&replica.Record{Submission: s})
 			}
 		})
 		u := h.user()
 		_, err := u.Submit(t.Context(), task("a", 1, 1))
-		if r, ok := errors.AsType[*RequestError](err); !ok || r.Bad {
+		if r, ok := errors.AsType[*session.RequestError](err); !ok || r.Bad {
 			t.Fatalf("%v", err)
 		}
 		want(t, err.Error(), "10000 jobs here are not over")
@@ -373,12 +378,10 @@ func TestTooManyJobs(t *testing.T) {
 // TestOtherVersions meet: neither side guesses.
 func TestOtherVersions(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
-		u := h.user()
-		m := fromSubmission(task("a", 1, 1))
+		m := wire.FromSubmission(task("a", 1, 1))
 		m[0].Protocol = 99
-		w := &Watch{client: u.Client, Job: "a", submission: m, ctx: t.Context()}
-		err := u.explain(w.open(time.Second))
-		if r, ok := errors.AsType[*RequestError](err); !ok || r.Bad {
+		err := h.submits(m)
+		if status.Code(err) != codes.FailedPrecondition {
 			t.Fatalf("%v", err)
 		}
 		want(t, err.Error(), "do not understand each other")
@@ -389,12 +392,12 @@ func TestOtherVersions(t *testing.T) {
 func TestNoCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
-		c, err := Connect(t.Context(), ClientOptions{Target: "head:1", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return w.dial(ctx) }})
+		c, err := session.Connect(t.Context(), session.ClientOptions{Target: "head:1", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return w.dial(ctx) }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = c.Submit(t.Context(), task("a", 1, 1))
-		if r, ok := errors.AsType[*RequestError](err); !ok || r.Bad {
+		if r, ok := errors.AsType[*session.RequestError](err); !ok || r.Bad {
 			t.Errorf("%v", err)
 		} else {
 			want(t, r.Why, "this coordinator runs one job, j1, and no others")

@@ -2,7 +2,6 @@ package rendezvous
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"io"
@@ -11,15 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/test/bufconn"
+	"github.com/golaunch/golaunch/internal/wire"
 )
-
-// Pipe returns the two ends of a listener inside this process, for an agent and a coordinator that share it.
-func Pipe() (net.Listener, func(context.Context) (net.Conn, error)) {
-	l := bufconn.Listen(64 << 10)
-	return l, l.DialContext
-}
 
 // watchedListener accepts connections that are watched.
 type watchedListener struct{ net.Listener }
@@ -49,21 +41,18 @@ type watchedConn struct {
 	// closed says that the other end was.
 	closed bool
 	// tail is what came last, and commitment the SHA-256 of a tail that calls proven.
-	tail       [proofSize]byte
+	tail       [wire.ProofSize]byte
 	commitment []byte
 	proven     func()
 }
-
-// proofSize is how long a proof is in bytes.
-const proofSize = 32
 
 func (w *watchedConn) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	last := b[max(0, n-proofSize):n]
+	last := b[max(0, n-wire.ProofSize):n]
 	copy(w.tail[:], w.tail[len(last):])
-	copy(w.tail[proofSize-len(last):], last)
+	copy(w.tail[wire.ProofSize-len(last):], last)
 	w.closed = w.closed || errors.Is(err, io.EOF)
 	w.judge()
 	return n, err
@@ -112,21 +101,4 @@ func (w *watchedConn) RemoteAddr() net.Addr { return watchedAddr{w.Conn.RemoteAd
 type watchedAddr struct {
 	net.Addr
 	conn *watchedConn
-}
-
-// unsent bounds, in bytes, what the kernel keeps of a connection that the network does not take yet: a heartbeat waits behind it.
-const unsent = 16 << 10
-
-// hurry keeps the output of ranks from filling the kernel's buffers, of up to megabytes, before heartbeats: on a slow network these would
-// be late by more than a lease (TCP_NOTSENT_LOWAT, tcp(7)). gRPC gives each stream its turn.
-func hurry(conn net.Conn) {
-	tcp, ok := conn.(syscall.Conn)
-	if !ok {
-		return
-	}
-	if raw, err := tcp.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { // where it cannot be set, it is as slow as before
-			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent)
-		})
-	}
 }

@@ -16,57 +16,54 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // errOver answers whoever asks a coordinator that is ending. A cluster's may be back.
 var errOver = status.Error(codes.Unavailable, "the coordinator is ending")
 
-func wrong(format string, args ...any) error {
-	return status.Error(codes.InvalidArgument, plain(fmt.Sprintf(format, args...)))
-}
-
 // find has the job of an ID.
 func (c *Coordinator) find(id string) (*run, error) {
 	if r := c.runs[id]; r != nil {
 		return r, nil
 	}
-	return nil, status.Error(codes.NotFound, plain(fmt.Sprintf("there is no job %q here; golaunch jobs lists them", id)))
+	return nil, status.Error(codes.NotFound, wire.Plain(fmt.Sprintf("there is no job %q here; golaunch jobs lists them", id)))
 }
 
 // check says why a job is not taken in.
-func (c *Coordinator) check(s Submission) error {
+func (c *Coordinator) check(s replica.Submission) error {
 	switch {
 	case c.sole != nil:
-		return refused("this coordinator runs one job, %s, and no others", c.sole.Job.ID)
+		return wire.Refused("this coordinator runs one job, %s, and no others", c.sole.Job.ID)
 	case c.log.Trouble() != nil:
 		return c.unkept()
-	case !ValidName(s.Job.ID):
-		return wrong("%q is no job id; use letters, digits, dots, dashes and underscores", s.Job.ID)
+	case !wire.ValidName(s.Job.ID):
+		return wire.Wrong("%q is no job id; use letters, digits, dots, dashes and underscores", s.Job.ID)
 	case c.runs[s.Job.ID] != nil:
 		return status.Error(codes.AlreadyExists, fmt.Sprintf("there is a job %s already", s.Job.ID))
 	case s.Sole:
-		return wrong("a cluster's job does not have all nodes for itself")
-	case len(c.runs)-len(c.state.Ended) >= maxJobs:
-		return refused("%d jobs here are not over, and there can be no more; try again when some are", maxJobs)
+		return wire.Wrong("a cluster's job does not have all nodes for itself")
+	case len(c.runs)-len(c.state.Ended) >= wire.MaxJobs:
+		return wire.Refused("%d jobs here are not over, and there can be no more; try again when some are", wire.MaxJobs)
 	}
 	if err := c.state.Cluster.Check(s.Spec); err != nil {
-		return wrong("%v", err)
+		return wire.Wrong("%v", err)
 	}
 	return nil
 }
 
 // unkept refuses a job that a coordinator which is started again would not know.
 func (c *Coordinator) unkept() error {
-	return refused("the coordinator's log is not kept at the moment, so that it takes no new jobs: %v", c.log.Trouble())
+	return wire.Refused("the coordinator's log is not kept at the moment, so that it takes no new jobs: %v", c.log.Trouble())
 }
 
 // watcher is one client that is told about a job, from where it stands. updates is closed when it is too slow.
 type watcher struct {
 	run      *run
 	accepted *pb.Accepted
-	updates  chan Update
+	updates  chan wire.Update
 	owner    bool
 }
 
@@ -76,7 +73,7 @@ const maxUpdates = 256
 // watch tells a client where a job stands, and then all that is decided. An owner is one without which the job ends.
 func (c *Coordinator) watch(r *run, owner bool) *watcher {
 	w := &watcher{
-		run: r, updates: make(chan Update, maxUpdates), owner: owner && !r.Detached,
+		run: r, updates: make(chan wire.Update, maxUpdates), owner: owner && !r.Detached,
 		accepted: &pb.Accepted{Job: r.Job.ID, Lease: durationpb.New(c.cfg.Lease), Detached: r.Detached},
 	}
 	if w.owner {
@@ -87,20 +84,20 @@ func (c *Coordinator) watch(r *run, owner bool) *watcher {
 		}
 	}
 	if r.Reason != "" {
-		w.updates <- Update{Decision: &Decision{At: time.Now(), Reason: r.Reason}}
+		w.updates <- wire.Update{Decision: &wire.Decision{At: time.Now(), Reason: r.Reason}}
 	}
 	if r.Granted != nil {
-		w.updates <- Update{Granted: r.Granted}
+		w.updates <- wire.Update{Granted: r.Granted}
 	}
 	if r.Result != nil {
-		w.updates <- Update{Result: r.Result}
+		w.updates <- wire.Update{Result: r.Result}
 	}
 	r.watchers[w] = struct{}{}
 	return w
 }
 
 // tell queues an update for all watchers.
-func (c *Coordinator) tell(r *run, u Update) {
+func (c *Coordinator) tell(r *run, u wire.Update) {
 	c.log.Then(func() {
 		for w := range r.watchers {
 			select {
@@ -136,15 +133,15 @@ type control struct {
 }
 
 func (s control) Submit(stream pb.Cluster_SubmitServer) error {
-	req, err := take(stream)
+	req, err := wire.Take(stream)
 	if err != nil {
 		return err
 	}
-	if req.GetProtocol() != protocol {
-		return refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
-			req.GetVersion(), version())
+	if req.GetProtocol() != wire.Protocol {
+		return wire.Refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
+			req.GetVersion(), wire.Version())
 	}
-	w, err := s.submit(toSubmission(req))
+	w, err := s.submit(wire.ToSubmission(req))
 	if err != nil {
 		return err
 	}
@@ -152,9 +149,9 @@ func (s control) Submit(stream pb.Cluster_SubmitServer) error {
 }
 
 // submit takes a job in, which is accepted once it is kept: a disk that hangs holds up its client alone.
-func (s control) submit(sub Submission) (*watcher, error) {
-	if why := excess(sub); why != "" {
-		return nil, wrong("%s", why)
+func (s control) submit(sub replica.Submission) (*watcher, error) {
+	if why := wire.Excess(sub); why != "" {
+		return nil, wire.Wrong("%s", why)
 	}
 	w, err := ask(s.c, func() (*watcher, error) {
 		if err := s.c.check(sub); err != nil {
@@ -231,7 +228,7 @@ func (s control) follow(stream interface {
 	if err := stream.Send(&pb.Update{Body: &pb.Update_Accepted{Accepted: w.accepted}}); err != nil {
 		return err
 	}
-	here := time.NewTicker(s.c.cfg.Lease / noticesPerLease)
+	here := time.NewTicker(s.c.cfg.Lease / wire.NoticesPerLease)
 	defer here.Stop()
 	leads := make(chan struct{}, 1)
 	for {
@@ -253,7 +250,7 @@ func (s control) follow(stream interface {
 			if !ok {
 				return status.Error(codes.Aborted, "this client does not take what it is told")
 			}
-			for m := range fromUpdate(u) {
+			for m := range wire.FromUpdate(u) {
 				if err := stream.Send(m); err != nil {
 					return err
 				}
@@ -270,11 +267,11 @@ func (s control) follow(stream interface {
 }
 
 func (s control) Logs(stream pb.Cluster_LogsServer) error {
-	req, err := take(stream)
+	req, err := wire.Take(stream)
 	if err != nil {
 		return err
 	}
-	filter, from := toFilter(req.GetFilter()), toFrom(req.GetFrom())
+	filter, from := wire.ToFilter(req.GetFilter()), wire.ToFrom(req.GetFrom())
 	d, err := ask(s.c, func() (*delivery, error) {
 		return s.c.read(req.GetJob(), filter, from, stream.Context().Done())
 	})
@@ -324,7 +321,7 @@ func (s control) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopReply, er
 		}
 		for _, r := range stop {
 			reply.Jobs = append(reply.Jobs, r.Job.ID)
-			s.c.happened(r, job.Cancel{Code: int(req.GetCode()), Why: plain(req.GetWhy())})
+			s.c.happened(r, job.Cancel{Code: int(req.GetCode()), Why: wire.Plain(req.GetWhy())})
 		}
 		return reply, nil
 	})
@@ -338,7 +335,7 @@ func (s control) Forward(_ context.Context, req *pb.ForwardRequest) (*pb.Forward
 			return nil, err
 		}
 		for node := range r.Nodes {
-			s.c.order(node, r.Job.ID, Signal{syscall.Signal(req.GetNumber())})
+			s.c.order(node, r.Job.ID, wire.Signal{Number: syscall.Signal(req.GetNumber())})
 		}
 		return &pb.ForwardReply{}, nil
 	})
@@ -394,5 +391,5 @@ func (c *Coordinator) member(node string) (*member, error) {
 	if m := c.members[node]; m != nil {
 		return m, nil
 	}
-	return nil, status.Error(codes.NotFound, plain(fmt.Sprintf("there is no node %q here; golaunch status lists them", node)))
+	return nil, status.Error(codes.NotFound, wire.Plain(fmt.Sprintf("there is no node %q here; golaunch status lists them", node)))
 }

@@ -1,10 +1,9 @@
-// Package rendezvous brings agents together under one coordinator, for one job or for a cluster that many jobs share.
+// Package rendezvous is the coordinator: it brings agents together, for one job or for a cluster that many jobs share.
 //
-// A [Coordinator] is a function of its log: one goroutine applies each entry to what it knows (rendezvous/internal/replica), has the
-// entry kept (rendezvous/internal/log), and gives the orders that follow once it is. To begin, to be started again and to take over from
-// another are the same: read the log, and hear from the agents what runs. An agent holds a [Session], which delivers its orders and
-// carries its reports, over connections that may break and be made again. A [Client] submits jobs to a cluster, watches, reads and
-// stops them.
+// A [Coordinator] is a function of its log: one goroutine applies each entry to what it knows (internal/replica), has the entry kept
+// (rendezvous/internal/log), and gives the orders that follow once it is. To begin, to be started again and to take over from another are
+// the same: read the log, and hear from the agents what runs. A [Candidate] is a process that may come to coordinate, and keeps a part of the
+// log until then. What agents and clients do is in internal/session.
 package rendezvous
 
 import (
@@ -24,20 +23,18 @@ import (
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/internal/replica"
 	"github.com/golaunch/golaunch/internal/speaker"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 )
-
-// Submission is a job, or a reservation, for a coordinator. Only Spec is needed.
-type Submission = replica.Submission
 
 // Config is what a coordinator needs to know. The zero Config will do.
 type Config struct {
 	// Job is the one that the coordinator is for, and ends with: it has every node that joins. With none it is that of a cluster. One that
 	// goes on with a log has its job from there.
-	Job *Submission
+	Job *replica.Submission
 	// Facts are what must be the same on every node, by flag name ("--max-restarts": "3"). An agent that brings facts, and not
 	// just these, is refused.
 	Facts map[string]string
@@ -62,7 +59,7 @@ type Config struct {
 	// joined, before it is decided what that means. Note hears what happens in a cluster, nodes and jobs that come and go, and which
 	// nodes can take over the only job. Warn hears what a user should know but does not end a job; slog's default logger when
 	// nil. None of them holds up the coordinator: they are called in order from a goroutine of their own, and Warn from others too.
-	Observe func(Decision)
+	Observe func(wire.Decision)
 	Joined  func(placement.Node)
 	Note    func(string)
 	Warn    func(error)
@@ -72,16 +69,6 @@ type Config struct {
 	// stepped and resumed let tests keep what each entry caused, by its index, and from which on a coordinator goes on.
 	stepped func(index uint64, s replica.Step)
 	resumed func(index uint64)
-}
-
-// Decision is an event that changed something.
-type Decision struct {
-	At time.Time
-	// Event is nil for a client, which is told the reason alone.
-	Event  job.Event
-	Reason string
-	// News is what a person wants to know at once: a failure, a loss, a stop.
-	News bool
 }
 
 // Coordinator gathers agents and runs jobs on them.
@@ -117,12 +104,9 @@ type Coordinator struct {
 	leadership
 }
 
-// defaultLease is that of a coordinator which says nothing else.
-const defaultLease = 15 * time.Second
-
 // NewCoordinator returns a coordinator that has yet to Serve and to Run.
 func NewCoordinator(cfg Config) *Coordinator {
-	cfg.Lease, cfg.KillTime = cmp.Or(cfg.Lease, defaultLease), cmp.Or(cfg.KillTime, 5*time.Second)
+	cfg.Lease, cfg.KillTime = cmp.Or(cfg.Lease, wire.DefaultLease), cmp.Or(cfg.KillTime, 5*time.Second)
 	if cfg.Warn == nil {
 		cfg.Warn = func(err error) { slog.Warn(err.Error()) }
 	}
@@ -280,7 +264,7 @@ func (c *Coordinator) Stop(ev job.Cancel) {
 
 // Signal forwards a signal to the ranks of all nodes. A node whose connection is broken at the time does not get it.
 func (c *Coordinator) Signal(number syscall.Signal) {
-	c.post(func() { c.broadcast("", Signal{number}) })
+	c.post(func() { c.broadcast("", wire.Signal{Number: number}) })
 }
 
 // Summary describes where the only job stands; it is the zero Summary once Run has returned.
@@ -340,7 +324,7 @@ func (c *Coordinator) happened(r *run, ev job.Event) {
 func (c *Coordinator) step(e replica.Entry) {
 	o := c.state.Apply(e)
 	if c.log.Storage != nil && !o.Stale {
-		c.log.Append(writeEntry(e), durable(e, o))
+		c.log.Append(wire.WriteEntry(e), durable(e, o))
 	}
 	for _, id := range o.Armed {
 		c.arm(id)
@@ -352,7 +336,7 @@ func (c *Coordinator) step(e replica.Entry) {
 		if m := c.members[node]; m != nil {
 			m.leaving = true
 		}
-		c.order(node, "", Leave{"it was drained"})
+		c.order(node, "", wire.Leave{Why: "it was drained"})
 	}
 	for _, id := range o.Forgotten {
 		delete(c.runs, id)
@@ -388,13 +372,13 @@ func (c *Coordinator) arm(id replica.TimerID) {
 // order gives an order to a node. One whose connection is broken gets it when it is back ([job.Rejoined]).
 func (c *Coordinator) order(node, job string, do any) {
 	if m := c.members[node]; m != nil {
-		c.send(m, fromOrder(Order{job, do}))
+		c.send(m, wire.FromOrder(wire.Order{Job: job, Do: do}))
 	}
 }
 
 func (c *Coordinator) broadcast(job string, do any) {
 	for _, m := range c.members {
-		c.send(m, fromOrder(Order{job, do}))
+		c.send(m, wire.FromOrder(wire.Order{Job: job, Do: do}))
 	}
 }
 

@@ -1,109 +1,29 @@
 package rendezvous
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
-
-// Span is a range of ranks, both ends included.
-type Span struct{ From, To int }
-
-// LogFilter chooses what to read of a job's output.
-type LogFilter struct {
-	// Ranks are read; all when empty.
-	Ranks []Span
-	// Attempt is read, or all when it is negative.
-	Attempt int
-	// Follow goes on until the job is over.
-	Follow bool
-	// From are the files of which the part before Offset is not wanted.
-	From []LogPosition
-	// RAS asks for a [RAS] instead, in JSON, of the node that has node rank 0.
-	RAS bool
-}
-
-// LogPosition is a place in the output of one rank: Stream is 1 for standard output and 2 for standard error, Offset in bytes.
-type LogPosition struct {
-	Attempt, Rank, Stream int
-	Offset                int64
-}
-
-// file is the position's file alone.
-func (p LogPosition) file() LogPosition {
-	p.Offset = 0
-	return p
-}
-
-// LogChunk is a piece of a rank's output, as the rank wrote it.
-type LogChunk struct {
-	LogPosition
-	Node string
-	// WorldSize is that of the attempt; 0 when it is not known any more.
-	WorldSize int
-	// Data is at most 64 KiB.
-	Data []byte
-	// Missing says what could not be read, instead of Data.
-	Missing string
-}
-
-// ReadLogs asks an agent for the output of a job's ranks on its node.
-type ReadLogs struct {
-	Filter LogFilter
-
-	id     string
-	client *grpc.ClientConn
-}
-
-// Deliver sends what next returns until that is io.EOF. Another error is told instead of what is missing. Deliver waits for whoever
-// reads; its own error says that nobody does any more.
-func (r ReadLogs) Deliver(ctx context.Context, next func(context.Context) (LogChunk, error)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := pb.NewRendezvousClient(r.client).Deliver(ctx)
-	if err != nil {
-		return err
-	}
-	if err := stream.Send(&pb.Delivery{Id: r.id}); err != nil {
-		return err
-	}
-	for {
-		chunk, err := next(stream.Context())
-		if errors.Is(err, io.EOF) {
-			_, err = stream.CloseAndRecv()
-			return err
-		}
-		if err != nil {
-			chunk = LogChunk{Missing: err.Error()}
-		}
-		if failed := stream.Send(&pb.Delivery{Chunk: fromChunk(chunk)}); failed != nil {
-			return failed
-		}
-		if err != nil {
-			_, err = stream.CloseAndRecv()
-			return err
-		}
-	}
-}
 
 // delivery is one client's reading of a job's output. chunks and over are between the goroutines of the streams; the rest belongs
 // to the coordinator's.
 type delivery struct {
 	id     string
 	run    *run
-	filter LogFilter
+	filter wire.LogFilter
 	// from are the files of which the client knows a part, by the node that has delivered it; of "" are those that several have.
-	from    map[string][]LogPosition
+	from    map[string][]wire.LogPosition
 	chunks  chan *pb.LogChunk
 	done    <-chan struct{}
 	over    chan struct{}
@@ -118,7 +38,7 @@ type delivery struct {
 type part struct{ delivers, again bool }
 
 // read begins a delivery, which ends when done does.
-func (c *Coordinator) read(id string, f LogFilter, from map[string][]LogPosition, done <-chan struct{}) (*delivery, error) {
+func (c *Coordinator) read(id string, f wire.LogFilter, from map[string][]wire.LogPosition, done <-chan struct{}) (*delivery, error) {
 	r, err := c.find(id)
 	if err != nil {
 		return nil, err
@@ -137,6 +57,12 @@ func (c *Coordinator) read(id string, f LogFilter, from map[string][]LogPosition
 	return d, nil
 }
 
+// leads says that a node has node rank 0 of a job, and ranks that live.
+func (c *Coordinator) leads(node, id string) bool {
+	j, _ := c.state.Cluster.Job(id)
+	return slices.ContainsFunc(j.Summary.Nodes, func(n job.NodeStatus) bool { return n.NodeRank == 0 && n.Live && n.Node.Name == node })
+}
+
 // readFrom asks one node for its part. One that is not connected is asked when it is back, if there is time for that.
 func (c *Coordinator) readFrom(d *delivery, node string) {
 	if d.ended {
@@ -149,7 +75,7 @@ func (c *Coordinator) readFrom(d *delivery, node string) {
 	case m.link != nil:
 		d.pending[node] = &part{}
 		delete(d.missing, node)
-		c.send(m, fromOrder(Order{d.run.Job.ID, ReadLogs{Filter: d.part(node), id: d.id}}))
+		c.send(m, wire.FromOrder(wire.Order{Job: d.run.Job.ID, Do: wire.ReadLogs{Filter: d.part(node), ID: d.id}}))
 	case d.filter.Follow && d.run.Result == nil:
 		d.pending[node] = &part{}
 	default:
@@ -158,10 +84,10 @@ func (c *Coordinator) readFrom(d *delivery, node string) {
 }
 
 // part is what a node is asked for. Of files that are too many to be named it delivers all, and the client drops what it knows.
-func (d *delivery) part(node string) LogFilter {
+func (d *delivery) part(node string) wire.LogFilter {
 	f := d.filter
 	f.From = slices.Concat(d.from[node], d.from[""])
-	f.From = f.From[:min(len(f.From), maxPositions)]
+	f.From = f.From[:min(len(f.From), wire.MaxPositions)]
 	return f
 }
 
@@ -288,13 +214,4 @@ func (d *delivery) pass(stream pb.Rendezvous_DeliverServer, node string) error {
 			return stream.Context().Err()
 		}
 	}
-}
-
-// Unread says of an error of Deliver that nobody reads any more, which is nobody's fault.
-func Unread(err error) bool {
-	switch status.Code(err) {
-	case codes.Canceled, codes.Unavailable, codes.NotFound:
-		return true
-	}
-	return errors.Is(err, io.EOF)
 }

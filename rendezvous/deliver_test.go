@@ -11,12 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/protobuf/proto"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // page is what a client has read of a job.
 type page struct {
-	*LogReader
+	*session.LogReader
 	done chan struct{}
 
 	mu      sync.Mutex
@@ -26,7 +27,7 @@ type page struct {
 	err     error
 }
 
-func (u *user) read(id string, f LogFilter) *page {
+func (u *user) read(id string, f wire.LogFilter) *page {
 	u.h.t.Helper()
 	r, err := u.Logs(u.h.t.Context(), id, f)
 	if err != nil {
@@ -43,7 +44,7 @@ func (u *user) read(id string, f LogFilter) *page {
 	return p
 }
 
-func (p *page) take(c LogChunk, err error) bool {
+func (p *page) take(c wire.LogChunk, err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -73,7 +74,7 @@ func (p *page) has(t *testing.T, texts ...string) {
 	}
 }
 
-var following = LogFilter{Attempt: -1, Follow: true}
+var following = wire.LogFilter{Attempt: -1, Follow: true}
 
 func TestFollowedLogs(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
@@ -98,7 +99,7 @@ func TestFollowedLogs(t *testing.T) {
 			t.Errorf("%v, missing %v", p.err, p.missing)
 		}
 		p.has(t, "hello from rank 0\n", "hello from rank 1\n")
-		past := u.read("a", LogFilter{Attempt: -1, From: []LogPosition{{Rank: 0, Stream: 1, Offset: 6}}})
+		past := u.read("a", wire.LogFilter{Attempt: -1, From: []wire.LogPosition{{Rank: 0, Stream: 1, Offset: 6}}})
 		<-past.done
 		past.has(t, "from rank 0\n", "hello from rank 1\n")
 	})
@@ -132,7 +133,7 @@ func TestLogsOfLostAndAbsentNodes(t *testing.T) {
 		}
 		again.die()
 		synctest.Wait()
-		past := u.read("a", LogFilter{Attempt: -1})
+		past := u.read("a", wire.LogFilter{Attempt: -1})
 		<-past.done
 		past.has(t, "one ", "")
 		want(t, strings.Join(past.missing, "\n"), "node n2 is not there any more")
@@ -187,7 +188,7 @@ func TestUnheardQuestionForLogs(t *testing.T) {
 		u.submit(task("a", 1, 1))
 		n1.write("a", 0, "here\n")
 		n1.cable.cut()
-		p := u.read("a", LogFilter{Attempt: -1})
+		p := u.read("a", wire.LogFilter{Attempt: -1})
 		n1.cable.mend()
 		time.Sleep(lease)
 		p.has(t, "here\n")
@@ -262,9 +263,46 @@ func TestSharedFileSystem(t *testing.T) {
 	})
 }
 
-// TestPositionsOfTheLargestJob are those of two files of each of 100,000 ranks, on nodes with the longest names. All go to the coordinator
-// when the connection has broken, and each node gets its own.
+// TestPositionsOfTheLargestJob are those of two files of each of 100,000 ranks, on nodes with the longest names. All go to the coordinator,
+// and each node gets its own.
 func TestPositionsOfTheLargestJob(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		h.joinAs(gpus(1, 1), forever)
+		h.user().submit(detached(task("a", 1, 1)))
+		from := map[string][]wire.LogPosition{}
+		for rank := range 8 * mostNodes {
+			node := fmt.Sprintf("%0253d", rank/8)
+			for stream := 1; stream <= 2; stream++ {
+				from[node] = append(from[node], wire.LogPosition{Attempt: big, Rank: rank, Stream: stream, Offset: 8 << 30})
+			}
+		}
+		stream, err := h.raw(&cable{dial: h.connect}).Logs(t.Context())
+		if err == nil {
+			err = wire.Put(stream, wire.FromRequest("a", following, from))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := h.asked(fmt.Sprintf("%0253d", 12_499)); len(got) != 16 {
+			t.Errorf("%d positions of the last node", len(got))
+		}
+	})
+}
+
+// asked is what of the only reading a node is asked from.
+func (h *hosted) asked(node string) []wire.LogPosition {
+	at, _ := ask(h.c, func() ([]wire.LogPosition, error) {
+		for _, d := range h.c.deliveries {
+			return d.part(node).From, nil
+		}
+		return nil, nil
+	})
+	return at
+}
+
+// TestPositionsAfterABrokenConnection go to the coordinator, and each node gets its own.
+func TestPositionsAfterABrokenConnection(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n1, n2 := h.joinAs(gpus(1, 1), forever), h.joinAs(gpus(2, 1), forever)
 		u := h.user()
@@ -272,36 +310,19 @@ func TestPositionsOfTheLargestJob(t *testing.T) {
 		p := u.read("a", following)
 		n1.write("a", 0, "zero ")
 		n2.write("a", 1, "one ")
-		shared := LogPosition{Attempt: 7, Rank: 0, Stream: 2}
+		shared := wire.LogPosition{Attempt: 7, Rank: 0, Stream: 2}
 		for _, n := range []*agent{n1, n2} {
 			n.book("a").write(shared, "shared ")
 			synctest.Wait()
 		}
-		for rank := 2; rank < 8*mostNodes; rank++ {
-			for stream := 1; stream <= 2; stream++ {
-				p.known[LogPosition{Attempt: big, Rank: rank, Stream: stream}] = known{8 << 30, fmt.Sprintf("%0253d", rank/8)}
-			}
-		}
 		u.cable.newest().timeout()
 		synctest.Wait()
 		time.Sleep(time.Second)
-		asked := func(node string) []LogPosition {
-			at, _ := ask(h.c, func() ([]LogPosition, error) {
-				for _, d := range h.c.deliveries {
-					return d.part(node).From, nil
-				}
-				return nil, nil
-			})
-			return at
-		}
 		shared.Offset = int64(len("shared "))
-		for node, own := range map[string]LogPosition{"n1": {Stream: 1, Offset: 5}, "n2": {Rank: 1, Stream: 1, Offset: 4}} {
-			if got := asked(node); !slices.Equal(got, []LogPosition{own, shared}) {
+		for node, own := range map[string]wire.LogPosition{"n1": {Stream: 1, Offset: 5}, "n2": {Rank: 1, Stream: 1, Offset: 4}} {
+			if got := h.asked(node); !slices.Equal(got, []wire.LogPosition{own, shared}) {
 				t.Errorf("%s is asked from %v", node, got)
 			}
-		}
-		if got := asked(fmt.Sprintf("%0253d", 12_499)); len(got) != 16+1 {
-			t.Errorf("%d positions of the last node", len(got))
 		}
 		n1.write("a", 0, "zero")
 		n2.write("a", 1, "one")
@@ -318,28 +339,10 @@ func TestPositionsOfTheLargestJob(t *testing.T) {
 	})
 }
 
-// TestMorePositionsThanFit leaves out those of old attempts, which are delivered and dropped again.
-func TestMorePositionsThanFit(t *testing.T) {
-	r := &LogReader{known: map[LogPosition]known{}}
-	for rank := range 20_000 {
-		for attempt := range 3 {
-			r.known[LogPosition{Attempt: attempt, Rank: rank, Stream: 1}] = known{bigger, fmt.Sprintf("%0253d", 3*rank+attempt)}
-		}
-	}
-	size, attempts := 0, map[int]int{}
-	for _, m := range fromRequest("a", LogFilter{}, r.from()) {
-		size += proto.Size(m)
-		for _, f := range m.GetFrom() {
-			for _, at := range f.GetAt() {
-				attempts[int(at.GetAttempt())]++
-			}
-		}
-	}
-	if size > maxRequest || attempts[2] != 20_000 || attempts[1] == 0 || attempts[0] != 0 {
-		t.Errorf("%d bytes of attempts %v", size, attempts)
-	}
-	many := map[string][]LogPosition{"n1": make([]LogPosition, 2*maxPositions)}
-	if got := (&delivery{from: many}).part("n1").From; len(got) != maxPositions {
+// TestMorePositionsThanAMessageHas are not passed on to a node.
+func TestMorePositionsThanAMessageHas(t *testing.T) {
+	many := map[string][]wire.LogPosition{"n1": make([]wire.LogPosition, 2*wire.MaxPositions)}
+	if got := (&delivery{from: many}).part("n1").From; len(got) != wire.MaxPositions {
 		t.Errorf("a node is asked from %d positions", len(got))
 	}
 }
@@ -349,7 +352,7 @@ func TestFollowedLogsOfAWaitingJob(t *testing.T) {
 		u := h.user()
 		u.submit(task("a", 1, 1))
 		p := u.read("a", following)
-		past := u.read("a", LogFilter{Attempt: -1})
+		past := u.read("a", wire.LogFilter{Attempt: -1})
 		<-past.done
 		select {
 		case <-p.done:

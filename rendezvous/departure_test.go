@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // TestTheEarliestDeparture: each has a time of its own, and who is told again hears how much of that is left.
@@ -16,9 +18,9 @@ func TestTheEarliestDeparture(t *testing.T) {
 		c, d := w.join(3, success), w.join(4, success)
 		synctest.Wait()
 		begun := time.Now()
-		b.Report("", Draining{Within: time.Hour, Why: "maintenance"})
+		b.Report("", wire.Draining{Within: time.Hour, Why: "maintenance"})
 		time.Sleep(time.Minute)
-		a.Report("", Draining{Within: 30 * time.Second, Why: "spot instance"})
+		a.Report("", wire.Draining{Within: 30 * time.Second, Why: "spot instance"})
 		time.Sleep(10 * time.Second)
 		a.cable.newest().timeout()
 		<-a.done

@@ -8,18 +8,16 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
-
-// maxVoters is how many nodes keep the state of a job: of five, two may be lost at the same time.
-const maxVoters = 5
 
 // electorate is how many of n nodes vote: an odd number, for an even one bears no more losses than the one below it.
 func electorate(n int) int {
 	if n < 3 {
 		return 1
 	}
-	return min(maxVoters, (n-1)|1)
+	return min(wire.MaxVoters, (n-1)|1)
 }
 
 // maxRefused is how many nodes in a row may not be reached before all of them are left alone for a while: first for a lease, and each time
@@ -37,7 +35,7 @@ func (c *Coordinator) nominate(m *member, v *pb.Voter) {
 	if c.sole == nil || c.cfg.Candidate == nil || m.name == c.cfg.Candidate.cfg.Node {
 		return
 	}
-	if voter := toVoter(v); voter.ID != 0 && voter.Name == m.name && !slices.Contains(c.reachable, voter) {
+	if voter := wire.ToVoter(v); voter.ID != 0 && voter.Name == m.name && !slices.Contains(c.reachable, voter) {
 		c.dropVoter(m.name)
 		c.unasked = append(c.unasked, voter)
 	}
@@ -64,7 +62,7 @@ func (c *Coordinator) elect() {
 	if c.term == nil && (!c.established || len(c.members) < 3) || c.sole.Result != nil {
 		return
 	}
-	for len(c.unasked) > 0 && len(c.reachable)+c.asked < maxVoters-1 && c.refused+c.asked < maxRefused {
+	for len(c.unasked) > 0 && len(c.reachable)+c.asked < wire.MaxVoters-1 && c.refused+c.asked < maxRefused {
 		v := c.unasked[0]
 		c.unasked = c.unasked[1:]
 		c.asked++
@@ -207,7 +205,7 @@ func (c *Coordinator) voted() {
 	if c.sole == nil {
 		return
 	}
-	successors := strings.Join(convert(c.cfg.Candidate.others(), func(v quorum.Voter) string { return v.Name }), ", ")
+	successors := strings.Join(wire.Convert(c.cfg.Candidate.others(), func(v quorum.Voter) string { return v.Name }), ", ")
 	if successors != c.successors {
 		c.successors = successors
 		c.say(fmt.Sprintf("nodes that can take over from %s: %s", c.cfg.Candidate.cfg.Node, cmp.Or(successors, "none")))
@@ -225,5 +223,5 @@ func (c *Coordinator) electors() *pb.Voters {
 	if c.sole == nil {
 		return &pb.Voters{Addrs: append([]string{c.cfg.Candidate.cfg.Addr}, c.cfg.Candidate.fellows()...)}
 	}
-	return &pb.Voters{Addrs: convert(c.want, func(v quorum.Voter) string { return v.Addr })}
+	return &pb.Voters{Addrs: wire.Convert(c.want, func(v quorum.Voter) string { return v.Addr })}
 }

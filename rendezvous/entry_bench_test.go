@@ -6,7 +6,8 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // BenchmarkEntry is what an entry of the log costs to write, and to read, as it is and as a line of JSON for people.
@@ -15,7 +16,7 @@ func BenchmarkEntry(b *testing.B) {
 	e := replica.Entry{At: now(), Event: cluster.Happened{Job: "j", Event: ev}}
 	b.Run("protobuf/write", func(b *testing.B) {
 		for b.Loop() {
-			writeEntry(e)
+			wire.WriteEntry(e)
 		}
 	})
 	b.Run("json/write", func(b *testing.B) {
@@ -25,10 +26,10 @@ func BenchmarkEntry(b *testing.B) {
 			}
 		}
 	})
-	text := writeEntry(e)
+	text := wire.WriteEntry(e)
 	b.Run("protobuf/read", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := readEntry(text); err != nil {
+			if _, err := wire.ReadEntry(text); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/session"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -105,7 +106,7 @@ func TestFloods(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Lease: 6 * time.Second, Warn: func(error) {}}, "127.0.0.1:0")
 	defer stop()
 	heard := make(chan struct{}, 100)
-	s, err := Join(t.Context(), Options{
+	s, err := session.Join(t.Context(), session.Options{
 		Target: target, TLS: client1(token, "n1"), Node: node(1),
 		Heard: func(_, _ time.Duration) { heard <- struct{}{} },
 	})
@@ -123,7 +124,7 @@ func TestFloods(t *testing.T) {
 	for range 3 {
 		select {
 		case <-heard:
-		case <-s.done:
+		case <-s.Orders():
 			t.Fatal(s.Err())
 		}
 		n, b := runtime.NumGoroutine()-goroutines, live()-heap
@@ -167,7 +168,7 @@ func TestSilentConnections(t *testing.T) {
 		}
 		conns[i] = conn
 	}
-	s, err := Join(t.Context(), Options{Target: target, TLS: client1(token, "n1"), Node: node(1)})
+	s, err := session.Join(t.Context(), session.Options{Target: target, TLS: client1(token, "n1"), Node: node(1)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,9 +17,12 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // hosted is a world whose coordinator hosts a cluster. It may crash, and be started again with the same store.
@@ -118,7 +121,7 @@ func (h *hosted) rewrite(keep func(replica.Entry) bool) {
 	}
 	var kept [][]byte
 	for _, b := range past.Entries {
-		e, err := readEntry(b)
+		e, err := wire.ReadEntry(b)
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -153,8 +156,8 @@ func gpus(i, n int) placement.Node {
 }
 
 // task is a job that wants GPUs.
-func task(id string, nodes, perNode int) Submission {
-	return Submission{
+func task(id string, nodes, perNode int) replica.Submission {
+	return replica.Submission{
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: id, MaxRestarts: 3, Grace: 30 * time.Second,
 			Request: placement.Request{MinNodes: nodes, MaxNodes: nodes, PerNode: []int{perNode}, GPU: true},
@@ -163,14 +166,14 @@ func task(id string, nodes, perNode int) Submission {
 	}
 }
 
-func detached(s Submission) Submission {
+func detached(s replica.Submission) replica.Submission {
 	s.Detached = true
 	return s
 }
 
 // user is a client with its network.
 type user struct {
-	*Client
+	*session.Client
 	h     *hosted
 	cable *cable
 }
@@ -178,7 +181,7 @@ type user struct {
 func (h *hosted) user() *user {
 	h.t.Helper()
 	c := &cable{dial: h.connect}
-	client, err := Connect(h.t.Context(), ClientOptions{Target: "head:1", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return c.connect(ctx) }})
+	client, err := session.Connect(h.t.Context(), session.ClientOptions{Target: "head:1", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return c.connect(ctx) }})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -186,9 +189,28 @@ func (h *hosted) user() *user {
 	return &user{client, h, c}
 }
 
+// raw asks without golaunch's client.
+func (h *hosted) raw(c *cable) pb.ClusterClient {
+	cc := plainly(h.t, c.connect)
+	h.t.Cleanup(func() { cc.Close() })
+	return pb.NewClusterClient(cc)
+}
+
+// submits is how the coordinator refuses the messages of a submission; nil if it does not.
+func (h *hosted) submits(all []*pb.Submission) error {
+	stream, err := h.raw(&cable{dial: h.connect}).Submit(h.t.Context())
+	if err == nil {
+		err = wire.Put(stream, all)
+	}
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	return err
+}
+
 // sight is what a client is told about a job.
 type sight struct {
-	*Watch
+	*session.Watch
 	done chan struct{}
 
 	mu      sync.Mutex
@@ -199,7 +221,7 @@ type sight struct {
 	err     error
 }
 
-func (u *user) submit(s Submission) *sight {
+func (u *user) submit(s replica.Submission) *sight {
 	u.h.t.Helper()
 	w, err := u.Submit(u.h.t.Context(), s)
 	if err != nil {
@@ -217,7 +239,7 @@ func (u *user) watch(id string) *sight {
 	return see(u.h.t, w)
 }
 
-func see(t *testing.T, w *Watch) *sight {
+func see(t *testing.T, w *session.Watch) *sight {
 	s := &sight{Watch: w, done: make(chan struct{})}
 	t.Cleanup(w.Close)
 	go func() {
@@ -229,7 +251,7 @@ func see(t *testing.T, w *Watch) *sight {
 	return s
 }
 
-func (s *sight) take(u Update, err error) bool {
+func (s *sight) take(u wire.Update, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -282,7 +304,7 @@ func want(t *testing.T, text string, parts ...string) {
 	}
 }
 
-func (u *user) status() Status {
+func (u *user) status() wire.Status {
 	u.h.t.Helper()
 	s, err := u.Status(u.h.t.Context())
 	if err != nil {
@@ -291,7 +313,7 @@ func (u *user) status() Status {
 	return s
 }
 
-func (u *user) job(id string) JobStatus {
+func (u *user) job(id string) wire.JobStatus {
 	u.h.t.Helper()
 	s, err := u.Job(u.h.t.Context(), id)
 	if err != nil {
@@ -301,11 +323,11 @@ func (u *user) job(id string) JobStatus {
 }
 
 // at is one node of the cluster.
-func (u *user) at(name string) NodeStatus {
+func (u *user) at(name string) wire.NodeStatus {
 	all := u.status().Nodes
-	i := slices.IndexFunc(all, func(n NodeStatus) bool { return n.Node.Name == name })
+	i := slices.IndexFunc(all, func(n wire.NodeStatus) bool { return n.Node.Name == name })
 	if i < 0 {
-		return NodeStatus{}
+		return wire.NodeStatus{}
 	}
 	return all[i]
 }

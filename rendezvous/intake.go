@@ -18,7 +18,7 @@ type intake struct {
 	data []byte
 }
 
-// add is the message that a chunk completes, or nil.
+// Add is the message that a chunk completes, or nil.
 func (i *intake) add(call pb.Quorum_StepServer, p *pb.Chunk) ([]byte, error) {
 	switch size := p.GetSize(); {
 	case size > quorum.MaxMessage:

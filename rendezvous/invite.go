@@ -8,39 +8,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
-
-// Where its nodes first met, a job that another node leads by now may be founded anew: by a node 0 that was started again, and knows
-// nothing of it. That is invited to the job, with all that have joined it meanwhile.
-
-// ElsewhereError says that a job goes on without the coordinator that was asked. An agent whose session ends with it has to [Join] anew.
-type ElsewhereError struct {
-	Why string
-	// Addrs are where the job is led, or may come to be, HOST:PORT; none is the [Options.Target] of the agent.
-	Addrs []string
-}
-
-func (e *ElsewhereError) Error() string { return e.Why }
-
-// status is the error as agents hear it.
-func (e *ElsewhereError) status() error {
-	s := status.New(codes.Unavailable, plain(e.Why))
-	if detailed, err := s.WithDetails(&pb.Voters{Addrs: e.Addrs}); err == nil {
-		s = detailed
-	}
-	return s.Err()
-}
-
-// elsewhere is the ElsewhereError behind an end of a stream; nil when there is none.
-func elsewhere(s *status.Status) *ElsewhereError {
-	for _, detail := range s.Details() {
-		if v, ok := detail.(*pb.Voters); ok && len(v.GetAddrs()) > 0 {
-			return &ElsewhereError{s.Message(), v.GetAddrs()}
-		}
-	}
-	return nil
-}
 
 // inviteEvery is how long a coordinator waits between invitations: no event tells that somebody listens there again.
 const inviteEvery = time.Second
@@ -74,7 +44,7 @@ func (c *Coordinator) invite() {
 // somebody with another token, is none.
 func (c *Coordinator) inviteOnce() (there bool, err error) {
 	candidate := c.cfg.Candidate
-	home, limit := candidate.cfg.Home, min(candidate.cfg.Lease/4, dialLimit)
+	home, limit := candidate.cfg.Home, min(candidate.cfg.Lease/4, wire.DialLimit)
 	who, err := candidate.ask(home, limit)
 	if err != nil {
 		return false, nil //nolint:nilerr // as above
@@ -119,25 +89,27 @@ func (q quorumServer) Invite(_ context.Context, s *pb.Invitation) (*pb.Greeting,
 // invited gives a job up that has not begun, or only just, for the same one elsewhere. A job that others may know of already is not
 // given up: one of them would go on with it.
 func (c *Coordinator) invited(s *pb.Invitation) error {
-	why := different(c.cfg.Facts, s.GetFacts())
+	why := wire.Different(c.cfg.Facts, s.GetFacts())
 	addrs := s.GetVoters().GetAddrs()
 	switch {
 	case c.sole == nil:
-		return refused("a cluster's coordinator listens there")
+		return wire.Refused("a cluster's coordinator listens there")
 	case s.GetEpoch() == c.state.Epoch: // one of the two is about to hear that it does not lead
 		return nil
 	case c.sole.Result != nil:
-		return refused("its job is over")
+		return wire.Refused("its job is over")
 	case why != "":
-		return refused("%s", why)
+		return wire.Refused("%s", why)
 	case c.cfg.Named && c.sole.Job.ID != s.GetJob():
-		return refused("its job is %s, and this is %s", c.sole.Job.ID, s.GetJob())
+		return wire.Refused("its job is %s, and this is %s", c.sole.Job.ID, s.GetJob())
 	case c.restored || c.established:
-		return refused("it leads a job of its own, that runs")
+		return wire.Refused("it leads a job of its own, that runs")
 	case len(addrs) == 0:
-		return refused("the invitation does not say where from")
+		return wire.Refused("the invitation does not say where from")
 	}
-	c.elsewhere = &ElsewhereError{fmt.Sprintf("node %s leads this job already, at %s", plain(s.GetNode()), plain(addrs[0])), addrs}
+	c.elsewhere = &wire.ElsewhereError{
+		Why: fmt.Sprintf("node %s leads this job already, at %s", wire.Plain(s.GetNode()), wire.Plain(addrs[0])), Addrs: addrs,
+	}
 	c.cfg.Candidate.Learn(addrs)
 	return nil
 }

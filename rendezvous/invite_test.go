@@ -10,7 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -46,7 +47,7 @@ func (p *peerage) invited(all ...*process) {
 		case <-time.After(lease):
 			p.t.Fatalf("%s is not invited\n%s", q.name, strings.Join(p.warnings, "\n"))
 		}
-		e, ok := errors.AsType[*ElsewhereError](q.Err())
+		e, ok := errors.AsType[*wire.ElsewhereError](q.Err())
 		if !ok {
 			p.t.Fatalf("%s ends with %v", q.name, q.Err())
 		}

@@ -16,8 +16,11 @@ import (
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/wiretest"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -36,9 +39,9 @@ func text(n int) string { return strings.Repeat("x", n) }
 func noise(n int) string { return strings.Repeat("\xff", n) }
 
 var (
-	largestID   = text(MaxID)
+	largestID   = text(wire.MaxID)
 	largestName = text(253)
-	largestRAS  = text(maxRAS)
+	largestRAS  = text(wire.MaxRAS)
 	someDay     = time.Date(9999, 1, 1, 0, 0, 0, 999_999_999, time.UTC)
 )
 
@@ -57,24 +60,26 @@ func repeat[T any](n int, f func(i int) T) []T {
 func largestNode(name string) placement.Node {
 	n := placement.Node{
 		Name: name, Addr: largestAddr(0), CPUs: big, Memory: bigger, Others: repeat(16, largestAddr),
-		GPUs: repeat(maxGPUs, func(i int) placement.GPU { return placement.GPU{Index: i, UUID: text(60), HeldBy: text(60)} }),
+		GPUs: repeat(wire.MaxGPUs, func(i int) placement.GPU { return placement.GPU{Index: i, UUID: text(60), HeldBy: text(60)} }),
 	}
 	n.Labels = map[string]string{"rack": ""}
-	n.Labels["rack"] = text(maxNode - proto.Size(fromNode(n)) - 8)
+	n.Labels["rack"] = text(wire.MaxNode - proto.Size(wire.FromNode(n)) - 8)
 	return n
 }
 
-func largestExit() job.Exit { return job.Exit{Code: big, Signal: big, OOM: true, Spawn: text(maxText)} }
+func largestExit() job.Exit {
+	return job.Exit{Code: big, Signal: big, OOM: true, Spawn: text(wire.MaxText)}
+}
 
 func largestGPU() *placement.GPU { return &placement.GPU{Index: big, UUID: text(60), HeldBy: text(60)} }
 
 func largestResult() job.Result {
-	cost := goodput.Cost{Cause: text(maxText), Node: largestName, Interruptions: big, Hours: 0.1, Lost: 0.1}
+	cost := goodput.Cost{Cause: text(wire.MaxText), Node: largestName, Interruptions: big, Hours: 0.1, Lost: 0.1}
 	return job.Result{
-		Code: big, Ending: job.EndInfrastructure, Reason: text(maxText), Attempts: big, Restarts: big,
+		Code: big, Ending: job.EndInfrastructure, Reason: text(wire.MaxText), Attempts: big, Restarts: big,
 		Cause: &job.Failure{
 			Node: largestName, Rank: big, GPU: largestGPU(), Attempt: big, Exit: largestExit(), At: someDay, Lived: longest, Step: bigger, Further: big,
-			Why: text(maxText), Tail: noise(maxTail), Traceback: noise(maxTail), Kernel: noise(maxTail), Hung: true,
+			Why: text(wire.MaxText), Tail: noise(wire.MaxTail), Traceback: noise(wire.MaxTail), Kernel: noise(wire.MaxTail), Hung: true,
 		},
 		Goodput: &goodput.Report{Unit: "GPU", Goodput: 0.1, Hours: 0.1, Interruptions: big, Costs: repeat(33, func(int) goodput.Cost { return cost })},
 	}
@@ -83,30 +88,32 @@ func largestResult() job.Result {
 // largestReports are what an agent says at most.
 func largestReports() []any {
 	return []any{
-		Opened{},
-		Restated{},
-		Draining{Within: longest, Why: text(maxText)},
-		job.Prepared{Unit: big, Attempt: big, Port: 65535, Err: text(maxText)},
-		job.Reached{Seq: big, Err: text(maxText)},
+		wire.Opened{},
+		wire.Restated{},
+		wire.Draining{Within: longest, Why: text(wire.MaxText)},
+		job.Prepared{Unit: big, Attempt: big, Port: 65535, Err: text(wire.MaxText)},
+		job.Reached{Seq: big, Err: text(wire.MaxText)},
 		job.Ready{Unit: big, Attempt: big},
-		job.Started{Unit: big, Attempt: big, PIDs: repeat(maxRanks, func(i int) int { return mostPIDs - i })},
+		job.Started{Unit: big, Attempt: big, PIDs: repeat(wire.MaxRanks, func(i int) int { return mostPIDs - i })},
 		job.Started{
-			Unit: big, Attempt: big, PIDs: repeat(maxGPUs, func(i int) int { return mostPIDs - i }),
-			RAS: repeat(maxGPUs, func(int) string { return largestRAS }),
+			Unit: big, Attempt: big, PIDs: repeat(wire.MaxGPUs, func(i int) int { return mostPIDs - i }),
+			RAS: repeat(wire.MaxGPUs, func(int) string { return largestRAS }),
 		},
-		Met{Unit: big, Attempt: big, Meeting: largestMeeting(mostNodes, 8)},
-		Met{Unit: big, Attempt: big, Meeting: largestMeeting(8*mostNodes, 1)},
+		wire.Met{Unit: big, Attempt: big, Meeting: largestMeeting(mostNodes, 8)},
+		wire.Met{Unit: big, Attempt: big, Meeting: largestMeeting(8*mostNodes, 1)},
 		job.Stalled{
 			Unit: big, Attempt: big,
-			Ranks: repeat(maxRanks, func(i int) job.Still {
-				return job.Still{Rank: big - i, For: longest, Beat: true, Step: bigger, Does: text(maxLine)}
+			Ranks: repeat(wire.MaxRanks, func(i int) job.Still {
+				return job.Still{Rank: big - i, For: longest, Beat: true, Step: bigger, Does: text(wire.MaxLine)}
 			}),
-			Behind: repeat(16, func(i int) job.Client { return job.Client{Addr: largestAddr(i), PID: mostPIDs, Key: text(maxLine)} }),
+			Behind: repeat(16, func(i int) job.Client {
+				return job.Client{Addr: largestAddr(i), PID: mostPIDs, Key: text(wire.MaxLine)}
+			}),
 		},
 		job.Stepped{Unit: big, Attempt: big, Step: bigger, Ago: longest},
 		job.Exited{
 			Unit: big, Attempt: big, Rank: big, Exit: largestExit(), At: someDay, Lived: longest, Step: bigger, Told: true,
-			Tail: noise(maxTail), Traceback: noise(maxTail), Kernel: noise(maxTail),
+			Tail: noise(wire.MaxTail), Traceback: noise(wire.MaxTail), Kernel: noise(wire.MaxTail),
 		},
 		job.Stopped{Unit: big, Attempt: big},
 	}
@@ -114,7 +121,7 @@ func largestReports() []any {
 
 // largestMeeting is of as many ranks on as many nodes, all but one of which wait.
 func largestMeeting(nodes, ranks int) job.Meeting {
-	m := job.Meeting{Key: text(maxLine), Came: nodes * ranks, Waiting: nodes*ranks - 1}
+	m := job.Meeting{Key: text(wire.MaxLine), Came: nodes * ranks, Waiting: nodes*ranks - 1}
 	m.Clients = repeat(nodes*ranks, func(i int) job.Client {
 		return job.Client{Addr: largestAddr(i / ranks), PID: mostPIDs - i%ranks, Key: m.Key}
 	})
@@ -124,50 +131,52 @@ func largestMeeting(nodes, ranks int) job.Meeting {
 
 // largestOrders are what a node is asked at most.
 func largestOrders(n placement.Node) []any {
-	bundles := repeat(maxRanks, func(i int) placement.Bundle { return placement.Bundle{Rank: big - i, LocalRank: i} })
-	withGPUs := repeat(maxGPUs, func(i int) placement.Bundle { return placement.Bundle{Rank: big - i, LocalRank: i, GPU: &n.GPUs[i]} })
+	bundles := repeat(wire.MaxRanks, func(i int) placement.Bundle { return placement.Bundle{Rank: big - i, LocalRank: i} })
+	withGPUs := repeat(wire.MaxGPUs, func(i int) placement.Bundle { return placement.Bundle{Rank: big - i, LocalRank: i, GPU: &n.GPUs[i]} })
 	world := job.World{
 		WorldSize: big, Nodes: big, MasterAddr: text(45), MasterPort: 65535, Uniform: big, MaxRestarts: big, LocalSize: big, Network: text(256),
 	}
 	gpuWorld := world
 	gpuWorld.GPUs = n.GPUs
 	return []any{
-		Assign{[]byte(noise(maxTask))},
-		job.Prepare{Node: n.Name, Unit: big, Attempt: big, Fresh: true, Peers: repeat(maxPeers/18, largestAddr)},
-		job.Admit{Node: n.Name, Peers: repeat(maxPeers/18, largestAddr)},
+		wire.Assign{Task: []byte(noise(wire.MaxTask))},
+		job.Prepare{Node: n.Name, Unit: big, Attempt: big, Fresh: true, Peers: repeat(wire.MaxPeers/18, largestAddr)},
+		job.Admit{Node: n.Name, Peers: repeat(wire.MaxPeers/18, largestAddr)},
 		job.Reach{Node: n.Name, Seq: big, Addr: text(45), Port: 65535, Late: true},
 		job.Start{Unit: big, Attempt: big, Group: placement.Group{Node: n, NodeRank: big, Bundles: bundles}, World: world},
 		job.Start{Unit: big, Attempt: big, Group: placement.Group{Node: n, NodeRank: big, Bundles: withGPUs}, World: gpuWorld},
-		job.Notice{Node: n.Name, Unit: big, Attempt: big, Within: longest, Why: text(maxText)},
+		job.Notice{Node: n.Name, Unit: big, Attempt: big, Within: longest, Why: text(wire.MaxText)},
 		job.Stop{Node: n.Name, Unit: big, Attempt: big, Grace: longest, Kill: true, Evidence: job.HangEvidence},
-		Signal{syscall.SIGUSR2},
-		ReadLogs{Filter: largestFilter(), id: text(26)},
+		wire.Signal{Number: syscall.SIGUSR2},
+		wire.ReadLogs{Filter: largestFilter(), ID: text(26)},
 		job.Finish{Result: largestResult()},
-		Leave{text(maxText)},
+		wire.Leave{Why: text(wire.MaxText)},
 	}
 }
 
-func largestFilter() LogFilter {
-	return LogFilter{
-		Attempt: big, Follow: true, Ranks: repeat(maxSpans, func(i int) Span { return Span{big - i, big} }),
-		From: repeat(maxPositions, func(i int) LogPosition { return LogPosition{big, big - i, 2, bigger} }),
+func largestFilter() wire.LogFilter {
+	return wire.LogFilter{
+		Attempt: big, Follow: true, Ranks: repeat(wire.MaxSpans, func(i int) wire.Span { return wire.Span{From: big - i, To: big} }),
+		From: repeat(wire.MaxPositions, func(i int) wire.LogPosition {
+			return wire.LogPosition{Attempt: big, Rank: big - i, Stream: 2, Offset: bigger}
+		}),
 	}
 }
 
 // largestSubmission has rules of so many lines that nothing of them may be lost.
-func largestSubmission() Submission {
-	rules := strings.Repeat("# 漢字\n", maxRules)[:maxRules-100]
+func largestSubmission() replica.Submission {
+	rules := strings.Repeat("# 漢字\n", wire.MaxRules)[:wire.MaxRules-100]
 	rules = rules[:strings.LastIndex(rules, "\n")+1] + "stop  licence  /licence server .* refused/  ask for a candidate\n"
-	s := Submission{
-		Task: []byte(noise(maxTask)), Title: text(maxTitle), Detached: true, PlacementTimeout: longest, BackoffMin: longest, BackoffMax: longest,
+	s := replica.Submission{
+		Task: []byte(noise(wire.MaxTask)), Title: text(wire.MaxTitle), Detached: true, PlacementTimeout: longest, BackoffMin: longest, BackoffMax: longest,
 		Spec: cluster.Spec{
-			GPUs: repeat(maxGPUs, func(i int) int { return big - i }), Backfill: true,
+			GPUs: repeat(wire.MaxGPUs, func(i int) int { return big - i }), Backfill: true,
 			Job: job.Spec{
 				ID: largestID, Restart: job.RestartJob, MaxRestarts: big, RefillAfter: longest, ExcludeAfter: big, ExcludeFor: longest, GrowAfter: longest,
 				DrainTime: longest, ExitCodes: map[job.Ending]int{}, Rules: rules, Grace: longest,
 				Request: placement.Request{
-					MinNodes: 1, MaxNodes: maxSizes, GPU: true, CPUs: big, Memory: bigger, Strategy: placement.StrictPack,
-					PerNode: repeat(maxSizes, func(int) int { return maxRanks }),
+					MinNodes: 1, MaxNodes: wire.MaxSizes, GPU: true, CPUs: big, Memory: bigger, Strategy: placement.StrictPack,
+					PerNode: repeat(wire.MaxSizes, func(int) int { return wire.MaxRanks }),
 					Order:   placement.Order{By: placement.ByList, List: repeat(mostNodes, func(i int) string { return fmt.Sprintf("%0253d", i) })},
 				},
 			},
@@ -184,7 +193,7 @@ func TestLargest(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		n := largestNode(largestName)
 		cable := &cable{dial: h.connect}
-		s, err := Join(t.Context(), Options{Target: "head:1", Node: n, Dial: cable.connect, Warn: func(err error) { t.Error(err) }})
+		s, err := session.Join(t.Context(), session.Options{Target: "head:1", Node: n, Dial: cable.connect, Warn: func(err error) { t.Error(err) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,12 +209,12 @@ func TestLargest(t *testing.T) {
 			if got := taken(); got != uint64(i+1) {
 				t.Fatalf("%T: %d of %d reports were taken", ev, got, i+1)
 			}
-			m := wire(t, fromEvent(largestID, ev))
-			event := toEvent("", m)
+			m := wiretest.Arrives(t, wire.FromEvent(largestID, ev))
+			event := wire.ToEvent("", m)
 			if event == nil {
 				continue
 			}
-			if b := writeEntry(replica.Entry{At: someDay, Event: cluster.Happened{Job: largestID, Event: event}}); len(b) > maxMessage {
+			if b := wire.WriteEntry(replica.Entry{At: someDay, Event: cluster.Happened{Job: largestID, Event: event}}); len(b) > wire.MaxMessage {
 				t.Errorf("%T: an entry of %d bytes in the log", ev, len(b))
 			}
 			if _, stalled := ev.(job.Stalled); !stalled && !reflect.DeepEqual(event, ev) {
@@ -214,10 +223,10 @@ func TestLargest(t *testing.T) {
 		}
 		for _, do := range largestOrders(s.Node) {
 			h.c.post(func() { h.c.order(n.Name, largestID, do) })
-			for got := (Order{}); got.Do == nil || reflect.TypeOf(got.Do) != reflect.TypeOf(do) || got.Job != largestID; {
+			for got := (wire.Order{}); got.Do == nil || reflect.TypeOf(got.Do) != reflect.TypeOf(do) || got.Job != largestID; {
 				got = <-s.Orders() // others follow from the reports
-				if r, ok := got.Do.(ReadLogs); ok {
-					r.client = nil
+				if r, ok := got.Do.(wire.ReadLogs); ok {
+					r.Via = nil
 					got.Do = r
 				}
 				if reflect.TypeOf(got.Do) == reflect.TypeOf(do) && got.Job == largestID && !reflect.DeepEqual(got.Do, do) {
@@ -242,7 +251,7 @@ func TestLargest(t *testing.T) {
 func TestLargestSubmission(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		s := largestSubmission()
-		if size := len(s.Job.Rules); size > maxRules || size < maxRules-200 {
+		if size := len(s.Job.Rules); size > wire.MaxRules || size < wire.MaxRules-200 {
 			t.Errorf("rules of %d bytes", size)
 		}
 		u := h.user()
@@ -253,7 +262,7 @@ func TestLargestSubmission(t *testing.T) {
 		submitted.Close()
 		holds := func() {
 			t.Helper()
-			got, _ := ask(h.c, func() (Submission, error) { return h.c.runs[largestID].Submission, nil })
+			got, _ := ask(h.c, func() (replica.Submission, error) { return h.c.runs[largestID].Submission, nil })
 			if !reflect.DeepEqual(got, s) {
 				t.Error("the coordinator has another submission")
 			}
@@ -272,11 +281,11 @@ func TestLargestSubmission(t *testing.T) {
 				return placement.Bundle{Rank: 8*i + r, LocalRank: r, GPU: largestGPU()}
 			})}
 		})}
-		plan.Groups[1] = placement.Group{Node: largestNode("n"), NodeRank: 1, Bundles: repeat(maxRanks, func(i int) placement.Bundle {
+		plan.Groups[1] = placement.Group{Node: largestNode("n"), NodeRank: 1, Bundles: repeat(wire.MaxRanks, func(i int) placement.Bundle {
 			return placement.Bundle{Rank: big - i, LocalRank: i}
 		})}
-		result, decision := largestResult(), Decision{At: someDay, Reason: text(maxText), News: true}
-		updates := []Update{{Decision: &decision}, {Granted: &plan}, {Result: &result}}
+		result, decision := largestResult(), wire.Decision{At: someDay, Reason: text(wire.MaxText), News: true}
+		updates := []wire.Update{{Decision: &decision}, {Granted: &plan}, {Result: &result}}
 		h.c.post(func() {
 			for _, u := range updates {
 				h.c.tell(h.c.runs[largestID], u)
@@ -301,34 +310,33 @@ func TestLargestSubmission(t *testing.T) {
 // TestTooLarge is refused before it is sent, with what and how much; whoever sends it all the same is refused too.
 func TestTooLarge(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
-		for want, change := range map[string]func(*Submission){
-			"the command and its --env: 524289 bytes, 524288 at most": func(s *Submission) { s.Task = make([]byte, maxTask+1) },
-			"the failure rules: 65537 bytes, 65536 at most":           func(s *Submission) { s.Job.Rules = text(maxRules + 1) },
-			"the order's list of 20000 nodes: 5140000 bytes, 4194304 at most": func(s *Submission) {
+		for want, change := range map[string]func(*replica.Submission){
+			"the command and its --env: 524289 bytes, 524288 at most": func(s *replica.Submission) { s.Task = make([]byte, wire.MaxTask+1) },
+			"the failure rules: 65537 bytes, 65536 at most":           func(s *replica.Submission) { s.Job.Rules = text(wire.MaxRules + 1) },
+			"the order's list of 20000 nodes: 5140000 bytes, 4194304 at most": func(s *replica.Submission) {
 				s.Job.Request.Order.List = repeat(20_000, func(int) string { return largestName })
 			},
-			"the ranks per node: 65537 numbers, 65536 at most": func(s *Submission) { s.Job.Request.PerNode = make([]int, maxSizes+1) },
-			"the choice of GPUs: 1025 indexes, 1024 at most":   func(s *Submission) { s.GPUs = make([]int, maxGPUs+1) },
-			"the id: 65 bytes, 64 at most":                     func(s *Submission) { s.Job.ID = text(MaxID + 1) },
+			"the ranks per node: 65537 numbers, 65536 at most": func(s *replica.Submission) { s.Job.Request.PerNode = make([]int, wire.MaxSizes+1) },
+			"the choice of GPUs: 1025 indexes, 1024 at most":   func(s *replica.Submission) { s.GPUs = make([]int, wire.MaxGPUs+1) },
+			"the id: 65 bytes, 64 at most":                     func(s *replica.Submission) { s.Job.ID = text(wire.MaxID + 1) },
 		} {
 			s := task("a", 1, 1)
 			change(&s)
 			u := h.user()
 			_, err := u.Submit(t.Context(), s)
-			if r, ok := err.(*RequestError); !ok || !r.Bad || !strings.Contains(r.Why, want) {
+			if r, ok := err.(*session.RequestError); !ok || !r.Bad || !strings.Contains(r.Why, want) {
 				t.Errorf("%v, want %q", err, want)
 			}
-			w := &Watch{client: u.Client, Job: "a", submission: fromSubmission(s), ctx: t.Context()}
-			if err := u.explain(w.open(time.Second)); err == nil {
+			if h.submits(wire.FromSubmission(s)) == nil {
 				t.Errorf("taken: %s", want)
 			}
 		}
-		if _, err := h.user().Logs(t.Context(), "a", LogFilter{Ranks: make([]Span, maxSpans+1)}); err == nil || !strings.Contains(err.Error(), "16385 ranges") {
+		if _, err := h.user().Logs(t.Context(), "a", wire.LogFilter{Ranks: make([]wire.Span, wire.MaxSpans+1)}); err == nil || !strings.Contains(err.Error(), "16385 ranges") {
 			t.Error(err)
 		}
 		n := node(1)
-		n.GPUs = make([]placement.GPU, maxGPUs+1)
-		if _, err := Join(t.Context(), Options{Target: "head:1", Node: n, Dial: h.connect}); err == nil || !strings.Contains(err.Error(), "it has 1025 GPUs") {
+		n.GPUs = make([]placement.GPU, wire.MaxGPUs+1)
+		if _, err := session.Join(t.Context(), session.Options{Target: "head:1", Node: n, Dial: h.connect}); err == nil || !strings.Contains(err.Error(), "it has 1025 GPUs") {
 			t.Error(err)
 		}
 	})
@@ -339,7 +347,7 @@ func TestReportThatIsTooLong(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
 		var warned []string
 		cable := &cable{dial: h.connect}
-		s, err := Join(t.Context(), Options{
+		s, err := session.Join(t.Context(), session.Options{
 			Target: "head:1", Node: node(1), Dial: cable.connect, Warn: func(err error) { warned = append(warned, err.Error()) },
 		})
 		if err != nil {
@@ -350,7 +358,7 @@ func TestReportThatIsTooLong(t *testing.T) {
 		if len(warned) != 1 || !strings.Contains(warned[0], "node n1 cannot report a job.Started of job j: 1048") || len(cable.conns) != 1 || s.Err() != nil {
 			t.Errorf("warned of %q, %d connections, %v", warned, len(cable.conns), s.Err())
 		}
-		h.c.post(func() { h.c.order("n1", "j", Assign{make([]byte, maxMessage)}) })
+		h.c.post(func() { h.c.order("n1", "j", wire.Assign{Task: make([]byte, wire.MaxMessage)}) })
 		time.Sleep(10 * lease)
 		if len(cable.conns) != 1 || s.Err() != nil {
 			t.Errorf("%d connections, %v", len(cable.conns), s.Err())
@@ -362,9 +370,9 @@ func TestReportThatIsTooLong(t *testing.T) {
 
 // TestLargestReplies are those that name all jobs.
 func TestLargestReplies(t *testing.T) {
-	all := repeat(maxJobs, func(int) string { return largestID })
+	all := repeat(wire.MaxJobs, func(int) string { return largestID })
 	for _, m := range []proto.Message{&pb.StopReply{Jobs: all}, &pb.DrainReply{Jobs: all}} {
-		if size := proto.Size(m); size > maxMessage {
+		if size := proto.Size(m); size > wire.MaxMessage {
 			t.Errorf("%T has %d bytes", m, size)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
@@ -31,7 +32,7 @@ type leadership struct {
 	// inviting says that who listens where the nodes of the job first met is invited to it, and elsewhere that the job is given up for
 	// another one that has invited this one; it is not nil then, and final once the coordinator is done.
 	inviting  bool
-	elsewhere *ElsewhereError
+	elsewhere *wire.ElsewhereError
 	// successors are those of which people were told that they can take over.
 	successors string
 	// peers are those of a cluster that said who they are, by address, and absent those that do not answer.

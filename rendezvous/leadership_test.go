@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -35,7 +37,7 @@ func TestTheCoordinatorsNodeLeaves(t *testing.T) {
 	together(t, 3, func(t *testing.T, p *peerage) {
 		q := p.addAll(5, forever)
 		p.settled(5)
-		q[0].Report("", Draining{Why: "maintenance"})
+		q[0].Report("", wire.Draining{Why: "maintenance"})
 		<-q[0].done
 		left := time.Now()
 		q[0].candidate.Transfer()
@@ -64,7 +66,7 @@ func TestMostVotersLeave(t *testing.T) {
 		q := p.addAll(5, secondIsLast)
 		p.settled(5)
 		for _, a := range q[1:4] {
-			a.Report("", Draining{Why: "maintenance"})
+			a.Report("", wire.Draining{Why: "maintenance"})
 			go func() {
 				<-a.done
 				a.candidate.Close()
@@ -93,11 +95,11 @@ func TestALostNodeWakesUp(t *testing.T) {
 				continue
 			}
 			asleep++
-			_, err := Join(t.Context(), Options{
+			_, err := session.Join(t.Context(), session.Options{
 				Target: l.candidate.voter.Addr, Node: node(i + 1), Former: a.Membership(), Warn: p.warn,
 				Dial: func(ctx context.Context) (net.Conn, error) { return p.dial(l.name)(ctx, l.candidate.voter.Addr) },
 			})
-			if _, refused := errors.AsType[*RefusedError](err); !refused || !strings.Contains(err.Error(), "was counted as lost") {
+			if _, refused := errors.AsType[*session.RefusedError](err); !refused || !strings.Contains(err.Error(), "was counted as lost") {
 				t.Errorf("%s: %v", a.name, err)
 			}
 		}
@@ -268,7 +270,7 @@ func TestNodesLeaveAtAnyTime(t *testing.T) {
 				leave := 1 + random.IntN(4)
 				for _, a := range q[:leave] {
 					when, within := upTo(lease/2), upTo(lease)
-					time.AfterFunc(when, func() { a.Report("", Draining{Why: "maintenance", Within: within}) })
+					time.AfterFunc(when, func() { a.Report("", wire.Draining{Why: "maintenance", Within: within}) })
 					go func() {
 						<-a.done
 						if a.finish == nil && a.candidate.Transfer() {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -56,7 +57,7 @@ func (m *machine) live() {
 		}
 		p.cable = newCable(m.s.connect)
 		var err error
-		p.Session, err = Join(m.s.ctx, Options{
+		p.Session, err = session.Join(m.s.ctx, session.Options{
 			Target: "head:1", Node: m.node, Dial: p.dial, Proof: p.cable.proof, Clock: p.clock, Heard: p.heard, Warn: func(error) {},
 		})
 		if err == nil {

@@ -16,8 +16,9 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -91,7 +92,7 @@ func (l *link) drain() []*pb.ToAgent {
 
 // admit takes in a new agent, or one that is back. from is the node in its certificate, if any.
 func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) {
-	node := toNode(h.GetNode())
+	node := wire.ToNode(h.GetNode())
 	if err := c.refusal(h, from); err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 	c.nominate(m, h.GetVoter())
 	switch {
 	case c.sole != nil && c.sole.Result != nil:
-		c.send(m, fromOrder(Order{c.sole.Job.ID, job.Finish{Result: *c.sole.Result}}))
+		c.send(m, wire.FromOrder(wire.Order{Job: c.sole.Job.ID, Do: job.Finish{Result: *c.sole.Result}}))
 	case back && m.node == nil:
 		c.cause(cluster.Rejoined{Node: m.name})
 	case back: // what it runs is not known yet
@@ -205,7 +206,7 @@ func (c *Coordinator) hear(m *member) {
 	m.silence.Reset(c.patience())
 }
 
-// take handles what an agent says on a link. No report is taken twice: what a new link brings starts after what was taken when it
+// Take handles what an agent says on a link. No report is taken twice: what a new link brings starts after what was taken when it
 // was welcomed, and what is still in the old one is dropped.
 func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 	if m.link != l {
@@ -217,16 +218,16 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 		c.queue(m, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: echo(b.Heartbeat)}})
 		return
 	case *pb.FromAgent_Goodbye:
-		why := cmp.Or(plain(b.Goodbye.GetWhy()), "its agent has left")
+		why := cmp.Or(wire.Plain(b.Goodbye.GetWhy()), "its agent has left")
 		c.note("node %s is gone: %s", m.name, why)
 		c.lost(m, why, nil)
 		return
 	}
-	if m.taken = msg.GetSeq(); m.taken%ackEvery == 0 {
+	if m.taken = msg.GetSeq(); m.taken%wire.AckEvery == 0 {
 		defer c.send(m, &pb.ToAgent{})
 	}
 	if d := msg.GetDraining(); d != nil {
-		within, why := min(d.GetWithin().AsDuration(), maxNotice), plain(d.GetWhy())
+		within, why := min(d.GetWithin().AsDuration(), maxNotice), wire.Plain(d.GetWhy())
 		if d.GetAll() && c.sole != nil && within > 0 {
 			c.happened(c.sole, Preempted(why, within, true))
 		} else {
@@ -239,10 +240,10 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 	if msg.GetOpened() != nil && (r == nil || r.Result != nil) {
 		c.finished(m, msg.GetJob(), r)
 	}
-	ev := toEvent(m.name, msg)
+	ev := wire.ToEvent(m.name, msg)
 	if met := msg.GetMet(); met != nil {
 		ev = job.Met{
-			Node: m.name, Unit: int(met.GetUnit()), Attempt: int(met.GetAttempt()), Why: plain(c.state.Cluster.Meeting(msg.GetJob(), toMeeting(met))),
+			Node: m.name, Unit: int(met.GetUnit()), Attempt: int(met.GetAttempt()), Why: wire.Plain(c.state.Cluster.Meeting(msg.GetJob(), wire.ToMeeting(met))),
 		}
 	}
 	c.clear(m, msg, ev)
@@ -260,7 +261,7 @@ func (c *Coordinator) finished(m *member, id string, r *run) {
 	if r != nil {
 		result = *r.Result
 	}
-	c.send(m, fromOrder(Order{id, job.Finish{Result: result}}))
+	c.send(m, wire.FromOrder(wire.Order{Job: id, Do: job.Finish{Result: result}}))
 }
 
 // clear ends what is astray on a node: attempts of which the journals of a coordinator before this one do not know. The node is
@@ -288,7 +289,7 @@ func (c *Coordinator) clear(m *member, msg *pb.FromAgent, ev job.Event) {
 // kill ends an attempt that is astray, and those before it that should live there in its place: they do not.
 func (c *Coordinator) kill(m *member, id string, unit, attempt int) {
 	stop := func(attempt int) {
-		c.send(m, fromOrder(Order{id, job.Stop{Node: m.name, Unit: unit, Attempt: attempt, Kill: true}}))
+		c.send(m, wire.FromOrder(wire.Order{Job: id, Do: job.Stop{Node: m.name, Unit: unit, Attempt: attempt, Kill: true}}))
 	}
 	stop(attempt)
 	if c.runs[id] == nil {
@@ -310,8 +311,8 @@ func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
 	if m.link == nil {
 		return
 	}
-	if size := proto.Size(msg); size > maxReport { // it would break the stream, and the next one
-		c.warn(fmt.Errorf("node %s is not told of %T of job %s: %d bytes, %d at most", m.name, msg.GetBody(), msg.GetJob(), size, maxReport))
+	if size := proto.Size(msg); size > wire.MaxReport { // it would break the stream, and the next one
+		c.warn(fmt.Errorf("node %s is not told of %T of job %s: %d bytes, %d at most", m.name, msg.GetBody(), msg.GetJob(), size, wire.MaxReport))
 		return
 	}
 	msg.Acked = m.taken
@@ -348,13 +349,13 @@ func (c *Coordinator) silent(m *member, fired time.Time) {
 	late := fired.Sub(m.heard) - c.patience()
 	switch {
 	case c.members[m.name] != m || late < 0:
-	case late > paused && !m.excused: // this process was paused too
+	case late > wire.Paused && !m.excused: // this process was paused too
 		m.excused = true
-		m.silence.Reset(reprieval)
+		m.silence.Reset(wire.Reprieval)
 	default:
 		why := cmp.Or(m.fenced, fmt.Sprintf("no word from its agent for %v", c.patience()))
 		c.note("node %s was lost: %s", m.name, why)
-		c.lost(m, why, refused("node %s was counted as lost: %s", m.name, why))
+		c.lost(m, why, wire.Refused("node %s was counted as lost: %s", m.name, why))
 	}
 }
 
@@ -376,5 +377,5 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 	}
 	m.link = nil
 	c.readLost(m.name)
-	c.cause(cluster.Lost{Node: m.name, Why: plain(why)})
+	c.cause(cluster.Lost{Node: m.name, Why: wire.Plain(why)})
 }

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // act does one thing to the world.
@@ -27,7 +30,7 @@ func (s *sim) act() {
 	case n == 9 && s.prompt():
 		s.ask("cancel", s.cancelAny)
 	case n == 10 && s.prompt():
-		s.ask("drain of "+m.node.Name, func(c *Client) error { _, err := c.Drain(s.ctx, m.node.Name); return err })
+		s.ask("drain of "+m.node.Name, func(c *session.Client) error { _, err := c.Drain(s.ctx, m.node.Name); return err })
 	case p == nil || !m.whole():
 	case n == 11:
 		s.tell("%s is killed", m.node.Name)
@@ -38,7 +41,7 @@ func (s *sim) act() {
 		m.touch()
 		go p.post(func() { p.leaving = true })
 	case n == 13:
-		go p.post(func() { p.say("", Draining{Within: m.upTo(simLease), Why: "of a notice"}) })
+		go p.post(func() { p.say("", wire.Draining{Within: m.upTo(simLease), Why: "of a notice"}) })
 	case n == 14:
 		s.delay(m, p)
 	case n == 15:
@@ -183,7 +186,7 @@ func (s *sim) fate(d *dice) (time.Duration, func() int) {
 	}
 }
 
-func (s *sim) cancelAny(c *Client) error {
+func (s *sim) cancelAny(c *session.Client) error {
 	for _, id := range slices.Sorted(maps.Keys(s.jobs)) {
 		s.tell("%s is cancelled", id)
 		_, err := c.Stop(s.ctx, id, 130, "enough")

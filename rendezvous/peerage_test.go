@@ -15,15 +15,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/replica"
+
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // peerage is a job whose every node runs the same command, in virtual time: any of them may come to coordinate it.
 type peerage struct {
 	*world
-	want Submission
+	want replica.Submission
 
 	net   sync.Mutex
 	ports map[string]*port
@@ -45,7 +49,7 @@ type process struct {
 	exit      func(int) (int, bool)
 	dial      func(context.Context, string) (net.Conn, error)
 	// proof is what its guardian has for who coordinates.
-	proof [proofSize]byte
+	proof [wire.ProofSize]byte
 	end   func()
 	over  chan struct{}
 	// leads says that its coordinator goes on; results are those that it brought about.
@@ -64,7 +68,8 @@ func (p *port) Addr() net.Addr { return portAddr(p.addr) }
 
 type portAddr string
 
-func (portAddr) Network() string  { return "bufconn" }
+func (portAddr) Network() string { return "bufconn" }
+
 func (a portAddr) String() string { return string(a) }
 
 // strand is a connection between two nodes.
@@ -141,7 +146,7 @@ func (p *peerage) part(names ...string) {
 // home is where the nodes meet, on the first.
 const home = "n1:1"
 
-// add starts a process; the first begins the job.
+// Add starts a process; the first begins the job.
 func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 	p.t.Helper()
 	name := "n" + strconv.Itoa(i)
@@ -184,7 +189,7 @@ func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 func (p *peerage) enter(q *process, elsewhere []string) *agent {
 	p.t.Helper()
 	i, _ := strconv.Atoi(q.name[1:])
-	return p.joinWith(Options{
+	return p.joinWith(session.Options{
 		Target: home, Node: node(i), Proof: q.proof, Warn: p.warn, Voter: q.candidate, Lease: lease, DialAt: q.dial, Elsewhere: elsewhere,
 		Dial: func(ctx context.Context) (net.Conn, error) { return q.dial(ctx, home) },
 	}, q.exit, map[string]*share{})
@@ -205,7 +210,7 @@ func (p *peerage) govern(ctx context.Context, q *process, c *Coordinator) {
 			q.lead(true)
 			result, err := c.Run(ctx)
 			q.lead(false)
-			_, elsewhere := errors.AsType[*ElsewhereError](err)
+			_, elsewhere := errors.AsType[*wire.ElsewhereError](err)
 			switch {
 			case elsewhere:
 			case err == nil:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -126,13 +127,13 @@ func (c *Coordinator) coordinators() (all, silent []string) {
 	return all, silent
 }
 
-// elsewhere says where the coordinator is that is not here.
-func (s *Candidate) elsewhere() *ElsewhereError {
+// Elsewhere says where the coordinator is that is not here.
+func (s *Candidate) elsewhere() *wire.ElsewhereError {
 	why := s.cfg.Addr + " does not lead the cluster, and knows of nobody who does at the moment"
 	if leads := s.logged().Leader(); leads.ID != 0 && leads.ID != s.voter.ID {
 		why = s.cfg.Addr + " does not lead the cluster: " + leads.Addr + " does"
 	}
-	return &ElsewhereError{why, s.fellows()}
+	return &wire.ElsewhereError{Why: why, Addrs: s.fellows()}
 }
 
 // assemble meets the other peers once, and again for as long as this one knows of nobody who leads.
@@ -173,7 +174,7 @@ func (s *Candidate) meetPeers(first bool) (why string) {
 	answers := make(chan answer, len(fellows))
 	for _, addr := range fellows {
 		go func() {
-			g, err := s.meet(addr, min(s.cfg.Lease/4, dialLimit))
+			g, err := s.meet(addr, min(s.cfg.Lease/4, wire.DialLimit))
 			answers <- answer{addr, g, err}
 		}()
 	}
@@ -184,18 +185,18 @@ func (s *Candidate) meetPeers(first bool) (why string) {
 	for range fellows {
 		a := <-answers
 		begun = begun || a.greeting.GetBegun()
-		switch why := different(a.greeting.GetFacts(), s.cfg.Facts); {
+		switch why := wire.Different(a.greeting.GetFacts(), s.cfg.Facts); {
 		case a.err != nil:
 			missing[a.addr] = true
 		case why == "" && a.greeting.GetVoter().GetAddr() != a.addr:
-			others = append(others, a.addr+" calls itself "+plain(a.greeting.GetVoter().GetAddr())+"; see its --listen")
+			others = append(others, a.addr+" calls itself "+wire.Plain(a.greeting.GetVoter().GetAddr())+"; see its --listen")
 		case why != "":
 			others = append(others, a.addr+" is not a coordinator of the same cluster: "+why)
 			if first && a.greeting.GetBegun() && a.greeting.GetFacts()[leaseFact] != s.cfg.Facts[leaseFact] {
 				s.unfit.CompareAndSwap(nil, &others[len(others)-1])
 			}
 		default:
-			fresh = append(fresh, toVoter(a.greeting.GetVoter()))
+			fresh = append(fresh, wire.ToVoter(a.greeting.GetVoter()))
 		}
 	}
 	switch {
@@ -237,9 +238,9 @@ const visitsPerLease = 6
 func (c *Coordinator) visit(addr string) {
 	s := c.cfg.Candidate
 	for {
-		g, err := s.meet(addr, min(s.cfg.Lease/4, dialLimit))
-		v := toVoter(g.GetVoter())
-		there := err == nil && v.Addr == addr && different(g.GetFacts(), s.cfg.Facts) == ""
+		g, err := s.meet(addr, min(s.cfg.Lease/4, wire.DialLimit))
+		v := wire.ToVoter(g.GetVoter())
+		there := err == nil && v.Addr == addr && wire.Different(g.GetFacts(), s.cfg.Facts) == ""
 		c.post(func() {
 			if c.absent[addr] = !there; there && c.peers[addr] != v {
 				c.peers[addr] = v

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -179,7 +180,7 @@ func (h *headed) joinAll(n int) {
 		dial := h.dial(name)
 		node := gpus(i, 2)
 		node.Name = name
-		h.agents = append(h.agents, h.joinWith(Options{
+		h.agents = append(h.agents, h.joinWith(session.Options{
 			Node: node, Target: h.addrs[0], Elsewhere: h.addrs, DialAt: dial, Warn: h.warn,
 			Clock: func() time.Duration { return time.Since(start) },
 			Heard: func(at, _ time.Duration) {
@@ -192,10 +193,10 @@ func (h *headed) joinAll(n int) {
 	}
 }
 
-// client is one that knows them all.
+// Client is one that knows them all.
 func (h *headed) client() *user {
 	h.t.Helper()
-	c, err := Connect(h.t.Context(), ClientOptions{Target: strings.Join(h.addrs, ","), Dial: h.dial("user")})
+	c, err := session.Connect(h.t.Context(), session.ClientOptions{Target: strings.Join(h.addrs, ","), Dial: h.dial("user")})
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -129,7 +130,7 @@ func (s *Candidate) carry(l *lane) {
 				drop()
 			}
 			s.peers.done(l, batch, err)
-		case <-time.After(2 * pingAfter):
+		case <-time.After(2 * wire.PingAfter):
 			if s.peers.leave(l) {
 				return
 			}
@@ -172,7 +173,7 @@ func (s *Candidate) deliver(conn *grpc.ClientConn, batch []outgoing) error {
 			break // the answer says why
 		}
 	}
-	late.Reset(limit * time.Duration(max(1, min(chunks, window/maxChunk)))) // so many may still be on their way
+	late.Reset(limit * time.Duration(max(1, min(chunks, wire.Window/maxChunk)))) // so many may still be on their way
 	if _, err := stream.CloseAndRecv(); err != nil {
 		return fmt.Errorf("cannot carry messages to another voter: %w", err)
 	}
@@ -182,7 +183,7 @@ func (s *Candidate) deliver(conn *grpc.ClientConn, batch []outgoing) error {
 // sendChunks sends a message in chunks, and says how many there were.
 func (s *Candidate) sendChunks(stream pb.Quorum_StepClient, m outgoing, sent func()) (chunks int, err error) {
 	data := m.Bytes()
-	p := &pb.Chunk{From: fromVoter(s.voter), Size: uint64(len(data))}
+	p := &pb.Chunk{From: wire.FromVoter(s.voter), Size: uint64(len(data))}
 	for p.Data = range slices.Chunk(data, maxChunk) {
 		if err := stream.Send(p); err != nil {
 			return chunks, err

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // chamber is voters without a coordinator, in virtual time.
@@ -98,7 +99,7 @@ func (c *chamber) first() *quorum.Term { return found(c.t, c.candidate()) }
 func (c *chamber) vote(term *quorum.Term, candidates ...*Candidate) time.Duration {
 	c.t.Helper()
 	began := time.Now()
-	term.Reconfigure(convert(candidates, func(s *Candidate) quorum.Voter { return s.voter }))
+	term.Reconfigure(wire.Convert(candidates, func(s *Candidate) quorum.Voter { return s.voter }))
 	for len(candidates[0].others()) != len(candidates)-1 {
 		select {
 		case <-term.Over():
@@ -250,7 +251,7 @@ func TestALongSnapshotOnASlowNetwork(t *testing.T) {
 			}
 		}()
 		all := append(slices.Clone(c.candidates), c.candidate(), c.candidate())
-		if took := c.vote(term, all...); took < 2*lease || took > 2*pingAfter {
+		if took := c.vote(term, all...); took < 2*lease || took > 2*wire.PingAfter {
 			t.Errorf("they vote after %v", took)
 		}
 		c.atEase()
@@ -283,7 +284,7 @@ func TestLanesEnd(t *testing.T) {
 			c.vote(term, first, c.candidate(), c.candidate())
 		}
 		commitAll(t, term, quorum.Past{Entries: entries(3, 100)})
-		time.Sleep(2*pingAfter + time.Second)
+		time.Sleep(2*wire.PingAfter + time.Second)
 		synctest.Wait()
 		first.peers.mu.Lock()
 		defer first.peers.mu.Unlock()

@@ -14,6 +14,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // TestOnlyAProofIsDeath ends connections of an agent that lives, in every way that something between may. Its ranks stay, and it comes
@@ -21,8 +25,8 @@ import (
 func TestOnlyAProofIsDeath(t *testing.T) {
 	for name, end := range map[string]func(*cable){
 		"nothing":             func(c *cable) { c.newest().end(nil) },
-		"a wrong proof":       func(c *cable) { c.newest().end([]byte(rand.Text() + rand.Text())[:proofSize]) },
-		"most of the proof":   func(c *cable) { c.newest().end(c.proof[:proofSize-1]) },
+		"a wrong proof":       func(c *cable) { c.newest().end([]byte(rand.Text() + rand.Text())[:wire.ProofSize]) },
+		"most of the proof":   func(c *cable) { c.newest().end(c.proof[:wire.ProofSize-1]) },
 		"the commitment":      func(c *cable) { sum := sha256.Sum256(c.proof[:]); c.newest().end(sum[:]) },
 		"a proof before more": func(c *cable) { c.newest().end(append(slices.Clone(c.proof[:]), 0)) },
 		"nothing, for one side": func(c *cable) {
@@ -61,13 +65,19 @@ func TestOnlyAProofIsDeath(t *testing.T) {
 func TestProofOnAnyConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
-		dial := func(d dialer) *agentLink {
+		dial := func(h *pb.Hello) (net.Conn, string) {
 			t.Helper()
-			l, err := d.dial(t.Context())
+			conn, err := w.dial(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			return l
+			cc := plainly(t, func(context.Context) (net.Conn, error) { return conn, nil })
+			t.Cleanup(func() { cc.Close() })
+			first, err := introduce(t, cc, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return conn, first.GetWelcome().GetEpoch()
 		}
 		there := func(n int) {
 			t.Helper()
@@ -76,28 +86,29 @@ func TestProofOnAnyConnection(t *testing.T) {
 				t.Errorf("%d nodes, want %d\n%s", len(nodes), n, strings.Join(w.decided(), "\n"))
 			}
 		}
-		fresh := func(instance string) dialer {
-			d := dialer{Options: Options{Target: "head:1", Node: node(1), Dial: w.dial, Clock: noTime}, instance: instance}
-			rand.Read(d.Proof[:])
-			return d
+		fresh := func(instance string) (h *pb.Hello, proof []byte) {
+			proof = make([]byte, wire.ProofSize)
+			rand.Read(proof)
+			sum := sha256.Sum256(proof)
+			h = helloOf(node(1))
+			h.Instance, h.Commitment = instance, sum[:]
+			return h, proof
 		}
-		d := fresh("x")
-		first := dial(d)
-		d.epoch = first.first.GetWelcome().GetEpoch()
-		second, third := dial(d), dial(d)
-		third.close() // before it was used
+		h, proof := fresh("x")
+		first, epoch := dial(h)
+		h.Epoch = epoch
+		second, _ := dial(h)
+		third, _ := dial(h)
+		third.Close() // before it was used
 		there(1)
-		second.conn.Write(d.Proof[:])
+		second.Write(proof)
 		there(0)
-		other := fresh("y")
-		again := dial(other)
-		first.conn.Write(d.Proof[:])
+		other, another := fresh("y")
+		again, _ := dial(other)
+		first.Write(proof)
 		there(1)
-		again.conn.Write(other.Proof[:])
+		again.Write(another)
 		there(0)
-		for _, l := range []*agentLink{first, second, again} {
-			l.close()
-		}
 		w.c.Cancel(130, "enough")
 		<-w.result
 	})
@@ -108,15 +119,15 @@ func TestAnAgentWithoutProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
 		c := &cable{dial: w.connect}
-		s, err := Join(t.Context(), Options{Target: "head:1", Node: node(1), Dial: c.connect, Warn: w.warn})
+		s, err := session.Join(t.Context(), session.Options{Target: "head:1", Node: node(1), Dial: c.connect, Warn: w.warn})
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		at := time.Now()
 		c.unreachable.Store(true)
-		c.newest().end(make([]byte, proofSize))
-		<-s.done
+		c.newest().end(make([]byte, wire.ProofSize))
+		ended(s)
 		s.Close("")
 		time.Sleep(lease + killTime)
 		if lost := w.when(isLost); lost.Sub(at) != lease+killTime {
@@ -141,7 +152,7 @@ func TestProofBelowTLS(t *testing.T) {
 			target, stop := hostOverTLS(t, Config{Lease: time.Hour, Note: func(text string) { notes <- text }}, "127.0.0.1:0")
 			defer stop()
 			var conn *mortal
-			o := Options{Target: target, TLS: client1(token, "n1"), Node: node(1), Warn: func(error) {}}
+			o := session.Options{Target: target, TLS: client1(token, "n1"), Node: node(1), Warn: func(error) {}}
 			o.Dial = func(context.Context) (_ net.Conn, err error) {
 				if conn != nil {
 					return nil, errors.New("it is dead")
@@ -151,7 +162,7 @@ func TestProofBelowTLS(t *testing.T) {
 				return conn, err
 			}
 			rand.Read(o.Proof[:])
-			s, err := Join(t.Context(), o)
+			s, err := session.Join(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,11 +211,12 @@ func (m *mortal) die(words ...string) (err error) {
 
 // TestWatchedConn has what comes in pieces of any size.
 func TestWatchedConn(t *testing.T) {
-	var proof [proofSize]byte
+	var proof [wire.ProofSize]byte
 	rand.Read(proof[:])
-	commitment := Options{Proof: proof}.commitment()
-	for size := 1; size < 3*proofSize; size++ {
-		for before := range 2 * proofSize {
+	sum := sha256.Sum256(proof[:])
+	commitment := sum[:]
+	for size := 1; size < 3*wire.ProofSize; size++ {
+		for before := range 2 * wire.ProofSize {
 			stream := append(make([]byte, before), proof[:]...)
 			proven := make(chan struct{})
 			for _, late := range []bool{false, true} {
@@ -288,13 +300,10 @@ func (s *script) Read(b []byte) (int, error) {
 
 // TestCommitments has those of a wrong length be kept by nothing, and zeros be no proof.
 func TestCommitments(t *testing.T) {
-	zero := sha256.Sum256(make([]byte, proofSize))
+	zero := sha256.Sum256(make([]byte, wire.ProofSize))
 	for _, commitment := range [][]byte{nil, {}, zero[:8], append(zero[:], 0)} {
 		w := &watchedConn{Conn: &script{end: io.EOF}}
 		w.onProof(commitment, func() { t.Errorf("%x is kept", commitment) })
 		w.Read(make([]byte, 1))
-	}
-	if c := (Options{}).commitment(); c != nil {
-		t.Errorf("without a proof there is a commitment, %x", c)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -51,9 +52,9 @@ func (s *Candidate) lead() (*Coordinator, error) {
 	case c != nil:
 		return c, nil
 	case len(s.cfg.Peers) > 0:
-		return nil, s.elsewhere().status()
+		return nil, s.elsewhere().Status()
 	case addrs != nil:
-		return nil, (&ElsewhereError{s.idle(), *addrs}).status()
+		return nil, (&wire.ElsewhereError{Why: s.idle(), Addrs: *addrs}).Status()
 	}
 	return nil, status.Error(codes.Unavailable, s.idle())
 }
@@ -81,7 +82,7 @@ func (q quorumServer) Step(stream pb.Quorum_StepServer) error {
 			return err
 		}
 		if p.GetFrom() != nil {
-			from = toVoter(p.GetFrom())
+			from = wire.ToVoter(p.GetFrom())
 		}
 		message, err := q.candidate.intake.add(stream, p)
 		if err != nil {
@@ -100,19 +101,7 @@ func (q quorumServer) Greet(context.Context, *pb.Greeting) (*pb.Greeting, error)
 // greeting says who this is.
 func (s *Candidate) greeting() *pb.Greeting {
 	log := s.logged()
-	return &pb.Greeting{Voter: fromVoter(s.voter), Begun: log != nil && log.Begun(), Facts: s.cfg.Facts}
-}
-
-// fromVoter is nil for none.
-func fromVoter(v quorum.Voter) *pb.Voter {
-	if v == (quorum.Voter{}) {
-		return nil
-	}
-	return &pb.Voter{Id: v.ID, Name: v.Name, Addr: v.Addr}
-}
-
-func toVoter(v *pb.Voter) quorum.Voter {
-	return quorum.Voter{ID: v.GetId(), Name: v.GetName(), Addr: v.GetAddr()}
+	return &pb.Greeting{Voter: wire.FromVoter(s.voter), Begun: log != nil && log.Begun(), Facts: s.cfg.Facts}
 }
 
 // way is a connection to another voter, which is made when it is used.
@@ -146,7 +135,7 @@ func (s *Candidate) greet(v quorum.Voter) error {
 // ask finds out who can be reached at HOST:PORT, for as long as the limit.
 func (s *Candidate) ask(addr string, limit time.Duration) (who quorum.Voter, err error) {
 	g, err := s.meet(addr, limit)
-	return toVoter(g.GetVoter()), err
+	return wire.ToVoter(g.GetVoter()), err
 }
 
 // meet hears who is at HOST:PORT, and tells who this is.

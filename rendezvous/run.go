@@ -6,7 +6,8 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // run is a job with who watches it. It belongs to the goroutine of Run.
@@ -20,7 +21,7 @@ type run struct {
 }
 
 // submit takes a job in that was checked.
-func (c *Coordinator) submit(s Submission) {
+func (c *Coordinator) submit(s replica.Submission) {
 	e := replica.Entry{At: now(), Submitted: &s}
 	if s.Sole {
 		c.journal.add(eventLine{Time: e.At, Event: eventSubmission, Detail: s})
@@ -52,7 +53,7 @@ func (r *run) close() {
 // stepped carries out one step of a job. Nobody sees any of it before it is kept.
 func (c *Coordinator) stepped(at time.Time, s replica.Step) {
 	r := c.attach(c.state.Jobs[s.Job])
-	d := Decision{At: at.Local(), Event: s.Event, Reason: s.Reason, News: news(s)}
+	d := wire.Decision{At: at.Local(), Event: s.Event, Reason: s.Reason, News: news(s)}
 	c.record(at, s)
 	if c.cfg.stepped != nil {
 		c.cfg.stepped(c.state.Index, s)
@@ -71,13 +72,13 @@ func (c *Coordinator) stepped(at time.Time, s replica.Step) {
 		c.act(r, a)
 	}
 	if s.Granted != nil {
-		c.tell(r, Update{Granted: s.Granted})
+		c.tell(r, wire.Update{Granted: s.Granted})
 	}
 	if s.Told {
 		if c.cfg.Observe != nil && r.Sole {
 			c.log.Then(func() { c.words.Say(func() { c.cfg.Observe(d) }) })
 		}
-		c.tell(r, Update{Decision: &d})
+		c.tell(r, wire.Update{Decision: &d})
 	}
 	if s.Ends {
 		c.conclude(r)
@@ -89,7 +90,7 @@ func (c *Coordinator) assign(r *run, node string) {
 	if r.Sole {
 		return
 	}
-	c.order(node, r.Job.ID, Assign{r.Task})
+	c.order(node, r.Job.ID, wire.Assign{Task: r.Task})
 	c.readAlso(r, node)
 }
 
@@ -130,7 +131,7 @@ func (c *Coordinator) act(r *run, a job.Action) {
 // conclude tells that a job is over.
 func (c *Coordinator) conclude(r *run) {
 	r.close()
-	c.tell(r, Update{Result: r.Result})
+	c.tell(r, wire.Update{Result: r.Result})
 	c.readEnd(r)
 	if r.Sole {
 		c.log.Then(func() { c.over = true })

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -52,16 +53,16 @@ func newServer(config *tls.Config, warn func(error)) (srv *grpc.Server, a *audit
 	return grpc.NewServer(
 		grpc.Creds(serverCredentials(over, config, a)),
 		grpc.ConnectionTimeout(patienceForHello),
-		grpc.MaxRecvMsgSize(maxMessage),
-		grpc.MaxSendMsgSize(maxMessage),
+		grpc.MaxRecvMsgSize(wire.MaxMessage),
+		grpc.MaxSendMsgSize(wire.MaxMessage),
 		grpc.MaxConcurrentStreams(64),
-		grpc.MaxHeaderListSize(maxHeader),
-		grpc.ReadBufferSize(bufferSize),
-		grpc.WriteBufferSize(bufferSize),
-		grpc.StaticStreamWindowSize(window),
-		grpc.StaticConnWindowSize(window),
+		grpc.MaxHeaderListSize(wire.MaxHeader),
+		grpc.ReadBufferSize(wire.BufferSize),
+		grpc.WriteBufferSize(wire.BufferSize),
+		grpc.StaticStreamWindowSize(wire.Window),
+		grpc.StaticConnWindowSize(wire.Window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle: 2 * pingAfter, Time: pingAfter, Timeout: 10 * time.Second,
+			MaxConnectionIdle: 2 * wire.PingAfter, Time: wire.PingAfter, Timeout: 10 * time.Second,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(recovered))),
@@ -151,7 +152,7 @@ func (s service) forward(stream pb.Rendezvous_JoinServer, m *member, l *link) {
 // ending answers an agent of a coordinator that is done.
 func (c *Coordinator) ending() error {
 	if c.elsewhere != nil {
-		return c.elsewhere.status()
+		return c.elsewhere.Status()
 	}
 	return errOver
 }
@@ -165,7 +166,7 @@ func (s service) greet(stream pb.Rendezvous_JoinServer, l *link, p *peer.Peer) (
 	}
 	hello := msg.GetHello()
 	if hello == nil {
-		return nil, refused("an agent must say hello first")
+		return nil, wire.Refused("an agent must say hello first")
 	}
 	from, err := certified(p)
 	if err != nil {
@@ -191,7 +192,7 @@ func (s service) greet(stream pb.Rendezvous_JoinServer, l *link, p *peer.Peer) (
 		if s.c.sole == nil || s.c.cfg.Candidate != nil {
 			return nil, s.c.ending()
 		}
-		return nil, refused("the job is over")
+		return nil, wire.Refused("the job is over")
 	}
 }
 
@@ -203,7 +204,7 @@ func certified(p *peer.Peer) (string, error) {
 	}
 	id, err := mtls.Peer(info.State)
 	if err != nil {
-		return "", refused("%v", err)
+		return "", wire.Refused("%v", err)
 	}
 	return id.Node, nil
 }

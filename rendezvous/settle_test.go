@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 )
 
 // noted hears what a coordinator notes, in its goroutine.
@@ -74,7 +75,7 @@ func (s *sim) kept(id string, r job.Result) {
 	}
 	var entries []replica.Entry
 	for _, b := range past.Entries {
-		e, err := readEntry(b)
+		e, err := wire.ReadEntry(b)
 		if err != nil {
 			s.fail("%v", err)
 		}

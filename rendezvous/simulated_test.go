@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // proc is an agent process with its guardian.
 type proc struct {
 	*machine
-	*Session
+	*session.Session
 	cable *cable
 	inbox chan func()
 	// dead is closed when it is killed, over when it does nothing more.
@@ -183,9 +185,9 @@ func (p *proc) die() {
 }
 
 // obey is false when the agent leaves.
-func (p *proc) obey(o Order) bool {
+func (p *proc) obey(o wire.Order) bool {
 	switch do := o.Do.(type) {
-	case Assign:
+	case wire.Assign:
 		p.units(o.Job)
 	case job.Prepare:
 		p.later(time.Hour, func() { p.say(o.Job, job.Prepared{Unit: do.Unit, Attempt: do.Attempt, Port: 4000}) })
@@ -199,9 +201,9 @@ func (p *proc) obey(o Order) bool {
 		p.stop(o.Job, do)
 	case job.Finish:
 		delete(p.jobs, o.Job)
-	case Restate:
+	case wire.Restate:
 		p.restate()
-	case Leave:
+	case wire.Leave:
 		return false
 	}
 	return true
@@ -221,14 +223,14 @@ func (p *proc) units(id string) map[int]*simUnit {
 
 func (p *proc) restate() {
 	for id, units := range p.jobs {
-		p.say(id, Opened{})
+		p.say(id, wire.Opened{})
 		for _, u := range units {
 			for _, ev := range u.said {
 				p.say(id, ev)
 			}
 		}
 	}
-	p.say("", Restated{})
+	p.say("", wire.Restated{})
 }
 
 func (p *proc) begin(id string, o job.Start) {
@@ -303,7 +305,7 @@ func (p *proc) ended(rank rankOf, attempt, code int) {
 	}
 }
 
-// add says something that is to be restated.
+// Add says something that is to be restated.
 func (p *proc) add(id string, u *simUnit, ev job.Event) {
 	u.said = append(u.said, ev)
 	p.say(id, ev)

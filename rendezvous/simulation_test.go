@@ -13,8 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/replica"
+
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
@@ -56,9 +60,9 @@ func TestWorld(t *testing.T) {
 
 // stretch does with gRPC's pings and the patience for the disk what is done with the lease.
 func stretch() (restore func()) {
-	ping, write := pingAfter, log.MaxWrite
-	pingAfter, log.MaxWrite = 10*simLease, 10*simLease
-	return func() { pingAfter, log.MaxWrite = ping, write }
+	ping, write := wire.PingAfter, log.MaxWrite
+	wire.PingAfter, log.MaxWrite = 10*simLease, 10*simLease
+	return func() { wire.PingAfter, log.MaxWrite = ping, write }
 }
 
 // sim is a world.
@@ -86,7 +90,7 @@ type sim struct {
 
 // submitted is a job, with the number of takeovers before it came.
 type submitted struct {
-	Submission
+	replica.Submission
 	takeovers int
 }
 
@@ -174,7 +178,7 @@ func (s *sim) submit() {
 	s.submitted++
 	nodes := 1 + s.intN(len(s.machines))
 	policies := []job.Restart{job.RestartJob, job.RestartJob, job.RestartNode, job.RestartRank, job.RestartNever}
-	sub := Submission{
+	sub := replica.Submission{
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: id, Restart: policies[s.intN(len(policies))], MaxRestarts: s.intN(6), Grace: s.upTo(simLease / 8),
 			Request: placement.Request{MinNodes: nodes, MaxNodes: nodes, PerNode: []int{1 + s.intN(2)}, GPU: true},
@@ -185,7 +189,7 @@ func (s *sim) submit() {
 		sub.Job.RefillAfter = simLease
 	}
 	s.tell("%s comes: %d nodes of %d, %d ranks on each, restart %s", id, nodes, len(s.machines), sub.Job.Request.PerNode[0], sub.Job.Restart)
-	s.ask("submission", func(c *Client) error {
+	s.ask("submission", func(c *session.Client) error {
 		w, err := c.Submit(s.ctx, sub)
 		if err == nil {
 			s.jobs[id] = submitted{sub, s.takeovers}
@@ -196,13 +200,13 @@ func (s *sim) submit() {
 }
 
 // ask is a client that comes for one request.
-func (s *sim) ask(what string, f func(*Client) error) {
-	c, err := Connect(s.ctx, ClientOptions{Target: "head:1", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return s.connect(ctx) }})
+func (s *sim) ask(what string, f func(*session.Client) error) {
+	c, err := session.Connect(s.ctx, session.ClientOptions{Target: "head:1", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return s.connect(ctx) }})
 	if err == nil {
 		err = f(c)
 		err = errors.Join(err, c.Close())
 	}
-	if refused, ok := errors.AsType[*RequestError](err); ok {
+	if refused, ok := errors.AsType[*session.RequestError](err); ok {
 		s.tell("%s: %v", what, refused)
 	} else if err != nil {
 		s.fail("%s: %v", what, err)

@@ -14,12 +14,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -27,7 +32,7 @@ import (
 // of them each.
 func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Context) (net.Conn, error)) {
 	c := NewCoordinator(Config{Lease: simLease, Warn: func(err error) { tb.Error(err) }}) // no agent comes
-	l, dial := Pipe()
+	l, dial := session.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	go c.Serve(l, nil)
 	go c.Run(ctx)
@@ -35,7 +40,7 @@ func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Contex
 		cancel()
 		<-c.done
 	})
-	tail, traceback, kernel := strings.Repeat("t", maxTail), strings.Repeat("b", maxTail), strings.Repeat("k", maxTail)
+	tail, traceback, kernel := strings.Repeat("t", wire.MaxTail), strings.Repeat("b", wire.MaxTail), strings.Repeat("k", wire.MaxTail)
 	_, err := ask(c, func() (bool, error) {
 		for i := range mostNodes {
 			n := usualNode(i)
@@ -73,8 +78,8 @@ func usualNode(i int) placement.Node {
 	return n
 }
 
-func clientOf(tb testing.TB, dial func(context.Context) (net.Conn, error)) *Client {
-	client, err := Connect(tb.Context(), ClientOptions{Target: "memory", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }})
+func clientOf(tb testing.TB, dial func(context.Context) (net.Conn, error)) *session.Client {
+	client, err := session.Connect(tb.Context(), session.ClientOptions{Target: "memory", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -85,26 +90,28 @@ func clientOf(tb testing.TB, dial func(context.Context) (net.Conn, error)) *Clie
 // TestLargestCluster tells how it stands, and who is missing of its largest job.
 func TestLargestCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, dial := largestCluster(t, maxEnded)
+		c, dial := largestCluster(t, wire.MaxEnded)
 		client := clientOf(t, dial)
-		tellsHowItStands(t, client)
+		raw := plainly(t, dial)
+		defer raw.Close()
+		tellsHowItStands(t, pb.NewClusterClient(raw), client)
 		tellsWhoIsMissing(t, c, client)
 	})
 }
 
 // tellsHowItStands takes each message as it comes, so that it is not the test that needs 100 MB.
-func tellsHowItStands(t *testing.T, client *Client) {
-	stream, err := client.rpc.Status(t.Context(), &pb.StatusRequest{})
+func tellsHowItStands(t *testing.T, raw pb.ClusterClient, client *session.Client) {
+	stream, err := raw.Status(t.Context(), &pb.StatusRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	nodes, jobs := 0, 0
 	for m := (&pb.StatusReply{}); err == nil; m, err = stream.Recv() {
-		if size := proto.Size(m); size > maxPiece {
+		if size := proto.Size(m); size > wire.MaxPiece {
 			t.Errorf("a message of %d bytes", size)
 		}
-		var s Status
-		s.add(m)
+		var s wire.Status
+		s.Add(m)
 		for _, n := range s.Nodes {
 			if n.Node.Name != usualNode(nodes).Name || len(n.Node.GPUs) != 8 || len(n.Holds) != 1 || len(n.Holds[0].GPUs) != 8 {
 				t.Fatalf("node %d: %+v", nodes, n)
@@ -116,15 +123,15 @@ func tellsHowItStands(t *testing.T, client *Client) {
 				continue
 			}
 			cause := j.Result.Cause
-			if j.ID != fmt.Sprint("ended", jobs-1) || len(j.Nodes) != 64 || len(cause.Tail)+len(cause.Traceback)+len(cause.Kernel) != 3*maxTail {
+			if j.ID != fmt.Sprint("ended", jobs-1) || len(j.Nodes) != 64 || len(cause.Tail)+len(cause.Traceback)+len(cause.Kernel) != 3*wire.MaxTail {
 				t.Fatalf("job %d: %s on %v", jobs-1, j.ID, j.Nodes)
 			}
 		}
 	}
-	if !errors.Is(err, io.EOF) || nodes != mostNodes || jobs != maxEnded+1 {
+	if !errors.Is(err, io.EOF) || nodes != mostNodes || jobs != wire.MaxEnded+1 {
 		t.Errorf("%d nodes and %d jobs: %v", nodes, jobs, err)
 	}
-	query := func(q Query) Status {
+	query := func(q wire.Query) wire.Status {
 		t.Helper()
 		s, err := client.Query(t.Context(), q)
 		if err != nil {
@@ -132,16 +139,16 @@ func tellsHowItStands(t *testing.T, client *Client) {
 		}
 		return s
 	}
-	if s := query(Query{Brief: true}); len(s.Nodes) != mostNodes || len(s.Jobs) != maxEnded+1 || s.Jobs[7].Result.Cause.Tail != "" {
+	if s := query(wire.Query{Brief: true}); len(s.Nodes) != mostNodes || len(s.Jobs) != wire.MaxEnded+1 || s.Jobs[7].Result.Cause.Tail != "" {
 		t.Errorf("%d nodes and %d jobs in brief", len(s.Nodes), len(s.Jobs))
 	}
-	if s := query(Query{Open: true, Jobs: true}); len(s.Nodes) != 0 || len(s.Jobs) != 1 || s.Jobs[0].ID != "large" {
+	if s := query(wire.Query{Open: true, Jobs: true}); len(s.Nodes) != 0 || len(s.Jobs) != 1 || s.Jobs[0].ID != "large" {
 		t.Errorf("%d nodes and %d jobs that are open", len(s.Nodes), len(s.Jobs))
 	}
-	if s := query(Query{Job: "ended7"}); len(s.Nodes) != 64 || len(s.Jobs) != 1 || len(s.Jobs[0].Result.Cause.Tail) != maxTail {
+	if s := query(wire.Query{Job: "ended7"}); len(s.Nodes) != 64 || len(s.Jobs) != 1 || len(s.Jobs[0].Result.Cause.Tail) != wire.MaxTail {
 		t.Errorf("%d nodes and %d jobs of one", len(s.Nodes), len(s.Jobs))
 	}
-	if s := query(Query{Job: "ended7", Brief: true}); s.Jobs[0].Result.Cause.Tail != "" || s.Jobs[0].Result.Cause.Why != "why" {
+	if s := query(wire.Query{Job: "ended7", Brief: true}); s.Jobs[0].Result.Cause.Tail != "" || s.Jobs[0].Result.Cause.Why != "why" {
 		t.Errorf("in brief: %+v", s.Jobs[0].Result.Cause)
 	}
 }
@@ -155,19 +162,24 @@ func TestAStatusThatIsNotRead(t *testing.T) {
 			}
 			return true, nil
 		})
-		u := h.user()
-		if _, err := u.rpc.Status(t.Context(), &pb.StatusRequest{}); err != nil {
+		c := &cable{dial: h.connect}
+		client := h.raw(c)
+		if _, err := client.Status(t.Context(), &pb.StatusRequest{}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if n := len(u.cable.conns); n != 1 {
+		if n := len(c.conns); n != 1 {
 			t.Fatalf("%d connections", n)
 		}
 		time.Sleep(2 * patienceForReader)
-		if _, err := u.Job(t.Context(), "a"); !errors.Is(err, ErrNotThere) {
+		stream, err := client.Status(t.Context(), &pb.StatusRequest{Job: "a"}, grpc.WaitForReady(true))
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if status.Code(err) != codes.NotFound {
 			t.Error(err)
 		}
-		if n := len(u.cable.conns); n != 2 {
+		if n := len(c.conns); n != 2 {
 			t.Errorf("%d connections", n)
 		}
 	})
@@ -176,11 +188,11 @@ func TestAStatusThatIsNotRead(t *testing.T) {
 // oneStatus is a coordinator that says just this.
 type oneStatus struct {
 	pb.UnimplementedClusterServer
-	all Status
+	all wire.Status
 }
 
 func (s oneStatus) Status(_ *pb.StatusRequest, stream pb.Cluster_StatusServer) error {
-	for m := range fromStatus(s.all) {
+	for m := range wire.FromStatus(s.all) {
 		if err := stream.Send(m); err != nil {
 			return err
 		}
@@ -195,25 +207,25 @@ func TestLongestStatus(t *testing.T) {
 
 func testLongestStatus(t *testing.T) {
 	result := largestResult()
-	exclusion := Exclusion{Job: largestID, Why: text(maxText), Until: someDay}
-	hold := cluster.Holding{Job: largestID, GPUs: repeat(maxGPUs, func(i int) int { return i })}
+	exclusion := wire.Exclusion{Job: largestID, Why: text(wire.MaxText), Until: someDay}
+	hold := cluster.Holding{Job: largestID, GPUs: repeat(wire.MaxGPUs, func(i int) int { return i })}
 	large := largestNode(largestName)
 	for i := range large.GPUs {
 		large.GPUs[i].HeldBy = "reservation " + largestID
 	}
-	s := Status{Version: "1", Since: someDay}
+	s := wire.Status{Version: "1", Since: someDay}
 	for _, name := range []string{"a", "b", "c"} {
 		large.Name = name + largestName[1:]
-		s.Nodes = append(s.Nodes, NodeStatus{
-			Node: large, Silent: longest, Drained: true, Excluded: repeat(1000, func(int) Exclusion { return exclusion }),
+		s.Nodes = append(s.Nodes, wire.NodeStatus{
+			Node: large, Silent: longest, Drained: true, Excluded: repeat(1000, func(int) wire.Exclusion { return exclusion }),
 			Holds: repeat(2000, func(int) cluster.Holding { return hold }),
-		}, NodeStatus{Node: node(1)})
-		s.Jobs = append(s.Jobs, JobStatus{
-			ID: name, Title: text(maxTitle), Phase: job.Gathering, Waits: text(maxText), Submitted: someDay, Finished: someDay, Result: &result,
+		}, wire.NodeStatus{Node: node(1)})
+		s.Jobs = append(s.Jobs, wire.JobStatus{
+			ID: name, Title: text(wire.MaxTitle), Phase: job.Gathering, Waits: text(wire.MaxText), Submitted: someDay, Finished: someDay, Result: &result,
 			Goodput: result.Goodput, Nodes: repeat(2*mostNodes, func(i int) string { return fmt.Sprintf("%0253d", i) }),
 		})
 	}
-	l, dial := Pipe()
+	l, dial := session.Pipe()
 	srv, _, end := newServer(nil, func(err error) { t.Error(err) })
 	defer end()
 	pb.RegisterClusterServer(srv, oneStatus{all: s})
@@ -230,14 +242,14 @@ func testLongestStatus(t *testing.T) {
 }
 
 // tellsWhoIsMissing is what comes of a report about 100,000 ranks, from the node that serves their store.
-func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *Client) {
+func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *session.Client) {
 	first := usualNode(0).Name
 	_, _ = ask(c, func() (bool, error) {
 		c.lost(c.members[first], "", nil)
 		return true, nil
 	})
 	dial := func(ctx context.Context) (net.Conn, error) { return client.Dial(ctx, client.Target) }
-	s, err := Join(t.Context(), Options{Target: "memory", Node: usualNode(0), Dial: dial, Warn: func(err error) { t.Error(err) }})
+	s, err := session.Join(t.Context(), session.Options{Target: "memory", Node: usualNode(0), Dial: dial, Warn: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,23 +293,23 @@ func tellsWhoIsMissing(t *testing.T, c *Coordinator, client *Client) {
 		return job.Client{Addr: usualNode(rank / 8).Addr, PID: pid(rank), Key: "k"}
 	})
 	m.Clients[77_777].Key = ""
-	s.Report("large", Met{Meeting: m})
+	s.Report("large", wire.Met{Meeting: m})
 	hears(`99999 of 100000 ranks wait for key "k"; not rank 77777 (gpu-node-09722, pid 1077777)`)
 	m.Clients = slices.Delete(m.Clients, 77_777, 77_779)
-	s.Report("large", Met{Meeting: m})
+	s.Report("large", wire.Met{Meeting: m})
 	hears("99998 of 100000 ranks connected; missing: rank 77777 (gpu-node-09722, pid 1077777), rank 77778 (gpu-node-09722, pid 1077778)")
 }
 
 // BenchmarkStatus is of 12,500 nodes, with 1,000 jobs that have failed and without: what the coordinator's goroutine has to do for it, and
 // what a client waits for.
 func BenchmarkStatus(b *testing.B) {
-	for _, ended := range []int{0, maxEnded} {
+	for _, ended := range []int{0, wire.MaxEnded} {
 		c, dial := largestCluster(b, ended)
 		client := clientOf(b, dial)
 		b.Run(fmt.Sprintf("owner/ended=%d", ended), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := ask(c, func() (moment, error) { return c.moment(Query{}) }); err != nil {
+				if _, err := ask(c, func() (moment, error) { return c.moment(wire.Query{}) }); err != nil {
 					b.Fatal(err)
 				}
 			}

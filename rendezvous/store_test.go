@@ -10,8 +10,11 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/wiretest"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -134,7 +137,7 @@ func TestALostNodeStaysLost(t *testing.T) {
 		time.Sleep(lease + killTime + time.Second)
 		h.crash()
 		h.start()
-		_, err := Join(t.Context(), Options{Target: "head:1", Node: gpus(1, 1), Dial: h.connect, Former: was})
+		_, err := session.Join(t.Context(), session.Options{Target: "head:1", Node: gpus(1, 1), Dial: h.connect, Former: was})
 		if err == nil {
 			t.Fatal("it was taken in again")
 		}
@@ -154,11 +157,11 @@ func TestLogsOfOtherVersions(t *testing.T) {
 	}
 	for name, b := range map[string][]byte{
 		"another format":   entry(&pb.Entry{Body: &pb.Entry_Founded{Founded: &pb.Founded{Format: "golaunch-log-0", Epoch: "x"}}}),
-		"an unknown field": append(writeEntry(replica.Began(now(), "x")), 0xa0, 0x06, 1),
+		"an unknown field": append(wire.WriteEntry(replica.Began(now(), "x")), 0xa0, 0x06, 1),
 		"an unknown entry": {0xa2, 0x06, 0},
-		"no beginning":     writeEntry(replica.Entry{At: now(), Event: cluster.Rejoined{Node: "n1"}}),
+		"no beginning":     wire.WriteEntry(replica.Entry{At: now(), Event: cluster.Rejoined{Node: "n1"}}),
 	} {
-		e, err := readEntry(b)
+		e, err := wire.ReadEntry(b)
 		if err == nil {
 			_, err = replica.Replay(nil, []replica.Entry{e}, nil)
 		}
@@ -171,12 +174,12 @@ func TestLogsOfOtherVersions(t *testing.T) {
 // TestEntriesAreRead as they were written.
 func TestEntriesAreRead(t *testing.T) {
 	at := time.Unix(1_700_000_000, 5).UTC()
-	s, m := filled[replica.Submission](), replica.Member{Node: filled[placement.Node](), Instance: "i"}
+	s, m := wiretest.Filled[replica.Submission](), replica.Member{Node: wiretest.Filled[placement.Node](), Instance: "i"}
 	s.Job.Request.Keep = nil
 	entries := []replica.Entry{
 		replica.Began(at, "epoch"), {At: at, Submitted: &s}, {At: at, Admitted: &m},
 	}
-	drain := filled[job.Draining]()
+	drain := wiretest.Filled[job.Draining]()
 	for _, ev := range []cluster.Event{
 		cluster.Joined{Node: m.Node},
 		cluster.Lost{Node: "n1", Why: "why"},
@@ -188,13 +191,13 @@ func TestEntriesAreRead(t *testing.T) {
 		entries = append(entries, replica.Entry{At: at, Event: ev})
 	}
 	for _, ev := range []job.Event{
-		filled[job.Prepared](), filled[job.Reached](), filled[job.Started](), filled[job.Ready](), filled[job.Met](), filled[job.Stalled](),
-		filled[job.Stepped](), filled[job.Exited](), filled[job.Stopped](), filled[job.Elapsed](), filled[job.TimedOut](), filled[job.Cancel](),
+		wiretest.Filled[job.Prepared](), wiretest.Filled[job.Reached](), wiretest.Filled[job.Started](), wiretest.Filled[job.Ready](), wiretest.Filled[job.Met](), wiretest.Filled[job.Stalled](),
+		wiretest.Filled[job.Stepped](), wiretest.Filled[job.Exited](), wiretest.Filled[job.Stopped](), wiretest.Filled[job.Elapsed](), wiretest.Filled[job.TimedOut](), wiretest.Filled[job.Cancel](),
 	} {
 		entries = append(entries, replica.Entry{At: at, Event: cluster.Happened{Job: "j", Event: ev}})
 	}
 	for _, e := range entries {
-		got, err := readEntry(writeEntry(e))
+		got, err := wire.ReadEntry(wire.WriteEntry(e))
 		if err != nil || !reflect.DeepEqual(got, e) {
 			t.Errorf("got  %+v, %v\nwant %+v", got, err, e)
 		}

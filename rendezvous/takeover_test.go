@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -224,7 +225,7 @@ func TestOrphansOfATakeoverEnd(t *testing.T) {
 		h.crash()
 		u.cable.unreachable.Store(true)
 		h.start()
-		gone(t, h, "a", time.Now(), lease+patienceForReturn, lease+patienceForReturn)
+		gone(t, h, "a", time.Now(), lease+wire.PatienceForReturn, lease+wire.PatienceForReturn)
 		if got := n1.runs(); got != "b0" {
 			t.Errorf("%q run", got)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -50,7 +51,7 @@ func client1(token mtls.Token, name string) *tls.Config {
 
 func TestJoinOverTLS(t *testing.T) {
 	_, target, _ := head(t, 2)
-	s, err := Join(t.Context(), Options{Target: target, TLS: client1(token, "n1"), Node: placement.Node{Name: "n1"}})
+	s, err := session.Join(t.Context(), session.Options{Target: target, TLS: client1(token, "n1"), Node: placement.Node{Name: "n1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +59,8 @@ func TestJoinOverTLS(t *testing.T) {
 	if s.Node.Addr != netip.MustParseAddr("127.0.0.1") || s.Job != "j1" || s.Lease != 15*time.Second {
 		t.Errorf("%+v, job %s, lease %v", s.Node, s.Job, s.Lease)
 	}
-	_, err = Join(t.Context(), Options{Target: target, TLS: client1(token, "n1"), Node: node(2)})
-	var r *RefusedError
+	_, err = session.Join(t.Context(), session.Options{Target: target, TLS: client1(token, "n1"), Node: node(2)})
+	var r *session.RefusedError
 	if !errors.As(err, &r) || r.Why != "node n2 shows a certificate of node n1" {
 		t.Errorf("another node's certificate: %v", err)
 	}
@@ -88,7 +89,7 @@ func TestClientWithAnotherToken(t *testing.T) {
 	warnings := make(chan string, 16)
 	target, stop := hostOverTLS(t, Config{Warn: func(err error) { warnings <- err.Error() }}, "127.0.0.1:0")
 	defer stop()
-	_, err := Connect(t.Context(), ClientOptions{Target: target, TLS: mtls.Client(mtls.NewToken(), mtls.Identity{})})
+	_, err := session.Connect(t.Context(), session.ClientOptions{Target: target, TLS: mtls.Client(mtls.NewToken(), mtls.Identity{})})
 	if !errors.Is(err, mtls.ErrToken) {
 		t.Errorf("%v", err)
 	}
@@ -101,8 +102,8 @@ func TestClientWithAnotherToken(t *testing.T) {
 func TestClosedClientOverTLS(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Lease: time.Hour}, "127.0.0.1:0")
 	defer stop()
-	connect := func() *Client {
-		c, err := Connect(t.Context(), ClientOptions{Target: target, TLS: mtls.Client(token, mtls.Identity{})})
+	connect := func() *session.Client {
+		c, err := session.Connect(t.Context(), session.ClientOptions{Target: target, TLS: mtls.Client(token, mtls.Identity{})})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +146,7 @@ func TestStrangers(t *testing.T) {
 		want string
 	}{
 		{"wrong token", func(t *testing.T, target string) {
-			_, err := Join(t.Context(), Options{Target: target, TLS: client1(mtls.NewToken(), "n1"), Node: node(1)})
+			_, err := session.Join(t.Context(), session.Options{Target: target, TLS: client1(mtls.NewToken(), "n1"), Node: node(1)})
 			if !errors.Is(err, mtls.ErrToken) || !strings.Contains(err.Error(), "the coordinator at "+target+" has another token") {
 				t.Errorf("agent: %v", err)
 			}
@@ -153,7 +154,7 @@ func TestStrangers(t *testing.T) {
 		{"no TLS", func(t *testing.T, target string) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if _, err := Join(ctx, Options{Target: target, Node: node(1), Warn: func(error) {}}); err == nil {
+			if _, err := session.Join(ctx, session.Options{Target: target, Node: node(1), Warn: func(error) {}}); err == nil {
 				t.Error("joined without TLS")
 			}
 		}, "speaks no TLS"},
@@ -208,7 +209,7 @@ func TestHandshakesEnd(t *testing.T) {
 // TestNobodyWaitsForASilentPeer at the end.
 func TestNobodyWaitsForASilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, dial := Pipe()
+		l, dial := session.Pipe()
 		c := NewCoordinator(Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
@@ -244,7 +245,7 @@ func TestAgentMeetsNoCoordinator(t *testing.T) {
 			defer conn.Close()
 		}
 	}()
-	_, err = Join(t.Context(), Options{Target: l.Addr().String(), TLS: client1(token, "n1"), Node: node(1)})
+	_, err = session.Join(t.Context(), session.Options{Target: l.Addr().String(), TLS: client1(token, "n1"), Node: node(1)})
 	if !errors.Is(err, mtls.ErrNoTLS) {
 		t.Errorf("%v", err)
 	}

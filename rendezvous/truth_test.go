@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
+	"github.com/golaunch/golaunch/internal/replica"
 )
 
 // rankOf names a rank of a job, and exitOf the end of one of its attempts, as journals have it.
@@ -188,7 +188,7 @@ type told struct {
 }
 
 // judge holds a result against what truly happened, and what the job was told against what was reported.
-func (w *truth) judge(s Submission, takeovers int, r job.Result) {
+func (w *truth) judge(s replica.Submission, takeovers int, r job.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var events []job.Event
@@ -217,7 +217,7 @@ func (w *truth) ranks(id string) (n int) {
 }
 
 // complete holds, over the decisions that follow from the journal, that the ranks of a gang start only when all its nodes are there.
-func (w *truth) complete(s Submission, events []job.Event) {
+func (w *truth) complete(s replica.Submission, events []job.Event) {
 	there := map[string]bool{}
 	state := job.New(s.Job)
 	for _, ev := range events {

@@ -11,8 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/replica"
+
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -29,7 +33,7 @@ type world struct {
 	result chan job.Result
 
 	mu        sync.Mutex
-	decisions []Decision
+	decisions []wire.Decision
 	warnings  []string
 	// lives has the node on which each rank of each job lives, and the job that has each GPU of a node; begun counts the starts.
 	lives map[[2]string]string
@@ -45,15 +49,15 @@ func spec(n int) job.Spec {
 }
 
 // one is a submission of that.
-func one(n int) Submission {
-	return Submission{Spec: cluster.Spec{Job: spec(n)}, BackoffMin: time.Second, BackoffMax: time.Minute}
+func one(n int) replica.Submission {
+	return replica.Submission{Spec: cluster.Spec{Job: spec(n)}, BackoffMin: time.Second, BackoffMax: time.Minute}
 }
 
 func newWorld(t *testing.T, nodes int) *world {
 	return newWorldOf(t.Context(), t, Config{}, one(nodes))
 }
 
-func newWorldOf(ctx context.Context, t *testing.T, cfg Config, s Submission) *world {
+func newWorldOf(ctx context.Context, t *testing.T, cfg Config, s replica.Submission) *world {
 	w := &world{t: t, result: make(chan job.Result, 1), lives: map[[2]string]string{}, begun: map[[2]string]int{}}
 	cfg.Job, cfg.Observe = &s, w.observe
 	w.serve(cfg)
@@ -68,7 +72,7 @@ func newWorldOf(ctx context.Context, t *testing.T, cfg Config, s Submission) *wo
 	return w
 }
 
-func (w *world) observe(d Decision) {
+func (w *world) observe(d wire.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.decisions = append(w.decisions, d)
@@ -81,7 +85,7 @@ func (w *world) serve(cfg Config) {
 	}
 	cfg.Warn = w.warn
 	c := NewCoordinator(cfg)
-	l, dial := Pipe()
+	l, dial := session.Pipe()
 	w.mu.Lock()
 	w.c, w.dial = c, dial
 	w.mu.Unlock()
@@ -143,7 +147,7 @@ type cable struct {
 	stuck       atomic.Bool  // nothing is read
 	late        atomic.Int64 // what comes down takes this long
 	// proof is what the guardian has for the coordinator.
-	proof [proofSize]byte
+	proof [wire.ProofSize]byte
 
 	mu    sync.Mutex
 	conns []*cableConn
@@ -208,7 +212,8 @@ type cableConn struct {
 	closed chan struct{}
 }
 
-func (c *cableConn) cutUp() bool   { return c.dead.Load() || c.cable.up.Load() }
+func (c *cableConn) cutUp() bool { return c.dead.Load() || c.cable.up.Load() }
+
 func (c *cableConn) cutDown() bool { return c.dead.Load() || c.cable.down.Load() }
 
 // SetDeadline, from outside, is called only to end all reading.

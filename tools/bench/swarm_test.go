@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/session"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/placement"
-	"github.com/golaunch/golaunch/rendezvous"
 )
 
 const swarmVariable = "GOLAUNCH_BENCH_SWARM"
@@ -52,7 +53,7 @@ func swarm() error {
 			for gpu := range 8 {
 				node.GPUs = append(node.GPUs, placement.GPU{Index: gpu})
 			}
-			s, err := rendezvous.Join(context.Background(), rendezvous.Options{
+			s, err := session.Join(context.Background(), session.Options{
 				Target: target, TLS: mtls.Client(token, mtls.Identity{Node: node.Name}), Node: node,
 			})
 			if err != nil {

@@ -1,4 +1,4 @@
-package rendezvous
+package session
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -40,18 +41,12 @@ type agentLink struct {
 // helloLimit bounds a hello. A coordinator that greets thousands of agents at once may take many seconds.
 const helloLimit = 30 * time.Second
 
-// dialLimit bounds one attempt to connect.
-const dialLimit = 5 * time.Second
-
-// pingAfter is how long a connection may be idle until gRPC sees whether it is alive. A variable for tests whose leases are days.
-var pingAfter = 30 * time.Second
-
 // minLease keeps heartbeats below a thousand a second.
 const minLease = 4 * time.Millisecond
 
 // dial makes one connection, opens a stream on it and says hello.
 func (d dialer) dial(ctx context.Context) (*agentLink, error) {
-	forDial, forHello := dialLimit, helloLimit
+	forDial, forHello := wire.DialLimit, helloLimit
 	if len(d.voters) > 0 { // the next may be quicker
 		forDial, forHello = min(forDial, d.lease/8), min(forHello, d.lease/4)
 	}
@@ -116,15 +111,15 @@ func (d dialer) greet(ctx context.Context, l *agentLink) error {
 
 func (d dialer) hello(n placement.Node) *pb.FromAgent {
 	return &pb.FromAgent{Body: &pb.FromAgent_Hello{Hello: &pb.Hello{
-		Protocol: protocol, Version: version(), Node: fromNode(n), Instance: d.instance, Epoch: d.epoch, Facts: d.Facts,
-		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())}, Voter: fromVoter(d.Voter.Open(n.Addr)),
+		Protocol: wire.Protocol, Version: wire.Version(), Node: wire.FromNode(n), Instance: d.instance, Epoch: d.epoch, Facts: d.Facts,
+		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())}, Voter: wire.FromVoter(d.Voter.Open(n.Addr)),
 		Commitment: d.commitment(),
 	}}}
 }
 
 // commitment is what the coordinator knows the proof by.
 func (o Options) commitment() []byte {
-	if o.Proof == ([proofSize]byte{}) {
+	if o.Proof == ([wire.ProofSize]byte{}) {
 		return nil
 	}
 	sum := sha256.Sum256(o.Proof[:])
@@ -136,12 +131,12 @@ func (o Options) commitment() []byte {
 // the job is over.
 func (d dialer) explain(err error) error {
 	s := status.Convert(err)
-	e := elsewhere(s)
+	e := wire.Elsewhere(s)
 	if e != nil && (d.epoch == "" || len(d.voters) == 0) {
 		return e
 	}
 	if s.Code() == codes.NotFound && d.epoch != "" && len(d.voters) == 0 && !d.bound {
-		return &ElsewhereError{Why: s.Message()}
+		return &wire.ElsewhereError{Why: s.Message()}
 	}
 	if s.Code() == codes.FailedPrecondition || s.Code() == codes.NotFound && len(d.voters) <= 1 {
 		return &RefusedError{d.Node.Name, d.Target, s.Message()}
@@ -159,7 +154,7 @@ type hintError struct {
 	addrs []string
 }
 
-// client makes gRPC use a connection that is there, and secure, already.
+// Client makes gRPC use a connection that is there, and secure, already.
 func client(conn net.Conn) (*grpc.ClientConn, error) {
 	var used atomic.Bool
 	use := func(context.Context, string) (net.Conn, error) {
@@ -171,13 +166,13 @@ func client(conn net.Conn) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///coordinator",
 		grpc.WithContextDialer(use),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: 10 * time.Second}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithMaxHeaderListSize(maxHeader),
-		grpc.WithReadBufferSize(bufferSize),
-		grpc.WithStaticStreamWindowSize(window),
-		grpc.WithStaticConnWindowSize(window),
-		grpc.WithWriteBufferSize(bufferSize),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: wire.PingAfter, Timeout: 10 * time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessage), grpc.MaxCallSendMsgSize(wire.MaxMessage)),
+		grpc.WithMaxHeaderListSize(wire.MaxHeader),
+		grpc.WithReadBufferSize(wire.BufferSize),
+		grpc.WithStaticStreamWindowSize(wire.Window),
+		grpc.WithStaticConnWindowSize(wire.Window),
+		grpc.WithWriteBufferSize(wire.BufferSize),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0),

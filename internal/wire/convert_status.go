@@ -1,4 +1,4 @@
-package rendezvous
+package wire
 
 import (
 	"iter"
@@ -11,8 +11,8 @@ import (
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
-// fromStatus is a status in messages, each made when the one before it was taken.
-func fromStatus(s Status) iter.Seq[*pb.StatusReply] {
+// FromStatus is a status in messages, each made when the one before it was taken.
+func FromStatus(s Status) iter.Seq[*pb.StatusReply] {
 	return func(yield func(*pb.StatusReply) bool) {
 		if !yield(&pb.StatusReply{Version: s.Version, Since: fromTime(s.Since), Coordinators: s.Coordinators, Silent: s.Silent}) {
 			return
@@ -30,13 +30,13 @@ func fromStatus(s Status) iter.Seq[*pb.StatusReply] {
 	}
 }
 
-// add takes the next message. What has the name of the last node or job goes on with that.
-func (s *Status) add(m *pb.StatusReply) {
+// Add takes the next message. What has the name of the last node or job goes on with that.
+func (s *Status) Add(m *pb.StatusReply) {
 	if m.GetSince() != nil {
 		s.Version, s.Since = m.GetVersion(), toTime(m.GetSince())
 		s.Coordinators, s.Silent = m.GetCoordinators(), m.GetSilent()
 	}
-	for _, n := range convert(m.GetNodes(), toNodeStatus) {
+	for _, n := range Convert(m.GetNodes(), toNodeStatus) {
 		if i := len(s.Nodes) - 1; i >= 0 && s.Nodes[i].Node.Name == n.Node.Name {
 			last := &s.Nodes[i]
 			last.Holds, last.Excluded = append(last.Holds, n.Holds...), append(last.Excluded, n.Excluded...)
@@ -44,7 +44,7 @@ func (s *Status) add(m *pb.StatusReply) {
 			s.Nodes = append(s.Nodes, n)
 		}
 	}
-	for _, j := range convert(m.GetJobs(), toJobStatus) {
+	for _, j := range Convert(m.GetJobs(), toJobStatus) {
 		if i := len(s.Jobs) - 1; i >= 0 && s.Jobs[i].ID == j.ID {
 			s.Jobs[i].Nodes = append(s.Jobs[i].Nodes, j.Nodes...)
 		} else {
@@ -55,7 +55,7 @@ func (s *Status) add(m *pb.StatusReply) {
 
 func fromNodeStatus(n NodeStatus) iter.Seq[*pb.NodeStatus] {
 	return func(yield func(*pb.NodeStatus) bool) {
-		part := &pb.NodeStatus{Node: fromNode(n.Node), Drained: n.Drained}
+		part := &pb.NodeStatus{Node: FromNode(n.Node), Drained: n.Drained}
 		if n.Silent > 0 {
 			part.Silent = durationpb.New(n.Silent)
 		}
@@ -82,21 +82,21 @@ func fromNodeStatus(n NodeStatus) iter.Seq[*pb.NodeStatus] {
 
 func toNodeStatus(n *pb.NodeStatus) NodeStatus {
 	return NodeStatus{
-		Node: toNode(n.GetNode()), Silent: n.GetSilent().AsDuration(), Drained: n.GetDrained(),
-		Holds: convert(n.GetHolds(), toHolding), Excluded: convert(n.GetExcluded(), toExclusion),
+		Node: ToNode(n.GetNode()), Silent: n.GetSilent().AsDuration(), Drained: n.GetDrained(),
+		Holds: Convert(n.GetHolds(), toHolding), Excluded: Convert(n.GetExcluded(), toExclusion),
 	}
 }
 
 func fromHolding(h cluster.Holding) *pb.Hold {
-	return &pb.Hold{Job: h.Job, Gpus: convert(h.GPUs, func(i int) int32 { return int32(i) })}
+	return &pb.Hold{Job: h.Job, Gpus: Convert(h.GPUs, func(i int) int32 { return int32(i) })}
 }
 
 func toHolding(h *pb.Hold) cluster.Holding {
-	return cluster.Holding{Job: h.GetJob(), GPUs: convert(h.GetGpus(), func(i int32) int { return int(i) })}
+	return cluster.Holding{Job: h.GetJob(), GPUs: Convert(h.GetGpus(), func(i int32) int { return int(i) })}
 }
 
 func fromExclusion(x Exclusion) *pb.Exclusion {
-	return &pb.Exclusion{Job: x.Job, Why: plain(x.Why), Until: fromTime(x.Until)}
+	return &pb.Exclusion{Job: x.Job, Why: Plain(x.Why), Until: fromTime(x.Until)}
 }
 
 func toExclusion(x *pb.Exclusion) Exclusion {
@@ -106,7 +106,7 @@ func toExclusion(x *pb.Exclusion) Exclusion {
 func fromJobStatus(j JobStatus) iter.Seq[*pb.JobStatus] {
 	return func(yield func(*pb.JobStatus) bool) {
 		part := &pb.JobStatus{
-			Id: j.ID, Title: plain(j.Title), Phase: string(j.Phase), Waits: plain(j.Waits), Submitted: fromTime(j.Submitted),
+			Id: j.ID, Title: Plain(j.Title), Phase: string(j.Phase), Waits: Plain(j.Waits), Submitted: fromTime(j.Submitted),
 			Finished: fromTime(j.Finished), Detached: j.Detached, Reserve: j.Reserve, Within: j.Within, Attempt: int32(j.Attempt),
 			Restarts: int32(j.Restarts), MaxRestarts: int32(j.MaxRestarts), Ranks: int32(j.Ranks), Gpus: int32(j.GPUs),
 			Result: optional(j.Result, fromResult), Goodput: optional(j.Goodput, fromGoodput),
@@ -135,7 +135,7 @@ func toJobStatus(j *pb.JobStatus) JobStatus {
 		s.Goodput = new(toGoodput(j.GetGoodput()))
 	}
 	if j.GetResult() != nil {
-		s.Result = new(toResult(j.GetResult()))
+		s.Result = new(ToResult(j.GetResult()))
 	}
 	return s
 }

@@ -1,9 +1,11 @@
-package rendezvous
+package wire
 
 import (
 	"iter"
 	"maps"
 	"slices"
+
+	"github.com/golaunch/golaunch/internal/replica"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -14,23 +16,23 @@ import (
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
-// fromSubmission is a submission in messages, of which the first has all but the order's list.
-func fromSubmission(s Submission) []*pb.Submission {
+// FromSubmission is a submission in messages, of which the first has all but the order's list.
+func FromSubmission(s replica.Submission) []*pb.Submission {
 	r := s.Job.Request
 	all := []*pb.Submission{{
-		Protocol: protocol, Version: version(), Task: s.Task, Title: plain(s.Title), Detached: s.Detached,
+		Protocol: Protocol, Version: Version(), Task: s.Task, Title: Plain(s.Title), Detached: s.Detached,
 		PlacementTimeout: durationpb.New(s.PlacementTimeout),
 		BackoffMin:       durationpb.New(s.BackoffMin), BackoffMax: durationpb.New(s.BackoffMax), LastCall: durationpb.New(s.LastCall),
 		Spec: &pb.Spec{
 			Sole: s.Sole, FixedPool: s.Job.FixedPool, Pool: int32(s.Job.Pool),
 			Id: s.Job.ID, Restart: string(s.Job.Restart), MaxRestarts: int32(s.Job.MaxRestarts), Grace: durationpb.New(s.Job.Grace),
-			Within: s.Within, Gpus: convert(s.GPUs, func(i int) int32 { return int32(i) }), Backfill: s.Backfill,
+			Within: s.Within, Gpus: Convert(s.GPUs, func(i int) int32 { return int32(i) }), Backfill: s.Backfill,
 			Reserve: s.Reserve, Colocated: int32(s.Colocated), RefillAfter: durationpb.New(s.Job.RefillAfter),
 			ExcludeAfter: int32(s.Job.ExcludeAfter), ExcludeFor: durationpb.New(s.Job.ExcludeFor), Rules: valid(s.Job.Rules),
 			ExitCodes: fromExitCodes(s.Job.ExitCodes),
 			GrowAfter: durationpb.New(s.Job.GrowAfter), DrainTime: durationpb.New(s.Job.DrainTime),
 			Request: &pb.Request{
-				MinNodes: int32(r.MinNodes), MaxNodes: int32(r.MaxNodes), PerNode: convert(r.PerNode, func(i int) int32 { return int32(i) }),
+				MinNodes: int32(r.MinNodes), MaxNodes: int32(r.MaxNodes), PerNode: Convert(r.PerNode, func(i int) int32 { return int32(i) }),
 				Gpu: r.GPU, Cpus: int32(r.CPUs), Memory: r.Memory, Strategy: string(r.Strategy), OrderBy: r.Order.By,
 				SharedAddr: r.SharedAddr,
 			},
@@ -42,11 +44,11 @@ func fromSubmission(s Submission) []*pb.Submission {
 	return all
 }
 
-func toSubmission(m *pb.Submission) Submission {
+func ToSubmission(m *pb.Submission) replica.Submission {
 	spec := m.GetSpec()
 	r := spec.GetRequest()
-	return Submission{
-		Task: m.GetTask(), Title: plain(m.GetTitle()), Detached: m.GetDetached(),
+	return replica.Submission{
+		Task: m.GetTask(), Title: Plain(m.GetTitle()), Detached: m.GetDetached(),
 		PlacementTimeout: m.GetPlacementTimeout().AsDuration(),
 		BackoffMin:       m.GetBackoffMin().AsDuration(), BackoffMax: m.GetBackoffMax().AsDuration(), LastCall: m.GetLastCall().AsDuration(),
 		Spec: cluster.Spec{
@@ -59,12 +61,12 @@ func toSubmission(m *pb.Submission) Submission {
 				FixedPool: spec.GetFixedPool(), Pool: int(spec.GetPool()),
 				Request: placement.Request{
 					MinNodes: int(r.GetMinNodes()), MaxNodes: int(r.GetMaxNodes()),
-					PerNode: convert(r.GetPerNode(), func(i int32) int { return int(i) }),
+					PerNode: Convert(r.GetPerNode(), func(i int32) int { return int(i) }),
 					GPU:     r.GetGpu(), CPUs: int(r.GetCpus()), Memory: r.GetMemory(), Strategy: placement.Strategy(r.GetStrategy()),
 					Order: placement.Order{By: r.GetOrderBy(), List: r.GetOrderList()}, SharedAddr: r.GetSharedAddr(),
 				},
 			},
-			Within: spec.GetWithin(), GPUs: convert(spec.GetGpus(), func(i int32) int { return int(i) }), Backfill: spec.GetBackfill(),
+			Within: spec.GetWithin(), GPUs: Convert(spec.GetGpus(), func(i int32) int { return int(i) }), Backfill: spec.GetBackfill(),
 			Reserve: spec.GetReserve(), Colocated: int(spec.GetColocated()), Sole: spec.GetSole(),
 		},
 	}
@@ -90,15 +92,15 @@ func toExitCodes(m map[string]int32) map[job.Ending]int {
 }
 
 func fromDecision(d Decision) *pb.Update {
-	return &pb.Update{Body: &pb.Update_Decision{Decision: &pb.Decision{At: fromTime(d.At), Reason: plain(d.Reason), News: d.News}}}
+	return &pb.Update{Body: &pb.Update_Decision{Decision: &pb.Decision{At: fromTime(d.At), Reason: Plain(d.Reason), News: d.News}}}
 }
 
-func toDecision(d *pb.Decision) Decision {
+func ToDecision(d *pb.Decision) Decision {
 	return Decision{At: toTime(d.GetAt()), Reason: d.GetReason(), News: d.GetNews()}
 }
 
-// fromUpdate is an update in messages, each made when the one before it was taken.
-func fromUpdate(u Update) iter.Seq[*pb.Update] {
+// FromUpdate is an update in messages, each made when the one before it was taken.
+func FromUpdate(u Update) iter.Seq[*pb.Update] {
 	return func(yield func(*pb.Update) bool) {
 		switch {
 		case u.Decision != nil:
@@ -133,29 +135,29 @@ func fromGranted(p placement.Plan) iter.Seq[*pb.Granted] {
 }
 
 func fromGroup(g placement.Group) *pb.Group {
-	return &pb.Group{Node: fromNode(g.Node), NodeRank: int32(g.NodeRank), Bundles: convert(g.Bundles, fromBundle)}
+	return &pb.Group{Node: FromNode(g.Node), NodeRank: int32(g.NodeRank), Bundles: Convert(g.Bundles, fromBundle)}
 }
 
-func toGroup(g *pb.Group) placement.Group {
-	return placement.Group{Node: toNode(g.GetNode()), NodeRank: int(g.GetNodeRank()), Bundles: convert(g.GetBundles(), toBundle)}
+func ToGroup(g *pb.Group) placement.Group {
+	return placement.Group{Node: ToNode(g.GetNode()), NodeRank: int(g.GetNodeRank()), Bundles: Convert(g.GetBundles(), toBundle)}
 }
 
 func fromFilter(f LogFilter) *pb.LogFilter {
 	return &pb.LogFilter{
-		Ranks:   convert(f.Ranks, func(s Span) *pb.Span { return &pb.Span{First: int32(s.From), Last: int32(s.To)} }),
-		Attempt: int32(f.Attempt), Follow: f.Follow, From: convert(f.From, fromPosition), Ras: f.RAS,
+		Ranks:   Convert(f.Ranks, func(s Span) *pb.Span { return &pb.Span{First: int32(s.From), Last: int32(s.To)} }),
+		Attempt: int32(f.Attempt), Follow: f.Follow, From: Convert(f.From, fromPosition), Ras: f.RAS,
 	}
 }
 
-func toFilter(f *pb.LogFilter) LogFilter {
+func ToFilter(f *pb.LogFilter) LogFilter {
 	return LogFilter{
-		Ranks:   convert(f.GetRanks(), func(s *pb.Span) Span { return Span{int(s.GetFirst()), int(s.GetLast())} }),
-		Attempt: int(f.GetAttempt()), Follow: f.GetFollow(), From: convert(f.GetFrom(), toPosition), RAS: f.GetRas(),
+		Ranks:   Convert(f.GetRanks(), func(s *pb.Span) Span { return Span{int(s.GetFirst()), int(s.GetLast())} }),
+		Attempt: int(f.GetAttempt()), Follow: f.GetFollow(), From: Convert(f.GetFrom(), toPosition), RAS: f.GetRas(),
 	}
 }
 
-// fromRequest is a request for logs in messages, of which the first has all but the positions.
-func fromRequest(id string, f LogFilter, from map[string][]LogPosition) []*pb.LogsRequest {
+// FromRequest is a request for logs in messages, of which the first has all but the positions.
+func FromRequest(id string, f LogFilter, from map[string][]LogPosition) []*pb.LogsRequest {
 	f.From = nil
 	all := []*pb.LogsRequest{{Job: id, Filter: fromFilter(f)}}
 	nodes := func(node string) iter.Seq[*pb.LogsFrom] {
@@ -169,10 +171,10 @@ func fromRequest(id string, f LogFilter, from map[string][]LogPosition) []*pb.Lo
 	return all
 }
 
-func toFrom(from []*pb.LogsFrom) map[string][]LogPosition {
+func ToFrom(from []*pb.LogsFrom) map[string][]LogPosition {
 	all := map[string][]LogPosition{}
 	for _, f := range from {
-		all[f.GetNode()] = append(all[f.GetNode()], convert(f.GetAt(), toPosition)...)
+		all[f.GetNode()] = append(all[f.GetNode()], Convert(f.GetAt(), toPosition)...)
 	}
 	return all
 }
@@ -185,13 +187,13 @@ func toPosition(p *pb.LogPosition) LogPosition {
 	return LogPosition{Attempt: int(p.GetAttempt()), Rank: int(p.GetRank()), Stream: int(p.GetStream()), Offset: p.GetOffset()}
 }
 
-func fromChunk(c LogChunk) *pb.LogChunk {
+func FromChunk(c LogChunk) *pb.LogChunk {
 	return &pb.LogChunk{
-		At: fromPosition(c.LogPosition), Node: c.Node, WorldSize: int32(c.WorldSize), Data: c.Data, Missing: plain(c.Missing),
+		At: fromPosition(c.LogPosition), Node: c.Node, WorldSize: int32(c.WorldSize), Data: c.Data, Missing: Plain(c.Missing),
 	}
 }
 
-func toChunk(c *pb.LogChunk) LogChunk {
+func ToChunk(c *pb.LogChunk) LogChunk {
 	return LogChunk{
 		LogPosition: toPosition(c.GetAt()), Node: c.GetNode(), WorldSize: int(c.GetWorldSize()), Data: c.GetData(), Missing: c.GetMissing(),
 	}

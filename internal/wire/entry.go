@@ -1,4 +1,4 @@
-package rendezvous
+package wire
 
 import (
 	"fmt"
@@ -10,14 +10,14 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/rendezvous/internal/replica"
+	"github.com/golaunch/golaunch/internal/replica"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // The log has what agents and clients say in the words in which they say it.
 
-// writeEntry panics for an event that no coordinator has.
-func writeEntry(e replica.Entry) []byte {
+// WriteEntry panics for an event that no coordinator has.
+func WriteEntry(e replica.Entry) []byte {
 	m := fromEntry(e)
 	m.At = timestamppb.New(e.At)
 	b, err := proto.Marshal(m)
@@ -32,25 +32,25 @@ func fromEntry(e replica.Entry) *pb.Entry {
 	case e.Founded != nil:
 		return &pb.Entry{Body: &pb.Entry_Founded{Founded: &pb.Founded{Format: e.Founded.Format, Epoch: e.Founded.Epoch}}}
 	case e.Submitted != nil:
-		return &pb.Entry{Body: &pb.Entry_Submitted{Submitted: joined(fromSubmission(*e.Submitted))}}
+		return &pb.Entry{Body: &pb.Entry_Submitted{Submitted: joined(FromSubmission(*e.Submitted))}}
 	case e.Admitted != nil:
-		return &pb.Entry{Body: &pb.Entry_Admitted{Admitted: &pb.Admitted{Node: fromNode(e.Admitted.Node), Instance: e.Admitted.Instance}}}
+		return &pb.Entry{Body: &pb.Entry_Admitted{Admitted: &pb.Admitted{Node: FromNode(e.Admitted.Node), Instance: e.Admitted.Instance}}}
 	}
 	switch ev := e.Event.(type) {
 	case cluster.Joined:
-		return &pb.Entry{Body: &pb.Entry_Joined{Joined: fromNode(ev.Node)}}
+		return &pb.Entry{Body: &pb.Entry_Joined{Joined: FromNode(ev.Node)}}
 	case cluster.Lost:
-		return &pb.Entry{Body: &pb.Entry_Lost{Lost: &pb.Lost{Node: ev.Node, Why: plain(ev.Why)}}}
+		return &pb.Entry{Body: &pb.Entry_Lost{Lost: &pb.Lost{Node: ev.Node, Why: Plain(ev.Why)}}}
 	case cluster.Rejoined:
 		return &pb.Entry{Body: &pb.Entry_Back{Back: &pb.Back{Node: ev.Node}}}
 	case cluster.Drain:
 		d := &pb.Drained{Node: ev.Node}
 		if ev.Leaves != nil {
-			d.Leaving = &pb.Draining{Within: durationpb.New(ev.Leaves.Within), Why: plain(ev.Leaves.Why)}
+			d.Leaving = &pb.Draining{Within: durationpb.New(ev.Leaves.Within), Why: Plain(ev.Leaves.Why)}
 		}
 		return &pb.Entry{Body: &pb.Entry_Drained{Drained: d}}
 	case cluster.Avoid:
-		return &pb.Entry{Body: &pb.Entry_Avoided{Avoided: &pb.Avoided{Node: ev.Node, Why: plain(ev.Why)}}}
+		return &pb.Entry{Body: &pb.Entry_Avoided{Avoided: &pb.Avoided{Node: ev.Node, Why: Plain(ev.Why)}}}
 	case cluster.Happened:
 		m := fromHappened(ev.Job, ev.Event)
 		m.About = ev.Job
@@ -66,17 +66,17 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 		return &pb.Entry{Body: &pb.Entry_Elapsed{Elapsed: &pb.Elapsed{Unit: int32(ev.Unit), Attempt: int32(ev.Attempt)}}}
 	case job.Met:
 		return &pb.Entry{Body: &pb.Entry_Gathered{Gathered: &pb.Gathered{
-			Node: ev.Node, Unit: int32(ev.Unit), Attempt: int32(ev.Attempt), Why: plain(ev.Why),
+			Node: ev.Node, Unit: int32(ev.Unit), Attempt: int32(ev.Attempt), Why: Plain(ev.Why),
 		}}}
 	case job.TimedOut:
 		return &pb.Entry{Body: &pb.Entry_TimedOut{TimedOut: &pb.TimedOut{Kind: string(ev.Kind), Seq: int32(ev.Seq)}}}
 	case job.Cancel:
 		return &pb.Entry{Body: &pb.Entry_Cancelled{Cancelled: &pb.Cancelled{
-			Code: int32(ev.Code), Why: plain(ev.Why), Ending: string(ev.Ending), Within: durationpb.New(ev.Within), Loose: ev.Loose,
+			Code: int32(ev.Code), Why: Plain(ev.Why), Ending: string(ev.Ending), Within: durationpb.New(ev.Within), Loose: ev.Loose,
 		}}}
 	default: // an agent reports it
 	}
-	if report := fromEvent("", ev); report != nil {
+	if report := FromEvent("", ev); report != nil {
 		return &pb.Entry{Body: &pb.Entry_Reported{Reported: &pb.Reported{Node: nodeOf(ev), Report: report}}}
 	}
 	panic(fmt.Sprintf("rendezvous: nobody tells job %s of a %T", id, ev))
@@ -106,8 +106,8 @@ func nodeOf(ev job.Event) string {
 	}
 }
 
-// readEntry refuses what this version would not have written.
-func readEntry(b []byte) (e replica.Entry, err error) {
+// ReadEntry refuses what this version would not have written.
+func ReadEntry(b []byte) (e replica.Entry, err error) {
 	var m pb.Entry
 	if err := proto.Unmarshal(b, &m); err != nil {
 		return e, fmt.Errorf("an entry makes no sense: %w", err)
@@ -131,12 +131,12 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 	case *pb.Entry_Founded:
 		e.Founded = &replica.Founded{Format: b.Founded.GetFormat(), Epoch: b.Founded.GetEpoch()}
 	case *pb.Entry_Submitted:
-		s := toSubmission(b.Submitted)
+		s := ToSubmission(b.Submitted)
 		e.Submitted = &s
 	case *pb.Entry_Admitted:
-		e.Admitted = &replica.Member{Node: toNode(b.Admitted.GetNode()), Instance: b.Admitted.GetInstance()}
+		e.Admitted = &replica.Member{Node: ToNode(b.Admitted.GetNode()), Instance: b.Admitted.GetInstance()}
 	case *pb.Entry_Joined:
-		e.Event = cluster.Joined{Node: toNode(b.Joined)}
+		e.Event = cluster.Joined{Node: ToNode(b.Joined)}
 	case *pb.Entry_Lost:
 		e.Event = cluster.Lost{Node: b.Lost.GetNode(), Why: b.Lost.GetWhy()}
 	case *pb.Entry_Back:
@@ -162,7 +162,7 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 			Code: int(c.GetCode()), Why: c.GetWhy(), Ending: job.Ending(c.GetEnding()), Within: c.GetWithin().AsDuration(), Loose: c.GetLoose(),
 		})
 	case *pb.Entry_Reported:
-		return happened(toEvent(b.Reported.GetNode(), b.Reported.GetReport()))
+		return happened(ToEvent(b.Reported.GetNode(), b.Reported.GetReport()))
 	}
 	return e
 }

@@ -1,4 +1,4 @@
-package rendezvous
+package wire
 
 import (
 	"github.com/golaunch/golaunch/internal/goodput"
@@ -7,10 +7,10 @@ import (
 
 func fromGoodput(r goodput.Report) *pb.Goodput {
 	return &pb.Goodput{
-		Unit: plain(r.Unit), Goodput: r.Goodput, Hours: r.Hours, Training: r.Training, Lost: r.Lost, Starting: r.Starting,
+		Unit: Plain(r.Unit), Goodput: r.Goodput, Hours: r.Hours, Training: r.Training, Lost: r.Lost, Starting: r.Starting,
 		Stopping: r.Stopping, Backoff: r.Backoff, Waiting: r.Waiting, Interruptions: int32(r.Interruptions),
-		Costs: convert(r.Costs, func(c goodput.Cost) *pb.Cost {
-			return &pb.Cost{Cause: plain(c.Cause), Node: c.Node, Interruptions: int32(c.Interruptions), Hours: c.Hours, Lost: c.Lost}
+		Costs: Convert(r.Costs, func(c goodput.Cost) *pb.Cost {
+			return &pb.Cost{Cause: Plain(c.Cause), Node: c.Node, Interruptions: int32(c.Interruptions), Hours: c.Hours, Lost: c.Lost}
 		}),
 	}
 }
@@ -20,7 +20,7 @@ func toGoodput(r *pb.Goodput) goodput.Report {
 		Unit: r.GetUnit(), Goodput: r.GetGoodput(), Hours: r.GetHours(), Training: r.GetTraining(), Lost: r.GetLost(),
 		Starting: r.GetStarting(), Stopping: r.GetStopping(), Backoff: r.GetBackoff(), Waiting: r.GetWaiting(),
 		Interruptions: int(r.GetInterruptions()),
-		Costs: convert(r.GetCosts(), func(c *pb.Cost) goodput.Cost {
+		Costs: Convert(r.GetCosts(), func(c *pb.Cost) goodput.Cost {
 			return goodput.Cost{
 				Cause: c.GetCause(), Node: c.GetNode(), Interruptions: int(c.GetInterruptions()), Hours: c.GetHours(), Lost: c.GetLost(),
 			}

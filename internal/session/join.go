@@ -1,4 +1,4 @@
-package rendezvous
+package session
 
 import (
 	"cmp"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -36,7 +37,7 @@ type Options struct {
 	// Proof is a secret with which a guardian of the ranks ends a connection, below TLS, once the session is over, with this process
 	// perhaps, and no rank of it lives or will ever again: the coordinator knows the SHA-256, and counts the node as lost at once. By any
 	// other end it learns nothing, and the lease decides. Nobody can prove anything when it is zero.
-	Proof [proofSize]byte
+	Proof [wire.ProofSize]byte
 	// Voter is this process as one that may come to coordinate the job; nil when it is none. DialAt makes a connection, as Dial does, to one
 	// of them, HOST:PORT; TCP when nil.
 	Voter  Voter
@@ -75,7 +76,8 @@ type Voter interface {
 type noVoter struct{}
 
 func (noVoter) Open(netip.Addr) quorum.Voter { return quorum.Voter{} }
-func (noVoter) Learn([]string)               {}
+
+func (noVoter) Learn([]string) {}
 
 // Membership is what a coordinator knows an agent by.
 type Membership struct{ Instance, Epoch string }
@@ -104,11 +106,11 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 	if o.Voter == nil {
 		o.Voter = noVoter{}
 	}
-	if why := excessOfNode(fromNode(o.Node)); why != "" {
+	if why := wire.ExcessOfNode(wire.FromNode(o.Node)); why != "" {
 		return nil, &RefusedError{o.Node.Name, o.Target, why}
 	}
 	d := dialer{Options: o, instance: cmp.Or(o.Former.Instance, rand.Text()), epoch: o.Former.Epoch, home: o.Target}
-	d.lease = cmp.Or(o.Lease, defaultLease)
+	d.lease = cmp.Or(o.Lease, wire.DefaultLease)
 	if len(o.Elsewhere) > 0 {
 		d.voters, d.turn = o.Elsewhere, -1 // the first leads
 	}
@@ -147,7 +149,7 @@ type dialer struct {
 func (d *dialer) refer(addrs []string) { d.voters = append([]string{d.home}, addrs...) }
 
 // maxPlaces bounds where an agent looks for the coordinator.
-const maxPlaces = 4 * maxVoters
+const maxPlaces = 4 * wire.MaxVoters
 
 // widen has an agent turn to more voters: those that it knows may have been replaced since it last heard of them.
 func (d *dialer) widen(addrs []string) {
@@ -189,7 +191,7 @@ func (d dialer) connect(ctx context.Context) (*agentLink, error) {
 		if err == nil || d.permanent(err) {
 			return l, err
 		}
-		if e, ok := errors.AsType[*ElsewhereError](err); ok {
+		if e, ok := errors.AsType[*wire.ElsewhereError](err); ok {
 			d.refer(e.Addrs)
 		}
 		if h, ok := errors.AsType[*hintError](err); ok {
@@ -225,7 +227,7 @@ func (d dialer) permanent(err error) bool {
 // final says that an answer ends the session that got it.
 func (d dialer) final(err error) bool {
 	_, refused := errors.AsType[*RefusedError](err)
-	_, elsewhere := errors.AsType[*ElsewhereError](err)
+	_, elsewhere := errors.AsType[*wire.ElsewhereError](err)
 	return refused || elsewhere && d.epoch != ""
 }
 

@@ -1,4 +1,4 @@
-package rendezvous
+package session
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -45,7 +46,7 @@ func (s *Session) redialled(r dialled) {
 	}
 	old := s.link
 	s.adopt(r.link)
-	s.pending = append(s.pending, Order{Do: Restate{}})
+	s.pending = append(s.pending, wire.Order{Do: wire.Restate{}})
 	go old.close()
 }
 
@@ -93,9 +94,9 @@ func (r dialled) close() {
 
 // farewell sends what is left and goodbye, and waits until the coordinator ends the stream.
 func (s *Session) farewell(why string) {
-	limit := time.NewTimer(goodbyeLimit)
+	limit := time.NewTimer(wire.GoodbyeLimit)
 	defer limit.Stop()
-	last := append(s.unacked[s.sent:], &pb.FromAgent{Body: &pb.FromAgent_Goodbye{Goodbye: &pb.Goodbye{Why: plain(why)}}})
+	last := append(s.unacked[s.sent:], &pb.FromAgent{Body: &pb.FromAgent_Goodbye{Goodbye: &pb.Goodbye{Why: wire.Plain(why)}}})
 	for s.in != nil {
 		out, next := s.out, (*pb.FromAgent)(nil)
 		if len(last) == 0 {

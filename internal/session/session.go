@@ -1,4 +1,7 @@
-package rendezvous
+// Package session is the other side of a coordinator. An agent holds a [Session], which delivers its orders and carries its reports, over
+// connections that may break and be made again, for as long as its lease. A [Client] submits jobs to a cluster, watches, reads and stops
+// them.
+package session
 
 import (
 	"context"
@@ -10,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -20,12 +24,6 @@ const (
 	// maxPending is the number of orders that the agent may leave lying before nothing more is read.
 	maxPending = 64
 )
-
-// ackEvery is the number of reports after which the coordinator acknowledges without being asked.
-const ackEvery = 64
-
-// goodbyeLimit bounds the wait for the coordinator to take the last words of an agent.
-const goodbyeLimit = 2 * time.Second
 
 // Session is an agent's membership in a job. It outlives broken connections for as long as its lease.
 //
@@ -41,7 +39,7 @@ type Session struct {
 	Lease time.Duration
 	Node  placement.Node
 
-	orders  chan Order
+	orders  chan wire.Order
 	reports chan *pb.FromAgent
 	leave   chan string
 	done    chan struct{}
@@ -58,7 +56,7 @@ type Session struct {
 	unacked []*pb.FromAgent
 	sent    int
 	seq     uint64
-	pending []Order
+	pending []wire.Order
 	beat    *pb.FromAgent
 	// heard is when the newest heartbeat that came back was sent, and limit the timer that ends the lease. asked is when a session that
 	// was paused beyond that asked whether it still has it; 0 when it has not.
@@ -84,7 +82,7 @@ type dialled struct {
 func newSession(d dialer, w *pb.Welcome, l *agentLink) *Session {
 	s := &Session{
 		Job: w.GetJobId(), Lease: w.GetLease().AsDuration(), Node: d.Node,
-		orders: make(chan Order), reports: make(chan *pb.FromAgent), leave: make(chan string), done: make(chan struct{}),
+		orders: make(chan wire.Order), reports: make(chan *pb.FromAgent), leave: make(chan string), done: make(chan struct{}),
 		dialer: d, limit: time.NewTimer(w.GetLease().AsDuration()), pulse: time.NewTimer(0),
 		// The numbers of an agent in whose place this one is have been used.
 		seq: l.first.GetAcked(),
@@ -92,7 +90,7 @@ func newSession(d dialer, w *pb.Welcome, l *agentLink) *Session {
 	s.dialer.shared = s.Job == ""
 	s.dialer.bound = s.dialer.shared
 	if d.Former != (Membership{}) {
-		s.pending = append(s.pending, Order{Do: Restate{}})
+		s.pending = append(s.pending, wire.Order{Do: wire.Restate{}})
 	}
 	s.adopt(l)
 	return s
@@ -100,7 +98,7 @@ func newSession(d dialer, w *pb.Welcome, l *agentLink) *Session {
 
 // Orders has what the coordinator asks. It is closed after the [job.Finish] of the only job, after Close, and when the session ends for a reason
 // that Err then has: the agent must end its ranks and call Close.
-func (s *Session) Orders() <-chan Order { return s.orders }
+func (s *Session) Orders() <-chan wire.Order { return s.orders }
 
 // Membership is what an agent needs that goes on in the place of this one.
 func (s *Session) Membership() Membership { return Membership{s.dialer.instance, s.dialer.epoch} }
@@ -121,12 +119,12 @@ func (s *Session) Err() error {
 // not wait for the network. After the session's end it does nothing, and one that is too long for a message it warns of instead: that would
 // break each connection anew.
 func (s *Session) Report(id string, ev any) {
-	msg := fromEvent(id, ev)
+	msg := wire.FromEvent(id, ev)
 	if msg == nil {
 		panic(fmt.Sprintf("rendezvous: no agent reports a %T", ev))
 	}
-	if size := proto.Size(msg); size > maxReport {
-		s.dialer.Warn(fmt.Errorf("node %s cannot report a %T of job %s: %d bytes, %d at most", s.Node.Name, ev, id, size, maxReport))
+	if size := proto.Size(msg); size > wire.MaxReport {
+		s.dialer.Warn(fmt.Errorf("node %s cannot report a %T of job %s: %d bytes, %d at most", s.Node.Name, ev, id, size, wire.MaxReport))
 		return
 	}
 	select {
@@ -200,26 +198,18 @@ func (s *Session) run() {
 	}
 }
 
-const (
-	// paused is how much later than the end of its lease a session runs again that was paused, with its machine perhaps.
-	paused = 250 * time.Millisecond
-	// reprieval is how long it then waits for the coordinator, which may have been paused too and has then given nothing away. The
-	// guardian of the ranks keeps them from running meanwhile.
-	reprieval = 1500 * time.Millisecond
-)
-
 // reprieve says that a session whose lease was over some time ago may still have it.
 func (s *Session) reprieve(late time.Duration) bool {
 	now := s.dialer.Clock()
 	switch {
 	case s.asked != 0:
-		return now-s.asked < reprieval
-	case late < paused:
+		return now-s.asked < wire.Reprieval
+	case late < wire.Paused:
 		return false
 	}
 	s.asked = now
 	s.heartbeat()
-	s.limit.Reset(reprieval)
+	s.limit.Reset(wire.Reprieval)
 	return true
 }
 
@@ -272,9 +262,9 @@ func (s *Session) wrote() {
 	}
 }
 
-func (s *Session) first() (Order, chan<- Order) {
+func (s *Session) first() (wire.Order, chan<- wire.Order) {
 	if len(s.pending) == 0 {
-		return Order{}, nil
+		return wire.Order{}, nil
 	}
 	return s.pending[0], s.orders
 }
@@ -300,13 +290,13 @@ func (s *Session) take(msg *pb.ToAgent) {
 		s.dialer.voters = v.GetAddrs()
 		s.dialer.Voter.Learn(v.GetAddrs())
 	}
-	if do := toAction(s.Node, msg); do != nil {
+	if do := wire.ToAction(s.Node, msg); do != nil {
 		s.dialer.bound = true
-		if r, ok := do.(ReadLogs); ok {
-			r.client = s.link.client
+		if r, ok := do.(wire.ReadLogs); ok {
+			r.Via = s.link.client
 			do = r
 		}
-		s.pending = append(s.pending, Order{msg.GetJob(), do})
+		s.pending = append(s.pending, wire.Order{Job: msg.GetJob(), Do: do})
 	}
 }
 

@@ -1,4 +1,4 @@
-package rendezvous
+package session
 
 import (
 	"cmp"
@@ -10,22 +10,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/replica"
+
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
-
-// Update is one thing that a [Watch] tells; just one field is set.
-type Update struct {
-	Decision *Decision
-	// Granted are the placement groups of a reservation.
-	Granted *placement.Plan
-	// Result is the last update.
-	Result *job.Result
-}
 
 // Watch follows a job, over connections that may break, and over the end of a coordinator that is started again in time.
 type Watch struct {
@@ -51,11 +44,11 @@ type Watch struct {
 type updates interface{ Recv() (*pb.Update, error) }
 
 // Submit brings a job, or a reservation, to the cluster. One that is not detached ends when its Watch is closed before it.
-func (c *Client) Submit(ctx context.Context, s Submission) (*Watch, error) {
-	if why := excess(s); why != "" {
+func (c *Client) Submit(ctx context.Context, s replica.Submission) (*Watch, error) {
+	if why := wire.Excess(s); why != "" {
 		return nil, &RequestError{Target: c.Target, Why: why, Bad: true}
 	}
-	return c.watch(ctx, &Watch{client: c, Job: s.Job.ID, submission: fromSubmission(s), owner: !s.Detached})
+	return c.watch(ctx, &Watch{client: c, Job: s.Job.ID, submission: wire.FromSubmission(s), owner: !s.Detached})
 }
 
 // Watch follows a job that is there.
@@ -82,7 +75,7 @@ func (w *Watch) open(patience time.Duration) error {
 			if w.submission != nil {
 				stream, err := w.client.rpc.Submit(ctx, grpc.WaitForReady(true))
 				if err == nil {
-					err = put(stream, w.submission)
+					err = wire.Put(stream, w.submission)
 				}
 				return stream, err
 			}
@@ -116,11 +109,8 @@ func (w *Watch) start(patience time.Duration, open func(context.Context) (update
 	return nil
 }
 
-// The coordinator says every tenth of a lease that it is still there, which a client of several of them misses after a fifth.
-const (
-	noticesPerLease  = 10
-	patienceOfNotice = 5
-)
+// patienceOfNotice is the part of a lease after which a client of several coordinators misses that.
+const patienceOfNotice = 5
 
 // receive bears the silence of one of several coordinators for a while only.
 func (w *Watch) receive() (*pb.Update, error) {
@@ -133,15 +123,15 @@ func (w *Watch) receive() (*pb.Update, error) {
 
 // Next waits for the next update. After the Result it returns io.EOF. When ctx, which was Submit's or Watch's, ends, so does Next.
 // Another error says that the coordinator is gone for good, or that the job is not there any more.
-func (w *Watch) Next(ctx context.Context) (Update, error) {
+func (w *Watch) Next(ctx context.Context) (wire.Update, error) {
 	for {
 		m, err := w.receive()
 		switch {
 		case errors.Is(err, io.EOF):
-			return Update{}, io.EOF
+			return wire.Update{}, io.EOF
 		case err != nil:
 			if err := w.mend(ctx, err); err != nil {
-				return Update{}, err
+				return wire.Update{}, err
 			}
 			continue
 		}
@@ -160,7 +150,7 @@ func (w *Watch) mend(ctx context.Context, broke error) error {
 		return w.client.explain(broke)
 	}
 	w.submission = nil
-	limit := time.Now().Add(w.Lease + patienceForReturn)
+	limit := time.Now().Add(w.Lease + wire.PatienceForReturn)
 	err := broke
 	for err != nil && w.client.mendable(err) {
 		err = w.open(time.Until(limit))
@@ -171,27 +161,27 @@ func (w *Watch) mend(ctx context.Context, broke error) error {
 	return nil
 }
 
-// take is false for what has been told before, and what goes on.
-func (w *Watch) take(m *pb.Update) (Update, bool) {
+// Take is false for what has been told before, and what goes on.
+func (w *Watch) take(m *pb.Update) (wire.Update, bool) {
 	switch b := m.GetBody().(type) {
 	case *pb.Update_Decision:
 		if b.Decision.GetReason() == w.reason {
-			return Update{}, false
+			return wire.Update{}, false
 		}
 		w.reason = b.Decision.GetReason()
-		return Update{Decision: new(toDecision(b.Decision))}, true
+		return wire.Update{Decision: new(wire.ToDecision(b.Decision))}, true
 	case *pb.Update_Granted:
-		w.granted.Groups = append(w.granted.Groups, convert(b.Granted.GetGroups(), toGroup)...)
+		w.granted.Groups = append(w.granted.Groups, wire.Convert(b.Granted.GetGroups(), wire.ToGroup)...)
 		if b.Granted.GetMore() {
-			return Update{}, false
+			return wire.Update{}, false
 		}
 		plan := w.granted
 		w.granted = placement.Plan{}
-		return Update{Granted: &plan}, true
+		return wire.Update{Granted: &plan}, true
 	case *pb.Update_Result:
-		return Update{Result: new(toResult(b.Result))}, true
+		return wire.Update{Result: new(wire.ToResult(b.Result))}, true
 	}
-	return Update{}, false
+	return wire.Update{}, false
 }
 
 // Close ends the watch.
@@ -201,8 +191,8 @@ func (w *Watch) Close() { w.cancel() }
 type LogReader struct {
 	client *Client
 	job    string
-	filter LogFilter
-	known  map[LogPosition]known
+	filter wire.LogFilter
+	known  map[wire.LogPosition]known
 	// lacking are the nodes of which it was told that something is missing.
 	lacking map[string]bool
 	cancel  context.CancelFunc
@@ -216,28 +206,28 @@ type known struct {
 }
 
 // Logs reads what the ranks of a job wrote, on all nodes: each rank's output in its order, that of different nodes as it comes.
-func (c *Client) Logs(ctx context.Context, id string, f LogFilter) (*LogReader, error) {
-	if len(f.Ranks) > maxSpans {
-		return nil, &RequestError{Target: c.Target, Why: fmt.Sprintf("%d ranges of ranks are chosen, %d at most", len(f.Ranks), maxSpans), Bad: true}
+func (c *Client) Logs(ctx context.Context, id string, f wire.LogFilter) (*LogReader, error) {
+	if len(f.Ranks) > wire.MaxSpans {
+		return nil, &RequestError{Target: c.Target, Why: fmt.Sprintf("%d ranges of ranks are chosen, %d at most", len(f.Ranks), wire.MaxSpans), Bad: true}
 	}
-	r := &LogReader{client: c, job: id, filter: f, known: map[LogPosition]known{}, lacking: map[string]bool{}}
+	r := &LogReader{client: c, job: id, filter: f, known: map[wire.LogPosition]known{}, lacking: map[string]bool{}}
 	for _, at := range f.From {
-		r.known[at.file()] = known{offset: at.Offset}
+		r.known[at.File()] = known{offset: at.Offset}
 	}
 	return r, r.open(ctx)
 }
 
 // open makes a stream and waits until the coordinator has accepted it, for a while also one that is not yet there to stay.
 func (r *LogReader) open(ctx context.Context) error {
-	request := fromRequest(r.job, r.filter, r.from())
+	request := wire.FromRequest(r.job, r.filter, r.from())
 	ctx, r.cancel = context.WithCancel(ctx)
-	limit := time.AfterFunc(answerLimit+patienceForReturn, r.cancel)
+	limit := time.AfterFunc(answerLimit+wire.PatienceForReturn, r.cancel)
 	defer limit.Stop()
 	for {
 		err := r.client.ask(ctx, func() (err error) {
 			r.stream, err = r.client.rpc.Logs(ctx, grpc.WaitForReady(true))
 			if err == nil {
-				err = put(r.stream, request)
+				err = wire.Put(r.stream, request)
 			}
 			if err == nil {
 				var accepted metadata.MD
@@ -255,17 +245,17 @@ func (r *LogReader) open(ctx context.Context) error {
 
 // from are the positions by node, those of the newest attempts first: of as many files as a request can have. Of others all comes again,
 // and is dropped.
-func (r *LogReader) from() map[string][]LogPosition {
-	from, size := map[string][]LogPosition{}, maxPiece
-	byAge := func(a, b LogPosition) int {
+func (r *LogReader) from() map[string][]wire.LogPosition {
+	from, size := map[string][]wire.LogPosition{}, wire.MaxPiece
+	byAge := func(a, b wire.LogPosition) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Stream, b.Stream))
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(r.known), byAge) {
 		k := r.known[at]
 		if from[k.node] == nil {
-			size += len(k.node) + maxPosition
+			size += len(k.node) + wire.MaxPosition
 		}
-		if size += maxPosition; size > maxRequest {
+		if size += wire.MaxPosition; size > wire.MaxRequest {
 			break
 		}
 		at.Offset = k.offset
@@ -278,39 +268,39 @@ func (r *LogReader) from() map[string][]LogPosition {
 const maxMended = 8
 
 // Next waits for the next piece. It returns io.EOF when everything was read, and with Follow, when the job is over.
-func (r *LogReader) Next(ctx context.Context) (LogChunk, error) {
+func (r *LogReader) Next(ctx context.Context) (wire.LogChunk, error) {
 	for mended := 0; ; mended++ {
 		m, err := r.stream.Recv()
 		switch {
 		case err == nil:
-			chunk := toChunk(m)
+			chunk := wire.ToChunk(m)
 			if r.fresh(&chunk) {
 				return chunk, nil
 			}
 			mended = 0
 			continue
 		case errors.Is(err, io.EOF):
-			return LogChunk{}, io.EOF
+			return wire.LogChunk{}, io.EOF
 		case ctx.Err() != nil:
-			return LogChunk{}, context.Cause(ctx)
+			return wire.LogChunk{}, context.Cause(ctx)
 		case !r.client.mendable(err) || mended == maxMended:
-			return LogChunk{}, r.client.explain(err)
+			return wire.LogChunk{}, r.client.explain(err)
 		}
 		r.cancel()
 		if err := r.open(ctx); err != nil {
-			return LogChunk{}, err
+			return wire.LogChunk{}, err
 		}
 	}
 }
 
 // fresh cuts off what is known: nodes that share a file system may both have a file. It is false if nothing is new.
-func (r *LogReader) fresh(chunk *LogChunk) bool {
+func (r *LogReader) fresh(chunk *wire.LogChunk) bool {
 	if chunk.Missing != "" {
 		told := r.lacking[chunk.Node]
 		r.lacking[chunk.Node] = true
 		return !told
 	}
-	file := chunk.file()
+	file := chunk.File()
 	end := chunk.Offset + int64(len(chunk.Data))
 	before, again := r.known[file]
 	now := known{max(before.offset, end), chunk.Node}

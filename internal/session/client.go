@@ -1,4 +1,4 @@
-package rendezvous
+package session
 
 import (
 	"context"
@@ -21,22 +21,16 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // RequestError says that the coordinator does not do what it was asked. Trying again cannot help.
 type RequestError struct {
 	Target, Why string
-	// Bad says that it never will: what was asked makes no sense, or is about something that does not exist.
-	Bad bool
-
-	kind error
+	// Bad says that it never will: what was asked makes no sense, or is about something that does not exist, as NotThere says then.
+	Bad, NotThere bool
 }
-
-// ErrNotThere is what a [RequestError] about a job or node wraps that does not exist.
-var ErrNotThere = errors.New("it is not there")
-
-func (e *RequestError) Unwrap() error { return e.kind }
 
 func (e *RequestError) Error() string { return e.Why + " (coordinator " + e.Target + ")" }
 
@@ -69,9 +63,6 @@ type Client struct {
 // answerLimit bounds the wait for a coordinator that was there and is not at the moment.
 const answerLimit = 10 * time.Second
 
-// patienceForReturn is how much longer than its lease a client waits for a coordinator that is started again.
-const patienceForReturn = 10 * time.Second
-
 // Connect reaches the coordinator, once. Later calls connect again when the connection has broken.
 func Connect(ctx context.Context, o ClientOptions) (*Client, error) {
 	if o.Dial == nil {
@@ -80,7 +71,7 @@ func Connect(ctx context.Context, o ClientOptions) (*Client, error) {
 		}
 	}
 	c := &Client{ClientOptions: o, addrs: strings.Split(o.Target, ",")}
-	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	ctx, cancel := context.WithTimeout(ctx, wire.DialLimit)
 	defer cancel()
 	conn, err := c.secure(ctx)
 	if err != nil {
@@ -92,11 +83,11 @@ func Connect(ctx context.Context, o ClientOptions) (*Client, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // dial secures it
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
-			MinConnectTimeout: dialLimit,
+			MinConnectTimeout: wire.DialLimit,
 		}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		grpc.WithMaxHeaderListSize(maxHeader),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: wire.PingAfter, Timeout: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessage), grpc.MaxCallSendMsgSize(wire.MaxMessage)),
+		grpc.WithMaxHeaderListSize(wire.MaxHeader),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0),
@@ -167,13 +158,13 @@ func (c *Client) explain(err error) error {
 	case codes.OK:
 		return nil
 	case codes.NotFound:
-		return &RequestError{c.Target, s.Message(), true, ErrNotThere}
+		return &RequestError{c.Target, s.Message(), true, true}
 	case codes.InvalidArgument, codes.AlreadyExists:
-		return &RequestError{c.Target, s.Message(), true, nil}
+		return &RequestError{c.Target, s.Message(), true, false}
 	case codes.FailedPrecondition:
-		return &RequestError{c.Target, s.Message(), false, nil}
+		return &RequestError{c.Target, s.Message(), false, false}
 	case codes.Unimplemented:
-		return &RequestError{c.Target, "the coordinator does not know this request; install the same golaunch on both", false, nil}
+		return &RequestError{c.Target, "the coordinator does not know this request; install the same golaunch on both", false, false}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +199,7 @@ func call[Q, A any](ctx context.Context, c *Client, f func(context.Context, Q, .
 // Stop asks for the end of a job, or of all when id is empty, with an exit code for it and the reason. It returns those that were
 // asked, at once; asking again kills what still lives.
 func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]string, error) {
-	reply, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: int32(code), Why: plain(why)})
+	reply, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: int32(code), Why: wire.Plain(why)})
 	return reply.GetJobs(), err
 }
 
@@ -233,44 +224,44 @@ func (c *Client) Swap(ctx context.Context, node string, within time.Duration) er
 }
 
 // Status describes the cluster.
-func (c *Client) Status(ctx context.Context) (Status, error) { return c.Query(ctx, Query{}) }
+func (c *Client) Status(ctx context.Context) (wire.Status, error) { return c.Query(ctx, wire.Query{}) }
 
 // Job describes one job.
-func (c *Client) Job(ctx context.Context, id string) (JobStatus, error) {
-	s, err := c.Query(ctx, Query{Job: id, Jobs: true})
+func (c *Client) Job(ctx context.Context, id string) (wire.JobStatus, error) {
+	s, err := c.Query(ctx, wire.Query{Job: id, Jobs: true})
 	if err != nil {
-		return JobStatus{}, err
+		return wire.JobStatus{}, err
 	}
 	return s.Jobs[0], nil
 }
 
 // Query describes a part of the cluster. Each message of the answer may take as long as all of another answer.
-func (c *Client) Query(ctx context.Context, q Query) (s Status, err error) {
+func (c *Client) Query(ctx context.Context, q wire.Query) (s wire.Status, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limit := time.AfterFunc(answerLimit, func() { cancel(errSilent) })
 	defer limit.Stop()
 	err = c.ask(ctx, func() error {
-		s = Status{}
+		s = wire.Status{}
 		stream, err := c.rpc.Status(ctx, &pb.StatusRequest{Job: q.Job, Jobs: q.Jobs, Open: q.Open, Brief: q.Brief}, grpc.WaitForReady(true))
 		for err == nil {
 			var m *pb.StatusReply
 			if m, err = stream.Recv(); err == nil {
 				limit.Reset(answerLimit)
-				s.add(m)
+				s.Add(m)
 			}
 		}
 		return err
 	})
 	switch {
-	case elsewhere(status.Convert(err)) != nil:
-		return Status{}, c.explain(err)
+	case wire.Elsewhere(status.Convert(err)) != nil:
+		return wire.Status{}, c.explain(err)
 	case errors.Is(context.Cause(ctx), errSilent):
-		return Status{}, fmt.Errorf("the coordinator at %s does not answer: %w", c.Target, errSilent)
+		return wire.Status{}, fmt.Errorf("the coordinator at %s does not answer: %w", c.Target, errSilent)
 	case !errors.Is(err, io.EOF):
-		return Status{}, c.explain(err)
+		return wire.Status{}, c.explain(err)
 	case q.Job != "" && len(s.Jobs) != 1:
-		return Status{}, fmt.Errorf("the coordinator at %s does not say how job %s stands; install the same golaunch on both", c.Target, q.Job)
+		return wire.Status{}, fmt.Errorf("the coordinator at %s does not say how job %s stands; install the same golaunch on both", c.Target, q.Job)
 	}
 	return s, nil
 }

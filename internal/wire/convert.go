@@ -1,4 +1,4 @@
-package rendezvous
+package wire
 
 import (
 	"strings"
@@ -13,11 +13,11 @@ import (
 )
 
 // tail keeps the end of a rank's output, which may be any bytes.
-func tail[T string | []byte](b T) T { return b[max(0, len(b)-maxTail):] }
+func tail[T string | []byte](b T) T { return b[max(0, len(b)-MaxTail):] }
 
-// plain bounds a text, makes it UTF-8, which protobuf demands of a string, and one line that is harmless in a terminal.
-func plain(s string) string {
-	return line(s, maxText)
+// Plain bounds a text, makes it UTF-8, which protobuf demands of a string, and one line that is harmless in a terminal.
+func Plain(s string) string {
+	return line(s, MaxText)
 }
 
 // line is plain with a bound of its own.
@@ -33,8 +33,8 @@ func line(s string, most int) string {
 // valid makes a text UTF-8, which protobuf demands of a string.
 func valid(s string) string { return strings.ToValidUTF8(s, "?") }
 
-// fromEvent translates an agent's report. It is nil for an event that no agent reports.
-func fromEvent(id string, ev any) *pb.FromAgent {
+// FromEvent translates an agent's report. It is nil for an event that no agent reports.
+func FromEvent(id string, ev any) *pb.FromAgent {
 	msg := fromReport(ev)
 	if msg != nil {
 		msg.Job = id
@@ -50,18 +50,18 @@ func fromReport(ev any) *pb.FromAgent {
 		return &pb.FromAgent{Body: &pb.FromAgent_Restated{Restated: &pb.Restated{}}}
 	case job.Prepared:
 		return &pb.FromAgent{Body: &pb.FromAgent_Prepared{Prepared: &pb.Prepared{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Port: int32(e.Port), Err: plain(e.Err),
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Port: int32(e.Port), Err: Plain(e.Err),
 		}}}
 	case job.Reached:
-		return &pb.FromAgent{Body: &pb.FromAgent_Reached{Reached: &pb.Reached{Seq: int32(e.Seq), Err: plain(e.Err)}}}
+		return &pb.FromAgent{Body: &pb.FromAgent_Reached{Reached: &pb.Reached{Seq: int32(e.Seq), Err: Plain(e.Err)}}}
 	case job.Started:
 		return &pb.FromAgent{Body: &pb.FromAgent_Started{Started: &pb.Started{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: convert(e.PIDs, func(pid int) int32 { return int32(pid) }),
-			Ras: convert(e.RAS, fromRAS),
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: Convert(e.PIDs, func(pid int) int32 { return int32(pid) }),
+			Ras: Convert(e.RAS, fromRAS),
 		}}}
 	case Draining:
 		return &pb.FromAgent{Body: &pb.FromAgent_Draining{Draining: &pb.Draining{
-			Within: durationpb.New(e.Within), Why: plain(e.Why), All: e.All,
+			Within: durationpb.New(e.Within), Why: Plain(e.Why), All: e.All,
 		}}}
 	case job.Ready:
 		return &pb.FromAgent{Body: &pb.FromAgent_Ready{Ready: &pb.Ready{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
@@ -70,7 +70,7 @@ func fromReport(ev any) *pb.FromAgent {
 	case job.Stalled:
 		ranks := telling(e.Ranks)
 		return &pb.FromAgent{Body: &pb.FromAgent_Stalled{Stalled: &pb.Stalled{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Ranks: convert(ranks, fromStill), Behind: convert(e.Behind, fromClient),
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Ranks: Convert(ranks, fromStill), Behind: Convert(e.Behind, fromClient),
 			More: int32(e.More + len(e.Ranks) - len(ranks)),
 		}}}
 	case job.Stepped:
@@ -89,21 +89,21 @@ func fromReport(ev any) *pb.FromAgent {
 	}
 }
 
-// toEvent translates a report of the named node. It is nil for a message that is no event of a job.
-func toEvent(node string, m *pb.FromAgent) job.Event {
+// ToEvent translates a report of the named node. It is nil for a message that is no event of a job.
+func ToEvent(node string, m *pb.FromAgent) job.Event {
 	switch b := m.GetBody().(type) {
 	case *pb.FromAgent_Prepared:
 		e := b.Prepared
 		return job.Prepared{
 			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Port: int(e.GetPort()),
-			Err: plain(e.GetErr()),
+			Err: Plain(e.GetErr()),
 		}
 	case *pb.FromAgent_Reached:
-		return job.Reached{Node: node, Seq: int(b.Reached.GetSeq()), Err: plain(b.Reached.GetErr())}
+		return job.Reached{Node: node, Seq: int(b.Reached.GetSeq()), Err: Plain(b.Reached.GetErr())}
 	case *pb.FromAgent_Started:
 		return job.Started{
 			Node: node, Unit: int(b.Started.GetUnit()), Attempt: int(b.Started.GetAttempt()),
-			PIDs: convert(b.Started.GetPids(), func(pid int32) int { return int(pid) }), RAS: convert(b.Started.GetRas(), plain),
+			PIDs: Convert(b.Started.GetPids(), func(pid int32) int { return int(pid) }), RAS: Convert(b.Started.GetRas(), Plain),
 		}
 	case *pb.FromAgent_Ready:
 		return job.Ready{Node: node, Unit: int(b.Ready.GetUnit()), Attempt: int(b.Ready.GetAttempt())}
@@ -111,7 +111,7 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 		e := b.Stalled
 		return job.Stalled{
 			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()),
-			Ranks: convert(e.GetRanks(), toStill), Behind: convert(e.GetBehind(), toClient), More: int(e.GetMore()),
+			Ranks: Convert(e.GetRanks(), toStill), Behind: Convert(e.GetBehind(), toClient), More: int(e.GetMore()),
 		}
 	case *pb.FromAgent_Stepped:
 		e := b.Stepped
@@ -131,8 +131,8 @@ func toEvent(node string, m *pb.FromAgent) job.Event {
 	return nil
 }
 
-// fromOrder translates an order. It is nil for an action that is no agent's.
-func fromOrder(o Order) *pb.ToAgent {
+// FromOrder translates an order. It is nil for an action that is no agent's.
+func FromOrder(o Order) *pb.ToAgent {
 	msg := fromAction(o.Do)
 	if msg != nil {
 		msg.Job = o.Job
@@ -145,9 +145,9 @@ func fromAction(do any) *pb.ToAgent {
 	case Assign:
 		return &pb.ToAgent{Body: &pb.ToAgent_Assign{Assign: &pb.Assign{Task: o.Task}}}
 	case Leave:
-		return &pb.ToAgent{Body: &pb.ToAgent_Leave{Leave: &pb.Leave{Why: plain(o.Why)}}}
+		return &pb.ToAgent{Body: &pb.ToAgent_Leave{Leave: &pb.Leave{Why: Plain(o.Why)}}}
 	case ReadLogs:
-		return &pb.ToAgent{Body: &pb.ToAgent_ReadLogs{ReadLogs: &pb.ReadLogs{Id: o.id, Filter: fromFilter(o.Filter)}}}
+		return &pb.ToAgent{Body: &pb.ToAgent_ReadLogs{ReadLogs: &pb.ReadLogs{Id: o.ID, Filter: fromFilter(o.Filter)}}}
 	case job.Prepare:
 		return &pb.ToAgent{Body: &pb.ToAgent_Prepare{Prepare: &pb.Prepare{
 			Unit: int32(o.Unit), Attempt: int32(o.Attempt), Fresh: o.Fresh, Peers: fromPeers(o.Peers),
@@ -161,11 +161,11 @@ func fromAction(do any) *pb.ToAgent {
 	case job.Start:
 		return &pb.ToAgent{Body: &pb.ToAgent_Start{Start: &pb.Start{
 			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
-			NodeRank: int32(o.Group.NodeRank), Bundles: convert(o.Group.Bundles, fromBundle), World: fromWorld(o.World),
+			NodeRank: int32(o.Group.NodeRank), Bundles: Convert(o.Group.Bundles, fromBundle), World: fromWorld(o.World),
 		}}}
 	case job.Notice:
 		return &pb.ToAgent{Body: &pb.ToAgent_Notice{Notice: &pb.Notice{
-			Unit: int32(o.Unit), Attempt: int32(o.Attempt), Within: durationpb.New(o.Within), Why: plain(o.Why),
+			Unit: int32(o.Unit), Attempt: int32(o.Attempt), Within: durationpb.New(o.Within), Why: Plain(o.Why),
 		}}}
 	case job.Stop:
 		return &pb.ToAgent{Body: &pb.ToAgent_Stop{Stop: &pb.Stop{
@@ -180,27 +180,27 @@ func fromAction(do any) *pb.ToAgent {
 	return nil
 }
 
-// toAction translates what the given node is asked. It is nil for a message that is no order.
-func toAction(node placement.Node, m *pb.ToAgent) any {
+// ToAction translates what the given node is asked. It is nil for a message that is no order.
+func ToAction(node placement.Node, m *pb.ToAgent) any {
 	switch b := m.GetBody().(type) {
 	case *pb.ToAgent_Prepare:
 		return job.Prepare{
 			Node: node.Name, Unit: int(b.Prepare.GetUnit()), Attempt: int(b.Prepare.GetAttempt()),
-			Fresh: b.Prepare.GetFresh(), Peers: convert(b.Prepare.GetPeers(), toAddr),
+			Fresh: b.Prepare.GetFresh(), Peers: Convert(b.Prepare.GetPeers(), toAddr),
 		}
 	case *pb.ToAgent_Admit:
-		return job.Admit{Node: node.Name, Peers: convert(b.Admit.GetPeers(), toAddr)}
+		return job.Admit{Node: node.Name, Peers: Convert(b.Admit.GetPeers(), toAddr)}
 	case *pb.ToAgent_Reach:
 		o := b.Reach
 		return job.Reach{Node: node.Name, Seq: int(o.GetSeq()), Addr: o.GetAddr(), Port: int(o.GetPort()), Late: o.GetLate()}
 	case *pb.ToAgent_Start:
 		o := b.Start
-		group := placement.Group{Node: node, NodeRank: int(o.GetNodeRank()), Bundles: convert(o.GetBundles(), toBundle)}
+		group := placement.Group{Node: node, NodeRank: int(o.GetNodeRank()), Bundles: Convert(o.GetBundles(), toBundle)}
 		return job.Start{Unit: int(o.GetUnit()), Attempt: int(o.GetAttempt()), Group: group, World: toWorld(o.GetWorld())}
 	case *pb.ToAgent_Notice:
 		o := b.Notice
 		return job.Notice{
-			Node: node.Name, Unit: int(o.GetUnit()), Attempt: int(o.GetAttempt()), Within: o.GetWithin().AsDuration(), Why: plain(o.GetWhy()),
+			Node: node.Name, Unit: int(o.GetUnit()), Attempt: int(o.GetAttempt()), Within: o.GetWithin().AsDuration(), Why: Plain(o.GetWhy()),
 		}
 	case *pb.ToAgent_Stop:
 		return job.Stop{
@@ -208,13 +208,13 @@ func toAction(node placement.Node, m *pb.ToAgent) any {
 			Grace: b.Stop.GetGrace().AsDuration(), Kill: b.Stop.GetKill(), Evidence: job.Evidence(b.Stop.GetEvidence()),
 		}
 	case *pb.ToAgent_Finish:
-		return job.Finish{Result: toResult(b.Finish.GetResult())}
+		return job.Finish{Result: ToResult(b.Finish.GetResult())}
 	case *pb.ToAgent_Assign:
 		return Assign{b.Assign.GetTask()}
 	case *pb.ToAgent_Leave:
-		return Leave{plain(b.Leave.GetWhy())}
+		return Leave{Plain(b.Leave.GetWhy())}
 	case *pb.ToAgent_ReadLogs:
-		return ReadLogs{Filter: toFilter(b.ReadLogs.GetFilter()), id: b.ReadLogs.GetId()}
+		return ReadLogs{Filter: ToFilter(b.ReadLogs.GetFilter()), ID: b.ReadLogs.GetId()}
 	case *pb.ToAgent_Signal:
 		return Signal{syscall.Signal(b.Signal.GetNumber())}
 	}

@@ -1,4 +1,4 @@
-package rendezvous
+package wire
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ func pieces[E any](all iter.Seq[E], size func(E) int) iter.Seq[[]E] {
 		sum := 0
 		for e := range all {
 			n := size(e) + 4
-			if sum+n > maxPiece && len(part) > 0 {
+			if sum+n > MaxPiece && len(part) > 0 {
 				if !yield(part) {
 					return
 				}
@@ -57,8 +57,8 @@ func flat[A, B any](all []A, parts func(A) iter.Seq[B]) iter.Seq[B] {
 	}
 }
 
-// put sends a request that comes in several messages. What ends it meanwhile is for whoever receives.
-func put[M any](stream interface {
+// Put sends a request that comes in several messages. What ends it meanwhile is for whoever receives.
+func Put[M any](stream interface {
 	Send(M) error
 	CloseSend() error
 }, all []M,
@@ -71,16 +71,16 @@ func put[M any](stream interface {
 	return stream.CloseSend()
 }
 
-// take receives a request that comes in several messages.
-func take[M proto.Message](stream interface{ Recv() (M, error) }) (M, error) {
+// Take receives a request that comes in several messages.
+func Take[M proto.Message](stream interface{ Recv() (M, error) }) (M, error) {
 	all, err := stream.Recv()
 	for size := 0; err == nil; {
 		var more M
 		if more, err = stream.Recv(); err != nil {
 			break
 		}
-		if size += proto.Size(more); size > maxRequest {
-			return all, wrong("the request has more than %d bytes", maxRequest)
+		if size += proto.Size(more); size > MaxRequest {
+			return all, Wrong("the request has more than %d bytes", MaxRequest)
 		}
 		proto.Merge(all, more)
 	}

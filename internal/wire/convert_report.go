@@ -1,4 +1,4 @@
-package rendezvous
+package wire
 
 import (
 	"cmp"
@@ -15,10 +15,10 @@ import (
 // fromMet leaves out the names of processes that are too many for a message.
 func fromMet(m Met) *pb.Met {
 	met := &pb.Met{
-		Unit: int32(m.Unit), Attempt: int32(m.Attempt), Key: line(m.Meeting.Key, maxLine), Came: int32(m.Meeting.Came),
+		Unit: int32(m.Unit), Attempt: int32(m.Attempt), Key: line(m.Meeting.Key, MaxLine), Came: int32(m.Meeting.Came),
 		Waiting: int32(m.Meeting.Waiting), Homes: fromClients(m.Meeting.Clients),
 	}
-	if proto.Size(met) > maxReport {
+	if proto.Size(met) > MaxReport {
 		met.Homes = nil
 	}
 	return met
@@ -41,8 +41,8 @@ func fromClients(clients []job.Client) (homes []*pb.Home) {
 	return homes
 }
 
-func toMeeting(m *pb.Met) job.Meeting {
-	meeting := job.Meeting{Key: line(m.GetKey(), maxLine), Came: int(m.GetCame()), Waiting: int(m.GetWaiting())}
+func ToMeeting(m *pb.Met) job.Meeting {
+	meeting := job.Meeting{Key: line(m.GetKey(), MaxLine), Came: int(m.GetCame()), Waiting: int(m.GetWaiting())}
 	for _, h := range m.GetHomes() {
 		addr := toAddr(h.GetAddr())
 		for _, pid := range h.GetIdle() {
@@ -73,26 +73,26 @@ func telling(ranks []job.Still) []job.Still {
 
 // fromRAS leaves out what is no address.
 func fromRAS(addr string) string {
-	if len(addr) > maxRAS {
+	if len(addr) > MaxRAS {
 		return ""
 	}
-	return plain(addr)
+	return Plain(addr)
 }
 
 func fromClient(c job.Client) *pb.Client {
-	return &pb.Client{Addr: c.Addr.AsSlice(), Pid: int32(c.PID), Key: line(c.Key, maxLine)}
+	return &pb.Client{Addr: c.Addr.AsSlice(), Pid: int32(c.PID), Key: line(c.Key, MaxLine)}
 }
 
 func toClient(c *pb.Client) job.Client {
-	return job.Client{Addr: toAddr(c.GetAddr()), PID: int(c.GetPid()), Key: line(c.GetKey(), maxLine)}
+	return job.Client{Addr: toAddr(c.GetAddr()), PID: int(c.GetPid()), Key: line(c.GetKey(), MaxLine)}
 }
 
 func fromStill(s job.Still) *pb.Still {
-	return &pb.Still{Rank: int32(s.Rank), For: durationpb.New(s.For), Beat: s.Beat, Step: s.Step, Does: line(s.Does, maxLine)}
+	return &pb.Still{Rank: int32(s.Rank), For: durationpb.New(s.For), Beat: s.Beat, Step: s.Step, Does: line(s.Does, MaxLine)}
 }
 
 func toStill(s *pb.Still) job.Still {
 	return job.Still{
-		Rank: int(s.GetRank()), For: s.GetFor().AsDuration(), Beat: s.GetBeat(), Step: s.GetStep(), Does: line(s.GetDoes(), maxLine),
+		Rank: int(s.GetRank()), For: s.GetFor().AsDuration(), Beat: s.GetBeat(), Step: s.GetStep(), Does: line(s.GetDoes(), MaxLine),
 	}
 }

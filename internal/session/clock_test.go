@@ -1,4 +1,4 @@
-package rendezvous
+package session
 
 import (
 	"testing"
@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -27,7 +28,7 @@ func TestClock(t *testing.T) {
 		}
 		off := func() time.Duration {
 			at := time.Now()
-			msg := fromEvent("j", job.Exited{At: at})
+			msg := wire.FromEvent("j", job.Exited{At: at})
 			c.correct(msg)
 			return (msg.GetExited().GetAt().AsTime().Sub(at) - ahead).Abs()
 		}

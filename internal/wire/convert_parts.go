@@ -1,4 +1,4 @@
-package rendezvous
+package wire
 
 import (
 	"net/netip"
@@ -12,21 +12,21 @@ import (
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
-func fromNode(n placement.Node) *pb.Node {
+func FromNode(n placement.Node) *pb.Node {
 	return &pb.Node{
-		Name: n.Name, Addr: n.Addr.String(), Gpus: convert(n.GPUs, fromGPU), Cpus: int64(n.CPUs), Memory: n.Memory,
-		Labels: n.Labels, Others: convert(n.Others, netip.Addr.AsSlice),
+		Name: n.Name, Addr: n.Addr.String(), Gpus: Convert(n.GPUs, fromGPU), Cpus: int64(n.CPUs), Memory: n.Memory,
+		Labels: n.Labels, Others: Convert(n.Others, netip.Addr.AsSlice),
 	}
 }
 
 // fromPeers has none if they are too many.
 func fromPeers(peers []netip.Addr) [][]byte {
-	all := convert(peers, netip.Addr.AsSlice)
+	all := Convert(peers, netip.Addr.AsSlice)
 	size := 0
 	for _, addr := range all {
 		size += len(addr) + 2
 	}
-	if size > maxPeers {
+	if size > MaxPeers {
 		return nil
 	}
 	return all
@@ -38,17 +38,17 @@ func toAddr(b []byte) netip.Addr {
 	return addr.Unmap()
 }
 
-// toNode leaves Addr zero when it is no address.
-func toNode(n *pb.Node) placement.Node {
+// ToNode leaves Addr zero when it is no address.
+func ToNode(n *pb.Node) placement.Node {
 	addr, _ := netip.ParseAddr(n.GetAddr())
 	return placement.Node{
-		Name: n.GetName(), Addr: addr.Unmap(), GPUs: convert(n.GetGpus(), toGPU), CPUs: int(n.GetCpus()),
-		Memory: n.GetMemory(), Labels: n.GetLabels(), Others: convert(n.GetOthers(), toAddr),
+		Name: n.GetName(), Addr: addr.Unmap(), GPUs: Convert(n.GetGpus(), toGPU), CPUs: int(n.GetCpus()),
+		Memory: n.GetMemory(), Labels: n.GetLabels(), Others: Convert(n.GetOthers(), toAddr),
 	}
 }
 
 func fromGPU(g placement.GPU) *pb.GPU {
-	return &pb.GPU{Index: int32(g.Index), Uuid: g.UUID, HeldBy: plain(g.HeldBy)}
+	return &pb.GPU{Index: int32(g.Index), Uuid: g.UUID, HeldBy: Plain(g.HeldBy)}
 }
 
 func toGPU(g *pb.GPU) placement.GPU {
@@ -71,7 +71,7 @@ func fromWorld(w job.World) *pb.World {
 	return &pb.World{
 		WorldSize: int32(w.WorldSize), Nodes: int32(w.Nodes), MasterAddr: w.MasterAddr,
 		MasterPort: int32(w.MasterPort), Uniform: int32(w.Uniform), MaxRestarts: int32(w.MaxRestarts),
-		LocalSize: int32(w.LocalSize), Gpus: convert(w.GPUs, fromGPU), Network: plain(w.Network),
+		LocalSize: int32(w.LocalSize), Gpus: Convert(w.GPUs, fromGPU), Network: Plain(w.Network),
 	}
 }
 
@@ -79,18 +79,18 @@ func toWorld(w *pb.World) job.World {
 	return job.World{
 		WorldSize: int(w.GetWorldSize()), Nodes: int(w.GetNodes()), MasterAddr: w.GetMasterAddr(),
 		MasterPort: int(w.GetMasterPort()), Uniform: int(w.GetUniform()), MaxRestarts: int(w.GetMaxRestarts()),
-		LocalSize: int(w.GetLocalSize()), GPUs: convert(w.GetGpus(), toGPU), Network: w.GetNetwork(),
+		LocalSize: int(w.GetLocalSize()), GPUs: Convert(w.GetGpus(), toGPU), Network: w.GetNetwork(),
 	}
 }
 
 func fromResult(r job.Result) *pb.Result {
 	return &pb.Result{
-		Code: int32(r.Code), Ending: string(r.Ending), Reason: plain(r.Reason), Cause: optional(r.Cause, fromFailure),
+		Code: int32(r.Code), Ending: string(r.Ending), Reason: Plain(r.Reason), Cause: optional(r.Cause, fromFailure),
 		Attempts: int32(r.Attempts), Restarts: int32(r.Restarts), Goodput: optional(r.Goodput, fromGoodput),
 	}
 }
 
-func toResult(r *pb.Result) job.Result {
+func ToResult(r *pb.Result) job.Result {
 	result := job.Result{
 		Code: int(r.GetCode()), Ending: job.Ending(r.GetEnding()), Reason: r.GetReason(), Attempts: int(r.GetAttempts()),
 		Restarts: int(r.GetRestarts()),
@@ -108,7 +108,7 @@ func fromFailure(f job.Failure) *pb.Failure {
 	return &pb.Failure{
 		Node: f.Node, Rank: int32(f.Rank), Gpu: optional(f.GPU, fromGPU), Attempt: int32(f.Attempt),
 		Exit: fromExit(f.Exit), At: fromTime(f.At), Lived: durationpb.New(f.Lived), Further: int32(f.Further), Step: f.Step, Kernel: []byte(tail(f.Kernel)),
-		Why: plain(f.Why), Tail: []byte(tail(f.Tail)), Traceback: []byte(tail(f.Traceback)), Hung: f.Hung,
+		Why: Plain(f.Why), Tail: []byte(tail(f.Tail)), Traceback: []byte(tail(f.Traceback)), Hung: f.Hung,
 	}
 }
 
@@ -125,11 +125,11 @@ func toFailure(f *pb.Failure) job.Failure {
 }
 
 func fromExit(e job.Exit) *pb.Exit {
-	return &pb.Exit{Code: int32(e.Code), Signal: int32(e.Signal), Oom: e.OOM, Spawn: plain(e.Spawn)}
+	return &pb.Exit{Code: int32(e.Code), Signal: int32(e.Signal), Oom: e.OOM, Spawn: Plain(e.Spawn)}
 }
 
 func toExit(e *pb.Exit) job.Exit {
-	return job.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), OOM: e.GetOom(), Spawn: plain(e.GetSpawn())}
+	return job.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), OOM: e.GetOom(), Spawn: Plain(e.GetSpawn())}
 }
 
 // fromTime and toTime keep the zero time zero.
@@ -147,8 +147,8 @@ func toTime(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
-// convert keeps nil nil.
-func convert[A, B any](in []A, f func(A) B) []B {
+// Convert keeps nil nil.
+func Convert[A, B any](in []A, f func(A) B) []B {
 	if in == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package rendezvous
+package session
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/status"
+
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // A client of several coordinators asks any of them. One that does not lead does nothing of what it is asked, and says who may: the client
@@ -99,7 +101,7 @@ func (c *Client) ask(ctx context.Context, f func() error) error {
 	for said := error(nil); ; {
 		made, _ := c.connection()
 		err := f()
-		e := elsewhere(status.Convert(err))
+		e := wire.Elsewhere(status.Convert(err))
 		switch {
 		case e == nil && said != nil && ctx.Err() != nil:
 			return said

@@ -1,0 +1,145 @@
+package wire
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/wire/wiretest"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+func TestEventsArrive(t *testing.T) {
+	for _, ev := range []job.Event{
+		wiretest.Filled[job.Prepared](), wiretest.Filled[job.Reached](), wiretest.Filled[job.Started](), wiretest.Filled[job.Stalled](), wiretest.Filled[job.Stepped](), wiretest.Filled[job.Exited](),
+		wiretest.Filled[job.Stopped](),
+		job.Exited{},
+	} {
+		node := reflect.ValueOf(ev).FieldByName("Node").String()
+		m := wiretest.Arrives(t, FromEvent("j7", ev))
+		if got := ToEvent(node, m); !reflect.DeepEqual(got, ev) || m.GetJob() != "j7" {
+			t.Errorf("got  %+v of job %s\nwant %+v", got, m.GetJob(), ev)
+		}
+	}
+	if m := wiretest.Arrives(t, FromEvent("j7", Opened{})); m.GetOpened() == nil || m.GetJob() != "j7" {
+		t.Errorf("opened: %v", m)
+	}
+	if m := wiretest.Arrives(t, FromEvent("", Restated{})); m.GetRestated() == nil {
+		t.Errorf("restated: %v", m)
+	}
+	met := Met{Unit: 7, Attempt: 7, Meeting: job.Meeting{Key: "k", Came: 3, Waiting: 1, Clients: []job.Client{
+		{Addr: netip.MustParseAddr("10.0.0.1"), PID: 7}, {Addr: netip.MustParseAddr("10.0.0.1"), PID: 8, Key: "k"}, {Addr: netip.MustParseAddr("fd00::7")},
+	}}}
+	if m := wiretest.Arrives(t, FromEvent("j7", met)).GetMet(); m.GetUnit() != 7 || m.GetAttempt() != 7 || !reflect.DeepEqual(ToMeeting(m), met.Meeting) {
+		t.Errorf("met: %v", m)
+	}
+	if ToEvent("n", &pb.FromAgent{}) != nil || FromEvent("j7", job.Joined{}) != nil {
+		t.Error("something that is no report was translated")
+	}
+}
+
+func TestOrdersArrive(t *testing.T) {
+	start, prepare, reach, stop := wiretest.Filled[job.Start](), wiretest.Filled[job.Prepare](), wiretest.Filled[job.Reach](), wiretest.Filled[job.Stop]()
+	prepare.Node, reach.Node, stop.Node = start.Group.Node.Name, start.Group.Node.Name, start.Group.Node.Name
+	cpu := start
+	cpu.Group.Bundles, cpu.World.GPUs = []placement.Bundle{{Rank: 3}}, nil
+	for _, do := range []any{
+		prepare, reach, start, cpu, stop, wiretest.Filled[job.Finish](),
+		job.Admit{Node: start.Group.Node.Name, Peers: prepare.Peers},
+		job.Finish{},
+		Signal{syscall.SIGUSR2},
+		Assign{[]byte("\xff\x00")},
+		Leave{"drained"},
+		ReadLogs{Filter: wiretest.Filled[LogFilter](), ID: "x"},
+		ReadLogs{},
+	} {
+		m := wiretest.Arrives(t, FromOrder(Order{"j7", do}))
+		if got := ToAction(start.Group.Node, m); !reflect.DeepEqual(got, do) || m.GetJob() != "j7" {
+			t.Errorf("got  %+v of job %s\nwant %+v", got, m.GetJob(), do)
+		}
+	}
+	if ToAction(start.Group.Node, &pb.ToAgent{}) != nil || FromOrder(Order{"j7", job.Wait{}}) != nil {
+		t.Error("something that is no order was translated")
+	}
+}
+
+func TestNodesArrive(t *testing.T) {
+	n := wiretest.Filled[placement.Node]()
+	if got := ToNode(wiretest.Arrives(t, FromNode(n))); !reflect.DeepEqual(got, n) {
+		t.Errorf("got  %+v\nwant %+v", got, n)
+	}
+	if got := ToNode(&pb.Node{Addr: "::ffff:10.0.0.1"}); got.Addr != netip.MustParseAddr("10.0.0.1") {
+		t.Errorf("address %v", got.Addr)
+	}
+	if got := ToNode(&pb.Node{Addr: "example.com"}); got.Addr.IsValid() {
+		t.Errorf("address %v", got.Addr)
+	}
+}
+
+// TestClusterArrives has what clients ask and are told. A result's texts are bounded elsewhere.
+func TestClusterArrives(t *testing.T) {
+	s := wiretest.Filled[replica.Submission]()
+	s.Job.Request.Keep = nil
+	if got := ToSubmission(wiretest.Whole(t, slices.Values(FromSubmission(s)))); !reflect.DeepEqual(got, s) {
+		t.Errorf("got  %+v\nwant %+v", got, s)
+	}
+	if got := ToSubmission(wiretest.Whole(t, slices.Values(FromSubmission(replica.Submission{})))); !reflect.DeepEqual(got, replica.Submission{}) {
+		t.Errorf("got  %+v of nothing", got)
+	}
+	d := wiretest.Filled[Decision]()
+	d.Event = nil
+	if got := ToDecision(wiretest.Arrives(t, fromDecision(d)).GetDecision()); !reflect.DeepEqual(got, d) {
+		t.Errorf("got  %+v\nwant %+v", got, d)
+	}
+	var status Status
+	want := wiretest.Filled[Status]()
+	want.Jobs[1].ID, want.Nodes[1].Node.Name = "another", "another"
+	for m := range FromStatus(want) {
+		status.Add(wiretest.Arrives(t, m))
+	}
+	if !reflect.DeepEqual(status, want) {
+		t.Errorf("got  %+v\nwant %+v", status, want)
+	}
+	c := wiretest.Filled[LogChunk]()
+	if got := ToChunk(wiretest.Arrives(t, FromChunk(c))); !reflect.DeepEqual(got, c) {
+		t.Errorf("got  %+v\nwant %+v", got, c)
+	}
+	from := map[string][]LogPosition{"": wiretest.Filled[[]LogPosition](), "n7": wiretest.Filled[[]LogPosition]()}
+	if got := wiretest.Whole(t, slices.Values(FromRequest("j7", LogFilter{}, from))); !reflect.DeepEqual(ToFrom(got.GetFrom()), from) || got.GetJob() != "j7" {
+		t.Errorf("got  %+v\nwant %+v", got, from)
+	}
+	f := wiretest.Filled[LogFilter]()
+	if got := ToFilter(wiretest.Arrives(t, fromFilter(f))); !reflect.DeepEqual(got, f) {
+		t.Errorf("got  %+v\nwant %+v", got, f)
+	}
+}
+
+// TestOutputIsBounded holds that a report fits into a message whatever a rank has printed.
+func TestOutputIsBounded(t *testing.T) {
+	noise := strings.Repeat("\xff\x00", 1<<20)
+	m := FromEvent("j7", job.Exited{Tail: noise + "end", Traceback: noise, Exit: job.Exit{Spawn: noise}})
+	if size := proto.Size(m); size > MaxMessage/2 {
+		t.Errorf("%d bytes", size)
+	}
+	ev := ToEvent("n1", wiretest.Arrives(t, m)).(job.Exited)
+	if !strings.HasSuffix(ev.Tail, "\xff\x00end") || len(ev.Tail) != MaxTail {
+		t.Errorf("tail of %d bytes", len(ev.Tail))
+	}
+	if !utf8.ValidString(ev.Exit.Spawn) {
+		t.Error("invalid UTF-8")
+	}
+	hostile := &pb.FromAgent{Body: &pb.FromAgent_Exited{Exited: &pb.Exited{Tail: []byte(noise)}}}
+	if ev := ToEvent("n1", hostile).(job.Exited); len(ev.Tail) != MaxTail {
+		t.Errorf("tail of %d bytes", len(ev.Tail))
+	}
+}

@@ -1,0 +1,48 @@
+// Package wire is what agents, clients and coordinators say to each other: the words as Go values, their one conversion to and from the
+// messages of rendezvouspb, and the bounds and limits that both sides keep. The log has the same words.
+package wire
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"strings"
+)
+
+// Protocol changes when an older agent or coordinator could misunderstand a newer one.
+const Protocol = 4
+
+// Different names the first fact that is not the same on both sides. An agent without facts goes along with any job.
+func Different(coordinator, agent map[string]string) string {
+	if len(agent) == 0 {
+		return ""
+	}
+	all := maps.Clone(agent)
+	maps.Copy(all, coordinator)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if a, b := agent[name], coordinator[name]; a != b {
+			return fmt.Sprintf("%s differs: %s here, %s on the coordinator", name, cmp.Or(a, "unset"), cmp.Or(b, "unset"))
+		}
+	}
+	return ""
+}
+
+// ValidName says what a node or a job may be called, which is harmless in paths, terminals and environment variables: letters,
+// digits, '.', '_' and '-', 253 at most, and no '.' or '-' first.
+func ValidName(s string) bool {
+	odd := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_", r))
+	}
+	return s != "" && len(s) <= 253 && s[0] != '.' && s[0] != '-' && !strings.ContainsFunc(s, odd)
+}
+
+// Version is this program's.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	return info.Main.Version
+}
