@@ -171,7 +171,8 @@ func TestSlurmSignals(t *testing.T) {
 func TestSlurmLosesANode(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 3})
 	p := s.run("salloc", "--nodes=3", "--no-kill", golaunch(t), "--spares=1", "--backoff=0s", "--", "sh", "-c",
-		"echo up $RANK on $GOLAUNCH_NODE attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || { echo $GOLAUNCH_NODE > node$RANK; sleep 1000; }; "+told)
+		"[ $TORCHELASTIC_RESTART_COUNT = 1 ] || echo $GOLAUNCH_NODE > node$RANK; echo up $RANK on $GOLAUNCH_NODE attempt $TORCHELASTIC_RESTART_COUNT; "+
+			"[ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000; "+told)
 	p.line("up 0 on n.* attempt 0")
 	p.line("up 1 on n.* attempt 0")
 	node, err := os.ReadFile(filepath.Join(s.dir, "node1"))
