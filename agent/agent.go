@@ -1,28 +1,21 @@
 // Package agent is golaunch on a node: it starts the ranks that the coordinator orders, watches them, files their output and
 // makes sure that none is left behind.
 //
-// An [Agent] decides nothing. It carries out the orders of a [session.Session], for one job or for many, and reports what
-// happened; which failure matters and what restarts is the coordinator's business.
+// An [Agent] decides nothing. It joins a coordinator, carries out its orders, for one job or for many, and reports what happened; which
+// failure matters and what restarts is the coordinator's business.
 package agent
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io/fs"
-	"sync"
-	"sync/atomic"
+	"net/netip"
 	"syscall"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/session"
-	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/placement"
 
 	"github.com/golaunch/golaunch/internal/bind"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/logs"
-	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
@@ -64,41 +57,32 @@ type Work struct {
 	Close func()
 }
 
-// Agent carries out the orders of one session.
+// Agent is a node's part in a job, or in a cluster for as long as it stays there.
 type Agent struct {
-	Session    *session.Session
-	Supervisor *proc.Supervisor
-	// Keeper, if set, takes the place of the Supervisor: ranks outlive this process, and Run goes on with those that it finds there.
-	// The session must be that of a cluster, and that of the agent that has left them.
-	Keeper *keep.Keeper
-	// Open makes ready for a job: for the session's only one, without a task, or for one of a cluster, with its submission's. The
-	// error is why no rank of the job can run here.
-	Open func(job string, task []byte) (Work, error)
+	// Join says what this node is, and how it reaches the coordinator. Proof, Former, Clock and Heard are the agent's own to set, and what
+	// Dial and DialAt make is held, so that it ends with a proof when no rank of this node lives.
+	Join session.Options
+	// Keep is a directory for ranks that outlive this process: the agent goes on with those that an earlier one has left there. None do when
+	// it is empty. The coordinator must be a cluster's.
+	Keep string
+	// Standalone says that this process has no other children than the agent's, see [proc.Options].
+	Standalone bool
+	// Open makes ready for a job: for the only one of the coordinator, without a task, or for one of a cluster, with its submission's; at
+	// is this node's address. The error is why no rank of the job can run here.
+	Open func(job string, task []byte, at netip.Addr) (Work, error)
 	// Past finds the output of a job that is over; the agent of a cluster needs it.
 	Past func(job string) (*logs.Dir, error)
+	// Joined is told of this node, with its address, whenever the coordinator has taken it in; nil is not.
+	Joined func(placement.Node)
 	// Signals are passed on to every rank of this node (USR1, USR2); nil passes none.
 	Signals <-chan syscall.Signal
 	// Leave asks this node to leave: its ranks are stopped in order before the coordinator hears that they are gone. Nil never asks.
 	Leave <-chan Departure
 	// Grace is how long its ranks may take then.
 	Grace time.Duration
-	// Warn is told what went wrong without ending the job, such as a full disk.
+	// Say is told what a person wants to know, and Warn what went wrong without ending the agent, such as a full disk.
+	Say  func(string)
 	Warn func(error)
-
-	// sys is /sys when nil, loaded a timer of loadTime, looks a ticker of a part of HangTimeout, and beats one of stepEvery.
-	sys    fs.FS
-	loaded <-chan time.Time
-	looks  <-chan time.Time
-	beats  <-chan time.Time
-	shares map[string]*share
-	// done are the jobs of which something may live, readers those whose output may be read, and who reads it.
-	done, readers sync.WaitGroup
-	// reading is the context of those readers.
-	reading context.Context
-	// broken has the reason why this node cannot go on: processes that cannot be killed.
-	broken chan error
-	// leaving silences reports: that ranks end now is not news about the job. It is set once, before any of them is stopped.
-	leaving atomic.Bool
 }
 
 // Departure is why a node leaves, and how long its ranks, and those that work with them, have to get ready for that. With All it tells
@@ -114,208 +98,3 @@ var (
 	ErrLeft    = errors.New("this node has left")
 	ErrDrained = errors.New("this node is drained")
 )
-
-// Run carries out orders until the session's only job is finished, and returns its result; the agent of a cluster goes on until it
-// is told to leave. When ctx ends, or the coordinator is lost, every rank is killed and the error says so. However it returns, no
-// process that it started lives any more, and the session is closed.
-func (a *Agent) Run(ctx context.Context) (job.Result, error) {
-	a.shares, a.broken = map[string]*share{}, make(chan error, 1)
-	reading, stopReading := context.WithCancel(ctx)
-	defer stopReading()
-	a.reading = reading
-	result, err := a.work(ctx)
-	a.leaving.Store(true)
-	for _, s := range a.shares {
-		s.kill()
-	}
-	a.done.Wait()
-	stopReading()
-	a.readers.Wait()
-	why := "the job is over"
-	if err != nil {
-		why = err.Error()
-	}
-	a.Session.Close(why)
-	return result, err
-}
-
-func (a *Agent) work(ctx context.Context) (job.Result, error) {
-	if id := a.Session.Job; id != "" {
-		if s := a.open(id, nil); s.err != nil {
-			return job.Result{}, s.err
-		}
-	}
-	a.regain()
-	return a.follow(ctx)
-}
-
-func (a *Agent) follow(ctx context.Context) (job.Result, error) {
-	var left chan struct{}
-	var late <-chan time.Time
-	var latest time.Time
-	var why error
-	leave := func() {
-		if left == nil {
-			left = a.leave()
-		}
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return job.Result{}, context.Cause(ctx)
-		case err := <-a.broken:
-			return job.Result{}, err
-		case <-a.Keeper.Gone():
-			return job.Result{}, keep.ErrGone
-		case d := <-a.Leave:
-			a.report("", wire.Draining(d))
-			switch {
-			case d.All:
-			case d.Within <= 0:
-				why = fmt.Errorf("%w: %s", ErrLeft, d.Why)
-				leave()
-			case late == nil || time.Now().Add(d.Within).Before(latest):
-				why, late, latest = fmt.Errorf("%w: %s", ErrLeft, d.Why), time.After(d.Within), time.Now().Add(d.Within)
-			}
-		case <-late:
-			leave()
-		case <-left:
-			return job.Result{}, why
-		case sig := <-a.Signals:
-			a.signal("", sig)
-		case order, ok := <-a.Session.Orders():
-			if !ok {
-				return job.Result{}, a.Session.Err()
-			}
-			switch do := order.Do.(type) {
-			case job.Finish:
-				if order.Job == a.Session.Job {
-					return do.Result, nil
-				}
-				a.finish(order.Job)
-			case wire.Leave:
-				if why == nil {
-					why = fmt.Errorf("%w: %s", ErrDrained, do.Why)
-				}
-				leave()
-			default:
-				if left == nil {
-					a.execute(order)
-				}
-			}
-		}
-	}
-}
-
-func (a *Agent) execute(order wire.Order) {
-	switch do := order.Do.(type) {
-	case wire.Assign:
-		a.open(order.Job, do.Task)
-		return
-	case wire.Signal:
-		a.signal(order.Job, do.Number)
-		return
-	case wire.Restate:
-		a.restate()
-		return
-	case wire.ReadLogs:
-		a.read(order.Job, do)
-		return
-	}
-	s := a.shares[order.Job]
-	if _, stop := order.Do.(job.Stop); s == nil && stop {
-		return // it was killed with the job
-	}
-	if s == nil {
-		a.Warn(fmt.Errorf("the coordinator sent an order for job %s, which this agent does not know: %v", order.Job, order.Do))
-		return
-	}
-	switch do := order.Do.(type) {
-	case job.Prepare:
-		s.report(s.prepare(do))
-	case job.Admit:
-		s.admit(do.Peers)
-	case job.Reach:
-		s.reach(do)
-	case job.Start:
-		s.start(do)
-	case job.Notice:
-		s.notice(do)
-	case job.Stop:
-		s.stop(do)
-	default:
-		a.Warn(fmt.Errorf("the coordinator sent an order that this agent does not know: %T", do))
-	}
-}
-
-// open makes ready for a job, unless that was done before.
-func (a *Agent) open(id string, task []byte) *share {
-	s := a.shares[id]
-	if s == nil {
-		if a.Keeper != nil {
-			a.Keeper.Put(id, task)
-		}
-		s = newShare(a, id, task)
-		a.shares[id] = s
-	}
-	return s
-}
-
-// finish forgets a job that is over.
-func (a *Agent) finish(id string) {
-	if s := a.shares[id]; s != nil {
-		delete(a.shares, id)
-		s.kill()
-	}
-}
-
-// restate repeats all reports that still matter, for a coordinator that may not have taken them.
-func (a *Agent) restate() {
-	for _, s := range a.shares {
-		s.restate()
-	}
-	a.report("", wire.Restated{})
-}
-
-// leave stops all ranks in order; what it returns is closed when they are gone.
-func (a *Agent) leave() chan struct{} {
-	a.leaving.Store(true)
-	for _, s := range a.shares {
-		s.end(a.Grace)
-	}
-	left := make(chan struct{})
-	go func() {
-		a.done.Wait()
-		close(left)
-	}()
-	return left
-}
-
-// report tells the coordinator, unless this node is leaving, or nobody knows how its ranks ended.
-func (a *Agent) report(id string, ev any) {
-	select {
-	case <-a.Keeper.Gone():
-		return
-	default:
-	}
-	if !a.leaving.Load() {
-		a.Session.Report(id, ev)
-	}
-}
-
-// fail ends this node's part in all jobs; the first reason counts.
-func (a *Agent) fail(why error) {
-	select {
-	case a.broken <- why:
-	default:
-	}
-}
-
-// signal reaches the ranks of a job, or of all when id is empty.
-func (a *Agent) signal(id string, sig syscall.Signal) {
-	for _, s := range a.shares {
-		if id == "" || id == s.job {
-			s.signal(sig)
-		}
-	}
-}

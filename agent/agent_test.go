@@ -76,7 +76,7 @@ func (l *lines) await(t *testing.T, part string) {
 
 // world is a coordinator and one agent of it.
 type world struct {
-	*Agent
+	*life
 	coordinator *rendezvous.Coordinator
 	journal     *lines
 	screen      *lines
@@ -156,9 +156,9 @@ func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string)
 			}
 		}},
 	}
-	w.Agent = &Agent{
-		Session: joined, Supervisor: supervisor, Warn: warn, Grace: patience,
-		Open: func(string, []byte) (Work, error) { return w.work, nil },
+	w.life = &life{
+		session: joined, supervisor: supervisor,
+		Agent: Agent{Warn: warn, Grace: patience, Open: func(string, []byte, netip.Addr) (Work, error) { return w.work, nil }},
 	}
 	return w
 }
@@ -175,7 +175,7 @@ func (w *world) file(t *testing.T, name string) string {
 
 func TestRunToTheEnd(t *testing.T) {
 	w := newWorld(t, job.Spec{MaxRestarts: 1}, `echo attempt $GOLAUNCH_ATTEMPT of rank $RANK; exit $((RANK == 1 && GOLAUNCH_ATTEMPT == 0))`)
-	result, err := w.Run(t.Context())
+	result, err := w.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		w.screen.await(t, "up 1")
 		cancel(errors.New("the test has seen enough"))
 	}()
-	_, err := w.Run(ctx)
+	_, err := w.run(ctx)
 	if err == nil || err.Error() != "the test has seen enough" {
 		t.Errorf("the error is %v, not the reason of the context", err)
 	}
@@ -226,7 +226,7 @@ func TestLeaveStopsTheRanksFirst(t *testing.T) {
 		w.screen.await(t, "up 1")
 		leave <- Departure{Why: "it was asked to"}
 	}()
-	_, err := w.Run(t.Context())
+	_, err := w.run(t.Context())
 	if !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), "it was asked to") {
 		t.Errorf("the error is %v, not ErrLeft with the reason", err)
 	}
@@ -245,7 +245,7 @@ func TestTheEarliestDeparture(t *testing.T) {
 	w.Leave = leave
 	leave <- Departure{Why: "soon", Within: 100 * time.Millisecond}
 	leave <- Departure{Why: "late", Within: time.Hour}
-	if _, err := w.Run(t.Context()); !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), "soon") {
+	if _, err := w.run(t.Context()); !errors.Is(err, ErrLeft) || !strings.Contains(err.Error(), "soon") {
 		t.Errorf("the error is %v, not ErrLeft with the reason", err)
 	}
 }
@@ -260,7 +260,7 @@ func TestSignalsReachEveryRank(t *testing.T) {
 		w.journal.await(t, `"started"`) // a process is known a moment after it began
 		signals <- syscall.SIGUSR1
 	}()
-	if result, err := w.Run(t.Context()); err != nil || result.Code != 0 {
+	if result, err := w.run(t.Context()); err != nil || result.Code != 0 {
 		t.Errorf("code %d (%v), want 0", result.Code, err)
 	}
 	w.screen.await(t, "told 0")
@@ -285,7 +285,7 @@ func obeyingOn(t *testing.T, node placement.Node, script string) *world {
 		}
 		w.done.Wait()
 		w.readers.Wait()
-		w.Session.Close("the test is over")
+		w.session.Close("the test is over")
 	})
 	return w
 }
@@ -373,7 +373,7 @@ func TestOldAttemptsEndToo(t *testing.T) {
 func TestACommandThatCannotStart(t *testing.T) {
 	w := newWorld(t, job.Spec{MaxRestarts: 5}, "")
 	w.work.Task.Command = []string{"./no-such-program"}
-	result, err := w.Run(t.Context())
+	result, err := w.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +387,7 @@ func TestLogsThatCannotBeMade(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.logs, "test", "attempt-0"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	result, err := w.Run(t.Context())
+	result, err := w.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,9 +44,9 @@ func near(machine *topo.Topology, sys fs.FS, gpus []string) []bind.Rank {
 // bind finds out where the job's ranks run here, by local rank: also those that are not to start now, which may live. What is not as
 // it should be is told once, or is the error where the job is strict.
 func (s *share) bind(w job.World) ([]bind.Binding, error) {
-	task, node := s.work.Task, s.agent.Session.Node
+	task, node := s.work.Task, s.agent.session.Node
 	seats := w.GPUs
-	if s.agent.Session.Job == "" && task.Bind.Exclusive() && len(w.GPUs) > 0 {
+	if s.agent.session.Job == "" && task.Bind.Exclusive() && len(w.GPUs) > 0 {
 		seats = node.GPUs // ranks of other jobs may have the others
 	}
 	sys := s.agent.sys

@@ -111,7 +111,7 @@ func TestJobsOfAClusterLeaveRoom(t *testing.T) {
 	m := topotest.Machine{Nodes: 1, CoresPerNode: 2, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 0}}
 	for session, want := range map[string]string{"": "0.0 1 1 1", "test": "0.0 0-1 0-1 2"} {
 		w, warned := binding(t, m, bind.Core)
-		w.Session.Job = session
+		w.session.Job = session
 		o := withGPUs(0, 1)
 		o.World.LocalSize, o.Group.Bundles = 1, o.Group.Bundles[:1]
 		w.order(o)
@@ -139,7 +139,7 @@ func TestStrictStartsNothing(t *testing.T) {
 	w := newWorldOn(t, node(oneCore), job.Spec{MaxRestarts: 3}, where)
 	w.sys = oneCore.Sys()
 	w.work.Task.Bind, w.work.Task.Strict = bind.Core, true
-	result, err := w.Run(t.Context())
+	result, err := w.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestStrictStartsNothing(t *testing.T) {
 
 func TestAGPUThatIsNotThere(t *testing.T) {
 	w, _ := binding(t, twoNodes, bind.Core)
-	w.Session.Job = ""
+	w.session.Job = ""
 	_, err := w.shares["test"].bind(withGPUs(0, 0, 7).World)
 	if err == nil || !strings.Contains(err.Error(), "n1 has no GPU 7") {
 		t.Errorf("bound to a GPU of another machine: %v", err)

@@ -41,7 +41,7 @@ func (u *unit) keep(why job.Evidence) {
 	}
 	u.evidence.once.Do(func() {
 		u.evidence.bundle = bundle.New(bundle.Title{
-			Job: u.share.job, Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Time: time.Now(), Why: string(why),
+			Job: u.share.job, Node: u.agent.session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Time: time.Now(), Why: string(why),
 		})
 		u.evidence.ranks = u.witnesses()
 		u.evidence.bundle.Ranks(u.evidence.ctx, u.evidence.ranks, why == job.HangEvidence)

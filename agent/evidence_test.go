@@ -59,7 +59,7 @@ func TestEvidenceOfACrash(t *testing.T) {
 		w.screen.await(t, "attempt 1")
 		leave <- Departure{Why: "the test has seen enough"}
 	}()
-	if _, err := w.Run(t.Context()); !errors.Is(err, ErrLeft) {
+	if _, err := w.run(t.Context()); !errors.Is(err, ErrLeft) {
 		t.Fatal(err)
 	}
 	files := w.kept(t, "bundle-n1-attempt-0.tar.gz")

@@ -36,14 +36,14 @@ type keptRank struct {
 }
 
 func (u *unit) newScope(name string) (scope, error) {
-	if u.agent.Keeper == nil {
-		return u.agent.Supervisor.Scope(name)
+	if u.agent.keeper == nil {
+		return u.agent.supervisor.Scope(name)
 	}
 	data, err := json.Marshal(keptUnit{u.share.job, u.order})
 	if err != nil {
 		return nil, err
 	}
-	return u.agent.Keeper.Scope(name, data)
+	return u.agent.keeper.Scope(name, data)
 }
 
 func (r rank) start(in scope, c proc.Command) (*proc.Process, error) {
@@ -65,15 +65,15 @@ func (s *share) serveKept(l net.Listener, o job.Prepare) (store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.agent.Keeper.Serve(s.job, l.(*net.TCPListener), o.Peers, s.agent.Session.Node.Addr, data)
+	return s.agent.keeper.Serve(s.job, l.(*net.TCPListener), o.Peers, s.agent.session.Node.Addr, data)
 }
 
 // regain goes on with what an agent before this one has left at the keeper.
-func (a *Agent) regain() {
-	if a.Keeper == nil {
+func (a *life) regain() {
+	if a.keeper == nil {
 		return
 	}
-	left := a.Keeper.Left
+	left := a.keeper.Left
 	for id, task := range left.Jobs {
 		a.open(id, task)
 	}
@@ -149,11 +149,11 @@ func (u *unit) forget() {
 
 // forget ends the keeping of a job that is over here.
 func (s *share) forget() {
-	if s.agent.Keeper == nil {
+	if s.agent.keeper == nil {
 		return
 	}
 	for _, u := range s.units {
 		u.forget()
 	}
-	s.agent.Keeper.Drop(s.job)
+	s.agent.keeper.Drop(s.job)
 }

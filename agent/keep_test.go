@@ -24,7 +24,7 @@ func TestRegain(t *testing.T) {
 	k := open()
 	t.Cleanup(func() { must(t, k.End()) })
 	w := obeying(t, "echo late rank $RANK")
-	w.Keeper = k
+	w.keeper = k
 	must(t, os.Mkdir(filepath.Join(w.shares["test"].work.Output.Dir.Path(), "attempt-0"), 0o700))
 	w.regain()
 	w.quiet()

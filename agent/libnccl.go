@@ -35,7 +35,7 @@ func (u *unit) compareNCCL(ranks []rank) (stop func()) {
 		case <-loaded:
 			if text := differing(libraries(ranks)); text != "" {
 				u.agent.Warn(fmt.Errorf("%s, attempt %d: the ranks have loaded different NCCLs: %s; look at their LD_LIBRARY_PATH and site-packages",
-					u.agent.Session.Node.Name, u.order.Attempt, text))
+					u.agent.session.Node.Name, u.order.Attempt, text))
 			}
 		}
 	})

@@ -82,7 +82,7 @@ func (u *unit) awaitReady(ranks []rank, over <-chan struct{}) error {
 				return
 			}
 		}
-		u.report(job.Ready{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
+		u.report(job.Ready{Node: u.agent.session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
 	}()
 	return nil
 }

@@ -26,9 +26,9 @@ func (u *unit) output(b placement.Bundle) (*logs.Rank, error) {
 
 func (u *unit) outputOptions(b placement.Bundle) logs.RankOptions {
 	o := u.share.work.Output.Of(Speaker{
-		Node: u.agent.Session.Node.Name, Attempt: u.order.Attempt,
+		Node: u.agent.session.Node.Name, Attempt: u.order.Attempt,
 		Rank: b.Rank, LocalRank: b.LocalRank, WorldSize: u.order.World.WorldSize,
 	})
-	o.Exact = u.agent.Keeper != nil
+	o.Exact = u.agent.keeper != nil
 	return o
 }

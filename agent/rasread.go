@@ -12,7 +12,7 @@ import (
 )
 
 // readRAS delivers what the NCCL of a job's ranks says.
-func (a *Agent) readRAS(s *share, r wire.ReadLogs) {
+func (a *life) readRAS(s *share, r wire.ReadLogs) {
 	var addrs []string
 	if s != nil {
 		addrs = s.rasAddrs()

@@ -13,7 +13,7 @@ import (
 )
 
 // read delivers what a job's ranks wrote here, while they write it or after.
-func (a *Agent) read(id string, r wire.ReadLogs) {
+func (a *life) read(id string, r wire.ReadLogs) {
 	s := a.shares[id]
 	if r.Filter.RAS {
 		a.readRAS(s, r)
@@ -31,14 +31,14 @@ func (a *Agent) read(id string, r wire.ReadLogs) {
 }
 
 // tell warns of an error that is not that nobody reads any more.
-func (a *Agent) tell(err error) {
+func (a *life) tell(err error) {
 	if err != nil && !errors.Is(err, context.Canceled) && !session.Unread(err) {
 		a.Warn(err)
 	}
 }
 
 // readPast delivers the output of a job that is over here.
-func (a *Agent) readPast(id string, r wire.ReadLogs) error {
+func (a *life) readPast(id string, r wire.ReadLogs) error {
 	dir, err := a.Past(id)
 	if err != nil {
 		return session.Deliver(a.reading, r, func(context.Context) (wire.LogChunk, error) { return wire.LogChunk{}, err })

@@ -17,7 +17,7 @@ import (
 
 // share is this node's share of one job. It belongs to the agent's goroutine.
 type share struct {
-	agent *Agent
+	agent *life
 	job   string
 	work  Work
 	// err is why no rank can run here.
@@ -45,12 +45,12 @@ type share struct {
 	ending sync.Once
 }
 
-func newShare(a *Agent, id string, task []byte) *share {
+func newShare(a *life, id string, task []byte) *share {
 	s := &share{
 		agent: a, job: id, units: map[int]*unit{}, prepared: map[int]job.Prepared{}, unask: func() {}, over: make(chan struct{}),
 		warned: map[bind.Warning]bool{},
 	}
-	s.work, s.err = a.Open(id, task)
+	s.work, s.err = a.Open(id, task, a.session.Node.Addr)
 	quiet := make(chan struct{})
 	a.done.Go(func() {
 		defer close(quiet)
@@ -152,7 +152,7 @@ func (s *share) notice(o job.Notice) {
 func (s *share) outlived(u *unit, attempt int) {
 	s.agent.done.Go(func() {
 		<-u.gone
-		s.report(job.Stopped{Node: s.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: attempt})
+		s.report(job.Stopped{Node: s.agent.session.Node.Name, Unit: u.order.Unit, Attempt: attempt})
 	})
 }
 

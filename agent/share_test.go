@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,7 +31,7 @@ import (
 // town is the coordinator of a cluster, a client of it and one agent. The task of a job is its shell script, and one that is "?"
 // cannot be opened.
 type town struct {
-	*Agent
+	*life
 	client *session.Client
 	logs   string
 	work   string
@@ -74,13 +75,15 @@ func newTown(t *testing.T) *town {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Agent = &Agent{
-		Session: joined, Supervisor: supervisor, Warn: warn, Grace: patience, Open: w.ready,
-		Past: func(id string) (*logs.Dir, error) { return logs.FindDir(w.logs, id) },
+	w.life = &life{
+		session: joined, supervisor: supervisor,
+		Agent: Agent{
+			Warn: warn, Grace: patience, Open: w.ready, Past: func(id string) (*logs.Dir, error) { return logs.FindDir(w.logs, id) },
+		},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		_, err := w.Run(ctx)
+		_, err := w.run(ctx)
 		w.left <- err
 		close(w.left)
 	}()
@@ -94,7 +97,7 @@ func newTown(t *testing.T) *town {
 	return w
 }
 
-func (w *town) ready(id string, task []byte) (Work, error) {
+func (w *town) ready(id string, task []byte, _ netip.Addr) (Work, error) {
 	if string(task) == "?" {
 		return Work{}, errors.New("nobody understands this task")
 	}

@@ -148,7 +148,7 @@ func (w *stallWatch) takePower(ctx context.Context, live []*pulse) {
 // report tells of the ranks that have not moved for a while; of none when all move again.
 func (w *stallWatch) report(live []*pulse, behind []job.Client) {
 	u := w.unit
-	e := job.Stalled{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Behind: behind}
+	e := job.Stalled{Node: u.agent.session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Behind: behind}
 	for _, p := range live {
 		if p.still >= halfway {
 			e.Ranks = append(e.Ranks, job.Still{

@@ -24,7 +24,7 @@ func (u *unit) tellSteps(ranks []rank) (stop func()) {
 		if step, ok := b.step(); ok && step > 0 && step != told {
 			told = step
 			u.share.report(job.Stepped{
-				Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Step: step, Ago: max(0, time.Since(b.at)),
+				Node: u.agent.session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Step: step, Ago: max(0, time.Since(b.at)),
 			})
 		}
 	}

@@ -44,7 +44,7 @@ func (s *share) host(o job.Prepare) (int, error) {
 	}
 	s.closeStore()
 	return choosePort(s.work.Task.MasterPort, func(port int) error {
-		l, err := listen(s.agent.Session.Node.Addr.String(), port)
+		l, err := listen(s.agent.session.Node.Addr.String(), port)
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ type store interface {
 }
 
 func (s *share) serve(l net.Listener, o job.Prepare) (store, error) {
-	if s.agent.Keeper != nil {
+	if s.agent.keeper != nil {
 		return s.serveKept(l, o)
 	}
 	return tcpstore.Serve(l, tcpstore.Options{
@@ -149,7 +149,7 @@ func meeting(clients []tcpstore.ClientStatus, ranks int) (m job.Meeting) {
 
 // admit says who may use the store.
 func (s *share) admit(addrs []netip.Addr) {
-	own := s.agent.Session.Node.Addr
+	own := s.agent.session.Node.Addr
 	s.peers.Store(tcpstore.NewPeers(addrs, own))
 	if kept, ok := s.store.(*keep.Store); ok {
 		kept.Admit(addrs, own)

@@ -27,7 +27,7 @@ const flushLimit = 5 * time.Second
 // unit is one attempt of the ranks of this node that restart together.
 type unit struct {
 	share *share
-	agent *Agent
+	agent *life
 	order job.Start
 	// env is the environment that the ranks share.
 	env *rankenv.Base
@@ -80,7 +80,7 @@ func (u *unit) run() {
 		}
 		u.file()
 	}
-	u.report(job.Stopped{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
+	u.report(job.Stopped{Node: u.agent.session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt})
 }
 
 // close ends the files of ranks of which nothing lives any more.
@@ -165,7 +165,7 @@ func (u *unit) ranks(scope scope) []*logs.Rank {
 
 // started tells of ranks that all run; those of an attempt all have GPUs, or none has.
 func (u *unit) started(ranks []rank) job.Started {
-	s := job.Started{Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt}
+	s := job.Started{Node: u.agent.session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt}
 	for _, r := range ranks {
 		s.PIDs = append(s.PIDs, r.process.Pid())
 		if r.bundle.GPU != nil {
@@ -225,7 +225,7 @@ func (u *unit) watch(r rank) {
 
 func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, lived time.Duration, output *logs.Rank) {
 	e := job.Exited{
-		Node: u.agent.Session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Rank: b.Rank, Exit: exit, At: at,
+		Node: u.agent.session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Rank: b.Rank, Exit: exit, At: at,
 		Lived: lived, Told: u.told(),
 	}
 	if output != nil && !exit.OK() {

@@ -1,21 +1,16 @@
 package launcher
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -25,10 +20,8 @@ import (
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/health"
 	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/internal/speaker"
 	"github.com/golaunch/golaunch/internal/spot"
 	"github.com/golaunch/golaunch/internal/where"
@@ -81,7 +74,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		a.Say = func(text string) { fmt.Fprintln(os.Stderr, "golaunch:", text) }
 	}
 	defer a.unheard()()
-	j, m, err := a.membership(ctx)
+	j, join, err := a.joining(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -89,35 +82,60 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	left := make(chan struct{})
 	defer close(left)
 	f := newFollower(cancel)
-	m.leave, f.within = f.leave, a.DrainTime
-	if !j.reached() {
-		m.signals = f.pass
-	}
+	f.within = a.DrainTime
 	if a.Adopt {
 		f.handOver = make(chan struct{})
 	}
 	if a.Spot != "" && !slices.Contains(spot.Clouds, a.Spot) {
 		return 0, usage("spot notices of %q: %s", a.Spot, strings.Join(spot.Clouds, ", "))
 	}
+	node, err := a.node(j, join, f)
+	if err != nil {
+		return 0, err
+	}
 	go f.follow(a.Signals, left, a.hears(j, f))
 	watchSpot(ctx, a.Spot, a.Warn, f.depart)
-	served := make(chan struct{})
-	var end struct {
-		code int
-		err  error
-	}
+	served := make(chan error, 1)
 	go func() {
-		defer close(served)
 		defer cancel(nil) // not when it hands over: that would end the ranks
-		end.code, end.err = a.serve(ctx, m, f)
+		_, err := node.Run(ctx)
+		served <- err
 	}()
 	select {
-	case <-served:
-		return end.code, end.err
+	case err := <-served:
+		if errors.Is(err, agent.ErrDrained) {
+			a.Say(err.Error())
+			return 0, nil
+		}
+		return f.code(), err
 	case <-f.handOver:
-		a.Say(m.node.Name + " leaves its ranks to the next agent")
+		a.Say(join.Node.Name + " leaves its ranks to the next agent")
 		return f.code(), nil
 	}
+}
+
+// node is the agent, which does what f says.
+func (a Agent) node(j Job, join session.Options, f *follower) (agent.Agent, error) {
+	base, err := logBase(a.LogDir)
+	if err != nil {
+		return agent.Agent{}, err
+	}
+	k := &keptFiles{base: filepath.Join(base, join.Node.Name), warn: a.Warn, open: map[string]bool{}, elsewhere: map[string]string{}}
+	n := agent.Agent{
+		Join: join, Standalone: a.Standalone, Open: k.ready, Leave: f.leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
+		Past: func(id string) (*logs.Dir, error) { return logs.FindDir(k.place(id), id) },
+		Joined: func(n placement.Node) {
+			f.welcome()
+			a.Say(fmt.Sprintf("%s (%v, %d GPUs) is in the cluster of %s", n.Name, n.Addr, len(n.GPUs), a.Coordinator))
+		},
+	}
+	if a.Adopt {
+		n.Keep = k.base
+	}
+	if !j.reached() {
+		n.Signals = f.pass
+	}
+	return n, nil
 }
 
 // unheard has nobody wait for Say and Warn but the end of Serve, which calls what it returns.
@@ -147,34 +165,15 @@ func (a Agent) hears(j Job, f *follower) func(os.Signal) {
 	}
 }
 
-func (a Agent) serve(ctx context.Context, m membership, f *follower) (code int, err error) {
-	for joined := false; ; {
-		n := nodeLife{Agent: a}
-		err := n.serve(ctx, m, func(at netip.Addr) {
-			f.welcomed()
-			joined = true
-			a.Say(fmt.Sprintf("%s (%v, %d GPUs) is in the cluster of %s", m.node.Name, at, len(m.node.GPUs), a.Coordinator))
-		})
-		switch {
-		case errors.Is(err, agent.ErrDrained):
-			a.Say(err.Error())
-			return 0, nil
-		case errors.Is(err, errTooLate), errors.Is(err, keep.ErrGone), joined && n.lost(err):
-			a.Warn(fmt.Errorf("%w; its ranks are dead, and it joins again", err))
-		default:
-			return f.code(), err
-		}
-	}
-}
-
-func (a Agent) membership(ctx context.Context) (Job, membership, error) {
+// joining says what this node is, and where the coordinators are.
+func (a Agent) joining(ctx context.Context) (Job, session.Options, error) {
 	addrs, err := heads(ctx, a.Coordinator)
 	if err != nil {
-		return Job{}, membership{}, err
+		return Job{}, session.Options{}, err
 	}
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
-		return Job{}, membership{}, err
+		return Job{}, session.Options{}, err
 	}
 	j := Job{Network: Network{Name: a.Name, Address: a.Address, Interface: a.Interface}}
 	if p, err := where.Find(where.Here()); err == nil && p != nil {
@@ -183,27 +182,24 @@ func (a Agent) membership(ctx context.Context) (Job, membership, error) {
 	}
 	node, err := j.thisNode(ctx)
 	if err != nil {
-		return Job{}, membership{}, err
+		return Job{}, session.Options{}, err
 	}
 	node.Labels = maps.Clone(a.Labels)
 	if err := tellNetwork(&node); err != nil {
-		return Job{}, membership{}, fmt.Errorf("%s: %w", node.Name, err)
+		return Job{}, session.Options{}, fmt.Errorf("%s: %w", node.Name, err)
 	}
 	var devices []gpu.Device
 	if node.GPUs, devices, err = a.gpus(ctx, j, node.Name); err != nil {
-		return Job{}, membership{}, err
+		return Job{}, session.Options{}, err
 	}
 	if err := a.examine(ctx, &node, devices); err != nil {
-		return Job{}, membership{}, err
+		return Job{}, session.Options{}, err
 	}
 	var others []string
 	if len(addrs) > 1 {
 		others = addrs
 	}
-	return j, membership{
-		node: node, target: addrs[0], dial: func(ctx context.Context) (net.Conn, error) { return dialAt(ctx, addrs[0]) },
-		elsewhere: others, tls: mtls.Client(token, mtls.Identity{Node: node.Name}),
-	}, nil
+	return j, session.Options{Node: node, Target: addrs[0], Elsewhere: others, TLS: mtls.Client(token, mtls.Identity{Node: node.Name})}, nil
 }
 
 // examine tells what is wrong with the node.
@@ -244,113 +240,3 @@ func (a Agent) gpus(ctx context.Context, j Job, name string) ([]placement.GPU, [
 
 // maxDeclared bounds the GPUs of a node that exist in words only.
 const maxDeclared = 1024
-
-// nodeLife is one membership of an agent.
-type nodeLife struct {
-	Agent
-	session *session.Session
-	base    string
-
-	mu sync.Mutex
-	// open are the jobs that have ranks, or readers, here, and elsewhere the directories of those that had their own.
-	open      map[string]bool
-	elsewhere map[string]string
-	// done counts the jobs that are over since the last were removed.
-	done int
-}
-
-func (n *nodeLife) serve(ctx context.Context, m membership, welcomed func(netip.Addr)) (err error) {
-	n.open, n.elsewhere = map[string]bool{}, map[string]string{}
-	base, err := logBase(n.LogDir)
-	if err != nil {
-		return err
-	}
-	n.base = filepath.Join(base, m.node.Name)
-	a := agent.Agent{
-		Warn: n.Warn, Signals: m.signals, Leave: m.leave, Grace: DefaultGrace, Open: n.ready,
-		Past: func(id string) (*logs.Dir, error) { return logs.FindDir(n.place(id), id) },
-	}
-	here := func(s *session.Session) {
-		n.session = s
-		welcomed(s.Node.Addr)
-	}
-	if n.Adopt {
-		return n.adopt(ctx, m, &a, here)
-	}
-	_, err = runAgent(ctx, m, nil, &a, proc.Options{Subreaper: n.Standalone, Warn: n.Warn}, here)
-	return err
-}
-
-// lost says that the session ended by itself: the node may join again. There is none when it did not get that far.
-func (n *nodeLife) lost(err error) bool {
-	return n.session != nil && n.session.Err() != nil && errors.Is(err, n.session.Err())
-}
-
-// ready makes ready for a job that was submitted to the cluster.
-func (n *nodeLife) ready(id string, task []byte) (agent.Work, error) {
-	var j Job
-	d := json.NewDecoder(bytes.NewReader(task))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&j); err != nil {
-		return agent.Work{}, fmt.Errorf("this agent does not understand the job: %w; install the same golaunch on all nodes", err)
-	}
-	work, err := j.task(n.session.Node.Addr)
-	if err != nil {
-		return agent.Work{}, err
-	}
-	n.hold(id, j.Output.LogDir)
-	dir, err := logs.OpenDir(n.place(id), id)
-	if err != nil {
-		return agent.Work{}, errors.Join(err, n.release(id))
-	}
-	return agent.Work{
-		Task:   work,
-		Output: agent.Output{Dir: dir, Of: j.output(nil, n.Warn)},
-		Close: func() {
-			if err := errors.Join(dir.Close(), n.release(id)); err != nil {
-				n.Warn(err)
-			}
-		},
-	}, nil
-}
-
-func (n *nodeLife) hold(id, dir string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.open[id] = true
-	if dir == "" {
-		return
-	}
-	if len(n.elsewhere) >= keptJobs {
-		clear(n.elsewhere)
-	}
-	n.elsewhere[id] = dir
-}
-
-// prunedEvery is the number of jobs after which old ones are looked for: that costs some system calls for each that is kept.
-const prunedEvery = 20
-
-func (n *nodeLife) release(id string) error {
-	n.mu.Lock()
-	delete(n.open, id)
-	n.done++
-	prune := n.done%prunedEvery == 0
-	n.mu.Unlock()
-	if !prune {
-		return nil
-	}
-	return logs.Prune(n.base, keptJobs-prunedEvery, n.holds)
-}
-
-func (n *nodeLife) holds(id string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.open[id]
-}
-
-// place is where the directory of a job is.
-func (n *nodeLife) place(id string) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return cmp.Or(n.elsewhere[id], n.base)
-}

@@ -223,15 +223,7 @@ func orCancel(c *rendezvous.Coordinator, err error) error {
 
 // node is the part of a node: an agent in this process, which does what f says.
 func (h *here) node(m membership, f *follower) part {
-	m.leave = f.leave
-	m.lease, _ = leaseParts(h.job.Network.Lease)
-	if m.welcomed == nil {
-		m.welcomed = f.welcomed
-	}
-	if !h.job.reached() {
-		m.signals = f.pass
-	}
-	return part{name: m.node.Name, candidate: m.candidate, nodes: func(ctx context.Context) (Result, error) { return h.agent(ctx, m) }}
+	return part{name: m.Node.Name, candidate: m.candidate, nodes: func(ctx context.Context) (Result, error) { return h.agent(ctx, m, f) }}
 }
 
 // begin is the part of the node that begins the job, and takes the others at a listener.
@@ -270,10 +262,9 @@ func (h *here) join(ctx context.Context, name, target string, find func(context.
 			h.say(name + " asks to join at " + target)
 		}
 		m, err := find(ctx)
-		m.welcomed = func() {
+		f.joined = func() {
 			late.Stop()
 			h.joined.Store(true)
-			f.welcomed()
 		}
 		return h.node(m, f), err
 	})

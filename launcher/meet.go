@@ -14,6 +14,7 @@ import (
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/session"
 )
 
 // meet runs a job whose every node runs this same command: whoever owns the rendezvous address leads, the others join.
@@ -38,10 +39,12 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	id := mtls.Identity{Node: node.Name, Job: h.job.ID}
-	m := membership{node: node, target: net.JoinHostPort(at.host, strconv.Itoa(at.port)), tls: mtls.Client(token, id), dial: dialTCP(at.host, at.port)}
+	m := membership{Options: session.Options{
+		Node: node, Target: net.JoinHostPort(at.host, strconv.Itoa(at.port)), TLS: mtls.Client(token, id), Dial: dialTCP(at.host, at.port),
+	}}
 	join := func() (Result, error) {
-		m.candidate = h.candidate(node, token, "", m.target)
-		return h.join(ctx, node.Name, m.target, func(context.Context) (membership, error) { return m, nil })
+		m.candidate = h.candidate(node, token, "", m.Target)
+		return h.join(ctx, node.Name, m.Target, func(context.Context) (membership, error) { return m, nil })
 	}
 	if !ours {
 		return join()
@@ -56,10 +59,10 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	case err != nil:
 		return Result{}, fmt.Errorf("cannot listen on %s: %w", h.job.Network.Rendezvous, err)
 	}
-	if !m.node.Addr.IsValid() {
-		m.node.Addr = own
+	if !m.Node.Addr.IsValid() {
+		m.Node.Addr = own
 	}
-	m.dial = dialTCP(own.String(), at.port)
+	m.Dial = dialTCP(own.String(), at.port)
 	m.candidate = h.candidate(node, token, l.Addr().String(), "")
 	return h.begin(ctx, l, mtls.Server(token, id), m)
 }
@@ -72,13 +75,13 @@ const probeLimit = 5 * time.Second
 func foreign(ctx context.Context, m membership) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	conn, err := m.dial(ctx)
+	conn, err := m.Dial(ctx)
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
-	err = tls.Client(conn, m.tls).HandshakeContext(ctx)
-	return err != nil && !errors.Is(mtls.ExplainClient(err, m.target, m.tls), mtls.ErrToken)
+	err = tls.Client(conn, m.TLS).HandshakeContext(ctx)
+	return err != nil && !errors.Is(mtls.ExplainClient(err, m.Target, m.TLS), mtls.ErrToken)
 }
 
 // dialTCP resolves the host anew each time and tries all its addresses.

@@ -174,8 +174,8 @@ func (e enlistment) serve() error {
 	defer cancel(nil)
 	result, err := h.join(ctx, node.Name, e.Coordinator, func(context.Context) (membership, error) {
 		m := h.member(node, e.Coordinator, token)
-		dial := m.dial
-		m.dial = func(ctx context.Context) (net.Conn, error) {
+		dial := m.Dial
+		m.Dial = func(ctx context.Context) (net.Conn, error) {
 			conn, err := dial(ctx)
 			if errors.Is(err, syscall.ECONNREFUSED) && !h.joined.Load() {
 				cancel(errOver)

@@ -235,5 +235,5 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 	}
 	h.job.Network.Lease, h.job.Resources.LastCall = unleased, 0 // this node is all there will ever be
 	l, dial := session.Pipe()
-	return h.begin(ctx, l, nil, membership{node: node, target: "this process", dial: dial})
+	return h.begin(ctx, l, nil, membership{Options: session.Options{Node: node, Target: "this process", Dial: dial}})
 }

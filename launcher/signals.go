@@ -72,7 +72,9 @@ type follower struct {
 	// within is how long ranks have to get ready after a SIGTERM.
 	within time.Duration
 	cancel context.CancelCauseFunc
+	// member says that the coordinator has taken this node in, which joined hears if it is set.
 	member atomic.Bool
+	joined func()
 	// stop is the number of the first signal that stops; 0 before. foretold says that the node leaves without one.
 	stop     atomic.Int32
 	foretold atomic.Bool
@@ -165,7 +167,13 @@ func (f *follower) tell(s os.Signal) {
 	f.cancel(fmt.Errorf("got %s", name(s)))
 }
 
-func (f *follower) welcomed() { f.member.Store(true) }
+// welcome hears that the coordinator has taken this node in.
+func (f *follower) welcome() {
+	f.member.Store(true)
+	if f.joined != nil {
+		f.joined()
+	}
+}
 
 // code is the exit code of a node that was told to stop; 0 when it was not.
 func (f *follower) code() int {

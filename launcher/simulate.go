@@ -17,6 +17,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/helper"
 	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -157,7 +158,7 @@ func beNode() error {
 		first = false
 		return conn, nil
 	}
-	_, err = h.agent(ctx, membership{node: s.Node, target: "the coordinator", dial: dial})
+	_, err = h.agent(ctx, membership{Options: session.Options{Node: s.Node, Target: "the coordinator", Dial: dial}}, newFollower(cancel))
 	if h.dir != nil {
 		err = errors.Join(err, h.dir.Close())
 	}

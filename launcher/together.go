@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -91,8 +92,9 @@ func (h *here) find(ctx context.Context, node placement.Node) (membership, error
 
 // member is the membership of a node whose coordinator is at HOST:PORT. The host's name may not be known yet.
 func (h *here) member(node placement.Node, target string, token mtls.Token) membership {
-	return membership{node: node, target: target, tls: mtls.Client(token, h.identity(node)), dial: func(ctx context.Context) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", target)
+	return membership{Options: session.Options{
+		Node: node, Target: target, TLS: mtls.Client(token, h.identity(node)),
+		Dial: func(ctx context.Context) (net.Conn, error) { return dialAt(ctx, target) },
 	}}
 }
 

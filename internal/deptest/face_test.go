@@ -17,7 +17,7 @@ const screen = 56
 // faces are the packages for outsiders. What a debt says still shows what is golaunch's own: it may shrink, and not grow.
 var faces = map[string]debt{
 	"launcher": {}, "placement": {}, "rankenv": {}, "nccl": {},
-	"agent":      {inner: 11, why: "launcher wires it to the parts of a node"},
+	"agent":      {inner: 9, why: "launcher says what a rank is bound to, and where its output goes"},
 	"rendezvous": {inner: 11, why: "launcher wires it to its candidate, its log and the job"},
 }
 

@@ -1,0 +1,217 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/keep"
+	"github.com/golaunch/golaunch/internal/wire"
+)
+
+// run carries out orders until the session's only job is finished, and returns its result; the agent of a cluster goes on until it
+// is told to leave. When ctx ends, or the coordinator is lost, every rank is killed and the error says so. However it returns, no
+// process that it started lives any more, and the session is closed.
+func (a *life) run(ctx context.Context) (job.Result, error) {
+	a.shares, a.broken = map[string]*share{}, make(chan error, 1)
+	reading, stopReading := context.WithCancel(ctx)
+	defer stopReading()
+	a.reading = reading
+	result, err := a.work(ctx)
+	a.leaving.Store(true)
+	for _, s := range a.shares {
+		s.kill()
+	}
+	a.done.Wait()
+	stopReading()
+	a.readers.Wait()
+	why := "the job is over"
+	if err != nil {
+		why = err.Error()
+	}
+	a.session.Close(why)
+	return result, err
+}
+
+func (a *life) work(ctx context.Context) (job.Result, error) {
+	if id := a.session.Job; id != "" {
+		if s := a.open(id, nil); s.err != nil {
+			return job.Result{}, s.err
+		}
+	}
+	a.regain()
+	return a.follow(ctx)
+}
+
+func (a *life) follow(ctx context.Context) (job.Result, error) {
+	var left chan struct{}
+	var late <-chan time.Time
+	var latest time.Time
+	var why error
+	leave := func() {
+		if left == nil {
+			left = a.leave()
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return job.Result{}, context.Cause(ctx)
+		case err := <-a.broken:
+			return job.Result{}, err
+		case <-a.keeper.Gone():
+			return job.Result{}, keep.ErrGone
+		case d := <-a.Leave:
+			a.report("", wire.Draining(d))
+			switch {
+			case d.All:
+			case d.Within <= 0:
+				why = fmt.Errorf("%w: %s", ErrLeft, d.Why)
+				leave()
+			case late == nil || time.Now().Add(d.Within).Before(latest):
+				why, late, latest = fmt.Errorf("%w: %s", ErrLeft, d.Why), time.After(d.Within), time.Now().Add(d.Within)
+			}
+		case <-late:
+			leave()
+		case <-left:
+			return job.Result{}, why
+		case sig := <-a.Signals:
+			a.signal("", sig)
+		case order, ok := <-a.session.Orders():
+			if !ok {
+				return job.Result{}, a.session.Err()
+			}
+			switch do := order.Do.(type) {
+			case job.Finish:
+				if order.Job == a.session.Job {
+					return do.Result, nil
+				}
+				a.finish(order.Job)
+			case wire.Leave:
+				if why == nil {
+					why = fmt.Errorf("%w: %s", ErrDrained, do.Why)
+				}
+				leave()
+			default:
+				if left == nil {
+					a.execute(order)
+				}
+			}
+		}
+	}
+}
+
+func (a *life) execute(order wire.Order) {
+	switch do := order.Do.(type) {
+	case wire.Assign:
+		a.open(order.Job, do.Task)
+		return
+	case wire.Signal:
+		a.signal(order.Job, do.Number)
+		return
+	case wire.Restate:
+		a.restate()
+		return
+	case wire.ReadLogs:
+		a.read(order.Job, do)
+		return
+	}
+	s := a.shares[order.Job]
+	if _, stop := order.Do.(job.Stop); s == nil && stop {
+		return // it was killed with the job
+	}
+	if s == nil {
+		a.Warn(fmt.Errorf("the coordinator sent an order for job %s, which this agent does not know: %v", order.Job, order.Do))
+		return
+	}
+	switch do := order.Do.(type) {
+	case job.Prepare:
+		s.report(s.prepare(do))
+	case job.Admit:
+		s.admit(do.Peers)
+	case job.Reach:
+		s.reach(do)
+	case job.Start:
+		s.start(do)
+	case job.Notice:
+		s.notice(do)
+	case job.Stop:
+		s.stop(do)
+	default:
+		a.Warn(fmt.Errorf("the coordinator sent an order that this agent does not know: %T", do))
+	}
+}
+
+// open makes ready for a job, unless that was done before.
+func (a *life) open(id string, task []byte) *share {
+	s := a.shares[id]
+	if s == nil {
+		if a.keeper != nil {
+			a.keeper.Put(id, task)
+		}
+		s = newShare(a, id, task)
+		a.shares[id] = s
+	}
+	return s
+}
+
+// finish forgets a job that is over.
+func (a *life) finish(id string) {
+	if s := a.shares[id]; s != nil {
+		delete(a.shares, id)
+		s.kill()
+	}
+}
+
+// restate repeats all reports that still matter, for a coordinator that may not have taken them.
+func (a *life) restate() {
+	for _, s := range a.shares {
+		s.restate()
+	}
+	a.report("", wire.Restated{})
+}
+
+// leave stops all ranks in order; what it returns is closed when they are gone.
+func (a *life) leave() chan struct{} {
+	a.leaving.Store(true)
+	for _, s := range a.shares {
+		s.end(a.Grace)
+	}
+	left := make(chan struct{})
+	go func() {
+		a.done.Wait()
+		close(left)
+	}()
+	return left
+}
+
+// report tells the coordinator, unless this node is leaving, or nobody knows how its ranks ended.
+func (a *life) report(id string, ev any) {
+	select {
+	case <-a.keeper.Gone():
+		return
+	default:
+	}
+	if !a.leaving.Load() {
+		a.session.Report(id, ev)
+	}
+}
+
+// fail ends this node's part in all jobs; the first reason counts.
+func (a *life) fail(why error) {
+	select {
+	case a.broken <- why:
+	default:
+	}
+}
+
+// signal reaches the ranks of a job, or of all when id is empty.
+func (a *life) signal(id string, sig syscall.Signal) {
+	for _, s := range a.shares {
+		if id == "" || id == s.job {
+			s.signal(sig)
+		}
+	}
+}
