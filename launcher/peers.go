@@ -109,6 +109,6 @@ func (c Coordinator) among(
 	id := mtls.Identity{}
 	return rendezvous.NewCandidate(rendezvous.CandidateConfig{
 		Node: own, Addr: own, Peers: peers, File: file, Lease: cfg.Lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id),
-		Facts: map[string]string{"--peers": strings.Join(peers, ","), "--lease": c.Lease.String()}, Note: c.Say, Warn: c.Warn,
+		Facts: map[string]string{"--peers": strings.Join(peers, ",")}, Note: c.Say, Warn: c.Warn,
 	}).Coordinate(ctx, l, cfg)
 }

@@ -36,7 +36,7 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	case h.GetEpoch() != "": // its place may be given away, so that its lease must not be renewed
 		return wire.Refused("node %s was counted as lost", node.Name)
 	case old != nil && (old.link == nil || time.Since(old.heard) > c.cfg.Lease/2): // its machine may have been replaced
-		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and ranks of it may still live there, for %v at most", node.Name, c.patience()))
+		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and ranks of it may still live there, for %v at most", node.Name, old.patience))
 	case old != nil:
 		return wire.Refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
 	case c.addrs[node.Addr] != "" && !c.sharedAddr():

@@ -113,15 +113,16 @@ func (c *Coordinator) resume() {
 			c.over = r.Result != nil
 		}
 	}
+	longest := time.Duration(0)
 	for name, m := range c.state.Members {
-		back := c.expect(m.Node)
-		back.instance = m.Instance
+		back := c.expect(m)
+		longest = max(longest, back.patience)
 		if !c.state.Cluster.Has(name) {
 			back.node = &m.Node
 		}
 	}
 	if running > 0 {
-		c.note("jobs taken over: %d; nodes that have %v to come back: %d", running, c.patience(), len(c.members))
+		c.note("jobs taken over: %d; nodes that have %v to come back: %d", running, longest, len(c.members))
 	}
 	c.succeed()
 }

@@ -59,8 +59,6 @@ type Candidate struct {
 	known  atomic.Pointer[[]string]
 	peers  peers
 	intake intake
-	// unfit says why this peer may not take part.
-	unfit atomic.Pointer[string]
 
 	mu  sync.Mutex
 	log *quorum.Log
@@ -147,9 +145,6 @@ func (s *Candidate) Serve(l net.Listener) error {
 	err := serve(srv, l, s.closed.Done(), end)
 	if log := s.logged(); log != nil && !errors.Is(log.Err(), errLeaving) {
 		err = errors.Join(err, log.Err())
-	}
-	if why := s.unfit.Load(); why != nil {
-		err = errors.Join(err, errors.New(*why))
 	}
 	return err
 }

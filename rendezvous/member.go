@@ -29,9 +29,11 @@ type member struct {
 	addr     netip.Addr
 	// link is the stream to the agent, nil while there is none.
 	link *link
-	// heard is when the agent last said something, and silence the timer that tells when that is too long ago.
-	heard   time.Time
-	silence *time.Timer
+	// heard is when the agent last said something, patience how long it may say nothing, by the lease that it was given, and silence the timer
+	// that tells when that is over.
+	heard    time.Time
+	patience time.Duration
+	silence  *time.Timer
 	// excused says that the coordinator itself was paused when the timer should have told, and gives the agent a little more time.
 	excused bool
 	// taken is the number of its newest report.
@@ -99,9 +101,9 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 	m := c.members[node.Name]
 	back := m != nil
 	if !back { // a later coordinator that does not know it has it join anew: it has no ranks before it is known
-		m = c.expect(node)
-		m.instance = h.GetInstance()
-		c.step(replica.Entry{At: now(), Admitted: &replica.Member{Node: node, Instance: m.instance}})
+		taken := replica.Member{Node: node, Instance: h.GetInstance(), Patience: c.patience()}
+		m = c.expect(taken)
+		c.step(replica.Entry{At: now(), Admitted: &taken})
 		c.note("node %s is here: %v, %d GPUs", node.Name, node.Addr, len(node.GPUs))
 		c.compareClocks(m.name, h.GetTime().AsTime())
 	}
@@ -168,9 +170,11 @@ func (c *Coordinator) employ(m *member) {
 }
 
 // expect makes a member of an agent that is about to come; it is lost when it does not.
-func (c *Coordinator) expect(node placement.Node) *member {
-	m := &member{name: node.Name, addr: node.Addr, heard: time.Now(), gone: make(chan struct{})}
-	m.silence = time.AfterFunc(c.patience(), func() {
+func (c *Coordinator) expect(of replica.Member) *member {
+	m := &member{
+		name: of.Node.Name, addr: of.Node.Addr, instance: of.Instance, patience: of.Patience, heard: time.Now(), gone: make(chan struct{}),
+	}
+	m.silence = time.AfterFunc(m.patience, func() {
 		fired := time.Now()
 		c.post(func() { c.silent(m, fired) })
 	})
@@ -198,12 +202,12 @@ func (c *Coordinator) compareClocks(name string, theirs time.Time) {
 	}
 }
 
-// patience is the silence after which an agent's ranks must be dead.
+// patience is the silence after which the ranks of an agent are dead that is given this coordinator's lease.
 func (c *Coordinator) patience() time.Duration { return c.cfg.Lease + c.cfg.KillTime }
 
 func (c *Coordinator) hear(m *member) {
 	m.heard, m.excused = time.Now(), false
-	m.silence.Reset(c.patience())
+	m.silence.Reset(m.patience)
 }
 
 // Take handles what an agent says on a link. No report is taken twice: what a new link brings starts after what was taken when it
@@ -346,14 +350,14 @@ func (c *Coordinator) died(m *member) {
 
 // silent hears that an agent has been silent for too long, if it has; fired is when the timer said so.
 func (c *Coordinator) silent(m *member, fired time.Time) {
-	late := fired.Sub(m.heard) - c.patience()
+	late := fired.Sub(m.heard) - m.patience
 	switch {
 	case c.members[m.name] != m || late < 0:
 	case late > wire.Paused && !m.excused: // this process was paused too
 		m.excused = true
 		m.silence.Reset(wire.Reprieval)
 	default:
-		why := cmp.Or(m.fenced, fmt.Sprintf("no word from its agent for %v", c.patience()))
+		why := cmp.Or(m.fenced, fmt.Sprintf("no word from its agent for %v", m.patience))
 		c.note("node %s was lost: %s", m.name, why)
 		c.lost(m, why, wire.Refused("node %s was counted as lost: %s", m.name, why))
 	}

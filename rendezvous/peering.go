@@ -138,17 +138,12 @@ func (s *Candidate) elsewhere() *wire.ElsewhereError {
 
 // assemble meets the other peers once, and again for as long as this one knows of nobody who leads.
 func (s *Candidate) assemble() {
-	told, first := "", true
+	told := ""
 	for wait := s.cfg.Lease / 100; ; wait = min(2*wait, s.cfg.Lease/electionsOfPeers) {
-		if why := s.meetPeers(first); why != told && why != "" {
+		if why := s.meetPeers(); why != told && why != "" {
 			told = why
 			s.cfg.Note(why)
 		}
-		if s.unfit.Load() != nil {
-			s.close()
-			return
-		}
-		first = false // a stranger that comes later does not end those that are there
 		for led := true; led; led = s.logged().Leader().ID != 0 {
 			select {
 			case <-time.After(wait):
@@ -159,12 +154,8 @@ func (s *Candidate) assemble() {
 	}
 }
 
-// leaseFact is the flag of the lease. A coordinator with a shorter one than the others would give the ranks of an agent away that they had
-// promised a longer one to, so that one which was in the cluster before takes no part.
-const leaseFact = "--lease"
-
 // meetPeers has the first of the peers found the log when all are there and new, and each hear of the others. It returns what is waited for.
-func (s *Candidate) meetPeers(first bool) (why string) {
+func (s *Candidate) meetPeers() (why string) {
 	type answer struct {
 		addr     string
 		greeting *pb.Greeting
@@ -192,9 +183,6 @@ func (s *Candidate) meetPeers(first bool) (why string) {
 			others = append(others, a.addr+" calls itself "+wire.Plain(a.greeting.GetVoter().GetAddr())+"; see its --listen")
 		case why != "":
 			others = append(others, a.addr+" is not a coordinator of the same cluster: "+why)
-			if first && a.greeting.GetBegun() && a.greeting.GetFacts()[leaseFact] != s.cfg.Facts[leaseFact] {
-				s.unfit.CompareAndSwap(nil, &others[len(others)-1])
-			}
 		default:
 			fresh = append(fresh, wire.ToVoter(a.greeting.GetVoter()))
 		}

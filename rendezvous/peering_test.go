@@ -70,7 +70,7 @@ func (h *headed) startWith(addr string, peers []string, lease time.Duration) *he
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &headPeer{stop: cancel, ended: make(chan error, 1), Candidate: NewCandidate(CandidateConfig{
 		Node: addr, Addr: addr, Peers: peers, File: file, Lease: lease, Warn: h.warn, Dial: h.dial(name),
-		Facts: map[string]string{"--peers": strings.Join(peers, ","), "--lease": lease.String()},
+		Facts: map[string]string{"--peers": strings.Join(peers, ",")},
 		Note: func(text string) {
 			h.mu.Lock()
 			defer h.mu.Unlock()

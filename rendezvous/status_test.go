@@ -44,7 +44,7 @@ func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Contex
 	_, err := ask(c, func() (bool, error) {
 		for i := range mostNodes {
 			n := usualNode(i)
-			c.expect(n)
+			c.expect(replica.Member{Node: n, Patience: c.patience()})
 			c.cause(cluster.Joined{Node: n})
 		}
 		for i := range ended {

@@ -184,6 +184,34 @@ func TestAgentThatDoesNotComeBack(t *testing.T) {
 	})
 }
 
+// TestAShorterLease is for agents that join from then on: those that a coordinator before has given a longer one may use it up.
+func TestAShorterLease(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		n1 := h.joinAs(gpus(1, 1), forever)
+		a := h.user().submit(detached(task("a", 1, 1)))
+		for _, shorter := range []time.Duration{lease / 3, lease / 5} {
+			h.crash()
+			h.cfg.Lease, h.cfg.KillTime = shorter, time.Second
+			h.start()
+			time.Sleep(time.Second)
+		}
+		n2 := h.joinAs(gpus(2, 1), forever)
+		n1.cable.cut()
+		time.Sleep(lease + killTime - lease/3 - time.Second)
+		if got := n1.runs() + n2.runs(); got != "a0" {
+			t.Fatalf("%s run while ranks of the first attempt may live\n%s", got, a.all())
+		}
+		time.Sleep(lease/3 + 2*time.Second)
+		if got := n2.runs(); got != "a1" {
+			t.Errorf("%s runs", got)
+		}
+		want(t, a.all(), "n1 was lost: no word from its agent for 20s")
+		n2.cable.cut()
+		time.Sleep(lease/5 + 2*time.Second)
+		want(t, h.user().watch("a").all(), "waiting for 1 of 1 node; none is here")
+	})
+}
+
 // TestFreshAgentUnderAnAwaitedName must wait until no rank of the earlier one can live.
 func TestFreshAgentUnderAnAwaitedName(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {

@@ -61,6 +61,8 @@ type Member struct {
 	Node placement.Node
 	// Instance is another one each time an agent begins anew.
 	Instance string
+	// Patience is the silence after which its ranks are dead, by the lease that it was given: a later coordinator may give another one.
+	Patience time.Duration
 	// Drained says that it is to be drained as soon as jobs may have it.
 	Drained bool
 }

@@ -34,7 +34,9 @@ func fromEntry(e replica.Entry) *pb.Entry {
 	case e.Submitted != nil:
 		return &pb.Entry{Body: &pb.Entry_Submitted{Submitted: joined(FromSubmission(*e.Submitted))}}
 	case e.Admitted != nil:
-		return &pb.Entry{Body: &pb.Entry_Admitted{Admitted: &pb.Admitted{Node: FromNode(e.Admitted.Node), Instance: e.Admitted.Instance}}}
+		return &pb.Entry{Body: &pb.Entry_Admitted{Admitted: &pb.Admitted{
+			Node: FromNode(e.Admitted.Node), Instance: e.Admitted.Instance, Patience: durationpb.New(e.Admitted.Patience),
+		}}}
 	}
 	switch ev := e.Event.(type) {
 	case cluster.Joined:
@@ -134,7 +136,9 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 		s := ToSubmission(b.Submitted)
 		e.Submitted = &s
 	case *pb.Entry_Admitted:
-		e.Admitted = &replica.Member{Node: ToNode(b.Admitted.GetNode()), Instance: b.Admitted.GetInstance()}
+		e.Admitted = &replica.Member{
+			Node: ToNode(b.Admitted.GetNode()), Instance: b.Admitted.GetInstance(), Patience: b.Admitted.GetPatience().AsDuration(),
+		}
 	case *pb.Entry_Joined:
 		e.Event = cluster.Joined{Node: ToNode(b.Joined)}
 	case *pb.Entry_Lost:

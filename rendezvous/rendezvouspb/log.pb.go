@@ -9,14 +9,13 @@
 package rendezvouspb
 
 import (
-	reflect "reflect"
-	sync "sync"
-	unsafe "unsafe"
-
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
+	reflect "reflect"
+	sync "sync"
+	unsafe "unsafe"
 )
 
 const (
@@ -359,9 +358,11 @@ func (x *Founded) GetEpoch() string {
 
 // Admitted says that an agent was taken in.
 type Admitted struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Instance      string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Node     *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Instance string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	// The silence after which its ranks are dead: the lease that it was given, and the time that killing takes.
+	Patience      *durationpb.Duration `protobuf:"bytes,3,opt,name=patience,proto3" json:"patience,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -408,6 +409,13 @@ func (x *Admitted) GetInstance() string {
 		return x.Instance
 	}
 	return ""
+}
+
+func (x *Admitted) GetPatience() *durationpb.Duration {
+	if x != nil {
+		return x.Patience
+	}
+	return nil
 }
 
 type Lost struct {
@@ -940,10 +948,11 @@ const file_log_proto_rawDesc = "" +
 	"\x04body\"7\n" +
 	"\aFounded\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\tR\x06format\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\tR\x05epoch\"X\n" +
+	"\x05epoch\x18\x02 \x01(\tR\x05epoch\"\x8f\x01\n" +
 	"\bAdmitted\x120\n" +
 	"\x04node\x18\x01 \x01(\v2\x1c.golaunch.rendezvous.v1.NodeR\x04node\x12\x1a\n" +
-	"\binstance\x18\x02 \x01(\tR\binstance\",\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\x125\n" +
+	"\bpatience\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bpatience\",\n" +
 	"\x04Lost\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\"\x1a\n" +
@@ -1005,9 +1014,9 @@ var file_log_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
 	(*Submission)(nil),            // 13: golaunch.rendezvous.v1.Submission
 	(*Node)(nil),                  // 14: golaunch.rendezvous.v1.Node
-	(*Draining)(nil),              // 15: golaunch.rendezvous.v1.Draining
-	(*FromAgent)(nil),             // 16: golaunch.rendezvous.v1.FromAgent
-	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
+	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
+	(*Draining)(nil),              // 16: golaunch.rendezvous.v1.Draining
+	(*FromAgent)(nil),             // 17: golaunch.rendezvous.v1.FromAgent
 }
 var file_log_proto_depIdxs = []int32{
 	12, // 0: golaunch.rendezvous.v1.Entry.at:type_name -> google.protobuf.Timestamp
@@ -1025,14 +1034,15 @@ var file_log_proto_depIdxs = []int32{
 	11, // 12: golaunch.rendezvous.v1.Entry.cancelled:type_name -> golaunch.rendezvous.v1.Cancelled
 	8,  // 13: golaunch.rendezvous.v1.Entry.gathered:type_name -> golaunch.rendezvous.v1.Gathered
 	14, // 14: golaunch.rendezvous.v1.Admitted.node:type_name -> golaunch.rendezvous.v1.Node
-	15, // 15: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
-	16, // 16: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
-	17, // 17: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	15, // 15: golaunch.rendezvous.v1.Admitted.patience:type_name -> google.protobuf.Duration
+	16, // 16: golaunch.rendezvous.v1.Drained.leaving:type_name -> golaunch.rendezvous.v1.Draining
+	17, // 17: golaunch.rendezvous.v1.Reported.report:type_name -> golaunch.rendezvous.v1.FromAgent
+	15, // 18: golaunch.rendezvous.v1.Cancelled.within:type_name -> google.protobuf.Duration
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_log_proto_init() }
