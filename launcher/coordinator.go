@@ -3,7 +3,6 @@ package launcher
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -14,8 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/announce"
@@ -98,11 +95,11 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	silence, kill := leaseParts(c.Lease)
 	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Note: c.Say, Warn: c.Warn}
 	if len(peers) > 0 {
-		err = c.among(ctx, l, own, peers, token, file, cfg)
+		cfg.Candidate = c.candidate(own, peers, token, file, silence)
 	} else {
 		cfg.File = file
-		err = alone(ctx, l, mtls.Server(token, mtls.Identity{}), cfg)
 	}
+	err = rendezvous.Coordinate(ctx, l, mtls.Server(token, mtls.Identity{}), cfg)
 	closed := make(chan error, 1)
 	go func() { closed <- file.Close() }()
 	select {
@@ -115,23 +112,6 @@ func (c Coordinator) Serve(ctx context.Context) error {
 
 // closeLimit bounds the wait for a disk when a coordinator ends.
 const closeLimit = 5 * time.Second
-
-// alone leads a cluster that has no other coordinator.
-func alone(ctx context.Context, l net.Listener, server *tls.Config, cfg rendezvous.Config) error {
-	head := rendezvous.NewCoordinator(cfg)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var both errgroup.Group
-	both.Go(func() error {
-		defer cancel()
-		return head.Serve(l, server)
-	})
-	both.Go(func() error {
-		_, err := head.Run(ctx)
-		return err
-	})
-	return both.Wait()
-}
 
 func (c *Coordinator) defaults() {
 	if c.Lease == 0 {

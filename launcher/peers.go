@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/rendezvous"
@@ -102,13 +103,11 @@ func (c Coordinator) listOf() ([]string, error) {
 	return peers, nil
 }
 
-// among has this coordinator, of several, lead the cluster whenever that is its turn.
-func (c Coordinator) among(
-	ctx context.Context, l net.Listener, own string, peers []string, token mtls.Token, file *rendezvous.File, cfg rendezvous.Config,
-) error {
+// candidate is this coordinator, of several.
+func (c Coordinator) candidate(own string, peers []string, token mtls.Token, file *rendezvous.File, lease time.Duration) *rendezvous.Candidate {
 	id := mtls.Identity{}
 	return rendezvous.NewCandidate(rendezvous.CandidateConfig{
-		Node: own, Addr: own, Peers: peers, File: file, Lease: cfg.Lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id),
+		Node: own, Addr: own, Peers: peers, File: file, Lease: lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id),
 		Facts: map[string]string{"--peers": strings.Join(peers, ",")}, Note: c.Say, Warn: c.Warn,
-	}).Coordinate(ctx, l, cfg)
+	})
 }

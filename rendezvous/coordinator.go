@@ -9,11 +9,13 @@ package rendezvous
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -123,6 +125,24 @@ func NewCoordinator(cfg Config) *Coordinator {
 		cfg.Candidate.head.Store(c)
 	}
 	return c
+}
+
+// Coordinate coordinates a cluster at a listener until ctx ends: at once, or with a Candidate whenever that is its turn. The error is that the
+// log could not be read or kept.
+func Coordinate(ctx context.Context, l net.Listener, config *tls.Config, cfg Config) error {
+	if cfg.Candidate != nil {
+		return cfg.Candidate.coordinate(ctx, l, cfg)
+	}
+	c := NewCoordinator(cfg)
+	served := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		served <- c.Serve(l, config)
+	}()
+	_, err := c.Run(ctx)
+	cancel()
+	return errors.Join(err, <-served)
 }
 
 // Run coordinates until the only job has ended, once the agents that are there know it too, and returns how. In a cluster it does so until

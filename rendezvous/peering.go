@@ -42,12 +42,12 @@ func (d disk) Keep(state []byte, changes [][]byte) error {
 	}
 }
 
-// Coordinate has a peer serve at a listener, and coordinate the cluster as cfg says whenever that is its turn, until ctx ends: another leads
+// coordinate has a peer serve at a listener, and coordinate the cluster as cfg says whenever that is its turn, until ctx ends: another leads
 // then at once, if there is a majority without this one. Note hears whose turn it is. The error is as that of [Candidate.Serve].
-func (s *Candidate) Coordinate(ctx context.Context, l net.Listener, cfg Config) error {
+func (s *Candidate) coordinate(ctx context.Context, l net.Listener, cfg Config) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
-	for cfg.Candidate = s; ; {
+	for {
 		select {
 		case term := <-s.terms:
 			s.cfg.Note(s.cfg.Addr + " leads the cluster from now on")
