@@ -49,7 +49,9 @@ type Candidate struct {
 	voter quorum.Voter
 	terms chan Term
 	// head is the coordinator in this process, if there is one.
-	head   atomic.Pointer[Coordinator]
+	head atomic.Pointer[Coordinator]
+	// led tells those who ask for the coordinator that there may be one.
+	led    broadcast
 	closed context.Context
 	close  context.CancelFunc
 	busy   sync.WaitGroup
@@ -212,7 +214,7 @@ const (
 )
 
 func (s *Candidate) start(begin func(quorum.Config) (*quorum.Log, error)) error {
-	cfg := quorum.Config{Self: s.voter, ElectionTimeout: s.cfg.Lease / electionsPerLease, Send: s.peers.send, Voted: s.voted}
+	cfg := quorum.Config{Self: s.voter, ElectionTimeout: s.cfg.Lease / electionsPerLease, Send: s.peers.send, Voted: s.voted, Led: s.led.tell}
 	if len(s.cfg.Peers) > 0 {
 		cfg.ElectionTimeout, cfg.Disk = s.cfg.Lease/electionsOfPeers, disk{s}
 	}
@@ -257,4 +259,29 @@ func (s *Candidate) others() []quorum.Voter {
 		return (*voters)[1:]
 	}
 	return nil
+}
+
+// broadcast tells all who wait for it.
+type broadcast struct {
+	mu  sync.Mutex
+	out chan struct{}
+}
+
+// next is closed by the next tell.
+func (b *broadcast) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.out == nil {
+		b.out = make(chan struct{})
+	}
+	return b.out
+}
+
+func (b *broadcast) tell() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.out != nil {
+		close(b.out)
+		b.out = nil
+	}
 }

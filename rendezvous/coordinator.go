@@ -123,6 +123,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 	})
 	if cfg.Candidate != nil {
 		cfg.Candidate.head.Store(c)
+		cfg.Candidate.led.tell()
 	}
 	return c
 }

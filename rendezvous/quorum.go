@@ -29,7 +29,7 @@ type joinServer struct {
 
 // Join serves an agent if the coordinator is here. One that is new to the job hears where else it may be.
 func (j joinServer) Join(stream pb.Rendezvous_JoinServer) error {
-	c, err := j.candidate.lead()
+	c, err := j.candidate.lead(stream.Context())
 	if err != nil {
 		return err
 	}
@@ -38,25 +38,54 @@ func (j joinServer) Join(stream pb.Rendezvous_JoinServer) error {
 
 // Deliver takes output for a reader.
 func (j joinServer) Deliver(stream pb.Rendezvous_DeliverServer) error {
-	c, err := j.candidate.lead()
+	c, err := j.candidate.lead(stream.Context())
 	if err != nil {
 		return err
 	}
 	return service{c: c, audit: j.audit}.Deliver(stream)
 }
 
-// lead is the coordinator here, or says where else it may be.
-func (s *Candidate) lead() (*Coordinator, error) {
-	c, addrs := s.head.Load(), s.known.Load()
-	switch {
-	case c != nil:
-		return c, nil
-	case len(s.cfg.Peers) > 0:
-		return nil, s.elsewhere().Status()
-	case addrs != nil:
-		return nil, (&wire.ElsewhereError{Why: s.idle(), Addrs: *addrs}).Status()
+// holdsPerLease is the part of a lease for which who asks for the coordinator is held up while nobody leads: thousands that ask again and
+// again would hold up the election.
+const holdsPerLease = 8
+
+// lead is the coordinator here, or says where else it may be. Where nobody leads for the moment it waits for that.
+func (s *Candidate) lead(ctx context.Context) (*Coordinator, error) {
+	limit := time.NewTimer(s.cfg.Lease / holdsPerLease)
+	defer limit.Stop()
+	for {
+		settled := s.led.next()
+		if c := s.head.Load(); c != nil {
+			return c, nil
+		}
+		log := s.logged()
+		if log == nil {
+			return nil, s.nowhere()
+		}
+		if leads := log.Leader(); leads.ID != 0 && leads.ID != s.voter.ID {
+			return nil, s.nowhere()
+		}
+		select {
+		case <-settled:
+		case <-limit.C:
+			return nil, s.nowhere()
+		case <-log.Ended():
+			return nil, s.nowhere()
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
 	}
-	return nil, status.Error(codes.Unavailable, s.idle())
+}
+
+// nowhere says that the coordinator is not here, and where it may be.
+func (s *Candidate) nowhere() error {
+	switch addrs := s.known.Load(); {
+	case len(s.cfg.Peers) > 0:
+		return s.elsewhere().Status()
+	case addrs != nil:
+		return (&wire.ElsewhereError{Why: s.idle(), Addrs: *addrs}).Status()
+	}
+	return status.Error(codes.Unavailable, s.idle())
 }
 
 func (s *Candidate) idle() string {

@@ -54,6 +54,7 @@ func (l *Log) run() {
 			l.now++
 			l.node.Tick()
 			l.retain()
+			l.doubt()
 		case <-l.closing:
 			return
 		}
@@ -74,6 +75,7 @@ func (l *Log) end() {
 // step takes in one message. The state that comes with a snapshot is kept here until Raft, which has no use for it, has accepted that.
 func (l *Log) step(m *step) {
 	l.known[m.from.ID] = peer{m.from, l.now} // a new voter must answer before it has the entry that names its leader
+	defer l.trust(m.from)
 	if m.GetType() != raftpb.MsgSnap {
 		_ = l.node.Step(m.Message) // it says why it dropped the message, which the sender may repeat
 		return
@@ -124,13 +126,34 @@ func (l *Log) follow(now *raft.SoftState) {
 	switch {
 	case now == nil:
 	case now.Lead == raft.None:
-		l.leader.Store(nil)
+		l.lead(Voter{})
+	case now.Lead == l.cfg.Self.ID:
+		l.lead(l.cfg.Self)
 	default:
-		v := l.known[now.Lead].Voter
-		if now.Lead == l.cfg.Self.ID {
-			v = l.cfg.Self
-		}
-		l.leader.Store(&v)
+		l.lead(l.known[now.Lead].Voter)
+	}
+}
+
+// doubt notes that the leader is silent, long before there is an election.
+func (l *Log) doubt() {
+	if v := l.Leader(); v.ID != 0 && v.ID != l.cfg.Self.ID && l.now-l.known[v.ID].heard > ticksToDoubt {
+		l.lead(Voter{})
+	}
+}
+
+// trust notes that the leader is heard again.
+func (l *Log) trust(v Voter) {
+	if l.Leader().ID == 0 && l.node.BasicStatus().Lead == v.ID {
+		l.lead(v)
+	}
+}
+
+func (l *Log) lead(v Voter) {
+	if l.Leader() == v {
+		return
+	}
+	if l.leader.Store(&v); l.cfg.Led != nil {
+		l.cfg.Led()
 	}
 }
 

@@ -30,7 +30,7 @@ type Voter struct {
 	Name, Addr string
 }
 
-// Config is what a voter must know. Voted and Disk may be nil.
+// Config is what a voter must know. Voted, Led and Disk may be nil.
 type Config struct {
 	Self Voter
 	Disk Disk
@@ -42,6 +42,8 @@ type Config struct {
 	// Voted hears who votes, when that has changed, and must not wait either. A leader hears it when so many of them know it too that
 	// they can do without it: before, those from before are needed as well.
 	Voted func([]Voter)
+	// Led hears that Leader is another one, and must not wait either.
+	Led func()
 }
 
 // A leader's heartbeats come ten times as often as would do, as in etcd. The clock is finer: voters that lose patience at the same tick
@@ -49,6 +51,8 @@ type Config struct {
 const (
 	ticksToElect = 40
 	ticksToBeat  = 4
+	// ticksToDoubt is the silence of a leader after which its followers say that they know of none: three heartbeats.
+	ticksToDoubt = 3 * ticksToBeat
 )
 
 // Limits on a message of entries in bytes, unless one entry alone is longer, and on those to one voter that wait for an answer.
@@ -175,7 +179,7 @@ func (l *Log) found(voters []Voter) {
 // Begun says that the log has voters, as far as this one knows.
 func (l *Log) Begun() bool { return l.begun.Load() }
 
-// Leader is the voter that leads, as far as this one knows; its ID is 0 when none is known to.
+// Leader is the voter that leads, as far as this one has heard lately; its ID is 0 when it has heard of none.
 func (l *Log) Leader() Voter {
 	if v := l.leader.Load(); v != nil {
 		return *v
