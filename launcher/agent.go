@@ -120,7 +120,7 @@ func (a Agent) node(j Job, join session.Options, f *follower) (agent.Agent, erro
 	if err != nil {
 		return agent.Agent{}, err
 	}
-	k := &keptFiles{base: filepath.Join(base, join.Node.Name), warn: a.Warn, open: map[string]bool{}, elsewhere: map[string]string{}}
+	k := &keptFiles{base: filepath.Join(base, join.Node.Name), warn: a.Warn, elsewhere: map[string]string{}}
 	n := agent.Agent{
 		Join: join, Standalone: a.Standalone, Open: k.ready, Leave: f.leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
 		Past: func(id string) (*logs.Dir, error) { return logs.FindDir(k.place(id), id) },

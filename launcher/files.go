@@ -19,8 +19,7 @@ type keptFiles struct {
 	warn func(error)
 
 	mu sync.Mutex
-	// open are the jobs that have ranks, or readers, here, and elsewhere the directories of those that had their own.
-	open      map[string]bool
+	// elsewhere are the directories of jobs that had their own.
 	elsewhere map[string]string
 	// done counts the jobs that are over since the last were removed.
 	done int
@@ -38,26 +37,25 @@ func (k *keptFiles) ready(id string, task []byte, at netip.Addr) (agent.Work, er
 	if err != nil {
 		return agent.Work{}, err
 	}
-	k.hold(id, j.Output.LogDir)
+	k.note(id, j.Output.LogDir)
 	dir, err := logs.OpenDir(k.place(id), id)
 	if err != nil {
-		return agent.Work{}, errors.Join(err, k.release(id))
+		return agent.Work{}, err
 	}
 	return agent.Work{
 		Task:   work,
 		Output: agent.Output{Dir: dir, Of: j.output(nil, k.warn)},
 		Close: func() {
-			if err := errors.Join(dir.Close(), k.release(id)); err != nil {
+			if err := errors.Join(dir.Close(), k.released()); err != nil {
 				k.warn(err)
 			}
 		},
 	}, nil
 }
 
-func (k *keptFiles) hold(id, dir string) {
+func (k *keptFiles) note(id, dir string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.open[id] = true
 	if dir == "" {
 		return
 	}
@@ -70,22 +68,15 @@ func (k *keptFiles) hold(id, dir string) {
 // prunedEvery is the number of jobs after which old ones are looked for: that costs some system calls for each that is kept.
 const prunedEvery = 20
 
-func (k *keptFiles) release(id string) error {
+func (k *keptFiles) released() error {
 	k.mu.Lock()
-	delete(k.open, id)
 	k.done++
 	prune := k.done%prunedEvery == 0
 	k.mu.Unlock()
 	if !prune {
 		return nil
 	}
-	return logs.Prune(k.base, keptJobs-prunedEvery, k.holds)
-}
-
-func (k *keptFiles) holds(id string) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.open[id]
+	return logs.Prune(k.base, keptJobs-prunedEvery)
 }
 
 // place is where the directory of a job is.

@@ -156,6 +156,9 @@ func (h *here) forget(id string) error {
 	}
 	dir := h.dir
 	h.dir = nil
+	if !dir.Made() {
+		return dir.Close()
+	}
 	return dir.Remove()
 }
 
@@ -185,40 +188,44 @@ func private(dir string) error {
 }
 
 // leave prints the report and clears up. The files of a job that ended well, or before it began, go unless the user said where he
-// wants them, or has not seen all that they have.
+// wants them, or has not seen all that they have, or some were there before. Of the others in the temporary directory the last jobs' stay.
 func (h *here) leave(result Result, err error) error {
 	close(h.left)
 	h.narrator.end()
 	needless := h.job.Output.LogDir == "" && result.Reason != "" && (result.Code == 0 || result.Attempts == 0)
-	logs := ""
+	at := ""
 	if h.dir != nil && !needless {
-		logs = h.dir.Path()
+		at = h.dir.Path()
 		if h.spread && h.job.Output.LogDir == "" {
-			logs = filepath.Join(filepath.Dir(logs), "NODE", filepath.Base(logs)) + " on each node"
+			at = filepath.Join(filepath.Dir(at), "NODE", filepath.Base(at)) + " on each node"
 		}
 	}
 	if h.remote != "" {
-		logs = fmt.Sprintf("golaunch logs --coordinator %s %s", h.remote, h.job.ID)
+		at = fmt.Sprintf("golaunch logs --coordinator %s %s", h.remote, h.job.ID)
 	}
 	switch {
 	case h.job.Output.Quiet, h.muted:
 	case h.job.Cluster.Detached:
 	case err == nil || result.Cause != nil:
-		h.report(result, logs)
-	case logs != "":
-		h.console.Say("logs: %s", logs)
+		h.report(result, at)
+	case at != "":
+		h.console.Say("logs: %s", at)
 	}
 	unshown := h.console.Close()
 	switch {
 	case h.dir == nil:
 		return unshown
-	case needless && unshown == nil:
+	case needless && unshown == nil && h.dir.Made():
 		return h.dir.Remove()
 	}
 	if unshown != nil {
 		unshown = fmt.Errorf("%w; they are in %s", unshown, h.dir.Path())
 	}
-	return errors.Join(unshown, h.dir.Close())
+	unshown = errors.Join(unshown, h.dir.Close())
+	if h.job.Output.LogDir != "" {
+		return unshown
+	}
+	return errors.Join(unshown, logs.Prune(filepath.Dir(h.dir.Path()), keptJobs))
 }
 
 // alone runs coordinator and agent in this process, joined by a pipe in memory.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Dir is the log directory of one job, <base>/<job id>. Several nodes may share it over a network file system: ranks are
@@ -16,7 +18,10 @@ type Dir struct {
 	path         string
 	job          string
 	parent, root *os.Root
-	hub          hub
+	// lock is shared by all that have the directory open: what nobody has may be removed. made says that this process made it.
+	lock *os.File
+	made bool
+	hub  hub
 }
 
 // maxJobID bounds a job's ID in bytes.
@@ -60,12 +65,23 @@ func newDir(base, job string, open func(d *Dir, base string) error) (*Dir, error
 	if err != nil {
 		return nil, err
 	}
-	d := &Dir{path: filepath.Join(base, job), job: job}
-	if err := open(d, base); err != nil {
-		return nil, errors.Join(err, d.Close())
+	for range maxEntries {
+		d := &Dir{path: filepath.Join(base, job), job: job}
+		err := open(d, base)
+		if err == nil {
+			return d, nil
+		}
+		if err = errors.Join(err, d.Close()); !errors.Is(err, errRemoved) {
+			return nil, err
+		}
 	}
-	return d, nil
+	return nil, errRemoved
 }
+
+// errRemoved says that somebody removed a directory while it was opened, and maxEntries is how often one is made again then.
+var errRemoved = errors.New("it was removed at the same time")
+
+const maxEntries = 3
 
 func (d *Dir) create(base string) (err error) {
 	if err := os.MkdirAll(base, 0o700); err != nil {
@@ -74,9 +90,11 @@ func (d *Dir) create(base string) (err error) {
 	if d.parent, err = os.OpenRoot(base); err != nil {
 		return err
 	}
-	if err := d.parent.Mkdir(d.job, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	err = d.parent.Mkdir(d.job, 0o700)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+	d.made = err == nil
 	return d.enter()
 }
 
@@ -102,8 +120,28 @@ func (d *Dir) enter() error {
 	if !os.SameFile(named, opened) {
 		return fmt.Errorf("%s is a symbolic link", d.path)
 	}
-	return checkOwner(d.path, opened, os.Geteuid())
+	if err := checkOwner(d.path, opened, os.Geteuid()); err != nil {
+		return err
+	}
+	return d.hold(opened)
 }
+
+// hold keeps others from removing the directory.
+func (d *Dir) hold(opened fs.FileInfo) (err error) {
+	if d.lock, err = d.root.Open("."); err != nil {
+		return err
+	}
+	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_SH); err != nil {
+		return nil //nolint:nilerr // a file system without locks: nobody can take it for unused there
+	}
+	if now, err := d.parent.Lstat(d.job); err != nil || !os.SameFile(now, opened) {
+		return errRemoved
+	}
+	return nil
+}
+
+// Made says that this process made the directory: what was there before is somebody else's.
+func (d *Dir) Made() bool { return d.made }
 
 func checkOwner(path string, info fs.FileInfo, uid int) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && uid != 0 && int(st.Uid) != uid {
@@ -139,6 +177,10 @@ func (d *Dir) Remove() error {
 func (d *Dir) Close() error {
 	d.Done()
 	var errs []error
+	if d.lock != nil {
+		errs = append(errs, d.lock.Close())
+		d.lock = nil
+	}
 	for _, root := range []*os.Root{d.root, d.parent} {
 		if root != nil {
 			errs = append(errs, root.Close())

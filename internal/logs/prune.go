@@ -9,10 +9,12 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// eventsFile is what a coordinator keeps beside the ranks' output.
-const eventsFile = "events.jsonl"
+// eventsFile is what coordinators keep beside the ranks' output, those that took over too.
+var eventsFile = regexp.MustCompile(`^events(-[a-zA-Z0-9._-]+)?\.jsonl$`)
 
 // rankFile is what ranks leave in the directory of an attempt.
 var rankFile = regexp.MustCompile(`^rank-[0-9]+\.(stdout\.log|stderr\.log|error\.json|notice\.json|notice\.json\.ready|heartbeat)$`)
@@ -21,11 +23,9 @@ var rankFile = regexp.MustCompile(`^rank-[0-9]+\.(stdout\.log|stderr\.log|error\
 var bundleFile = regexp.MustCompile(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)
 
 // Prune removes the directories of jobs from base but for the keep that were written last, by the times of the directory and of
-// what is right inside. InUse, if set, saves jobs that go on. Only a directory of this user, with logs in it and nothing else, is
+// what is right inside, and those that a process has open. Only a directory of this user, with logs in it and nothing else, is
 // taken for a job's; no link is followed. One that cannot be looked at or removed is told of at the end, and the others go.
-//
-// Nodes that share base know only their own jobs: keep must then be more than the jobs that run at once.
-func Prune(base string, keep int, inUse func(job string) bool) error {
+func Prune(base string, keep int) error {
 	root, err := os.OpenRoot(base)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -33,21 +33,35 @@ func Prune(base string, keep int, inUse func(job string) bool) error {
 	if err != nil {
 		return fmt.Errorf("remove old logs: %w", err)
 	}
-	if err := errors.Join(prune(root, keep, inUse), root.Close()); err != nil {
+	if err := errors.Join(prune(root, keep), root.Close()); err != nil {
 		return fmt.Errorf("remove old logs in %s: %w", base, err)
 	}
 	return nil
 }
 
-func prune(base *os.Root, keep int, inUse func(job string) bool) error {
+func prune(base *os.Root, keep int) error {
 	jobs, err := pastJobs(base)
 	slices.SortFunc(jobs, func(a, b pastJob) int { return cmp.Or(b.written.Compare(a.written), cmp.Compare(a.id, b.id)) })
 	for _, j := range jobs[min(max(0, keep), len(jobs)):] {
-		if inUse == nil || !inUse(j.id) {
-			err = errors.Join(err, base.RemoveAll(j.id))
-		}
+		err = errors.Join(err, removeUnused(base, j.id))
 	}
 	return err
+}
+
+// removeUnused removes a directory that no process has open, as far as its file system can tell.
+func removeUnused(base *os.Root, id string) error {
+	d, err := base.Open(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	return base.RemoveAll(id)
 }
 
 type pastJob struct {
@@ -109,7 +123,7 @@ func jobEntries(base *os.Root, id string) (names []string, ours bool, err error)
 			attempts++
 		}
 		names = append(names, id+"/"+e.Name())
-		ours = attempt || e.Type().IsRegular() && (e.Name() == eventsFile || bundleFile.MatchString(e.Name()))
+		ours = attempt || e.Type().IsRegular() && (eventsFile.MatchString(e.Name()) || bundleFile.MatchString(e.Name()))
 		return ours
 	})
 	return names, ours && attempts > 0, err

@@ -71,8 +71,11 @@ func TestPruneKeepsTheNewest(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(base, "e/events.jsonl"), now, now); err != nil {
 		t.Fatal(err)
 	}
-	past(t, base, 99, "f/attempt-0/rank-0.stdout.log")
-	inUse := func(job string) bool { return job == "f" }
+	past(t, base, 99, "f/attempt-0/rank-0.stdout.log", "f/events-n1.jsonl")
+	used, err := FindDir(base, "f")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, step := range []struct {
 		keep int
 		left string
@@ -83,17 +86,20 @@ func TestPruneKeepsTheNewest(t *testing.T) {
 		{1, "e f"},
 		{0, "f"},
 	} {
-		if err := Prune(base, step.keep, inUse); err != nil {
+		if err := Prune(base, step.keep); err != nil {
 			t.Error(err)
 		}
 		if got := jobs(t, base); got != step.left {
 			t.Errorf("keep %d: left %s, want %s", step.keep, got, step.left)
 		}
 	}
-	if err := Prune(base, 0, nil); err != nil || jobs(t, base) != "" {
+	if err := used.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Prune(base, 0); err != nil || jobs(t, base) != "" {
 		t.Errorf("left %s, error %v", jobs(t, base), err)
 	}
-	if err := Prune(filepath.Join(base, "missing"), 0, nil); err != nil {
+	if err := Prune(filepath.Join(base, "missing"), 0); err != nil {
 		t.Error(err)
 	}
 }
@@ -120,7 +126,7 @@ func TestPruneLeavesOthersThings(t *testing.T) {
 	}
 	before, far := entries(t, base), entries(t, outside)
 	past(t, base, 9, "job/attempt-0/rank-0.stdout.log")
-	if err := Prune(base, 0, nil); err != nil {
+	if err := Prune(base, 0); err != nil {
 		t.Error(err)
 	}
 	if got := entries(t, base); !slices.Equal(got, before) {
@@ -137,15 +143,21 @@ func TestPruneKnowsDir(t *testing.T) {
 	d := openDir(t, base)
 	r := newRank(t, d, RankOptions{Rank: 12, Attempt: 3})
 	run(t, r, `echo x; echo y >&2; echo '{"message": "m"}' > "$1"`, r.ErrorFile())
-	events, err := d.Create(eventsFile)
+	events, err := d.Create("events.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
 	events.Close()
-	if err := Prune(base, 1, nil); err != nil || jobs(t, base) != "job1" {
+	if !d.Made() || Prune(base, 0) != nil || jobs(t, base) != "job1" {
+		t.Errorf("left %q while it is open", jobs(t, base))
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Prune(base, 1); err != nil || jobs(t, base) != "job1" {
 		t.Errorf("left %q, error %v", jobs(t, base), err)
 	}
-	if err := Prune(base, 0, nil); err != nil || jobs(t, base) != "" {
+	if err := Prune(base, 0); err != nil || jobs(t, base) != "" {
 		t.Errorf("left %q, error %v", jobs(t, base), err)
 	}
 }
