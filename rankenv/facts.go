@@ -56,8 +56,6 @@ type Facts struct {
 	HeartbeatFile string
 	// RASAddr is where NCCL's RAS service of the rank listens; NCCL's own choice when empty.
 	RASAddr string
-	// Coordinator is the coordinator's host:port; not exported when empty.
-	Coordinator string
 }
 
 // Vars gives the variables that a rank needs: the set of torchrun 2.14 (torch/distributed/elastic/agent/server/
@@ -103,7 +101,7 @@ func (f Facts) golaunch() []Var {
 	vars := []Var{
 		{"NODE_RANK", strconv.Itoa(f.NodeRank), Golaunch, "position of this node in the job"},
 		{"NNODES", strconv.Itoa(f.Nodes), Golaunch, "nodes of the job"},
-		{"GOLAUNCH_JOB_ID", f.JobID, Golaunch, "job id"},
+		{"GOLAUNCH_JOB", f.JobID, Golaunch, "job id"},
 		{"GOLAUNCH_NODE", f.NodeName, Golaunch, "name of this node"},
 		{"GOLAUNCH_ATTEMPT", strconv.Itoa(f.Attempt), Golaunch, "number of this attempt, from 0"},
 	}
@@ -118,9 +116,6 @@ func (f Facts) golaunch() []Var {
 	}
 	if f.HeartbeatFile != "" {
 		vars = append(vars, Var{"GOLAUNCH_HEARTBEAT_FILE", f.HeartbeatFile, Golaunch, "where the rank may write its step, for --hang-timeout and verdicts"})
-	}
-	if f.Coordinator != "" {
-		vars = append(vars, Var{"GOLAUNCH_COORDINATOR", f.Coordinator, Golaunch, "where golaunch status and stop find the job"})
 	}
 	return vars
 }

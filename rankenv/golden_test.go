@@ -10,9 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
-	"pgregory.net/rapid"
 )
 
 // different are the variables whose values cannot or need not be torchrun's.
@@ -26,7 +27,7 @@ var different = map[string]string{
 var added = map[string]string{
 	"NODE_RANK":         "expected by many scripts",
 	"NNODES":            "expected by many scripts",
-	"GOLAUNCH_JOB_ID":   "golaunch's own",
+	"GOLAUNCH_JOB":      "golaunch's own",
 	"GOLAUNCH_NODE":     "golaunch's own",
 	"GOLAUNCH_ATTEMPT":  "golaunch's own",
 	"PYTHONUNBUFFERED":  "torchrun runs python -u instead",

@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
-	"pgregory.net/rapid"
 )
 
 // eight are the facts of the rank that has the given position on the second of two nodes with 8 GPUs.
@@ -20,7 +21,7 @@ func eight(localRank int) rankenv.Facts {
 	return rankenv.Facts{
 		JobID: "j1", NodeName: "n1", Rank: 8 + localRank, LocalRank: localRank, WorldSize: 16, LocalWorldSize: 8,
 		NodeRank: 1, Nodes: 2, MasterAddr: "fd00::1", MasterPort: 29500, Attempt: 2, MaxRestarts: 3,
-		GPUs: gpus, GPU: &gpus[localRank], ErrorFile: "/log/error.json", Coordinator: "10.0.0.9:29400",
+		GPUs: gpus, GPU: &gpus[localRank], ErrorFile: "/log/error.json",
 	}
 }
 
@@ -40,8 +41,6 @@ func TestVars(t *testing.T) {
 		"attempt":              {func(*rankenv.Facts) {}, "TORCHELASTIC_RESTART_COUNT=2 GOLAUNCH_ATTEMPT=2"},
 		"node rank":            {func(*rankenv.Facts) {}, "GROUP_RANK=1 NODE_RANK=1 NNODES=2 GROUP_WORLD_SIZE=2"},
 		"role":                 {func(f *rankenv.Facts) { f.Role = "actor" }, "ROLE_NAME=actor ROLE_RANK=11 ROLE_WORLD_SIZE=16"},
-		"coordinator":          {func(*rankenv.Facts) {}, "GOLAUNCH_COORDINATOR=10.0.0.9:29400"},
-		"no coordinator":       {func(f *rankenv.Facts) { f.Coordinator = "" }, "-GOLAUNCH_COORDINATOR"},
 		"all GPUs": {
 			func(*rankenv.Facts) {},
 			"CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 CUDA_DEVICE_ORDER=PCI_BUS_ID LOCAL_RANK=3 GOLAUNCH_GPU_UUID=GPU-3",

@@ -82,7 +82,7 @@ func parse(f *pflag.FlagSet, o *options, args []string) error {
 func fromEnv(f *pflag.FlagSet) error {
 	var errs []error
 	f.VisitAll(func(flag *pflag.Flag) {
-		for _, name := range variables(flag.Name) {
+		for _, name := range variables(f.Name(), flag.Name) {
 			value, ok := os.LookupEnv(name)
 			if !ok || flag.Changed {
 				continue
@@ -95,9 +95,27 @@ func fromEnv(f *pflag.FlagSet) error {
 	return errors.Join(errs...)
 }
 
-// variables are the names under which the environment can give a flag, the strongest first.
-func variables(flag string) []string {
+// variables are the names under which the environment can give a flag of a verb, the strongest first. What is asked of a coordinator once
+// has none: GOLAUNCH_ALL=true would stop all jobs. Nor has what ranks are told of themselves in a variable of that name.
+func variables(verb, flag string) []string {
 	upper := func(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
+	switch verb {
+	case "status", "jobs", "logs", "stop", "swap":
+		if flag != "coordinator" && flag != "token-file" {
+			return nil
+		}
+	case "plan":
+		if flag == "node" || flag == "rank" {
+			return nil
+		}
+	case "agent":
+		switch flag {
+		case "drain", "no-wait":
+			return nil
+		case "gpus": // a number; a job's is a list
+			return []string{"GOLAUNCH_AGENT_GPUS"}
+		}
+	}
 	names := []string{"GOLAUNCH_" + upper(flag)}
 	switch flag {
 	case "nproc-per-node", "max-restarts", "master-port", "log-dir":

@@ -22,8 +22,9 @@ const intro = `Golaunch starts, watches and restarts distributed training jobs.
 `
 
 const outro = `
-Every flag has a variable, GOLAUNCH_ and its name in capitals: GOLAUNCH_MAX_RESTARTS for --max-restarts. For a job, torchrun's
---nnodes, --nproc-per-node, --rdzv-endpoint and --rdzv-id are understood, and its PET_ variables.
+Flags have variables, GOLAUNCH_ and the name in capitals: GOLAUNCH_MAX_RESTARTS for --max-restarts, but GOLAUNCH_AGENT_GPUS for the --gpus
+of an agent. What is asked of a coordinator once has none, but for --coordinator and --token-file. For a job, torchrun's --nnodes,
+--nproc-per-node, --rdzv-endpoint and --rdzv-id are understood, and its PET_ variables.
 `
 
 // help prints the verbs, or the flags of one.

@@ -17,7 +17,7 @@ type clusterFlags struct {
 
 const tokenUsage = "`file` with the cluster's secret (~/.golaunch/token; GOLAUNCH_TOKEN has the secret itself)"
 
-// newVerbFlags returns a set of flags of one verb; each has a GOLAUNCH_ variable too, as a job's have.
+// newVerbFlags returns a set of flags of one verb, see variables.
 func newVerbFlags(verb string) *pflag.FlagSet {
 	f := pflag.NewFlagSet(verb, pflag.ContinueOnError)
 	f.SortFlags = false

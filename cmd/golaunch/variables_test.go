@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rankenv"
+)
+
+// TestVariables holds that golaunch in a rank does not take what it is told about the rank for flags, that what destroys has no variable,
+// and that a variable has one meaning.
+func TestVariables(t *testing.T) {
+	gpu := placement.GPU{UUID: "GPU-1"}
+	told := map[string]bool{}
+	for _, v := range rankenv.Vars(rankenv.Facts{
+		GPUs: []placement.GPU{gpu}, GPU: &gpu, NoticeFile: "f", HeartbeatFile: "f", CPUs: "0", NodeName: "n", JobID: "j",
+	}) {
+		told[v.Name] = true
+	}
+	types := map[string]string{}
+	for _, v := range verbs() {
+		if v.flags == nil || v.name == "torchrun" { // whose flags are parsed by its own rules
+			continue
+		}
+		v.flags().VisitAll(func(flag *pflag.Flag) {
+			for _, name := range variables(v.name, flag.Name) {
+				if told[name] {
+					t.Errorf("%s is told to ranks, and read for --%s of %s", name, flag.Name, v.name)
+				}
+				if slices.Contains([]string{"all", "kill", "drain", "within"}, flag.Name) && (v.name == "stop" || v.name == "agent" || v.name == "swap") {
+					t.Errorf("%s %s --%s has a variable, %s", v.name, flag.Name, flag.Name, name)
+				}
+				if kind := types[name]; kind != "" && kind != flag.Value.Type() {
+					t.Errorf("%s is a %s for %s, and a %s elsewhere", name, flag.Value.Type(), v.name, kind)
+				}
+				types[name] = flag.Value.Type()
+			}
+		})
+	}
+}
+
+// TestAJobInARank takes nothing away from the job that the rank belongs to.
+func TestAJobInARank(t *testing.T) {
+	home := t.TempDir()
+	inner := golaunch(t) + " --procs-per-node 1 -- sh -c 'echo inner'"
+	p := start(t, exec.Command(golaunch(t), "--procs-per-node", "1", "--max-restarts", "0", "--env", "GOLAUNCH_JOB_ID=outer", "--job-id", "outer",
+		"--", "sh", "-c", "echo before; "+inner+"; echo after; exit 3"), "HOME="+home, "TMPDIR="+home, "GOLAUNCH_ALL=1")
+	p.ends(3, "inner", "after")
+	dir := filepath.Join(home, fmt.Sprintf("golaunch-%d", os.Getuid()), "outer")
+	if text, err := os.ReadFile(filepath.Join(dir, "attempt-0", "rank-0.stdout.log")); err != nil || !strings.HasSuffix(string(text), "inner\nafter\n") {
+		t.Errorf("%s: %q, %v", dir, text, err)
+	}
+}
