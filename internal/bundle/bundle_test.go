@@ -207,10 +207,14 @@ printf '\200password=hunter22' >dump7; sleep 1000`, dir))
 func TestSecrets(t *testing.T) {
 	dir := root(t)
 	env := []string{
-		"HF_TOKEN=hf_abcdefgh", "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI", "db_passwd=x", "PLAIN=seen", "URL=https://u:pw@host/hf_abcdefgh",
-		"AUTHORIZATION=Bearer hf_abcdefgh", "LINES=a\nTOKEN=b",
+		"HF_TOKEN=hf_abcdefgh", "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI", "db_passwd=x", "PLAIN=unseen", "URL=https://u:pw@host/hf_abcdefgh",
+		"AUTHORIZATION=Bearer hf_abcdefgh", "LINES=a\nTOKEN=b", "NCCL_DEBUG=INFO", "SLURM_JWT=eyJhbGciOi", "SLURM_JOB_ID=7", "DB_PASS=hunter22",
+		"MYSQL_PWD=tiger123", "AZURE_STORAGE_CONNECTION_STRING=AccountKey=abcdefgh==", "SLACK_WEBHOOK_URL=https://hooks.example/T0/B0/xyz",
+		"TORCH_NCCL_PROXY=http://me:mine@proxy", "MY_SCRATCH=/scratch/me", "PWD=/home/me/project", "PROJECT=/home/me/project", "ME=me/project",
+		"TOKENIZERS_PARALLELISM=false", "GOLAUNCH_TOKEN=abcdefghijklmnop",
 	}
-	must(t, dir.WriteFile("rank-0.stderr.log", []byte("login with wJalrXUtnFEMI failed\n"), 0o600))
+	leaks := "hunter22 tiger123 AccountKey=abcdefgh== https://hooks.example/T0/B0/xyz eyJhbGciOi abcdefghijklmnop"
+	must(t, dir.WriteFile("rank-0.stderr.log", []byte("login with wJalrXUtnFEMI failed in /home/me/project, /scratch/me: "+leaks+"\n"), 0o600))
 	b := New(Title{Node: "n1"})
 	b.secrets.learn(env)
 	b.patient(t, []source{
@@ -221,12 +225,14 @@ func TestSecrets(t *testing.T) {
 	name, err := b.Write(dir)
 	must(t, err)
 	_, files := unpack(t, dir, name)
-	want := "AUTHORIZATION=***\nAWS_SECRET_ACCESS_KEY=***\nHF_TOKEN=***\nLINES=a\\nTOKEN=b\nPLAIN=seen\nURL=https://***@host/***\ndb_passwd=***\n"
+	want := "AUTHORIZATION=***\nAWS_SECRET_ACCESS_KEY=***\nAZURE_STORAGE_CONNECTION_STRING=***\nDB_PASS=***\nGOLAUNCH_TOKEN=***\nHF_TOKEN=***\n" +
+		"LINES=***\nME=***\nMYSQL_PWD=***\nMY_SCRATCH=***\nNCCL_DEBUG=INFO\nPLAIN=***\nPROJECT=***\nPWD=/home/me/project\nSLACK_WEBHOOK_URL=***\n" +
+		"SLURM_JOB_ID=7\nSLURM_JWT=***\nTOKENIZERS_PARALLELISM=false\nTORCH_NCCL_PROXY=http://***@proxy\nURL=***\ndb_passwd=***\n"
 	if files["env"] != want {
 		t.Errorf("the environment is\n%swant\n%s", files["env"], want)
 	}
-	if files["log"] != "login with *** failed\n" {
-		t.Errorf("the last words are %q", files["log"])
+	if want := "login with *** failed in /home/me/project, /scratch/me: *** *** *** *** *** ***\n"; files["log"] != want {
+		t.Errorf("the last words are %q, want %q", files["log"], want)
 	}
 	for name, text := range files {
 		if strings.Contains(text, "hf_abcdefgh") || strings.Contains(text, "wJalr") {

@@ -3,13 +3,36 @@ package bundle
 import (
 	"bytes"
 	"cmp"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// secret are the names of variables whose values nobody should see.
-var secret = regexp.MustCompile(`(?i)token|secret|passw|key|credential|authorization|cookie`)
+// known are the names of variables whose values may be seen, as patterns of path.Match: what tells a rank, torch, NCCL, libfabric, CUDA, Slurm
+// and the like how to behave. Of all others a bundle has the name alone: it is made to be shared.
+var known = strings.Fields(`
+	RANK LOCAL_RANK LOCAL_WORLD_SIZE WORLD_SIZE GROUP_* ROLE_* NODE_RANK NNODES MASTER_ADDR MASTER_PORT
+	TORCH_* TORCHELASTIC_* TORCHINDUCTOR_* TORCHDYNAMO_* PYTORCH_* AOT_* TRITON_* C10D_*
+	NCCL_* RCCL_* FI_* UCX_* UCC_* GLOO_* TP_* OFI_* EFA_* RDMAV_* MLX5_* IBV_* NVSHMEM_*
+	CUDA_* CUBLAS_* CUDNN_* NVIDIA_* NVTE_* HIP_* HSA_* ROCR_* ROCM_* GPU_* XLA_* JAX_* TF_*
+	OMP_* KMP_* GOMP_* MKL_* OPENBLAS_* NUMEXPR_* BLIS_* MALLOC_* LD_*
+	SLURM_* FLUX_* PBS_* LSB_* KUBERNETES_SERVICE_* GOLAUNCH_* DS_* DEEPSPEED_* ACCELERATE_* MEGATRON_* NEMO_* TOKENIZERS_PARALLELISM
+	HF_HOME HF_HUB_OFFLINE HF_DATASETS_* TRANSFORMERS_*
+	PYTHON* VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV
+	PATH HOME USER LOGNAME SHELL PWD OLDPWD HOSTNAME TMPDIR TERM TZ LANG LC_* SHLVL USE_LIBUV _
+`)
+
+// secret are the names of variables among them that are none.
+var secret = regexp.MustCompile(`(?i)token($|[^i])|secret|passw|pwd.+|key|credential|auth|cookie|jwt`)
+
+// open says that the value of a variable may be seen.
+func open(name string) bool {
+	return !secret.MatchString(name) && slices.ContainsFunc(known, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name) // the patterns are well formed
+		return ok
+	})
+}
 
 // login is a name and a password in a URL.
 var login = regexp.MustCompile(`://[^/\s:@]+:[^/\s@]+@`)
@@ -22,13 +45,24 @@ const shortest = 8
 // secrets are values that are hidden wherever they stand.
 type secrets []string
 
-// learn takes note of those in an environment, which the names of variables tell.
+// learn takes note of those in an environment: the values that may not be seen, but for what is no secret wherever it stands, a path, or a part
+// of a value that may be seen.
 func (s *secrets) learn(env []string) {
+	var seen []string
+	for _, pair := range env {
+		if name, value, _ := strings.Cut(pair, "="); open(name) {
+			seen = append(seen, value)
+		}
+	}
+	harmless := func(value string) bool {
+		return strings.HasPrefix(value, "/") || slices.ContainsFunc(seen, func(open string) bool { return strings.Contains(open, value) })
+	}
 	for _, pair := range env {
 		name, value, _ := strings.Cut(pair, "=")
-		if secret.MatchString(name) && len(value) >= shortest && !slices.Contains(*s, value) {
-			*s = append(*s, value)
+		if open(name) || len(value) < shortest || slices.Contains(*s, value) || !secret.MatchString(name) && harmless(value) {
+			continue
 		}
+		*s = append(*s, value)
 	}
 }
 
@@ -48,10 +82,9 @@ func (s secrets) mask() func(text []byte) []byte {
 	}
 }
 
-// variable is NAME=value without a secret.
+// variable is NAME=value, of which the value may be none that is seen.
 func variable(pair string) string {
-	name, _, _ := strings.Cut(pair, "=")
-	if secret.MatchString(name) {
+	if name, _, _ := strings.Cut(pair, "="); !open(name) {
 		return name + "=" + masked
 	}
 	return pair
