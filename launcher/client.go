@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -160,6 +161,11 @@ func (j Job) remote() (replica.Submission, error) {
 	if j.Dir == "" {
 		if j.Dir, err = os.Getwd(); err != nil {
 			return s, fmt.Errorf("cannot tell the working directory: %w; give one with --dir", err)
+		}
+	}
+	if j.Output.LogDir != "" { // as seen from here, not from an agent's directory
+		if j.Output.LogDir, err = filepath.Abs(j.Output.LogDir); err != nil {
+			return s, fmt.Errorf("cannot tell where the logs go: %w", err)
 		}
 	}
 	j.Ranks.Stdin, j.Network.TokenFile = false, ""

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	logfiles "github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/postmortem"
 	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/launcher"
@@ -128,7 +129,9 @@ func newExplanation(judged []postmortem.Judged) explanation {
 	return e
 }
 
+// print keeps what logs and names of files have from the terminal but for its text.
 func (e explanation) print(w io.Writer) {
+	e.Quote, e.Title, e.File, e.Node = logfiles.Visible(e.Quote), logfiles.Visible(e.Title), logfiles.Visible(e.File), logfiles.Visible(e.Node)
 	fmt.Fprintf(w, "cause   %s: %s\n", e.Cause, cmp.Or(e.Quote, e.Title))
 	if e.Quote != "" {
 		fmt.Fprintf(w, "means   %s\n", e.Title)

@@ -2,9 +2,15 @@ package logs
 
 import (
 	"bytes"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
+
+// Visible is a text of somebody else's as it may be shown in a line on a terminal, without colours: a file's name, or a line of it.
+func Visible(text string) string {
+	return string(appendVisible(nil, []byte(strings.ReplaceAll(text, "\n", "\v")), false))
+}
 
 // appendVisible appends a line of text as it may be shown on a terminal: valid UTF-8 in which control characters but tabs are
 // written ^X, so that a rank cannot move the cursor, set the title or make the terminal answer. Of a line that overwrites itself
