@@ -17,8 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// homePrefix begins the name of every supervisor's cgroup: golaunch-PID-RANDOM.
-const homePrefix = "golaunch-"
+// homePrefix begins the name of every supervisor's cgroup, golaunch-PID-RANDOM, and homeMark is an attribute of it, without which one of such a
+// name is somebody else's (user attributes of cgroups: since Linux 5.7).
+const (
+	homePrefix = "golaunch-"
+	homeMark   = "user.golaunch"
+)
 
 // mount is where a hierarchy of cgroups can be seen, and ours in it.
 type mount struct {
@@ -48,12 +52,18 @@ func parseMount(cgroups, mounts, controller string) (mount, bool) {
 		if len(l) < 6 || len(r) < 3 || !isHierarchy(r[0], r[2], controller) {
 			continue
 		}
+		if outside(l[3]) || outside(path) {
+			continue
+		}
 		if rel, err := filepath.Rel(l[3], path); err == nil && filepath.IsLocal(rel) {
 			return mount{point: l[4], own: filepath.Join(l[4], rel)}, true
 		}
 	}
 	return mount{}, false
 }
+
+// outside says that a path leads out of the cgroup namespace of this process, where it would escape from the limits of its container.
+func outside(path string) bool { return slices.Contains(strings.Split(path, "/"), "..") }
 
 // ownPath reads /proc/self/cgroup: "0::/path" for v2, "4:memory:/path" for v1.
 func ownPath(cgroups, controller string) (string, bool) {
@@ -106,9 +116,15 @@ func lockedHome(parent string) *home {
 		if os.Mkdir(dir, 0o755) != nil {
 			return nil
 		}
-		if lock, ok := tryLock(dir); ok {
-			return &home{dir, lock}
+		lock, ok := tryLock(dir)
+		if !ok {
+			continue
 		}
+		if unix.Fsetxattr(int(lock.Fd()), homeMark, []byte("1"), unix.XATTR_CREATE) != nil {
+			_ = errors.Join(unix.Rmdir(dir), lock.Close())
+			return nil
+		}
+		return &home{dir, lock}
 	}
 	return nil
 }
@@ -128,14 +144,25 @@ func tryLock(dir string) (*os.File, bool) {
 	return f, true
 }
 
+// marked says that a supervisor has made a cgroup.
+func marked(dir *os.File) bool {
+	_, err := unix.Fgetxattr(int(dir.Fd()), homeMark, make([]byte, 1))
+	return err == nil
+}
+
 // removeStale removes what supervisors left behind that were killed together with their guardians, and kills what still runs
 // there; a cgroup with something dying in it is left to the next one who comes.
 func removeStale(parent string) {
 	old, _ := filepath.Glob(filepath.Join(parent, homePrefix+"*"))
 	for _, dir := range old {
-		if lock, ok := tryLock(dir); ok {
-			_ = errors.Join(killGroup(dir), removeGroup(dir), lock.Close())
+		lock, ok := tryLock(dir)
+		if !ok {
+			continue
 		}
+		if marked(lock) {
+			_ = errors.Join(killGroup(dir), removeGroup(dir))
+		}
+		_ = lock.Close()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -30,6 +31,11 @@ func TestParseMount(t *testing.T) {
 		{"0::/elsewhere\n", container, "", ""},
 		{"1:name=systemd:/\n", pure, "", ""},
 		{"", "", "", ""},
+		// A mount of the host's in a container with a cgroup namespace of its own, and a process that is outside of its namespace.
+		{"0::/\n", strings.Replace(pure, " / ", " /.. ", 1), "", ""},
+		{"0::/\n", strings.Replace(pure, " / ", " /../../x ", 1), "", ""},
+		{"0::/../b\n", pure, "", ""},
+		{"0::/a..b\n", pure, "", "/sys/fs/cgroup/a..b"},
 	} {
 		m, ok := parseMount(test.cgroups, test.mounts, test.controller)
 		if m.own != test.own || ok != (test.own != "") {
@@ -55,10 +61,18 @@ func TestStaleCgroups(t *testing.T) {
 	needCgroup(t)
 	outer := makeHome()
 	defer outer.remove()
-	dead := filepath.Join(outer.dir, homePrefix+"1-x")
+	left := lockedHome(outer.dir)
+	dead := left.dir
 	must(t, os.MkdirAll(filepath.Join(dead, "0-a"), 0o755))
+	must(t, left.lock.Close())
+	others := filepath.Join(outer.dir, homePrefix+"1-x")
+	must(t, os.MkdirAll(filepath.Join(others, "0-a"), 0o755))
 	alive := lockedHome(outer.dir)
 	removeStale(outer.dir)
+	if err := unix.Access(filepath.Join(others, "0-a"), unix.F_OK); err != nil {
+		t.Errorf("a cgroup that no supervisor has made is gone: %v", err)
+	}
+	must(t, removeGroup(others))
 	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a cgroup without a supervisor is left: %v", err)
 	}
