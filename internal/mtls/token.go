@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Bounds of a token's text, in bytes. NewToken makes 64 hexadecimal digits.
@@ -78,6 +79,9 @@ func readToken(path string) (Token, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return Token{}, fmt.Errorf("cannot read the token: %w", err)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return Token{}, fmt.Errorf("token file %s belongs to uid %d, who knows it; make one of your own", path, st.Uid)
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return Token{}, fmt.Errorf("token file %s is open to others (mode %04o); run: chmod 600 %[1]s", path, mode)

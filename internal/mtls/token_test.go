@@ -2,6 +2,7 @@ package mtls
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -45,7 +46,16 @@ func TestLoadToken(t *testing.T) {
 		}
 		return path
 	}
+	foreign := write("foreign", text, 0o600)
+	if os.Geteuid() == 0 {
+		if err := os.Chown(foreign, 1234, 1234); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		foreign = ""
+	}
 	for _, c := range []struct{ name, path, env, want string }{
+		{"somebody else's", foreign, "short", cmp.Or(map[bool]string{true: "belongs to uid 1234"}[foreign != ""], "fewer than 16")},
 		{"file", write("good", text+"\r\n", 0o600), "", ""},
 		{"file before variable", write("first", text, 0o400), "short", ""},
 		{"variable", "", text, ""},

@@ -3,7 +3,6 @@
 package postmortem
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
@@ -45,10 +44,10 @@ type Judged struct {
 	At time.Time
 }
 
-// readTail is how much of the end of a log is judged, in bytes, and maxEvent the longest event that is read.
+// readTail is how much of the end of a log is judged, in bytes, and maxEvents how much is read of a record of events, which has as much at most.
 const (
-	readTail = 256 << 10
-	maxEvent = 1 << 20
+	readTail  = 256 << 10
+	maxEvents = 64 << 20
 )
 
 // ReadRules reads a file of failure rules, for --failure-rules, and returns its text too; see docs/failures.md. An empty path has none.
@@ -217,15 +216,13 @@ func readExits(path string) ([]job.Exited, error) {
 	}
 	defer f.Close()
 	var failed []job.Exited
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, maxEvent)
-	for lines.Scan() {
+	for events := json.NewDecoder(io.LimitReader(f, maxEvents)); ; {
 		var event struct {
 			Event  string          `json:"event"`
 			Detail json.RawMessage `json:"detail"`
 		}
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			break // a coordinator that was killed leaves half a line at the end
+		if err := events.Decode(&event); err != nil {
+			return failed, nil //nolint:nilerr // its end, or the half of a line that a coordinator leaves which was killed
 		}
 		var x job.Exited
 		if event.Event != "exited" {
@@ -236,7 +233,6 @@ func readExits(path string) ([]job.Exited, error) {
 		}
 		failed = later(failed, x)
 	}
-	return failed, lines.Err()
 }
 
 // later adds a failure to those of the last attempt. A rank that a signal ended after another one had failed was stopped by

@@ -34,7 +34,7 @@ func exited(attempt, rank int, second, exit, more string) string {
 func TestJudge(t *testing.T) {
 	const oom = "CUDA out of memory\n"
 	dir := write(t, map[string]string{
-		"events.jsonl": `{"event":"submitted","detail":{}}` + "\n" +
+		"events.jsonl": `{"event":"submitted","detail":{"Task":"` + strings.Repeat("x", 2<<20) + `"}}` + "\n" +
 			exited(0, 3, "01", `"Code":1`, `,"Tail":"No space left on device"`) +
 			exited(1, 2, "03", `"Code":1`, "") +
 			exited(1, 0, "02", `"Code":0`, "") +
