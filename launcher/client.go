@@ -35,8 +35,8 @@ type Client struct {
 func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error) {
 	if coordinator == "" {
 		var err error
-		if coordinator, err = announce.Find(ctx); err != nil {
-			return nil, err
+		if coordinator, err = announce.Find(ctx, wire.Protocol); err != nil {
+			return nil, fmt.Errorf("%w; give --coordinator HOST:PORT", err)
 		}
 		if coordinator == "" {
 			return nil, ErrNoCoordinator

@@ -18,6 +18,7 @@ import (
 	"github.com/golaunch/golaunch/internal/announce"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/speaker"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -132,7 +133,7 @@ func warnStderr(err error) { fmt.Fprintf(os.Stderr, "golaunch: warning: %v\n", e
 
 // announced returns what ends the announcement, or why commands do not find the coordinator by themselves.
 func announced(at string) (end func(), err error) {
-	name, err := announce.Tell(at)
+	name, err := announce.Tell(at, wire.Protocol)
 	switch {
 	case err == nil:
 		return func() { name.Close() }, nil

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/announce"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -78,14 +77,20 @@ func (o *options) findCluster(io *streams) (err error) {
 	case j.Cluster.Coordinator != "" || j.Resources.Simulate || j.Network.Rendezvous != "" || len(j.Network.Hosts) > 0:
 		return nil
 	}
-	j.Cluster.Coordinator, err = announce.Find(context.Background())
-	if err == nil && j.Cluster.Coordinator == "" && j.Cluster.Detached {
-		return launcher.ErrNoCoordinator
+	c, err := launcher.Connect(context.Background(), "", j.Network.TokenFile)
+	switch there := !errors.Is(err, launcher.ErrNoCoordinator); {
+	case err == nil:
+		j.Cluster.Coordinator = c.Target
+		if !j.Output.Quiet && !j.Output.JSON {
+			io.say("on the cluster of " + c.Target + ", which this machine heads; --coordinator none runs here")
+		}
+		return c.Close()
+	case j.Cluster.Detached || there && (j.Cluster.Within != "" || len(j.Cluster.GPUs) > 0 || j.Cluster.Backfill):
+		return err
+	case there: // it may be anybody's
+		fmt.Fprintf(io.stderr, "golaunch: warning: this job runs here, and on no cluster: %v\n", err)
 	}
-	if j.Cluster.Coordinator != "" && !j.Output.Quiet && !j.Output.JSON {
-		io.say("on the cluster of " + j.Cluster.Coordinator + ", which this machine heads; --coordinator none runs here")
-	}
-	return err
+	return nil
 }
 
 // begin prepares this process for golaunch's work, until done.

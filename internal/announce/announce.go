@@ -20,9 +20,9 @@ import (
 // and which other machines and containers do not see.
 func localName() string { return fmt.Sprintf("@golaunch-coordinator-%d", os.Getuid()) }
 
-// Tell tells processes of this machine where a coordinator listens, until it is closed. The error is syscall.EADDRINUSE when
-// another coordinator of this user does so.
-func Tell(at string) (io.Closer, error) {
+// Tell tells processes of this machine where a coordinator listens, and which protocol it speaks, until it is closed. The error is
+// syscall.EADDRINUSE when another coordinator of this user does so, or somebody in its place.
+func Tell(at string, protocol int) (io.Closer, error) {
 	l, err := net.Listen("unix", localName())
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func Tell(at string) (io.Closer, error) {
 				return
 			}
 			_ = conn.SetDeadline(time.Now().Add(localLimit))
-			_, _ = io.WriteString(conn, at+"\n") // who does not listen does not want to know
+			_, _ = fmt.Fprintln(conn, at, protocol) // who does not listen does not want to know
 			_ = conn.Close()
 		}
 	}()
@@ -45,8 +45,8 @@ func Tell(at string) (io.Closer, error) {
 const localLimit = time.Second
 
 // Find finds the coordinator that this user runs on this machine; it is empty when there is none, and when a scheduler has
-// started this process on each of several nodes, for a job that they run together.
-func Find(ctx context.Context) (string, error) {
+// started this process on each of several nodes, for a job that they run together. The error says why what is there is of no use.
+func Find(ctx context.Context, protocol int) (at string, err error) {
 	if p, err := where.Find(where.Here()); err == nil && p != nil && p.Each && p.Nodes != 1 {
 		return "", nil
 	}
@@ -69,9 +69,14 @@ func Find(ctx context.Context) (string, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return "", fmt.Errorf("the coordinator on this machine does not say where it listens: %w; give --coordinator HOST:PORT, or none", err)
+		return "", fmt.Errorf("the coordinator on this machine does not say where it listens: %w", err)
 	}
-	return strings.TrimSpace(string(text)), nil
+	var speaks int
+	if _, err := fmt.Sscan(string(text), &at, &speaks); err != nil || speaks != protocol {
+		return "", fmt.Errorf("the coordinator on this machine is of another version of golaunch, which this one does not understand: %q",
+			strings.TrimSpace(string(text)))
+	}
+	return at, nil
 }
 
 // ours refuses a socket that another user holds under this user's name.
@@ -87,7 +92,7 @@ func ours(conn *net.UnixConn) error {
 		return fmt.Errorf("cannot see who runs the coordinator on this machine: %w", err)
 	}
 	if peer.Uid != 0 && int(peer.Uid) != os.Getuid() {
-		return fmt.Errorf("uid %d (pid %d) passes itself off as the coordinator of uid %d on this machine; give --coordinator HOST:PORT, or none",
+		return fmt.Errorf("uid %d (pid %d) passes itself off as the coordinator of uid %d on this machine",
 			peer.Uid, peer.Pid, os.Getuid())
 	}
 	return nil

@@ -222,7 +222,7 @@ func readExits(path string) ([]job.Exited, error) {
 			Detail json.RawMessage `json:"detail"`
 		}
 		if err := events.Decode(&event); err != nil {
-			return failed, nil //nolint:nilerr // its end, or the half of a line that a coordinator leaves which was killed
+			return failed, nil // its end, or the half of a line that a coordinator leaves which was killed
 		}
 		var x job.Exited
 		if event.Event != "exited" {
