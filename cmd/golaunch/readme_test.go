@@ -19,8 +19,8 @@ var documented = map[string]struct {
 	want string
 }{
 	"golaunch --nodes 2 --gpus-per-node 8 -- python main.py": {simulated, "rank 15 of 16"},
-	"go build -o bin/ ./examples/hello && go run ./cmd/golaunch --simulate --nodes 2 --gpus-per-node 8 -- bin/hello": {
-		inTree, "hello from rank 15 of 16 (local rank 7 on node 1): the ranks add up to 120",
+	"go mod download && CGO_ENABLED=0 go build -o bin/ ./cmd/golaunch ./examples/hello && bin/golaunch --simulate --nodes 2 --gpus-per-node 8 -- bin/hello": {
+		theJobAlone, "hello from rank 15 of 16 (local rank 7 on node 1): the ranks add up to 120",
 	},
 	"golaunch --procs-per-node 4 -- python3 train.py":                                {asItIs, "rank 3 of 4"},
 	"golaunch --gpus-per-node auto -- python3 train.py":                              {simulated, "rank 7 of 8"},
@@ -115,7 +115,7 @@ func commands(t *testing.T) []string {
 }
 
 func isCommand(line string) bool {
-	for _, start := range []string{"golaunch ", "srun ", "salloc ", "sbatch ", "go run ", "go build "} {
+	for _, start := range []string{"golaunch ", "srun ", "salloc ", "sbatch ", "go run ", "go mod "} {
 		if strings.HasPrefix(line, start) {
 			return true
 		}
@@ -158,6 +158,17 @@ func inTree(t *testing.T, line string) string {
 		t.Fatal(err)
 	}
 	return shell(t, dir, line)
+}
+
+// theJobAlone prints nothing else: no word of Go, and none of a C compiler.
+func theJobAlone(t *testing.T, line string) string {
+	out := inTree(t, line)
+	for said := range strings.Lines(out) {
+		if !strings.HasPrefix(said, "golaunch: ") && !strings.Contains(said, "hello from rank ") {
+			t.Errorf("it also prints %q", said)
+		}
+	}
+	return out
 }
 
 // sources hides what is no part of a fresh copy of the module: hidden folders and what was built.
