@@ -61,7 +61,7 @@ func (t *TorchOutput) validate() error {
 // output says how the words of a rank are kept, and shown on a console unless it is nil.
 func (j Job) output(console *logs.Console, warn func(error)) func(agent.Speaker) logs.RankOptions {
 	return func(s agent.Speaker) logs.RankOptions {
-		o := logs.RankOptions{Node: s.Node, Rank: s.Rank, Attempt: s.Attempt, Limit: j.Output.LogLimit, Warn: warn}
+		o := logs.RankOptions{Node: s.Node, Rank: s.Rank, Attempt: s.Attempt, Limit: j.Output.LogLimit, Warn: warn, Alone: s.WorldSize == 1}
 		if j.shown(s.Rank) {
 			o.Console = console
 		}

@@ -7,7 +7,8 @@ import (
 )
 
 // Console owns golaunch's stdout and stderr. Only whole lines reach them, and no line is torn by another, even where both are
-// the same terminal, pipe or file. Ranks' stdout goes to stdout; their stderr and golaunch's own words go to stderr.
+// the same terminal, pipe or file. Ranks' stdout goes to stdout; their stderr and golaunch's own words go to stderr. The output of a rank
+// that is alone passes at once and as it is, and golaunch's words then begin a line of their own.
 //
 // A console that is slow holds ranks back and loses nothing. One that does not move for a second loses lines until it moves
 // again; a line then says how many. One that is gone (EPIPE) is left alone, and the program is not ended by it.

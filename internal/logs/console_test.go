@@ -309,3 +309,48 @@ func openPTY(t *testing.T) (master, slave *os.File) {
 	}
 	return master, slave
 }
+
+// TestARankAlone is shown at once and as it is; golaunch's own words begin a line of their own.
+func TestARankAlone(t *testing.T) {
+	r, w := pipe(t)
+	c := NewConsole(w, w)
+	d := openDir(t, t.TempDir())
+	rank := newRank(t, d, RankOptions{Console: c, Alone: true})
+	long := strings.Repeat("x", 200_000)
+	cmd := start(t, rank, `printf '\r 50%%\033[2J'; kill -STOP $$; printf '\r100%%'; kill -STOP $$; printf ' done\n'; head -c 200000 /dev/zero | tr '\0' x; printf end`)
+	expect := func(want string) {
+		t.Helper()
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(r, got); err != nil || string(got) != want {
+			t.Fatalf("shown %.100q, %v, want %.100q", got, err, want)
+		}
+	}
+	goOn := func() {
+		t.Helper()
+		var status syscall.WaitStatus // it stops by itself when it has written
+		if _, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+			t.Fatal(status, err)
+		}
+		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("\r 50%\x1b[2J")
+	c.Say("word")
+	expect("\ngolaunch: word\n")
+	goOn()
+	expect("\r100%")
+	goOn()
+	expect(" done\n" + long + "end")
+	if err := errors.Join(cmd.Wait(), rank.Close(soon(t))); err != nil {
+		t.Error(err)
+	}
+	c.Say("more")
+	expect("\ngolaunch: more\n")
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"); got != "\r 50%\x1b[2J\r100% done\n"+long+"end" {
+		t.Errorf("the file has %d bytes: %.100q", len(got), got)
+	}
+}

@@ -35,15 +35,16 @@ type lane struct {
 	stuckAt atomic.Int64
 	// lost counts lines that were not shown and not told of yet.
 	lost atomic.Int64
-	// err is why the lane stopped. It belongs to the lane's goroutine until done is closed.
+	// open says that what was written last has not ended its line, and err is why the lane stopped. They belong to the lane's goroutine until done is closed.
+	open bool
 	err  error
 	done chan struct{}
 }
 
-// entry is a buffer, a word of golaunch's own, or the end mark (text is nil).
+// entry is a buffer, of whole lines unless it is raw, a word of golaunch's own, or the end mark (text is nil).
 type entry struct {
-	text []byte
-	word bool
+	text      []byte
+	word, raw bool
 }
 
 func newLane(name Stream, s *sink, notices *lane) *lane {
@@ -71,15 +72,21 @@ func (l *lane) run() {
 			l.tell()
 			return
 		}
-		l.write(e.text)
+		l.write(e.text, e.raw)
 		l.giveBack(e)
 	}
 }
 
-func (l *lane) write(text []byte) {
+func (l *lane) write(text []byte, raw bool) {
 	if l.err == nil {
-		l.err = l.sink.write(text)
+		if !raw {
+			l.err = l.endLine()
+		}
 		if l.err == nil {
+			l.err = l.sink.write(text)
+		}
+		if l.err == nil {
+			l.open = text[len(text)-1] != '\n'
 			l.tell()
 			return
 		}
@@ -88,6 +95,15 @@ func (l *lane) write(text []byte) {
 		}
 	}
 	l.lost.Add(count(text))
+}
+
+// endLine has what follows begin a line of its own.
+func (l *lane) endLine() error {
+	if !l.open {
+		return nil
+	}
+	l.open = false
+	return l.sink.write([]byte{'\n'})
 }
 
 // tell says how many lines were lost, now that the console moves again.
@@ -99,7 +115,9 @@ func (l *lane) tell() {
 	notice := fmt.Sprintf("nobody read %s for a while: lines not shown: %d; the log files have the ranks'", l.name, n)
 	switch {
 	case l.notices == nil:
-		l.err = l.sink.write(l.own(notice))
+		if l.err = l.endLine(); l.err == nil {
+			l.err = l.sink.write(l.own(notice))
+		}
 	case !l.notices.say(notice):
 		l.lost.Add(n)
 	}

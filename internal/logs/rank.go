@@ -22,6 +22,9 @@ type RankOptions struct {
 	Console      *Console
 	Prefix       string
 	Hidden, Bare Stream
+	// Alone says that the console has no other rank: what this one writes is shown at once and as it is, where it has no prefix, so that
+	// prompts and bars are there before their line ends.
+	Alone bool
 	// Alias, if set, is a directory in <dir> where stdout.log and stderr.log are links to the rank's logs, which are then there from
 	// the start, and which has its error.json.
 	Alias string
@@ -112,6 +115,7 @@ func (r *Rank) furnish(p *pump, s Stream) {
 		if r.opts.Bare&s == 0 {
 			p.view.prefix = []byte(r.opts.Prefix)
 		}
+		p.view.raw = r.opts.Alone && len(p.view.prefix) == 0
 	}
 	if r.opts.Exact {
 		p.exact = true

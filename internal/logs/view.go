@@ -16,6 +16,8 @@ type view struct {
 	// lane is nil when the stream is not shown: view is then just a read buffer.
 	lane   *lane
 	prefix []byte
+	// raw views show all as it is, at once.
+	raw bool
 	// hide, when closed, ends waiting for the console.
 	hide <-chan struct{}
 	// patient views wait for a console that does not move, and lose nothing until hide is closed.
@@ -43,6 +45,10 @@ func (v *view) add(n int) {
 	if v.lane == nil {
 		return
 	}
+	if v.raw {
+		v.pass(v.buf[:end])
+		return
+	}
 	cut := v.kept + bytes.LastIndexByte(v.buf[v.kept:end], '\n') + 1
 	switch {
 	case cut > v.kept:
@@ -55,6 +61,20 @@ func (v *view) add(n int) {
 		return
 	}
 	v.kept = copy(v.buf, v.buf[cut:end])
+}
+
+// pass hands bytes to the lane as they are, or counts their lines as lost.
+func (v *view) pass(all []byte) {
+	for len(all) > 0 {
+		b := v.lane.take(v.hide)
+		if b == nil {
+			v.lane.lost.Add(max(1, count(all)))
+			return
+		}
+		n := min(len(all), maxBuffer)
+		v.lane.queue <- entry{text: append(b, all[:n]...), raw: true}
+		all = all[n:]
+	}
 }
 
 // end shows a line that has no end.
