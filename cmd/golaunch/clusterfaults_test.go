@@ -136,7 +136,7 @@ func TestBadInputToACluster(t *testing.T) {
 		says string
 	}{
 		{[]string{"status", "--token-file", stale}, 125, "token"},
-		{[]string{"--token-file", stale, "--", "true"}, 125, "token"},
+		{[]string{"--token-file", stale, "--detach", "--", "true"}, 125, "token"},
 		{[]string{"agent", "--coordinator", h.at, "--token-file", stale}, 125, "token"},
 		{[]string{"agent", "--coordinator", h.at, "--name", "n9"}, 125, "name"},
 		{[]string{"agent", "--coordinator", h.at, "--name", "n2", "--gpus", "-1"}, 2, "gpus -1: 0 to 1024"},
