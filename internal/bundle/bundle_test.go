@@ -204,6 +204,16 @@ printf '\200password=hunter22' >dump7; sleep 1000`, dir))
 	}
 }
 
+// TestALargeDump is read as far as it is kept.
+func TestALargeDump(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "dump")
+	must(t, os.WriteFile(name, nil, 0o600))
+	must(t, os.Truncate(name, 1<<40))
+	if got, err := readDump(name); err != nil || len(got) != maxDump+1 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
 func TestSecrets(t *testing.T) {
 	dir := root(t)
 	env := []string{

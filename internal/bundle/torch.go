@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -41,6 +42,16 @@ func flightRecorder(r Rank) func(context.Context) ([]byte, error) {
 	}
 }
 
+// readDump reads what a rank has named, which may be anything and of any length.
+func readDump(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxDump+1))
+}
+
 // trigger writes to a pipe and waits until somebody has written and closed a file.
 func trigger(ctx context.Context, pipe, file string) ([]byte, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -70,7 +81,7 @@ func trigger(ctx context.Context, pipe, file string) ([]byte, error) {
 		case err != nil:
 			return nil, fmt.Errorf("wait for torch's dump: %w", err)
 		case bytes.Contains(buf[:n], name):
-			return os.ReadFile(file)
+			return readDump(file)
 		}
 	}
 }
