@@ -87,20 +87,19 @@ func (r *reader) value(v reflect.Value) {
 }
 
 func (r *reader) fields(v reflect.Value) {
-	if binaryType(v.Type()) {
+	l := layoutOf(v.Type())
+	if l.binary {
 		b := r.take(r.number())
 		if r.err == nil {
 			r.err = v.Addr().Interface().(encoding.BinaryUnmarshaler).UnmarshalBinary(b)
 		}
 		return
 	}
-	for i := range v.NumField() {
-		if kept(v.Type().Field(i)) {
-			if whole(v.Type().Field(i)) {
-				r.constant(open(v.Field(i)))
-			} else {
-				r.value(open(v.Field(i)))
-			}
+	for _, f := range l.fields {
+		if f.whole {
+			r.constant(open(v.Field(f.index)))
+		} else {
+			r.value(open(v.Field(f.index)))
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"unsafe"
 )
 
@@ -31,7 +32,7 @@ var errShort = errors.New("the snapshot is damaged")
 // a channel or an interface: a test with the zero value of the type finds that.
 func Encode(p any) []byte {
 	v := reflect.ValueOf(p)
-	w := writer{out: fingerprint(v.Type()), seen: map[pointer]uint64{}}
+	w := writer{out: slices.Clone(fingerprint(v.Type())), seen: map[pointer]uint64{}}
 	w.pointer(v)
 	return w.out
 }
@@ -58,7 +59,7 @@ func Decode(b []byte, p any) error {
 // then there twice. It is for tests, and as slow as Encode.
 func Check(p any) error {
 	v := reflect.ValueOf(p)
-	describe(v.Type(), new(strings.Builder), map[reflect.Type]bool{})
+	fingerprint(v.Type()) // it panics for a type that cannot be in one
 	w := writer{seen: map[pointer]uint64{}, inside: map[pointer]bool{}}
 	w.pointer(v)
 	for p := range w.seen {
@@ -72,11 +73,43 @@ func Check(p any) error {
 // printSize is the size of a fingerprint in bytes.
 const printSize = 16
 
+// prints are the fingerprints of types, and layouts what is kept of structs: a program's types do not change.
+var prints, layouts sync.Map
+
 func fingerprint(t reflect.Type) []byte {
+	if print, known := prints.Load(t); known {
+		return print.([]byte)
+	}
 	var text strings.Builder
 	describe(t, &text, map[reflect.Type]bool{})
 	sum := sha256.Sum256([]byte(text.String()))
-	return sum[:printSize]
+	print, _ := prints.LoadOrStore(t, sum[:printSize:printSize])
+	return print.([]byte)
+}
+
+// layout is a struct's type: it describes its values itself, or has fields that are kept.
+type layout struct {
+	binary bool
+	fields []field
+}
+
+type field struct {
+	index int
+	whole bool
+}
+
+func layoutOf(t reflect.Type) *layout {
+	if l, known := layouts.Load(t); known {
+		return l.(*layout)
+	}
+	l := &layout{binary: binaryType(t)}
+	for i := range t.NumField() {
+		if f := t.Field(i); kept(f) {
+			l.fields = append(l.fields, field{i, whole(f)})
+		}
+	}
+	layouts.Store(t, l)
+	return l
 }
 
 // describe writes all that decides how values of a type are encoded.
@@ -186,7 +219,8 @@ func (w *writer) value(v reflect.Value) {
 }
 
 func (w *writer) fields(v reflect.Value) {
-	if binaryType(v.Type()) {
+	l := layoutOf(v.Type())
+	if l.binary {
 		b, err := v.Addr().Interface().(encoding.BinaryMarshaler).MarshalBinary()
 		if err != nil {
 			panic(fmt.Sprintf("snapshot: %v: %v", v.Type(), err)) // a time of a zone with odd seconds: nobody has one
@@ -194,14 +228,13 @@ func (w *writer) fields(v reflect.Value) {
 		w.text(string(b))
 		return
 	}
-	for i := range v.NumField() {
-		if f := v.Field(i); kept(v.Type().Field(i)) {
-			w.note(f)
-			if whole(v.Type().Field(i)) {
-				w.constant(open(f))
-			} else {
-				w.value(open(f))
-			}
+	for _, kept := range l.fields {
+		f := v.Field(kept.index)
+		w.note(f)
+		if kept.whole {
+			w.constant(open(f))
+		} else {
+			w.value(open(f))
 		}
 	}
 }
