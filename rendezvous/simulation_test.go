@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/mutants"
 	"github.com/golaunch/golaunch/internal/replica"
 
 	"github.com/golaunch/golaunch/internal/cluster"
@@ -24,7 +25,7 @@ import (
 )
 
 var (
-	simHours = flag.Float64("hours", 100_000, "how many hours TestWorld simulates, in worlds of a thousand")
+	simHours = flag.Float64("hours", float64(mutants.Worlds(100_000)), "how many hours TestWorld simulates, in worlds of a thousand")
 	simSeed  = flag.Uint64("seed", 0, "simulate just this world, and print what happens in it")
 )
 

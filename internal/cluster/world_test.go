@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/mutants"
 	"github.com/golaunch/golaunch/placement"
 )
 
 var (
-	worlds    = flag.Int("worlds", 800, "how many random worlds TestWorld makes")
+	worlds    = flag.Int("worlds", mutants.Worlds(800), "how many random worlds TestWorld makes")
 	worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 )
 
