@@ -33,30 +33,40 @@ func (p *pump) move() error {
 }
 
 // splice moves up to limit bytes from a pipe to the file by splice(2), which takes from the pipe exactly what it has written, also when
-// a signal ends this process in the middle (fs/splice.c, iter_file_splice_write). It moves nothing where that cannot be done: at the
-// limit of the log, after an error, on a file system without it. The error is then not told: to write will have the same.
-func (l *logFile) splice(pipe, limit int) int {
+// a signal ends this process in the middle (fs/splice.c, iter_file_splice_write). It is io.EOF when nobody can write to the pipe any
+// more, and EAGAIN when the pipe is empty. It is errNoSplice where splicing cannot be done: at the limit of the log, after an error, on
+// a file system without it. What went wrong is then not told: to write will have the same.
+func (l *logFile) splice(pipe, limit int) (int, error) {
 	if l.gap > 0 {
-		return 0
+		return 0, errNoSplice
 	}
 	if l.f == nil {
 		if l.f, _ = l.open(); l.f == nil {
-			return 0
+			return 0, errNoSplice
 		}
 	}
 	if l.limit > 0 {
-		limit = min(limit, int(max(0, l.limit-l.kept)))
+		if limit = min(limit, int(max(0, l.limit-l.kept))); limit == 0 {
+			return 0, errNoSplice
+		}
 	}
-	n, _ := unix.Splice(pipe, nil, int(l.f.Fd()), nil, limit, unix.SPLICE_F_NONBLOCK)
-	if n <= 0 {
-		return 0
+	n, err := unix.Splice(pipe, nil, int(l.f.Fd()), nil, limit, unix.SPLICE_F_NONBLOCK)
+	switch {
+	case n > 0:
+		l.kept += n
+		if l.wrote != nil {
+			l.wrote()
+		}
+		return int(n), nil
+	case err == nil:
+		return 0, io.EOF
+	case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		return 0, err
 	}
-	l.kept += n
-	if l.wrote != nil {
-		l.wrote()
-	}
-	return int(n)
+	return 0, errNoSplice
 }
+
+var errNoSplice = errors.New("it cannot be spliced")
 
 // openExact opens a file to write where it ends, but not to append: splice(2) takes no such file. What is there counts as kept.
 func (l *logFile) openExact(root *os.Root, name string) (*os.File, error) {

@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// maxBuffer is the size of a console buffer: room for the longest piece of a line and its prefix.
+	// maxBuffer is the size of a console buffer. One with a longer line is of that line alone.
 	maxBuffer = 128 << 10
 	buffers   = 16
 	maxWords  = 256
+	maxWord   = 64 << 10
 	// patience is how long a rank is held up by a console that does not move.
 	patience = time.Second
 )
@@ -128,7 +129,7 @@ func (l *lane) giveBack(e entry) {
 	case e.word:
 		<-l.words
 	case cap(e.text) > maxBuffer:
-		l.free <- nil // grown by escapes made visible
+		l.free <- nil // grown by a long line, or by escapes made visible
 	default:
 		l.free <- e.text
 	}
@@ -152,7 +153,7 @@ func (l *lane) print(lines []byte) bool {
 func (l *lane) own(text string) []byte {
 	v := view{lane: l}
 	var b []byte
-	for line := range strings.Lines(strings.TrimSuffix(text[:min(len(text), maxLine)], "\n") + "\n") {
+	for line := range strings.Lines(strings.TrimSuffix(text[:min(len(text), maxWord)], "\n") + "\n") {
 		b = v.appendLine(append(b, "golaunch: "...), []byte(line))
 	}
 	return b

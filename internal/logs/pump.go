@@ -65,13 +65,20 @@ func pumpFrom(fd int) *pump {
 func (p *pump) run() {
 	defer close(p.done)
 	defer p.in.Close()
-	for {
-		switch err := p.read(); {
-		case err == nil:
-		case !errors.Is(err, os.ErrDeadlineExceeded):
+	for late := false; ; {
+		if stand := p.view.stand(); late || !stand.IsZero() {
+			_ = p.in.SetReadDeadline(stand) // fails only on a closed file, and only run closes it
+			if p.answer() {
+				return
+			}
+		}
+		err := p.read()
+		if late = errors.Is(err, os.ErrDeadlineExceeded); late {
+			if stand := p.view.stand(); !stand.IsZero() && !time.Now().Before(stand) {
+				p.view.showStanding()
+			}
+		} else if err != nil {
 			p.view.end() // end of file: a pipe has no other error
-			return
-		case p.answer():
 			return
 		}
 	}
@@ -100,10 +107,9 @@ func (p *pump) handle(b []byte) {
 	p.view.add(len(b))
 }
 
-// answer serves those who woke the pump, and reports whether it was told to stop. The deadline is lifted before it looks, and set
+// answer serves those who woke the pump, and reports whether it was told to stop. The deadline is set anew before it looks, and set
 // by them after they asked, so that no request is missed.
 func (p *pump) answer() bool {
-	_ = p.in.SetReadDeadline(time.Time{}) // fails only on a closed file, and only run closes it
 	for {
 		select {
 		case answered := <-p.asks:
@@ -136,9 +142,11 @@ func (p *pump) drain() {
 // take handles up to limit bytes of what the pipe holds.
 func (p *pump) take(fd, limit int) (n int, err error) {
 	if p.exact {
-		if n = p.file.splice(fd, limit); n > 0 {
+		// Only what cannot be spliced is read: a line that comes after an empty pipe was seen would be neither in the pipe nor in the file
+		// if this process were killed then.
+		if n, err = p.file.splice(fd, limit); !errors.Is(err, errNoSplice) {
 			p.count.Add(int64(n))
-			return n, nil
+			return n, err
 		}
 	}
 	room := p.view.room()

@@ -57,10 +57,10 @@ func cutLines(in []byte) []byte {
 }
 
 func TestViewCutsLongLines(t *testing.T) {
-	for _, n := range []int{maxLine - 1, maxLine, maxLine + 1, 2 * maxLine, 2*maxLine + 1, 5*maxLine + 7} {
+	for _, n := range []int{200_000, maxLine - 1, maxLine, maxLine + 1, 2*maxLine + 7} {
 		for _, end := range []string{"", "\n", "\nrest"} {
 			in := []byte("first\n" + strings.Repeat("x", n) + end)
-			for _, chunk := range []int{999, maxRead, len(in)} {
+			for _, chunk := range []int{9999, maxRead, len(in)} {
 				if got, want := shownAs(t, in, chunk), cutLines(in); !bytes.Equal(got, want) {
 					t.Errorf("%d bytes and %q read by %d: %d bytes shown, want %d", n, end, chunk, len(got), len(want))
 				}

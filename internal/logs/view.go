@@ -1,13 +1,18 @@
 package logs
 
-import "bytes"
+import (
+	"bytes"
+	"time"
+)
 
 const (
 	// maxLine is the longest piece of a line on the console, in bytes. A longer line is cut.
-	maxLine = 64 << 10
+	maxLine = 4 << 20
 	// maxRead is the most that is read at once.
 	maxRead = 64 << 10
 	minRead = 4 << 10
+	// stands is how long a line may have no end before it is shown as it is.
+	stands = time.Second
 )
 
 // view cuts a stream of bytes into lines and shows them, prefixed, on a lane. What it shows does not depend on how the stream
@@ -22,15 +27,21 @@ type view struct {
 	hide <-chan struct{}
 	// patient views wait for a console that does not move, and lose nothing until hide is closed.
 	patient bool
-	// buf[:kept] is the start of a line whose end has not come; kept is at most maxLine.
-	buf  []byte
-	kept int
-	full bool
+	// buf[:kept] is the start of a line whose end has not come, since began; kept is at most maxLine. Of it buf[:stood] was shown.
+	buf   []byte
+	kept  int
+	stood int
+	began time.Time
+	full  bool
 }
 
-// room is where the next read goes. The buffer grows while reads fill it, so that a silent rank costs little.
+// room is where the next read goes. The buffer grows while reads fill it, so that a silent rank costs little, and one that has written
+// a very long line costs no more for it afterwards.
 func (v *view) room() []byte {
-	if v.buf == nil || v.full && len(v.buf) < maxLine+maxRead {
+	if len(v.buf) > 4*maxRead && v.kept < maxRead {
+		v.buf = append(make([]byte, 0, 2*maxRead), v.buf[:v.kept]...)[:2*maxRead]
+	}
+	if (v.full || v.kept == len(v.buf)) && len(v.buf) < maxLine+maxRead {
 		grown := make([]byte, min(max(minRead, 4*len(v.buf)), maxLine+maxRead))
 		copy(grown, v.buf[:v.kept])
 		v.buf = grown
@@ -52,15 +63,41 @@ func (v *view) add(n int) {
 	cut := v.kept + bytes.LastIndexByte(v.buf[v.kept:end], '\n') + 1
 	switch {
 	case cut > v.kept:
-		v.show(v.buf[:cut])
 	case end > maxLine:
 		cut = maxLine
-		v.show(v.buf[:cut])
 	default:
 		v.kept = end
+		v.began = time.Now()
 		return
 	}
-	v.kept = copy(v.buf, v.buf[cut:end])
+	v.show(v.rest(cut))
+	v.kept, v.stood, v.began = copy(v.buf, v.buf[cut:end]), 0, time.Now()
+}
+
+// rest is what was not shown yet of a line that stood for a while, and of the lines after it.
+func (v *view) rest(end int) []byte {
+	rest := v.buf[v.stood:end]
+	if v.stood > 0 {
+		rest = bytes.TrimPrefix(bytes.TrimPrefix(rest, []byte{'\r'}), []byte{'\n'})
+	}
+	return rest
+}
+
+// stand is when the start of a line is shown though its end has not come: a prompt, or a bar that has not moved. It is zero for never.
+func (v *view) stand() time.Time {
+	if v.lane == nil || v.raw || v.kept == v.stood {
+		return time.Time{}
+	}
+	return v.began.Add(stands)
+}
+
+// showStanding shows the start of a line, the last text of a line that overwrites itself.
+func (v *view) showStanding() {
+	text := bytes.TrimRight(v.rest(v.kept), "\r")
+	v.stood = v.kept
+	if text = text[bytes.LastIndexByte(text, '\r')+1:]; len(text) > 0 {
+		v.show(text)
+	}
 }
 
 // pass hands bytes to the lane as they are, or counts their lines as lost.
@@ -80,8 +117,8 @@ func (v *view) pass(all []byte) {
 // end shows a line that has no end.
 func (v *view) end() {
 	if v.kept > 0 {
-		v.show(v.buf[:v.kept])
-		v.kept = 0
+		v.show(v.rest(v.kept))
+		v.kept, v.stood = 0, 0
 	}
 }
 

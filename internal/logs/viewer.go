@@ -25,7 +25,7 @@ type Viewer struct {
 
 // NewViewer returns a viewer that shows prefix(rank) before each line of a rank.
 func NewViewer(c *Console, prefix func(rank int) string) *Viewer {
-	return &Viewer{console: c, prefix: prefix, buf: make([]byte, maxLine+maxRead), lines: map[File][]byte{}}
+	return &Viewer{console: c, prefix: prefix, buf: make([]byte, 2*maxRead), lines: map[File][]byte{}}
 }
 
 // Add shows a chunk. The chunks of one file must come in order.
@@ -36,7 +36,7 @@ func (v *Viewer) Add(ctx context.Context, c Chunk) {
 		w.add(n)
 		data = data[n:]
 	}
-	v.keep(c.File, w.buf[:w.kept])
+	v.keep(c.File, &w)
 	if v.held > maxHeld {
 		v.Close(ctx)
 	}
@@ -55,28 +55,34 @@ func (v *Viewer) end(ctx context.Context, which func(File) bool) {
 		if which(f) {
 			w := v.view(ctx, f)
 			w.end()
-			v.keep(f, nil)
+			v.keep(f, &w)
 		}
 	}
 }
 
-// view is a view of a file that has the start of a line.
+// view is a view of a file that has the start of a line. A long one has a buffer of its own, lest it be copied for each chunk.
 func (v *Viewer) view(ctx context.Context, f File) view {
-	return view{
-		lane:    v.console.lane(f.Stream),
-		prefix:  []byte(v.prefix(f.Rank)),
-		hide:    ctx.Done(),
-		patient: true,
-		buf:     v.buf,
-		kept:    copy(v.buf, v.lines[f]),
+	w := view{lane: v.console.lane(f.Stream), prefix: []byte(v.prefix(f.Rank)), hide: ctx.Done(), patient: true, buf: v.buf}
+	line := v.lines[f]
+	if w.kept = len(line); w.kept > maxRead {
+		w.buf = line[:cap(line)]
+	} else {
+		copy(w.buf, line)
 	}
+	return w
 }
 
-func (v *Viewer) keep(f File, line []byte) {
-	v.held += len(line) - len(v.lines[f])
-	if len(line) == 0 {
+func (v *Viewer) keep(f File, w *view) {
+	v.held += w.kept - len(v.lines[f])
+	switch line := w.buf[:w.kept]; {
+	case len(line) == 0:
 		delete(v.lines, f)
-		return
+	case len(line) <= maxRead:
+		v.lines[f] = slices.Clone(line)
+	default:
+		v.lines[f] = line
+		if &w.buf[0] == &v.buf[0] {
+			v.buf = make([]byte, 2*maxRead)
+		}
 	}
-	v.lines[f] = slices.Clone(line)
 }
