@@ -30,7 +30,11 @@ soak:            ## random faults into a real cluster of network namespaces, as 
 	go test -tags soak -c -o $(BIN)/soak ./tools/soak
 	cd tools/soak && exec $(abspath $(BIN))/soak -test.v -duration=$(SECONDS)s -seed=$(SEED)
 
+man:             ## bin/man: the manual pages
+	mkdir -p $(BIN)/man
+	go run -tags man ./cmd/golaunch _man $(BIN)/man
+
 generate:        ## the gRPC code
 	go generate ./rendezvous/rendezvouspb
 
-.PHONY: help build test lint bench soak generate
+.PHONY: help build test lint bench soak man generate

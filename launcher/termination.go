@@ -40,7 +40,7 @@ func (j Job) terminate(r Result, err error, joined bool) error {
 func (j Job) terminationLine(r Result, err error, joined bool) string {
 	cause, where := r.Reason, ""
 	if err != nil && (r.Code != 0 || cause == "") {
-		cause = err.Error()
+		cause = strings.TrimPrefix(err.Error(), ErrUsage.Error()+": ")
 	}
 	node := j.Network.Name
 	if node == "" {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -19,10 +19,12 @@ type agentOptions struct {
 	drain, noWait bool
 }
 
-func newAgentFlags(o *agentOptions) *pflag.FlagSet {
-	f := newVerbFlags("agent")
+func newAgent(s *streams) *cobra.Command {
+	var o agentOptions
+	c := newVerb("agent --coordinator HOST:PORT | --drain", "be a node of a cluster, or ask one to leave", takes(0, 0))
+	f := c.Flags()
 	o.clusterFlags.declare(f)
-	f.IntVar(&o.gpus, "gpus", 0, "declare this `number` of GPUs instead of those that are found here")
+	f.IntVar(&o.gpus, "num-gpus", 0, "declare this `number` of GPUs instead of those that are found here")
 	f.StringToStringVar(&o.labels, "label", nil, "`KEY=value`: a fact about this node, such as rack=r7; repeat it for more")
 	f.StringVar(&o.Name, "name", "", "this node's `name` (the host name)")
 	f.StringVar(&o.Address, "address", "", "this node's `address` (the one on the route to the coordinator)")
@@ -34,16 +36,18 @@ func newAgentFlags(o *agentOptions) *pflag.FlagSet {
 	f.StringVar(&o.Spot, "spot-notice", "", "`cloud` to ask whether it takes this machine back: aws, gcp or azure")
 	f.BoolVar(&o.drain, "drain", false, "ask the node's agent to leave once no job needs it, and wait for that")
 	f.BoolVar(&o.noWait, "no-wait", false, "with --drain: do not wait")
-	return f
+	completeFlags(c)
+	c.RunE = s.does(func(*cobra.Command, []string) (int, error) {
+		if f.Changed("num-gpus") {
+			o.GPUs = &o.gpus
+		}
+		return o.run(s)
+	})
+	return c
 }
 
-// agent makes this machine a node of a cluster, or asks a node to leave it.
-func agent(io *streams, args []string) (int, error) {
-	var o agentOptions
-	f := newAgentFlags(&o)
-	if err := parseVerb(f, args, 0, 0); err != nil {
-		return helpOr(io, f, err)
-	}
+// run makes this machine a node of a cluster, or asks a node to leave it.
+func (o *agentOptions) run(io *streams) (int, error) {
 	switch {
 	case o.drain:
 		return 0, o.drainNode(io)
@@ -56,9 +60,6 @@ func agent(io *streams, args []string) (int, error) {
 	}
 	defer done()
 	o.Coordinator, o.TokenFile, o.Labels, o.Signals, o.Standalone = o.coordinator, o.tokenFile, o.labels, signals, true
-	if f.Changed("gpus") {
-		o.GPUs = &o.gpus
-	}
 	o.Say, o.Warn = io.say, io.warn
 	return o.Serve(context.Background())
 }

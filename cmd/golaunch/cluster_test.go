@@ -59,7 +59,7 @@ func (h *heads) coordinate(args ...string) *process {
 
 func (h *heads) join(node int, name string, gpus int, args ...string) *process {
 	h.t.Helper()
-	p := h.start(node, append([]string{"agent", "--coordinator", h.at, "--name", name, "--gpus", fmt.Sprint(gpus)}, args...)...)
+	p := h.start(node, append([]string{"agent", "--coordinator", h.at, "--name", name, "--num-gpus", fmt.Sprint(gpus)}, args...)...)
 	p.line(name + " .* is in the cluster of ")
 	return p
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -20,8 +20,10 @@ type coordinatorOptions struct {
 	json, quiet bool
 }
 
-func newCoordinatorFlags(o *coordinatorOptions) *pflag.FlagSet {
-	f := newVerbFlags("coordinator")
+func newCoordinator(s *streams) *cobra.Command {
+	var o coordinatorOptions
+	c := newVerb("coordinator [--listen HOST:PORT]", "be the head of a cluster that jobs share", takes(0, 0))
+	f := c.Flags()
 	f.StringVar(&o.Listen, "listen", "", fmt.Sprintf("`HOST:PORT` for agents and clients (this machine's address on the default route, port %d)",
 		launcher.DefaultPort))
 	f.StringSliceVar(&o.Peers, "peers", nil, "`HOST:PORT,...` of all coordinators of the cluster, 3, 5 or 7: give each the same list; any minority may be lost")
@@ -30,19 +32,15 @@ func newCoordinatorFlags(o *coordinatorOptions) *pflag.FlagSet {
 	f.StringVar(&o.TokenFile, "token-file", "", tokenUsage)
 	f.BoolVar(&o.json, "json", false, "print the address as JSON")
 	f.BoolVar(&o.quiet, "quiet", false, "print warnings only")
-	return f
+	c.RunE = s.does(func(*cobra.Command, []string) (int, error) { return 0, o.run(s) })
+	return c
 }
 
-// coordinator is the head of a cluster until it is told to stop.
-func coordinator(io *streams, args []string) (int, error) {
-	var o coordinatorOptions
-	f := newCoordinatorFlags(&o)
-	if err := parseVerb(f, args, 0, 0); err != nil {
-		return helpOr(io, f, err)
-	}
+// run is the head of a cluster until it is told to stop.
+func (o *coordinatorOptions) run(io *streams) error {
 	signals, done, err := begin()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer done()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -57,7 +55,7 @@ func coordinator(io *streams, args []string) (int, error) {
 			io.warn(err)
 		}
 	}
-	return 0, o.Serve(ctx)
+	return o.Serve(ctx)
 }
 
 // announce says how others come here.

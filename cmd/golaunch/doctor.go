@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -9,27 +10,53 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/internal/fabric"
 	"github.com/golaunch/golaunch/internal/health"
+	"github.com/golaunch/golaunch/launcher"
 )
 
 // exitIll is the code of a doctor who has found an error.
 const exitIll = 1
 
 type doctorOptions struct {
-	json   bool
-	logDir string
+	options
 	fabric bool
+	check  fabric.Options
 }
 
-func newDoctorFlags(o *doctorOptions) *pflag.FlagSet {
-	f := newVerbFlags("doctor")
-	f.BoolVar(&o.json, "json", false, "print JSON")
-	f.StringVar(&o.logDir, "log-dir", "", "look at the disk of this `directory` too")
-	declareFabric(f, &o.fabric, &fabric.Options{})
-	return f
+func newDoctor(s *streams) *cobra.Command {
+	var o doctorOptions
+	c := newVerb("doctor [--json] | --fabric [flags of run]", "say what is wrong with this machine, or between the nodes of a job", nil)
+	f := c.Flags()
+	o.declare(f)
+	f.BoolVar(&o.fabric, "fabric", false, "check how nodes communicate, by a job with the flags of golaunch run: --nodes, --gpus-per-node, ...")
+	f.StringVar(&o.check.Library, "libnccl", "", "with --fabric: load this `file`, not the libnccl.so.2 of the Python environment or the loader")
+	f.DurationVar(&o.check.Limit, "test-limit", 0, "with --fabric: how long one test may take (2s; 20s with GPUs)")
+	completeFlags(c)
+	c.Args = func(c *cobra.Command, args []string) error { return o.fits(f, args) }
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) {
+		if o.fabric {
+			return o.runFabric(s, f)
+		}
+		return o.run(s)
+	})
+	return c
+}
+
+// fits refuses a command, and a job's flags where no job is run.
+func (o *doctorOptions) fits(f *pflag.FlagSet, args []string) (err error) {
+	if len(args) > 0 {
+		return fmt.Errorf("%w: it runs no command; leave out %q", launcher.ErrUsage, args)
+	}
+	f.Visit(func(flag *pflag.Flag) {
+		if !o.fabric && flag.Name != "json" && flag.Name != "log-dir" {
+			err = bad(flag.Name, errors.New("only with --fabric"))
+		}
+	})
+	return err
 }
 
 // diagnosis is the doctor's JSON; docs/json.md is its contract.
@@ -49,20 +76,9 @@ type finding struct {
 	Remedy   string `json:"remedy"`
 }
 
-// doctor says what is wrong with this machine, or between the nodes of a job.
-func doctor(io *streams, args []string) (int, error) {
-	if slices.Contains(args, "--fabric") {
-		return doctorFabric(io, args)
-	}
-	var o doctorOptions
-	f := newDoctorFlags(&o)
-	if err := parseVerb(f, args, 0, 0); err != nil {
-		return helpOr(io, f, err)
-	}
-	if o.fabric { // GOLAUNCH_FABRIC
-		return doctorFabric(io, args)
-	}
-	d, err := diagnose(context.Background(), o.logDir)
+// run says what is wrong with this machine.
+func (o *doctorOptions) run(io *streams) (int, error) {
+	d, err := diagnose(context.Background(), o.job.Output.LogDir)
 	if err != nil {
 		return 0, err
 	}

@@ -10,35 +10,41 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/nccl"
 )
 
-func newEnvFlags(o *options) *pflag.FlagSet { return newFlags("env", o) }
+func newEnv(s *streams) *cobra.Command {
+	var o options
+	c := newVerb("env [flags]", "show what a rank on this machine would get, and what is known of its network", afterDashes)
+	o.declare(c.Flags())
+	completeFlags(c)
+	c.RunE = s.does(func(c *cobra.Command, args []string) (int, error) { return 0, o.env(s, c.Flags(), args) })
+	return c
+}
 
 // env shows what a rank on this machine would get, and why.
-func env(io *streams, args []string) (int, error) {
-	var o options
-	f := newEnvFlags(&o)
-	if err := parse(f, &o, args); err != nil {
-		return helpOr(io, f, err)
+func (o *options) env(io *streams, f *pflag.FlagSet, command []string) error {
+	if err := o.complete(f, command); err != nil {
+		return err
 	}
 	if len(o.job.Command) == 0 {
 		o.job.Command = []string{"COMMAND"}
 	}
 	s, err := o.job.Survey(context.Background())
 	if err != nil {
-		return 0, err
+		return err
 	}
 	shown := show(s)
 	if o.json {
 		e := json.NewEncoder(io.stdout)
 		e.SetIndent("", "  ")
-		return 0, e.Encode(shown)
+		return e.Encode(shown)
 	}
-	return 0, shown.print(io.stdout, s)
+	return shown.print(io.stdout, s)
 }
 
 // What env --json prints; docs/json.md is its contract.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	logfiles "github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/postmortem"
@@ -25,12 +25,15 @@ type explainOptions struct {
 	code  int
 }
 
-func newExplainFlags(o *explainOptions) *pflag.FlagSet {
-	f := newVerbFlags("explain")
+func newExplain(s *streams) *cobra.Command {
+	var o explainOptions
+	c := newVerb("explain FILE|DIR...", "say what a failure means, from its logs", takes(1, maxFiles))
+	f := c.Flags()
 	f.StringVar(&o.rules, "failure-rules", "", rulesUsage)
 	f.IntVar(&o.code, "exit", -1, "exit `code` of the ranks, where nothing tells it; -1 is unknown")
 	f.BoolVar(&o.json, "json", false, "print JSON")
-	return f
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args) })
+	return c
 }
 
 const rulesUsage = "`file` with rules for lines of logs that come before the built-in ones: ACTION CODE /REGEXP/ REMEDY"
@@ -58,17 +61,12 @@ type group struct {
 	Ranks  string `json:"ranks"`
 }
 
-// explain says what a failure means, from its logs.
-func explain(io *streams, args []string) (int, error) {
-	var o explainOptions
-	f := newExplainFlags(&o)
-	if err := parseVerb(f, args, 1, maxFiles); err != nil {
-		return helpOr(io, f, err)
-	}
+// run says what a failure means, from its logs.
+func (o *explainOptions) run(io *streams, paths []string) (int, error) {
 	if o.code == 0 || o.code < -1 || o.code > 255 {
 		return 0, bad("exit", errors.New("1 to 255"))
 	}
-	judged, err := o.judge(f.Args())
+	judged, err := o.judge(paths)
 	if _, input := errors.AsType[*postmortem.InputError](err); input {
 		return 0, fmt.Errorf("%w: %w", launcher.ErrUsage, err)
 	}

@@ -17,33 +17,10 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-type fabricOptions struct {
-	options
-	check fabric.Options
-}
-
-func newFabricFlags(o *fabricOptions) *pflag.FlagSet {
-	f := newFlags("doctor", &o.options)
-	declareFabric(f, new(bool), &o.check)
-	return f
-}
-
-// declareFabric declares the flags that doctor has for its check of the fabric, beside those of a job.
-func declareFabric(f *pflag.FlagSet, wanted *bool, check *fabric.Options) {
-	f.BoolVar(wanted, "fabric", false, "check how nodes communicate, by a job with the flags of golaunch run: --nodes, --gpus-per-node, ...")
-	f.StringVar(&check.Library, "libnccl", "", "with --fabric: load this `file`, not the libnccl.so.2 of the Python environment or the loader")
-	f.DurationVar(&check.Limit, "test-limit", 0, "with --fabric: how long one test may take (2s; 20s with GPUs)")
-}
-
-// doctorFabric runs the check as a job, wherever golaunch runs jobs.
-func doctorFabric(io *streams, args []string) (int, error) {
-	var o fabricOptions
-	f := newFabricFlags(&o)
-	if err := parse(f, &o.options, args); err != nil {
-		return helpOr(io, f, err)
-	}
-	if len(o.job.Command) > 0 {
-		return 0, fmt.Errorf("%w: golaunch doctor --fabric runs no command; leave out %q", launcher.ErrUsage, o.job.Command)
+// runFabric runs the check as a job, wherever golaunch runs jobs.
+func (o *doctorOptions) runFabric(io *streams, f *pflag.FlagSet) (int, error) {
+	if err := o.complete(f, nil); err != nil {
+		return 0, err
 	}
 	if o.check.Limit < 0 {
 		return 0, bad("test-limit", fmt.Errorf("%v: at least 0s", o.check.Limit))
@@ -55,7 +32,7 @@ func doctorFabric(io *streams, args []string) (int, error) {
 		return 0, err
 	}
 	var out bytes.Buffer
-	code, err := launch(&streams{&out, io.stderr}, o.fabricJob())
+	code, err := launch(&streams{stdout: &out, stderr: io.stderr}, o.fabricJob())
 	report, unread := fabric.Read(&out)
 	if unread != nil {
 		if code == 0 || out.Len() > 0 {
@@ -73,18 +50,15 @@ func doctorFabric(io *streams, args []string) (int, error) {
 }
 
 // fabricRank is a rank of the check.
-func fabricRank(_ *streams, args []string) (int, error) {
-	if len(args) != 1 {
-		return 0, fmt.Errorf("%w: golaunch doctor --fabric starts this by itself", launcher.ErrUsage)
-	}
-	if err := fabric.Rank(args[0]); err != nil {
+func fabricRank(options string) (int, error) {
+	if err := fabric.Rank(options); err != nil {
 		return 1, err
 	}
 	return 0, nil
 }
 
 // fabricJob is the job of the check: it has one attempt, a store, and ranks that see all GPUs of their node and run on all its CPUs.
-func (o *fabricOptions) fabricJob() launcher.Job {
+func (o *doctorOptions) fabricJob() launcher.Job {
 	j := o.job
 	o.check.Simulated = j.Resources.Simulate
 	j.Command = fabric.Command(o.check)

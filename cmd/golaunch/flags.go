@@ -25,6 +25,7 @@ type options struct {
 	hosts    string
 	hostfile string
 	gpus     string
+	gpuIDs   string
 	procs    string
 	nproc    string
 	strategy string
@@ -37,48 +38,34 @@ type options struct {
 	json     bool
 }
 
-// aliases are torchrun's and other launchers' names for flags with the same meaning.
+// aliases are other names of a job's flags: torchrun's, and those that they had before.
 var aliases = map[string]string{
 	"nnodes":        "nodes",
 	"rdzv-endpoint": "rendezvous",
 	"rdzv-id":       "job-id",
+	"gpus":          "gpu-ids",
 }
 
-// newFlags declares the flags of a job into o.
-func newFlags(verb string, o *options) *pflag.FlagSet {
-	f := pflag.NewFlagSet(verb, pflag.ContinueOnError)
-	f.SetInterspersed(false)
-	f.SortFlags = false
-	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		name = strings.ReplaceAll(name, "_", "-")
-		if to, ok := aliases[name]; ok {
-			name = to
-		}
-		if verb == "plan" && name == "dry-run" {
-			name = "explain"
-		}
-		return pflag.NormalizedName(name)
-	})
-	f.Usage = func() {}
-	o.declare(f)
-	return f
+// normalize takes _ for - and an alias for the flag.
+func normalize(f *pflag.FlagSet, name string) pflag.NormalizedName {
+	name = strings.ReplaceAll(name, "_", "-")
+	switch verb := f.Name(); {
+	case verb == "agent" && name == "gpus":
+		name = "num-gpus"
+	case verb == "logs" && name == "rank":
+		name = "ranks"
+	case verb == "plan" && name == "dry-run":
+		name = "explain"
+	case aliases[name] != "" && verb != "agent":
+		name = aliases[name]
+	}
+	return pflag.NormalizedName(name)
 }
 
 // noTerminationLog is a job's that is not written.
 const noTerminationLog = "none"
 
-// parse reads flags, then GOLAUNCH_ variables, then torchrun's PET_ variables, each only for what the ones before left open.
-func parse(f *pflag.FlagSet, o *options, args []string) error {
-	if err := f.Parse(args); err != nil {
-		return fmt.Errorf("%w: %w; see golaunch help %s", launcher.ErrUsage, err, f.Name())
-	}
-	if err := fromEnv(f); err != nil {
-		return err
-	}
-	o.job.Command = f.Args()
-	return o.complete(f)
-}
-
+// fromEnv reads golaunch's variables, then torchrun's PET_ variables, each only for the flags that were not given.
 func fromEnv(f *pflag.FlagSet) error {
 	var errs []error
 	f.VisitAll(func(flag *pflag.Flag) {
@@ -99,6 +86,10 @@ func fromEnv(f *pflag.FlagSet) error {
 // has none: GOLAUNCH_ALL=true would stop all jobs. Nor has what ranks are told of themselves in a variable of that name.
 func variables(verb, flag string) []string {
 	upper := func(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
+	switch flag {
+	case "help", "help-all", "version":
+		return nil
+	}
 	switch verb {
 	case "status", "jobs", "logs", "stop", "swap":
 		if flag != "coordinator" && flag != "token-file" {
@@ -112,7 +103,7 @@ func variables(verb, flag string) []string {
 		switch flag {
 		case "drain", "no-wait":
 			return nil
-		case "gpus": // a number; a job's is a list
+		case "num-gpus":
 			return []string{"GOLAUNCH_AGENT_GPUS"}
 		}
 	}
@@ -122,7 +113,11 @@ func variables(verb, flag string) []string {
 		names = append(names, "PET_"+upper(flag))
 	}
 	for alias, to := range aliases {
-		if to == flag {
+		switch {
+		case to != flag:
+		case to == "gpu-ids":
+			names = append(names, "GOLAUNCH_"+upper(alias))
+		default:
 			names = append(names, "PET_"+upper(alias))
 		}
 	}
@@ -130,8 +125,9 @@ func variables(verb, flag string) []string {
 }
 
 // complete turns the text of flags into the job's fields.
-func (o *options) complete(f *pflag.FlagSet) (err error) {
+func (o *options) complete(f *pflag.FlagSet, command []string) (err error) {
 	j := &o.job
+	j.Command = command
 	j.Ranks.Visibility = rankenv.Visibility(o.see)
 	switch {
 	case j.Stopping.Grace < 0:
@@ -174,7 +170,30 @@ func (o *options) complete(f *pflag.FlagSet) (err error) {
 	if j.Network.Hosts, err = launcher.ParseHosts(o.hosts, o.hostfile); err != nil {
 		return err
 	}
-	return o.perNode()
+	return errors.Join(o.chooseGPUs(), o.perNode())
+}
+
+// noCoordinator is the --coordinator of a job that runs here.
+const noCoordinator = "none"
+
+// chooseGPUs has --gpu-ids mean GPUs of each node of a cluster, or of this machine.
+func (o *options) chooseGPUs() error {
+	o.job.Cluster.GPUs, o.job.Resources.OwnGPUs = nil, ""
+	if c := o.job.Cluster.Coordinator; c == "" || c == noCoordinator {
+		o.job.Resources.OwnGPUs = o.gpuIDs
+		return nil
+	}
+	for text := range strings.SplitSeq(o.gpuIDs, ",") {
+		if o.gpuIDs == "" {
+			break
+		}
+		index, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil {
+			return bad("gpu-ids", fmt.Errorf("%q: on a cluster an index, such as 0,2,5", text))
+		}
+		o.job.Cluster.GPUs = append(o.job.Cluster.GPUs, index)
+	}
+	return nil
 }
 
 func bad(flag string, err error) error {
@@ -187,7 +206,7 @@ func (o *options) perNode() (err error) {
 	switch {
 	case (o.gpus != "" && o.procs != "") || (o.nproc != "" && o.gpus+o.procs != ""):
 		return fmt.Errorf("%w: give one of --gpus-per-node, --procs-per-node and --nproc-per-node", launcher.ErrUsage)
-	case o.job.Resources.OwnGPUs != "" && o.gpus+o.procs+o.nproc == "":
+	case o.gpuIDs != "" && o.gpus+o.procs+o.nproc == "":
 		r.GPU, r.PerNode = true, []int{placement.AllGPUs}
 	case o.gpus != "":
 		r.GPU = true

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/launcher"
@@ -13,63 +14,94 @@ import (
 
 const intro = `Golaunch starts, watches and restarts distributed training jobs.
 
-  golaunch --procs-per-node 4 -- python3 train.py                                  four CPU ranks here
   golaunch --gpus-per-node auto -- python3 train.py                                one rank per GPU here
-  golaunch --nodes 2 --rendezvous n1:29400 --gpus-per-node 8 -- python3 train.py   the same on n1 and n2
-  golaunch coordinator; golaunch agent --coordinator n0:29400                      a cluster, on n0 and on each node
+  golaunch --nodes 2 --rendezvous n1:29400 --gpus-per-node 8 -- python3 train.py   the same command on n1 and n2
   golaunch --simulate --nodes 2 --gpus-per-node 8 -- ./hello                       two nodes of 8 GPUs on this machine
-
 `
 
 const outro = `
-Flags have variables, GOLAUNCH_ and the name in capitals: GOLAUNCH_MAX_RESTARTS for --max-restarts, but GOLAUNCH_AGENT_GPUS for the --gpus
-of an agent. What is asked of a coordinator once has none, but for --coordinator and --token-file. For a job, torchrun's --nnodes,
---nproc-per-node, --rdzv-endpoint and --rdzv-id are understood, and its PET_ variables.
+Flags have variables, GOLAUNCH_ and the name in capitals: GOLAUNCH_MAX_RESTARTS for --max-restarts, but GOLAUNCH_AGENT_GPUS for the
+--num-gpus of an agent. What is asked of a coordinator once has none, but for --coordinator and --token-file. For a job, torchrun's
+--nnodes, --nproc-per-node, --rdzv-endpoint and --rdzv-id are understood, and its PET_ variables.
 `
 
-// help prints the verbs, or the flags of one.
-func help(io *streams, args []string) (int, error) {
-	if len(args) == 0 {
-		fmt.Fprint(io.stdout, intro+"Verbs:\n")
-		for _, v := range verbs() {
-			if !v.hidden() {
-				fmt.Fprintf(io.stdout, "  %-12s %s\n", v.name, v.summary)
-			}
+// common are the flags of a job that most people need, by what they are about.
+var common = []struct {
+	about string
+	flags []string
+}{
+	{"Nodes", []string{"nodes", "gpus-per-node", "procs-per-node", "spares", "simulate"}},
+	{"Restarts", []string{"max-restarts", "restart", "hang-timeout"}},
+	{"Output", []string{"log-dir", "ranks"}},
+	{"Network", []string{"rendezvous", "hosts"}},
+	{"Cluster", []string{"coordinator", "detach"}},
+	{"Slurm", []string{"slurm-submit"}},
+}
+
+func newHelp(s *streams) *cobra.Command {
+	c := newVerb("help [VERB]", "print this, or a verb's flags", takes(0, 1))
+	c.RunE = func(c *cobra.Command, args []string) error {
+		about, rest, err := c.Root().Find(args)
+		if err != nil || len(rest) > 0 {
+			return fmt.Errorf("%w: no verb %q; %ssee golaunch help", launcher.ErrUsage, args[0], didYouMean(c.Root(), args[0]))
 		}
-		fmt.Fprint(io.stdout, "\nFlags of run and plan\n\n"+usages(newRunFlags(&runOptions{}))+outro)
-		return 0, nil
+		fmt.Fprint(s.stdout, helpOf(about))
+		return nil
 	}
-	v := find(args[0])
-	if v == nil {
-		return 0, fmt.Errorf("%w: no verb %q; see golaunch help", launcher.ErrUsage, args[0])
+	return c
+}
+
+// helpOf is what --help prints.
+func helpOf(c *cobra.Command) string {
+	if c.HasParent() {
+		text := fmt.Sprintf("%s%s\n\n%s\n", c.CommandPath(), strings.TrimPrefix(c.Use, c.Name()), strings.TrimSpace(c.Short+"\n\n"+c.Long))
+		if c.Flags().HasAvailableFlags() {
+			text += "\n" + usages(c.Flags()) + outro
+		}
+		return text
 	}
-	fmt.Fprintf(io.stdout, "%s\n\n%s\n", strings.TrimSpace("golaunch "+v.name+" "+v.args), v.summary)
-	if v.flags != nil {
-		fmt.Fprint(io.stdout, "\n"+usages(v.flags())+outro)
+	text := c.Long + "\nVerbs:\n"
+	for _, v := range c.Commands() {
+		if !v.Hidden {
+			text += fmt.Sprintf("  %-12s %s\n", v.Name(), v.Short)
+		}
 	}
-	return 0, nil
+	if all, _ := c.Flags().GetBool("help-all"); all {
+		return text + "\nFlags of run and plan\n\n" + usages(c.Flags()) + outro
+	}
+	text += "\nFlags of a job that are used most; golaunch --help-all prints all of them, and golaunch help VERB those of a verb.\n"
+	for _, g := range common {
+		text += "\n" + g.about + ":\n" + some(c.Flags(), func(f *pflag.Flag) bool { return slices.Contains(g.flags, f.Name) })
+	}
+	return text
 }
 
 // usages are the flags of a job by their groups, and then a verb's own.
 func usages(f *pflag.FlagSet) string {
-	var text strings.Builder
+	text := ""
 	for _, g := range append(groupNames(), "") {
-		some := pflag.NewFlagSet(g, pflag.ContinueOnError)
-		some.SortFlags = false
-		f.VisitAll(func(flag *pflag.Flag) {
-			if strings.Join(flag.Annotations[groupNote], "") == g {
-				some.AddFlag(flag)
-			}
-		})
-		if !some.HasFlags() {
+		flags := some(f, func(flag *pflag.Flag) bool { return strings.Join(flag.Annotations[groupNote], "") == g })
+		if flags == "" {
 			continue
 		}
-		if g != "" || text.Len() > 0 {
-			text.WriteString(cmp.Or(g, "More") + ":\n")
+		if g != "" || text != "" {
+			text += cmp.Or(g, "More") + ":\n"
 		}
-		text.WriteString(some.FlagUsagesWrapped(110) + "\n")
+		text += flags + "\n"
 	}
-	return strings.TrimSuffix(text.String(), "\n")
+	return strings.TrimSuffix(text, "\n")
+}
+
+// some are the usages of those flags that are chosen.
+func some(f *pflag.FlagSet, chosen func(*pflag.Flag) bool) string {
+	few := pflag.NewFlagSet("", pflag.ContinueOnError)
+	few.SortFlags = false
+	f.VisitAll(func(flag *pflag.Flag) {
+		if chosen(flag) {
+			few.AddFlag(flag)
+		}
+	})
+	return few.FlagUsagesWrapped(110)
 }
 
 func groupNames() (names []string) {
@@ -79,31 +111,10 @@ func groupNames() (names []string) {
 	return names
 }
 
-// completion prints a script that completes verbs and flags; it asks nothing at completion time.
-func completion(io *streams, args []string) (int, error) {
-	var words []string
-	for _, v := range verbs() {
-		if !v.hidden() {
-			words = append(words, v.name)
-		}
-		if v.flags != nil {
-			v.flags().VisitAll(func(f *pflag.Flag) { words = append(words, "--"+f.Name) })
-		}
+// didYouMean has the verbs that are spelt alike.
+func didYouMean(root *cobra.Command, word string) string {
+	if all := root.SuggestionsFor(word); len(all) > 0 {
+		return "did you mean " + strings.Join(all, " or ") + "? "
 	}
-	slices.Sort(words)
-	list := strings.Join(slices.Compact(words), " ")
-	if len(args) == 1 {
-		switch args[0] {
-		case "bash":
-			fmt.Fprintf(io.stdout, "complete -o default -W %q golaunch\n", list)
-			return 0, nil
-		case "zsh":
-			fmt.Fprintf(io.stdout, "#compdef golaunch\n_arguments '*: :(%s)'\n", list)
-			return 0, nil
-		case "fish":
-			fmt.Fprintf(io.stdout, "complete -c golaunch -a %q\n", list)
-			return 0, nil
-		}
-	}
-	return 0, fmt.Errorf("%w: completion for which shell? bash, zsh or fish", launcher.ErrUsage)
+	return ""
 }

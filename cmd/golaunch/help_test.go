@@ -1,8 +1,12 @@
 package main
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/golaunch/golaunch/launcher"
@@ -21,5 +25,22 @@ func TestHelpHasTheGroupsOfAJob(t *testing.T) {
 	}
 	if got := groupNames(); !slices.Equal(got, want) {
 		t.Errorf("the flags have the groups %q, a job has %q", got, want)
+	}
+}
+
+// TestManualPages: each verb that people call has one.
+func TestManualPages(t *testing.T) {
+	dir := t.TempDir()
+	if out, err := exec.Command("go", "run", "-tags", "man", ".", "_man", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, c := range newRoot(&streams{}).Commands() {
+		text, err := os.ReadFile(filepath.Join(dir, "golaunch-"+c.Name()+".1"))
+		switch wanted := c.IsAvailableCommand() && c.Name() != "help"; {
+		case (err == nil) != wanted:
+			t.Errorf("%s: %v", c.Name(), err)
+		case wanted && !strings.Contains(string(text), strings.ReplaceAll(c.Short, "'", `\'`)) && !strings.Contains(string(text), c.Short):
+			t.Errorf("the page of %s does not say that it is to %s", c.Name(), c.Short)
+		}
 	}
 }

@@ -27,8 +27,10 @@ var groups = []struct {
 // groupNote is the annotation of a flag that says to which group it belongs.
 const groupNote = "group"
 
-// declare declares the flags of a job.
+// declare declares the flags of a job, which end where its command begins.
 func (o *options) declare(f *pflag.FlagSet) {
+	f.SetInterspersed(false)
+	f.SetNormalizeFunc(normalize)
 	for _, g := range groups {
 		own := pflag.NewFlagSet(g.name, pflag.ContinueOnError)
 		own.SortFlags = false
@@ -51,7 +53,7 @@ func (o *options) declareResources(f *pflag.FlagSet) {
 	f.StringVarP(&o.gpus, "gpus-per-node", "g", "", "one rank per GPU: `N`, auto (all GPUs found) or a list such as 4,8,2")
 	f.StringVarP(&o.procs, "procs-per-node", "n", "", "CPU ranks on each node: `N` or a list")
 	f.StringVar(&o.nproc, "nproc-per-node", "", "torchrun's: `N` ranks, on GPUs where there are any; gpu, cpu or auto")
-	f.StringVar(&r.OwnGPUs, "gpus", "", "only these GPUs of this machine: indexes or UUIDs, such as `2,4,7`; one rank on each unless --gpus-per-node says less")
+	f.StringVar(&o.gpuIDs, "gpu-ids", "", "only these GPUs of each node: indexes, or UUIDs without a cluster, such as `2,4,7`; one rank on each unless --gpus-per-node says less")
 	f.StringVar(&o.strategy, "strategy", "STRICT_PACK", "`how` bundles spread: STRICT_PACK, PACK, SPREAD or STRICT_SPREAD")
 	f.StringVar(&o.order, "order", "ip", "`what` sorts the nodes into node ranks: ip, name, slurm, topology or file:PATH (a node name on each line)")
 	f.IntVar(&r.Spares, "spares", 0, "nodes beyond what the job needs, parked until one is lost")
@@ -127,6 +129,5 @@ func (o *options) declareCluster(f *pflag.FlagSet) {
 	f.StringVar(&c.Coordinator, "coordinator", "", "submit to the cluster of the coordinator at `HOST:PORT`, or of several with commas between them; none runs the job here even if one is here")
 	f.BoolVarP(&c.Detached, "detach", "d", false, "print the job's id and go; the job goes on")
 	f.StringVar(&c.Within, "within", "", "run on the GPUs of this `reservation`")
-	f.IntSliceVar(&c.GPUs, "gpu-ids", nil, "only GPUs of these `indexes` on each node, such as 0,2,5")
 	f.BoolVar(&c.Backfill, "backfill", false, "start before earlier jobs that wait, if that takes nothing from the first of them")
 }

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/launcher"
@@ -22,43 +23,32 @@ type statusOptions struct {
 	all, ras bool
 }
 
-func newStatusFlags(o *statusOptions) *pflag.FlagSet {
-	f := newVerbFlags("status")
-	o.declare(f)
-	f.BoolVar(&o.ras, "ras", false, "also what the RAS service of JOB's NCCL says; for jobs in trouble, since some versions of NCCL have crashed when asked")
-	f.BoolVar(&o.all, "all", false, "also the jobs that are over")
-	return f
-}
-
-func newJobsFlags(o *statusOptions) *pflag.FlagSet {
-	f := newVerbFlags("jobs")
-	o.declare(f)
-	f.BoolVar(&o.all, "all", false, "also the jobs that are over")
-	return f
-}
-
-// status prints the nodes and the jobs.
-func status(io *streams, args []string) (int, error) {
+func newStatus(s *streams) *cobra.Command {
 	var o statusOptions
-	return 0, o.print(io, newStatusFlags(&o), args, true)
+	c := newVerb("status [JOB]", "print a cluster's nodes and jobs", takes(0, 1))
+	o.declare(c.Flags())
+	c.Flags().BoolVar(&o.ras, "ras", false, "also what the RAS service of JOB's NCCL says; for jobs in trouble, since some versions of NCCL have crashed when asked")
+	c.ValidArgsFunction = o.completeJobs(true)
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return 0, o.print(s, strings.Join(args, ""), true) })
+	return c
 }
 
-// jobs prints the jobs alone.
-func jobs(io *streams, args []string) (int, error) {
+// newJobs returns status without the nodes.
+func newJobs(s *streams) *cobra.Command {
 	var o statusOptions
-	return 0, o.print(io, newJobsFlags(&o), args, false)
+	c := newVerb("jobs", "print a cluster's jobs", takes(0, 0))
+	o.declare(c.Flags())
+	c.RunE = s.does(func(*cobra.Command, []string) (int, error) { return 0, o.print(s, "", false) })
+	return c
 }
 
-func (o *statusOptions) print(io *streams, f *pflag.FlagSet, args []string, nodes bool) error {
-	most := 0
-	if nodes {
-		most = 1
-	}
-	if err := parseVerb(f, args, 0, most); err != nil {
-		_, err := helpOr(io, f, err)
-		return err
-	}
-	only := f.Arg(0)
+func (o *statusOptions) declare(f *pflag.FlagSet) {
+	o.clusterFlags.declare(f)
+	f.BoolVar(&o.all, "all", false, "also the jobs that are over")
+}
+
+// print prints the nodes, if wanted, and the jobs, or only one.
+func (o *statusOptions) print(io *streams, only string, nodes bool) error {
 	if o.ras && only == "" {
 		return fmt.Errorf("%w: --ras is about one job: golaunch status JOB --ras", launcher.ErrUsage)
 	}

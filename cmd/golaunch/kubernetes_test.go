@@ -159,14 +159,14 @@ func TestPodsLackSomething(t *testing.T) {
 			"train",
 			[]string{"JOB_COMPLETION_INDEX=1"},
 			nil, 2,
-			"bad job: Kubernetes (Indexed Job) does not tell how many nodes the job has: give --nodes",
+			"Kubernetes (Indexed Job) does not tell how many nodes the job has: give --nodes",
 		},
 		"a headless service": {
 			"",
 			[]string{"JOB_COMPLETION_INDEX=1"},
 			[]string{"--nodes=2"},
 			2,
-			"bad job: Kubernetes (Indexed Job) does not tell where node 0 is: give the pods the subdomain of a headless service, or " +
+			"Kubernetes (Indexed Job) does not tell where node 0 is: give the pods the subdomain of a headless service, or " +
 				"--rendezvous HOST:PORT",
 		},
 		"a token": {
@@ -185,11 +185,11 @@ func TestPodsLackSomething(t *testing.T) {
 		},
 		"PET_NODE_RANK": {
 			"train", append(pet, "PET_NODE_RANK"), nil, 2,
-			"bad job: Kubeflow: PET_NODE_RANK is not set: pass it on to golaunch, or give --rendezvous HOST:PORT",
+			"Kubeflow: PET_NODE_RANK is not set: pass it on to golaunch, or give --rendezvous HOST:PORT",
 		},
 		"PET_MASTER_ADDR": {
 			"train", append(pet, "PET_MASTER_ADDR"), nil, 2,
-			"bad job: Kubeflow: PET_MASTER_ADDR is not set: pass it on to golaunch, or give --rendezvous HOST:PORT",
+			"Kubeflow: PET_MASTER_ADDR is not set: pass it on to golaunch, or give --rendezvous HOST:PORT",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

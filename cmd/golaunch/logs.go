@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -16,26 +16,25 @@ type logsOptions struct {
 	prefix  bool
 }
 
-func newLogsFlags(o *logsOptions) *pflag.FlagSet {
-	f := newVerbFlags("logs")
+func newLogs(s *streams) *cobra.Command {
+	var o logsOptions
+	c := newVerb("logs JOB [-f] [--ranks R] [--attempt K]", "print what the ranks of a job wrote", takes(1, 1))
+	f := c.Flags()
 	o.declare(f)
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on until the job is over")
-	f.StringVar(&o.ranks, "rank", "", "only these ranks: `0,8-15`")
+	f.StringVar(&o.ranks, "ranks", "", "only these ranks: `0,8-15`")
 	f.IntVar(&o.attempt, "attempt", -1, "only this attempt; -1 is all")
 	f.BoolVar(&o.prefix, "prefix", true, "put [r3 n1] before each line of a rank")
-	return f
+	c.ValidArgsFunction = o.completeJobs(true)
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args[0]) })
+	return c
 }
 
-// logs prints what the ranks of a job wrote, wherever they ran.
-func logs(io *streams, args []string) (int, error) {
-	var o logsOptions
-	f := newLogsFlags(&o)
-	if err := parseVerb(f, args, 1, 1); err != nil {
-		return helpOr(io, f, err)
-	}
+// run prints what the ranks of a job wrote, wherever they ran.
+func (o *logsOptions) run(io *streams, id string) (int, error) {
 	ranks, err := parseSpans(o.ranks)
 	if err != nil {
-		return 0, bad("rank", err)
+		return 0, bad("ranks", err)
 	}
 	ctx := context.Background()
 	c, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
@@ -44,7 +43,7 @@ func logs(io *streams, args []string) (int, error) {
 	}
 	defer c.Close()
 	filter := launcher.LogFilter{Ranks: ranks, Attempt: max(-1, o.attempt), Follow: o.follow}
-	missing, err := o.print(ctx, io, c, f.Arg(0), filter)
+	missing, err := o.print(ctx, io, c, id, filter)
 	if err == nil && missing {
 		return exitFailure, nil
 	}

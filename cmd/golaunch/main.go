@@ -11,8 +11,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/internal/hidden"
 	"github.com/golaunch/golaunch/internal/speaker"
@@ -25,20 +26,12 @@ const (
 	exitFailure = 125
 )
 
-// verb is one of golaunch's commands. Its run returns the exit code, or an error that main prints. Those that golaunch itself calls, on
-// other machines and as ranks, begin with '_' and are not shown.
-type verb struct {
-	name, args, summary string
-	// flags are for help; nil for a verb without any.
-	flags func() *pflag.FlagSet
-	run   func(io *streams, args []string) (int, error)
-}
-
-func (v *verb) hidden() bool { return v != nil && v.name[0] == '_' }
-
-// streams are the process's own, so that a verb can be run in a test.
+// streams are the process's own, so that a verb can be run in a test, and the exit code of the verb that has run.
 type streams struct {
 	stdout, stderr io.Writer
+	code           int
+	// began says that a verb has run: what failed before is how it was called.
+	began bool
 }
 
 // say prints words for a person.
@@ -46,80 +39,110 @@ func (s *streams) say(text string) { fmt.Fprintf(s.stderr, "golaunch: %s\n", tex
 
 func (s *streams) warn(err error) { s.say("warning: " + err.Error()) }
 
-// flagsOf are the flags that a verb declares into its options.
-func flagsOf[O any](declare func(*O) *pflag.FlagSet) func() *pflag.FlagSet {
-	return func() *pflag.FlagSet { return declare(new(O)) }
-}
-
-func verbs() []verb {
-	return []verb{
-		{"run", "[flags] -- COMMAND [ARG...]", "run a job (the default verb)", flagsOf(newRunFlags), run},
-		{"coordinator", "[--listen HOST:PORT]", "be the head of a cluster that jobs share", flagsOf(newCoordinatorFlags), coordinator},
-		{"agent", "--coordinator HOST:PORT [--gpus N] | --drain", "be a node of a cluster, or ask one to leave", flagsOf(newAgentFlags), agent},
-		{"status", "[JOB]", "print a cluster's nodes and jobs", flagsOf(newStatusFlags), status},
-		{"jobs", "", "print a cluster's jobs", flagsOf(newJobsFlags), jobs},
-		{"logs", "JOB [-f] [--rank R] [--attempt K]", "print what the ranks of a job wrote", flagsOf(newLogsFlags), logs},
-		{"explain", "FILE|DIR...", "say what a failure means, from its logs", flagsOf(newExplainFlags), explain},
-		{"swap", "NODE [--within TIME]", "have the jobs on a node go on elsewhere, and the node leave", flagsOf(newSwapFlags), swap},
-		{"stop", "JOB | --all", "stop jobs, and wait until nothing of them lives", flagsOf(newStopFlags), stop},
-		{"plan", "[flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", flagsOf(newPlanFlags), plan},
-		{"env", "[flags]", "show what a rank on this machine would get, and what is known of its network", flagsOf(newEnvFlags), env},
-		{"doctor", "[--json] | --fabric [flags]", "say what is wrong with this machine, or between the nodes of a job", flagsOf(newDoctorFlags), doctor},
-		{"torchrun", "[FLAGS] SCRIPT [ARG...]", "run a job from torchrun's command line, as a link named torchrun does", flagsOf(newTorchFlags), torchrun},
-		{"version", "[--json]", "print the version", nil, version},
-		{"completion", "bash|zsh|fish", "print a shell's completion script", nil, completion},
-		{"help", "[VERB]", "print this, or a verb's flags", nil, help},
-		{hidden.Node, "", "be a node of a job that was started on another machine", nil, node},
-		{hidden.Fabric, "OPTIONS", "be a rank of doctor --fabric", nil, fabricRank},
-	}
-}
-
 func main() {
 	args := os.Args[1:]
-	if filepath.Base(os.Args[0]) == "torchrun" && !(len(args) > 0 && find(args[0]).hidden()) {
+	own := len(args) > 0 && (args[0] == hidden.Node || args[0] == hidden.Fabric)
+	if filepath.Base(os.Args[0]) == "torchrun" && !own {
 		args = os.Args
 		args[0] = "torchrun"
 	}
-	os.Exit(Main(&streams{os.Stdout, os.Stderr}, args))
+	os.Exit(Main(&streams{stdout: os.Stdout, stderr: os.Stderr}, args))
 }
 
 // Main runs golaunch with the given arguments and returns its exit code.
-func Main(io *streams, args []string) int {
-	name, rest := "run", args
-	if len(args) > 0 {
-		if v := find(args[0]); v != nil {
-			name, rest = args[0], args[1:]
-		}
-	}
-	code, err := find(name).run(io, rest)
+func Main(s *streams, args []string) int {
+	root := newRoot(s)
+	root.SetArgs(args)
+	c, err := root.ExecuteC()
 	if err == nil {
-		return code
+		return s.code
+	}
+	who, text, code := "golaunch", err.Error(), exitFailure
+	if errors.Is(err, launcher.ErrUsage) || !s.began {
+		who, text, code = c.CommandPath(), strings.TrimPrefix(text, launcher.ErrUsage.Error()+": "), exitUsage
 	}
 	last := speaker.New(nil) // nobody may read it
-	last.Say(func() { fmt.Fprintf(io.stderr, "golaunch: %v\n", err) })
+	last.Say(func() { fmt.Fprintf(s.stderr, "%s: %s\n", who, text) })
 	last.Finish(speaker.Patience)
-	if code != 0 {
-		return code
+	if s.code != 0 {
+		return s.code
 	}
-	if errors.Is(err, launcher.ErrUsage) {
-		return exitUsage
-	}
-	return exitFailure
+	return code
 }
 
-// node is the agent of a job that golaunch leads on another machine.
-func node(_ *streams, args []string) (int, error) {
-	if len(args) > 0 {
-		return 0, fmt.Errorf("%w: golaunch starts this by itself on other machines", launcher.ErrUsage)
+// newRoot returns golaunch's verbs. Without one it runs a job.
+func newRoot(s *streams) *cobra.Command {
+	cobra.EnableCommandSorting = false
+	root := newRun(s, "golaunch")
+	root.Long = intro
+	root.Version = readBuild().String()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SuggestionsMinimumDistance = 2
+	root.SetOut(s.stdout)
+	root.SetErr(s.stderr)
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) { fmt.Fprint(s.stdout, helpOf(c)) })
+	root.SetHelpCommand(newHelp(s))
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w: %w; see %s --help", launcher.ErrUsage, err, c.CommandPath())
+	})
+	root.AddCommand(newRun(s, "run"), newCoordinator(s), newAgent(s), newStatus(s), newJobs(s), newLogs(s), newExplain(s), newSwap(s),
+		newStop(s), newPlan(s), newEnv(s), newDoctor(s), newTorchrun(s), newVersion(s))
+	root.AddCommand(newHidden(s)...)
+	if extra != nil {
+		root.AddCommand(extra(s))
 	}
-	return hidden.ServeNode(), nil
-}
-
-func find(name string) *verb {
-	for _, v := range verbs() {
-		if v.name == name {
-			return &v
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Use, c.Short = "completion bash|zsh|fish|powershell", "print a shell's completion script"
+			c.RunE = func(*cobra.Command, []string) error {
+				return fmt.Errorf("%w: for which shell? bash, zsh, fish or powershell", launcher.ErrUsage)
+			}
 		}
 	}
-	return nil
+	return root
+}
+
+// extra is a verb of a build for developers.
+var extra func(*streams) *cobra.Command
+
+// newVerb returns one of golaunch's verbs, without its flags.
+func newVerb(use, short string, args cobra.PositionalArgs) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: args, DisableFlagsInUseLine: true}
+	c.Flags().SortFlags = false
+	c.Flags().SetNormalizeFunc(normalize)
+	return c
+}
+
+// does is what a verb does when its flags were read, and have been taken from their variables where they were not given. What it returns is
+// the exit code, or an error that Main prints.
+func (s *streams) does(run func(c *cobra.Command, args []string) (int, error)) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) (err error) {
+		if err = fromEnv(c.Flags()); err == nil {
+			s.began = true
+			s.code, err = run(c, args)
+		}
+		return err
+	}
+}
+
+// takes bounds how many arguments a verb has.
+func takes(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if n := len(args); n < least || n > most {
+			return fmt.Errorf("%w: it is used as golaunch %s; this has %d arguments", launcher.ErrUsage, c.Use, n)
+		}
+		return nil
+	}
+}
+
+// newHidden returns the verbs that golaunch itself calls, on other machines and as ranks.
+func newHidden(s *streams) []*cobra.Command {
+	node := newVerb(hidden.Node, "be a node of a job that was started on another machine", takes(0, 0))
+	node.RunE = s.does(func(*cobra.Command, []string) (int, error) { return hidden.ServeNode(), nil })
+	rank := newVerb(hidden.Fabric+" OPTIONS", "be a rank of doctor --fabric", takes(1, 1))
+	rank.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return fabricRank(args[0]) })
+	node.Hidden, rank.Hidden = true, true
+	return []*cobra.Command{node, rank}
 }

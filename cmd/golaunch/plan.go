@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/launcher"
@@ -24,40 +25,44 @@ type planOptions struct {
 	rank     int
 }
 
-func newPlanFlags(o *planOptions) *pflag.FlagSet {
-	f := newFlags("plan", &o.options)
+func newPlan(s *streams) *cobra.Command {
+	var o planOptions
+	c := newVerb("plan [flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", afterDashes)
+	f := c.Flags()
+	o.declare(f)
 	f.StringArrayVar(&o.declared, "node", nil, "plan for this node, `NAME,ADDRESS[,GPUS]`; repeat it for more")
 	f.BoolVar(&o.explain, "explain", false, "print every variable of one rank, with its source and reason")
 	f.IntVar(&o.rank, "rank", 0, "the rank that --explain is about")
-	return f
+	completeFlags(c)
+	c.ValidArgsFunction = completeCommand
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, f, args) })
+	return c
 }
 
-// plan shows what run would do, and starts nothing.
-func plan(io *streams, args []string) (int, error) {
-	var o planOptions
-	f := newPlanFlags(&o)
-	if err := parse(f, &o.options, args); err != nil {
-		return helpOr(io, f, err)
+// run shows what a job would do, and starts nothing.
+func (o *planOptions) run(io *streams, f *pflag.FlagSet, command []string) error {
+	if err := o.complete(f, command); err != nil {
+		return err
 	}
 	if len(o.job.Command) == 0 {
 		o.job.Command = []string{"COMMAND"}
 	}
 	nodes, err := parseDeclared(o.declared)
 	if err != nil {
-		return 0, bad("node", err)
+		return bad("node", err)
 	}
 	p, err := launcher.Plan(context.Background(), o.job, nodes...)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if !o.explain {
-		return 0, printPlan(io.stdout, p, o.json)
+		return printPlan(io.stdout, p, o.json)
 	}
 	env, err := o.job.Explain(p, o.rank)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return 0, printEnv(io.stdout, env, o.json)
+	return printEnv(io.stdout, env, o.json)
 }
 
 // parseDeclared reads nodes such as n1,10.0.0.9,8.

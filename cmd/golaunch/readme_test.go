@@ -50,7 +50,7 @@ var documented = map[string]struct {
 	"golaunch status":                        {onCluster(hung), "running"},
 	"golaunch jobs --all":                    {onCluster(twiceUp), "finished"},
 	"golaunch logs JOB -f":                   {onCluster(twiceUp), "[r3 n10] attempt 1"},
-	"golaunch logs JOB --rank 3 --attempt 1": {onCluster(twiceUp), "[r3 n10] attempt 1"},
+	"golaunch logs JOB --ranks 3 --attempt 1": {onCluster(twiceUp), "[r3 n10] attempt 1"},
 	"golaunch stop JOB":                      {onCluster(hung), ""},
 	"golaunch stop --all":                    {onCluster(hung), ""},
 	"golaunch agent --drain":                 {onCluster(twiceUp), ""},

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
@@ -19,30 +20,58 @@ type runOptions struct {
 	submission submission
 }
 
-func newRunFlags(o *runOptions) *pflag.FlagSet {
-	f := newFlags("run", &o.options)
-	o.submission.declare(f)
-	return f
+// newRun returns the main job, which ends with the root cause's exit code, under a name: golaunch, the root, or run.
+func newRun(s *streams, name string) *cobra.Command {
+	var o runOptions
+	c := newVerb(name+" [flags] -- COMMAND [ARG...]", "run a job (the default verb)", afterDashes)
+	o.declare(c.Flags())
+	o.submission.declare(c.Flags())
+	helpAll, nothing := false, false
+	if name == "golaunch" {
+		c.Flags().BoolVar(&helpAll, "help-all", false, "print all flags of a job")
+	}
+	completeFlags(c)
+	c.ValidArgsFunction = completeCommand
+	c.PreRun = func(c *cobra.Command, args []string) { nothing = len(args) == 0 && c.Flags().NFlag() == 0 }
+	c.RunE = s.does(func(c *cobra.Command, args []string) (int, error) {
+		switch {
+		case helpAll:
+			return 0, c.Help()
+		case nothing:
+			fmt.Fprintln(s.stderr, helpOf(c.Root()))
+		}
+		return o.run(s, c.Flags(), args)
+	})
+	return c
 }
 
-// run is the main job: it ends with the root cause's exit code.
-func run(io *streams, args []string) (int, error) {
-	var o runOptions
-	f := newRunFlags(&o)
-	if err := parse(f, &o.options, args); err != nil {
-		return helpOr(io, f, err)
+// afterDashes refuses what stands before "--": only what follows it is a command, so that a verb that is misspelt never starts a job.
+func afterDashes(c *cobra.Command, args []string) error {
+	if len(args) == 0 || c.ArgsLenAtDash() == 0 {
+		return nil
+	}
+	hint := ""
+	if !c.HasParent() {
+		hint = didYouMean(c, args[0])
+	}
+	return fmt.Errorf("%w: %q is no verb; %sa command begins after \"--\": golaunch [flags] -- %s ...", launcher.ErrUsage, args[0], hint, args[0])
+}
+
+func (o *runOptions) run(s *streams, f *pflag.FlagSet, command []string) (int, error) {
+	if err := o.complete(f, command); err != nil {
+		return 0, err
 	}
 	if err := o.submission.check(); err != nil {
 		return 0, err
 	}
 	if o.submission.slurm {
-		return 0, o.submission.submit(io, f, o.job)
+		return 0, o.submission.submit(s, f, o.job)
 	}
-	if err := o.findCluster(io); err != nil {
+	if err := o.findCluster(s); err != nil {
 		return 0, err
 	}
 	o.job.Output.JSON = o.json
-	return launch(io, o.job)
+	return launch(s, o.job)
 }
 
 // launch runs a job as this process's own, to its end.
@@ -71,7 +100,7 @@ func launch(io *streams, j launcher.Job) (int, error) {
 func (o *options) findCluster(io *streams) (err error) {
 	j := &o.job
 	switch {
-	case j.Cluster.Coordinator == "none":
+	case j.Cluster.Coordinator == noCoordinator:
 		j.Cluster.Coordinator = ""
 		return nil
 	case j.Cluster.Coordinator != "" || j.Resources.Simulate || j.Network.Rendezvous != "" || len(j.Network.Hosts) > 0:
@@ -81,11 +110,14 @@ func (o *options) findCluster(io *streams) (err error) {
 	switch there := !errors.Is(err, launcher.ErrNoCoordinator); {
 	case err == nil:
 		j.Cluster.Coordinator = c.Target
+		if err := o.chooseGPUs(); err != nil {
+			return errors.Join(err, c.Close())
+		}
 		if !j.Output.Quiet && !j.Output.JSON {
 			io.say("on the cluster of " + c.Target + ", which this machine heads; --coordinator none runs here")
 		}
 		return c.Close()
-	case j.Cluster.Detached || there && (j.Cluster.Within != "" || len(j.Cluster.GPUs) > 0 || j.Cluster.Backfill):
+	case j.Cluster.Detached || there && (j.Cluster.Within != "" || j.Cluster.Backfill):
 		return err
 	case there: // it may be anybody's
 		fmt.Fprintf(io.stderr, "golaunch: warning: this job runs here, and on no cluster: %v\n", err)
@@ -108,12 +140,4 @@ func begin() (signals <-chan os.Signal, done func(), err error) {
 	// A console that is gone fails a write; without this, one to descriptor 1 or 2 would end the process (os/signal, SIGPIPE).
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return heard, func() { signal.Stop(heard) }, nil
-}
-
-// helpOr turns --help into the verb's usage.
-func helpOr(io *streams, f *pflag.FlagSet, err error) (int, error) {
-	if errors.Is(err, pflag.ErrHelp) {
-		return help(io, []string{f.Name()})
-	}
-	return 0, err
 }

@@ -3,8 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -14,52 +15,51 @@ type stopOptions struct {
 	all, kill, noWait bool
 }
 
-func newStopFlags(o *stopOptions) *pflag.FlagSet {
-	f := newVerbFlags("stop")
+func newStop(s *streams) *cobra.Command {
+	var o stopOptions
+	c := newVerb("stop JOB | --all", "stop jobs, and wait until nothing of them lives", takes(0, 1))
+	f := c.Flags()
 	o.declare(f)
 	f.BoolVar(&o.all, "all", false, "stop all jobs")
 	f.BoolVar(&o.kill, "kill", false, "kill the ranks at once")
 	f.BoolVar(&o.noWait, "no-wait", false, "do not wait until nothing of it lives")
-	return f
+	c.ValidArgsFunction = o.completeJobs(false)
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, args) })
+	return c
 }
 
-// stop ends jobs, and returns when no process of them lives on any node.
-func stop(io *streams, args []string) (int, error) {
-	var o stopOptions
-	f := newStopFlags(&o)
-	if err := parseVerb(f, args, 0, 1); err != nil {
-		return helpOr(io, f, err)
-	}
-	if o.all == (f.NArg() == 1) {
-		return 0, fmt.Errorf("%w: stop which job? give its id, or --all", launcher.ErrUsage)
+// run ends jobs, and returns when no process of them lives on any node.
+func (o *stopOptions) run(io *streams, args []string) error {
+	if o.all == (len(args) == 1) {
+		return fmt.Errorf("%w: stop which job? give its id, or --all", launcher.ErrUsage)
 	}
 	ctx := context.Background()
 	c, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer c.Close()
-	stopped, err := o.ask(ctx, c, f.Arg(0))
+	stopped, err := o.ask(ctx, c, strings.Join(args, ""))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for _, id := range stopped {
 		if o.noWait {
 			break
 		}
 		if _, err := c.Wait(ctx, id); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	if o.json {
-		return 0, writeJSON(io.stdout, struct {
+		return writeJSON(io.stdout, struct {
 			Stopped []string `json:"stopped"`
 		}{append([]string{}, stopped...)})
 	}
 	if len(stopped) == 0 {
 		io.say("nothing to stop")
 	}
-	return 0, nil
+	return nil
 }
 
 // ask stops, and with --kill asks again, which kills.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -15,37 +15,35 @@ type swapOptions struct {
 	within time.Duration
 }
 
-func newSwapFlags(o *swapOptions) *pflag.FlagSet {
-	f := newVerbFlags("swap")
-	o.declare(f)
-	f.DurationVar(&o.within, "within", 2*time.Minute, "how long the ranks of its jobs have to get ready, see GOLAUNCH_NOTICE_FILE")
-	return f
+func newSwap(s *streams) *cobra.Command {
+	var o swapOptions
+	c := newVerb("swap NODE [--within TIME]", "have the jobs on a node go on elsewhere, and the node leave", takes(1, 1))
+	o.declare(c.Flags())
+	c.Flags().DurationVar(&o.within, "within", 2*time.Minute, "how long the ranks of its jobs have to get ready, see GOLAUNCH_NOTICE_FILE")
+	c.ValidArgsFunction = o.completeNodes()
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, args[0]) })
+	return c
 }
 
-// swap takes a node out of its jobs, which go on elsewhere at no cost, and returns when its agent has left.
-func swap(io *streams, args []string) (int, error) {
-	var o swapOptions
-	f := newSwapFlags(&o)
-	if err := parseVerb(f, args, 1, 1); err != nil {
-		return helpOr(io, f, err)
-	}
+// run takes a node out of its jobs, which go on elsewhere at no cost, and returns when its agent has left.
+func (o *swapOptions) run(io *streams, node string) error {
 	if o.within < 0 {
-		return 0, fmt.Errorf("%w: --within %s: at least 0s", launcher.ErrUsage, o.within)
+		return fmt.Errorf("%w: --within %s: at least 0s", launcher.ErrUsage, o.within)
 	}
 	ctx := context.Background()
 	c, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer c.Close()
-	if err := c.Swap(ctx, f.Arg(0), o.within); err != nil {
-		return 0, err
+	if err := c.Swap(ctx, node, o.within); err != nil {
+		return err
 	}
 	if o.json {
-		return 0, writeJSON(io.stdout, struct {
+		return writeJSON(io.stdout, struct {
 			Node string `json:"node"`
-		}{f.Arg(0)})
+		}{node})
 	}
-	io.say(f.Arg(0) + " has left")
-	return 0, nil
+	io.say(node + " has left")
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/launcher"
@@ -36,6 +37,14 @@ type torchFlags struct {
 
 // torchrunName begins the messages about the command line, as argparse has it.
 const torchrunName = "torchrun"
+
+// newTorchrun returns torchrun, which reads its command line itself, by torchrun's rules.
+func newTorchrun(s *streams) *cobra.Command {
+	c := newVerb("torchrun [FLAGS] SCRIPT [ARG...]", "run a job from torchrun's command line, as a link named torchrun does", nil)
+	c.DisableFlagParsing = true
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return torchrun(s, args) })
+	return c
+}
 
 // torchrun runs the job that torchrun's command line describes (torch 2.14, torch/distributed/run.py). docs/torchrun.md says what
 // each flag means here.

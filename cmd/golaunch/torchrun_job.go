@@ -29,7 +29,8 @@ type translation struct {
 // job is what torchrun's flags mean here, and what of them has no effect.
 func (t *torchFlags) job(given *pflag.FlagSet) (launcher.Job, []string, error) {
 	x := translation{torchFlags: t, given: given}
-	x.ours = newFlags(torchrunName, &x.o)
+	x.ours = pflag.NewFlagSet(torchrunName, pflag.ContinueOnError)
+	x.o.declare(x.ours)
 	x.o.backoff = "0s" // torchrun does not wait
 	for _, step := range []func() error{x.ranks, x.meet, x.conf, x.stop, x.output, x.refused} {
 		if err := step(); err != nil {
@@ -37,7 +38,7 @@ func (t *torchFlags) job(given *pflag.FlagSet) (launcher.Job, []string, error) {
 		}
 	}
 	x.ignored()
-	err := errors.Join(fromEnv(x.ours), x.o.complete(x.ours))
+	err := errors.Join(fromEnv(x.ours), x.o.complete(x.ours, nil))
 	if err != nil {
 		return launcher.Job{}, nil, err
 	}

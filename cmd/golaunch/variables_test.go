@@ -26,20 +26,17 @@ func TestVariables(t *testing.T) {
 		told[v.Name] = true
 	}
 	types := map[string]string{}
-	for _, v := range verbs() {
-		if v.flags == nil || v.name == "torchrun" { // whose flags are parsed by its own rules
-			continue
-		}
-		v.flags().VisitAll(func(flag *pflag.Flag) {
-			for _, name := range variables(v.name, flag.Name) {
+	for _, v := range newRoot(&streams{}).Commands() {
+		v.Flags().VisitAll(func(flag *pflag.Flag) {
+			for _, name := range variables(v.Name(), flag.Name) {
 				if told[name] {
-					t.Errorf("%s is told to ranks, and read for --%s of %s", name, flag.Name, v.name)
+					t.Errorf("%s is told to ranks, and read for --%s of %s", name, flag.Name, v.Name())
 				}
-				if slices.Contains([]string{"all", "kill", "drain", "within"}, flag.Name) && (v.name == "stop" || v.name == "agent" || v.name == "swap") {
-					t.Errorf("%s %s --%s has a variable, %s", v.name, flag.Name, flag.Name, name)
+				if slices.Contains([]string{"all", "kill", "drain", "within"}, flag.Name) && (v.Name() == "stop" || v.Name() == "agent" || v.Name() == "swap") {
+					t.Errorf("%s %s --%s has a variable, %s", v.Name(), flag.Name, flag.Name, name)
 				}
 				if kind := types[name]; kind != "" && kind != flag.Value.Type() {
-					t.Errorf("%s is a %s for %s, and a %s elsewhere", name, flag.Value.Type(), v.name, kind)
+					t.Errorf("%s is a %s for %s, and a %s elsewhere", name, flag.Value.Type(), v.Name(), kind)
 				}
 				types[name] = flag.Value.Type()
 			}

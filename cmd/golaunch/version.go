@@ -6,20 +6,21 @@ import (
 	"runtime"
 	"runtime/debug"
 
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/spf13/cobra"
 )
 
-// version prints which golaunch this is.
-func version(io *streams, args []string) (int, error) {
-	v := readBuild()
-	if len(args) == 1 && args[0] == "--json" {
-		return 0, json.NewEncoder(io.stdout).Encode(v)
-	}
-	if len(args) > 0 {
-		return 0, fmt.Errorf("%w: version takes --json or nothing", launcher.ErrUsage)
-	}
-	_, err := fmt.Fprintln(io.stdout, v)
-	return 0, err
+func newVersion(s *streams) *cobra.Command {
+	asJSON := false
+	c := newVerb("version [--json]", "print the version", takes(0, 0))
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = s.does(func(*cobra.Command, []string) (int, error) {
+		if asJSON {
+			return 0, json.NewEncoder(s.stdout).Encode(readBuild())
+		}
+		_, err := fmt.Fprintln(s.stdout, readBuild())
+		return 0, err
+	})
+	return c
 }
 
 // versionShown says which golaunch this is; docs/json.md is the contract of version --json.

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// choices are the values of flags that have a few.
+var choices = map[string][]cobra.Completion{
+	"strategy":       {"STRICT_PACK", "PACK", "SPREAD", "STRICT_SPREAD"},
+	"order":          {"ip", "name", "slurm", "topology", "file:"},
+	"env-preset":     {"auto", "efa", "efa-classic", "ib", "roce", "tcp", "none"},
+	"gpu-visibility": {"job", "own"},
+	"bind":           {"auto", "none", "numa", "socket", "l3", "core"},
+	"store":          {"golaunch", "rank0"},
+	"restart":        {"job", "node", "rank", "never"},
+	"notice-signal":  {"USR1", "USR2"},
+	"spot-notice":    {"aws", "gcp", "azure"},
+	"preflight":      {"off", "warn", "exclude", "fail"},
+	"bundle":         {"on", "off"},
+	"scheduler":      {"none"},
+	"gpus-per-node":  {"auto"},
+	"nproc-per-node": {"gpu", "cpu", "auto"},
+}
+
+// completeFlags has the shell offer the values of a verb's flags.
+func completeFlags(c *cobra.Command) {
+	for name, values := range choices {
+		if c.Flags().Lookup(name) == nil {
+			continue
+		}
+		// The error is of a flag that is not there, or has one already.
+		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// completeCommand offers files for what follows "--".
+func completeCommand(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if c.ArgsLenAtDash() < 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// askPatience is how long a shell waits for a coordinator's names.
+const askPatience = 2 * time.Second
+
+// completeFrom offers names that the coordinator knows, for a verb's one argument. It offers none when nobody answers.
+func (o *clusterFlags) completeFrom(q launcher.Query, names func(launcher.Status) []string) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, begun string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(context.Background(), askPatience)
+		defer cancel()
+		if len(args) > 0 || fromEnv(c.Flags()) != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		client, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer client.Close()
+		s, err := client.Query(ctx, q)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		for _, name := range names(s) {
+			if strings.HasPrefix(name, begun) {
+				all = append(all, name)
+			}
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeJobs offers the ids of jobs, of those that are over too if wanted.
+func (o *clusterFlags) completeJobs(over bool) cobra.CompletionFunc {
+	return o.completeFrom(launcher.Query{Jobs: true, Open: !over, Brief: true}, func(s launcher.Status) (all []string) {
+		for _, j := range s.Jobs {
+			all = append(all, j.ID)
+		}
+		return all
+	})
+}
+
+func (o *clusterFlags) completeNodes() cobra.CompletionFunc {
+	return o.completeFrom(launcher.Query{Open: true, Brief: true}, func(s launcher.Status) (all []string) {
+		for _, n := range s.Nodes {
+			all = append(all, n.Node.Name)
+		}
+		return all
+	})
+}
