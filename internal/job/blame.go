@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"fmt"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/verdict"
 )
@@ -148,6 +149,7 @@ func (s *State) decide(u *unit) string {
 	if f.Rank >= 0 {
 		s.recurrence, f.verdict = s.recurrence.Next(evidence(f.Failure), s.ownRules()...)
 	}
+	f.Why = also(f.Why, u.deserted())
 	s.shun(f)
 	free := s.free(f)
 	if why := s.final(f, free); why != "" {
@@ -160,7 +162,7 @@ func (s *State) decide(u *unit) string {
 		s.spent++
 		price = fmt.Sprintf("restart %d of %d", s.spent, s.spec.MaxRestarts)
 	}
-	return also(price, s.suspect(f))
+	return also(u.deserted(), also(price, s.suspect(f)))
 }
 
 // free says that the budget bears nothing of a failure: the first that a node is to blame for.
@@ -203,6 +205,7 @@ func (s *State) failed(u *unit, why string) string {
 	s.fatal, s.ending = u.id, why
 	if f.Rank >= 0 && !f.decided {
 		f.verdict = verdict.Judge(evidence(f.Failure), s.ownRules()...)
+		f.Why = also(f.Why, u.deserted())
 	}
 	return s.end(Result{Code: code(f.Failure), Ending: s.endingOf(f), Reason: "job failed: " + also(f.Why, why)})
 }
@@ -218,4 +221,36 @@ func (s *State) endingOf(f *fault) Ending {
 		return EndProgram
 	}
 	return EndBudget
+}
+
+// early is a rank that exited 0 while others of its attempt ran, and how many more did after it.
+type early struct {
+	rank, more int
+	node       string
+	at         time.Time
+}
+
+func (u *unit) leaves(ev Exited) {
+	switch e := u.early; {
+	case e == nil:
+		u.early = &early{ev.Rank, 0, ev.Node, ev.At}
+	case ev.At.Before(e.at):
+		u.early = &early{ev.Rank, e.more + 1, ev.Node, ev.At}
+	default:
+		e.more++
+	}
+}
+
+// deserted says which rank had gone before a failure that is the echo of another: the peer that was lost may have ended well, and too
+// soon. It is empty when there is none.
+func (u *unit) deserted() string {
+	f, e := u.cause, u.early
+	if !f.verdict.Victim || e == nil || !e.at.Before(f.At) {
+		return ""
+	}
+	before := f.At.Sub(e.at).Round(100 * time.Millisecond)
+	if e.more == 0 {
+		return fmt.Sprintf("rank %d on %s had exited with code 0 %v before", e.rank, e.node, before)
+	}
+	return fmt.Sprintf("rank %d on %s and %s had exited with code 0, the first %v before", e.rank, e.node, count(e.more, "more rank"), before)
 }

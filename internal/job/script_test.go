@@ -133,6 +133,9 @@ func parseEvent(t *testing.T, line string) Event {
 	case "exited":
 		at(2)
 		return Exited{Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), Exit: parseExit(t, f[4:])}
+	case "leaves": // a rank that exits 0, at a second
+		at(2)
+		return Exited{Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), At: time.Unix(int64(num(4)), 0)}
 	case "says": // a rank that ends with code 1, at a second, after words
 		at(2)
 		words, told := strings.CutPrefix(rest(5), "told ")

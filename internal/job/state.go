@@ -131,6 +131,8 @@ type unit struct {
 	// cause is why the newest attempt failed, or will not be made. sick says that the unit has not run since it failed.
 	cause *fault
 	sick  bool
+	// early is the first rank that exited 0 in the newest attempt while others ran, nil for none.
+	early *early
 	// notice is the departure with the least time of which its ranks were told, nil if they were told of none, and ready counts the live
 	// members whose ranks are ready for it.
 	notice *departure

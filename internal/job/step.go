@@ -181,6 +181,7 @@ func (s *State) exited(ev Exited) string {
 	m.left--
 	u.left--
 	if u.left > 0 {
+		u.leaves(ev)
 		return ""
 	}
 	s.pass(u, Stopping)

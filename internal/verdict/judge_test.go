@@ -135,6 +135,7 @@ func TestRecurrence(t *testing.T) {
 	node := Evidence{Exit: Exit{Code: 1}, Tail: "CUDA error: uncorrectable ECC error encountered"}
 	echo := Evidence{Exit: Exit{Code: 1}, Tail: "Watchdog caught collective operation timeout"}
 	full := Evidence{Exit: Exit{Code: 1}, Tail: "No space left on device"}
+	odd := func(code int, words string) Evidence { return Evidence{Exit: Exit{Code: code}, Tail: words} }
 	long, at := bug, func(step int64) Evidence { e := bug; e.Step = step; return e }
 	long.Lived = Progress
 	for _, c := range []struct {
@@ -149,6 +150,10 @@ func TestRecurrence(t *testing.T) {
 		{"a bad node for ever", []Evidence{node, node, node, node}, Replace},
 		{"a full disk for ever", []Evidence{full, full, full, full}, Wait},
 		{"echoes for ever", []Evidence{echo, echo, echo, echo}, Restart},
+		{"what is not recognised", []Evidence{odd(3, "at 0x7f\nit broke 1\n"), odd(3, "at 0x80\nit broke 2\n"), odd(3, "it broke 3")}, Stop},
+		{"other codes", []Evidence{odd(3, "it broke"), odd(4, "it broke"), odd(3, "it broke"), odd(4, "it broke")}, Restart},
+		{"other words", []Evidence{odd(3, "it broke"), odd(3, "it fell"), odd(3, "it broke"), odd(3, "it fell")}, Restart},
+		{"no words", []Evidence{odd(3, ""), odd(3, "\n"), odd(3, ""), odd(3, "")}, Restart},
 		{"long lives", []Evidence{bug, bug, long, long, long}, Restart},
 		{"a long life, then none", []Evidence{long, bug, bug}, Stop},
 		{"steps", []Evidence{at(5), at(6), at(7), at(8)}, Restart},

@@ -23,10 +23,11 @@ type Recurrence struct {
 
 // Next takes the failure that ended an attempt. It gives back the verdict on it, turned into Stop when it is the third in a row
 // that is the same at the same progress, and from Stop into Restart when the attempt made progress before the first two. A node or
-// anything outside of the job that fails, the echo of another failure, and what is not recognised, neither count nor end a row.
+// anything outside of the job that fails, the echo of another failure, and what is not recognised and says nothing on stderr, neither count
+// nor end a row.
 func (r Recurrence) Next(e Evidence, own ...Rule) (Recurrence, Verdict) {
 	v := Judge(e, own...)
-	if v.Cause == "" || v.Cause == Unknown || v.Victim || v.Action == Replace || v.Action == Wait {
+	if v.Cause == "" || v.Cause == Unknown && e.lastWords() == "" || v.Victim || v.Action == Replace || v.Action == Wait {
 		return r, v
 	}
 	sig := Signature(e, own...)

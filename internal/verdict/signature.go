@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"fmt"
 	"path"
 	"strings"
 )
@@ -20,15 +21,26 @@ const (
 )
 
 // Signature names a failure: its cause, the place where a Python program raised it, and the deciding line without what differs
-// between ranks, nodes and attempts. Two failures with the same signature are taken for the same.
+// between ranks, nodes and attempts. Where nothing is recognised, it is how the program exited and its last line. Two failures with the
+// same signature are taken for the same.
 func Signature(e Evidence, own ...Rule) string {
 	v := Judge(e, own...)
 	line := e.line(v)
+	if v.Cause == Unknown {
+		v.Cause, line = fmt.Sprintf("%s %d %d", v.Cause, e.Exit.Code, e.Exit.Signal), e.lastWords()
+	}
 	if e.Node != "" {
 		line = strings.ReplaceAll(line, e.Node, "#")
 	}
 	sig := v.Cause + " " + place(e) + " " + unmarked(varying().ReplaceAllString(line, "#"))
 	return strings.ToValidUTF8(sig[:min(len(sig), maxSignature)], "")
+}
+
+// lastWords is the last line that says anything.
+func (e Evidence) lastWords() string {
+	text := strings.TrimSpace(e.Tail)
+	line := text[strings.LastIndexByte(text, '\n')+1:]
+	return line[:min(len(line), maxLine)]
 }
 
 // line is the whole of the line that decided, because where a quote is cut depends on the numbers before; of a very long one, the
