@@ -43,8 +43,7 @@ func main() {
 	args := os.Args[1:]
 	own := len(args) > 0 && (args[0] == hidden.Node || args[0] == hidden.Fabric)
 	if filepath.Base(os.Args[0]) == "torchrun" && !own {
-		args = os.Args
-		args[0] = "torchrun"
+		args = append([]string{"torchrun"}, args...)
 	}
 	os.Exit(Main(&streams{stdout: os.Stdout, stderr: os.Stderr}, args))
 }

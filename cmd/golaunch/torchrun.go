@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -195,13 +196,7 @@ const runpy = `import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], r
 
 // command is what each rank runs.
 func (t *torchFlags) command(args []string) ([]string, error) {
-	python := []string{os.Getenv("PYTHON_EXEC"), "-u"}
-	if python[0] == "" {
-		python[0] = "python3"
-		if _, err := exec.LookPath("python"); err == nil {
-			python[0] = "python"
-		}
-	}
+	python := []string{interpreter(os.Args[0]), "-u"}
 	switch {
 	case len(args) == 0:
 		return nil, errors.New("the following arguments are required: training_script, training_script_args")
@@ -215,6 +210,29 @@ func (t *torchFlags) command(args []string) ([]string, error) {
 		python = append(python, "-m")
 	}
 	return append(python, args...), nil
+}
+
+// interpreter is the Python that runs scripts: PYTHON_EXEC, or the one beside the link named torchrun that golaunch was called by, as in a
+// virtual environment that is not activated, or the first on the PATH.
+func interpreter(self string) string {
+	if python := os.Getenv("PYTHON_EXEC"); python != "" {
+		return python
+	}
+	if filepath.Base(self) == torchrunName {
+		if link, err := exec.LookPath(self); err == nil {
+			for _, name := range []string{"python3", "python"} {
+				if beside, err := filepath.Abs(filepath.Join(filepath.Dir(link), name)); err == nil {
+					if _, err := exec.LookPath(beside); err == nil {
+						return beside
+					}
+				}
+			}
+		}
+	}
+	if _, err := exec.LookPath("python"); err == nil {
+		return "python"
+	}
+	return "python3"
 }
 
 // torchCompletion prints a script that completes torchrun's flags.

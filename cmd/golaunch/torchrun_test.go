@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -41,4 +42,27 @@ func TestTorchrunTorch(t *testing.T) {
 	p.line(`^rank 0 of 2: the ranks add up to 3$`)
 	p.line(`^rank 1 of 2: the ranks add up to 3$`)
 	ended(t, p)
+}
+
+// TestTorchrunOfAnEnvironment: a link in a virtual environment, called by its path, runs that environment's Python.
+func TestTorchrunOfAnEnvironment(t *testing.T) {
+	dir := t.TempDir()
+	env := filepath.Join(dir, "venv")
+	if out, err := exec.Command(python, "-m", "venv", "--without-pip", env).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	built := filepath.Join(dir, "golaunch") // the test program is no link that knows how it was called
+	if out, err := exec.Command("go", "build", "-o", built, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.Symlink(built, filepath.Join(env, "bin", "torchrun")); err != nil {
+		t.Fatal(err)
+	}
+	script := filepath.Join(dir, "prefix.py")
+	if err := os.WriteFile(script, []byte("import sys; print(sys.prefix)\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command("venv/bin/torchrun", "--standalone", script)
+	c.Dir = dir
+	start(t, c).ends(0, env+"\n")
 }
