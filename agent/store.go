@@ -72,10 +72,15 @@ func (s *share) serve(l net.Listener, o job.Prepare) (store, error) {
 		return s.serveKept(l, o)
 	}
 	return tcpstore.Serve(l, tcpstore.Options{
-		Allow: func(from netip.Addr) bool { return s.peers.Load().Has(from) },
-		Warn:  s.warnOfStore,
+		Allow:      func(from netip.Addr) bool { return s.peers.Load().Has(from) },
+		MaxClients: func() int { return perRank * int(s.worldSize.Load()) },
+		Warn:       s.warnOfStore,
 	})
 }
+
+// perRank is how many connections to the store a rank may have. One of torch has one, and another for each of its process groups
+// (ProcessGroupNCCL clones the store), of which Megatron makes some dozens.
+const perRank = 512
 
 // warnOfStore leaves out ranks that went away: how they ended is told.
 func (s *share) warnOfStore(err error) {

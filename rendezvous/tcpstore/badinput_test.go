@@ -260,3 +260,24 @@ func heap() int {
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)
 }
+
+// TestTooManyClients are disconnected, with the reason; those that were there before go on, and when one has gone another may come.
+func TestTooManyClients(t *testing.T) {
+	warned := make(complaints, 64)
+	o := warned.options()
+	o.MaxClients = func() int { return 2 }
+	s := serveHere(t, o)
+	first, second := dialHere(t, s), bare(t, s)
+	disconnected(t, bare(t, s))
+	warned.next(t, "it has 2 connections, and may have no more")
+	if err := first.Set(t.Context(), "key", []byte("value")); err != nil {
+		t.Error(err)
+	}
+	second.Close()
+	for len(s.Status().Clients) > 1 {
+		<-s.Changes()
+	}
+	if got, err := dialHere(t, s).Get(t.Context(), "key"); err != nil || string(got) != "value" {
+		t.Errorf("%q, error %v", got, err)
+	}
+}

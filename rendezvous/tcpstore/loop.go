@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -162,6 +163,11 @@ func (l *loop) accept() {
 func (l *loop) admit(fd int, from unix.Sockaddr) {
 	c := &conn{loop: l, fd: fd, peer: addrPortOf(from)}
 	l.conns[fd] = c
+	total.Add(1)
+	if err := l.full(); err != nil {
+		l.drop(c, err)
+		return
+	}
 	if allow := l.options.Allow; allow != nil && !allow(c.peer.Addr()) {
 		l.drop(c, errors.New("it is no node of the job"))
 		return
@@ -174,6 +180,25 @@ func (l *loop) admit(fd int, from unix.Sockaddr) {
 	l.drop(c, c.readable()) // its greeting is often there already
 }
 
+// total counts the connections of all stores of this process.
+var total atomic.Int64
+
+// full says that there are too many connections.
+func (l *loop) full() error {
+	most := 0
+	if l.options.MaxClients != nil {
+		most = l.options.MaxClients()
+	}
+	if most > 0 && len(l.conns) > most {
+		return fmt.Errorf("it has %d connections, and may have no more", most)
+	}
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && uint64(total.Load()) > files.Cur/2 {
+		return fmt.Errorf("this process has %d connections of stores, half of the files that it may have open (ulimit -n), and may have no more", files.Cur/2)
+	}
+	return nil
+}
+
 // errGone is the end of a client that nobody need know of.
 var errGone = errors.New("it went away")
 
@@ -183,6 +208,7 @@ func (l *loop) drop(c *conn, why error) {
 		return
 	}
 	delete(l.conns, c.fd)
+	total.Add(-1)
 	l.changed = true
 	unix.Close(c.fd)
 	c.onTime()
@@ -240,6 +266,7 @@ func (l *loop) close() {
 	for fd := range l.conns {
 		unix.Close(fd)
 	}
+	total.Add(int64(-len(l.conns)))
 	unix.Close(l.listener)
 	unix.Close(l.epoll)
 }

@@ -34,6 +34,9 @@ type Options struct {
 	// Allow says whether a machine may use the store; others are disconnected before a byte of theirs is read. Nil allows all. It
 	// is asked for each connection anew: one that looks into an atomic set of the caller's follows a job whose nodes change.
 	Allow func(netip.Addr) bool
+	// MaxClients is how many connections the store has at most; who comes then is disconnected. It is asked for each connection anew.
+	// Nil, and 0, set no bound of the store's own, but all stores of a process together have at most half of its descriptors.
+	MaxClients func() int
 	// Warn is told why a client was disconnected, with the client's address: at most 16 times a minute for each machine. Nil
 	// drops it.
 	Warn func(error)
