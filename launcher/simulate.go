@@ -80,7 +80,7 @@ func (h *here) simulateNode(ctx context.Context, l offers, node placement.Node) 
 	cmd.Cancel, cmd.WaitDelay = ours.Close, endLimit
 	// A group of its own: ^C on the terminal is the coordinator's to hear.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.ExtraFiles = []*os.File{proof, theirs, order}
+	cmd.ExtraFiles, cmd.Env = []*os.File{proof, theirs, order}, helper.Env()
 	if h.job.Ranks.Stdin {
 		cmd.Stdin = os.Stdin
 	}

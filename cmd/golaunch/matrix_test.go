@@ -146,3 +146,16 @@ func poor(t *testing.T, rank string, worse ...string) []nettest.Node {
 		ends(0, "rank 0 ends", "rank 1 ends")
 	return h.nodes[1:]
 }
+
+// TestNoHelperHasTheToken: of the processes that a rank's user may look at, guardians and simulated nodes, none has it in its environment;
+// golaunch itself has, and its environment nobody may read.
+func TestNoHelperHasTheToken(t *testing.T) {
+	token := fmt.Sprintf("GOLAUNCH_TOKEN=%032x", os.Getpid())
+	p := start(t, exec.Command(golaunch(t), "--coordinator", "none", "--simulate", "--nodes", "2", "--procs-per-node", "1", "--prefix=false", "--",
+		"sh", "-c", "echo it is in $(grep -lzs '^"+token+"$' /proc/[0-9]*/environ); sleep 0.2"), token)
+	p.ends(0)
+	said, _ := p.out.read()
+	if want := fmt.Sprintf("it is in /proc/%d/environ\n", p.cmd.Process.Pid); strings.Count(said, want) != 2 {
+		t.Errorf("%q, want %q twice", said, want)
+	}
+}

@@ -121,7 +121,7 @@ func (c child) start(ctx context.Context) (run func(chan<- meeting) report, in i
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", string(text))
 	cmd.Args[0] = childName
 	// NCCL may be told to talk (NCCL_DEBUG), and a user's NCCL_COMM_BLOCKING=0 would make a call return before it is done.
-	cmd.Env = append(os.Environ(), "NCCL_COMM_BLOCKING=1")
+	cmd.Env = append(helper.Env(), "NCCL_COMM_BLOCKING=1")
 	dying := &head{}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = os.Stderr, dying, farewell/2
 	cmd.ExtraFiles = []*os.File{proof, write}

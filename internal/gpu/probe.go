@@ -64,7 +64,7 @@ func command(ctx context.Context, limit time.Duration) (*exec.Cmd, error) {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", limit.String())
-	cmd.Args[0], cmd.ExtraFiles = childName, []*os.File{proof}
+	cmd.Args[0], cmd.ExtraFiles, cmd.Env = childName, []*os.File{proof}, helper.Env()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = farewell / 2

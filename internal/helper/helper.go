@@ -10,6 +10,8 @@ package helper
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -62,4 +64,10 @@ func Is(name string) bool {
 		return false
 	}
 	return unix.Close(Proof) == nil
+}
+
+// Env is this process's environment without the secrets of golaunch's: a rank's user may look at the helpers that serve it
+// (/proc/PID/environ). What a helper must know of them, it is told.
+func Env() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOLAUNCH_TOKEN=") })
 }

@@ -124,7 +124,7 @@ func start(dir string, addr *net.UnixAddr) error {
 		return err
 	}
 	p, err := os.StartProcess("/proc/self/exe", []string{keeperName}, &os.ProcAttr{
-		Dir: "/", Files: []*os.File{null, null, words, proof, socket}, Sys: &unix.SysProcAttr{Setsid: true},
+		Dir: "/", Env: helper.Env(), Files: []*os.File{null, null, words, proof, socket}, Sys: &unix.SysProcAttr{Setsid: true},
 	})
 	if err == nil {
 		go func() { _, _ = p.Wait() }() // how it ended is in its log

@@ -144,7 +144,7 @@ func (g *guard) fork() (ours, pid int, err error) {
 		g.sup.forks.RLock()
 		pid, err = syscall.ForkExec("/proc/self/exe", []string{guardName}, &syscall.ProcAttr{
 			Dir:   "/",
-			Env:   append([]string{"GOMAXPROCS=1"}, os.Environ()...),
+			Env:   append([]string{"GOMAXPROCS=1"}, helper.Env()...),
 			Files: []uintptr{g.sup.null.Fd(), g.sup.null.Fd(), os.Stderr.Fd(), proof.Fd(), uintptr(pair[1])},
 			Sys:   &syscall.SysProcAttr{Setsid: true},
 		})
