@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/golaunch/golaunch/internal/helper"
 	"github.com/golaunch/golaunch/internal/hidden"
 )
 
@@ -33,7 +34,7 @@ func (h *here) bySlurm(ctx context.Context) (Result, error) {
 		}
 		cmd := exec.CommandContext(ctx, "srun", append(h.srunFlags(), self, hidden.Node)...)
 		// Standard input reaches only the first part of a heterogeneous job.
-		cmd.Env = append(slices.DeleteFunc(os.Environ(), narrows), remoteVar+"="+string(order))
+		cmd.Env = append(slices.DeleteFunc(helper.Env(), narrows), remoteVar+"="+string(order))
 		// The agents end by themselves when the job has; after that srun need not be asked twice.
 		cmd.Cancel = func() error {
 			time.AfterFunc(endLimit, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/helper"
 	"github.com/golaunch/golaunch/internal/hidden"
 )
 
@@ -110,6 +111,7 @@ func (f *fleet) start(ctx context.Context, host Host) error {
 	// The login shell of any user reads this line: that of sh, csh or fish.
 	c := &connection{host: host, line: "cd " + quote(f.dir) + " && exec " + quote(f.exe) + " " + hidden.Node}
 	c.cmd = exec.CommandContext(ctx, "ssh", append(f.sshFlags(), "--", host.Name, c.line)...)
+	c.cmd.Env = helper.Env()
 	return c.run(f.here, order, up)
 }
 
