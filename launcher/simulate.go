@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -149,20 +151,46 @@ func beNode() error {
 	h := arrive(s.Job)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	first := true
-	dial := func(context.Context) (net.Conn, error) {
-		if !first {
-			cancel(errGone)
-			return nil, errGone
-		}
-		first = false
-		return conn, nil
-	}
+	dial := dialOnce(conn.(*net.UnixConn), func() { cancel(errGone) })
 	_, err = h.agent(ctx, membership{Options: session.Options{Node: s.Node, Target: "the coordinator", Dial: dial}}, newFollower(cancel))
 	if h.dir != nil {
 		err = errors.Join(err, h.dir.Close())
 	}
 	return errors.Join(err, h.console.Close())
+}
+
+// dialOnce gives out the only connection that there will ever be. Who asks for another, because no answer comes, waits for the end of that
+// one: a coordinator that is slow, or stopped for a while, is not gone.
+func dialOnce(conn *net.UnixConn, gone func()) func(context.Context) (net.Conn, error) {
+	only := &onlyConn{UnixConn: conn, ended: make(chan struct{})}
+	var used atomic.Bool
+	return func(ctx context.Context) (net.Conn, error) {
+		if !used.Swap(true) {
+			return only, nil
+		}
+		select {
+		case <-only.ended:
+			gone()
+			return nil, errGone
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// onlyConn knows when its other end is closed.
+type onlyConn struct {
+	*net.UnixConn
+	ended chan struct{}
+	once  sync.Once
+}
+
+func (c *onlyConn) Read(b []byte) (int, error) {
+	n, err := c.UnixConn.Read(b)
+	if err != nil {
+		c.once.Do(func() { close(c.ended) })
+	}
+	return n, err
 }
 
 // maxOrder bounds a simulation, in bytes: a command line has 2 MiB at most (execve(2)), which JSON may write longer.

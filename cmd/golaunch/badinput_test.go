@@ -228,8 +228,8 @@ func TestALineWithoutEnd(t *testing.T) {
 	p.line("written")
 	peak := vmHWM(t, p.cmd.Process.Pid)
 	t.Logf("peak of golaunch: %d kB", peak)
-	if peak > 128<<10 { // 28 MiB is usual; a collector that gets little of the processors leaves more
-		t.Errorf("golaunch used %d kB, want 131072 at most", peak)
+	if peak > 256<<10 { // 54 MiB is usual, and 134 MiB with the race detector's shadow; a collector that gets little time leaves more
+		t.Errorf("golaunch used %d kB, want 262144 at most", peak)
 	}
 	p.signal(syscall.SIGUSR1)
 	p.ends(0)
