@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/golaunch/golaunch/internal/filetimer"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -14,6 +15,9 @@ func (j Job) environment() (*rankenv.Base, error) {
 	user, err := j.user()
 	if err != nil {
 		return nil, err
+	}
+	if j.Ranks.TimerFile != "" {
+		user = append(user, rankenv.Var{Name: filetimer.Variable, Value: j.Ranks.TimerFile, Source: rankenv.Golaunch, Reason: "where the rank may say by when it is to be killed"})
 	}
 	return rankenv.Merge(rankenv.Layers{User: user, Inherited: os.Environ(), KeepEnv: j.Ranks.KeepEnv}), nil
 }

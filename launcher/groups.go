@@ -88,6 +88,9 @@ type Ranks struct {
 	Store string
 	// Role is the ranks' ROLE_NAME; "default" when empty.
 	Role string
+	// TimerFile, if set, is a FIFO that is made for the ranks of this node (TORCHELASTIC_TIMER_FILE), in which they may say, by torch's
+	// FileTimerClient, by when they are to be killed.
+	TimerFile string
 	// Stdin lets rank 0 read the caller's standard input, when it runs in this process's agent; the others read nothing.
 	Stdin bool
 }
@@ -120,6 +123,8 @@ type Stopping struct {
 	// Signals takes what this process is told: INT, TERM, HUP and QUIT stop the job in order, a first TERM after DrainTime, and the next
 	// one kills it; USR1 and USR2 go to the ranks. Nil takes none.
 	Signals <-chan os.Signal `json:"-"`
+	// Stops are signals that stop the job too.
+	Stops []os.Signal `json:"-"`
 	// Standalone says that this process exists for the job alone, as the golaunch command does: it then adopts and reaps orphans
 	// of its ranks. Leave it false in a program that starts other processes too.
 	Standalone bool

@@ -2,7 +2,10 @@ package launcher
 
 import (
 	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -24,6 +27,12 @@ type TorchOutput struct {
 	LocalRanks []int
 	// Prefix may have ${role_name}, ${local_rank}, ${rank} and ${hostname}; "[${role_name}${local_rank}]:" when empty.
 	Prefix string
+	// Filters are texts, for stdout and for stderr: lines of Tee that have one of them are also in
+	// <LogDir>/<id>_<random>/attempt_<n>/filtered_stdout.log and filtered_stderr.log.
+	Filters [2][]string
+	// ErrorFile, if set, gets the error file of the rank that failed first, if that ran on this node, with its exit code as errorCode: the
+	// TORCHELASTIC_ERROR_FILE of who called torchrun.
+	ErrorFile string
 }
 
 // streams are a Redirects or a Tee.
@@ -85,6 +94,7 @@ func (j Job) torch(s agent.Speaker, o *logs.RankOptions) {
 	}
 	o.Alias = fmt.Sprintf("attempt_%d/%d", s.Attempt, s.LocalRank)
 	o.Prefix = j.torchPrefix(s)
+	o.Filters = map[logs.Stream][]string{logs.Stdout: j.Output.Torch.Filters[0], logs.Stderr: j.Output.Torch.Filters[1]}
 }
 
 // torchPrefix fills the template in as Python's string.Template.safe_substitute does: an unknown macro stays.
@@ -124,4 +134,31 @@ func (j Job) dirName(id string) string {
 		return id
 	}
 	return id + "_" + strings.ToLower(rand.Text()[:8])
+}
+
+// handOn writes what the rank that failed first has left of its error to where the caller of torchrun looks for it.
+func (h *here) handOn(cause *Failure) error {
+	t := h.job.Output.Torch
+	if t == nil || t.ErrorFile == "" || cause == nil || cause.Rank < 0 || h.dir == nil {
+		return nil
+	}
+	text, err := h.dir.ErrorFile(cause.Attempt, cause.Rank)
+	if errors.Is(err, fs.ErrNotExist) { // it ran elsewhere, or died without a word
+		return nil
+	}
+	var file map[string]any
+	if err == nil {
+		err = json.Unmarshal(text, &file)
+	}
+	if message, ok := file["message"].(map[string]any); ok {
+		message["errorCode"] = cause.Exit.Code
+		text, err = json.Marshal(file)
+	}
+	if err == nil {
+		err = os.WriteFile(t.ErrorFile, text, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("hand on the error of rank %d to TORCHELASTIC_ERROR_FILE: %w", cause.Rank, err)
+	}
+	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/session"
 
+	"github.com/golaunch/golaunch/internal/filetimer"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -48,8 +49,28 @@ func Run(ctx context.Context, j Job) (Result, error) {
 		return refused, errors.Join(err, j.terminate(refused, err, false))
 	}
 	h := arrive(j)
-	result, err := h.part(ctx)
+	var result Result
+	over, err := h.timers()
+	if err == nil {
+		result, err = h.part(ctx)
+		over()
+	}
 	return h.finish(result, err)
+}
+
+// timers serves torch's file timers to the ranks of this node, until over.
+func (h *here) timers() (over func(), err error) {
+	if h.job.Ranks.TimerFile == "" {
+		return func() {}, nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	gone, err := filetimer.Serve(ctx, h.job.Ranks.TimerFile, func(e filetimer.Expired) { h.say(e.String()) }, h.warn)
+	return func() {
+		cancel()
+		if gone != nil {
+			<-gone
+		}
+	}, err
 }
 
 // finish chooses the exit code that fits an error, and clears up.
@@ -61,7 +82,7 @@ func (h *here) finish(result Result, err error) (Result, error) {
 	default:
 		result.Code = cmp.Or(h.job.Restarts.ExitCodes[EndInfrastructure], 125)
 	}
-	if err := h.job.terminate(result, err, h.joined.Load()); err != nil {
+	if err := errors.Join(h.job.terminate(result, err, h.joined.Load()), h.handOn(result.Cause)); err != nil {
 		h.warn(err)
 	}
 	return result, errors.Join(err, h.leave(result, err))
@@ -118,7 +139,9 @@ type here struct {
 
 func arrive(j Job) *here {
 	console := logs.NewConsole(j.Output.Stdout, j.Output.Stderr)
-	return &here{job: j, console: console, narrator: narrator{say: console.Say}, left: make(chan struct{})}
+	left := make(chan struct{})
+	j.Stopping.Signals = j.Stopping.marked(left)
+	return &here{job: j, console: console, narrator: narrator{say: console.Say}, left: left}
 }
 
 // open makes the directory of the job's files. The job's ID is the coordinator's to say.

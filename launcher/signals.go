@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/job"
@@ -189,25 +192,58 @@ func (f *follower) code() int {
 // passedOn says that a signal is not a stop but goes to the ranks.
 func passedOn(s os.Signal) bool { return s == syscall.SIGUSR1 || s == syscall.SIGUSR2 }
 
-func number(s os.Signal) int {
-	sig, _ := s.(syscall.Signal)
-	return int(sig)
+// stopSignal stops the job, whatever it is.
+type stopSignal struct{ by syscall.Signal }
+
+func (s stopSignal) String() string { return s.by.String() }
+
+// Signal makes it an [os.Signal].
+func (s stopSignal) Signal() {}
+
+// marked are signals of which those in Stops stop the job, until the job has left.
+func (s Stopping) marked(left <-chan struct{}) <-chan os.Signal {
+	if len(s.Stops) == 0 {
+		return s.Signals
+	}
+	marked := make(chan os.Signal)
+	go func() {
+		for {
+			select {
+			case heard, open := <-s.Signals:
+				if !open {
+					close(marked)
+					return
+				}
+				if sig, ok := heard.(syscall.Signal); ok && slices.Contains(s.Stops, heard) {
+					heard = stopSignal{sig}
+				}
+				select {
+				case marked <- heard:
+				case <-left:
+					return
+				}
+			case <-left:
+				return
+			}
+		}
+	}()
+	return marked
 }
 
+// signalOf is the signal itself.
+func signalOf(s os.Signal) syscall.Signal {
+	if stop, ok := s.(stopSignal); ok {
+		return stop.by
+	}
+	sig, _ := s.(syscall.Signal)
+	return sig
+}
+
+func number(s os.Signal) int { return int(signalOf(s)) }
+
 func name(s os.Signal) string {
-	switch s {
-	case syscall.SIGINT:
-		return "SIGINT"
-	case syscall.SIGTERM:
-		return "SIGTERM"
-	case syscall.SIGHUP:
-		return "SIGHUP"
-	case syscall.SIGQUIT:
-		return "SIGQUIT"
-	case syscall.SIGUSR1:
-		return "SIGUSR1"
-	case syscall.SIGUSR2:
-		return "SIGUSR2"
+	if name := unix.SignalName(signalOf(s)); name != "" {
+		return name
 	}
 	return s.String()
 }

@@ -15,8 +15,8 @@ const (
 	// SeeJob shows every rank all of the job's GPUs on its node; a rank's own is cuda:LOCAL_RANK. CUDA shows a process one MIG
 	// device at most, so ranks on MIG devices want [SeeOwn].
 	SeeJob Visibility = "job"
-	// SeeOwn shows a rank its own GPU alone, as cuda:0, and sets LOCAL_RANK=0, as torchrun --virtual-local-rank does:
-	// torch.cuda.set_device(LOCAL_RANK) would fail with any other.
+	// SeeOwn shows a rank its own GPU alone, as cuda:0, and sets LOCAL_RANK=0, as torchrun --virtual-local-rank does, for CPU ranks
+	// too: torch.cuda.set_device(LOCAL_RANK) would fail with any other.
 	SeeOwn Visibility = "own"
 )
 
@@ -66,8 +66,8 @@ func Vars(f Facts) []Var {
 
 func (f Facts) torch() []Var {
 	localRank, why := f.LocalRank, "position among the ranks of this node"
-	if f.GPU != nil && f.Visibility == SeeOwn {
-		localRank, why = 0, "the rank sees its own GPU only, as cuda:0"
+	if f.Visibility == SeeOwn {
+		localRank, why = 0, "the rank sees its own GPU only, as cuda:0, or none"
 	}
 	store, whyStore := "False", "rank 0 serves the TCPStore"
 	if f.StoreHosted {

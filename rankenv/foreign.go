@@ -21,7 +21,7 @@ var strangers = []struct{ why, names string }{
 	{"names the srun step that golaunch is in", "SLURM_STEP_* SLURM_STEPID SLURM_STEPMGR SLURM_SRUN_COMM_* " +
 		"SLURM_LAUNCH_NODE_IPADDR SLURM_MPI_TYPE SLURM_PMIX_* SLURM_PMI_* SLURM_CPU_BIND*"},
 	{"speaks to a torchrun on this node", "PET_*"},
-	{"comes from a torchrun around golaunch", "TORCHELASTIC_*"},
+	{"is the timer of a torchrun around golaunch", "TORCHELASTIC_TIMER_FILE"},
 	{"speaks to golaunch itself", "GOLAUNCH_*"},
 }
 

@@ -61,7 +61,7 @@ func TestVars(t *testing.T) {
 		},
 		"CPU rank": {
 			func(f *rankenv.Facts) { f.GPUs, f.GPU, f.Visibility = nil, nil, rankenv.SeeOwn },
-			"LOCAL_RANK=3 -CUDA_VISIBLE_DEVICES -CUDA_DEVICE_ORDER -GOLAUNCH_GPU_UUID",
+			"LOCAL_RANK=0 -CUDA_VISIBLE_DEVICES -CUDA_DEVICE_ORDER -GOLAUNCH_GPU_UUID",
 		},
 		"many ranks on a node": {func(*rankenv.Facts) {}, "OMP_NUM_THREADS=1"},
 		"one rank on a node":   {func(f *rankenv.Facts) { f.LocalWorldSize = 1 }, "-OMP_NUM_THREADS -GOLAUNCH_CPUS"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -74,20 +75,20 @@ func (o *runOptions) run(s *streams, f *pflag.FlagSet, command []string) (int, e
 	return launch(s, o.job)
 }
 
-// launch runs a job as this process's own, to its end.
-func launch(io *streams, j launcher.Job) (int, error) {
+// launch runs a job as this process's own, to its end. Stops are signals that stop it beside the usual ones.
+func launch(io *streams, j launcher.Job, stops ...os.Signal) (int, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("cannot tell which golaunch this is, for other nodes: %w", err)
 	}
 	j.Ranks.Stdin, j.Stopping.Standalone, j.Network.Golaunch = true, true, self
 	j.Output.Stdout, j.Output.Stderr = io.stdout, io.stderr
-	signals, done, err := begin()
+	signals, done, err := begin(stops...)
 	if err != nil {
 		return 0, err
 	}
 	defer done()
-	j.Stopping.Signals = signals
+	j.Stopping.Signals, j.Stopping.Stops = signals, stops
 	result, err := launcher.Run(context.Background(), j)
 	if err != nil && result.Code == 0 {
 		fmt.Fprintf(io.stderr, "golaunch: warning: %v\n", err)
@@ -125,14 +126,14 @@ func (o *options) findCluster(io *streams) (err error) {
 	return nil
 }
 
-// begin prepares this process for golaunch's work, until done.
-func begin() (signals <-chan os.Signal, done func(), err error) {
+// begin prepares this process for golaunch's work, until done. It hears some more signals than usual.
+func begin(more ...os.Signal) (signals <-chan os.Signal, done func(), err error) {
 	// The token is in this process's memory: neither a core file nor another process of the user may have it.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, nil, fmt.Errorf("cannot protect this process's memory: %w", err)
 	}
 	heard := make(chan os.Signal, 8)
-	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
+	for _, s := range slices.Concat(usual, more) {
 		if !signal.Ignored(s) { // as under nohup
 			signal.Notify(heard, s)
 		}
@@ -141,3 +142,6 @@ func begin() (signals <-chan os.Signal, done func(), err error) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return heard, func() { signal.Stop(heard) }, nil
 }
+
+// usual are the signals that golaunch acts upon.
+var usual = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}

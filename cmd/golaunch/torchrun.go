@@ -47,7 +47,7 @@ func newTorchrun(s *streams) *cobra.Command {
 	return c
 }
 
-// torchrun runs the job that torchrun's command line describes (torch 2.14, torch/distributed/run.py). docs/torchrun.md says what
+// torchrun runs the job that torchrun's command line describes (torch 2.15, torch/distributed/run.py). docs/torchrun.md says what
 // each flag means here.
 func torchrun(io *streams, args []string) (int, error) {
 	var t torchFlags
@@ -71,7 +71,7 @@ func torchrun(io *streams, args []string) (int, error) {
 			fmt.Fprintf(io.stderr, "%s: warning: %s\n", torchrunName, w)
 		}
 	}
-	return launch(io, j)
+	return launch(io, j, t.stops()...)
 }
 
 // refuse ends a command line that cannot be run as argparse does.
@@ -114,15 +114,15 @@ func newTorchFlags(t *torchFlags) *pflag.FlagSet {
 	f.StringVarP(&t.tee, "tee", "t", "0", "streams to files and, prefixed, to the console; as for --redirects")
 	f.StringVar(&t.template, "log-line-prefix-template", "", "`prefix` of --tee: ${role_name}, ${local_rank}, ${rank}, ${hostname}")
 	f.StringVar(&t.filter, "local-ranks-filter", "", "show only these local ranks: `0,1,2`")
-	f.StringVar(&t.filters[0], "duplicate-stdout-filters", "", "not honoured: grep the log files")
-	f.StringVar(&t.filters[1], "duplicate-stderr-filters", "", "not honoured: grep the log files")
+	f.StringVar(&t.filters[0], "duplicate-stdout-filters", "", "lines of --tee with one of these `texts,...` go to attempt_<n>/filtered_stdout.log too")
+	f.StringVar(&t.filters[1], "duplicate-stderr-filters", "", "the same for filtered_stderr.log")
 	f.IntVar(&t.nodeRank, "node-rank", 0, "this node's rank, for static")
 	f.StringVar(&t.masterAddr, "master-addr", "127.0.0.1", "node rank 0's `host`, for static")
 	f.IntVar(&t.masterPort, "master-port", defaultMasterPort, "its `port`, for static")
 	f.StringVar(&t.localAddr, "local-addr", "", "this node's `address`")
-	f.StringVar(&t.specs, "logs-specs", "", "refused: it is Python's")
+	f.StringVar(&t.specs, "logs-specs", "", "default; other `entry points` are Python's, and refused")
 	f.StringVar(&t.numa, "numa-binding", "", "`what` CPUs a rank is bound to: node, socket, exclusive or core-complex")
-	f.StringVar(&t.signals, "signals-to-handle", torchSignals, "not honoured: these stop the job; USR1 and USR2 go to the ranks")
+	f.StringVar(&t.signals, "signals-to-handle", torchSignals, "`signals` that stop the job, and what else stops golaunch")
 	f.IntVar(&t.shutdown, "shutdown-timeout", 30, "`seconds` that a rank may take to end after SIGTERM")
 	f.BoolVar(&t.virtual, "virtual-local-rank", false, "a rank sees its own GPU alone, as cuda:0, and has LOCAL_RANK=0")
 	f.BoolVar(&t.useEnv, "use-env", false, "no effect: LOCAL_RANK is always set")

@@ -35,7 +35,7 @@ func (x *translation) conf() error {
 		"join_timeout": &wait, "timeout": &wait, "last_call_timeout": &lastCall,
 		"keep_alive_interval": &interval, "keep_alive_max_attempt": &tries,
 	}
-	for pair := range strings.FieldsFuncSeq(x.rdzvConf, func(r rune) bool { return r == ',' }) {
+	for pair := range strings.FieldsFuncSeq(unquoted(x.rdzvConf), func(r rune) bool { return r == ',' }) {
 		key, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
 		switch to := numbers[key]; {
 		case to != nil:
@@ -64,6 +64,14 @@ func (x *translation) conf() error {
 		return nil
 	}
 	return x.set("lease", seconds(interval*tries))
+}
+
+// unquoted is a text without the quotes around it that a shell has left there, as in --rdzv-conf="'timeout=5'".
+func unquoted(text string) string {
+	if n := len(text); n >= 2 && text[0] == text[n-1] && (text[0] == '\'' || text[0] == '"') {
+		return text[1 : n-1]
+	}
+	return text
 }
 
 func seconds(n int) string { return strconv.Itoa(n) + "s" }

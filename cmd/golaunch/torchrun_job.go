@@ -1,17 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/internal/filetimer"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -32,7 +36,7 @@ func (t *torchFlags) job(given *pflag.FlagSet) (launcher.Job, []string, error) {
 	x.ours = pflag.NewFlagSet(torchrunName, pflag.ContinueOnError)
 	x.o.declare(x.ours)
 	x.o.backoff = "0s" // torchrun does not wait
-	for _, step := range []func() error{x.ranks, x.meet, x.conf, x.stop, x.output, x.refused} {
+	for _, step := range []func() error{x.ranks, x.meet, x.conf, x.stop, x.output, x.timer, x.refused} {
 		if err := step(); err != nil {
 			return launcher.Job{}, nil, err
 		}
@@ -41,9 +45,6 @@ func (t *torchFlags) job(given *pflag.FlagSet) (launcher.Job, []string, error) {
 	err := errors.Join(fromEnv(x.ours), x.o.complete(x.ours, nil))
 	if err != nil {
 		return launcher.Job{}, nil, err
-	}
-	if t.virtual && !x.o.job.Resources.GPU {
-		x.warn("--virtual-local-rank has no effect on ranks without a GPU: LOCAL_RANK stays")
 	}
 	x.o.job.Output.JSON = x.o.json
 	x.o.job.Command, err = t.command(given.Args())
@@ -71,6 +72,15 @@ func (x *translation) ranks() (err error) {
 	}
 	return errors.Join(err, x.set("bind", numaBindings[x.numa]), x.set("nodes", x.nnodes), x.set("nproc-per-node", x.nproc), x.set("gpus-per-node", ""),
 		x.set("procs-per-node", ""), x.set("coordinator", ""), x.set("max-restarts", strconv.Itoa(max(0, x.maxRestarts))))
+}
+
+// timer is torchrun's for its workers, which has a made-up name where none is given.
+func (x *translation) timer() error {
+	x.o.job.Env = append(x.o.job.Env, "TORCHELASTIC_SIGNALS_TO_HANDLE="+x.signals)
+	if os.Getenv(filetimer.Enable) == "1" {
+		x.o.job.Ranks.TimerFile = cmp.Or(os.Getenv(filetimer.Variable), filepath.Join(os.TempDir(), "watchdog_timer_"+rand.Text()))
+	}
+	return nil
 }
 
 // meet says where nodes meet, and what rank 0 listens on. A job of one node meets nobody and holds no port but rank 0's.

@@ -7,13 +7,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/launcher"
 )
 
 // output says where the ranks' words go.
 func (x *translation) output() (err error) {
-	out := &launcher.TorchOutput{Prefix: x.template}
+	out := &launcher.TorchOutput{Prefix: x.template, ErrorFile: os.Getenv("TORCHELASTIC_ERROR_FILE")}
 	x.o.job.Output.Torch = out
 	if out.Prefix == "" {
 		out.Prefix = os.Getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
@@ -27,8 +30,11 @@ func (x *translation) output() (err error) {
 	if out.LocalRanks, err = parseLocalRanks(x.filter); err != nil {
 		return fmt.Errorf("--local-ranks-filter: %w", err)
 	}
+	for i, text := range x.filters {
+		out.Filters[i] = parseFilters(text)
+	}
 	if x.logDir == os.DevNull { // nothing is kept, and all is shown as it is
-		*out, x.logDir = launcher.TorchOutput{}, ""
+		*out, x.logDir = launcher.TorchOutput{ErrorFile: out.ErrorFile}, ""
 	}
 	return x.set("log-dir", x.logDir)
 }
@@ -46,6 +52,17 @@ func parseLocalRanks(text string) (ranks []int, err error) {
 		ranks = append(ranks, n)
 	}
 	return ranks, nil
+}
+
+// parseFilters reads texts with commas between them; two commas are one of a text.
+func parseFilters(text string) (filters []string) {
+	const comma = "\x00" // no argument of a program has it
+	for part := range strings.SplitSeq(strings.ReplaceAll(text, ",,", comma), ",") {
+		if part = strings.ReplaceAll(strings.TrimSpace(part), comma, ","); part != "" {
+			filters = append(filters, part)
+		}
+	}
+	return filters
 }
 
 // parseStreams reads 0 to 3, for all local ranks, or such a number by local rank.
@@ -81,7 +98,7 @@ func (x *translation) refused() error {
 		return fmt.Errorf("--start-method %s: spawn, fork or forkserver", x.start)
 	case numaBindings[x.numa] == "":
 		return fmt.Errorf("--numa-binding %s: node, socket, exclusive or core-complex", x.numa)
-	case x.specs != "":
+	case x.specs != "" && x.specs != "default":
 		return fmt.Errorf("--logs-specs %s: a Python entry point, which golaunch cannot load", x.specs)
 	}
 	return nil
@@ -92,10 +109,19 @@ func (x *translation) ignored() {
 	if x.events != "null" {
 		x.warn("--event-log-handler is not honoured: events.jsonl in the log directory has the events")
 	}
-	if x.filters[0]+x.filters[1] != "" {
-		x.warn("--duplicate-stdout-filters and --duplicate-stderr-filters are not honoured: grep the log files")
+	for name := range strings.SplitSeq(x.signals, ",") {
+		if unix.SignalNum(strings.TrimSpace(name)) == 0 {
+			x.warn("--signals-to-handle: %q is no signal of this system", name)
+		}
 	}
-	if x.signals != torchSignals {
-		x.warn("--signals-to-handle is not honoured: TERM, INT, HUP and QUIT stop the job, USR1 and USR2 are passed on to the ranks")
+}
+
+// stops are the signals that stop the job.
+func (t *torchFlags) stops() (signals []os.Signal) {
+	for name := range strings.SplitSeq(t.signals, ",") {
+		if s := unix.SignalNum(strings.TrimSpace(name)); s != 0 && !slices.Contains([]syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT}, s) {
+			signals = append(signals, s)
+		}
 	}
+	return signals
 }

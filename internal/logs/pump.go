@@ -184,16 +184,23 @@ func (p *pump) close(ctx context.Context) error {
 	p.wake()
 	select {
 	case <-p.done:
-		return p.file.close()
+		return p.closeFiles()
 	case <-ctx.Done():
 	}
 	p.hide()
 	select {
 	case <-p.done:
-		return p.file.close()
+		return p.closeFiles()
 	case <-time.After(lastWrite):
 		return fmt.Errorf("write the %s: still busy: is the file system reachable?", p.file.name)
 	}
+}
+
+func (p *pump) closeFiles() error {
+	if p.view.filter == nil {
+		return p.file.close()
+	}
+	return errors.Join(p.file.close(), p.view.filter.file.close())
 }
 
 // lastWrite bounds the wait for a file system that does not answer.

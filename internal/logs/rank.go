@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -28,6 +29,9 @@ type RankOptions struct {
 	// Alias, if set, is a directory in <dir> where stdout.log and stderr.log are links to the rank's logs, which are then there from
 	// the start, and which has its error.json.
 	Alias string
+	// Filters are texts, by stream: a line that the console shows with the prefix and that has one of them is written, as it is shown, to
+	// filtered_stdout.log or filtered_stderr.log beside the directory Alias too, which all ranks of the attempt here share.
+	Filters map[Stream][]string
 	// Limit is the most that is kept of each stream, in bytes; 0 keeps all.
 	Limit int64
 	// Exact has what leaves a pipe be in its file at that moment, so that who takes the pipe over after this process was killed, see
@@ -116,11 +120,25 @@ func (r *Rank) furnish(p *pump, s Stream) {
 			p.view.prefix = []byte(r.opts.Prefix)
 		}
 		p.view.raw = r.opts.Alone && len(p.view.prefix) == 0
+		if texts := r.opts.Filters[s]; len(texts) > 0 && r.opts.Bare&s == 0 {
+			p.view.filter = r.filter(s, texts)
+		}
 	}
 	if r.opts.Exact {
 		p.exact = true
 		p.file.open = func() (*os.File, error) { return p.file.openExact(r.dir.root, name) }
 	}
+}
+
+// filter is the file of the lines of a stream that have one of some texts.
+func (r *Rank) filter(s Stream, texts []string) *filter {
+	name := path.Join(path.Dir(r.opts.Alias), fmt.Sprintf("filtered_%s.log", s))
+	return &filter{texts, &logFile{
+		name:  fmt.Sprintf("filtered %s of %s (%s)", s, r.where(), filepath.Join(r.dir.path, name)),
+		open:  func() (*os.File, error) { return openLog(r.dir.root, name) },
+		warn:  r.opts.Warn,
+		limit: r.opts.Limit,
+	}}
 }
 
 // alias makes the links of Alias. What an earlier attempt or run has left there is replaced.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,9 +37,29 @@ func (r *Rank) Traceback() (string, error) {
 	return text, nil
 }
 
+func (r *Rank) readErrorFile() ([]byte, error) { return r.dir.readErrorFile(r.errorFile()) }
+
+// ErrorFile is what a rank has left in its error file, also where it has torchrun's name. It is an fs.ErrNotExist when it left nothing.
+func (d *Dir) ErrorFile(attempt, rank int) ([]byte, error) {
+	text, err := d.readErrorFile(fmt.Sprintf("attempt-%d/rank-%d.error.json", attempt, rank))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return text, err
+	}
+	links, err := fs.Glob(d.root.FS(), fmt.Sprintf("attempt_%d/*/stdout.log", attempt))
+	if err != nil {
+		return nil, err
+	}
+	for _, link := range links {
+		if to, err := d.root.Readlink(link); err == nil && path.Base(to) == fmt.Sprintf("rank-%d.stdout.log", rank) {
+			return d.readErrorFile(path.Dir(link) + "/error.json")
+		}
+	}
+	return nil, fs.ErrNotExist
+}
+
 // readErrorFile reads a file that the rank made: it may be anything, and is opened so that a FIFO does not block.
-func (r *Rank) readErrorFile() ([]byte, error) {
-	f, err := r.dir.root.OpenFile(r.errorFile(), os.O_RDONLY|unix.O_NONBLOCK, 0)
+func (d *Dir) readErrorFile(name string) ([]byte, error) {
+	f, err := d.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

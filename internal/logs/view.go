@@ -2,6 +2,7 @@ package logs
 
 import (
 	"bytes"
+	"slices"
 	"time"
 )
 
@@ -27,6 +28,8 @@ type view struct {
 	hide <-chan struct{}
 	// patient views wait for a console that does not move, and lose nothing until hide is closed.
 	patient bool
+	// filter, if set, keeps some of the lines that are shown.
+	filter *filter
 	// buf[:kept] is the start of a line whose end has not come, since began; kept is at most maxLine. Of it buf[:stood] was shown.
 	buf   []byte
 	kept  int
@@ -124,6 +127,9 @@ func (v *view) end() {
 
 // show hands lines to the lane, or counts them as lost.
 func (v *view) show(lines []byte) {
+	if v.filter != nil {
+		v.filter.keep(v.prefix, lines)
+	}
 	take := v.lane.take
 	if v.patient {
 		take = v.lane.wait
@@ -142,10 +148,7 @@ func (v *view) show(lines []byte) {
 // fill appends to b as many lines as it has room for, at least one, and returns b and the other lines.
 func (v *view) fill(b, lines []byte) ([]byte, []byte) {
 	for len(lines) > 0 {
-		n := bytes.IndexByte(lines, '\n') + 1
-		if n == 0 || n > maxLine+1 {
-			n = min(len(lines), maxLine)
-		}
+		n := lineOf(lines)
 		if len(b) > 0 && len(b)+len(v.prefix)+n+1 > maxBuffer {
 			break
 		}
@@ -154,6 +157,37 @@ func (v *view) fill(b, lines []byte) ([]byte, []byte) {
 		lines = lines[n:]
 	}
 	return b, lines
+}
+
+// lineOf is the length of the first of some lines, with its newline; one that is longer than a piece of it.
+func lineOf(lines []byte) int {
+	n := bytes.IndexByte(lines, '\n') + 1
+	if n == 0 || n > maxLine+1 {
+		return min(len(lines), maxLine)
+	}
+	return n
+}
+
+// filter keeps the lines that have one of some texts.
+type filter struct {
+	texts []string
+	file  *logFile
+}
+
+// keep writes each line at once, so that those of several ranks do not mix.
+func (f *filter) keep(prefix, lines []byte) {
+	for len(lines) > 0 {
+		line := lines[:lineOf(lines)]
+		lines = lines[len(line):]
+		if !slices.ContainsFunc(f.texts, func(text string) bool { return bytes.Contains(line, []byte(text)) }) {
+			continue
+		}
+		text := slices.Concat(prefix, line)
+		if line[len(line)-1] != '\n' {
+			text = append(text, '\n')
+		}
+		f.file.write(text)
+	}
 }
 
 // appendLine appends a line or a piece of one, and sees to the newline.
