@@ -111,7 +111,7 @@ func (a *life) regain() {
 
 // regain goes on with an attempt; ranks that were not started yet are.
 func (s *share) regain(sc *keep.Scope, o job.Start) {
-	s.worldSize.Store(int64(o.World.WorldSize))
+	s.grown(o.World.WorldSize)
 	u := newUnit(s, o)
 	u.scope, u.stopped, u.former = sc, sc.Stopped, map[int]keep.Rank{}
 	for _, r := range sc.Ranks {

@@ -103,7 +103,7 @@ func (s *share) end(grace time.Duration) {
 func (s *share) start(o job.Start) {
 	switch u := s.units[o.Unit]; {
 	case !s.knows(o.Unit, o.Attempt):
-		s.worldSize.Store(int64(o.World.WorldSize))
+		s.grown(o.World.WorldSize)
 		s.letGo()
 		u := newUnit(s, o)
 		u.bindings, u.bindErr = s.bind(o.World)

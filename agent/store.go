@@ -78,6 +78,14 @@ func (s *share) serve(l net.Listener, o job.Prepare) (store, error) {
 	})
 }
 
+// grown hears how many ranks there are, each of which may have some connections to the store.
+func (s *share) grown(worldSize int) {
+	s.worldSize.Store(int64(worldSize))
+	if kept, ok := s.store.(*keep.Store); ok {
+		kept.Bound(perRank * worldSize)
+	}
+}
+
 // perRank is how many connections to the store a rank may have. One of torch has one, and another for each of its process groups
 // (ProcessGroupNCCL clones the store), of which Megatron makes some dozens.
 const perRank = 512

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/golaunch/golaunch/internal/gpu"
+	"github.com/golaunch/golaunch/internal/helper"
 	"github.com/golaunch/golaunch/internal/where"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -146,7 +147,9 @@ func askHead(p *where.Place) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), resolveLimit)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, p.Ask[0], p.Ask[1:]...).Output()
+	cmd := exec.CommandContext(ctx, p.Ask[0], p.Ask[1:]...)
+	cmd.Env = helper.Env()
+	out, err := cmd.Output()
 	if p.Head = strings.TrimSpace(string(out)); err != nil || p.Head == "" {
 		return fmt.Errorf("%s does not say where node 0 is (%s: %w); give --rendezvous HOST:PORT with its host",
 			p.By, strings.Join(p.Ask, " "), cmp.Or(err, io.ErrUnexpectedEOF))

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/helper"
 	"github.com/golaunch/golaunch/internal/hidden"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/placement"
@@ -26,7 +27,7 @@ import (
 
 // remoteVar is where the agent of a node which golaunch started from elsewhere finds what it must know, or else on its standard input:
 // no other user of the machine can read either.
-const remoteVar = "GOLAUNCH_ENLISTMENT"
+const remoteVar = helper.Enlistment
 
 func init() { hidden.ServeNode = remote }
 
@@ -133,8 +134,9 @@ func enlisted() (e enlistment, err error) {
 	if text, ok := os.LookupEnv(remoteVar); ok {
 		in = strings.NewReader(text)
 	}
+	err = os.Unsetenv(remoteVar) // the processes that this one starts can be looked at
 	// The token is in this process's memory: neither a core file nor another process of the user may have it.
-	err = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	err = errors.Join(err, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 	if err == nil {
 		d := json.NewDecoder(io.LimitReader(in, maxOrder))
 		d.DisallowUnknownFields()

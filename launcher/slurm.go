@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,8 +34,10 @@ func (h *here) bySlurm(ctx context.Context) (Result, error) {
 			return err
 		}
 		cmd := exec.CommandContext(ctx, "srun", append(h.srunFlags(), self, hidden.Node)...)
-		// Standard input reaches only the first part of a heterogeneous job.
-		cmd.Env = append(slices.DeleteFunc(helper.Env(), narrows), remoteVar+"="+string(order))
+		cmd.Env, cmd.Stdin = slices.DeleteFunc(helper.Env(), narrows), bytes.NewReader(order)
+		if h.job.place.Groups > 0 { // standard input reaches only the first part of a heterogeneous job
+			cmd.Env, cmd.Stdin = append(cmd.Env, remoteVar+"="+string(order)), nil
+		}
 		// The agents end by themselves when the job has; after that srun need not be asked twice.
 		cmd.Cancel = func() error {
 			time.AfterFunc(endLimit, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
@@ -106,7 +109,9 @@ func slurmJob(ctx context.Context) (out []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
 	for range 3 {
-		out, err = exec.CommandContext(ctx, "scontrol", "--oneliner", "show", "job", os.Getenv("SLURM_JOB_ID")).Output()
+		cmd := exec.CommandContext(ctx, "scontrol", "--oneliner", "show", "job", os.Getenv("SLURM_JOB_ID"))
+		cmd.Env = helper.Env()
+		out, err = cmd.Output()
 		if killed, ok := errors.AsType[*exec.ExitError](err); !ok || killed.Exited() {
 			break
 		}

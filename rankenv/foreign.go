@@ -53,5 +53,7 @@ func foreign(name string) string {
 	return strangerWhy[name]
 }
 
-// secret says whether a variable holds golaunch's token, or where it is.
-func secret(name string) bool { return strings.HasPrefix(name, "GOLAUNCH_TOKEN") }
+// secret says whether a variable holds golaunch's token, or where it is, or the order of an agent, which has it.
+func secret(name string) bool {
+	return strings.HasPrefix(name, "GOLAUNCH_TOKEN") || name == "GOLAUNCH_ENLISTMENT"
+}

@@ -66,8 +66,13 @@ func Is(name string) bool {
 	return unix.Close(Proof) == nil
 }
 
+// Enlistment is the variable that has the order of an agent which Slurm starts, with the secret of its job.
+const Enlistment = "GOLAUNCH_ENLISTMENT"
+
 // Env is this process's environment without the secrets of golaunch's: a rank's user may look at the helpers that serve it
 // (/proc/PID/environ). What a helper must know of them, it is told.
 func Env() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOLAUNCH_TOKEN=") })
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "GOLAUNCH_TOKEN=") || strings.HasPrefix(v, Enlistment+"=")
+	})
 }

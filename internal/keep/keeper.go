@@ -86,6 +86,7 @@ type keptStore struct {
 	*tcpstore.Store
 	data  []byte
 	peers atomic.Pointer[tcpstore.Peers]
+	most  atomic.Int64
 }
 
 // serve keeps ranks until it is told to end, or no agent came within the lease.

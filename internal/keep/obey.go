@@ -45,7 +45,7 @@ func (k *keeper) obey(m message, fds []int) {
 		k.tell(m)
 	case doStore:
 		k.answer(m, k.serveStore(m, fds), message{})
-	case doAdmit, doStatus, doUnstore:
+	case doAdmit, doBound, doStatus, doUnstore:
 		k.aboutStore(m)
 	case doScope:
 		k.scope(m)
@@ -186,7 +186,8 @@ func (k *keeper) serveStore(m message, fds []int) error {
 	kept := &keptStore{data: m.Data}
 	kept.peers.Store(tcpstore.NewPeers(m.Peers, m.Own))
 	kept.Store, err = tcpstore.Serve(l, tcpstore.Options{
-		Allow: func(from netip.Addr) bool { return kept.peers.Load().Has(from) },
+		Allow:      func(from netip.Addr) bool { return kept.peers.Load().Has(from) },
+		MaxClients: func() int { return int(kept.most.Load()) },
 		Warn: func(err error) {
 			if !errors.Is(err, tcpstore.ErrVanished) { // how a rank ended is told
 				go k.post(func() { k.warn(fmt.Errorf("store of job %s: %w", m.Job, err)) })
@@ -209,7 +210,7 @@ func (k *keeper) serveStore(m message, fds []int) error {
 func (k *keeper) aboutStore(m message) {
 	s := k.stores[m.Job]
 	if s == nil {
-		if m.Do != doAdmit {
+		if m.Do != doAdmit && m.Do != doBound {
 			k.answer(m, fmt.Errorf("%s: job %s has no store", m.Do, m.Job), message{})
 		}
 		return
@@ -217,6 +218,8 @@ func (k *keeper) aboutStore(m message) {
 	switch m.Do {
 	case doAdmit:
 		s.peers.Store(tcpstore.NewPeers(m.Peers, m.Own))
+	case doBound:
+		s.most.Store(int64(m.Most))
 	case doStatus:
 		k.answer(m, nil, message{Clients: shown(s.Status().Clients)})
 	case doUnstore:

@@ -181,6 +181,9 @@ func (s *Store) Admit(peers []netip.Addr, own netip.Addr) {
 	s.keeper.say(message{Do: doAdmit, Job: s.job, Peers: peers, Own: own})
 }
 
+// Bound sets how many connections the store takes; 0 sets no bound of its own.
+func (s *Store) Bound(most int) { s.keeper.say(message{Do: doBound, Job: s.job, Most: most}) }
+
 func (s *Store) Addr() netip.AddrPort     { return s.addr }
 func (s *Store) Changes() <-chan struct{} { return s.changes }
 

@@ -55,6 +55,7 @@ const (
 	doForget  = "forget"  // No answer
 	doStore   = "store"   // serve Job's store at the listener that comes along
 	doAdmit   = "admit"   // Peers, seen from Own, may use Job's store. No answer
+	doBound   = "bound"   // Job's store takes Most clients. No answer
 	doChanged = "changed" // the clients of Job's store have
 	doStatus  = "status"  // the answer has the Clients of Job's store
 	doUnstore = "unstore" // close Job's store
@@ -80,6 +81,7 @@ type message struct {
 	Stopped bool                    `json:",omitempty"`
 	Peers   []netip.Addr            `json:",omitempty"`
 	Own     netip.Addr              `json:",omitzero"`
+	Most    int                     `json:",omitempty"`
 	Store   netip.AddrPort          `json:",omitzero"`
 	Clients []tcpstore.ClientStatus `json:",omitempty"`
 	Error   string                  `json:",omitempty"`

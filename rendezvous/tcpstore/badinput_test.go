@@ -261,6 +261,39 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
+// TestSilentClients make room for others when they were silent for long, and only then.
+func TestSilentClients(t *testing.T) {
+	warned := make(complaints, 64)
+	o := warned.options()
+	o.MaxClients, o.Patience = func() int { return 2 }, 3*time.Second
+	s := serveHere(t, o)
+	first, silent := dialHere(t, s), bare(t, s)
+	disconnected(t, bare(t, s))
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		disconnected(t, silent)
+	}()
+	for asked := true; asked; {
+		select {
+		case <-gone:
+			asked = false
+		case <-time.After(10 * time.Millisecond):
+			bare(t, s).Close()
+		}
+	}
+	for len(s.Status().Clients) > 1 {
+		<-s.Changes()
+	}
+	if err := dialHere(t, s).Set(t.Context(), "key", []byte("value")); err != nil {
+		t.Error(err)
+	}
+	if _, err := first.Get(t.Context(), "key"); err != nil {
+		t.Errorf("who came first: %v", err)
+	}
+	disconnected(t, bare(t, s)) // nobody is silent
+}
+
 // TestTooManyClients are disconnected, with the reason; those that were there before go on, and when one has gone another may come.
 func TestTooManyClients(t *testing.T) {
 	warned := make(complaints, 64)

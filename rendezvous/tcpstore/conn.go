@@ -35,6 +35,9 @@ type conn struct {
 
 	// due is when the client is too late with the request or reply at hand, and late its place among those; nil if there is none.
 	due  time.Time
+	// came is when it connected, and silent its place among those that have said nothing since; nil for others.
+	came   time.Time
+	silent *list.Element
 	late *list.Element
 
 	// wait is what it waits for. Once answered it stays there until the next request.
@@ -65,6 +68,7 @@ func (c *conn) readable() error {
 	case err != nil || n <= 0:
 		return c.gone(err)
 	}
+	c.spoke()
 	return c.proceed(into[:have+n], own)
 }
 
@@ -143,6 +147,14 @@ func (c *conn) owe() {
 	if c.late == nil {
 		c.due = time.Now().Add(c.loop.options.Patience)
 		c.late = c.loop.late.PushBack(c)
+	}
+}
+
+// spoke takes the client from those that have said nothing.
+func (c *conn) spoke() {
+	if c.silent != nil {
+		c.loop.silent.Remove(c.silent)
+		c.silent = nil
 	}
 }
 

@@ -40,6 +40,8 @@ type loop struct {
 	changed bool
 	// late has the clients that owe the rest of a request or the taking of a reply, the most urgent first.
 	late list.List
+	// silent has the clients that have not said anything yet, the first that came first.
+	silent list.List
 	// deaf is until when no client is taken; zero if they are.
 	deaf time.Time
 
@@ -161,10 +163,12 @@ func (l *loop) accept() {
 }
 
 func (l *loop) admit(fd int, from unix.Sockaddr) {
-	c := &conn{loop: l, fd: fd, peer: addrPortOf(from)}
+	l.makeRoom()
+	c := &conn{loop: l, fd: fd, peer: addrPortOf(from), came: time.Now()}
+	c.silent = l.silent.PushBack(c)
 	l.conns[fd] = c
 	total.Add(1)
-	if err := l.full(); err != nil {
+	if err := l.full(0); err != nil {
 		l.drop(c, err)
 		return
 	}
@@ -183,18 +187,35 @@ func (l *loop) admit(fd int, from unix.Sockaddr) {
 // total counts the connections of all stores of this process.
 var total atomic.Int64
 
-// full says that there are too many connections.
-func (l *loop) full() error {
+// reserved are the files of this process that are no connections of stores: of ranks' output, above all.
+const reserved = 1024
+
+// makeRoom disconnects who has been silent for longest, if it was for long and there is no room for one more: a client of torch says
+// something at once, or is of a version that may first do so much later.
+func (l *loop) makeRoom() {
+	if l.silent.Len() == 0 || l.full(1) == nil {
+		return
+	}
+	c := l.silent.Front().Value.(*conn)
+	if silence := time.Since(c.came); silence > l.options.Patience {
+		l.drop(c, fmt.Errorf("it has said nothing for %v, and others want to come", silence.Round(time.Second)))
+	}
+}
+
+// full says that there are too many connections, with more to come.
+func (l *loop) full(more int) error {
 	most := 0
 	if l.options.MaxClients != nil {
 		most = l.options.MaxClients()
 	}
-	if most > 0 && len(l.conns) > most {
+	if most > 0 && len(l.conns)+more > most {
 		return fmt.Errorf("it has %d connections, and may have no more", most)
 	}
 	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && uint64(total.Load()) > files.Cur/2 {
-		return fmt.Errorf("this process has %d connections of stores, half of the files that it may have open (ulimit -n), and may have no more", files.Cur/2)
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
+		if room := files.Cur - min(reserved, files.Cur/2); uint64(total.Load())+uint64(more) > room {
+			return fmt.Errorf("this process has %d connections of stores, of %d files that it may have open (ulimit -n), and may have no more", room, files.Cur)
+		}
 	}
 	return nil
 }
@@ -208,6 +229,7 @@ func (l *loop) drop(c *conn, why error) {
 		return
 	}
 	delete(l.conns, c.fd)
+	c.spoke()
 	total.Add(-1)
 	l.changed = true
 	unix.Close(c.fd)

@@ -35,7 +35,7 @@ type Options struct {
 	// is asked for each connection anew: one that looks into an atomic set of the caller's follows a job whose nodes change.
 	Allow func(netip.Addr) bool
 	// MaxClients is how many connections the store has at most; who comes then is disconnected. It is asked for each connection anew.
-	// Nil, and 0, set no bound of the store's own, but all stores of a process together have at most half of its descriptors.
+	// Nil, and 0, set no bound of the store's own, but all stores of a process together leave 1024 of its descriptors, or half of them, to others.
 	MaxClients func() int
 	// Warn is told why a client was disconnected, with the client's address: at most 16 times a minute for each machine. Nil
 	// drops it.
@@ -43,7 +43,8 @@ type Options struct {
 	// MaxBytes bounds what is stored and what clients are at sending and receiving, with overhead (default 4 GiB). Who asks for
 	// more is disconnected.
 	MaxBytes int64
-	// Patience bounds in time each request, from its first byte to its last, and the taking of each reply (default 1 minute).
+	// Patience bounds in time each request, from its first byte to its last, and the taking of each reply (default 1 minute). Where there is
+	// no room for one more client, it also bounds the silence of one that has said nothing since it came.
 	Patience time.Duration
 }
 
