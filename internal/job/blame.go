@@ -101,7 +101,7 @@ func (s *State) explain(u *unit, other *fault) string {
 	case s.result != nil:
 		s.result.Ending = s.endingOf(other)
 		s.result.Code = s.exitCode(s.result.Ending, code(other.Failure))
-		s.result.Reason = "job failed: " + also(other.Why, s.ending)
+		s.result.Reason = s.lament(u)
 		return s.result.Reason
 	case other.Rank < 0:
 		return "that is the cause"
@@ -149,7 +149,6 @@ func (s *State) decide(u *unit) string {
 	if f.Rank >= 0 {
 		s.recurrence, f.verdict = s.recurrence.Next(evidence(f.Failure), s.ownRules()...)
 	}
-	f.Why = also(f.Why, u.deserted())
 	s.shun(f)
 	free := s.free(f)
 	if why := s.final(f, free); why != "" {
@@ -205,10 +204,15 @@ func (s *State) failed(u *unit, why string) string {
 	s.fatal, s.ending = u.id, why
 	if f.Rank >= 0 && !f.decided {
 		f.verdict = verdict.Judge(evidence(f.Failure), s.ownRules()...)
-		f.Why = also(f.Why, u.deserted())
 	}
-	return s.end(Result{Code: code(f.Failure), Ending: s.endingOf(f), Reason: "job failed: " + also(f.Why, why)})
+	return s.end(Result{Code: code(f.Failure), Ending: s.endingOf(f), Reason: s.lament(u)})
 }
+
+// lament is why the job has failed, of the attempt of a unit.
+func (s *State) lament(u *unit) string { return "job failed: " + also(u.blamed(), s.ending) }
+
+// blamed is what the newest attempt of a unit failed of.
+func (u *unit) blamed() string { return also(u.cause.Why, u.deserted()) }
 
 // endingOf is what a job ends for that a failure ends.
 func (s *State) endingOf(f *fault) Ending {
@@ -230,6 +234,7 @@ type early struct {
 	at         time.Time
 }
 
+// leaves hears of such a rank, perhaps after the failure of a rank on another node that happened later.
 func (u *unit) leaves(ev Exited) {
 	switch e := u.early; {
 	case e == nil:

@@ -167,7 +167,14 @@ func (s *State) exited(ev Exited) string {
 	}
 	if u.phase != Running || s.result != nil {
 		if ev.Exit.OK() {
-			return s.ignore()
+			if u.early != nil && !ev.At.Before(u.early.at) {
+				return s.ignore()
+			}
+			u.leaves(ev)
+			if s.result != nil && s.fatal == u.id {
+				s.result.Reason = s.lament(u)
+			}
+			return ""
 		}
 		return s.blame(u, failure(ev, b), ev.Told)
 	}

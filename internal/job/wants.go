@@ -123,7 +123,9 @@ func (s *State) Result() (Result, bool) {
 func (s *State) outcome() Result {
 	r := *s.result
 	if s.fatal != noUnit {
-		cause := s.units[s.fatal].cause.Failure
+		u := &s.units[s.fatal]
+		cause := u.cause.Failure
+		cause.Why = u.blamed()
 		r.Cause = &cause
 	}
 	return r
