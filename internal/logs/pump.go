@@ -75,12 +75,23 @@ func (p *pump) run() {
 		err := p.read()
 		if late = errors.Is(err, os.ErrDeadlineExceeded); late {
 			if stand := p.view.stand(); !stand.IsZero() && !time.Now().Before(stand) {
-				p.view.showStanding()
+				p.stands()
 			}
 		} else if err != nil {
 			p.view.end() // end of file: a pipe has no other error
 			return
 		}
+	}
+}
+
+// stands shows a line that has no end yet, unless there is more of it: who reads may have been late.
+func (p *pump) stands() {
+	held, err := unix.IoctlGetInt(p.fd, fionread)
+	if err == nil && held > 0 {
+		_, err = p.take(p.fd, held)
+	}
+	if held == 0 || err != nil {
+		p.view.showStanding()
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -261,6 +262,29 @@ func TestFlushEndsWithContext(t *testing.T) {
 	if err := c.Close(); err != nil || !strings.Contains(words.String(), "stdout for a while: lines not shown: 1;") {
 		t.Errorf("console %q, error %v", words.String(), err)
 	}
+}
+
+// TestAMovingBar never stands still, and has no end: it is shown now and then how far it is, and takes no more memory for that.
+func TestAMovingBar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		c := NewConsole(&out, &out)
+		v := view{lane: c.lane(Stdout), prefix: []byte("[0] "), hide: make(chan struct{})}
+		for update := range 250 {
+			v.add(copy(v.room(), fmt.Sprintf("\r%d of 250", update)))
+			time.Sleep(stands / 10)
+			if at := v.stand(); !time.Now().Before(at) {
+				v.showStanding()
+			}
+		}
+		v.end()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if got, want := out.String(), "[0] 99 of 250\n[0] 199 of 250\n"; !strings.HasPrefix(got, want) || len(v.buf) > 2*maxRead {
+			t.Errorf("%q, want %q and the rest, with a buffer of %d bytes", got, want, len(v.buf))
+		}
+	})
 }
 
 // TestAStandingLine: a prompt, and a bar that does not move, of one rank among others are shown though their line has no end. What was

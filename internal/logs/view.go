@@ -12,8 +12,10 @@ const (
 	// maxRead is the most that is read at once.
 	maxRead = 64 << 10
 	minRead = 4 << 10
-	// stands is how long a line may have no end before it is shown as it is.
+	// stands is how long a line without an end may stay as it is before that is shown, and moves how long one that overwrites itself, as a
+	// bar does, may go on before it is shown how far it is.
 	stands = time.Second
+	moves  = 10 * time.Second
 )
 
 // view cuts a stream of bytes into lines and shows them, prefixed, on a lane. What it shows does not depend on how the stream
@@ -30,12 +32,13 @@ type view struct {
 	patient bool
 	// filter, if set, keeps some of the lines that are shown.
 	filter *filter
-	// buf[:kept] is the start of a line whose end has not come, since began; kept is at most maxLine. Of it buf[:stood] was shown.
-	buf   []byte
-	kept  int
-	stood int
-	began time.Time
-	full  bool
+	// buf[:kept] is text that was not shown yet of a line whose end has not come; kept is at most maxLine. Its first byte came at began,
+	// its last at grown. stood says that the line has more before it, which was shown.
+	buf          []byte
+	kept         int
+	began, grown time.Time
+	stood        bool
+	full         bool
 }
 
 // room is where the next read goes. The buffer grows while reads fill it, so that a silent rank costs little, and one that has written
@@ -69,35 +72,44 @@ func (v *view) add(n int) {
 	case end > maxLine:
 		cut = maxLine
 	default:
+		v.grown = time.Now()
+		if v.kept == 0 {
+			v.began = v.grown
+		}
 		v.kept = end
-		v.began = time.Now()
 		return
 	}
-	v.show(v.rest(cut))
-	v.kept, v.stood, v.began = copy(v.buf, v.buf[cut:end]), 0, time.Now()
+	v.show(v.take(cut))
+	v.kept, v.began = copy(v.buf, v.buf[cut:end]), time.Now()
+	v.grown = v.began
 }
 
-// rest is what was not shown yet of a line that stood for a while, and of the lines after it.
-func (v *view) rest(end int) []byte {
-	rest := v.buf[v.stood:end]
-	if v.stood > 0 {
-		rest = bytes.TrimPrefix(bytes.TrimPrefix(rest, []byte{'\r'}), []byte{'\n'})
+// take is the text up to an end, which begins a line of the console: what only ended, or overwrote, a line that stood is not shown again.
+func (v *view) take(end int) []byte {
+	text := v.buf[:end]
+	if v.stood {
+		text = bytes.TrimPrefix(bytes.TrimPrefix(text, []byte{'\r'}), []byte{'\n'})
 	}
-	return rest
+	v.stood = false
+	return text
 }
 
 // stand is when the start of a line is shown though its end has not come: a prompt, or a bar that has not moved. It is zero for never.
 func (v *view) stand() time.Time {
-	if v.lane == nil || v.raw || v.kept == v.stood {
+	if v.lane == nil || v.raw || v.kept == 0 {
 		return time.Time{}
 	}
-	return v.began.Add(stands)
+	at := v.grown.Add(stands)
+	if late := v.began.Add(moves); late.Before(at) && bytes.IndexByte(v.buf[:v.kept], '\r') >= 0 {
+		return late
+	}
+	return at
 }
 
 // showStanding shows the start of a line, the last text of a line that overwrites itself.
 func (v *view) showStanding() {
-	text := bytes.TrimRight(v.rest(v.kept), "\r")
-	v.stood = v.kept
+	text := bytes.TrimRight(v.take(v.kept), "\r")
+	v.kept, v.stood = 0, true
 	if text = text[bytes.LastIndexByte(text, '\r')+1:]; len(text) > 0 {
 		v.show(text)
 	}
@@ -120,8 +132,8 @@ func (v *view) pass(all []byte) {
 // end shows a line that has no end.
 func (v *view) end() {
 	if v.kept > 0 {
-		v.show(v.rest(v.kept))
-		v.kept, v.stood = 0, 0
+		v.show(v.take(v.kept))
+		v.kept = 0
 	}
 }
 
