@@ -46,7 +46,7 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 	if err != nil {
 		return nil, err
 	}
-	token, err := mtls.LoadToken(tokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	token, err := mtls.FindToken(tokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		return nil, err
 	}

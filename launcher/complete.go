@@ -114,8 +114,8 @@ func (j Job) check() error {
 		return usage("a job runs on a cluster (coordinator) or on nodes of its own (rendezvous, simulate); give one of them")
 	case c.Coordinator == "" && (c.Detached || c.Within != "" || len(c.GPUs) > 0 || c.Backfill):
 		return usage("detach, within, gpu ids and backfill are for a cluster; give its coordinator")
-	case j.Resources.OwnGPUs != "" && (c.Coordinator != "" || simulate || len(j.Network.Hosts) > 0):
-		return usage("gpus are chosen on the machine where they are, for GPU ranks; on a cluster give gpu ids")
+	case j.Resources.OwnGPUs != "" && (c.Coordinator != "" || simulate):
+		return usage("gpu ids: these nodes have no GPUs of this machine to choose from")
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (r Resources) check() error {
 	case r.Spares < 0 || r.Spares > maxSpares:
 		return usage("spares %d: 0 to %d", r.Spares, maxSpares)
 	case r.OwnGPUs != "" && !r.GPU:
-		return usage("gpus are chosen on the machine where they are, for GPU ranks; on a cluster give gpu ids")
+		return usage("gpu ids are for ranks with a GPU each; give --gpus-per-node")
 	}
 	if err := r.request().Validate(); err != nil {
 		return usage("%v", err)

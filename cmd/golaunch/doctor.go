@@ -36,27 +36,28 @@ func newDoctor(s *streams) *cobra.Command {
 	f.StringVar(&o.check.Library, "libnccl", "", "with --fabric: load this `file`, not the libnccl.so.2 of the Python environment or the loader")
 	f.DurationVar(&o.check.Limit, "test-limit", 0, "with --fabric: how long one test may take (2s; 20s with GPUs)")
 	completeFlags(c)
-	c.Args = func(c *cobra.Command, args []string) error { return o.fits(f, args) }
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) {
-		if o.fabric {
+	var jobs string // a flag of a job that is on the command line, whatever variables say
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("%w: it runs no command; leave out %q", launcher.ErrUsage, args)
+		}
+		f.Visit(func(flag *pflag.Flag) {
+			if flag.Name != "json" && flag.Name != "log-dir" && flag.Name != "fabric" {
+				jobs = flag.Name
+			}
+		})
+		return nil
+	}
+	c.RunE = s.does(func(*cobra.Command, []string) (int, error) {
+		switch {
+		case o.fabric:
 			return o.runFabric(s, f)
+		case jobs != "":
+			return 0, bad(jobs, errors.New("only with --fabric"))
 		}
 		return o.run(s)
 	})
 	return c
-}
-
-// fits refuses a command, and a job's flags where no job is run.
-func (o *doctorOptions) fits(f *pflag.FlagSet, args []string) (err error) {
-	if len(args) > 0 {
-		return fmt.Errorf("%w: it runs no command; leave out %q", launcher.ErrUsage, args)
-	}
-	f.Visit(func(flag *pflag.Flag) {
-		if !o.fabric && flag.Name != "json" && flag.Name != "log-dir" {
-			err = bad(flag.Name, errors.New("only with --fabric"))
-		}
-	})
-	return err
 }
 
 // diagnosis is the doctor's JSON; docs/json.md is its contract.

@@ -43,7 +43,7 @@ func TestChosenGPUs(t *testing.T) {
 	run(0, "rank 0 of 1 on MIG-aa000000-0000", "--gpus", "2")
 	run(2, `GPU "7" is none of the 2 here`, "--gpus", "2,7")
 	run(2, `GPU "2" is chosen twice`, "--gpus", "2,2")
-	run(2, "gpus are chosen on the machine", "--gpus", "2", "--procs-per-node", "1")
+	run(2, "gpu ids are for ranks with a GPU each", "--gpus", "2", "--procs-per-node", "1")
 }
 
 func TestDoctorFindsErrors(t *testing.T) {

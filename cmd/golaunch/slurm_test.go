@@ -90,6 +90,7 @@ func TestSlurm(t *testing.T) {
 	s.run("srun", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "--nodes=1", "--", "sh", "-c", told).ends(0, "rank 0 of 1")
 	s.run("salloc", "--nodes=2", golaunch(t), "--nodes=1", "--", "sh", "-c", told).ends(0, "rank 0 of 1")
 	s.run("salloc", "--nodes=3", "--exclude=n2", golaunch(t), "--spares", "1", "--", "sh", "-c", told).ends(0, "of 2 local 0 on n")
+	s.run("salloc", "--nodes=2", golaunch(t), "--", "sh", "-c", "echo order in: $(grep -lzs '^GOLAUNCH_ENLISTMENT=' /proc/[0-9]*/environ).").ends(0, "order in: .\n")
 }
 
 // TestSlurmEnds checks that the exit code is the root cause's, that no process is left, and what a wrong use says.

@@ -43,6 +43,10 @@ const torchrunName = "torchrun"
 func newTorchrun(s *streams) *cobra.Command {
 	c := newVerb("torchrun [FLAGS] SCRIPT [ARG...]", "run a job from torchrun's command line, as a link named torchrun does", nil)
 	c.DisableFlagParsing = true
+	c.Long = fmt.Sprintf("Its flags are torchrun's:\n\n%s", newTorchFlags(new(torchFlags)).FlagUsagesWrapped(110))
+	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return torchWords(newTorchFlags(new(torchFlags))), cobra.ShellCompDirectiveDefault
+	}
 	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return torchrun(s, args) })
 	return c
 }
@@ -85,7 +89,7 @@ const torchIntro = `usage: torchrun [FLAGS] SCRIPT [ARG...]
 golaunch, with torchrun's command line. Each flag may be written with _ for - and shortened while no other begins alike; PET_ and
 its name in capitals is its variable. The exit code is that of the rank that failed first, where torchrun's is always 1; restarts
 are counted over all nodes, and rank 0 alone has the standard input. Flags that torchrun does not have are given by their
-variables, such as GOLAUNCH_LEASE; see golaunch help.
+variables, such as GOLAUNCH_LEASE; see golaunch --help-all.
 
 %s`
 
@@ -212,14 +216,14 @@ func (t *torchFlags) command(args []string) ([]string, error) {
 	return append(python, args...), nil
 }
 
-// interpreter is the Python that runs scripts: PYTHON_EXEC, or the one beside the link named torchrun that golaunch was called by, as in a
-// virtual environment that is not activated, or the first on the PATH.
+// interpreter is the Python that runs scripts: PYTHON_EXEC, or the one beside the link named torchrun that golaunch was called by, in an
+// environment that is not activated, or the first on the PATH.
 func interpreter(self string) string {
 	if python := os.Getenv("PYTHON_EXEC"); python != "" {
 		return python
 	}
 	if filepath.Base(self) == torchrunName {
-		if link, err := exec.LookPath(self); err == nil {
+		if link, err := exec.LookPath(self); err == nil && (isEnvironment(filepath.Dir(filepath.Dir(link))) || !activated()) {
 			for _, name := range []string{"python3", "python"} {
 				if beside, err := filepath.Abs(filepath.Join(filepath.Dir(link), name)); err == nil {
 					if _, err := exec.LookPath(beside); err == nil {
@@ -235,6 +239,17 @@ func interpreter(self string) string {
 	return "python3"
 }
 
+// isEnvironment says that a directory is a virtual environment (PEP 405) or conda's.
+func isEnvironment(dir string) bool {
+	return slices.ContainsFunc([]string{"pyvenv.cfg", "conda-meta"}, func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	})
+}
+
+// activated says that the user has chosen an environment.
+func activated() bool { return os.Getenv("VIRTUAL_ENV")+os.Getenv("CONDA_PREFIX") != "" }
+
 // torchCompletion prints a script that completes torchrun's flags.
 func torchCompletion(io *streams, f *pflag.FlagSet, shell string) (int, error) {
 	script := map[string]string{
@@ -245,8 +260,12 @@ func torchCompletion(io *streams, f *pflag.FlagSet, shell string) (int, error) {
 	if script == "" {
 		return refuse(io, fmt.Errorf("--print-completion %s: bash, zsh or tcsh", shell))
 	}
-	var words []string
-	f.VisitAll(func(flag *pflag.Flag) { words = append(words, "--"+flag.Name) })
-	fmt.Fprintf(io.stdout, script, strings.Join(words, " "))
+	fmt.Fprintf(io.stdout, script, strings.Join(torchWords(f), " "))
 	return 0, nil
+}
+
+// torchWords are torchrun's flags.
+func torchWords(f *pflag.FlagSet) (words []string) {
+	f.VisitAll(func(flag *pflag.Flag) { words = append(words, "--"+flag.Name) })
+	return words
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,4 +66,13 @@ func TestTorchrunOfAnEnvironment(t *testing.T) {
 	c := exec.Command("venv/bin/torchrun", "--standalone", script)
 	c.Dir = dir
 	start(t, c).ends(0, env+"\n")
+
+	// One that is linked into a directory with a Python that is no environment's runs that of the environment that is activated.
+	system := filepath.Join(dir, "system", "bin")
+	if err := errors.Join(os.MkdirAll(system, 0o700), os.Symlink(built, filepath.Join(system, "torchrun")),
+		os.Symlink(python, filepath.Join(system, "python3"))); err != nil {
+		t.Fatal(err)
+	}
+	start(t, exec.Command(filepath.Join(system, "torchrun"), "--standalone", script),
+		"VIRTUAL_ENV="+env, "PATH="+filepath.Join(env, "bin")+":"+os.Getenv("PATH")).ends(0, env+"\n")
 }

@@ -69,6 +69,17 @@ func LoadToken(path, env string) (Token, error) {
 	return t, err
 }
 
+// FindToken is LoadToken for who asks others, to whom a token that is made up would mean nothing: it makes none.
+func FindToken(path, env string) (Token, error) {
+	if home, err := os.UserHomeDir(); path == "" && env == "" && err == nil {
+		path = filepath.Join(home, ".golaunch", "token")
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return Token{}, fmt.Errorf("there is no token here: copy %s from the machine of the coordinator, or set GOLAUNCH_TOKEN or --token-file", path)
+		}
+	}
+	return LoadToken(path, env)
+}
+
 // readToken checks the file that it opened, not the path, so that nobody can swap the file in between.
 func readToken(path string) (Token, error) {
 	f, err := os.Open(path)

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -98,9 +99,10 @@ func build(t *testing.T, name string, files map[string]string) {
 	}
 }
 
-// run makes the worlds with one bug, or with none for 0. They have the time that a whole package has.
+// run makes the worlds with one bug, or with none for 0. They end with the tests that want them.
 func run(worlds string, planted int) ([]byte, error) {
-	c := exec.Command(worlds, "-test.run=^TestWorld$", "-test.timeout=10m")
+	c := exec.Command(worlds, "-test.run=^TestWorld$", "-test.timeout=9m")
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, planted))
 	return c.CombinedOutput()
 }

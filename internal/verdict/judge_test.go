@@ -154,6 +154,13 @@ func TestRecurrence(t *testing.T) {
 		{"other codes", []Evidence{odd(3, "it broke"), odd(4, "it broke"), odd(3, "it broke"), odd(4, "it broke")}, Restart},
 		{"other words", []Evidence{odd(3, "it broke"), odd(3, "it fell"), odd(3, "it broke"), odd(3, "it fell")}, Restart},
 		{"no words", []Evidence{odd(3, ""), odd(3, "\n"), odd(3, ""), odd(3, "")}, Restart},
+		{"routine words", []Evidence{
+			odd(1, "INFO step 1 loss 0.3"), odd(1, "[INFO] step 2"), odd(1, "2026-11-23 10:00:00,000 - train - INFO - step 3"), odd(1, "INFO: step 4"),
+		}, Restart},
+		{"warnings and bars", []Evidence{
+			odd(1, "a.py:3: UserWarning: slow\n  warnings.warn('slow')\n"), odd(1, " 10%|█ | 1/10"), odd(1, "a.py:3: UserWarning: slow\n  warnings.warn('slow')\n"),
+		}, Restart},
+		{"words before routine ones", []Evidence{odd(3, "it broke\nINFO bye"), odd(3, "it broke\n[warning] bye"), odd(3, "it broke\nDEBUG:x:bye")}, Stop},
 		{"long lives", []Evidence{bug, bug, long, long, long}, Restart},
 		{"a long life, then none", []Evidence{long, bug, bug}, Stop},
 		{"steps", []Evidence{at(5), at(6), at(7), at(8)}, Restart},

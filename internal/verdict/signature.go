@@ -3,7 +3,10 @@ package verdict
 import (
 	"fmt"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // varying is what differs between ranks, nodes and attempts that fail in the same way: addresses, UUIDs and hashes, the random
@@ -36,12 +39,22 @@ func Signature(e Evidence, own ...Rule) string {
 	return strings.ToValidUTF8(sig[:min(len(sig), maxSignature)], "")
 }
 
-// lastWords is the last line that says anything.
+// lastWords is the last line that says anything of a failure: what a program logs as a matter of routine does not.
 func (e Evidence) lastWords() string {
-	text := strings.TrimSpace(e.Tail)
-	line := text[strings.LastIndexByte(text, '\n')+1:]
-	return line[:min(len(line), maxLine)]
+	lines := strings.Split(e.Tail, "\n")
+	for _, line := range slices.Backward(lines) {
+		line = strings.TrimSpace(line)
+		if line = line[:min(len(line), maxLine)]; line != "" && !routine().MatchString(line) {
+			return line
+		}
+	}
+	return ""
 }
+
+// routine is how loggers mark what is no error, and Python its warnings; a bar overwrites itself.
+var routine = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)\b(debug|info|warn|warning|[a-z]*warning):|\[(debug|info|warn|warning)\]|^(debug|info|warn|warning)\b|[- |](debug|info|warn|warning)[- |]|\bwarnings?\.warn\(|\r|[0-9]+%\|`)
+})
 
 // line is the whole of the line that decided, because where a quote is cut depends on the numbers before; of a very long one, the
 // beginning.

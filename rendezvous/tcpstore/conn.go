@@ -34,11 +34,11 @@ type conn struct {
 	booked int
 
 	// due is when the client is too late with the request or reply at hand, and late its place among those; nil if there is none.
-	due  time.Time
+	due time.Time
 	// came is when it connected, and silent its place among those that have said nothing since; nil for others.
 	came   time.Time
 	silent *list.Element
-	late *list.Element
+	late   *list.Element
 
 	// wait is what it waits for. Once answered it stays there until the next request.
 	wait     *waiter
