@@ -219,11 +219,12 @@ func TestTheDiskIsFull(t *testing.T) {
 		"warning: write the stdout log of rank 0 on ", "("+dir+"/a/attempt-0/rank-0.stdout.log)", "no space left on device")
 }
 
-// TestALineWithoutEnd is a gigabyte long. It costs neither memory nor time of the other ranks.
+// TestALineWithoutEnd is half a gigabyte long. It costs neither memory nor time of the other ranks.
 func TestALineWithoutEnd(t *testing.T) {
+	t.Parallel()
 	quiet := `exec "$0" "$@" >/dev/null`
 	p := start(t, exec.Command("sh", "-c", quiet, golaunch(t), "--procs-per-node", "2", "--log-limit", "1000000", "--", "sh", "-c",
-		`trap 'exit 0' USR1; if [ $RANK = 0 ]; then head -c 1G /dev/zero; echo written >&2; else echo up >&2; fi; sleep 1000 & wait`))
+		`trap 'exit 0' USR1; if [ $RANK = 0 ]; then head -c 512M /dev/zero; echo written >&2; else echo up >&2; fi; sleep 1000 & wait`))
 	p.line("up")
 	p.line("written")
 	peak := vmHWM(t, p.cmd.Process.Pid)

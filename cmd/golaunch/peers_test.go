@@ -142,22 +142,21 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 		}
 		jobs = append(jobs, p)
 	}
-	for i := range 3 {
-		for what, lose := range []func() (back func()){
-			func() func() {
-				s.leads[i].kill()
-				return func() { s.lead(i, "--lease", "10s") }
-			},
-			func() func() {
-				s.leads[i].signal(syscall.SIGSTOP)
-				return func() { s.leads[i].signal(syscall.SIGCONT) }
-			},
-			func() func() {
-				s.nodes[i].Cut(t)
-				return func() { s.nodes[i].Join(t) }
-			},
-		} {
-			back := lose()
+	kill := func(i int) (back func()) {
+		s.leads[i].kill()
+		return func() { s.lead(i, "--lease", "10s") }
+	}
+	halt := func(i int) func() {
+		s.leads[i].signal(syscall.SIGSTOP)
+		return func() { s.leads[i].signal(syscall.SIGCONT) }
+	}
+	cut := func(i int) func() {
+		s.nodes[i].Cut(t)
+		return func() { s.nodes[i].Join(t) }
+	}
+	for i, ways := range [][]func(int) func(){{kill}, {kill, halt}, {kill, cut}} {
+		for what, lose := range ways {
+			back := lose(i)
 			s.state(i, "silent")
 			id := fmt.Sprintf("more%d%d", i, what)
 			s.ask("--coordinator", s.at, "--detach", "--job-id", id, "--procs-per-node", "1", "--", "true")

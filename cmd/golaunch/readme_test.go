@@ -80,6 +80,7 @@ func TestDocumentedCommands(t *testing.T) {
 			t.Errorf("no document has the command %q any more", line)
 		}
 		t.Run(line, func(t *testing.T) {
+			t.Parallel()
 			if out := c.run(t, line); !strings.Contains(out, c.want) {
 				t.Errorf("it does not print %q:\n%s", c.want, out)
 			}
