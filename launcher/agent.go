@@ -99,6 +99,10 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	go func() {
 		defer cancel(nil) // not when it hands over: that would end the ranks
 		_, err := node.Run(ctx)
+		if r, ok := errors.AsType[*session.RefusedError](err); ok && j.Network.Name == "" && r.Another() != "" {
+			a.Say(err.Error() + "; it joins as " + r.Another())
+			err = a.again(ctx, j, join, r.Another(), f)
+		}
 		served <- err
 	}()
 	select {
@@ -112,6 +116,20 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		a.Say(join.Node.Name + " leaves its ranks to the next agent")
 		return f.code(), nil
 	}
+}
+
+// again is the agent under another name.
+func (a Agent) again(ctx context.Context, j Job, join session.Options, name string, f *follower) error {
+	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	if err != nil {
+		return err
+	}
+	join.Node.Name, join.TLS = name, mtls.Client(token, mtls.Identity{Node: name})
+	node, err := a.node(j, join, f)
+	if err == nil {
+		_, err = node.Run(ctx)
+	}
+	return err
 }
 
 // node is the agent, which does what f says.

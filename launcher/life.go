@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
 
 	"github.com/golaunch/golaunch/agent"
@@ -41,9 +43,11 @@ func (h *here) live(ctx context.Context, enter func(ctx context.Context, f *foll
 	f.within = h.job.Stopping.DrainTime
 	go h.attend(f)
 	h.watchSpot(ctx, f)
-	p, err := enter(ctx, f)
-	if err == nil {
-		result, err = h.work(ctx, p)
+	for again := true; again; again = h.rename(err) {
+		var p part
+		if p, err = enter(ctx, f); err == nil {
+			result, err = h.work(ctx, p)
+		}
 	}
 	switch {
 	case errors.Is(err, errLate):
@@ -254,20 +258,38 @@ var errLate = errors.New("no coordinator came in time, see --placement-timeout")
 
 // join takes part, as find says, in a job that another node leads at a target, and ends as it does. A stop makes this node leave the
 // job in order, with the exit code of the signal.
-func (h *here) join(ctx context.Context, name, target string, find func(context.Context) (membership, error)) (Result, error) {
+func (h *here) join(ctx context.Context, node placement.Node, target string, find func(context.Context, placement.Node) (membership, error)) (Result, error) {
+	var late *time.Timer
 	return h.live(ctx, func(ctx context.Context, f *follower) (part, error) {
-		late := time.AfterFunc(orForever(h.job.Resources.PlacementTimeout), func() { f.cancel(errLate) })
-		context.AfterFunc(ctx, func() { late.Stop() })
-		if !h.muted {
-			h.say(name + " asks to join at " + target)
+		if late == nil {
+			late = time.AfterFunc(orForever(h.job.Resources.PlacementTimeout), func() { f.cancel(errLate) })
+			context.AfterFunc(ctx, func() { late.Stop() })
 		}
-		m, err := find(ctx)
+		node.Name = cmp.Or(h.alias, node.Name)
+		if !h.muted {
+			h.say(node.Name + " asks to join at " + target)
+		}
+		m, err := find(ctx, node)
 		f.joined = func() {
 			late.Stop()
 			h.joined.Store(true)
 		}
 		return h.node(m, f), err
 	})
+}
+
+// rename has this node ask again by another name, if its machine's own is another node's: machines may be named alike, and their addresses
+// tell them apart.
+func (h *here) rename(err error) bool {
+	r, ok := errors.AsType[*session.RefusedError](err)
+	if !ok || h.alias != "" || h.job.Network.Name != "" {
+		return false
+	}
+	if h.alias = r.Another(); h.alias == "" {
+		return false
+	}
+	h.warn(fmt.Errorf("%s; this node is %s", r.Why, h.alias))
+	return true
 }
 
 // candidate is this node as one of those that may come to lead the job. It listens already where the nodes meet, or else they do so at

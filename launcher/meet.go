@@ -15,6 +15,7 @@ import (
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/placement"
 )
 
 // meet runs a job whose every node runs this same command: whoever owns the rendezvous address leads, the others join.
@@ -38,13 +39,16 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	id := mtls.Identity{Node: node.Name, Job: h.job.ID}
+	id := h.identity(node)
 	m := membership{Options: session.Options{
 		Node: node, Target: net.JoinHostPort(at.host, strconv.Itoa(at.port)), TLS: mtls.Client(token, id), Dial: dialTCP(at.host, at.port),
 	}}
 	join := func() (Result, error) {
-		m.candidate = h.candidate(node, token, "", m.Target)
-		return h.join(ctx, node.Name, m.Target, func(context.Context) (membership, error) { return m, nil })
+		return h.join(ctx, node, m.Target, func(_ context.Context, node placement.Node) (membership, error) {
+			m.Node, m.TLS = node, mtls.Client(token, h.identity(node))
+			m.candidate = h.candidate(node, token, "", m.Target)
+			return m, nil
+		})
 	}
 	if !ours {
 		return join()

@@ -174,7 +174,7 @@ func (e enlistment) serve() error {
 	h.subdir, h.job.Output.Quiet = node.Name, true
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	result, err := h.join(ctx, node.Name, e.Coordinator, func(context.Context) (membership, error) {
+	result, err := h.join(ctx, node, e.Coordinator, func(_ context.Context, node placement.Node) (membership, error) {
 		m := h.member(node, e.Coordinator, token)
 		dial := m.Dial
 		m.Dial = func(ctx context.Context) (net.Conn, error) {

@@ -127,6 +127,8 @@ type here struct {
 	// told says that this process, while it leads the job, was told to TERM. It belongs to the goroutine that hears signals.
 	told bool
 	echo echo
+	// alias is this node's name where its machine's own is another node's.
+	alias string
 	// joined says that the coordinator has taken this node in.
 	joined atomic.Bool
 	// spread says that the ranks' files are on other nodes.

@@ -26,7 +26,7 @@ func (h *here) together(ctx context.Context) (Result, error) {
 			target = net.JoinHostPort(p.Head, strconv.Itoa(p.Port))
 		}
 		h.muted = p.Port == 0 // they have one console, where node 0 says it
-		return h.join(ctx, node.Name, target, func(ctx context.Context) (membership, error) { return h.find(ctx, node) })
+		return h.join(ctx, node, target, h.find)
 	}
 	if node.Addr, err = h.job.ownAddr(ctx, node); err != nil {
 		return Result{}, err

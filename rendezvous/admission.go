@@ -37,8 +37,10 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return wire.Refused("node %s was counted as lost", node.Name)
 	case old != nil && (old.link == nil || time.Since(old.heard) > c.cfg.Lease/2): // its machine may have been replaced
 		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and ranks of it may still live there, for %v at most", node.Name, old.patience))
+	case old != nil && old.addr == node.Addr:
+		return wire.Refused("there is a node %s already, at %v too; give each node its own --name and --address", node.Name, old.addr)
 	case old != nil:
-		return wire.Refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
+		return status.Error(codes.AlreadyExists, wire.Plain(fmt.Sprintf("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)))
 	case c.addrs[node.Addr] != "" && !c.sharedAddr():
 		return wire.Refused("address %v is node %s's; give each node its own --address", node.Addr, c.addrs[node.Addr])
 	}

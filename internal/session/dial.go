@@ -98,13 +98,14 @@ func (d dialer) greet(ctx context.Context, l *agentLink) error {
 		return d.explain(err)
 	}
 	if err := l.stream.Send(d.hello(l.node)); err != nil && status.Code(err) == codes.ResourceExhausted {
-		return &RefusedError{l.node.Name, d.Target, "the node's description is too long: " + err.Error()}
+		return &RefusedError{Node: l.node.Name, Target: d.Target, Why: "the node's description is too long: " + err.Error()}
 	}
 	if l.first, err = l.stream.Recv(); err != nil {
+		d.Node.Addr = l.node.Addr
 		return d.explain(err)
 	}
 	if l.first.GetWelcome().GetLease().AsDuration() < minLease {
-		return &RefusedError{l.node.Name, d.Target, "its welcome makes no sense; install the same golaunch on both"}
+		return &RefusedError{Node: l.node.Name, Target: d.Target, Why: "its welcome makes no sense; install the same golaunch on both"}
 	}
 	return nil
 }
@@ -139,7 +140,10 @@ func (d dialer) explain(err error) error {
 		return &wire.ElsewhereError{Why: s.Message()}
 	}
 	if s.Code() == codes.FailedPrecondition || s.Code() == codes.NotFound && len(d.voters) <= 1 {
-		return &RefusedError{d.Node.Name, d.Target, s.Message()}
+		return &RefusedError{Node: d.Node.Name, Target: d.Target, Why: s.Message()}
+	}
+	if s.Code() == codes.AlreadyExists {
+		return &RefusedError{Node: d.Node.Name, Target: d.Target, Why: s.Message(), Taken: d.Node.Addr}
 	}
 	err = fmt.Errorf("the connection to the coordinator at %s broke: %s", d.Target, s.Message())
 	if e != nil {

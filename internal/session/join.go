@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -22,7 +23,19 @@ import (
 )
 
 // RefusedError says that the coordinator does not want this agent. Trying again cannot help.
-type RefusedError struct{ Node, Target, Why string }
+type RefusedError struct {
+	Node, Target, Why string
+	// Taken, if it is valid, is the address of this node, whose name another one has.
+	Taken netip.Addr
+}
+
+// Another is a name that this node may have in place of one that is taken; empty where another name would not help.
+func (e *RefusedError) Another() string {
+	if !e.Taken.IsValid() {
+		return ""
+	}
+	return e.Node + "-" + strings.ReplaceAll(e.Taken.WithZone("").String(), ":", "-")
+}
 
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the coordinator at %s refused node %s: %s", e.Target, e.Node, e.Why)
@@ -107,7 +120,7 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 		o.Voter = noVoter{}
 	}
 	if why := wire.ExcessOfNode(wire.FromNode(o.Node)); why != "" {
-		return nil, &RefusedError{o.Node.Name, o.Target, why}
+		return nil, &RefusedError{Node: o.Node.Name, Target: o.Target, Why: why}
 	}
 	d := dialer{Options: o, instance: cmp.Or(o.Former.Instance, rand.Text()), epoch: o.Former.Epoch, home: o.Target}
 	d.lease = cmp.Or(o.Lease, wire.DefaultLease)
