@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -45,6 +46,17 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return wire.Refused("address %v is node %s's; give each node its own --address", node.Addr, c.addrs[node.Addr])
 	}
 	return nil
+}
+
+// mismatched ends a job that still waits for nodes when one comes that was started for another job, which is told to the others: what they
+// wait for will not come. A job that has its nodes lets it go.
+func (c *Coordinator) mismatched(h *pb.Hello) {
+	name := h.GetNode().GetName()
+	why := wire.DifferentAt("on "+name, c.cfg.Facts, h.GetFacts())
+	if c.sole == nil || c.sole.Result != nil || why == "" || len(c.came) >= c.sole.Job.Request.MinNodes {
+		return
+	}
+	c.happened(c.sole, job.Cancel{Code: 2, Ending: job.EndProgram, Why: wire.Plain(why) + "; start the same command on every node"})
 }
 
 // sharedAddr says that several nodes may have one address.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
@@ -25,7 +26,7 @@ import (
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		facts := map[string]string{"--max-restarts": "5", "--nodes": "3"}
-		w := newWorldOf(t.Context(), t, Config{Facts: facts}, one(3))
+		w := newWorldOf(t.Context(), t, Config{Facts: facts}, one(1))
 		a := w.join(1, forever)
 		join := func(o session.Options) error {
 			o.Target, o.Dial, o.Warn = "head:1", w.dial, w.warn
@@ -77,6 +78,23 @@ func TestRefused(t *testing.T) {
 		if len(w.warnings) != 1 || !strings.Contains(w.warnings[0], "was refused: --max-restarts differs") {
 			t.Errorf("warnings %q, want one line a minute", w.warnings)
 		}
+	})
+}
+
+// TestAnotherCommandEndsTheWait: a node that was started with other flags will not come as the others want it, and they are told at once.
+func TestAnotherCommandEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t.Context(), t, Config{Facts: map[string]string{"--nodes": "3"}}, one(3))
+		a := w.join(1, forever)
+		_, err := session.Join(t.Context(), session.Options{Target: "head:1", Dial: w.dial, Warn: w.warn, Node: node(2), Facts: map[string]string{"--nodes": "2"}})
+		if r, ok := errors.AsType[*session.RefusedError](err); !ok || r.Why != "--nodes differs: 2 here, 3 on the coordinator" {
+			t.Error(err)
+		}
+		want := "job failed: --nodes differs: 2 on n2, 3 on the coordinator; start the same command on every node"
+		if r := <-w.result; r.Code != 2 || r.Ending != job.EndProgram || r.Reason != want {
+			t.Errorf("%+v", r)
+		}
+		a.Close("")
 	})
 }
 

@@ -96,6 +96,7 @@ func (l *link) drain() []*pb.ToAgent {
 func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) {
 	node := wire.ToNode(h.GetNode())
 	if err := c.refusal(h, from); err != nil {
+		c.mismatched(h)
 		return nil, err
 	}
 	m := c.members[node.Name]

@@ -293,7 +293,7 @@ func (s *State) cancel(ev Cancel) string {
 func (ev Cancel) result() Result {
 	verdict := "job cancelled: "
 	switch {
-	case ev.Code == codeOwn:
+	case ev.Code == codeOwn, ev.Ending == EndProgram:
 		verdict = "job failed: "
 	case ev.Ending == EndPreempted:
 		verdict = "job preempted: "

@@ -15,7 +15,10 @@ import (
 const Protocol = 4
 
 // Different names the first fact that is not the same on both sides. An agent without facts goes along with any job.
-func Different(coordinator, agent map[string]string) string {
+func Different(coordinator, agent map[string]string) string { return DifferentAt("here", coordinator, agent) }
+
+// DifferentAt is Different for others than that agent.
+func DifferentAt(where string, coordinator, agent map[string]string) string {
 	if len(agent) == 0 {
 		return ""
 	}
@@ -23,7 +26,7 @@ func Different(coordinator, agent map[string]string) string {
 	maps.Copy(all, coordinator)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if a, b := agent[name], coordinator[name]; a != b {
-			return fmt.Sprintf("%s differs: %s here, %s on the coordinator", name, cmp.Or(a, "unset"), cmp.Or(b, "unset"))
+			return fmt.Sprintf("%s differs: %s %s, %s on the coordinator", name, cmp.Or(a, "unset"), where, cmp.Or(b, "unset"))
 		}
 	}
 	return ""
