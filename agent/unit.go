@@ -106,8 +106,9 @@ func (u *unit) open() (scope, error) {
 		return u.scope, u.share.err
 	case u.bindErr != nil && len(u.former) < len(u.order.Group.Bundles):
 		return u.scope, u.bindErr
-	case u.scope != nil:
-		return u.scope, nil
+	}
+	if err := u.able(); err != nil || u.scope != nil {
+		return u.scope, err
 	}
 	scope, err := u.newScope(fmt.Sprintf("%s-unit-%d-attempt-%d", u.share.job, u.order.Unit, u.order.Attempt))
 	if err != nil {

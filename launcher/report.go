@@ -113,7 +113,11 @@ func ending(r Result, logs string, rules []verdict.Rule) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, r.Reason)
 	if f := r.Cause; f != nil {
-		fmt.Fprintf(&b, "  first failure  %s, attempt %d", f.Why, f.Attempt)
+		why := f.Why
+		if f.Exit.Spawn != "" { // the reason has said what
+			why = fmt.Sprintf("rank %d on %s", f.Rank, f.Node)
+		}
+		fmt.Fprintf(&b, "  first failure  %s, attempt %d", why, f.Attempt)
 		if !f.At.IsZero() {
 			fmt.Fprintf(&b, ", at %s", f.At.Format("2006-01-02 15:04:05.000 MST"))
 		}
@@ -122,6 +126,9 @@ func ending(r Result, logs string, rules []verdict.Rule) string {
 			fmt.Fprintf(&b, "  echoes         %d more failed before they were told to stop\n", f.Further)
 		}
 		if v := judgeFailure(*f, rules); v.Cause != "" && v.Cause != verdict.Unknown {
+			if f.Exit.Spawn != "" {
+				v.Quote = ""
+			}
 			fmt.Fprintf(&b, "  cause          %s\n", v)
 		}
 		switch {

@@ -20,7 +20,7 @@ var exits = []struct {
 }{
 	{certain, func(x Exit) bool { return x.Spawn != "" }, Rule{
 		Action: Stop, Cause: "not-started", Title: "the command could not be started", Origin: "execve(2)",
-		Remedy: "look at the command's path, its permission and its interpreter on that node",
+		Remedy: "mend on that node what keeps it from starting",
 	}},
 	{certain, func(x Exit) bool { return x.OOM }, Rule{
 		Action: Restart, Cause: "host-oom", Title: "the kernel killed it for want of memory", Origin: "memory.events of its cgroup",

@@ -15,7 +15,9 @@ import (
 const Protocol = 4
 
 // Different names the first fact that is not the same on both sides. An agent without facts goes along with any job.
-func Different(coordinator, agent map[string]string) string { return DifferentAt("here", coordinator, agent) }
+func Different(coordinator, agent map[string]string) string {
+	return DifferentAt("here", coordinator, agent)
+}
 
 // DifferentAt is Different for others than that agent.
 func DifferentAt(where string, coordinator, agent map[string]string) string {

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// able says what keeps this node from starting all ranks of an attempt, which is known before the first: a gang of which some run is of no
+// use.
+func (u *unit) able() error {
+	ranks := len(u.order.Group.Bundles) - len(u.former)
+	if ranks <= 0 {
+		return nil
+	}
+	return errors.Join(u.fits(), u.files(ranks))
+}
+
+// Files that this process opens for a rank: what reads its output and what keeps that, a pidfd, and more while it starts.
+const (
+	filesPerRank = 5
+	filesAtStart = 24
+)
+
+// files says that this process may not open as many files as it needs for some ranks.
+func (u *unit) files(ranks int) error {
+	if u.agent.keeper != nil {
+		return nil // they are the keeper's, which has no others
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("read the limit of open files: %w", err)
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("count the open files: %w", err)
+	}
+	if need := uint64(len(open) + filesPerRank*ranks + filesAtStart); need > limit.Cur {
+		return fmt.Errorf("%d ranks need %d open files, and golaunch may have %d on this node: raise the limit (ulimit -n; LimitNOFILE= of a systemd unit)",
+			ranks, need, limit.Cur)
+	}
+	return nil
+}
+
+// Bounds of execve(2), in bytes: of one string, of all of them at least and at most, whatever the stack may have.
+const (
+	maxString    = 128 << 10
+	leastStrings = 128 << 10
+	mostStrings  = 6 << 20
+	// pathsOfRank is what the names of a rank's files may need in its environment.
+	pathsOfRank = 16 << 10
+)
+
+// fits says that the kernel would not take a rank's arguments and environment.
+func (u *unit) fits() error {
+	c := u.command(u.order.Group.Bundles[0], "", "", "")
+	size := pathsOfRank
+	for _, list := range [][]string{c.Args, c.Env} {
+		for _, text := range list {
+			if len(text) >= maxString {
+				return fmt.Errorf("an argument or variable of the command has %d bytes, and the kernel takes %d: %.40q...", len(text), maxString-1, text)
+			}
+			size += len(text) + 1 + 8 // with its pointer
+		}
+	}
+	var stack unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_STACK, &stack); err != nil {
+		return fmt.Errorf("read the limit of the stack: %w", err)
+	}
+	if most := max(leastStrings, min(mostStrings, stack.Cur/4)); uint64(size) > most {
+		return fmt.Errorf("arguments and environment of a rank have %d bytes, and the kernel takes %d, a quarter of its stack (ulimit -s): raise that, or shorten them",
+			size, most)
+	}
+	return nil
+}
