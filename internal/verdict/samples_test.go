@@ -66,6 +66,7 @@ var samples = []struct{ cause, line, seen, miss string }{
 	{"checkpoint-mismatch", "RuntimeError: Error(s) in loading state_dict for Linear:", "torch 1.13", "loading state_dict"},
 	{"ddp-unused-parameters", "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.", "reducer.cpp", "finished reduction"},
 	{"import-error", "ModuleNotFoundError: No module named 'apex'", "Python 3.11", "No module named apex, using the slow path"},
+	{"no-libuv", "RuntimeError: use_libuv was requested but PyTorch was built without libuv support, run with USE_LIBUV=0 to disable it.", "torch 2.6, Debian", "libuv support is on"},
 	{"syntax-error", "SyntaxError: '(' was never closed", "Python 3.11", "0 syntax errors"},
 	{"usage", "train.py: error: unrecognized arguments: --x", "Python 3.11", "unrecognized samples: 3"},
 	{"file-not-found", "FileNotFoundError: [Errno 2] No such file or directory: 'data.bin'", "Python 3.11", "file data.bin found"},

@@ -38,6 +38,11 @@ var program = []row{
 		remedy: "install it on every node, or look at which python and PYTHONPATH the ranks have", passing: true,
 		origin: "Python; ld.so(8)",
 	}, {
+		action: Stop, cause: "no-libuv", title: "this torch has no libuv, which it asks of a store by default",
+		patterns: `use_libuv was requested but PyTorch was built without libuv support`,
+		remedy:   "start the job with --env USE_LIBUV=0; golaunch's store serves such clients too", passing: true,
+		origin: "torch/csrc/distributed/c10d/TCPStore.cpp; Debian's builds",
+	}, {
 		action: Stop, cause: "syntax-error", title: "Python does not accept the program",
 		patterns: `
 			SyntaxError: 
