@@ -50,6 +50,8 @@ type Resources struct {
 	// OwnGPUs are the only GPUs of this machine that the job may have, indexes or UUIDs with commas between, as CUDA_VISIBLE_DEVICES has
 	// them; all that are visible when empty.
 	OwnGPUs string
+	// Slots is how many ranks this node runs of a job whose PerNode is placement.AllGPUs; 0 is one on each GPU. Nodes may differ in it.
+	Slots int
 	// Simulate runs every node on this machine, one process each, with PerNode declared GPUs, on 127.0.0.1, 127.0.0.2, ...
 	Simulate bool
 	// PlacementTimeout bounds the wait for nodes and GPUs, after which the job ends with code 124; 0 waits for ever.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/placement"
 )
 
 // Host is a machine that the job may use.
@@ -49,10 +50,12 @@ func (j *Job) settle() error {
 // list is not known before the nodes are in order.
 func (j *Job) settleRanks() error {
 	r, first := &j.Resources, j.Network.Hosts[0]
+	differ := false
 	for _, h := range j.Network.Hosts {
+		differ = differ || h.Slots != first.Slots
 		switch {
-		case len(r.PerNode) == 0 && h.Slots != first.Slots:
-			return usage("%s has %d slots and %s has %d: give --gpus-per-node auto for a rank on each GPU, or ranks that each node can have",
+		case len(r.PerNode) == 0 && (h.Slots == 0) != (first.Slots == 0):
+			return usage("%s has %d slots and %s has %d: give slots to all hosts or to none, or --gpus-per-node auto for a rank on each GPU",
 				first.Name, first.Slots, h.Name, h.Slots)
 		case len(r.PerNode) == 1 && h.Slots > 0 && r.PerNode[0] > h.Slots:
 			return usage("%s has %d slots, and each node %d ranks: give it more slots, or the nodes fewer ranks",
@@ -60,7 +63,9 @@ func (j *Job) settleRanks() error {
 		}
 	}
 	if len(r.PerNode) == 0 && first.Slots > 0 {
-		r.PerNode = []int{first.Slots}
+		if r.PerNode = []int{first.Slots}; differ {
+			r.PerNode = []int{placement.AllGPUs}
+		}
 	}
 	return nil
 }

@@ -74,6 +74,12 @@ func (j Job) named() (placement.Node, error) {
 	if j.place != nil && j.place.Topology != "" {
 		node.Labels = map[string]string{placement.TopologyLabel: j.place.Topology}
 	}
+	if j.Resources.Slots > 0 {
+		if node.Labels == nil {
+			node.Labels = map[string]string{}
+		}
+		node.Labels[placement.SlotsLabel] = strconv.Itoa(j.Resources.Slots)
+	}
 	if node.Addr, err = j.given(node.Name); err != nil {
 		return node, err
 	}

@@ -104,6 +104,9 @@ func (f *fleet) start(ctx context.Context, host Host) error {
 	defer up()
 	e := f.enlistment
 	e.Job.Network.Name, e.Slots = host.node(), host.Slots
+	if !e.Job.Resources.GPU {
+		e.Job.Resources.Slots = host.Slots
+	}
 	order, err := json.Marshal(e)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 )
 
 // candidate is a node as one request sees it.
@@ -24,7 +25,7 @@ type candidate struct {
 	// gpus counts the free ones.
 	gpus int
 	// free and total are the shares of the request that the node has room for: now, and if nothing held its GPUs. A share is a
-	// bundle, or the whole node with AllGPUs.
+	// bundle, or with AllGPUs all that the node gives.
 	free, total int
 	// take is the number of bundles that the node gets, and score how good it is for one more.
 	take  int
@@ -124,8 +125,23 @@ func (r Request) room(n *Node, gpus int) int {
 	if !r.allGPUs() {
 		return room
 	}
-	if len(n.GPUs) == 0 || room < len(n.GPUs) {
+	if want := r.whole(n); want == 0 || room < want {
 		return 0
 	}
 	return 1
+}
+
+// whole is how many bundles the node has when a job asks for all that it gives; 0 for none.
+func (r Request) whole(n *Node) int {
+	if text, ok := n.Labels[SlotsLabel]; ok {
+		slots, err := strconv.Atoi(text)
+		if err != nil || slots < 0 || slots > maxPerNode {
+			return 0
+		}
+		return slots
+	}
+	if r.GPU {
+		return len(n.GPUs)
+	}
+	return 0
 }

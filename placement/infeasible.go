@@ -107,6 +107,9 @@ func (r Request) shortGroups(candidates []*candidate) (want int, why string) {
 	what := "room for " + count(want, "rank")
 	if r.allGPUs() {
 		what = "all GPUs free"
+		if !r.GPU {
+			what = "room for its ranks"
+		}
 	}
 	return want, fmt.Sprintf("found %d of %s with %s", roomy(candidates, want), count(need, "node"), what)
 }

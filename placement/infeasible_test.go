@@ -23,6 +23,17 @@ func TestInfeasible(t *testing.T) {
 		missing int
 		ever    bool
 	}{
+		{
+			"a node without slots", with(all, func(r *Request) { r.GPU = false }),
+			[]Node{slotted(free, "2"), held},
+			`cannot place the job: found 1 of 2 nodes with room for its ranks; n3: says nothing of how many ranks it runs (label slots=""), which is to be a number from 1 to 65535; ask for less, or add nodes`,
+			0, false,
+		},
+		{
+			"more slots than GPUs", all,
+			[]Node{slotted(free, "9"), slotted(held, "7")},
+			"cannot place the job: found 1 of 2 nodes with all GPUs free; n1: has 8 GPUs, 9 wanted; ask for less, or add nodes", 0, false,
+		},
 		{"nobody is there", eight, nil, "cannot place the job yet: 0 of 2 nodes are there", 2, true},
 		{
 			"a node is missing", with(eight, func(r *Request) { r.MinNodes, r.MaxNodes = 3, 4 }),
@@ -153,5 +164,11 @@ func TestInfeasibleIsBounded(t *testing.T) {
 
 func sick(n Node) Node {
 	n.Labels = map[string]string{UnfitLabel: "gpu-ecc"}
+	return n
+}
+
+// slotted is a node that says how many ranks it runs.
+func slotted(n Node, slots string) Node {
+	n.Labels = map[string]string{SlotsLabel: slots}
 	return n
 }

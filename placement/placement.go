@@ -66,7 +66,7 @@ type Request struct {
 	MinNodes, MaxNodes int
 	// PerNode is the number of ranks on a node: one entry for all nodes alike, or MaxNodes entries in the order of node ranks
 	// ("4,8,2"), of which n nodes use the first n. An entry of 0 or less is an error, except that a single [AllGPUs] means all
-	// GPUs of each node.
+	// GPUs of each node, or as many ranks as its [SlotsLabel] says.
 	PerNode []int
 	// GPU says that each rank needs one GPU of its own; without it ranks are CPU processes.
 	GPU bool
@@ -84,8 +84,9 @@ type Request struct {
 	SharedAddr bool
 }
 
-// AllGPUs as the only entry of Request.PerNode asks for every GPU of each node, which must then all be free. Pack and Spread have
-// nothing to choose then and do what StrictPack does; with StrictSpread it is an error.
+// AllGPUs as the only entry of Request.PerNode asks for every GPU of each node, which must then all be free; of a node with a
+// [SlotsLabel], and of any node for CPU ranks, it asks for as many ranks as that says. Pack and Spread have nothing to choose then and do
+// what StrictPack does; with StrictSpread it is an error.
 const AllGPUs = -1
 
 // The values of Order.By.
@@ -100,6 +101,9 @@ const (
 // node's, then the node's own, with dots between them: "s0.s4.n12". That is SLURM_TOPOLOGY_ADDR of srun(1), which without a
 // topology is the node's name alone.
 const TopologyLabel = "topology"
+
+// SlotsLabel is the label of a node that says itself how many ranks it runs of a job that asks for AllGPUs, from 1 to 65535.
+const SlotsLabel = "slots"
 
 // UnfitLabel is the label of a node that gets no ranks; its value says why.
 const UnfitLabel = "unfit"

@@ -15,7 +15,10 @@ func (r Request) refusal(c *candidate, want int) string {
 		return "unfit: " + why
 	}
 	if r.allGPUs() {
-		want = max(1, len(n.GPUs))
+		if want = r.whole(n); want == 0 && (!r.GPU || n.Labels[SlotsLabel] != "") {
+			return fmt.Sprintf("says nothing of how many ranks it runs (label %s=%q), which is to be a number from 1 to %d", SlotsLabel, n.Labels[SlotsLabel], maxPerNode)
+		}
+		want = max(1, want)
 	}
 	var why []string
 	if r.GPU && c.gpus < want {

@@ -7,7 +7,7 @@ func (r Request) packGroups(candidates []*candidate, n int) []*candidate {
 	for rank, c := range seats {
 		c.take = want[rank]
 		if r.allGPUs() {
-			c.take = len(c.node.GPUs)
+			c.take = r.whole(c.node)
 		}
 	}
 	return seats

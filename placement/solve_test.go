@@ -296,3 +296,14 @@ func TestSolveRefusesBadRequests(t *testing.T) {
 		t.Errorf("got %v, want the error of Validate", err)
 	}
 }
+
+// TestSlots has nodes that say how many ranks they run.
+func TestSlots(t *testing.T) {
+	nodes := []Node{slotted(node("n3", "10.0.0.3", 8), "3"), slotted(node("n2", "10.0.0.2", 2), "1"), node("n1", "10.0.0.1", 2)}
+	for gpu, want := range map[bool]string{true: "n1:0,1 n2:0 n3:0,1,2", false: "n2:- n3:-,-,-"} {
+		p, err := Solve(Request{MinNodes: 2, MaxNodes: 3, PerNode: []int{AllGPUs}, GPU: gpu}, nodes)
+		if got := text(p); err != nil || got != want {
+			t.Errorf("%q (%v), want %q", got, err, want)
+		}
+	}
+}

@@ -36,7 +36,7 @@ func twinOf(r Request, nodes []Node, n int) ([]string, map[string]int) {
 		for i, name := range names {
 			ranks[name] = want[i]
 			if want[i] == AllGPUs {
-				ranks[name] = len(nodes[slices.IndexFunc(nodes, func(n Node) bool { return n.Name == name })].GPUs)
+				ranks[name] = twinWhole(r, nodes[slices.IndexFunc(nodes, func(n Node) bool { return n.Name == name })])
 			}
 		}
 		return names, ranks
@@ -78,6 +78,18 @@ func twinBest(r Request, nodes []Node, ranks map[string]int) (best string, ok bo
 	return best, least != nil
 }
 
+// twinWhole is how many ranks a whole node runs.
+func twinWhole(r Request, n Node) int {
+	var slots int
+	switch _, err := fmt.Sscan(n.Labels[SlotsLabel], &slots); {
+	case err == nil:
+		return slots
+	case r.GPU && n.Labels[SlotsLabel] == "":
+		return len(n.GPUs)
+	}
+	return 0
+}
+
 func twinScore(r Request, n Node, used int) float64 {
 	score := 0.0
 	if free := float64(len(twinFree(n)) - used); r.GPU && free > 0 {
@@ -99,8 +111,7 @@ func twinFits(r Request, n Node, ranks int) bool {
 		return false
 	}
 	if ranks == AllGPUs {
-		ranks = len(n.GPUs)
-		if ranks == 0 {
+		if ranks = twinWhole(r, n); ranks == 0 {
 			return false
 		}
 	}
@@ -195,6 +206,9 @@ func world(t *rapid.T) (Request, []Node) {
 		n.CPUs = rapid.IntRange(-1, 6).Draw(t, "cpus")
 		label := rapid.SampledFrom([]string{"", "s0", "s0.a", "s0.a.b", "s0.b", "s1"}).Draw(t, "topology")
 		n.Labels = map[string]string{TopologyLabel: label}
+		if slots := rapid.SampledFrom([]string{"", "", "1", "2", "3", "many"}).Draw(t, "slots"); slots != "" {
+			n.Labels[SlotsLabel] = slots
+		}
 		nodes = append(nodes, n)
 		if rapid.IntRange(0, 2).Draw(t, "kept") == 0 {
 			keep[n.Name] = ranks[i]

@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -45,10 +44,7 @@ func (r Request) checkStrategy() error {
 
 func (r Request) checkPerNode() error {
 	if r.allGPUs() {
-		switch {
-		case !r.GPU:
-			return errors.New("ranks without GPUs need a number of ranks per node; auto counts GPUs")
-		case r.Strategy == StrictSpread:
+		if r.Strategy == StrictSpread {
 			return fmt.Errorf("%s puts one rank on a node and needs a number of ranks; auto takes whole nodes", StrictSpread)
 		}
 		return nil

@@ -27,10 +27,7 @@ func TestValidate(t *testing.T) {
 		{func(r *Request) { r.PerNode = []int{4, 0} }, "ranks per node must be from 1 to 65535, not 0 (number 2 of 2)"},
 		{func(r *Request) { r.PerNode = []int{AllGPUs, 1} }, "ranks per node must be from 1 to 65535, not -1 (number 1 of 2)"},
 		{func(r *Request) { r.PerNode = []int{1 << 16} }, "ranks per node must be from 1 to 65535, not 65536 (number 1 of 1)"},
-		{
-			func(r *Request) { r.PerNode, r.GPU = []int{AllGPUs}, false },
-			"ranks without GPUs need a number of ranks per node; auto counts GPUs",
-		},
+		{func(r *Request) { r.PerNode, r.GPU = []int{AllGPUs}, false }, ""},
 		{
 			func(r *Request) { r.PerNode, r.Strategy = []int{AllGPUs}, StrictSpread },
 			"STRICT_SPREAD puts one rank on a node and needs a number of ranks; auto takes whole nodes",

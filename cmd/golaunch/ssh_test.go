@@ -54,6 +54,7 @@ func TestSSH(t *testing.T) {
 		"[r5 n3] rank 5 of 6 on n3, a n3, at 10.78.0.9 in "+command.Dir+" with it's salt and pepper\n",
 		"[r3 n2] oops\n", "job succeeded")
 	left(t, h)
+	onHosts(t, h, "--hosts", "n1:1,n3:3", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE on $(hostname)").ends(0, "rank 0 of 4 on n1\n", "rank 3 of 4 on n3\n")
 	onHosts(t, h, "--hosts", "n[1-3]", "--procs-per-node", "2", "--max-restarts", "0", "--env", "FAILS=3", "--", "sh", "-c", told).
 		ends(7, "rank 3 on n2 exited with code 7")
 	left(t, h)
@@ -223,8 +224,8 @@ func TestHostsThatMakeNoSense(t *testing.T) {
 		{"--hosts -oProxyCommand=id", "host"},
 		{"--hosts n1,n2 --nodes 3", "it wants 3 nodes and 0 spares, and has 2 hosts"},
 		{"--hosts n1 --spares 1", "it wants 1 nodes and 1 spares, and has 1 hosts"},
-		{"--hosts n1:4,n2:8", "give --gpus-per-node auto"},
-		{"--hosts n1:4,n2:8 --procs-per-node 8", "n1 has 4 slots, and each node 8 ranks"},
+		{"--hosts n1:4,n2", "give --gpus-per-node auto"},
+		{"--hosts n1:4,n2 --procs-per-node 8", "n1 has 4 slots, and each node 8 ranks"},
 		{"--hosts n1 --simulate", "leave out simulate"},
 	} {
 		cmd := exec.Command(golaunch(t), append(strings.Fields(c.args), "--", "true")...)

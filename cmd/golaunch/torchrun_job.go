@@ -17,6 +17,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/filetimer"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/placement"
 )
 
 // translation turns torchrun's flags into golaunch's. What is set here is torchrun's to say; everything else may come from
@@ -45,6 +46,9 @@ func (t *torchFlags) job(given *pflag.FlagSet) (launcher.Job, []string, error) {
 	err := errors.Join(fromEnv(x.ours), x.o.complete(x.ours, nil))
 	if err != nil {
 		return launcher.Job{}, nil, err
+	}
+	if r := &x.o.job.Resources; x.max > 1 && r.PerNode[0] > 0 { // each node says how many ranks it runs
+		r.Slots, r.PerNode = r.PerNode[0], []int{placement.AllGPUs}
 	}
 	x.o.job.Output.JSON = x.o.json
 	x.o.job.Command, err = t.command(given.Args())

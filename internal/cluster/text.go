@@ -27,6 +27,8 @@ func needs(e *entry) string {
 		what = "GPU"
 	}
 	switch {
+	case len(r.PerNode) == 1 && r.PerNode[0] == placement.AllGPUs && !r.GPU:
+		return nodes + " with room for its ranks"
 	case len(r.PerNode) == 1 && r.PerNode[0] == placement.AllGPUs:
 		return nodes + " with all GPUs free"
 	case r.Strategy == placement.Pack || r.Strategy == placement.Spread || r.Strategy == placement.StrictSpread:
