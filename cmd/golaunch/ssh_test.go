@@ -224,7 +224,7 @@ func TestHostsThatMakeNoSense(t *testing.T) {
 		{"--hosts -oProxyCommand=id", "host"},
 		{"--hosts n1,n2 --nodes 3", "it wants 3 nodes and 0 spares, and has 2 hosts"},
 		{"--hosts n1 --spares 1", "it wants 1 nodes and 1 spares, and has 1 hosts"},
-		{"--hosts n1:4,n2", "give --gpus-per-node auto"},
+		{"--hosts n1:4,n2", "give slots to all hosts or to none, or --gpus-per-node auto"},
 		{"--hosts n1:4,n2 --procs-per-node 8", "n1 has 4 slots, and each node 8 ranks"},
 		{"--hosts n1 --simulate", "leave out simulate"},
 	} {
