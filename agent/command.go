@@ -23,7 +23,7 @@ func (u *unit) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile 
 		Attempt: o.Attempt, MaxRestarts: o.World.MaxRestarts,
 		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: s.work.Task.Visibility,
 		CPUs: on.CPUs.String(), Bound: on.Why, Cores: on.Cores,
-		Role: s.work.Task.Role, ErrorFile: errorFile, NoticeFile: noticeFile, HeartbeatFile: heartbeatFile,
+		Role: s.work.Task.Role, RoleSize: o.World.RoleSize, RoleRank: o.World.RoleFirst + b.LocalRank, ErrorFile: errorFile, NoticeFile: noticeFile, HeartbeatFile: heartbeatFile,
 		RASAddr: u.rasAddr(b),
 	}
 	c := proc.Command{

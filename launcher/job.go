@@ -153,6 +153,7 @@ func (j Job) facts() map[string]string {
 	}
 	if j.Output.Torch != nil {
 		delete(facts, "command") // under torchrun each node may give the script arguments of its own
+		delete(facts, "--role")  // and its ranks a role
 	}
 	for _, kv := range j.Env {
 		name, value, _ := strings.Cut(kv, "=")

@@ -71,20 +71,30 @@ func (j Job) named() (placement.Node, error) {
 	if !wire.ValidName(node.Name) {
 		return node, usage("node name %q: letters, digits, '.', '_' and '-', 253 at most; give one with --name", node.Name)
 	}
-	if j.place != nil && j.place.Topology != "" {
-		node.Labels = map[string]string{placement.TopologyLabel: j.place.Topology}
-	}
-	if j.Resources.Slots > 0 {
-		if node.Labels == nil {
-			node.Labels = map[string]string{}
-		}
-		node.Labels[placement.SlotsLabel] = strconv.Itoa(j.Resources.Slots)
-	}
+	node.Labels = j.labels()
 	if node.Addr, err = j.given(node.Name); err != nil {
 		return node, err
 	}
 	node.Others, err = others()
 	return node, err
+}
+
+// labels are what placement goes by; nil for nothing.
+func (j Job) labels() map[string]string {
+	labels := map[string]string{}
+	if j.place != nil && j.place.Topology != "" {
+		labels[placement.TopologyLabel] = j.place.Topology
+	}
+	if j.Resources.Slots > 0 {
+		labels[placement.SlotsLabel] = strconv.Itoa(j.Resources.Slots)
+	}
+	if j.Output.Torch != nil && j.Resources.MaxNodes > 1 { // under torchrun each node may have another
+		labels[placement.RoleLabel] = j.Ranks.Role
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	return labels
 }
 
 // given is the address that the user wants for this node; none when he leaves it open.

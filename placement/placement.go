@@ -105,6 +105,9 @@ const TopologyLabel = "topology"
 // SlotsLabel is the label of a node that says itself how many ranks it runs of a job that asks for AllGPUs, from 1 to 65535.
 const SlotsLabel = "slots"
 
+// RoleLabel is the label of a node whose ranks have a role of their own (torch's ROLE_NAME).
+const RoleLabel = "role"
+
 // UnfitLabel is the label of a node that gets no ranks; its value says why.
 const UnfitLabel = "unfit"
 

@@ -36,8 +36,10 @@ type Facts struct {
 	StoreHosted bool
 	// Attempt counts starts from 0 and is the same on every node, unlike torchrun's, which counts for each agent.
 	Attempt, MaxRestarts int
-	// Role is "default" when empty, as under torchrun. A job has one role.
-	Role string
+	// Role is "default" when empty, as under torchrun, RoleSize the ranks of the job that have it, and RoleRank the position among them; 0
+	// and 0 where all have it.
+	Role               string
+	RoleSize, RoleRank int
 	// GPUs are those of the job on this node, in the order of local ranks, and GPU is the rank's own; nil for a CPU rank. Their
 	// Index counts the machine's GPUs, also where golaunch inherited a CUDA_VISIBLE_DEVICES that shows it only some.
 	GPUs []placement.GPU
@@ -77,6 +79,10 @@ func (f Facts) torch() []Var {
 	if role == "" {
 		role = "default"
 	}
+	roleRank, roleSize, whyRole := f.RoleRank, f.RoleSize, "role of the ranks on this node"
+	if roleSize == 0 || roleSize == f.WorldSize {
+		roleRank, roleSize, whyRole = f.Rank, f.WorldSize, "the job has one role"
+	}
 	return []Var{
 		{"RANK", strconv.Itoa(f.Rank), Torch, "position in the job"},
 		{"LOCAL_RANK", strconv.Itoa(localRank), Torch, why},
@@ -84,9 +90,9 @@ func (f Facts) torch() []Var {
 		{"LOCAL_WORLD_SIZE", strconv.Itoa(f.LocalWorldSize), Torch, "ranks of the job on this node"},
 		{"GROUP_RANK", strconv.Itoa(f.NodeRank), Torch, "torch's name for the node rank"},
 		{"GROUP_WORLD_SIZE", strconv.Itoa(f.Nodes), Torch, "torch's name for the number of nodes"},
-		{"ROLE_NAME", role, Torch, "a job has one role"},
-		{"ROLE_RANK", strconv.Itoa(f.Rank), Torch, "the rank: a job has one role"},
-		{"ROLE_WORLD_SIZE", strconv.Itoa(f.WorldSize), Torch, "the world size: a job has one role"},
+		{"ROLE_NAME", role, Torch, whyRole},
+		{"ROLE_RANK", strconv.Itoa(roleRank), Torch, "position among the ranks of the role; " + whyRole},
+		{"ROLE_WORLD_SIZE", strconv.Itoa(roleSize), Torch, "ranks of the role; " + whyRole},
 		{"MASTER_ADDR", f.MasterAddr, Torch, "address of the node that runs rank 0"},
 		{"MASTER_PORT", strconv.Itoa(f.MasterPort), Torch, "port found free on that node for this attempt"},
 		{"TORCHELASTIC_RESTART_COUNT", strconv.Itoa(f.Attempt), Torch, "number of this attempt, from 0"},

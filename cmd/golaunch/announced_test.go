@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,11 @@ while True:
 	}
 	stands("passes itself off as the coordinator of uid 0", "setpriv", "--reuid", "1234", "--clear-groups", "/usr/bin/python3", "-c", squat, "4")
 	stands("another version of golaunch", "/usr/bin/python3", "-c", squat, "999")
+	stands("there is no token here", "/usr/bin/python3", "-c", squat, "4")
+	if err := errors.Join(os.MkdirAll(filepath.Join(home, ".golaunch"), 0o700),
+		os.WriteFile(filepath.Join(home, ".golaunch", "token"), []byte(strings.Repeat("h", 32)), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	stands("cannot reach the coordinator at 10.77.0.2:29400", "/usr/bin/python3", "-c", squat, "4")
 
 	other := t.TempDir()

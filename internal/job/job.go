@@ -113,6 +113,8 @@ type World struct {
 	// of them are to be started.
 	LocalSize int
 	GPUs      []placement.GPU
+	// RoleSize is the job's ranks on nodes of the same role, and RoleFirst the position among them of this node's first.
+	RoleSize, RoleFirst int
 	// Network is a [nccl.Agreement] of the nodes that the job had when all of it was placed, in text; empty for CPU ranks and for a
 	// job on one node.
 	Network string

@@ -181,8 +181,11 @@ func (s *State) release() {
 // adopt makes a plan the job's own and divides it into units.
 func (s *State) adopt(p placement.Plan) {
 	s.slots, s.vacant = make([]slot, len(p.Groups)), nil
+	s.roles = map[string]int{}
 	for i, g := range p.Groups {
-		s.slots[i] = slot{Group: g}
+		role := g.Node.Labels[placement.RoleLabel]
+		s.slots[i] = slot{Group: g, role: role, roleFirst: s.roles[role]}
+		s.roles[role] += len(g.Bundles)
 		s.nodes[g.Node.Name].slot = i
 	}
 	s.alarms[AlarmLastCall] = 0

@@ -78,6 +78,7 @@ func (s *State) orderStart(u *unit, nodeRank int) placement.Group {
 	w := s.world
 	all := s.slots[nodeRank].Bundles
 	w.LocalSize = len(all)
+	w.RoleSize, w.RoleFirst = s.roles[s.slots[nodeRank].role], s.slots[nodeRank].roleFirst
 	if s.spec.Request.GPU {
 		w.GPUs = make([]placement.GPU, len(all))
 		for i, b := range all {

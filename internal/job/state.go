@@ -19,8 +19,10 @@ type State struct {
 
 	// slots are the placement groups of the newest plan by node rank, and world what their ranks know of the whole. It is ported
 	// when its master has a port; asked is the question for one that is out.
-	slots  []slot
-	world  World
+	slots []slot
+	world World
+	// roles are the ranks of each role.
+	roles  map[string]int
 	ported bool
 	asked  *Prepare
 	// unproven are the node ranks that have not said whether they reach that port, with the number of the question, and unreached
@@ -113,6 +115,9 @@ const (
 type slot struct {
 	placement.Group
 	vacant, asked bool
+	// role is that of the plan's node, and roleFirst the position of its first rank among those of the role.
+	role      string
+	roleFirst int
 }
 
 // unit is a set of ranks that restart together.

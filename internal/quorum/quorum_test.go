@@ -153,11 +153,13 @@ func TestVotersThatAreKnownNeedNobodyElse(t *testing.T) {
 	for seed := range uint64(40) {
 		run(t, seed, func(w *world) {
 			voters := []Voter{w.add(), w.add(), w.add()}
+			w.mu.Lock() // the first leads already
 			w.told = func(id uint64, known []Voter) {
 				if id == 1 && len(known) == len(voters) {
 					w.side[id] = true
 				}
 			}
+			w.mu.Unlock()
 			r, _ := w.leader()
 			r.Reconfigure(voters)
 			<-r.Over()

@@ -72,6 +72,7 @@ func fromWorld(w job.World) *pb.World {
 		WorldSize: int32(w.WorldSize), Nodes: int32(w.Nodes), MasterAddr: w.MasterAddr,
 		MasterPort: int32(w.MasterPort), Uniform: int32(w.Uniform), MaxRestarts: int32(w.MaxRestarts),
 		LocalSize: int32(w.LocalSize), Gpus: Convert(w.GPUs, fromGPU), Network: Plain(w.Network),
+		RoleSize: int32(w.RoleSize), RoleFirst: int32(w.RoleFirst),
 	}
 }
 
@@ -80,6 +81,7 @@ func toWorld(w *pb.World) job.World {
 		WorldSize: int(w.GetWorldSize()), Nodes: int(w.GetNodes()), MasterAddr: w.GetMasterAddr(),
 		MasterPort: int(w.GetMasterPort()), Uniform: int(w.GetUniform()), MaxRestarts: int(w.GetMaxRestarts()),
 		LocalSize: int(w.GetLocalSize()), GPUs: Convert(w.GetGpus(), toGPU), Network: w.GetNetwork(),
+		RoleSize: int(w.GetRoleSize()), RoleFirst: int(w.GetRoleFirst()),
 	}
 }
 

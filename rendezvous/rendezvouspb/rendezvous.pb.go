@@ -2776,6 +2776,8 @@ type World struct {
 	Gpus        []*GPU                 `protobuf:"bytes,8,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	// network is an agreement of package nccl.
 	Network       string `protobuf:"bytes,9,opt,name=network,proto3" json:"network,omitempty"`
+	RoleSize      int32  `protobuf:"varint,10,opt,name=role_size,json=roleSize,proto3" json:"role_size,omitempty"`
+	RoleFirst     int32  `protobuf:"varint,11,opt,name=role_first,json=roleFirst,proto3" json:"role_first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2871,6 +2873,20 @@ func (x *World) GetNetwork() string {
 		return x.Network
 	}
 	return ""
+}
+
+func (x *World) GetRoleSize() int32 {
+	if x != nil {
+		return x.RoleSize
+	}
+	return 0
+}
+
+func (x *World) GetRoleFirst() int32 {
+	if x != nil {
+		return x.RoleFirst
+	}
+	return 0
 }
 
 type Notice struct {
@@ -6050,7 +6066,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x1d\n" +
 	"\n" +
 	"local_rank\x18\x02 \x01(\x05R\tlocalRank\x12-\n" +
-	"\x03gpu\x18\x03 \x01(\v2\x1b.golaunch.rendezvous.v1.GPUR\x03gpu\"\xa5\x02\n" +
+	"\x03gpu\x18\x03 \x01(\v2\x1b.golaunch.rendezvous.v1.GPUR\x03gpu\"\xe1\x02\n" +
 	"\x05World\x12\x1d\n" +
 	"\n" +
 	"world_size\x18\x01 \x01(\x05R\tworldSize\x12\x14\n" +
@@ -6064,7 +6080,11 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\n" +
 	"local_size\x18\a \x01(\x05R\tlocalSize\x12/\n" +
 	"\x04gpus\x18\b \x03(\v2\x1b.golaunch.rendezvous.v1.GPUR\x04gpus\x12\x18\n" +
-	"\anetwork\x18\t \x01(\tR\anetwork\"{\n" +
+	"\anetwork\x18\t \x01(\tR\anetwork\x12\x1b\n" +
+	"\trole_size\x18\n" +
+	" \x01(\x05R\broleSize\x12\x1d\n" +
+	"\n" +
+	"role_first\x18\v \x01(\x05R\troleFirst\"{\n" +
 	"\x06Notice\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x121\n" +
