@@ -104,12 +104,26 @@ func slurmGives(ctx context.Context) (bool, error) {
 
 var gpuGRES = regexp.MustCompile(`\bTres\w*=\S*\bgpu\b|\bTRES=\S*gres/gpu\b`)
 
-// slurmJob is what the controller says of the job. What Slurm sends to all processes of a step ends scontrol too, which is then asked again.
-func slurmJob(ctx context.Context) (out []byte, err error) {
+// slurmAddr is where the controller has a node; empty if it does not say, or only repeats the name.
+func slurmAddr(ctx context.Context, node string) string {
+	out, err := slurmShow(ctx, "node", node)
+	if match := nodeAddr.FindSubmatch(out); err == nil && match != nil && string(match[1]) != node {
+		return string(match[1])
+	}
+	return ""
+}
+
+// slurmJob is what the controller says of the job.
+func slurmJob(ctx context.Context) ([]byte, error) {
+	return slurmShow(ctx, "job", os.Getenv("SLURM_JOB_ID"))
+}
+
+// slurmShow is what the controller says. What Slurm sends to all processes of a step ends scontrol too, which is then asked again.
+func slurmShow(ctx context.Context, what, name string) (out []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
 	for range 3 {
-		cmd := exec.CommandContext(ctx, "scontrol", "--oneliner", "show", "job", os.Getenv("SLURM_JOB_ID"))
+		cmd := exec.CommandContext(ctx, "scontrol", "--oneliner", "show", what, name)
 		cmd.Env = helper.Env()
 		out, err = cmd.Output()
 		if killed, ok := errors.AsType[*exec.ExitError](err); !ok || killed.Exited() {
@@ -121,5 +135,6 @@ func slurmJob(ctx context.Context) (out []byte, err error) {
 
 var (
 	endTime   = regexp.MustCompile(`\bEndTime=(\S+)`)
+	nodeAddr  = regexp.MustCompile(`\bNodeAddr=(\S+)`)
 	cancelled = regexp.MustCompile(`\bJobState=CANCELLED`)
 )

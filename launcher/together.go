@@ -67,10 +67,11 @@ func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
 // find says how to join node 0.
 func (h *here) find(ctx context.Context, node placement.Node) (membership, error) {
 	p := h.job.place
-	at := found{coordinator: net.JoinHostPort(p.Head, strconv.Itoa(p.Port))}
+	head := h.headHost(ctx)
+	at := found{coordinator: net.JoinHostPort(head, strconv.Itoa(p.Port))}
 	if p.Port == 0 {
 		var err error
-		if at, err = knock(ctx, p.Job, p.Head, func(text string) { h.warn(errors.New(text)) }); err != nil {
+		if at, err = knock(ctx, p.Job, head, func(text string) { h.warn(errors.New(text)) }); err != nil {
 			return membership{}, err
 		}
 	}
@@ -88,6 +89,25 @@ func (h *here) find(ctx context.Context, node placement.Node) (membership, error
 	}
 	m.candidate = h.candidate(node, *at.token, "", home)
 	return m, nil
+}
+
+// headHost is where node 0 is: its name, or if that means nothing here, the address by which Slurm knows it.
+func (h *here) headHost(ctx context.Context) string {
+	p := h.job.place
+	if p.By != "Slurm" {
+		return p.Head
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
+	defer cancel()
+	if _, err := net.DefaultResolver.LookupNetIP(ctx, "ip", p.Head); err == nil {
+		return p.Head
+	}
+	addr := slurmAddr(context.WithoutCancel(ctx), p.Head)
+	if addr == "" {
+		return p.Head
+	}
+	h.say(fmt.Sprintf("the name %s means nothing on this node; Slurm has it at %s (NodeAddr)", p.Head, addr))
+	return addr
 }
 
 // member is the membership of a node whose coordinator is at HOST:PORT. The host's name may not be known yet.
