@@ -15,6 +15,9 @@ import (
 //
 // On a terminal the control characters that a rank writes are made visible, but for tabs and colours; of a line that
 // overwrites itself with carriage returns the last text is shown. Elsewhere bytes pass as they are.
+//
+// A line that has no end yet, a prompt or a bar, is at the bottom of a terminal within 100 ms, with those of other ranks, as many as it has
+// rows for. Elsewhere, and where TERM is dumb or not set, it is shown once it has stood for a second, or one that overwrites itself every ten.
 type Console struct {
 	out, err *lane
 }

@@ -26,8 +26,10 @@ const (
 type lane struct {
 	name Stream
 	sink *sink
+	// live is the bottom of a terminal; nil elsewhere.
+	live *live
 	free chan []byte
-	// queue has room for all buffers, all words and the end mark, so that sending to it never blocks.
+	// queue has room for all buffers, all words, the end mark and one drawing, so that sending to it never blocks.
 	queue chan entry
 	words chan struct{}
 	// notices is the lane that tells of lost lines; nil for that lane itself.
@@ -42,18 +44,20 @@ type lane struct {
 	done chan struct{}
 }
 
-// entry is a buffer, of whole lines unless it is raw, a word of golaunch's own, or the end mark (text is nil).
+// entry is a buffer, of whole lines unless it is raw, a word of golaunch's own, the wish to have the bottom drawn, or the end mark (text is
+// nil).
 type entry struct {
-	text      []byte
-	word, raw bool
+	text            []byte
+	word, raw, draw bool
 }
 
 func newLane(name Stream, s *sink, notices *lane) *lane {
 	l := &lane{
 		name:    name,
 		sink:    s,
+		live:    newLive(s),
 		free:    make(chan []byte, buffers),
-		queue:   make(chan entry, buffers+maxWords+1),
+		queue:   make(chan entry, buffers+maxWords+2),
 		words:   make(chan struct{}, maxWords),
 		notices: notices,
 		done:    make(chan struct{}),
@@ -69,13 +73,40 @@ func newLane(name Stream, s *sink, notices *lane) *lane {
 func (l *lane) run() {
 	defer close(l.done)
 	for e := range l.queue {
-		if e.text == nil {
+		switch {
+		case e.draw:
+		case e.text == nil:
+			l.wipe()
 			l.tell()
 			return
+		default:
+			l.wipe()
+			l.write(e.text, e.raw)
+			l.giveBack(e)
 		}
-		l.write(e.text, e.raw)
-		l.giveBack(e)
+		if len(l.queue) == 0 {
+			l.draw()
+		}
 	}
+}
+
+// wipe takes the bottom of a terminal away.
+func (l *lane) wipe() {
+	if l.live != nil && l.err == nil {
+		l.err = l.sink.write(l.live.wipe(nil))
+	}
+}
+
+// draw has the bottom of a terminal be as it is by now.
+func (l *lane) draw() {
+	if l.live != nil && l.err == nil && !l.open {
+		l.err = l.sink.write(l.live.draw(l.live.wipe(nil), l.sink.height()))
+	}
+}
+
+// unfinished says what a line has that has no end yet.
+func (l *lane) unfinished(r *row, text []byte) {
+	l.live.set(r, text, func() { l.queue <- entry{draw: true} })
 }
 
 func (l *lane) write(text []byte, raw bool) {

@@ -115,7 +115,7 @@ func (r *Rank) furnish(p *pump, s Stream) {
 		wrote: func() { r.dir.hub.wrote(file) },
 	}
 	if r.opts.Console != nil && r.opts.Hidden&s == 0 {
-		p.view.lane = r.opts.Console.lane(s)
+		p.view.lane, p.view.rank = r.opts.Console.lane(s), r.opts.Rank
 		if r.opts.Bare&s == 0 {
 			p.view.prefix = []byte(r.opts.Prefix)
 		}

@@ -12,6 +12,8 @@ const (
 	// maxRead is the most that is read at once.
 	maxRead = 64 << 10
 	minRead = 4 << 10
+	// maxRow is more than a row of a terminal shows.
+	maxRow = 1 << 10
 	// stands is how long a line without an end may stay as it is before that is shown, and moves how long one that overwrites itself, as a
 	// bar does, may go on before it is shown how far it is.
 	stands = time.Second
@@ -39,6 +41,9 @@ type view struct {
 	began, grown time.Time
 	stood        bool
 	full         bool
+	// row shows buf[:kept], which is the rank's, at the bottom of a terminal; nil before there was any.
+	row  *row
+	rank int
 }
 
 // room is where the next read goes. The buffer grows while reads fill it, so that a silent rank costs little, and one that has written
@@ -77,11 +82,42 @@ func (v *view) add(n int) {
 			v.began = v.grown
 		}
 		v.kept = end
+		v.tell()
 		return
 	}
+	v.hush()
 	v.show(v.take(cut))
 	v.kept, v.began = copy(v.buf, v.buf[cut:end]), time.Now()
 	v.grown = v.began
+	v.tell()
+}
+
+// hush takes the start of a line from the bottom of a terminal, before the whole of it is shown.
+func (v *view) hush() {
+	if v.row != nil {
+		v.lane.unfinished(v.row, nil)
+	}
+}
+
+// tell shows the start of a line at the bottom of a terminal. What it has overwritten is not kept.
+func (v *view) tell() {
+	if v.lane.live == nil {
+		return
+	}
+	text := bytes.TrimRight(v.buf[:v.kept], "\r")
+	if i := bytes.LastIndexByte(text, '\r') + 1; i > 0 {
+		v.kept = copy(v.buf, v.buf[i:v.kept])
+		text = v.buf[:len(text)-i]
+	}
+	if len(text) > 0 {
+		text = appendVisible(append([]byte(nil), v.prefix...), text[:min(len(text), maxRow)], true)
+		if v.row == nil {
+			v.row = v.lane.live.add(v.rank)
+		}
+	}
+	if v.row != nil {
+		v.lane.unfinished(v.row, text)
+	}
 }
 
 // take is the text up to an end, which begins a line of the console: what only ended, or overwrote, a line that stood is not shown again.
@@ -96,7 +132,7 @@ func (v *view) take(end int) []byte {
 
 // stand is when the start of a line is shown though its end has not come: a prompt, or a bar that has not moved. It is zero for never.
 func (v *view) stand() time.Time {
-	if v.lane == nil || v.raw || v.kept == 0 {
+	if v.lane == nil || v.raw || v.kept == 0 || v.lane.live != nil {
 		return time.Time{}
 	}
 	at := v.grown.Add(stands)
@@ -132,6 +168,7 @@ func (v *view) pass(all []byte) {
 // end shows a line that has no end.
 func (v *view) end() {
 	if v.kept > 0 {
+		v.hush()
 		v.show(v.take(v.kept))
 		v.kept = 0
 	}

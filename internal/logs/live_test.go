@@ -1,0 +1,208 @@
+package logs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a pseudoterminal, and what a person sees there: as much of ECMA-48 as the console uses.
+type terminal struct {
+	t *testing.T
+	// end is what programs write to.
+	end *os.File
+
+	mu       sync.Mutex
+	rows     []string
+	row, col int
+	changed  chan struct{}
+}
+
+func openTerminal(t *testing.T, height uint16) *terminal {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: height, Col: 40})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &terminal{t: t, end: end, rows: []string{""}, changed: make(chan struct{}, 1)}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		b := make([]byte, 4096)
+		for {
+			n, err := master.Read(b)
+			if err != nil { // EIO: the other end is closed
+				return
+			}
+			s.take(string(b[:n]))
+		}
+	}()
+	t.Cleanup(func() {
+		end.Close()
+		<-read
+		master.Close()
+	})
+	return s
+}
+
+// take shows what was written. A sequence is never cut: the console writes each in one go.
+func (s *terminal) take(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for text != "" {
+		switch {
+		case text[0] == '\r':
+			s.col = 0
+		case text[0] == '\n':
+			if s.row++; s.row == len(s.rows) {
+				s.rows = append(s.rows, "")
+			}
+		case text[0] == '\x1b':
+			n := strings.IndexAny(text, "AJhlm")
+			s.control(text[2:n], text[n])
+			text = text[n:]
+		default:
+			line := s.rows[s.row] + strings.Repeat(" ", max(0, s.col-len(s.rows[s.row])))
+			s.rows[s.row] = line[:s.col] + text[:1] + line[min(len(line), s.col+1):]
+			s.col++
+		}
+		text = text[1:]
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (s *terminal) control(parameter string, final byte) {
+	switch final {
+	case 'A':
+		var up int
+		if _, err := fmt.Sscan(parameter, &up); err != nil || up > s.row {
+			s.t.Errorf("up by %q from row %d", parameter, s.row)
+			return
+		}
+		s.row -= up
+	case 'J':
+		s.rows[s.row] = s.rows[s.row][:min(s.col, len(s.rows[s.row]))]
+		s.rows = s.rows[:s.row+1]
+	}
+}
+
+// shows waits until the terminal has this.
+func (s *terminal) shows(want ...string) {
+	s.t.Helper()
+	for limit := time.After(patienceOfTests); ; {
+		s.mu.Lock()
+		got := strings.Join(s.rows, "\n")
+		s.mu.Unlock()
+		if got == strings.Join(want, "\n") {
+			return
+		}
+		select {
+		case <-s.changed:
+		case <-limit:
+			s.t.Fatalf("the terminal shows\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+		}
+	}
+}
+
+const patienceOfTests = 30 * time.Second
+
+// TestLive has prompts and bars of several ranks at the bottom of a terminal, and whole lines above them.
+func TestLive(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	s := openTerminal(t, 5)
+	c := NewConsole(s.end, s.end)
+	d := openDir(t, t.TempDir())
+	var ranks []*Rank
+	for i := range 5 {
+		r := newRank(t, d, RankOptions{Rank: i, Console: c, Prefix: fmt.Sprintf("[%d] ", i)})
+		ranks = append(ranks, r)
+	}
+	write := func(rank int, text string) {
+		t.Helper()
+		if _, err := ranks[rank].Stdout.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(0, "epoch 1\n")
+	s.shows("[0] epoch 1", "")
+	write(0, " 10%")
+	s.shows("[0] epoch 1", "[0]  10%")
+	write(1, "name? ")
+	s.shows("[0] epoch 1", "[0]  10%", "[1] name? ")
+	write(0, "\r 20%")
+	s.shows("[0] epoch 1", "[0]  20%", "[1] name? ")
+	write(2, "whole\n")
+	s.shows("[0] epoch 1", "[2] whole", "[0]  20%", "[1] name? ")
+	c.Say("words")
+	s.shows("[0] epoch 1", "[2] whole", "golaunch: words", "[0]  20%", "[1] name? ")
+	for i := 2; i < 5; i++ {
+		write(i, "loads")
+	}
+	s.shows("[0] epoch 1", "[2] whole", "golaunch: words", "[0]  20%", "[1] name? ", "[2] loads", "... and 2 more")
+	write(0, "\r100%\n")
+	s.shows("[0] epoch 1", "[2] whole", "golaunch: words", "[0] 100%", "[1] name? ", "[2] loads", "[3] loads", "... and 1 more")
+	write(1, "\x1b[2Ahello\n")
+	s.shows("[0] epoch 1", "[2] whole", "golaunch: words", "[0] 100%", "[1] name? ^[[2Ahello", "[2] loads", "[3] loads", "[4] loads")
+	for _, r := range ranks {
+		if err := r.Close(soon(t)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	s.shows("[0] epoch 1", "[2] whole", "golaunch: words", "[0] 100%", "[1] name? ^[[2Ahello", "[2] loads", "[3] loads", "[4] loads", "")
+	if got := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"); got != "epoch 1\n 10%\r 20%\r100%\n" {
+		t.Errorf("the file has %q", got)
+	}
+}
+
+// TestADumbTerminal has no bottom: what stands is shown as elsewhere.
+func TestADumbTerminal(t *testing.T) {
+	t.Setenv("TERM", "dumb")
+	s := openTerminal(t, 24)
+	c := NewConsole(s.end, s.end)
+	r := newRank(t, openDir(t, t.TempDir()), RankOptions{Console: c, Prefix: "[0] "})
+	cmd := exec.Command("sh", "-c", `printf 'name? '; read name`)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = r.Stdout, r.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.Started()
+	s.shows("[0] name? ", "")
+	in.Close()
+	_ = cmd.Wait() // it read nothing
+	if err := r.Close(soon(t)); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
