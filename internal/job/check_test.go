@@ -229,6 +229,7 @@ func (t *truth) checkWorld(o Start) error {
 		WorldSize: ranks(r, o.World.Nodes), Nodes: o.World.Nodes, Uniform: per[0], MaxRestarts: t.w.spec.MaxRestarts,
 		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort, LocalSize: per[min(o.Group.NodeRank, len(per)-1)],
 	}
+	want.RoleSize, want.RoleFirst = want.WorldSize, o.Group.Bundles[0].Rank-o.Group.Bundles[0].LocalRank // no node names a role
 	if slices.Min(per) != slices.Max(per) {
 		want.Uniform = 0
 	}

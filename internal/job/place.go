@@ -264,7 +264,9 @@ func (s *State) replace(nodeRank int, candidates []placement.Node) error {
 	if old := s.nodes[s.slots[nodeRank].Node.Name]; old != nil && old.slot == nodeRank {
 		old.slot = spare
 	}
+	was := s.slots[nodeRank] // whose role the ranks go on with
 	s.slots[nodeRank], s.replaced = slot{Group: g}, true
+	s.slots[nodeRank].role, s.slots[nodeRank].roleFirst = was.role, was.roleFirst
 	s.vacant = slices.DeleteFunc(s.vacant, func(rank int) bool { return rank == nodeRank })
 	s.nodes[g.Node.Name].slot = nodeRank
 	s.admit()
