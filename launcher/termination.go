@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/logs"
 )
 
 // noTerminationLog is a Job's TerminationLog that writes none.
@@ -30,8 +32,12 @@ func (j Job) terminate(r Result, err error, joined bool) error {
 			return nil
 		}
 	}
-	if err := os.WriteFile(path, []byte(j.terminationLine(r, err, joined)), 0o644); err != nil { //nolint:gosec // others are to read it
-		return fmt.Errorf("cannot write the termination message: %w; choose another file with --termination-log, or none", err)
+	failed := logs.CheckLink(path)
+	if failed == nil {
+		failed = os.WriteFile(path, []byte(j.terminationLine(r, err, joined)), 0o644) //nolint:gosec // others are to read it
+	}
+	if failed != nil {
+		return fmt.Errorf("cannot write the termination message: %w; choose another file with --termination-log, or none", failed)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,8 +35,8 @@ func isJobID(s string) bool {
 }
 
 // OpenDir makes the log directory of a job, mode 0700, and base where it is missing. One that is there already is used, unless
-// it is a symbolic link or belongs to another user (root may use it all the same: on NFS its files belong to nobody). No name
-// inside can lead out of it.
+// it is a symbolic link or belongs to another user (on NFS root's own may belong to nobody). A base that is another user's link is refused.
+// No name inside can lead out of it.
 func OpenDir(base, job string) (*Dir, error) {
 	d, err := newDir(base, job, (*Dir).create)
 	if err != nil {
@@ -84,6 +83,9 @@ var errRemoved = errors.New("it was removed at the same time")
 const maxEntries = 3
 
 func (d *Dir) create(base string) (err error) {
+	if err := CheckLink(base); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return err
 	}
@@ -120,7 +122,7 @@ func (d *Dir) enter() error {
 	if !os.SameFile(named, opened) {
 		return fmt.Errorf("%s is a symbolic link", d.path)
 	}
-	if err := checkOwner(d.path, opened, os.Geteuid()); err != nil {
+	if err := d.checkOwner(opened, os.Geteuid()); err != nil {
 		return err
 	}
 	return d.hold(opened)
@@ -142,13 +144,6 @@ func (d *Dir) hold(opened fs.FileInfo) (err error) {
 
 // Made says that this process made the directory: what was there before is somebody else's.
 func (d *Dir) Made() bool { return d.made }
-
-func checkOwner(path string, info fs.FileInfo, uid int) error {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && uid != 0 && int(st.Uid) != uid {
-		return fmt.Errorf("%s belongs to uid %d, not to uid %d", path, st.Uid, uid)
-	}
-	return nil
-}
 
 // Create opens a file in the directory to append to, mode 0600.
 func (d *Dir) Create(name string) (*os.File, error) {

@@ -50,14 +50,50 @@ func TestCheckOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	uid := os.Geteuid()
-	if err := checkOwner("d", info, uid); err != nil {
+	for name, c := range map[string]struct {
+		d    *Dir
+		uid  int
+		fine bool
+	}{
+		"one's own":                   {&Dir{path: "d"}, uid, true},
+		"another user's":              {&Dir{path: "d"}, uid + 1, false},
+		"one that this process made":  {&Dir{path: "d", made: true}, uid, true},
+		"made, but by somebody else?": {&Dir{path: "d", made: true}, uid + 1, false},
+	} {
+		if err := c.d.checkOwner(info, c.uid); (err == nil) != c.fine {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAnotherUsersFiles: root does not write to what another user has put where the logs go.
+func TestAnotherUsersFiles(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make another user's files")
+	}
+	base := t.TempDir()
+	planted, victim, link := filepath.Join(base, "planted"), filepath.Join(base, "victim"), filepath.Join(base, "link")
+	if err := errors.Join(os.Mkdir(planted, 0o700), os.Chown(planted, 1234, 1234), os.Mkdir(victim, 0o700), os.Symlink(victim, link)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenDir(base, "planted"); err == nil || !strings.Contains(err.Error(), "belongs to uid 1234, not to uid 0") {
 		t.Error(err)
 	}
-	if err := checkOwner("d", info, 0); err != nil {
-		t.Errorf("root: %v", err)
+	d, err := OpenDir(link, "job") // root's own link
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := checkOwner("d", info, uid+1); err == nil {
-		t.Error("another user's directory was accepted")
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Lchown(link, 1234, 1234); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenDir(link, "job2"); err == nil || !strings.Contains(err.Error(), "is a symbolic link of uid 1234, another user") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(victim, "job2")); err == nil {
+		t.Error("the link was followed")
 	}
 }
 

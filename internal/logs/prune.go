@@ -92,7 +92,7 @@ func pastJobs(base *os.Root) ([]pastJob, error) {
 // lookAt reports whether a directory is one that Dir made, and when it was last written.
 func lookAt(base *os.Root, id string) (written time.Time, ours bool, err error) {
 	info, err := base.Lstat(id)
-	if err != nil || !info.IsDir() || checkOwner(id, info, os.Geteuid()) != nil {
+	if err != nil || !info.IsDir() || !owns(info, os.Geteuid()) {
 		return written, false, err
 	}
 	written = info.ModTime()
