@@ -70,6 +70,9 @@ func newServer(config *tls.Config, warn func(error)) (srv *grpc.Server, a *audit
 	), a, end
 }
 
+// patienceForLast bounds the wait for peers to take in the last answers, such as a refusal: who does not hear why goes on asking.
+const patienceForLast = time.Second
+
 // serve serves until done is closed.
 func serve(srv *grpc.Server, l net.Listener, done <-chan struct{}, end func()) error {
 	ended := make(chan struct{})
@@ -77,7 +80,9 @@ func serve(srv *grpc.Server, l net.Listener, done <-chan struct{}, end func()) e
 		defer close(ended)
 		<-done
 		end()
-		srv.Stop()
+		limit := time.AfterFunc(patienceForLast, srv.Stop)
+		srv.GracefulStop()
+		limit.Stop()
 	}()
 	if err := srv.Serve(watchedListener{l}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("cannot take agents at %v: %w", l.Addr(), err)
