@@ -38,7 +38,7 @@ func newParliament(t *testing.T) parliament {
 		if i == 3 {
 			p.procs[0].line("attempt 0 runs")
 		}
-		p.procs = append(p.procs, start(t, join(t, n, fmt.Sprintf("n%d", i), token, "--nodes", "3", "--spares", "1", "--lease", "9s",
+		p.procs = append(p.procs, start(t, join(t, n, fmt.Sprintf("n%d", i), token, "--nodes", "3", "--spares", "1", "--lease", "24s",
 			"--procs-per-node", "1", "--env", p.marker, "--", "sh", "-c", rank)))
 		if i == 0 {
 			p.procs[0].line("waiting for 2 of 3 nodes")
@@ -126,7 +126,7 @@ func TestTheLeadingNodeIsStartedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := func(i int) *process {
-		return start(t, join(t, nodes[i], fmt.Sprintf("n%d", i), token, "--nodes", "3", "--lease", "6s", "--procs-per-node", "1",
+		return start(t, join(t, nodes[i], fmt.Sprintf("n%d", i), token, "--nodes", "3", "--lease", "15s", "--procs-per-node", "1",
 			"--max-restarts", "1", "--log-dir", logs, "--env", marker, "--", "sh", "-c",
 			`a=$TORCHELASTIC_RESTART_COUNT; echo attempt $a rank $RANK on $GOLAUNCH_NODE
 			[ $a$RANK = 30 ] && read line < $0 && exit 7; exec sleep 1000`, end))
