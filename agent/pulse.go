@@ -28,11 +28,11 @@ const (
 // pulse is what a rank did until the last look.
 type pulse struct {
 	rank
-	// still counts the looks since it moved.
-	still int
-	used  usage
-	power gpu.Power
-	does  string
+	// still counts the looks since it moved, and mute those since it said anything.
+	still, mute int
+	used        usage
+	power       gpu.Power
+	does        string
 	// beats says that it ever had a heartbeat, and then only those count: beat is the newest, of a step.
 	beats bool
 	beat  heartbeat
@@ -55,6 +55,9 @@ func (p *pulse) take(members []proc.Member, look time.Duration) bool {
 	}
 	more := now.less(p.used)
 	p.used = now
+	if p.mute++; more.written != 0 {
+		p.mute = 0
+	}
 	if p.does = "running"; more.cpu < look/2 && len(mine) > 0 {
 		p.does = does(mine[0])
 	}

@@ -42,8 +42,9 @@ type stallWatch struct {
 	scope  scope
 	look   time.Duration
 	pulses []*pulse
-	// told is the number of looks since a stall was reported; 0 while there is none.
+	// told is the number of looks since a stall was reported; 0 while there is none. part says that it was of some ranks alone.
 	told int
+	part bool
 	ras  rasWatch
 }
 
@@ -78,17 +79,27 @@ func (w *stallWatch) see(ctx context.Context) {
 	}
 	missed := func(p *pulse) bool { return p.beats && p.still >= looks }
 	stalled := len(live) > 0 && (all(live, looks) || slices.ContainsFunc(live, missed))
+	part := !stalled && split(live)
 	switch {
 	case ctx.Err() != nil:
-	case !stalled && w.told > 0:
+	case !stalled && !part && w.told > 0:
 		w.told = 0
-		w.report(nil, nil)
-	case stalled:
-		if w.told%halfway == 0 {
-			w.report(live, behind)
+		w.report(nil, nil, false)
+	case stalled || part:
+		if w.told%halfway == 0 || part != w.part {
+			w.told = 0
+			w.report(live, behind, part)
 		}
 		w.told++
 	}
+	w.part = part
+}
+
+// split says that some of the ranks have not moved for the whole limit, and that none has said anything for as long.
+func split(live []*pulse) bool {
+	still := func(p *pulse) bool { return p.still >= looks }
+	loud := func(p *pulse) bool { return p.mute < looks }
+	return slices.ContainsFunc(live, still) && !slices.ContainsFunc(live, loud)
 }
 
 // all says that none of the ranks has moved for so many looks.
@@ -114,7 +125,7 @@ func (w *stallWatch) take(ctx context.Context) (live []*pulse) {
 			p.move()
 		}
 		if p.listen(w.unit.share.work.Output.Dir.Root()) {
-			p.beats, p.still = true, 0
+			p.beats, p.still, p.mute = true, 0, 0
 		}
 	}
 	w.takePower(ctx, live)
@@ -145,12 +156,19 @@ func (w *stallWatch) takePower(ctx context.Context, live []*pulse) {
 	}
 }
 
-// report tells of the ranks that have not moved for a while; of none when all move again.
-func (w *stallWatch) report(live []*pulse, behind []job.Client) {
+// report tells of the ranks that have not moved for a while, or for the limit where others do; of none when all move again.
+func (w *stallWatch) report(live []*pulse, behind []job.Client, part bool) {
 	u := w.unit
 	e := job.Stalled{Node: u.agent.session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Behind: behind}
+	least := halfway
+	if part {
+		least = looks
+	}
 	for _, p := range live {
-		if p.still >= halfway {
+		if part && p.still < looks {
+			e.Moving++
+		}
+		if p.still >= least {
 			e.Ranks = append(e.Ranks, job.Still{
 				Rank: p.bundle.Rank, For: time.Duration(p.still) * w.look, Beat: p.beats && p.still >= looks, Step: p.step, Does: p.does,
 			})

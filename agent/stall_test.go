@@ -52,6 +52,34 @@ until grep -q "State:.T" /proc/$(cat pid1)/status; do sleep 0.01; done; echo up;
 	w.quiet()
 }
 
+// TestSomeGoOn: ranks that stand still beside one that moves are told of when that one has not said a word for as long, and not before.
+func TestSomeGoOn(t *testing.T) {
+	w, look := watching(t, `if [ $RANK = 1 ]; then echo up; exec sleep 1000; fi
+n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec cat /dev/zero >/dev/null`)
+	w.order(attempt(0))
+	w.screen.await(t, "up")
+	for range 2 * looks {
+		w.screen.await(t, fmt.Sprintf("line %d.", 1+strings.Count(w.screen.String(), "line")))
+		look()
+	}
+	if strings.Contains(w.journal.String(), `"stalled"`) {
+		t.Errorf("a job that speaks has stalled:\n%s", w.journal)
+	}
+	if err := os.WriteFile(filepath.Join(w.work.Task.Dir, "silent"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 { // what it wrote may not have come, and each look is to see it read
+		if look(); strings.Contains(w.journal.String(), `"Moving":1`) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	w.journal.await(t, `"Ranks":[{"Rank":1,`)
+	w.journal.await(t, `"Moving":1`)
+	w.order(job.Stop{Attempt: 0})
+	w.quiet()
+}
+
 func TestHeartbeats(t *testing.T) {
 	w, look := watching(t, `[ $RANK = 1 ] || echo 7 of 9 >$GOLAUNCH_HEARTBEAT_FILE; echo up $RANK; while :; do echo busy; sleep 0.01; done`)
 	w.order(attempt(0))

@@ -134,7 +134,12 @@ func (w *world) stalled(node string, id int, r *run) Stalled {
 			return e
 		}
 	}
-	for _, rank := range r.alive {
+	still := r.alive
+	if !w.calm && !r.beats && len(still) > 1 && w.chance(4) { // the others move
+		e.Moving = 1 + w.rng.IntN(len(still)-1)
+		still = still[e.Moving:]
+	}
+	for _, rank := range still {
 		e.Ranks = append(e.Ranks, Still{Rank: rank, Beat: r.beats, Step: int64(w.rng.IntN(3)) - 1, Does: []string{"asleep", "stopped"}[w.rng.IntN(2)]})
 	}
 	return e

@@ -67,8 +67,8 @@ type (
 		Why           string
 	}
 	// Stalled says which ranks of a node stand still, and for how long, once one that has a heartbeat has had none for the limit
-	// (--hang-timeout), or none of the node's ranks has moved for that long. It comes again every half of the limit while that is so, and
-	// with no ranks when it is over.
+	// (--hang-timeout), or none of the node's ranks has moved for that long, or some have not and the others have not printed a word. It
+	// comes again every half of the limit while that is so, and with no ranks when it is over.
 	Stalled struct {
 		Node          string
 		Unit, Attempt int
@@ -77,6 +77,8 @@ type (
 		Behind []Client
 		// More counts further ranks, which tell less than those of Ranks.
 		More int `json:",omitempty"`
+		// Moving counts those that go on without a word; no heartbeat is missed then.
+		Moving int `json:",omitempty"`
 	}
 	// Stepped says to which step, above 0, rank 0 has come by its heartbeat, and how long ago that was.
 	Stepped struct {

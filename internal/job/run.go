@@ -56,7 +56,7 @@ func (s *State) peers() []netip.Addr {
 // start orders every node of a unit to start its ranks. No process of an earlier attempt lives: settle has seen to that.
 func (s *State) start(u *unit) {
 	s.pass(u, Running)
-	u.cause, u.notice, u.told, u.early = nil, nil, false, nil
+	u.cause, u.notice, u.told, u.early, u.split = nil, nil, false, nil, false
 	s.meeting, s.launched = "", true
 	s.alarms[AlarmGrow], s.ripe = 0, false
 	s.departures = slices.DeleteFunc(s.departures, func(d departure) bool { return d.node == everyNode }) // its growth

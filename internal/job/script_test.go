@@ -129,7 +129,13 @@ func parseEvent(t *testing.T, line string) Event {
 		return Started{f[1], unit, attempt, nil, nil}
 	case "stalled":
 		at(2)
-		return Stalled{Node: f[1], Unit: unit, Attempt: attempt, Ranks: parseStill(t, f[3:])}
+		e := Stalled{Node: f[1], Unit: unit, Attempt: attempt}
+		if last := f[len(f)-1]; last[0] == '+' { // so many go on
+			scan(t, last, "+%d", &e.Moving)
+			f = f[:len(f)-1]
+		}
+		e.Ranks = parseStill(t, f[3:])
+		return e
 	case "exited":
 		at(2)
 		return Exited{Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), Exit: parseExit(t, f[4:])}

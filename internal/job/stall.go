@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// stalled takes note of a node whose ranks stand still, and fails their attempt when all nodes of the unit have said so, or this one
-// says it a second time of a heartbeat. Ranks that only wait for the one that hangs are late by a step at most: in the time between
-// the two reports their nodes say so too, and the one that is behind can be told from them.
+// stalled takes note of a node whose ranks stand still, and fails their attempt when all nodes of the unit have said so of all ranks, or
+// this one says it a second time of a heartbeat. Ranks that only wait for the one that hangs are late by a step at most: in the time between
+// the two reports their nodes say so too, and the one that is behind can be told from them. That most stand still while others go on is for
+// people to judge, who are told after a second report too.
 func (s *State) stalled(ev Stalled) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
 	if !ok || u.phase != Running || u.notice != nil { // who is ready to be stopped waits for that
@@ -25,22 +26,54 @@ func (s *State) stalled(ev Stalled) string {
 		return "the ranks on " + ev.Node + " move again"
 	}
 	m.stalled = &ev
-	u.still++
+	if ev.Moving == 0 {
+		u.still++
+	}
 	switch {
 	case u.still == u.live, before != nil && before.beats() && ev.beats():
 		return s.fail(s.fault(s.hang(u)), u)
+	case before == nil && ev.Moving > 0:
+		return ""
 	case before == nil:
 		return fmt.Sprintf("on %s, %s not moved for %v; other nodes' move", ev.Node, have(len(ev.Ranks)+ev.More), ev.longest())
 	}
-	return ""
+	m.idle = len(ev.Ranks) + ev.More
+	u.idle += m.idle
+	if u.split || 2*u.idle <= u.left {
+		return ""
+	}
+	u.split = true
+	return s.divided(u)
 }
 
 // moves forgets that a member stands still.
 func (u *unit) moves(m *member) {
-	if m.stalled != nil {
-		m.stalled = nil
+	if m.stalled == nil {
+		return
+	}
+	if m.stalled.Moving == 0 {
 		u.still--
 	}
+	u.idle -= m.idle
+	m.stalled, m.idle = nil, 0
+}
+
+// divided says of a unit most of whose ranks stand still which go on. It costs O(ranks).
+func (s *State) divided(u *unit) string {
+	moving, longest := map[int]bool{}, time.Duration(0)
+	for i, m := range u.members {
+		for _, b := range s.share(u, u.first+i).Bundles {
+			moving[b.Rank] = !s.done[b.Rank]
+		}
+		if m.stalled != nil {
+			longest = max(longest, m.stalled.longest())
+			for _, r := range m.stalled.Ranks {
+				moving[r.Rank] = false
+			}
+		}
+	}
+	return fmt.Sprintf("%d of %d ranks have not moved for %v, and may wait for those that go on: %s",
+		u.idle, u.left, longest, s.without(func(rank int) bool { return !moving[rank] }))
 }
 
 // beats says that a heartbeat stands still.

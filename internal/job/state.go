@@ -129,8 +129,10 @@ type unit struct {
 	members []member
 	// left counts the ranks that have not exited 0, live the members that may have processes, starting those not yet started.
 	left, live, starting int
-	// still counts the live members whose newest report is that they stand still.
-	still int
+	// still counts the live members whose newest report is that they stand still, idle the ranks of which that was said twice in a row, and
+	// split says that people know that these are most, and others go on.
+	still, idle int
+	split       bool
 	// told says that all live members have been ordered to stop.
 	told bool
 	// cause is why the newest attempt failed, or will not be made. sick says that the unit has not run since it failed.
@@ -150,6 +152,7 @@ type member struct {
 	left                 int
 	// stalled is its newest report that its ranks stand still; nil while they move.
 	stalled *Stalled
+	idle    int
 }
 
 // Phase is where a job, or a unit of it, stands.

@@ -192,7 +192,7 @@ func (t *truth) believeStalled(e Stalled) {
 	t.still[p] = e
 	moving := 0
 	for other := range t.ordered {
-		if other.attemptOf == p.attemptOf && !t.ended[other] && len(t.still[other].Ranks) == 0 {
+		if said := t.still[other]; other.attemptOf == p.attemptOf && !t.ended[other] && (len(said.Ranks) == 0 || said.Moving > 0) {
 			moving++
 		}
 	}

@@ -71,7 +71,7 @@ func fromReport(ev any) *pb.FromAgent {
 		ranks := telling(e.Ranks)
 		return &pb.FromAgent{Body: &pb.FromAgent_Stalled{Stalled: &pb.Stalled{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Ranks: Convert(ranks, fromStill), Behind: Convert(e.Behind, fromClient),
-			More: int32(e.More + len(e.Ranks) - len(ranks)),
+			More: int32(e.More + len(e.Ranks) - len(ranks)), Moving: int32(e.Moving),
 		}}}
 	case job.Stepped:
 		return &pb.FromAgent{Body: &pb.FromAgent_Stepped{Stepped: &pb.Stepped{
@@ -111,7 +111,7 @@ func ToEvent(node string, m *pb.FromAgent) job.Event {
 		e := b.Stalled
 		return job.Stalled{
 			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()),
-			Ranks: Convert(e.GetRanks(), toStill), Behind: Convert(e.GetBehind(), toClient), More: int(e.GetMore()),
+			Ranks: Convert(e.GetRanks(), toStill), Behind: Convert(e.GetBehind(), toClient), More: int(e.GetMore()), Moving: int(e.GetMoving()),
 		}
 	case *pb.FromAgent_Stepped:
 		e := b.Stepped

@@ -1986,7 +1986,9 @@ type Stalled struct {
 	Ranks   []*Still               `protobuf:"bytes,3,rep,name=ranks,proto3" json:"ranks,omitempty"`
 	Behind  []*Client              `protobuf:"bytes,4,rep,name=behind,proto3" json:"behind,omitempty"`
 	// more counts further ranks.
-	More          int32 `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
+	More int32 `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
+	// moving counts ranks that move without a word.
+	Moving        int32 `protobuf:"varint,6,opt,name=moving,proto3" json:"moving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2052,6 +2054,13 @@ func (x *Stalled) GetBehind() []*Client {
 func (x *Stalled) GetMore() int32 {
 	if x != nil {
 		return x.More
+	}
+	return 0
+}
+
+func (x *Stalled) GetMoving() int32 {
+	if x != nil {
+		return x.Moving
 	}
 	return 0
 }
@@ -6005,13 +6014,14 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06Client\x12\x12\n" +
 	"\x04addr\x18\x01 \x01(\fR\x04addr\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x05R\x03pid\x12\x10\n" +
-	"\x03key\x18\x03 \x01(\tR\x03key\"\xb8\x01\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\"\xd0\x01\n" +
 	"\aStalled\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x123\n" +
 	"\x05ranks\x18\x03 \x03(\v2\x1d.golaunch.rendezvous.v1.StillR\x05ranks\x126\n" +
 	"\x06behind\x18\x04 \x03(\v2\x1e.golaunch.rendezvous.v1.ClientR\x06behind\x12\x12\n" +
-	"\x04more\x18\x05 \x01(\x05R\x04more\"\x84\x01\n" +
+	"\x04more\x18\x05 \x01(\x05R\x04more\x12\x16\n" +
+	"\x06moving\x18\x06 \x01(\x05R\x06moving\"\x84\x01\n" +
 	"\x05Still\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12+\n" +
 	"\x03for\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03for\x12\x12\n" +
