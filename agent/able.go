@@ -6,16 +6,41 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/bind"
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/placement"
 )
 
-// able says what keeps this node from starting all ranks of an attempt, which is known before the first: a gang of which some run is of no
-// use.
-func (u *unit) able() error {
-	ranks := len(u.order.Group.Bundles) - len(u.former)
-	if ranks <= 0 {
-		return nil
+// unable says how a rank would end that this node started, of so many, if it is known that it could not be: a gang of which some run is of
+// no use. It is the zero value where nothing is known against it.
+func (s *share) unable(ranks int) job.Exit {
+	if s.err != nil {
+		return spawnExit(s.err)
 	}
-	return errors.Join(u.fits(), u.files(ranks))
+	for _, u := range s.units {
+		select {
+		case <-u.gone:
+		default:
+			ranks -= len(u.order.Group.Bundles) // their files are open, or about to be
+		}
+	}
+	c := s.sample()
+	if err := errors.Join(fits(c), s.files(ranks)); err != nil {
+		return spawnExit(err)
+	}
+	if err := proc.Check(c); err != nil {
+		return err.Exit
+	}
+	return job.Exit{}
+}
+
+// sample is the command of a rank, but for what differs between ranks and attempts.
+func (s *share) sample() proc.Command {
+	u := newUnit(s, job.Start{Group: placement.Group{Bundles: make([]placement.Bundle, 1)}})
+	u.env, u.bindings = s.work.Task.Env, make([]bind.Binding, 1)
+	return u.command(u.order.Group.Bundles[0], "", "", "")
 }
 
 // Files that this process opens for a rank: what reads its output and what keeps that, a pidfd, and more while it starts.
@@ -25,8 +50,8 @@ const (
 )
 
 // files says that this process may not open as many files as it needs for some ranks.
-func (u *unit) files(ranks int) error {
-	if u.agent.keeper != nil {
+func (s *share) files(ranks int) error {
+	if s.agent.keeper != nil {
 		return nil // they are the keeper's, which has no others
 	}
 	var limit unix.Rlimit
@@ -54,8 +79,7 @@ const (
 )
 
 // fits says that the kernel would not take a rank's arguments and environment.
-func (u *unit) fits() error {
-	c := u.command(u.order.Group.Bundles[0], "", "", "")
+func fits(c proc.Command) error {
 	size := pathsOfRank
 	for _, list := range [][]string{c.Args, c.Env} {
 		for _, text := range list {

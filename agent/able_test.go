@@ -6,30 +6,30 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/bind"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
 // TestAble has attempts that this node cannot start, each for another reason.
 func TestAble(t *testing.T) {
 	for name, c := range map[string]struct {
-		args, env []string
-		want      string
+		command, env []string
+		want         string
+		code         int
 	}{
-		"two ranks":           {nil, nil, ""},
-		"one long argument":   {[]string{strings.Repeat("x", 128<<10)}, nil, "an argument or variable of the command has 131072 bytes, and the kernel takes 131071: \"xxx"},
-		"one long variable":   {nil, []string{"X=" + strings.Repeat("x", 128<<10)}, "has 131074 bytes"},
-		"many long variables": {nil, long(64), "a quarter of its stack (ulimit -s)"},
+		"two ranks":           {[]string{"true"}, nil, "", 0},
+		"one long argument":   {[]string{"true", strings.Repeat("x", 128<<10)}, nil, "an argument or variable of the command has 131072 bytes, and the kernel takes 131071: \"xxx", 125},
+		"one long variable":   {[]string{"true"}, []string{"X=" + strings.Repeat("x", 128<<10)}, "has 131074 bytes", 125},
+		"many long variables": {[]string{"true"}, long(64), "a quarter of its stack (ulimit -s)", 125},
+		"no command":          {[]string{"no-such-command"}, nil, "not found in the PATH", 127},
+		"no file":             {[]string{"./train.py"}, nil, "no such file", 127},
+		"no program":          {[]string{"/etc/passwd"}, nil, "is it executable (chmod +x)", 126},
+		"a directory":         {[]string{"/etc"}, nil, "it is a directory", 126},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &share{agent: &life{}, work: Work{Task: Task{Command: append([]string{"true"}, c.args...)}}}
-			u := newUnit(s, job.Start{Group: placement.Group{Bundles: make([]placement.Bundle, 2)}, World: job.World{MasterAddr: "10.0.0.1"}})
-			u.env, u.bindings = rankenv.Merge(rankenv.Layers{Inherited: c.env}), make([]bind.Binding, 2)
-			err := u.able()
-			if err == nil && c.want != "" || err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("%v, want %q", err, c.want)
+			s := &share{agent: &life{}, work: Work{Task: Task{Command: c.command, Dir: t.TempDir(), Env: rankenv.Merge(rankenv.Layers{Inherited: c.env})}}}
+			got := s.unable(2)
+			if got.Code != c.code || !strings.Contains(got.Spawn, c.want) || c.want == "" && !got.OK() {
+				t.Errorf("%+v, want %d: %q", got, c.code, c.want)
 			}
 		})
 	}
@@ -40,11 +40,11 @@ func TestFiles(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		t.Fatal(err)
 	}
-	u := &unit{share: &share{agent: &life{}}, agent: &life{}}
-	if err := u.files(1); err != nil {
+	s := &share{agent: &life{}}
+	if err := s.files(1); err != nil {
 		t.Error(err)
 	}
-	if err := u.files(int(files.Cur)); err == nil || !strings.Contains(err.Error(), "raise the limit (ulimit -n;") {
+	if err := s.files(int(files.Cur)); err == nil || !strings.Contains(err.Error(), "raise the limit (ulimit -n;") {
 		t.Error(err)
 	}
 }

@@ -22,10 +22,14 @@ const (
 	reachAgainMax = time.Second
 )
 
-// reach finds out whether this node reaches the master's port, and reports it; the newest question ends the one before. It goes on
-// when units stop, for others may wait for it.
+// reach finds out whether this node could start its ranks, and reaches the master's port, and reports it; the newest question ends the one
+// before. It goes on when units stop, for others may wait for it.
 func (s *share) reach(o job.Reach) {
 	s.unask()
+	if unable := s.unable(o.Ranks); !unable.OK() {
+		s.report(job.Reached{Node: o.Node, Seq: o.Seq, Unable: unable})
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.unask = cancel
 	s.agent.done.Go(func() {

@@ -17,13 +17,16 @@ import (
 )
 
 // prepare answers with the port of MASTER_PORT: where this node serves torch's store from now on, or that it keeps free for rank 0 to
-// do so. The same question has the same answer, though other nodes may have come in the place of some.
+// do so, unless its ranks could not start. The same question has the same answer, though other nodes may have come in the place of some.
 func (s *share) prepare(o job.Prepare) job.Prepared {
 	s.admit(o.Peers)
 	if answer, ok := s.prepared[o.Unit]; ok && answer.Attempt == o.Attempt && answer.Err == "" {
 		return answer
 	}
-	answer := job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt}
+	answer := job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt, Unable: s.unable(o.Ranks)}
+	if !answer.Unable.OK() {
+		return answer
+	}
 	var err error
 	if s.work.Task.Rank0Store {
 		answer.Port, err = s.hold()

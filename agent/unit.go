@@ -107,8 +107,8 @@ func (u *unit) open() (scope, error) {
 	case u.bindErr != nil && len(u.former) < len(u.order.Group.Bundles):
 		return u.scope, u.bindErr
 	}
-	if err := u.able(); err != nil || u.scope != nil {
-		return u.scope, err
+	if u.scope != nil {
+		return u.scope, nil
 	}
 	scope, err := u.newScope(fmt.Sprintf("%s-unit-%d-attempt-%d", u.share.job, u.order.Unit, u.order.Attempt))
 	if err != nil {

@@ -42,7 +42,10 @@ func host(t *testing.T, f func(t *testing.T, h *hosted)) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hosted{world: &world{t: t, lives: map[[2]string]string{}, begun: map[[2]string]int{}}, dir: dir}
 		h.start()
-		t.Cleanup(func() { h.crash() })
+		t.Cleanup(func() {
+			h.crash()
+			h.serving.Wait()
+		})
 		f(t, h)
 	})
 }

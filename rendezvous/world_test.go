@@ -31,6 +31,8 @@ type world struct {
 	c      *Coordinator
 	dial   func(context.Context) (net.Conn, error)
 	result chan job.Result
+	// serving ends with the servers of all coordinators that there were.
+	serving sync.WaitGroup
 
 	mu        sync.Mutex
 	decisions []wire.Decision
@@ -60,6 +62,7 @@ func newWorld(t *testing.T, nodes int) *world {
 func newWorldOf(ctx context.Context, t *testing.T, cfg Config, s replica.Submission) *world {
 	w := &world{t: t, result: make(chan job.Result, 1), lives: map[[2]string]string{}, begun: map[[2]string]int{}}
 	cfg.Job, cfg.Observe = &s, w.observe
+	t.Cleanup(w.serving.Wait)
 	w.serve(cfg)
 	c := w.c
 	go func() {
@@ -89,11 +92,11 @@ func (w *world) serve(cfg Config) {
 	w.mu.Lock()
 	w.c, w.dial = c, dial
 	w.mu.Unlock()
-	go func() {
+	w.serving.Go(func() {
 		if err := c.Serve(l, nil); err != nil {
 			w.t.Errorf("Serve: %v", err)
 		}
-	}()
+	})
 }
 
 // connect reaches the coordinator that there is now.

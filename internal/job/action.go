@@ -17,27 +17,30 @@ type Action interface {
 }
 
 type (
-	// Prepare asks the master node for the port of an attempt, where ranks on Peers can come. Fresh says that nothing of what an
-	// earlier attempt left there may be found any more.
+	// Prepare asks the master node for the port of an attempt, where ranks on Peers can come, and whether it could start its Ranks of the
+	// job. Fresh says that nothing of what an earlier attempt left there may be found any more.
 	Prepare struct {
 		Node          string
 		Unit, Attempt int
 		Fresh         bool
 		Peers         []netip.Addr
+		Ranks         int
 	}
 	// Admit tells the master node anew whose ranks can come to the port it gave.
 	Admit struct {
 		Node  string
 		Peers []netip.Addr
 	}
-	// Reach asks a node whether it reaches the port that the master gave, at Addr, which is an address in text. A newer Seq replaces
-	// an older one. Late says that ranks have started there since: if rank 0 is to listen, it may have ended that, or not yet begun.
+	// Reach asks a node whether it could start its Ranks of the job, and reaches the port that the master gave, at Addr, which is an
+	// address in text. A newer Seq replaces an older one. Late says that ranks have started there since: if rank 0 is to listen, it may
+	// have ended that, or not yet begun.
 	Reach struct {
-		Node string
-		Seq  int
-		Addr string
-		Port int
-		Late bool
+		Node  string
+		Seq   int
+		Addr  string
+		Port  int
+		Late  bool
+		Ranks int
 	}
 	// Start orders a node to start its ranks of a unit, unless it knows of this attempt or a later one already.
 	Start struct {

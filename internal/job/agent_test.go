@@ -29,13 +29,16 @@ func (w *world) obey(a *agent) error {
 		if w.hopeless && w.chance(20) {
 			p.Err = "all ports are taken"
 		}
-		w.truth.ports[o.question()] = append(w.truth.ports[o.question()], p.Port)
+		if p.Unable = w.unable(); p.Unable.OK() {
+			w.truth.ports[o.question()] = append(w.truth.ports[o.question()], p.Port)
+		}
 		a.report(p)
 	case Reach:
 		r := Reached{Node: a.node.Name, Seq: o.Seq}
 		if w.hopeless && w.chance(20) || w.cuts && !w.calm && len(w.truth.newest) > 0 && w.chance(3) {
 			r.Err = "connection refused"
 		}
+		r.Unable = w.unable()
 		a.report(r)
 	case Start:
 		return w.start(a, o)
@@ -143,6 +146,14 @@ func (w *world) stalled(node string, id int, r *run) Stalled {
 		e.Ranks = append(e.Ranks, Still{Rank: rank, Beat: r.beats, Step: int64(w.rng.IntN(3)) - 1, Does: []string{"asleep", "stopped"}[w.rng.IntN(2)]})
 	}
 	return e
+}
+
+// unable is what a node knows that could not start a rank.
+func (w *world) unable() Exit {
+	if w.hopeless && w.chance(20) {
+		return Exit{Code: 127, Spawn: "no such file"}
+	}
+	return Exit{}
 }
 
 func (w *world) exit(r *run) Exit {

@@ -456,6 +456,9 @@ func (t *truth) checkCause(r Result) error {
 		return nil
 	}
 	i := slices.IndexFunc(all, func(f reported) bool { return f.rank == r.Cause.Rank })
+	if i < 0 && t.unable[r.Cause.Node] && r.Cause.Exit.Spawn != "" {
+		return nil
+	}
 	if i < 0 {
 		return fmt.Errorf("cause is rank %d, which did not fail", r.Cause.Rank)
 	}

@@ -37,19 +37,22 @@ type (
 		Node          string
 		Unit, Attempt int
 	}
-	// Prepared answers [Prepare]: the master node has a free port, or says in Err why not.
+	// Prepared answers [Prepare]: the master node has a free port, or says in Err why not. Unable is how a rank would end that it started,
+	// if it knows that it could not.
 	Prepared struct {
 		Node    string
 		Unit    int
 		Attempt int
 		Port    int
 		Err     string
+		Unable  Exit `json:",omitzero"`
 	}
-	// Reached answers the [Reach] of that number: the node reaches the master's port, or says in Err why not.
+	// Reached answers the [Reach] of that number: the node reaches the master's port, or says in Err why not. Unable is as in [Prepared].
 	Reached struct {
-		Node string
-		Seq  int
-		Err  string
+		Node   string
+		Seq    int
+		Err    string
+		Unable Exit `json:",omitzero"`
 	}
 	// Started says that all ranks of a unit on this node were started, with their process ids and, for ranks with GPUs, the addresses
 	// on their node where NCCL's RAS service of each can be asked, both in the order of the ranks.

@@ -23,7 +23,7 @@ func (s *State) reach(u *unit) {
 func (s *State) orderReach(nodeRank int) {
 	s.do(Reach{
 		Node: s.slots[nodeRank].Node.Name, Seq: s.unproven[nodeRank],
-		Addr: s.world.MasterAddr, Port: s.world.MasterPort, Late: s.launched,
+		Addr: s.world.MasterAddr, Port: s.world.MasterPort, Late: s.launched, Ranks: len(s.slots[nodeRank].Bundles),
 	})
 }
 
@@ -43,6 +43,9 @@ func (s *State) reached(ev Reached) string {
 		return s.ignore()
 	}
 	delete(s.unproven, n.slot)
+	if !ev.Unable.OK() {
+		return s.unable(n.slot, s.unitsAt(n.slot)[0].attempt, ev.Unable)
+	}
 	if ev.Err != "" {
 		s.unreached[n.slot] = ev.Err
 	}

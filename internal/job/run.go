@@ -29,7 +29,7 @@ func (s *State) prepare(u *unit) string {
 	}
 	master := s.slots[0]
 	if s.asked == nil && !master.vacant {
-		s.asked = &Prepare{Node: master.Node.Name, Unit: u.id, Attempt: u.attempt, Fresh: s.gang(), Peers: s.peers()}
+		s.asked = &Prepare{Node: master.Node.Name, Unit: u.id, Attempt: u.attempt, Fresh: s.gang(), Peers: s.peers(), Ranks: len(master.Bundles)}
 		s.do(*s.asked)
 	}
 	return s.label(u) + ": " + s.portWait()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -123,7 +124,14 @@ func parseEvent(t *testing.T, line string) Event {
 		at(2)
 		return Prepared{Node: f[1], Unit: unit, Attempt: attempt, Err: rest(3)}
 	case "reached", "unreached":
-		return Reached{f[1], num(2), rest(3)}
+		return Reached{Node: f[1], Seq: num(2), Err: rest(3)}
+	case "unable": // to start what node 0 asks for with a port, another with a question
+		e := Exit{Code: 127, Spawn: rest(3)}
+		if seq, err := strconv.Atoi(f[2]); err == nil {
+			return Reached{Node: f[1], Seq: seq, Unable: e}
+		}
+		at(2)
+		return Prepared{Node: f[1], Unit: unit, Attempt: attempt, Unable: e}
 	case "started":
 		at(2)
 		return Started{f[1], unit, attempt, nil, nil}

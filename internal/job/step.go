@@ -103,6 +103,9 @@ func (s *State) prepared(ev Prepared) string {
 		return s.ignore()
 	}
 	s.asked = nil
+	if !ev.Unable.OK() {
+		return s.unable(0, ev.Attempt, ev.Unable)
+	}
 	if ev.Err != "" {
 		f := Failure{Node: ev.Node, Rank: -1, Attempt: ev.Attempt, Why: ev.Node + " has no port for the master: " + ev.Err}
 		return s.end(Result{Code: codeOwn, Reason: "job failed: " + f.Why, Cause: &f})
@@ -121,6 +124,13 @@ func (s *State) prepared(ev Prepared) string {
 		return text
 	}
 	return s.portWait()
+}
+
+// unable ends the job for a node that could not start its ranks. Those of no other node have started for nothing.
+func (s *State) unable(nodeRank, attempt int, e Exit) string {
+	sl := s.slots[nodeRank]
+	f := failure(Exited{Node: sl.Node.Name, Attempt: attempt, Rank: sl.Bundles[0].Rank, Exit: e}, sl.Bundles[0])
+	return s.end(Result{Code: code(f), Ending: EndProgram, Reason: "job failed: " + also(f.Why, "a restart would not help"), Cause: &f})
 }
 
 func (s *State) started(ev Started) string {

@@ -48,6 +48,9 @@ func (e Draining) String() string {
 func (e Rejoined) String() string { return "rejoined " + e.Node }
 
 func (e Prepared) String() string {
+	if !e.Unable.OK() {
+		return fmt.Sprintf("unable %s: %v", of(e.Unit, e.Attempt, e.Node), e.Unable)
+	}
 	if e.Err != "" {
 		return fmt.Sprintf("prepared %s failed: %s", of(e.Unit, e.Attempt, e.Node), e.Err)
 	}
@@ -55,6 +58,9 @@ func (e Prepared) String() string {
 }
 
 func (e Reached) String() string {
+	if !e.Unable.OK() {
+		return fmt.Sprintf("unable %s #%d: %v", e.Node, e.Seq, e.Unable)
+	}
 	if e.Err != "" {
 		return fmt.Sprintf("not reached from %s #%d: %s", e.Node, e.Seq, e.Err)
 	}

@@ -43,6 +43,8 @@ type truth struct {
 	asked question
 	ports map[question][]int
 	used  map[question]bool
+	// unable are nodes that said once that they could not start their ranks.
+	unable map[string]bool
 	// headless says that the node of that question was lost since.
 	headless bool
 	// reach is the question to each node, since then, whether it reaches such a port, and reached are the
@@ -89,7 +91,7 @@ type truth struct {
 func newTruth(w *world) *truth {
 	return &truth{
 		w: w, newest: map[int]int{}, ordered: map[place][]int{}, told: map[place]bool{}, begun: map[place]bool{},
-		ports: map[question][]int{}, used: map[question]bool{}, reach: map[string]Reach{}, reached: map[Reach]bool{}, cut: map[Reach]bool{},
+		ports: map[question][]int{}, unable: map[string]bool{}, used: map[question]bool{}, reach: map[string]Reach{}, reached: map[Reach]bool{}, cut: map[Reach]bool{},
 		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
 		readied: map[place]bool{}, still: map[place]Stalled{}, hung: map[attemptOf]bool{}, kept: map[place]Evidence{},
 		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, broken: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
@@ -163,8 +165,11 @@ func (t *truth) believe(ev Event) {
 		t.begun[place{attemptOf{ev.Unit, ev.Attempt}, ev.Node}] = true
 	case Reached:
 		if ask := t.reach[ev.Node]; ask.Seq == ev.Seq && !t.reached[ask] && !t.cut[ask] { // the first answer counts
-			t.reached[ask], t.cut[ask] = ev.Err == "", ev.Err != ""
+			t.reached[ask], t.cut[ask] = ev.Err == "" && ev.Unable.OK(), ev.Err != ""
 		}
+		t.unable[ev.Node] = t.unable[ev.Node] || !ev.Unable.OK()
+	case Prepared:
+		t.unable[ev.Node] = t.unable[ev.Node] || !ev.Unable.OK()
 	case Ready:
 		t.readied[place{attemptOf{ev.Unit, ev.Attempt}, ev.Node}] = true
 	case Stalled:

@@ -64,6 +64,27 @@ func prepare(c *Command, null *os.File) (files []uintptr, path string, fail *Sta
 	return files, path, fail
 }
 
+// Check says why a command would not start, as far as that shows before an attempt.
+func Check(c Command) *StartError {
+	if err := checkStrings(&c); err != nil {
+		return c.failure(codeOwn, "%v", err)
+	}
+	path, fail := lookPath(&c)
+	if fail != nil {
+		return fail
+	}
+	if c.Dir != "" && unix.Access(c.Dir, unix.X_OK) != nil {
+		return diagnose(&c, path, unix.EACCES)
+	}
+	if err := unix.Access(c.at(path), unix.X_OK); err != nil {
+		return diagnose(&c, path, err)
+	}
+	if info, err := os.Stat(c.at(path)); err == nil && info.IsDir() {
+		return diagnose(&c, path, unix.EACCES)
+	}
+	return nil
+}
+
 // checkStrings finds a NUL, which would end a string early for the kernel.
 func checkStrings(c *Command) error {
 	if len(c.Args) == 0 {

@@ -50,10 +50,12 @@ func fromReport(ev any) *pb.FromAgent {
 		return &pb.FromAgent{Body: &pb.FromAgent_Restated{Restated: &pb.Restated{}}}
 	case job.Prepared:
 		return &pb.FromAgent{Body: &pb.FromAgent_Prepared{Prepared: &pb.Prepared{
-			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Port: int32(e.Port), Err: Plain(e.Err),
+			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Port: int32(e.Port), Err: Plain(e.Err), Unable: fromExit(e.Unable),
 		}}}
 	case job.Reached:
-		return &pb.FromAgent{Body: &pb.FromAgent_Reached{Reached: &pb.Reached{Seq: int32(e.Seq), Err: Plain(e.Err)}}}
+		return &pb.FromAgent{Body: &pb.FromAgent_Reached{Reached: &pb.Reached{
+			Seq: int32(e.Seq), Err: Plain(e.Err), Unable: fromExit(e.Unable),
+		}}}
 	case job.Started:
 		return &pb.FromAgent{Body: &pb.FromAgent_Started{Started: &pb.Started{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: Convert(e.PIDs, func(pid int) int32 { return int32(pid) }),
@@ -96,10 +98,10 @@ func ToEvent(node string, m *pb.FromAgent) job.Event {
 		e := b.Prepared
 		return job.Prepared{
 			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Port: int(e.GetPort()),
-			Err: Plain(e.GetErr()),
+			Err: Plain(e.GetErr()), Unable: toExit(e.GetUnable()),
 		}
 	case *pb.FromAgent_Reached:
-		return job.Reached{Node: node, Seq: int(b.Reached.GetSeq()), Err: Plain(b.Reached.GetErr())}
+		return job.Reached{Node: node, Seq: int(b.Reached.GetSeq()), Err: Plain(b.Reached.GetErr()), Unable: toExit(b.Reached.GetUnable())}
 	case *pb.FromAgent_Started:
 		return job.Started{
 			Node: node, Unit: int(b.Started.GetUnit()), Attempt: int(b.Started.GetAttempt()),
@@ -150,13 +152,13 @@ func fromAction(do any) *pb.ToAgent {
 		return &pb.ToAgent{Body: &pb.ToAgent_ReadLogs{ReadLogs: &pb.ReadLogs{Id: o.ID, Filter: fromFilter(o.Filter)}}}
 	case job.Prepare:
 		return &pb.ToAgent{Body: &pb.ToAgent_Prepare{Prepare: &pb.Prepare{
-			Unit: int32(o.Unit), Attempt: int32(o.Attempt), Fresh: o.Fresh, Peers: fromPeers(o.Peers),
+			Unit: int32(o.Unit), Attempt: int32(o.Attempt), Fresh: o.Fresh, Peers: fromPeers(o.Peers), Ranks: int32(o.Ranks),
 		}}}
 	case job.Admit:
 		return &pb.ToAgent{Body: &pb.ToAgent_Admit{Admit: &pb.Admit{Peers: fromPeers(o.Peers)}}}
 	case job.Reach:
 		return &pb.ToAgent{Body: &pb.ToAgent_Reach{Reach: &pb.Reach{
-			Seq: int32(o.Seq), Addr: o.Addr, Port: int32(o.Port), Late: o.Late,
+			Seq: int32(o.Seq), Addr: o.Addr, Port: int32(o.Port), Late: o.Late, Ranks: int32(o.Ranks),
 		}}}
 	case job.Start:
 		return &pb.ToAgent{Body: &pb.ToAgent_Start{Start: &pb.Start{
@@ -186,13 +188,13 @@ func ToAction(node placement.Node, m *pb.ToAgent) any {
 	case *pb.ToAgent_Prepare:
 		return job.Prepare{
 			Node: node.Name, Unit: int(b.Prepare.GetUnit()), Attempt: int(b.Prepare.GetAttempt()),
-			Fresh: b.Prepare.GetFresh(), Peers: Convert(b.Prepare.GetPeers(), toAddr),
+			Fresh: b.Prepare.GetFresh(), Peers: Convert(b.Prepare.GetPeers(), toAddr), Ranks: int(b.Prepare.GetRanks()),
 		}
 	case *pb.ToAgent_Admit:
 		return job.Admit{Node: node.Name, Peers: Convert(b.Admit.GetPeers(), toAddr)}
 	case *pb.ToAgent_Reach:
 		o := b.Reach
-		return job.Reach{Node: node.Name, Seq: int(o.GetSeq()), Addr: o.GetAddr(), Port: int(o.GetPort()), Late: o.GetLate()}
+		return job.Reach{Node: node.Name, Seq: int(o.GetSeq()), Addr: o.GetAddr(), Port: int(o.GetPort()), Late: o.GetLate(), Ranks: int(o.GetRanks())}
 	case *pb.ToAgent_Start:
 		o := b.Start
 		group := placement.Group{Node: node, NodeRank: int(o.GetNodeRank()), Bundles: Convert(o.GetBundles(), toBundle)}

@@ -1472,6 +1472,7 @@ type Prepared struct {
 	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Port          int32                  `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
 	Err           string                 `protobuf:"bytes,4,opt,name=err,proto3" json:"err,omitempty"`
+	Unable        *Exit                  `protobuf:"bytes,5,opt,name=unable,proto3" json:"unable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1534,10 +1535,18 @@ func (x *Prepared) GetErr() string {
 	return ""
 }
 
+func (x *Prepared) GetUnable() *Exit {
+	if x != nil {
+		return x.Unable
+	}
+	return nil
+}
+
 type Reached struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           int32                  `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	Err           string                 `protobuf:"bytes,2,opt,name=err,proto3" json:"err,omitempty"`
+	Unable        *Exit                  `protobuf:"bytes,3,opt,name=unable,proto3" json:"unable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1584,6 +1593,13 @@ func (x *Reached) GetErr() string {
 		return x.Err
 	}
 	return ""
+}
+
+func (x *Reached) GetUnable() *Exit {
+	if x != nil {
+		return x.Unable
+	}
+	return nil
 }
 
 // Draining says that the node will be gone. It is about all jobs. With all, every node of the only job will.
@@ -2461,6 +2477,7 @@ type Prepare struct {
 	Fresh   bool                   `protobuf:"varint,3,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	// peers are IP addresses, of 4 or 16 bytes each; none for whoever comes.
 	Peers         [][]byte `protobuf:"bytes,4,rep,name=peers,proto3" json:"peers,omitempty"`
+	Ranks         int32    `protobuf:"varint,5,opt,name=ranks,proto3" json:"ranks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2523,6 +2540,13 @@ func (x *Prepare) GetPeers() [][]byte {
 	return nil
 }
 
+func (x *Prepare) GetRanks() int32 {
+	if x != nil {
+		return x.Ranks
+	}
+	return 0
+}
+
 // Admit has the peers of a Prepare anew.
 type Admit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2575,6 +2599,7 @@ type Reach struct {
 	Addr          string `protobuf:"bytes,2,opt,name=addr,proto3" json:"addr,omitempty"`
 	Port          int32  `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
 	Late          bool   `protobuf:"varint,4,opt,name=late,proto3" json:"late,omitempty"`
+	Ranks         int32  `protobuf:"varint,5,opt,name=ranks,proto3" json:"ranks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2635,6 +2660,13 @@ func (x *Reach) GetLate() bool {
 		return x.Late
 	}
 	return false
+}
+
+func (x *Reach) GetRanks() int32 {
+	if x != nil {
+		return x.Ranks
+	}
+	return 0
 }
 
 type Start struct {
@@ -5979,15 +6011,17 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x03GPU\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12\x17\n" +
-	"\aheld_by\x18\x03 \x01(\tR\x06heldBy\"^\n" +
+	"\aheld_by\x18\x03 \x01(\tR\x06heldBy\"\x94\x01\n" +
 	"\bPrepared\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\x05R\x04port\x12\x10\n" +
-	"\x03err\x18\x04 \x01(\tR\x03err\"-\n" +
+	"\x03err\x18\x04 \x01(\tR\x03err\x124\n" +
+	"\x06unable\x18\x05 \x01(\v2\x1c.golaunch.rendezvous.v1.ExitR\x06unable\"c\n" +
 	"\aReached\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x05R\x03seq\x12\x10\n" +
-	"\x03err\x18\x02 \x01(\tR\x03err\"a\n" +
+	"\x03err\x18\x02 \x01(\tR\x03err\x124\n" +
+	"\x06unable\x18\x03 \x01(\v2\x1c.golaunch.rendezvous.v1.ExitR\x06unable\"a\n" +
 	"\bDraining\x121\n" +
 	"\x06within\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06within\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x10\n" +
@@ -6053,19 +6087,21 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05spawn\x18\x04 \x01(\tR\x05spawn\"7\n" +
 	"\aStopped\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"c\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"y\n" +
 	"\aPrepare\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05fresh\x18\x03 \x01(\bR\x05fresh\x12\x14\n" +
-	"\x05peers\x18\x04 \x03(\fR\x05peers\"\x1d\n" +
+	"\x05peers\x18\x04 \x03(\fR\x05peers\x12\x14\n" +
+	"\x05ranks\x18\x05 \x01(\x05R\x05ranks\"\x1d\n" +
 	"\x05Admit\x12\x14\n" +
-	"\x05peers\x18\x01 \x03(\fR\x05peers\"U\n" +
+	"\x05peers\x18\x01 \x03(\fR\x05peers\"k\n" +
 	"\x05Reach\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x05R\x03seq\x12\x12\n" +
 	"\x04addr\x18\x02 \x01(\tR\x04addr\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\x05R\x04port\x12\x12\n" +
-	"\x04late\x18\x04 \x01(\bR\x04late\"\xc1\x01\n" +
+	"\x04late\x18\x04 \x01(\bR\x04late\x12\x14\n" +
+	"\x05ranks\x18\x05 \x01(\x05R\x05ranks\"\xc1\x01\n" +
 	"\x05Start\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x1b\n" +
@@ -6497,100 +6533,102 @@ var file_rendezvous_proto_depIdxs = []int32{
 	80,  // 42: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
 	14,  // 43: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
 	78,  // 44: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	81,  // 45: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
-	21,  // 46: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
-	24,  // 47: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	22,  // 48: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	81,  // 49: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	81,  // 50: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	27,  // 51: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	80,  // 52: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	81,  // 53: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	33,  // 54: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	34,  // 55: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	14,  // 56: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	14,  // 57: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	81,  // 58: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	81,  // 59: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	41,  // 60: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	42,  // 61: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	43,  // 62: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	43,  // 63: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	44,  // 64: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	48,  // 65: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	51,  // 66: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	49,  // 67: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	50,  // 68: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	14,  // 69: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	27,  // 70: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	80,  // 71: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	81,  // 72: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	53,  // 73: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	81,  // 74: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	81,  // 75: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	81,  // 76: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	81,  // 77: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	54,  // 78: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	81,  // 79: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	81,  // 80: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	81,  // 81: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	79,  // 82: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	81,  // 83: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	81,  // 84: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	57,  // 85: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	58,  // 86: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	48,  // 87: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	59,  // 88: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	81,  // 89: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	80,  // 90: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	60,  // 91: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	13,  // 92: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	33,  // 93: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	41,  // 94: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	62,  // 95: golaunch.rendezvous.v1.LogsRequest.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	43,  // 96: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	81,  // 97: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	80,  // 98: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	71,  // 99: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	74,  // 100: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	13,  // 101: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	81,  // 102: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	73,  // 103: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	72,  // 104: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	80,  // 105: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	80,  // 106: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	80,  // 107: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	48,  // 108: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	49,  // 109: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	5,   // 110: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	45,  // 111: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	52,  // 112: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	55,  // 113: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	61,  // 114: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	63,  // 115: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	65,  // 116: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	67,  // 117: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	69,  // 118: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 119: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	2,   // 120: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	3,   // 121: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	6,   // 122: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	46,  // 123: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	56,  // 124: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	56,  // 125: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	44,  // 126: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	64,  // 127: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	66,  // 128: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	68,  // 129: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	70,  // 130: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 131: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 132: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 133: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	122, // [122:134] is the sub-list for method output_type
-	110, // [110:122] is the sub-list for method input_type
-	110, // [110:110] is the sub-list for extension type_name
-	110, // [110:110] is the sub-list for extension extendee
-	0,   // [0:110] is the sub-list for field type_name
+	27,  // 45: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
+	27,  // 46: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
+	81,  // 47: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	21,  // 48: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
+	24,  // 49: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	22,  // 50: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	81,  // 51: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	81,  // 52: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	27,  // 53: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	80,  // 54: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	81,  // 55: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	33,  // 56: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	34,  // 57: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	14,  // 58: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	14,  // 59: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	81,  // 60: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	81,  // 61: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	41,  // 62: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	42,  // 63: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	43,  // 64: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	43,  // 65: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	44,  // 66: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	48,  // 67: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	51,  // 68: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	49,  // 69: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	50,  // 70: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	14,  // 71: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	27,  // 72: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	80,  // 73: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	81,  // 74: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	53,  // 75: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	81,  // 76: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	81,  // 77: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	81,  // 78: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	81,  // 79: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	54,  // 80: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	81,  // 81: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	81,  // 82: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	81,  // 83: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	79,  // 84: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	81,  // 85: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	81,  // 86: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	57,  // 87: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	58,  // 88: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	48,  // 89: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	59,  // 90: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	81,  // 91: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	80,  // 92: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	60,  // 93: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	13,  // 94: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	33,  // 95: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	41,  // 96: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	62,  // 97: golaunch.rendezvous.v1.LogsRequest.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	43,  // 98: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	81,  // 99: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	80,  // 100: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	71,  // 101: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	74,  // 102: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	13,  // 103: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	81,  // 104: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	73,  // 105: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	72,  // 106: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	80,  // 107: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	80,  // 108: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	80,  // 109: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	48,  // 110: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	49,  // 111: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	5,   // 112: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	45,  // 113: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	52,  // 114: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	55,  // 115: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	61,  // 116: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	63,  // 117: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	65,  // 118: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	67,  // 119: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	69,  // 120: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 121: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	2,   // 122: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	3,   // 123: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	6,   // 124: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	46,  // 125: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	56,  // 126: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	56,  // 127: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	44,  // 128: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	64,  // 129: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	66,  // 130: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	68,  // 131: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	70,  // 132: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 133: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 134: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 135: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	124, // [124:136] is the sub-list for method output_type
+	112, // [112:124] is the sub-list for method input_type
+	112, // [112:112] is the sub-list for extension type_name
+	112, // [112:112] is the sub-list for extension extendee
+	0,   // [0:112] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
