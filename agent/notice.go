@@ -96,16 +96,12 @@ func (u *unit) notify(ranks []rank, n notice) error {
 	}
 	told := true
 	for _, r := range ranks {
-		path := r.output.NoticeFile()
-		if old, err := readNotice(path); err == nil && !n.sooner(old) {
+		if old, err := readNotice(r.output.NoticeFile()); err == nil && !n.sooner(old) {
 			continue
 		}
 		told = false
-		if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
+		if err := r.output.Notify(append(text, '\n')); err != nil {
 			return err
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			return errors.Join(err, os.Remove(path+".new"))
 		}
 	}
 	if sig := u.share.work.Task.NoticeSignal; sig != 0 && !told {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // TorchOutput is what torchrun does with the output of ranks (torch/distributed/elastic/multiprocessing/api.py). Beside golaunch's
@@ -155,7 +156,7 @@ func (h *here) handOn(cause *Failure) error {
 		text, err = json.Marshal(file)
 	}
 	if err == nil {
-		err = os.WriteFile(t.ErrorFile, text, 0o600)
+		err = own.Write(t.ErrorFile, text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("hand on the error of rank %d to TORCHELASTIC_ERROR_FILE: %w", cause.Rank, err)

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/internal/session"
 
 	"github.com/golaunch/golaunch/internal/filetimer"
@@ -201,13 +201,12 @@ func private(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cannot make a directory for logs: %w; choose one with --log-dir", err)
 	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return fmt.Errorf("cannot look at the directory for logs: %w; choose one with --log-dir", err)
+	root, err := os.OpenRoot(dir)
+	if err == nil {
+		err = errors.Join(own.Path(dir), own.Dir(root), root.Close())
 	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() || int(owner.Uid) != os.Getuid() || info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s is not a directory of uid %d alone; choose another with --log-dir", dir, os.Getuid())
+	if err != nil {
+		return fmt.Errorf("%w; choose another directory for logs with --log-dir", err)
 	}
 	return nil
 }

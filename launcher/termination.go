@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // noTerminationLog is a Job's TerminationLog that writes none.
@@ -32,12 +32,8 @@ func (j Job) terminate(r Result, err error, joined bool) error {
 			return nil
 		}
 	}
-	failed := logs.CheckLink(path)
-	if failed == nil {
-		failed = os.WriteFile(path, []byte(j.terminationLine(r, err, joined)), 0o644) //nolint:gosec // others are to read it
-	}
-	if failed != nil {
-		return fmt.Errorf("cannot write the termination message: %w; choose another file with --termination-log, or none", failed)
+	if err := own.Write(path, []byte(j.terminationLine(r, err, joined)), 0o644); err != nil { // others are to read it
+		return fmt.Errorf("cannot write the termination message: %w; choose another file with --termination-log, or none", err)
 	}
 	return nil
 }

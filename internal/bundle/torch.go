@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -66,6 +67,9 @@ func trigger(ctx context.Context, pipe, file string) ([]byte, error) {
 	w, err := os.OpenFile(pipe, os.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("ask torch for its dump: %w", err)
+	}
+	if info, failed := w.Stat(); failed == nil && info.Mode()&fs.ModeNamedPipe == 0 {
+		return nil, errors.Join(fmt.Errorf("ask torch for its dump: %s is no FIFO", pipe), w.Close())
 	}
 	_, err = w.WriteString("1\n")
 	if err = errors.Join(err, w.Close()); err != nil {

@@ -60,6 +60,7 @@ var house = []struct {
 	{"internal/hostlist", nil},
 	{"internal/hidden", nil},
 	{"internal/helper", nil},
+	{"internal/own", nil},
 	{"internal/filetimer", nil},
 	{"internal/spot", nil},
 	{"internal/cluster", nil},

@@ -1,7 +1,6 @@
 package keep
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/helper"
+	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/internal/proc"
 )
 
@@ -52,17 +52,23 @@ func Open(dir string, warn func(error)) (*Keeper, error) {
 
 // lockDir is good for as long as this process lives.
 func lockDir(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
+	if err := own.Path(dir); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	var st unix.Stat_t
-	err = cmp.Or(unix.Fstat(int(f.Fd()), &st), unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB))
-	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
+	defer root.Close()
+	if err := own.Dir(root); err != nil {
+		return nil, fmt.Errorf("%w, or choose another --log-dir", err)
+	}
+	f, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		err = ErrBusy
-	case err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0):
-		err = errors.New("others can write there; choose another --log-dir")
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

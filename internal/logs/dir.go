@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // Dir is the log directory of one job, <base>/<job id>. Several nodes may share it over a network file system: ranks are
@@ -34,9 +36,8 @@ func isJobID(s string) bool {
 	return s != "" && len(s) <= maxJobID && s[0] != '.' && s[0] != '-' && !strings.ContainsFunc(s, odd)
 }
 
-// OpenDir makes the log directory of a job, mode 0700, and base where it is missing. One that is there already is used, unless
-// it is a symbolic link or belongs to another user (on NFS root's own may belong to nobody). A base that is another user's link is refused.
-// No name inside can lead out of it.
+// OpenDir makes the log directory of a job, mode 0700, and base where it is missing. One that is there already is used if it is no symbolic
+// link, and this user's alone by the rules of package own. No name inside can lead out of it.
 func OpenDir(base, job string) (*Dir, error) {
 	d, err := newDir(base, job, (*Dir).create)
 	if err != nil {
@@ -83,7 +84,7 @@ var errRemoved = errors.New("it was removed at the same time")
 const maxEntries = 3
 
 func (d *Dir) create(base string) (err error) {
-	if err := CheckLink(base); err != nil {
+	if err := own.Path(base); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(base, 0o700); err != nil {
@@ -122,7 +123,7 @@ func (d *Dir) enter() error {
 	if !os.SameFile(named, opened) {
 		return fmt.Errorf("%s is a symbolic link", d.path)
 	}
-	if err := d.checkOwner(opened, os.Geteuid()); err != nil {
+	if err := own.Dir(d.root); err != nil {
 		return err
 	}
 	return d.hold(opened)

@@ -44,28 +44,6 @@ func TestOpenDirRefusesLinks(t *testing.T) {
 	}
 }
 
-func TestCheckOwner(t *testing.T) {
-	info, err := os.Stat(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	uid := os.Geteuid()
-	for name, c := range map[string]struct {
-		d    *Dir
-		uid  int
-		fine bool
-	}{
-		"one's own":                   {&Dir{path: "d"}, uid, true},
-		"another user's":              {&Dir{path: "d"}, uid + 1, false},
-		"one that this process made":  {&Dir{path: "d", made: true}, uid, true},
-		"made, but by somebody else?": {&Dir{path: "d", made: true}, uid + 1, false},
-	} {
-		if err := c.d.checkOwner(info, c.uid); (err == nil) != c.fine {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // TestAnotherUsersFiles: root does not write to what another user has put where the logs go.
 func TestAnotherUsersFiles(t *testing.T) {
 	if os.Geteuid() != 0 {

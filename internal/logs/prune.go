@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // eventsFile is what coordinators keep beside the ranks' output, those that took over too.
@@ -92,7 +94,7 @@ func pastJobs(base *os.Root) ([]pastJob, error) {
 // lookAt reports whether a directory is one that Dir made, and when it was last written.
 func lookAt(base *os.Root, id string) (written time.Time, ours bool, err error) {
 	info, err := base.Lstat(id)
-	if err != nil || !info.IsDir() || !owns(info, os.Geteuid()) {
+	if err != nil || !info.IsDir() || !own.Is(info) {
 		return written, false, err
 	}
 	written = info.ModTime()

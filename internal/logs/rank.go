@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // RankOptions says whose output it is, and where it goes.
@@ -170,19 +172,14 @@ func (r *Rank) alias() error {
 	return nil
 }
 
-// openLog opens a file to append to. Root may be given a directory that others can write to, so what is there already must be a
-// file with this one name.
+// openLog opens a file to append to, in a directory that is this user's alone.
 func openLog(root *os.Root, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+	if err := own.File(f); err != nil {
 		return nil, errors.Join(err, f.Close())
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1 {
-		return nil, errors.Join(fmt.Errorf("%s is not a plain file", name), f.Close())
 	}
 	return f, nil
 }
@@ -206,6 +203,28 @@ func (r *Rank) ErrorFile() string { return filepath.Join(r.dir.path, r.errorFile
 
 // NoticeFile is the absolute path for GOLAUNCH_NOTICE_FILE: <dir>/attempt-<n>/rank-<r>.notice.json.
 func (r *Rank) NoticeFile() string { return filepath.Join(r.dir.path, r.file("notice.json")) }
+
+// Notify puts a text where NoticeFile is, whole or not at all.
+func (r *Rank) Notify(text []byte) error {
+	name := r.file("notice.json")
+	unfinished := name + ".new"
+	root := r.dir.root
+	if err := root.Remove(unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := root.OpenFile(unfinished, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = root.Rename(unfinished, name)
+	}
+	if err != nil {
+		return errors.Join(err, root.Remove(unfinished))
+	}
+	return nil
+}
 
 // HeartbeatFile is the absolute path for GOLAUNCH_HEARTBEAT_FILE: <dir>/attempt-<n>/rank-<r>.heartbeat. The rank makes it, if it does.
 func (r *Rank) HeartbeatFile() string { return filepath.Join(r.dir.path, r.Heartbeat()) }

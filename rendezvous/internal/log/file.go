@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // File keeps a log in a directory, for a coordinator that is started again.
@@ -58,10 +60,16 @@ func Open(dir string) (*File, error) {
 }
 
 func (f *File) open(dir string) (err error) {
+	if err := own.Path(dir); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	if f.root, err = os.OpenRoot(dir); err != nil {
+		return err
+	}
+	if err := own.Dir(f.root); err != nil { // what is read there is run
 		return err
 	}
 	if f.lock, err = f.root.OpenFile("lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {

@@ -1,0 +1,154 @@
+// Package own tells what is this user's alone from what another has put there.
+//
+// Whoever can write to a directory can put a link to a third file there, or a file that he reads and writes himself. Linux refuses some of
+// these in directories with the sticky bit, where fs.protected_* is set (proc_sys_fs(5)); this package refuses them whatever is set, for root
+// too. The rule is the same for all that golaunch makes or opens: the path to a directory leads over no link of another user's ([Path]), the
+// directory is this user's and nobody else can write to it ([Dir]), and what is in it already is a plain file of this user's with one name
+// ([File]). A single file that a user has named is written with [Write].
+package own
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLinks is how many links a path may lead over, as in Linux (path_resolution(7)).
+const maxLinks = 40
+
+// Path refuses a path that is another user's symbolic link, or leads over one in a directory that everybody can write to. Root's links are
+// fine, and so is what is not there.
+func Path(path string) error {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	at, open := "/", false // open says that everybody can write to the directory at
+	rest := strings.Split(abs, "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		here := filepath.Join(at, name)
+		info, err := os.Lstat(here)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case info.Mode()&fs.ModeSymlink == 0:
+			at, open = here, info.Mode().Perm()&0o002 != 0
+			continue
+		}
+		if uid := owner(info); uid != 0 && uid != os.Geteuid() && (open || len(rest) == 0) {
+			return fmt.Errorf("%s is a symbolic link of uid %d, another user", here, uid)
+		}
+		if links++; links > maxLinks {
+			return fmt.Errorf("%s: %w", path, unix.ELOOP)
+		}
+		target, err := os.Readlink(here)
+		if err != nil {
+			return err
+		}
+		if filepath.IsAbs(target) {
+			at, open = "/", false
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return nil
+}
+
+// Dir refuses a directory that belongs to another user, or that others can write to. On file systems of other machines, which may map users
+// and modes as they like, root's own may belong to anybody, and modes mean nothing.
+func Dir(dir *os.Root) error {
+	f, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := mine(info, dir.Name(), remote(f)); err != nil {
+		return err
+	}
+	if info.Mode().Perm()&0o022 != 0 && !remote(f) {
+		return fmt.Errorf("others can write to %s (mode %04o); run: chmod go-w %[1]s", dir.Name(), info.Mode().Perm())
+	}
+	return nil
+}
+
+// File refuses an open file that is not plain, has a second name, or belongs to another user.
+func File(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Sys().(*syscall.Stat_t).Nlink != 1 {
+		return fmt.Errorf("%s is not a plain file", f.Name())
+	}
+	return mine(info, f.Name(), remote(f))
+}
+
+// Write replaces what is in a file that a user has named, and makes it with perm if there is none. It may be a device or a FIFO, and root's,
+// such as what a container's runtime has made for it.
+func Write(path string, data []byte, perm fs.FileMode) error {
+	if err := Path(path); err != nil {
+		return err
+	}
+	flags := os.O_WRONLY | os.O_CREATE | unix.O_NONBLOCK
+	if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		flags |= unix.O_NOFOLLOW
+	}
+	f, err := os.OpenFile(path, flags, perm)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && owner(info) != 0 {
+		err = mine(info, path, remote(f))
+	}
+	if err == nil && info.Mode().IsRegular() {
+		if info.Sys().(*syscall.Stat_t).Nlink != 1 {
+			err = fmt.Errorf("%s has other names too", path)
+		} else {
+			err = f.Truncate(0)
+		}
+	}
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Is reports whether a file is this user's.
+func Is(info fs.FileInfo) bool { return owner(info) == os.Geteuid() }
+
+// mine refuses what belongs to another user.
+func mine(info fs.FileInfo, name string, remote bool) error {
+	if Is(info) || os.Geteuid() == 0 && remote {
+		return nil
+	}
+	return fmt.Errorf("%s belongs to uid %d, not to uid %d", name, owner(info), os.Geteuid())
+}
+
+func owner(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+
+// remotes are the file systems of other machines, by their magic numbers (statfs(2)).
+var remotes = []int64{
+	unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC,
+	unix.AFS_SUPER_MAGIC, unix.V9FS_MAGIC, unix.FUSE_SUPER_MAGIC, 0x0BD00BD0 /* Lustre */, 0x47504653, /* GPFS */
+	0x19830326 /* BeeGFS */, 0x18031977 /* WekaFS */, 0xAAD7AAEA, /* PanFS */
+}
+
+func remote(f *os.File) bool {
+	var st unix.Statfs_t
+	return unix.Fstatfs(int(f.Fd()), &st) == nil && slices.Contains(remotes, int64(st.Type)) //nolint:unconvert // it is 32 bits wide elsewhere
+}

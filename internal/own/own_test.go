@@ -1,0 +1,171 @@
+package own
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// other is a user that is not the one of the test.
+const other = 1234
+
+// unprotected has the kernel refuse nothing by itself while the test runs, so that what refuses is this package.
+func unprotected(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("only root can make another user's files")
+		}
+		t.Skip("only root can make another user's files")
+	}
+	for _, name := range []string{"symlinks", "hardlinks", "regular", "fifos"} {
+		file := "/proc/sys/fs/protected_" + name
+		before, err := os.ReadFile(file)
+		if err == nil && strings.TrimSpace(string(before)) != "0" {
+			err = os.WriteFile(file, []byte("0"), 0)
+			t.Cleanup(func() {
+				if err := os.WriteFile(file, before, 0); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		if err != nil {
+			t.Logf("the kernel refuses some of this by itself: %v", err) // root may do most of it in any case
+		}
+	}
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// says wants an error with some words; none where there are none.
+func says(t *testing.T, what string, err error, words string) {
+	t.Helper()
+	if words == "" && err != nil || words != "" && (err == nil || !strings.Contains(err.Error(), words)) {
+		t.Errorf("%s: %v, want %q", what, err, words)
+	}
+}
+
+func TestPath(t *testing.T) {
+	unprotected(t)
+	base := t.TempDir()
+	at := func(name string) string { return filepath.Join(base, name) }
+	must(t, os.MkdirAll(at("victim/sub"), 0o700), os.Mkdir(at("all"), 0), os.Chmod(at("all"), 0o777|os.ModeSticky), os.Mkdir(at("some"), 0o755))
+	for _, link := range []struct {
+		name, target string
+		uid          int
+	}{
+		{"all/theirs", "../victim", other},
+		{"all/mine", "../victim", 0},
+		{"all/hop", at("all/theirs"), 0},
+		{"some/theirs", "../victim", other},
+		{"round", "round", 0},
+	} {
+		must(t, os.Symlink(link.target, at(link.name)), os.Lchown(at(link.name), link.uid, link.uid))
+	}
+	foreign := "is a symbolic link of uid 1234, another user"
+	for path, want := range map[string]string{
+		"victim": "", "missing": "", "missing/below": "", "all/mine": "", "all/mine/sub": "",
+		"all/theirs":      foreign,
+		"all/theirs/sub":  foreign,
+		"all/hop":         foreign, // a link of one's own to another's
+		"all/hop/sub/new": foreign,
+		"some/theirs":     foreign,
+		"some/theirs/sub": "", // in a directory in which he was let make it
+		"round":           "too many levels of symbolic links",
+		"victim/../all":   "",
+	} {
+		says(t, path, Path(at(path)), want)
+	}
+	t.Chdir(at("all"))
+	says(t, "a relative path", Path("theirs/sub"), foreign)
+}
+
+func TestDir(t *testing.T) {
+	unprotected(t)
+	for _, c := range []struct {
+		name string
+		mode os.FileMode
+		uid  int
+		want string
+	}{
+		{"mine", 0o700, 0, ""},
+		{"readable", 0o755, 0, ""},
+		{"theirs", 0o700, other, "belongs to uid 1234, not to uid 0"},
+		{"group", 0o770, 0, "others can write to"},
+		{"sticky", 0o777 | os.ModeSticky, 0, "others can write to"},
+	} {
+		path := filepath.Join(t.TempDir(), c.name)
+		must(t, os.Mkdir(path, 0o700), os.Chmod(path, c.mode), os.Chown(path, c.uid, c.uid))
+		root, err := os.OpenRoot(path)
+		must(t, err)
+		says(t, c.name, Dir(root), c.want)
+		must(t, root.Close())
+	}
+}
+
+// planted are files that another user may have put where one is written, with what is said of each.
+func planted(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must(t, os.WriteFile(at("victim"), []byte("kept"), 0o600), os.Link(at("victim"), at("hard")), os.Symlink("victim", at("soft")),
+		os.Lchown(at("soft"), other, other), os.WriteFile(at("theirs"), nil, 0o666), os.Chown(at("theirs"), other, other),
+		unix.Mkfifo(at("fifo"), 0o666), os.Chown(at("fifo"), other, other))
+	return map[string]string{"hard": "name", "soft": "symbolic link of uid 1234", "theirs": "belongs to uid 1234", "fifo": ""}
+}
+
+func TestWrite(t *testing.T) {
+	unprotected(t)
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for name, want := range planted(t, dir) {
+		err := Write(at(name), []byte("lost"), 0o600)
+		if err == nil {
+			t.Errorf("%s was written", name)
+		}
+		if want != "" {
+			says(t, name, err, want)
+		}
+	}
+	if text, err := os.ReadFile(at("victim")); err != nil || string(text) != "kept" {
+		t.Errorf("the victim has %q, %v", text, err)
+	}
+	must(t, os.Symlink("new", at("mine")))
+	for _, text := range []string{"longer", "new"} { // what was there goes
+		must(t, Write(at("mine"), []byte(text), 0o644))
+		if got, err := os.ReadFile(at("new")); err != nil || string(got) != text {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	says(t, "a device", Write("/dev/null", []byte("x"), 0), "")
+	r, w, err := os.Pipe()
+	must(t, err)
+	defer r.Close()
+	says(t, "a link to a pipe, as /dev/stderr is", Write(fmt.Sprint("/proc/self/fd/", w.Fd()), []byte("x"), 0), "")
+	must(t, w.Close())
+}
+
+func TestFile(t *testing.T) {
+	unprotected(t)
+	dir := t.TempDir()
+	planted(t, dir)
+	for name, want := range map[string]string{"hard": "is not a plain file", "fifo": "is not a plain file", "theirs": "belongs to uid 1234"} {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|unix.O_NONBLOCK, 0)
+		must(t, err)
+		says(t, name, File(f), want)
+		must(t, f.Close())
+	}
+	f, err := os.Create(filepath.Join(dir, "mine"))
+	must(t, err)
+	defer f.Close()
+	says(t, "mine", File(f), "")
+}
