@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/internal/session"
 
 	"github.com/golaunch/golaunch/agent"
@@ -226,7 +227,9 @@ func (a Agent) examine(ctx context.Context, node *placement.Node, devices []gpu.
 	if !slices.Contains(preflights, policy) {
 		return usage("preflight %q: off, warn, exclude or fail", policy)
 	}
-	findings := Health{Preflight: policy}.examine(ctx, node, a.GPUs == nil, devices, a.LogDir)
+	system := health.Here(a.LogDir)
+	system.Holds = proc.Holds
+	findings := Health{Preflight: policy}.examine(ctx, node, a.GPUs == nil, devices, system)
 	for _, f := range findings {
 		f.Node = node.Name
 		if policy == preflightFail && f.Warnable.Severity == health.Error {

@@ -22,7 +22,7 @@ import (
 func (h *here) offer(ctx context.Context) (placement.Node, error) {
 	node, devices, err := h.job.look(ctx)
 	if err == nil {
-		h.job.Health.examine(ctx, &node, h.job.Resources.GPU, devices, h.job.Output.LogDir)
+		h.job.Health.examine(ctx, &node, h.job.Resources.GPU, devices, health.Here(h.job.Output.LogDir))
 	}
 	return node, err
 }

@@ -28,11 +28,10 @@ var preflights = []string{preflightOff, preflightWarn, preflightExclude, preflig
 
 // examine looks at this machine and tells by labels what it found. Its GPUs count if the job wants some; devices are those that
 // the driver shows.
-func (h Health) examine(ctx context.Context, node *placement.Node, gpus bool, devices []gpu.Device, dirs ...string) []health.Finding {
+func (h Health) examine(ctx context.Context, node *placement.Node, gpus bool, devices []gpu.Device, system health.System) []health.Finding {
 	if h.Preflight == preflightOff {
 		return nil
 	}
-	system := health.Here(dirs...)
 	system.GPUs = nil
 	if gpus {
 		system.GPUs = func(context.Context) ([]gpu.Device, string, error) { return devices, "", nil }

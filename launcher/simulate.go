@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/health"
 	"github.com/golaunch/golaunch/internal/helper"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/session"
@@ -49,7 +50,7 @@ func init() {
 func (h *here) simulate(ctx context.Context) (Result, error) {
 	nodes := h.job.pool()
 	var machine placement.Node
-	h.job.Health.examine(ctx, &machine, false, nil, h.job.Output.LogDir)
+	h.job.Health.examine(ctx, &machine, false, nil, health.Here(h.job.Output.LogDir))
 	l := newOffers(nodes)
 	return h.afar(ctx, l, nil, func(ctx context.Context) error {
 		all, ctx := errgroup.WithContext(ctx)

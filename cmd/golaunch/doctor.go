@@ -15,6 +15,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/fabric"
 	"github.com/golaunch/golaunch/internal/health"
+	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -99,7 +100,9 @@ func diagnose(ctx context.Context, logDir string) (diagnosis, error) {
 	if err != nil {
 		return diagnosis{}, fmt.Errorf("cannot name this machine: %w", err)
 	}
-	facts := health.Collect(ctx, health.Here(logDir))
+	system := health.Here(logDir)
+	system.Holds = proc.Holds
+	facts := health.Collect(ctx, system)
 	findings := health.Check(facts)
 	summary := health.Summarize(facts, findings)
 	d := diagnosis{

@@ -46,6 +46,12 @@ func TestChosenGPUs(t *testing.T) {
 	run(2, "gpu ids are for ranks with a GPU each", "--gpus", "2", "--procs-per-node", "1")
 }
 
+// TestDoctorFindsNoCgroup looks from a place in which there is none.
+func TestDoctorFindsNoCgroup(t *testing.T) {
+	start(t, exec.Command("unshare", "--mount", "sh", "-c", `umount -l -a -t cgroup2 && exec "$@"`, "-", golaunch(t), "doctor")).ends(0,
+		"warning: What a rank starts may outlive a golaunch that is killed [no-cgroup]")
+}
+
 func TestDoctorFindsErrors(t *testing.T) {
 	with := fakeDriver(t)
 	for _, test := range []struct {

@@ -27,7 +27,7 @@ const (
 
 // checks are the questions, in the order in which their findings appear.
 var checks = []func(Facts) []Finding{
-	checkDriver, checkGPUs, checkNVLinks, checkXids, checkVisible, checkPeermem, checkPorts, checkMemlock, checkLimits, checkShm,
+	checkDriver, checkGPUs, checkNVLinks, checkXids, checkVisible, checkPeermem, checkPorts, checkMemlock, checkLimits, checkLoose, checkShm,
 	checkDisks, checkClock,
 }
 
@@ -87,6 +87,13 @@ func checkLimits(f Facts) (findings []Finding) {
 		findings = append(findings, noProc.find("this cgroup may have %d processes and threads (pids.max)", l.Pids))
 	}
 	return findings
+}
+
+func checkLoose(f Facts) []Finding {
+	if f.Holds == nil || *f.Holds {
+		return nil
+	}
+	return []Finding{noCgroup.find("golaunch cannot make a cgroup below its own")}
 }
 
 func checkShm(f Facts) []Finding {

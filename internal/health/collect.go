@@ -24,6 +24,8 @@ type System struct {
 	// KernelLog is its end; an error where it may not be read.
 	KernelLog func() (string, error)
 	Getenv    func(name string) (value string, set bool)
+	// Holds reports whether there is a cgroup that holds all that ranks start; nil asks nobody.
+	Holds func() bool
 	// GPUs asks the driver, as [gpu.Survey] does; nil leaves GPUs alone.
 	GPUs func(context.Context) (devices []gpu.Device, why string, err error)
 	// Temp is the directory of temporary files, and Dirs are others that jobs write to.
@@ -39,6 +41,10 @@ func Collect(ctx context.Context, s System) Facts {
 		if dir != "" && !slices.ContainsFunc(f.Disks, func(d Disk) bool { return d.Path == dir }) {
 			f.Disks = append(f.Disks, s.disk(dir))
 		}
+	}
+	if s.Holds != nil {
+		holds := s.Holds()
+		f.Holds = &holds
 	}
 	if s.GPUs != nil {
 		s.collectGPUs(ctx, &f)

@@ -27,6 +27,8 @@ type Facts struct {
 	Peermem bool
 
 	Limits Limits
+	// Holds says whether a cgroup holds what ranks start; nil means unknown.
+	Holds *bool
 	// Disks are the temporary directory, that for logs, and Shm is /dev/shm; of size 0 where they cannot be measured.
 	Disks []Disk
 	Shm   Disk

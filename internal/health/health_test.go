@@ -130,6 +130,10 @@ var cases = []struct {
 	{"small cgroup", laptop, func(_ *System, root fstest.MapFS) { root["sys/fs/cgroup/pids.max"] = file("512\n") }, []string{
 		"nproc: this cgroup may have 512 processes and threads (pids.max)",
 	}},
+	{"no cgroup", laptop, func(s *System, _ fstest.MapFS) { s.Holds = func() bool { return false } }, []string{
+		"no-cgroup: golaunch cannot make a cgroup below its own",
+	}},
+	{"a cgroup", laptop, func(s *System, _ fstest.MapFS) { s.Holds = func() bool { return true } }, nil},
 	{"limits unknown", laptop, limited(Limits{}), nil},
 	{"full /dev/shm", p5, disk("/dev/shm", Disk{Size: 4 << 30, Free: 9 << 20}), []string{"shm-small: /dev/shm has 9 MiB free of 4 GiB"}},
 	{"full disk", laptop, disk("/logs", Disk{Size: 1 << 40, Free: 1 << 20}), []string{"disk-full: /logs has 1 MiB free"}},

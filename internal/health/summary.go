@@ -32,6 +32,7 @@ func Summarize(f Facts, findings []Finding) (s Summary) {
 		{"locked memory", rdma, []Warnable{memlock}},
 		{"open files", f.Limits.NoFile > 0, []Warnable{noFile}},
 		{"processes", true, []Warnable{noProc}},
+		{"cgroup", f.Holds != nil, []Warnable{noCgroup}},
 		{"/dev/shm", f.accelerated() && f.Shm.Size > 0, []Warnable{shmSmall}},
 		{"disk space (" + paths(f.Disks) + ")", len(f.Disks) > 0, []Warnable{diskFull, tmpNoExec}},
 		{"clock", rdma, []Warnable{clockOffset}},

@@ -95,6 +95,13 @@ var (
 		"limit of the user's processes and threads, or pids.max of the cgroup, below 4096: eight ranks with data loaders need as many",
 		"raise it: ulimit -u, docker run --pids-limit, TasksMax= for systemd",
 	}
+	noCgroup = Warnable{
+		"no-cgroup", "What a rank starts may outlive a golaunch that is killed", Warning,
+		"no cgroup v2 that golaunch may write to, or Linux before 5.14: a process in a session of its own with an empty environment is ended with " +
+			"its rank, but not by kill -9 of golaunch; asked by golaunch doctor and golaunch agent",
+		"Delegate=yes for a systemd unit; systemd-run --user --scope -p Delegate=yes golaunch ... for a command; in a container, a /sys/fs/cgroup " +
+			"that is not read-only",
+	}
 	shmSmall = Warnable{
 		"shm-small", "/dev/shm is small or full", Warning,
 		"GPUs, and /dev/shm is smaller than 1 GiB (what NVIDIA starts its containers with) or has less than 256 MiB free",
@@ -175,7 +182,7 @@ func skew(code, title, what, remedy string) Warnable {
 // Table has every Warnable.
 var Table = []Warnable{
 	gpuDriver, gpuLost, gpuECC, gpuRowRemap, gpuRowPending, gpuRecovery, gpuXid, gpuThrottled, gpuPCIeWidth, nvLinkDown, fabricManager,
-	cudaVisibleDevices, noPeermem, hcaDown, memlock, noFile, noProc, shmSmall, diskFull, tmpNoExec, clockOffset,
+	cudaVisibleDevices, noPeermem, hcaDown, memlock, noFile, noProc, noCgroup, shmSmall, diskFull, tmpNoExec, clockOffset,
 	fabricSilent, fabricNCCL, fabricNode, fabricNIC, fabricSuspect, fabricPath, fabricSlow,
 	gpuSkew, driverSkew, kernelSkew, ncclSkew, libfabricSkew, pythonSkew,
 }

@@ -59,13 +59,12 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	if err := own.Dir(root); err != nil {
-		return nil, fmt.Errorf("%w, or choose another --log-dir", err)
+	var f *os.File
+	if err = own.Dir(root); err == nil {
+		f, err = root.Open(".")
 	}
-	f, err := root.Open(".")
-	if err != nil {
-		return nil, err
+	if err = errors.Join(err, root.Close()); err != nil {
+		return nil, fmt.Errorf("%w; choose another --log-dir", err)
 	}
 	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		err = ErrBusy

@@ -109,6 +109,13 @@ func makeHome() *home {
 	return h
 }
 
+// Holds reports whether a cgroup holds all that ranks start here. Without one, what leaves its session and clears its environment is found
+// as an orphan while this process lives, but no longer after kill -9.
+func Holds() bool {
+	h := makeHome()
+	return h != nil && h.remove() == nil
+}
+
 // lockedHome tries again when another supervisor finds the new cgroup before it is locked, and takes it for stale.
 func lockedHome(parent string) *home {
 	for range 10 {
