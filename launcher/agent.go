@@ -42,6 +42,8 @@ type Agent struct {
 	// Name, Address, Interface and TokenFile are as a Job's Network has them, and Standalone as its Stopping.
 	Name, Address, Interface, TokenFile string
 	Standalone                          bool
+	// AllowRunAsRoot lets this process be root's, so that everybody who has the token, a submit token too, is root on this node.
+	AllowRunAsRoot bool
 	// Adopt has ranks outlive this process, for the next agent with the same Name and LogDir: it goes on with them if it comes within
 	// the coordinator's lease, and else they die. A HUP among Signals then has Serve return at once, with its work undone: the process
 	// must end.
@@ -73,6 +75,9 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	}
 	if a.Say == nil {
 		a.Say = func(text string) { fmt.Fprintln(os.Stderr, "golaunch:", text) }
+	}
+	if os.Geteuid() == 0 && !a.AllowRunAsRoot {
+		return 0, usage("an agent that runs as root makes everybody who has the token root on this node: run it as another user, or give --allow-run-as-root")
 	}
 	defer a.unheard()()
 	j, join, err := a.joining(ctx)

@@ -47,7 +47,7 @@ func startCluster(t testing.TB, gpus ...int) *launcher.Client {
 	for i, n := range gpus {
 		agents.Go(func() {
 			a := launcher.Agent{
-				Coordinator: coordinator, TokenFile: token, GPUs: &n, Name: "n" + strconv.Itoa(i),
+				Coordinator: coordinator, TokenFile: token, AllowRunAsRoot: true, GPUs: &n, Name: "n" + strconv.Itoa(i),
 				Address: "127.0.0." + strconv.Itoa(i+1), LogDir: filepath.Join(dir, "logs"),
 				Say: func(string) { joined <- struct{}{} },
 			}
@@ -189,7 +189,7 @@ func TestAnAgentThatCannotRejoin(t *testing.T) {
 	}()
 	node, stopNode := context.WithCancel(t.Context())
 	a := launcher.Agent{
-		Coordinator: (<-at).String(), TokenFile: token, GPUs: new(int), Name: "n0", LogDir: dir,
+		Coordinator: (<-at).String(), TokenFile: token, AllowRunAsRoot: true, GPUs: new(int), Name: "n0", LogDir: dir,
 		Say: func(string) { stopHead() },
 		Warn: func(err error) {
 			if strings.Contains(err.Error(), "joins again") {

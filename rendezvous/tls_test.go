@@ -98,6 +98,37 @@ func TestClientWithAnotherToken(t *testing.T) {
 	}
 }
 
+// TestSubmitToken: its holder submits and looks, and is neither a node nor one who takes a node out of use.
+func TestSubmitToken(t *testing.T) {
+	target, stop := hostOverTLS(t, Config{Lease: time.Hour}, "127.0.0.1:0")
+	defer stop()
+	config := mtls.Client(token.Submit(), mtls.Identity{Node: "n1"})
+	c, err := session.Connect(t.Context(), session.ClientOptions{Target: target, TLS: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Submit(t.Context(), task("a", 1, 1)); err != nil {
+		t.Error(err)
+	}
+	if j, err := c.Job(t.Context(), "a"); err != nil || j.ID != "a" {
+		t.Errorf("%+v, %v", j, err)
+	}
+	const only = "a node or a coordinator needs the token of the cluster itself"
+	var wrong *session.RequestError
+	if _, err := c.Drain(t.Context(), "n1"); !errors.As(err, &wrong) || !strings.Contains(err.Error(), only) {
+		t.Errorf("drain: %v", err)
+	}
+	var refused *session.RefusedError
+	_, err = session.Join(t.Context(), session.Options{Target: target, TLS: config, Node: placement.Node{Name: "n1"}})
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), only) {
+		t.Errorf("join: %v", err)
+	}
+	if jobs, err := c.Stop(t.Context(), "a", 130, "enough"); err != nil || len(jobs) != 1 {
+		t.Errorf("stop: %v, %v", jobs, err)
+	}
+}
+
 // TestClosedClientOverTLS holds that a client which closes its connection in order is not waited for.
 func TestClosedClientOverTLS(t *testing.T) {
 	target, stop := hostOverTLS(t, Config{Lease: time.Hour}, "127.0.0.1:0")

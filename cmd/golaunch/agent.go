@@ -33,6 +33,7 @@ func newAgent(s *streams) *cobra.Command {
 	f.StringVar(&o.Preflight, "preflight", "warn", "`what` is done if something is wrong with this node, see golaunch doctor: off, warn, exclude or fail")
 	f.DurationVar(&o.DrainTime, "drain-time", 0, "how long ranks have to get ready when this agent got SIGTERM, see GOLAUNCH_NOTICE_FILE")
 	f.BoolVar(&o.Adopt, "adopt", false, "ranks outlive this process until their lease is over, for the next agent with its name and directory")
+	f.BoolVar(&o.AllowRunAsRoot, "allow-run-as-root", false, "run as root, and so everybody's ranks who has the token")
 	f.StringVar(&o.Spot, "spot-notice", "", "`cloud` to ask whether it takes this machine back: aws, gcp or azure")
 	f.BoolVar(&o.drain, "drain", false, "ask the node's agent to leave once no job needs it, and wait for that")
 	f.BoolVar(&o.noWait, "no-wait", false, "with --drain: do not wait")

@@ -117,6 +117,28 @@ func TestDrain(t *testing.T) {
 	h.start(0, "agent", "--drain", "--name", "n9").ends(2, `there is no node "n9" here`)
 }
 
+// TestSubmitToken: who has it runs jobs and looks at them, and that is all.
+func TestSubmitToken(t *testing.T) {
+	t.Parallel()
+	h, _, _, _ := up(t, 1)
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(h.do("submit-token")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text := h.do("--token-file", file, "--gpus-per-node", "1", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"); !strings.Contains(text, "rank 0 of 1\n") {
+		t.Error(text)
+	}
+	if text := h.do("status", "--token-file", file); !strings.Contains(text, "n10") {
+		t.Error(text)
+	}
+	const only = "a node or a coordinator needs the token of the cluster itself"
+	for _, args := range [][]string{
+		{"agent", "--coordinator", h.at, "--name", "n9"}, {"coordinator", "--listen", "10.77.0.2:0"}, {"submit-token"}, {"agent", "--drain", "--name", "n10"},
+	} {
+		h.start(0, append(args, "--token-file", file)...).ends(125, only)
+	}
+}
+
 func TestBadInputToACluster(t *testing.T) {
 	t.Parallel()
 	h, _, _, _ := up(t, 1)
@@ -141,6 +163,7 @@ func TestBadInputToACluster(t *testing.T) {
 		{[]string{"agent", "--coordinator", h.at, "--name", "n9"}, 125, "name"},
 		{[]string{"agent", "--coordinator", h.at, "--name", "n2", "--gpus", "-1"}, 2, "gpus -1: 0 to 1024"},
 		{[]string{"agent"}, 2, "an agent needs --coordinator HOST:PORT"},
+		{[]string{"agent", "--coordinator", h.at, "--allow-run-as-root=false"}, 2, "makes everybody who has the token root on this node"},
 		{[]string{"logs", "nothing"}, 2, `there is no job "nothing" here; golaunch jobs lists them (coordinator ` + h.at + ")"},
 		{[]string{"stop", "nothing"}, 2, `there is no job "nothing" here`},
 		{[]string{"logs", "a", "--rank", "x"}, 2, "--rank"},

@@ -86,7 +86,7 @@ func newRoot(s *streams) *cobra.Command {
 		return fmt.Errorf("%w: %w; see %s --help", launcher.ErrUsage, err, c.CommandPath())
 	})
 	root.AddCommand(newRun(s, "run"), newCoordinator(s), newAgent(s), newStatus(s), newJobs(s), newLogs(s), newExplain(s), newSwap(s),
-		newStop(s), newPlan(s), newEnv(s), newDoctor(s), newTorchrun(s), newVersion(s))
+		newStop(s), newPlan(s), newEnv(s), newDoctor(s), newTorchrun(s), newSubmitToken(s), newVersion(s))
 	root.AddCommand(newHidden(s)...)
 	if extra != nil {
 		root.AddCommand(extra(s))

@@ -13,7 +13,11 @@ import (
 	"strings"
 )
 
-const authorityName = "golaunch token "
+// The names of authorities begin so, and end with their token's ID.
+const (
+	machineName = "golaunch token "
+	submitName  = "golaunch submit token "
+)
 
 // ErrToken says that the two ends have different tokens.
 var ErrToken = errors.New("another token")
@@ -72,8 +76,10 @@ var tokenID = regexp.MustCompile(`^[0-9a-f]{4}$`)
 
 // issuer is the ID of the token that made a certificate. A peer is not to be trusted, so only four digits are shown.
 func issuer(cert *x509.Certificate) string {
-	if id, ok := strings.CutPrefix(cert.Issuer.CommonName, authorityName); ok && tokenID.MatchString(id) {
-		return id
+	for _, name := range []string{machineName, submitName} {
+		if id, ok := strings.CutPrefix(cert.Issuer.CommonName, name); ok && tokenID.MatchString(id) {
+			return id
+		}
 	}
 	return "not golaunch's"
 }

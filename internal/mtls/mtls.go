@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -26,17 +27,24 @@ const role = "coordinator"
 // drift is how far the clocks of two machines may differ.
 const drift = 24 * time.Hour
 
-// Identity is who a leaf was made for. Either field may be empty.
-type Identity struct{ Node, Job string }
+// Identity is who a leaf was made for. Node and Job may be empty.
+type Identity struct {
+	Node, Job string
+	// Submits says that the peer has a submit token, by [Peer]; nobody can say so of himself.
+	Submits bool
+}
 
-// Server is the coordinator's side. It refuses a peer that has another token or no agent's leaf.
+// Server is the coordinator's side. It refuses a peer that has another token or no agent's or client's leaf, and takes one that has the
+// submit token of this one; whom it lets do what is its own to say. A submit token is none to serve with.
 func Server(t Token, id Identity) *tls.Config {
-	ca := newAuthority(t)
+	ca := machines(t)
+	known := ca.pool()
+	known.AddCert(submitters(t).cert)
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		NextProtos: []string{"h2"},
 		ClientAuth: tls.RequireAndVerifyClientCert,
-		ClientCAs:  ca.pool(),
+		ClientCAs:  known,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return ca.leaf(id, x509.ExtKeyUsageServerAuth, role)
 		},
@@ -44,13 +52,16 @@ func Server(t Token, id Identity) *tls.Config {
 	}
 }
 
-// Client is the agent's side. It refuses a peer that has another token or no coordinator's leaf.
+// Client is the agent's or client's side. It refuses a peer that has another token or no coordinator's leaf.
 func Client(t Token, id Identity) *tls.Config {
-	ca := newAuthority(t)
+	ca := machines(t)
+	if t.onlySubmits() {
+		ca = submitters(t)
+	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		NextProtos: []string{"h2"},
-		RootCAs:    ca.pool(),
+		RootCAs:    machines(t).pool(),
 		ServerName: role,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return ca.leaf(id, x509.ExtKeyUsageClientAuth)
@@ -64,21 +75,42 @@ func Peer(s tls.ConnectionState) (Identity, error) {
 		return Identity{}, errors.New("the peer's certificate names no node")
 	}
 	q := s.PeerCertificates[0].URIs[0].Query()
-	return Identity{Node: q.Get("node"), Job: q.Get("job")}, nil
+	chain := s.VerifiedChains[0]
+	by := chain[len(chain)-1].Subject.CommonName // of an authority that is known here
+	return Identity{Node: q.Get("node"), Job: q.Get("job"), Submits: strings.HasPrefix(by, submitName)}, nil
 }
 
-// authority is the certificate authority of a token: the same key, name and certificate wherever it is made.
+// authority is a certificate authority of a token: the same key, name and certificate wherever it is made.
 type authority struct {
 	cert *x509.Certificate
-	key  ed25519.PrivateKey
+	// key is nil where one may not sign.
+	key ed25519.PrivateKey
 }
 
-func newAuthority(t Token) authority {
-	key := ed25519.NewKeyFromSeed(t.derive("golaunch mtls authority v1", ed25519.SeedSize))
-	sum := sha256.Sum256(key.Public().(ed25519.PublicKey))
+// machines is the authority of coordinators and agents. Who has a submit token can only check what it has signed.
+func machines(t Token) authority {
+	s := t.submitter()
+	public := ed25519.PublicKey(s.coordinator[:])
+	if !t.onlySubmits() {
+		return newAuthority(machineName+t.ID(), public, t.key(), t.key())
+	}
+	// What a root says of itself is not checked by its signature (RFC 5280 section 6.1), so that any key will do to make one.
+	return newAuthority(machineName+t.ID(), public, nil, ed25519.NewKeyFromSeed(s.seed[:]))
+}
+
+// submitters is the authority of those who may submit.
+func submitters(t Token) authority {
+	s := t.submitter()
+	key := ed25519.NewKeyFromSeed(s.seed[:])
+	return newAuthority(submitName+t.ID(), key.Public().(ed25519.PublicKey), key, key)
+}
+
+// newAuthority makes the certificate of a public key, signed with a key.
+func newAuthority(name string, public ed25519.PublicKey, key, signer ed25519.PrivateKey) authority {
+	sum := sha256.Sum256(public)
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: authorityName + t.ID()},
+		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             time.Unix(0, 0),
 		NotAfter:              time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // no end, RFC 5280 section 4.1.2.5
 		KeyUsage:              x509.KeyUsageCertSign,
@@ -87,7 +119,7 @@ func newAuthority(t Token) authority {
 		MaxPathLenZero:        true,
 		SubjectKeyId:          sum[:20],
 	}
-	cert, err := sign(template, template, key.Public(), key)
+	cert, err := sign(template, template, public, signer)
 	if err != nil {
 		panic(err) // a constant template that x509 accepts
 	}

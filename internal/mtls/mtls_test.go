@@ -2,7 +2,9 @@ package mtls
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -15,8 +17,8 @@ import (
 )
 
 var (
-	alice = Token{text}
-	bob   = Token{text[1:] + "x"}
+	alice = Token{text: text}
+	bob   = Token{text: text[1:] + "x"}
 	node  = Identity{Node: "n1", Job: "train/7&x"}
 	boss  = Identity{Node: "head"}
 )
@@ -65,11 +67,54 @@ func TestHandshake(t *testing.T) {
 }
 
 func TestSameAuthorityEverywhere(t *testing.T) {
-	if !newAuthority(alice).cert.Equal(newAuthority(alice).cert) {
+	if !machines(alice).cert.Equal(machines(alice).cert) {
 		t.Error("one token makes two authorities")
 	}
-	if newAuthority(alice).cert.Equal(newAuthority(bob).cert) {
+	if machines(alice).cert.Equal(machines(bob).cert) {
 		t.Error("two tokens make one authority")
+	}
+}
+
+// TestSubmitToken: its holder is taken for what he is, knows the coordinator, and can pass for none.
+func TestSubmitToken(t *testing.T) {
+	submit, err := ParseToken(alice.Submit().Text() + "\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, serr, cerr := shake(Server(alice, boss), Client(submit, Identity{Job: "j", Submits: false}))
+	if serr != nil || cerr != nil {
+		t.Fatalf("server: %v, client: %v", serr, cerr)
+	}
+	if peer, err := Peer(state); err != nil || peer != (Identity{Job: "j", Submits: true}) {
+		t.Errorf("peer %+v, %v", peer, err)
+	}
+	if submit.ID() != alice.ID() || submit.Submit() != submit {
+		t.Errorf("%v of %v", submit, alice)
+	}
+	// With another cluster's, both sides see it.
+	_, serr, cerr = shake(Server(bob, boss), Client(submit, node))
+	if err := ExplainClient(cerr, "h:1", Client(submit, node)); !errors.Is(err, ErrToken) ||
+		!strings.Contains(err.Error(), "("+bob.ID()+" there, "+alice.ID()+" here)") || serr == nil {
+		t.Errorf("client: %v, server: %v", err, serr)
+	}
+	// He signs with what he has, as a coordinator.
+	forged := Server(alice, boss)
+	forged.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return submitters(submit).leaf(boss, x509.ExtKeyUsageServerAuth, role)
+	}
+	for name, victim := range map[string]Token{"an agent": alice, "another who submits": submit} {
+		if _, _, cerr := shake(forged, Client(victim, node)); cerr == nil {
+			t.Errorf("%s takes a submitter for the coordinator", name)
+		}
+	}
+	// And as an agent, with the name of the agents' authority.
+	forged = Client(alice, node)
+	forged.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		key := submitters(submit).key
+		return newAuthority(machineName+submit.ID(), key.Public().(ed25519.PublicKey), key, key).leaf(node, x509.ExtKeyUsageClientAuth)
+	}
+	if state, serr, _ := shake(Server(alice, boss), forged); serr == nil {
+		t.Errorf("the coordinator takes a submitter for %v", state.PeerCertificates[0].Issuer)
 	}
 }
 

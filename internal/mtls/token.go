@@ -1,6 +1,7 @@
 package mtls
 
 import (
+	"crypto/ed25519"
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
@@ -12,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -22,31 +24,91 @@ const (
 	maxToken = 4096
 )
 
-// Token is the secret that the machines of a cluster share. It prints and logs as its ID, never as itself.
-type Token struct{ text string }
+// Token is the secret that the machines of a cluster share, or a submit token, which is made from it. It prints and logs as its ID, which
+// both have alike, never as itself.
+type Token struct {
+	text string
+	// submits is set in a submit token alone.
+	submits submitter
+}
+
+// A submitter proves that it may submit, and knows a coordinator when it sees one, but can pass for neither that nor an agent.
+type submitter struct {
+	seed        [ed25519.SeedSize]byte
+	coordinator [ed25519.PublicKeySize]byte
+}
+
+// submitPrefix begins a submit token. The seed and the key follow, as hexadecimal digits.
+const submitPrefix = "submit-"
+
+// ErrSubmitToken says that a token does not let its holder be a node or a coordinator.
+var ErrSubmitToken = errors.New("this token lets its holder submit, watch and stop jobs; a node or a coordinator needs the token of the cluster itself")
 
 // ParseToken takes a token's text, less the white space around it: 16 to 4096 bytes, which must be random, for whoever can reach
 // a coordinator can try guesses at home.
 func ParseToken(text string) (Token, error) {
-	switch text = strings.TrimSpace(text); {
+	text = strings.TrimSpace(text)
+	if digits, is := strings.CutPrefix(text, submitPrefix); is {
+		var s submitter
+		b, err := hex.DecodeString(digits)
+		if err != nil || len(b) != len(s.seed)+len(s.coordinator) {
+			return Token{}, errors.New("the submit token is not whole; golaunch submit-token prints it")
+		}
+		copy(s.coordinator[:], b[copy(s.seed[:], b):])
+		return Token{text, s}, nil
+	}
+	switch {
 	case len(text) < minToken:
 		return Token{}, fmt.Errorf("the token has %d bytes, fewer than %d; make one with: openssl rand -hex 32", len(text), minToken)
 	case len(text) > maxToken:
 		return Token{}, fmt.Errorf("the token has more than %d bytes; is it the right file?", maxToken)
 	}
-	return Token{text}, nil
+	return Token{text: text}, nil
 }
 
 // NewToken makes a token of 32 random bytes.
 func NewToken() Token {
 	var b [32]byte
 	rand.Read(b[:]) // never fails (crypto/rand)
-	return Token{hex.EncodeToString(b[:])}
+	return Token{text: hex.EncodeToString(b[:])}
+}
+
+// Submit is the token for those who may submit jobs, and no more.
+func (t Token) Submit() Token {
+	s := t.submitter()
+	return Token{submitPrefix + hex.EncodeToString(slices.Concat(s.seed[:], s.coordinator[:])), s}
+}
+
+func (t Token) submitter() (s submitter) {
+	if t.onlySubmits() {
+		return t.submits
+	}
+	copy(s.seed[:], t.derive("golaunch mtls submit authority v1", len(s.seed)))
+	copy(s.coordinator[:], t.key().Public().(ed25519.PublicKey))
+	return s
+}
+
+func (t Token) onlySubmits() bool { return t.submits != submitter{} }
+
+// key is what the machines of the cluster sign with.
+func (t Token) key() ed25519.PrivateKey {
+	if t.onlySubmits() {
+		panic("a submit token has no such key")
+	}
+	return ed25519.NewKeyFromSeed(t.derive("golaunch mtls authority v1", ed25519.SeedSize))
 }
 
 // LoadToken finds the token: in the file at path, else in env (the value of GOLAUNCH_TOKEN), else in ~/.golaunch/token, which it
-// makes at first use. A file that others can read is refused.
+// makes at first use. A file that others can read is refused, and so is a submit token ([ErrSubmitToken]).
 func LoadToken(path, env string) (Token, error) {
+	t, err := loadToken(path, env)
+	if err == nil && t.onlySubmits() {
+		return Token{}, ErrSubmitToken
+	}
+	return t, err
+}
+
+func loadToken(path, env string) (Token, error) {
 	if path != "" {
 		return readToken(path)
 	}
@@ -69,7 +131,7 @@ func LoadToken(path, env string) (Token, error) {
 	return t, err
 }
 
-// FindToken is LoadToken for who asks others, to whom a token that is made up would mean nothing: it makes none.
+// FindToken is LoadToken for who asks others, to whom a token that is made up would mean nothing: it makes none. A submit token is fine.
 func FindToken(path, env string) (Token, error) {
 	if home, err := os.UserHomeDir(); path == "" && env == "" && err == nil {
 		path = filepath.Join(home, ".golaunch", "token")
@@ -77,7 +139,7 @@ func FindToken(path, env string) (Token, error) {
 			return Token{}, fmt.Errorf("there is no token here: copy %s from the machine of the coordinator, or set GOLAUNCH_TOKEN or --token-file", path)
 		}
 	}
-	return LoadToken(path, env)
+	return loadToken(path, env)
 }
 
 // readToken checks the file that it opened, not the path, so that nobody can swap the file in between.
@@ -135,7 +197,11 @@ func makeToken(path string) (Token, error) {
 func (t Token) Text() string { return t.text }
 
 // ID is a public fingerprint of four hexadecimal digits, enough to see that two machines have different tokens.
-func (t Token) ID() string { return hex.EncodeToString(t.derive("golaunch token id v1", 2)) }
+func (t Token) ID() string {
+	key := t.submitter().coordinator
+	sum := sha256.Sum256(key[:])
+	return hex.EncodeToString(sum[:2])
+}
 
 // String hides the token.
 func (t Token) String() string { return "token " + t.ID() }

@@ -101,7 +101,7 @@ func (s *soak) start(nodes []nettest.Node) {
 	s.head = s.keep(nodes[0], "coordinator", "coordinator", "--listen", at, "--lease", lease.String(), "--state-dir", filepath.Join(s.dir, "state"))
 	for i, node := range nodes[1:] {
 		name := agentName(i)
-		args := []string{"agent", "--coordinator", at, "--name", name, "--log-dir", filepath.Join(s.dir, name)}
+		args := []string{"agent", "--coordinator", at, "--name", name, "--log-dir", filepath.Join(s.dir, name), "--allow-run-as-root"}
 		if i%2 == 0 {
 			args = append(args, "--adopt")
 		}
