@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	worlds    = flag.Int("worlds", mutants.Worlds(800), "how many random worlds TestWorld makes")
+	worlds    = flag.Int("worlds", mutants.Worlds(300), "how many random worlds TestWorld makes")
 	worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
 )
 

@@ -25,7 +25,8 @@ func Worlds(n int) int {
 
 // MustDie plants each bug of testdata/mutants.txt in the package that is tested, one at a time, and holds that its TestWorld finds it,
 // and finds none where none is planted.
-// A bug is a sentence, a file, and the lines that it replaces (-) by others (+); an empty line follows.
+// A bug is a sentence, a file, and the lines that it replaces (-) by others (+); an empty line follows. Behind the file may stand the number
+// of a world that has found it, which is asked first (-world-seed): "state.go, world 7".
 func MustDie(t *testing.T) {
 	text, err := os.ReadFile("testdata/mutants.txt")
 	if err != nil {
@@ -50,7 +51,7 @@ func MustDie(t *testing.T) {
 	}
 	worlds := filepath.Join(dir, "worlds.test")
 	build(t, worlds, field.overlay())
-	if out, err := run(worlds, 0); err != nil {
+	if out, err := run(worlds, 0, ""); err != nil {
 		t.Fatalf("the worlds fail where no bug is planted: %v\n%s", err, out)
 	}
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -64,7 +65,11 @@ func MustDie(t *testing.T) {
 				worlds = filepath.Join(t.TempDir(), "worlds.test")
 				build(t, worlds, b.alone)
 			}
-			out, err := run(worlds, i+1)
+			out, err := run(worlds, i+1, b.world)
+			if err == nil && b.world != "" {
+				t.Logf("world %s does not find it any more", b.world)
+				out, err = run(worlds, i+1, "")
+			}
 			switch {
 			case err == nil:
 				t.Error("the worlds did not find this bug")
@@ -99,9 +104,12 @@ func build(t *testing.T, name string, files map[string]string) {
 	}
 }
 
-// run makes the worlds with one bug, or with none for 0. They end with the tests that want them.
-func run(worlds string, planted int) ([]byte, error) {
+// run makes the worlds, or just one, with one bug, or with none for 0. They end with the tests that want them.
+func run(worlds string, planted int, world string) ([]byte, error) {
 	c := exec.Command(worlds, "-test.run=^TestWorld$", "-test.timeout=9m")
+	if world != "" {
+		c.Args = append(c.Args, "-world-seed="+world)
+	}
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, planted))
 	return c.CombinedOutput()

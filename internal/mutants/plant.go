@@ -13,8 +13,8 @@ import (
 // variable is that of the environment which names the bug that is planted.
 const variable = "GOLAUNCH_TEST_MUTANT"
 
-// mutant is a bug: in a file, old becomes new.
-type mutant struct{ name, file, old, new string }
+// mutant is a bug: in a file, old becomes new. World is the number of one that has found it; empty when none is known.
+type mutant struct{ name, file, old, new, world string }
 
 func parseMutant(entry string) (m mutant, err error) {
 	lines := strings.Split(strings.TrimSpace(entry), "\n")
@@ -22,7 +22,9 @@ func parseMutant(entry string) (m mutant, err error) {
 	if len(lines) < 3 {
 		return m, fmt.Errorf("a mutant has a sentence, a file, - and +, not %q", entry)
 	}
-	if m.file, err = filepath.Abs(lines[1]); err != nil {
+	file := lines[1]
+	file, m.world, _ = strings.Cut(file, ", world ")
+	if m.file, err = filepath.Abs(file); err != nil {
 		return m, err
 	}
 	for _, line := range lines[2:] {
