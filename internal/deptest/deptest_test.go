@@ -59,6 +59,7 @@ var house = []struct {
 	{"internal/where", nil},
 	{"internal/hostlist", nil},
 	{"internal/hidden", nil},
+	{"internal/contract", nil},
 	{"internal/helper", nil},
 	{"internal/own", nil},
 	{"internal/filetimer", nil},
