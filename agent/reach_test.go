@@ -106,15 +106,15 @@ func TestReachAnswers(t *testing.T) {
 		port := s.prepare(job.Prepare{Fresh: true}).Port
 		for seq := range 20 {
 			w.order(job.Reach{Node: "n1", Seq: seq, Addr: "127.0.0.1", Port: port})
-			w.journal.await(t, fmt.Sprintf(`"Seq":%d,"Err":""`, seq))
+			w.journal.await(t, fmt.Sprintf(`"seq":%d,"err":""`, seq))
 		}
 		w.order(job.Reach{Node: "n1", Seq: 100, Addr: "127.0.0.1", Port: 1})
 		w.order(job.Reach{Node: "n1", Seq: 101, Addr: "127.0.0.1", Port: 1, Late: true})
 		if rank0 {
-			w.journal.await(t, `"Seq":101,"Err":""`)
+			w.journal.await(t, `"seq":101,"err":""`)
 		}
 		w.order(job.Reach{Node: "n1", Seq: 102, Addr: "127.0.0.1", Port: port})
-		w.journal.await(t, `"Seq":102,"Err":""`)
+		w.journal.await(t, `"seq":102,"err":""`)
 		w.order(job.Reach{Node: "n1", Seq: 103, Addr: "127.0.0.1", Port: 1})
 		ended := make(chan struct{})
 		go func() {
@@ -127,7 +127,7 @@ func TestReachAnswers(t *testing.T) {
 		case <-time.After(patienceToReach * 9 / 10):
 			t.Fatal("the end of the job waits for an answer")
 		}
-		if text := w.journal.String(); strings.Contains(text, `"Seq":100`) || strings.Contains(text, `"Seq":103`) {
+		if text := w.journal.String(); strings.Contains(text, `"seq":100`) || strings.Contains(text, `"seq":103`) {
 			t.Errorf("an answer to a question that does not matter any more:\n%s", text)
 		}
 	}

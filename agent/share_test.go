@@ -324,7 +324,7 @@ func TestOrdersForAnOutlivedAttempt(t *testing.T) {
 	w.order(job.Stop{Node: "n1", Attempt: 2, Kill: true})
 	w.journal.times(t, `"event":"stopped"`, 3)
 	first := strings.Index(w.journal.String(), `"event":"stopped"`)
-	if got := w.journal.String()[first:]; !strings.HasPrefix(got, `"event":"stopped","detail":{"Node":"n1","Unit":0,"Attempt":2}`) {
+	if got := w.journal.String()[first:]; !strings.HasPrefix(got, `"event":"stopped","detail":{"node":"n1","unit":0,"attempt":2}`) {
 		t.Errorf("an earlier attempt was said to be over before attempt 2 was:\n%s", got)
 	}
 	if strings.Contains(w.screen.String(), "up 0") {

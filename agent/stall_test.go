@@ -41,11 +41,11 @@ until grep -q "State:.T" /proc/$(cat pid1)/status; do sleep 0.01; done; echo up;
 	w.order(attempt(0))
 	w.screen.await(t, "[r0 n1] up")
 	for range 1000 { // rank 0 may not have come to its sleep
-		if look(); strings.Contains(w.journal.String(), `"Does":"asleep`) {
+		if look(); strings.Contains(w.journal.String(), `"does":"asleep`) {
 			break
 		}
 	}
-	for _, want := range []string{`"Ranks":[{"Rank":0,`, `"Beat":false,"Step":-1,"Does":"asleep (`, `{"Rank":1,`, `"Does":"stopped"}]`} {
+	for _, want := range []string{`"ranks":[{"rank":0,`, `"beat":false,"step":-1,"does":"asleep (`, `{"rank":1,`, `"does":"stopped"}]`} {
 		w.journal.await(t, want)
 	}
 	w.order(job.Stop{Attempt: 0})
@@ -69,13 +69,13 @@ n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec
 		t.Fatal(err)
 	}
 	for range 1000 { // what it wrote may not have come, and each look is to see it read
-		if look(); strings.Contains(w.journal.String(), `"Moving":1`) {
+		if look(); strings.Contains(w.journal.String(), `"moving":1`) {
 			break
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	w.journal.await(t, `"Ranks":[{"Rank":1,`)
-	w.journal.await(t, `"Moving":1`)
+	w.journal.await(t, `"ranks":[{"rank":1,`)
+	w.journal.await(t, `"moving":1`)
 	w.order(job.Stop{Attempt: 0})
 	w.quiet()
 }
@@ -88,13 +88,13 @@ func TestHeartbeats(t *testing.T) {
 	for range 2 * looks {
 		look()
 	}
-	w.journal.await(t, `"Beat":true,"Step":7,`)
+	w.journal.await(t, `"beat":true,"step":7,`)
 	if err := os.WriteFile(filepath.Join(w.logs, "test/attempt-0/rank-0.heartbeat"), []byte("8\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.screen.await(t, "busy")
 	look()
-	w.journal.await(t, `"Ranks":null`)
+	w.journal.await(t, `"ranks":[]`)
 	w.order(job.Stop{Attempt: 0, Kill: true})
 	w.quiet()
 }
@@ -187,7 +187,7 @@ func TestNCCLSaysWhoIsBehind(t *testing.T) {
 	for range 2 * looks {
 		look()
 	}
-	w.journal.await(t, `"Behind":[{"Addr":"127.0.0.1","PID":102,"Key":"it has started`)
+	w.journal.await(t, `"behind":[{"addr":"127.0.0.1","pid":102,"key":"it has started`)
 	w.order(job.Stop{Attempt: 0})
 	w.quiet()
 }

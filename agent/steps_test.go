@@ -21,8 +21,8 @@ trap 'echo $((9 + RANK)) >$GOLAUNCH_HEARTBEAT_FILE; exit' TERM; echo up $RANK; w
 			t.Fatal("nobody listens")
 		}
 	}
-	w.journal.await(t, `"Step":7,"Ago":`)
+	w.journal.await(t, `"step":7,"ago_seconds":`)
 	w.order(job.Stop{Attempt: 0, Grace: patience})
-	w.journal.await(t, `"Step":9,"Ago":`)
+	w.journal.await(t, `"step":9,"ago_seconds":`)
 	w.quiet()
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -45,7 +46,7 @@ func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
 	defer w.Close()
 	h.remote = c.Target
 	if h.job.Cluster.Detached {
-		if _, err := fmt.Fprintln(h.job.Output.Stdout, w.Job); err != nil {
+		if err := h.hand(w.Job); err != nil {
 			return Result{}, fmt.Errorf("job %s goes on, but its id could not be printed: %w", w.Job, err)
 		}
 		return Result{}, nil
@@ -69,6 +70,15 @@ func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
 		h.warn(fmt.Errorf("not all output could be shown: %w; see golaunch logs %s", err, w.Job))
 	}
 	return result, nil
+}
+
+// hand prints the id of a job that goes on.
+func (h *here) hand(id string) error {
+	if h.job.Output.JSON {
+		return contract.Print(h.job.Output.Stdout, &contract.Submitted{Job: id})
+	}
+	_, err := fmt.Fprintln(h.job.Output.Stdout, id)
+	return err
 }
 
 // showLimit bounds the wait for the last output of a job that is over.

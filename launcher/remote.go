@@ -123,7 +123,7 @@ func remote() int {
 		err = e.serve()
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "golaunch: %s: %v\n", cmp.Or(e.Job.Network.Name, name), err)
+		e.Job.complain(fmt.Errorf("%s: %w", cmp.Or(e.Job.Network.Name, name), err))
 		return 125
 	}
 	return 0
@@ -191,7 +191,7 @@ func (e enlistment) serve() error {
 	}
 	_, err = h.finish(result, err)
 	if h.joined.Load() && err != nil {
-		fmt.Fprintf(os.Stderr, "golaunch: %s: %v\n", node.Name, err)
+		e.Job.complain(fmt.Errorf("%s: %w", node.Name, err))
 		return nil
 	}
 	return err

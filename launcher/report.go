@@ -1,14 +1,14 @@
 package launcher
 
 import (
-	"encoding/json"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/internal/verdict"
 )
 
@@ -19,7 +19,7 @@ func (h *here) observe(d Decision) {
 		h.job.Output.Observe(d)
 	case h.job.Output.Quiet || d.Reason == "":
 	case h.job.Output.JSON:
-		h.console.Print(line{Time: d.At, Reason: d.Reason}.json())
+		h.console.Print(contract.Words{Time: d.At, Reason: d.Reason}.Bytes())
 	default:
 		h.narrator.tell(d)
 	}
@@ -30,7 +30,7 @@ func (h *here) say(what string) {
 	switch {
 	case h.job.Output.Quiet:
 	case h.job.Output.JSON:
-		h.console.Print(line{Time: time.Now(), Reason: what}.json())
+		h.console.Print(contract.Words{Reason: what}.Bytes())
 	default:
 		h.console.Say("%s", what)
 	}
@@ -41,7 +41,7 @@ func (h *here) warn(err error) {
 	switch {
 	case h.job.Output.Quiet:
 	case h.job.Output.JSON:
-		h.console.Print(line{Time: time.Now(), Warning: err.Error()}.json())
+		h.console.Print(contract.Words{Warning: err.Error()}.Bytes())
 	default:
 		h.console.Say("warning: %v", err)
 	}
@@ -50,7 +50,7 @@ func (h *here) warn(err error) {
 // report says how the job ended, and where its logs are unless they go.
 func (h *here) report(r Result, logs string) {
 	if h.job.Output.JSON {
-		h.console.Print(line{Time: time.Now(), Result: &r}.json())
+		h.console.Print(contract.Words{Result: r}.Bytes())
 		return
 	}
 	text := report(r, logs, h.job.rules)
@@ -78,20 +78,13 @@ func (h *here) bundle(r Result) string {
 	return filepath.Join(h.dir.Path(), names[max(i, 0)])
 }
 
-// line is one of golaunch's own as JSON, with the time and one of the others; docs/json.md is its contract.
-type line struct {
-	Time    time.Time `json:"time"`
-	Reason  string    `json:"reason,omitempty"`
-	Warning string    `json:"warning,omitempty"`
-	Result  *Result   `json:"result,omitempty"`
-}
-
-func (l line) json() []byte {
-	text, err := json.Marshal(l)
-	if err != nil {
-		panic(err) // strings and numbers always marshal
+// complain says on standard error what a process of a node has failed of, which knows no more of its job than j.
+func (j Job) complain(err error) {
+	if j.Output.JSON {
+		fmt.Fprintf(os.Stderr, "%s", contract.Words{Warning: err.Error()}.Bytes())
+		return
 	}
-	return append(text, '\n')
+	fmt.Fprintln(os.Stderr, "golaunch:", err)
 }
 
 // Report is the end of the job in words. After a failure it has when the first one over all nodes was, what that means, the rank's

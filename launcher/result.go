@@ -30,21 +30,22 @@ const (
 	EndCancelled Ending = "cancelled"
 )
 
-// Result is how a job ended.
+// Result is how a job ended. As JSON it is what docs/json.md says.
 type Result struct {
 	// Code is 0 for success, the root cause's exit code, or golaunch's own: 124 a timeout waiting for nodes, 125 golaunch's own
 	// failure, an infeasible request or a lost node; or what Restarts.ExitCodes has for the Ending.
-	Code   int
-	Ending Ending
+	Code   int    `json:"code"`
+	Ending Ending `json:"ending"`
 	// Reason is the whole in one line.
-	Reason string
+	Reason string `json:"reason"`
 	// Cause is the root cause of the last attempt; nil on success and when there was none.
-	Cause *Failure
+	Cause *Failure `json:"cause,omitempty"`
 	// Attempts is the number of attempts that were started, over all units; Restarts how many of them followed a failure, whether or not
 	// the budget bore it.
-	Attempts, Restarts int
+	Attempts int `json:"attempts"`
+	Restarts int `json:"restarts"`
 	// Goodput is what the time of its ranks went into; nil if it never had ranks.
-	Goodput *Goodput `json:",omitempty"`
+	Goodput *Goodput `json:"goodput,omitempty"`
 }
 
 // Failure is what an attempt failed of. What follows it is an echo.
@@ -73,13 +74,13 @@ type Failure struct {
 // Exit is how one process ended.
 type Exit struct {
 	// Code is the exit code; for a process that died of a signal it is 128+Signal.
-	Code int
+	Code int `json:"code"`
 	// Signal is the signal that ended the process, or 0.
-	Signal int
+	Signal int `json:"signal,omitempty"`
 	// OOM says that the kernel killed it for want of memory.
-	OOM bool
+	OOM bool `json:"oom"`
 	// Spawn says why the process could not be started at all: Code is then 126 (not executable), 127 (not found) or 125.
-	Spawn string
+	Spawn string `json:"spawn,omitempty"`
 }
 
 // Goodput is what the time of a job's ranks went into, in hours of one GPU, or of one rank of a job without GPUs. A rank counts for as
@@ -89,18 +90,18 @@ type Goodput struct {
 	Unit string `json:"unit"`
 	// Goodput is Training as a share of Hours, 0 to 1, and Hours the sum of all that follow.
 	Goodput float64 `json:"goodput"`
-	Hours   float64 `json:"hours"`
+	Hours   float64 `json:"total_hours"`
 	// Training is without Lost, which was trained again after a restart, as far as the program's steps are known.
-	Training float64 `json:"training"`
-	Lost     float64 `json:"lost"`
-	Starting float64 `json:"starting"`
-	Stopping float64 `json:"stopping"`
-	Backoff  float64 `json:"backoff"`
-	Waiting  float64 `json:"waiting"`
+	Training float64 `json:"training_hours"`
+	Lost     float64 `json:"lost_hours"`
+	Starting float64 `json:"starting_hours"`
+	Stopping float64 `json:"stopping_hours"`
+	Backoff  float64 `json:"backoff_hours"`
+	Waiting  float64 `json:"waiting_hours"`
 	// Interruptions counts those after which the job went on.
 	Interruptions int `json:"interruptions"`
 	// Costs are what these cost by cause and node, dearest first, 32 at most; the rest is one more, with the cause "others".
-	Costs []Cost `json:"costs,omitempty"`
+	Costs []Cost `json:"costs"`
 }
 
 // Cost is what the interruptions of one cause and node have cost: Hours until all ranks trained again, without those that were Lost.
@@ -110,8 +111,8 @@ type Cost struct {
 	// Node is the one that is to blame; empty for an echo of what happened elsewhere.
 	Node          string  `json:"node,omitempty"`
 	Interruptions int     `json:"interruptions"`
-	Hours         float64 `json:"hours"`
-	Lost          float64 `json:"lost"`
+	Hours         float64 `json:"down_hours"`
+	Lost          float64 `json:"lost_hours"`
 }
 
 // Notable says that it is worth a line: something was interrupted, or an hour was spent.

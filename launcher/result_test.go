@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,26 +58,23 @@ func filled[T any]() (v T) {
 // TestNothingIsLost holds that what the packages below say comes here whole, under the same names.
 func TestNothingIsLost(t *testing.T) {
 	result, status, ras, report := filled[job.Result](), filled[wire.Status](), filled[wire.RAS](), filled[goodput.Report]()
+	chunk := filled[wire.LogChunk]()
 	for what, c := range map[string][2]any{
 		"result":           {result, resultOf(result)},
 		"an early result":  {job.Result{}, resultOf(job.Result{})},
 		"status":           {status, statusOf(status)},
 		"an empty cluster": {wire.Status{}, statusOf(wire.Status{})},
 		"ras":              {ras, rasOf(ras)},
-		"goodput":          {report, goodputOf(&report)},
-		"goodput and back": {report, goodputOf(&report).report()},
+		"goodput":          {report, *goodputOf(&report)},
+		"goodput and back": {report, *goodputOf(&report).report()},
+		"a log's chunk":    {chunk, chunkOf(chunk)},
 	} {
-		below, here := text(t, c[0]), text(t, c[1])
-		if below != here {
-			t.Errorf("%s: %s came as\n%s", what, below, here)
+		if diff := differ(reflect.ValueOf(c[0]), reflect.ValueOf(c[1])); diff != "" {
+			t.Errorf("%s: %+v came as\n%+v: %s", what, c[0], c[1], diff)
 		}
 	}
 	if got, want := rasOf(ras).String(), ras.String(); got != want {
 		t.Errorf("ras reads %q, want %q", got, want)
-	}
-	chunk := filled[wire.LogChunk]()
-	if got := text(t, chunkOf(chunk)); len(got) != len(text(t, chunk)) {
-		t.Errorf("%+v came as %s", chunk, got)
 	}
 	for _, e := range append(slices.Clone(job.Unsuccessful), job.EndSuccess) {
 		if !slices.Contains([]Ending{EndSuccess, EndProgram, EndBudget, EndInfrastructure, EndPreempted, EndTimeout, EndCancelled}, Ending(e)) {
@@ -85,11 +83,76 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-func text(t *testing.T, v any) string {
-	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
+// differ says where two values are not the same under the same names, whatever their types are called.
+func differ(a, b reflect.Value) string {
+	if a.Kind() != b.Kind() {
+		return fmt.Sprintf("a %v is a %v", a.Kind(), b.Kind())
 	}
-	return string(b)
+	switch a.Kind() {
+	case reflect.Struct:
+		if a.Type() == b.Type() {
+			break
+		}
+		names := plainFields(a.Type())
+		if others := plainFields(b.Type()); !slices.Equal(names, others) {
+			return fmt.Sprintf("%v is not %v", names, others)
+		}
+		for _, name := range names {
+			if diff := differ(a.FieldByName(name), b.FieldByName(name)); diff != "" {
+				return name + ": " + diff
+			}
+		}
+		return ""
+	case reflect.Pointer:
+		if a.IsNil() || b.IsNil() {
+			break
+		}
+		return differ(a.Elem(), b.Elem())
+	case reflect.Slice:
+		if a.Len() != b.Len() {
+			return fmt.Sprintf("%d are %d", a.Len(), b.Len())
+		}
+		for i := range a.Len() {
+			if diff := differ(a.Index(i), b.Index(i)); diff != "" {
+				return diff
+			}
+		}
+		return ""
+	}
+	if x, y := fmt.Sprint(a), fmt.Sprint(b); x != y {
+		return fmt.Sprintf("%s is %s", x, y)
+	}
+	return ""
+}
+
+// plainFields are the names of a struct's fields, with those of structs that it embeds, sorted.
+func plainFields(t reflect.Type) (names []string) {
+	for _, f := range reflect.VisibleFields(t) {
+		if !f.Anonymous {
+			names = append(names, f.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestResultAsJSON holds that a program can read a result back, but for what is about the node itself of a GPU.
+func TestResultAsJSON(t *testing.T) {
+	whole := resultOf(filled[job.Result]())
+	whole.Cause.GPU.PCI, whole.Cause.GPU.HeldBy = "", ""
+	whole.Cause.Lived = 1500 * time.Millisecond
+	lost := Result{Code: 125, Cause: &Failure{Node: "n1", Rank: -1, At: time.Unix(1, 0).UTC(), Why: "n1 is gone"}}
+	for _, r := range []Result{whole, lost, {}} {
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read Result
+		if err := json.Unmarshal(text, &read); err != nil || !reflect.DeepEqual(r, read) {
+			t.Errorf("%s was read as %+v (%v)", text, read, err)
+		}
+	}
+	if text, _ := json.Marshal(lost); strings.Contains(string(text), "rank") || strings.Contains(string(text), "exit") {
+		t.Errorf("%s is about no rank", text)
+	}
 }

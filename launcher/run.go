@@ -233,7 +233,7 @@ func (h *here) leave(result Result, err error) error {
 	case err == nil || result.Cause != nil:
 		h.report(result, at)
 	case at != "":
-		h.console.Say("logs: %s", at)
+		h.say("logs: " + at)
 	}
 	unshown := h.console.Close()
 	switch {

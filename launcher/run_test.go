@@ -190,12 +190,13 @@ func TestJSON(t *testing.T) {
 		t.Fatalf("code %d (%v)", result.Code, err)
 	}
 	var last struct {
+		Format int `json:"format_version"`
 		Time   time.Time
 		Reason string
 		Result *launcher.Result
 	}
 	for line := range strings.Lines(words.String()) {
-		if err := json.Unmarshal([]byte(line), &last); err != nil || last.Time.IsZero() || (last.Reason == "") == (last.Result == nil) {
+		if err := json.Unmarshal([]byte(line), &last); err != nil || last.Format != 1 || last.Time.IsZero() || (last.Reason == "") == (last.Result == nil) {
 			t.Errorf("%q (%v), want an object with a time and a reason or a result", line, err)
 		}
 		last.Reason = ""

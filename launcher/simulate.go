@@ -126,19 +126,19 @@ func (h *here) relay(cmd *exec.Cmd) (*errgroup.Group, error) {
 
 // simulated is the whole life of a process that stands for a node.
 func simulated() int {
-	if err := beNode(); err != nil {
-		fmt.Fprintln(os.Stderr, "golaunch:", err)
+	var s simulation
+	if err := s.beNode(); err != nil {
+		s.Job.complain(err)
 		return 125
 	}
 	return 0
 }
 
-func beNode() error {
+func (s *simulation) beNode() error {
 	orders := os.NewFile(orderFD, "orders")
 	stream := os.NewFile(streamFD, "stream")
 	unix.CloseOnExec(streamFD)
-	var s simulation
-	if err := json.NewDecoder(io.LimitReader(orders, maxOrder)).Decode(&s); err != nil {
+	if err := json.NewDecoder(io.LimitReader(orders, maxOrder)).Decode(s); err != nil {
 		return fmt.Errorf("this process should have been told which node it is: %w", err)
 	}
 	orders.Close()

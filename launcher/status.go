@@ -84,7 +84,7 @@ type RAS struct {
 	Processes     int `json:"processes"`
 	Responding    int `json:"responding"`
 	// Behind are those that others wait for, 16 at most.
-	Behind []Laggard `json:"behind,omitempty"`
+	Behind []Laggard `json:"behind"`
 }
 
 // Laggard is a process that has started fewer collectives than others, or does not answer them. Host is an IP address.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/replica"
 	"github.com/golaunch/golaunch/internal/wire"
@@ -21,7 +22,7 @@ func BenchmarkEntry(b *testing.B) {
 	})
 	b.Run("json/write", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := json.Marshal(eventLine{Time: e.At, Event: eventName(ev), Reason: "because", Detail: ev}); err != nil {
+			if _, err := contract.Line(&eventLine{Time: e.At, Event: eventName(ev), Reason: "because", Detail: ev}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -34,7 +35,7 @@ func BenchmarkEntry(b *testing.B) {
 			}
 		}
 	})
-	lines, err := json.Marshal(ev)
+	lines, err := contract.Marshal(ev)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,13 +1,13 @@
 package rendezvous
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/speaker"
 )
@@ -15,12 +15,14 @@ import (
 // maxJournal bounds the events of a job that are written for people, in bytes.
 const maxJournal = 64 << 20
 
-// eventLine is one event of a job, for people.
+// eventLine is one event of a job, for people; docs/json.md is its contract.
 type eventLine struct {
+	contract.Header
 	Time   time.Time `json:"time"`
 	Event  string    `json:"event"`
 	Reason string    `json:"reason,omitempty"`
-	Detail any       `json:"detail"`
+	// Detail is the event, under the names of its fields in snake_case.
+	Detail any `json:"detail"`
 }
 
 // What the events of a job have beside its own: the first line, and the last.
@@ -62,12 +64,12 @@ func (j *journal) write(l eventLine) {
 	if j.over {
 		return
 	}
-	b, err := json.Marshal(l)
-	if j.size += len(b) + 1; err == nil && j.size > maxJournal {
+	b, err := contract.Line(&l)
+	if j.size += len(b); err == nil && j.size > maxJournal {
 		err = fmt.Errorf("it has reached its limit of %d MiB", maxJournal>>20)
 	}
 	if err == nil {
-		_, err = j.w.Write(append(b, '\n'))
+		_, err = j.w.Write(b)
 	}
 	if err != nil {
 		j.end(err)

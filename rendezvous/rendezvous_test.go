@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -48,17 +49,21 @@ func TestJobRestartsAndSucceeds(t *testing.T) {
 	})
 }
 
-// checkJournal holds that each line is an object with a time, and that the events are there.
+// checkJournal holds that each line is an object with a time, that names are in snake_case and nothing is null, and that the events are there.
 func checkJournal(t *testing.T, journal *bytes.Buffer, want []string) {
 	var events []string
 	for _, text := range strings.Split(strings.TrimSpace(journal.String()), "\n") {
 		var l struct {
+			Format int `json:"format_version"`
 			Time   time.Time
 			Event  string
 			Reason string
 		}
-		if err := json.Unmarshal([]byte(text), &l); err != nil || l.Time.IsZero() {
+		if err := json.Unmarshal([]byte(text), &l); err != nil || l.Time.IsZero() || l.Format != 1 {
 			t.Errorf("%s: %v", text, err)
+		}
+		if odd := regexp.MustCompile(`"[a-z0-9_]*[A-Z][^" ]*":|":null`).FindString(text); odd != "" {
+			t.Errorf("%s has %s", text, odd)
 		}
 		events = append(events, l.Event)
 	}

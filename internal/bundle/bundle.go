@@ -86,9 +86,9 @@ type entry struct {
 	Name string `json:"name"`
 	// From is where it comes from.
 	From string `json:"from"`
-	Size int    `json:"size"`
+	Size int    `json:"size_bytes"`
 	// Truncated says that there was more, and Missing why there is nothing, or not all.
-	Truncated bool   `json:"truncated,omitempty"`
+	Truncated bool   `json:"truncated"`
 	Missing   string `json:"missing,omitempty"`
 
 	data []byte

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/contract"
 )
 
 // unpack reads an archive back: the index, and all files by name.
@@ -133,7 +135,7 @@ func TestRanks(t *testing.T) {
 		t.Error(name)
 	}
 	i, files := unpack(t, dir, name)
-	if i.Job != "j" || i.Attempt != 3 || i.Why != "crash" {
+	if i.Format != contract.Version || i.Job != "j" || i.Attempt != 3 || i.Why != "crash" {
 		t.Errorf("the index says %+v", i.Title)
 	}
 	for name, want := range map[string]string{

@@ -2,9 +2,9 @@ package bundle
 
 import (
 	"archive/tar"
+	"bytes"
 	"cmp"
 	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/contract"
 )
 
 // kept is how many bundles of a job there are at most on a node: the first, which is most likely the root of what follows, and the
@@ -59,8 +61,9 @@ func (b *Bundle) write(dir *os.Root, name string) (err error) {
 	return dir.Rename(part, name)
 }
 
-// index is the archive's first file.
+// index is the archive's first file; docs/json.md is its contract.
 type index struct {
+	contract.Header
 	Title
 	Entries []entry `json:"entries"`
 }
@@ -79,8 +82,8 @@ func (b *Bundle) archive(w io.Writer) error {
 		e.Size = len(e.data)
 		room -= e.Size
 	}
-	list, err := json.MarshalIndent(index{b.title, b.entries}, "", "  ")
-	if err != nil {
+	var list bytes.Buffer
+	if err := contract.Print(&list, &index{Title: b.title, Entries: b.entries}); err != nil {
 		return err
 	}
 	// The evidence of a crash is written while the next attempt starts.
@@ -89,7 +92,7 @@ func (b *Bundle) archive(w io.Writer) error {
 		return err
 	}
 	t := tar.NewWriter(z)
-	for _, e := range append([]entry{{Name: "index.json", data: append(list, '\n')}}, b.entries...) {
+	for _, e := range append([]entry{{Name: "index.json", data: list.Bytes()}}, b.entries...) {
 		if len(e.data) == 0 {
 			continue
 		}

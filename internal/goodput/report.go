@@ -15,18 +15,18 @@ type Report struct {
 	Unit string `json:"unit"`
 	// Goodput is Training as a share of Hours, 0 to 1, and Hours the sum of all that follow.
 	Goodput float64 `json:"goodput"`
-	Hours   float64 `json:"hours"`
+	Hours   float64 `json:"total_hours"`
 	// Training is without Lost, which was trained again after a restart, as far as the program's steps are known.
-	Training float64 `json:"training"`
-	Lost     float64 `json:"lost"`
-	Starting float64 `json:"starting"`
-	Stopping float64 `json:"stopping"`
-	Backoff  float64 `json:"backoff"`
-	Waiting  float64 `json:"waiting"`
+	Training float64 `json:"training_hours"`
+	Lost     float64 `json:"lost_hours"`
+	Starting float64 `json:"starting_hours"`
+	Stopping float64 `json:"stopping_hours"`
+	Backoff  float64 `json:"backoff_hours"`
+	Waiting  float64 `json:"waiting_hours"`
 	// Interruptions counts those after which the job went on.
 	Interruptions int `json:"interruptions"`
 	// Costs are what these cost by cause and node, dearest first, those that are not kept by name last.
-	Costs []Cost `json:"costs,omitempty"`
+	Costs []Cost `json:"costs"`
 }
 
 // Cost is what the interruptions of one cause and node have cost: Hours until all ranks trained again, without those that were Lost.
@@ -36,8 +36,8 @@ type Cost struct {
 	// Node is the one that is to blame; empty for an echo of what happened elsewhere.
 	Node          string  `json:"node,omitempty"`
 	Interruptions int     `json:"interruptions"`
-	Hours         float64 `json:"hours"`
-	Lost          float64 `json:"lost"`
+	Hours         float64 `json:"down_hours"`
+	Lost          float64 `json:"lost_hours"`
 }
 
 // Others is the cause of what is not kept by name.

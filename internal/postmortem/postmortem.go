@@ -228,6 +228,7 @@ func readExits(path string) ([]job.Exited, error) {
 		if event.Event != "exited" {
 			continue
 		}
+		// These names differ from those of x in case alone, which encoding/json does not mind, but for lived_seconds, which nobody asks for.
 		if err := json.Unmarshal(event.Detail, &x); err != nil {
 			return nil, fmt.Errorf("%s is of another version of golaunch: %w", path, err)
 		}

@@ -27,22 +27,22 @@ func write(t *testing.T, files map[string]string) string {
 }
 
 func exited(attempt, rank int, second, exit, more string) string {
-	return `{"time":"2026-05-04T03:02:01Z","event":"exited","detail":{"Node":"n1","Attempt":` + string(rune('0'+attempt)) + `,"Rank":` +
-		string(rune('0'+rank)) + `,"At":"2026-05-04T03:02:` + second + `Z","Exit":{` + exit + `}` + more + `}}` + "\n"
+	return `{"time":"2026-05-04T03:02:01Z","event":"exited","detail":{"node":"n1","attempt":` + string(rune('0'+attempt)) + `,"rank":` +
+		string(rune('0'+rank)) + `,"at":"2026-05-04T03:02:` + second + `Z","exit":{` + exit + `}` + more + `}}` + "\n"
 }
 
 func TestJudge(t *testing.T) {
 	const oom = "CUDA out of memory\n"
 	dir := write(t, map[string]string{
-		"events.jsonl": `{"event":"submitted","detail":{"Task":"` + strings.Repeat("x", 2<<20) + `"}}` + "\n" +
-			exited(0, 3, "01", `"Code":1`, `,"Tail":"No space left on device"`) +
-			exited(1, 2, "03", `"Code":1`, "") +
-			exited(1, 0, "02", `"Code":0`, "") +
-			exited(1, 1, "01", `"Code":1`, `,"Tail":"Connection closed by peer ["`) +
-			exited(1, 4, "04", `"Code":143,"Signal":15`, "") +
-			exited(1, 5, "05", `"Code":137,"Signal":9,"OOM":true`, "") +
-			exited(1, 6, "06", `"Code":1`, `,"Traceback":"KeyError: 'x'\nCUDA error: unknown error"`) +
-			exited(0, 7, "06", `"Code":1`, "") + `{"event":"exi`,
+		"events.jsonl": `{"event":"submitted","detail":{"task":"` + strings.Repeat("x", 2<<20) + `"}}` + "\n" +
+			exited(0, 3, "01", `"code":1`, `,"tail":"No space left on device"`) +
+			exited(1, 2, "03", `"code":1`, "") +
+			exited(1, 0, "02", `"code":0`, "") +
+			exited(1, 1, "01", `"code":1`, `,"tail":"Connection closed by peer ["`) +
+			exited(1, 4, "04", `"code":143,"signal":15`, "") +
+			exited(1, 5, "05", `"code":137,"signal":9,"oom":true`, "") +
+			exited(1, 6, "06", `"code":1`, `,"traceback":"KeyError: 'x'\nCUDA error: unknown error"`) +
+			exited(0, 7, "06", `"code":1`, "") + `{"event":"exi`,
 		"attempt-1/rank-2.stderr.log": "step 1\n", "attempt-1/rank-2.stdout.log": "loading\n" + oom,
 		"attempt-1/rank-4.stderr.log": oom,
 	})
@@ -81,7 +81,7 @@ func TestJudgeLongLog(t *testing.T) {
 }
 
 func TestJudgeLogsRefuses(t *testing.T) {
-	dir := write(t, map[string]string{"j/events.jsonl": exited(0, 1, "01", `"Code":"x"`, ""), "none/x": "", "good": "CUDA out of memory"})
+	dir := write(t, map[string]string{"j/events.jsonl": exited(0, 1, "01", `"code":"x"`, ""), "none/x": "", "good": "CUDA out of memory"})
 	fifo := filepath.Join(dir, "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)

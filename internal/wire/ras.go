@@ -7,21 +7,21 @@ import (
 // RAS is what the RAS service of a job's NCCL says. It knows about all ranks, whichever is asked.
 type RAS struct {
 	// NCCL is the version of the rank that was asked; it is empty when none answers, and Why then says why.
-	NCCL string `json:"nccl,omitempty"`
-	Why  string `json:"why,omitempty"`
+	NCCL string
+	Why  string
 	// Communicators counts those of the job, Processes those in them, and Responding those that have answered.
-	Communicators int `json:"communicators"`
-	Processes     int `json:"processes"`
-	Responding    int `json:"responding"`
+	Communicators int
+	Processes     int
+	Responding    int
 	// Behind are those that others wait for, 16 at most.
-	Behind []Laggard `json:"behind,omitempty"`
+	Behind []Laggard
 }
 
 // Laggard is a process that has started fewer collectives than others, or does not answer them. Host is an IP address.
 type Laggard struct {
-	Host string `json:"host"`
-	PID  int    `json:"pid"`
-	Why  string `json:"why"`
+	Host string
+	PID  int
+	Why  string
 }
 
 // String is the report in one line.
