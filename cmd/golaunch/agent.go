@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -93,8 +94,12 @@ func (o *agentOptions) drainNode(io *streams) error {
 	if err != nil || !o.json {
 		return err
 	}
-	return writeJSON(io.stdout, struct {
-		Node string   `json:"node"`
-		Jobs []string `json:"jobs"`
-	}{name, append([]string{}, jobs...)})
+	return contract.Print(io.stdout, &drainedShown{Node: name, Jobs: jobs})
+}
+
+// drainedShown is what agent --drain prints as JSON; docs/json.md is its contract.
+type drainedShown struct {
+	contract.Header
+	Node string   `json:"node"`
+	Jobs []string `json:"jobs"`
 }

@@ -181,7 +181,7 @@ func TestLogsOfACluster(t *testing.T) {
 	if strings.Count(out, "\n") != 4 || !strings.Contains(out, `"stream":"stderr","text":"complaint"}`) {
 		t.Errorf("logs --json prints %s", out)
 	}
-	if j := h.status().job(t, "a"); j.Result == nil || j.Result.Code != 0 || j.Restarts != 1 || j.Finished == nil || !j.Detached {
+	if j := h.status().job(t, "a"); j.Result == nil || j.Result.Code != 0 || j.Restarts != 1 || j.Finished.IsZero() || !j.Detached {
 		t.Errorf("after its end: %+v", j)
 	} else if g := j.Goodput; g == nil || g.Unit != "GPU" || g.Interruptions != 1 || g.Training <= 0 || len(g.Costs) != 1 ||
 		g.Costs[0].Node != "n10" || !reflect.DeepEqual(g, j.Result.Goodput) {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -58,14 +58,22 @@ func (o *coordinatorOptions) run(io *streams) error {
 	return o.Serve(ctx)
 }
 
+// headShown is where a coordinator is, in one line: whoever has started it waits for that. docs/json.md is its contract.
+type headShown struct {
+	contract.Header
+	Address string   `json:"address"`
+	Peers   []string `json:"peers"`
+	PID     int      `json:"pid"`
+}
+
 // announce says how others come here.
 func (o *coordinatorOptions) announce(io *streams, at netip.AddrPort) error {
 	if o.json {
-		return json.NewEncoder(io.stdout).Encode(struct {
-			Address string   `json:"address"`
-			Peers   []string `json:"peers,omitempty"`
-			PID     int      `json:"pid"`
-		}{at.String(), o.Peers, os.Getpid()})
+		line, err := contract.Line(&headShown{Address: at.String(), Peers: o.Peers, PID: os.Getpid()})
+		if err == nil {
+			_, err = io.stdout.Write(line)
+		}
+		return err
 	}
 	if o.quiet {
 		return nil

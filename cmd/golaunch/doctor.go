@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/internal/fabric"
 	"github.com/golaunch/golaunch/internal/health"
 	"github.com/golaunch/golaunch/internal/proc"
@@ -63,6 +64,7 @@ func newDoctor(s *streams) *cobra.Command {
 
 // diagnosis is the doctor's JSON; docs/json.md is its contract.
 type diagnosis struct {
+	contract.Header
 	Node     string            `json:"node"`
 	Findings []finding         `json:"findings"`
 	Fine     []string          `json:"fine"`
@@ -85,7 +87,7 @@ func (o *doctorOptions) run(io *streams) (int, error) {
 		return 0, err
 	}
 	if o.json {
-		err = writeJSON(io.stdout, d)
+		err = contract.Print(io.stdout, &d)
 	} else {
 		err = d.print(io.stdout)
 	}
@@ -106,8 +108,7 @@ func diagnose(ctx context.Context, logDir string) (diagnosis, error) {
 	findings := health.Check(facts)
 	summary := health.Summarize(facts, findings)
 	d := diagnosis{
-		Node: name, Findings: []finding{}, Versions: facts.Versions,
-		Fine: append([]string{}, summary.Fine...), Skipped: append([]string{}, summary.Skipped...),
+		Node: name, Versions: facts.Versions, Fine: summary.Fine, Skipped: summary.Skipped,
 	}
 	for _, f := range findings {
 		w := f.Warnable

@@ -25,7 +25,7 @@ func TestSwap(t *testing.T) {
 	h.detach("a", 1, "--gpus-per-node", "1", "--notice-signal", "USR1", "--", "sh", "-c", saver)
 	follow := h.start(0, "logs", "-f", "a")
 	follow.line("up 0")
-	if out := h.do("swap", "n9", "--within", "10m", "--json"); out != "{\n  \"node\": \"n9\"\n}\n" {
+	if out := h.do("swap", "n9", "--within", "10m", "--json"); out != "{\n  \"format_version\": 1,\n  \"node\": \"n9\"\n}\n" {
 		t.Errorf("swap prints %q", out)
 	}
 	n9.ends(0, "drained")

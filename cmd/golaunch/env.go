@@ -3,9 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/nccl"
 )
@@ -40,9 +41,7 @@ func (o *options) env(io *streams, f *pflag.FlagSet, command []string) error {
 	}
 	shown := show(s)
 	if o.json {
-		e := json.NewEncoder(io.stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(shown)
+		return contract.Print(io.stdout, &shown)
 	}
 	return shown.print(io.stdout, s)
 }
@@ -50,6 +49,7 @@ func (o *options) env(io *streams, f *pflag.FlagSet, command []string) error {
 // What env --json prints; docs/json.md is its contract.
 type (
 	surroundings struct {
+		contract.Header
 		Node    string   `json:"node"`
 		Address string   `json:"address"`
 		Network network  `json:"network"`
@@ -61,15 +61,15 @@ type (
 		Fabric    nccl.Fabric       `json:"fabric"`
 		Reason    string            `json:"reason"`
 		Devices   []string          `json:"devices"`
-		Interface string            `json:"interface"`
+		Interface string            `json:"interface,omitempty"`
 		Versions  map[string]string `json:"versions"`
 	}
 	nic struct {
 		Name   string      `json:"name"`
 		Fabric nccl.Fabric `json:"fabric"`
 		PCI    string      `json:"pci"`
-		NUMA   int         `json:"numa"`
-		Gbps   int         `json:"gbps"`
+		NUMA   *int        `json:"numa,omitempty"`
+		Speed  int         `json:"bits_per_second,omitempty"`
 		Device string      `json:"device,omitempty"`
 		Why    string      `json:"unusable,omitempty"`
 	}
@@ -81,6 +81,9 @@ type (
 	}
 )
 
+// gigabit is a Gbit/s, in bits per second.
+const gigabit = 1_000_000_000
+
 func show(s launcher.Surroundings) surroundings {
 	v := s.Network.Versions
 	out := surroundings{
@@ -90,8 +93,13 @@ func show(s launcher.Surroundings) surroundings {
 			"aws_ofi_nccl": v.Plugin,
 		}},
 	}
+	maps.DeleteFunc(out.Network.Versions, func(_, version string) bool { return version == "" })
 	for _, n := range s.NICs {
-		out.NICs = append(out.NICs, nic{n.Name, n.Fabric, n.PCI(), n.NUMA, n.Gbps, n.Device, n.Why})
+		shown := nic{Name: n.Name, Fabric: n.Fabric, PCI: n.PCI(), Speed: n.Gbps * gigabit, Device: n.Device, Why: n.Why}
+		if n.NUMA >= 0 {
+			shown.NUMA = &n.NUMA
+		}
+		out.NICs = append(out.NICs, shown)
 	}
 	for _, g := range s.Node.GPUs {
 		if g.PCI == "" {
@@ -110,8 +118,8 @@ func (v surroundings) print(w io.Writer, s launcher.Surroundings) error {
 		known(versions.Driver), known(versions.Libfabric), known(versions.Plugin))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NIC\tFABRIC\tPCI\tNUMA\tGBIT/S\tDEVICE\tSTATE")
-	for _, n := range v.NICs {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", n.Name, n.Fabric, n.PCI, n.NUMA, n.Gbps, cmp.Or(n.Device, "-"), cmp.Or(n.Why, "usable"))
+	for _, n := range s.NICs {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\n", n.Name, n.Fabric, n.PCI(), n.NUMA, n.Gbps, cmp.Or(n.Device, "-"), cmp.Or(n.Why, "usable"))
 	}
 	if err := t.Flush(); err != nil {
 		return err

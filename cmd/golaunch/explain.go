@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	logfiles "github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/postmortem"
 	"github.com/golaunch/golaunch/internal/verdict"
@@ -40,6 +41,7 @@ const rulesUsage = "`file` with rules for lines of logs that come before the bui
 
 // explanation is what explain --json prints; docs/json.md is its contract.
 type explanation struct {
+	contract.Header
 	Cause  string  `json:"cause"`
 	Title  string  `json:"title"`
 	Action string  `json:"action"`
@@ -75,7 +77,7 @@ func (o *explainOptions) run(io *streams, paths []string) (int, error) {
 	}
 	e := newExplanation(judged)
 	if o.json {
-		err = writeJSON(io.stdout, e)
+		err = contract.Print(io.stdout, &e)
 	} else {
 		e.print(io.stdout)
 	}
@@ -101,7 +103,7 @@ func newExplanation(judged []postmortem.Judged) explanation {
 	j := judged[0]
 	e := explanation{
 		Cause: j.Cause, Title: j.Title, Action: string(j.Action), Quote: j.Quote, File: j.File, Node: j.Node, Victim: j.Victim,
-		Remedy: j.Remedy, Ranks: []group{},
+		Remedy: j.Remedy,
 	}
 	if j.File != "" {
 		e.Line = j.Line

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/internal/fabric"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/rankenv"
@@ -32,7 +33,7 @@ func (o *doctorOptions) runFabric(io *streams, f *pflag.FlagSet) (int, error) {
 		return 0, err
 	}
 	var out bytes.Buffer
-	code, err := launch(&streams{stdout: &out, stderr: io.stderr}, o.fabricJob())
+	code, err := launch(&streams{stdout: &out, stderr: io.stderr, json: io.json}, o.fabricJob())
 	report, unread := fabric.Read(&out)
 	if unread != nil {
 		if code == 0 || out.Len() > 0 {
@@ -44,7 +45,7 @@ func (o *doctorOptions) runFabric(io *streams, f *pflag.FlagSet) (int, error) {
 		code = exitIll
 	}
 	if o.json {
-		return code, errors.Join(err, writeJSON(io.stdout, newFabricDiagnosis(report)))
+		return code, errors.Join(err, contract.Print(io.stdout, new(newFabricDiagnosis(report))))
 	}
 	return code, errors.Join(err, printFabric(io.stdout, report))
 }
@@ -66,20 +67,21 @@ func (o *doctorOptions) fabricJob() launcher.Job {
 	j.Ranks.Store, j.Ranks.Visibility, j.Ranks.Bind = "golaunch", rankenv.SeeJob, "none"
 	j.Stopping.Grace = time.Second // none of them has anything to save
 	prefixed := false
-	j.Output.Prefix, j.Output.Ranks = &prefixed, nil
+	j.Output.Prefix, j.Output.Ranks, j.Output.JSON = &prefixed, nil, o.json
 	return j
 }
 
 // fabricDiagnosis is the JSON of doctor --fabric; docs/json.md is its contract.
 type (
 	fabricDiagnosis struct {
-		Kind     fabric.Kind  `json:"kind"`
-		Ill      bool         `json:"ill"`
-		Nodes    []fabricNode `json:"nodes"`
-		Findings []finding    `json:"findings"`
-		Tests    int          `json:"tests"`
-		Rounds   int          `json:"rounds"`
-		Seconds  float64      `json:"seconds"`
+		contract.Header
+		Kind     fabric.Kind   `json:"kind,omitempty"`
+		Ill      bool          `json:"ill"`
+		Nodes    []fabricNode  `json:"nodes"`
+		Findings []finding     `json:"findings"`
+		Tests    int           `json:"tests"`
+		Rounds   int           `json:"rounds"`
+		Took     time.Duration `json:"took_seconds"`
 	}
 	fabricNode struct {
 		Name    string   `json:"name"`
@@ -93,14 +95,14 @@ type (
 		File    string   `json:"libnccl,omitempty"`
 	}
 	figures struct {
-		Latency   float64 `json:"latency_us"`
-		Bandwidth float64 `json:"gb_per_s,omitempty"`
+		Latency   time.Duration `json:"latency_seconds"`
+		Bandwidth int64         `json:"bytes_per_second,omitempty"`
 	}
 )
 
 func newFabricDiagnosis(r fabric.Report) fabricDiagnosis {
 	d := fabricDiagnosis{
-		Kind: r.Kind, Ill: r.Ill, Tests: r.Tests, Rounds: r.Rounds, Seconds: r.Took.Seconds(), Nodes: []fabricNode{}, Findings: []finding{},
+		Kind: r.Kind, Ill: r.Ill, Tests: r.Tests, Rounds: r.Rounds, Took: r.Took,
 	}
 	for _, n := range r.Nodes {
 		d.Nodes = append(d.Nodes, fabricNode{
@@ -118,8 +120,11 @@ func newFigures(f fabric.Figures) *figures {
 	if f == (fabric.Figures{}) {
 		return nil
 	}
-	return &figures{float64(f.Latency) / float64(time.Microsecond), f.Bandwidth}
+	return &figures{f.Latency, int64(f.Bandwidth * gigabyte)}
 }
+
+// gigabyte is a GB/s, in bytes per second.
+const gigabyte = 1e9
 
 // printFabric is for people: what is wrong, and a line for each node.
 func printFabric(w io.Writer, r fabric.Report) error {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -62,7 +62,7 @@ func (o *statusOptions) print(io *streams, only string, nodes bool) error {
 	if err != nil {
 		return err
 	}
-	shown := clusterShown{Version: s.Version, Since: s.Since, Nodes: []nodeShown{}, Jobs: []jobShown{}}
+	shown := clusterShown{Version: s.Version, Since: s.Since}
 	for i, addr := range s.Coordinators {
 		c := coordinatorShown{addr, "follows"}
 		switch {
@@ -88,28 +88,27 @@ func (o *statusOptions) print(io *streams, only string, nodes bool) error {
 	}
 	switch {
 	case o.json && nodes:
-		return writeJSON(io.stdout, shown)
+		return contract.Print(io.stdout, &shown)
 	case o.json:
-		return writeJSON(io.stdout, shown.Jobs)
+		return contract.Print(io.stdout, &jobsShown{Jobs: shown.Jobs})
 	}
 	return shown.write(io.stdout, nodes)
-}
-
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }
 
 // What status and jobs print as JSON; docs/json.md is its contract.
 type (
 	clusterShown struct {
+		contract.Header
 		Version string    `json:"version"`
 		Since   time.Time `json:"since"`
 		// Coordinators are there if the cluster has several.
-		Coordinators []coordinatorShown `json:"coordinators,omitempty"`
+		Coordinators []coordinatorShown `json:"coordinators"`
 		Nodes        []nodeShown        `json:"nodes"`
 		Jobs         []jobShown         `json:"jobs"`
+	}
+	jobsShown struct {
+		contract.Header
+		Jobs []jobShown `json:"jobs"`
 	}
 	coordinatorShown struct {
 		Address string `json:"address"`
@@ -122,10 +121,10 @@ type (
 		GPUs    int               `json:"gpus"`
 		Used    int               `json:"gpus_used"`
 		CPUs    int               `json:"cpus"`
-		Labels  map[string]string `json:"labels,omitempty"`
-		Holds   []holdShown       `json:"holds,omitempty"`
+		Labels  map[string]string `json:"labels"`
+		Holds   []holdShown       `json:"holds"`
 		// Excluded has no job where new jobs pass the node over.
-		Excluded []exclusionShown `json:"excluded,omitempty"`
+		Excluded []exclusionShown `json:"excluded"`
 	}
 	exclusionShown struct {
 		Job   string    `json:"job,omitempty"`
@@ -134,7 +133,7 @@ type (
 	}
 	holdShown struct {
 		Job  string `json:"job"`
-		GPUs []int  `json:"gpus,omitempty"`
+		GPUs []int  `json:"gpus"`
 	}
 	jobShown struct {
 		ID          string           `json:"id"`
@@ -142,9 +141,9 @@ type (
 		Waits       string           `json:"waits,omitempty"`
 		Command     string           `json:"command"`
 		Submitted   time.Time        `json:"submitted"`
-		Finished    *time.Time       `json:"finished,omitempty"`
+		Finished    time.Time        `json:"finished"`
 		Detached    bool             `json:"detached"`
-		Reservation bool             `json:"reservation,omitempty"`
+		Reservation bool             `json:"reservation"`
 		Within      string           `json:"within,omitempty"`
 		Attempt     int              `json:"attempt"`
 		Restarts    int              `json:"restarts"`
@@ -192,15 +191,11 @@ func showNode(n launcher.NodeStatus) nodeShown {
 }
 
 func showJob(j launcher.JobStatus) jobShown {
-	s := jobShown{
+	return jobShown{
 		ID: j.ID, Phase: j.Phase, Waits: j.Waits, Command: j.Title, Submitted: j.Submitted, Detached: j.Detached,
 		Reservation: j.Reserve, Within: j.Within, Attempt: j.Attempt, Restarts: j.Restarts, MaxRestarts: j.MaxRestarts,
-		Nodes: append([]string{}, j.Nodes...), Ranks: j.Ranks, GPUs: j.GPUs, Result: j.Result, Goodput: j.Goodput,
+		Finished: j.Finished, Nodes: j.Nodes, Ranks: j.Ranks, GPUs: j.GPUs, Result: j.Result, Goodput: j.Goodput,
 	}
-	if !j.Finished.IsZero() {
-		s.Finished = &j.Finished
-	}
-	return s
 }
 
 func (s clusterShown) write(w io.Writer, nodes bool) error {

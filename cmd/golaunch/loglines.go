@@ -2,40 +2,45 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
 	"iter"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// lineShown is what golaunch logs --json prints: a line of a rank, or what is missing. docs/json.md is its contract.
-type lineShown struct {
-	Node    string `json:"node,omitempty"`
-	Rank    int    `json:"rank"`
-	Attempt int    `json:"attempt"`
-	Stream  string `json:"stream,omitempty"`
-	Text    string `json:"text"`
-	Missing string `json:"missing,omitempty"`
-}
+// What golaunch logs prints as JSON: lines of ranks, and what is missing. docs/json.md is its contract.
+type (
+	lineShown struct {
+		contract.Header
+		Node    string `json:"node"`
+		Rank    int    `json:"rank"`
+		Attempt int    `json:"attempt"`
+		Stream  string `json:"stream"`
+		Text    string `json:"text"`
+	}
+	missingShown struct {
+		contract.Header
+		Missing string `json:"missing"`
+	}
+)
 
 // maxLine bounds a line in bytes; what is longer is several.
 const maxLine = 1 << 20
 
 // lines joins the pieces that a reader has into lines.
 type lines struct {
-	out *json.Encoder
+	out io.Writer
 	// open has, for each file, the begin of a line.
 	open map[lineShown][]byte
 }
 
 // printLines prints a job's output as JSON, one object a line, and returns whether some is missing.
 func printLines(chunks iter.Seq2[launcher.LogChunk, error], w io.Writer) (missing bool, err error) {
-	l := lines{json.NewEncoder(w), map[lineShown][]byte{}}
-	l.out.SetEscapeHTML(false)
+	l := lines{w, map[lineShown][]byte{}}
 	for chunk, err := range chunks {
 		if err == nil && chunk.Missing != "" {
-			missing, err = true, l.out.Encode(lineShown{Missing: chunk.Missing})
+			missing, err = true, l.write(&missingShown{Missing: chunk.Missing})
 		} else if err == nil {
 			file := lineShown{Node: chunk.Node, Rank: chunk.Rank, Attempt: chunk.Attempt, Stream: "stdout"}
 			if chunk.Stream == 2 {
@@ -79,5 +84,13 @@ func (l lines) end() error {
 
 func (l lines) print(file lineShown, text []byte) error {
 	file.Text = string(text)
-	return l.out.Encode(file)
+	return l.write(&file)
+}
+
+func (l lines) write(r contract.Record) error {
+	line, err := contract.Line(r)
+	if err == nil {
+		_, err = l.out.Write(line)
+	}
+	return err
 }

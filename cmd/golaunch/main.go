@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/internal/hidden"
 	"github.com/golaunch/golaunch/internal/speaker"
 	"github.com/golaunch/golaunch/launcher"
@@ -32,12 +33,26 @@ type streams struct {
 	code           int
 	// began says that a verb has run: what failed before is how it was called.
 	began bool
+	// json says that the verb was called with --json.
+	json bool
 }
 
-// say prints words for a person.
-func (s *streams) say(text string) { fmt.Fprintf(s.stderr, "golaunch: %s\n", text) }
+// say prints what a person may want to know.
+func (s *streams) say(text string) { s.tell("golaunch: "+text, contract.Words{Reason: text}) }
 
-func (s *streams) warn(err error) { s.say("warning: " + err.Error()) }
+// warn prints what went wrong without ending the verb.
+func (s *streams) warn(err error) {
+	s.tell("golaunch: warning: "+err.Error(), contract.Words{Warning: err.Error()})
+}
+
+// tell prints words as they were asked for.
+func (s *streams) tell(text string, words contract.Words) {
+	if s.json {
+		fmt.Fprintf(s.stderr, "%s", words.Bytes())
+		return
+	}
+	fmt.Fprintln(s.stderr, text)
+}
 
 func main() {
 	args := os.Args[1:]
@@ -60,12 +75,13 @@ func Main(s *streams, args []string) int {
 	if errors.Is(err, launcher.ErrUsage) || !s.began {
 		who, text, code = c.CommandPath(), strings.TrimPrefix(text, launcher.ErrUsage.Error()+": "), exitUsage
 	}
-	last := speaker.New(nil) // nobody may read it
-	last.Say(func() { fmt.Fprintf(s.stderr, "%s: %s\n", who, text) })
-	last.Finish(speaker.Patience)
 	if s.code != 0 {
-		return s.code
+		code = s.code
 	}
+	s.json = s.json || !s.began && wantsJSON(c, args)
+	last := speaker.New(nil) // nobody may read it
+	last.Say(func() { s.tell(who+": "+text, contract.Words{Error: errorShown(c, err, text, code)}) })
+	last.Finish(speaker.Patience)
 	return code
 }
 
@@ -119,7 +135,7 @@ func newVerb(use, short string, args cobra.PositionalArgs) *cobra.Command {
 func (s *streams) does(run func(c *cobra.Command, args []string) (int, error)) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) (err error) {
 		if err = fromEnv(c.Flags()); err == nil {
-			s.began = true
+			s.began, s.json = true, givenJSON(c.Flags())
 			s.code, err = run(c, args)
 		}
 		return err

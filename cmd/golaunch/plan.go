@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -95,16 +95,25 @@ func parseDeclared(texts []string) ([]placement.Node, error) {
 // maxDeclared bounds the GPUs of a node that exists on paper only.
 const maxDeclared = 1024
 
-// planned is a rank's place as plan --json prints it; docs/json.md is its contract.
-type planned struct {
-	Rank      int    `json:"rank"`
-	LocalRank int    `json:"local_rank"`
-	NodeRank  int    `json:"node_rank"`
-	Node      string `json:"node"`
-	Address   string `json:"address"`
-	GPU       *int   `json:"gpu,omitempty"`
-	GPUUUID   string `json:"gpu_uuid,omitempty"`
-}
+// What plan prints as JSON; docs/json.md is its contract.
+type (
+	planShown struct {
+		contract.Header
+		WorldSize  int        `json:"world_size"`
+		Nodes      int        `json:"nodes"`
+		MasterAddr netip.Addr `json:"master_addr"`
+		Ranks      []planned  `json:"ranks"`
+	}
+	planned struct {
+		Rank      int    `json:"rank"`
+		LocalRank int    `json:"local_rank"`
+		NodeRank  int    `json:"node_rank"`
+		Node      string `json:"node"`
+		Address   string `json:"address"`
+		GPU       *int   `json:"gpu,omitempty"`
+		GPUUUID   string `json:"gpu_uuid,omitempty"`
+	}
+)
 
 func printPlan(w io.Writer, p placement.Plan, asJSON bool) error {
 	ranks := make([]planned, 0, p.WorldSize())
@@ -118,14 +127,7 @@ func printPlan(w io.Writer, p placement.Plan, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(struct {
-			WorldSize  int       `json:"world_size"`
-			Nodes      int       `json:"nodes"`
-			MasterAddr string    `json:"master_addr"`
-			Ranks      []planned `json:"ranks"`
-		}{p.WorldSize(), len(p.Groups), p.Master().String(), ranks})
+		return contract.Print(w, &planShown{WorldSize: p.WorldSize(), Nodes: len(p.Groups), MasterAddr: p.Master(), Ranks: ranks})
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RANK\tLOCAL\tNODE RANK\tNODE\tADDRESS\tGPU")
@@ -142,13 +144,21 @@ func printPlan(w io.Writer, p placement.Plan, asJSON bool) error {
 // environment is what golaunch sets and removes, as plan --explain and env show it. What a rank merely inherits stays out: it is the
 // user's own, secrets and all.
 type environment struct {
+	contract.Header
 	Set     []variable `json:"set"`
-	Dropped []variable `json:"dropped"`
+	Dropped []dropped  `json:"dropped"`
 }
 
 type variable struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
+	Source string `json:"source"`
+	Reason string `json:"reason"`
+}
+
+// dropped is a variable that a rank does not get.
+type dropped struct {
+	Name   string `json:"name"`
 	Source string `json:"source"`
 	Reason string `json:"reason"`
 }
@@ -160,7 +170,7 @@ func newEnvironment(env rankenv.Env) (e environment) {
 		}
 	}
 	for _, v := range env.Dropped {
-		e.Dropped = append(e.Dropped, variable{v.Name, "", string(v.Source), v.Reason})
+		e.Dropped = append(e.Dropped, dropped{v.Name, string(v.Source), v.Reason})
 	}
 	return e
 }
@@ -168,9 +178,7 @@ func newEnvironment(env rankenv.Env) (e environment) {
 func printEnv(w io.Writer, env rankenv.Env, asJSON bool) error {
 	shown := newEnvironment(env)
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(shown)
+		return contract.Print(w, &shown)
 	}
 	return shown.print(w)
 }

@@ -38,7 +38,7 @@ func newRun(s *streams, name string) *cobra.Command {
 		switch {
 		case helpAll:
 			return 0, c.Help()
-		case nothing:
+		case nothing && !s.json:
 			fmt.Fprintln(s.stderr, helpOf(c.Root()))
 		}
 		return o.run(s, c.Flags(), args)
@@ -91,7 +91,7 @@ func launch(io *streams, j launcher.Job, stops ...os.Signal) (int, error) {
 	j.Stopping.Signals, j.Stopping.Stops = signals, stops
 	result, err := launcher.Run(context.Background(), j)
 	if err != nil && result.Code == 0 {
-		fmt.Fprintf(io.stderr, "golaunch: warning: %v\n", err)
+		io.warn(err)
 		err = nil
 	}
 	return result.Code, err
@@ -121,7 +121,7 @@ func (o *options) findCluster(io *streams) (err error) {
 	case j.Cluster.Detached || there && (j.Cluster.Within != "" || j.Cluster.Backfill):
 		return err
 	case there: // it may be anybody's
-		fmt.Fprintf(io.stderr, "golaunch: warning: this job runs here, and on no cluster: %v\n", err)
+		io.warn(fmt.Errorf("this job runs here, and on no cluster: %w", err))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -52,14 +53,18 @@ func (o *stopOptions) run(io *streams, args []string) error {
 		}
 	}
 	if o.json {
-		return writeJSON(io.stdout, struct {
-			Stopped []string `json:"stopped"`
-		}{append([]string{}, stopped...)})
+		return contract.Print(io.stdout, &stoppedShown{Stopped: stopped})
 	}
 	if len(stopped) == 0 {
 		io.say("nothing to stop")
 	}
 	return nil
+}
+
+// stoppedShown is what stop prints as JSON; docs/json.md is its contract.
+type stoppedShown struct {
+	contract.Header
+	Stopped []string `json:"stopped"`
 }
 
 // ask stops, and with --kill asks again, which kills.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -39,8 +40,11 @@ func (s *submission) submit(io *streams, f *pflag.FlagSet, j launcher.Job) error
 	text := script
 	if !s.dry {
 		id, err := sbatch(context.Background(), script)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case io.json:
+			return contract.Print(io.stdout, &contract.Submitted{Job: id})
 		}
 		text = id + "\n"
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -40,10 +41,14 @@ func (o *swapOptions) run(io *streams, node string) error {
 		return err
 	}
 	if o.json {
-		return writeJSON(io.stdout, struct {
-			Node string `json:"node"`
-		}{node})
+		return contract.Print(io.stdout, &swappedShown{Node: node})
 	}
 	io.say(node + " has left")
 	return nil
+}
+
+// swappedShown is what swap prints as JSON; docs/json.md is its contract.
+type swappedShown struct {
+	contract.Header
+	Node string `json:"node"`
 }

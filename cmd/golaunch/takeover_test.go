@@ -137,7 +137,7 @@ func TestAWaitingClientSeesTheCoordinatorReturn(t *testing.T) {
 	for i, p := range waiting {
 		p.ends(0, []string{"first 1", "second 1"}[i])
 	}
-	if s := h.status(); s.job(t, "second").Finished.Before(*s.job(t, "first").Finished) {
+	if s := h.status(); s.job(t, "second").Finished.Before(s.job(t, "first").Finished) {
 		t.Error("second was before first")
 	}
 }

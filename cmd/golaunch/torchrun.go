@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -70,9 +71,10 @@ func torchrun(io *streams, args []string) (int, error) {
 	if err != nil {
 		return refuse(io, err)
 	}
+	io.json = j.Output.JSON
 	if !j.Output.Quiet {
 		for _, w := range warnings {
-			fmt.Fprintf(io.stderr, "%s: warning: %s\n", torchrunName, w)
+			io.tell(torchrunName+": warning: "+w, contract.Words{Warning: w})
 		}
 	}
 	return launch(io, j, t.stops()...)

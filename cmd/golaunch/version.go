@@ -1,12 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/golaunch/golaunch/internal/contract"
 )
 
 func newVersion(s *streams) *cobra.Command {
@@ -15,7 +16,7 @@ func newVersion(s *streams) *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = s.does(func(*cobra.Command, []string) (int, error) {
 		if asJSON {
-			return 0, json.NewEncoder(s.stdout).Encode(readBuild())
+			return 0, contract.Print(s.stdout, new(readBuild()))
 		}
 		_, err := fmt.Fprintln(s.stdout, readBuild())
 		return 0, err
@@ -25,6 +26,7 @@ func newVersion(s *streams) *cobra.Command {
 
 // versionShown says which golaunch this is; docs/json.md is the contract of version --json.
 type versionShown struct {
+	contract.Header
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
 	Go      string `json:"go"`

@@ -76,8 +76,9 @@ var house = []struct {
 	{"placement", nil},
 }
 
-// forbidden are imports that would let the world into a pure package.
+// forbidden are imports that would let the world into a pure package, or do what another package does for all.
 var forbidden = map[string]map[string]string{
+	"cmd/golaunch": {"encoding/json": "internal/contract writes its JSON"},
 	"placement": {
 		"os": "it decides on values alone", "time": "it reads no clock", "net": "it reads no network",
 		"math/rand/v2": "the same input gives the same plan", "sync": "it has no goroutine",

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// With --json, what a verb prints on stdout is an object of the contract in docs/json.md, or several in lines, and each of golaunch's own
+// words on stderr is one of its lines. A verb prints with contract.Print, say and warn, and leaves its errors to Main.
+
+// wantsJSON says whether a verb that has not run was asked for JSON: its flags may be what is wrong. The command line of torchrun is the
+// script's too.
+func wantsJSON(c *cobra.Command, args []string) bool {
+	if c.Name() == torchrunName {
+		return false
+	}
+	wants := false
+	for _, name := range variables(c.Name(), "json") {
+		if f := c.Flags().Lookup("json"); f != nil {
+			wants, _ = strconv.ParseBool(os.Getenv(name))
+		}
+	}
+	for _, arg := range args {
+		if arg == "--" {
+			break
+		}
+		switch name, value, given := strings.Cut(arg, "="); {
+		case name == "--json" && given:
+			wants, _ = strconv.ParseBool(value)
+		case name == "--json":
+			wants = true
+		}
+	}
+	return wants
+}
+
+// givenJSON says whether a verb has --json, and it is on.
+func givenJSON(f *pflag.FlagSet) bool {
+	on, err := f.GetBool("json")
+	return err == nil && on
+}
+
+// errorShown is an error of a verb, with its exit code.
+func errorShown(c *cobra.Command, err error, message string, code int) *contract.Error {
+	kind := contract.Failure
+	switch {
+	case errors.Is(err, launcher.ErrNotThere): // some are errors of usage too
+		kind = contract.NotThere
+	case code == exitUsage:
+		kind = contract.Usage
+	case errors.Is(err, launcher.ErrNoCoordinator):
+		kind = contract.NoCoordinator
+	}
+	verb := "run"
+	if c.HasParent() {
+		verb = c.Name()
+	}
+	return &contract.Error{Kind: kind, Code: code, Verb: verb, Message: message}
+}
