@@ -169,7 +169,7 @@ type Output struct {
 	// /dev/termination-log, if there is one.
 	TerminationLog string `json:"-"`
 	// Observe is told each decision, in order; nil prints on Stderr what a person wants to know of them. JSON prints all of them,
-	// and the result, as JSON lines; Quiet prints neither.
+	// and the result, as JSON lines, which docs/json.md describes; Quiet prints neither.
 	Observe     func(Decision) `json:"-"`
 	JSON, Quiet bool
 }

@@ -22,7 +22,7 @@ func BenchmarkEntry(b *testing.B) {
 	})
 	b.Run("json/write", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := contract.Line(&eventLine{Time: e.At, Event: eventName(ev), Reason: "because", Detail: ev}); err != nil {
+			if _, err := contract.Line(&contract.Event{Time: e.At, Event: eventName(ev), Reason: "because", Detail: ev}); err != nil {
 				b.Fatal(err)
 			}
 		}

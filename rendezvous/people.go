@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/internal/job"
@@ -14,16 +13,6 @@ import (
 
 // maxJournal bounds the events of a job that are written for people, in bytes.
 const maxJournal = 64 << 20
-
-// eventLine is one event of a job, for people; docs/json.md is its contract.
-type eventLine struct {
-	contract.Header
-	Time   time.Time `json:"time"`
-	Event  string    `json:"event"`
-	Reason string    `json:"reason,omitempty"`
-	// Detail is the event, under the names of its fields in snake_case.
-	Detail any `json:"detail"`
-}
 
 // What the events of a job have beside its own: the first line, and the last.
 const (
@@ -54,13 +43,13 @@ func newJournal(w io.Writer, warn func(error)) *journal {
 	return j
 }
 
-func (j *journal) add(l eventLine) {
+func (j *journal) add(l contract.Event) {
 	if j != nil {
 		j.out.Say(func() { j.write(l) })
 	}
 }
 
-func (j *journal) write(l eventLine) {
+func (j *journal) write(l contract.Event) {
 	if j.over {
 		return
 	}

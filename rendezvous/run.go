@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/replica"
 	"github.com/golaunch/golaunch/internal/wire"
@@ -24,7 +25,7 @@ type run struct {
 func (c *Coordinator) submit(s replica.Submission) {
 	e := replica.Entry{At: now(), Submitted: &s}
 	if s.Sole {
-		c.journal.add(eventLine{Time: e.At, Event: eventSubmission, Detail: s})
+		c.journal.add(contract.Event{Time: e.At, Event: eventSubmission, Detail: s})
 	}
 	c.step(e)
 }

@@ -79,6 +79,16 @@ const (
 	Failure Kind = "failure"
 )
 
+// Event is one event of a job, in events.jsonl.
+type Event struct {
+	Header
+	Time   time.Time `json:"time"`
+	Event  string    `json:"event"`
+	Reason string    `json:"reason,omitempty"`
+	// Detail is the event, under the names of its fields.
+	Detail any `json:"detail"`
+}
+
 // Submitted is what is printed of a job that goes on by itself.
 type Submitted struct {
 	Header
