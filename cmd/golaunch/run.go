@@ -114,7 +114,7 @@ func (o *options) findCluster(io *streams) (err error) {
 		if err := o.chooseGPUs(); err != nil {
 			return errors.Join(err, c.Close())
 		}
-		if !j.Output.Quiet && !j.Output.JSON {
+		if !j.Output.Quiet {
 			io.say("on the cluster of " + c.Target + ", which this machine heads; --coordinator none runs here")
 		}
 		return c.Close()

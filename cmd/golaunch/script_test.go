@@ -46,6 +46,7 @@ func (t tests) Run() int {
 //
 //	code N CMD...   runs CMD and wants exit code N
 //	holdport        listens on a port, named in $PORT, until the script ends
+//	objects FILE... wants objects by the rules of docs/json.md in files, or in stdout or stderr, and nothing else
 func TestScripts(t *testing.T) {
 	bin := t.TempDir()
 	build(t, filepath.Join(bin, "hello"), "../../examples/hello")
@@ -66,6 +67,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code":     code,
 			"holdport": holdPort,
+			"objects":  objects,
 		},
 	})
 }
