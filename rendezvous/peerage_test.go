@@ -273,8 +273,11 @@ func (p *peerage) crash(q *process) {
 		q.agent.kill(id)
 	}
 	q.agent.mu.Unlock()
+	heard := p.hush(q) // a process that is killed says nothing on its way
 	q.end()
 	q.candidate.Close()
+	synctest.Wait()
+	heard()
 	p.net.Lock()
 	defer p.net.Unlock()
 	for _, w := range p.wires {
@@ -283,6 +286,23 @@ func (p *peerage) crash(q *process) {
 			w.newest().end(q.proof[:])
 		case w.to:
 			w.newest().end(nil)
+		}
+	}
+}
+
+// hush has nobody hear what a process answers, until heard is called.
+func (p *peerage) hush(q *process) (heard func()) {
+	p.net.Lock()
+	defer p.net.Unlock()
+	var hushed []*cable
+	for _, w := range p.wires {
+		if w.to == q.name && w.down.CompareAndSwap(false, true) {
+			hushed = append(hushed, w.cable)
+		}
+	}
+	return func() {
+		for _, c := range hushed {
+			c.down.Store(false)
 		}
 	}
 }
