@@ -204,7 +204,10 @@ func (h *headed) client() *user {
 	return &user{Client: c, h: &hosted{world: h.world}}
 }
 
-// TestAnyCoordinatorMayBeLost, each in turn, and the ranks of 20 jobs on 100 nodes live on: their agents, and the clients that watch, hear
+// manyJobs is how many jobs run, on five nodes each, when a coordinator is lost; fewer with the race detector.
+var manyJobs = 20
+
+// TestAnyCoordinatorMayBeLost, each in turn, and the ranks of many jobs live on: their agents, and the clients that watch, hear
 // of one for no longer than a third of a lease more than usual.
 func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	for name, lose := range map[string]func(*headed, string) (back func()){
@@ -233,7 +236,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			several(t, func(t *testing.T, h *headed) {
 				h.startAll()
-				n := 20
+				n := manyJobs
 				if name != "killed" && name != "cut off" { // which say more about many
 					n = 2
 				}

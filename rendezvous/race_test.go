@@ -9,5 +9,5 @@ import "runtime"
 // each connection, and two for a deadline that is over.
 func init() {
 	runtime.GOMAXPROCS(1)
-	losses = 12
+	losses, manyJobs = 6, 6
 }
