@@ -32,8 +32,10 @@ func (x *translation) conf() error {
 	lastCall := -1
 	wait := 0
 	numbers := map[string]*int{
-		"join_timeout": &wait, "timeout": &wait, "last_call_timeout": &lastCall,
-		"keep_alive_interval": &interval, "keep_alive_max_attempt": &tries,
+		"join_timeout": &wait, "last_call_timeout": &lastCall, "keep_alive_interval": &interval, "keep_alive_max_attempt": &tries,
+	}
+	if x.backend == "static" {
+		numbers["timeout"] = &wait // c10d does not know it
 	}
 	for pair := range strings.FieldsFuncSeq(unquoted(x.rdzvConf), func(r rune) bool { return r == ',' }) {
 		key, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
