@@ -78,11 +78,15 @@ func (x *translation) ranks() (err error) {
 		x.set("procs-per-node", ""), x.set("coordinator", ""), x.set("max-restarts", strconv.Itoa(max(0, x.maxRestarts))))
 }
 
-// timer is torchrun's for its workers, which has a made-up name where none is given.
+// timer is torchrun's for its workers, which has a made-up name where none is given. Without one the caller's, if any, is theirs.
 func (x *translation) timer() error {
 	x.o.job.Env = append(x.o.job.Env, "TORCHELASTIC_SIGNALS_TO_HANDLE="+x.signals)
-	if os.Getenv(filetimer.Enable) == "1" {
-		x.o.job.Ranks.TimerFile = cmp.Or(os.Getenv(filetimer.Variable), filepath.Join(os.TempDir(), "watchdog_timer_"+rand.Text()))
+	name, given := os.LookupEnv(filetimer.Variable)
+	switch {
+	case os.Getenv(filetimer.Enable) == "1":
+		x.o.job.Ranks.TimerFile = cmp.Or(name, filepath.Join(os.TempDir(), "watchdog_timer_"+rand.Text()))
+	case given:
+		x.o.job.Env = append(x.o.job.Env, filetimer.Variable+"="+name)
 	}
 	return nil
 }
