@@ -197,8 +197,19 @@ func parseTorch(f *pflag.FlagSet, args []string) error {
 	return errors.Join(errs...)
 }
 
-// runpy is --run-path: the script in an interpreter that runs runpy.run_path, with the arguments that a script has.
-const runpy = `import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name="__main__")`
+// runpy is --run-path: the script in an interpreter that runs runpy.run_path, with the arguments that a script has. What it raises is
+// recorded, as torchrun records it for a function.
+const runpy = `import json, os, runpy, sys, time, traceback
+del sys.argv[0]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except Exception as e:
+    if name := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        extra = {"py_callstack": traceback.format_exc(), "timestamp": str(int(time.time()))}
+        with open(name, "w") as f:
+            json.dump({"message": {"message": f"{type(e).__name__}: {e}", "extraInfo": extra}}, f)
+    raise
+`
 
 // command is what each rank runs.
 func (t *torchFlags) command(args []string) ([]string, error) {
