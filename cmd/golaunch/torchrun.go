@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -218,15 +219,32 @@ func (t *torchFlags) command(args []string) ([]string, error) {
 	case len(args) == 0:
 		return nil, errors.New("the following arguments are required: training_script, training_script_args")
 	case t.runPath:
-		return append(append(python, "-c", runpy), args...), nil
+		python = append(python, "-c", runpy)
 	case t.noPython && t.module:
 		return nil, errors.New("don't use both the --no-python flag and the --module flag at the same time")
 	case t.noPython:
-		return args, nil
+		python, args = args[:1:1], args[1:] // the program is taken as it is
 	case t.module:
 		python = append(python, "-m")
 	}
-	return append(python, args...), nil
+	for _, a := range args {
+		python = append(python, dollars.ReplaceAllStringFunc(a, macro))
+	}
+	return python, nil
+}
+
+// dollars are what Python's string.Template reads in a rank's arguments for torchrun, beside the ${local_rank} that golaunch knows.
+var dollars = regexp.MustCompile(`\$(\$|\w+)`)
+
+// macro is $$ for a dollar, and $local_rank for ${local_rank}.
+func macro(text string) string {
+	switch text {
+	case "$$":
+		return "$"
+	case "$local_rank":
+		return "${local_rank}"
+	}
+	return text
 }
 
 // interpreter is the Python that runs scripts: PYTHON_EXEC, or the one beside the link named torchrun that golaunch was called by, in an
