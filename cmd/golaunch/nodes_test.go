@@ -54,7 +54,9 @@ func start(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, done: make(chan error, 1)}
 	p.out.more = make(chan struct{})
-	cmd.Stdout, cmd.Stderr = &p.out, &p.out
+	if cmd.Stderr = &p.out; cmd.Stdout == nil {
+		cmd.Stdout = &p.out
+	}
 	cmd.Env = append(append(cmd.Environ(), "TMPDIR="+t.TempDir()), env...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
