@@ -2,14 +2,17 @@
 import functools
 import sys
 
-from torch.distributed import DistStoreError, TCPStore
+from torch import distributed
+from torch.distributed import TCPStore
 
 
 def do_without():
     try:
         TCPStore("localhost", 0, is_master=True, wait_for_workers=False, use_libuv=True)
         return
-    except DistStoreError:
+    except TypeError:  # it is older than libuv's
+        return
+    except getattr(distributed, "DistStoreError", ()):
         pass
     for name, module in list(sys.modules.items()):
         if name.startswith("torch.distributed") and getattr(module, "TCPStore", None) is TCPStore:
