@@ -62,6 +62,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("EXAMPLES", examples)
 			e.Setenv("GORACE", os.Getenv("GORACE"))
 			e.Setenv("GOLAUNCH_COORDINATOR", "none")
+			e.Setenv("GOLAUNCH_ALLOW_RUN_AS_ROOT", os.Getenv("GOLAUNCH_ALLOW_RUN_AS_ROOT"))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -222,15 +222,12 @@ func TestSlurmHeterogeneous(t *testing.T) {
 func TestSlurmRunsAgain(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	const job = "srun --ntasks-per-node=1 $golaunch -- sh -c 'echo $TORCHELASTIC_RUN_ID rank $RANK restart ${SLURM_RESTART_COUNT:-0}; " +
-		"touch up; [ ${SLURM_RESTART_COUNT:-0} = $0 ] || sleep 1000' "
+		"touch up-$SLURM_JOB_ID; [ ${SLURM_RESTART_COUNT:-0} = $0 ] || sleep 1000' "
 	array := s.batch(job+"0", "--array=4-5", "--nodes=2", "--output=%A_%a.out")
 	s.over(array)
 	s.output(array+"_5", array+"_5.0 rank 0", array+"_5.0 rank 1")
 	id := s.batch(job+"1", "--nodes=2", "--requeue", "--open-mode=append")
-	if err := os.Remove(filepath.Join(s.dir, "up")); err != nil {
-		t.Fatal(err)
-	}
-	s.run("sh", "-c", "while [ ! -e up ]; do sleep 0.05; done").ends(0)
+	s.run("sh", "-c", "while [ ! -e up-"+id+" ]; do sleep 0.05; done").ends(0)
 	s.said("scontrol", "requeue", id)
 	s.output(id, id+".0 rank 0 restart 0", id+".0-r1 rank 0 restart 1", id+".0-r1 rank 1 restart 1")
 }
