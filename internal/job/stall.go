@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -133,7 +134,11 @@ func (s *State) laggards(all []Still, behind []Client) (late map[int]bool, why s
 	if len(late) > 0 {
 		return late, why
 	}
-	return oddest(all)
+	if late, why = oddest(all, func(does string) string { return does }); len(late) > 0 {
+		return late, why
+	}
+	// Most may wait in different functions of the kernel, but not be stopped, as one is.
+	return oddest(all, func(does string) string { word, _, _ := strings.Cut(does, " "); return word })
 }
 
 // slowest are the ranks with the lowest step, if others have a higher one.
@@ -156,14 +161,14 @@ func slowest(all []Still) (late map[int]bool, why string) {
 	return late, fmt.Sprintf("%s, and others were at step %d", low.describe(), high.Step)
 }
 
-// oddest are the ranks that do not do what more than half of all do. A rank alone is one.
-func oddest(all []Still) (late map[int]bool, why string) {
+// oddest are the ranks that do not do what more than half of all do, by what of that counts. A rank alone is one.
+func oddest(all []Still, by func(does string) string) (late map[int]bool, why string) {
 	if len(all) == 1 {
 		return map[int]bool{all[0].Rank: true}, all[0].describe()
 	}
 	doing := map[string]int{}
 	for _, r := range all {
-		doing[r.Does]++
+		doing[by(r.Does)]++
 	}
 	usual := slices.MaxFunc(slices.Sorted(maps.Keys(doing)), func(a, b string) int { return cmp.Compare(doing[a], doing[b]) })
 	if len(doing) == 1 || 2*doing[usual] <= len(all) {
@@ -171,7 +176,7 @@ func oddest(all []Still) (late map[int]bool, why string) {
 	}
 	late = map[int]bool{}
 	for _, r := range slices.Backward(all) {
-		if r.Does != usual {
+		if by(r.Does) != usual {
 			late[r.Rank], why = true, r.describe()
 		}
 	}
