@@ -82,6 +82,7 @@ func (h *here) finish(result Result, err error) (Result, error) {
 	default:
 		result.Code = cmp.Or(h.job.Restarts.ExitCodes[EndInfrastructure], 125)
 	}
+	h.job.Network.Name = cmp.Or(h.alias, h.job.Network.Name)
 	if err := errors.Join(h.job.terminate(result, err, h.joined.Load()), h.handOn(result.Cause)); err != nil {
 		h.warn(err)
 	}
