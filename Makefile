@@ -14,8 +14,9 @@ build:           ## bin/golaunch (NVML through go-nvml) and bin/golaunch-nocgo (
 	go build -trimpath -ldflags='-s -w -extldflags=-Wl,-z,lazy' -o $(BIN)/golaunch ./cmd/golaunch
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/golaunch-nocgo ./cmd/golaunch
 
+# The two packages that take longest come first, so that neither is left over when all others are done.
 test:            ## every test, with the race detector
-	GORACE=atexit_sleep_ms=20 go test -race -count=1 -timeout 20m ./...
+	GORACE=atexit_sleep_ms=20 go test -race -count=1 -timeout 20m ./cmd/golaunch ./rendezvous ./...
 	cd tools/manifests && go test -count=1 ./...
 
 lint:            ## go vet and golangci-lint
