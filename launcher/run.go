@@ -82,8 +82,9 @@ func (h *here) finish(result Result, err error) (Result, error) {
 	default:
 		result.Code = cmp.Or(h.job.Restarts.ExitCodes[EndInfrastructure], 125)
 	}
-	h.job.Network.Name = cmp.Or(h.alias, h.job.Network.Name)
-	if err := errors.Join(h.job.terminate(result, err, h.joined.Load()), h.handOn(result.Cause)); err != nil {
+	j := h.job
+	j.Network.Name = cmp.Or(h.alias, j.Network.Name)
+	if err := errors.Join(j.terminate(result, err, h.joined.Load()), h.handOn(result.Cause)); err != nil {
 		h.warn(err)
 	}
 	return result, errors.Join(err, h.leave(result, err))

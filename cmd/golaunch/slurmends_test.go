@@ -10,10 +10,11 @@ import (
 	"github.com/golaunch/golaunch/internal/slurmtest"
 )
 
-// keeper is a rank that counts the warnings, and is ready when it finds a notice and no file named busy$1; $1 names the job.
+// keeper is a rank that counts the warnings, and is ready when it finds a notice, no file named busy$1 and has had $2 warnings, which may
+// come later on one node than what another node says of its own; $1 names the job.
 const keeper = `n=0; trap 'n=$((n+1))' USR1; trap : TERM; touch up$1$RANK
 while [ ! -e $GOLAUNCH_NOTICE_FILE ]; do sleep 0.05; done
-cat $GOLAUNCH_NOTICE_FILE; while [ -e busy$1 ]; do sleep 0.05; done; trap 'echo rank $RANK ends after $n; exit 3' TERM; until touch $GOLAUNCH_NOTICE_FILE.ready; do :; done # Slurm warns it too
+cat $GOLAUNCH_NOTICE_FILE; while [ -e busy$1 -o $n -lt $2 ]; do sleep 0.05; done; trap 'echo rank $RANK ends after $n; exit 3' TERM; until touch $GOLAUNCH_NOTICE_FILE.ready; do :; done # Slurm warns it too
 while :; do sleep 0.05; done`
 
 // up waits until both ranks of a job run.
@@ -24,7 +25,7 @@ func (s slurm) up(name string) {
 
 // script is keeper for a batch script.
 func script(name string) string {
-	return "bash -c '" + strings.ReplaceAll(keeper, "'", `'"'"'`) + "' - " + name
+	return "bash -c '" + strings.ReplaceAll(keeper, "'", `'"'"'`) + "' - " + name + " 1"
 }
 
 // TestSlurmWarns of the time limit, in each of the ways in which golaunch may hear of it: the ranks know until when, and those that are
@@ -32,7 +33,7 @@ func script(name string) string {
 func TestSlurmWarns(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	want := []string{"rank 0 ends after 1", "rank 1 ends after 1", `{"deadline":"`, `,"why":"Slurm ends the job at `, "job preempted: Slurm ends the job at "}
-	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=1", "--signal=USR1@59", golaunch(t), "--", "bash", "-c", keeper, "-", "a")
+	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=1", "--signal=USR1@59", golaunch(t), "--", "bash", "-c", keeper, "-", "a", "1")
 	p.ends(143, want...)
 	id := s.batch(`$golaunch -- `+script("b")+`; echo ended with $?`, "--nodes=2", "--time=2")
 	s.up("b")
@@ -52,7 +53,7 @@ at=$SLURMD_NODENAME:29400
 $golaunch coordinator --listen $at --state-dir $PWD/state &
 srun --ntasks-per-node=1 $golaunch agent --coordinator $at; echo agents ended with $?; kill %1; wait`, "--nodes=2", "--time=2")
 	s.run("sh", "-c", "while ! grep -q 'node n2 is here' "+id+".out; do sleep 0.05; done").ends(0)
-	p := s.run("env", secret, golaunch(t), "--coordinator", "n1:29400", "--nodes", "2", "--procs-per-node", "1", "--", "bash", "-c", keeper, "-", "k")
+	p := s.run("env", secret, golaunch(t), "--coordinator", "n1:29400", "--nodes", "2", "--procs-per-node", "1", "--", "bash", "-c", keeper, "-", "k", "1")
 	s.up("k")
 	s.said("scancel", "--signal=USR1", id)
 	for rank := range 2 {
@@ -90,7 +91,7 @@ func TestSlurmPreempts(t *testing.T) {
 	if err := os.WriteFile(busy, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := s.run("srun", "--exclusive", "--time=30", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "--drain-time=50s", "--", "bash", "-c", keeper, "-", "e")
+	p := s.run("srun", "--exclusive", "--time=30", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "--drain-time=50s", "--", "bash", "-c", keeper, "-", "e", "0")
 	s.up("e")
 	urgent := s.run("srun", "--partition=urgent", "--exclusive", "--nodes=2", "true")
 	p.line("end of the job: got SIGTERM, Slurm ends the job at ")
@@ -99,7 +100,7 @@ func TestSlurmPreempts(t *testing.T) {
 	}
 	p.ends(143, "rank 0 ends after 0", "rank 1 ends after 0", "job preempted: got SIGTERM, Slurm ends the job at ")
 	urgent.ends(0)
-	p = s.run("srun", "--exclusive", "--time=30", "--signal=USR1@9", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "--", "bash", "-c", keeper, "-", "f")
+	p = s.run("srun", "--exclusive", "--time=30", "--signal=USR1@9", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "--", "bash", "-c", keeper, "-", "f", "1")
 	s.up("f")
 	urgent = s.run("srun", "--partition=urgent", "--exclusive", "--nodes=2", "true")
 	p.ends(143, "rank 0 ends after 1", "rank 1 ends after 1", "job preempted: Slurm ends the job at ")
