@@ -246,7 +246,7 @@ func TestStarvation(t *testing.T) { // alone: it starves what runs beside it too
 	var all []*process
 	for i, name := range []string{"a", "b", "c"} {
 		cmd := join(t, nodes[i], name, token, "--nodes", "3", "--procs-per-node", "1", "--lease", shortestLease.String(), "--max-restarts", "0", "--",
-			"sleep", fmt.Sprint(3*shortestLease.Seconds()))
+			"sleep", fmt.Sprint(2*shortestLease.Seconds()))
 		all = append(all, start(t, exec.Command("taskset", append([]string{"-c", "0"}, cmd.Args...)...)))
 	}
 	for _, p := range all {

@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds every wait for a process in these tests.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // process is a golaunch that runs on a node, or here.
 type process struct {

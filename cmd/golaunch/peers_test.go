@@ -117,6 +117,9 @@ func onPeers(t *testing.T, line string) string {
 	return ended(t, start(t, cmd, "HOME="+s.home, path(s.dir)))
 }
 
+// peersLease is one that a machine keeps which so many processes, and others beside them, share.
+const peersLease = "20s"
+
 // TestAnyCoordinatorMayBeLost: each of three is killed, stopped and cut off in turn, under 100 agents and 20 jobs, none of whose ranks
 // notices, and of which no client loses sight.
 func TestAnyCoordinatorMayBeLost(t *testing.T) {
@@ -125,7 +128,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	s := newSeveral(t, bin, "--lease", "10s")
+	s := newSeveral(t, bin, "--lease", peersLease)
 	var agents, jobs []*process
 	for i := range 100 {
 		agents = append(agents, s.start("agent", "--coordinator", s.at, "--name", fmt.Sprint("n", i), "--address", fmt.Sprintf("127.0.0.%d", i+1),
@@ -144,7 +147,7 @@ func TestAnyCoordinatorMayBeLost(t *testing.T) {
 	}
 	kill := func(i int) (back func()) {
 		s.leads[i].kill()
-		return func() { s.lead(i, "--lease", "10s") }
+		return func() { s.lead(i, "--lease", peersLease) }
 	}
 	halt := func(i int) func() {
 		s.leads[i].signal(syscall.SIGSTOP)

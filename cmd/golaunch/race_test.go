@@ -4,4 +4,4 @@ package main
 
 import "time"
 
-func init() { shortestLease = 5 * time.Second }
+func init() { shortestLease = 10 * time.Second }

@@ -259,7 +259,7 @@ func overSSH(t *testing.T, line string) string {
 func shell(t *testing.T, dir, line string) string {
 	cmd := exec.Command("sh", "-c", line)
 	cmd.Dir = dir
-	return ended(t, start(t, cmd, "TMPDIR="+t.TempDir(), path(dir)))
+	return ended(t, start(t, cmd, "TMPDIR="+t.TempDir(), path(dir), "GOLAUNCH_TEST_LIMIT=1m")) // others run beside it
 }
 
 // path finds programs in dir first.
