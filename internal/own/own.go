@@ -97,8 +97,8 @@ func File(f *os.File) error {
 	return mine(info, f.Name(), remote(f))
 }
 
-// Write replaces what is in a file that a user has named, and makes it with perm if there is none. It may be a device or a FIFO, and root's,
-// such as what a container's runtime has made for it.
+// Write replaces what is in a file that a user has named, and makes it with perm if there is none. It may be a device or a FIFO, and
+// somebody else's where nobody else could have put it, such as what a container's runtime has made.
 func Write(path string, data []byte, perm fs.FileMode) error {
 	if err := Path(path); err != nil {
 		return err
@@ -112,7 +112,7 @@ func Write(path string, data []byte, perm fs.FileMode) error {
 		return err
 	}
 	info, err := f.Stat()
-	if err == nil && owner(info) != 0 {
+	if err == nil && owner(info) != 0 && !sheltered(path) {
 		err = mine(info, path, remote(f))
 	}
 	if err == nil && info.Mode().IsRegular() {
@@ -126,6 +126,16 @@ func Write(path string, data []byte, perm fs.FileMode) error {
 		_, err = f.Write(data)
 	}
 	return errors.Join(err, f.Close())
+}
+
+// sheltered says that nobody but root and this user can put a file where one is.
+func sheltered(path string) bool {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return false
+	}
+	info, err := os.Stat(filepath.Dir(real))
+	return err == nil && (owner(info) == 0 || Is(info)) && info.Mode().Perm()&0o022 == 0
 }
 
 // Is reports whether a file is this user's.

@@ -126,6 +126,7 @@ func planted(t *testing.T, dir string) map[string]string {
 func TestWrite(t *testing.T) {
 	unprotected(t)
 	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o777|os.ModeSticky))
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for name, want := range planted(t, dir) {
 		err := Write(at(name), []byte("lost"), 0o600)
@@ -139,6 +140,8 @@ func TestWrite(t *testing.T) {
 	if text, err := os.ReadFile(at("victim")); err != nil || string(text) != "kept" {
 		t.Errorf("the victim has %q, %v", text, err)
 	}
+	must(t, os.Chmod(dir, 0o755))
+	says(t, "another's file where only root could have put it", Write(at("theirs"), []byte("x"), 0o600), "")
 	must(t, os.Symlink("new", at("mine")))
 	for _, text := range []string{"longer", "new"} { // what was there goes
 		must(t, Write(at("mine"), []byte(text), 0o644))

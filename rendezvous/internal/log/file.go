@@ -70,7 +70,7 @@ func (f *File) open(dir string) (err error) {
 		return err
 	}
 	if err := own.Dir(f.root); err != nil { // what is read there is run
-		return err
+		return fmt.Errorf("%w, or name a directory below it, which golaunch makes", err)
 	}
 	if f.lock, err = f.root.OpenFile("lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return err
