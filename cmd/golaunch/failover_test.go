@@ -157,7 +157,7 @@ func TestTheLeadingNodeIsStartedAgain(t *testing.T) {
 	}
 	for i, p := range all {
 		p.ends(7)
-		if text, _ := p.out.read(); i == 0 && !strings.Contains(text, fmt.Sprintf("n0 joins anew: node n%d leads this job already, at ", leader)) {
+		if text, _ := p.out.read(); i == 0 && !strings.Contains(text, fmt.Sprintf(": node n%d leads this job already, at ", leader)) {
 			t.Errorf("n0 does not say whom it joins:\n%s", text)
 		}
 	}
