@@ -42,6 +42,7 @@ var house = []struct {
 	{"internal/munge", nil},
 	{"internal/bundle", nil},
 	{"internal/logs", nil},
+	{"internal/forkserver", nil},
 	{"internal/proc", nil},
 	{"internal/health", nil},
 	{"internal/gpu", nil},

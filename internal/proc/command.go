@@ -37,6 +37,15 @@ type Command struct {
 	CPUs []int
 	// Memory is the ID of the NUMA node whose memory it prefers (MPOL_PREFERRED, set_mempolicy(2)); nil leaves it this process's policy.
 	Memory *int
+	// Forker makes the process, if it can; nil leaves it to fork and exec, and so does a Forker that fails, see [Process.Forked].
+	Forker Forker
+}
+
+// Forker makes a process that has done already what the first part of a program does.
+type Forker interface {
+	// Fork makes a child of this process that is what c would have become with an environment, three open files and, if cgroup is not
+	// negative, the cgroup that this refers to. The child does nothing before run is called, and ends if it never is.
+	Fork(c *Command, env []string, files []uintptr, cgroup int) (pid int, run func(), err error)
 }
 
 // StartError says why a command did not start.

@@ -18,6 +18,9 @@ type Process struct {
 	done chan struct{}
 	exit job.Exit
 	at   time.Time
+
+	forked   bool
+	unforked error
 }
 
 // Kept is a process that another process of golaunch supervises. End, to be called once, says how and when it ended.
@@ -31,6 +34,9 @@ func Kept(pid int) (p *Process, end func(job.Exit, time.Time)) {
 
 // Pid is the number of the process, and of its session and group. It names nothing else until the scope has ended.
 func (p *Process) Pid() int { return p.pid }
+
+// Forked reports whether the command's Forker made the process, and why it did not. Both are zero without one.
+func (p *Process) Forked() (bool, error) { return p.forked, p.unforked }
 
 // Done is closed when the process has exited. Descendants may live on.
 func (p *Process) Done() <-chan struct{} { return p.done }

@@ -96,17 +96,18 @@ func (sc *Scope) fork(path string, c *Command, files []uintptr) (*Process, error
 	if barred {
 		return nil, c.failure(codeOwn, "scope %s is being stopped", sc.name)
 	}
-	pid, fail := sc.sup.fork(path, c, sc.marker, files, sc.cgroupFD)
+	b, fail := sc.sup.start(path, c, sc.marker, files, sc.cgroupFD)
 	if fail != nil {
 		return nil, fail
 	}
-	p := &Process{pid: pid, done: make(chan struct{})}
-	sc.sup.add(pid)
+	defer b.run()
+	p := &Process{pid: b.pid, forked: b.forked, unforked: b.unforked, done: make(chan struct{})}
+	sc.sup.add(b.pid)
 	sc.mu.Lock()
 	sc.procs = append(sc.procs, p)
 	sc.mu.Unlock()
 	if sc.cgroup == "" {
-		sc.sup.guard.track(sc.marker, pid)
+		sc.sup.guard.track(sc.marker, b.pid)
 	}
 	go p.wait(sc.explain)
 	return p, nil

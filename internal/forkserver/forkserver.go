@@ -1,0 +1,319 @@
+// Package forkserver starts Python programs without the time that their imports take: a server process imports modules once, and each
+// program is a fork of it.
+//
+// It is named after, and does what, the forkserver of Python's multiprocessing does, for whole programs: a process that is forked is, to
+// itself and to others, the one that `python script.py` would have been. What is the same nevertheless in all that one server has
+// forked, and what a server refuses, is in docs/preload.md.
+//
+// A [Server] is a [proc.Forker]. It makes children of its own parent (CLONE_PARENT), the process that started it.
+package forkserver
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/proc"
+)
+
+//go:embed server.py
+var text string
+
+// stub is what the interpreter is given as its program: it reads the server's text, and runs it apart from what will be the program's.
+const stub = `exec(compile(open(0,"rb",closefd=False).read(%d),"<golaunch>","exec"),{"__name__":"golaunch"})`
+
+const (
+	// maxMessage is more than arguments and environment can have (6 MiB, execve(2)), and than the stamps of 100,000 files.
+	maxMessage = 64 << 20
+	// forkLimit is how long a server may take for one fork: one that is stopped, or swaps, must not hold up an attempt.
+	forkLimit = 5 * time.Second
+)
+
+// Server is a process that has imported modules.
+type Server struct {
+	conn    *net.UnixConn
+	program Program
+
+	// Took is how long the imports took, and Files are how many files they came from.
+	Took  time.Duration
+	stamp map[string]string
+
+	mu     sync.Mutex
+	broken error
+}
+
+// ImportError is a module that could not be imported.
+type ImportError struct {
+	// Traceback is Python's, without the server's own frames.
+	Traceback string
+}
+
+func (e *ImportError) Error() string {
+	lines := strings.Split(strings.TrimSpace(e.Traceback), "\n")
+	return lines[len(lines)-1]
+}
+
+// UnsafeError is why a process cannot be forked from the server; one that is started by itself can do the same without harm.
+type UnsafeError struct{ Why string }
+
+func (e *UnsafeError) Error() string { return e.Why }
+
+// Argv is the command line of a server for a program.
+func Argv(p Program, modules []string) []string {
+	argv := append([]string{p.Interpreter}, p.Flags...)
+	return append(append(argv, "-c", fmt.Sprintf(stub, len(text))), modules...)
+}
+
+// Pair returns the two ends of a server's connection: golaunch's, and what is the standard input of the server, to be closed once that
+// has started, so that its end is seen.
+func Pair() (conn *net.UnixConn, stdin *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make the connection of a fork server: %w", err)
+	}
+	own, stdin := os.NewFile(uintptr(fds[0]), "fork server"), os.NewFile(uintptr(fds[1]), "fork server's input")
+	defer own.Close()
+	c, err := net.FileConn(own)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("make the connection of a fork server: %w", err), stdin.Close())
+	}
+	return c.(*net.UnixConn), stdin, nil
+}
+
+// Greet gives a server its text and the environment that it was started with, and waits until it has imported its modules. It owns conn. The
+// error may be an [*ImportError] or an [*UnsafeError]; any other says why there is no server.
+func Greet(ctx context.Context, conn *net.UnixConn, p Program, env []string) (*Server, error) {
+	s, err := greet(ctx, conn, p, env)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return s, nil
+}
+
+func greet(ctx context.Context, conn *net.UnixConn, p Program, env []string) (*Server, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	words, err := hello(conn, env)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, io.EOF), errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
+		return nil, errors.New("the fork server ended before it had imported its modules")
+	case err != nil:
+		return nil, fmt.Errorf("wait for the fork server: %w", err)
+	case len(words) == 2 && words[0] == "failed":
+		return nil, errors.New(words[1])
+	case len(words) < 4 || words[0] != "ready":
+		return nil, fmt.Errorf("the fork server says %.80q", words)
+	case words[2] != "":
+		return nil, &ImportError{words[2]}
+	case words[3] != "":
+		return nil, &UnsafeError{words[3]}
+	}
+	seconds, err := strconv.ParseFloat(words[1], 64)
+	if err != nil {
+		return nil, fmt.Errorf("the fork server says %.80q", words)
+	}
+	s := &Server{conn: conn, program: p, Took: time.Duration(seconds * float64(time.Second)), stamp: map[string]string{}}
+	for i := 4; i+1 < len(words); i += 2 {
+		s.stamp[words[i]] = words[i+1]
+	}
+	return s, nil
+}
+
+// hello begins the conversation, and returns what the server says in the end.
+func hello(conn *net.UnixConn, env []string) ([]string, error) {
+	if _, err := io.WriteString(conn, text); err != nil {
+		return nil, err
+	}
+	words, err := receive(conn)
+	if err != nil || len(words) != 1 {
+		return words, err
+	}
+	if err := send(conn, env); err != nil {
+		return nil, err
+	}
+	return receive(conn)
+}
+
+// Close lets the server end. What it has forked goes on.
+func (s *Server) Close() error { return s.conn.Close() }
+
+// Files are how many files its modules came from.
+func (s *Server) Files() int { return len(s.stamp) }
+
+// Err is why the server cannot be used any more: it was killed, or did not answer in time.
+func (s *Server) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
+}
+
+// Changed names a file that a module was imported from and that is another now, in size, time of change or inode; none if it is empty.
+func (s *Server) Changed() string {
+	var search errgroup.Group
+	search.SetLimit(4 * runtime.GOMAXPROCS(0)) // a shared file system answers many at once
+	paths := make(chan string)
+	found := make(chan string, 1)
+	for range 4 * runtime.GOMAXPROCS(0) {
+		search.Go(func() error {
+			for path := range paths {
+				if stampOf(path) != s.stamp[path] {
+					select {
+					case found <- path:
+					default:
+					}
+				}
+			}
+			return nil
+		})
+	}
+	for path := range s.stamp {
+		paths <- path
+	}
+	close(paths)
+	_ = search.Wait()
+	select {
+	case path := <-found:
+		return path
+	default:
+		return ""
+	}
+}
+
+func stampOf(path string) string {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d %d %d", st.Size, st.Mtim.Nano(), st.Ino)
+}
+
+// Fork implements [proc.Forker]. The error may be an [*UnsafeError].
+func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int) (pid int, run func(), err error) {
+	p, err := Parse(c.Args)
+	if err != nil {
+		return 0, nil, &UnsafeError{err.Error()}
+	}
+	if !p.Same(s.program) {
+		return 0, nil, &UnsafeError{"the fork server has another interpreter, or other flags of it"}
+	}
+	gate := make([]int, 2)
+	if err := unix.Pipe2(gate, unix.O_CLOEXEC); err != nil {
+		return 0, nil, fmt.Errorf("make a pipe for the fork server: %w", err)
+	}
+	open := sync.OnceFunc(func() {
+		_, _ = unix.Write(gate[1], []byte{1}) // who does not hear it is dead
+		_ = unix.Close(gate[1])
+	})
+	fds := []int{int(files[0]), int(files[1]), int(files[2]), gate[0]}
+	if cgroup >= 0 {
+		fds = append(fds, cgroup)
+	}
+	pid, err = s.order(words(c, p, env), fds)
+	_ = unix.Close(gate[0])
+	if err != nil {
+		_ = unix.Close(gate[1]) // a process that there may be nevertheless ends by that
+		return 0, nil, err
+	}
+	return pid, open, nil
+}
+
+func words(c *proc.Command, p Program, env []string) []string {
+	cpus := make([]string, len(c.CPUs))
+	for i, cpu := range c.CPUs {
+		cpus[i] = strconv.Itoa(cpu)
+	}
+	memory := ""
+	if c.Memory != nil {
+		memory = strconv.Itoa(*c.Memory)
+	}
+	argv := p.argv()
+	out := []string{string(p.Kind), p.Name, c.Dir, strings.Join(cpus, " "), memory, fmt.Sprintf("%d %d", len(c.Args), len(argv))}
+	return append(append(append(out, c.Args...), argv...), env...)
+}
+
+func (s *Server) order(words []string, fds []int) (pid int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken != nil {
+		return 0, s.broken
+	}
+	answer, err := s.ask(words, fds)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		s.broken = fmt.Errorf("the fork server did not answer for %v", forkLimit)
+		return 0, s.broken
+	case err != nil:
+		s.broken = fmt.Errorf("the fork server has died: %w", err)
+		return 0, s.broken
+	case len(answer) == 2 && answer[0] == "pid":
+		return strconv.Atoi(answer[1])
+	case len(answer) == 2 && answer[0] == "unsafe":
+		return 0, &UnsafeError{answer[1]}
+	case len(answer) == 2:
+		return 0, fmt.Errorf("the fork server cannot fork: %s", answer[1])
+	default:
+		s.broken = fmt.Errorf("the fork server says %.80q", answer)
+		return 0, s.broken
+	}
+}
+
+func (s *Server) ask(words []string, fds []int) ([]string, error) {
+	if err := s.conn.SetDeadline(time.Now().Add(forkLimit)); err != nil {
+		return nil, err
+	}
+	if err := send(s.conn, words, fds...); err != nil {
+		return nil, err
+	}
+	return receive(s.conn)
+}
+
+// send says words, each of which ends in NUL, behind their length.
+func send(conn *net.UnixConn, words []string, fds ...int) error {
+	var body bytes.Buffer
+	for _, w := range words {
+		body.WriteString(w)
+		body.WriteByte(0)
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	head := binary.BigEndian.AppendUint32(nil, uint32(body.Len()))
+	if _, _, err := conn.WriteMsgUnix(head, rights, nil); err != nil {
+		return err
+	}
+	_, err := body.WriteTo(conn)
+	return err
+}
+
+func receive(r io.Reader) ([]string, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size > maxMessage {
+		return nil, fmt.Errorf("a message of %d bytes", size)
+	}
+	body := make([]byte, size)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, err
+	}
+	return strings.Split(strings.TrimSuffix(string(body), "\x00"), "\x00"), nil
+}
