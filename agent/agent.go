@@ -11,7 +11,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 
 	"github.com/golaunch/golaunch/internal/bind"
@@ -53,6 +55,9 @@ type Task struct {
 type Work struct {
 	Task   Task
 	Output Output
+	// Rights are those of the user whose ranks they are; nil are this process's own. The agent does nothing for a job with its files, or with
+	// what its ranks have named, that these do not let it.
+	Rights *own.Rights
 	// Close is called when the job is over here and nobody reads its output; it may be nil.
 	Close func()
 }
@@ -67,9 +72,9 @@ type Agent struct {
 	Keep string
 	// Standalone says that this process has no other children than the agent's, see [proc.Options].
 	Standalone bool
-	// Open makes ready for a job: for the only one of the coordinator, without a task, or for one of a cluster, with its submission's; at
-	// is this node's address. The error is why no rank of the job can run here.
-	Open func(job string, task []byte, at netip.Addr) (Work, error)
+	// Open makes ready for a job: for the only one of the coordinator, or for one of a cluster, as it was assigned; at is this node's address.
+	// The error is why no rank of the job can run here.
+	Open func(job string, as wire.Assign, at netip.Addr) (Work, error)
 	// Past finds the output of a job that is over; the agent of a cluster needs it.
 	Past func(job string) (*logs.Dir, error)
 	// Joined is told of this node, with its address, whenever the coordinator has taken it in; nil is not.

@@ -59,7 +59,7 @@ func (u *unit) witnesses() []bundle.Rank {
 	}
 	ranks := make([]bundle.Rank, len(all))
 	for i, r := range all {
-		ranks[i] = bundle.Rank{Number: r.bundle.Rank, Env: r.env, RAS: r.ras, Logs: r.output.Files()}
+		ranks[i] = bundle.Rank{Number: r.bundle.Rank, Env: r.env, RAS: r.ras, Logs: r.output.Files(), Rights: u.share.work.Rights}
 		for _, m := range busiest(members, r.process.Pid()) {
 			ranks[i].PIDs = append(ranks[i].PIDs, m.PID)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -33,6 +34,15 @@ type keptRank struct {
 	Rank  int
 	Since time.Time
 	RAS   string
+}
+
+// put has the keeper know what was assigned.
+func (a *life) put(id string, as wire.Assign) {
+	data, err := json.Marshal(as)
+	if err != nil {
+		panic(fmt.Sprintf("an assignment is no JSON: %v", err)) // bytes and a number
+	}
+	a.keeper.Put(id, data)
 }
 
 func (u *unit) newScope(name string) (scope, error) {
@@ -74,8 +84,13 @@ func (a *life) regain() {
 		return
 	}
 	left := a.keeper.Left
-	for id, task := range left.Jobs {
-		a.open(id, task)
+	for id, data := range left.Jobs {
+		var as wire.Assign
+		if err := json.Unmarshal(data, &as); err != nil {
+			a.Warn(fmt.Errorf("ranks of an earlier agent end: this one does not know their job: %w", err))
+			continue
+		}
+		a.open(id, as)
 	}
 	for id, kept := range left.Stores {
 		var o job.Prepare

@@ -37,7 +37,7 @@ func (a *life) run(ctx context.Context) (job.Result, error) {
 
 func (a *life) work(ctx context.Context) (job.Result, error) {
 	if id := a.session.Job; id != "" {
-		if s := a.open(id, nil); s.err != nil {
+		if s := a.open(id, wire.Assign{}); s.err != nil {
 			return job.Result{}, s.err
 		}
 	}
@@ -106,7 +106,7 @@ func (a *life) follow(ctx context.Context) (job.Result, error) {
 func (a *life) execute(order wire.Order) {
 	switch do := order.Do.(type) {
 	case wire.Assign:
-		a.open(order.Job, do.Task)
+		a.open(order.Job, do)
 		return
 	case wire.Signal:
 		a.signal(order.Job, do.Number)
@@ -145,13 +145,13 @@ func (a *life) execute(order wire.Order) {
 }
 
 // open makes ready for a job, unless that was done before.
-func (a *life) open(id string, task []byte) *share {
+func (a *life) open(id string, as wire.Assign) *share {
 	s := a.shares[id]
 	if s == nil {
 		if a.keeper != nil {
-			a.keeper.Put(id, task)
+			a.put(id, as)
 		}
-		s = newShare(a, id, task)
+		s = newShare(a, id, as)
 		a.shares[id] = s
 	}
 	return s

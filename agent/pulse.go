@@ -12,6 +12,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/internal/proc"
 )
 
@@ -103,7 +104,7 @@ type heartbeat struct {
 const maxBeat = 256
 
 // lastBeat reads a heartbeat; it is the zero one where there is none. What is written in part is read at the next look.
-func lastBeat(dir *os.Root, output *logs.Rank) (b heartbeat) {
+func lastBeat(dir *own.Root, output *logs.Rank) (b heartbeat) {
 	f, err := dir.OpenFile(output.Heartbeat(), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return b
@@ -131,7 +132,7 @@ func (b heartbeat) step() (int64, bool) {
 }
 
 // listen says whether there is a new heartbeat.
-func (p *pulse) listen(dir *os.Root) bool {
+func (p *pulse) listen(dir *own.Root) bool {
 	b := lastBeat(dir, p.output)
 	if b == (heartbeat{}) || b == p.beat {
 		return false

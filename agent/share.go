@@ -45,12 +45,12 @@ type share struct {
 	ending sync.Once
 }
 
-func newShare(a *life, id string, task []byte) *share {
+func newShare(a *life, id string, as wire.Assign) *share {
 	s := &share{
 		agent: a, job: id, units: map[int]*unit{}, prepared: map[int]job.Prepared{}, unask: func() {}, over: make(chan struct{}),
 		warned: map[bind.Warning]bool{},
 	}
-	s.work, s.err = a.Open(id, task, a.session.Node.Addr)
+	s.work, s.err = a.Open(id, as, a.session.Node.Addr)
 	quiet := make(chan struct{})
 	a.done.Go(func() {
 		defer close(quiet)

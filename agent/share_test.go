@@ -97,8 +97,8 @@ func newTown(t *testing.T) *town {
 	return w
 }
 
-func (w *town) ready(id string, task []byte, _ netip.Addr) (Work, error) {
-	if string(task) == "?" {
+func (w *town) ready(id string, as wire.Assign, _ netip.Addr) (Work, error) {
+	if string(as.Task) == "?" {
 		return Work{}, errors.New("nobody understands this task")
 	}
 	dir, err := logs.OpenDir(w.logs, id)
@@ -107,7 +107,7 @@ func (w *town) ready(id string, task []byte, _ netip.Addr) (Work, error) {
 	}
 	return Work{
 		Task: Task{
-			Command: []string{"sh", "-c", string(task)}, Dir: w.work, Visibility: rankenv.SeeJob,
+			Command: []string{"sh", "-c", string(as.Task)}, Dir: w.work, Visibility: rankenv.SeeJob,
 			Env: rankenv.Merge(rankenv.Layers{Inherited: os.Environ()}),
 		},
 		Output: Output{Dir: dir, Of: func(s Speaker) logs.RankOptions {

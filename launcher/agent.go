@@ -21,7 +21,6 @@ import (
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/health"
 	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/speaker"
 	"github.com/golaunch/golaunch/internal/spot"
@@ -42,7 +41,11 @@ type Agent struct {
 	// Name, Address, Interface and TokenFile are as a Job's Network has them, and Standalone as its Stopping.
 	Name, Address, Interface, TokenFile string
 	Standalone                          bool
-	// AllowRunAsRoot lets this process be root's, so that everybody who has the token, a submit token too, is root on this node.
+	// AsSubmitter has the ranks of each job run as the user who submitted it, as far as the coordinator knows him; others' jobs are refused. This
+	// process must be root's.
+	AsSubmitter bool
+	// AllowRunAsRoot lets this process be root's, so that everybody who has the token, a submit token too, is root on this node. With
+	// AsSubmitter it lets root's jobs run as root.
 	AllowRunAsRoot bool
 	// Adopt has ranks outlive this process, for the next agent with the same Name and LogDir: it goes on with them if it comes within
 	// the coordinator's lease, and else they die. A HUP among Signals then has Serve return at once, with its work undone: the process
@@ -76,8 +79,8 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if a.Say == nil {
 		a.Say = func(text string) { fmt.Fprintln(os.Stderr, "golaunch:", text) }
 	}
-	if os.Geteuid() == 0 && !a.AllowRunAsRoot {
-		return 0, usage("an agent that runs as root makes everybody who has the token root on this node: run it as another user, or give --allow-run-as-root")
+	if err := a.mayRun(); err != nil {
+		return 0, err
 	}
 	defer a.unheard()()
 	j, join, err := a.joining(ctx)
@@ -144,10 +147,17 @@ func (a Agent) node(j Job, join session.Options, f *follower) (agent.Agent, erro
 	if err != nil {
 		return agent.Agent{}, err
 	}
-	k := &keptFiles{base: filepath.Join(base, join.Node.Name), warn: a.Warn, elsewhere: map[string]string{}}
+	k := &keptFiles{
+		base: filepath.Join(base, join.Node.Name), warn: a.Warn, elsewhere: map[string]place{}, as: submitters{a.AsSubmitter, a.AllowRunAsRoot},
+	}
+	if a.AsSubmitter {
+		if err := errors.Join(passable(base), passable(k.base)); err != nil {
+			return agent.Agent{}, fmt.Errorf("%w; choose another directory for logs with --log-dir", err)
+		}
+	}
 	n := agent.Agent{
 		Join: join, Standalone: a.Standalone, Open: k.ready, Leave: f.leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
-		Past: func(id string) (*logs.Dir, error) { return logs.FindDir(k.place(id), id) },
+		Past: k.past,
 		Joined: func(n placement.Node) {
 			f.welcome()
 			a.Say(fmt.Sprintf("%s (%v, %d GPUs) is in the cluster of %s", n.Name, n.Addr, len(n.GPUs), a.Coordinator))

@@ -10,8 +10,8 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// environment is the part that all ranks of this node share.
-func (j Job) environment() (*rankenv.Base, error) {
+// environment is the part that all ranks of this node share, of another that they inherit.
+func (j Job) environment(inherited []string) (*rankenv.Base, error) {
 	user, err := j.user()
 	if err != nil {
 		return nil, err
@@ -19,7 +19,7 @@ func (j Job) environment() (*rankenv.Base, error) {
 	if j.Ranks.TimerFile != "" {
 		user = append(user, rankenv.Var{Name: filetimer.Variable, Value: j.Ranks.TimerFile, Source: rankenv.Golaunch, Reason: "where the rank may say by when it is to be killed"})
 	}
-	return rankenv.Merge(rankenv.Layers{User: user, Inherited: os.Environ(), KeepEnv: j.Ranks.KeepEnv}), nil
+	return rankenv.Merge(rankenv.Layers{User: user, Inherited: inherited, KeepEnv: j.Ranks.KeepEnv}), nil
 }
 
 func (j Job) user() ([]rankenv.Var, error) {

@@ -2,48 +2,79 @@ package launcher
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // keptFiles are the files of the jobs that an agent has had.
 type keptFiles struct {
 	base string
 	warn func(error)
+	as   submitters
 
 	mu sync.Mutex
 	// elsewhere are the directories of jobs that had their own.
-	elsewhere map[string]string
+	elsewhere map[string]place
 	// done counts the jobs that are over since the last were removed.
 	done int
 }
 
-// ready makes ready for a job that was submitted to the cluster.
-func (k *keptFiles) ready(id string, task []byte, at netip.Addr) (agent.Work, error) {
+// place is where the directory of a job is, and whose.
+type place struct {
+	base  string
+	whose logs.Whose
+}
+
+// ready makes ready for a job that was submitted to the cluster. What is done for it here is done with the rights of its user.
+func (k *keptFiles) ready(id string, as wire.Assign, at netip.Addr) (agent.Work, error) {
+	user, err := k.as.user(as.Submitter)
+	if err != nil {
+		return agent.Work{}, err
+	}
 	var j Job
-	d := json.NewDecoder(bytes.NewReader(task))
+	d := json.NewDecoder(bytes.NewReader(as.Task))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&j); err != nil {
 		return agent.Work{}, fmt.Errorf("this agent does not understand the job: %w; install the same golaunch on all nodes", err)
 	}
-	work, err := j.task(at)
+	var rights *own.Rights
+	environ := os.Environ()
+	if user != nil {
+		rights, environ = &user.Rights, user.Environ(environ)
+		if j.Ranks.MasterPort > 0 && j.Ranks.MasterPort < unprivileged {
+			return agent.Work{}, usage("master port %d: only root may listen there", j.Ranks.MasterPort)
+		}
+	}
+	var work agent.Task
+	err = rights.Do(func() (err error) {
+		work, err = j.task(at, environ)
+		return err
+	})
 	if err != nil {
 		return agent.Work{}, err
 	}
-	k.note(id, j.Output.LogDir)
-	dir, err := logs.OpenDir(k.place(id), id)
+	work.Stdin = false // the agent's is nobody else's
+	p := place{k.base, logs.Whose{Job: rights}}
+	if j.Output.LogDir != "" {
+		p = place{j.Output.LogDir, logs.Whose{Base: rights, Job: rights}}
+		k.note(id, p)
+	}
+	dir, err := p.whose.OpenDir(p.base, id)
 	if err != nil {
 		return agent.Work{}, err
 	}
 	return agent.Work{
-		Task:   work,
+		Task: work, Rights: rights,
 		Output: agent.Output{Dir: dir, Of: j.output(nil, k.warn)},
 		Close: func() {
 			if err := errors.Join(dir.Close(), k.released()); err != nil {
@@ -53,16 +84,16 @@ func (k *keptFiles) ready(id string, task []byte, at netip.Addr) (agent.Work, er
 	}, nil
 }
 
-func (k *keptFiles) note(id, dir string) {
+// unprivileged is the first port at which others than root may listen (ip_unprivileged_port_start).
+const unprivileged = 1024
+
+func (k *keptFiles) note(id string, p place) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if dir == "" {
-		return
-	}
 	if len(k.elsewhere) >= keptJobs {
 		clear(k.elsewhere)
 	}
-	k.elsewhere[id] = dir
+	k.elsewhere[id] = p
 }
 
 // prunedEvery is the number of jobs after which old ones are looked for: that costs some system calls for each that is kept.
@@ -79,9 +110,16 @@ func (k *keptFiles) released() error {
 	return logs.Prune(k.base, keptJobs-prunedEvery)
 }
 
-// place is where the directory of a job is.
-func (k *keptFiles) place(id string) string {
+// past opens the directory of a job that is over. What is in base this agent, or one before it, has given to its owner.
+func (k *keptFiles) past(id string) (*logs.Dir, error) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	return cmp.Or(k.elsewhere[id], k.base)
+	p, elsewhere := k.elsewhere[id]
+	k.mu.Unlock()
+	if !elsewhere {
+		p.base = k.base
+	}
+	if info, err := os.Lstat(filepath.Join(k.base, id)); !elsewhere && k.as.each && err == nil {
+		p.whose.Job = own.Of(info)
+	}
+	return p.whose.FindDir(p.base, id)
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
 
 	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/bind"
@@ -28,7 +30,7 @@ func (h *here) agent(ctx context.Context, m membership, f *follower) (Result, er
 	}
 	a := agent.Agent{
 		Join: m.Options, Standalone: h.job.Stopping.Standalone, Grace: max(0, h.job.Stopping.Grace), Say: h.say, Warn: h.warn,
-		Open: func(id string, _ []byte, at netip.Addr) (agent.Work, error) { return h.ready(id, at) },
+		Open: func(id string, _ wire.Assign, at netip.Addr) (agent.Work, error) { return h.ready(id, at) },
 		Joined: func(placement.Node) {
 			if f.member.Load() { // in place of the one that began here
 				h.joined.Store(true)
@@ -45,7 +47,7 @@ func (h *here) agent(ctx context.Context, m membership, f *follower) (Result, er
 
 // ready is the job as this node, at an address, carries it out.
 func (h *here) ready(id string, at netip.Addr) (agent.Work, error) {
-	task, err := h.job.task(at)
+	task, err := h.job.task(at, os.Environ())
 	if err = errors.Join(err, h.enter(id)); err != nil {
 		return agent.Work{}, err
 	}
@@ -55,9 +57,9 @@ func (h *here) ready(id string, at netip.Addr) (agent.Work, error) {
 	}, nil
 }
 
-// task is what the ranks on this node, at an address, run.
-func (j Job) task(at netip.Addr) (agent.Task, error) {
-	env, err := j.environment()
+// task is what the ranks on this node, at an address, run, with an environment to inherit.
+func (j Job) task(at netip.Addr, inherited []string) (agent.Task, error) {
+	env, err := j.environment(inherited)
 	if err != nil {
 		return agent.Task{}, err
 	}

@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"net/netip"
+	"os"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/bind"
@@ -70,7 +71,7 @@ func (j Job) explain(plan placement.Plan, g placement.Group, b placement.Bundle)
 
 // with is the environment of a rank, with the presets for a node at an address.
 func (j Job) with(facts rankenv.Facts, at netip.Addr) (rankenv.Env, error) {
-	base, err := j.environment()
+	base, err := j.environment(os.Environ())
 	if err != nil {
 		return rankenv.Env{}, err
 	}

@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,7 +69,7 @@ func (h *here) bundle(r Result) string {
 	if r.Cause == nil || h.dir == nil {
 		return ""
 	}
-	names, err := fs.Glob(h.dir.Root().FS(), fmt.Sprintf("bundle-*-attempt-%d.tar.gz", r.Cause.Attempt))
+	names, err := h.dir.Root().Glob(fmt.Sprintf("bundle-*-attempt-%d.tar.gz", r.Cause.Attempt))
 	if err != nil || len(names) == 0 {
 		return ""
 	}

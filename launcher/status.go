@@ -72,6 +72,8 @@ type JobStatus struct {
 	Result *Result
 	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation and while it has had no ranks.
 	Goodput *Goodput
+	// Submitter is the uid of who submitted it; nil where the coordinator does not know it.
+	Submitter *uint32
 }
 
 // RAS is what the RAS service of a job's NCCL says. It knows about all ranks, whichever is asked.
@@ -130,7 +132,7 @@ func jobStatusOf(j wire.JobStatus) JobStatus {
 	s := JobStatus{
 		ID: j.ID, Title: j.Title, Phase: string(j.Phase), Waits: j.Waits, Submitted: j.Submitted, Finished: j.Finished,
 		Detached: j.Detached, Reserve: j.Reserve, Within: j.Within, Attempt: j.Attempt, Restarts: j.Restarts, MaxRestarts: j.MaxRestarts,
-		Nodes: j.Nodes, Ranks: j.Ranks, GPUs: j.GPUs, Goodput: goodputOf(j.Goodput),
+		Nodes: j.Nodes, Ranks: j.Ranks, GPUs: j.GPUs, Goodput: goodputOf(j.Goodput), Submitter: j.Submitter,
 	}
 	if j.Result != nil {
 		s.Result = new(resultOf(*j.Result))

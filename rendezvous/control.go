@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,13 +11,16 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/munge"
 	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/submitter"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -141,11 +145,45 @@ func (s control) Submit(stream pb.Cluster_SubmitServer) error {
 		return wire.Refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
 			req.GetVersion(), wire.Version())
 	}
-	w, err := s.submit(wire.ToSubmission(req))
+	sub := wire.ToSubmission(req)
+	if sub.Submitter, err = s.submitter(stream.Context(), req); err != nil {
+		return err
+	}
+	w, err := s.submit(sub)
 	if err != nil {
 		return err
 	}
 	return s.follow(stream, w)
+}
+
+// submitter is the uid of who submits: by the kernel's word if the client is on this machine, else by munge's, which the client is asked for
+// where both have it. It is nil if neither knows.
+func (s control) submitter(ctx context.Context, req *pb.Submission) (*uint32, error) {
+	p, _ := peer.FromContext(ctx)
+	conn := p.Addr.(watchedAddr).conn
+	if uid, ok := submitter.Local(conn.Conn.LocalAddr(), conn.RemoteAddr().(watchedAddr).Addr); ok {
+		return &uid, nil
+	}
+	info, secure := p.AuthInfo.(credentials.TLSInfo)
+	switch {
+	case !secure || !req.GetSeals() || !munge.Installed():
+		return nil, nil
+	case len(req.GetCredential()) > wire.MaxCredential:
+		return nil, wire.Wrong("the credential has more than %d bytes", wire.MaxCredential)
+	case req.GetCredential() == "":
+		return nil, status.Error(codes.Unauthenticated, "the coordinator asks who submits")
+	}
+	uid, err := submitter.Open(ctx, info.State, req.GetCredential())
+	switch {
+	case errors.Is(err, submitter.ErrElsewhere):
+		return nil, status.Error(codes.Unauthenticated, err.Error())
+	case err != nil:
+		s.c.post(func() {
+			s.c.warn(fmt.Errorf("it is not known who submits job %s: %w", wire.Plain(req.GetSpec().GetId()), err))
+		})
+		return nil, nil
+	}
+	return &uid, nil
 }
 
 // submit takes a job in, which is accepted once it is kept: a disk that hangs holds up its client alone.

@@ -91,7 +91,7 @@ func (c *Coordinator) assign(r *run, node string) {
 	if r.Sole {
 		return
 	}
-	c.order(node, r.Job.ID, wire.Assign{Task: r.Task})
+	c.order(node, r.Job.ID, wire.Assign{Task: r.Task, Submitter: r.Submitter})
 	c.readAlso(r, node)
 }
 

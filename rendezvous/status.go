@@ -89,7 +89,7 @@ func (c *Coordinator) nodeStatus(n cluster.NodeStatus) wire.NodeStatus {
 func (c *Coordinator) jobStatus(r *run) wire.JobStatus {
 	s := wire.JobStatus{
 		ID: r.Job.ID, Title: r.Title, Submitted: r.Since, Finished: r.Over, Detached: r.Detached, Reserve: r.Reserve, Within: r.Within,
-		MaxRestarts: r.Job.MaxRestarts, Result: r.Result, Goodput: r.Goodput(time.Now()),
+		MaxRestarts: r.Job.MaxRestarts, Result: r.Result, Goodput: r.Goodput(time.Now()), Submitter: r.Submitter,
 	}
 	if r.Result != nil {
 		s.Phase, s.Waits, s.Restarts = job.Finished, r.Result.Reason, r.Result.Restarts

@@ -143,6 +143,7 @@ type (
 		Submitted   time.Time        `json:"submitted"`
 		Finished    time.Time        `json:"finished"`
 		Detached    bool             `json:"detached"`
+		Submitter   *uint32          `json:"submitter_uid,omitempty"`
 		Reservation bool             `json:"reservation"`
 		Within      string           `json:"within,omitempty"`
 		Attempt     int              `json:"attempt"`
@@ -194,7 +195,7 @@ func showJob(j launcher.JobStatus) jobShown {
 	return jobShown{
 		ID: j.ID, Phase: j.Phase, Waits: j.Waits, Command: j.Title, Submitted: j.Submitted, Detached: j.Detached,
 		Reservation: j.Reserve, Within: j.Within, Attempt: j.Attempt, Restarts: j.Restarts, MaxRestarts: j.MaxRestarts,
-		Finished: j.Finished, Nodes: j.Nodes, Ranks: j.Ranks, GPUs: j.GPUs, Result: j.Result, Goodput: j.Goodput,
+		Finished: j.Finished, Nodes: j.Nodes, Ranks: j.Ranks, GPUs: j.GPUs, Result: j.Result, Goodput: j.Goodput, Submitter: j.Submitter,
 	}
 }
 

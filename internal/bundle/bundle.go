@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 const (
@@ -46,6 +48,8 @@ type Rank struct {
 	PIDs []int
 	// Logs are the names of its log files in the directory of the job.
 	Logs []string
+	// Rights are those of its user: what the rank itself names is asked and read with them, and who looks into it has no others.
+	Rights *own.Rights
 }
 
 // Bundle is evidence that is being gathered. It is for one goroutine at a time.

@@ -21,12 +21,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // unpack reads an archive back: the index, and all files by name.
-func unpack(t *testing.T, dir *os.Root, name string) (index, map[string]string) {
+func unpack(t *testing.T, dir *own.Root, name string) (index, map[string]string) {
 	t.Helper()
-	f, err := dir.Open(name)
+	f, err := dir.OpenFile(name, os.O_RDONLY, 0)
 	must(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
@@ -72,9 +73,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func root(t *testing.T) *os.Root {
+func root(t *testing.T) *own.Root {
 	t.Helper()
-	dir, err := os.OpenRoot(t.TempDir())
+	dir, err := own.OpenRoot(t.TempDir(), nil)
 	must(t, err)
 	t.Cleanup(func() { dir.Close() })
 	return dir
@@ -226,7 +227,7 @@ func TestSecrets(t *testing.T) {
 		"TOKENIZERS_PARALLELISM=false", "GOLAUNCH_TOKEN=abcdefghijklmnop",
 	}
 	leaks := "hunter22 tiger123 AccountKey=abcdefgh== https://hooks.example/T0/B0/xyz eyJhbGciOi abcdefghijklmnop"
-	must(t, dir.WriteFile("rank-0.stderr.log", []byte("login with wJalrXUtnFEMI failed in /home/me/project, /scratch/me: "+leaks+"\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir.Name(), "rank-0.stderr.log"), []byte("login with wJalrXUtnFEMI failed in /home/me/project, /scratch/me: "+leaks+"\n"), 0o600))
 	b := New(Title{Node: "n1"})
 	b.secrets.learn(env)
 	b.patient(t, []source{
@@ -255,7 +256,7 @@ func TestSecrets(t *testing.T) {
 
 func TestNode(t *testing.T) {
 	dir := root(t)
-	must(t, dir.WriteFile("long", append(bytes.Repeat([]byte("x"), maxWords), "end\n"...), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir.Name(), "long"), append(bytes.Repeat([]byte("x"), maxWords), "end\n"...), 0o600))
 	b := New(Title{Node: "n1"})
 	b.Words(t.Context(), dir, []Rank{{Number: 1, Logs: []string{"long", "short"}}})
 	b.Node(t.Context())
@@ -314,7 +315,7 @@ func TestDeadlines(t *testing.T) {
 	never := make(chan struct{})
 	defer close(never)
 	b.gather(t.Context(), []source{{name: "tool", from: "sh", read: func(context.Context) ([]byte, error) {
-		return run(ctx, "sh", "-c", "echo partly; { echo >"+fifo+"; sleep 1000; } & wait")
+		return run(ctx, nil, "sh", "-c", "echo partly; { echo >"+fifo+"; sleep 1000; } & wait")
 	}}})
 	b.gather(ctx, []source{
 		{name: "stuck", from: "test", read: func(context.Context) ([]byte, error) { <-never; return nil, nil }},
@@ -332,8 +333,8 @@ func TestDeadlines(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	dir := root(t)
-	must(t, dir.WriteFile("bundle-n10-attempt-0.tar.gz", nil, 0o600))
-	must(t, dir.WriteFile("notes", nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir.Name(), "bundle-n10-attempt-0.tar.gz"), nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir.Name(), "notes"), nil, 0o600))
 	for attempt := range 8 {
 		b := New(Title{Node: "n1", Attempt: attempt})
 		var sources []source
@@ -348,7 +349,7 @@ func TestBounds(t *testing.T) {
 		name, err := b.Write(dir)
 		must(t, err)
 		at := time.Unix(int64(attempt), 0)
-		must(t, dir.Chtimes(name, at, at))
+		must(t, os.Chtimes(filepath.Join(dir.Name(), name), at, at))
 	}
 	i, files := unpack(t, dir, "bundle-n1-attempt-7.tar.gz")
 	total := 0

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/nccl/dl"
 )
 
@@ -70,7 +71,7 @@ func stacks(r Rank) func(context.Context) ([]byte, error) {
 		var out bytes.Buffer
 		var errs []error
 		for _, pid := range r.PIDs[:min(len(r.PIDs), maxDebugged)] {
-			text, err := stack(ctx, strconv.Itoa(pid))
+			text, err := stack(ctx, r.Rights, strconv.Itoa(pid))
 			fmt.Fprintf(&out, "process %d\n%s\n", pid, text)
 			errs = append(errs, err)
 		}
@@ -78,13 +79,13 @@ func stacks(r Rank) func(context.Context) ([]byte, error) {
 	}
 }
 
-func stack(ctx context.Context, pid string) ([]byte, error) {
-	python, noPython := run(ctx, "py-spy", "dump", "--pid", pid)
+func stack(ctx context.Context, as *own.Rights, pid string) ([]byte, error) {
+	python, noPython := run(ctx, as, "py-spy", "dump", "--pid", pid)
 	if noPython == nil {
 		return python, nil
 	}
 	// Neither the user's files nor those of the program, nor the network, have a say in what gdb does.
-	c, noC := run(ctx, "gdb", "-nx", "-batch", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off",
+	c, noC := run(ctx, as, "gdb", "-nx", "-batch", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off",
 		"-p", pid, "-ex", "thread apply all backtrace 64")
 	if noC != nil {
 		noC = errors.Join(noPython, noC)
@@ -94,7 +95,7 @@ func stack(ctx context.Context, pid string) ([]byte, error) {
 
 // run runs a tool in a process group of its own, which is killed when ctx ends, and returns what it printed until then. It learns
 // nothing of golaunch's environment but the path.
-func run(ctx context.Context, name string, args ...string) ([]byte, error) {
+func run(ctx context.Context, as *own.Rights, name string, args ...string) ([]byte, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return nil, fmt.Errorf("%s is not installed", name)
@@ -102,6 +103,9 @@ func run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if cmd.SysProcAttr.Credential, err = as.Credential(); err != nil {
+		return nil, err
+	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	var out, complaint limited

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/health"
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 )
 
 // Words gathers the environment of the ranks, and their last words from the directory of their job, once nothing more is written there.
-func (b *Bundle) Words(ctx context.Context, dir *os.Root, ranks []Rank) {
+func (b *Bundle) Words(ctx context.Context, dir *own.Root, ranks []Rank) {
 	var sources []source
 	for _, r := range ranks {
 		to := fmt.Sprintf("rank-%d/", r.Number)
@@ -52,13 +53,13 @@ func (b *Bundle) Node(ctx context.Context) {
 func nvidiaSMI(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, toolLimit)
 	defer cancel()
-	return run(ctx, "nvidia-smi", "-q")
+	return run(ctx, nil, "nvidia-smi", "-q")
 }
 
 // end is the end of a log file.
-func end(dir *os.Root, name string) func(context.Context) ([]byte, error) {
+func end(dir *own.Root, name string) func(context.Context) ([]byte, error) {
 	return func(context.Context) ([]byte, error) {
-		f, err := dir.Open(name)
+		f, err := dir.OpenOwn(name, os.O_RDONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, errors.New("it has written nothing")
 		}

@@ -39,7 +39,12 @@ func flightRecorder(r Rank) func(context.Context) ([]byte, error) {
 		number := strconv.Itoa(r.Number)
 		ctx, cancel := context.WithTimeout(ctx, toolLimit)
 		defer cancel()
-		return trigger(ctx, root+stem+number+".pipe", root+dump+number)
+		var text []byte
+		err := r.Rights.Do(func() (err error) {
+			text, err = trigger(ctx, root+stem+number+".pipe", root+dump+number)
+			return err
+		})
+		return text, err
 	}
 }
 

@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"regexp"
 	"slices"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // kept is how many bundles of a job there are at most on a node: the first, which is most likely the root of what follows, and the
@@ -23,7 +23,7 @@ const kept = 5
 
 // Write writes the archive into the directory of the job, index first, and removes the oldest but the first of this node's when there
 // are more than five. It returns the archive's name: bundle-NODE-attempt-N.tar.gz.
-func (b *Bundle) Write(dir *os.Root) (string, error) {
+func (b *Bundle) Write(dir *own.Root) (string, error) {
 	name := Name(b.title.Node, b.title.Unit, b.title.Attempt)
 	err := b.write(dir, name)
 	if err == nil {
@@ -44,9 +44,9 @@ func Name(node string, unit, attempt int) string {
 }
 
 // write leaves no half of an archive under its name.
-func (b *Bundle) write(dir *os.Root, name string) (err error) {
+func (b *Bundle) write(dir *own.Root, name string) (err error) {
 	part := name + ".part"
-	f, err := dir.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := dir.OpenOwn(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -108,13 +108,13 @@ func (b *Bundle) archive(w io.Writer) error {
 }
 
 // prune removes bundles of a node until there are as many as are kept.
-func prune(dir *os.Root, node string) error {
+func prune(dir *own.Root, node string) error {
 	type archive struct {
 		name string
 		at   time.Time
 	}
 	ours := regexp.MustCompile("^bundle-" + regexp.QuoteMeta(node) + `(-unit-\d+)?-attempt-\d+\.tar\.gz$`)
-	entries, err := fs.ReadDir(dir.FS(), ".")
+	entries, err := dir.ReadDir(".")
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
@@ -23,7 +24,7 @@ import (
 const (
 	// protocol changes when an older keeper could misunderstand a newer agent, or the other way round. An addition does not change it:
 	// fields and news that one side does not know mean nothing to it, and an order that a keeper does not know it answers with an error.
-	protocol = 1
+	protocol = 2
 	// maxMessage is more than the arguments and the environment of a process can have (6 MiB, execve(2)), in base64, and than the clients of
 	// a store for 100,000 ranks are (28 MB, with keys of maxKey).
 	maxMessage = 32 << 20
@@ -103,15 +104,16 @@ type command struct {
 	Args, Env [][]byte
 	CPUs      []int
 	Memory    *int
+	Rights    *own.Rights
 }
 
 func fromCommand(c proc.Command) *command {
-	return &command{[]byte(c.Path), []byte(c.Dir), toBytes(c.Args), toBytes(c.Env), c.CPUs, c.Memory}
+	return &command{[]byte(c.Path), []byte(c.Dir), toBytes(c.Args), toBytes(c.Env), c.CPUs, c.Memory, c.Rights}
 }
 
 func (c *command) command(stdin, stdout, stderr *os.File) proc.Command {
 	return proc.Command{
-		Path: string(c.Path), Dir: string(c.Dir), Args: toStrings(c.Args), Env: toStrings(c.Env), CPUs: c.CPUs, Memory: c.Memory,
+		Path: string(c.Path), Dir: string(c.Dir), Args: toStrings(c.Args), Env: toStrings(c.Env), CPUs: c.CPUs, Memory: c.Memory, Rights: c.Rights,
 		Stdin: stdin, Stdout: stdout, Stderr: stderr,
 	}
 }

@@ -18,7 +18,8 @@ import (
 type Dir struct {
 	path         string
 	job          string
-	parent, root *os.Root
+	whose        Whose
+	parent, root *own.Root
 	// lock is shared by all that have the directory open: what nobody has may be removed. made says that this process made it.
 	lock *os.File
 	made bool
@@ -36,10 +37,20 @@ func isJobID(s string) bool {
 	return s != "" && len(s) <= maxJobID && s[0] != '.' && s[0] != '-' && !strings.ContainsFunc(s, odd)
 }
 
+// Whose says with whose rights a directory is made in its base, and whose it is then, with all that is in it. Nothing is made, read or removed
+// in it with other rights.
+type Whose struct{ Base, Job *own.Rights }
+
+// OpenDir opens a directory of this process's user.
+func OpenDir(base, job string) (*Dir, error) { return Whose{}.OpenDir(base, job) }
+
+// FindDir finds one.
+func FindDir(base, job string) (*Dir, error) { return Whose{}.FindDir(base, job) }
+
 // OpenDir makes the log directory of a job, mode 0700, and base where it is missing. One that is there already is used if it is no symbolic
-// link, and this user's alone by the rules of package own. No name inside can lead out of it.
-func OpenDir(base, job string) (*Dir, error) {
-	d, err := newDir(base, job, (*Dir).create)
+// link, and its user's alone by the rules of package own. No name inside can lead out of it.
+func (w Whose) OpenDir(base, job string) (*Dir, error) {
+	d, err := w.newDir(base, job, (*Dir).create)
 	if err != nil {
 		return nil, fmt.Errorf("open the log directory of job %s in %s: %w (choose another with --log-dir)", job, base, err)
 	}
@@ -48,8 +59,8 @@ func OpenDir(base, job string) (*Dir, error) {
 
 // FindDir opens the log directory of a job that has ended, to read: OpenDir that makes nothing. The error is an fs.ErrNotExist where
 // there is none.
-func FindDir(base, job string) (*Dir, error) {
-	d, err := newDir(base, job, (*Dir).find)
+func (w Whose) FindDir(base, job string) (*Dir, error) {
+	d, err := w.newDir(base, job, (*Dir).find)
 	if err != nil {
 		return nil, fmt.Errorf("find the logs of job %s in %s: %w", job, base, err)
 	}
@@ -57,7 +68,7 @@ func FindDir(base, job string) (*Dir, error) {
 	return d, nil
 }
 
-func newDir(base, job string, open func(d *Dir, base string) error) (*Dir, error) {
+func (w Whose) newDir(base, job string, open func(d *Dir, base string) error) (*Dir, error) {
 	if !isJobID(job) {
 		return nil, fmt.Errorf("job id %q may have only letters, digits, '_', '-' and '.', up to 128", job)
 	}
@@ -66,7 +77,7 @@ func newDir(base, job string, open func(d *Dir, base string) error) (*Dir, error
 		return nil, err
 	}
 	for range maxEntries {
-		d := &Dir{path: filepath.Join(base, job), job: job}
+		d := &Dir{path: filepath.Join(base, job), job: job, whose: w}
 		err := open(d, base)
 		if err == nil {
 			return d, nil
@@ -84,13 +95,16 @@ var errRemoved = errors.New("it was removed at the same time")
 const maxEntries = 3
 
 func (d *Dir) create(base string) (err error) {
-	if err := own.Path(base); err != nil {
+	err = d.whose.Base.Do(func() error {
+		if err := own.Path(base); err != nil {
+			return err
+		}
+		return os.MkdirAll(base, 0o700)
+	})
+	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(base, 0o700); err != nil {
-		return err
-	}
-	if d.parent, err = os.OpenRoot(base); err != nil {
+	if d.parent, err = own.OpenRoot(base, d.whose.Base); err != nil {
 		return err
 	}
 	err = d.parent.Mkdir(d.job, 0o700)
@@ -98,11 +112,16 @@ func (d *Dir) create(base string) (err error) {
 		return err
 	}
 	d.made = err == nil
+	if to := d.whose.Job; d.made && to != d.whose.Base {
+		if err := d.parent.Lchown(d.job, int(to.UID), int(to.GID)); err != nil {
+			return err
+		}
+	}
 	return d.enter()
 }
 
 func (d *Dir) find(base string) (err error) {
-	if d.parent, err = os.OpenRoot(base); err != nil {
+	if d.parent, err = own.OpenRoot(base, d.whose.Base); err != nil {
 		return err
 	}
 	return d.enter()
@@ -113,7 +132,7 @@ func (d *Dir) enter() error {
 	if err != nil {
 		return err
 	}
-	if d.root, err = d.parent.OpenRoot(d.job); err != nil {
+	if d.root, err = d.parent.OpenRoot(d.job, d.whose.Job); err != nil {
 		return err
 	}
 	opened, err := d.root.Stat(".")
@@ -123,7 +142,7 @@ func (d *Dir) enter() error {
 	if !os.SameFile(named, opened) {
 		return fmt.Errorf("%s is a symbolic link", d.path)
 	}
-	if err := own.Dir(d.root); err != nil {
+	if err := d.root.Own(); err != nil {
 		return err
 	}
 	return d.hold(opened)
@@ -131,7 +150,7 @@ func (d *Dir) enter() error {
 
 // hold keeps others from removing the directory.
 func (d *Dir) hold(opened fs.FileInfo) (err error) {
-	if d.lock, err = d.root.Open("."); err != nil {
+	if d.lock, err = d.root.OpenFile(".", os.O_RDONLY, 0); err != nil {
 		return err
 	}
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_SH); err != nil {
@@ -156,7 +175,7 @@ func (d *Dir) Create(name string) (*os.File, error) {
 }
 
 // Root is the directory, for what is kept beside the logs; it ends with Close.
-func (d *Dir) Root() *os.Root { return d.root }
+func (d *Dir) Root() *own.Root { return d.root }
 
 // Path is absolute.
 func (d *Dir) Path() string { return d.path }
@@ -177,7 +196,7 @@ func (d *Dir) Close() error {
 		errs = append(errs, d.lock.Close())
 		d.lock = nil
 	}
-	for _, root := range []*os.Root{d.root, d.parent} {
+	for _, root := range []*own.Root{d.root, d.parent} {
 		if root != nil {
 			errs = append(errs, root.Close())
 		}

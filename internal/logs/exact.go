@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // move waits for output, and has it in the file before it is out of the pipe: whoever reads the pipe after this process was killed goes
@@ -69,7 +71,7 @@ func (l *logFile) splice(pipe, limit int) (int, error) {
 var errNoSplice = errors.New("it cannot be spliced")
 
 // openExact opens a file to write where it ends, but not to append: splice(2) takes no such file. What is there counts as kept.
-func (l *logFile) openExact(root *os.Root, name string) (*os.File, error) {
+func (l *logFile) openExact(root *own.Root, name string) (*os.File, error) {
 	f, err := openLog(root, name)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // maxNames is how many names of a directory are held at once.
@@ -41,7 +43,7 @@ func (d *Dir) files(attempt int, filter Filter) ([]File, error) {
 }
 
 // list shows the entries of a directory, which may be many, until see returns false.
-func list(root *os.Root, name string, see func(fs.DirEntry) bool) error {
+func list(root *own.Root, name string, see func(fs.DirEntry) bool) error {
 	dir, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err

@@ -25,10 +25,11 @@ var rankFile = regexp.MustCompile(`^rank-[0-9]+\.(stdout\.log|stderr\.log|error\
 var bundleFile = regexp.MustCompile(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)
 
 // Prune removes the directories of jobs from base but for the keep that were written last, by the times of the directory and of
-// what is right inside, and those that a process has open. Only a directory of this user, with logs in it and nothing else, is
-// taken for a job's; no link is followed. One that cannot be looked at or removed is told of at the end, and the others go.
+// what is right inside, and those that a process has open. Only a directory with logs in it and nothing else is taken for a job's, if it is
+// this user's, or another's where nobody but this user can have made it; no link is followed. One that cannot be looked at or removed is told
+// of at the end, and the others go.
 func Prune(base string, keep int) error {
-	root, err := os.OpenRoot(base)
+	root, err := own.OpenRoot(base, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -41,18 +42,19 @@ func Prune(base string, keep int) error {
 	return nil
 }
 
-func prune(base *os.Root, keep int) error {
+func prune(base *own.Root, keep int) error {
 	jobs, err := pastJobs(base)
 	slices.SortFunc(jobs, func(a, b pastJob) int { return cmp.Or(b.written.Compare(a.written), cmp.Compare(a.id, b.id)) })
 	for _, j := range jobs[min(max(0, keep), len(jobs)):] {
-		err = errors.Join(err, removeUnused(base, j.id))
+		err = errors.Join(err, removeUnused(base, j))
 	}
 	return err
 }
 
-// removeUnused removes a directory that no process has open, as far as its file system can tell.
-func removeUnused(base *os.Root, id string) error {
-	d, err := base.Open(id)
+// removeUnused removes a directory that no process has open, as far as its file system can tell. What is in it goes with the rights of its
+// owner.
+func removeUnused(base *own.Root, j pastJob) error {
+	d, err := base.OpenRoot(j.id, j.of)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -60,78 +62,99 @@ func removeUnused(base *os.Root, id string) error {
 		return err
 	}
 	defer d.Close()
-	if unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	lock, err := d.OpenFile(".", os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return nil
 	}
-	return base.RemoveAll(id)
+	entries, err := d.ReadDir(".")
+	for _, e := range entries {
+		err = errors.Join(err, d.RemoveAll(e.Name()))
+	}
+	if err != nil {
+		return err
+	}
+	return base.Remove(j.id)
 }
 
 type pastJob struct {
 	id      string
 	written time.Time
+	// of are the rights of its owner.
+	of *own.Rights
 }
 
-func pastJobs(base *os.Root) ([]pastJob, error) {
+func pastJobs(base *own.Root) ([]pastJob, error) {
 	var jobs []pastJob
 	var errs []error
+	alone := base.Own() == nil
 	err := list(base, ".", func(e fs.DirEntry) bool {
 		if !isJobID(e.Name()) {
 			return true
 		}
-		written, ours, err := lookAt(base, e.Name())
+		job, ours, err := lookAt(base, e.Name(), alone)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // another process was faster
 		case err != nil:
 			errs = append(errs, err)
 		case ours:
-			jobs = append(jobs, pastJob{e.Name(), written})
+			jobs = append(jobs, job)
 		}
 		return true
 	})
 	return jobs, errors.Join(append(errs, err)...)
 }
 
-// lookAt reports whether a directory is one that Dir made, and when it was last written.
-func lookAt(base *os.Root, id string) (written time.Time, ours bool, err error) {
+// lookAt reports whether a directory is one that Dir made, and when it was last written. That of another user is none unless base is this
+// user's alone.
+func lookAt(base *own.Root, id string, alone bool) (j pastJob, ours bool, err error) {
 	info, err := base.Lstat(id)
-	if err != nil || !info.IsDir() || !own.Is(info) {
-		return written, false, err
+	if err != nil || !info.IsDir() || !own.Is(info) && !alone {
+		return j, false, err
 	}
-	written = info.ModTime()
-	names, ours, err := jobEntries(base, id)
+	j = pastJob{id, info.ModTime(), own.Of(info)}
+	dir, err := base.OpenRoot(id, j.of)
+	if err != nil {
+		return j, false, err
+	}
+	defer dir.Close()
+	names, ours, err := jobEntries(dir)
 	for _, name := range names {
 		if err != nil || !ours {
 			break
 		}
-		if info, err = base.Lstat(name); err != nil {
+		if info, err = dir.Lstat(name); err != nil {
 			break
 		}
-		if info.ModTime().After(written) {
-			written = info.ModTime()
+		if info.ModTime().After(j.written) {
+			j.written = info.ModTime()
 		}
 		if info.IsDir() {
-			ours, err = isAttempt(base, name)
+			ours, err = isAttempt(dir, name)
 		}
 	}
-	return written, ours, err
+	return j, ours, err
 }
 
 // jobEntries are what is in a directory that has attempts and, perhaps, events and failure bundles, but nothing else.
-func jobEntries(base *os.Root, id string) (names []string, ours bool, err error) {
+func jobEntries(dir *own.Root) (names []string, ours bool, err error) {
 	attempts := 0
-	err = list(base, id, func(e fs.DirEntry) bool {
+	err = list(dir, ".", func(e fs.DirEntry) bool {
 		_, attempt := parseAttempt(e.Name())
 		if attempt = attempt && e.IsDir(); attempt {
 			attempts++
 		}
-		names = append(names, id+"/"+e.Name())
+		names = append(names, e.Name())
 		ours = attempt || e.Type().IsRegular() && (eventsFile.MatchString(e.Name()) || bundleFile.MatchString(e.Name()))
 		return ours
 	})
 	return names, ours && attempts > 0, err
 }
 
-func isAttempt(base *os.Root, name string) (bool, error) {
+func isAttempt(base *own.Root, name string) (bool, error) {
 	ours := true
 	err := list(base, name, func(e fs.DirEntry) bool {
 		ours = rankFile.MatchString(e.Name()) && e.Type().IsRegular()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // pipeSize is asked for each pipe, in bytes: it rides over short hiccups of the disk. More would soon use up what the kernel
@@ -34,10 +36,10 @@ type pump struct {
 }
 
 // newPump returns a pump that is not running, and the end of its pipe that the child writes to. That end is in blocking mode:
-// programs do not expect a non-blocking stdout.
-func newPump() (*pump, *os.File, error) {
+// programs do not expect a non-blocking stdout. The pipe is the child's user's, who may open it again as /dev/stdout.
+func newPump(of *own.Rights) (*pump, *os.File, error) {
 	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+	if err := of.Do(func() error { return unix.Pipe2(fds[:], unix.O_CLOEXEC) }); err != nil {
 		return nil, nil, fmt.Errorf("make a pipe: %w", err)
 	}
 	if err := unix.SetNonblock(fds[0], true); err != nil {

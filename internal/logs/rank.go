@@ -70,10 +70,10 @@ func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link the log files of %s: %w", r.where(), err)
 	}
-	if r.out, r.Stdout, err = newPump(); err != nil {
+	if r.out, r.Stdout, err = newPump(d.whose.Job); err != nil {
 		return nil, fmt.Errorf("carry the stdout of %s: %w", r.where(), err)
 	}
-	if r.err, r.Stderr, err = newPump(); err != nil {
+	if r.err, r.Stderr, err = newPump(d.whose.Job); err != nil {
 		return nil, errors.Join(fmt.Errorf("carry the stderr of %s: %w", r.where(), err), r.out.in.Close(), r.Stdout.Close())
 	}
 	r.run()
@@ -172,16 +172,9 @@ func (r *Rank) alias() error {
 	return nil
 }
 
-// openLog opens a file to append to, in a directory that is this user's alone.
-func openLog(root *os.Root, name string) (*os.File, error) {
-	f, err := root.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := own.File(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+// openLog opens a file to append to, in a directory that is one user's alone.
+func openLog(root *own.Root, name string) (*os.File, error) {
+	return root.OpenOwn(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
 func (r *Rank) where() string   { return fmt.Sprintf("rank %d on %s", r.opts.Rank, r.opts.Node) }

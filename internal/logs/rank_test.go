@@ -128,7 +128,7 @@ func TestFlushHandlesWhatIsThere(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(d.Path(), r.attempt()), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p, w, err := newPump()
+	p, w, err := newPump(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 const (
@@ -208,7 +210,7 @@ func (r *Reader) open(f File) (int64, error) {
 }
 
 // openPlain opens a file to read, in a directory that others may write to: it is a file with one name, and not reached by a link.
-func openPlain(root *os.Root, name string) (*os.File, error) {
+func openPlain(root *own.Root, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -224,7 +226,7 @@ func openPlain(root *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-func checkFile(root *os.Root, name string, opened fs.FileInfo) error {
+func checkFile(root *own.Root, name string, opened fs.FileInfo) error {
 	named, err := root.Lstat(name)
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func (d *Dir) ErrorFile(attempt, rank int) ([]byte, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return text, err
 	}
-	links, err := fs.Glob(d.root.FS(), fmt.Sprintf("attempt_%d/*/stdout.log", attempt))
+	links, err := d.root.Glob(fmt.Sprintf("attempt_%d/*/stdout.log", attempt))
 	if err != nil {
 		return nil, err
 	}

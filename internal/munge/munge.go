@@ -1,5 +1,5 @@
-// Package munge seals short secrets for the same user on other nodes of a cluster, with the munged that Slurm's own daemons use
-// (munge(7)). It calls the programs munge and unmunge, which come with it.
+// Package munge seals short texts on one node of a cluster and opens them on another, which then knows whose they are, with the munged that
+// Slurm's own daemons use (munge(7)). It calls the programs munge and unmunge, which come with it.
 package munge
 
 import (
@@ -35,24 +35,36 @@ func Encode(ctx context.Context, text string) (credential string, err error) {
 	return strings.TrimSpace(out), err
 }
 
+// Sign seals a text that is no secret: any user can open it, and knows that this one has made it.
+func Sign(ctx context.Context, text string) (credential string, err error) {
+	out, err := run(ctx, text, "munge", "--ttl="+strconv.Itoa(ttl))
+	return strings.TrimSpace(out), err
+}
+
 // Decode opens what the same user has sealed, elsewhere or here. A credential of another user is an error.
 func Decode(ctx context.Context, credential string) (text string, err error) {
+	text, uid, err := Open(ctx, credential)
+	if err == nil && uid != uint32(os.Getuid()) {
+		return "", fmt.Errorf("a credential of uid %d was given to uid %d", uid, os.Getuid())
+	}
+	return text, err
+}
+
+// Open opens what a user has sealed, elsewhere or here, and says which one.
+func Open(ctx context.Context, credential string) (text string, uid uint32, err error) {
 	out, err := run(ctx, credential, "unmunge", "--keys=STATUS,UID")
 	head, text, ok := strings.Cut(out, "\n\n")
 	if status := verdict.FindStringSubmatch(head); err != nil && status != nil {
-		return "", fmt.Errorf("unmunge: %s", status[1])
+		return "", 0, fmt.Errorf("unmunge: %s", status[1])
 	}
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
-	uid := sealer.FindStringSubmatch(head)
-	switch {
-	case !ok || uid == nil:
-		return "", fmt.Errorf("unmunge does not say who made a credential: %q", head)
-	case uid[1] != strconv.Itoa(os.Getuid()):
-		return "", fmt.Errorf("a credential of uid %s was given to uid %d", uid[1], os.Getuid())
+	if said := sealer.FindStringSubmatch(head); ok && said != nil {
+		number, err := strconv.ParseUint(said[1], 10, 32)
+		return text, uint32(number), err
 	}
-	return text, nil
+	return "", 0, fmt.Errorf("unmunge does not say who made a credential: %q", head)
 }
 
 var (

@@ -5,6 +5,8 @@
 // too. The rule is the same for all that golaunch makes or opens: the path to a directory leads over no link of another user's ([Path]), the
 // directory is this user's and nobody else can write to it ([Dir]), and what is in it already is a plain file of this user's with one name
 // ([File]). A single file that a user has named is written with [Write].
+//
+// This user is the one of the process, or one whom a process of root's works for: see [Rights].
 package own
 
 import (
@@ -46,7 +48,7 @@ func Path(path string) error {
 			at, open = here, info.Mode().Perm()&0o002 != 0
 			continue
 		}
-		if uid := owner(info); uid != 0 && uid != os.Geteuid() && (open || len(rest) == 0) {
+		if uid := owner(info); uid != 0 && uid != me() && (open || len(rest) == 0) {
 			return fmt.Errorf("%s is a symbolic link of uid %d, another user", here, uid)
 		}
 		if links++; links > maxLinks {
@@ -139,14 +141,14 @@ func sheltered(path string) bool {
 }
 
 // Is reports whether a file is this user's.
-func Is(info fs.FileInfo) bool { return owner(info) == os.Geteuid() }
+func Is(info fs.FileInfo) bool { return owner(info) == me() }
 
 // mine refuses what belongs to another user.
 func mine(info fs.FileInfo, name string, remote bool) error {
-	if Is(info) || os.Geteuid() == 0 && remote {
+	if Is(info) || me() == 0 && remote {
 		return nil
 	}
-	return fmt.Errorf("%s belongs to uid %d, not to uid %d", name, owner(info), os.Geteuid())
+	return fmt.Errorf("%s belongs to uid %d, not to uid %d", name, owner(info), me())
 }
 
 func owner(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }

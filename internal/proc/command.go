@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // The exit codes of a command that did not start, as in POSIX shells and env(1).
@@ -35,6 +36,8 @@ type Command struct {
 	Stdin, Stdout, Stderr *os.File
 	// CPUs are those that the process may run on; all that this process may use when empty.
 	CPUs []int
+	// Rights are those of the user whose process it is; this process's own when nil. It is looked for, and at, with them.
+	Rights *own.Rights
 	// Memory is the ID of the NUMA node whose memory it prefers (MPOL_PREFERRED, set_mempolicy(2)); nil leaves it this process's policy.
 	Memory *int
 	// Forker makes the process, if it can; nil leaves it to fork and exec, and so does a Forker that fails, see [Process.Forked].
@@ -69,8 +72,28 @@ func prepare(c *Command, null *os.File) (files []uintptr, path string, fail *Sta
 	if err != nil {
 		return nil, "", c.failure(codeOwn, "%v", err)
 	}
-	path, fail = lookPath(c)
+	fail = c.as(func() *StartError {
+		path, fail = lookPath(c)
+		return fail
+	})
 	return files, path, fail
+}
+
+// as does f with the rights of whose process it is.
+func (c *Command) as(f func() *StartError) (fail *StartError) {
+	err := c.Rights.Do(func() error {
+		fail = f()
+		return nil
+	})
+	if err != nil {
+		return c.failure(codeOwn, "%v", err)
+	}
+	return fail
+}
+
+// access says why the user of this thread's files may not do something with one, or enter it.
+func access(file string) error {
+	return unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS)
 }
 
 // Check says why a command would not start, as far as that shows before an attempt.
@@ -78,18 +101,22 @@ func Check(c Command) *StartError {
 	if err := checkStrings(&c); err != nil {
 		return c.failure(codeOwn, "%v", err)
 	}
-	path, fail := lookPath(&c)
+	return c.as(c.check)
+}
+
+func (c *Command) check() *StartError {
+	path, fail := lookPath(c)
 	if fail != nil {
 		return fail
 	}
-	if c.Dir != "" && unix.Access(c.Dir, unix.X_OK) != nil {
-		return diagnose(&c, path, unix.EACCES)
+	if c.Dir != "" && access(c.Dir) != nil {
+		return diagnose(c, path, unix.EACCES)
 	}
-	if err := unix.Access(c.at(path), unix.X_OK); err != nil {
-		return diagnose(&c, path, err)
+	if err := access(c.at(path)); err != nil {
+		return diagnose(c, path, err)
 	}
 	if info, err := os.Stat(c.at(path)); err == nil && info.IsDir() {
-		return diagnose(&c, path, unix.EACCES)
+		return diagnose(c, path, unix.EACCES)
 	}
 	return nil
 }
@@ -129,7 +156,7 @@ func lookPath(c *Command) (string, *StartError) {
 		info, err := os.Stat(c.at(file))
 		switch {
 		case err != nil || info.IsDir() || c.Path == "":
-		case unix.Access(c.at(file), unix.X_OK) == nil:
+		case access(c.at(file)) == nil:
 			return file, nil
 		case denied == "":
 			denied = file
@@ -164,7 +191,7 @@ func diagnose(c *Command, path string, err error) *StartError {
 	if c.Dir != "" {
 		if info, dirErr := os.Stat(c.Dir); dirErr != nil {
 			return c.failure(codeNotFound, "working directory: %v", dirErr)
-		} else if !info.IsDir() || unix.Access(c.Dir, unix.X_OK) != nil {
+		} else if !info.IsDir() || access(c.Dir) != nil {
 			return c.failure(codeNotExecutable, "cannot enter the working directory %s", c.Dir)
 		}
 	}

@@ -9,24 +9,30 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // Room says that fewer processes than some can be started from here, for want of what limits them: pids.max of this cgroup or one above it,
-// or the number of processes and threads that this user may have (RLIMIT_NPROC, which binds no root). What cannot be read limits nothing.
-func Room(processes int) error {
+// or the number of processes and threads that their user may have (RLIMIT_NPROC, which binds no root). What cannot be read limits nothing.
+func Room(processes int, of *own.Rights) error {
 	if room, why := cgroupRoom(); processes > room {
 		return fmt.Errorf("%d ranks need as many processes, and this cgroup has room for %d (%s): raise it (docker run --pids-limit; TasksMax= of a systemd unit)",
 			processes, room, why)
 	}
 	// Counting takes a while on a large machine, and nobody has so many processes by the way.
 	const plenty = 16 << 10
+	uid := os.Getuid()
+	if of != nil {
+		uid = int(of.UID)
+	}
 	var limit unix.Rlimit
-	if known := unix.Getrlimit(unix.RLIMIT_NPROC, &limit) == nil; !known || os.Getuid() == 0 || limit.Cur > plenty {
+	if known := unix.Getrlimit(unix.RLIMIT_NPROC, &limit) == nil; !known || uid == 0 || limit.Cur > plenty {
 		return nil
 	}
-	if used := threadsOf(os.Getuid()); used+processes > int(limit.Cur) {
-		return fmt.Errorf("%d ranks need as many processes, and this user has %d processes and threads already, and may have %d on this node: raise it (ulimit -u; LimitNPROC= of a systemd unit)",
-			processes, used, limit.Cur)
+	if used := threadsOf(uid); used+processes > int(limit.Cur) {
+		return fmt.Errorf("%d ranks need as many processes, and uid %d has %d processes and threads already, and may have %d on this node: raise it (ulimit -u; LimitNPROC= of a systemd unit)",
+			processes, uid, used, limit.Cur)
 	}
 	return nil
 }

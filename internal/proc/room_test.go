@@ -18,7 +18,7 @@ func TestRoomInACgroup(t *testing.T) {
 			t.Errorf("room for %d: %s", room, why)
 		}
 		for n, fine := range map[int]bool{1: true, 101: false} {
-			if err := Room(n); (err == nil) != fine {
+			if err := Room(n, nil); (err == nil) != fine {
 				t.Errorf("%d: %v", n, err)
 			}
 		}
@@ -52,10 +52,10 @@ func TestRoomInACgroup(t *testing.T) {
 // TestRoomOfAUser is one whose limit is near, and who is not root.
 func TestRoomOfAUser(t *testing.T) {
 	if os.Getenv("ROOM") != "" {
-		if err := Room(1); err != nil {
+		if err := Room(1, nil); err != nil {
 			t.Error(err)
 		}
-		if err := Room(2000); err == nil || !strings.Contains(err.Error(), "may have 2000 on this node: raise it (ulimit -u;") {
+		if err := Room(2000, nil); err == nil || !strings.Contains(err.Error(), "may have 2000 on this node: raise it (ulimit -u;") {
 			t.Error(err)
 		}
 		return

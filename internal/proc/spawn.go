@@ -62,6 +62,10 @@ func (s *Supervisor) fork(path string, c *Command, marker string, files []uintpt
 		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL, UseCgroupFD: cgroup >= 0, CgroupFD: max(cgroup, 0)},
 	}
+	var err error
+	if attr.Sys.Credential, err = c.Rights.Credential(); err != nil {
+		return 0, c.failure(codeOwn, "%v", err)
+	}
 	type result struct {
 		pid  int
 		fail *StartError
@@ -75,7 +79,7 @@ func (s *Supervisor) fork(path string, c *Command, marker string, files []uintpt
 		// Go forks with CLONE_VFORK|CLONE_VM, whose cost does not grow with this process's memory.
 		pid, err := syscall.ForkExec(path, c.Args, attr)
 		if err != nil {
-			done <- result{0, diagnose(c, path, err)}
+			done <- result{0, c.as(func() *StartError { return diagnose(c, path, err) })}
 			return
 		}
 		done <- result{pid, nil}

@@ -33,6 +33,8 @@ type Submission struct {
 	Title string
 	// Detached says that the job goes on without the client that submitted it.
 	Detached bool
+	// Submitter is the uid of who submitted it, by the kernel's word or munge's, never the client's; nil where it is not known.
+	Submitter *uint32
 	// PlacementTimeout bounds the wait for nodes and GPUs; 0 is no bound. LastCall is the wait for more nodes than the least.
 	PlacementTimeout, LastCall time.Duration
 	// BackoffMin is the wait before the first restart; it doubles for each further one until it is BackoffMax, give or take 10 %.

@@ -13,8 +13,12 @@ import (
 	"github.com/golaunch/golaunch/internal/replica"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
+	"github.com/golaunch/golaunch/internal/munge"
+	"github.com/golaunch/golaunch/internal/submitter"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
@@ -71,17 +75,45 @@ func (w *Watch) open(patience time.Duration) error {
 	defer cancel()
 	end, _ := limit.Deadline()
 	return w.client.ask(limit, func() error {
+		if w.submission != nil {
+			return w.submit(limit, end)
+		}
 		return w.start(time.Until(end), func(ctx context.Context) (updates, error) {
-			if w.submission != nil {
-				stream, err := w.client.rpc.Submit(ctx, grpc.WaitForReady(true))
-				if err == nil {
-					err = wire.Put(stream, w.submission)
-				}
-				return stream, err
-			}
 			return w.client.rpc.Watch(ctx, &pb.WatchRequest{Job: w.Job, Attach: w.owner}, grpc.WaitForReady(true))
 		})
 	})
+}
+
+// submit says who submits where the coordinator asks, by a credential for the connection, of which there may be a new one meanwhile. Without
+// munge here it is not known.
+func (w *Watch) submit(ctx context.Context, end time.Time) error {
+	first := w.submission[0]
+	first.Seals, first.Credential = munge.Installed(), ""
+	for {
+		err := w.start(time.Until(end), func(ctx context.Context) (updates, error) {
+			stream, err := w.client.rpc.Submit(ctx, grpc.WaitForReady(true))
+			if err == nil {
+				err = wire.Put(stream, w.submission)
+			}
+			return stream, err
+		})
+		if status.Code(err) != codes.Unauthenticated || !first.Seals {
+			return err
+		}
+		credential, sealErr := w.client.credential(ctx)
+		first.Seals, first.Credential = sealErr == nil, credential
+	}
+}
+
+// credential says who this client is, on its newest connection.
+func (c *Client) credential(ctx context.Context) (string, error) {
+	c.mu.Lock()
+	conn, secure := c.last.(abruptConn)
+	c.mu.Unlock()
+	if !secure {
+		return "", errors.New("a connection without TLS has no credential")
+	}
+	return submitter.Seal(ctx, conn.ConnectionState())
 }
 
 func (w *Watch) start(patience time.Duration, open func(context.Context) (updates, error)) error {

@@ -145,7 +145,7 @@ func FromOrder(o Order) *pb.ToAgent {
 func fromAction(do any) *pb.ToAgent {
 	switch o := do.(type) {
 	case Assign:
-		return &pb.ToAgent{Body: &pb.ToAgent_Assign{Assign: &pb.Assign{Task: o.Task}}}
+		return &pb.ToAgent{Body: &pb.ToAgent_Assign{Assign: &pb.Assign{Task: o.Task, Submitter: o.Submitter}}}
 	case Leave:
 		return &pb.ToAgent{Body: &pb.ToAgent_Leave{Leave: &pb.Leave{Why: Plain(o.Why)}}}
 	case ReadLogs:
@@ -212,7 +212,7 @@ func ToAction(node placement.Node, m *pb.ToAgent) any {
 	case *pb.ToAgent_Finish:
 		return job.Finish{Result: ToResult(b.Finish.GetResult())}
 	case *pb.ToAgent_Assign:
-		return Assign{b.Assign.GetTask()}
+		return Assign{b.Assign.GetTask(), b.Assign.Submitter}
 	case *pb.ToAgent_Leave:
 		return Leave{Plain(b.Leave.GetWhy())}
 	case *pb.ToAgent_ReadLogs:

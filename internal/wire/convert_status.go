@@ -109,7 +109,7 @@ func fromJobStatus(j JobStatus) iter.Seq[*pb.JobStatus] {
 			Id: j.ID, Title: Plain(j.Title), Phase: string(j.Phase), Waits: Plain(j.Waits), Submitted: fromTime(j.Submitted),
 			Finished: fromTime(j.Finished), Detached: j.Detached, Reserve: j.Reserve, Within: j.Within, Attempt: int32(j.Attempt),
 			Restarts: int32(j.Restarts), MaxRestarts: int32(j.MaxRestarts), Ranks: int32(j.Ranks), Gpus: int32(j.GPUs),
-			Result: optional(j.Result, fromResult), Goodput: optional(j.Goodput, fromGoodput),
+			Result: optional(j.Result, fromResult), Goodput: optional(j.Goodput, fromGoodput), SubmitterUid: j.Submitter,
 		}
 		for nodes := range pieces(slices.Values(j.Nodes), length) {
 			if part.Nodes != nil {
@@ -129,7 +129,7 @@ func toJobStatus(j *pb.JobStatus) JobStatus {
 		ID: j.GetId(), Title: j.GetTitle(), Phase: job.Phase(j.GetPhase()), Waits: j.GetWaits(),
 		Submitted: toTime(j.GetSubmitted()), Finished: toTime(j.GetFinished()), Detached: j.GetDetached(), Reserve: j.GetReserve(),
 		Within: j.GetWithin(), Attempt: int(j.GetAttempt()), Restarts: int(j.GetRestarts()), MaxRestarts: int(j.GetMaxRestarts()),
-		Nodes: j.GetNodes(), Ranks: int(j.GetRanks()), GPUs: int(j.GetGpus()),
+		Nodes: j.GetNodes(), Ranks: int(j.GetRanks()), GPUs: int(j.GetGpus()), Submitter: j.SubmitterUid,
 	}
 	if j.GetGoodput() != nil {
 		s.Goodput = new(toGoodput(j.GetGoodput()))

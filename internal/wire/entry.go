@@ -32,7 +32,9 @@ func fromEntry(e replica.Entry) *pb.Entry {
 	case e.Founded != nil:
 		return &pb.Entry{Body: &pb.Entry_Founded{Founded: &pb.Founded{Format: e.Founded.Format, Epoch: e.Founded.Epoch}}}
 	case e.Submitted != nil:
-		return &pb.Entry{Body: &pb.Entry_Submitted{Submitted: joined(FromSubmission(*e.Submitted))}}
+		return &pb.Entry{
+			Submitter: e.Submitted.Submitter, Body: &pb.Entry_Submitted{Submitted: joined(FromSubmission(*e.Submitted))},
+		}
 	case e.Admitted != nil:
 		return &pb.Entry{Body: &pb.Entry_Admitted{Admitted: &pb.Admitted{
 			Node: FromNode(e.Admitted.Node), Instance: e.Admitted.Instance, Patience: durationpb.New(e.Admitted.Patience),
@@ -134,6 +136,7 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 		e.Founded = &replica.Founded{Format: b.Founded.GetFormat(), Epoch: b.Founded.GetEpoch()}
 	case *pb.Entry_Submitted:
 		s := ToSubmission(b.Submitted)
+		s.Submitter = m.Submitter
 		e.Submitted = &s
 	case *pb.Entry_Admitted:
 		e.Admitted = &replica.Member{

@@ -16,8 +16,11 @@ type Order struct {
 }
 
 type (
-	// Assign says that the node gets ranks of a job, whose Submission has this Task.
-	Assign struct{ Task []byte }
+	// Assign says that the node gets ranks of a job, whose Submission has this Task and Submitter.
+	Assign struct {
+		Task      []byte
+		Submitter *uint32
+	}
 	// Signal asks for a signal to the ranks of the node.
 	Signal struct{ Number syscall.Signal }
 	// Leave asks the agent to go, for nothing holds the node any more.

@@ -46,6 +46,8 @@ type JobStatus struct {
 	Nodes       []string
 	Ranks, GPUs int
 	Result      *job.Result
+	// Submitter is the uid of who submitted it; nil where it is not known.
+	Submitter *uint32
 	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation and while it has had no ranks.
 	Goodput *goodput.Report
 }

@@ -31,6 +31,8 @@ type Entry struct {
 	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	// about is the job, where it happened to one.
 	About string `protobuf:"bytes,2,opt,name=about,proto3" json:"about,omitempty"`
+	// submitter is the uid of who submitted the job, where that is known. It is no part of the submission, which is the client's own words.
+	Submitter *uint32 `protobuf:"varint,16,opt,name=submitter,proto3,oneof" json:"submitter,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
 	//	*Entry_Founded
@@ -93,6 +95,13 @@ func (x *Entry) GetAbout() string {
 		return x.About
 	}
 	return ""
+}
+
+func (x *Entry) GetSubmitter() uint32 {
+	if x != nil && x.Submitter != nil {
+		return *x.Submitter
+	}
+	return 0
 }
 
 func (x *Entry) GetBody() isEntry_Body {
@@ -927,10 +936,11 @@ var File_log_proto protoreflect.FileDescriptor
 
 const file_log_proto_rawDesc = "" +
 	"\n" +
-	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\xed\x06\n" +
+	"\tlog.proto\x12\x16golaunch.rendezvous.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x10rendezvous.proto\"\x9e\a\n" +
 	"\x05Entry\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
-	"\x05about\x18\x02 \x01(\tR\x05about\x12;\n" +
+	"\x05about\x18\x02 \x01(\tR\x05about\x12!\n" +
+	"\tsubmitter\x18\x10 \x01(\rH\x01R\tsubmitter\x88\x01\x01\x12;\n" +
 	"\afounded\x18\x03 \x01(\v2\x1f.golaunch.rendezvous.v1.FoundedH\x00R\afounded\x12B\n" +
 	"\tsubmitted\x18\x04 \x01(\v2\".golaunch.rendezvous.v1.SubmissionH\x00R\tsubmitted\x12>\n" +
 	"\badmitted\x18\x05 \x01(\v2 .golaunch.rendezvous.v1.AdmittedH\x00R\badmitted\x126\n" +
@@ -945,7 +955,9 @@ const file_log_proto_rawDesc = "" +
 	"\ttimed_out\x18\r \x01(\v2 .golaunch.rendezvous.v1.TimedOutH\x00R\btimedOut\x12A\n" +
 	"\tcancelled\x18\x0e \x01(\v2!.golaunch.rendezvous.v1.CancelledH\x00R\tcancelled\x12>\n" +
 	"\bgathered\x18\x0f \x01(\v2 .golaunch.rendezvous.v1.GatheredH\x00R\bgatheredB\x06\n" +
-	"\x04body\"7\n" +
+	"\x04bodyB\f\n" +
+	"\n" +
+	"_submitter\"7\n" +
 	"\aFounded\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\tR\x06format\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\"\x8f\x01\n" +

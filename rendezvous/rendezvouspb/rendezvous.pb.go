@@ -3123,7 +3123,9 @@ func (x *Signal) GetNumber() int32 {
 type Assign struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// task is the submission's.
-	Task          []byte `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	Task []byte `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	// submitter is the uid of who submitted the job, where that is known.
+	Submitter     *uint32 `protobuf:"varint,2,opt,name=submitter,proto3,oneof" json:"submitter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3163,6 +3165,13 @@ func (x *Assign) GetTask() []byte {
 		return x.Task
 	}
 	return nil
+}
+
+func (x *Assign) GetSubmitter() uint32 {
+	if x != nil && x.Submitter != nil {
+		return *x.Submitter
+	}
+	return 0
 }
 
 // Leave asks an agent whose node was drained to go.
@@ -4134,7 +4143,11 @@ type Submission struct {
 	BackoffMin       *durationpb.Duration `protobuf:"bytes,8,opt,name=backoff_min,json=backoffMin,proto3" json:"backoff_min,omitempty"`
 	BackoffMax       *durationpb.Duration `protobuf:"bytes,9,opt,name=backoff_max,json=backoffMax,proto3" json:"backoff_max,omitempty"`
 	// last_call is the wait for more nodes than the least; it is that of a coordinator's only job.
-	LastCall      *durationpb.Duration `protobuf:"bytes,10,opt,name=last_call,json=lastCall,proto3" json:"last_call,omitempty"`
+	LastCall *durationpb.Duration `protobuf:"bytes,10,opt,name=last_call,json=lastCall,proto3" json:"last_call,omitempty"`
+	// seals says that the client can seal a credential, and credential is one for its connection, of who submits. A coordinator that wants one
+	// and has none refuses with UNAUTHENTICATED.
+	Seals         bool   `protobuf:"varint,11,opt,name=seals,proto3" json:"seals,omitempty"`
+	Credential    string `protobuf:"bytes,12,opt,name=credential,proto3" json:"credential,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4237,6 +4250,20 @@ func (x *Submission) GetLastCall() *durationpb.Duration {
 		return x.LastCall
 	}
 	return nil
+}
+
+func (x *Submission) GetSeals() bool {
+	if x != nil {
+		return x.Seals
+	}
+	return false
+}
+
+func (x *Submission) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
 }
 
 type Spec struct {
@@ -5722,24 +5749,26 @@ func (x *Hold) GetGpus() []int32 {
 }
 
 type JobStatus struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Title         string                 `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
-	Phase         string                 `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"`
-	Waits         string                 `protobuf:"bytes,4,opt,name=waits,proto3" json:"waits,omitempty"`
-	Submitted     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=submitted,proto3" json:"submitted,omitempty"`
-	Finished      *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=finished,proto3" json:"finished,omitempty"`
-	Detached      bool                   `protobuf:"varint,7,opt,name=detached,proto3" json:"detached,omitempty"`
-	Reserve       bool                   `protobuf:"varint,8,opt,name=reserve,proto3" json:"reserve,omitempty"`
-	Within        string                 `protobuf:"bytes,9,opt,name=within,proto3" json:"within,omitempty"`
-	Attempt       int32                  `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Restarts      int32                  `protobuf:"varint,11,opt,name=restarts,proto3" json:"restarts,omitempty"`
-	MaxRestarts   int32                  `protobuf:"varint,12,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
-	Nodes         []string               `protobuf:"bytes,13,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	Ranks         int32                  `protobuf:"varint,14,opt,name=ranks,proto3" json:"ranks,omitempty"`
-	Gpus          int32                  `protobuf:"varint,15,opt,name=gpus,proto3" json:"gpus,omitempty"`
-	Result        *Result                `protobuf:"bytes,16,opt,name=result,proto3" json:"result,omitempty"`
-	Goodput       *Goodput               `protobuf:"bytes,17,opt,name=goodput,proto3" json:"goodput,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Title       string                 `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
+	Phase       string                 `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"`
+	Waits       string                 `protobuf:"bytes,4,opt,name=waits,proto3" json:"waits,omitempty"`
+	Submitted   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=submitted,proto3" json:"submitted,omitempty"`
+	Finished    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=finished,proto3" json:"finished,omitempty"`
+	Detached    bool                   `protobuf:"varint,7,opt,name=detached,proto3" json:"detached,omitempty"`
+	Reserve     bool                   `protobuf:"varint,8,opt,name=reserve,proto3" json:"reserve,omitempty"`
+	Within      string                 `protobuf:"bytes,9,opt,name=within,proto3" json:"within,omitempty"`
+	Attempt     int32                  `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Restarts    int32                  `protobuf:"varint,11,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	MaxRestarts int32                  `protobuf:"varint,12,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
+	Nodes       []string               `protobuf:"bytes,13,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Ranks       int32                  `protobuf:"varint,14,opt,name=ranks,proto3" json:"ranks,omitempty"`
+	Gpus        int32                  `protobuf:"varint,15,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Result      *Result                `protobuf:"bytes,16,opt,name=result,proto3" json:"result,omitempty"`
+	Goodput     *Goodput               `protobuf:"bytes,17,opt,name=goodput,proto3" json:"goodput,omitempty"`
+	// submitter_uid is who submitted it, where that is known.
+	SubmitterUid  *uint32 `protobuf:"varint,18,opt,name=submitter_uid,json=submitterUid,proto3,oneof" json:"submitter_uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5891,6 +5920,13 @@ func (x *JobStatus) GetGoodput() *Goodput {
 		return x.Goodput
 	}
 	return nil
+}
+
+func (x *JobStatus) GetSubmitterUid() uint32 {
+	if x != nil && x.SubmitterUid != nil {
+		return *x.SubmitterUid
+	}
+	return 0
 }
 
 var File_rendezvous_proto protoreflect.FileDescriptor
@@ -6143,9 +6179,12 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04kill\x18\x04 \x01(\bR\x04kill\x12\x1a\n" +
 	"\bevidence\x18\x05 \x01(\tR\bevidence\" \n" +
 	"\x06Signal\x12\x16\n" +
-	"\x06number\x18\x01 \x01(\x05R\x06number\"\x1c\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\"M\n" +
 	"\x06Assign\x12\x12\n" +
-	"\x04task\x18\x01 \x01(\fR\x04task\"\x19\n" +
+	"\x04task\x18\x01 \x01(\fR\x04task\x12!\n" +
+	"\tsubmitter\x18\x02 \x01(\rH\x00R\tsubmitter\x88\x01\x01B\f\n" +
+	"\n" +
+	"_submitter\"\x19\n" +
 	"\x05Leave\x12\x10\n" +
 	"\x03why\x18\x01 \x01(\tR\x03why\"U\n" +
 	"\bReadLogs\x12\x0e\n" +
@@ -6220,7 +6259,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\afurther\x18\v \x01(\x05R\afurther\x12\x12\n" +
 	"\x04step\x18\f \x01(\x03R\x04step\x12\x16\n" +
 	"\x06kernel\x18\r \x01(\fR\x06kernel\x12\x12\n" +
-	"\x04hung\x18\x0e \x01(\bR\x04hung\"\xb2\x03\n" +
+	"\x04hung\x18\x0e \x01(\bR\x04hung\"\xe8\x03\n" +
 	"\n" +
 	"Submission\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
@@ -6235,7 +6274,11 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\vbackoff_max\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"backoffMax\x126\n" +
 	"\tlast_call\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\blastCall\"\xb9\x06\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\blastCall\x12\x14\n" +
+	"\x05seals\x18\v \x01(\bR\x05seals\x12\x1e\n" +
+	"\n" +
+	"credential\x18\f \x01(\tR\n" +
+	"credential\"\xb9\x06\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\arequest\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.RequestR\arequest\x12\x18\n" +
@@ -6353,7 +6396,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\",\n" +
 	"\x04Hold\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
-	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xa9\x04\n" +
+	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xe5\x04\n" +
 	"\tJobStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
@@ -6372,7 +6415,9 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05ranks\x18\x0e \x01(\x05R\x05ranks\x12\x12\n" +
 	"\x04gpus\x18\x0f \x01(\x05R\x04gpus\x126\n" +
 	"\x06result\x18\x10 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\x129\n" +
-	"\agoodput\x18\x11 \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput2\xae\x01\n" +
+	"\agoodput\x18\x11 \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput\x12(\n" +
+	"\rsubmitter_uid\x18\x12 \x01(\rH\x00R\fsubmitterUid\x88\x01\x01B\x10\n" +
+	"\x0e_submitter_uid2\xae\x01\n" +
 	"\n" +
 	"Rendezvous\x12N\n" +
 	"\x04Join\x12!.golaunch.rendezvous.v1.FromAgent\x1a\x1f.golaunch.rendezvous.v1.ToAgent(\x010\x01\x12P\n" +
@@ -6669,12 +6714,14 @@ func file_rendezvous_proto_init() {
 		(*ToAgent_Notice)(nil),
 		(*ToAgent_Voters)(nil),
 	}
+	file_rendezvous_proto_msgTypes[38].OneofWrappers = []any{}
 	file_rendezvous_proto_msgTypes[56].OneofWrappers = []any{
 		(*Update_Accepted)(nil),
 		(*Update_Decision)(nil),
 		(*Update_Result)(nil),
 		(*Update_Granted)(nil),
 	}
+	file_rendezvous_proto_msgTypes[74].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

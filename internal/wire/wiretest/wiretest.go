@@ -45,7 +45,7 @@ func fill(v reflect.Value) {
 		fill(value)
 		v.SetMapIndex(key, value)
 	case reflect.Func, reflect.Interface: // no message has one
-	case reflect.Uint8:
+	case reflect.Uint8, reflect.Uint32:
 		v.SetUint(7)
 	case reflect.String:
 		v.SetString(v.Type().Name() + " text")
