@@ -1,0 +1,243 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/golaunch/golaunch/internal/nettest"
+)
+
+// walter is a user of the node alone on which ranks are run as those who submitted them.
+const walter = 1234
+
+// shared is a cluster of users: the coordinator on the first node, the agent n10 on the second, and nobody on the third.
+type shared struct {
+	*heads
+	// place is a directory that all users reach, and command golaunch in it.
+	place, command, token string
+}
+
+func newShared(t *testing.T) *shared {
+	t.Helper()
+	place, err := os.MkdirTemp("/tmp", "golaunch-users-") //nolint:usetesting // others must reach it
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(place)) })
+	must(t, os.Chmod(place, 0o755))
+	nodes, _ := cluster(t)
+	s := &shared{heads: &heads{t: t, nodes: nodes, home: filepath.Join(place, "root"), dir: place, at: clusterAt}, place: place}
+	must(t, os.Mkdir(s.home, 0o700))
+	s.give("walter", walter, 0o700)
+	s.write("passwd", "root:x:0:0:root:/root:/bin/sh\nwalter:x:1234:1235::"+s.file("walter")+":/bin/bash\n")
+	s.write("group", "root:x:0:\nwalters:x:1235:\nfriends:x:1236:walter\n")
+	program, err := os.ReadFile(golaunch(t))
+	must(t, err)
+	s.command = s.file("golaunch")
+	must(t, os.WriteFile(s.command, program, 0o755)) //nolint:gosec // others run it
+	s.coordinate()
+	s.token = strings.TrimSpace(ended(t, s.start(0, "submit-token")))
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *shared) file(name string) string { return filepath.Join(s.place, name) }
+
+func (s *shared) write(name, text string) {
+	s.t.Helper()
+	must(s.t, os.WriteFile(s.file(name), []byte(text), 0o644)) //nolint:gosec // others read it
+}
+
+// give makes a directory that is a user's.
+func (s *shared) give(name string, uid int, mode os.FileMode) {
+	s.t.Helper()
+	must(s.t, os.Mkdir(s.file(name), mode))
+	must(s.t, os.Chown(s.file(name), uid, uid))
+}
+
+// agent is one that is root's, on a node that knows walter.
+func (s *shared) agent(args ...string) *process {
+	s.t.Helper()
+	script := fmt.Sprintf(`mount --bind %s /etc/passwd && mount --bind %s /etc/group && exec "$0" "$@"`, s.file("passwd"), s.file("group"))
+	cmd := s.nodes[1].Command(append([]string{
+		"unshare", "--mount", "sh", "-c", script, s.command, "agent", "--coordinator", s.at, "--name", "n10", "--num-gpus", "2", "--as-submitter",
+		"--log-dir", s.file("logs"),
+	}, args...)...)
+	p := start(s.t, cmd, "HOME="+s.home, "GOLAUNCH_COORDINATOR=", "GOLAUNCH_ALLOW_RUN_AS_ROOT=false", "XDG_CACHE_HOME=/root/.cache")
+	p.line("n10 .* is in the cluster of ")
+	return p
+}
+
+// submit runs golaunch on a node as a user.
+func (s *shared) submit(on nettest.Node, uid int, args ...string) *process {
+	s.t.Helper()
+	id := fmt.Sprint(uid)
+	cmd := on.Command(append([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", s.command}, args...)...)
+	cmd.Dir = s.place
+	return start(s.t, cmd, "HOME="+s.file("walter"), "GOLAUNCH_COORDINATOR="+s.at, "GOLAUNCH_TOKEN="+s.token)
+}
+
+// belongs wants a directory to be a user's alone, with all that is in it.
+func (s *shared) belongs(dir string, uid uint32) {
+	s.t.Helper()
+	files := 0
+	must(s.t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		must(s.t, err)
+		info, err := os.Lstat(path)
+		must(s.t, err)
+		files++
+		if owner := info.Sys().(*syscall.Stat_t).Uid; owner != uid || info.IsDir() && info.Mode().Perm() != 0o700 {
+			s.t.Errorf("%s is uid %d's: %v", path, owner, info.Mode())
+		}
+		return nil
+	}))
+	if files < 3 {
+		s.t.Errorf("in %s are %d files", dir, files)
+	}
+}
+
+const whoami = `echo $(id -u) $(id -g) $(id -G) $USER $LOGNAME $SHELL $HOME ${XDG_CACHE_HOME-none} $(grep CapEff /proc/self/status | cut -f2)
+echo again >/dev/stdout; echo and again >/dev/stderr; echo beat >$GOLAUNCH_HEARTBEAT_FILE; exit 3`
+
+// TestRanksAreTheirSubmitters has ranks, and their files, be the user's who submitted them.
+func TestRanksAreTheirSubmitters(t *testing.T) {
+	t.Parallel()
+	s := newShared(t)
+	s.agent()
+	job := s.submit(s.nodes[0], walter, "--job-id", "a", "--max-restarts", "0", "--gpus-per-node", "2", "--", "sh", "-c", whoami)
+	job.ends(3, "1234 1235 1235 1236 walter walter /bin/bash "+s.file("walter")+" none 0000000000000000\n", "again\n", "and again\n")
+	s.belongs(s.file("logs/n10/a"), walter)
+	if names, err := filepath.Glob(s.file("logs/n10/a/bundle-*")); err != nil || len(names) != 1 {
+		t.Errorf("the evidence of its failure: %v, %v", names, err)
+	}
+	for _, dir := range []string{"logs", "logs/n10"} {
+		if info, err := os.Stat(s.file(dir)); err != nil || info.Mode().Perm() != 0o711 || info.Sys().(*syscall.Stat_t).Uid != 0 {
+			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
+		}
+	}
+	if uid := s.status().job(t, "a").Submitter; uid == nil || *uid != walter {
+		t.Errorf("status says uid %v", uid)
+	}
+	if text := ended(t, s.submit(s.nodes[0], walter, "logs", "a")); !strings.Contains(text, "1234 1235") {
+		t.Errorf("its output: %s", text)
+	}
+	for id, c := range map[string]struct {
+		on   nettest.Node
+		uid  int
+		args []string
+		code int
+		want string
+	}{
+		"root":    {s.nodes[0], 0, nil, 125, "root submitted the job, and this node runs nothing as root"},
+		"nobody":  {s.nodes[0], 4321, nil, 125, "uid 4321 is no user here"},
+		"distant": {s.nodes[2], walter, nil, 125, "who that is the coordinator does not know"},
+		"port":    {s.nodes[0], walter, []string{"--master-port", "80"}, 125, "only root may listen there"},
+	} {
+		p := s.submit(c.on, c.uid, append(append([]string{"--job-id", id, "--max-restarts", "0"}, c.args...), "--", "sh", "-c", "echo up; exit 9")...)
+		if p.ends(c.code, c.want); strings.Contains(p.said(), "up\n") {
+			t.Errorf("the ranks of %s have run", id)
+		}
+	}
+}
+
+// said is all output so far.
+func (p *process) said() string {
+	text, _ := p.out.read()
+	return text
+}
+
+// TestRootDoesNothingForASubmitter that he could not do: read, run, write or remove.
+func TestRootDoesNothingForASubmitter(t *testing.T) {
+	t.Parallel()
+	s := newShared(t)
+	s.agent()
+	run := func(id string, code int, want string, args ...string) {
+		t.Helper()
+		s.submit(s.nodes[0], walter, append([]string{"--job-id", id, "--max-restarts", "0", "--log-dir"}, args...)...).ends(code, want)
+	}
+	script := []string{"--", "sh", "-c", "echo up; echo '{\"message\":\"oh\"}' >$TORCHELASTIC_ERROR_FILE; exit 4"}
+	with := func(dir string, more ...string) []string { return append(append([]string{s.file(dir)}, more...), script...) }
+
+	run("own", 4, "", with("walter/logs")...)
+	s.belongs(s.file("walter/logs/own"), walter)
+	run("closed", 125, "permission denied", with("root/logs")...)
+	run("foreign", 125, "permission denied", with("new")...)
+	if _, err := os.Stat(s.file("new")); err == nil {
+		t.Error("root has made a directory for him")
+	}
+	s.give("trap", walter, 0o700)
+	must(t, os.Symlink(s.home, s.file("trap/link")))
+	run("link", 125, "permission denied", with("trap/link")...)
+
+	// What is in a directory of his may be another's all the same.
+	const kept = "root's own"
+	s.write("kept", kept)
+	must(t, os.Chmod(s.file("kept"), 0o600))
+	for _, dir := range []string{"trap/hard", "trap/hard/attempt-0", "trap/soft", "trap/soft/attempt-0"} {
+		s.give(dir, walter, 0o700)
+	}
+	must(t, os.Link(s.file("kept"), s.file("trap/hard/attempt-0/rank-0.stdout.log")))
+	must(t, os.Symlink("../../../kept", s.file("trap/soft/attempt-0/rank-0.stdout.log")))
+	for _, id := range []string{"hard", "soft"} {
+		run(id, 4, "", with("trap")...)
+		if text, err := os.ReadFile(s.file("kept")); err != nil || string(text) != kept {
+			t.Errorf("%s: root has written %q, %v", id, text, err)
+		}
+		if text := s.submit(s.nodes[0], walter, "logs", id); strings.Contains(text.all(), kept) {
+			t.Errorf("%s: root has read it to him", id)
+		}
+	}
+	must(t, os.WriteFile(s.file("tool"), []byte("#!/bin/sh\necho up\n"), 0o700)) //nolint:gosec // root runs it
+	run("tool", 126, "is it executable", s.file("walter/logs"), "--", s.file("tool"))
+	run("place", 126, "cannot enter the working directory", s.file("walter/logs"), "--dir", s.home, "--", "true")
+}
+
+// all waits for the end, whatever the code.
+func (p *process) all() string {
+	p.t.Helper()
+	_, text := p.wait()
+	return text
+}
+
+// TestRanksOfASubmitterOutliveTheirAgent as the same user's, and the next agent goes on with their files.
+func TestRanksOfASubmitterOutliveTheirAgent(t *testing.T) {
+	t.Parallel()
+	s := newShared(t)
+	first := s.agent("--adopt")
+	job := s.submit(s.nodes[0], walter, "--job-id", "a", "--max-restarts", "1", "--backoff", "0s", "--", "sh", "-c",
+		`echo up $(id -u) in attempt $GOLAUNCH_ATTEMPT; while [ ! -e `+s.file("go")+` ]; do sleep 0.05; done; echo on; rm -f `+s.file("walter/go")+`; exit 5`)
+	job.line("up 1234")
+	first.kill()
+	s.agent("--adopt")
+	s.touch("go")
+	job.ends(5, "on\n")
+	if text := ended(t, s.start(0, "logs", "a")); strings.Count(text, "up 1234") != 2 || strings.Count(text, "on\n") != 2 {
+		t.Errorf("its output:\n%s", text)
+	}
+	s.belongs(s.file("logs/n10/a"), walter)
+}
+
+// TestOnlyRootCanRunOthersRanks says so at once.
+func TestOnlyRootCanRunOthersRanks(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(golaunch(t), "agent", "--coordinator", "127.0.0.1:1", "--as-submitter")
+	if os.Getuid() == 0 {
+		s := newShared(t)
+		s.submit(s.nodes[1], walter, "agent", "--coordinator", s.at, "--as-submitter").ends(2, "must be root")
+		cmd = exec.Command(golaunch(t), "agent", "--coordinator", "127.0.0.1:1")
+		start(t, cmd, "GOLAUNCH_ALLOW_RUN_AS_ROOT=false").ends(2, "--as-submitter (ranks run as those who submitted them)")
+		return
+	}
+	start(t, cmd).ends(2, "must be root")
+}
+
