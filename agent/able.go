@@ -27,7 +27,7 @@ func (s *share) unable(ranks int) job.Exit {
 		}
 	}
 	c := s.sample()
-	if err := errors.Join(fits(c), s.files(ranks), proc.Room(ranks, s.work.Rights)); err != nil {
+	if err := errors.Join(fits(c), s.files(ranks), proc.Room(ranks, s.rights())); err != nil {
 		return spawnExit(err)
 	}
 	if err := proc.Check(c); err != nil {

@@ -11,9 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/internal/session"
-	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 
 	"github.com/golaunch/golaunch/internal/bind"
@@ -55,11 +53,23 @@ type Task struct {
 type Work struct {
 	Task   Task
 	Output Output
-	// Rights are those of the user whose ranks they are; nil are this process's own. The agent does nothing for a job with its files, or with
-	// what its ranks have named, that these do not let it.
-	Rights *own.Rights
+	// User is whose ranks they are; nil is this process's own. The agent does nothing for a job with its files, or with what its ranks have named,
+	// that he could not do.
+	User *User
 	// Close is called when the job is over here and nobody reads its output; it may be nil.
 	Close func()
+}
+
+// User is a user of this machine, other than root's.
+type User struct {
+	UID, GID uint32
+	Groups   []uint32
+}
+
+// Assignment is a job of a cluster of which this node gets ranks: what was submitted, and the uid of who did, nil if nobody knows it.
+type Assignment struct {
+	Task      []byte
+	Submitter *uint32
 }
 
 // Agent is a node's part in a job, or in a cluster for as long as it stays there.
@@ -74,7 +84,7 @@ type Agent struct {
 	Standalone bool
 	// Open makes ready for a job: for the only one of the coordinator, or for one of a cluster, as it was assigned; at is this node's address.
 	// The error is why no rank of the job can run here.
-	Open func(job string, as wire.Assign, at netip.Addr) (Work, error)
+	Open func(job string, as Assignment, at netip.Addr) (Work, error)
 	// Past finds the output of a job that is over; the agent of a cluster needs it.
 	Past func(job string) (*logs.Dir, error)
 	// Joined is told of this node, with its address, whenever the coordinator has taken it in; nil is not.

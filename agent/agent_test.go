@@ -158,7 +158,7 @@ func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string)
 	}
 	w.life = &life{
 		session: joined, supervisor: supervisor,
-		Agent: Agent{Warn: warn, Grace: patience, Open: func(string, wire.Assign, netip.Addr) (Work, error) { return w.work, nil }},
+		Agent: Agent{Warn: warn, Grace: patience, Open: func(string, Assignment, netip.Addr) (Work, error) { return w.work, nil }},
 	}
 	return w
 }
@@ -278,7 +278,7 @@ func obeyingOn(t *testing.T, node placement.Node, script string) *world {
 	t.Helper()
 	w := newWorldOn(t, node, job.Spec{Request: placement.Request{MinNodes: 2, MaxNodes: 2}}, script)
 	w.shares, w.broken, w.reading = map[string]*share{}, make(chan error, 1), t.Context()
-	w.open("test", wire.Assign{})
+	w.open("test", Assignment{})
 	t.Cleanup(func() {
 		for _, s := range w.shares {
 			s.kill()

@@ -31,7 +31,7 @@ func (u *unit) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile 
 		Args: localRank(s.work.Task.Command, b.LocalRank),
 		Dir:  s.work.Task.Dir,
 		Env:  u.env.Environ(facts),
-		CPUs: on.CPUs.List(), Rights: s.work.Rights,
+		CPUs: on.CPUs.List(), Rights: s.rights(),
 	}
 	if !on.CPUs.Empty() && on.Memory != topo.Unknown {
 		c.Memory = &on.Memory

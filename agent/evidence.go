@@ -59,7 +59,7 @@ func (u *unit) witnesses() []bundle.Rank {
 	}
 	ranks := make([]bundle.Rank, len(all))
 	for i, r := range all {
-		ranks[i] = bundle.Rank{Number: r.bundle.Rank, Env: r.env, RAS: r.ras, Logs: r.output.Files(), Rights: u.share.work.Rights}
+		ranks[i] = bundle.Rank{Number: r.bundle.Rank, Env: r.env, RAS: r.ras, Logs: r.output.Files(), Rights: u.share.rights()}
 		for _, m := range busiest(members, r.process.Pid()) {
 			ranks[i].PIDs = append(ranks[i].PIDs, m.PID)
 		}
@@ -85,7 +85,7 @@ func (u *unit) file() {
 		dir := s.work.Output.Dir.Root()
 		b.Words(context.Background(), dir, u.evidence.ranks)
 		if s.looking.TryLock() {
-			b.Node(context.Background())
+			b.Node(context.Background(), s.rights())
 			s.looking.Unlock()
 		}
 		if _, err := b.Write(dir); err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/proc"
-	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -37,7 +36,7 @@ type keptRank struct {
 }
 
 // put has the keeper know what was assigned.
-func (a *life) put(id string, as wire.Assign) {
+func (a *life) put(id string, as Assignment) {
 	data, err := json.Marshal(as)
 	if err != nil {
 		panic(fmt.Sprintf("an assignment is no JSON: %v", err)) // bytes and a number
@@ -85,7 +84,7 @@ func (a *life) regain() {
 	}
 	left := a.keeper.Left
 	for id, data := range left.Jobs {
-		var as wire.Assign
+		var as Assignment
 		if err := json.Unmarshal(data, &as); err != nil {
 			a.Warn(fmt.Errorf("ranks of an earlier agent end: this one does not know their job: %w", err))
 			continue

@@ -37,7 +37,7 @@ func (a *life) run(ctx context.Context) (job.Result, error) {
 
 func (a *life) work(ctx context.Context) (job.Result, error) {
 	if id := a.session.Job; id != "" {
-		if s := a.open(id, wire.Assign{}); s.err != nil {
+		if s := a.open(id, Assignment{}); s.err != nil {
 			return job.Result{}, s.err
 		}
 	}
@@ -106,7 +106,7 @@ func (a *life) follow(ctx context.Context) (job.Result, error) {
 func (a *life) execute(order wire.Order) {
 	switch do := order.Do.(type) {
 	case wire.Assign:
-		a.open(order.Job, do)
+		a.open(order.Job, Assignment(do))
 		return
 	case wire.Signal:
 		a.signal(order.Job, do.Number)
@@ -145,7 +145,7 @@ func (a *life) execute(order wire.Order) {
 }
 
 // open makes ready for a job, unless that was done before.
-func (a *life) open(id string, as wire.Assign) *share {
+func (a *life) open(id string, as Assignment) *share {
 	s := a.shares[id]
 	if s == nil {
 		if a.keeper != nil {

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/internal/wire"
 
 	"github.com/golaunch/golaunch/internal/bind"
@@ -45,7 +46,7 @@ type share struct {
 	ending sync.Once
 }
 
-func newShare(a *life, id string, as wire.Assign) *share {
+func newShare(a *life, id string, as Assignment) *share {
 	s := &share{
 		agent: a, job: id, units: map[int]*unit{}, prepared: map[int]job.Prepared{}, unask: func() {}, over: make(chan struct{}),
 		warned: map[bind.Warning]bool{},
@@ -65,6 +66,9 @@ func newShare(a *life, id string, as wire.Assign) *share {
 	})
 	return s
 }
+
+// rights are those of the user whose ranks they are.
+func (s *share) rights() *own.Rights { return (*own.Rights)(s.work.User) }
 
 // quieten waits until nothing of the job lives here, and nothing more is written.
 func (s *share) quieten() {

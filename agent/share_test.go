@@ -97,7 +97,7 @@ func newTown(t *testing.T) *town {
 	return w
 }
 
-func (w *town) ready(id string, as wire.Assign, _ netip.Addr) (Work, error) {
+func (w *town) ready(id string, as Assignment, _ netip.Addr) (Work, error) {
 	if string(as.Task) == "?" {
 		return Work{}, errors.New("nobody understands this task")
 	}

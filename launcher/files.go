@@ -13,7 +13,6 @@ import (
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/own"
-	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // keptFiles are the files of the jobs that an agent has had.
@@ -36,7 +35,7 @@ type place struct {
 }
 
 // ready makes ready for a job that was submitted to the cluster. What is done for it here is done with the rights of its user.
-func (k *keptFiles) ready(id string, as wire.Assign, at netip.Addr) (agent.Work, error) {
+func (k *keptFiles) ready(id string, as agent.Assignment, at netip.Addr) (agent.Work, error) {
 	user, err := k.as.user(as.Submitter)
 	if err != nil {
 		return agent.Work{}, err
@@ -74,7 +73,7 @@ func (k *keptFiles) ready(id string, as wire.Assign, at netip.Addr) (agent.Work,
 		return agent.Work{}, err
 	}
 	return agent.Work{
-		Task: work, Rights: rights,
+		Task: work, User: (*agent.User)(rights),
 		Output: agent.Output{Dir: dir, Of: j.output(nil, k.warn)},
 		Close: func() {
 			if err := errors.Join(dir.Close(), k.released()); err != nil {

@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/golaunch/golaunch/internal/session"
-	"github.com/golaunch/golaunch/internal/wire"
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/bind"
@@ -30,7 +29,7 @@ func (h *here) agent(ctx context.Context, m membership, f *follower) (Result, er
 	}
 	a := agent.Agent{
 		Join: m.Options, Standalone: h.job.Stopping.Standalone, Grace: max(0, h.job.Stopping.Grace), Say: h.say, Warn: h.warn,
-		Open: func(id string, _ wire.Assign, at netip.Addr) (agent.Work, error) { return h.ready(id, at) },
+		Open: func(id string, _ agent.Assignment, at netip.Addr) (agent.Work, error) { return h.ready(id, at) },
 		Joined: func(placement.Node) {
 			if f.member.Load() { // in place of the one that began here
 				h.joined.Store(true)

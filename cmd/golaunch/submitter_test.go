@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/slurmtest"
 )
 
 // walter is a user of the node alone on which ranks are run as those who submitted them.
@@ -21,16 +22,18 @@ type shared struct {
 	*heads
 	// place is a directory that all users reach, and command golaunch in it.
 	place, command, token string
+	env                   []string
 }
 
-func newShared(t *testing.T) *shared {
+// newShared has an environment for the coordinator and the clients.
+func newShared(t *testing.T, env ...string) *shared {
 	t.Helper()
 	place, err := os.MkdirTemp("/tmp", "golaunch-users-") //nolint:usetesting // others must reach it
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(place)) })
 	must(t, os.Chmod(place, 0o755))
 	nodes, _ := cluster(t)
-	s := &shared{heads: &heads{t: t, nodes: nodes, home: filepath.Join(place, "root"), dir: place, at: clusterAt}, place: place}
+	s := &shared{heads: &heads{t: t, nodes: nodes, home: filepath.Join(place, "root"), dir: place, at: clusterAt}, place: place, env: env}
 	must(t, os.Mkdir(s.home, 0o700))
 	s.give("walter", walter, 0o700)
 	s.write("passwd", "root:x:0:0:root:/root:/bin/sh\nwalter:x:1234:1235::"+s.file("walter")+":/bin/bash\n")
@@ -39,7 +42,8 @@ func newShared(t *testing.T) *shared {
 	must(t, err)
 	s.command = s.file("golaunch")
 	must(t, os.WriteFile(s.command, program, 0o755)) //nolint:gosec // others run it
-	s.coordinate()
+	head := start(t, s.nodes[0].Command(s.command, "coordinator", "--listen", "10.77.0.2"), append(env, "HOME="+s.home)...)
+	head.line("golaunch agent --coordinator " + s.at)
 	s.token = strings.TrimSpace(ended(t, s.start(0, "submit-token")))
 	return s
 }
@@ -84,7 +88,7 @@ func (s *shared) submit(on nettest.Node, uid int, args ...string) *process {
 	id := fmt.Sprint(uid)
 	cmd := on.Command(append([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", s.command}, args...)...)
 	cmd.Dir = s.place
-	return start(s.t, cmd, "HOME="+s.file("walter"), "GOLAUNCH_COORDINATOR="+s.at, "GOLAUNCH_TOKEN="+s.token)
+	return start(s.t, cmd, append(s.env, "HOME="+s.file("walter"), "GOLAUNCH_COORDINATOR="+s.at, "GOLAUNCH_TOKEN="+s.token)...)
 }
 
 // belongs wants a directory to be a user's alone, with all that is in it.
@@ -103,6 +107,18 @@ func (s *shared) belongs(dir string, uid uint32) {
 	}))
 	if files < 3 {
 		s.t.Errorf("in %s are %d files", dir, files)
+	}
+}
+
+// TestASubmitterElsewhere is who munge says, by a credential for the connection.
+func TestASubmitterElsewhere(t *testing.T) {
+	t.Parallel()
+	s := newShared(t, "SLURM_CONF="+slurmtest.Munge(t))
+	s.agent()
+	s.submit(s.nodes[2], walter, "--job-id", "a", "--", "sh", "-c", "echo I am $(id -u)").ends(0, "I am 1234\n")
+	s.submit(s.nodes[2], 0, "--job-id", "b", "--", "true").ends(125, "root submitted the job")
+	if uid := s.status().job(t, "a").Submitter; uid == nil || *uid != walter {
+		t.Errorf("status says uid %v", uid)
 	}
 }
 
@@ -166,7 +182,9 @@ func TestRootDoesNothingForASubmitter(t *testing.T) {
 		s.submit(s.nodes[0], walter, append([]string{"--job-id", id, "--max-restarts", "0", "--log-dir"}, args...)...).ends(code, want)
 	}
 	script := []string{"--", "sh", "-c", "echo up; echo '{\"message\":\"oh\"}' >$TORCHELASTIC_ERROR_FILE; exit 4"}
-	with := func(dir string, more ...string) []string { return append(append([]string{s.file(dir)}, more...), script...) }
+	with := func(dir string, more ...string) []string {
+		return append(append([]string{s.file(dir)}, more...), script...)
+	}
 
 	run("own", 4, "", with("walter/logs")...)
 	s.belongs(s.file("walter/logs/own"), walter)
@@ -240,4 +258,3 @@ func TestOnlyRootCanRunOthersRanks(t *testing.T) {
 	}
 	start(t, cmd).ends(2, "must be root")
 }
-

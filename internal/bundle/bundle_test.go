@@ -259,7 +259,7 @@ func TestNode(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir.Name(), "long"), append(bytes.Repeat([]byte("x"), maxWords), "end\n"...), 0o600))
 	b := New(Title{Node: "n1"})
 	b.Words(t.Context(), dir, []Rank{{Number: 1, Logs: []string{"long", "short"}}})
-	b.Node(t.Context())
+	b.Node(t.Context(), nil)
 	name, err := b.Write(dir)
 	must(t, err)
 	i, files := unpack(t, dir, name)
@@ -290,7 +290,7 @@ func TestNetworkAndKernelLog(t *testing.T) {
 		t.Errorf("%v\n%swant\n%s", err, got, want)
 	}
 	log := "NVRM: Xid (PCI:0000:0f:00): 79, GPU has fallen off the bus\n" + strings.Repeat("noise\n", maxLog/6)
-	got, err = kernelLog(func() (string, error) { return log, nil })(t.Context())
+	got, err = kernelLog(func() (string, error) { return log, nil }, true)(t.Context())
 	if !strings.HasPrefix(string(got), "Xid 79 on 0000:0f:00\n") || len(got) > maxLog+100 || err != nil {
 		t.Errorf("%v, %d bytes: %.100s", err, len(got), got)
 	}

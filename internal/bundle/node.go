@@ -39,13 +39,14 @@ func (b *Bundle) Words(ctx context.Context, dir *own.Root, ranks []Rank) {
 	b.gather(ctx, sources)
 }
 
-// Node gathers what the driver and the kernel say, and the counters of the network. It returns within 10 s.
-func (b *Bundle) Node(ctx context.Context) {
+// Node gathers what the driver and the kernel say, and the counters of the network. It returns within 10 s. Of the kernel's log another user
+// than this process's, whose ranks they are, has what is about GPUs: the rest may be root's to know (kernel.dmesg_restrict).
+func (b *Bundle) Node(ctx context.Context, of *own.Rights) {
 	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
 	defer cancel()
 	b.gather(ctx, []source{
 		{name: "node/nvidia-smi.txt", from: "nvidia-smi -q", read: nvidiaSMI},
-		{name: "node/kernel-log.txt", from: "the kernel's log", read: kernelLog(health.Here().KernelLog)},
+		{name: "node/kernel-log.txt", from: "the kernel's log", read: kernelLog(health.Here().KernelLog, of == nil)},
 		{name: "node/network.txt", from: "/sys/class", read: network(os.DirFS("/sys/class"))},
 	})
 }
@@ -76,7 +77,7 @@ func end(dir *own.Root, name string) func(context.Context) ([]byte, error) {
 }
 
 // kernelLog has the Xids of the log first, and then its end.
-func kernelLog(read func() (string, error)) func(context.Context) ([]byte, error) {
+func kernelLog(read func() (string, error), whole bool) func(context.Context) ([]byte, error) {
 	return func(context.Context) ([]byte, error) {
 		log, err := read()
 		if err != nil {
@@ -86,7 +87,9 @@ func kernelLog(read func() (string, error)) func(context.Context) ([]byte, error
 		for _, x := range health.ParseXids(log) {
 			fmt.Fprintf(&out, "Xid %d on %s\n", x.Number, x.PCI)
 		}
-		out.WriteString(log[max(0, len(log)-maxLog):])
+		if whole {
+			out.WriteString(log[max(0, len(log)-maxLog):])
+		}
 		return []byte(out.String()), nil
 	}
 }

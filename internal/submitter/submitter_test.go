@@ -1,12 +1,22 @@
 package submitter
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/big"
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/munge"
+	"github.com/golaunch/golaunch/internal/slurmtest"
 )
 
 // TestLocal connects as this user, and as another in a process of its own.
@@ -69,4 +79,64 @@ func another(t *testing.T, l net.Listener, to string) {
 	}
 	conn.Close()
 	_ = cmd.Wait() // it has read nothing
+}
+
+// connected are the two ends of a TLS connection.
+func connected(t *testing.T) (server, client tls.ConnectionState) {
+	t.Helper()
+	public, key, err := ed25519.GenerateKey(nil)
+	must(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"head"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
+	must(t, err)
+	cert, err := x509.ParseCertificate(der)
+	must(t, err)
+	known := x509.NewCertPool()
+	known.AddCert(cert)
+	a, b := net.Pipe()
+	here := tls.Server(a, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+	there := tls.Client(b, &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: known, ServerName: "head"})
+	t.Cleanup(func() { a.Close(); b.Close() })
+	shaken := make(chan error, 1)
+	go func() { shaken <- here.HandshakeContext(t.Context()) }()
+	must(t, there.HandshakeContext(t.Context()))
+	must(t, <-shaken)
+	return here.ConnectionState(), there.ConnectionState()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestACredential is good for its connection, once, and nothing else is one.
+func TestACredential(t *testing.T) {
+	t.Setenv("SLURM_CONF", slurmtest.Munge(t))
+	server, client := connected(t)
+	seal := func() string {
+		c, err := Seal(t.Context(), client)
+		must(t, err)
+		return c
+	}
+	c := seal()
+	if uid, err := Open(t.Context(), server, c); err != nil || uid != uint32(os.Getuid()) {
+		t.Errorf("%d, %v", uid, err)
+	}
+	if _, err := Open(t.Context(), server, c); err == nil || !strings.Contains(err.Error(), "Replayed") {
+		t.Errorf("once more: %v", err)
+	}
+	other, _ := connected(t)
+	if _, err := Open(t.Context(), other, seal()); !errors.Is(err, ErrElsewhere) {
+		t.Errorf("on another connection: %v", err)
+	}
+	c, err := munge.Sign(t.Context(), "sealed for another purpose")
+	must(t, err)
+	if _, err := Open(t.Context(), server, c); !errors.Is(err, ErrElsewhere) {
+		t.Errorf("of another purpose: %v", err)
+	}
+	if _, err := Open(t.Context(), tls.ConnectionState{}, seal()); err == nil {
+		t.Error("without TLS")
+	}
 }
