@@ -181,7 +181,7 @@ func (s control) submitter(ctx context.Context, req *pb.Submission) (*uint32, er
 		s.c.post(func() {
 			s.c.warn(fmt.Errorf("it is not known who submits job %s: %w", wire.Plain(req.GetSpec().GetId()), err))
 		})
-		return nil, nil
+		return nil, nil //nolint:nilerr // the job is taken in, by nobody who is known
 	}
 	return &uid, nil
 }

@@ -122,6 +122,17 @@ func TestASubmitterElsewhere(t *testing.T) {
 	}
 }
 
+// TestRootsJobsRunWhereTheyMay and nowhere else; others' are theirs there too.
+func TestRootsJobsRunWhereTheyMay(t *testing.T) {
+	t.Parallel()
+	s := newShared(t)
+	s.agent("--allow-run-as-root")
+	for _, uid := range []int{0, walter} {
+		job := s.submit(s.nodes[0], uid, "--job-id", fmt.Sprint("of-", uid), "--", "sh", "-c", "echo I am $(id -u)")
+		job.ends(0, fmt.Sprintf("I am %d\n", uid))
+	}
+}
+
 const whoami = `echo $(id -u) $(id -g) $(id -G) $USER $LOGNAME $SHELL $HOME ${XDG_CACHE_HOME-none} $(grep CapEff /proc/self/status | cut -f2)
 echo again >/dev/stdout; echo and again >/dev/stderr; echo beat >$GOLAUNCH_HEARTBEAT_FILE; exit 3`
 

@@ -161,3 +161,35 @@ func TestPruneKnowsDir(t *testing.T) {
 		t.Errorf("left %q, error %v", jobs(t, base), err)
 	}
 }
+
+// TestPruneOthers removes the directories of other users where only this user can have made them, with their rights.
+func TestPruneOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has directories for others")
+	}
+	base := t.TempDir()
+	for _, mode := range []fs.FileMode{0o711, 0o777} {
+		past(t, base, 1, "a/attempt-0/rank-0.stdout.log")
+		past(t, base, 2, "b/attempt-0/rank-0.stdout.log")
+		for _, id := range []string{"a", "b"} {
+			for _, name := range entries(t, filepath.Join(base, id)) {
+				if err := os.Chown(filepath.Join(base, id, name), 1234, 1234); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := os.Chmod(filepath.Dir(base), 0o711); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(base, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := Prune(base, 1); err != nil {
+			t.Error(err)
+		}
+		want := map[fs.FileMode]string{0o711: "a", 0o777: "a b"}[mode]
+		if got := jobs(t, base); got != want {
+			t.Errorf("with mode %v left are %s, not %s", mode, got, want)
+		}
+	}
+}
