@@ -139,7 +139,7 @@ func largestOrders(n placement.Node) []any {
 	gpuWorld := world
 	gpuWorld.GPUs = n.GPUs
 	return []any{
-		wire.Assign{Task: []byte(noise(wire.MaxTask))},
+		wire.Assign{Task: []byte(noise(wire.MaxTask)), Submitter: new(uint32(math.MaxUint32))},
 		job.Prepare{Node: n.Name, Unit: big, Attempt: big, Fresh: true, Peers: repeat(wire.MaxPeers/18, largestAddr)},
 		job.Admit{Node: n.Name, Peers: repeat(wire.MaxPeers/18, largestAddr)},
 		job.Reach{Node: n.Name, Seq: big, Addr: text(45), Port: 65535, Late: true},

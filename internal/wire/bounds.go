@@ -72,7 +72,7 @@ const (
 	MaxTitle = MaxText
 	MaxSizes = 1 << 16
 	maxOrder = 4 << 20
-	// MaxCredential bounds a credential of munge, which has some 200 bytes.
+	// MaxCredential bounds a credential of munge, which has some 200 bytes, and comes with that.
 	MaxCredential = 4 << 10
 	// MaxSpans are the ranks that a reader of logs chooses, 14 bytes each, and MaxPositions what a node is told of the files that it has
 	// delivered a part of, MaxPosition each: 736 KiB. Of further ones it delivers all, and the reader drops what it knows.
