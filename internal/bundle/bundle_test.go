@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -383,5 +384,28 @@ print("ready", flush=True); time.sleep(1000)`)
 	}
 	for b.Loop() {
 		New(Title{}).Ranks(b.Context(), ranks, false)
+	}
+}
+
+// TestAnothersRanks are asked and looked into with the rights of who has them, and of the kernel's log he gets no more than his GPUs'.
+func TestAnothersRanks(t *testing.T) {
+	got, err := kernelLog(func() (string, error) { return "NVRM: Xid (PCI:0000:0f:00): 79, GPU\nsecret\n", nil }, false)(t.Context())
+	if string(got) != "Xid 79 on 0000:0f:00\n" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root has ranks of others")
+	}
+	walter := &own.Rights{UID: 1234, GID: 1235, Groups: []uint32{1236}}
+	got, err = run(t.Context(), walter, "id", "-u")
+	if string(got) != "1234\n" || err != nil {
+		t.Errorf("a debugger is uid %q, %v", got, err)
+	}
+	dir := t.TempDir() // 0700
+	must(t, unix.Mkfifo(filepath.Join(dir, "ask0.pipe"), 0o666))
+	env := []string{"TORCH_NCCL_DEBUG_INFO_PIPE_FILE=" + dir + "/ask", "TORCH_FR_DUMP_TEMP_FILE=" + dir + "/dump"}
+	got, err = flightRecorder(Rank{Env: env, PIDs: []int{os.Getpid()}, Rights: walter})(t.Context())
+	if len(got) > 0 || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("he is told %q, %v", got, err)
 	}
 }
