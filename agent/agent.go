@@ -43,6 +43,12 @@ type Task struct {
 	// Bundle keeps evidence of attempts that fail, in the directory of Output. HangTimeout is how long ranks may stand still; 0 for ever.
 	Bundle      bool
 	HangTimeout time.Duration
+	// Preload are Python modules that a fork server imports once, for all ranks here and all attempts. Ranks that cannot be forked are
+	// started as without it, or not at all when PreloadStrict.
+	Preload       []string
+	PreloadStrict bool
+	// Local is how many ranks this node is to run, if that is known before they are placed, or 0.
+	Local int
 	// Stdin is what rank 0 reads when it runs here; the other ranks read nothing.
 	Stdin bool
 	// NoticeSignal is sent to ranks that find a notice in their GOLAUNCH_NOTICE_FILE; none when 0.

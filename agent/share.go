@@ -29,6 +29,8 @@ type share struct {
 	// store is torch's, when this node is the job's master, and peers who may use it.
 	store store
 	peers atomic.Pointer[tcpstore.Peers]
+	// preload has a fork server ready; nil when the ranks are to import for themselves.
+	preload *preload
 	// held keeps the port that rank 0 is to have, and answers there until it starts; nil when there is none.
 	held *heldPort
 	// unask ends the newest [job.Reach] that is at work.
@@ -52,6 +54,9 @@ func newShare(a *life, id string, as Assignment) *share {
 		warned: map[bind.Warning]bool{},
 	}
 	s.work, s.err = a.Open(id, as, a.session.Node.Addr)
+	if s.err == nil && len(s.work.Task.Preload) > 0 {
+		s.preload = newPreload(s)
+	}
 	quiet := make(chan struct{})
 	a.done.Go(func() {
 		defer close(quiet)
@@ -76,6 +81,7 @@ func (s *share) quieten() {
 	for _, u := range s.units {
 		<-u.gone
 	}
+	s.preload.end()
 	s.filing.Wait()
 	s.closeStore()
 	s.letGo()

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/golaunch/golaunch/internal/bind"
+	"github.com/golaunch/golaunch/internal/forkserver"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/logs"
@@ -39,6 +40,12 @@ type unit struct {
 	mu      sync.Mutex
 	scope   scope
 	stopped bool
+	// halted is done once the attempt was ordered to stop.
+	halted context.Context
+	halt   context.CancelFunc
+	// server forks ranks, if it can; imports is what came of that.
+	server  *forkserver.Server
+	imports job.Imports
 	// all are the ranks that were started.
 	all []rank
 	// said are the reports of the attempt, in order.
@@ -54,13 +61,19 @@ type unit struct {
 }
 
 func newUnit(s *share, o job.Start) *unit {
-	return &unit{share: s, agent: s.agent, order: o, noticed: make(chan struct{}, 1), evidence: newEvidence(), gone: make(chan struct{})}
+	u := &unit{share: s, agent: s.agent, order: o, noticed: make(chan struct{}, 1), evidence: newEvidence(), gone: make(chan struct{})}
+	u.halted, u.halt = context.WithCancel(context.Background())
+	return u
 }
 
 // run starts the ranks, waits until they have ended and nothing of them lives, and reports each step.
 func (u *unit) run() {
 	defer close(u.gone)
+	defer u.halt()
 	scope, err := u.open()
+	if err == nil && scope != nil {
+		err = u.warm()
+	}
 	if err != nil {
 		u.fail(err)
 	}
@@ -140,6 +153,7 @@ func (u *unit) ranks(scope scope) []*logs.Rank {
 			ranks[i] = r
 			u.mu.Lock()
 			u.all = append(u.all, r)
+			u.count(r.process)
 			u.mu.Unlock()
 			running.Go(func() { u.watch(r) })
 			return nil
@@ -166,7 +180,7 @@ func (u *unit) ranks(scope scope) []*logs.Rank {
 
 // started tells of ranks that all run; those of an attempt all have GPUs, or none has.
 func (u *unit) started(ranks []rank) job.Started {
-	s := job.Started{Node: u.agent.session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt}
+	s := job.Started{Node: u.agent.session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Imports: u.imports}
 	for _, r := range ranks {
 		s.PIDs = append(s.PIDs, r.process.Pid())
 		if r.bundle.GPU != nil {
@@ -198,6 +212,9 @@ func (u *unit) spawn(scope scope, b placement.Bundle) (rank, error) {
 	}
 	command := u.command(b, output.ErrorFile(), output.NoticeFile(), output.HeartbeatFile())
 	command.Stdout, command.Stderr = output.Stdout, output.Stderr
+	if u.server != nil {
+		command.Forker = u.server
+	}
 	r := rank{bundle: b, since: time.Now(), output: output, ras: rasOf(command.Env), env: command.Env}
 	r.process, err = r.start(scope, command)
 	output.Started()
@@ -282,6 +299,7 @@ func (u *unit) stop(o job.Stop) {
 	defer u.mu.Unlock()
 	again := u.stopped
 	u.stopped = true
+	u.halt()
 	if o.Kill {
 		u.evidence.hurry()
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/postmortem"
 	"github.com/golaunch/golaunch/internal/spot"
 	"github.com/golaunch/golaunch/nccl"
+	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
@@ -149,11 +151,38 @@ func (r Ranks) check() error {
 	case r.Store != storeGolaunch && r.Store != storeRank0:
 		return usage("store %q: golaunch or rank0", r.Store)
 	}
+	for _, module := range r.preload() {
+		if !modules.MatchString(module) {
+			return usage("preload %q: names of Python modules with commas between, such as torch,transformers, or none", r.Preload)
+		}
+	}
 	if _, err := nccl.Vars(r.Preset, nccl.Agreement{}, nccl.Facts{}); err != nil {
 		return usage("%v", err)
 	}
 	return nil
 }
+
+// modules are names that Python can import.
+var modules = regexp.MustCompile(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*$`)
+
+// preload is Preload in its parts.
+func (r Ranks) preload() []string {
+	if r.Preload == "" || r.Preload == preloadNone {
+		return nil
+	}
+	return strings.Split(r.Preload, ",")
+}
+
+// local is how many ranks each node runs, where that is the same on all and known before there is a placement, or 0.
+func (j Job) local() int {
+	if per := j.Resources.PerNode; len(per) == 1 && per[0] != placement.AllGPUs {
+		return per[0]
+	}
+	return j.Resources.Slots
+}
+
+// preloadNone is the value of Ranks.Preload that imports nothing.
+const preloadNone = "none"
 
 // The values of Ranks.Store.
 const (

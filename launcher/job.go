@@ -144,6 +144,8 @@ func (j Job) facts() map[string]string {
 		"--gpu-visibility": string(j.Ranks.Visibility),
 		"--bind":           j.Ranks.Bind,
 		"--strict":         fmt.Sprint(j.Ranks.Strict),
+		"--preload":        short(j.Ranks.Preload),
+		"--preload-strict": fmt.Sprint(j.Ranks.PreloadStrict),
 		"--preflight":      j.Health.Preflight,
 		"--hang-timeout":   j.Health.HangTimeout.String(),
 		"--bundle":         j.Health.Bundle,

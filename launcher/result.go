@@ -98,6 +98,8 @@ type Goodput struct {
 	Stopping float64 `json:"stopping_hours"`
 	Backoff  float64 `json:"backoff_hours"`
 	Waiting  float64 `json:"waiting_hours"`
+	// Importing is for modules that a fork server imports for the ranks, see Ranks.Preload.
+	Importing float64 `json:"importing_hours"`
 	// Interruptions counts those after which the job went on.
 	Interruptions int `json:"interruptions"`
 	// Costs are what these cost by cause and node, dearest first, 32 at most; the rest is one more, with the cause "others".
@@ -158,7 +160,7 @@ func goodputOf(r *goodput.Report) *Goodput {
 		return nil
 	}
 	return &Goodput{
-		Unit: r.Unit, Goodput: r.Goodput, Hours: r.Hours, Training: r.Training, Lost: r.Lost, Starting: r.Starting, Stopping: r.Stopping,
+		Unit: r.Unit, Goodput: r.Goodput, Hours: r.Hours, Training: r.Training, Lost: r.Lost, Starting: r.Starting, Importing: r.Importing, Stopping: r.Stopping,
 		Backoff: r.Backoff, Waiting: r.Waiting, Interruptions: r.Interruptions,
 		Costs: each(r.Costs, func(c goodput.Cost) Cost { return Cost(c) }),
 	}
@@ -167,7 +169,7 @@ func goodputOf(r *goodput.Report) *Goodput {
 // report is the way back, for what is said in words below.
 func (g Goodput) report() *goodput.Report {
 	return &goodput.Report{
-		Unit: g.Unit, Goodput: g.Goodput, Hours: g.Hours, Training: g.Training, Lost: g.Lost, Starting: g.Starting, Stopping: g.Stopping,
+		Unit: g.Unit, Goodput: g.Goodput, Hours: g.Hours, Training: g.Training, Lost: g.Lost, Starting: g.Starting, Importing: g.Importing, Stopping: g.Stopping,
 		Backoff: g.Backoff, Waiting: g.Waiting, Interruptions: g.Interruptions,
 		Costs: each(g.Costs, func(c Cost) goodput.Cost { return goodput.Cost(c) }),
 	}

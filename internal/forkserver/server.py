@@ -108,6 +108,8 @@ class Wrapper:
         given = pairs(given)
         self.changed = {name: value for name, value in pairs(words_of("environ")).items() if given.get(name) != value}
         self.removed = given.keys() - pairs(words_of("environ")).keys()
+        # What CPython sets for itself: LC_CTYPE, in the C locale (PEP 538).
+        self.own = {name: value for name, value in os.environb.items() if name not in pairs(words_of("environ"))}
         self.name = words_of("cmdline")[0]
 
     def wrap(self, order):
@@ -116,6 +118,7 @@ class Wrapper:
             env = pairs(order.env)
             env.update(self.changed)
             order.env = [name + b"=" + value for name, value in env.items() if name not in self.removed]
+        order.environ = {**self.own, **pairs(order.env)}
 
 
 def words_of(name):
@@ -419,9 +422,10 @@ def become(order, kernel):
     """Makes the child what a process that golaunch had forked and exec'd would be, up to its first line."""
     stdin, stdout, stderr, go = order.fds[:4]
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    os.setsid()  # before golaunch knows of this process: it signals sessions
+    send("pid", os.getpid())
     if os.read(go, 1) == b"":  # golaunch has died, or does not wait for this process any more
         os._exit(1)
-    os.setsid()
     if order.cpus:
         os.sched_setaffinity(0, order.cpus)
     if order.memory:
@@ -434,7 +438,8 @@ def become(order, kernel):
     while order.fds:
         os.close(order.fds.pop())
     socket.close()
-    environ(order.env)
+    os.environb.clear()
+    os.environb.update(order.environ)
     kernel.say(b"\0".join(order.orig_argv + [b""]), b"\0".join(order.env + [b""]))
     for at, name in enumerate(("stdin", "stdout", "stderr")):
         if kind(at) != kinds[at]:
@@ -452,11 +457,6 @@ def become(order, kernel):
 
 def kind(fd):
     return stat.S_IFMT(os.fstat(fd).st_mode), os.isatty(fd)
-
-
-def environ(words):
-    os.environb.clear()
-    os.environb.update(pairs(words))
 
 
 def reopen(fd, name):
@@ -482,7 +482,7 @@ def fork(order, kernel, asked, chance):
     cgroup = order.fds[4] if len(order.fds) > 4 else None
     script = os.path.join(os.fsdecode(order.dir), os.fsdecode(order.program))
     folder = os.path.dirname(os.path.realpath(script)) if order.kind == "script" else os.fsdecode(order.dir)
-    why = unsafe(order.fds) or asked.differs(pairs(order.env)) or shadowed(folder)
+    why = unsafe(order.fds) or asked.differs(order.environ) or shadowed(folder)
     if not why and order.kind == "script" and not os.access(script, os.R_OK):
         why = "%s cannot be read" % script
     if why:
@@ -498,8 +498,7 @@ def fork(order, kernel, asked, chance):
         send("failed", e.strerror)
         return False
     if pid:
-        send("pid", pid)
-        return False
+        return False  # the child answers
     try:
         become(order, kernel)
         reseed(chance)

@@ -29,6 +29,8 @@ const (
 	Backoff
 	// Waiting is for nodes in the place of those that were lost.
 	Waiting
+	// Importing is the part of Starting in which ranks wait until a fork server has imported modules for them.
+	Importing
 	uses
 )
 
@@ -39,6 +41,8 @@ type Change struct {
 	// Step, if it is not 0, is what the job, which is one unit, came to, Ago before; nothing else changes then.
 	Step int64
 	Ago  time.Duration
+	// Imported is how much of the time of Starting, which ends by the change, was Importing.
+	Imported time.Duration
 	// Cause and Node are why the unit was stopped, and the node that is to blame; only for a change to Backoff.
 	Cause, Node string
 }
@@ -102,6 +106,11 @@ func (l *Ledger) change(now int64, c Change) {
 	}
 	spent := u.until(now)
 	l.used[u.use] += spent
+	if u.use == Starting {
+		imported := min(spent, u.ranks*max(0, c.Imported.Milliseconds()))
+		l.used[Starting] -= imported
+		l.used[Importing] += imported
+	}
 	if u.blame != nil && u.use != Training {
 		u.blame.cost += spent
 		if c.To == Training || c.To == Stopping || c.To == Over {

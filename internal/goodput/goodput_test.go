@@ -214,6 +214,7 @@ func TestTheParts(t *testing.T) {
 			c := Change{
 				Unit: rapid.IntRange(0, 3).Draw(t, "unit"), Ranks: rapid.IntRange(1, 9).Draw(t, "ranks"), To: Use(rapid.IntRange(0, int(uses)-1).Draw(t, "to")),
 			}
+			c.Imported = time.Duration(rapid.IntRange(-1, 2000).Draw(t, "imported")) * time.Second
 			if c.To == Backoff {
 				c.Cause, c.Node = "cause", fmt.Sprint("n", rapid.IntRange(0, 99).Draw(t, "node"))
 			}
@@ -236,7 +237,7 @@ func TestTheParts(t *testing.T) {
 			}
 			return
 		}
-		idle, costs, lost := r.Starting+r.Stopping+r.Backoff+r.Waiting, 0.0, 0.0
+		idle, costs, lost := r.Starting+r.Importing+r.Stopping+r.Backoff+r.Waiting, 0.0, 0.0
 		for _, c := range r.Costs {
 			costs, lost = costs+c.Hours, lost+c.Lost
 		}

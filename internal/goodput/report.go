@@ -23,6 +23,8 @@ type Report struct {
 	Stopping float64 `json:"stopping_hours"`
 	Backoff  float64 `json:"backoff_hours"`
 	Waiting  float64 `json:"waiting_hours"`
+	// Importing is for modules that a fork server imports for the ranks.
+	Importing float64 `json:"importing_hours"`
 	// Interruptions counts those after which the job went on.
 	Interruptions int `json:"interruptions"`
 	// Costs are what these cost by cause and node, dearest first, those that are not kept by name last.
@@ -58,7 +60,7 @@ func (l *Ledger) Report(at time.Time, unit string) *Report {
 	}
 	r := &Report{
 		Unit: unit, Training: hours(used[Training] - l.lost), Lost: hours(l.lost), Starting: hours(used[Starting]),
-		Stopping: hours(used[Stopping]), Backoff: hours(used[Backoff]), Waiting: hours(used[Waiting]),
+		Stopping: hours(used[Stopping]), Backoff: hours(used[Backoff]), Waiting: hours(used[Waiting]), Importing: hours(used[Importing]),
 	}
 	whole := int64(0)
 	for _, spent := range used {

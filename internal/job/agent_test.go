@@ -68,7 +68,7 @@ func (w *world) start(a *agent, o Start) error {
 	}
 	r.hung, r.beats = w.hangs && !w.calm && w.chance(3), w.chance(2)
 	a.runs[o.Unit] = r
-	a.report(Started{a.node.Name, o.Unit, o.Attempt, nil, nil})
+	a.report(Started{a.node.Name, o.Unit, o.Attempt, nil, nil, Imports{}})
 	return nil
 }
 

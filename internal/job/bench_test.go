@@ -43,7 +43,7 @@ func lifetime(b *testing.B, restart Restart, nodes int) {
 	var last []Action
 	for _, a := range starts {
 		o := a.(Start)
-		s.Step(Started{o.Group.Node.Name, o.Unit, o.Attempt, nil, nil})
+		s.Step(Started{o.Group.Node.Name, o.Unit, o.Attempt, nil, nil, Imports{}})
 		for _, bundle := range o.Group.Bundles {
 			s.Step(Exited{Node: o.Group.Node.Name, Unit: o.Unit, Attempt: o.Attempt, Rank: bundle.Rank})
 		}

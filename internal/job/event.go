@@ -61,6 +61,7 @@ type (
 		Unit, Attempt int
 		PIDs          []int
 		RAS           []string
+		Imports       Imports `json:",omitzero"`
 	}
 	// Met says in words, which are [State.Meeting]'s, who is missing at the store that the master node serves to a gang, or what most wait
 	// for there, after nothing of that has changed for a while. It is empty when there is nothing to say any more.

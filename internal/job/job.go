@@ -36,6 +36,8 @@
 package job
 
 import (
+	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/goodput"
@@ -82,6 +84,37 @@ type Spec struct {
 	// is how many are to come before that, spares included; 0 waits for none that is late.
 	FixedPool bool
 	Pool      int
+}
+
+// Imports is what a fork server has done for the ranks of a unit on a node: how long the start waited for it, how long its imports took,
+// which was once for all attempts since, how many ranks were forked, and why others were not.
+type Imports struct {
+	Waited time.Duration `json:",omitzero"`
+	Took   time.Duration `json:",omitzero"`
+	Forked int           `json:",omitzero"`
+	Why    string        `json:",omitzero"`
+}
+
+// add takes the imports of another node together with those of some.
+func (m *Imports) add(other Imports) {
+	m.Waited, m.Took = max(m.Waited, other.Waited), max(m.Took, other.Took)
+	m.Forked += other.Forked
+	m.Why = cmp.Or(m.Why, other.Why)
+}
+
+// words say it in a sentence, of so many ranks.
+func (m Imports) words(ranks int) string {
+	if m == (Imports{}) {
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d ranks forked after imports of %.1f s", m.Forked, ranks, m.Took.Seconds())
+	if m.Forked == 0 {
+		text = "no rank forked"
+	}
+	if m.Why != "" {
+		text += ": " + m.Why
+	}
+	return text
 }
 
 // Exit is how one process ended.

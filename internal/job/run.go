@@ -60,7 +60,7 @@ func (s *State) start(u *unit) {
 	s.meeting, s.launched = "", true
 	s.alarms[AlarmGrow], s.ripe = 0, false
 	s.departures = slices.DeleteFunc(s.departures, func(d departure) bool { return d.node == everyNode }) // its growth
-	u.left, u.live, u.starting = 0, len(u.members), len(u.members)
+	u.left, u.live, u.starting, u.imports = 0, len(u.members), len(u.members), Imports{}
 	s.live += u.live
 	s.attempts++
 	for i := range u.members {

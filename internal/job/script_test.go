@@ -134,7 +134,7 @@ func parseEvent(t *testing.T, line string) Event {
 		return Prepared{Node: f[1], Unit: unit, Attempt: attempt, Unable: e}
 	case "started":
 		at(2)
-		return Started{f[1], unit, attempt, nil, nil}
+		return Started{f[1], unit, attempt, nil, nil, Imports{}}
 	case "stalled":
 		at(2)
 		e := Stalled{Node: f[1], Unit: unit, Attempt: attempt}

@@ -25,6 +25,7 @@ func (s *State) spend(u *unit, use goodput.Use) {
 	if use == goodput.Backoff {
 		c.Cause, c.Node = u.culprit()
 	}
+	c.Imported = u.imports.Waited
 	s.changes = append(s.changes, c)
 }
 

@@ -129,6 +129,8 @@ type unit struct {
 	members []member
 	// left counts the ranks that have not exited 0, live the members that may have processes, starting those not yet started.
 	left, live, starting int
+	// imports is what fork servers have done for the newest attempt.
+	imports Imports
 	// still counts the live members whose newest report is that they stand still, idle the ranks of which that was said twice in a row, and
 	// split says that people know that these are most, and others go on.
 	still, idle int

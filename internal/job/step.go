@@ -140,6 +140,7 @@ func (s *State) started(ev Started) string {
 	}
 	m.started, s.nodes[ev.Node].ran = true, true
 	s.note(s.share(u, sl.NodeRank), ev.PIDs)
+	u.imports.add(ev.Imports)
 	u.starting--
 	if u.starting > 0 || u.phase != Running {
 		return ""
@@ -156,7 +157,7 @@ func (s *State) started(ev Started) string {
 		s.arm(AlarmRefill)
 	}
 	s.settleIn()
-	text := also(s.label(u)+" runs", s.differing)
+	text := also(also(s.label(u)+" runs", s.differing), u.imports.words(s.size(u)))
 	s.differing = ""
 	return text
 }

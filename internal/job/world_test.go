@@ -412,7 +412,7 @@ func (w *world) reconnect(a *agent) error {
 		if r.ended {
 			a.report(Stopped{a.node.Name, id, r.attempt})
 		} else {
-			a.report(Started{a.node.Name, id, r.attempt, nil, nil})
+			a.report(Started{a.node.Name, id, r.attempt, nil, nil, Imports{}})
 		}
 	}
 	return nil

@@ -59,7 +59,7 @@ func fromReport(ev any) *pb.FromAgent {
 	case job.Started:
 		return &pb.FromAgent{Body: &pb.FromAgent_Started{Started: &pb.Started{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Pids: Convert(e.PIDs, func(pid int) int32 { return int32(pid) }),
-			Ras: Convert(e.RAS, fromRAS),
+			Ras: Convert(e.RAS, fromRAS), Imports: fromImports(e.Imports),
 		}}}
 	case Draining:
 		return &pb.FromAgent{Body: &pb.FromAgent_Draining{Draining: &pb.Draining{
@@ -106,6 +106,7 @@ func ToEvent(node string, m *pb.FromAgent) job.Event {
 		return job.Started{
 			Node: node, Unit: int(b.Started.GetUnit()), Attempt: int(b.Started.GetAttempt()),
 			PIDs: Convert(b.Started.GetPids(), func(pid int32) int { return int(pid) }), RAS: Convert(b.Started.GetRas(), Plain),
+			Imports: toImports(b.Started.GetImports()),
 		}
 	case *pb.FromAgent_Ready:
 		return job.Ready{Node: node, Unit: int(b.Ready.GetUnit()), Attempt: int(b.Ready.GetAttempt())}

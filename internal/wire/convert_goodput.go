@@ -8,7 +8,7 @@ import (
 func fromGoodput(r goodput.Report) *pb.Goodput {
 	return &pb.Goodput{
 		Unit: Plain(r.Unit), Goodput: r.Goodput, Hours: r.Hours, Training: r.Training, Lost: r.Lost, Starting: r.Starting,
-		Stopping: r.Stopping, Backoff: r.Backoff, Waiting: r.Waiting, Interruptions: int32(r.Interruptions),
+		Stopping: r.Stopping, Backoff: r.Backoff, Waiting: r.Waiting, Importing: r.Importing, Interruptions: int32(r.Interruptions),
 		Costs: Convert(r.Costs, func(c goodput.Cost) *pb.Cost {
 			return &pb.Cost{Cause: Plain(c.Cause), Node: c.Node, Interruptions: int32(c.Interruptions), Hours: c.Hours, Lost: c.Lost}
 		}),
@@ -18,7 +18,7 @@ func fromGoodput(r goodput.Report) *pb.Goodput {
 func toGoodput(r *pb.Goodput) goodput.Report {
 	return goodput.Report{
 		Unit: r.GetUnit(), Goodput: r.GetGoodput(), Hours: r.GetHours(), Training: r.GetTraining(), Lost: r.GetLost(),
-		Starting: r.GetStarting(), Stopping: r.GetStopping(), Backoff: r.GetBackoff(), Waiting: r.GetWaiting(),
+		Starting: r.GetStarting(), Stopping: r.GetStopping(), Backoff: r.GetBackoff(), Waiting: r.GetWaiting(), Importing: r.GetImporting(),
 		Interruptions: int(r.GetInterruptions()),
 		Costs: Convert(r.GetCosts(), func(c *pb.Cost) goodput.Cost {
 			return goodput.Cost{

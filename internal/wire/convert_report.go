@@ -96,3 +96,16 @@ func toStill(s *pb.Still) job.Still {
 		Rank: int(s.GetRank()), For: s.GetFor().AsDuration(), Beat: s.GetBeat(), Step: s.GetStep(), Does: line(s.GetDoes(), MaxLine),
 	}
 }
+
+func fromImports(m job.Imports) *pb.Imports {
+	if m == (job.Imports{}) {
+		return nil
+	}
+	return &pb.Imports{Waited: durationpb.New(m.Waited), Took: durationpb.New(m.Took), Forked: int32(m.Forked), Why: Plain(m.Why)}
+}
+
+func toImports(m *pb.Imports) job.Imports {
+	return job.Imports{
+		Waited: max(0, m.GetWaited().AsDuration()), Took: max(0, m.GetTook().AsDuration()), Forked: int(m.GetForked()), Why: Plain(m.GetWhy()),
+	}
+}

@@ -1721,6 +1721,7 @@ type Started struct {
 	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Pids          []int32                `protobuf:"varint,3,rep,packed,name=pids,proto3" json:"pids,omitempty"`
 	Ras           []string               `protobuf:"bytes,4,rep,name=ras,proto3" json:"ras,omitempty"`
+	Imports       *Imports               `protobuf:"bytes,5,opt,name=imports,proto3" json:"imports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1783,6 +1784,82 @@ func (x *Started) GetRas() []string {
 	return nil
 }
 
+func (x *Started) GetImports() *Imports {
+	if x != nil {
+		return x.Imports
+	}
+	return nil
+}
+
+// Imports is what came of a fork server.
+type Imports struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Waited        *durationpb.Duration   `protobuf:"bytes,1,opt,name=waited,proto3" json:"waited,omitempty"`
+	Took          *durationpb.Duration   `protobuf:"bytes,2,opt,name=took,proto3" json:"took,omitempty"`
+	Forked        int32                  `protobuf:"varint,3,opt,name=forked,proto3" json:"forked,omitempty"`
+	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Imports) Reset() {
+	*x = Imports{}
+	mi := &file_rendezvous_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Imports) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Imports) ProtoMessage() {}
+
+func (x *Imports) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Imports.ProtoReflect.Descriptor instead.
+func (*Imports) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Imports) GetWaited() *durationpb.Duration {
+	if x != nil {
+		return x.Waited
+	}
+	return nil
+}
+
+func (x *Imports) GetTook() *durationpb.Duration {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
+func (x *Imports) GetForked() int32 {
+	if x != nil {
+		return x.Forked
+	}
+	return 0
+}
+
+func (x *Imports) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // Met says who has come to the store of a gang.
 type Met struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1801,7 +1878,7 @@ type Met struct {
 
 func (x *Met) Reset() {
 	*x = Met{}
-	mi := &file_rendezvous_proto_msgTypes[20]
+	mi := &file_rendezvous_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +1890,7 @@ func (x *Met) String() string {
 func (*Met) ProtoMessage() {}
 
 func (x *Met) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[20]
+	mi := &file_rendezvous_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +1903,7 @@ func (x *Met) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Met.ProtoReflect.Descriptor instead.
 func (*Met) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{20}
+	return file_rendezvous_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Met) GetUnit() int32 {
@@ -1885,7 +1962,7 @@ type Home struct {
 
 func (x *Home) Reset() {
 	*x = Home{}
-	mi := &file_rendezvous_proto_msgTypes[21]
+	mi := &file_rendezvous_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1974,7 @@ func (x *Home) String() string {
 func (*Home) ProtoMessage() {}
 
 func (x *Home) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[21]
+	mi := &file_rendezvous_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +1987,7 @@ func (x *Home) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Home.ProtoReflect.Descriptor instead.
 func (*Home) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{21}
+	return file_rendezvous_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Home) GetAddr() []byte {
@@ -1946,7 +2023,7 @@ type Client struct {
 
 func (x *Client) Reset() {
 	*x = Client{}
-	mi := &file_rendezvous_proto_msgTypes[22]
+	mi := &file_rendezvous_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2035,7 @@ func (x *Client) String() string {
 func (*Client) ProtoMessage() {}
 
 func (x *Client) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[22]
+	mi := &file_rendezvous_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2048,7 @@ func (x *Client) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Client.ProtoReflect.Descriptor instead.
 func (*Client) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{22}
+	return file_rendezvous_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Client) GetAddr() []byte {
@@ -2011,7 +2088,7 @@ type Stalled struct {
 
 func (x *Stalled) Reset() {
 	*x = Stalled{}
-	mi := &file_rendezvous_proto_msgTypes[23]
+	mi := &file_rendezvous_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2100,7 @@ func (x *Stalled) String() string {
 func (*Stalled) ProtoMessage() {}
 
 func (x *Stalled) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[23]
+	mi := &file_rendezvous_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2113,7 @@ func (x *Stalled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stalled.ProtoReflect.Descriptor instead.
 func (*Stalled) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{23}
+	return file_rendezvous_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Stalled) GetUnit() int32 {
@@ -2094,7 +2171,7 @@ type Still struct {
 
 func (x *Still) Reset() {
 	*x = Still{}
-	mi := &file_rendezvous_proto_msgTypes[24]
+	mi := &file_rendezvous_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2183,7 @@ func (x *Still) String() string {
 func (*Still) ProtoMessage() {}
 
 func (x *Still) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[24]
+	mi := &file_rendezvous_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2196,7 @@ func (x *Still) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Still.ProtoReflect.Descriptor instead.
 func (*Still) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{24}
+	return file_rendezvous_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Still) GetRank() int32 {
@@ -2169,7 +2246,7 @@ type Stepped struct {
 
 func (x *Stepped) Reset() {
 	*x = Stepped{}
-	mi := &file_rendezvous_proto_msgTypes[25]
+	mi := &file_rendezvous_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2258,7 @@ func (x *Stepped) String() string {
 func (*Stepped) ProtoMessage() {}
 
 func (x *Stepped) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[25]
+	mi := &file_rendezvous_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2271,7 @@ func (x *Stepped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stepped.ProtoReflect.Descriptor instead.
 func (*Stepped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{25}
+	return file_rendezvous_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Stepped) GetUnit() int32 {
@@ -2245,7 +2322,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_rendezvous_proto_msgTypes[26]
+	mi := &file_rendezvous_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2334,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[26]
+	mi := &file_rendezvous_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2347,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{26}
+	return file_rendezvous_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Exited) GetUnit() int32 {
@@ -2362,7 +2439,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2451,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[27]
+	mi := &file_rendezvous_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2464,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{27}
+	return file_rendezvous_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -2428,7 +2505,7 @@ type Stopped struct {
 
 func (x *Stopped) Reset() {
 	*x = Stopped{}
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2440,7 +2517,7 @@ func (x *Stopped) String() string {
 func (*Stopped) ProtoMessage() {}
 
 func (x *Stopped) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[28]
+	mi := &file_rendezvous_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2453,7 +2530,7 @@ func (x *Stopped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stopped.ProtoReflect.Descriptor instead.
 func (*Stopped) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{28}
+	return file_rendezvous_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Stopped) GetUnit() int32 {
@@ -2484,7 +2561,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2573,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[29]
+	mi := &file_rendezvous_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2586,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{29}
+	return file_rendezvous_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Prepare) GetUnit() int32 {
@@ -2557,7 +2634,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2646,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[30]
+	mi := &file_rendezvous_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2659,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{30}
+	return file_rendezvous_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Admit) GetPeers() [][]byte {
@@ -2606,7 +2683,7 @@ type Reach struct {
 
 func (x *Reach) Reset() {
 	*x = Reach{}
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2618,7 +2695,7 @@ func (x *Reach) String() string {
 func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[31]
+	mi := &file_rendezvous_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2631,7 +2708,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{31}
+	return file_rendezvous_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Reach) GetSeq() int32 {
@@ -2682,7 +2759,7 @@ type Start struct {
 
 func (x *Start) Reset() {
 	*x = Start{}
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2771,7 @@ func (x *Start) String() string {
 func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[32]
+	mi := &file_rendezvous_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2784,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{32}
+	return file_rendezvous_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Start) GetUnit() int32 {
@@ -2756,7 +2833,7 @@ type Bundle struct {
 
 func (x *Bundle) Reset() {
 	*x = Bundle{}
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2845,7 @@ func (x *Bundle) String() string {
 func (*Bundle) ProtoMessage() {}
 
 func (x *Bundle) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[33]
+	mi := &file_rendezvous_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +2858,7 @@ func (x *Bundle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bundle.ProtoReflect.Descriptor instead.
 func (*Bundle) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{33}
+	return file_rendezvous_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Bundle) GetRank() int32 {
@@ -2825,7 +2902,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2914,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[34]
+	mi := &file_rendezvous_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2927,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{34}
+	return file_rendezvous_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *World) GetWorldSize() int32 {
@@ -2942,7 +3019,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2954,7 +3031,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[35]
+	mi := &file_rendezvous_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2967,7 +3044,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{35}
+	return file_rendezvous_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Notice) GetUnit() int32 {
@@ -3011,7 +3088,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3023,7 +3100,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[36]
+	mi := &file_rendezvous_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3036,7 +3113,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{36}
+	return file_rendezvous_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Stop) GetUnit() int32 {
@@ -3084,7 +3161,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3096,7 +3173,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[37]
+	mi := &file_rendezvous_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3109,7 +3186,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{37}
+	return file_rendezvous_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Signal) GetNumber() int32 {
@@ -3132,7 +3209,7 @@ type Assign struct {
 
 func (x *Assign) Reset() {
 	*x = Assign{}
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3144,7 +3221,7 @@ func (x *Assign) String() string {
 func (*Assign) ProtoMessage() {}
 
 func (x *Assign) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[38]
+	mi := &file_rendezvous_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3157,7 +3234,7 @@ func (x *Assign) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assign.ProtoReflect.Descriptor instead.
 func (*Assign) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{38}
+	return file_rendezvous_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Assign) GetTask() []byte {
@@ -3184,7 +3261,7 @@ type Leave struct {
 
 func (x *Leave) Reset() {
 	*x = Leave{}
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3196,7 +3273,7 @@ func (x *Leave) String() string {
 func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[39]
+	mi := &file_rendezvous_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3209,7 +3286,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{39}
+	return file_rendezvous_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Leave) GetWhy() string {
@@ -3230,7 +3307,7 @@ type ReadLogs struct {
 
 func (x *ReadLogs) Reset() {
 	*x = ReadLogs{}
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3242,7 +3319,7 @@ func (x *ReadLogs) String() string {
 func (*ReadLogs) ProtoMessage() {}
 
 func (x *ReadLogs) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[40]
+	mi := &file_rendezvous_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3255,7 +3332,7 @@ func (x *ReadLogs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogs.ProtoReflect.Descriptor instead.
 func (*ReadLogs) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{40}
+	return file_rendezvous_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReadLogs) GetId() string {
@@ -3290,7 +3367,7 @@ type LogFilter struct {
 
 func (x *LogFilter) Reset() {
 	*x = LogFilter{}
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3302,7 +3379,7 @@ func (x *LogFilter) String() string {
 func (*LogFilter) ProtoMessage() {}
 
 func (x *LogFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[41]
+	mi := &file_rendezvous_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3315,7 +3392,7 @@ func (x *LogFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogFilter.ProtoReflect.Descriptor instead.
 func (*LogFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{41}
+	return file_rendezvous_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *LogFilter) GetRanks() []*Span {
@@ -3364,7 +3441,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3376,7 +3453,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3389,7 +3466,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+	return file_rendezvous_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Span) GetFirst() int32 {
@@ -3419,7 +3496,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3431,7 +3508,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3444,7 +3521,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+	return file_rendezvous_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *LogPosition) GetAttempt() int32 {
@@ -3490,7 +3567,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3502,7 +3579,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3515,7 +3592,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{44}
+	return file_rendezvous_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *LogChunk) GetAt() *LogPosition {
@@ -3564,7 +3641,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3576,7 +3653,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3589,7 +3666,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{45}
+	return file_rendezvous_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Delivery) GetId() string {
@@ -3614,7 +3691,7 @@ type Delivered struct {
 
 func (x *Delivered) Reset() {
 	*x = Delivered{}
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3626,7 +3703,7 @@ func (x *Delivered) String() string {
 func (*Delivered) ProtoMessage() {}
 
 func (x *Delivered) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3639,7 +3716,7 @@ func (x *Delivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivered.ProtoReflect.Descriptor instead.
 func (*Delivered) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{46}
+	return file_rendezvous_proto_rawDescGZIP(), []int{47}
 }
 
 type Finish struct {
@@ -3651,7 +3728,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3663,7 +3740,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3676,7 +3753,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{47}
+	return file_rendezvous_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Finish) GetResult() *Result {
@@ -3701,7 +3778,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3713,7 +3790,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3726,7 +3803,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{48}
+	return file_rendezvous_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Result) GetCode() int32 {
@@ -3792,13 +3869,14 @@ type Goodput struct {
 	Waiting       float64                `protobuf:"fixed64,9,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	Interruptions int32                  `protobuf:"varint,10,opt,name=interruptions,proto3" json:"interruptions,omitempty"`
 	Costs         []*Cost                `protobuf:"bytes,11,rep,name=costs,proto3" json:"costs,omitempty"`
+	Importing     float64                `protobuf:"fixed64,12,opt,name=importing,proto3" json:"importing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Goodput) Reset() {
 	*x = Goodput{}
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3810,7 +3888,7 @@ func (x *Goodput) String() string {
 func (*Goodput) ProtoMessage() {}
 
 func (x *Goodput) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3823,7 +3901,7 @@ func (x *Goodput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodput.ProtoReflect.Descriptor instead.
 func (*Goodput) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{49}
+	return file_rendezvous_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Goodput) GetUnit() string {
@@ -3903,6 +3981,13 @@ func (x *Goodput) GetCosts() []*Cost {
 	return nil
 }
 
+func (x *Goodput) GetImporting() float64 {
+	if x != nil {
+		return x.Importing
+	}
+	return 0
+}
+
 type Cost struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cause         string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
@@ -3916,7 +4001,7 @@ type Cost struct {
 
 func (x *Cost) Reset() {
 	*x = Cost{}
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +4013,7 @@ func (x *Cost) String() string {
 func (*Cost) ProtoMessage() {}
 
 func (x *Cost) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +4026,7 @@ func (x *Cost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cost.ProtoReflect.Descriptor instead.
 func (*Cost) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{50}
+	return file_rendezvous_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Cost) GetCause() string {
@@ -4001,7 +4086,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4013,7 +4098,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4026,7 +4111,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{51}
+	return file_rendezvous_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Failure) GetNode() string {
@@ -4154,7 +4239,7 @@ type Submission struct {
 
 func (x *Submission) Reset() {
 	*x = Submission{}
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4166,7 +4251,7 @@ func (x *Submission) String() string {
 func (*Submission) ProtoMessage() {}
 
 func (x *Submission) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4179,7 +4264,7 @@ func (x *Submission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submission.ProtoReflect.Descriptor instead.
 func (*Submission) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{52}
+	return file_rendezvous_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Submission) GetProtocol() uint32 {
@@ -4297,7 +4382,7 @@ type Spec struct {
 
 func (x *Spec) Reset() {
 	*x = Spec{}
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4309,7 +4394,7 @@ func (x *Spec) String() string {
 func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4322,7 +4407,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{53}
+	return file_rendezvous_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Spec) GetId() string {
@@ -4483,7 +4568,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4495,7 +4580,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4508,7 +4593,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{54}
+	return file_rendezvous_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Request) GetMinNodes() int32 {
@@ -4592,7 +4677,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4604,7 +4689,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4617,7 +4702,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{55}
+	return file_rendezvous_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -4650,7 +4735,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4662,7 +4747,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4675,7 +4760,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{56}
+	return file_rendezvous_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Update) GetBody() isUpdate_Body {
@@ -4762,7 +4847,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4774,7 +4859,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4787,7 +4872,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{57}
+	return file_rendezvous_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Accepted) GetJob() string {
@@ -4823,7 +4908,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4835,7 +4920,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4848,7 +4933,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{58}
+	return file_rendezvous_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Decision) GetAt() *timestamppb.Timestamp {
@@ -4884,7 +4969,7 @@ type Granted struct {
 
 func (x *Granted) Reset() {
 	*x = Granted{}
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4896,7 +4981,7 @@ func (x *Granted) String() string {
 func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4909,7 +4994,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{59}
+	return file_rendezvous_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Granted) GetGroups() []*Group {
@@ -4937,7 +5022,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4949,7 +5034,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4962,7 +5047,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{60}
+	return file_rendezvous_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Group) GetNode() *Node {
@@ -4998,7 +5083,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5010,7 +5095,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5023,7 +5108,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{61}
+	return file_rendezvous_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -5059,7 +5144,7 @@ type LogsFrom struct {
 
 func (x *LogsFrom) Reset() {
 	*x = LogsFrom{}
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5071,7 +5156,7 @@ func (x *LogsFrom) String() string {
 func (*LogsFrom) ProtoMessage() {}
 
 func (x *LogsFrom) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[62]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5084,7 +5169,7 @@ func (x *LogsFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsFrom.ProtoReflect.Descriptor instead.
 func (*LogsFrom) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{62}
+	return file_rendezvous_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *LogsFrom) GetNode() string {
@@ -5113,7 +5198,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5125,7 +5210,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5138,7 +5223,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{63}
+	return file_rendezvous_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *StopRequest) GetJob() string {
@@ -5172,7 +5257,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5184,7 +5269,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5197,7 +5282,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{64}
+	return file_rendezvous_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StopReply) GetJobs() []string {
@@ -5217,7 +5302,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5229,7 +5314,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5242,7 +5327,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{65}
+	return file_rendezvous_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ForwardRequest) GetJob() string {
@@ -5267,7 +5352,7 @@ type ForwardReply struct {
 
 func (x *ForwardReply) Reset() {
 	*x = ForwardReply{}
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5279,7 +5364,7 @@ func (x *ForwardReply) String() string {
 func (*ForwardReply) ProtoMessage() {}
 
 func (x *ForwardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5292,7 +5377,7 @@ func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardReply.ProtoReflect.Descriptor instead.
 func (*ForwardReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{66}
+	return file_rendezvous_proto_rawDescGZIP(), []int{67}
 }
 
 type DrainRequest struct {
@@ -5307,7 +5392,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5319,7 +5404,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5332,7 +5417,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{67}
+	return file_rendezvous_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -5366,7 +5451,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5378,7 +5463,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5391,7 +5476,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{68}
+	return file_rendezvous_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DrainReply) GetJobs() []string {
@@ -5416,7 +5501,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5428,7 +5513,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5441,7 +5526,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{69}
+	return file_rendezvous_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StatusRequest) GetJob() string {
@@ -5487,7 +5572,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5499,7 +5584,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5512,7 +5597,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{70}
+	return file_rendezvous_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *StatusReply) GetVersion() string {
@@ -5571,7 +5656,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5583,7 +5668,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5596,7 +5681,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{71}
+	return file_rendezvous_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -5646,7 +5731,7 @@ type Exclusion struct {
 
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5658,7 +5743,7 @@ func (x *Exclusion) String() string {
 func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5671,7 +5756,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{72}
+	return file_rendezvous_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Exclusion) GetJob() string {
@@ -5706,7 +5791,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5718,7 +5803,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5731,7 +5816,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{73}
+	return file_rendezvous_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Hold) GetJob() string {
@@ -5775,7 +5860,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5787,7 +5872,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5800,7 +5885,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{74}
+	return file_rendezvous_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *JobStatus) GetId() string {
@@ -6064,12 +6149,18 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x03all\x18\x03 \x01(\bR\x03all\"5\n" +
 	"\x05Ready\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"]\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\x98\x01\n" +
 	"\aStarted\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04pids\x18\x03 \x03(\x05R\x04pids\x12\x10\n" +
-	"\x03ras\x18\x04 \x03(\tR\x03ras\"\xad\x01\n" +
+	"\x03ras\x18\x04 \x03(\tR\x03ras\x129\n" +
+	"\aimports\x18\x05 \x01(\v2\x1f.golaunch.rendezvous.v1.ImportsR\aimports\"\x95\x01\n" +
+	"\aImports\x121\n" +
+	"\x06waited\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06waited\x12-\n" +
+	"\x04took\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x16\n" +
+	"\x06forked\x18\x03 \x01(\x05R\x06forked\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"\xad\x01\n" +
 	"\x03Met\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x122\n" +
@@ -6224,7 +6315,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\battempts\x18\x04 \x01(\x05R\battempts\x12\x1a\n" +
 	"\brestarts\x18\x05 \x01(\x05R\brestarts\x12\x16\n" +
 	"\x06ending\x18\x06 \x01(\tR\x06ending\x129\n" +
-	"\agoodput\x18\a \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput\"\xc3\x02\n" +
+	"\agoodput\x18\a \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput\"\xe1\x02\n" +
 	"\aGoodput\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\tR\x04unit\x12\x18\n" +
 	"\agoodput\x18\x02 \x01(\x01R\agoodput\x12\x14\n" +
@@ -6237,7 +6328,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\awaiting\x18\t \x01(\x01R\awaiting\x12$\n" +
 	"\rinterruptions\x18\n" +
 	" \x01(\x05R\rinterruptions\x122\n" +
-	"\x05costs\x18\v \x03(\v2\x1c.golaunch.rendezvous.v1.CostR\x05costs\"\x80\x01\n" +
+	"\x05costs\x18\v \x03(\v2\x1c.golaunch.rendezvous.v1.CostR\x05costs\x12\x1c\n" +
+	"\timporting\x18\f \x01(\x01R\timporting\"\x80\x01\n" +
 	"\x04Cost\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12$\n" +
@@ -6447,7 +6539,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 	return file_rendezvous_proto_rawDescData
 }
 
-var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_rendezvous_proto_goTypes = []any{
 	(*Voter)(nil),                 // 0: golaunch.rendezvous.v1.Voter
 	(*Chunk)(nil),                 // 1: golaunch.rendezvous.v1.Chunk
@@ -6469,211 +6561,215 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Draining)(nil),              // 17: golaunch.rendezvous.v1.Draining
 	(*Ready)(nil),                 // 18: golaunch.rendezvous.v1.Ready
 	(*Started)(nil),               // 19: golaunch.rendezvous.v1.Started
-	(*Met)(nil),                   // 20: golaunch.rendezvous.v1.Met
-	(*Home)(nil),                  // 21: golaunch.rendezvous.v1.Home
-	(*Client)(nil),                // 22: golaunch.rendezvous.v1.Client
-	(*Stalled)(nil),               // 23: golaunch.rendezvous.v1.Stalled
-	(*Still)(nil),                 // 24: golaunch.rendezvous.v1.Still
-	(*Stepped)(nil),               // 25: golaunch.rendezvous.v1.Stepped
-	(*Exited)(nil),                // 26: golaunch.rendezvous.v1.Exited
-	(*Exit)(nil),                  // 27: golaunch.rendezvous.v1.Exit
-	(*Stopped)(nil),               // 28: golaunch.rendezvous.v1.Stopped
-	(*Prepare)(nil),               // 29: golaunch.rendezvous.v1.Prepare
-	(*Admit)(nil),                 // 30: golaunch.rendezvous.v1.Admit
-	(*Reach)(nil),                 // 31: golaunch.rendezvous.v1.Reach
-	(*Start)(nil),                 // 32: golaunch.rendezvous.v1.Start
-	(*Bundle)(nil),                // 33: golaunch.rendezvous.v1.Bundle
-	(*World)(nil),                 // 34: golaunch.rendezvous.v1.World
-	(*Notice)(nil),                // 35: golaunch.rendezvous.v1.Notice
-	(*Stop)(nil),                  // 36: golaunch.rendezvous.v1.Stop
-	(*Signal)(nil),                // 37: golaunch.rendezvous.v1.Signal
-	(*Assign)(nil),                // 38: golaunch.rendezvous.v1.Assign
-	(*Leave)(nil),                 // 39: golaunch.rendezvous.v1.Leave
-	(*ReadLogs)(nil),              // 40: golaunch.rendezvous.v1.ReadLogs
-	(*LogFilter)(nil),             // 41: golaunch.rendezvous.v1.LogFilter
-	(*Span)(nil),                  // 42: golaunch.rendezvous.v1.Span
-	(*LogPosition)(nil),           // 43: golaunch.rendezvous.v1.LogPosition
-	(*LogChunk)(nil),              // 44: golaunch.rendezvous.v1.LogChunk
-	(*Delivery)(nil),              // 45: golaunch.rendezvous.v1.Delivery
-	(*Delivered)(nil),             // 46: golaunch.rendezvous.v1.Delivered
-	(*Finish)(nil),                // 47: golaunch.rendezvous.v1.Finish
-	(*Result)(nil),                // 48: golaunch.rendezvous.v1.Result
-	(*Goodput)(nil),               // 49: golaunch.rendezvous.v1.Goodput
-	(*Cost)(nil),                  // 50: golaunch.rendezvous.v1.Cost
-	(*Failure)(nil),               // 51: golaunch.rendezvous.v1.Failure
-	(*Submission)(nil),            // 52: golaunch.rendezvous.v1.Submission
-	(*Spec)(nil),                  // 53: golaunch.rendezvous.v1.Spec
-	(*Request)(nil),               // 54: golaunch.rendezvous.v1.Request
-	(*WatchRequest)(nil),          // 55: golaunch.rendezvous.v1.WatchRequest
-	(*Update)(nil),                // 56: golaunch.rendezvous.v1.Update
-	(*Accepted)(nil),              // 57: golaunch.rendezvous.v1.Accepted
-	(*Decision)(nil),              // 58: golaunch.rendezvous.v1.Decision
-	(*Granted)(nil),               // 59: golaunch.rendezvous.v1.Granted
-	(*Group)(nil),                 // 60: golaunch.rendezvous.v1.Group
-	(*LogsRequest)(nil),           // 61: golaunch.rendezvous.v1.LogsRequest
-	(*LogsFrom)(nil),              // 62: golaunch.rendezvous.v1.LogsFrom
-	(*StopRequest)(nil),           // 63: golaunch.rendezvous.v1.StopRequest
-	(*StopReply)(nil),             // 64: golaunch.rendezvous.v1.StopReply
-	(*ForwardRequest)(nil),        // 65: golaunch.rendezvous.v1.ForwardRequest
-	(*ForwardReply)(nil),          // 66: golaunch.rendezvous.v1.ForwardReply
-	(*DrainRequest)(nil),          // 67: golaunch.rendezvous.v1.DrainRequest
-	(*DrainReply)(nil),            // 68: golaunch.rendezvous.v1.DrainReply
-	(*StatusRequest)(nil),         // 69: golaunch.rendezvous.v1.StatusRequest
-	(*StatusReply)(nil),           // 70: golaunch.rendezvous.v1.StatusReply
-	(*NodeStatus)(nil),            // 71: golaunch.rendezvous.v1.NodeStatus
-	(*Exclusion)(nil),             // 72: golaunch.rendezvous.v1.Exclusion
-	(*Hold)(nil),                  // 73: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 74: golaunch.rendezvous.v1.JobStatus
-	nil,                           // 75: golaunch.rendezvous.v1.Greeting.FactsEntry
-	nil,                           // 76: golaunch.rendezvous.v1.Invitation.FactsEntry
-	nil,                           // 77: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 78: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 79: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*timestamppb.Timestamp)(nil), // 80: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 81: google.protobuf.Duration
+	(*Imports)(nil),               // 20: golaunch.rendezvous.v1.Imports
+	(*Met)(nil),                   // 21: golaunch.rendezvous.v1.Met
+	(*Home)(nil),                  // 22: golaunch.rendezvous.v1.Home
+	(*Client)(nil),                // 23: golaunch.rendezvous.v1.Client
+	(*Stalled)(nil),               // 24: golaunch.rendezvous.v1.Stalled
+	(*Still)(nil),                 // 25: golaunch.rendezvous.v1.Still
+	(*Stepped)(nil),               // 26: golaunch.rendezvous.v1.Stepped
+	(*Exited)(nil),                // 27: golaunch.rendezvous.v1.Exited
+	(*Exit)(nil),                  // 28: golaunch.rendezvous.v1.Exit
+	(*Stopped)(nil),               // 29: golaunch.rendezvous.v1.Stopped
+	(*Prepare)(nil),               // 30: golaunch.rendezvous.v1.Prepare
+	(*Admit)(nil),                 // 31: golaunch.rendezvous.v1.Admit
+	(*Reach)(nil),                 // 32: golaunch.rendezvous.v1.Reach
+	(*Start)(nil),                 // 33: golaunch.rendezvous.v1.Start
+	(*Bundle)(nil),                // 34: golaunch.rendezvous.v1.Bundle
+	(*World)(nil),                 // 35: golaunch.rendezvous.v1.World
+	(*Notice)(nil),                // 36: golaunch.rendezvous.v1.Notice
+	(*Stop)(nil),                  // 37: golaunch.rendezvous.v1.Stop
+	(*Signal)(nil),                // 38: golaunch.rendezvous.v1.Signal
+	(*Assign)(nil),                // 39: golaunch.rendezvous.v1.Assign
+	(*Leave)(nil),                 // 40: golaunch.rendezvous.v1.Leave
+	(*ReadLogs)(nil),              // 41: golaunch.rendezvous.v1.ReadLogs
+	(*LogFilter)(nil),             // 42: golaunch.rendezvous.v1.LogFilter
+	(*Span)(nil),                  // 43: golaunch.rendezvous.v1.Span
+	(*LogPosition)(nil),           // 44: golaunch.rendezvous.v1.LogPosition
+	(*LogChunk)(nil),              // 45: golaunch.rendezvous.v1.LogChunk
+	(*Delivery)(nil),              // 46: golaunch.rendezvous.v1.Delivery
+	(*Delivered)(nil),             // 47: golaunch.rendezvous.v1.Delivered
+	(*Finish)(nil),                // 48: golaunch.rendezvous.v1.Finish
+	(*Result)(nil),                // 49: golaunch.rendezvous.v1.Result
+	(*Goodput)(nil),               // 50: golaunch.rendezvous.v1.Goodput
+	(*Cost)(nil),                  // 51: golaunch.rendezvous.v1.Cost
+	(*Failure)(nil),               // 52: golaunch.rendezvous.v1.Failure
+	(*Submission)(nil),            // 53: golaunch.rendezvous.v1.Submission
+	(*Spec)(nil),                  // 54: golaunch.rendezvous.v1.Spec
+	(*Request)(nil),               // 55: golaunch.rendezvous.v1.Request
+	(*WatchRequest)(nil),          // 56: golaunch.rendezvous.v1.WatchRequest
+	(*Update)(nil),                // 57: golaunch.rendezvous.v1.Update
+	(*Accepted)(nil),              // 58: golaunch.rendezvous.v1.Accepted
+	(*Decision)(nil),              // 59: golaunch.rendezvous.v1.Decision
+	(*Granted)(nil),               // 60: golaunch.rendezvous.v1.Granted
+	(*Group)(nil),                 // 61: golaunch.rendezvous.v1.Group
+	(*LogsRequest)(nil),           // 62: golaunch.rendezvous.v1.LogsRequest
+	(*LogsFrom)(nil),              // 63: golaunch.rendezvous.v1.LogsFrom
+	(*StopRequest)(nil),           // 64: golaunch.rendezvous.v1.StopRequest
+	(*StopReply)(nil),             // 65: golaunch.rendezvous.v1.StopReply
+	(*ForwardRequest)(nil),        // 66: golaunch.rendezvous.v1.ForwardRequest
+	(*ForwardReply)(nil),          // 67: golaunch.rendezvous.v1.ForwardReply
+	(*DrainRequest)(nil),          // 68: golaunch.rendezvous.v1.DrainRequest
+	(*DrainReply)(nil),            // 69: golaunch.rendezvous.v1.DrainReply
+	(*StatusRequest)(nil),         // 70: golaunch.rendezvous.v1.StatusRequest
+	(*StatusReply)(nil),           // 71: golaunch.rendezvous.v1.StatusReply
+	(*NodeStatus)(nil),            // 72: golaunch.rendezvous.v1.NodeStatus
+	(*Exclusion)(nil),             // 73: golaunch.rendezvous.v1.Exclusion
+	(*Hold)(nil),                  // 74: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 75: golaunch.rendezvous.v1.JobStatus
+	nil,                           // 76: golaunch.rendezvous.v1.Greeting.FactsEntry
+	nil,                           // 77: golaunch.rendezvous.v1.Invitation.FactsEntry
+	nil,                           // 78: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 79: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 80: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*timestamppb.Timestamp)(nil), // 81: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 82: google.protobuf.Duration
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
 	0,   // 1: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	75,  // 2: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
-	76,  // 3: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	76,  // 2: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
+	77,  // 3: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
 	4,   // 4: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
 	7,   // 5: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
 	9,   // 6: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	12,  // 7: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
 	15,  // 8: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
 	19,  // 9: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
-	26,  // 10: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
-	28,  // 11: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
+	27,  // 10: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
+	29,  // 11: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
 	10,  // 12: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
 	11,  // 13: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
-	20,  // 14: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
+	21,  // 14: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
 	16,  // 15: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
 	17,  // 16: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
 	18,  // 17: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
-	23,  // 18: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
-	25,  // 19: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
+	24,  // 18: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
+	26,  // 19: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
 	8,   // 20: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
 	9,   // 21: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	29,  // 22: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
-	32,  // 23: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
-	36,  // 24: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
-	37,  // 25: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	47,  // 26: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
-	38,  // 27: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
-	39,  // 28: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
-	40,  // 29: golaunch.rendezvous.v1.ToAgent.read_logs:type_name -> golaunch.rendezvous.v1.ReadLogs
-	30,  // 30: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
-	31,  // 31: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
-	35,  // 32: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
+	30,  // 22: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
+	33,  // 23: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
+	37,  // 24: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
+	38,  // 25: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
+	48,  // 26: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	39,  // 27: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
+	40,  // 28: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
+	41,  // 29: golaunch.rendezvous.v1.ToAgent.read_logs:type_name -> golaunch.rendezvous.v1.ReadLogs
+	31,  // 30: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
+	32,  // 31: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
+	36,  // 32: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
 	4,   // 33: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
 	13,  // 34: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	77,  // 35: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	80,  // 36: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	78,  // 35: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	81,  // 36: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
 	9,   // 37: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	0,   // 38: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	81,  // 39: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	82,  // 39: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
 	9,   // 40: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	81,  // 41: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	80,  // 42: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	82,  // 41: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	81,  // 42: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
 	14,  // 43: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	78,  // 44: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	27,  // 45: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
-	27,  // 46: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
-	81,  // 47: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
-	21,  // 48: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
-	24,  // 49: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	22,  // 50: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	81,  // 51: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	81,  // 52: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	27,  // 53: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	80,  // 54: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	81,  // 55: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	33,  // 56: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	34,  // 57: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	14,  // 58: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	14,  // 59: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	81,  // 60: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	81,  // 61: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	41,  // 62: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	42,  // 63: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	43,  // 64: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	43,  // 65: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	44,  // 66: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	48,  // 67: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	51,  // 68: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	49,  // 69: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	50,  // 70: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	14,  // 71: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	27,  // 72: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	80,  // 73: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	81,  // 74: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	53,  // 75: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	81,  // 76: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	81,  // 77: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	81,  // 78: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	81,  // 79: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	54,  // 80: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	81,  // 81: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	81,  // 82: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	81,  // 83: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	79,  // 84: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	81,  // 85: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	81,  // 86: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	57,  // 87: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	58,  // 88: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	48,  // 89: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	59,  // 90: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	81,  // 91: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	80,  // 92: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	60,  // 93: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	13,  // 94: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	33,  // 95: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	41,  // 96: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	62,  // 97: golaunch.rendezvous.v1.LogsRequest.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	43,  // 98: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	81,  // 99: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	80,  // 100: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	71,  // 101: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	74,  // 102: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	13,  // 103: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	81,  // 104: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	73,  // 105: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	72,  // 106: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	80,  // 107: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	80,  // 108: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	80,  // 109: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	48,  // 110: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	49,  // 111: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	5,   // 112: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	45,  // 113: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	52,  // 114: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	55,  // 115: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	61,  // 116: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	63,  // 117: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	65,  // 118: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	67,  // 119: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	69,  // 120: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 121: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	2,   // 122: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	3,   // 123: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	6,   // 124: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	46,  // 125: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	56,  // 126: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	56,  // 127: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	44,  // 128: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	64,  // 129: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	66,  // 130: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	68,  // 131: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	70,  // 132: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 133: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 134: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 135: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	124, // [124:136] is the sub-list for method output_type
-	112, // [112:124] is the sub-list for method input_type
-	112, // [112:112] is the sub-list for extension type_name
-	112, // [112:112] is the sub-list for extension extendee
-	0,   // [0:112] is the sub-list for field type_name
+	79,  // 44: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	28,  // 45: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
+	28,  // 46: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
+	82,  // 47: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	20,  // 48: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
+	82,  // 49: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
+	82,  // 50: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
+	22,  // 51: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
+	25,  // 52: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	23,  // 53: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	82,  // 54: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	82,  // 55: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	28,  // 56: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	81,  // 57: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	82,  // 58: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	34,  // 59: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	35,  // 60: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	14,  // 61: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	14,  // 62: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	82,  // 63: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	82,  // 64: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	42,  // 65: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	43,  // 66: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	44,  // 67: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	44,  // 68: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	45,  // 69: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	49,  // 70: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	52,  // 71: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	50,  // 72: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	51,  // 73: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	14,  // 74: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	28,  // 75: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	81,  // 76: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	82,  // 77: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	54,  // 78: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	82,  // 79: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	82,  // 80: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	82,  // 81: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	82,  // 82: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	55,  // 83: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	82,  // 84: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	82,  // 85: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	82,  // 86: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	80,  // 87: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	82,  // 88: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	82,  // 89: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	58,  // 90: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	59,  // 91: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	49,  // 92: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	60,  // 93: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	82,  // 94: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	81,  // 95: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	61,  // 96: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	13,  // 97: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	34,  // 98: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	42,  // 99: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	63,  // 100: golaunch.rendezvous.v1.LogsRequest.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	44,  // 101: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	82,  // 102: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	81,  // 103: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	72,  // 104: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	75,  // 105: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	13,  // 106: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	82,  // 107: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	74,  // 108: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	73,  // 109: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	81,  // 110: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	81,  // 111: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	81,  // 112: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	49,  // 113: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	50,  // 114: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	5,   // 115: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	46,  // 116: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	53,  // 117: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	56,  // 118: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	62,  // 119: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	64,  // 120: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	66,  // 121: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	68,  // 122: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	70,  // 123: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 124: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	2,   // 125: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	3,   // 126: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	6,   // 127: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	47,  // 128: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	57,  // 129: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	57,  // 130: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	45,  // 131: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	65,  // 132: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	67,  // 133: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	69,  // 134: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	71,  // 135: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 136: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 137: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 138: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	127, // [127:139] is the sub-list for method output_type
+	115, // [115:127] is the sub-list for method input_type
+	115, // [115:115] is the sub-list for extension type_name
+	115, // [115:115] is the sub-list for extension extendee
+	0,   // [0:115] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
@@ -6714,21 +6810,21 @@ func file_rendezvous_proto_init() {
 		(*ToAgent_Notice)(nil),
 		(*ToAgent_Voters)(nil),
 	}
-	file_rendezvous_proto_msgTypes[38].OneofWrappers = []any{}
-	file_rendezvous_proto_msgTypes[56].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[39].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[57].OneofWrappers = []any{
 		(*Update_Accepted)(nil),
 		(*Update_Decision)(nil),
 		(*Update_Result)(nil),
 		(*Update_Granted)(nil),
 	}
-	file_rendezvous_proto_msgTypes[74].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[75].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   80,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -1,0 +1,296 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/forkserver"
+	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/rankenv"
+)
+
+// preload has a fork server ready for the ranks of a job, from the time that the job is known here. Its servers follow each other: one whose
+// modules have changed, or that has died, makes room for the next.
+type preload struct {
+	share   *share
+	program forkserver.Program
+	// unfit is why no server can serve the job's command.
+	unfit error
+	made  int
+
+	mu      sync.Mutex
+	current *warm
+	ended   bool
+	// told is the newest reason that was told.
+	told string
+}
+
+// warm is a server that imports, or has imported. Its fields but done may be read once done is closed.
+type warm struct {
+	env     []string
+	scope   *proc.Scope
+	process *proc.Process
+	server  *forkserver.Server
+	err     error
+	done    chan struct{}
+	cancel  context.CancelCauseFunc
+}
+
+// errNoKeeper is why ranks that outlive their agent are not forked.
+var errNoKeeper = errors.New("ranks that outlive their agent (--adopt) are no forks of a process that does not")
+
+func newPreload(s *share) *preload {
+	p := &preload{share: s}
+	p.program, p.unfit = forkserver.Parse(s.work.Task.Command)
+	if s.agent.keeper != nil {
+		p.unfit = errNoKeeper
+	}
+	if p.unfit == nil {
+		p.begin(importEnv(s.work.Task.Env, s.work.Task.Env.Environ(rankenv.Facts{LocalWorldSize: s.work.Task.Local})))
+	}
+	return p
+}
+
+// importEnv is an environment of ranks without what is a rank's own, or an attempt's: of what golaunch sets, it has what Python and libraries
+// read when they are loaded, which is PYTHONUNBUFFERED and OMP_NUM_THREADS.
+func importEnv(base *rankenv.Base, rank []string) []string {
+	var env []string
+	for _, v := range base.Explain(rankenv.Facts{}).Vars {
+		if v.Source == rankenv.User || v.Source == rankenv.Inherited || v.Source == rankenv.Preset {
+			env = append(env, v.Name+"="+v.Value)
+		}
+	}
+	for _, word := range rank {
+		if (strings.HasPrefix(word, "OMP_") || strings.HasPrefix(word, "PYTHON")) && !slices.Contains(env, word) {
+			env = append(env, word)
+		}
+	}
+	return env
+}
+
+// ready returns a server whose modules are as they are now, for ranks with an environment such as env. It waits for the imports, until ctx
+// ends. The error is why ranks cannot be forked.
+func (p *preload) ready(ctx context.Context, env []string) (*forkserver.Server, error) {
+	if p.unfit != nil {
+		return nil, p.unfit
+	}
+	w := p.fresh(importEnv(p.share.work.Task.Env, env))
+	long, limit := time.After(longWait), time.After(importLimit)
+	for {
+		select {
+		case <-w.done:
+			return w.server, w.err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-limit:
+			return nil, fmt.Errorf("the imports have not ended after %v", importLimit)
+		case <-long:
+			p.share.agent.Say(fmt.Sprintf("%s imports %s before its ranks start", p.share.agent.session.Node.Name, p.modules()))
+		}
+	}
+}
+
+const (
+	// longWait is a wait of which people hear. importLimit is more than modules take from a shared file system that is cold.
+	longWait    = 2 * time.Second
+	importLimit = 15 * time.Minute
+)
+
+func (p *preload) modules() string { return strings.Join(p.share.work.Task.Preload, ", ") }
+
+// fresh returns the current server, or a new one if that would fork what is not what an exec would give.
+func (p *preload) fresh(env []string) *warm {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if why := p.current.stale(env); why != "" && !p.ended {
+		p.share.agent.Say(p.share.agent.session.Node.Name + " imports anew: " + why)
+		p.current.end(p.share.agent.Warn)
+		p.begin(env)
+	}
+	return p.current
+}
+
+// stale says why a server cannot be used any more. One whose imports failed stays: they would fail again.
+func (w *warm) stale(env []string) string {
+	if !slices.Equal(w.env, env) {
+		return "the ranks have other variables than were foreseen, such as OMP_NUM_THREADS"
+	}
+	select {
+	case <-w.done:
+	default:
+		return ""
+	}
+	if w.server == nil {
+		return ""
+	}
+	select {
+	case <-w.process.Done():
+		return fmt.Sprintf("the fork server %v", w.process.Exit())
+	default:
+	}
+	if err := w.server.Err(); err != nil {
+		return err.Error()
+	}
+	if path := w.server.Changed(); path != "" {
+		return path + " has changed"
+	}
+	return ""
+}
+
+// begin starts a server in the background.
+func (p *preload) begin(env []string) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	w := &warm{env: env, done: make(chan struct{}), cancel: cancel}
+	p.current = w
+	p.made++
+	name := fmt.Sprintf("%s-imports-%d", p.share.job, p.made)
+	go func() {
+		defer close(w.done)
+		if w.server, w.err = p.start(ctx, w, name); w.err != nil {
+			w.server = nil
+		}
+		p.tell(w)
+	}()
+}
+
+func (p *preload) start(ctx context.Context, w *warm, name string) (*forkserver.Server, error) {
+	conn, stdin, err := forkserver.Pair()
+	if err != nil {
+		return nil, err
+	}
+	words, said, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, conn.Close(), stdin.Close())
+	}
+	go p.relay(words)
+	if w.scope, err = p.share.agent.supervisor.Scope(name); err == nil {
+		argv := forkserver.Argv(p.program, p.share.work.Task.Preload)
+		c := proc.Command{
+			Path: argv[0], Args: argv, Env: w.env, Dir: p.share.work.Task.Dir, Rights: p.share.rights(),
+			Stdin: stdin, Stdout: said, Stderr: said,
+		}
+		w.process, err = w.scope.Start(c)
+	}
+	if err = errors.Join(err, stdin.Close(), said.Close()); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return forkserver.Greet(ctx, conn, p.program, w.env)
+}
+
+// maxWords bounds a line of what modules print while they are imported.
+const maxWords = 4 << 10
+
+// relay passes on what modules print while they are imported.
+func (p *preload) relay(words io.ReadCloser) {
+	defer words.Close()
+	lines := bufio.NewReaderSize(words, maxWords)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if text := strings.TrimRight(string(line), "\r\n"); text != "" {
+			p.share.agent.Say("imports: " + text)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}
+
+// tell says what a new server has done.
+func (p *preload) tell(w *warm) {
+	if w.err == nil {
+		p.share.agent.Say(fmt.Sprintf("%s has imported %s in %.1f s, once for all its ranks",
+			p.share.agent.session.Node.Name, p.modules(), w.server.Took.Seconds()))
+	}
+}
+
+// errOver is why a server is ended that nobody needs any more.
+var errOver = errors.New("nobody needs the fork server any more")
+
+// end ends a server and waits until it has.
+func (w *warm) end(warn func(error)) {
+	w.cancel(errOver)
+	<-w.done
+	if w.server != nil {
+		_ = w.server.Close()
+	}
+	if w.scope != nil {
+		if err := w.scope.Close(); err != nil {
+			warn(fmt.Errorf("end the fork server: %w", err))
+		}
+	}
+}
+
+// end ends the last server.
+func (p *preload) end() {
+	if p == nil || p.unfit != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	p.current.end(p.share.agent.Warn)
+}
+
+// warm waits until the attempt's ranks can be forked, or it is known that they cannot; the error is why they must not start at all.
+func (u *unit) warm() error {
+	p := u.share.preload
+	if p == nil {
+		return nil
+	}
+	began := time.Now()
+	env := u.command(u.order.Group.Bundles[0], "", "", "").Env
+	server, err := p.ready(u.halted, env)
+	u.imports.Waited = time.Since(began)
+	switch {
+	case u.halted.Err() != nil:
+		return errors.New("stopped while modules were imported for the ranks")
+	case err == nil:
+		u.server, u.imports.Took = server, server.Took
+	case u.share.work.Task.PreloadStrict:
+		return fmt.Errorf("the ranks cannot be forked (--preload-strict): %w", err)
+	default:
+		u.unforked(err)
+	}
+	return nil
+}
+
+// count notes how a rank was started.
+func (u *unit) count(p *proc.Process) {
+	switch forked, err := p.Forked(); {
+	case forked:
+		u.imports.Forked++
+	case err != nil:
+		u.unforked(err)
+	}
+}
+
+// unforked says once why ranks are started the old way.
+func (u *unit) unforked(why error) {
+	if u.imports.Why == "" {
+		u.imports.Why = why.Error()
+	}
+	u.share.preload.warn(u.agent.session.Node.Name, why)
+}
+
+// warn tells of a reason that is new.
+func (p *preload) warn(node string, why error) {
+	p.mu.Lock()
+	told := p.told == why.Error()
+	p.told = why.Error()
+	p.mu.Unlock()
+	if told {
+		return
+	}
+	if failed, ok := errors.AsType[*forkserver.ImportError](why); ok {
+		why = fmt.Errorf("%s cannot be imported:\n%s", p.modules(), strings.TrimSpace(failed.Traceback))
+	}
+	p.share.agent.Warn(fmt.Errorf("ranks on %s import for themselves: %w", node, why))
+}
