@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/golaunch/golaunch/launcher"
@@ -115,6 +116,20 @@ func TestOutputThatCannotBeShown(t *testing.T) {
 	result, err := launcher.Run(t.Context(), job)
 	if result.Code != 0 || !errors.Is(err, errDeaf) || !strings.Contains(err.Error(), job.Output.LogDir) {
 		t.Errorf("code %d, error %v; want 0 and why the output was not shown", result.Code, err)
+	}
+}
+
+// TestAFIFOInThePlaceOfLogs is one that another user has made in /tmp. Nobody writes to it.
+func TestAFIFOInThePlaceOfLogs(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	if err := syscall.Mkfifo(filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid())), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	job, _, _ := marked(t, 1, `exit 0`)
+	job.Output.LogDir = ""
+	result, err := launcher.Run(t.Context(), job)
+	if result.Code != 125 || !errors.Is(err, syscall.ENOTDIR) || !strings.Contains(err.Error(), "choose another directory for logs with --log-dir") {
+		t.Errorf("code %d, error %v; want 125, what it is and a way out", result.Code, err)
 	}
 }
 

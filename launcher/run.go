@@ -203,14 +203,22 @@ func private(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cannot make a directory for logs: %w; choose one with --log-dir", err)
 	}
-	root, err := os.OpenRoot(dir)
-	if err == nil {
-		err = errors.Join(own.Path(dir), own.Dir(root), root.Close())
-	}
-	if err != nil {
+	if err := onlyMine(dir); err != nil {
 		return fmt.Errorf("%w; choose another directory for logs with --log-dir", err)
 	}
 	return nil
+}
+
+// onlyMine refuses a directory that is not this user's alone.
+func onlyMine(dir string) error {
+	if err := own.Path(dir); err != nil {
+		return err
+	}
+	root, err := own.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(own.Dir(root), root.Close())
 }
 
 // leave prints the report and clears up. The files of a job that ended well, or before it began, go unless the user said where he

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -267,6 +268,11 @@ func TestOpenIsRefused(t *testing.T) {
 	must(t, os.Chmod(anyones, 0o777))
 	if _, err := Open(anyones, nil); err == nil {
 		t.Error("in a directory where anyone can write")
+	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	must(t, unix.Mkfifo(fifo, 0o600))
+	if _, err := lockDir(fifo); !errors.Is(err, unix.ENOTDIR) { // which Open calls once it has found a directory
+		t.Errorf("a FIFO that came in its place: %v", err)
 	}
 }
 

@@ -55,7 +55,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err := own.Path(dir); err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := own.Open(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -66,6 +66,11 @@ func Path(path string) error {
 	return nil
 }
 
+// Open opens a directory, and waits for nothing that is in its place, as a FIFO would have it.
+func Open(dir string) (*os.Root, error) {
+	return os.OpenRoot(dir + "/") // which only a directory may have behind it (path_resolution(7))
+}
+
 // Dir refuses a directory that belongs to another user, or that others can write to. On file systems of other machines, which may map users
 // and modes as they like, root's own may belong to anybody, and modes mean nothing.
 func Dir(dir *os.Root) error {

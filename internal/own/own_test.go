@@ -99,6 +99,19 @@ func TestDir(t *testing.T) {
 	}
 }
 
+// TestOpen waits for nobody at the other end of a FIFO.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o666), os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	for name, want := range map[string]string{"fifo": "not a directory", "file": "not a directory", "missing": "no such file", "": ""} {
+		root, err := Open(filepath.Join(dir, name))
+		says(t, name, err, want)
+		if err == nil {
+			must(t, root.Close())
+		}
+	}
+}
+
 // planted are files that another user may have put where one is written, with what is said of each.
 func planted(t *testing.T, dir string) map[string]string {
 	t.Helper()

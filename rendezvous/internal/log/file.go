@@ -66,7 +66,7 @@ func (f *File) open(dir string) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if f.root, err = os.OpenRoot(dir); err != nil {
+	if f.root, err = own.Open(dir); err != nil {
 		return err
 	}
 	if err := own.Dir(f.root); err != nil { // what is read there is run
