@@ -129,6 +129,9 @@ func (d *Dir) find(base string) (err error) {
 
 func (d *Dir) enter() error {
 	named, err := d.parent.Lstat(d.job)
+	if err == nil && named.Mode()&(fs.ModeDir|fs.ModeSymlink) == 0 { // opening a FIFO would wait
+		err = fmt.Errorf("%s is no directory", d.path)
+	}
 	if err != nil {
 		return err
 	}

@@ -159,6 +159,26 @@ func TestSameJobAgain(t *testing.T) {
 	}
 }
 
+// TestSameJobAfterAMount has the directory of a job as kubelet makes it for the fsGroup of a pod at each mount, and as it is where a FIFO has
+// come in its place.
+func TestSameJobAfterAMount(t *testing.T) {
+	base := t.TempDir()
+	path := openDir(t, base).Path()
+	if err := os.Chmod(path, 0o770|os.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	run(t, newRank(t, openDir(t, base), RankOptions{}), `echo x`)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o750 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := errors.Join(os.RemoveAll(path), syscall.Mkfifo(path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenDir(base, filepath.Base(path)); err == nil || !strings.Contains(err.Error(), "is no directory") {
+		t.Errorf("a FIFO: %v", err)
+	}
+}
+
 // smallDisk mounts a file system of 1 MiB. It must be able to, in CI; elsewhere that takes root.
 func smallDisk(t *testing.T) string {
 	t.Helper()

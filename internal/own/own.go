@@ -71,9 +71,12 @@ func Open(dir string) (*os.Root, error) {
 	return os.OpenRoot(dir + "/") // which only a directory may have behind it (path_resolution(7))
 }
 
-// Dir refuses a directory that belongs to another user, or that others can write to. On file systems of other machines, which may map users
-// and modes as they like, root's own may belong to anybody, and modes mean nothing.
+// Dir refuses a directory that belongs to another user, or that others can write to. Where that is a group alone, of a directory of one's
+// own, it is taken from the group: a umask of 002 grants it, and so does Kubernetes to the fsGroup of a pod, each time that it mounts a
+// volume. What was put there before is for [File] to refuse. On file systems of other machines, which may map users and modes as they like,
+// root's own may belong to anybody, and modes mean nothing.
 func Dir(dir *os.Root) error {
+	name := filepath.Clean(dir.Name())
 	f, err := dir.Open(".")
 	if err != nil {
 		return err
@@ -83,13 +86,16 @@ func Dir(dir *os.Root) error {
 	if err != nil {
 		return err
 	}
-	if err := mine(info, dir.Name(), remote(f)); err != nil {
+	if err := mine(info, name, remote(f)); err != nil {
 		return err
 	}
-	if info.Mode().Perm()&0o022 != 0 && !remote(f) {
-		return fmt.Errorf("others can write to %s (mode %04o); run: chmod go-w %[1]s", dir.Name(), info.Mode().Perm())
+	if info.Mode().Perm()&0o022 == 0 || remote(f) {
+		return nil
 	}
-	return nil
+	if info.Mode().Perm()&0o002 == 0 && Is(info) && f.Chmod(info.Mode()&^0o020) == nil {
+		return nil
+	}
+	return fmt.Errorf("others can write to %s (mode %04o); run: chmod go-w %[1]s", name, info.Mode().Perm())
 }
 
 // File refuses an open file that is not plain, has a second name, or belongs to another user.

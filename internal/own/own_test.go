@@ -83,19 +83,27 @@ func TestDir(t *testing.T) {
 		mode os.FileMode
 		uid  int
 		want string
+		then os.FileMode
 	}{
-		{"mine", 0o700, 0, ""},
-		{"readable", 0o755, 0, ""},
-		{"theirs", 0o700, other, "belongs to uid 1234, not to uid 0"},
-		{"group", 0o770, 0, "others can write to"},
-		{"sticky", 0o777 | os.ModeSticky, 0, "others can write to"},
+		{"mine", 0o700, 0, "", 0o700},
+		{"readable", 0o755, 0, "", 0o755},
+		{"theirs", 0o700, other, "belongs to uid 1234, not to uid 0", 0o700},
+		{"umask 002", 0o775, 0, "", 0o755},
+		{"fsGroup", 0o770 | os.ModeSetgid, 0, "", 0o750 | os.ModeSetgid}, // what kubelet makes of 0700
+		{"group of theirs", 0o770, other, "belongs to uid 1234, not to uid 0", 0o770},
+		{"sticky", 0o777 | os.ModeSticky, 0, "others can write to", 0o777 | os.ModeSticky},
+		{"everybody but the group", 0o702, 0, "others can write to", 0o702},
 	} {
 		path := filepath.Join(t.TempDir(), c.name)
-		must(t, os.Mkdir(path, 0o700), os.Chmod(path, c.mode), os.Chown(path, c.uid, c.uid))
-		root, err := os.OpenRoot(path)
+		must(t, os.Mkdir(path, 0o700), os.Chown(path, c.uid, c.uid), os.Chmod(path, c.mode))
+		root, err := Open(path)
 		must(t, err)
 		says(t, c.name, Dir(root), c.want)
-		must(t, root.Close())
+		info, err := root.Stat(".")
+		must(t, err, root.Close())
+		if mode := info.Mode() &^ os.ModeDir; mode != c.then {
+			t.Errorf("%s: mode %v, want %v", c.name, mode, c.then)
+		}
 	}
 }
 

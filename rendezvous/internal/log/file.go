@@ -72,7 +72,7 @@ func (f *File) open(dir string) (err error) {
 	if err := own.Dir(f.root); err != nil { // what is read there is run
 		return fmt.Errorf("%w, or name a directory below it, which golaunch makes", err)
 	}
-	if f.lock, err = f.root.OpenFile("lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+	if f.lock, err = f.openOwn("lock", os.O_CREATE|os.O_RDWR); err != nil {
 		return err
 	}
 	if err := unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
@@ -85,6 +85,18 @@ func (f *File) open(dir string) (err error) {
 		return errors.New("an earlier golaunch kept its jobs there; use the version that wrote it, or another --state-dir")
 	}
 	return nil
+}
+
+// openOwn opens a file, which may have been put there when a group could still do so.
+func (f *File) openOwn(name string, flag int) (*os.File, error) {
+	file, err := f.root.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := own.File(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }
 
 // Close lets another coordinator have the log. It waits for what is being written.
@@ -115,7 +127,7 @@ func (f *File) Past() (Past, error) {
 		return Past{}, fmt.Errorf("cannot read the coordinator's log %s: %w", f.path(), err)
 	}
 	var err error
-	if f.log, err = f.root.OpenFile(fileName, os.O_RDWR|os.O_APPEND, 0); errors.Is(err, fs.ErrNotExist) {
+	if f.log, err = f.openOwn(fileName, os.O_RDWR|os.O_APPEND); errors.Is(err, fs.ErrNotExist) {
 		return Past{}, nil
 	} else if err != nil {
 		return fail(err)
@@ -230,12 +242,16 @@ func (f *File) begin(snapshot, entries []byte) error {
 		text = appendFrame(text, append([]byte{snapshotMark}, snapshot...))
 	}
 	text = append(text, entries...)
-	fresh, err := f.root.OpenFile(fileName+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	fresh, err := f.openOwn(fileName+".new", os.O_CREATE|os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return err
 	}
-	_, err = fresh.Write(text)
-	err = errors.Join(err, fresh.Sync())
+	if err = fresh.Truncate(0); err == nil {
+		_, err = fresh.Write(text)
+	}
+	if err == nil {
+		err = fresh.Sync()
+	}
 	if err == nil {
 		err = f.root.Rename(fileName+".new", fileName)
 	}

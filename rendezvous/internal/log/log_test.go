@@ -5,12 +5,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
 
@@ -203,6 +206,58 @@ func TestFile(t *testing.T) {
 	check("abc", "d", "e")
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 2 {
 		t.Errorf("%v, %v", names, err)
+	}
+}
+
+// TestAFileAfterAMount is on a volume of a pod with an fsGroup: at each mount kubelet lets the group write to all that is there.
+func TestAFileAfterAMount(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	open := func() (Past, error) {
+		f, err := Open(dir)
+		if err != nil {
+			return Past{}, err
+		}
+		p, err := f.Past()
+		done := make(chan error, 1)
+		f.Keep(Round{Entries: [][]byte{[]byte("a")}}, func(err error) { done <- err })
+		return p, errors.Join(err, <-done, f.Close())
+	}
+	if _, err := open(); err != nil {
+		t.Fatal(err)
+	}
+	kubelet := exec.Command("sh", "-c", `chmod -R g+rwX "$1" && chmod g+s "$1"`, "sh", dir)
+	if text, err := kubelet.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if p, err := open(); err != nil || len(p.Entries) != 1 {
+		t.Errorf("%q, %v", p.Entries, err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o750 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := errors.Join(os.Remove(dir+"/log"), unix.Mkfifo(dir+"/log", 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(); err == nil || !strings.Contains(err.Error(), "is not a plain file") {
+		t.Errorf("what another has put there: %v", err)
+	}
+}
+
+// TestADirectoryMadeByHand with a umask of 002, as users with a group of their own have it.
+func TestADirectoryMadeByHand(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	before := unix.Umask(0o002)
+	err := os.Mkdir(dir, 0o777)
+	unix.Umask(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
