@@ -25,13 +25,21 @@ import (
 // maxLinks is how many links a path may lead over, as in Linux (path_resolution(7)).
 const maxLinks = 40
 
-// Path refuses a path that is another user's symbolic link, or leads over one in a directory that everybody can write to. Root's links are
-// fine, and so is what is not there.
+// Path refuses a path that leads over a symbolic link which another user may have planted. What is not there is fine, and so is what a
+// descriptor of this process leads to.
 func Path(path string) error {
+	_, err := walk(path)
+	return err
+}
+
+// walk is Path. It reports whether the path leads to a descriptor of this process (/dev/stderr does), which was given to it: who may have
+// put there what it refers to is no question then.
+func walk(path string) (given bool, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return err
+		return false, err
 	}
+	self, _ := os.Readlink("/proc/self") // of the process in the PID namespace of /proc
 	at, open := "/", false // open says that everybody can write to the directory at
 	rest := strings.Split(abs, "/")
 	for links := 0; len(rest) > 0; {
@@ -41,29 +49,32 @@ func Path(path string) error {
 		info, err := os.Lstat(here)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil
+			return false, nil
 		case err != nil:
-			return err
+			return false, err
 		case info.Mode()&fs.ModeSymlink == 0:
 			at, open = here, info.Mode().Perm()&0o002 != 0
 			continue
 		}
 		if uid := owner(info); uid != 0 && uid != me() && (open || len(rest) == 0) {
-			return fmt.Errorf("%s is a symbolic link of uid %d, another user", here, uid)
+			return false, fmt.Errorf("%s is a symbolic link of uid %d, another user", here, uid)
+		}
+		if self != "" && at == filepath.Join("/proc", self, "fd") && len(rest) == 0 {
+			return true, nil
 		}
 		if links++; links > maxLinks {
-			return fmt.Errorf("%s: %w", path, unix.ELOOP)
+			return false, fmt.Errorf("%s: %w", path, unix.ELOOP)
 		}
 		target, err := os.Readlink(here)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if filepath.IsAbs(target) {
 			at, open = "/", false
 		}
 		rest = append(strings.Split(target, "/"), rest...)
 	}
-	return nil
+	return false, nil
 }
 
 // Open opens a directory, and waits for nothing that is in its place, as a FIFO would have it.
@@ -104,16 +115,18 @@ func File(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() || info.Sys().(*syscall.Stat_t).Nlink != 1 {
+	if !info.Mode().IsRegular() || names(info) > 1 {
 		return fmt.Errorf("%s is not a plain file", f.Name())
 	}
 	return mine(info, f.Name(), remote(f))
 }
 
 // Write replaces what is in a file that a user has named, and makes it with perm if there is none. It may be a device or a FIFO, and
-// somebody else's where nobody else could have put it, such as what a container's runtime has made.
+// somebody else's where nobody else could have put it, such as what a container's runtime has made, or was given to this process as a
+// descriptor, such as the pipe of another user's that is the standard error of what root runs for him.
 func Write(path string, data []byte, perm fs.FileMode) error {
-	if err := Path(path); err != nil {
+	given, err := walk(path)
+	if err != nil {
 		return err
 	}
 	flags := os.O_WRONLY | os.O_CREATE | unix.O_NONBLOCK
@@ -125,11 +138,11 @@ func Write(path string, data []byte, perm fs.FileMode) error {
 		return err
 	}
 	info, err := f.Stat()
-	if err == nil && owner(info) != 0 && !sheltered(path) {
+	if err == nil && !given && owner(info) != 0 && !sheltered(path) {
 		err = mine(info, path, remote(f))
 	}
 	if err == nil && info.Mode().IsRegular() {
-		if info.Sys().(*syscall.Stat_t).Nlink != 1 {
+		if names(info) > 1 && !given {
 			err = fmt.Errorf("%s has other names too", path)
 		} else {
 			err = f.Truncate(0)
@@ -140,6 +153,9 @@ func Write(path string, data []byte, perm fs.FileMode) error {
 	}
 	return errors.Join(err, f.Close())
 }
+
+// names is how many a file has: none where it was removed, or never had one.
+func names(info fs.FileInfo) uint64 { return uint64(info.Sys().(*syscall.Stat_t).Nlink) } //nolint:unconvert // it is 32 bits wide elsewhere
 
 // sheltered says that nobody but root and this user can put a file where one is.
 func sheltered(path string) bool {

@@ -160,8 +160,30 @@ func TestWrite(t *testing.T) {
 	r, w, err := os.Pipe()
 	must(t, err)
 	defer r.Close()
-	says(t, "a link to a pipe, as /dev/stderr is", Write(fmt.Sprint("/proc/self/fd/", w.Fd()), []byte("x"), 0), "")
+	given := fmt.Sprint("/proc/self/fd/", w.Fd())
+	must(t, os.Symlink(given, at("stderr")))
+	says(t, "a link to a pipe, as /dev/stderr is", Write(given, []byte("x"), 0), "")
+	must(t, w.Chown(other, other))
+	says(t, "a pipe of another's that this process was given", Write(at("stderr"), []byte("x"), 0), "")
 	must(t, w.Close())
+}
+
+// TestFilesWithoutNames are as good as others with one.
+func TestFilesWithoutNames(t *testing.T) {
+	dir := t.TempDir()
+	gone, err := os.Create(filepath.Join(dir, "rotated"))
+	must(t, err, os.Remove(filepath.Join(dir, "rotated")))
+	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
+	must(t, err)
+	for _, f := range []*os.File{gone, os.NewFile(uintptr(fd), "memory")} {
+		says(t, f.Name(), File(f), "")
+		says(t, f.Name(), Write(fmt.Sprint("/proc/self/fd/", f.Fd()), []byte("x"), 0), "")
+		text := make([]byte, 2)
+		if n, err := f.ReadAt(text, 0); n != 1 || text[0] != 'x' {
+			t.Errorf("%s has %q, %v", f.Name(), text[:n], err)
+		}
+		must(t, f.Close())
+	}
 }
 
 func TestFile(t *testing.T) {
