@@ -2,9 +2,17 @@
 //
 // Whoever can write to a directory can put a link to a third file there, or a file that he reads and writes himself. Linux refuses some of
 // these in directories with the sticky bit, where fs.protected_* is set (proc_sys_fs(5)); this package refuses them whatever is set, for root
-// too. The rule is the same for all that golaunch makes or opens: the path to a directory leads over no link of another user's ([Path]), the
-// directory is this user's and nobody else can write to it ([Dir]), and what is in it already is a plain file of this user's with one name
-// ([File]). A single file that a user has named is written with [Write].
+// too. The rule is the same for all that golaunch makes or opens: the path to a directory leads over no link that another user may have
+// planted ([Path]), the directory is this user's and nobody else can write to it ([Dir]), and what is in it already is a plain file of this
+// user's with one name ([File]). A single file that a user has named is written with [Write].
+//
+// Whose links may be followed goes by who can write to the directory that they are in, beside the owner of that:
+//
+//	nobody: everybody's, for the owner has let them be made
+//	a group: those of root, of this user, and of the owner, who needs no group for that; so a home with umask 002 has its links followed
+//	everybody: those of root and of this user
+//
+// At the end of a path only those of root and of this user are.
 //
 // This user is the one of the process, or one whom a process of root's works for: see [Rights].
 package own
@@ -40,7 +48,8 @@ func walk(path string) (given bool, err error) {
 		return false, err
 	}
 	self, _ := os.Readlink("/proc/self") // of the process in the PID namespace of /proc
-	at, open := "/", false // open says that everybody can write to the directory at
+	var dir fs.FileInfo
+	at := "/"
 	rest := strings.Split(abs, "/")
 	for links := 0; len(rest) > 0; {
 		name := rest[0]
@@ -53,10 +62,10 @@ func walk(path string) (given bool, err error) {
 		case err != nil:
 			return false, err
 		case info.Mode()&fs.ModeSymlink == 0:
-			at, open = here, info.Mode().Perm()&0o002 != 0
+			at, dir = here, info
 			continue
 		}
-		if uid := owner(info); uid != 0 && uid != me() && (open || len(rest) == 0) {
+		if uid := owner(info); !followed(info, dir, len(rest) == 0) {
 			return false, fmt.Errorf("%s is a symbolic link of uid %d, another user", here, uid)
 		}
 		if self != "" && at == filepath.Join("/proc", self, "fd") && len(rest) == 0 {
@@ -70,11 +79,22 @@ func walk(path string) (given bool, err error) {
 			return false, err
 		}
 		if filepath.IsAbs(target) {
-			at, open = "/", false
+			at, dir = "/", nil
 		}
 		rest = append(strings.Split(target, "/"), rest...)
 	}
 	return false, nil
+}
+
+// followed says that a link may be, which is in a directory, and perhaps the end of a path.
+func followed(link, dir fs.FileInfo, last bool) bool {
+	switch {
+	case owner(link) == 0 || Is(link):
+		return true
+	case last || dir == nil || dir.Mode().Perm()&0o002 != 0:
+		return false
+	}
+	return dir.Mode().Perm()&0o020 == 0 || owner(link) == owner(dir)
 }
 
 // Open opens a directory, and waits for nothing that is in its place, as a FIFO would have it.

@@ -45,7 +45,14 @@ func TestPath(t *testing.T) {
 	unprotected(t)
 	base := t.TempDir()
 	at := func(name string) string { return filepath.Join(base, name) }
-	must(t, os.MkdirAll(at("victim/sub"), 0o700), os.Mkdir(at("all"), 0), os.Chmod(at("all"), 0o777), os.Mkdir(at("some"), 0o755))
+	must(t, os.MkdirAll(at("victim/sub"), 0o700))
+	for _, dir := range []struct {
+		name string
+		mode os.FileMode
+		uid  int
+	}{{"all", 0o777, 0}, {"some", 0o755, 0}, {"group", 0o775, 0}, {"home", 0o775, other}, {"anyones", 0o777, other}} {
+		must(t, os.Mkdir(at(dir.name), 0), os.Chmod(at(dir.name), dir.mode), os.Chown(at(dir.name), dir.uid, dir.uid))
+	}
 	for _, link := range []struct {
 		name, target string
 		uid          int
@@ -54,6 +61,12 @@ func TestPath(t *testing.T) {
 		{"all/mine", "../victim", 0},
 		{"all/hop", at("all/theirs"), 0},
 		{"some/theirs", "../victim", other},
+		{"group/theirs", "../victim", other},
+		{"group/mine", "../victim", 0},
+		{"home/theirs", "../victim", other},
+		{"home/mine", "../victim", 0},
+		{"home/third", "../victim", other + 1},
+		{"anyones/theirs", "../victim", other},
 		{"round", "round", 0},
 	} {
 		must(t, os.Symlink(link.target, at(link.name)), os.Lchown(at(link.name), link.uid, link.uid))
@@ -67,8 +80,18 @@ func TestPath(t *testing.T) {
 		"all/hop/sub/new": foreign,
 		"some/theirs":     foreign,
 		"some/theirs/sub": "", // in a directory in which he was let make it
-		"round":           "too many levels of symbolic links",
-		"victim/../all":   "",
+
+		"group/theirs":       foreign,
+		"group/theirs/sub":   foreign, // whoever is in the group could have made it
+		"group/mine/sub":     "",
+		"home/theirs":        foreign,
+		"home/theirs/sub":    "", // his umask is 002
+		"home/mine/sub":      "",
+		"home/third/sub":     "is a symbolic link of uid 1235, another user",
+		"anyones/theirs/sub": foreign,
+
+		"round":         "too many levels of symbolic links",
+		"victim/../all": "",
 	} {
 		says(t, path, Path(at(path)), want)
 	}
