@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,8 +14,34 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// unable says how a rank would end that this node started, of so many, if it is known that it could not be: a gang of which some run is of
-// no use. It is the zero value where nothing is known against it.
+// ask is the context of a new question of the coordinator's, which ends the one before it; before is what ends it.
+func (s *share) ask(before *context.CancelFunc) context.Context {
+	(*before)()
+	ctx, cancel := context.WithCancel(context.Background())
+	*before = cancel
+	return ctx
+}
+
+// able finds out how a rank would end that this node started, of so many, if it is known that it could not be: a gang of which some run is of
+// no use. It is the zero value where nothing is known against it. What that then does is done in another goroutine, and not at all once ctx
+// has ended.
+func (s *share) able(ctx context.Context, ranks int, then func(unable job.Exit)) {
+	unable := s.unable(ranks)
+	var l *look
+	if unable.OK() {
+		l = s.look()
+	}
+	s.agent.done.Go(func() {
+		if l != nil {
+			unable = l.wait(ctx)
+		}
+		if ctx.Err() == nil {
+			then(unable)
+		}
+	})
+}
+
+// unable is what is known without a look at file systems.
 func (s *share) unable(ranks int) job.Exit {
 	if s.err != nil {
 		return spawnExit(s.err)
@@ -26,12 +53,8 @@ func (s *share) unable(ranks int) job.Exit {
 			ranks -= len(u.order.Group.Bundles) // their files are open, or about to be
 		}
 	}
-	c := s.sample()
-	if err := errors.Join(fits(c), s.files(ranks), proc.Room(ranks, s.rights())); err != nil {
+	if err := errors.Join(fits(s.sample()), s.files(ranks), proc.Room(ranks, s.rights())); err != nil {
 		return spawnExit(err)
-	}
-	if err := proc.Check(c); err != nil {
-		return err.Exit
 	}
 	return job.Exit{}
 }

@@ -28,6 +28,9 @@ func TestAble(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &share{agent: &life{}, work: Work{Task: Task{Command: c.command, Dir: t.TempDir(), Env: rankenv.Merge(rankenv.Layers{Inherited: c.env})}}}
 			got := s.unable(2)
+			if got.OK() {
+				got = s.look().wait(t.Context())
+			}
 			if got.Code != c.code || !strings.Contains(got.Spawn, c.want) || c.want == "" && !got.OK() {
 				t.Errorf("%+v, want %d: %q", got, c.code, c.want)
 			}

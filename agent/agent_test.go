@@ -287,6 +287,7 @@ func obeyingOn(t *testing.T, node placement.Node, script string) *world {
 		w.readers.Wait()
 		w.session.Close("the test is over")
 	})
+	w.shares["test"].admit(nil) // as the first question does
 	return w
 }
 

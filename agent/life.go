@@ -39,6 +39,10 @@ type life struct {
 	reading context.Context
 	// broken has the reason why this node cannot go on: processes that cannot be killed.
 	broken chan error
+	// tasks are for the agent's goroutine, from others of its own.
+	tasks chan func()
+	// check looks at a command; it is proc.Check when nil.
+	check func(proc.Command) *proc.StartError
 	// leaving silences reports: that ranks end now is not news about the job. It is set once, before any of them is stopped.
 	leaving atomic.Bool
 }

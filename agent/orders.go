@@ -15,7 +15,7 @@ import (
 // is told to leave. When ctx ends, or the coordinator is lost, every rank is killed and the error says so. However it returns, no
 // process that it started lives any more, and the session is closed.
 func (a *life) run(ctx context.Context) (job.Result, error) {
-	a.shares, a.broken = map[string]*share{}, make(chan error, 1)
+	a.shares, a.broken, a.tasks = map[string]*share{}, make(chan error, 1), make(chan func())
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
 	a.reading = reading
@@ -73,6 +73,8 @@ func (a *life) follow(ctx context.Context) (job.Result, error) {
 			case late == nil || time.Now().Add(d.Within).Before(latest):
 				why, late, latest = fmt.Errorf("%w: %s", ErrLeft, d.Why), time.After(d.Within), time.Now().Add(d.Within)
 			}
+		case do := <-a.tasks:
+			do()
 		case <-late:
 			leave()
 		case <-left:
@@ -128,7 +130,7 @@ func (a *life) execute(order wire.Order) {
 	}
 	switch do := order.Do.(type) {
 	case job.Prepare:
-		s.report(s.prepare(do))
+		s.prepare(do)
 	case job.Admit:
 		s.admit(do.Peers)
 	case job.Reach:
@@ -141,6 +143,19 @@ func (a *life) execute(order wire.Order) {
 		s.stop(do)
 	default:
 		a.Warn(fmt.Errorf("the coordinator sent an order that this agent does not know: %T", do))
+	}
+}
+
+// later has the agent's goroutine do something, unless ctx ends before. What ends ctx must be of that goroutine.
+func (a *life) later(ctx context.Context, do func()) {
+	task := func() {
+		if ctx.Err() == nil {
+			do()
+		}
+	}
+	select {
+	case a.tasks <- task:
+	case <-ctx.Done():
 	}
 }
 

@@ -55,11 +55,11 @@ func TestPrepareAnswersTheQuestion(t *testing.T) {
 		s := w.shares["test"]
 		s.work.Task.Rank0Store = rank0
 		question := job.Prepare{Node: "n1", Unit: 3, Attempt: 4}
-		got := s.prepare(question)
+		got := s.answer(question)
 		if got.Node != "n1" || got.Unit != 3 || got.Attempt != 4 || got.Port == 0 || got.Err != "" {
 			t.Errorf("%+v", got)
 		}
-		if again := s.prepare(question); again != got {
+		if again := s.answer(question); again != got {
 			t.Errorf("%+v, and asked again %+v", got, again)
 		}
 		l, err := net.Listen("tcp", ":0")
@@ -68,7 +68,7 @@ func TestPrepareAnswersTheQuestion(t *testing.T) {
 		}
 		defer l.Close()
 		s.work.Task.MasterPort = l.Addr().(*net.TCPAddr).Port
-		if got := s.prepare(job.Prepare{Node: "n1", Fresh: true}); !strings.Contains(got.Err, "in use") {
+		if got := s.answer(job.Prepare{Node: "n1", Fresh: true}); !strings.Contains(got.Err, "in use") {
 			t.Errorf("%+v, want the port to be in use", got)
 		}
 	}

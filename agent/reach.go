@@ -25,19 +25,14 @@ const (
 // reach finds out whether this node could start its ranks, and reaches the master's port, and reports it; the newest question ends the one
 // before. It goes on when units stop, for others may wait for it.
 func (s *share) reach(o job.Reach) {
-	s.unask()
-	if unable := s.unable(o.Ranks); !unable.OK() {
-		s.report(job.Reached{Node: o.Node, Seq: o.Seq, Unable: unable})
-		return
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.unask = cancel
-	s.agent.done.Go(func() {
-		defer cancel()
-		late := o.Late && s.work.Task.Rank0Store
-		answer := job.Reached{Node: o.Node, Seq: o.Seq}
-		if err := reachPort(ctx, net.JoinHostPort(o.Addr, strconv.Itoa(o.Port)), late); err != nil {
-			answer.Err = err.Error()
+	ctx := s.ask(&s.unask)
+	s.able(ctx, o.Ranks, func(unable job.Exit) {
+		answer := job.Reached{Node: o.Node, Seq: o.Seq, Unable: unable}
+		if unable.OK() {
+			late := o.Late && s.work.Task.Rank0Store
+			if err := reachPort(ctx, net.JoinHostPort(o.Addr, strconv.Itoa(o.Port)), late); err != nil {
+				answer.Err = err.Error()
+			}
 		}
 		if ctx.Err() == nil {
 			s.report(answer)

@@ -33,8 +33,10 @@ type share struct {
 	preload *preload
 	// held keeps the port that rank 0 is to have, and answers there until it starts; nil when there is none.
 	held *heldPort
-	// unask ends the newest [job.Reach] that is at work.
-	unask   context.CancelFunc
+	// unask ends the newest [job.Reach] that is at work, unprepare the newest [job.Prepare].
+	unask, unprepare context.CancelFunc
+	// looked is the newest look at the command; nil before the first.
+	looked  *look
 	readers sync.WaitGroup
 	// worldSize is that of the newest attempt; 0 before the first. Readers ask for it.
 	worldSize atomic.Int64
@@ -50,8 +52,8 @@ type share struct {
 
 func newShare(a *life, id string, as Assignment) *share {
 	s := &share{
-		agent: a, job: id, units: map[int]*unit{}, prepared: map[int]job.Prepared{}, unask: func() {}, over: make(chan struct{}),
-		warned: map[bind.Warning]bool{},
+		agent: a, job: id, units: map[int]*unit{}, prepared: map[int]job.Prepared{}, over: make(chan struct{}),
+		unask: func() {}, unprepare: func() {}, warned: map[bind.Warning]bool{},
 	}
 	s.work, s.err = a.Open(id, as, a.session.Node.Addr)
 	if s.err == nil && len(s.work.Task.Preload) > 0 {
@@ -97,6 +99,7 @@ func (s *share) kill() {
 		u.stop(job.Stop{Kill: true})
 	}
 	s.unask()
+	s.unprepare()
 	s.ending.Do(func() { close(s.over) })
 }
 
@@ -106,6 +109,7 @@ func (s *share) end(grace time.Duration) {
 		u.stop(job.Stop{Grace: grace})
 	}
 	s.unask()
+	s.unprepare()
 	s.ending.Do(func() { close(s.over) })
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/replica"
@@ -38,13 +39,27 @@ type town struct {
 	// left has what the agent's Run returned.
 	left chan error
 
+	// asleep hears of each look at the command of a job whose script is asleep, which lasts until the test ends.
+	asleep chan struct{}
+	ending context.Context
+
 	mu     sync.Mutex
 	closed []string
 }
 
+const asleep = ": its file system does not answer"
+
+func (w *town) check(c proc.Command) *proc.StartError {
+	if slices.Contains(c.Args, asleep) {
+		w.asleep <- struct{}{}
+		<-w.ending.Done()
+	}
+	return proc.Check(c)
+}
+
 func newTown(t *testing.T) *town {
 	t.Helper()
-	w := &town{logs: t.TempDir(), work: t.TempDir(), left: make(chan error, 1)}
+	w := &town{logs: t.TempDir(), work: t.TempDir(), left: make(chan error, 1), asleep: make(chan struct{}), ending: t.Context()}
 	warn := func(err error) { t.Errorf("warning: %v", err) }
 	head := rendezvous.NewCoordinator(rendezvous.Config{Warn: warn})
 	listener, dial := session.Pipe()
@@ -76,7 +91,7 @@ func newTown(t *testing.T) *town {
 		t.Fatal(err)
 	}
 	w.life = &life{
-		session: joined, supervisor: supervisor,
+		session: joined, supervisor: supervisor, check: w.check,
 		Agent: Agent{
 			Warn: warn, Grace: patience, Open: w.ready, Past: func(id string) (*logs.Dir, error) { return logs.FindDir(w.logs, id) },
 		},
@@ -137,6 +152,59 @@ func (w *town) submit(t *testing.T, id, script string) *session.Watch {
 	}
 	t.Cleanup(watch.Close)
 	return watch
+}
+
+// TestAFileSystemThatDoesNotAnswer is that of one job's command: other jobs of the node do not wait for it, and nobody does any more once it
+// is stopped.
+func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
+	w := newTown(t)
+	dead := w.submit(t, "dead", asleep)
+	<-w.asleep
+	if r := over(t, w.submit(t, "other", "exit 3")); r.Code != 3 {
+		t.Errorf("another job: %+v", r)
+	}
+	if _, err := w.client.Stop(t.Context(), "dead", 143, "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if r := over(t, dead); r.Code != 143 {
+		t.Errorf("the job: %+v", r)
+	}
+}
+
+// TestALookThatTakesLong says what it looks at.
+func TestALookThatTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var warned []string
+		forever := make(chan struct{})
+		defer close(forever)
+		a := &life{
+			Agent: Agent{Warn: func(err error) { warned = append(warned, err.Error()) }},
+			check: func(c proc.Command) *proc.StartError {
+				c.Looking("/dead/bin/python")
+				<-forever
+				return nil
+			},
+		}
+		s := &share{agent: a, job: "j", work: Work{Task: Task{Command: []string{"python"}, Env: rankenv.Merge(rankenv.Layers{})}}}
+		l := s.look()
+		if s.look() != l {
+			t.Error("two wait for one file system")
+		}
+		before := time.Now()
+		got := l.wait(t.Context())
+		want := job.Exit{Code: 125, Spawn: `start "python": /dead/bin/python has not answered for 5m0s: is its file system there?`}
+		if took := time.Since(before); got != want || took != patienceToLook {
+			t.Errorf("%+v after %v", got, took)
+		}
+		if want := []string{"job j: /dead/bin/python has not answered for 10s: is its file system there?"}; !slices.Equal(warned, want) {
+			t.Errorf("%q", warned)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if got := l.wait(ctx); !got.OK() {
+			t.Errorf("%+v after it was stopped", got)
+		}
+	})
 }
 
 // over waits for the end of a job.

@@ -16,17 +16,37 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// prepare answers with the port of MASTER_PORT: where this node serves torch's store from now on, or that it keeps free for rank 0 to
-// do so, unless its ranks could not start. The same question has the same answer, though other nodes may have come in the place of some.
-func (s *share) prepare(o job.Prepare) job.Prepared {
+// prepare reports the port of MASTER_PORT, unless its ranks could not start. The newest question ends the one before. The same question has
+// the same answer, though other nodes may have come in the place of some.
+func (s *share) prepare(o job.Prepare) {
 	s.admit(o.Peers)
-	if answer, ok := s.prepared[o.Unit]; ok && answer.Attempt == o.Attempt && answer.Err == "" {
+	ctx := s.ask(&s.unprepare)
+	if answer, ok := s.answered(o); ok {
+		s.report(answer)
+		return
+	}
+	s.able(ctx, o.Ranks, func(unable job.Exit) {
+		s.agent.later(ctx, func() {
+			if unable.OK() {
+				s.report(s.answer(o))
+			} else {
+				s.report(job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt, Unable: unable})
+			}
+		})
+	})
+}
+
+func (s *share) answered(o job.Prepare) (job.Prepared, bool) {
+	answer, ok := s.prepared[o.Unit]
+	return answer, ok && answer.Attempt == o.Attempt && answer.Err == ""
+}
+
+// answer is the port: where this node serves torch's store from now on, or that it keeps free for rank 0 to do so.
+func (s *share) answer(o job.Prepare) job.Prepared {
+	if answer, ok := s.answered(o); ok {
 		return answer
 	}
-	answer := job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt, Unable: s.unable(o.Ranks)}
-	if !answer.Unable.OK() {
-		return answer
-	}
+	answer := job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt}
 	var err error
 	if s.work.Task.Rank0Store {
 		answer.Port, err = s.hold()

@@ -26,7 +26,7 @@ func meet(t *testing.T, p job.Prepared) (*tcpstore.Client, error) {
 // TestAStoreForEachStart has an empty store for each fresh attempt, and one store for all parts that restart on their own.
 func TestAStoreForEachStart(t *testing.T) {
 	s := obeying(t, "exit 0").shares["test"]
-	first := s.prepare(job.Prepare{Fresh: true})
+	first := s.answer(job.Prepare{Fresh: true})
 	c, err := meet(t, first)
 	if err != nil {
 		t.Fatal(err)
@@ -34,14 +34,14 @@ func TestAStoreForEachStart(t *testing.T) {
 	if err := c.Set(t.Context(), "key", []byte("value")); err != nil {
 		t.Fatal(err)
 	}
-	part := s.prepare(job.Prepare{Unit: 1})
+	part := s.answer(job.Prepare{Unit: 1})
 	if part.Port != first.Port {
 		t.Errorf("a part that restarts has port %d, the others %d", part.Port, first.Port)
 	}
 	if ok, err := c.Check(t.Context(), "key"); !ok || err != nil {
 		t.Errorf("the key is there: %v, %v", ok, err)
 	}
-	second := s.prepare(job.Prepare{Attempt: 1, Fresh: true})
+	second := s.answer(job.Prepare{Attempt: 1, Fresh: true})
 	if c, err = meet(t, second); err != nil {
 		t.Fatal(err)
 	}
@@ -92,17 +92,18 @@ func TestMeeting(t *testing.T) {
 
 // TestTheSameQuestionForOthers lets those in that came in the place of a node since the question was first asked.
 func TestTheSameQuestionForOthers(t *testing.T) {
-	s := obeying(t, "exit 0").shares["test"]
-	var ports []int
+	w := obeying(t, "exit 0")
+	s := w.shares["test"]
+	port := s.answer(job.Prepare{Fresh: true}).Port
 	for _, peer := range []string{"10.0.0.2", "10.0.0.3"} {
 		addr := netip.MustParseAddr(peer)
-		ports = append(ports, s.prepare(job.Prepare{Fresh: true, Peers: []netip.Addr{addr}}).Port)
+		w.order(job.Prepare{Fresh: true, Peers: []netip.Addr{addr}})
 		if !s.peers.Load().Has(addr) {
 			t.Errorf("%v may not use the store", addr)
 		}
 	}
-	if ports[0] != ports[1] {
-		t.Errorf("ports %v, want one", ports)
+	if again := s.answer(job.Prepare{Fresh: true}).Port; again != port {
+		t.Errorf("port %d, then %d; want one", port, again)
 	}
 }
 

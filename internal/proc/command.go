@@ -42,6 +42,8 @@ type Command struct {
 	Memory *int
 	// Forker makes the process, if it can; nil leaves it to fork and exec, and so does a Forker that fails, see [Process.Forked].
 	Forker Forker
+	// Looking, unless it is nil, hears of each file that [Check] looks at before it does, for the file system may not answer.
+	Looking func(path string)
 }
 
 // Forker makes a process that has done already what the first part of a program does.
@@ -109,6 +111,7 @@ func (c *Command) check() *StartError {
 	if fail != nil {
 		return fail
 	}
+	c.look(c.Dir)
 	if c.Dir != "" && access(c.Dir) != nil {
 		return diagnose(c, path, unix.EACCES)
 	}
@@ -168,12 +171,19 @@ func lookPath(c *Command) (string, *StartError) {
 	return "", c.failure(codeNotFound, "not found in the PATH %q", path)
 }
 
-// at is where the process will find a file, seen from here.
+// at is where the process will find a file that is now looked at, seen from here.
 func (c *Command) at(file string) string {
-	if filepath.IsAbs(file) {
-		return file
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(c.Dir, file)
 	}
-	return filepath.Join(c.Dir, file)
+	c.look(file)
+	return file
+}
+
+func (c *Command) look(path string) {
+	if c.Looking != nil && path != "" {
+		c.Looking(path)
+	}
 }
 
 // searchPath is the PATH of an environment; without one it is that of execvp in glibc.
