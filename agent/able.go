@@ -53,7 +53,11 @@ func (s *share) unable(ranks int) job.Exit {
 			ranks -= len(u.order.Group.Bundles) // their files are open, or about to be
 		}
 	}
-	if err := errors.Join(fits(s.sample()), s.files(ranks), proc.Room(ranks, s.rights())); err != nil {
+	err := fits(s.sample())
+	if ranks > 0 {
+		err = errors.Join(err, s.files(ranks), proc.Room(ranks, s.rights()))
+	}
+	if err != nil {
 		return spawnExit(err)
 	}
 	return job.Exit{}

@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
@@ -49,6 +51,39 @@ func TestFiles(t *testing.T) {
 	}
 	if err := s.files(int(files.Cur)); err == nil || !strings.Contains(err.Error(), "raise the limit (ulimit -n;") {
 		t.Error(err)
+	}
+}
+
+// TestAbleWithRanksThatLive needs files only for those that are not there yet: none where all are, and where a coordinator says nothing of them.
+func TestAbleWithRanksThatLive(t *testing.T) {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	// There is room for some ranks, which those that live would not leave.
+	least := files
+	least.Cur = uint64(len(open) + filesAtStart + 5*filesPerRank)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &least); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+			t.Error(err)
+		}
+	}()
+	s := &share{agent: &life{}, work: Work{Task: Task{Command: []string{"true"}, Env: rankenv.Merge(rankenv.Layers{})}}}
+	live, gone := newUnit(s, attempt(0)), newUnit(s, attempt(0))
+	live.order.Group.Bundles = make([]placement.Bundle, 1000)
+	close(gone.gone)
+	s.units = map[int]*unit{0: live, 1: gone}
+	for ranks, want := range map[int]bool{1001: true, 1100: false, 1000: true, 2: true, 0: true, -1: true} {
+		if got := s.unable(ranks); got.OK() != want {
+			t.Errorf("%d ranks: %+v", ranks, got)
+		}
 	}
 }
 
