@@ -38,21 +38,24 @@ type (
 		Unit, Attempt int
 	}
 	// Prepared answers [Prepare]: the master node has a free port, or says in Err why not. Unable is how a rank would end that it started,
-	// if it knows that it could not.
+	// if it knows that it could not. At is when the coordinator heard so, if it is not well.
 	Prepared struct {
 		Node    string
 		Unit    int
 		Attempt int
 		Port    int
 		Err     string
-		Unable  Exit `json:",omitzero"`
+		Unable  Exit      `json:",omitzero"`
+		At      time.Time `json:",omitzero"`
 	}
-	// Reached answers the [Reach] of that number: the node reaches the master's port, or says in Err why not. Unable is as in [Prepared].
+	// Reached answers the [Reach] of that number: the node reaches the master's port, or says in Err why not. Unable and At are as in
+	// [Prepared].
 	Reached struct {
 		Node   string
 		Seq    int
 		Err    string
-		Unable Exit `json:",omitzero"`
+		Unable Exit      `json:",omitzero"`
+		At     time.Time `json:",omitzero"`
 	}
 	// Started says that all ranks of a unit on this node were started, with their process ids and, for ranks with GPUs, the addresses
 	// on their node where NCCL's RAS service of each can be asked, both in the order of the ranks.

@@ -44,7 +44,7 @@ func (s *State) reached(ev Reached) string {
 	}
 	delete(s.unproven, n.slot)
 	if !ev.Unable.OK() {
-		return s.unable(n.slot, s.unitsAt(n.slot)[0].attempt, ev.Unable)
+		return s.unable(n.slot, Exited{Attempt: s.unitsAt(n.slot)[0].attempt, Exit: ev.Unable, At: ev.At})
 	}
 	if ev.Err != "" {
 		s.unreached[n.slot] = ev.Err

@@ -104,10 +104,10 @@ func (s *State) prepared(ev Prepared) string {
 	}
 	s.asked = nil
 	if !ev.Unable.OK() {
-		return s.unable(0, ev.Attempt, ev.Unable)
+		return s.unable(0, Exited{Attempt: ev.Attempt, Exit: ev.Unable, At: ev.At})
 	}
 	if ev.Err != "" {
-		f := Failure{Node: ev.Node, Rank: -1, Attempt: ev.Attempt, Why: ev.Node + " has no port for the master: " + ev.Err}
+		f := Failure{Node: ev.Node, Rank: -1, Attempt: ev.Attempt, At: ev.At, Why: ev.Node + " has no port for the master: " + ev.Err}
 		return s.end(Result{Code: codeOwn, Reason: "job failed: " + f.Why, Cause: &f})
 	}
 	s.ported, s.launched = true, false
@@ -126,10 +126,12 @@ func (s *State) prepared(ev Prepared) string {
 	return s.portWait()
 }
 
-// unable ends the job for a node that could not start its ranks. Those of no other node have started for nothing.
-func (s *State) unable(nodeRank, attempt int, e Exit) string {
+// unable ends the job for a node that could not start its ranks, the first of which would end so. Those of no other node have started for
+// nothing.
+func (s *State) unable(nodeRank int, first Exited) string {
 	sl := s.slots[nodeRank]
-	f := failure(Exited{Node: sl.Node.Name, Attempt: attempt, Rank: sl.Bundles[0].Rank, Exit: e}, sl.Bundles[0])
+	first.Node, first.Rank = sl.Node.Name, sl.Bundles[0].Rank
+	f := failure(first, sl.Bundles[0])
 	return s.end(Result{Code: code(f), Ending: EndProgram, Reason: "job failed: " + also(f.Why, "a restart would not help"), Cause: &f})
 }
 

@@ -80,12 +80,32 @@ func (s *State) happened(e Entry, o *Outcome) {
 		}
 	case cluster.Happened:
 		fired = s.expired(ev)
+		ev.Event = dated(e.At, ev.Event)
+		e.Event = ev
 	default: // it concerns the cluster alone
 	}
 	s.step(e.At, e.Event, o)
 	o.Stale = o.Stale && !fired
 	if ev, joins := e.Event.(cluster.Joined); joins && s.Members[ev.Node.Name].Drained {
 		s.step(e.At, cluster.Drain{Node: ev.Node.Name}, o)
+	}
+}
+
+// dated has the time of a failure of which no agent says when it was.
+func dated(at time.Time, ev job.Event) job.Event {
+	switch ev := ev.(type) {
+	case job.Prepared:
+		if ev.Err != "" || !ev.Unable.OK() {
+			ev.At = at
+		}
+		return ev
+	case job.Reached:
+		if ev.Err != "" || !ev.Unable.OK() {
+			ev.At = at
+		}
+		return ev
+	default:
+		return ev
 	}
 }
 

@@ -36,6 +36,25 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// TestCausesHaveATime though the agent that could not start a rank says none.
+func TestCausesHaveATime(t *testing.T) {
+	for what, ev := range map[string]job.Prepared{
+		"no command": {Node: "n1", Unable: job.Exit{Code: 127, Spawn: "not found"}},
+		"no port":    {Node: "n1", Err: "in use"},
+	} {
+		s := New()
+		log := story(1)[:4]
+		for _, e := range log {
+			s.Apply(e)
+		}
+		at := log[len(log)-1].At.Add(time.Hour)
+		s.Apply(Entry{At: at, Event: cluster.Happened{Job: "j0", Event: ev}})
+		if r := s.Jobs["j0"].Result; r == nil || r.Cause == nil || !r.Cause.At.Equal(at) || r.Attempts != 0 {
+			t.Errorf("%s: %+v", what, r)
+		}
+	}
+}
+
 // story is a log of jobs of one rank, each of which fails with evidence.
 func story(jobs int) []Entry {
 	at := time.Unix(1_700_000_000, 0).UTC()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/golaunch/golaunch/internal/replica"
@@ -20,8 +21,10 @@ import (
 )
 
 func TestEventsArrive(t *testing.T) {
+	prepared, reached := wiretest.Filled[job.Prepared](), wiretest.Filled[job.Reached]()
+	prepared.At, reached.At = time.Time{}, time.Time{} // the entry's
 	for _, ev := range []job.Event{
-		wiretest.Filled[job.Prepared](), wiretest.Filled[job.Reached](), wiretest.Filled[job.Started](), wiretest.Filled[job.Stalled](), wiretest.Filled[job.Stepped](), wiretest.Filled[job.Exited](),
+		prepared, reached, wiretest.Filled[job.Started](), wiretest.Filled[job.Stalled](), wiretest.Filled[job.Stepped](), wiretest.Filled[job.Exited](),
 		wiretest.Filled[job.Stopped](),
 		job.Exited{},
 	} {
