@@ -181,9 +181,13 @@ func (c *counter) Write(b []byte) (int, error) {
 // judgeDir judges the ranks of the last attempt that failed: those that events.jsonl, where there is one, says to have failed by
 // themselves, or all that have logs.
 func judgeDir(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
-	failed, err := readExits(filepath.Join(dir, "events.jsonl"))
+	failed, unable, err := readFailures(filepath.Join(dir, "events.jsonl"))
 	if err != nil {
 		return nil, err
+	}
+	if unable != nil {
+		j, err := judge(*unable, rules) // it has left no logs
+		return []Judged{j}, err
 	}
 	if len(failed) == 0 {
 		if failed, err = listRanks(dir, code); err != nil {
@@ -205,34 +209,49 @@ func judgeDir(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
 	return all, nil
 }
 
-// readExits are the failures of the last attempt in which a rank failed, as the coordinator recorded them; none without a record.
-func readExits(path string) ([]job.Exited, error) {
+// readFailures are the failures of the last attempt in which a rank failed, as the coordinator recorded them; none without a record. Where
+// the job ended because a node knew that it could not start its ranks, unable is how the first of them would have ended.
+func readFailures(path string) (failed []job.Exited, unable *job.Exited, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
-	var failed []job.Exited
 	for events := json.NewDecoder(io.LimitReader(f, maxEvents)); ; {
 		var event struct {
 			Event  string          `json:"event"`
 			Detail json.RawMessage `json:"detail"`
 		}
 		if err := events.Decode(&event); err != nil {
-			return failed, nil // its end, or the half of a line that a coordinator leaves which was killed
+			return failed, unable, nil // its end, or the half of a line that a coordinator leaves which was killed
 		}
-		var x job.Exited
-		if event.Event != "exited" {
+		// These names differ from those of the fields in case alone, which encoding/json does not mind, but for lived_seconds, which nobody asks for.
+		var detail struct {
+			job.Exited
+			Unable job.Exit
+			Cause  *job.Exited
+		}
+		switch event.Event {
+		case "prepared", "reached", "exited", "result":
+			if err := json.Unmarshal(event.Detail, &detail); err != nil {
+				return nil, nil, fmt.Errorf("%s is of another version of golaunch: %w", path, err)
+			}
+		default:
 			continue
 		}
-		// These names differ from those of x in case alone, which encoding/json does not mind, but for lived_seconds, which nobody asks for.
-		if err := json.Unmarshal(event.Detail, &x); err != nil {
-			return nil, fmt.Errorf("%s is of another version of golaunch: %w", path, err)
+		x := detail.Exited
+		switch {
+		case event.Event == "exited" && unable == nil:
+			failed = later(failed, x)
+		case !detail.Unable.OK() && unable == nil:
+			x.Rank, x.Exit = NoRank, detail.Unable
+			unable = &x
+		case unable != nil && detail.Cause != nil: // which says of which rank, in which attempt
+			unable = detail.Cause
 		}
-		failed = later(failed, x)
 	}
 }
 

@@ -71,6 +71,34 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestJudgeUnable has a node that knew that it could not start its ranks, after an attempt that failed otherwise.
+func TestJudgeUnable(t *testing.T) {
+	unable := func(event string) string {
+		return `{"time":"2026-05-04T03:02:05Z","event":"` + event + `","detail":{"node":"n2","unable":{"code":127,"spawn":"start \"x\": not found"},` +
+			`"at":"2026-05-04T03:02:05Z"}}` + "\n"
+	}
+	const result = `{"event":"result","detail":{"code":127,"cause":{"node":"n2","rank":4,"attempt":1,"exit":{"code":127,"spawn":"start \"x\": not found"},` +
+		`"at":"2026-05-04T03:02:05Z","gpu":{"index":0}}}}` + "\n"
+	for name, c := range map[string]struct {
+		record        string
+		rank, attempt int
+	}{
+		"prepared":                  {exited(0, 1, "01", `"code":1`, "") + unable("prepared") + result, 4, 1},
+		"reached":                   {exited(0, 1, "01", `"code":1`, "") + unable("reached") + exited(0, 2, "06", `"code":143,"signal":15`, "") + result, 4, 1},
+		"the coordinator is killed": {unable("reached"), NoRank, 0},
+	} {
+		dir := write(t, map[string]string{"events.jsonl": c.record, "attempt-0/rank-1.stderr.log": "CUDA out of memory\n"})
+		all, err := Judge([]string{dir}, -1, nil)
+		if err != nil || len(all) != 1 {
+			t.Errorf("%s: %+v, %v", name, all, err)
+			continue
+		}
+		if j := all[0]; j.Cause != "not-started" || j.Node != "n2" || j.Rank != c.rank || j.Attempt != c.attempt || j.At.Second() != 5 {
+			t.Errorf("%s: %+v", name, j)
+		}
+	}
+}
+
 // TestJudgeLongLog wants the line's own number, though only the end of the file is judged.
 func TestJudgeLongLog(t *testing.T) {
 	dir := write(t, map[string]string{"log": strings.Repeat("0123456789\n", readTail/4) + "CUDA out of memory\nbye\n"})
