@@ -21,8 +21,10 @@ import (
 
 // Task is what every rank of a job runs on this node.
 type Task struct {
-	// Command is the program and its arguments; "${local_rank}" in an argument stands for the rank's own, as under torchrun.
-	Command []string
+	// Command is the program and its arguments; "${local_rank}" in an argument stands for the rank's own. With Templates, which are
+	// torchrun's, "$local_rank" does too, and "$$" stands for a dollar.
+	Command   []string
+	Templates bool
 	// Dir is the working directory; the agent's own when empty.
 	Dir string
 	// Env is the node's part of the environment, before a rank's own variables.

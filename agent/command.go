@@ -2,6 +2,8 @@ package agent
 
 import (
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,7 +30,7 @@ func (u *unit) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile 
 	}
 	c := proc.Command{
 		Path: s.work.Task.Command[0],
-		Args: localRank(s.work.Task.Command, b.LocalRank),
+		Args: s.work.Task.arguments(b.LocalRank),
 		Dir:  s.work.Task.Dir,
 		Env:  u.env.Environ(facts),
 		CPUs: on.CPUs.List(), Rights: s.rights(),
@@ -42,11 +44,32 @@ func (u *unit) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile 
 	return c
 }
 
-// localRank puts the local rank in the place of "${local_rank}" in the arguments, as torchrun does (torch/distributed/run.py).
-func localRank(args []string, n int) []string {
-	out := make([]string, len(args))
-	for i, arg := range args {
-		out[i] = strings.ReplaceAll(arg, "${local_rank}", strconv.Itoa(n))
+// arguments are those of a rank.
+func (t Task) arguments(localRank int) []string {
+	n := strconv.Itoa(localRank)
+	out := slices.Clone(t.Command)
+	for i, arg := range out {
+		if !t.Templates {
+			out[i] = strings.ReplaceAll(arg, "${local_rank}", n)
+		} else if i > 0 {
+			out[i] = substitute(arg, n)
+		}
 	}
 	return out
+}
+
+// macros are what Python's string.Template reads; of those in braces none but one means anything.
+var macros = regexp.MustCompile(`\$(\$|\w+|\{local_rank\})`)
+
+// substitute is Template.safe_substitute, for a macro of torchrun's (torch/distributed/launcher/api.py): an unknown one stays.
+func substitute(template, localRank string) string {
+	return macros.ReplaceAllStringFunc(template, func(macro string) string {
+		switch macro {
+		case "$$":
+			return "$"
+		case "$local_rank", "${local_rank}":
+			return localRank
+		}
+		return macro
+	})
 }

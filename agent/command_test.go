@@ -16,13 +16,26 @@ import (
 
 func TestLocalRankInArguments(t *testing.T) {
 	args := []string{"prog", "--device=cuda:${local_rank}", "${local_rank}${local_rank}", "$local_rank", "{local_rank}"}
-	got := localRank(args, 7)
+	got := Task{Command: args}.arguments(7)
 	want := []string{"prog", "--device=cuda:7", "77", "$local_rank", "{local_rank}"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if args[1] != "--device=cuda:${local_rank}" {
 		t.Error("the job's own arguments were changed")
+	}
+}
+
+// TestTemplates has what Python's string.Template(x).safe_substitute(local_rank=7) makes of each.
+func TestTemplates(t *testing.T) {
+	for template, want := range map[string]string{
+		"$$": "$", "$$$": "$$", "$local_rank": "7", "${local_rank}": "7", "$local_ranks": "$local_ranks", "$local_rank.x": "7.x",
+		"$${local_rank}": "${local_rank}", "$$local_rank": "$local_rank", "$$${local_rank}": "$7", "$$$${local_rank}": "$${local_rank}",
+		"${local_rank}${local_rank}": "77", "${rank}": "${rank}", "$1 ${": "$1 ${", "{local_rank}": "{local_rank}", "$LOCAL_RANK": "$LOCAL_RANK",
+	} {
+		if got := (Task{Command: []string{"$$", template}, Templates: true}).arguments(7); !slices.Equal(got, []string{"$$", want}) {
+			t.Errorf("%s: %q, want %q", template, got[1], want)
+		}
 	}
 }
 

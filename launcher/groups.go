@@ -163,7 +163,8 @@ type Output struct {
 	Ranks []Span
 	// Prefix puts "[r3 n1] " before each line; nil does so when there is more than one rank.
 	Prefix *bool
-	// Torch shows the ranks' output, and names its files, as torchrun does; Prefix then means nothing. Nil does so as golaunch does.
+	// Torch shows the ranks' output, and names its files, as torchrun does; Prefix then means nothing. Nil does so as golaunch does. It has
+	// the arguments of the command be torchrun's templates too, in which "$$" is a dollar.
 	Torch *TorchOutput
 	// LogDir takes <id>/attempt-<n>/rank-<r>.{stdout.log,stderr.log,error.json} and <id>/events.jsonl. When it is empty, they
 	// stand below the system's temporary directory and are removed if the job succeeds.

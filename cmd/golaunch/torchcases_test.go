@@ -245,6 +245,11 @@ var torchCases = []torchCase{
 	},
 
 	{
+		file: runFile, tests: "test_launch_user_script_bash",
+		args: words("--nproc-per-node=2 --tee=3 --no-python echo $local_rank ${local_rank} $${local_rank} $$$local_rank ${rank}"),
+		want: shows("succeeds", rows("[default%[1]d]:%[1]d %[1]d ${local_rank} $%[1]d ${rank}", 2)),
+	},
+	{
 		file: launchFile, tests: "test_launch_without_env", module: "torch.distributed.launch",
 		args:  words("--nnodes=1 --nproc-per-node=4 --master-addr=localhost --master-port=$PORT --node-rank=0 rank.py"),
 		want:  ranks(4),

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -227,24 +226,7 @@ func (t *torchFlags) command(args []string) ([]string, error) {
 	case t.module:
 		python = append(python, "-m")
 	}
-	for _, a := range args {
-		python = append(python, dollars.ReplaceAllStringFunc(a, macro))
-	}
-	return python, nil
-}
-
-// dollars are what Python's string.Template reads in a rank's arguments for torchrun, beside the ${local_rank} that golaunch knows.
-var dollars = regexp.MustCompile(`\$(\$|\w+)`)
-
-// macro is $$ for a dollar, and $local_rank for ${local_rank}.
-func macro(text string) string {
-	switch text {
-	case "$$":
-		return "$"
-	case "$local_rank":
-		return "${local_rank}"
-	}
-	return text
+	return append(python, args...), nil
 }
 
 // interpreter is the Python that runs scripts: PYTHON_EXEC, or the one beside the link named torchrun that golaunch was called by, in an
