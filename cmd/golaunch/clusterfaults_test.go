@@ -2,7 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -136,6 +139,17 @@ func TestSubmitToken(t *testing.T) {
 		{"agent", "--coordinator", h.at, "--name", "n9"}, {"coordinator", "--listen", "10.77.0.2:0"}, {"submit-token"}, {"agent", "--drain", "--name", "n10"},
 	} {
 		h.start(0, append(args, "--token-file", file)...).ends(125, only)
+	}
+}
+
+// TestSubmitTokenOfNoCluster is none: a token that nobody else has would open nothing.
+func TestSubmitTokenOfNoCluster(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	start(t, exec.Command(golaunch(t), "submit-token"), "HOME="+home, "GOLAUNCH_TOKEN=").
+		ends(125, "there is no token here: copy "+home+"/.golaunch/token from the machine of the coordinator")
+	if _, err := os.Stat(home + "/.golaunch"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("one was made: %v", err)
 	}
 }
 

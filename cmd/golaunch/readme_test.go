@@ -56,7 +56,7 @@ var documented = map[string]struct {
 	"golaunch stop --all":                                  {onCluster(hung), ""},
 	"golaunch agent --drain":                               {onCluster(twiceUp), ""},
 	"golaunch agent --coordinator n0:29400 --as-submitter": {joins, " is in the cluster of "},
-	"golaunch submit-token":                                {asItIs, "submit-"},
+	"golaunch submit-token":                                {onCluster(twiceUp), "submit-"},
 	"golaunch swap n9":                                     {onCluster(twiceUp), "n9 has left"},
 	"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 golaunch -- python3 train.py":               {onSlurm, "rank 15 of 16"},
 	"salloc --nodes=2 --gpus-per-node=8 golaunch -- python3 train.py":                                 {onSlurm, "rank 15 of 16"},

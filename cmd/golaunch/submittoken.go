@@ -14,7 +14,7 @@ func newSubmitToken(s *streams) *cobra.Command {
 	c := newVerb("submit-token", "print a token for those who may submit jobs, and be no node", takes(0, 0))
 	c.Flags().StringVar(&file, "token-file", "", tokenUsage)
 	c.RunE = s.does(func(*cobra.Command, []string) (int, error) {
-		token, err := mtls.LoadToken(file, os.Getenv("GOLAUNCH_TOKEN"))
+		token, err := mtls.FindClusterToken(file, os.Getenv("GOLAUNCH_TOKEN"))
 		if err == nil {
 			_, err = fmt.Fprintln(s.stdout, token.Submit().Text())
 		}

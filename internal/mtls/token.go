@@ -100,8 +100,12 @@ func (t Token) key() ed25519.PrivateKey {
 
 // LoadToken finds the token: in the file at path, else in env (the value of GOLAUNCH_TOKEN), else in ~/.golaunch/token, which it
 // makes at first use. A file that others can read is refused, and so is a submit token ([ErrSubmitToken]).
-func LoadToken(path, env string) (Token, error) {
-	t, err := loadToken(path, env)
+func LoadToken(path, env string) (Token, error) { return ofCluster(loadToken(path, env)) }
+
+// FindClusterToken is LoadToken, but makes no token.
+func FindClusterToken(path, env string) (Token, error) { return ofCluster(FindToken(path, env)) }
+
+func ofCluster(t Token, err error) (Token, error) {
 	if err == nil && t.onlySubmits() {
 		return Token{}, ErrSubmitToken
 	}
