@@ -44,7 +44,7 @@ type everything struct {
 func TestMarshal(t *testing.T) {
 	at := time.Date(2026, 5, 4, 3, 2, 1, 500, time.FixedZone("", 7200))
 	for want, v := range map[string]any{
-		`{"format_version":0,"given_name":"","inner":{"lived_seconds":0,"pids":[]},"within_seconds":0,"addr":"","task":"","labels":{},"list":[],"raw":null,"text":""}`: everything{},
+		`{"format_version":0,"given_name":"","inner":{"lived_seconds":0,"pids":[]},"within_seconds":0,"addr":"","task":"","labels":{},"list":[],"text":""}`: everything{},
 		`{"format_version":1,"given_name":"x","inner":{"lived_seconds":0.001,"pids":[1],"max_time":"2026-05-04T01:02:01.000000Z"},"at":"2026-05-04T01:02:01.000000Z",` +
 			`"within_seconds":90,"addr":"10.0.0.9","task":"AQI=","labels":{"a":"1","b":"<&>"},"list":[{"lived_seconds":0,"pids":[]},null],"pointer":0,"any":true,` +
 			`"zero":1,"exit":{"code":3},"raw":[1],"text":"a\ufffd\n"}`: everything{

@@ -21,13 +21,14 @@ const timeFormat = "2006-01-02T15:04:05.000000Z"
 var (
 	timeType     = reflect.TypeFor[time.Time]()
 	durationType = reflect.TypeFor[time.Duration]()
+	rawType      = reflect.TypeFor[json.RawMessage]()
 )
 
 // Marshal writes a value by the rules of the contract, in one line. It goes by the tags of encoding/json, and otherwise:
 //
 //   - A field without a name in a tag has its own in snake_case, and a duration's then ends in _seconds.
 //   - Times are texts in UTC, durations numbers of seconds.
-//   - Lists and maps that are nil are empty. Nothing is null: pointers and interfaces that are nil, and zero times, are left out.
+//   - Lists and maps that are nil are empty. Nothing is null: pointers, interfaces and raw values that are nil, and zero times, are left out.
 //   - Texts that are not UTF-8 have U+FFFD for what is not.
 func Marshal(v any) ([]byte, error) { return appendValue(nil, reflect.ValueOf(v)) }
 
@@ -136,7 +137,7 @@ type field struct {
 
 func (f field) absent(v reflect.Value) bool {
 	switch {
-	case isPointer(v.Kind()) && v.IsNil():
+	case (isPointer(v.Kind()) || v.Type() == rawType) && v.IsNil():
 		return true
 	case v.Type() == timeType || f.omit:
 		return v.IsZero() || f.omit && v.Kind() == reflect.Slice && v.Len() == 0
