@@ -44,10 +44,18 @@ func (o *doctorOptions) runFabric(io *streams, f *pflag.FlagSet) (int, error) {
 	if report.Ill {
 		code = exitIll
 	}
-	if o.json {
-		return code, errors.Join(err, contract.Print(io.stdout, new(newFabricDiagnosis(report))))
+	return code, tellFabric(io, report, err)
+}
+
+// tellFabric prints a report. Where the check failed for all that, people may want it still; a program has the error alone.
+func tellFabric(io *streams, report fabric.Report, err error) error {
+	switch {
+	case !io.json:
+		return errors.Join(err, printFabric(io.stdout, report))
+	case err != nil:
+		return err
 	}
-	return code, errors.Join(err, printFabric(io.stdout, report))
+	return contract.Print(io.stdout, new(newFabricDiagnosis(report)))
 }
 
 // fabricRank is a rank of the check.

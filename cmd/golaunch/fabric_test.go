@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/golaunch/golaunch/internal/fabric"
 	"github.com/golaunch/golaunch/internal/nettest"
 )
 
@@ -97,6 +101,23 @@ func TestFabric(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAFabricThatFailed has a report, and an error beside it.
+func TestAFabricThatFailed(t *testing.T) {
+	failed := errors.New("the job's end is not known")
+	for name, c := range map[string]struct {
+		json, printed bool
+		err           error
+	}{
+		"for people": {false, true, failed}, "for a program": {true, false, failed}, "no error": {true, true, nil},
+	} {
+		var out bytes.Buffer
+		err := tellFabric(&streams{stdout: &out, json: c.json}, fabric.Report{Led: true}, c.err)
+		if !errors.Is(err, c.err) || (out.Len() > 0) != c.printed || c.json && c.printed && !json.Valid(out.Bytes()) {
+			t.Errorf("%s: %v, and it prints %q", name, err, out.String())
+		}
 	}
 }
 
