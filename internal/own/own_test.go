@@ -140,6 +140,11 @@ func TestOpen(t *testing.T) {
 		if err == nil {
 			must(t, root.Close())
 		}
+		again, err := OpenRoot(filepath.Join(dir, name), nil)
+		says(t, name+" as a Root", err, want)
+		if err == nil {
+			must(t, again.Close())
+		}
 	}
 }
 

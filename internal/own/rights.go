@@ -98,9 +98,9 @@ type Root struct {
 	rights *Rights
 }
 
-// OpenRoot opens a directory.
+// OpenRoot opens a directory, as [Open] does.
 func OpenRoot(path string, r *Rights) (*Root, error) {
-	root, err := with(r, func() (*os.Root, error) { return os.OpenRoot(path) })
+	root, err := with(r, func() (*os.Root, error) { return Open(path) })
 	if err != nil {
 		return nil, err
 	}
