@@ -140,6 +140,7 @@ func (u *unit) fail(err error) {
 func (u *unit) ranks(scope scope) []*logs.Rank {
 	var running sync.WaitGroup
 	var starting errgroup.Group
+	began := time.Now()
 	ranks := make([]rank, len(u.order.Group.Bundles))
 	starting.SetLimit(runtime.GOMAXPROCS(0))
 	for i, b := range u.order.Group.Bundles {
@@ -160,6 +161,9 @@ func (u *unit) ranks(scope scope) []*logs.Rank {
 		})
 	}
 	if starting.Wait() == nil {
+		if u.imports.Forked > 0 {
+			u.imports.Forking = time.Since(began)
+		}
 		u.report(u.started(ranks))
 		over := make(chan struct{})
 		defer close(over)

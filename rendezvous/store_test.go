@@ -190,8 +190,11 @@ func TestEntriesAreRead(t *testing.T) {
 	} {
 		entries = append(entries, replica.Entry{At: at, Event: ev})
 	}
+	// Their time is that of the entry.
+	prepared, reached := wiretest.Filled[job.Prepared](), wiretest.Filled[job.Reached]()
+	prepared.At, reached.At = time.Time{}, time.Time{}
 	for _, ev := range []job.Event{
-		wiretest.Filled[job.Prepared](), wiretest.Filled[job.Reached](), wiretest.Filled[job.Started](), wiretest.Filled[job.Ready](), wiretest.Filled[job.Met](), wiretest.Filled[job.Stalled](),
+		prepared, reached, wiretest.Filled[job.Started](), wiretest.Filled[job.Ready](), wiretest.Filled[job.Met](), wiretest.Filled[job.Stalled](),
 		wiretest.Filled[job.Stepped](), wiretest.Filled[job.Exited](), wiretest.Filled[job.Stopped](), wiretest.Filled[job.Elapsed](), wiretest.Filled[job.TimedOut](), wiretest.Filled[job.Cancel](),
 	} {
 		entries = append(entries, replica.Entry{At: at, Event: cluster.Happened{Job: "j", Event: ev}})

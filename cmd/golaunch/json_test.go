@@ -292,6 +292,8 @@ func fill(v reflect.Value) {
 		v.SetBool(true)
 	case reflect.Float64:
 		v.SetFloat(0.5)
+	case reflect.Uint32:
+		v.SetUint(7)
 	case reflect.Interface:
 	default:
 		v.SetInt(7)

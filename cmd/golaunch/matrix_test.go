@@ -92,7 +92,7 @@ func TestNoMoreProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Path = path
-	start(t, cmd).ends(125, "200 ranks need as many processes, and this user has ", "may have 100 on this node: raise it (ulimit -u")
+	start(t, cmd).ends(125, "200 ranks need as many processes, and uid ", "may have 100 on this node: raise it (ulimit -u")
 	gone(t, marker)
 }
 

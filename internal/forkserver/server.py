@@ -37,6 +37,7 @@ SYS_OF = {  # get_robust_list, set_robust_list, set_mempolicy
 CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_INTO_CGROUP = 0x8000, 0x200000, 0x1000000, 0x200000000
 PR_SET_PDEATHSIG, PR_SET_MM, PR_SET_MM_MAP, PR_GET_TID_ADDRESS = 1, 35, 14, 40
 MPOL_PREFERRED = 1
+TORCH_SEED = 67280421310721  # default_rng_seed_val of c10/core/GeneratorImpl.h: before 2.15 torch had the same numbers in every process
 MAX_MESSAGE = 64 << 20
 
 
@@ -325,6 +326,9 @@ def reseed(chance):
 
     for generator in chance:
         generator.seed()
+    torch = getattr(sys.modules.get("torch"), "default_generator", None)
+    if torch is not None and torch.initial_seed() != TORCH_SEED:
+        torch.seed()
     numpy = sys.modules.get("numpy.random")
     if numpy is None:
         return

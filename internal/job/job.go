@@ -87,34 +87,32 @@ type Spec struct {
 }
 
 // Imports is what a fork server has done for the ranks of a unit on a node: how long the start waited for it, how long its imports took,
-// which was once for all attempts since, how many ranks were forked, and why others were not.
+// which was once for all attempts since, how many ranks were forked and in which time, and why others were not.
 type Imports struct {
-	Waited time.Duration `json:",omitzero"`
-	Took   time.Duration `json:",omitzero"`
-	Forked int           `json:",omitzero"`
-	Why    string        `json:",omitzero"`
+	Waited  time.Duration `json:",omitzero"`
+	Took    time.Duration `json:",omitzero"`
+	Forked  int           `json:",omitzero"`
+	Forking time.Duration `json:",omitzero"`
+	Why     string        `json:",omitzero"`
 }
 
 // add takes the imports of another node together with those of some.
 func (m *Imports) add(other Imports) {
-	m.Waited, m.Took = max(m.Waited, other.Waited), max(m.Took, other.Took)
+	m.Waited, m.Took, m.Forking = max(m.Waited, other.Waited), max(m.Took, other.Took), max(m.Forking, other.Forking)
 	m.Forked += other.Forked
 	m.Why = cmp.Or(m.Why, other.Why)
 }
 
-// words say it in a sentence, of so many ranks.
+// words say it, of so many ranks.
 func (m Imports) words(ranks int) string {
-	if m == (Imports{}) {
-		return ""
-	}
-	text := fmt.Sprintf("%d of %d ranks forked after imports of %.1f s", m.Forked, ranks, m.Took.Seconds())
-	if m.Forked == 0 {
-		text = "no rank forked"
+	var forked, others string
+	if m.Forked > 0 {
+		forked = fmt.Sprintf("imports took %.1f s, once, and %d ranks were forked in %.3f s", m.Took.Seconds(), m.Forked, m.Forking.Seconds())
 	}
 	if m.Why != "" {
-		text += ": " + m.Why
+		others = fmt.Sprintf("%d of %d ranks import for themselves: %s", ranks-m.Forked, ranks, m.Why)
 	}
-	return text
+	return also(forked, others)
 }
 
 // Exit is how one process ended.

@@ -101,11 +101,12 @@ func fromImports(m job.Imports) *pb.Imports {
 	if m == (job.Imports{}) {
 		return nil
 	}
-	return &pb.Imports{Waited: durationpb.New(m.Waited), Took: durationpb.New(m.Took), Forked: int32(m.Forked), Why: Plain(m.Why)}
+	return &pb.Imports{Waited: durationpb.New(m.Waited), Took: durationpb.New(m.Took), Forked: int32(m.Forked), Forking: durationpb.New(m.Forking), Why: Plain(m.Why)}
 }
 
 func toImports(m *pb.Imports) job.Imports {
 	return job.Imports{
-		Waited: max(0, m.GetWaited().AsDuration()), Took: max(0, m.GetTook().AsDuration()), Forked: int(m.GetForked()), Why: Plain(m.GetWhy()),
+		Waited: max(0, m.GetWaited().AsDuration()), Took: max(0, m.GetTook().AsDuration()), Forked: int(m.GetForked()),
+		Forking: max(0, m.GetForking().AsDuration()), Why: Plain(m.GetWhy()),
 	}
 }

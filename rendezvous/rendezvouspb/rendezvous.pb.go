@@ -1797,7 +1797,8 @@ type Imports struct {
 	Waited        *durationpb.Duration   `protobuf:"bytes,1,opt,name=waited,proto3" json:"waited,omitempty"`
 	Took          *durationpb.Duration   `protobuf:"bytes,2,opt,name=took,proto3" json:"took,omitempty"`
 	Forked        int32                  `protobuf:"varint,3,opt,name=forked,proto3" json:"forked,omitempty"`
-	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	Forking       *durationpb.Duration   `protobuf:"bytes,4,opt,name=forking,proto3" json:"forking,omitempty"`
+	Why           string                 `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1851,6 +1852,13 @@ func (x *Imports) GetForked() int32 {
 		return x.Forked
 	}
 	return 0
+}
+
+func (x *Imports) GetForking() *durationpb.Duration {
+	if x != nil {
+		return x.Forking
+	}
+	return nil
 }
 
 func (x *Imports) GetWhy() string {
@@ -6155,12 +6163,13 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04pids\x18\x03 \x03(\x05R\x04pids\x12\x10\n" +
 	"\x03ras\x18\x04 \x03(\tR\x03ras\x129\n" +
-	"\aimports\x18\x05 \x01(\v2\x1f.golaunch.rendezvous.v1.ImportsR\aimports\"\x95\x01\n" +
+	"\aimports\x18\x05 \x01(\v2\x1f.golaunch.rendezvous.v1.ImportsR\aimports\"\xca\x01\n" +
 	"\aImports\x121\n" +
 	"\x06waited\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06waited\x12-\n" +
 	"\x04took\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04took\x12\x16\n" +
-	"\x06forked\x18\x03 \x01(\x05R\x06forked\x12\x10\n" +
-	"\x03why\x18\x04 \x01(\tR\x03why\"\xad\x01\n" +
+	"\x06forked\x18\x03 \x01(\x05R\x06forked\x123\n" +
+	"\aforking\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\aforking\x12\x10\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\"\xad\x01\n" +
 	"\x03Met\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x122\n" +
@@ -6677,99 +6686,100 @@ var file_rendezvous_proto_depIdxs = []int32{
 	20,  // 48: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
 	82,  // 49: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
 	82,  // 50: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
-	22,  // 51: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
-	25,  // 52: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	23,  // 53: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	82,  // 54: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	82,  // 55: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	28,  // 56: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	81,  // 57: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	82,  // 58: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	34,  // 59: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	35,  // 60: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	14,  // 61: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	14,  // 62: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	82,  // 63: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	82,  // 64: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	42,  // 65: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	43,  // 66: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	44,  // 67: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	44,  // 68: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	45,  // 69: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	49,  // 70: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	52,  // 71: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	50,  // 72: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	51,  // 73: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	14,  // 74: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	28,  // 75: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	81,  // 76: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	82,  // 77: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	54,  // 78: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	82,  // 79: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	82,  // 80: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	82,  // 81: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	82,  // 82: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	55,  // 83: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	82,  // 84: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	82,  // 85: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	82,  // 86: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	80,  // 87: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	82,  // 88: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	82,  // 89: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	58,  // 90: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	59,  // 91: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	49,  // 92: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	60,  // 93: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	82,  // 94: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	81,  // 95: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	61,  // 96: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	13,  // 97: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	34,  // 98: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	42,  // 99: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	63,  // 100: golaunch.rendezvous.v1.LogsRequest.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	44,  // 101: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	82,  // 102: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	81,  // 103: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	72,  // 104: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	75,  // 105: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	13,  // 106: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	82,  // 107: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	74,  // 108: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	73,  // 109: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	81,  // 110: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	81,  // 111: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	81,  // 112: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	49,  // 113: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	50,  // 114: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	5,   // 115: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	46,  // 116: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	53,  // 117: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	56,  // 118: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	62,  // 119: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	64,  // 120: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	66,  // 121: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	68,  // 122: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	70,  // 123: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 124: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	2,   // 125: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	3,   // 126: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	6,   // 127: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	47,  // 128: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	57,  // 129: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	57,  // 130: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	45,  // 131: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	65,  // 132: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	67,  // 133: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	69,  // 134: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	71,  // 135: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 136: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 137: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 138: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	127, // [127:139] is the sub-list for method output_type
-	115, // [115:127] is the sub-list for method input_type
-	115, // [115:115] is the sub-list for extension type_name
-	115, // [115:115] is the sub-list for extension extendee
-	0,   // [0:115] is the sub-list for field type_name
+	82,  // 51: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
+	22,  // 52: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
+	25,  // 53: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	23,  // 54: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	82,  // 55: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	82,  // 56: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	28,  // 57: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	81,  // 58: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	82,  // 59: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	34,  // 60: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	35,  // 61: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	14,  // 62: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	14,  // 63: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	82,  // 64: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	82,  // 65: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	42,  // 66: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	43,  // 67: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	44,  // 68: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	44,  // 69: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	45,  // 70: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	49,  // 71: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	52,  // 72: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	50,  // 73: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	51,  // 74: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	14,  // 75: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	28,  // 76: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	81,  // 77: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	82,  // 78: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	54,  // 79: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	82,  // 80: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	82,  // 81: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	82,  // 82: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	82,  // 83: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	55,  // 84: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	82,  // 85: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	82,  // 86: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	82,  // 87: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	80,  // 88: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	82,  // 89: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	82,  // 90: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	58,  // 91: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	59,  // 92: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	49,  // 93: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	60,  // 94: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	82,  // 95: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	81,  // 96: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	61,  // 97: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	13,  // 98: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	34,  // 99: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	42,  // 100: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
+	63,  // 101: golaunch.rendezvous.v1.LogsRequest.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	44,  // 102: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	82,  // 103: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	81,  // 104: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	72,  // 105: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	75,  // 106: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	13,  // 107: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	82,  // 108: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	74,  // 109: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	73,  // 110: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	81,  // 111: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	81,  // 112: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	81,  // 113: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	49,  // 114: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	50,  // 115: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	5,   // 116: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	46,  // 117: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	53,  // 118: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	56,  // 119: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	62,  // 120: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
+	64,  // 121: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	66,  // 122: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	68,  // 123: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	70,  // 124: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 125: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	2,   // 126: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	3,   // 127: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	6,   // 128: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	47,  // 129: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	57,  // 130: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	57,  // 131: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	45,  // 132: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
+	65,  // 133: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	67,  // 134: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	69,  // 135: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	71,  // 136: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 137: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 138: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 139: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	128, // [128:140] is the sub-list for method output_type
+	116, // [116:128] is the sub-list for method input_type
+	116, // [116:116] is the sub-list for extension type_name
+	116, // [116:116] is the sub-list for extension extendee
+	0,   // [0:116] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }

@@ -1,0 +1,120 @@
+package forkserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// driver is a libcuda that notes when it is initialized, and knows whether it is.
+const driver = `
+#include <stdio.h>
+#include <stdlib.h>
+static int initialized;
+int cuInit(unsigned flags) {
+  FILE *f = fopen(getenv("FAKE_CUDA_LOG"), "a");
+  fprintf(f, "cuInit\n");
+  fclose(f);
+  initialized = 1;
+  return 0;
+}
+int cuDriverGetVersion(int *version) { *version = 13020; return 0; }
+int cuCtxGetCurrent(void **context) { *context = 0; return initialized ? 0 : 3; }
+`
+
+// A module that only loads the driver is no harm, one that initializes it is; and ranks may do it themselves.
+func TestCUDA(t *testing.T) {
+	w := newWorld(t)
+	log := withDriver(t, w)
+	for name, text := range map[string]string{
+		"loads.py":       "import ctypes\ndriver = ctypes.CDLL('libcuda.so.1')\n",
+		"initializes.py": "import loads\nloads.driver.cuInit(0)\n",
+		"rank.py":        "import loads\nprint(loads.driver.cuInit(0))\n",
+	} {
+		if err := os.WriteFile(filepath.Join(w.dir, "lib", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.env = append(w.env, "PYTHONPATH="+filepath.Join(w.dir, "lib"))
+	argv := []string{pythons(t)[0], "lib/rank.py"}
+	s, _, err := w.serve(argv, "loads")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(log); err == nil {
+		t.Error("loading the driver has initialized it")
+	}
+	for range 2 {
+		if e := w.run(argv, "", s); e.Out != "0\n" || !e.Exit.OK() {
+			t.Errorf("a rank that initializes CUDA: %+v", e)
+		}
+	}
+	unsafe := (*UnsafeError)(nil)
+	if _, _, err := w.serve(argv, "initializes"); !errors.As(err, &unsafe) || unsafe.Why != "after import initializes CUDA is initialized in it" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// withDriver gives a world a libcuda, and returns where that notes its initialization.
+func withDriver(t *testing.T, w *world) (log string) {
+	t.Helper()
+	lib := filepath.Join(w.dir, "lib")
+	if err := os.Mkdir(lib, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cc := exec.Command("cc", "-shared", "-fPIC", "-x", "c", "-o", filepath.Join(lib, "libcuda.so.1"), "-")
+	cc.Stdin = strings.NewReader(driver)
+	if out, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("this test needs a C compiler (apt install gcc libc6-dev): %v\n%s", err, out)
+	}
+	log = filepath.Join(w.dir, "cuda.log")
+	w.env = append(w.env, "LD_LIBRARY_PATH="+lib, "FAKE_CUDA_LOG="+log)
+	return log
+}
+
+// TestTorch holds, for the torch that there is, that importing it leaves a process that can be forked, without CUDA.
+func TestTorch(t *testing.T) {
+	python := os.Getenv("GOLAUNCH_TEST_PYTHON")
+	if python == "" {
+		python = "/usr/bin/python3"
+	}
+	if out, err := exec.Command(python, "-c", "import torch, numpy").CombinedOutput(); err != nil {
+		t.Fatalf("this test needs a Python with torch and numpy (apt install python3-torch), see GOLAUNCH_TEST_PYTHON: %v\n%s", err, out)
+	}
+	w := newWorld(t)
+	log := withDriver(t, w)
+	w.env = append(w.env, "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1")
+	if err := os.WriteFile(filepath.Join(w.dir, "draw.py"), []byte(`import numpy, random, secrets, torch, uuid
+print(random.random(), numpy.random.rand(), numpy.random.randint(1 << 60), secrets.token_hex(), uuid.uuid4(), uuid.uuid1(), sep="\n")
+if torch.initial_seed() == 67280421310721: # that of all processes, before torch 2.15
+    torch.seed()
+print(torch.rand(1).item())
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	argv := []string{python, "draw.py"}
+	s, _, err := w.serve(argv, "torch", "torch.distributed", "torch.utils.data", "numpy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(log); err == nil {
+		t.Error("import torch has initialized CUDA")
+	}
+	seen := map[string]bool{}
+	for i := range 8 {
+		e := w.run(argv, "", s, fmt.Sprintf("RANK=%d", i))
+		for draw := range strings.Lines(e.Out) {
+			if seen[draw] {
+				t.Errorf("%s was drawn by two ranks", draw)
+			}
+			seen[draw] = true
+		}
+	}
+	if len(seen) != 8*7 {
+		t.Errorf("%d draws", len(seen))
+	}
+}
