@@ -22,6 +22,8 @@ import (
 type preload struct {
 	share   *share
 	program forkserver.Program
+	// list is where the modules stand that programs such as this one have loaded; nil unless they decide.
+	list *moduleList
 	// unfit is why no server can serve the job's command.
 	unfit error
 	made  int
@@ -52,6 +54,9 @@ func newPreload(s *share) *preload {
 	p.program, p.unfit = forkserver.Parse(s.work.Task.Command)
 	if s.agent.keeper != nil {
 		p.unfit = errNoKeeper
+	}
+	if p.unfit == nil && s.work.Task.Preload[0] == AutoPreload {
+		p.list, p.unfit = listOf(p.program, s)
 	}
 	if p.unfit == nil {
 		p.begin(importEnv(s.work.Task.Env, s.work.Task.Env.Environ(rankenv.Facts{LocalWorldSize: s.work.Task.Local})))
@@ -99,12 +104,20 @@ func (p *preload) ready(ctx context.Context, env []string) (*forkserver.Server, 
 }
 
 const (
+	// longImport is one that is worth a word though nobody has asked for it.
+	longImport = 100 * time.Millisecond
 	// longWait is a wait of which people hear. importLimit is more than modules take from a shared file system that is cold.
 	longWait    = 2 * time.Second
 	importLimit = 15 * time.Minute
 )
 
-func (p *preload) modules() string { return strings.Join(p.share.work.Task.Preload, ", ") }
+// modules are for people.
+func (p *preload) modules() string {
+	if p.list != nil {
+		return "what its last run had loaded"
+	}
+	return strings.Join(p.share.work.Task.Preload, ", ")
+}
 
 // fresh returns the current server, or a new one if that would fork what is not what an exec would give.
 func (p *preload) fresh(env []string) *warm {
@@ -154,14 +167,29 @@ func (p *preload) begin(env []string) {
 	name := fmt.Sprintf("%s-imports-%d", p.share.job, p.made)
 	go func() {
 		defer close(w.done)
-		if w.server, w.err = p.start(ctx, w, name); w.err != nil {
-			w.server = nil
-		}
+		w.server, w.err = p.serve(ctx, w, name)
 		p.tell(w)
 	}()
 }
 
-func (p *preload) start(ctx context.Context, w *warm, name string) (*forkserver.Server, error) {
+// serve starts a server. One that becomes unfit by a module that nobody asked for makes room for one without that.
+func (p *preload) serve(ctx context.Context, w *warm, name string) (*forkserver.Server, error) {
+	if p.list == nil {
+		return p.start(ctx, w, name, forkserver.Imports{Modules: p.share.work.Task.Preload})
+	}
+	for {
+		server, err := p.start(ctx, w, name, forkserver.Imports{Modules: p.list.modules(), Record: p.list.path})
+		unsafe, ok := errors.AsType[*forkserver.UnsafeError](err)
+		if !ok || unsafe.Module == "" || !p.list.exclude(unsafe.Module) {
+			return server, err
+		}
+		if err := w.scope.Close(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (p *preload) start(ctx context.Context, w *warm, name string, imports forkserver.Imports) (*forkserver.Server, error) {
 	conn, stdin, err := forkserver.Pair()
 	if err != nil {
 		return nil, err
@@ -172,7 +200,7 @@ func (p *preload) start(ctx context.Context, w *warm, name string) (*forkserver.
 	}
 	go p.relay(words)
 	if w.scope, err = p.share.agent.supervisor.Scope(name); err == nil {
-		argv := forkserver.Argv(p.program, p.share.work.Task.Preload)
+		argv := forkserver.Argv(p.program, strings.Join(p.share.work.Task.Preload, ","))
 		c := proc.Command{
 			Path: argv[0], Args: argv, Env: w.env, Dir: p.share.work.Task.Dir, Rights: p.share.rights(),
 			Stdin: stdin, Stdout: said, Stderr: said,
@@ -182,7 +210,7 @@ func (p *preload) start(ctx context.Context, w *warm, name string) (*forkserver.
 	if err = errors.Join(err, stdin.Close(), said.Close()); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return forkserver.Greet(ctx, conn, p.program, w.env)
+	return forkserver.Greet(ctx, conn, p.program, imports, w.env)
 }
 
 // maxWords bounds a line of what modules print while they are imported.
@@ -205,7 +233,7 @@ func (p *preload) relay(words io.ReadCloser) {
 
 // tell says what a new server has done.
 func (p *preload) tell(w *warm) {
-	if w.err == nil {
+	if w.err == nil && w.server.Files() > 0 && (p.list == nil || w.server.Took > longImport) {
 		p.share.agent.Say(fmt.Sprintf("%s has imported %s in %.1f s, once for all its ranks",
 			p.share.agent.session.Node.Name, p.modules(), w.server.Took.Seconds()))
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/wire"
 
 	"github.com/golaunch/golaunch/internal/bind"
@@ -152,8 +153,8 @@ func (r Ranks) check() error {
 		return usage("store %q: golaunch or rank0", r.Store)
 	}
 	for _, module := range r.preload() {
-		if !modules.MatchString(module) {
-			return usage("preload %q: names of Python modules with commas between, such as torch,transformers, or none", r.Preload)
+		if !modules.MatchString(module) || module == agent.AutoPreload && r.Preload != module {
+			return usage("preload %q: names of Python modules with commas between, such as torch,transformers, or auto, or none", r.Preload)
 		}
 	}
 	if _, err := nccl.Vars(r.Preset, nccl.Agreement{}, nccl.Facts{}); err != nil {

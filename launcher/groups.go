@@ -94,8 +94,8 @@ type Ranks struct {
 	// FileTimerClient, by when they are to be killed.
 	TimerFile string
 	// Preload are Python modules, with commas between, that each node imports once in a fork server, of which it forks the ranks of
-	// `python script.py`, `python -m module` and `python -c code` in all attempts; docs/preload.md says how. "none", or empty, has each rank
-	// import for itself. Ranks that cannot be forked do so too, with a warning; with PreloadStrict they do not start.
+	// `python script.py`, `python -m module` and `python -c code` in all attempts; docs/preload.md says how. "auto" takes what the last run of
+	// the same command had loaded, and "none", or empty, has each rank import for itself. Ranks that cannot be forked do so too, with a warning; with PreloadStrict they do not start.
 	Preload       string
 	PreloadStrict bool
 	// Stdin lets rank 0 read the caller's standard input, when it runs in this process's agent; the others read nothing.

@@ -67,15 +67,24 @@ func (e *ImportError) Error() string {
 	return lines[len(lines)-1]
 }
 
-// UnsafeError is why a process cannot be forked from the server; one that is started by itself can do the same without harm.
-type UnsafeError struct{ Why string }
+// UnsafeError is why a process cannot be forked from the server; one that is started by itself can do the same without harm. Module is the one
+// whose import was the cause, if it was one.
+type UnsafeError struct{ Why, Module string }
 
 func (e *UnsafeError) Error() string { return e.Why }
 
-// Argv is the command line of a server for a program.
-func Argv(p Program, modules []string) []string {
+// Argv is the command line of a server for a program; what it is there for is for people who list processes.
+func Argv(p Program, what string) []string {
 	argv := append([]string{p.Interpreter}, p.Flags...)
-	return append(append(argv, "-c", fmt.Sprintf(stub, len(text))), modules...)
+	return append(argv, "-c", fmt.Sprintf(stub, len(text)), what)
+}
+
+// Imports are what a server is to import.
+type Imports struct {
+	Modules []string
+	// Record, if set, is a file that a program with LOCAL_RANK=0 writes when it ends: names of the modules that it has loaded, a line each,
+	// without those in its own folder. Modules that cannot be imported are then no matter.
+	Record string
 }
 
 // Pair returns the two ends of a server's connection: golaunch's, and what is the standard input of the server, to be closed once that
@@ -96,18 +105,18 @@ func Pair() (conn *net.UnixConn, stdin *os.File, err error) {
 
 // Greet gives a server its text and the environment that it was started with, and waits until it has imported its modules. It owns conn. The
 // error may be an [*ImportError] or an [*UnsafeError]; any other says why there is no server.
-func Greet(ctx context.Context, conn *net.UnixConn, p Program, env []string) (*Server, error) {
-	s, err := greet(ctx, conn, p, env)
+func Greet(ctx context.Context, conn *net.UnixConn, p Program, imports Imports, env []string) (*Server, error) {
+	s, err := greet(ctx, conn, p, imports, env)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return s, nil
 }
 
-func greet(ctx context.Context, conn *net.UnixConn, p Program, env []string) (*Server, error) {
+func greet(ctx context.Context, conn *net.UnixConn, p Program, imports Imports, env []string) (*Server, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	words, err := hello(conn, env)
+	words, err := hello(conn, imports, env)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -117,26 +126,26 @@ func greet(ctx context.Context, conn *net.UnixConn, p Program, env []string) (*S
 		return nil, fmt.Errorf("wait for the fork server: %w", err)
 	case len(words) == 2 && words[0] == "failed":
 		return nil, errors.New(words[1])
-	case len(words) < 4 || words[0] != "ready":
+	case len(words) < 5 || words[0] != "ready":
 		return nil, fmt.Errorf("the fork server says %.80q", words)
 	case words[2] != "":
 		return nil, &ImportError{words[2]}
-	case words[3] != "":
-		return nil, &UnsafeError{words[3]}
+	case words[4] != "":
+		return nil, &UnsafeError{Why: words[4], Module: words[3]}
 	}
 	seconds, err := strconv.ParseFloat(words[1], 64)
 	if err != nil {
 		return nil, fmt.Errorf("the fork server says %.80q", words)
 	}
 	s := &Server{conn: conn, program: p, Took: time.Duration(seconds * float64(time.Second)), stamp: map[string]string{}}
-	for i := 4; i+1 < len(words); i += 2 {
+	for i := 5; i+1 < len(words); i += 2 {
 		s.stamp[words[i]] = words[i+1]
 	}
 	return s, nil
 }
 
 // hello begins the conversation, and returns what the server says in the end.
-func hello(conn *net.UnixConn, env []string) ([]string, error) {
+func hello(conn *net.UnixConn, imports Imports, env []string) ([]string, error) {
 	if _, err := io.WriteString(conn, text); err != nil {
 		return nil, err
 	}
@@ -144,7 +153,8 @@ func hello(conn *net.UnixConn, env []string) ([]string, error) {
 	if err != nil || len(words) != 1 {
 		return words, err
 	}
-	if err := send(conn, env); err != nil {
+	given := append([]string{imports.Record, strconv.Itoa(len(imports.Modules))}, imports.Modules...)
+	if err := send(conn, append(given, env...)); err != nil {
 		return nil, err
 	}
 	return receive(conn)
@@ -207,10 +217,10 @@ func stampOf(path string) string {
 func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int) (pid int, run func(), err error) {
 	p, err := Parse(c.Args)
 	if err != nil {
-		return 0, nil, &UnsafeError{err.Error()}
+		return 0, nil, &UnsafeError{Why: err.Error()}
 	}
 	if !p.Same(s.program) {
-		return 0, nil, &UnsafeError{"the fork server has another interpreter, or other flags of it"}
+		return 0, nil, &UnsafeError{Why: "the fork server has another interpreter, or other flags of it"}
 	}
 	gate := make([]int, 2)
 	if err := unix.Pipe2(gate, unix.O_CLOEXEC); err != nil {
@@ -264,7 +274,7 @@ func (s *Server) order(words []string, fds []int) (pid int, err error) {
 	case len(answer) == 2 && answer[0] == "pid":
 		return strconv.Atoi(answer[1])
 	case len(answer) == 2 && answer[0] == "unsafe":
-		return 0, &UnsafeError{answer[1]}
+		return 0, &UnsafeError{Why: answer[1]}
 	case len(answer) == 2:
 		return 0, fmt.Errorf("the fork server cannot fork: %s", answer[1])
 	default:

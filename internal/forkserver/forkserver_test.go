@@ -121,7 +121,7 @@ func (w *world) serve(argv []string, modules ...string) (*Server, *proc.Process,
 		}
 	})
 	defer out.Close()
-	args := Argv(p, modules)
+	args := Argv(p, strings.Join(modules, ","))
 	process, err := w.scope("server").Start(proc.Command{Path: args[0], Args: args, Env: w.env, Dir: w.dir, Stdin: stdin, Stdout: out, Stderr: out})
 	_ = stdin.Close()
 	if err != nil {
@@ -129,7 +129,7 @@ func (w *world) serve(argv []string, modules ...string) (*Server, *proc.Process,
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	s, err := Greet(ctx, conn, p, w.env)
+	s, err := Greet(ctx, conn, p, Imports{Modules: modules}, w.env)
 	if err != nil {
 		return nil, process, err
 	}

@@ -1,6 +1,6 @@
 # The fork server of golaunch: it imports modules once, and forks each rank from what it has imported.
 #
-# It runs as `python FLAGS -c STUB MODULE...` with the flags of the ranks' own interpreter. Its standard input is a socket to golaunch,
+# It runs as `python FLAGS -c STUB WHAT` with the flags of the ranks' own interpreter. Its standard input is a socket to golaunch,
 # from which STUB reads this text. A message is its length in 4 bytes, big-endian, and words that end in NUL. The server says what it
 # has imported; each order after that is for one rank, and is answered with the number of the process or why there is none.
 #
@@ -37,6 +37,7 @@ SYS_OF = {  # get_robust_list, set_robust_list, set_mempolicy
 CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_INTO_CGROUP = 0x8000, 0x200000, 0x1000000, 0x200000000
 PR_SET_PDEATHSIG, PR_SET_MM, PR_SET_MM_MAP, PR_GET_TID_ADDRESS = 1, 35, 14, 40
 MPOL_PREFERRED = 1
+MAX_NAMES = 20000
 TORCH_SEED = 67280421310721  # default_rng_seed_val of c10/core/GeneratorImpl.h: before 2.15 torch had the same numbers in every process
 MAX_MESSAGE = 64 << 20
 
@@ -142,8 +143,9 @@ def pairs(env):
 NOT_SHARED = ("socket:", "pipe:", "anon_inode:", "/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/infiniband")
 
 
-def unsafe(but=()):
-    """Says why this process cannot be forked, if it cannot. Descriptors that came with an order are not its own."""
+def unsafe(but=(), memory=True):
+    """Says why this process cannot be forked, if it cannot. Descriptors that came with an order are not its own. To look through its memory
+    as well takes a millisecond."""
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1:
         return "%d threads run in it" % len(threads)
@@ -156,7 +158,7 @@ def unsafe(but=()):
             return "it has %s open" % what
     cuda = False
     with open("/proc/self/maps", "rb") as maps:
-        for line in maps:
+        for line in maps if memory else ():
             if line[line.index(b" ") + 1 :].startswith(b"rw-s"):
                 return "it shares memory: %s" % os.fsdecode(line.split(None, 5)[-1].strip())
             cuda = cuda or b"/libcuda.so" in line
@@ -251,21 +253,47 @@ def inside(spec, path):
 # --- Import
 
 
-def load(names, asked):
-    """Imports modules; returns a traceback of the first that fails, and why this process cannot be forked because of one."""
+def load(names, asked, lenient):
+    """Imports modules; returns a traceback of the first that fails, unless that is no matter, or which one is why this process cannot be
+    forked, and why."""
     for name in names:
+        if name in sys.modules:
+            continue
         try:
             with asked:
                 __import__(name)
         except BaseException as e:
+            if lenient:
+                continue
             import traceback
 
             tb = e.__traceback__.tb_next if e.__traceback__ else None
-            return "".join(traceback.format_exception(type(e), e, tb)), ""
-        why = unsafe()
+            return "".join(traceback.format_exception(type(e), e, tb)), "", ""
+        why = unsafe(memory=not lenient)
         if why:
-            return "", "after import %s %s" % (name, why)
-    return "", ""
+            return "", name, "after import %s %s" % (name, why)
+    return "", "", unsafe()
+
+
+def record(path, folder):
+    """Notes which modules a program has loaded, but for those in its own folder, which it may be working on."""
+    names = []
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        if name in at_start or getattr(spec, "name", None) != name or getattr(module, "__name__", None) != name:
+            continue
+        origin = spec.origin if isinstance(spec.origin, str) else ""
+        own = folder and os.path.realpath(origin).startswith(os.path.join(folder, ""))
+        if not own or "site-packages" in origin or "dist-packages" in origin:
+            names.append(name)
+    new = "%s.%d" % (path, os.getpid())
+    try:
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        with open(new, "w", encoding="utf-8") as f:
+            f.write("".join(name + "\n" for name in names[:MAX_NAMES]))
+        os.replace(new, path)
+    except (OSError, UnicodeError):
+        pass  # the next run imports for itself, as this one did
 
 
 def origins():
@@ -485,7 +513,8 @@ def fork(order, kernel, asked, chance):
     """Makes one rank. Returns True in the rank, which is ready for its program."""
     cgroup = order.fds[4] if len(order.fds) > 4 else None
     script = os.path.join(os.fsdecode(order.dir), os.fsdecode(order.program))
-    folder = os.path.dirname(os.path.realpath(script)) if order.kind == "script" else os.fsdecode(order.dir)
+    folder = os.path.dirname(os.path.realpath(script)) if order.kind == "script" else os.path.realpath(os.fsdecode(order.dir) or ".")
+    order.folder = folder
     why = unsafe(order.fds) or asked.differs(order.environ) or shadowed(folder)
     if not why and order.kind == "script" and not os.access(script, os.R_OK):
         why = "%s cannot be read" % script
@@ -621,25 +650,27 @@ def serve():
     if sys.path[:1] == [""]:
         del sys.path[0]
     send("hello")
-    wrapper = Wrapper(receive()[0])
-    names, asked, began = sys.argv[1:], Asked(), time.monotonic()
-    chance = []
+    given = receive()[0]
+    n = int(given[1])
+    names, wrapper = [os.fsdecode(name) for name in given[2 : 2 + n]], Wrapper(given[2 + n :])
+    asked, chance, began = Asked(), [], time.monotonic()
     gc.disable()
-    error, why = "", unsafe()
+    error, culprit, why = "", "", unsafe()
     if names and not why:
         with Seeded() as seeded:
-            error, why = load(names, asked)
+            error, culprit, why = load(names, asked, given[0] != b"")
         chance = seeded.found
     gc.enable()
     gc.collect()
     gc.freeze()  # what was imported stays shared: no rank's collector touches it
-    send("ready", "%.6f" % (time.monotonic() - began), error, why, *stamps())
+    send("ready", "%.6f" % (time.monotonic() - began), error, culprit, why, *stamps())
     while True:
         words, fds = receive()
         try:
             order = Order(words, fds)
             wrapper.wrap(order)
             if fork(order, kernel, asked, chance):
+                order.record = order.environ.get(b"LOCAL_RANK") == b"0" and os.fsdecode(given[0])
                 return order
         finally:
             for fd in fds:
@@ -650,6 +681,7 @@ def serve():
 
 
 order = serve()
+rank = os.getpid()
 try:
     program, arguments = prepare(order)
     program(*arguments)
@@ -658,3 +690,6 @@ except SystemExit:
 except BaseException:
     trim()
     raise
+finally:
+    if order.record and os.getpid() == rank:
+        record(order.record, order.folder)

@@ -7,6 +7,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -36,6 +37,8 @@ func main() {
 	sizes := flag.String("ranks", "1,8,128", "sizes of the jobs that are launched")
 	storm := flag.Int("storm", 1000, "launches of 32 ranks that exit at once")
 	torchrun := flag.String("torchrun", "", "torchrun's command, when there is one to compare with")
+	python := flag.String("python", cmp.Or(os.Getenv("GOLAUNCH_TEST_PYTHON"), "python3"), "a Python with torch, for ranks that are forked")
+	onlyWarm := flag.Bool("warm", false, "measure ranks that are forked alone")
 	flag.Parse()
 	if err := os.Setenv("GOLAUNCH_COORDINATOR", "none"); err != nil { // whatever this user has on this machine
 		log.Fatal(err)
@@ -61,6 +64,10 @@ func main() {
 			return append(append(strings.Fields(*torchrun), "--max-restarts", "1", "--no-python", "--nproc-per-node", strconv.Itoa(n)), command...)
 		}})
 	}
+	if *onlyWarm {
+		warm(golaunch, *python, dir, *runs)
+		return
+	}
 	launches(peers, rank, *sizes, *runs)
 	restarts(peers, rank, dir, *runs)
 	for _, p := range peers {
@@ -68,6 +75,7 @@ func main() {
 	}
 	memory(golaunch, rank)
 	hangs(peers[0], rank, *storm)
+	warm(golaunch, *python, dir, min(*runs, 5))
 }
 
 func build(dir string) (golaunch, rank string) {
