@@ -88,6 +88,8 @@ type Agent struct {
 	// Keep is a directory for ranks that outlive this process: the agent goes on with those that an earlier one has left there. None do when
 	// it is empty. The coordinator must be a cluster's.
 	Keep string
+	// Preload are modules for jobs whose Task has a Preload that is nil.
+	Preload []string
 	// Standalone says that this process has no other children than the agent's, see [proc.Options].
 	Standalone bool
 	// Open makes ready for a job: for the only one of the coordinator, or for one of a cluster, as it was assigned; at is this node's address.

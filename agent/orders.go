@@ -19,12 +19,16 @@ func (a *life) run(ctx context.Context) (job.Result, error) {
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
 	a.reading = reading
+	if a.session.Job == "" {
+		a.pool = &pool{warn: a.Warn}
+	}
 	result, err := a.work(ctx)
 	a.leaving.Store(true)
 	for _, s := range a.shares {
 		s.kill()
 	}
 	a.done.Wait()
+	a.pool.close()
 	stopReading()
 	a.readers.Wait()
 	why := "the job is over"

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,9 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// preload has a fork server ready for the ranks of a job, from the time that the job is known here. Its servers follow each other: one whose
-// modules have changed, or that has died, makes room for the next.
+// preload has a fork server ready for the ranks of a job: from the time that the job is known here, if it is known then how many ranks are to
+// run here, and so their OMP_NUM_THREADS. Its servers follow each other: one whose modules have changed, or that has died, makes room for
+// the next.
 type preload struct {
 	share   *share
 	program forkserver.Program
@@ -37,6 +39,7 @@ type preload struct {
 
 // warm is a server that imports, or has imported. Its fields but done may be read once done is closed.
 type warm struct {
+	key     string
 	env     []string
 	scope   *proc.Scope
 	process *proc.Process
@@ -44,6 +47,18 @@ type warm struct {
 	err     error
 	done    chan struct{}
 	cancel  context.CancelCauseFunc
+	// expiry ends it while it is in a pool.
+	expiry *time.Timer
+}
+
+// usable says that a server has imported its modules and lives.
+func (w *warm) usable() bool {
+	select {
+	case <-w.done:
+		return w.server != nil && w.stale(w.env) == ""
+	default:
+		return false
+	}
 }
 
 // errNoKeeper is why ranks that outlive their agent are not forked.
@@ -55,12 +70,16 @@ func newPreload(s *share) *preload {
 	if s.agent.keeper != nil {
 		p.unfit = errNoKeeper
 	}
-	if p.unfit == nil && s.work.Task.Preload[0] == AutoPreload {
-		p.list, p.unfit = listOf(p.program, s)
-	}
-	if p.unfit == nil {
-		p.begin(importEnv(s.work.Task.Env, s.work.Task.Env.Environ(rankenv.Facts{LocalWorldSize: s.work.Task.Local})))
-	}
+	p.mu.Lock()
+	go func() { // it may wait for a file system, and the agent's goroutine must not
+		defer p.mu.Unlock()
+		if p.unfit == nil && s.work.Task.Preload[0] == AutoPreload {
+			p.list, p.unfit = listOf(p.program, s)
+		}
+		if p.unfit == nil && s.work.Task.Local > 0 {
+			p.begin(importEnv(s.work.Task.Env, s.work.Task.Env.Environ(rankenv.Facts{LocalWorldSize: s.work.Task.Local})))
+		}
+	}()
 	return p
 }
 
@@ -84,10 +103,10 @@ func importEnv(base *rankenv.Base, rank []string) []string {
 // ready returns a server whose modules are as they are now, for ranks with an environment such as env. It waits for the imports, until ctx
 // ends. The error is why ranks cannot be forked.
 func (p *preload) ready(ctx context.Context, env []string) (*forkserver.Server, error) {
-	if p.unfit != nil {
-		return nil, p.unfit
+	w, err := p.fresh(importEnv(p.share.work.Task.Env, env))
+	if err != nil {
+		return nil, err
 	}
-	w := p.fresh(importEnv(p.share.work.Task.Env, env))
 	long, limit := time.After(longWait), time.After(importLimit)
 	for {
 		select {
@@ -120,15 +139,22 @@ func (p *preload) modules() string {
 }
 
 // fresh returns the current server, or a new one if that would fork what is not what an exec would give.
-func (p *preload) fresh(env []string) *warm {
+func (p *preload) fresh(env []string) (*warm, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if why := p.current.stale(env); why != "" && !p.ended {
+	if p.unfit != nil || p.ended {
+		return nil, cmp.Or(p.unfit, errOver)
+	}
+	if p.current != nil {
+		why := p.current.stale(env)
+		if why == "" {
+			return p.current, nil
+		}
 		p.share.agent.Say(p.share.agent.session.Node.Name + " imports anew: " + why)
 		p.current.end(p.share.agent.Warn)
-		p.begin(env)
 	}
-	return p.current
+	p.begin(env)
+	return p.current, nil
 }
 
 // stale says why a server cannot be used any more. One whose imports failed stays: they would fail again.
@@ -158,10 +184,19 @@ func (w *warm) stale(env []string) string {
 	return ""
 }
 
-// begin starts a server in the background.
+// begin takes a server of a job before, or starts one in the background.
 func (p *preload) begin(env []string) {
+	key := p.keyOf(env)
+	if p.list == nil {
+		if w := p.share.agent.pool.take(key); w != nil && w.usable() {
+			p.current = w
+			return
+		} else if w != nil {
+			w.end(p.share.agent.Warn)
+		}
+	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	w := &warm{env: env, done: make(chan struct{}), cancel: cancel}
+	w := &warm{key: key, env: env, done: make(chan struct{}), cancel: cancel}
 	p.current = w
 	p.made++
 	name := fmt.Sprintf("%s-imports-%d", p.share.job, p.made)
@@ -256,15 +291,22 @@ func (w *warm) end(warn func(error)) {
 	}
 }
 
-// end ends the last server.
+// end leaves the last server to the next job of a cluster, or ends it.
 func (p *preload) end() {
-	if p == nil || p.unfit != nil {
+	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
-	p.current.end(p.share.agent.Warn)
+	if p.current == nil {
+		return
+	}
+	if p.list != nil {
+		p.current.end(p.share.agent.Warn)
+	} else {
+		p.share.agent.pool.put(p.current, p.share.agent.Warn)
+	}
 }
 
 // warm waits until the attempt's ranks can be forked, or it is known that they cannot; the error is why they must not start at all.

@@ -56,6 +56,9 @@ func newShare(a *life, id string, as Assignment) *share {
 		unask: func() {}, unprepare: func() {}, warned: map[bind.Warning]bool{},
 	}
 	s.work, s.err = a.Open(id, as, a.session.Node.Addr)
+	if s.err == nil && s.work.Task.Preload == nil {
+		s.work.Task.Preload = a.Preload
+	}
 	if s.err == nil && len(s.work.Task.Preload) > 0 {
 		s.preload = newPreload(s)
 	}

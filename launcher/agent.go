@@ -54,6 +54,8 @@ type Agent struct {
 	// LogDir takes the output of jobs that name no directory, below the node's name; the system's temporary directory when empty.
 	// Those of the last jobs are kept, of 180 at least.
 	LogDir string
+	// Preload are Python modules, with commas between, for jobs whose Ranks.Preload is empty.
+	Preload string
 	// Signals takes what this process is told: INT, TERM, HUP and QUIT make the node leave in order, and a second one kills its
 	// ranks; USR1 and USR2 go to the ranks. Nil takes none.
 	Signals <-chan os.Signal
@@ -97,6 +99,9 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	}
 	if a.Spot != "" && !slices.Contains(spot.Clouds, a.Spot) {
 		return 0, usage("spot notices of %q: %s", a.Spot, strings.Join(spot.Clouds, ", "))
+	}
+	if err := (Ranks{Preload: a.Preload}).checkPreload(); err != nil {
+		return 0, err
 	}
 	node, err := a.node(j, join, f)
 	if err != nil {
@@ -157,7 +162,7 @@ func (a Agent) node(j Job, join session.Options, f *follower) (agent.Agent, erro
 	}
 	n := agent.Agent{
 		Join: join, Standalone: a.Standalone, Open: k.ready, Leave: f.leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
-		Past: k.past,
+		Past: k.past, Preload: Ranks{Preload: a.Preload}.preload(),
 		Joined: func(n placement.Node) {
 			f.welcome()
 			a.Say(fmt.Sprintf("%s (%v, %d GPUs) is in the cluster of %s", n.Name, n.Addr, len(n.GPUs), a.Coordinator))

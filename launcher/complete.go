@@ -152,10 +152,8 @@ func (r Ranks) check() error {
 	case r.Store != storeGolaunch && r.Store != storeRank0:
 		return usage("store %q: golaunch or rank0", r.Store)
 	}
-	for _, module := range r.preload() {
-		if !modules.MatchString(module) || module == agent.AutoPreload && r.Preload != module {
-			return usage("preload %q: names of Python modules with commas between, such as torch,transformers, or auto, or none", r.Preload)
-		}
+	if err := r.checkPreload(); err != nil {
+		return err
 	}
 	if _, err := nccl.Vars(r.Preset, nccl.Agreement{}, nccl.Facts{}); err != nil {
 		return usage("%v", err)
@@ -166,12 +164,25 @@ func (r Ranks) check() error {
 // modules are names that Python can import.
 var modules = regexp.MustCompile(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*$`)
 
-// preload is Preload in its parts.
+// preload is Preload in its parts: nil where it is empty, and none of them where it is "none".
 func (r Ranks) preload() []string {
-	if r.Preload == "" || r.Preload == preloadNone {
+	switch r.Preload {
+	case "":
 		return nil
+	case preloadNone:
+		return []string{}
+	default:
+		return strings.Split(r.Preload, ",")
 	}
-	return strings.Split(r.Preload, ",")
+}
+
+func (r Ranks) checkPreload() error {
+	for _, module := range r.preload() {
+		if !modules.MatchString(module) || module == agent.AutoPreload && r.Preload != module {
+			return usage("preload %q: names of Python modules with commas between, such as torch,transformers, or auto, or none", r.Preload)
+		}
+	}
+	return nil
 }
 
 // local is how many ranks each node runs, where that is the same on all and known before there is a placement, or 0.

@@ -95,7 +95,8 @@ type Ranks struct {
 	TimerFile string
 	// Preload are Python modules, with commas between, that each node imports once in a fork server, of which it forks the ranks of
 	// `python script.py`, `python -m module` and `python -c code` in all attempts; docs/preload.md says how. "auto" takes what the last run of
-	// the same command had loaded, and "none", or empty, has each rank import for itself. Ranks that cannot be forked do so too, with a warning; with PreloadStrict they do not start.
+	// the same command had loaded. With "none" each rank imports for itself, and so it does when this is empty, but for agents of a cluster
+	// that have a Preload. Ranks that cannot be forked import for themselves too, with a warning; with PreloadStrict they do not start.
 	Preload       string
 	PreloadStrict bool
 	// Stdin lets rank 0 read the caller's standard input, when it runs in this process's agent; the others read nothing.

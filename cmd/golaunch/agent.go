@@ -36,6 +36,7 @@ func newAgent(s *streams) *cobra.Command {
 	f.BoolVar(&o.Adopt, "adopt", false, "ranks outlive this process until their lease is over, for the next agent with its name and directory")
 	f.BoolVar(&o.AsSubmitter, "as-submitter", false, "run the ranks of each job as the user who submitted it; this agent must be root")
 	f.BoolVar(&o.AllowRunAsRoot, "allow-run-as-root", false, "run as root, and so everybody's ranks who has the token; with --as-submitter: root's jobs too")
+	f.StringVar(&o.Preload, "preload", "", "Python `modules` that are imported once for the ranks of jobs that have no --preload of their own: torch,transformers; or auto")
 	f.StringVar(&o.Spot, "spot-notice", "", "`cloud` to ask whether it takes this machine back: aws, gcp or azure")
 	f.BoolVar(&o.drain, "drain", false, "ask the node's agent to leave once no job needs it, and wait for that")
 	f.BoolVar(&o.noWait, "no-wait", false, "with --drain: do not wait")

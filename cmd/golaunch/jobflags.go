@@ -69,7 +69,7 @@ func (o *options) declareRanks(f *pflag.FlagSet) {
 	f.StringVar(&o.see, "gpu-visibility", "job", "a rank sees the `job`'s GPUs on its node and uses cuda:LOCAL_RANK, or its own only")
 	f.StringVar(&r.Bind, "bind", "auto", "`what` CPUs a rank runs on: auto, none, numa, socket, l3 or core")
 	f.BoolVar(&r.Strict, "strict", false, "start no rank on a node where --bind warns of something")
-	f.StringVar(&r.Preload, "preload", "none", "Python `modules` that each node imports once, and forks its ranks from, in all attempts: torch,transformers; or auto, what the last run had loaded; or none")
+	f.StringVar(&r.Preload, "preload", "", "Python `modules` that each node imports once, and forks its ranks from, in all attempts: torch,transformers; or auto, what the last run had loaded; or none")
 	f.BoolVar(&r.PreloadStrict, "preload-strict", false, "start no rank that cannot be forked so")
 	f.IntVar(&r.MasterPort, "master-port", 0, "MASTER_PORT, on the node of rank 0; 0 takes a free one for each attempt")
 	f.StringVar(&r.Store, "store", "golaunch", "`who` serves torch's store at MASTER_PORT: golaunch or rank0")

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// slowModule notes each process that imports it in the file of IMPORTS.
+const slowModule = `import os
+with open(os.environ["IMPORTS"], "a") as f:
+    f.write("%d\n" % os.getpid())
+pid = os.getpid()
+`
+
+// withModule writes a module, slow, and returns the environment in which ranks find it, and where it notes who imports it.
+func withModule(t *testing.T) (env []string, imports string) {
+	t.Helper()
+	dir := t.TempDir()
+	imports = filepath.Join(dir, "imports")
+	if err := os.WriteFile(filepath.Join(dir, "slow.py"), []byte(slowModule), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"PYTHONPATH=" + dir, "PYTHONDONTWRITEBYTECODE=1", "IMPORTS=" + imports}, imports
+}
+
+func importsOf(t *testing.T, file string) int {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(text), "\n")
+}
+
+// An agent keeps the fork server of a job for the next one, and nothing of it outlives the agent.
+func TestAForkServerIsKeptBetweenJobs(t *testing.T) {
+	h := newCluster(t)
+	h.coordinate()
+	env, imports := withModule(t)
+	marker := mark(t)
+	agent := h.join(1, "n10", 0, "--preload", "slow")
+	run := func(args ...string) string {
+		var job []string
+		for _, e := range append(env, marker) {
+			job = append(job, "--env", e)
+		}
+		return h.do(append(append(append([]string{"run"}, job...), args...), "--procs-per-node", "2", "--", python, "-c",
+			"import os, slow; print('imported by', 'itself' if slow.pid == os.getpid() else 'another')")...)
+	}
+	for range 3 {
+		if text := run(); strings.Count(text, "imported by another") != 2 {
+			t.Errorf("the ranks were not forked:\n%s", text)
+		}
+	}
+	if n := importsOf(t, imports); n != 1 {
+		t.Errorf("%d imports of three jobs, want 1", n)
+	}
+	if text := run("--preload", "none"); strings.Count(text, "imported by itself") != 2 {
+		t.Errorf("ranks were forked that were not to be:\n%s", text)
+	}
+	if len(marked(t, marker)) == 0 {
+		t.Error("no fork server waits for the next job")
+	}
+	kill(t, agent.cmd.Process.Pid, syscall.SIGKILL)
+	gone(t, marker)
+}
+
+// Hundreds of attempts leave no process and no file behind, and import once.
+func TestForksOfManyAttempts(t *testing.T) {
+	env, imports := withModule(t)
+	marker, attempts := mark(t), 200
+	program := fmt.Sprintf("import os, slow, sys\na = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"+
+		"print(a, len(os.listdir('/proc/%%d/fd' %% os.getppid())), flush=True)\nsys.exit(0 if a == %d else 100 + a %% 7)", attempts)
+	cmd := exec.Command(golaunch(t), "--preload", "slow", "--backoff", "0s", "--max-restarts", fmt.Sprint(attempts), "--bundle", "off",
+		"--env", marker, "--", python, "-c", program)
+	p := start(t, cmd, env...)
+	code, text := p.wait()
+	var first, last, n int
+	for line := range strings.Lines(text) {
+		var attempt, open int
+		if _, err := fmt.Sscanf(line, "%d %d", &attempt, &open); err == nil {
+			if n++; attempt == 1 {
+				first = open
+			}
+			last = open
+		}
+	}
+	if code != 0 || n != attempts+1 || last > first+2 || importsOf(t, imports) != 1 {
+		t.Errorf("exit code %d after %d attempts, %d files open at first, %d in the end, %d imports", code, n, first, last, importsOf(t, imports))
+	}
+	gone(t, marker)
+}
+
+// Nothing outlives golaunch, however it dies.
+func TestForksDieWithGolaunch(t *testing.T) {
+	env, _ := withModule(t)
+	marker := mark(t)
+	cmd := exec.Command(golaunch(t), "--preload", "slow", "--procs-per-node", "3", "--env", marker, "--", python, "-c",
+		"import os, slow, time\nif os.fork() == 0:\n    os.setsid()\nprint('up', flush=True)\ntime.sleep(1000)")
+	p := start(t, cmd, env...)
+	for rank := range 3 {
+		p.line(fmt.Sprintf(`r%d .*\] up\n(.*\n)*.*r%[1]d .*\] up`, rank))
+	}
+	kill(t, p.cmd.Process.Pid, syscall.SIGKILL)
+	gone(t, marker)
+}
