@@ -54,6 +54,12 @@ type Server struct {
 
 	mu     sync.Mutex
 	broken error
+
+	// forking counts the calls of Fork that have not returned, and held are processes that wait for the last of these: with a gang that
+	// begins to run one by one the later forks would share the CPUs with the ranks.
+	gates   sync.Mutex
+	forking int
+	held    []int
 }
 
 // ImportError is a module that could not be imported.
@@ -226,10 +232,8 @@ func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int
 	if err := unix.Pipe2(gate, unix.O_CLOEXEC); err != nil {
 		return 0, nil, fmt.Errorf("make a pipe for the fork server: %w", err)
 	}
-	open := sync.OnceFunc(func() {
-		_, _ = unix.Write(gate[1], []byte{1}) // who does not hear it is dead
-		_ = unix.Close(gate[1])
-	})
+	s.begun()
+	defer s.returned()
 	fds := []int{int(files[0]), int(files[1]), int(files[2]), gate[0]}
 	if cgroup >= 0 {
 		fds = append(fds, cgroup)
@@ -240,7 +244,39 @@ func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int
 		_ = unix.Close(gate[1]) // a process that there may be nevertheless ends by that
 		return 0, nil, err
 	}
-	return pid, open, nil
+	return pid, func() { s.open(gate[1]) }, nil
+}
+
+func (s *Server) begun() {
+	s.gates.Lock()
+	defer s.gates.Unlock()
+	s.forking++
+}
+
+func (s *Server) returned() {
+	s.gates.Lock()
+	defer s.gates.Unlock()
+	s.forking--
+	s.release()
+}
+
+// open lets a process run, once nobody waits for a fork any more.
+func (s *Server) open(gate int) {
+	s.gates.Lock()
+	defer s.gates.Unlock()
+	s.held = append(s.held, gate)
+	s.release()
+}
+
+func (s *Server) release() {
+	if s.forking > 0 {
+		return
+	}
+	for _, gate := range s.held {
+		_, _ = unix.Write(gate, []byte{1}) // who does not hear it is dead
+		_ = unix.Close(gate)
+	}
+	s.held = nil
 }
 
 func words(c *proc.Command, p Program, env []string) []string {

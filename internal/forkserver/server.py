@@ -60,9 +60,13 @@ def prctl(*args):
 # --- Messages
 
 
-def send(*words):
+def message(*words):
     body = b"".join(w if isinstance(w, bytes) else os.fsencode(str(w)).replace(b"\0", b"?") for w in words for w in (w, b"\0"))
-    socket.sendall(len(body).to_bytes(4, "big") + body)
+    return len(body).to_bytes(4, "big") + body
+
+
+def send(*words):
+    socket.sendall(message(*words))
 
 
 def receive():
@@ -382,6 +386,7 @@ class Kernel:
     """What a child must be told, or the kernel of it, that fork(2) of the C library would have done."""
 
     def __init__(self):
+        self.socket = socket.fileno()
         get_robust_list, self.set_robust_list, self.set_mempolicy = SYS_OF[os.uname().machine]
         # The C library keeps the number of a thread where the kernel is to clear it when the thread ends.
         address = ctypes.c_void_p()
@@ -428,6 +433,11 @@ class Kernel:
             if pid < 0:
                 raise OSError(number, os.strerror(number))
             return pid
+        # The child answers, as soon as golaunch may know of it, which signals sessions: what else a fork does in Python takes longer.
+        libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+        libc.setsid()
+        answer = message("pid", libc.getpid())
+        libc.send(self.socket, answer, ctypes.c_size_t(len(answer)), 0)
         syscall(ctypes.c_long(self.set_robust_list), self.robust, self.robust_size)
         python.PyOS_AfterFork_Child()
         return 0
@@ -453,9 +463,6 @@ class MemoryMap(ctypes.Structure):
 def become(order, kernel):
     """Makes the child what a process that golaunch had forked and exec'd would be, up to its first line."""
     stdin, stdout, stderr, go = order.fds[:4]
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    os.setsid()  # before golaunch knows of this process: it signals sessions
-    send("pid", os.getpid())
     if os.read(go, 1) == b"":  # golaunch has died, or does not wait for this process any more
         os._exit(1)
     if order.cpus:
@@ -515,7 +522,7 @@ def fork(order, kernel, asked, chance):
     script = os.path.join(os.fsdecode(order.dir), os.fsdecode(order.program))
     folder = os.path.dirname(os.path.realpath(script)) if order.kind == "script" else os.path.realpath(os.fsdecode(order.dir) or ".")
     order.folder = folder
-    why = unsafe(order.fds) or asked.differs(order.environ) or shadowed(folder)
+    why = unsafe(order.fds, memory=False) or asked.differs(order.environ) or shadowed(folder)
     if not why and order.kind == "script" and not os.access(script, os.R_OK):
         why = "%s cannot be read" % script
     if why:
@@ -691,5 +698,6 @@ except BaseException:
     trim()
     raise
 finally:
+    gc.unfreeze()  # the end of the interpreter collects all
     if order.record and os.getpid() == rank:
         record(order.record, order.folder)
