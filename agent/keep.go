@@ -44,27 +44,33 @@ func (a *life) put(id string, as Assignment) {
 	a.keeper.Put(id, data)
 }
 
-func (u *unit) newScope(name string) (scope, error) {
-	if u.agent.keeper == nil {
-		return u.agent.supervisor.Scope(name)
+// newScope makes a scope; an agent after this one is told about.
+func (a *life) newScope(name string, about keptUnit) (scope, error) {
+	if a.keeper == nil {
+		return a.supervisor.Scope(name)
 	}
-	data, err := json.Marshal(keptUnit{u.share.job, u.order})
+	data, err := json.Marshal(about)
 	if err != nil {
 		return nil, err
 	}
-	return u.agent.keeper.Scope(name, data)
+	return a.keeper.Scope(name, data)
 }
 
-func (r rank) start(in scope, c proc.Command) (*proc.Process, error) {
+// startIn starts a process; an agent after this one is told about, and given files.
+func startIn(in scope, c proc.Command, about keptRank, files ...*os.File) (*proc.Process, error) {
 	kept, ok := in.(*keep.Scope)
 	if !ok {
 		return in.(*proc.Scope).Start(c)
 	}
-	data, err := json.Marshal(keptRank{r.bundle.Rank, r.since, r.ras})
+	data, err := json.Marshal(about)
 	if err != nil {
 		return nil, err
 	}
-	return kept.Start(c, data, r.output.Ends()...)
+	return kept.Start(c, data, files...)
+}
+
+func (r rank) start(in scope, c proc.Command) (*proc.Process, error) {
+	return startIn(in, c, keptRank{r.bundle.Rank, r.since, r.ras}, r.output.Ends()...)
 }
 
 // serveKept has the keeper serve a store where l listens.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/forkserver"
+	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -41,12 +42,14 @@ type preload struct {
 type warm struct {
 	key     string
 	env     []string
-	scope   *proc.Scope
+	scope   scope
 	process *proc.Process
 	server  *forkserver.Server
-	err     error
-	done    chan struct{}
-	cancel  context.CancelCauseFunc
+	// kept is the keeper's end of it, where ranks outlive this agent.
+	kept   *keep.Server
+	err    error
+	done   chan struct{}
+	cancel context.CancelCauseFunc
 	// expiry ends it while it is in a pool.
 	expiry *time.Timer
 }
@@ -61,15 +64,9 @@ func (w *warm) usable() bool {
 	}
 }
 
-// errNoKeeper is why ranks that outlive their agent are not forked.
-var errNoKeeper = errors.New("ranks that outlive their agent (--adopt) are no forks of a process that does not")
-
 func newPreload(s *share) *preload {
 	p := &preload{share: s}
 	p.program, p.unfit = forkserver.Parse(s.work.Task.Command)
-	if s.agent.keeper != nil {
-		p.unfit = errNoKeeper
-	}
 	p.mu.Lock()
 	go func() { // it may wait for a file system, and the agent's goroutine must not
 		defer p.mu.Unlock()
@@ -102,7 +99,7 @@ func importEnv(base *rankenv.Base, rank []string) []string {
 
 // ready returns a server whose modules are as they are now, for ranks with an environment such as env. It waits for the imports, until ctx
 // ends. The error is why ranks cannot be forked.
-func (p *preload) ready(ctx context.Context, env []string) (*forkserver.Server, error) {
+func (p *preload) ready(ctx context.Context, env []string) (*warm, error) {
 	w, err := p.fresh(importEnv(p.share.work.Task.Env, env))
 	if err != nil {
 		return nil, err
@@ -111,7 +108,7 @@ func (p *preload) ready(ctx context.Context, env []string) (*forkserver.Server, 
 	for {
 		select {
 		case <-w.done:
-			return w.server, w.err
+			return w, w.err
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-limit:
@@ -175,7 +172,11 @@ func (w *warm) stale(env []string) string {
 		return fmt.Sprintf("the fork server %v", w.process.Exit())
 	default:
 	}
-	if err := w.server.Err(); err != nil {
+	err := w.server.Err()
+	if w.kept != nil {
+		err = w.kept.Err()
+	}
+	if err != nil {
 		return err.Error()
 	}
 	if path := w.server.Changed(); path != "" {
@@ -234,18 +235,25 @@ func (p *preload) start(ctx context.Context, w *warm, name string, imports forks
 		return nil, errors.Join(err, conn.Close(), stdin.Close())
 	}
 	go p.relay(words)
-	if w.scope, err = p.share.agent.supervisor.Scope(name); err == nil {
+	if w.scope, err = p.share.agent.newScope(name, keptUnit{}); err == nil {
 		argv := forkserver.Argv(p.program, strings.Join(p.share.work.Task.Preload, ","))
 		c := proc.Command{
 			Path: argv[0], Args: argv, Env: w.env, Dir: p.share.work.Task.Dir, Rights: p.share.rights(),
 			Stdin: stdin, Stdout: said, Stderr: said,
 		}
-		w.process, err = w.scope.Start(c)
+		w.process, err = startIn(w.scope, c, keptRank{})
 	}
 	if err = errors.Join(err, stdin.Close(), said.Close()); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return forkserver.Greet(ctx, conn, p.program, imports, w.env)
+	server, err := forkserver.Greet(ctx, conn, p.program, imports, w.env)
+	if err != nil || p.share.agent.keeper == nil {
+		return server, err
+	}
+	if w.kept, err = p.share.agent.keeper.Server(server); err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	return server, nil
 }
 
 // maxWords bounds a line of what modules print while they are imported.
@@ -274,6 +282,14 @@ func (p *preload) tell(w *warm) {
 	}
 }
 
+// forker makes ranks of a server that is ready.
+func (w *warm) forker() proc.Forker {
+	if w.kept != nil {
+		return w.kept
+	}
+	return w.server
+}
+
 // errOver is why a server is ended that nobody needs any more.
 var errOver = errors.New("nobody needs the fork server any more")
 
@@ -281,12 +297,18 @@ var errOver = errors.New("nobody needs the fork server any more")
 func (w *warm) end(warn func(error)) {
 	w.cancel(errOver)
 	<-w.done
+	if w.kept != nil {
+		w.kept.Close()
+	}
 	if w.server != nil {
 		_ = w.server.Close()
 	}
 	if w.scope != nil {
 		if err := w.scope.Close(); err != nil {
 			warn(fmt.Errorf("end the fork server: %w", err))
+		}
+		if kept, ok := w.scope.(*keep.Scope); ok {
+			kept.Forget()
 		}
 	}
 }
@@ -317,13 +339,13 @@ func (u *unit) warm() error {
 	}
 	began := time.Now()
 	env := u.command(u.order.Group.Bundles[0], "", "", "").Env
-	server, err := p.ready(u.halted, env)
+	w, err := p.ready(u.halted, env)
 	u.imports.Waited = time.Since(began)
 	switch {
 	case u.halted.Err() != nil:
 		return errors.New("stopped while modules were imported for the ranks")
 	case err == nil:
-		u.server, u.imports.Took = server, server.Took
+		u.server, u.imports.Took = w.forker(), w.server.Took
 	case u.share.work.Task.PreloadStrict:
 		return fmt.Errorf("the ranks cannot be forked (--preload-strict): %w", err)
 	default:

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/golaunch/golaunch/internal/bind"
-	"github.com/golaunch/golaunch/internal/forkserver"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/logs"
@@ -44,7 +43,7 @@ type unit struct {
 	halted context.Context
 	halt   context.CancelFunc
 	// server forks ranks, if it can; imports is what came of that.
-	server  *forkserver.Server
+	server  proc.Forker
 	imports job.Imports
 	// all are the ranks that were started.
 	all []rank
@@ -123,7 +122,7 @@ func (u *unit) open() (scope, error) {
 	if u.scope != nil {
 		return u.scope, nil
 	}
-	scope, err := u.newScope(fmt.Sprintf("%s-unit-%d-attempt-%d", u.share.job, u.order.Unit, u.order.Attempt))
+	scope, err := u.agent.newScope(fmt.Sprintf("%s-unit-%d-attempt-%d", u.share.job, u.order.Unit, u.order.Attempt), keptUnit{u.share.job, u.order})
 	if err != nil {
 		return nil, err
 	}

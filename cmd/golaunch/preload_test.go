@@ -39,11 +39,20 @@ func importsOf(t *testing.T, file string) int {
 
 // An agent keeps the fork server of a job for the next one, and nothing of it outlives the agent.
 func TestAForkServerIsKeptBetweenJobs(t *testing.T) {
+	t.Run("by the agent", func(t *testing.T) {
+		keepsForkServer(t, syscall.SIGKILL)
+	})
+	t.Run("by the keeper", func(t *testing.T) {
+		keepsForkServer(t, syscall.SIGTERM, "--adopt", "--log-dir", t.TempDir())
+	})
+}
+
+func keepsForkServer(t *testing.T, end syscall.Signal, args ...string) {
 	h := newCluster(t)
 	h.coordinate()
 	env, imports := withModule(t)
 	marker := mark(t)
-	agent := h.join(1, "n10", 0, "--preload", "slow")
+	agent := h.join(1, "n10", 0, append([]string{"--preload", "slow"}, args...)...)
 	run := func(args ...string) string {
 		var job []string
 		for _, e := range append(env, marker) {
@@ -66,8 +75,45 @@ func TestAForkServerIsKeptBetweenJobs(t *testing.T) {
 	if len(marked(t, marker)) == 0 {
 		t.Error("no fork server waits for the next job")
 	}
-	kill(t, agent.cmd.Process.Pid, syscall.SIGKILL)
+	kill(t, agent.cmd.Process.Pid, end)
+	agent.wait()
 	gone(t, marker)
+}
+
+// An agent that comes after another goes on with forks of that one's server, and has one of its own for the next attempt.
+func TestForksOutliveTheirAgent(t *testing.T) {
+	h := newCluster(t)
+	h.coordinate()
+	env, imports := withModule(t)
+	marker, logs, end := mark(t), t.TempDir(), filepath.Join(t.TempDir(), "end")
+	if err := syscall.Mkfifo(end, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--adopt", "--log-dir", logs}
+	agent := h.join(1, "n10", 0, args...)
+	job := []string{"run", "--preload", "slow", "--backoff", "0s", "--procs-per-node", "2", "--env", marker}
+	for _, e := range env {
+		job = append(job, "--env", e)
+	}
+	p := h.start(0, append(job, "--", python, "-c", `import os, slow, sys
+attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
+print("attempt", attempt, "rank", rank, "imported by", "itself" if slow.pid == os.getpid() else "another", flush=True)
+if attempt == "0":
+    open(sys.argv[1]).read()
+    sys.exit(3)
+`, end)...)
+	p.line("attempt 0 rank 0 imported by another")
+	p.line("attempt 0 rank 1 imported by another")
+	kill(t, agent.cmd.Process.Pid, syscall.SIGKILL)
+	agent.wait()
+	h.join(1, "n10", 0, args...)
+	if err := os.WriteFile(end, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	code, text := p.wait()
+	if code != 0 || strings.Count(text, "attempt 1 rank") != 2 || strings.Contains(text, "itself") || importsOf(t, imports) != 2 {
+		t.Errorf("exit code %d, %d imports:\n%s", code, importsOf(t, imports), text)
+	}
 }
 
 // Hundreds of attempts leave no process and no file behind, and import once.
@@ -101,7 +147,7 @@ func TestForksDieWithGolaunch(t *testing.T) {
 	env, _ := withModule(t)
 	marker := mark(t)
 	cmd := exec.Command(golaunch(t), "--preload", "slow", "--procs-per-node", "3", "--env", marker, "--", python, "-c",
-		"import os, slow, time\nif os.fork() == 0:\n    os.setsid()\nprint('up', flush=True)\ntime.sleep(1000)")
+		"import os, slow, time\nif os.fork() == 0:\n    os.setsid()\nos.write(1, b'up\\n')\ntime.sleep(1000)")
 	p := start(t, cmd, env...)
 	for rank := range 3 {
 		p.line(fmt.Sprintf(`r%d .*\] up\n(.*\n)*.*r%[1]d .*\] up`, rank))

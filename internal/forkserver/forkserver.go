@@ -150,6 +150,16 @@ func greet(ctx context.Context, conn *net.UnixConn, p Program, imports Imports, 
 	return s, nil
 }
 
+// Share is a server that another process has greeted, and that has imported what this one does not know. It owns conn. One of the two
+// processes may fork.
+func Share(conn *net.UnixConn, p Program) *Server { return &Server{conn: conn, program: p} }
+
+// Conn is the server's connection, to be shared with the process whose children its forks are.
+func (s *Server) Conn() *net.UnixConn { return s.conn }
+
+// Program is one that the server forks.
+func (s *Server) Program() Program { return s.program }
+
 // hello begins the conversation, and returns what the server says in the end.
 func hello(conn *net.UnixConn, imports Imports, env []string) ([]string, error) {
 	if _, err := io.WriteString(conn, text); err != nil {

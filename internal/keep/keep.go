@@ -118,7 +118,7 @@ func (k *Keeper) hear(m message) {
 		return
 	case doStart:
 		if sc := k.scopes[m.ID]; sc != nil && m.PID != 0 {
-			sc.fresh[m.PID] = sc.process(m.PID)
+			sc.fresh[m.PID] = sc.process(m)
 		}
 	}
 	if answer := k.asked[m.Seq]; answer != nil {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/forkserver"
 	"github.com/golaunch/golaunch/internal/helper"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
@@ -46,8 +47,10 @@ type keeper struct {
 	jobs       map[string][]byte
 	stores     map[string]*keptStore
 	scopes     map[int]*keptScope
-	made       int
-	conns      []keptConn
+	// servers are the agent's, and end with it.
+	servers map[int]*forkserver.Server
+	made    int
+	conns   []keptConn
 	// lease is when the ranks must be dead, by CLOCK_BOOTTIME, unless it is renewed; 0 without one. The guardian sees to that; limit
 	// ends a keeper that no agent came to by then.
 	lease time.Duration
@@ -108,7 +111,7 @@ func serve() error {
 		return err
 	}
 	k := &keeper{
-		work: make(chan func()), jobs: map[string][]byte{}, stores: map[string]*keptStore{}, scopes: map[int]*keptScope{},
+		work: make(chan func()), jobs: map[string][]byte{}, stores: map[string]*keptStore{}, scopes: map[int]*keptScope{}, servers: map[int]*forkserver.Server{},
 	}
 	k.limit = time.AfterFunc(sendLimit, func() { k.post(k.expire) })
 	if k.sup, err = proc.New(proc.Options{Subreaper: true, Warn: func(err error) { go k.post(func() { k.warn(err) }) }}); err != nil {
@@ -195,6 +198,9 @@ func (k *keeper) depart() {
 	k.link = nil
 	for i := range k.conns {
 		k.conns[i].former = true
+	}
+	for id := range k.servers {
+		k.unserve(id)
 	}
 	k.hold()
 	k.expire()

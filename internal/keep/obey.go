@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/forkserver"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
@@ -43,6 +44,12 @@ func (k *keeper) obey(m message, fds []int) {
 		k.lease = m.At
 		k.sup.Renew(max(1, m.At-proc.BootTime()))
 		k.tell(m)
+	case doServer:
+		if err := k.share(m, fds); err != nil {
+			k.warn(err)
+		}
+	case doUnserve:
+		k.unserve(m.Server)
 	case doStore:
 		k.answer(m, k.serveStore(m, fds), message{})
 	case doAdmit, doBound, doStatus, doUnstore:
@@ -115,7 +122,8 @@ func (k *keeper) aboutScope(m message, fds []int) (kept bool) {
 			k.answer(m, errors.New("start without a command or its files"), message{})
 			return false
 		}
-		k.starts.Go(func() { k.start(sc, m, fds) })
+		server := k.servers[m.Server]
+		k.starts.Go(func() { k.start(sc, m, server, fds) })
 		return true
 	case doSignal:
 		go sc.Signal(syscall.Signal(m.Signal)) // it waits for processes that are being started
@@ -136,13 +144,17 @@ func (k *keeper) aboutScope(m message, fds []int) (kept bool) {
 	return false
 }
 
-// start starts a process with the first three files, keeps the others with it, and tells of its end.
-func (k *keeper) start(sc *keptScope, m message, fds []int) {
+// start starts a process with the first three files, by a fork server if there is one, keeps the others with it, and tells of its end.
+func (k *keeper) start(sc *keptScope, m message, server *forkserver.Server, fds []int) {
 	var std [3]*os.File
 	for i := range std {
 		std[i] = os.NewFile(uintptr(fds[i]), "standard stream")
 	}
-	p, err := sc.Start(m.Command.command(std[0], std[1], std[2]))
+	c := m.Command.command(std[0], std[1], std[2])
+	if server != nil {
+		c.Forker = server
+	}
+	p, err := sc.Start(c)
 	for _, f := range std {
 		_ = f.Close()
 	}
@@ -157,12 +169,22 @@ func (k *keeper) start(sc *keptScope, m message, fds []int) {
 	}
 	k.post(func() {
 		sc.ranks = append(sc.ranks, &keptRank{process: p, data: m.Data, files: fds[3:]})
-		k.answer(m, nil, message{PID: p.Pid()})
+		k.answer(m, nil, forked(p, server))
 		go func() {
 			<-p.Done()
 			k.post(func() { k.tell(exited(m.ID, p)) })
 		}()
 	})
+}
+
+// forked says how a process was started.
+func forked(p *proc.Process, server *forkserver.Server) message {
+	reply := message{PID: p.Pid()}
+	var unforked error
+	if reply.Forked, unforked = p.Forked(); unforked != nil {
+		reply.Unforked, reply.Broken = unforked.Error(), server.Err() != nil
+	}
+	return reply
 }
 
 // changedEvery is how often an agent may hear that a store has changed.

@@ -170,7 +170,7 @@ func (k *Keeper) arrive() error {
 			k.Left.Scopes = append(k.Left.Scopes, sc)
 		case doStart:
 			sc := k.scopes[m.ID]
-			sc.Ranks = append(sc.Ranks, Rank{Data: m.Data, Process: sc.process(m.PID), Files: fds})
+			sc.Ranks = append(sc.Ranks, Rank{Data: m.Data, Process: sc.process(m), Files: fds})
 		case doReady:
 			return k.link.conn.SetReadDeadline(time.Time{})
 		default:

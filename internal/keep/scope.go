@@ -60,9 +60,13 @@ func (k *Keeper) scope(id int, data []byte) *Scope {
 	return sc
 }
 
-func (sc *Scope) process(pid int) *proc.Process {
-	p, end := proc.Kept(pid)
-	sc.alive[pid] = end
+func (sc *Scope) process(m message) *proc.Process {
+	var unforked error
+	if m.Unforked != "" {
+		unforked = errors.New(m.Unforked)
+	}
+	p, end := proc.Kept(m.PID, m.Forked, unforked)
+	sc.alive[m.PID] = end
 	return p
 }
 
@@ -97,7 +101,15 @@ func (sc *Scope) Start(c proc.Command, data []byte, files ...*os.File) (*proc.Pr
 		}
 		fds = append(fds, fd)
 	}
-	m, err := sc.keeper.ask(message{Do: doStart, ID: sc.id, Command: fromCommand(c), Data: data}, fds...)
+	order := message{Do: doStart, ID: sc.id, Command: fromCommand(c), Data: data}
+	server, ok := c.Forker.(*Server)
+	if ok {
+		order.Server = server.id
+	}
+	m, err := sc.keeper.ask(order, fds...)
+	if ok {
+		server.heard(m)
+	}
 	switch {
 	case m.Exit != nil:
 		return nil, &proc.StartError{Exit: *m.Exit}

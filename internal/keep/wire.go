@@ -47,7 +47,9 @@ const (
 	doRelease = "release" // No answer
 	doRenew   = "renew"   // the lease ends At by CLOCK_BOOTTIME; the keeper says it back
 	doScope   = "scope"   // a scope called Name, with Data; the answer has its ID
-	doStart   = "start"   // a Command in scope ID, with Data and its files, then what to keep; the answer has its PID
+	doStart   = "start"   // a Command in scope ID, with Data and its files, then what to keep, forked by Server; the answer has its PID
+	doServer  = "server"  // Server forks the program of Data, at the connection that comes along. No answer
+	doUnserve = "unserve" // forget Server. No answer
 	doExit    = "exit"    // PID of scope ID has ended
 	doSignal  = "signal"  // Signal to scope ID. No answer
 	doStop    = "stop"    // stop scope ID, with At for grace
@@ -68,13 +70,19 @@ const (
 type message struct {
 	Do string
 	// Seq is that of an order that wants an answer, and of the answer.
-	Seq     uint64                  `json:",omitempty"`
-	ID      int                     `json:",omitempty"`
-	Job     string                  `json:",omitempty"`
-	Name    string                  `json:",omitempty"`
-	Data    []byte                  `json:",omitempty"`
-	Command *command                `json:",omitempty"`
-	PID     int                     `json:",omitempty"`
+	Seq     uint64   `json:",omitempty"`
+	ID      int      `json:",omitempty"`
+	Job     string   `json:",omitempty"`
+	Name    string   `json:",omitempty"`
+	Data    []byte   `json:",omitempty"`
+	Command *command `json:",omitempty"`
+	Server  int      `json:",omitempty"`
+	PID     int      `json:",omitempty"`
+	// Forked and Unforked are what came of a Server.
+	Forked   bool   `json:",omitempty"`
+	Unforked string `json:",omitempty"`
+	// Broken says that the Server will not do so again.
+	Broken  bool                    `json:",omitempty"`
 	Exit    *job.Exit               `json:",omitempty"`
 	Ended   time.Time               `json:",omitzero"`
 	At      time.Duration           `json:",omitempty"`

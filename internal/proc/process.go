@@ -23,9 +23,10 @@ type Process struct {
 	unforked error
 }
 
-// Kept is a process that another process of golaunch supervises. End, to be called once, says how and when it ended.
-func Kept(pid int) (p *Process, end func(job.Exit, time.Time)) {
-	p = &Process{pid: pid, done: make(chan struct{})}
+// Kept is a process that another process of golaunch supervises, and whether that has forked it, or why not. End, to be called once, says how
+// and when it ended.
+func Kept(pid int, forked bool, unforked error) (p *Process, end func(job.Exit, time.Time)) {
+	p = &Process{pid: pid, forked: forked, unforked: unforked, done: make(chan struct{})}
 	return p, func(exit job.Exit, at time.Time) {
 		p.exit, p.at = exit, at
 		close(p.done)
