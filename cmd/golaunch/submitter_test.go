@@ -177,6 +177,22 @@ func TestRanksAreTheirSubmitters(t *testing.T) {
 	}
 }
 
+// TestForksAreTheirSubmitters too, in the cgroup of their attempt.
+func TestForksAreTheirSubmitters(t *testing.T) {
+	t.Parallel()
+	s := newShared(t)
+	s.agent()
+	s.write("slow.py", "import os\npid = os.getpid()\n")
+	job := s.submit(s.nodes[0], walter, "--preload", "slow", "--procs-per-node", "2", "--env", "PYTHONPATH="+s.place, "--", python, "-c",
+		`import os, slow
+held = any("-attempt-0" in line for line in open("/proc/self/cgroup"))
+print("user", os.getuid(), os.getgid(), os.getgroups(), "forked", slow.pid != os.getpid(), "held", held)`)
+	job.ends(0, "user 1234 1235 [1235, 1236] forked True held True\n")
+	if text := job.said(); strings.Count(text, "forked True held True") != 2 {
+		t.Errorf("not all were forked:\n%s", text)
+	}
+}
+
 // said is all output so far.
 func (p *process) said() string {
 	text, _ := p.out.read()

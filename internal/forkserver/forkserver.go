@@ -245,16 +245,34 @@ func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int
 	s.begun()
 	defer s.returned()
 	fds := []int{int(files[0]), int(files[1]), int(files[2]), gate[0]}
-	if cgroup >= 0 {
+	// A server of another user may not make processes in a cgroup of this one, which then moves them there.
+	moves := cgroup >= 0 && c.Rights != nil
+	if cgroup >= 0 && !moves {
 		fds = append(fds, cgroup)
 	}
 	pid, err = s.order(words(c, p, env), fds)
 	_ = unix.Close(gate[0])
+	if err == nil && moves {
+		err = move(pid, cgroup)
+	}
 	if err != nil {
 		_ = unix.Close(gate[1]) // a process that there may be nevertheless ends by that
 		return 0, nil, err
 	}
 	return pid, func() { s.open(gate[1]) }, nil
+}
+
+// move moves a process to a cgroup.
+func move(pid, cgroup int) error {
+	procs, err := unix.Openat(cgroup, "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the cgroup of a rank: %w", err)
+	}
+	defer unix.Close(procs)
+	if _, err := unix.Write(procs, []byte(strconv.Itoa(pid))); err != nil {
+		return fmt.Errorf("move a rank to its cgroup: %w", err)
+	}
+	return nil
 }
 
 func (s *Server) begun() {
