@@ -90,7 +90,8 @@ func (p *pool) close() {
 	}
 }
 
-// keyOf tells servers apart that fork the same.
+// keyOf is the same for servers that fork the same. The directory counts: the interpreter, and PYTHONPATH, may be relative to it.
 func (p *preload) keyOf(env []string) string {
-	return fmt.Sprintf("%q %q %q %q %v", p.program.Interpreter, p.program.Flags, p.share.work.Task.Preload, env, p.share.rights())
+	task := p.share.work.Task
+	return fmt.Sprintf("%q %q %q %q %q %v", p.program.Interpreter, p.program.Flags, task.Dir, task.Preload, env, p.share.rights())
 }

@@ -216,7 +216,7 @@ func (u *unit) spawn(scope scope, b placement.Bundle) (rank, error) {
 	command := u.command(b, output.ErrorFile(), output.NoticeFile(), output.HeartbeatFile())
 	command.Stdout, command.Stderr = output.Stdout, output.Stderr
 	if u.server != nil {
-		command.Forker = u.server
+		command.Forker, command.ForkOnly = u.server, u.share.work.Task.PreloadStrict
 	}
 	r := rank{bundle: b, since: time.Now(), output: output, ras: rasOf(command.Env), env: command.Env}
 	r.process, err = r.start(scope, command)

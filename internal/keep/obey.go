@@ -151,8 +151,11 @@ func (k *keeper) start(sc *keptScope, m message, server *forkserver.Server, fds 
 		std[i] = os.NewFile(uintptr(fds[i]), "standard stream")
 	}
 	c := m.Command.command(std[0], std[1], std[2])
-	if server != nil {
-		c.Forker = server
+	switch {
+	case server != nil:
+		c.Forker, c.ForkOnly = server, m.ForkOnly
+	case m.Server != 0:
+		c.Forker, c.ForkOnly = noServer{}, m.ForkOnly
 	}
 	p, err := sc.Start(c)
 	for _, f := range std {
@@ -182,7 +185,7 @@ func forked(p *proc.Process, server *forkserver.Server) message {
 	reply := message{PID: p.Pid()}
 	var unforked error
 	if reply.Forked, unforked = p.Forked(); unforked != nil {
-		reply.Unforked, reply.Broken = unforked.Error(), server.Err() != nil
+		reply.Unforked, reply.Broken = unforked.Error(), server == nil || server.Err() != nil
 	}
 	return reply
 }

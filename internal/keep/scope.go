@@ -104,7 +104,7 @@ func (sc *Scope) Start(c proc.Command, data []byte, files ...*os.File) (*proc.Pr
 	order := message{Do: doStart, ID: sc.id, Command: fromCommand(c), Data: data}
 	server, ok := c.Forker.(*Server)
 	if ok {
-		order.Server = server.id
+		order.Server, order.ForkOnly = server.id, c.ForkOnly
 	}
 	m, err := sc.keeper.ask(order, fds...)
 	if ok {

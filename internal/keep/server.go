@@ -98,3 +98,10 @@ func (k *keeper) unserve(id int) {
 		_ = s.Close()
 	}
 }
+
+// noServer is one that could not be taken over.
+type noServer struct{}
+
+func (noServer) Fork(*proc.Command, []string, []uintptr, int) (pid int, run func(), err error) {
+	return 0, nil, errors.New("the keeper does not have the fork server")
+}

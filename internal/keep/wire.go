@@ -77,7 +77,9 @@ type message struct {
 	Data    []byte   `json:",omitempty"`
 	Command *command `json:",omitempty"`
 	Server  int      `json:",omitempty"`
-	PID     int      `json:",omitempty"`
+	// ForkOnly is the command's.
+	ForkOnly bool `json:",omitempty"`
+	PID      int  `json:",omitempty"`
 	// Forked and Unforked are what came of a Server.
 	Forked   bool   `json:",omitempty"`
 	Unforked string `json:",omitempty"`

@@ -42,6 +42,8 @@ type Command struct {
 	Memory *int
 	// Forker makes the process, if it can; nil leaves it to fork and exec, and so does a Forker that fails, see [Process.Forked].
 	Forker Forker
+	// ForkOnly has a Forker that fails be a failure to start.
+	ForkOnly bool
 	// Looking, unless it is nil, hears of each file that [Check] looks at before it does, for the file system may not answer.
 	Looking func(path string)
 }

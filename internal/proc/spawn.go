@@ -48,6 +48,9 @@ func (s *Supervisor) start(path string, c *Command, marker string, files []uintp
 			b.forked = true
 			return b, nil
 		}
+		if c.ForkOnly {
+			return b, c.failure(codeOwn, "it cannot be forked: %v", b.unforked)
+		}
 	}
 	b.run = func() {}
 	b.pid, fail = s.fork(path, c, marker, files, cgroup)
