@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/forkserver"
-	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -34,34 +33,12 @@ type preload struct {
 	mu      sync.Mutex
 	current *warm
 	ended   bool
+	// retiring are the servers before the current one.
+	retiring sync.WaitGroup
+
 	// told is the newest reason that was told.
-	told string
-}
-
-// warm is a server that imports, or has imported. Its fields but done may be read once done is closed.
-type warm struct {
-	key     string
-	env     []string
-	scope   scope
-	process *proc.Process
-	server  *forkserver.Server
-	// kept is the keeper's end of it, where ranks outlive this agent.
-	kept   *keep.Server
-	err    error
-	done   chan struct{}
-	cancel context.CancelCauseFunc
-	// expiry ends it while it is in a pool.
-	expiry *time.Timer
-}
-
-// usable says that a server has imported its modules and lives.
-func (w *warm) usable() bool {
-	select {
-	case <-w.done:
-		return w.server != nil && w.stale(w.env) == ""
-	default:
-		return false
-	}
+	telling sync.Mutex
+	told    string
 }
 
 func newPreload(s *share) *preload {
@@ -98,21 +75,21 @@ func importEnv(base *rankenv.Base, rank []string) []string {
 }
 
 // ready returns a server whose modules are as they are now, for ranks with an environment such as env. It waits for the imports, until ctx
-// ends. The error is why ranks cannot be forked.
-func (p *preload) ready(ctx context.Context, env []string) (*warm, error) {
-	w, err := p.fresh(importEnv(p.share.work.Task.Env, env))
-	if err != nil {
-		return nil, err
+// ends. The error is why ranks cannot be forked. The server stays until it is released.
+func (p *preload) ready(ctx context.Context, env []string) (w *warm, release func(), err error) {
+	if w, err = p.fresh(importEnv(p.share.work.Task.Env, env)); err != nil {
+		return nil, func() {}, err
 	}
+	release = sync.OnceFunc(w.users.Done)
 	long, limit := time.After(longWait), time.After(importLimit)
 	for {
 		select {
 		case <-w.done:
-			return w, w.err
+			return w, release, w.err
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, release, context.Cause(ctx)
 		case <-limit:
-			return nil, fmt.Errorf("the imports have not ended after %v", importLimit)
+			return nil, release, fmt.Errorf("the imports have not ended after %v", importLimit)
 		case <-long:
 			p.share.agent.Say(fmt.Sprintf("%s imports %s before its ranks start", p.share.agent.session.Node.Name, p.modules()))
 		}
@@ -142,47 +119,23 @@ func (p *preload) fresh(env []string) (*warm, error) {
 	if p.unfit != nil || p.ended {
 		return nil, cmp.Or(p.unfit, errOver)
 	}
+	why := ""
 	if p.current != nil {
-		why := p.current.stale(env)
-		if why == "" {
-			return p.current, nil
-		}
+		why = p.current.stale(env)
+	}
+	if why != "" {
 		p.share.agent.Say(p.share.agent.session.Node.Name + " imports anew: " + why)
-		p.current.end(p.share.agent.Warn)
+		old := p.current
+		p.retiring.Go(func() {
+			old.users.Wait() // other units may have no fault to find with it
+			old.end(p.share.agent.Warn)
+		})
 	}
-	p.begin(env)
+	if p.current == nil || why != "" {
+		p.begin(env)
+	}
+	p.current.users.Add(1)
 	return p.current, nil
-}
-
-// stale says why a server cannot be used any more. One whose imports failed stays: they would fail again.
-func (w *warm) stale(env []string) string {
-	if !slices.Equal(w.env, env) {
-		return "the ranks have other variables than were foreseen, such as OMP_NUM_THREADS"
-	}
-	select {
-	case <-w.done:
-	default:
-		return ""
-	}
-	if w.server == nil {
-		return ""
-	}
-	select {
-	case <-w.process.Done():
-		return fmt.Sprintf("the fork server %v", w.process.Exit())
-	default:
-	}
-	err := w.server.Err()
-	if w.kept != nil {
-		err = w.kept.Err()
-	}
-	if err != nil {
-		return err.Error()
-	}
-	if path := w.server.Changed(); path != "" {
-		return path + " has changed"
-	}
-	return ""
 }
 
 // begin takes a server of a job before, or starts one in the background.
@@ -197,7 +150,7 @@ func (p *preload) begin(env []string) {
 		}
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	w := &warm{key: key, env: env, done: make(chan struct{}), cancel: cancel}
+	w := &warm{key: key, env: env, rights: p.share.rights(), done: make(chan struct{}), cancel: cancel}
 	p.current = w
 	p.made++
 	name := fmt.Sprintf("%s-imports-%d", p.share.job, p.made)
@@ -282,37 +235,6 @@ func (p *preload) tell(w *warm) {
 	}
 }
 
-// forker makes ranks of a server that is ready.
-func (w *warm) forker() proc.Forker {
-	if w.kept != nil {
-		return w.kept
-	}
-	return w.server
-}
-
-// errOver is why a server is ended that nobody needs any more.
-var errOver = errors.New("nobody needs the fork server any more")
-
-// end ends a server and waits until it has.
-func (w *warm) end(warn func(error)) {
-	w.cancel(errOver)
-	<-w.done
-	if w.kept != nil {
-		w.kept.Close()
-	}
-	if w.server != nil {
-		_ = w.server.Close()
-	}
-	if w.scope != nil {
-		if err := w.scope.Close(); err != nil {
-			warn(fmt.Errorf("end the fork server: %w", err))
-		}
-		if kept, ok := w.scope.(*keep.Scope); ok {
-			kept.Forget()
-		}
-	}
-}
-
 // end leaves the last server to the next job of a cluster, or ends it.
 func (p *preload) end() {
 	if p == nil {
@@ -321,6 +243,7 @@ func (p *preload) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
+	p.retiring.Wait()
 	if p.current == nil {
 		return
 	}
@@ -331,53 +254,12 @@ func (p *preload) end() {
 	}
 }
 
-// warm waits until the attempt's ranks can be forked, or it is known that they cannot; the error is why they must not start at all.
-func (u *unit) warm() error {
-	p := u.share.preload
-	if p == nil {
-		return nil
-	}
-	began := time.Now()
-	env := u.command(u.order.Group.Bundles[0], "", "", "").Env
-	w, err := p.ready(u.halted, env)
-	u.imports.Waited = time.Since(began)
-	switch {
-	case u.halted.Err() != nil:
-		return errors.New("stopped while modules were imported for the ranks")
-	case err == nil:
-		u.server, u.imports.Took = w.forker(), w.server.Took
-	case u.share.work.Task.PreloadStrict:
-		return fmt.Errorf("the ranks cannot be forked (--preload-strict): %w", err)
-	default:
-		u.unforked(err)
-	}
-	return nil
-}
-
-// count notes how a rank was started.
-func (u *unit) count(p *proc.Process) {
-	switch forked, err := p.Forked(); {
-	case forked:
-		u.imports.Forked++
-	case err != nil:
-		u.unforked(err)
-	}
-}
-
-// unforked says once why ranks are started the old way.
-func (u *unit) unforked(why error) {
-	if u.imports.Why == "" {
-		u.imports.Why = why.Error()
-	}
-	u.share.preload.warn(u.agent.session.Node.Name, why)
-}
-
 // warn tells of a reason that is new.
 func (p *preload) warn(node string, why error) {
-	p.mu.Lock()
+	p.telling.Lock()
 	told := p.told == why.Error()
 	p.told = why.Error()
-	p.mu.Unlock()
+	p.telling.Unlock()
 	if told {
 		return
 	}

@@ -42,9 +42,11 @@ type unit struct {
 	// halted is done once the attempt was ordered to stop.
 	halted context.Context
 	halt   context.CancelFunc
-	// server forks ranks, if it can; imports is what came of that.
-	server  proc.Forker
-	imports job.Imports
+	// server forks ranks, if it can, until its release; imports is what came of that.
+	server   proc.Forker
+	release  func()
+	counting sync.Mutex
+	imports  job.Imports
 	// all are the ranks that were started.
 	all []rank
 	// said are the reports of the attempt, in order.
@@ -61,6 +63,7 @@ type unit struct {
 
 func newUnit(s *share, o job.Start) *unit {
 	u := &unit{share: s, agent: s.agent, order: o, noticed: make(chan struct{}, 1), evidence: newEvidence(), gone: make(chan struct{})}
+	u.release = func() {}
 	u.halted, u.halt = context.WithCancel(context.Background())
 	return u
 }
@@ -69,6 +72,7 @@ func newUnit(s *share, o job.Start) *unit {
 func (u *unit) run() {
 	defer close(u.gone)
 	defer u.halt()
+	defer func() { u.release() }()
 	scope, err := u.open()
 	if err == nil && scope != nil {
 		err = u.warm()
@@ -153,13 +157,15 @@ func (u *unit) ranks(scope scope) []*logs.Rank {
 			ranks[i] = r
 			u.mu.Lock()
 			u.all = append(u.all, r)
-			u.count(r.process)
 			u.mu.Unlock()
+			u.count(r.process)
 			running.Go(func() { u.watch(r) })
 			return nil
 		})
 	}
-	if starting.Wait() == nil {
+	started := starting.Wait() == nil
+	u.release()
+	if started {
 		if u.imports.Forked > 0 {
 			u.imports.Forking = time.Since(began)
 		}

@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/internal/proc"
 )
 
@@ -189,30 +190,40 @@ func (s *Server) Err() error {
 	return s.broken
 }
 
-// Changed names a file that a module was imported from and that is another now, in size, time of change or inode; none if it is empty.
-func (s *Server) Changed() string {
-	var search errgroup.Group
-	search.SetLimit(4 * runtime.GOMAXPROCS(0)) // a shared file system answers many at once
+// Changed names a file that a module was imported from and that is another now for a user, in size, time of change or inode; none if it is
+// empty. It takes as long as a file system does.
+func (s *Server) Changed(as *own.Rights) string {
+	search, ctx := errgroup.WithContext(context.Background())
 	paths := make(chan string)
 	found := make(chan string, 1)
-	for range 4 * runtime.GOMAXPROCS(0) {
+	for range 4 * runtime.GOMAXPROCS(0) { // a shared file system answers many at once
 		search.Go(func() error {
-			for path := range paths {
-				if stampOf(path) != s.stamp[path] {
-					select {
-					case found <- path:
-					default:
+			return as.Do(func() error {
+				for path := range paths {
+					if stampOf(path) != s.stamp[path] {
+						select {
+						case found <- path:
+						default:
+						}
 					}
 				}
-			}
-			return nil
+				return nil
+			})
 		})
 	}
-	for path := range s.stamp {
-		paths <- path
+	go func() {
+		defer close(paths)
+		for path := range s.stamp {
+			select {
+			case paths <- path:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	if err := search.Wait(); err != nil {
+		return err.Error() // which is why they cannot be looked at
 	}
-	close(paths)
-	_ = search.Wait()
 	select {
 	case path := <-found:
 		return path
