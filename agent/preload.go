@@ -164,10 +164,10 @@ func (p *preload) begin(env []string) {
 // serve starts a server. One that becomes unfit by a module that nobody asked for makes room for one without that.
 func (p *preload) serve(ctx context.Context, w *warm, name string) (*forkserver.Server, error) {
 	if p.list == nil {
-		return p.start(ctx, w, name, forkserver.Imports{Modules: p.share.work.Task.Preload})
+		return p.start(ctx, w, name, forkserver.Modules{Names: p.share.work.Task.Preload})
 	}
 	for {
-		server, err := p.start(ctx, w, name, forkserver.Imports{Modules: p.list.modules(), Record: p.list.path})
+		server, err := p.start(ctx, w, name, forkserver.Modules{Names: p.list.modules(), Record: p.list.path})
 		unsafe, ok := errors.AsType[*forkserver.UnsafeError](err)
 		if !ok || unsafe.Module == "" || !p.list.exclude(unsafe.Module) {
 			return server, err
@@ -178,7 +178,7 @@ func (p *preload) serve(ctx context.Context, w *warm, name string) (*forkserver.
 	}
 }
 
-func (p *preload) start(ctx context.Context, w *warm, name string, imports forkserver.Imports) (*forkserver.Server, error) {
+func (p *preload) start(ctx context.Context, w *warm, name string, modules forkserver.Modules) (*forkserver.Server, error) {
 	conn, stdin, err := forkserver.Pair()
 	if err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func (p *preload) start(ctx context.Context, w *warm, name string, imports forks
 	if err = errors.Join(err, stdin.Close(), said.Close()); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	server, err := forkserver.Greet(ctx, conn, p.program, imports, w.env)
+	server, err := forkserver.Greet(ctx, conn, p.program, modules, w.env)
 	if err != nil || p.share.agent.keeper == nil {
 		return server, err
 	}

@@ -86,9 +86,9 @@ func Argv(p Program, what string) []string {
 	return append(argv, "-c", fmt.Sprintf(stub, len(text)), what)
 }
 
-// Imports are what a server is to import.
-type Imports struct {
-	Modules []string
+// Modules are what a server is to import, by their names.
+type Modules struct {
+	Names []string
 	// Record, if set, is a file that a program with LOCAL_RANK=0 writes when it ends: names of the modules that it has loaded, a line each,
 	// without those in its own folder. Modules that cannot be imported are then no matter.
 	Record string
@@ -112,18 +112,18 @@ func Pair() (conn *net.UnixConn, stdin *os.File, err error) {
 
 // Greet gives a server its text and the environment that it was started with, and waits until it has imported its modules. It owns conn. The
 // error may be an [*ImportError] or an [*UnsafeError]; any other says why there is no server.
-func Greet(ctx context.Context, conn *net.UnixConn, p Program, imports Imports, env []string) (*Server, error) {
-	s, err := greet(ctx, conn, p, imports, env)
+func Greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, env []string) (*Server, error) {
+	s, err := greet(ctx, conn, p, modules, env)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return s, nil
 }
 
-func greet(ctx context.Context, conn *net.UnixConn, p Program, imports Imports, env []string) (*Server, error) {
+func greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, env []string) (*Server, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	words, err := hello(conn, imports, env)
+	words, err := hello(conn, modules, env)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -162,7 +162,7 @@ func (s *Server) Conn() *net.UnixConn { return s.conn }
 func (s *Server) Program() Program { return s.program }
 
 // hello begins the conversation, and returns what the server says in the end.
-func hello(conn *net.UnixConn, imports Imports, env []string) ([]string, error) {
+func hello(conn *net.UnixConn, modules Modules, env []string) ([]string, error) {
 	if _, err := io.WriteString(conn, text); err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func hello(conn *net.UnixConn, imports Imports, env []string) ([]string, error) 
 	if err != nil || len(words) != 1 {
 		return words, err
 	}
-	given := append([]string{imports.Record, strconv.Itoa(len(imports.Modules))}, imports.Modules...)
+	given := append([]string{modules.Record, strconv.Itoa(len(modules.Names))}, modules.Names...)
 	if err := send(conn, append(given, env...)); err != nil {
 		return nil, err
 	}

@@ -129,7 +129,7 @@ func (w *world) serve(argv []string, modules ...string) (*Server, *proc.Process,
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	s, err := Greet(ctx, conn, p, Imports{Modules: modules}, w.env)
+	s, err := Greet(ctx, conn, p, Modules{Names: modules}, w.env)
 	if err != nil {
 		return nil, process, err
 	}
