@@ -192,7 +192,7 @@ func (p *preload) start(ctx context.Context, w *warm, name string, modules forks
 		argv := forkserver.Argv(p.program, strings.Join(p.share.work.Task.Preload, ","))
 		c := proc.Command{
 			Path: argv[0], Args: argv, Env: w.env, Dir: p.share.work.Task.Dir, Rights: p.share.rights(),
-			Stdin: stdin, Stdout: said, Stderr: said,
+			Stdin: stdin, Stdout: said, Stderr: said, Serves: true,
 		}
 		w.process, err = startIn(w.scope, c, keptRank{})
 	}

@@ -261,7 +261,7 @@ func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int
 	if cgroup >= 0 && !moves {
 		fds = append(fds, cgroup)
 	}
-	pid, err = s.order(words(c, p, env), fds)
+	pid, err = s.order(words(c, p, env), fds, gate[1], c.Born)
 	_ = unix.Close(gate[0])
 	if err == nil && moves {
 		err = move(pid, cgroup)
@@ -332,13 +332,21 @@ func words(c *proc.Command, p Program, env []string) []string {
 	return append(append(append(out, c.Args...), argv...), env...)
 }
 
-func (s *Server) order(words []string, fds []int) (pid int, err error) {
+// order has the server make a process, and that go on into a session of its own when it is known here.
+func (s *Server) order(words []string, fds []int, gate int, born func(int)) (pid int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
 		return 0, s.broken
 	}
 	answer, err := s.ask(words, fds)
+	if err == nil && len(answer) == 2 && answer[0] == "pid" {
+		if pid, err = strconv.Atoi(answer[1]); err == nil {
+			born(pid)
+			_, _ = unix.Write(gate, []byte{1}) // who does not hear it is dead
+			answer, err = receive(s.conn)
+		}
+	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		s.broken = fmt.Errorf("the fork server did not answer for %v", forkLimit)
@@ -346,11 +354,11 @@ func (s *Server) order(words []string, fds []int) (pid int, err error) {
 	case err != nil:
 		s.broken = fmt.Errorf("the fork server has died: %w", err)
 		return 0, s.broken
-	case len(answer) == 2 && answer[0] == "pid":
-		return strconv.Atoi(answer[1])
+	case len(answer) == 1 && answer[0] == "session" && pid > 0:
+		return pid, nil
 	case len(answer) == 2 && answer[0] == "unsafe":
 		return 0, &UnsafeError{Why: answer[1]}
-	case len(answer) == 2:
+	case len(answer) == 2 && answer[0] == "failed":
 		return 0, fmt.Errorf("the fork server cannot fork: %s", answer[1])
 	default:
 		s.broken = fmt.Errorf("the fork server says %.80q", answer)

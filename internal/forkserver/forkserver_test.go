@@ -43,7 +43,7 @@ func pythons(t testing.TB) []string {
 	}
 	found := []string{first}
 	version := func(python string) string {
-		out, err := exec.Command(python, "-c", "import sys; print('%d.%02d' % sys.version_info[:2], sys.implementation.name)").Output()
+		out, err := exec.Command(python, "-c", "import sys; print('%d.%02d' % sys.version_info[:2], sys.implementation.name + sys.abiflags)").Output()
 		if err != nil {
 			return ""
 		}
@@ -57,6 +57,11 @@ func pythons(t testing.TB) []string {
 	others, err := filepath.Glob(filepath.Join(home, ".pyenv/versions/3.*/bin/python3"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for minor := range 15 {
+		if python, err := exec.LookPath(fmt.Sprintf("python3.%d", minor)); err == nil {
+			others = append(others, python)
+		}
 	}
 	for _, python := range append(others, "/usr/bin/python3") {
 		if v := version(python); v >= "3.09" && strings.HasSuffix(v, " cpython") && !slices.Contains(seen, v) {
@@ -72,6 +77,8 @@ type world struct {
 	supervisor *proc.Supervisor
 	env        []string
 	dir        string
+	// servers are their scopes.
+	servers []*proc.Scope
 }
 
 func newWorld(t *testing.T) *world {
@@ -86,7 +93,7 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "LANG=C.UTF-8", "PYTHONHASHSEED=7"}
-	return &world{t, s, env, t.TempDir()}
+	return &world{T: t, supervisor: s, env: env, dir: t.TempDir()}
 }
 
 func (w *world) scope(name string) *proc.Scope {
@@ -122,7 +129,9 @@ func (w *world) serve(argv []string, modules ...string) (*Server, *proc.Process,
 	})
 	defer out.Close()
 	args := Argv(p, strings.Join(modules, ","))
-	process, err := w.scope("server").Start(proc.Command{Path: args[0], Args: args, Env: w.env, Dir: w.dir, Stdin: stdin, Stdout: out, Stderr: out})
+	sc := w.scope("server")
+	w.servers = append(w.servers, sc)
+	process, err := sc.Start(proc.Command{Path: args[0], Args: args, Env: w.env, Dir: w.dir, Stdin: stdin, Stdout: out, Stderr: out, Serves: true})
 	_ = stdin.Close()
 	if err != nil {
 		w.Fatal(err)
@@ -268,8 +277,8 @@ func (w *world) programs() map[string][]string {
 	return argvs
 }
 
-// below are the frames of the server, which faulthandler shows.
-var below = regexp.MustCompile(`  File "<golaunch>".*\n  File "<string>", line 1 in <module>\n`)
+// below are the frames of the server, which faulthandler shows, and those of C, which it shows since CPython 3.14.
+var below = regexp.MustCompile(`  File "<golaunch>".*\n  File "<string>", line 1 in <module>\n|  Binary file ".*\n`)
 
 // chance is what differs between two runs of one program.
 var chance = regexp.MustCompile(`PYENV_\w+|0x[0-9a-f]+|Thread-\d+|golaunch-\d+-\w+/\d+-`)
@@ -292,7 +301,7 @@ func TestTheSame(t *testing.T) {
 				env = slices.Concat(env[:2], env[3:]) // in the C locale
 			}
 			t.Run(filepath.Base(filepath.Dir(filepath.Dir(python)))+strings.Join(flags, ""), func(t *testing.T) {
-				w := &world{t, w.supervisor, env, w.dir}
+				w := &world{T: t, supervisor: w.supervisor, env: env, dir: w.dir}
 				s, _, err := w.serve(append(append([]string{python}, flags...), "x.py"))
 				if err != nil {
 					t.Fatal(err)

@@ -31,7 +31,7 @@ const (
 )
 
 // interpreters are the names under which CPython is installed. Whether it is CPython, and which, the interpreter itself says.
-var interpreters = regexp.MustCompile(`^python(3(\.\d+)?)?$`)
+var interpreters = regexp.MustCompile(`^python(3(\.\d+t?)?)?$`)
 
 // Parse takes a command line apart. The error says why no rank can be forked for it.
 func Parse(argv []string) (Program, error) {

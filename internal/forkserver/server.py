@@ -5,7 +5,8 @@
 # has imported; each order after that is for one rank, and is answered with the number of the process or why there is none.
 #
 # A rank is made by clone3 with CLONE_PARENT: it is a child of golaunch as if golaunch had forked it, and what supervises processes
-# need not know of this server.
+# need not know of this server. It answers for itself, twice: with its number, while it is in the session of this server, where golaunch
+# finds what it has not heard of; and when it has left that, as golaunch then lets it, with the environment that marks it as the rank.
 #
 # Nothing here may leave a trace in a rank: this text has a namespace of its own, and the stack below a rank's program has two frames.
 
@@ -30,9 +31,9 @@ python = ctypes.pythonapi
 python.PyOS_AfterFork_Child.restype = python.PyOS_AfterFork_Parent.restype = python.PyOS_BeforeFork.restype = None
 
 SYS_CLONE3 = 435
-SYS_OF = {  # get_robust_list, set_robust_list, set_mempolicy
-    "x86_64": (274, 273, 238),
-    "aarch64": (100, 99, 237),
+SYS_OF = {  # get_robust_list, set_robust_list, set_mempolicy, set_tid_address
+    "x86_64": (274, 273, 238, 218),
+    "aarch64": (100, 99, 237, 96),
 }
 CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_INTO_CGROUP = 0x8000, 0x200000, 0x1000000, 0x200000000
 PR_SET_PDEATHSIG, PR_SET_MM, PR_SET_MM_MAP, PR_GET_TID_ADDRESS = 1, 35, 14, 40
@@ -40,6 +41,7 @@ MPOL_PREFERRED = 1
 MAX_NAMES = 20000
 TORCH_SEED = 67280421310721  # default_rng_seed_val of c10/core/GeneratorImpl.h: before 2.15 torch had the same numbers in every process
 MAX_MESSAGE = 64 << 20
+MARK = b"RANKGUARD_"  # by a variable of such a name golaunch finds what descends from a process: this server has one, each rank another
 
 
 def syscalls(*args):
@@ -112,7 +114,7 @@ class Wrapper:
 
     def __init__(self, given):
         given = pairs(given)
-        self.changed = {name: value for name, value in pairs(words_of("environ")).items() if given.get(name) != value}
+        self.changed = {name: value for name, value in pairs(words_of("environ")).items() if given.get(name) != value and not name.startswith(MARK)}
         self.removed = given.keys() - pairs(words_of("environ")).keys()
         # What CPython sets for itself: LC_CTYPE, in the C locale (PEP 538).
         self.own = {name: value for name, value in os.environb.items() if name not in pairs(words_of("environ"))}
@@ -382,45 +384,75 @@ class CloneArgs(ctypes.Structure):
     ]
 
 
+def number_of_thread(cleared):
+    """Returns where the C library keeps the number of this thread: what the kernel is to clear when the thread ends, or since glibc 2.43 where
+    a description for debuggers says (libthread_db)."""
+    places = [cleared]
+    try:
+        libc.pthread_self.restype = ctypes.c_void_p
+        places.append(libc.pthread_self() + (ctypes.c_uint32 * 3).in_dll(libc, "_thread_db_pthread_tid")[2])  # of bits, elements, bytes before
+    except ValueError:
+        pass  # glibc before 2.34 has it in another library
+    for place in places:
+        if place and ctypes.c_int.from_address(place).value == os.getpid():
+            return place
+    raise OSError(errno.ENOSYS, "this C library keeps the number of a thread elsewhere")
+
+
 class Kernel:
     """What a child must be told, or the kernel of it, that fork(2) of the C library would have done."""
 
     def __init__(self):
         self.socket = socket.fileno()
-        get_robust_list, self.set_robust_list, self.set_mempolicy = SYS_OF[os.uname().machine]
-        # The C library keeps the number of a thread where the kernel is to clear it when the thread ends.
-        address = ctypes.c_void_p()
-        prctl(PR_GET_TID_ADDRESS, ctypes.byref(address))
-        if not address.value or ctypes.c_int.from_address(address.value).value != os.getpid():
-            raise OSError(errno.ENOSYS, "this C library keeps the number of a thread elsewhere")
-        self.tid = address.value
+        get_robust_list, self.set_robust_list, self.set_mempolicy, self.set_tid_address = SYS_OF[os.uname().machine]
+        cleared = ctypes.c_void_p()
+        prctl(PR_GET_TID_ADDRESS, ctypes.byref(cleared))
+        self.cleared, self.tid = cleared.value, number_of_thread(cleared.value)
         self.robust, self.robust_size = ctypes.c_void_p(), ctypes.c_size_t()
         syscalls(get_robust_list, 0, ctypes.byref(self.robust), ctypes.byref(self.robust_size))
         libc.sbrk.restype = libc.mmap.restype = ctypes.c_void_p
         libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-        self.say(None, None)  # is it allowed?
+        libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        libc.read.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+        self.map = self.layout()
+        prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(self.map), ctypes.sizeof(self.map), 0)  # is it allowed?
 
-    def say(self, args, env):
-        """Makes /proc/PID/cmdline and environ those of a program that was started with them, of which each word ends in NUL."""
+    def layout(self):
+        """Returns where the memory of this process has what."""
         with open("/proc/self/stat", "rb") as f:
             field = [0, 0, 0] + f.read().rpartition(b")")[2].split()
         where = {
             "start_code": 26, "end_code": 27, "start_data": 45, "end_data": 46, "start_brk": 47, "start_stack": 28,
             "arg_start": 48, "arg_end": 49, "env_start": 50, "env_end": 51,
         }  # fmt: skip
-        m = MemoryMap(**{name: int(field[n]) for name, n in where.items()})
-        m.brk, m.exe_fd = libc.sbrk(0), 0xFFFFFFFF
-        if args is not None:
-            size = len(args) + len(env)
-            page = libc.mmap(None, size + 1, 3, 0x22, -1, 0)  # readable and writable, private, of no file
-            if page in (None, ctypes.c_void_p(-1).value):
-                raise OSError(ctypes.get_errno(), "mmap")
-            ctypes.memmove(page, args + env, size)
-            m.arg_start, m.arg_end, m.env_start, m.env_end = page, page + len(args), page + len(args), page + size
-        prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(m), ctypes.sizeof(m), 0)
+        return MemoryMap(brk=libc.sbrk(0), exe_fd=0xFFFFFFFF, **{name: int(field[n]) for name, n in where.items()})
 
-    def clone(self, cgroup):
-        """Forks; returns 0 in the child."""
+    def clone(self, cgroup, go, args, env):
+        """Forks; returns 0 in the child, whose /proc/PID/cmdline and environ are those of a program that was started with them, of which each
+        word ends in NUL."""
+        size = len(args) + len(env)
+        page = libc.mmap(None, size + 1, 3, 0x22, -1, 0)  # readable and writable, private, of no file
+        if page in (None, ctypes.c_void_p(-1).value):
+            raise OSError(ctypes.get_errno(), "mmap")
+        try:
+            ctypes.memmove(page, args + env, size)
+            m = self.map
+            m.arg_start, m.arg_end, m.env_start, m.env_end = page, page + len(args), page + len(args), page + size
+            m.brk = libc.sbrk(0)
+            pid = self.clone3(cgroup)
+            if pid == 0:
+                page = None
+                try:
+                    self.announce(go)
+                except BaseException:  # this process must not go on as a second server
+                    libc._exit(1)
+                python.PyOS_AfterFork_Child()
+            return pid
+        finally:
+            if page:
+                libc.munmap(page, size + 1)
+
+    def clone3(self, cgroup):
         args = CloneArgs(flags=CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, child_tid=self.tid)
         if cgroup is not None:
             args.flags, args.cgroup = args.flags | CLONE_INTO_CGROUP, cgroup
@@ -432,15 +464,29 @@ class Kernel:
             python.PyOS_AfterFork_Parent()
             if pid < 0:
                 raise OSError(number, os.strerror(number))
-            return pid
-        # The child answers, as soon as golaunch may know of it, which signals sessions: what else a fork does in Python takes longer.
+        return pid
+
+    def announce(self, go):
+        """The child answers as soon as golaunch may know of it, which signals sessions: what else a fork does in Python takes longer."""
         libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+        self.answer("pid", libc.getpid())
+        byte = ctypes.create_string_buffer(1)
+        while (n := libc.read(go, byte, 1)) < 0 and ctypes.get_errno() == errno.EINTR:
+            pass
+        if n != 1:  # golaunch has died, or does not wait for this process any more
+            libc._exit(1)
+        if libc.prctl(PR_SET_MM, ctypes.c_ulong(PR_SET_MM_MAP), ctypes.byref(self.map), ctypes.c_ulong(ctypes.sizeof(self.map)), 0) != 0:
+            self.answer("failed", os.strerror(ctypes.get_errno()))
+            libc._exit(1)
         libc.setsid()
-        answer = message("pid", libc.getpid())
-        libc.send(self.socket, answer, ctypes.c_size_t(len(answer)), 0)
+        self.answer("session")
+        if self.cleared != self.tid:
+            syscall(ctypes.c_long(self.set_tid_address), ctypes.c_void_p(self.cleared))
         syscall(ctypes.c_long(self.set_robust_list), self.robust, self.robust_size)
-        python.PyOS_AfterFork_Child()
-        return 0
+
+    def answer(self, *words):
+        answer = message(*words)
+        libc.send(self.socket, answer, ctypes.c_size_t(len(answer)), 0)
 
     def prefer(self, node):
         """Prefers the memory of a NUMA node."""
@@ -479,7 +525,6 @@ def become(order, kernel):
     socket.close()
     os.environb.clear()
     os.environb.update(order.environ)
-    kernel.say(b"\0".join(order.orig_argv + [b""]), b"\0".join(order.env + [b""]))
     for at, name in enumerate(("stdin", "stdout", "stderr")):
         if kind(at) != kinds[at]:
             reopen(at, name)
@@ -533,7 +578,7 @@ def fork(order, kernel, asked, chance):
             stream.flush()
     libc.fflush(None)
     try:
-        pid = kernel.clone(cgroup)
+        pid = kernel.clone(cgroup, order.fds[3], b"\0".join(order.orig_argv + [b""]), b"\0".join(order.env + [b""]))
     except OSError as e:
         send("failed", e.strerror)
         return False
@@ -644,6 +689,9 @@ def serve():
     """Imports, tells of it, and makes ranks; returns in each with its order."""
     if sys.implementation.name != "cpython" or not (3, 9) <= sys.version_info[:2] <= (3, 14):
         send("failed", "%s %d.%d is not CPython 3.9 to 3.14" % (sys.implementation.name, *sys.version_info[:2]))
+        os._exit(1)
+    if "t" in sys.abiflags:
+        send("failed", "%s is a free-threaded CPython, of which golaunch forks nothing: use the build with the GIL" % sys.executable)
         os._exit(1)
     try:
         kernel = Kernel()

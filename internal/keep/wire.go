@@ -115,16 +115,17 @@ type command struct {
 	CPUs      []int
 	Memory    *int
 	Rights    *own.Rights
+	Serves    bool
 }
 
 func fromCommand(c proc.Command) *command {
-	return &command{[]byte(c.Path), []byte(c.Dir), toBytes(c.Args), toBytes(c.Env), c.CPUs, c.Memory, c.Rights}
+	return &command{[]byte(c.Path), []byte(c.Dir), toBytes(c.Args), toBytes(c.Env), c.CPUs, c.Memory, c.Rights, c.Serves}
 }
 
 func (c *command) command(stdin, stdout, stderr *os.File) proc.Command {
 	return proc.Command{
 		Path: string(c.Path), Dir: string(c.Dir), Args: toStrings(c.Args), Env: toStrings(c.Env), CPUs: c.CPUs, Memory: c.Memory, Rights: c.Rights,
-		Stdin: stdin, Stdout: stdout, Stderr: stderr,
+		Stdin: stdin, Stdout: stdout, Stderr: stderr, Serves: c.Serves,
 	}
 }
 

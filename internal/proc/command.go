@@ -44,16 +44,26 @@ type Command struct {
 	Forker Forker
 	// ForkOnly has a Forker that fails be a failure to start.
 	ForkOnly bool
+	// Serves says that a Forker forks of this process. Its scope may then live as long as the supervisor, and nothing waits for its end.
+	Serves bool
 	// Looking, unless it is nil, hears of each file that [Check] looks at before it does, for the file system may not answer.
 	Looking func(path string)
+
+	// born takes the number of a process that the Forker has made.
+	born func(pid int)
 }
 
 // Forker makes a process that has done already what the first part of a program does.
 type Forker interface {
 	// Fork makes a child of this process that is what c would have become with an environment, three open files and, if cgroup is not
-	// negative, the cgroup that this refers to. The child does nothing before run is called, and ends if it never is.
+	// negative, the cgroup that this refers to. The child calls setsid once [Command.Born] has returned, and has the environment by then;
+	// until then it stays in the session of the process that it is forked of, which has [Command.Serves]: what is lost on the way ends by
+	// itself, and is found there. The child does nothing more before run is called, and ends if it never is.
 	Fork(c *Command, env []string, files []uintptr, cgroup int) (pid int, run func(), err error)
 }
+
+// Born is for a Forker to say that there is a child, whatever comes of it.
+func (c *Command) Born(pid int) { c.born(pid) }
 
 // StartError says why a command did not start.
 type StartError struct {

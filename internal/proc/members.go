@@ -22,6 +22,8 @@ type Member struct {
 	Faults uint64
 	// IO is in bytes, by read(2), write(2) and the like, of files and pipes; 0 where it may not be known.
 	IO uint64
+	// Memory is what it has in memory, in bytes; what processes share counts for each.
+	Memory uint64
 }
 
 // Members are the processes that live in the sessions of those that were started, in no order. A scope without cgroup looks through
@@ -47,10 +49,13 @@ func (t trail) members() ([]Member, error) {
 		members = append(members, Member{
 			PID: pid, Leader: st.session, Name: st.comm, State: st.state,
 			CPU: time.Duration(st.ticks) * tick, Faults: st.faults, IO: transferred(pid),
+			Memory: st.pages * pageSize,
 		})
 	}
 	return members, nil
 }
+
+var pageSize = uint64(os.Getpagesize())
 
 // tick is the unit of processor time in /proc: USER_HZ is 100 on all of Linux's GPU platforms.
 const tick = 10 * time.Millisecond

@@ -58,10 +58,11 @@ type Supervisor struct {
 	reaped  chan struct{}
 	reaper  sync.WaitGroup
 
-	// forks is held for reading during a fork until the new process is in pids.
+	// forks is held for reading during a fork until the new process is in pids; not during one of a Forker, of which asked are under way.
 	forks  sync.RWMutex
 	mu     sync.Mutex
 	pids   map[int]bool
+	asked  int
 	made   int
 	closed bool
 	// scopes are those not closed; true for those that have not ended.

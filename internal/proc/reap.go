@@ -48,19 +48,26 @@ func (s *Supervisor) disown() error {
 // orphan reports whether a process is one that this process adopted. Ranks and the guardian are in sessions of their own too, but
 // known; other children of this program share its session.
 func (s *Supervisor) orphan(st stat) bool {
-	return st.ppid == os.Getpid() && st.session != s.session && !s.knows(st.pid)
+	return st.ppid == os.Getpid() && st.session != s.session && !s.knows(st)
 }
 
 func (s *Supervisor) reapOrphans() {
+	if err := bury(s.orphan); err != nil {
+		s.opts.Warn(err)
+	}
+}
+
+// bury reaps the zombies that match.
+func bury(match func(stat) bool) error {
 	pids, err := processes()
 	if err != nil {
-		s.opts.Warn(fmt.Errorf("look for orphans to reap: %w", err))
-		return
+		return fmt.Errorf("look for processes to reap: %w", err)
 	}
 	for _, pid := range pids {
-		if st, ok := readStat(pid); ok && st.state == 'Z' && s.orphan(st) {
+		if st, ok := readStat(pid); ok && st.state == 'Z' && match(st) {
 			// Only the wait of an earlier look can have come first.
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
 	}
+	return nil
 }

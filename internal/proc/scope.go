@@ -24,6 +24,10 @@ type Scope struct {
 	killed atomic.Bool
 	hurry  func()
 	rush   chan struct{}
+	// serves says that a Forker forks of one of its processes.
+	serves atomic.Bool
+	// asking is held for reading while a Forker makes a process of the scope, which may take long.
+	asking sync.RWMutex
 
 	mu sync.Mutex
 	// procs is complete once the scope is barred, and their numbers are good until it has ended.
@@ -87,30 +91,65 @@ func (sc *Scope) Start(c Command) (*Process, error) {
 	return p, nil
 }
 
+// fork makes the process by the command's Forker, or else as path.
 func (sc *Scope) fork(path string, c *Command, files []uintptr) (*Process, error) {
+	if c.Forker == nil {
+		return sc.exec(path, c, files)
+	}
+	p, why := sc.ask(c, files)
+	switch {
+	case why == nil:
+		return p, nil
+	case c.ForkOnly:
+		return nil, c.failure(codeOwn, "it cannot be forked: %v", why)
+	}
+	p, err := sc.exec(path, c, files)
+	if err != nil {
+		return nil, err
+	}
+	p.unforked = why
+	return p, nil
+}
+
+func (sc *Scope) exec(path string, c *Command, files []uintptr) (*Process, error) {
 	sc.sup.forks.RLock()
 	defer sc.sup.forks.RUnlock()
-	sc.mu.Lock()
-	barred := sc.barred
-	sc.mu.Unlock()
-	if barred {
-		return nil, c.failure(codeOwn, "scope %s is being stopped", sc.name)
+	if err := sc.refuses(); err != nil {
+		return nil, c.failure(codeOwn, "%v", err)
 	}
-	b, fail := sc.sup.start(path, c, sc.marker, files, sc.cgroupFD)
+	if c.Serves {
+		sc.serves.Store(true)
+	}
+	pid, fail := sc.sup.fork(path, c, sc.marker, files, sc.cgroupFD)
 	if fail != nil {
 		return nil, fail
 	}
-	defer b.run()
-	p := &Process{pid: b.pid, forked: b.forked, unforked: b.unforked, done: make(chan struct{})}
-	sc.sup.add(b.pid)
+	p := sc.add(pid)
+	go p.wait(sc.explain)
+	return p, nil
+}
+
+// refuses says why no process can be started any more.
+func (sc *Scope) refuses() error {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if sc.barred {
+		return fmt.Errorf("scope %s is being stopped", sc.name)
+	}
+	return nil
+}
+
+// add makes a process one of the scope.
+func (sc *Scope) add(pid int) *Process {
+	p := &Process{pid: pid, done: make(chan struct{})}
+	sc.sup.add(pid)
 	sc.mu.Lock()
 	sc.procs = append(sc.procs, p)
 	sc.mu.Unlock()
 	if sc.cgroup == "" {
-		sc.sup.guard.track(sc.marker, b.pid)
+		sc.sup.guard.track(sc.marker, pid)
 	}
-	go p.wait(sc.explain)
-	return p, nil
+	return p
 }
 
 // explain names an out-of-memory kill.

@@ -31,32 +31,6 @@ func spawn(work <-chan func(*thread)) {
 	}
 }
 
-// birth is a new process. It may wait for run before it does anything; unforked is why a Forker did not make it, if there was one.
-type birth struct {
-	pid      int
-	run      func()
-	forked   bool
-	unforked error
-}
-
-// start makes the process of c by its Forker, or as path.
-func (s *Supervisor) start(path string, c *Command, marker string, files []uintptr, cgroup int) (b birth, fail *StartError) {
-	if c.Forker != nil {
-		b.pid, b.run, b.unforked = c.Forker.Fork(c, append([]string{marker}, c.Env...), files, cgroup)
-		runtime.KeepAlive(c)
-		if b.unforked == nil {
-			b.forked = true
-			return b, nil
-		}
-		if c.ForkOnly {
-			return b, c.failure(codeOwn, "it cannot be forked: %v", b.unforked)
-		}
-	}
-	b.run = func() {}
-	b.pid, fail = s.fork(path, c, marker, files, cgroup)
-	return b, fail
-}
-
 // fork starts c as path. The child has the death signal, a new session, and the cgroup that fd refers to, from its first instant.
 func (s *Supervisor) fork(path string, c *Command, marker string, files []uintptr, cgroup int) (int, *StartError) {
 	attr := &syscall.ProcAttr{

@@ -17,6 +17,8 @@ type stat struct {
 	state                     byte
 	// ticks are USER_HZ of processor time, and faults those that needed no disk; both have those of children that were reaped.
 	ticks, faults uint64
+	// pages are in memory, shared ones too.
+	pages uint64
 }
 
 // dead reports whether nothing of the process runs any more.
@@ -56,8 +58,8 @@ func parseStat(pid int, line []byte) (stat, bool) {
 			return stat{}, false
 		}
 	}
-	// Fields count from 3, STATE: minflt is 10, cminflt 11, utime, stime, cutime and cstime are 14 to 17.
-	st.faults, st.ticks = sum(fields, 10, 11), sum(fields, 14, 17)
+	// Fields count from 3, STATE: minflt is 10, cminflt 11, utime, stime, cutime and cstime are 14 to 17, rss is 24.
+	st.faults, st.ticks, st.pages = sum(fields, 10, 11), sum(fields, 14, 17), sum(fields, 24, 24)
 	return st, true
 }
 

@@ -18,6 +18,8 @@ func (sc *Scope) Signal(sig os.Signal) {
 	if !ok {
 		return
 	}
+	sc.asking.Lock()
+	defer sc.asking.Unlock()
 	sc.sup.forks.Lock()
 	defer sc.sup.forks.Unlock()
 	sc.mu.Lock()
@@ -74,6 +76,8 @@ func (sc *Scope) Close() error {
 
 // bar refuses new processes and waits for those that are being forked.
 func (sc *Scope) bar() {
+	sc.asking.Lock()
+	defer sc.asking.Unlock()
 	sc.sup.forks.Lock()
 	defer sc.sup.forks.Unlock()
 	sc.mu.Lock()
@@ -124,7 +128,7 @@ func (sc *Scope) end() error {
 	if !sc.awaitLeaders(deadline, nil) {
 		err = errSurvivors
 	}
-	if err = cmp.Or(hunt([]trail{found}, sc.sup.orphans(), deadline), err); err != nil {
+	if err = cmp.Or(hunt([]trail{found}, sc.sup.orphans(sc), deadline), sc.collect(deadline), err); err != nil {
 		return fmt.Errorf("scope %s: %w", sc.name, err)
 	}
 	sc.reap()

@@ -1,13 +1,16 @@
 package proc
 
-// knows reports whether pid is a process that this supervisor started. Who asks has seen the process, so its fork, if it is a
-// fork of ours, has begun: once no fork is in flight, it is in the table.
-func (s *Supervisor) knows(pid int) bool {
+import "slices"
+
+// knows reports whether a process is one that this supervisor started. Who asks has seen the process, so its fork, if it is a
+// fork of ours, has begun: once no fork is in flight, it is in the table. A Forker may take long, and is not waited for; while one is at
+// work, what is in the session of a process of ours may be its child.
+func (s *Supervisor) knows(st stat) bool {
 	s.forks.Lock()
 	defer s.forks.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pids[pid]
+	return s.pids[st.pid] || s.asked > 0 && s.pids[st.session]
 }
 
 // add and forget keep the table of processes that were started and not yet reaped.
@@ -31,24 +34,28 @@ func (s *Supervisor) end(sc *Scope) {
 }
 
 // orphans returns how a scope that ends finds the orphans that nothing marks as its own, when the supervisor adopts orphans and
-// the kernel does not keep them in a cgroup. They may be those of other scopes, so it takes the last one that lives.
-func (s *Supervisor) orphans() func(stat) bool {
+// the kernel does not keep them in a cgroup. They may be those of other scopes, so it takes the last one that lives, but for those of
+// which is forked: these live on, and what is theirs as far as it shows stays.
+func (s *Supervisor) orphans(ending *Scope) func(stat) bool {
 	if s.home != nil || !s.opts.Subreaper {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	live := 0
-	for _, lives := range s.scopes {
-		if lives {
-			live++
+	var servers []*Scope
+	for sc, lives := range s.scopes {
+		switch {
+		case !lives || sc == ending:
+		case sc.serves.Load():
+			servers = append(servers, sc)
+		default:
+			s.unswept = true
+			return nil
 		}
 	}
-	if live > 1 {
-		s.unswept = true
-		return nil
+	return func(st stat) bool {
+		return s.orphan(st) && !slices.ContainsFunc(servers, func(sc *Scope) bool { return sc.trail().owns(st) })
 	}
-	return s.orphan
 }
 
 func (s *Supervisor) needsSweep() bool {
