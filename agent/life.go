@@ -41,6 +41,8 @@ type life struct {
 	broken chan error
 	// tasks are for the agent's goroutine, from others of its own.
 	tasks chan func()
+	// sampler measures what the ranks and the node do.
+	sampler *sampler
 	// pool keeps fork servers between the jobs of a cluster; nil for a job alone.
 	pool *pool
 	// check looks at a command; it is proc.Check when nil.

@@ -19,6 +19,12 @@ func (a *life) run(ctx context.Context) (job.Result, error) {
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
 	a.reading = reading
+	a.sampler = newSampler(a.Warn)
+	a.readers.Go(func() {
+		if err := a.sampler.run(reading); err != nil {
+			a.Warn(err)
+		}
+	})
 	if a.session.Job == "" {
 		a.pool = &pool{warn: a.Warn}
 	}
@@ -120,8 +126,8 @@ func (a *life) execute(order wire.Order) {
 	case wire.Restate:
 		a.restate()
 		return
-	case wire.ReadLogs:
-		a.read(order.Job, do)
+	case wire.Ask:
+		a.answer(order.Job, do)
 		return
 	}
 	s := a.shares[order.Job]

@@ -131,6 +131,16 @@ func (b heartbeat) step() (int64, bool) {
 	return step, err == nil && step >= 0
 }
 
+// total is how many steps the program says that there will be; false when it does not.
+func (b heartbeat) total() (int64, bool) {
+	words := strings.Fields(b.text)
+	if len(words) < 2 {
+		return 0, false
+	}
+	total, err := strconv.ParseInt(words[1], 10, 64)
+	return total, err == nil && total > 0
+}
+
 // listen says whether there is a new heartbeat.
 func (p *pulse) listen(dir *own.Root) bool {
 	b := lastBeat(dir, p.output)

@@ -3,31 +3,22 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"io"
 
-	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
 
 	"github.com/golaunch/golaunch/nccl/dl"
 )
 
 // readRAS delivers what the NCCL of a job's ranks says.
-func (a *life) readRAS(s *share, r wire.ReadLogs) {
+func (a *life) readRAS(s *share, ask wire.Ask) {
 	var addrs []string
 	if s != nil {
 		addrs = s.rasAddrs()
 	}
-	said := false
-	a.readers.Go(func() {
-		a.tell(session.Deliver(a.reading, r, func(ctx context.Context) (wire.LogChunk, error) {
-			if said {
-				return wire.LogChunk{}, io.EOF
-			}
-			said = true
-			text, err := json.Marshal(rasOfJob(ctx, addrs))
-			return wire.LogChunk{Data: text}, err
-		}))
-	})
+	a.reply(ask, once(func(ctx context.Context) (wire.Answer, error) {
+		text, err := json.Marshal(rasOfJob(ctx, addrs))
+		return wire.Answer{Facts: text}, err
+	}))
 }
 
 // rasAddrs are where the ranks that live can be asked.

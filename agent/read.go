@@ -13,17 +13,13 @@ import (
 )
 
 // read delivers what a job's ranks wrote here, while they write it or after.
-func (a *life) read(id string, r wire.ReadLogs) {
+func (a *life) read(id string, r wire.Ask) {
 	s := a.shares[id]
-	if r.Filter.RAS {
-		a.readRAS(s, r)
-		return
-	}
 	if s == nil || s.err != nil {
 		a.readers.Go(func() { a.tell(a.readPast(id, r)) })
 		return
 	}
-	from := reader(s.work.Output.Dir, r.Filter)
+	from := reader(s.work.Output.Dir, r.Logs)
 	s.readers.Go(func() {
 		a.tell(session.Deliver(a.reading, r, chunks(from, &s.worldSize)))
 		a.tell(from.Close())
@@ -38,12 +34,12 @@ func (a *life) tell(err error) {
 }
 
 // readPast delivers the output of a job that is over here.
-func (a *life) readPast(id string, r wire.ReadLogs) error {
+func (a *life) readPast(id string, r wire.Ask) error {
 	dir, err := a.Past(id)
 	if err != nil {
-		return session.Deliver(a.reading, r, func(context.Context) (wire.LogChunk, error) { return wire.LogChunk{}, err })
+		return session.Deliver(a.reading, r, func(context.Context) (wire.Answer, error) { return wire.Answer{}, err })
 	}
-	from := reader(dir, r.Filter)
+	from := reader(dir, r.Logs)
 	return errors.Join(session.Deliver(a.reading, r, chunks(from, new(atomic.Int64))), from.Close(), dir.Close())
 }
 
@@ -64,10 +60,10 @@ func reader(dir *logs.Dir, f wire.LogFilter) *logs.Reader {
 	return dir.Read(filter, from)
 }
 
-func chunks(from *logs.Reader, worldSize *atomic.Int64) func(context.Context) (wire.LogChunk, error) {
-	return func(ctx context.Context) (wire.LogChunk, error) {
+func chunks(from *logs.Reader, worldSize *atomic.Int64) func(context.Context) (wire.Answer, error) {
+	return func(ctx context.Context) (wire.Answer, error) {
 		c, err := from.Next(ctx)
 		at := wire.LogPosition{Attempt: c.Attempt, Rank: c.Rank, Stream: int(c.Stream), Offset: c.Offset}
-		return wire.LogChunk{LogPosition: at, Data: c.Data, WorldSize: int(worldSize.Load())}, err
+		return wire.Answer{Chunk: &wire.LogChunk{LogPosition: at, Data: c.Data, WorldSize: int(worldSize.Load())}}, err
 	}
 }

@@ -94,6 +94,7 @@ func (s *share) quieten() {
 		s.work.Output.Dir.Done()
 	}
 	s.forget()
+	s.agent.sampler.table.Forget(s.job)
 }
 
 // kill ends all units.

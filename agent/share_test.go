@@ -57,7 +57,7 @@ func (w *town) check(c proc.Command) *proc.StartError {
 	return proc.Check(c)
 }
 
-func newTown(t *testing.T) *town {
+func newTown(t testing.TB) *town {
 	t.Helper()
 	w := &town{logs: t.TempDir(), work: t.TempDir(), left: make(chan error, 1), asleep: make(chan struct{}), ending: t.Context()}
 	warn := func(err error) { t.Errorf("warning: %v", err) }
@@ -139,7 +139,7 @@ func (w *town) ready(id string, as Assignment, _ netip.Addr) (Work, error) {
 	}, nil
 }
 
-func (w *town) submit(t *testing.T, id, script string) *session.Watch {
+func (w *town) submit(t testing.TB, id, script string) *session.Watch {
 	t.Helper()
 	watch, err := w.client.Submit(t.Context(), replica.Submission{
 		Spec: cluster.Spec{Job: job.Spec{

@@ -176,6 +176,7 @@ func (u *unit) ranks(scope scope) []*logs.Rank {
 		defer u.compareNCCL(ranks)()
 		defer u.watchStalls(scope, ranks)()
 		defer u.tellSteps(ranks)()
+		defer u.agent.sampler.measure(u, scope, ranks)()
 	}
 	running.Wait()
 	var outputs []*logs.Rank

@@ -1,14 +1,14 @@
-"""Tells golaunch how far this rank is, for --hang-timeout. Copy this file: it needs nothing but Python 3.
+"""Tells golaunch how far this rank is, for whoever looks and for --hang-timeout. Copy this file: it needs nothing but Python 3.
 
     from golaunch_heartbeat import beat
 
     for step, batch in enumerate(batches):
         train(batch)
-        beat(step)
+        beat(step, len(batches))
 
 A rank that has called beat once must go on calling it, at least every --hang-timeout: nothing else counts for it any more. Call it at
-every step, so that the steps of ranks can be compared; it costs a system call. Where golaunch did not start the program, or
---hang-timeout is not given, beat does nothing. The protocol is in docs/failures.md.
+every step, so that the steps of ranks can be compared; it costs a system call. Where golaunch did not start the program, beat does
+nothing. The protocol is in docs/failures.md.
 """
 
 import os
@@ -16,13 +16,13 @@ import os
 _file = None
 
 
-def beat(step, text=""):
-    """Says that this rank has finished a step, a whole number of 0 or more, with a few words for people."""
+def beat(step, total=0, text=""):
+    """Says that this rank has finished a step, a whole number of 0 or more, of a total, if that is known, with a few words for people."""
     global _file
     path = os.environ.get("GOLAUNCH_HEARTBEAT_FILE")
     if not path:
         return
     if _file is None:
         _file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    line = f"{step} {text}".encode()[:200]
+    line = f"{step} {total} {text}".encode()[:200]
     os.pwrite(_file, line.ljust(200) + b"\n", 0)  # as long as all others: no part of an older one is left

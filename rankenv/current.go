@@ -102,13 +102,13 @@ func (i Info) ReportError(err error) error {
 	return nil
 }
 
-// Beat says that this rank has finished a step, of 0 or more. One that did so once must go on, at least every --hang-timeout, or its
-// attempt fails. It does nothing where nobody listens.
-func (i Info) Beat(step int64) error {
+// Beat says that this rank has finished a step, of 0 or more, out of a total, or of 0 if that is not known. One that did so once must go on,
+// at least every --hang-timeout, or its attempt fails. It does nothing where nobody listens.
+func (i Info) Beat(step, total int64) error {
 	if i.HeartbeatFile == "" {
 		return nil
 	}
-	if err := os.WriteFile(i.HeartbeatFile, fmt.Appendln(nil, step), 0o600); err != nil {
+	if err := os.WriteFile(i.HeartbeatFile, fmt.Appendln(nil, step, total), 0o600); err != nil {
 		return fmt.Errorf("heartbeat of rank %d: %w", i.Rank, err)
 	}
 	return nil

@@ -89,18 +89,18 @@ func TestBeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, step := range []int64{100, 7} {
-		if err := info.Beat(step); err != nil {
+		if err := info.Beat(step, 500); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if text, err := os.ReadFile(f.HeartbeatFile); string(text) != "7\n" || err != nil {
+	if text, err := os.ReadFile(f.HeartbeatFile); string(text) != "7 500\n" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
-	if err := (rankenv.Info{}).Beat(1); err != nil {
+	if err := (rankenv.Info{}).Beat(1, 2); err != nil {
 		t.Errorf("where nobody listens: %v", err)
 	}
 	info.HeartbeatFile = filepath.Join(t.TempDir(), "none", "beat")
-	if err := info.Beat(1); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "rank 11") {
+	if err := info.Beat(1, 2); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "rank 11") {
 		t.Errorf("without a folder: %v", err)
 	}
 }

@@ -43,7 +43,9 @@ type agent struct {
 	// tail is what its ranks say last.
 	tail string
 	left string
-	end  time.Time
+	// words are what it answers to questions; it hangs where there are none.
+	words chan string
+	end   time.Time
 	// books have what the ranks here write, by job.
 	books map[string]*book
 }
@@ -163,8 +165,11 @@ func (a *agent) do(o wire.Order) string {
 		a.signals = append(a.signals, fmt.Sprintf("%s:%d", o.Job, do.Number))
 	case wire.Leave:
 		a.left = do.Why
-	case wire.ReadLogs:
-		next := a.book(o.Job).reader(do.Filter)
+	case wire.Ask:
+		next := a.book(o.Job).reader(do.Logs)
+		if do.About != wire.AboutLogs {
+			next = a.replies()
+		}
 		go func() {
 			if err := session.Deliver(a.w.t.Context(), do, next); err != nil && !session.Unread(err) {
 				a.w.t.Errorf("Deliver: %v", err)
@@ -386,23 +391,38 @@ func (b *book) end() {
 	b.more = make(chan struct{})
 }
 
-func (b *book) reader(f wire.LogFilter) func(context.Context) (wire.LogChunk, error) {
+// replies are to a question that is not about logs: each word that the test gives the agent, until there are no more.
+func (a *agent) replies() func(context.Context) (wire.Answer, error) {
+	return func(ctx context.Context) (wire.Answer, error) {
+		select {
+		case word, more := <-a.words:
+			if !more {
+				return wire.Answer{}, io.EOF
+			}
+			return wire.Answer{Facts: []byte(word)}, nil
+		case <-ctx.Done():
+			return wire.Answer{}, ctx.Err()
+		}
+	}
+}
+
+func (b *book) reader(f wire.LogFilter) func(context.Context) (wire.Answer, error) {
 	at := map[wire.LogPosition]int64{}
 	for _, p := range f.From {
 		file := p
 		file.Offset = 0
 		at[file] = p.Offset
 	}
-	return func(ctx context.Context) (wire.LogChunk, error) {
+	return func(ctx context.Context) (wire.Answer, error) {
 		for {
 			chunk, more, err := b.turn(at, f.Follow)
 			if more == nil {
-				return chunk, err
+				return wire.Answer{Chunk: &chunk}, err
 			}
 			select {
 			case <-more:
 			case <-ctx.Done():
-				return wire.LogChunk{}, ctx.Err()
+				return wire.Answer{}, ctx.Err()
 			}
 		}
 	}

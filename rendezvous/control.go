@@ -304,26 +304,25 @@ func (s control) follow(stream interface {
 	}
 }
 
-func (s control) Logs(stream pb.Cluster_LogsServer) error {
+func (s control) Inquire(stream pb.Cluster_InquireServer) error {
 	req, err := wire.Take(stream)
 	if err != nil {
 		return err
 	}
-	filter, from := wire.ToFilter(req.GetFilter()), wire.ToFrom(req.GetFrom())
 	d, err := ask(s.c, func() (*delivery, error) {
-		return s.c.read(req.GetJob(), filter, from, stream.Context().Done())
+		return s.c.inquire(wire.ToInquiry(req), wire.ToFrom(req.GetFrom()), stream.Context().Done())
 	})
 	if err != nil {
 		return err
 	}
-	defer s.c.post(func() { delete(s.c.deliveries, d.id) })
+	defer s.c.post(func() { s.c.forgetDelivery(d) })
 	if err := stream.SendHeader(nil); err != nil { // the client need not wait for the first line
 		return err
 	}
 	for {
 		select {
-		case chunk := <-d.chunks:
-			if err := stream.Send(chunk); err != nil {
+		case answer := <-d.answers:
+			if err := stream.Send(answer); err != nil {
 				return err
 			}
 		case <-d.over:

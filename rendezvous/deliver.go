@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -16,46 +17,80 @@ import (
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
-// delivery is one client's reading of a job's output. chunks and over are between the goroutines of the streams; the rest belongs
-// to the coordinator's.
+// delivery is what nodes answer to one client. answers and over are between the goroutines of the streams; the rest belongs to the
+// coordinator's.
 type delivery struct {
-	id     string
-	run    *run
-	filter wire.LogFilter
-	// from are the files of which the client knows a part, by the node that has delivered it; of "" are those that several have.
+	wire.Inquiry
+	id string
+	// chosen are the inquiry's nodes.
+	chosen map[string]bool
+	// run is the job that the question is about; nil when it is about the nodes.
+	run *run
+	// from are the log files of which the client knows a part, by the node that has delivered it; of "" are those that several have.
 	from    map[string][]wire.LogPosition
-	chunks  chan *pb.LogChunk
+	answers chan *pb.Answer
 	done    <-chan struct{}
 	over    chan struct{}
-	missing map[string]*pb.LogChunk
-	// pending are the nodes that have more to deliver. broken says that one did not end well.
+	missing map[string]*pb.Answer
+	// pending are the nodes that have more to deliver. broken says that one did not end well, whose part the client must ask for anew.
 	pending map[string]*part
 	broken  bool
 	ended   bool
+	// limit ends the wait for nodes; nil where there is none.
+	limit *time.Timer
 }
 
 // part is what one node has to deliver: it does so already, and must be asked again after that, for the job has got it anew.
 type part struct{ delivers, again bool }
 
-// read begins a delivery, which ends when done does.
-func (c *Coordinator) read(id string, f wire.LogFilter, from map[string][]wire.LogPosition, done <-chan struct{}) (*delivery, error) {
-	r, err := c.find(id)
-	if err != nil {
-		return nil, err
-	}
+// inquire begins a delivery, which ends when done does.
+func (c *Coordinator) inquire(q wire.Inquiry, from map[string][]wire.LogPosition, done <-chan struct{}) (*delivery, error) {
 	d := &delivery{
-		id: rand.Text(), run: r, filter: f, from: from, chunks: make(chan *pb.LogChunk), done: done, over: make(chan struct{}),
-		missing: map[string]*pb.LogChunk{}, pending: map[string]*part{},
+		Inquiry: q, id: rand.Text(), from: from, answers: make(chan *pb.Answer), done: done, over: make(chan struct{}),
+		missing: map[string]*pb.Answer{}, pending: map[string]*part{}, chosen: map[string]bool{},
+	}
+	for _, node := range q.Nodes {
+		d.chosen[node] = true
+	}
+	if q.Job != "" {
+		r, err := c.find(q.Job)
+		if err != nil {
+			return nil, err
+		}
+		d.run = r
 	}
 	c.deliveries[d.id] = d
-	for node := range r.Nodes {
-		if !f.RAS || c.leads(node, id) {
-			c.readFrom(d, node)
-		}
+	for node := range c.nodesOf(d) {
+		c.readFrom(d, node)
+	}
+	if q.Within > 0 && !q.Follows() {
+		d.limit = time.AfterFunc(q.Within, func() { c.post(func() { c.readLate(d) }) })
 	}
 	c.settleDelivery(d)
 	return d, nil
 }
+
+// nodesOf are those that a question is for.
+func (c *Coordinator) nodesOf(d *delivery) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		if d.run == nil {
+			for node := range c.members {
+				if d.asks(node) && !yield(node) {
+					return
+				}
+			}
+			return
+		}
+		for node := range d.run.Nodes {
+			if d.asks(node) && (d.About != wire.AboutRAS || c.leads(node, d.Job)) && !yield(node) {
+				return
+			}
+		}
+	}
+}
+
+// asks says that a node is among those that the client chose.
+func (d *delivery) asks(node string) bool { return len(d.chosen) == 0 || d.chosen[node] }
 
 // leads says that a node has node rank 0 of a job, and ranks that live.
 func (c *Coordinator) leads(node, id string) bool {
@@ -71,39 +106,47 @@ func (c *Coordinator) readFrom(d *delivery, node string) {
 	m := c.members[node]
 	switch {
 	case m == nil:
-		d.lack(node, "is not there any more: its ranks' output is in its own files")
+		d.lack(node, "is not there any more")
 	case m.link != nil:
 		d.pending[node] = &part{}
 		delete(d.missing, node)
-		c.send(m, wire.FromOrder(wire.Order{Job: d.run.Job.ID, Do: wire.ReadLogs{Filter: d.part(node), ID: d.id}}))
-	case d.filter.Follow && d.run.Result == nil:
+		c.send(m, wire.FromOrder(wire.Order{Job: d.Job, Do: wire.Ask{Question: d.part(node), ID: d.id}}))
+	case d.goesOn():
 		d.pending[node] = &part{}
 	default:
-		d.lack(node, "is not connected at the moment: try again for its ranks' output")
+		d.lack(node, "is not connected at the moment")
 	}
 }
 
+// goesOn says that there will be further answers, and that a node which is not there may come back in time.
+func (d *delivery) goesOn() bool { return d.Follows() && (d.run == nil || d.run.Result == nil) }
+
 // part is what a node is asked for. Of files that are too many to be named it delivers all, and the client drops what it knows.
-func (d *delivery) part(node string) wire.LogFilter {
-	f := d.filter
-	f.From = slices.Concat(d.from[node], d.from[""])
-	f.From = f.From[:min(len(f.From), wire.MaxPositions)]
-	return f
+func (d *delivery) part(node string) wire.Question {
+	q := d.Question
+	if q.About == wire.AboutLogs {
+		from := slices.Concat(d.from[node], d.from[""])
+		q.Logs.From = from[:min(len(from), wire.MaxPositions)]
+	}
+	return q
 }
 
-// lack notes what of a node cannot be delivered. Once the delivery has ended, its client reads that.
+// lack notes why a node does not answer. Once the delivery has ended, its client reads that.
 func (d *delivery) lack(node, why string) {
 	if d.ended {
 		return
 	}
-	d.missing[node] = &pb.LogChunk{Node: node, Missing: fmt.Sprintf("node %s %s", node, why)}
+	if d.About == wire.AboutLogs {
+		why += ": its ranks' output is in its own files"
+	}
+	d.missing[node] = &pb.Answer{Node: node, Missing: fmt.Sprintf("node %s %s", node, why)}
 }
 
 // readAlso asks a node that a job has got, perhaps again.
 func (c *Coordinator) readAlso(r *run, node string) {
 	for _, d := range c.deliveries {
 		switch p := d.pending[node]; {
-		case d.run != r || !d.filter.Follow:
+		case d.run != r || !d.Follows() || !d.asks(node):
 		case p != nil:
 			p.again = true
 		default:
@@ -112,10 +155,13 @@ func (c *Coordinator) readAlso(r *run, node string) {
 	}
 }
 
-// readAgain asks an agent that is back for what it does not deliver: it may not have been asked, or not have heard it.
+// readAgain asks an agent that is new, or back, for what it does not deliver: it may not have been asked, or not have heard it. What it
+// measures it says again, for the old connection may seem to live.
 func (c *Coordinator) readAgain(m *member) {
 	for _, d := range c.deliveries {
-		if p := d.pending[m.name]; p != nil && !p.delivers {
+		p := d.pending[m.name]
+		switch measures := d.About == wire.AboutSamples && d.goesOn(); {
+		case p != nil && (!p.delivers || measures), p == nil && measures && d.run == nil && d.asks(m.name):
 			c.readFrom(d, m.name)
 		}
 	}
@@ -126,10 +172,19 @@ func (c *Coordinator) readLost(node string) {
 	for _, d := range c.deliveries {
 		if d.pending[node] != nil {
 			delete(d.pending, node)
-			d.lack(node, "was lost: the rest of its ranks' output is in its own files")
+			d.lack(node, "was lost")
 			c.settleDelivery(d)
 		}
 	}
+}
+
+// readLate expects nothing more of any node.
+func (c *Coordinator) readLate(d *delivery) {
+	for node := range d.pending {
+		d.lack(node, fmt.Sprintf("did not answer within %v", d.Within))
+	}
+	clear(d.pending)
+	c.settleDelivery(d)
 }
 
 // readEnd lets deliveries end with their job.
@@ -142,25 +197,41 @@ func (c *Coordinator) readEnd(r *run) {
 }
 
 func (c *Coordinator) settleDelivery(d *delivery) {
-	over := len(d.pending) == 0 && (!d.filter.Follow || d.run.Result != nil)
+	over := !d.goesOn() && (len(d.pending) == 0 || d.About == wire.AboutSamples && d.Follows())
 	if (over || d.broken) && !d.ended {
 		d.ended = true
 		close(d.over)
 	}
 }
 
-// delivered hears that a node has ended its part. When that was not well, the client must ask anew, for what it has not got.
+// delivered hears that a node has ended its part. When that was not well, the client must ask anew for the logs that it has not got; a node
+// that measures on is asked when it is back.
 func (c *Coordinator) delivered(d *delivery, node string, err error) {
-	if d.ended {
-		return
-	}
-	d.broken = err != nil
 	p := d.pending[node]
+	switch {
+	case d.ended:
+		return
+	case err != nil && d.About == wire.AboutLogs:
+		d.broken = true
+	case err != nil && p != nil && d.goesOn():
+		p.delivers = false
+		return
+	case err != nil:
+		d.lack(node, "did not answer to the end")
+	}
 	delete(d.pending, node)
 	if p != nil && p.again {
 		c.readFrom(d, node)
 	}
 	c.settleDelivery(d)
+}
+
+// forgetDelivery drops what nobody reads any more.
+func (c *Coordinator) forgetDelivery(d *delivery) {
+	delete(c.deliveries, d.id)
+	if d.limit != nil {
+		d.limit.Stop()
+	}
 }
 
 // Deliver passes a node's part on, as fast as the client takes it.
@@ -202,12 +273,14 @@ func (d *delivery) pass(stream pb.Rendezvous_DeliverServer, node string) error {
 		if err != nil {
 			return err
 		}
-		if msg.GetChunk() == nil {
+		if msg.GetAnswer() == nil {
 			continue
 		}
-		msg.Chunk.Node = node
+		msg.Answer.Node = node
 		select {
-		case d.chunks <- msg.GetChunk():
+		case d.answers <- msg.GetAnswer():
+		case <-d.over:
+			return nil
 		case <-d.done:
 			return status.Error(codes.Canceled, "nobody reads any more")
 		case <-stream.Context().Done():

@@ -44,7 +44,7 @@ func (u *user) read(id string, f wire.LogFilter) *page {
 	return p
 }
 
-func (p *page) take(c wire.LogChunk, err error) bool {
+func (p *page) take(c session.LogChunk, err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -276,9 +276,10 @@ func TestPositionsOfTheLargestJob(t *testing.T) {
 				from[node] = append(from[node], wire.LogPosition{Attempt: big, Rank: rank, Stream: stream, Offset: 8 << 30})
 			}
 		}
-		stream, err := h.raw(&cable{dial: h.connect}).Logs(t.Context())
+		stream, err := h.raw(&cable{dial: h.connect}).Inquire(t.Context())
 		if err == nil {
-			err = wire.Put(stream, wire.FromRequest("a", following, from))
+			q := wire.Inquiry{Job: "a", Question: wire.Question{Logs: following}}
+			err = wire.Put(stream, wire.FromInquiry(q, from))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -294,7 +295,7 @@ func TestPositionsOfTheLargestJob(t *testing.T) {
 func (h *hosted) asked(node string) []wire.LogPosition {
 	at, _ := ask(h.c, func() ([]wire.LogPosition, error) {
 		for _, d := range h.c.deliveries {
-			return d.part(node).From, nil
+			return d.part(node).Logs.From, nil
 		}
 		return nil, nil
 	})
@@ -342,7 +343,7 @@ func TestPositionsAfterABrokenConnection(t *testing.T) {
 // TestMorePositionsThanAMessageHas are not passed on to a node.
 func TestMorePositionsThanAMessageHas(t *testing.T) {
 	many := map[string][]wire.LogPosition{"n1": make([]wire.LogPosition, 2*wire.MaxPositions)}
-	if got := (&delivery{from: many}).part("n1").From; len(got) != wire.MaxPositions {
+	if got := (&delivery{from: many}).part("n1").Logs.From; len(got) != wire.MaxPositions {
 		t.Errorf("a node is asked from %d positions", len(got))
 	}
 }

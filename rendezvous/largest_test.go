@@ -148,7 +148,7 @@ func largestOrders(n placement.Node) []any {
 		job.Notice{Node: n.Name, Unit: big, Attempt: big, Within: longest, Why: text(wire.MaxText)},
 		job.Stop{Node: n.Name, Unit: big, Attempt: big, Grace: longest, Kill: true, Evidence: job.HangEvidence},
 		wire.Signal{Number: syscall.SIGUSR2},
-		wire.ReadLogs{Filter: largestFilter(), ID: text(26)},
+		wire.Ask{Question: wire.Question{Logs: largestFilter()}, ID: text(26)},
 		job.Finish{Result: largestResult()},
 		wire.Leave{Why: text(wire.MaxText)},
 	}
@@ -225,7 +225,7 @@ func TestLargest(t *testing.T) {
 			h.c.post(func() { h.c.order(n.Name, largestID, do) })
 			for got := (wire.Order{}); got.Do == nil || reflect.TypeOf(got.Do) != reflect.TypeOf(do) || got.Job != largestID; {
 				got = <-s.Orders() // others follow from the reports
-				if r, ok := got.Do.(wire.ReadLogs); ok {
+				if r, ok := got.Do.(wire.Ask); ok {
 					r.Via = nil
 					got.Do = r
 				}

@@ -275,8 +275,8 @@ func (s clusterServer) Watch(q *pb.WatchRequest, stream pb.Cluster_WatchServer) 
 	return s.led(stream.Context(), func(c control) error { return c.Watch(q, stream) })
 }
 
-func (s clusterServer) Logs(stream pb.Cluster_LogsServer) error {
-	return s.led(stream.Context(), func(c control) error { return c.Logs(stream) })
+func (s clusterServer) Inquire(stream pb.Cluster_InquireServer) error {
+	return s.led(stream.Context(), func(c control) error { return c.Inquire(stream) })
 }
 
 func (s clusterServer) Status(q *pb.StatusRequest, stream pb.Cluster_StatusServer) error {

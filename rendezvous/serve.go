@@ -43,6 +43,17 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 	return serve(srv, l, c.done, end)
 }
 
+// ServeClients takes clients, and no agents, from a listener of this machine until Run has returned.
+func (c *Coordinator) ServeClients(l net.Listener) error {
+	if !local(l.Addr()) {
+		return fmt.Errorf("refusing to take clients at %v without TLS: it is open to other machines", l.Addr())
+	}
+	srv, _, end := newServer(nil, c.cfg.Warn)
+	defer end()
+	pb.RegisterClusterServer(srv, control{c: c})
+	return serve(srv, l, c.done, end)
+}
+
 // newServer is a server with no services yet. What end ends are handshakes that are at work.
 func newServer(config *tls.Config, warn func(error)) (srv *grpc.Server, a *audit, end func()) {
 	a = &audit{warn: warn, told: map[string]time.Time{}}
@@ -200,7 +211,7 @@ func (s service) greet(stream pb.Rendezvous_JoinServer, l *link, p *peer.Peer) (
 		if s.c.sole == nil || s.c.cfg.Candidate != nil {
 			return nil, s.c.ending()
 		}
-		return nil, wire.Refused("the job is over")
+		return nil, wire.Refused(wire.Over)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -90,6 +91,7 @@ func (c *Coordinator) jobStatus(r *run) wire.JobStatus {
 	s := wire.JobStatus{
 		ID: r.Job.ID, Title: r.Title, Submitted: r.Since, Finished: r.Over, Detached: r.Detached, Reserve: r.Reserve, Within: r.Within,
 		MaxRestarts: r.Job.MaxRestarts, Result: r.Result, Goodput: r.Goodput(time.Now()), Submitter: r.Submitter,
+		History: wire.Convert(r.History, momentOf),
 	}
 	if r.Result != nil {
 		s.Phase, s.Waits, s.Restarts = job.Finished, r.Result.Reason, r.Result.Restarts
@@ -121,6 +123,9 @@ func (m moment) status(q wire.Query) wire.Status {
 		if had, over := m.had[j.ID]; over {
 			s.Jobs[i].Nodes = slices.Sorted(maps.Keys(had))
 		}
+		if q.Brief {
+			s.Jobs[i].History = nil
+		}
 		if q.Brief && j.Result != nil && j.Result.Cause != nil {
 			result, cause := *j.Result, *j.Result.Cause
 			cause.Tail, cause.Traceback, cause.Kernel = "", "", ""
@@ -135,4 +140,8 @@ func (m moment) status(q wire.Query) wire.Status {
 		s.Nodes = slices.DeleteFunc(s.Nodes, func(n wire.NodeStatus) bool { return !its[n.Node.Name] })
 	}
 	return s
+}
+
+func momentOf(m replica.Moment) wire.Moment {
+	return wire.Moment{At: m.At, Attempt: m.Attempt, To: m.To.String(), Cause: m.Cause, Node: m.Node, Reason: m.Reason}
 }

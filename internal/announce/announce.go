@@ -3,15 +3,12 @@ package announce
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/where"
 )
@@ -81,14 +78,8 @@ func Find(ctx context.Context, protocol int) (at string, err error) {
 
 // ours refuses a socket that another user holds under this user's name.
 func ours(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	peer, err := credentials(conn)
 	if err != nil {
-		return err
-	}
-	var peer *unix.Ucred
-	var failed error
-	err = raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(err, failed); err != nil {
 		return fmt.Errorf("cannot see who runs the coordinator on this machine: %w", err)
 	}
 	if peer.Uid != 0 && int(peer.Uid) != os.Getuid() {

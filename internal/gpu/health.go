@@ -41,6 +41,7 @@ const (
 	remapFailure   = 145
 	nvLinkState    = 165
 	energy         = 83
+	powerNow       = 186
 	powerLimit     = 190
 	recoveryAction = 230
 )

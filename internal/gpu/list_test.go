@@ -24,8 +24,14 @@ const generous = time.Minute
 
 // fake is what testdata/nvml.c shows, in PCI bus order.
 var fake = []Device{
-	{Index: 0, UUID: "GPU-0f000000-0000", Name: "NVIDIA H200", PCI: "0000:0f:00.0", Memory: 150754820096, Holders: []int{4411}, Health: sick},
-	{Index: 1, UUID: "GPU-8f000000-0000", Name: "NVIDIA H200", PCI: "0000:8f:00.0", Memory: 150754820096, Holders: hundred(), Health: well},
+	{
+		Index: 0, UUID: "GPU-0f000000-0000", Name: "NVIDIA H200", PCI: "0000:0f:00.0", Memory: 150754820096, Holders: []int{4411}, Health: sick,
+		Power: Power{Energy: 8000, Limit: 700001},
+	},
+	{
+		Index: 1, UUID: "GPU-8f000000-0000", Name: "NVIDIA H200", PCI: "0000:8f:00.0", Memory: 150754820096, Holders: hundred(), Health: well,
+		Power: Power{Energy: 10000},
+	},
 	{Index: 2, UUID: "MIG-aa000000-0000", Name: "NVIDIA A100-SXM4-40GB MIG 1g.5gb", PCI: "10000:01:00.0", MIG: true},
 	{
 		Index: 3, UUID: "MIG-bb000000-0000", Name: "NVIDIA A100-SXM4-40GB MIG 2g.10gb", PCI: "10000:01:00.0", MIG: true,
@@ -57,20 +63,25 @@ func TestMain(m *testing.M) {
 
 var driverDir string
 
-// compileDriver builds the fake driver's library against the real nvml.h, and returns its folder.
-var compileDriver = sync.OnceValues(func() (string, error) {
-	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()
-	if err != nil {
-		return "", err
-	}
+// compileDriver builds the fake driver's library, and returns its folder.
+var compileDriver = sync.OnceValues(func() (dir string, err error) {
 	if driverDir, err = os.MkdirTemp("", "golaunch-nvml"); err != nil {
 		return "", err
 	}
-	cc := exec.Command("cc", "-shared", "-fPIC", "-w", "-DNVML_NO_UNVERSIONED_FUNC_DEFS", "-I", strings.TrimSpace(string(header)),
-		"-o", filepath.Join(driverDir, "libnvidia-ml.so.1"), "testdata/nvml.c")
-	cc.Stderr = os.Stderr
-	return driverDir, cc.Run()
+	return driverDir, compileInto(driverDir)
 })
+
+// compileInto builds against the real nvml.h.
+func compileInto(dir string, flags ...string) error {
+	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()
+	if err != nil {
+		return err
+	}
+	cc := exec.Command("cc", append(flags, "-shared", "-fPIC", "-w", "-DNVML_NO_UNVERSIONED_FUNC_DEFS",
+		"-I", strings.TrimSpace(string(header)), "-o", filepath.Join(dir, "libnvidia-ml.so.1"), "testdata/nvml.c")...)
+	cc.Stderr = os.Stderr
+	return cc.Run()
+}
 
 // install puts the fake driver where the children of this test find it, with a fault; the GPUs are unrestricted.
 func install(t testing.TB, fault string) {

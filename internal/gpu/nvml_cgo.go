@@ -41,9 +41,9 @@ func (c nvmlCard) pci() (address, error) {
 	return address{p.Domain, p.Bus, p.Device}, check(ret)
 }
 
-func (c nvmlCard) memory() (int64, error) {
+func (c nvmlCard) memory() (used, total int64, err error) {
 	m, ret := c.GetMemoryInfo()
-	return int64(m.Total), check(ret)
+	return int64(m.Used), int64(m.Total), check(ret)
 }
 
 func (c nvmlCard) holders() ([]int, error) {
@@ -120,6 +120,38 @@ func (c nvmlCard) fabric() (state uint8, status code, err error) {
 	}
 	info, ret := c.GetGpuFabricInfo()
 	return info.State, code(info.Status), check(ret)
+}
+
+func (c nvmlCard) busy() (uint32, error) {
+	if err := c.has("nvmlDeviceGetUtilizationRates"); err != nil {
+		return 0, err
+	}
+	u, ret := c.GetUtilizationRates()
+	return u.Gpu, check(ret)
+}
+
+func (c nvmlCard) draw() (uint32, error) {
+	if err := c.has("nvmlDeviceGetPowerUsage"); err != nil {
+		return 0, err
+	}
+	milliwatts, ret := c.GetPowerUsage()
+	return milliwatts, check(ret)
+}
+
+func (c nvmlCard) limit() (uint32, error) {
+	if err := c.has("nvmlDeviceGetEnforcedPowerLimit"); err != nil {
+		return 0, err
+	}
+	milliwatts, ret := c.GetEnforcedPowerLimit()
+	return milliwatts, check(ret)
+}
+
+func (c nvmlCard) heat() (uint32, error) {
+	if err := c.has("nvmlDeviceGetTemperature"); err != nil {
+		return 0, err
+	}
+	degrees, ret := c.GetTemperature(nvml.TEMPERATURE_GPU)
+	return degrees, check(ret)
 }
 
 func check(ret nvml.Return) error {

@@ -29,20 +29,25 @@ type dlopened struct {
 	getLanes    func(handle, *uint32) code
 	getMaxLanes func(handle, *uint32) code
 	getFabric   func(handle, *fabricInfo) code
+	getUse      func(handle, *utilization) code
+	getPower    func(handle, *uint32) code
+	getLimit    func(handle, *uint32) code
+	getHeat     func(device handle, sensor int32, degrees *uint32) code
 }
 
 // handle is an opaque pointer of the driver.
 type handle uintptr
 
-// These are laid out as nvmlPciInfo_t, nvmlMemory_t, nvmlGpuFabricInfo_t and nvmlProcessInfo_t in nvml.h.
+// These are laid out as nvmlPciInfo_t, nvmlMemory_t, nvmlUtilization_t, nvmlGpuFabricInfo_t and nvmlProcessInfo_t in nvml.h.
 type (
 	pciInfo struct {
 		legacy                             [16]byte
 		domain, bus, device, id, subsystem uint32
 		busID                              [32]byte
 	}
-	memoryInfo struct{ total, free, used uint64 }
-	fabricInfo struct {
+	memoryInfo  struct{ total, free, used uint64 }
+	utilization struct{ gpu, memory uint32 }
+	fabricInfo  struct {
 		cluster        [16]byte
 		status, clique uint32
 		state          uint8
@@ -87,6 +92,10 @@ func (l *dlopened) open() error {
 		"nvmlDeviceGetCurrPcieLinkWidth":            &l.getLanes,
 		"nvmlDeviceGetMaxPcieLinkWidth":             &l.getMaxLanes,
 		"nvmlDeviceGetGpuFabricInfo":                &l.getFabric,
+		"nvmlDeviceGetUtilizationRates":             &l.getUse,
+		"nvmlDeviceGetPowerUsage":                   &l.getPower,
+		"nvmlDeviceGetEnforcedPowerLimit":           &l.getLimit,
+		"nvmlDeviceGetTemperature":                  &l.getHeat,
 	} {
 		if symbol, err := purego.Dlsym(lib, name); err == nil {
 			purego.RegisterFunc(fn, symbol)
@@ -135,10 +144,10 @@ func (c dlopenedCard) pci() (address, error) {
 	return address{p.domain, p.bus, p.device}, c.lib.check(ret)
 }
 
-func (c dlopenedCard) memory() (int64, error) {
+func (c dlopenedCard) memory() (used, total int64, err error) {
 	var m memoryInfo
 	ret := c.lib.getMemory(c.handle, &m)
-	return int64(m.total), c.lib.check(ret)
+	return int64(m.used), int64(m.total), c.lib.check(ret)
 }
 
 // holders grows its buffer while the driver asks for more: processes may start between two calls.
@@ -215,4 +224,33 @@ func (c dlopenedCard) fabric() (state uint8, status code, err error) {
 	var info fabricInfo
 	ret := c.lib.getFabric(c.handle, &info)
 	return info.state, code(info.status), c.lib.check(ret)
+}
+
+func (c dlopenedCard) busy() (uint32, error) {
+	if c.lib.getUse == nil {
+		return 0, errLacks
+	}
+	var u utilization
+	ret := c.lib.getUse(c.handle, &u)
+	return u.gpu, c.lib.check(ret)
+}
+
+func (c dlopenedCard) draw() (uint32, error)  { return c.number(c.lib.getPower) }
+func (c dlopenedCard) limit() (uint32, error) { return c.number(c.lib.getLimit) }
+
+func (c dlopenedCard) number(get func(handle, *uint32) code) (n uint32, err error) {
+	if get == nil {
+		return 0, errLacks
+	}
+	ret := get(c.handle, &n)
+	return n, c.lib.check(ret)
+}
+
+func (c dlopenedCard) heat() (degrees uint32, err error) {
+	if c.lib.getHeat == nil {
+		return 0, errLacks
+	}
+	const gpuSensor = 0 // NVML_TEMPERATURE_GPU
+	ret := c.lib.getHeat(c.handle, gpuSensor, &degrees)
+	return degrees, c.lib.check(ret)
 }

@@ -37,7 +37,7 @@ func probe(ctx context.Context) (report, error) {
 	limit := time.Until(deadline).Round(time.Millisecond)
 	stdout := &bounded{max: maxReport, full: func() { stop(errors.New("it printed more than 1 MiB")) }}
 	stderr := &bounded{max: maxComplaint, full: func() {}}
-	cmd, err := command(ctx, limit+farewell)
+	cmd, err := command(ctx, childName, (limit + farewell).String())
 	if err != nil {
 		return report{}, err
 	}
@@ -57,14 +57,14 @@ func probe(ctx context.Context) (report, error) {
 	return parse(stdout.data)
 }
 
-// command is the probe as a process group of its own, so that helpers of the driver are killed with it.
-func command(ctx context.Context, limit time.Duration) (*exec.Cmd, error) {
+// command is a child as a process group of its own, so that helpers of the driver are killed with it.
+func command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
 	proof, err := helper.File()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", limit.String())
-	cmd.Args[0], cmd.ExtraFiles, cmd.Env = childName, []*os.File{proof}, helper.Env()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	cmd.Args[0], cmd.ExtraFiles, cmd.Env = name, []*os.File{proof}, helper.Env()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = farewell / 2

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// library is what a survey asks of NVML, and card what it asks of one of its devices. Both builds have them.
+// library is what a survey or a meter asks of NVML, and card what it asks of one of its devices. Both builds have them.
 type library interface {
 	// open loads and initializes NVML.
 	open() error
@@ -19,7 +19,8 @@ type card interface {
 	uuid() (string, error)
 	name() (string, error)
 	pci() (address, error)
-	memory() (int64, error)
+	// memory is in bytes; in use is also what the driver keeps for itself.
+	memory() (used, total int64, err error)
 	// holders are the pids of compute processes, in any order.
 	holders() ([]int, error)
 	// split says that the GPU is in MIG mode; it then has up to slots instances, numbered with gaps.
@@ -34,6 +35,13 @@ type card interface {
 	lanes() (now, most int, err error)
 	// fabric is the state of registration with the NVSwitch fabric, and how that ended.
 	fabric() (state uint8, status code, err error)
+	// busy is the percentage of the driver's last sample period in which any kernel ran.
+	busy() (percent uint32, err error)
+	// draw and limit are in milliwatts, as drivers tell them that lack the fields.
+	draw() (milliwatts uint32, err error)
+	limit() (milliwatts uint32, err error)
+	// heat is in degrees Celsius.
+	heat() (degrees uint32, err error)
 }
 
 // address is a place on the PCI buses.
@@ -157,15 +165,9 @@ func open(lib library, i int) (board, error) {
 	if err != nil {
 		return board{}, fmt.Errorf("PCI address: %w", err)
 	}
-	split, err := c.split()
-	if err != nil && !is(err, notSupported, functionNotFound) {
-		return board{}, fmt.Errorf("MIG mode: %w", err)
-	}
-	cards := []card{c}
-	if split {
-		if cards, err = instances(c); err != nil {
-			return board{}, fmt.Errorf("MIG instances: %w", err)
-		}
+	cards, split, err := parts(c)
+	if err != nil {
+		return board{}, err
 	}
 	b, health, power := board{at: at}, examine(c), power(c)
 	for _, c := range cards {
@@ -177,6 +179,21 @@ func open(lib library, i int) (board, error) {
 		b.devices = append(b.devices, d)
 	}
 	return b, nil
+}
+
+// parts are the GPU itself, or the instances that it is split into.
+func parts(c card) (cards []card, split bool, err error) {
+	split, err = c.split()
+	if err != nil && !is(err, notSupported, functionNotFound) {
+		return nil, false, fmt.Errorf("MIG mode: %w", err)
+	}
+	if !split {
+		return []card{c}, false, nil
+	}
+	if cards, err = instances(c); err != nil {
+		return nil, false, fmt.Errorf("MIG instances: %w", err)
+	}
+	return cards, true, nil
 }
 
 func instances(c card) (cards []card, err error) {
@@ -207,7 +224,7 @@ func describe(c card) (Device, error) {
 	if err != nil {
 		return Device{}, fmt.Errorf("name: %w", err)
 	}
-	memory, err := c.memory()
+	_, memory, err := c.memory()
 	if err != nil && !is(err, notSupported) {
 		return Device{}, fmt.Errorf("memory: %w", err)
 	}

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/cluster"
@@ -153,6 +154,7 @@ func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
 	told := st.Reason != "" && st.Reason != j.Reason
 	if told {
 		j.Reason = st.Reason
+		j.remember(at, st.Actions, st.Changes)
 	}
 	ends := j.Result != nil && j.Over.IsZero()
 	if ends {
@@ -192,6 +194,7 @@ func (s *State) conclude(at time.Time, j *Record, o *Outcome) {
 
 // summarize leaves out the evidence of a failure.
 func (j *Record) summarize() {
+	j.History = slices.Clone(j.History[max(0, len(j.History)-maxSummary):])
 	if j.Result.Cause == nil {
 		return
 	}

@@ -100,6 +100,8 @@ type Record struct {
 	// Nodes are those that it has, or had.
 	Nodes  map[string]bool
 	Ledger goodput.Ledger
+	// History is what was decided, in the order of time.
+	History []Moment
 }
 
 // New returns the state before the first entry.

@@ -14,7 +14,7 @@ import (
 
 // Deliver answers with what next returns until that is io.EOF. Another error is told instead of what is missing. Deliver waits for whoever
 // reads; its own error says that nobody does any more.
-func Deliver(ctx context.Context, r wire.ReadLogs, next func(context.Context) (wire.LogChunk, error)) error {
+func Deliver(ctx context.Context, r wire.Ask, next func(context.Context) (wire.Answer, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := pb.NewRendezvousClient(r.Via).Deliver(ctx)
@@ -25,16 +25,18 @@ func Deliver(ctx context.Context, r wire.ReadLogs, next func(context.Context) (w
 		return err
 	}
 	for {
-		chunk, err := next(stream.Context())
+		answer, err := next(stream.Context())
 		if errors.Is(err, io.EOF) {
 			_, err = stream.CloseAndRecv()
 			return err
 		}
 		if err != nil {
-			chunk = wire.LogChunk{Missing: err.Error()}
+			answer = wire.Answer{Missing: err.Error()}
 		}
-		if failed := stream.Send(&pb.Delivery{Chunk: wire.FromChunk(chunk)}); failed != nil {
-			return failed
+		for m := range wire.FromAnswer(answer) {
+			if failed := stream.Send(&pb.Delivery{Answer: m}); failed != nil {
+				return failed
+			}
 		}
 		if err != nil {
 			_, err = stream.CloseAndRecv()

@@ -292,9 +292,9 @@ func (s *Session) take(msg *pb.ToAgent) {
 	}
 	if do := wire.ToAction(s.Node, msg); do != nil {
 		s.dialer.bound = true
-		if r, ok := do.(wire.ReadLogs); ok {
-			r.Via = s.link.client
-			do = r
+		if a, ok := do.(wire.Ask); ok {
+			a.Via = s.link.client
+			do = a
 		}
 		s.pending = append(s.pending, wire.Order{Job: msg.GetJob(), Do: do})
 	}

@@ -1,20 +1,16 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/replica"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/golaunch/golaunch/internal/munge"
@@ -218,136 +214,3 @@ func (w *Watch) take(m *pb.Update) (wire.Update, bool) {
 
 // Close ends the watch.
 func (w *Watch) Close() { w.cancel() }
-
-// LogReader reads the output of a job's ranks, over connections that may break.
-type LogReader struct {
-	client *Client
-	job    string
-	filter wire.LogFilter
-	known  map[wire.LogPosition]known
-	// lacking are the nodes of which it was told that something is missing.
-	lacking map[string]bool
-	cancel  context.CancelFunc
-	stream  grpc.BidiStreamingClient[pb.LogsRequest, pb.LogChunk]
-}
-
-// known is how much of a file was read, and the node that has it; empty when several have, or it was read before.
-type known struct {
-	offset int64
-	node   string
-}
-
-// Logs reads what the ranks of a job wrote, on all nodes: each rank's output in its order, that of different nodes as it comes.
-func (c *Client) Logs(ctx context.Context, id string, f wire.LogFilter) (*LogReader, error) {
-	if len(f.Ranks) > wire.MaxSpans {
-		return nil, &RequestError{Target: c.Target, Why: fmt.Sprintf("%d ranges of ranks are chosen, %d at most", len(f.Ranks), wire.MaxSpans), Bad: true}
-	}
-	r := &LogReader{client: c, job: id, filter: f, known: map[wire.LogPosition]known{}, lacking: map[string]bool{}}
-	for _, at := range f.From {
-		r.known[at.File()] = known{offset: at.Offset}
-	}
-	return r, r.open(ctx)
-}
-
-// open makes a stream and waits until the coordinator has accepted it, for a while also one that is not yet there to stay.
-func (r *LogReader) open(ctx context.Context) error {
-	request := wire.FromRequest(r.job, r.filter, r.from())
-	ctx, r.cancel = context.WithCancel(ctx)
-	limit := time.AfterFunc(answerLimit+wire.PatienceForReturn, r.cancel)
-	defer limit.Stop()
-	for {
-		err := r.client.ask(ctx, func() (err error) {
-			r.stream, err = r.client.rpc.Logs(ctx, grpc.WaitForReady(true))
-			if err == nil {
-				err = wire.Put(r.stream, request)
-			}
-			if err == nil {
-				var accepted metadata.MD
-				if accepted, err = r.stream.Header(); err == nil && accepted == nil {
-					_, err = r.stream.Recv() // why it was refused
-				}
-			}
-			return err
-		})
-		if err == nil || !r.client.mendable(err) {
-			return r.client.explain(err)
-		}
-	}
-}
-
-// from are the positions by node, those of the newest attempts first: of as many files as a request can have. Of others all comes again,
-// and is dropped.
-func (r *LogReader) from() map[string][]wire.LogPosition {
-	from, size := map[string][]wire.LogPosition{}, wire.MaxPiece
-	byAge := func(a, b wire.LogPosition) int {
-		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Stream, b.Stream))
-	}
-	for _, at := range slices.SortedFunc(maps.Keys(r.known), byAge) {
-		k := r.known[at]
-		if from[k.node] == nil {
-			size += len(k.node) + wire.MaxPosition
-		}
-		if size += wire.MaxPosition; size > wire.MaxRequest {
-			break
-		}
-		at.Offset = k.offset
-		from[k.node] = append(from[k.node], at)
-	}
-	return from
-}
-
-// maxMended bounds the times that a reader connects again without having read anything.
-const maxMended = 8
-
-// Next waits for the next piece. It returns io.EOF when everything was read, and with Follow, when the job is over.
-func (r *LogReader) Next(ctx context.Context) (wire.LogChunk, error) {
-	for mended := 0; ; mended++ {
-		m, err := r.stream.Recv()
-		switch {
-		case err == nil:
-			chunk := wire.ToChunk(m)
-			if r.fresh(&chunk) {
-				return chunk, nil
-			}
-			mended = 0
-			continue
-		case errors.Is(err, io.EOF):
-			return wire.LogChunk{}, io.EOF
-		case ctx.Err() != nil:
-			return wire.LogChunk{}, context.Cause(ctx)
-		case !r.client.mendable(err) || mended == maxMended:
-			return wire.LogChunk{}, r.client.explain(err)
-		}
-		r.cancel()
-		if err := r.open(ctx); err != nil {
-			return wire.LogChunk{}, err
-		}
-	}
-}
-
-// fresh cuts off what is known: nodes that share a file system may both have a file. It is false if nothing is new.
-func (r *LogReader) fresh(chunk *wire.LogChunk) bool {
-	if chunk.Missing != "" {
-		told := r.lacking[chunk.Node]
-		r.lacking[chunk.Node] = true
-		return !told
-	}
-	file := chunk.File()
-	end := chunk.Offset + int64(len(chunk.Data))
-	before, again := r.known[file]
-	now := known{max(before.offset, end), chunk.Node}
-	if again && before.node != chunk.Node {
-		now.node = ""
-	}
-	r.known[file] = now
-	if end <= before.offset {
-		return false
-	}
-	if chunk.Offset < before.offset {
-		chunk.Data, chunk.Offset = chunk.Data[before.offset-chunk.Offset:], before.offset
-	}
-	return true
-}
-
-// Close ends the reading.
-func (r *LogReader) Close() { r.cancel() }

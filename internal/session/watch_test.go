@@ -33,7 +33,7 @@ func TestMorePositionsThanFit(t *testing.T) {
 		}
 	}
 	size, attempts := 0, map[int]int{}
-	for _, m := range wire.FromRequest("a", wire.LogFilter{}, r.from()) {
+	for _, m := range wire.FromInquiry(wire.Inquiry{Job: "a"}, r.from()) {
 		size += proto.Size(m)
 		for _, f := range m.GetFrom() {
 			for _, at := range f.GetAt() {

@@ -149,8 +149,8 @@ func fromAction(do any) *pb.ToAgent {
 		return &pb.ToAgent{Body: &pb.ToAgent_Assign{Assign: &pb.Assign{Task: o.Task, Submitter: o.Submitter}}}
 	case Leave:
 		return &pb.ToAgent{Body: &pb.ToAgent_Leave{Leave: &pb.Leave{Why: Plain(o.Why)}}}
-	case ReadLogs:
-		return &pb.ToAgent{Body: &pb.ToAgent_ReadLogs{ReadLogs: &pb.ReadLogs{Id: o.ID, Filter: fromFilter(o.Filter)}}}
+	case Ask:
+		return &pb.ToAgent{Body: &pb.ToAgent_Ask{Ask: &pb.Ask{Id: o.ID, Question: fromQuestion(o.Question)}}}
 	case job.Prepare:
 		return &pb.ToAgent{Body: &pb.ToAgent_Prepare{Prepare: &pb.Prepare{
 			Unit: int32(o.Unit), Attempt: int32(o.Attempt), Fresh: o.Fresh, Peers: fromPeers(o.Peers), Ranks: int32(o.Ranks),
@@ -216,8 +216,8 @@ func ToAction(node placement.Node, m *pb.ToAgent) any {
 		return Assign{b.Assign.GetTask(), b.Assign.Submitter}
 	case *pb.ToAgent_Leave:
 		return Leave{Plain(b.Leave.GetWhy())}
-	case *pb.ToAgent_ReadLogs:
-		return ReadLogs{Filter: ToFilter(b.ReadLogs.GetFilter()), ID: b.ReadLogs.GetId()}
+	case *pb.ToAgent_Ask:
+		return Ask{Question: ToQuestion(b.Ask.GetQuestion()), ID: b.Ask.GetId()}
 	case *pb.ToAgent_Signal:
 		return Signal{syscall.Signal(b.Signal.GetNumber())}
 	}

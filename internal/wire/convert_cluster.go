@@ -145,30 +145,36 @@ func ToGroup(g *pb.Group) placement.Group {
 func fromFilter(f LogFilter) *pb.LogFilter {
 	return &pb.LogFilter{
 		Ranks:   Convert(f.Ranks, func(s Span) *pb.Span { return &pb.Span{First: int32(s.From), Last: int32(s.To)} }),
-		Attempt: int32(f.Attempt), Follow: f.Follow, From: Convert(f.From, fromPosition), Ras: f.RAS,
+		Attempt: int32(f.Attempt), Follow: f.Follow, From: Convert(f.From, fromPosition),
 	}
 }
 
 func ToFilter(f *pb.LogFilter) LogFilter {
 	return LogFilter{
 		Ranks:   Convert(f.GetRanks(), func(s *pb.Span) Span { return Span{int(s.GetFirst()), int(s.GetLast())} }),
-		Attempt: int(f.GetAttempt()), Follow: f.GetFollow(), From: Convert(f.GetFrom(), toPosition), RAS: f.GetRas(),
+		Attempt: int(f.GetAttempt()), Follow: f.GetFollow(), From: Convert(f.GetFrom(), toPosition),
 	}
 }
 
-// FromRequest is a request for logs in messages, of which the first has all but the positions.
-func FromRequest(id string, f LogFilter, from map[string][]LogPosition) []*pb.LogsRequest {
-	f.From = nil
-	all := []*pb.LogsRequest{{Job: id, Filter: fromFilter(f)}}
+// FromInquiry is a question to nodes in messages, of which the first has all but the positions in logs, by the node that has delivered
+// them.
+func FromInquiry(q Inquiry, from map[string][]LogPosition) []*pb.Inquiry {
+	q.Logs.From = nil
+	all := []*pb.Inquiry{{Job: q.Job, Question: fromQuestion(q.Question), Within: durationpb.New(q.Within), Nodes: q.Nodes}}
 	nodes := func(node string) iter.Seq[*pb.LogsFrom] {
 		return each(slices.Collect(pieces(each(from[node], fromPosition), sizeOf)), func(at []*pb.LogPosition) *pb.LogsFrom {
 			return &pb.LogsFrom{Node: node, At: at}
 		})
 	}
 	for part := range pieces(flat(slices.Sorted(maps.Keys(from)), nodes), sizeOf) {
-		all = append(all, &pb.LogsRequest{From: part})
+		all = append(all, &pb.Inquiry{From: part})
 	}
 	return all
+}
+
+// ToInquiry is the way back, but for the positions.
+func ToInquiry(m *pb.Inquiry) Inquiry {
+	return Inquiry{Job: m.GetJob(), Question: ToQuestion(m.GetQuestion()), Nodes: m.GetNodes(), Within: m.GetWithin().AsDuration()}
 }
 
 func ToFrom(from []*pb.LogsFrom) map[string][]LogPosition {
@@ -187,16 +193,12 @@ func toPosition(p *pb.LogPosition) LogPosition {
 	return LogPosition{Attempt: int(p.GetAttempt()), Rank: int(p.GetRank()), Stream: int(p.GetStream()), Offset: p.GetOffset()}
 }
 
-func FromChunk(c LogChunk) *pb.LogChunk {
-	return &pb.LogChunk{
-		At: fromPosition(c.LogPosition), Node: c.Node, WorldSize: int32(c.WorldSize), Data: c.Data, Missing: Plain(c.Missing),
-	}
+func fromChunk(c LogChunk) *pb.LogChunk {
+	return &pb.LogChunk{At: fromPosition(c.LogPosition), WorldSize: int32(c.WorldSize), Data: c.Data}
 }
 
-func ToChunk(c *pb.LogChunk) LogChunk {
-	return LogChunk{
-		LogPosition: toPosition(c.GetAt()), Node: c.GetNode(), WorldSize: int(c.GetWorldSize()), Data: c.GetData(), Missing: c.GetMissing(),
-	}
+func toChunk(c *pb.LogChunk) LogChunk {
+	return LogChunk{LogPosition: toPosition(c.GetAt()), WorldSize: int(c.GetWorldSize()), Data: c.GetData()}
 }
 
 // joined is a submission in one message, for the log.

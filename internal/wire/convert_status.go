@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/cluster"
@@ -47,6 +48,7 @@ func (s *Status) Add(m *pb.StatusReply) {
 	for _, j := range Convert(m.GetJobs(), toJobStatus) {
 		if i := len(s.Jobs) - 1; i >= 0 && s.Jobs[i].ID == j.ID {
 			s.Jobs[i].Nodes = append(s.Jobs[i].Nodes, j.Nodes...)
+			s.Jobs[i].History = append(s.Jobs[i].History, j.History...)
 		} else {
 			s.Jobs = append(s.Jobs, j)
 		}
@@ -120,6 +122,17 @@ func fromJobStatus(j JobStatus) iter.Seq[*pb.JobStatus] {
 			}
 			part.Nodes = nodes
 		}
+		for moments := range pieces(each(j.History, fromMoment), sizeOf) {
+			history := &pb.JobStatus{Id: j.ID, History: moments}
+			if proto.Size(part)+proto.Size(history) <= MaxPiece {
+				part.History = moments
+				continue
+			}
+			if !yield(part) {
+				return
+			}
+			part = history
+		}
 		yield(part)
 	}
 }
@@ -130,6 +143,7 @@ func toJobStatus(j *pb.JobStatus) JobStatus {
 		Submitted: toTime(j.GetSubmitted()), Finished: toTime(j.GetFinished()), Detached: j.GetDetached(), Reserve: j.GetReserve(),
 		Within: j.GetWithin(), Attempt: int(j.GetAttempt()), Restarts: int(j.GetRestarts()), MaxRestarts: int(j.GetMaxRestarts()),
 		Nodes: j.GetNodes(), Ranks: int(j.GetRanks()), GPUs: int(j.GetGpus()), Submitter: j.SubmitterUid,
+		History: Convert(j.GetHistory(), toMoment),
 	}
 	if j.GetGoodput() != nil {
 		s.Goodput = new(toGoodput(j.GetGoodput()))
@@ -138,4 +152,17 @@ func toJobStatus(j *pb.JobStatus) JobStatus {
 		s.Result = new(ToResult(j.GetResult()))
 	}
 	return s
+}
+
+func fromMoment(m Moment) *pb.Moment {
+	return &pb.Moment{
+		At: fromTime(m.At), Attempt: int32(m.Attempt), To: m.To, Cause: Plain(m.Cause), Node: Plain(m.Node), Reason: Plain(m.Reason),
+	}
+}
+
+func toMoment(m *pb.Moment) Moment {
+	return Moment{
+		At: toTime(m.GetAt()), Attempt: int(m.GetAttempt()), To: m.GetTo(), Cause: m.GetCause(), Node: m.GetNode(),
+		Reason: m.GetReason(),
+	}
 }

@@ -64,8 +64,12 @@ func TestOrdersArrive(t *testing.T) {
 		Assign{[]byte("\xff\x00"), nil},
 		Assign{nil, new(uint32)},
 		Leave{"drained"},
-		ReadLogs{Filter: wiretest.Filled[LogFilter](), ID: "x"},
-		ReadLogs{},
+		Ask{Question: Question{Logs: wiretest.Filled[LogFilter]()}, ID: "x"},
+		Ask{Question: Question{About: AboutRAS}},
+		Ask{Question: Question{About: AboutSamples, Samples: wiretest.Filled[SampleFilter]()}},
+		Ask{Question: Question{About: AboutStacks}},
+		Ask{Question: Question{About: AboutPing}},
+		Ask{},
 	} {
 		m := wiretest.Arrives(t, FromOrder(Order{"j7", do}))
 		if got := ToAction(start.Group.Node, m); !reflect.DeepEqual(got, do) || m.GetJob() != "j7" {
@@ -118,13 +122,19 @@ func TestClusterArrives(t *testing.T) {
 	if !reflect.DeepEqual(status, want) {
 		t.Errorf("got  %+v\nwant %+v", status, want)
 	}
-	c := wiretest.Filled[LogChunk]()
-	if got := ToChunk(wiretest.Arrives(t, FromChunk(c))); !reflect.DeepEqual(got, c) {
-		t.Errorf("got  %+v\nwant %+v", got, c)
+	a := Answer{Node: "n7", Missing: "why", Chunk: new(wiretest.Filled[LogChunk]()), Facts: []byte("{}")}
+	for m := range FromAnswer(a) {
+		if got := ToAnswer(wiretest.Arrives(t, m)); !reflect.DeepEqual(got, a) {
+			t.Errorf("got  %+v\nwant %+v", got, a)
+		}
 	}
 	from := map[string][]LogPosition{"": wiretest.Filled[[]LogPosition](), "n7": wiretest.Filled[[]LogPosition]()}
-	if got := wiretest.Whole(t, slices.Values(FromRequest("j7", LogFilter{}, from))); !reflect.DeepEqual(ToFrom(got.GetFrom()), from) || got.GetJob() != "j7" {
+	if got := wiretest.Whole(t, slices.Values(FromInquiry(Inquiry{Job: "j7"}, from))); !reflect.DeepEqual(ToFrom(got.GetFrom()), from) || got.GetJob() != "j7" {
 		t.Errorf("got  %+v\nwant %+v", got, from)
+	}
+	q := Inquiry{Job: "j7", Question: Question{About: AboutPing}, Nodes: []string{"a", "b"}, Within: time.Second}
+	if got := ToInquiry(wiretest.Whole(t, slices.Values(FromInquiry(q, nil)))); !reflect.DeepEqual(got, q) {
+		t.Errorf("got  %+v\nwant %+v", got, q)
 	}
 	f := wiretest.Filled[LogFilter]()
 	if got := ToFilter(wiretest.Arrives(t, fromFilter(f))); !reflect.DeepEqual(got, f) {

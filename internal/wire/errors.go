@@ -46,3 +46,6 @@ func Elsewhere(s *status.Status) *ElsewhereError {
 	}
 	return nil
 }
+
+// Over is why an agent is refused whose job has ended.
+const Over = "the job is over"

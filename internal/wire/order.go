@@ -11,7 +11,7 @@ import (
 type Order struct {
 	Job string
 	// Do is a [job.Prepare], [job.Admit], [job.Reach], [job.Start], [job.Stop] or [job.Finish], or one of [Assign], [Signal], [Leave],
-	// [ReadLogs], [Restate].
+	// [Ask], [Restate].
 	Do any
 }
 

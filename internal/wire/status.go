@@ -50,6 +50,18 @@ type JobStatus struct {
 	Submitter *uint32
 	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation and while it has had no ranks.
 	Goodput *goodput.Report
+	// History is what was decided, in the order of time: the newest. A brief status has none.
+	History []Moment
+}
+
+// Moment is something that was decided about a job, as a [replica.Moment]; To is empty where nothing changed.
+type Moment struct {
+	At      time.Time
+	Attempt int
+	To      string
+	Cause   string
+	Node    string
+	Reason  string
 }
 
 // Status is a cluster as it stands.

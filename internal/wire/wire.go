@@ -12,7 +12,7 @@ import (
 )
 
 // Protocol changes when an older agent or coordinator could misunderstand a newer one.
-const Protocol = 4
+const Protocol = 5
 
 // Different names the first fact that is not the same on both sides. An agent without facts goes along with any job.
 func Different(coordinator, agent map[string]string) string {

@@ -662,7 +662,7 @@ type ToAgent struct {
 	//	*ToAgent_Finish
 	//	*ToAgent_Assign
 	//	*ToAgent_Leave
-	//	*ToAgent_ReadLogs
+	//	*ToAgent_Ask
 	//	*ToAgent_Admit
 	//	*ToAgent_Reach
 	//	*ToAgent_Notice
@@ -799,10 +799,10 @@ func (x *ToAgent) GetLeave() *Leave {
 	return nil
 }
 
-func (x *ToAgent) GetReadLogs() *ReadLogs {
+func (x *ToAgent) GetAsk() *Ask {
 	if x != nil {
-		if x, ok := x.Body.(*ToAgent_ReadLogs); ok {
-			return x.ReadLogs
+		if x, ok := x.Body.(*ToAgent_Ask); ok {
+			return x.Ask
 		}
 	}
 	return nil
@@ -891,8 +891,8 @@ type ToAgent_Leave struct {
 	Leave *Leave `protobuf:"bytes,10,opt,name=leave,proto3,oneof"`
 }
 
-type ToAgent_ReadLogs struct {
-	ReadLogs *ReadLogs `protobuf:"bytes,11,opt,name=read_logs,json=readLogs,proto3,oneof"`
+type ToAgent_Ask struct {
+	Ask *Ask `protobuf:"bytes,11,opt,name=ask,proto3,oneof"`
 }
 
 type ToAgent_Admit struct {
@@ -929,7 +929,7 @@ func (*ToAgent_Assign) isToAgent_Body() {}
 
 func (*ToAgent_Leave) isToAgent_Body() {}
 
-func (*ToAgent_ReadLogs) isToAgent_Body() {}
+func (*ToAgent_Ask) isToAgent_Body() {}
 
 func (*ToAgent_Admit) isToAgent_Body() {}
 
@@ -942,7 +942,7 @@ func (*ToAgent_Voters) isToAgent_Body() {}
 // Hello opens a stream.
 type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// protocol is 4. Another number is refused; version is for that message.
+	// protocol is 5. Another number is refused; version is for that message.
 	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Version  string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Node     *Node  `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
@@ -3304,29 +3304,29 @@ func (x *Leave) GetWhy() string {
 	return ""
 }
 
-// ReadLogs asks for a Deliver stream.
-type ReadLogs struct {
+// Ask asks for a Deliver stream. The order's job is the one that the question is about; without one it is about the node.
+type Ask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Filter        *LogFilter             `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	Question      *Question              `protobuf:"bytes,2,opt,name=question,proto3" json:"question,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ReadLogs) Reset() {
-	*x = ReadLogs{}
+func (x *Ask) Reset() {
+	*x = Ask{}
 	mi := &file_rendezvous_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ReadLogs) String() string {
+func (x *Ask) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ReadLogs) ProtoMessage() {}
+func (*Ask) ProtoMessage() {}
 
-func (x *ReadLogs) ProtoReflect() protoreflect.Message {
+func (x *Ask) ProtoReflect() protoreflect.Message {
 	mi := &file_rendezvous_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3338,21 +3338,318 @@ func (x *ReadLogs) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ReadLogs.ProtoReflect.Descriptor instead.
-func (*ReadLogs) Descriptor() ([]byte, []int) {
+// Deprecated: Use Ask.ProtoReflect.Descriptor instead.
+func (*Ask) Descriptor() ([]byte, []int) {
 	return file_rendezvous_proto_rawDescGZIP(), []int{41}
 }
 
-func (x *ReadLogs) GetId() string {
+func (x *Ask) GetId() string {
 	if x != nil {
 		return x.Id
 	}
 	return ""
 }
 
-func (x *ReadLogs) GetFilter() *LogFilter {
+func (x *Ask) GetQuestion() *Question {
 	if x != nil {
-		return x.Filter
+		return x.Question
+	}
+	return nil
+}
+
+type Question struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to About:
+	//
+	//	*Question_Logs
+	//	*Question_Ras
+	//	*Question_Samples
+	//	*Question_Stacks
+	//	*Question_Ping
+	About         isQuestion_About `protobuf_oneof:"about"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Question) Reset() {
+	*x = Question{}
+	mi := &file_rendezvous_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Question) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Question) ProtoMessage() {}
+
+func (x *Question) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Question.ProtoReflect.Descriptor instead.
+func (*Question) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *Question) GetAbout() isQuestion_About {
+	if x != nil {
+		return x.About
+	}
+	return nil
+}
+
+func (x *Question) GetLogs() *LogFilter {
+	if x != nil {
+		if x, ok := x.About.(*Question_Logs); ok {
+			return x.Logs
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetRas() *Ras {
+	if x != nil {
+		if x, ok := x.About.(*Question_Ras); ok {
+			return x.Ras
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetSamples() *SampleFilter {
+	if x != nil {
+		if x, ok := x.About.(*Question_Samples); ok {
+			return x.Samples
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetStacks() *Stacks {
+	if x != nil {
+		if x, ok := x.About.(*Question_Stacks); ok {
+			return x.Stacks
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetPing() *Ping {
+	if x != nil {
+		if x, ok := x.About.(*Question_Ping); ok {
+			return x.Ping
+		}
+	}
+	return nil
+}
+
+type isQuestion_About interface {
+	isQuestion_About()
+}
+
+type Question_Logs struct {
+	// logs is what the ranks wrote.
+	Logs *LogFilter `protobuf:"bytes,1,opt,name=logs,proto3,oneof"`
+}
+
+type Question_Ras struct {
+	// ras is what NCCL says of the job, in facts, of the node that has node rank 0.
+	Ras *Ras `protobuf:"bytes,2,opt,name=ras,proto3,oneof"`
+}
+
+type Question_Samples struct {
+	// samples is what ranks and nodes do.
+	Samples *SampleFilter `protobuf:"bytes,3,opt,name=samples,proto3,oneof"`
+}
+
+type Question_Stacks struct {
+	// stacks is where the ranks are in their programs, in facts.
+	Stacks *Stacks `protobuf:"bytes,4,opt,name=stacks,proto3,oneof"`
+}
+
+type Question_Ping struct {
+	// ping is answered with nothing, at once.
+	Ping *Ping `protobuf:"bytes,5,opt,name=ping,proto3,oneof"`
+}
+
+func (*Question_Logs) isQuestion_About() {}
+
+func (*Question_Ras) isQuestion_About() {}
+
+func (*Question_Samples) isQuestion_About() {}
+
+func (*Question_Stacks) isQuestion_About() {}
+
+func (*Question_Ping) isQuestion_About() {}
+
+type Ras struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ras) Reset() {
+	*x = Ras{}
+	mi := &file_rendezvous_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ras) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ras) ProtoMessage() {}
+
+func (x *Ras) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ras.ProtoReflect.Descriptor instead.
+func (*Ras) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+}
+
+type Stacks struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stacks) Reset() {
+	*x = Stacks{}
+	mi := &file_rendezvous_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stacks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stacks) ProtoMessage() {}
+
+func (x *Stacks) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
+func (*Stacks) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{44}
+}
+
+type Ping struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ping) Reset() {
+	*x = Ping{}
+	mi := &file_rendezvous_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ping) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ping) ProtoMessage() {}
+
+func (x *Ping) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ping.ProtoReflect.Descriptor instead.
+func (*Ping) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{45}
+}
+
+type SampleFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// since leaves out samples that are older, but for the newest of each series.
+	Since *durationpb.Duration `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
+	// every has newer ones follow, until nobody asks any more; without it there is one answer.
+	Every         *durationpb.Duration `protobuf:"bytes,2,opt,name=every,proto3" json:"every,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SampleFilter) Reset() {
+	*x = SampleFilter{}
+	mi := &file_rendezvous_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleFilter) ProtoMessage() {}
+
+func (x *SampleFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleFilter.ProtoReflect.Descriptor instead.
+func (*SampleFilter) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SampleFilter) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *SampleFilter) GetEvery() *durationpb.Duration {
+	if x != nil {
+		return x.Every
 	}
 	return nil
 }
@@ -3366,16 +3663,14 @@ type LogFilter struct {
 	// follow goes on until the job is over.
 	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
 	// from are the files of which a part is known already.
-	From []*LogPosition `protobuf:"bytes,4,rep,name=from,proto3" json:"from,omitempty"`
-	// ras asks for what NCCL says of the job instead, in JSON, of the node that has node rank 0.
-	Ras           bool `protobuf:"varint,5,opt,name=ras,proto3" json:"ras,omitempty"`
+	From          []*LogPosition `protobuf:"bytes,4,rep,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LogFilter) Reset() {
 	*x = LogFilter{}
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3387,7 +3682,7 @@ func (x *LogFilter) String() string {
 func (*LogFilter) ProtoMessage() {}
 
 func (x *LogFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[42]
+	mi := &file_rendezvous_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3400,7 +3695,7 @@ func (x *LogFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogFilter.ProtoReflect.Descriptor instead.
 func (*LogFilter) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{42}
+	return file_rendezvous_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LogFilter) GetRanks() []*Span {
@@ -3431,13 +3726,6 @@ func (x *LogFilter) GetFrom() []*LogPosition {
 	return nil
 }
 
-func (x *LogFilter) GetRas() bool {
-	if x != nil {
-		return x.Ras
-	}
-	return false
-}
-
 // Span is a range of ranks, both ends included.
 type Span struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3449,7 +3737,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3749,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[43]
+	mi := &file_rendezvous_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3762,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{43}
+	return file_rendezvous_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Span) GetFirst() int32 {
@@ -3504,7 +3792,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +3804,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[44]
+	mi := &file_rendezvous_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +3817,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{44}
+	return file_rendezvous_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *LogPosition) GetAttempt() int32 {
@@ -3564,18 +3852,15 @@ type LogChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	At    *LogPosition           `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	Data  []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	Node  string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	// world_size of the attempt, for whoever shows whose line it is.
-	WorldSize int32 `protobuf:"varint,4,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
-	// missing says what could not be read, instead of data.
-	Missing       string `protobuf:"bytes,5,opt,name=missing,proto3" json:"missing,omitempty"`
+	WorldSize     int32 `protobuf:"varint,3,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3587,7 +3872,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[45]
+	mi := &file_rendezvous_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3600,7 +3885,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{45}
+	return file_rendezvous_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *LogChunk) GetAt() *LogPosition {
@@ -3617,13 +3902,6 @@ func (x *LogChunk) GetData() []byte {
 	return nil
 }
 
-func (x *LogChunk) GetNode() string {
-	if x != nil {
-		return x.Node
-	}
-	return ""
-}
-
 func (x *LogChunk) GetWorldSize() int32 {
 	if x != nil {
 		return x.WorldSize
@@ -3631,25 +3909,321 @@ func (x *LogChunk) GetWorldSize() int32 {
 	return 0
 }
 
-func (x *LogChunk) GetMissing() string {
+// Samples are a part of what a node has measured.
+type Samples struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// now is the node's clock.
+	Now           *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=now,proto3" json:"now,omitempty"`
+	Series        []*Series              `protobuf:"bytes,2,rep,name=series,proto3" json:"series,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Samples) Reset() {
+	*x = Samples{}
+	mi := &file_rendezvous_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Samples) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Samples) ProtoMessage() {}
+
+func (x *Samples) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Samples.ProtoReflect.Descriptor instead.
+func (*Samples) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *Samples) GetNow() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Now
+	}
+	return nil
+}
+
+func (x *Samples) GetSeries() []*Series {
+	if x != nil {
+		return x.Series
+	}
+	return nil
+}
+
+// Series is what was measured of a rank, or with the rank -1 of the node.
+type Series struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Job       string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Rank      int32                  `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	LocalRank int32                  `protobuf:"varint,3,opt,name=local_rank,json=localRank,proto3" json:"local_rank,omitempty"`
+	Pid       int32                  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
+	Gpu       string                 `protobuf:"bytes,5,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	Ended     string                 `protobuf:"bytes,6,opt,name=ended,proto3" json:"ended,omitempty"`
+	Does      string                 `protobuf:"bytes,7,opt,name=does,proto3" json:"does,omitempty"`
+	// at are times, in milliseconds before now.
+	At            []int64  `protobuf:"varint,8,rep,packed,name=at,proto3" json:"at,omitempty"`
+	Attempt       []int32  `protobuf:"varint,9,rep,packed,name=attempt,proto3" json:"attempt,omitempty"`
+	Tracks        []*Track `protobuf:"bytes,10,rep,name=tracks,proto3" json:"tracks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Series) Reset() {
+	*x = Series{}
+	mi := &file_rendezvous_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Series) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Series) ProtoMessage() {}
+
+func (x *Series) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Series.ProtoReflect.Descriptor instead.
+func (*Series) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Series) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Series) GetRank() int32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *Series) GetLocalRank() int32 {
+	if x != nil {
+		return x.LocalRank
+	}
+	return 0
+}
+
+func (x *Series) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Series) GetGpu() string {
+	if x != nil {
+		return x.Gpu
+	}
+	return ""
+}
+
+func (x *Series) GetEnded() string {
+	if x != nil {
+		return x.Ended
+	}
+	return ""
+}
+
+func (x *Series) GetDoes() string {
+	if x != nil {
+		return x.Does
+	}
+	return ""
+}
+
+func (x *Series) GetAt() []int64 {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Series) GetAttempt() []int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *Series) GetTracks() []*Track {
+	if x != nil {
+		return x.Tracks
+	}
+	return nil
+}
+
+// Track has the values of a column, one for each time; NaN is unknown. Columns without a value that is known are left out.
+type Track struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Column        int32                  `protobuf:"varint,1,opt,name=column,proto3" json:"column,omitempty"`
+	Values        []float64              `protobuf:"fixed64,2,rep,packed,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Track) Reset() {
+	*x = Track{}
+	mi := &file_rendezvous_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Track) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Track) ProtoMessage() {}
+
+func (x *Track) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Track.ProtoReflect.Descriptor instead.
+func (*Track) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *Track) GetColumn() int32 {
+	if x != nil {
+		return x.Column
+	}
+	return 0
+}
+
+func (x *Track) GetValues() []float64 {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+type Answer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// missing says what could not be had, instead of the rest.
+	Missing string    `protobuf:"bytes,2,opt,name=missing,proto3" json:"missing,omitempty"`
+	Chunk   *LogChunk `protobuf:"bytes,3,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	Samples *Samples  `protobuf:"bytes,4,opt,name=samples,proto3" json:"samples,omitempty"`
+	// facts are JSON.
+	Facts         []byte `protobuf:"bytes,5,opt,name=facts,proto3" json:"facts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answer) Reset() {
+	*x = Answer{}
+	mi := &file_rendezvous_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answer) ProtoMessage() {}
+
+func (x *Answer) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answer.ProtoReflect.Descriptor instead.
+func (*Answer) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *Answer) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Answer) GetMissing() string {
 	if x != nil {
 		return x.Missing
 	}
 	return ""
 }
 
+func (x *Answer) GetChunk() *LogChunk {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+func (x *Answer) GetSamples() *Samples {
+	if x != nil {
+		return x.Samples
+	}
+	return nil
+}
+
+func (x *Answer) GetFacts() []byte {
+	if x != nil {
+		return x.Facts
+	}
+	return nil
+}
+
 type Delivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// id is ReadLogs'; only the first message has it.
-	Id            string    `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Chunk         *LogChunk `protobuf:"bytes,2,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	// id is Ask's; only the first message has it.
+	Id            string  `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Answer        *Answer `protobuf:"bytes,2,opt,name=answer,proto3" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3661,7 +4235,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[46]
+	mi := &file_rendezvous_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3674,7 +4248,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{46}
+	return file_rendezvous_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Delivery) GetId() string {
@@ -3684,9 +4258,9 @@ func (x *Delivery) GetId() string {
 	return ""
 }
 
-func (x *Delivery) GetChunk() *LogChunk {
+func (x *Delivery) GetAnswer() *Answer {
 	if x != nil {
-		return x.Chunk
+		return x.Answer
 	}
 	return nil
 }
@@ -3699,7 +4273,7 @@ type Delivered struct {
 
 func (x *Delivered) Reset() {
 	*x = Delivered{}
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3711,7 +4285,7 @@ func (x *Delivered) String() string {
 func (*Delivered) ProtoMessage() {}
 
 func (x *Delivered) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[47]
+	mi := &file_rendezvous_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3724,7 +4298,7 @@ func (x *Delivered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivered.ProtoReflect.Descriptor instead.
 func (*Delivered) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{47}
+	return file_rendezvous_proto_rawDescGZIP(), []int{56}
 }
 
 type Finish struct {
@@ -3736,7 +4310,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +4322,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[48]
+	mi := &file_rendezvous_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3761,7 +4335,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{48}
+	return file_rendezvous_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Finish) GetResult() *Result {
@@ -3786,7 +4360,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3798,7 +4372,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[49]
+	mi := &file_rendezvous_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3811,7 +4385,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{49}
+	return file_rendezvous_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Result) GetCode() int32 {
@@ -3884,7 +4458,7 @@ type Goodput struct {
 
 func (x *Goodput) Reset() {
 	*x = Goodput{}
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3896,7 +4470,7 @@ func (x *Goodput) String() string {
 func (*Goodput) ProtoMessage() {}
 
 func (x *Goodput) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[50]
+	mi := &file_rendezvous_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3909,7 +4483,7 @@ func (x *Goodput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodput.ProtoReflect.Descriptor instead.
 func (*Goodput) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{50}
+	return file_rendezvous_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Goodput) GetUnit() string {
@@ -4009,7 +4583,7 @@ type Cost struct {
 
 func (x *Cost) Reset() {
 	*x = Cost{}
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4021,7 +4595,7 @@ func (x *Cost) String() string {
 func (*Cost) ProtoMessage() {}
 
 func (x *Cost) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[51]
+	mi := &file_rendezvous_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4034,7 +4608,7 @@ func (x *Cost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cost.ProtoReflect.Descriptor instead.
 func (*Cost) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{51}
+	return file_rendezvous_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Cost) GetCause() string {
@@ -4094,7 +4668,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4106,7 +4680,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[52]
+	mi := &file_rendezvous_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4119,7 +4693,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{52}
+	return file_rendezvous_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Failure) GetNode() string {
@@ -4247,7 +4821,7 @@ type Submission struct {
 
 func (x *Submission) Reset() {
 	*x = Submission{}
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4259,7 +4833,7 @@ func (x *Submission) String() string {
 func (*Submission) ProtoMessage() {}
 
 func (x *Submission) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[53]
+	mi := &file_rendezvous_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4272,7 +4846,7 @@ func (x *Submission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submission.ProtoReflect.Descriptor instead.
 func (*Submission) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{53}
+	return file_rendezvous_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Submission) GetProtocol() uint32 {
@@ -4390,7 +4964,7 @@ type Spec struct {
 
 func (x *Spec) Reset() {
 	*x = Spec{}
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4402,7 +4976,7 @@ func (x *Spec) String() string {
 func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[54]
+	mi := &file_rendezvous_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4415,7 +4989,7 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{54}
+	return file_rendezvous_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Spec) GetId() string {
@@ -4576,7 +5150,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4588,7 +5162,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[55]
+	mi := &file_rendezvous_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4601,7 +5175,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{55}
+	return file_rendezvous_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Request) GetMinNodes() int32 {
@@ -4685,7 +5259,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4697,7 +5271,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[56]
+	mi := &file_rendezvous_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4710,7 +5284,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{56}
+	return file_rendezvous_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -4743,7 +5317,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4755,7 +5329,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[57]
+	mi := &file_rendezvous_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4768,7 +5342,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{57}
+	return file_rendezvous_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Update) GetBody() isUpdate_Body {
@@ -4855,7 +5429,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4867,7 +5441,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[58]
+	mi := &file_rendezvous_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4880,7 +5454,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{58}
+	return file_rendezvous_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Accepted) GetJob() string {
@@ -4916,7 +5490,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4928,7 +5502,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[59]
+	mi := &file_rendezvous_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4941,7 +5515,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{59}
+	return file_rendezvous_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Decision) GetAt() *timestamppb.Timestamp {
@@ -4977,7 +5551,7 @@ type Granted struct {
 
 func (x *Granted) Reset() {
 	*x = Granted{}
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4989,7 +5563,7 @@ func (x *Granted) String() string {
 func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[60]
+	mi := &file_rendezvous_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5002,7 +5576,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{60}
+	return file_rendezvous_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Granted) GetGroups() []*Group {
@@ -5030,7 +5604,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5042,7 +5616,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[61]
+	mi := &file_rendezvous_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5055,7 +5629,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{61}
+	return file_rendezvous_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Group) GetNode() *Node {
@@ -5079,31 +5653,36 @@ func (x *Group) GetBundles() []*Bundle {
 	return nil
 }
 
-type LogsRequest struct {
+type Inquiry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// filter has no positions.
-	Filter        *LogFilter  `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
-	From          []*LogsFrom `protobuf:"bytes,3,rep,name=from,proto3" json:"from,omitempty"`
+	// job is empty for all nodes of a cluster.
+	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// question has no positions.
+	Question *Question   `protobuf:"bytes,2,opt,name=question,proto3" json:"question,omitempty"`
+	From     []*LogsFrom `protobuf:"bytes,3,rep,name=from,proto3" json:"from,omitempty"`
+	// within bounds the wait for nodes, which is told as what is missing; without it there is no limit.
+	Within *durationpb.Duration `protobuf:"bytes,4,opt,name=within,proto3" json:"within,omitempty"`
+	// nodes are those that are asked; all when empty.
+	Nodes         []string `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *LogsRequest) Reset() {
-	*x = LogsRequest{}
-	mi := &file_rendezvous_proto_msgTypes[62]
+func (x *Inquiry) Reset() {
+	*x = Inquiry{}
+	mi := &file_rendezvous_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *LogsRequest) String() string {
+func (x *Inquiry) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*LogsRequest) ProtoMessage() {}
+func (*Inquiry) ProtoMessage() {}
 
-func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[62]
+func (x *Inquiry) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5114,28 +5693,42 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
-func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{62}
+// Deprecated: Use Inquiry.ProtoReflect.Descriptor instead.
+func (*Inquiry) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{71}
 }
 
-func (x *LogsRequest) GetJob() string {
+func (x *Inquiry) GetJob() string {
 	if x != nil {
 		return x.Job
 	}
 	return ""
 }
 
-func (x *LogsRequest) GetFilter() *LogFilter {
+func (x *Inquiry) GetQuestion() *Question {
 	if x != nil {
-		return x.Filter
+		return x.Question
 	}
 	return nil
 }
 
-func (x *LogsRequest) GetFrom() []*LogsFrom {
+func (x *Inquiry) GetFrom() []*LogsFrom {
 	if x != nil {
 		return x.From
+	}
+	return nil
+}
+
+func (x *Inquiry) GetWithin() *durationpb.Duration {
+	if x != nil {
+		return x.Within
+	}
+	return nil
+}
+
+func (x *Inquiry) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
 	}
 	return nil
 }
@@ -5152,7 +5745,7 @@ type LogsFrom struct {
 
 func (x *LogsFrom) Reset() {
 	*x = LogsFrom{}
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5164,7 +5757,7 @@ func (x *LogsFrom) String() string {
 func (*LogsFrom) ProtoMessage() {}
 
 func (x *LogsFrom) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[63]
+	mi := &file_rendezvous_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5177,7 +5770,7 @@ func (x *LogsFrom) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsFrom.ProtoReflect.Descriptor instead.
 func (*LogsFrom) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{63}
+	return file_rendezvous_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *LogsFrom) GetNode() string {
@@ -5206,7 +5799,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5218,7 +5811,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[64]
+	mi := &file_rendezvous_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5231,7 +5824,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{64}
+	return file_rendezvous_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *StopRequest) GetJob() string {
@@ -5265,7 +5858,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5277,7 +5870,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[65]
+	mi := &file_rendezvous_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5290,7 +5883,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{65}
+	return file_rendezvous_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *StopReply) GetJobs() []string {
@@ -5310,7 +5903,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5322,7 +5915,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[66]
+	mi := &file_rendezvous_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5335,7 +5928,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{66}
+	return file_rendezvous_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ForwardRequest) GetJob() string {
@@ -5360,7 +5953,7 @@ type ForwardReply struct {
 
 func (x *ForwardReply) Reset() {
 	*x = ForwardReply{}
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5372,7 +5965,7 @@ func (x *ForwardReply) String() string {
 func (*ForwardReply) ProtoMessage() {}
 
 func (x *ForwardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[67]
+	mi := &file_rendezvous_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5385,7 +5978,7 @@ func (x *ForwardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardReply.ProtoReflect.Descriptor instead.
 func (*ForwardReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{67}
+	return file_rendezvous_proto_rawDescGZIP(), []int{76}
 }
 
 type DrainRequest struct {
@@ -5400,7 +5993,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5412,7 +6005,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[68]
+	mi := &file_rendezvous_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5425,7 +6018,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{68}
+	return file_rendezvous_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -5459,7 +6052,7 @@ type DrainReply struct {
 
 func (x *DrainReply) Reset() {
 	*x = DrainReply{}
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5471,7 +6064,7 @@ func (x *DrainReply) String() string {
 func (*DrainReply) ProtoMessage() {}
 
 func (x *DrainReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[69]
+	mi := &file_rendezvous_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5484,7 +6077,7 @@ func (x *DrainReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainReply.ProtoReflect.Descriptor instead.
 func (*DrainReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{69}
+	return file_rendezvous_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *DrainReply) GetJobs() []string {
@@ -5509,7 +6102,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5521,7 +6114,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[70]
+	mi := &file_rendezvous_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5534,7 +6127,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{70}
+	return file_rendezvous_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *StatusRequest) GetJob() string {
@@ -5580,7 +6173,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5592,7 +6185,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[71]
+	mi := &file_rendezvous_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5605,7 +6198,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{71}
+	return file_rendezvous_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *StatusReply) GetVersion() string {
@@ -5664,7 +6257,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5676,7 +6269,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[72]
+	mi := &file_rendezvous_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5689,7 +6282,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{72}
+	return file_rendezvous_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *NodeStatus) GetNode() *Node {
@@ -5739,7 +6332,7 @@ type Exclusion struct {
 
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5751,7 +6344,7 @@ func (x *Exclusion) String() string {
 func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[73]
+	mi := &file_rendezvous_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5764,7 +6357,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{73}
+	return file_rendezvous_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Exclusion) GetJob() string {
@@ -5799,7 +6392,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5811,7 +6404,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[74]
+	mi := &file_rendezvous_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5824,7 +6417,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{74}
+	return file_rendezvous_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Hold) GetJob() string {
@@ -5861,14 +6454,15 @@ type JobStatus struct {
 	Result      *Result                `protobuf:"bytes,16,opt,name=result,proto3" json:"result,omitempty"`
 	Goodput     *Goodput               `protobuf:"bytes,17,opt,name=goodput,proto3" json:"goodput,omitempty"`
 	// submitter_uid is who submitted it, where that is known.
-	SubmitterUid  *uint32 `protobuf:"varint,18,opt,name=submitter_uid,json=submitterUid,proto3,oneof" json:"submitter_uid,omitempty"`
+	SubmitterUid  *uint32   `protobuf:"varint,18,opt,name=submitter_uid,json=submitterUid,proto3,oneof" json:"submitter_uid,omitempty"`
+	History       []*Moment `protobuf:"bytes,19,rep,name=history,proto3" json:"history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_rendezvous_proto_msgTypes[75]
+	mi := &file_rendezvous_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5880,7 +6474,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_rendezvous_proto_msgTypes[75]
+	mi := &file_rendezvous_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5893,7 +6487,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_rendezvous_proto_rawDescGZIP(), []int{75}
+	return file_rendezvous_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *JobStatus) GetId() string {
@@ -6022,6 +6616,100 @@ func (x *JobStatus) GetSubmitterUid() uint32 {
 	return 0
 }
 
+func (x *JobStatus) GetHistory() []*Moment {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+// Moment is something that was decided about a job.
+type Moment struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	// attempt is -1 before the first.
+	Attempt int32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// to is what the ranks spend their time on from then on, in one word; empty when that did not change.
+	To            string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	Cause         string `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`
+	Node          string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
+	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Moment) Reset() {
+	*x = Moment{}
+	mi := &file_rendezvous_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Moment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Moment) ProtoMessage() {}
+
+func (x *Moment) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Moment.ProtoReflect.Descriptor instead.
+func (*Moment) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *Moment) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Moment) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Moment) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *Moment) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *Moment) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Moment) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 var File_rendezvous_proto protoreflect.FileDescriptor
 
 const file_rendezvous_proto_rawDesc = "" +
@@ -6075,7 +6763,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\astalled\x18\x10 \x01(\v2\x1f.golaunch.rendezvous.v1.StalledH\x00R\astalled\x12;\n" +
 	"\astepped\x18\x11 \x01(\v2\x1f.golaunch.rendezvous.v1.SteppedH\x00R\astepped\x12\x10\n" +
 	"\x03job\x18\v \x01(\tR\x03jobB\x06\n" +
-	"\x04body\"\xe9\x06\n" +
+	"\x04body\"\xd9\x06\n" +
 	"\aToAgent\x12\x14\n" +
 	"\x05acked\x18\x01 \x01(\x04R\x05acked\x12;\n" +
 	"\awelcome\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.WelcomeH\x00R\awelcome\x12A\n" +
@@ -6087,8 +6775,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06finish\x18\b \x01(\v2\x1e.golaunch.rendezvous.v1.FinishH\x00R\x06finish\x128\n" +
 	"\x06assign\x18\t \x01(\v2\x1e.golaunch.rendezvous.v1.AssignH\x00R\x06assign\x125\n" +
 	"\x05leave\x18\n" +
-	" \x01(\v2\x1d.golaunch.rendezvous.v1.LeaveH\x00R\x05leave\x12?\n" +
-	"\tread_logs\x18\v \x01(\v2 .golaunch.rendezvous.v1.ReadLogsH\x00R\breadLogs\x125\n" +
+	" \x01(\v2\x1d.golaunch.rendezvous.v1.LeaveH\x00R\x05leave\x12/\n" +
+	"\x03ask\x18\v \x01(\v2\x1b.golaunch.rendezvous.v1.AskH\x00R\x03ask\x125\n" +
 	"\x05admit\x18\r \x01(\v2\x1d.golaunch.rendezvous.v1.AdmitH\x00R\x05admit\x125\n" +
 	"\x05reach\x18\x0e \x01(\v2\x1d.golaunch.rendezvous.v1.ReachH\x00R\x05reach\x128\n" +
 	"\x06notice\x18\x0f \x01(\v2\x1e.golaunch.rendezvous.v1.NoticeH\x00R\x06notice\x128\n" +
@@ -6286,16 +6974,28 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\n" +
 	"_submitter\"\x19\n" +
 	"\x05Leave\x12\x10\n" +
-	"\x03why\x18\x01 \x01(\tR\x03why\"U\n" +
-	"\bReadLogs\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
-	"\x06filter\x18\x02 \x01(\v2!.golaunch.rendezvous.v1.LogFilterR\x06filter\"\xbc\x01\n" +
+	"\x03why\x18\x01 \x01(\tR\x03why\"S\n" +
+	"\x03Ask\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12<\n" +
+	"\bquestion\x18\x02 \x01(\v2 .golaunch.rendezvous.v1.QuestionR\bquestion\"\xad\x02\n" +
+	"\bQuestion\x127\n" +
+	"\x04logs\x18\x01 \x01(\v2!.golaunch.rendezvous.v1.LogFilterH\x00R\x04logs\x12/\n" +
+	"\x03ras\x18\x02 \x01(\v2\x1b.golaunch.rendezvous.v1.RasH\x00R\x03ras\x12@\n" +
+	"\asamples\x18\x03 \x01(\v2$.golaunch.rendezvous.v1.SampleFilterH\x00R\asamples\x128\n" +
+	"\x06stacks\x18\x04 \x01(\v2\x1e.golaunch.rendezvous.v1.StacksH\x00R\x06stacks\x122\n" +
+	"\x04ping\x18\x05 \x01(\v2\x1c.golaunch.rendezvous.v1.PingH\x00R\x04pingB\a\n" +
+	"\x05about\"\x05\n" +
+	"\x03Ras\"\b\n" +
+	"\x06Stacks\"\x06\n" +
+	"\x04Ping\"p\n" +
+	"\fSampleFilter\x12/\n" +
+	"\x05since\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12/\n" +
+	"\x05every\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05every\"\xaa\x01\n" +
 	"\tLogFilter\x122\n" +
 	"\x05ranks\x18\x01 \x03(\v2\x1c.golaunch.rendezvous.v1.SpanR\x05ranks\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x127\n" +
-	"\x04from\x18\x04 \x03(\v2#.golaunch.rendezvous.v1.LogPositionR\x04from\x12\x10\n" +
-	"\x03ras\x18\x05 \x01(\bR\x03ras\"0\n" +
+	"\x04from\x18\x04 \x03(\v2#.golaunch.rendezvous.v1.LogPositionR\x04from\"0\n" +
 	"\x04Span\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x05R\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\x05R\x04last\"k\n" +
@@ -6303,17 +7003,40 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\aattempt\x18\x01 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x16\n" +
 	"\x06stream\x18\x03 \x01(\x05R\x06stream\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\x03R\x06offset\"\xa0\x01\n" +
+	"\x06offset\x18\x04 \x01(\x03R\x06offset\"r\n" +
 	"\bLogChunk\x123\n" +
 	"\x02at\x18\x01 \x01(\v2#.golaunch.rendezvous.v1.LogPositionR\x02at\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\x12\x1d\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12\x1d\n" +
 	"\n" +
-	"world_size\x18\x04 \x01(\x05R\tworldSize\x12\x18\n" +
-	"\amissing\x18\x05 \x01(\tR\amissing\"R\n" +
+	"world_size\x18\x03 \x01(\x05R\tworldSize\"o\n" +
+	"\aSamples\x12,\n" +
+	"\x03now\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x126\n" +
+	"\x06series\x18\x02 \x03(\v2\x1e.golaunch.rendezvous.v1.SeriesR\x06series\"\xfc\x01\n" +
+	"\x06Series\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x1d\n" +
+	"\n" +
+	"local_rank\x18\x03 \x01(\x05R\tlocalRank\x12\x10\n" +
+	"\x03pid\x18\x04 \x01(\x05R\x03pid\x12\x10\n" +
+	"\x03gpu\x18\x05 \x01(\tR\x03gpu\x12\x14\n" +
+	"\x05ended\x18\x06 \x01(\tR\x05ended\x12\x12\n" +
+	"\x04does\x18\a \x01(\tR\x04does\x12\x0e\n" +
+	"\x02at\x18\b \x03(\x03R\x02at\x12\x18\n" +
+	"\aattempt\x18\t \x03(\x05R\aattempt\x125\n" +
+	"\x06tracks\x18\n" +
+	" \x03(\v2\x1d.golaunch.rendezvous.v1.TrackR\x06tracks\"7\n" +
+	"\x05Track\x12\x16\n" +
+	"\x06column\x18\x01 \x01(\x05R\x06column\x12\x16\n" +
+	"\x06values\x18\x02 \x03(\x01R\x06values\"\xbf\x01\n" +
+	"\x06Answer\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\amissing\x18\x02 \x01(\tR\amissing\x126\n" +
+	"\x05chunk\x18\x03 \x01(\v2 .golaunch.rendezvous.v1.LogChunkR\x05chunk\x129\n" +
+	"\asamples\x18\x04 \x01(\v2\x1f.golaunch.rendezvous.v1.SamplesR\asamples\x12\x14\n" +
+	"\x05facts\x18\x05 \x01(\fR\x05facts\"R\n" +
 	"\bDelivery\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x126\n" +
-	"\x05chunk\x18\x02 \x01(\v2 .golaunch.rendezvous.v1.LogChunkR\x05chunk\"\v\n" +
+	"\x06answer\x18\x02 \x01(\v2\x1e.golaunch.rendezvous.v1.AnswerR\x06answer\"\v\n" +
 	"\tDelivered\"@\n" +
 	"\x06Finish\x126\n" +
 	"\x06result\x18\x01 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\"\xf6\x01\n" +
@@ -6447,11 +7170,13 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05Group\x120\n" +
 	"\x04node\x18\x01 \x01(\v2\x1c.golaunch.rendezvous.v1.NodeR\x04node\x12\x1b\n" +
 	"\tnode_rank\x18\x02 \x01(\x05R\bnodeRank\x128\n" +
-	"\abundles\x18\x03 \x03(\v2\x1e.golaunch.rendezvous.v1.BundleR\abundles\"\x90\x01\n" +
-	"\vLogsRequest\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\x129\n" +
-	"\x06filter\x18\x02 \x01(\v2!.golaunch.rendezvous.v1.LogFilterR\x06filter\x124\n" +
-	"\x04from\x18\x03 \x03(\v2 .golaunch.rendezvous.v1.LogsFromR\x04from\"S\n" +
+	"\abundles\x18\x03 \x03(\v2\x1e.golaunch.rendezvous.v1.BundleR\abundles\"\xd8\x01\n" +
+	"\aInquiry\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12<\n" +
+	"\bquestion\x18\x02 \x01(\v2 .golaunch.rendezvous.v1.QuestionR\bquestion\x124\n" +
+	"\x04from\x18\x03 \x03(\v2 .golaunch.rendezvous.v1.LogsFromR\x04from\x121\n" +
+	"\x06within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06within\x12\x14\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"S\n" +
 	"\bLogsFrom\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
 	"\x02at\x18\x02 \x03(\v2#.golaunch.rendezvous.v1.LogPositionR\x02at\"E\n" +
@@ -6497,7 +7222,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\",\n" +
 	"\x04Hold\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
-	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\xe5\x04\n" +
+	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\"\x9f\x05\n" +
 	"\tJobStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
@@ -6517,16 +7242,24 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04gpus\x18\x0f \x01(\x05R\x04gpus\x126\n" +
 	"\x06result\x18\x10 \x01(\v2\x1e.golaunch.rendezvous.v1.ResultR\x06result\x129\n" +
 	"\agoodput\x18\x11 \x01(\v2\x1f.golaunch.rendezvous.v1.GoodputR\agoodput\x12(\n" +
-	"\rsubmitter_uid\x18\x12 \x01(\rH\x00R\fsubmitterUid\x88\x01\x01B\x10\n" +
-	"\x0e_submitter_uid2\xae\x01\n" +
+	"\rsubmitter_uid\x18\x12 \x01(\rH\x00R\fsubmitterUid\x88\x01\x01\x128\n" +
+	"\ahistory\x18\x13 \x03(\v2\x1e.golaunch.rendezvous.v1.MomentR\ahistoryB\x10\n" +
+	"\x0e_submitter_uid\"\xa0\x01\n" +
+	"\x06Moment\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x14\n" +
+	"\x05cause\x18\x04 \x01(\tR\x05cause\x12\x12\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason2\xae\x01\n" +
 	"\n" +
 	"Rendezvous\x12N\n" +
 	"\x04Join\x12!.golaunch.rendezvous.v1.FromAgent\x1a\x1f.golaunch.rendezvous.v1.ToAgent(\x010\x01\x12P\n" +
-	"\aDeliver\x12 .golaunch.rendezvous.v1.Delivery\x1a!.golaunch.rendezvous.v1.Delivered(\x012\xd3\x04\n" +
+	"\aDeliver\x12 .golaunch.rendezvous.v1.Delivery\x1a!.golaunch.rendezvous.v1.Delivered(\x012\xd0\x04\n" +
 	"\aCluster\x12P\n" +
 	"\x06Submit\x12\".golaunch.rendezvous.v1.Submission\x1a\x1e.golaunch.rendezvous.v1.Update(\x010\x01\x12O\n" +
-	"\x05Watch\x12$.golaunch.rendezvous.v1.WatchRequest\x1a\x1e.golaunch.rendezvous.v1.Update0\x01\x12Q\n" +
-	"\x04Logs\x12#.golaunch.rendezvous.v1.LogsRequest\x1a .golaunch.rendezvous.v1.LogChunk(\x010\x01\x12N\n" +
+	"\x05Watch\x12$.golaunch.rendezvous.v1.WatchRequest\x1a\x1e.golaunch.rendezvous.v1.Update0\x01\x12N\n" +
+	"\aInquire\x12\x1f.golaunch.rendezvous.v1.Inquiry\x1a\x1e.golaunch.rendezvous.v1.Answer(\x010\x01\x12N\n" +
 	"\x04Stop\x12#.golaunch.rendezvous.v1.StopRequest\x1a!.golaunch.rendezvous.v1.StopReply\x12W\n" +
 	"\aForward\x12&.golaunch.rendezvous.v1.ForwardRequest\x1a$.golaunch.rendezvous.v1.ForwardReply\x12Q\n" +
 	"\x05Drain\x12$.golaunch.rendezvous.v1.DrainRequest\x1a\".golaunch.rendezvous.v1.DrainReply\x12V\n" +
@@ -6548,7 +7281,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 	return file_rendezvous_proto_rawDescData
 }
 
-var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
+var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
 var file_rendezvous_proto_goTypes = []any{
 	(*Voter)(nil),                 // 0: golaunch.rendezvous.v1.Voter
 	(*Chunk)(nil),                 // 1: golaunch.rendezvous.v1.Chunk
@@ -6591,54 +7324,64 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Signal)(nil),                // 38: golaunch.rendezvous.v1.Signal
 	(*Assign)(nil),                // 39: golaunch.rendezvous.v1.Assign
 	(*Leave)(nil),                 // 40: golaunch.rendezvous.v1.Leave
-	(*ReadLogs)(nil),              // 41: golaunch.rendezvous.v1.ReadLogs
-	(*LogFilter)(nil),             // 42: golaunch.rendezvous.v1.LogFilter
-	(*Span)(nil),                  // 43: golaunch.rendezvous.v1.Span
-	(*LogPosition)(nil),           // 44: golaunch.rendezvous.v1.LogPosition
-	(*LogChunk)(nil),              // 45: golaunch.rendezvous.v1.LogChunk
-	(*Delivery)(nil),              // 46: golaunch.rendezvous.v1.Delivery
-	(*Delivered)(nil),             // 47: golaunch.rendezvous.v1.Delivered
-	(*Finish)(nil),                // 48: golaunch.rendezvous.v1.Finish
-	(*Result)(nil),                // 49: golaunch.rendezvous.v1.Result
-	(*Goodput)(nil),               // 50: golaunch.rendezvous.v1.Goodput
-	(*Cost)(nil),                  // 51: golaunch.rendezvous.v1.Cost
-	(*Failure)(nil),               // 52: golaunch.rendezvous.v1.Failure
-	(*Submission)(nil),            // 53: golaunch.rendezvous.v1.Submission
-	(*Spec)(nil),                  // 54: golaunch.rendezvous.v1.Spec
-	(*Request)(nil),               // 55: golaunch.rendezvous.v1.Request
-	(*WatchRequest)(nil),          // 56: golaunch.rendezvous.v1.WatchRequest
-	(*Update)(nil),                // 57: golaunch.rendezvous.v1.Update
-	(*Accepted)(nil),              // 58: golaunch.rendezvous.v1.Accepted
-	(*Decision)(nil),              // 59: golaunch.rendezvous.v1.Decision
-	(*Granted)(nil),               // 60: golaunch.rendezvous.v1.Granted
-	(*Group)(nil),                 // 61: golaunch.rendezvous.v1.Group
-	(*LogsRequest)(nil),           // 62: golaunch.rendezvous.v1.LogsRequest
-	(*LogsFrom)(nil),              // 63: golaunch.rendezvous.v1.LogsFrom
-	(*StopRequest)(nil),           // 64: golaunch.rendezvous.v1.StopRequest
-	(*StopReply)(nil),             // 65: golaunch.rendezvous.v1.StopReply
-	(*ForwardRequest)(nil),        // 66: golaunch.rendezvous.v1.ForwardRequest
-	(*ForwardReply)(nil),          // 67: golaunch.rendezvous.v1.ForwardReply
-	(*DrainRequest)(nil),          // 68: golaunch.rendezvous.v1.DrainRequest
-	(*DrainReply)(nil),            // 69: golaunch.rendezvous.v1.DrainReply
-	(*StatusRequest)(nil),         // 70: golaunch.rendezvous.v1.StatusRequest
-	(*StatusReply)(nil),           // 71: golaunch.rendezvous.v1.StatusReply
-	(*NodeStatus)(nil),            // 72: golaunch.rendezvous.v1.NodeStatus
-	(*Exclusion)(nil),             // 73: golaunch.rendezvous.v1.Exclusion
-	(*Hold)(nil),                  // 74: golaunch.rendezvous.v1.Hold
-	(*JobStatus)(nil),             // 75: golaunch.rendezvous.v1.JobStatus
-	nil,                           // 76: golaunch.rendezvous.v1.Greeting.FactsEntry
-	nil,                           // 77: golaunch.rendezvous.v1.Invitation.FactsEntry
-	nil,                           // 78: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 79: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 80: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*timestamppb.Timestamp)(nil), // 81: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 82: google.protobuf.Duration
+	(*Ask)(nil),                   // 41: golaunch.rendezvous.v1.Ask
+	(*Question)(nil),              // 42: golaunch.rendezvous.v1.Question
+	(*Ras)(nil),                   // 43: golaunch.rendezvous.v1.Ras
+	(*Stacks)(nil),                // 44: golaunch.rendezvous.v1.Stacks
+	(*Ping)(nil),                  // 45: golaunch.rendezvous.v1.Ping
+	(*SampleFilter)(nil),          // 46: golaunch.rendezvous.v1.SampleFilter
+	(*LogFilter)(nil),             // 47: golaunch.rendezvous.v1.LogFilter
+	(*Span)(nil),                  // 48: golaunch.rendezvous.v1.Span
+	(*LogPosition)(nil),           // 49: golaunch.rendezvous.v1.LogPosition
+	(*LogChunk)(nil),              // 50: golaunch.rendezvous.v1.LogChunk
+	(*Samples)(nil),               // 51: golaunch.rendezvous.v1.Samples
+	(*Series)(nil),                // 52: golaunch.rendezvous.v1.Series
+	(*Track)(nil),                 // 53: golaunch.rendezvous.v1.Track
+	(*Answer)(nil),                // 54: golaunch.rendezvous.v1.Answer
+	(*Delivery)(nil),              // 55: golaunch.rendezvous.v1.Delivery
+	(*Delivered)(nil),             // 56: golaunch.rendezvous.v1.Delivered
+	(*Finish)(nil),                // 57: golaunch.rendezvous.v1.Finish
+	(*Result)(nil),                // 58: golaunch.rendezvous.v1.Result
+	(*Goodput)(nil),               // 59: golaunch.rendezvous.v1.Goodput
+	(*Cost)(nil),                  // 60: golaunch.rendezvous.v1.Cost
+	(*Failure)(nil),               // 61: golaunch.rendezvous.v1.Failure
+	(*Submission)(nil),            // 62: golaunch.rendezvous.v1.Submission
+	(*Spec)(nil),                  // 63: golaunch.rendezvous.v1.Spec
+	(*Request)(nil),               // 64: golaunch.rendezvous.v1.Request
+	(*WatchRequest)(nil),          // 65: golaunch.rendezvous.v1.WatchRequest
+	(*Update)(nil),                // 66: golaunch.rendezvous.v1.Update
+	(*Accepted)(nil),              // 67: golaunch.rendezvous.v1.Accepted
+	(*Decision)(nil),              // 68: golaunch.rendezvous.v1.Decision
+	(*Granted)(nil),               // 69: golaunch.rendezvous.v1.Granted
+	(*Group)(nil),                 // 70: golaunch.rendezvous.v1.Group
+	(*Inquiry)(nil),               // 71: golaunch.rendezvous.v1.Inquiry
+	(*LogsFrom)(nil),              // 72: golaunch.rendezvous.v1.LogsFrom
+	(*StopRequest)(nil),           // 73: golaunch.rendezvous.v1.StopRequest
+	(*StopReply)(nil),             // 74: golaunch.rendezvous.v1.StopReply
+	(*ForwardRequest)(nil),        // 75: golaunch.rendezvous.v1.ForwardRequest
+	(*ForwardReply)(nil),          // 76: golaunch.rendezvous.v1.ForwardReply
+	(*DrainRequest)(nil),          // 77: golaunch.rendezvous.v1.DrainRequest
+	(*DrainReply)(nil),            // 78: golaunch.rendezvous.v1.DrainReply
+	(*StatusRequest)(nil),         // 79: golaunch.rendezvous.v1.StatusRequest
+	(*StatusReply)(nil),           // 80: golaunch.rendezvous.v1.StatusReply
+	(*NodeStatus)(nil),            // 81: golaunch.rendezvous.v1.NodeStatus
+	(*Exclusion)(nil),             // 82: golaunch.rendezvous.v1.Exclusion
+	(*Hold)(nil),                  // 83: golaunch.rendezvous.v1.Hold
+	(*JobStatus)(nil),             // 84: golaunch.rendezvous.v1.JobStatus
+	(*Moment)(nil),                // 85: golaunch.rendezvous.v1.Moment
+	nil,                           // 86: golaunch.rendezvous.v1.Greeting.FactsEntry
+	nil,                           // 87: golaunch.rendezvous.v1.Invitation.FactsEntry
+	nil,                           // 88: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 89: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 90: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*timestamppb.Timestamp)(nil), // 91: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 92: google.protobuf.Duration
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
 	0,   // 1: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	76,  // 2: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
-	77,  // 3: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	86,  // 2: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
+	87,  // 3: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
 	4,   // 4: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
 	7,   // 5: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
 	9,   // 6: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
@@ -6661,125 +7404,140 @@ var file_rendezvous_proto_depIdxs = []int32{
 	33,  // 23: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
 	37,  // 24: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
 	38,  // 25: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	48,  // 26: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	57,  // 26: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
 	39,  // 27: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
 	40,  // 28: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
-	41,  // 29: golaunch.rendezvous.v1.ToAgent.read_logs:type_name -> golaunch.rendezvous.v1.ReadLogs
+	41,  // 29: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
 	31,  // 30: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
 	32,  // 31: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
 	36,  // 32: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
 	4,   // 33: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
 	13,  // 34: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	78,  // 35: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	81,  // 36: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	88,  // 35: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	91,  // 36: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
 	9,   // 37: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	0,   // 38: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	82,  // 39: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	92,  // 39: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
 	9,   // 40: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	82,  // 41: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	81,  // 42: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	92,  // 41: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	91,  // 42: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
 	14,  // 43: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	79,  // 44: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	89,  // 44: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
 	28,  // 45: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
 	28,  // 46: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
-	82,  // 47: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	92,  // 47: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
 	20,  // 48: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
-	82,  // 49: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
-	82,  // 50: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
-	82,  // 51: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
+	92,  // 49: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
+	92,  // 50: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
+	92,  // 51: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
 	22,  // 52: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
 	25,  // 53: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
 	23,  // 54: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	82,  // 55: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	82,  // 56: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	92,  // 55: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	92,  // 56: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
 	28,  // 57: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	81,  // 58: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	82,  // 59: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	91,  // 58: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	92,  // 59: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
 	34,  // 60: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
 	35,  // 61: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
 	14,  // 62: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	14,  // 63: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	82,  // 64: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	82,  // 65: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	42,  // 66: golaunch.rendezvous.v1.ReadLogs.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	43,  // 67: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	44,  // 68: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	44,  // 69: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	45,  // 70: golaunch.rendezvous.v1.Delivery.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	49,  // 71: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	52,  // 72: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	50,  // 73: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	51,  // 74: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	14,  // 75: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	28,  // 76: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	81,  // 77: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	82,  // 78: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	54,  // 79: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	82,  // 80: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	82,  // 81: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	82,  // 82: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	82,  // 83: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	55,  // 84: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	82,  // 85: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	82,  // 86: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	82,  // 87: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	80,  // 88: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	82,  // 89: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	82,  // 90: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	58,  // 91: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	59,  // 92: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	49,  // 93: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	60,  // 94: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	82,  // 95: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	81,  // 96: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	61,  // 97: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	13,  // 98: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	34,  // 99: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	42,  // 100: golaunch.rendezvous.v1.LogsRequest.filter:type_name -> golaunch.rendezvous.v1.LogFilter
-	63,  // 101: golaunch.rendezvous.v1.LogsRequest.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	44,  // 102: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	82,  // 103: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	81,  // 104: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	72,  // 105: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	75,  // 106: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	13,  // 107: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	82,  // 108: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	74,  // 109: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	73,  // 110: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	81,  // 111: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	81,  // 112: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	81,  // 113: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	49,  // 114: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	50,  // 115: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	5,   // 116: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	46,  // 117: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	53,  // 118: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	56,  // 119: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	62,  // 120: golaunch.rendezvous.v1.Cluster.Logs:input_type -> golaunch.rendezvous.v1.LogsRequest
-	64,  // 121: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	66,  // 122: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	68,  // 123: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	70,  // 124: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 125: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	2,   // 126: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	3,   // 127: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	6,   // 128: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	47,  // 129: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	57,  // 130: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	57,  // 131: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	45,  // 132: golaunch.rendezvous.v1.Cluster.Logs:output_type -> golaunch.rendezvous.v1.LogChunk
-	65,  // 133: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	67,  // 134: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	69,  // 135: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	71,  // 136: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 137: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 138: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 139: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	128, // [128:140] is the sub-list for method output_type
-	116, // [116:128] is the sub-list for method input_type
-	116, // [116:116] is the sub-list for extension type_name
-	116, // [116:116] is the sub-list for extension extendee
-	0,   // [0:116] is the sub-list for field type_name
+	92,  // 64: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	92,  // 65: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	42,  // 66: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
+	47,  // 67: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
+	43,  // 68: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
+	46,  // 69: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
+	44,  // 70: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
+	45,  // 71: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
+	92,  // 72: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
+	92,  // 73: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
+	48,  // 74: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	49,  // 75: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	49,  // 76: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	91,  // 77: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
+	52,  // 78: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
+	53,  // 79: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
+	50,  // 80: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	51,  // 81: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
+	54,  // 82: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
+	58,  // 83: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	61,  // 84: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	59,  // 85: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	60,  // 86: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	14,  // 87: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	28,  // 88: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	91,  // 89: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	92,  // 90: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	63,  // 91: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	92,  // 92: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	92,  // 93: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	92,  // 94: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	92,  // 95: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	64,  // 96: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	92,  // 97: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	92,  // 98: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	92,  // 99: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	90,  // 100: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	92,  // 101: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	92,  // 102: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	67,  // 103: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	68,  // 104: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	58,  // 105: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	69,  // 106: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	92,  // 107: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	91,  // 108: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	70,  // 109: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	13,  // 110: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	34,  // 111: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	42,  // 112: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
+	72,  // 113: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	92,  // 114: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	49,  // 115: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	92,  // 116: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	91,  // 117: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	81,  // 118: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	84,  // 119: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	13,  // 120: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	92,  // 121: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	83,  // 122: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	82,  // 123: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	91,  // 124: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	91,  // 125: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	91,  // 126: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	58,  // 127: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	59,  // 128: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	85,  // 129: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	91,  // 130: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	5,   // 131: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	55,  // 132: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	62,  // 133: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	65,  // 134: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	71,  // 135: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	73,  // 136: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	75,  // 137: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	77,  // 138: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	79,  // 139: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 140: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	2,   // 141: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	3,   // 142: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	6,   // 143: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	56,  // 144: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	66,  // 145: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	66,  // 146: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	54,  // 147: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	74,  // 148: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	76,  // 149: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	78,  // 150: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	80,  // 151: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 152: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 153: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 154: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	143, // [143:155] is the sub-list for method output_type
+	131, // [131:143] is the sub-list for method input_type
+	131, // [131:131] is the sub-list for extension type_name
+	131, // [131:131] is the sub-list for extension extendee
+	0,   // [0:131] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
@@ -6814,27 +7572,34 @@ func file_rendezvous_proto_init() {
 		(*ToAgent_Finish)(nil),
 		(*ToAgent_Assign)(nil),
 		(*ToAgent_Leave)(nil),
-		(*ToAgent_ReadLogs)(nil),
+		(*ToAgent_Ask)(nil),
 		(*ToAgent_Admit)(nil),
 		(*ToAgent_Reach)(nil),
 		(*ToAgent_Notice)(nil),
 		(*ToAgent_Voters)(nil),
 	}
 	file_rendezvous_proto_msgTypes[39].OneofWrappers = []any{}
-	file_rendezvous_proto_msgTypes[57].OneofWrappers = []any{
+	file_rendezvous_proto_msgTypes[42].OneofWrappers = []any{
+		(*Question_Logs)(nil),
+		(*Question_Ras)(nil),
+		(*Question_Samples)(nil),
+		(*Question_Stacks)(nil),
+		(*Question_Ping)(nil),
+	}
+	file_rendezvous_proto_msgTypes[66].OneofWrappers = []any{
 		(*Update_Accepted)(nil),
 		(*Update_Decision)(nil),
 		(*Update_Result)(nil),
 		(*Update_Granted)(nil),
 	}
-	file_rendezvous_proto_msgTypes[75].OneofWrappers = []any{}
+	file_rendezvous_proto_msgTypes[84].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   81,
+			NumMessages:   91,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

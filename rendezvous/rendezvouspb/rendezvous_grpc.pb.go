@@ -33,7 +33,7 @@ type RendezvousClient interface {
 	// Join carries everything between one agent and the coordinator. The agent says hello first. A refusal is a
 	// FAILED_PRECONDITION whose message says why; after any other end of the stream the agent may say hello again.
 	Join(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FromAgent, ToAgent], error)
-	// Deliver carries what a ReadLogs asked for, on the same connection as the agent's Join.
+	// Deliver carries the answers to an Ask, on the same connection as the agent's Join.
 	Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Delivery, Delivered], error)
 }
 
@@ -78,7 +78,7 @@ type RendezvousServer interface {
 	// Join carries everything between one agent and the coordinator. The agent says hello first. A refusal is a
 	// FAILED_PRECONDITION whose message says why; after any other end of the stream the agent may say hello again.
 	Join(grpc.BidiStreamingServer[FromAgent, ToAgent]) error
-	// Deliver carries what a ReadLogs asked for, on the same connection as the agent's Join.
+	// Deliver carries the answers to an Ask, on the same connection as the agent's Join.
 	Deliver(grpc.ClientStreamingServer[Delivery, Delivered]) error
 	mustEmbedUnimplementedRendezvousServer()
 }
@@ -157,7 +157,7 @@ var Rendezvous_ServiceDesc = grpc.ServiceDesc{
 const (
 	Cluster_Submit_FullMethodName  = "/golaunch.rendezvous.v1.Cluster/Submit"
 	Cluster_Watch_FullMethodName   = "/golaunch.rendezvous.v1.Cluster/Watch"
-	Cluster_Logs_FullMethodName    = "/golaunch.rendezvous.v1.Cluster/Logs"
+	Cluster_Inquire_FullMethodName = "/golaunch.rendezvous.v1.Cluster/Inquire"
 	Cluster_Stop_FullMethodName    = "/golaunch.rendezvous.v1.Cluster/Stop"
 	Cluster_Forward_FullMethodName = "/golaunch.rendezvous.v1.Cluster/Forward"
 	Cluster_Drain_FullMethodName   = "/golaunch.rendezvous.v1.Cluster/Drain"
@@ -179,8 +179,8 @@ type ClusterClient interface {
 	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Submission, Update], error)
 	// Watch tells where a job stands, and what is decided about it from then on, until its result.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Update], error)
-	// Logs has the output of a job's ranks. The request may come in several messages.
-	Logs(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LogsRequest, LogChunk], error)
+	// Inquire asks the nodes of a job, or all, which answer in parallel. The inquiry may come in several messages.
+	Inquire(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Inquiry, Answer], error)
 	// Stop asks for the end of a job, or of all.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopReply, error)
 	// Forward sends a signal to all ranks of a job.
@@ -232,18 +232,18 @@ func (c *clusterClient) Watch(ctx context.Context, in *WatchRequest, opts ...grp
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_WatchClient = grpc.ServerStreamingClient[Update]
 
-func (c *clusterClient) Logs(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LogsRequest, LogChunk], error) {
+func (c *clusterClient) Inquire(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Inquiry, Answer], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[2], Cluster_Logs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[2], Cluster_Inquire_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[LogsRequest, LogChunk]{ClientStream: stream}
+	x := &grpc.GenericClientStream[Inquiry, Answer]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Cluster_LogsClient = grpc.BidiStreamingClient[LogsRequest, LogChunk]
+type Cluster_InquireClient = grpc.BidiStreamingClient[Inquiry, Answer]
 
 func (c *clusterClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -309,8 +309,8 @@ type ClusterServer interface {
 	Submit(grpc.BidiStreamingServer[Submission, Update]) error
 	// Watch tells where a job stands, and what is decided about it from then on, until its result.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Update]) error
-	// Logs has the output of a job's ranks. The request may come in several messages.
-	Logs(grpc.BidiStreamingServer[LogsRequest, LogChunk]) error
+	// Inquire asks the nodes of a job, or all, which answer in parallel. The inquiry may come in several messages.
+	Inquire(grpc.BidiStreamingServer[Inquiry, Answer]) error
 	// Stop asks for the end of a job, or of all.
 	Stop(context.Context, *StopRequest) (*StopReply, error)
 	// Forward sends a signal to all ranks of a job.
@@ -336,8 +336,8 @@ func (UnimplementedClusterServer) Submit(grpc.BidiStreamingServer[Submission, Up
 func (UnimplementedClusterServer) Watch(*WatchRequest, grpc.ServerStreamingServer[Update]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
-func (UnimplementedClusterServer) Logs(grpc.BidiStreamingServer[LogsRequest, LogChunk]) error {
-	return status.Error(codes.Unimplemented, "method Logs not implemented")
+func (UnimplementedClusterServer) Inquire(grpc.BidiStreamingServer[Inquiry, Answer]) error {
+	return status.Error(codes.Unimplemented, "method Inquire not implemented")
 }
 func (UnimplementedClusterServer) Stop(context.Context, *StopRequest) (*StopReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
@@ -390,12 +390,12 @@ func _Cluster_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Cluster_WatchServer = grpc.ServerStreamingServer[Update]
 
-func _Cluster_Logs_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(ClusterServer).Logs(&grpc.GenericServerStream[LogsRequest, LogChunk]{ServerStream: stream})
+func _Cluster_Inquire_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ClusterServer).Inquire(&grpc.GenericServerStream[Inquiry, Answer]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Cluster_LogsServer = grpc.BidiStreamingServer[LogsRequest, LogChunk]
+type Cluster_InquireServer = grpc.BidiStreamingServer[Inquiry, Answer]
 
 func _Cluster_Stop_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StopRequest)
@@ -495,8 +495,8 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 			ServerStreams: true,
 		},
 		{
-			StreamName:    "Logs",
-			Handler:       _Cluster_Logs_Handler,
+			StreamName:    "Inquire",
+			Handler:       _Cluster_Inquire_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

@@ -1,4 +1,5 @@
-// A libnvidia-ml.so.1 without a driver: three GPUs out of PCI order, the last of them split in two. FAKE_NVML names what is wrong.
+// A libnvidia-ml.so.1 without a driver: three GPUs out of PCI order, the last of them split in two. FAKE_NVML names what is wrong, or the
+// file FAKE_NVML_FILE does, for as long as it has it. With OLD it lacks what an old driver may lack.
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -14,12 +15,14 @@ struct nvmlDevice_st {
 	unsigned long long memory;
 	unsigned first, processes;
 	int mig;
+	unsigned use, milliwatts, degrees;
+	unsigned long long energy;
 };
 
 static struct nvmlDevice_st gpus[] = {
-	{"GPU-8f000000-0000", "NVIDIA H200", 0, 0x8f, 150754820096, 5000, 100, 0},
-	{"GPU-0f000000-0000", "NVIDIA H200", 0, 0x0f, 150754820096, 4411, 1, 0},
-	{"GPU-01000000-0000", "NVIDIA A100-SXM4-40GB", 0x10000, 0x01, 42949672960, 0, 0, 1},
+	{"GPU-8f000000-0000", "NVIDIA H200", 0, 0x8f, 150754820096, 5000, 100, 0, 37, 301500, 61, 9000},
+	{"GPU-0f000000-0000", "NVIDIA H200", 0, 0x0f, 150754820096, 4411, 1, 0, 100, 650250, 84, 7000},
+	{"GPU-01000000-0000", "NVIDIA A100-SXM4-40GB", 0x10000, 0x01, 42949672960, 0, 0, 1, 0, 55125, 33, 0},
 };
 
 static struct nvmlDevice_st instances[] = {
@@ -28,8 +31,17 @@ static struct nvmlDevice_st instances[] = {
 };
 
 static int wrong(const char *what) {
-	const char *fault = getenv("FAKE_NVML");
-	return fault && !strcmp(fault, what);
+	const char *fault = getenv("FAKE_NVML"), *path = getenv("FAKE_NVML_FILE");
+	if (fault && !strcmp(fault, what))
+		return 1;
+	char now[32] = "";
+	int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	if (file < 0)
+		return 0;
+	if (read(file, now, sizeof now - 1) < 0)
+		abort();
+	close(file);
+	return !strcmp(now, what);
 }
 
 // hang never returns, with a helper that does not either. Both hold the fifo open as long as they live.
@@ -63,9 +75,14 @@ static void flood(void) {
 		pause();
 }
 
+// dawdle returns when somebody has the fifo open for writing.
+static void dawdle(void) { close(open(getenv("FAKE_NVML_FIFO"), O_RDONLY)); }
+
 nvmlReturn_t nvmlInit_v2(void) {
 	if (wrong("hang"))
 		hang();
+	if (wrong("slow"))
+		dawdle();
 	if (wrong("daemon"))
 		leave();
 	if (wrong("flood"))
@@ -118,6 +135,7 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t d, nvmlPciInfo_t *pci) {
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t d, nvmlMemory_t *memory) {
 	memset(memory, 0xff, sizeof *memory);
 	memory->total = d.handle->memory;
+	memory->used = d.handle->memory / 4;
 	return d.handle->memory ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
@@ -154,6 +172,20 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t d, unsigned slot, 
 // Of GPU 0f:00.0 nothing good is to be told.
 static int sick(nvmlDevice_t d) { return d.handle == &gpus[1]; }
 
+nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t d, unsigned *width) {
+	*width = 16;
+	return d.handle->mig ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t d, unsigned *width) {
+	*width = sick(d) ? 8 : 16;
+	return NVML_SUCCESS;
+}
+
+// GPU 8f:00.0 lacks the newer fields.
+static int older(nvmlDevice_t d) { return d.handle == &gpus[0]; }
+
+#ifndef OLD
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t d, int count, nvmlFieldValue_t *values) {
 	for (int i = 0; i < count; i++) {
 		nvmlFieldValue_t *v = &values[i];
@@ -178,6 +210,18 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t d, int count, nvmlFieldValue_
 		case NVML_FI_DEV_NVLINK_GET_STATE:
 			v->value.uiVal = !(sick(d) && v->scopeId == 17);
 			break;
+		case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
+			v->valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+			v->value.ullVal = d.handle->energy += 1000;
+			break;
+		case NVML_FI_DEV_POWER_INSTANT:
+			v->value.uiVal = d.handle->milliwatts + 1;
+			v->nvmlReturn = older(d) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+			break;
+		case NVML_FI_DEV_POWER_CURRENT_LIMIT:
+			v->value.uiVal = 700001;
+			v->nvmlReturn = older(d) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+			break;
 		default:
 			v->nvmlReturn = NVML_ERROR_INVALID_ARGUMENT;
 		}
@@ -190,19 +234,34 @@ nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t d, unsigned 
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t d, unsigned *width) {
-	*width = 16;
-	return d.handle->mig ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t d, unsigned *width) {
-	*width = sick(d) ? 8 : 16;
-	return NVML_SUCCESS;
-}
-
 nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t d, nvmlGpuFabricInfo_t *info) {
 	memset(info, 0xff, sizeof *info);
 	info->status = NVML_SUCCESS;
 	info->state = sick(d) ? NVML_GPU_FABRIC_STATE_IN_PROGRESS : NVML_GPU_FABRIC_STATE_COMPLETED;
 	return NVML_SUCCESS;
 }
+
+// Of a GPU that is split, and of its instances, no use is told.
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t d, nvmlUtilization_t *use) {
+	if (wrong("hang in use"))
+		hang();
+	use->gpu = d.handle->use;
+	use->memory = 99;
+	return d.handle->mig || !d.handle->degrees ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t d, unsigned *milliwatts) {
+	*milliwatts = d.handle->milliwatts;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t d, unsigned *milliwatts) {
+	*milliwatts = 700000;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t d, nvmlTemperatureSensors_t sensor, unsigned *degrees) {
+	*degrees = d.handle->degrees;
+	return sensor == NVML_TEMPERATURE_GPU ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+#endif

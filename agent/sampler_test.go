@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/samples"
+	"github.com/golaunch/golaunch/internal/wire"
+)
+
+// table is what a client knows of the ranks of a job and of its nodes, the newest.
+type table map[samples.Subject]samples.Series
+
+// watch asks for samples until they are as the test wants them.
+func (w *town) watch(t testing.TB, q wire.Inquiry, enough func(table) bool) table {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	seen := table{}
+	for a, err := range w.client.Inquire(ctx, q) {
+		if err != nil {
+			t.Fatalf("%v; seen %+v", err, seen)
+		}
+		for _, s := range a.Samples.Series {
+			seen[s.Subject] = s
+		}
+		if enough(seen) {
+			return seen
+		}
+	}
+	t.Fatalf("the answers end with %+v", seen)
+	return nil
+}
+
+// TestSamples has what a rank does, what it says of itself, and that it has ended.
+func TestSamples(t *testing.T) {
+	w := newTown(t)
+	// Rank 0 computes, and tells its steps in the past, so that the time of one does not depend on the machine.
+	a := w.submit(t, "a", `
+		[ $RANK = 1 ] && { echo one; echo two; exit 0; }
+		beat() { echo "$1" > new; touch -d "$2" new; mv new $GOLAUNCH_HEARTBEAT_FILE; }
+		beat "10 500" "2026-01-01 00:00:00"
+		until [ -e gate ]; do :; done
+		beat "20 500" "2026-01-01 00:00:05"
+		while :; do :; done`)
+	every := wire.Question{About: wire.AboutSamples, Samples: wire.SampleFilter{Since: time.Hour, Every: time.Second}}
+	rank0, rank1 := samples.Subject{Job: "a", Rank: 0}, samples.Subject{Job: "a", Rank: 1}
+	seen := w.watch(t, wire.Inquiry{Job: "a", Question: every}, func(s table) bool {
+		return s[rank0].Value(samples.Step) == 10 && s[rank0].Value(samples.CPU) > 0 && s[rank1].Ended != ""
+	})
+	one := seen[rank1]
+	if one.Ended != "exited with code 0" || one.Value(samples.Lines) != 2 || one.Value(samples.LogBytes) != 8 {
+		t.Errorf("rank 1: %+v", one)
+	}
+	zero := seen[rank0]
+	if zero.PID == 0 || zero.Ended != "" || zero.Value(samples.Total) != 500 || zero.Value(samples.Memory) < 1<<16 || zero.Value(samples.Processes) != 1 ||
+		samples.Known(zero.Value(samples.StepTime)) || samples.Known(zero.Value(samples.GPUPower)) || zero.Value(samples.BeatAge) < 3600 {
+		t.Errorf("rank 0: %+v", zero)
+	}
+	if err := os.WriteFile(filepath.Join(w.work, "gate"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seen = w.watch(t, wire.Inquiry{Job: "a", Question: every}, func(s table) bool { return s[rank0].Value(samples.Step) == 20 })
+	if got := seen[rank0].Value(samples.StepTime); got != 0.5 {
+		t.Errorf("10 steps in 5 s are %v s each", got)
+	}
+	once := wire.Question{About: wire.AboutSamples}
+	seen = w.watch(t, wire.Inquiry{Question: once}, func(s table) bool { _, ok := s[samples.Node]; return ok })
+	if node := seen[samples.Node]; node.Value(samples.Ranks) != 1 || node.Value(samples.MemoryTotal) < node.Value(samples.Memory) || node.Value(samples.Memory) <= 0 {
+		t.Errorf("the node: %+v", node)
+	}
+	if _, err := w.client.Stop(t.Context(), "a", 143, "enough"); err != nil {
+		t.Fatal(err)
+	}
+	over(t, a)
+	for began := time.Now(); len(seen) != 1; {
+		seen = w.watch(t, wire.Inquiry{Question: once}, func(s table) bool { _, ok := s[samples.Node]; return ok })
+		if time.Since(began) > patience {
+			t.Fatalf("after the end of the job there are %d series", len(seen))
+		}
+	}
+}
+
+func TestHostMeter(t *testing.T) {
+	cpu, ok := cpuSeconds([]byte("cpu  100 20 30 9000 50 6 7 8 900 900\ncpu0 1 1 1 1\n"))
+	if !ok || math.Abs(cpu-1.71) > 1e-9 {
+		t.Errorf("%v s, %v", cpu, ok)
+	}
+	for _, bad := range []string{"", "cpu", "cpu a b c d e f g h", "intr 1 2 3 4 5 6 7 8 9"} {
+		if _, ok := cpuSeconds([]byte(bad)); ok {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	in, out, ok := netBytes([]byte(`Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo: 999 1 0 0 0 0 0 0 999 1 0 0 0 0 0 0
+  eth0: 100 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0
+ ens1:5 1 0 0 0 0 0 0 3 1 0 0 0 0 0 0
+`))
+	if !ok || in != 105 || out != 10 {
+		t.Errorf("%v in, %v out, %v", in, out, ok)
+	}
+	used, total := memoryUse([]byte("MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:   400 kB\n"))
+	if used != 600*1024 || total != 1000*1024 {
+		t.Errorf("%v of %v", used, total)
+	}
+	if used, total := memoryUse([]byte("MemTotal:  1000 kB\n")); samples.Known(used) || samples.Known(total) {
+		t.Errorf("%v of %v of a kernel that does not tell", used, total)
+	}
+}
+
+// BenchmarkLook is what eight ranks cost at each look, every five seconds while nobody asks.
+func BenchmarkLook(b *testing.B) {
+	w := newTown(b)
+	w.submit(b, "a", `while :; do sleep 1000; done`)
+	every := wire.Question{About: wire.AboutSamples, Samples: wire.SampleFilter{Every: time.Second}}
+	w.watch(b, wire.Inquiry{Job: "a", Question: every}, func(s table) bool {
+		return samples.Known(s[samples.Subject{Job: "a", Rank: 1}].Value(samples.Memory))
+	})
+	for b.Loop() {
+		w.sampler.look(b.Context(), time.Now())
+	}
+}

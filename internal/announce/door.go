@@ -1,0 +1,113 @@
+package announce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A job that has a coordinator of its own has a door on the coordinator's machine: a socket, also in the abstract namespace, whose name
+// ends with the job's ID, and at which the coordinator serves clients of this user and of root's.
+func doorPrefix() string { return fmt.Sprintf("@golaunch-job-%d-", os.Getuid()) }
+
+// Door listens for clients of a job, and refuses those of other users.
+func Door(job string) (net.Listener, error) {
+	l, err := net.Listen("unix", fmt.Sprintf("%s%d-%s", doorPrefix(), os.Getpid(), job))
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen for commands about job %s: %w", job, err)
+	}
+	return door{l}, nil
+}
+
+type door struct{ net.Listener }
+
+// Accept lets nobody in whom the kernel does not know as this user or root.
+func (d door) Accept() (net.Conn, error) {
+	for {
+		conn, err := d.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		peer, err := credentials(conn.(*net.UnixConn))
+		if err == nil && (peer.Uid == 0 || int(peer.Uid) == os.Getuid()) {
+			return conn, nil
+		}
+		_ = conn.Close() // of somebody whom nobody answers
+	}
+}
+
+// Jobs are the IDs of this user's jobs that have a door on this machine, sorted. The error is that of /proc/net/unix.
+func Jobs() ([]string, error) {
+	doors, err := doors()
+	var jobs []string
+	for _, name := range doors {
+		jobs = append(jobs, jobOf(name))
+	}
+	slices.Sort(jobs)
+	return slices.Compact(jobs), err
+}
+
+func doors() (names []string, err error) {
+	text, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the jobs on this machine: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		// Num RefCount Protocol Flags Type St Inode Path; a socket that listens has the flag __SO_ACCEPTCON (net/unix/af_unix.c).
+		if len(fields) == 8 && fields[3] == "00010000" && strings.HasPrefix(fields[7], doorPrefix()) {
+			names = append(names, fields[7])
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// jobOf is the ID in a name: behind the number of the process.
+func jobOf(name string) string {
+	_, job, _ := strings.Cut(strings.TrimPrefix(name, doorPrefix()), "-")
+	return job
+}
+
+// ErrNoDoor says that a job has no door on this machine.
+var ErrNoDoor = errors.New("no such job on this machine")
+
+// Knock reaches the coordinator of a job of this user's on this machine. Of several jobs with one ID it is one.
+func Knock(ctx context.Context, job string) (net.Conn, error) {
+	all, err := doors()
+	if err != nil {
+		return nil, err
+	}
+	err = ErrNoDoor
+	for _, name := range all {
+		if jobOf(name) != job {
+			continue
+		}
+		var conn net.Conn
+		if conn, err = (&net.Dialer{}).DialContext(ctx, "unix", name); err != nil {
+			continue
+		}
+		if err = ours(conn.(*net.UnixConn)); err == nil {
+			return conn, nil
+		}
+		_ = conn.Close() // it was only looked at
+	}
+	return nil, fmt.Errorf("job %s: %w", job, err)
+}
+
+// credentials are the kernel's of who is at the other end.
+func credentials(conn *net.UnixConn) (peer *unix.Ucred, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return peer, errors.Join(err, failed)
+}

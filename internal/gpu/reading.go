@@ -1,0 +1,106 @@
+package gpu
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+)
+
+// Reading is what a device does at a moment. Of what its driver does not tell, Use is NaN and all else is 0. A MIG instance has memory
+// of its own, no Use unless the driver tells that of instances, and the power, energy and temperature of its whole GPU.
+type Reading struct {
+	// UUID is that of the [Device].
+	UUID string
+	// Use is the part of the driver's last sample period, at most a second, in which any kernel ran, from 0 to 1.
+	Use float64
+	// Memory is in use, with what the driver keeps for itself, of MemoryTotal; both in bytes.
+	Memory, MemoryTotal int64
+	// Power is what it draws, and PowerLimit what it may, in milliwatts.
+	Power, PowerLimit uint64
+	// Energy is in millijoules since the driver was loaded.
+	Energy uint64
+	// Temperature is in degrees Celsius.
+	Temperature int
+}
+
+// measure reads all devices, or says in why there is none. A GPU that does not answer, as a lost one, is left out while another does.
+func measure(lib library) (readings []Reading, why string, err error) {
+	n, err := lib.count()
+	if err != nil {
+		return nil, "", fmt.Errorf("count GPUs: %w", err)
+	}
+	usable, fault := 0, error(nil)
+	for i := range n {
+		r, err := gauge(lib, i)
+		switch {
+		case is(err, noPermission): // a GPU of another job
+		case err != nil:
+			fault = fmt.Errorf("GPU index %d of %d: %w%s", i, n, err, remedy(err))
+		default:
+			usable++
+			readings = append(readings, r...)
+		}
+	}
+	switch {
+	case len(readings) > 0:
+		return readings, "", nil
+	case fault != nil:
+		return nil, "", fault
+	}
+	return nil, none(n, usable), nil
+}
+
+// gauge reads a GPU, or the instances that it is split into.
+func gauge(lib library, i int) (readings []Reading, err error) {
+	whole, err := lib.card(i)
+	if err != nil {
+		return nil, err
+	}
+	cards, _, err := parts(whole)
+	if err != nil {
+		return nil, err
+	}
+	r := shared(whole)
+	for _, c := range cards {
+		if r.UUID, err = c.uuid(); err != nil {
+			return nil, fmt.Errorf("UUID: %w", err)
+		}
+		r.Use, r.Memory, r.MemoryTotal = use(c), 0, 0
+		if used, total, err := c.memory(); err == nil {
+			r.Memory, r.MemoryTotal = used, total
+		}
+		readings = append(readings, r)
+	}
+	return readings, nil
+}
+
+// shared is what the instances of a GPU have in common. The fields are what newer drivers tell most exactly.
+func shared(c card) (r Reading) {
+	f := []fieldValue{{id: powerNow}, {id: powerLimit}, {id: energy}}
+	if c.fields(f) == nil {
+		r.Power, _ = f[0].number()
+		r.PowerLimit, _ = f[1].number()
+		r.Energy, _ = f[2].number()
+	}
+	r.Power = cmp.Or(r.Power, told(c.draw))
+	r.PowerLimit = cmp.Or(r.PowerLimit, told(c.limit))
+	r.Temperature = int(told(c.heat))
+	return r
+}
+
+// told is the answer to a question, or 0.
+func told(question func() (uint32, error)) uint64 {
+	n, err := question()
+	if err != nil {
+		return 0
+	}
+	return uint64(n)
+}
+
+func use(c card) float64 {
+	percent, err := c.busy()
+	if err != nil {
+		return math.NaN()
+	}
+	return min(float64(percent)/100, 1)
+}

@@ -1,0 +1,113 @@
+package gpu
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// teller is the child of a meter. It belongs to the holder of the meter's turn, apart from its two goroutines.
+type teller struct {
+	cmd     *exec.Cmd
+	stdin   io.Writer
+	started time.Time
+	// opened says that the driver has been opened, and doomed that the child has been killed.
+	opened, doomed bool
+	// lines are what it prints; closed at the end, or when a line is too long, as flooded then says.
+	lines      chan []byte
+	flooded    bool
+	complaints *bounded
+	// gone is closed when the child has been reaped, and its helpers killed.
+	gone chan struct{}
+}
+
+func newTeller() (*teller, error) {
+	// Its life is not bound to a context: it ends with its standard input.
+	cmd, err := command(context.Background(), meterName)
+	if err != nil {
+		return nil, err
+	}
+	t := &teller{
+		cmd: cmd, started: time.Now(), lines: make(chan []byte), gone: make(chan struct{}),
+		complaints: &bounded{max: maxComplaint, full: func() {}},
+	}
+	cmd.Stderr = t.complaints
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start a GPU meter: %w", err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		stdin.Close()
+		return nil, fmt.Errorf("start a GPU meter: %w", err)
+	}
+	t.stdin = stdin
+	go t.hear(stdout)
+	go t.watch()
+	return t, nil
+}
+
+// hear ends with the child: Wait closes stdout, even while a daemon that the driver has started holds the other end.
+func (t *teller) hear(stdout io.Reader) {
+	defer close(t.lines)
+	in := bufio.NewScanner(stdout)
+	in.Buffer(nil, maxReport)
+	for in.Scan() {
+		select {
+		case t.lines <- bytes.Clone(in.Bytes()):
+		case <-t.gone:
+			return
+		}
+	}
+	t.flooded = errors.Is(in.Err(), bufio.ErrTooLong)
+}
+
+// watch buries the child. Its process group is killed before it is reaped: until then the number is its own.
+func (t *teller) watch() {
+	pid := t.cmd.Process.Pid
+	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+	_ = syscall.Kill(-pid, syscall.SIGKILL)
+	_ = t.cmd.Wait()
+	close(t.gone)
+}
+
+// able says that the child can be asked.
+func (t *teller) able() bool {
+	select {
+	case <-t.gone:
+		return false
+	default:
+		return !t.doomed
+	}
+}
+
+func (t *teller) kill() {
+	t.doomed = true
+	_ = t.cmd.Process.Kill()
+}
+
+// end waits until a child that was killed is gone, which one in an uninterruptible sleep may never be.
+func (t *teller) end(ctx context.Context) error {
+	t.kill()
+	select {
+	case <-t.gone:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(farewell):
+		return fmt.Errorf("GPU meter, pid %d, cannot be killed: the NVIDIA driver hangs; hint: look for Xid in dmesg, and reboot",
+			t.cmd.Process.Pid)
+	}
+}

@@ -1,0 +1,220 @@
+package wire
+
+import (
+	"iter"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/golaunch/golaunch/internal/samples"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// About is what nodes are asked for.
+type About int
+
+const (
+	// AboutLogs is what a job's ranks wrote.
+	AboutLogs About = iota
+	// AboutRAS is a [RAS], in JSON, of the node that has node rank 0.
+	AboutRAS
+	// AboutSamples is what ranks and nodes do.
+	AboutSamples
+	// AboutStacks is where a job's ranks are in their programs, a [stacks.Report] in JSON.
+	AboutStacks
+	// AboutPing is answered with nothing, at once.
+	AboutPing
+)
+
+// Question is what the nodes of a job are asked, or the nodes of a cluster.
+type Question struct {
+	About   About
+	Logs    LogFilter
+	Samples SampleFilter
+}
+
+// SampleFilter chooses of what a node measures.
+type SampleFilter struct {
+	// Since leaves out samples that are older, but for the newest of each series.
+	Since time.Duration
+	// Every has newer ones follow until nobody asks any more; 0 has one answer.
+	Every time.Duration
+}
+
+// Follows says that answers go on.
+func (q Question) Follows() bool {
+	return q.About == AboutLogs && q.Logs.Follow || q.About == AboutSamples && q.Samples.Every > 0
+}
+
+// Inquiry is a question of a client's, to the nodes of a job, or to all when Job is empty.
+type Inquiry struct {
+	Job string
+	Question
+	// Nodes are asked; all when empty.
+	Nodes []string
+	// Within bounds the wait for nodes whose answer does not go on; 0 does not.
+	Within time.Duration
+}
+
+// Ask asks an agent, whose answers go under ID on the connection Via; the session knows it.
+type Ask struct {
+	Question
+	ID  string
+	Via *grpc.ClientConn
+}
+
+// Answer is a part of what a node answers.
+type Answer struct {
+	Node string
+	// Missing says what could not be had, instead of the rest.
+	Missing string
+	Chunk   *LogChunk
+	Samples *Samples
+	// Facts are JSON, MaxPiece at most.
+	Facts []byte
+}
+
+// Samples is a part of what a node has measured, at a time of its clock.
+type Samples struct {
+	Now    time.Time
+	Series []samples.Series
+}
+
+func fromQuestion(q Question) *pb.Question {
+	switch q.About {
+	case AboutRAS:
+		return &pb.Question{About: &pb.Question_Ras{Ras: &pb.Ras{}}}
+	case AboutSamples:
+		f := &pb.SampleFilter{Since: durationpb.New(q.Samples.Since), Every: durationpb.New(q.Samples.Every)}
+		return &pb.Question{About: &pb.Question_Samples{Samples: f}}
+	case AboutStacks:
+		return &pb.Question{About: &pb.Question_Stacks{Stacks: &pb.Stacks{}}}
+	case AboutPing:
+		return &pb.Question{About: &pb.Question_Ping{Ping: &pb.Ping{}}}
+	default:
+		return &pb.Question{About: &pb.Question_Logs{Logs: fromFilter(q.Logs)}}
+	}
+}
+
+// ToQuestion is the way back.
+func ToQuestion(q *pb.Question) Question {
+	switch b := q.GetAbout().(type) {
+	case *pb.Question_Ras:
+		return Question{About: AboutRAS}
+	case *pb.Question_Samples:
+		f := SampleFilter{Since: b.Samples.GetSince().AsDuration(), Every: b.Samples.GetEvery().AsDuration()}
+		return Question{About: AboutSamples, Samples: f}
+	case *pb.Question_Stacks:
+		return Question{About: AboutStacks}
+	case *pb.Question_Ping:
+		return Question{About: AboutPing}
+	case *pb.Question_Logs:
+		return Question{Logs: ToFilter(b.Logs)}
+	}
+	return Question{}
+}
+
+// FromAnswer is an answer in messages: series that are too many for one go on in the next.
+func FromAnswer(a Answer) iter.Seq[*pb.Answer] {
+	return func(yield func(*pb.Answer) bool) {
+		m := &pb.Answer{Node: a.Node, Missing: Plain(a.Missing), Facts: a.Facts}
+		if a.Chunk != nil {
+			m.Chunk = fromChunk(*a.Chunk)
+		}
+		if a.Samples == nil {
+			yield(m)
+			return
+		}
+		series := func(s samples.Series) iter.Seq[*pb.Series] { return fromSeries(a.Samples.Now, s) }
+		for part := range pieces(flat(a.Samples.Series, series), sizeOf) {
+			if !yield(&pb.Answer{Node: a.Node, Samples: &pb.Samples{Now: timestamppb.New(a.Samples.Now), Series: part}}) {
+				return
+			}
+		}
+	}
+}
+
+// ToAnswer is the way back, of one message.
+func ToAnswer(m *pb.Answer) Answer {
+	a := Answer{Node: m.GetNode(), Missing: m.GetMissing(), Facts: m.GetFacts()}
+	if m.GetChunk() != nil {
+		a.Chunk = new(toChunk(m.GetChunk()))
+	}
+	if s := m.GetSamples(); s != nil {
+		now := s.GetNow().AsTime()
+		a.Samples = &Samples{Now: now, Series: Convert(s.GetSeries(), func(s *pb.Series) samples.Series { return toSeries(now, s) })}
+	}
+	return a
+}
+
+// maxTimes bounds the samples of a series in one message: with all columns known 200 have 44 KiB.
+const maxTimes = 200
+
+// fromSeries is a series in pieces of maxTimes.
+func fromSeries(now time.Time, s samples.Series) iter.Seq[*pb.Series] {
+	return func(yield func(*pb.Series) bool) {
+		for from := 0; from == 0 || from < len(s.Samples); from += maxTimes {
+			part := s
+			part.Samples = s.Samples[from:min(len(s.Samples), from+maxTimes)]
+			if !yield(fromPart(now, part)) {
+				return
+			}
+		}
+	}
+}
+
+func fromPart(now time.Time, s samples.Series) *pb.Series {
+	m := &pb.Series{
+		Job: s.Job, Rank: int32(s.Rank), LocalRank: int32(s.LocalRank), Pid: int32(s.PID), Gpu: s.GPU,
+		Ended: line(s.Ended, MaxLine), Does: line(s.Does, MaxLine),
+	}
+	tracks := map[samples.Column]*pb.Track{}
+	for i, at := range s.Samples {
+		m.At = append(m.At, now.Sub(at.At).Milliseconds())
+		m.Attempt = append(m.Attempt, int32(at.Attempt))
+		for c, v := range at.Values {
+			t := tracks[samples.Column(c)]
+			if t == nil && samples.Known(v) {
+				t = &pb.Track{Column: int32(c)}
+				for range i {
+					t.Values = append(t.Values, samples.Unknown)
+				}
+				tracks[samples.Column(c)] = t
+			}
+			if t != nil {
+				t.Values = append(t.Values, v)
+			}
+		}
+	}
+	for c := range samples.Columns {
+		if t := tracks[c]; t != nil {
+			m.Tracks = append(m.Tracks, t)
+		}
+	}
+	return m
+}
+
+func toSeries(now time.Time, m *pb.Series) samples.Series {
+	s := samples.Series{
+		Subject: samples.Subject{Job: m.GetJob(), Rank: int(m.GetRank())},
+		State:   samples.State{PID: int(m.GetPid()), LocalRank: int(m.GetLocalRank()), GPU: m.GetGpu(), Ended: m.GetEnded(), Does: m.GetDoes()},
+	}
+	for i, before := range m.GetAt() {
+		at := samples.Sample{At: now.Add(-time.Duration(before) * time.Millisecond), Values: samples.None()}
+		if i < len(m.GetAttempt()) {
+			at.Attempt = int(m.GetAttempt()[i])
+		}
+		s.Samples = append(s.Samples, at)
+	}
+	for _, t := range m.GetTracks() {
+		if t.GetColumn() < 0 || t.GetColumn() >= int32(samples.Columns) {
+			continue // of a newer golaunch
+		}
+		for i, v := range t.GetValues()[:min(len(t.GetValues()), len(s.Samples))] {
+			s.Samples[i].Values[t.GetColumn()] = v
+		}
+	}
+	return s
+}
