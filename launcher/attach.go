@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -54,6 +55,9 @@ func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
 	go h.command(ctx, c)
 	shown := make(chan error, 1)
 	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var following sync.WaitGroup
+	following.Go(func() { h.follow(reading, c.Samples) })
+	defer following.Wait()
 	defer stop()
 	go func() { shown <- h.show(reading, c) }()
 	result, err := h.watch(w)
@@ -125,8 +129,11 @@ func (h *here) show(ctx context.Context, c *Client) error {
 // Print shows what the ranks of a job wrote, as the Stdout, Stderr and Prefix of o say. It returns whether something is missing, which it
 // tells on Stderr.
 func (c *Client) Print(ctx context.Context, id string, f LogFilter, o Output) (missing bool, err error) {
+	if err := o.validateFold(); err != nil {
+		return false, fmt.Errorf("%w: %w", ErrUsage, err)
+	}
 	o.defaults()
-	console := logs.NewConsole(o.Stdout, o.Stderr)
+	console := o.console()
 	err = show(ctx, c.Logs(ctx, id, f), console, o.prefixed, func(what string) {
 		missing = true
 		console.Say("%s", what)
@@ -149,6 +156,7 @@ func show(
 			missing(chunk.Missing)
 			continue
 		}
+		v.World(chunk.WorldSize)
 		if prefixed(chunk.WorldSize) {
 			owners[chunk.Rank] = fmt.Sprintf("[r%d %s] ", chunk.Rank, chunk.Node)
 		}

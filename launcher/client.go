@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -58,6 +60,33 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 	}
 	return &Client{coordinator, c}, nil
 }
+
+// ConnectJob reaches the coordinator of a job: the job's own, if it has one on this machine and this user's, else as Connect.
+func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Client, error) {
+	if coordinator == "" && job != "" {
+		if jobs, err := LocalJobs(); err == nil && slices.Contains(jobs, job) {
+			return connectLocal(ctx, job)
+		}
+	}
+	return Connect(ctx, coordinator, tokenFile)
+}
+
+// LocalJobs are the IDs of this user's jobs that have a coordinator of their own on this machine: those that were not submitted to a
+// cluster.
+func LocalJobs() ([]string, error) { return announce.Jobs() }
+
+func connectLocal(ctx context.Context, job string) (*Client, error) {
+	c, err := session.Connect(ctx, session.ClientOptions{
+		Target: localTarget, Dial: func(ctx context.Context, _ string) (net.Conn, error) { return announce.Knock(ctx, job) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Client{localTarget, c}, nil
+}
+
+// localTarget stands for a door in messages.
+const localTarget = "this machine"
 
 // Close ends the client. A job that it submitted, and that is not detached, ends too.
 func (c *Client) Close() error { return c.head.Close() }

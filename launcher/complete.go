@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -151,6 +152,8 @@ func (r Ranks) check() error {
 		return usage("master port %d: 0 (a free one) to 65535", r.MasterPort)
 	case r.Store != storeGolaunch && r.Store != storeRank0:
 		return usage("store %q: golaunch or rank0", r.Store)
+	case r.Inspector != "" && !filepath.IsAbs(r.Inspector):
+		return usage("NCCL inspector %q: an absolute path, for each node", r.Inspector)
 	}
 	if err := r.checkPreload(); err != nil {
 		return err
@@ -250,6 +253,9 @@ func (h Health) check() error {
 func (o Output) check() error {
 	if o.LogLimit < 0 {
 		return usage("log limit %d bytes: at least 0", o.LogLimit)
+	}
+	if err := o.validateFold(); err != nil {
+		return usage("%v", err)
 	}
 	if err := o.Torch.validate(); err != nil {
 		return usage("%v", err)

@@ -33,8 +33,17 @@ func (j Job) user() ([]rankenv.Var, error) {
 	return vars, nil
 }
 
-// presets are the fabric's variables for the node at addr, by what the job's nodes agreed on. A job on one node talks over no fabric.
+// presets are variables that a user's own have precedence over: those of the fabric, and those of NCCL's profiler.
 func (j Job) presets(addr netip.Addr) (func(network string) []rankenv.Var, error) {
+	fabric, err := j.fabric(addr)
+	if err != nil || j.Ranks.Inspector == "" {
+		return fabric, err
+	}
+	return func(network string) []rankenv.Var { return append(fabric(network), nccl.Inspector(j.Ranks.Inspector)...) }, nil
+}
+
+// fabric has the variables for the node at addr, by what the job's nodes agreed on. A job on one node talks over no fabric.
+func (j Job) fabric(addr netip.Addr) (func(network string) []rankenv.Var, error) {
 	if j.Ranks.Preset == "auto" && (j.Resources.MaxNodes == 1 || addr.IsLoopback()) {
 		return func(string) []rankenv.Var { return nil }, nil
 	}

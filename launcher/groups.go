@@ -76,6 +76,9 @@ type Ranks struct {
 	KeepEnv bool
 	// Preset chooses the NCCL and libfabric variables: "auto" (when empty), "efa", "efa-classic", "ib", "roce", "tcp" or "none".
 	Preset string
+	// Inspector is a directory on each node, an absolute path, to which NCCL's profiler plugin "inspector" writes metrics for Prometheus; none
+	// when empty.
+	Inspector string
 	// Visibility says which GPUs a rank sees: all of the job's on its node (when empty) or its own.
 	Visibility rankenv.Visibility
 	// Bind says on which CPUs a rank runs: "auto" (when empty), "none", "numa", "socket", "l3" or "core"; docs/binding.md says what they
@@ -164,6 +167,9 @@ type Output struct {
 	Ranks []Span
 	// Prefix puts "[r3 n1] " before each line; nil does so when there is more than one rank.
 	Prefix *bool
+	// Fold shows lines that ranks have in common once, with the ranks that say them: "on" does, "off" does not, and "auto", or empty, does on
+	// a terminal where more than eight ranks have a prefix. Files have all lines.
+	Fold string `json:"-"`
 	// Torch shows the ranks' output, and names its files, as torchrun does; Prefix then means nothing. Nil does so as golaunch does. It has
 	// the arguments of the command be torchrun's templates too, in which "$$" is a dollar.
 	Torch *TorchOutput

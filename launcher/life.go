@@ -9,9 +9,11 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/announce"
 	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
 
@@ -116,7 +118,7 @@ func (h *here) work(ctx context.Context, p part) (result Result, err error) {
 				}
 			default:
 				end(errEnded)
-				return result, errors.Join(err, (<-left).err)
+				return result, errors.Join(err, unlessOver((<-left).err))
 			}
 			t = nil
 		}
@@ -137,12 +139,25 @@ func (h *here) work(ctx context.Context, p part) (result Result, err error) {
 	}
 }
 
+// unlessOver is nil for a node that came when the job had ended already, which is no failure.
+func unlessOver(err error) error {
+	if r, ok := errors.AsType[*session.RefusedError](err); ok && r.Why == wire.Over {
+		return nil
+	}
+	return err
+}
+
 // turn is a time in which this process coordinates the job.
 type turn struct {
 	h           *here
 	coordinator *rendezvous.Coordinator
 	roster      *roster
 	journal     *os.File
+	// served has how the service for commands on this machine has ended.
+	served chan error
+	// follows ends once unfollow was called.
+	follows  sync.WaitGroup
+	unfollow func()
 }
 
 // eventsFile records the job's events; who takes over from another has one of its own.
@@ -165,7 +180,22 @@ func (h *here) turn(p part, term *rendezvous.Term) (*turn, error) {
 	t.coordinator = h.coordinator(journal, t.roster, p.candidate, term)
 	t.roster.asks(t.coordinator)
 	h.leads.Store(t.coordinator)
+	t.open()
 	return t, nil
+}
+
+// open serves commands of this user on this machine. That it cannot is no reason for a job not to run.
+func (t *turn) open() {
+	l, err := announce.Door(t.h.job.ID)
+	if err != nil {
+		t.h.warn(err)
+		return
+	}
+	t.served = make(chan error, 1)
+	following, unfollow := context.WithCancel(context.Background())
+	t.unfollow = unfollow
+	t.follows.Go(func() { t.h.follow(following, sampleHere) })
+	go func() { t.served <- t.coordinator.ServeClients(l) }()
 }
 
 func (h *here) coordinator(journal io.Writer, m *roster, candidate *rendezvous.Candidate, term *rendezvous.Term) *rendezvous.Coordinator {
@@ -198,6 +228,13 @@ func (t *turn) run(ctx context.Context) (Result, error) {
 	result, err := ended(t.coordinator.Run(ctx))
 	t.roster.tell()
 	t.h.leads.CompareAndSwap(t.coordinator, nil)
+	if t.served != nil {
+		t.unfollow()
+		t.follows.Wait()
+		if failed := <-t.served; failed != nil {
+			t.h.warn(failed)
+		}
+	}
 	if failed := t.journal.Close(); failed != nil {
 		t.h.warn(fmt.Errorf("cannot finish the journal: %w", failed))
 	}

@@ -58,6 +58,14 @@ func (s streams) validate(name string) error {
 	return nil
 }
 
+func (o Output) validateFold() error {
+	switch o.Fold {
+	case "", "auto", "on", "off":
+		return nil
+	}
+	return fmt.Errorf("fold %q: auto, on or off", o.Fold)
+}
+
 func (t *TorchOutput) validate() error {
 	if t == nil {
 		return nil
@@ -162,4 +170,20 @@ func (h *here) handOn(cause *Failure) error {
 		return fmt.Errorf("hand on the error of rank %d to TORCHELASTIC_ERROR_FILE: %w", cause.Rank, err)
 	}
 	return nil
+}
+
+// foldAbove is how many ranks are shown line by line where Fold is "auto".
+const foldAbove = 8
+
+// console is where the words go.
+func (o Output) console() *logs.Console {
+	c := logs.NewConsole(o.Stdout, o.Stderr)
+	switch {
+	case o.Torch != nil:
+	case o.Fold == "on":
+		c.Fold(1)
+	case o.Fold != "off" && c.Terminal():
+		c.Fold(foldAbove)
+	}
+	return c
 }

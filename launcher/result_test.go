@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
 
 	"github.com/golaunch/golaunch/internal/goodput"
@@ -58,7 +59,7 @@ func filled[T any]() (v T) {
 // TestNothingIsLost holds that what the packages below say comes here whole, under the same names.
 func TestNothingIsLost(t *testing.T) {
 	result, status, ras, report := filled[job.Result](), filled[wire.Status](), filled[wire.RAS](), filled[goodput.Report]()
-	chunk := filled[wire.LogChunk]()
+	chunk := filled[session.LogChunk]()
 	for what, c := range map[string][2]any{
 		"result":           {result, resultOf(result)},
 		"an early result":  {job.Result{}, resultOf(job.Result{})},

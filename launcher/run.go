@@ -142,7 +142,7 @@ type here struct {
 }
 
 func arrive(j Job) *here {
-	console := logs.NewConsole(j.Output.Stdout, j.Output.Stderr)
+	console := j.Output.console()
 	left := make(chan struct{})
 	j.Stopping.Signals = j.Stopping.marked(left)
 	return &here{job: j, console: console, narrator: narrator{say: console.Say}, left: left}

@@ -74,6 +74,22 @@ type JobStatus struct {
 	Goodput *Goodput
 	// Submitter is the uid of who submitted it; nil where the coordinator does not know it.
 	Submitter *uint32
+	// History is what was decided, in the order of time: the newest 64 moments. A Brief status has none.
+	History []Moment
+}
+
+// Moment is something that was decided about a job.
+type Moment struct {
+	At time.Time
+	// Attempt is the newest that was started by then; -1 before the first.
+	Attempt int
+	// To is what the ranks spend their time on from then on: "starting", "training", "stopping", "backoff" or "waiting"; empty when that did not
+	// change, or nothing runs any more.
+	To string
+	// Cause and Node are why an attempt was stopped, and the node that is to blame; empty otherwise.
+	Cause  string
+	Node   string
+	Reason string
 }
 
 // RAS is what the RAS service of a job's NCCL says. It knows about all ranks, whichever is asked.
@@ -108,8 +124,8 @@ func (r RAS) String() string {
 type Query struct {
 	// Job is the only one that is described, with its nodes; empty for all.
 	Job string
-	// Jobs leaves out the nodes, Open the jobs that are over, and Brief what the ranks wrote before they failed: Tail, Traceback and Kernel
-	// of a Cause.
+	// Jobs leaves out the nodes, Open the jobs that are over, and Brief what the ranks wrote before they failed, Tail, Traceback and Kernel
+	// of a Cause, and the History.
 	Jobs, Open, Brief bool
 }
 
@@ -133,6 +149,7 @@ func jobStatusOf(j wire.JobStatus) JobStatus {
 		ID: j.ID, Title: j.Title, Phase: string(j.Phase), Waits: j.Waits, Submitted: j.Submitted, Finished: j.Finished,
 		Detached: j.Detached, Reserve: j.Reserve, Within: j.Within, Attempt: j.Attempt, Restarts: j.Restarts, MaxRestarts: j.MaxRestarts,
 		Nodes: j.Nodes, Ranks: j.Ranks, GPUs: j.GPUs, Goodput: goodputOf(j.Goodput), Submitter: j.Submitter,
+		History: each(j.History, momentOf),
 	}
 	if j.Result != nil {
 		s.Result = new(resultOf(*j.Result))
@@ -146,3 +163,5 @@ func rasOf(r wire.RAS) RAS {
 		Behind: each(r.Behind, func(l wire.Laggard) Laggard { return Laggard(l) }),
 	}
 }
+
+func momentOf(m wire.Moment) Moment { return Moment(m) }

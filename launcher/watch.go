@@ -91,7 +91,7 @@ func (c *Client) Logs(ctx context.Context, id string, f LogFilter) iter.Seq2[Log
 	}
 }
 
-func chunkOf(c wire.LogChunk) LogChunk {
+func chunkOf(c session.LogChunk) LogChunk {
 	return LogChunk{
 		Node: c.Node, Rank: c.Rank, Attempt: c.Attempt, Stream: c.Stream, Offset: c.Offset, WorldSize: c.WorldSize, Data: c.Data,
 		Missing: c.Missing,

@@ -80,6 +80,9 @@ func (b *Bundle) Ranks(ctx context.Context, ranks []Rank, hang bool) {
 			sources = append(sources, debug(dir, r)...)
 		}
 	}
+	if hang {
+		sources = append(sources, source{name: "stacks.txt", from: "the ranks' memory", read: allStacks(ranks)})
+	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	b.gather(ctx, sources)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/internal/stacks"
 	"github.com/golaunch/golaunch/nccl/dl"
 )
 
@@ -28,7 +29,7 @@ const (
 // debug are the sources that are worth seconds.
 func debug(dir string, r Rank) []source {
 	sources := []source{
-		{name: dir + "stacks.txt", from: "py-spy or gdb", read: stacks(r)},
+		{name: dir + "stacks.txt", from: "its memory, or gdb", read: stacksOf(r)},
 		{name: dir + "flight-recorder", from: "torch", most: maxDump, binary: true, read: flightRecorder(r)},
 	}
 	if r.RAS != "" {
@@ -54,43 +55,71 @@ func ras(addr string) func(context.Context) ([]byte, error) {
 // turns are the debuggers that may be at work.
 var turns = make(chan struct{}, debuggers)
 
-// stacks are those of each process, in Python's terms where py-spy can tell them, else in C's.
-func stacks(r Rank) func(context.Context) ([]byte, error) {
+// width is that of the trees, in columns.
+const width = 200
+
+// allStacks are the Python stacks of all ranks here in one tree.
+func allStacks(ranks []Rank) func(context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, error) {
+		var all []stacks.Process
+		for _, r := range ranks {
+			all = append(all, r.processes()...)
+		}
+		ctx, cancel := context.WithTimeout(ctx, toolLimit)
+		defer cancel()
+		return tree(stacks.Take(ctx, all, stacks.Options{}))
+	}
+}
+
+func (r Rank) processes() (all []stacks.Process) {
+	for _, pid := range r.PIDs {
+		all = append(all, stacks.Process{PID: pid, Rank: r.Number, Rights: r.Rights})
+	}
+	return all
+}
+
+func tree(samples []stacks.Sample) ([]byte, error) {
+	var out bytes.Buffer
+	err := stacks.Merge(samples, stacks.MergeOptions{Lines: true, Waits: true}).Text(&out, width)
+	return out.Bytes(), err
+}
+
+// stacksOf are the Python stacks of a rank, and of its processes that have none, those in C.
+func stacksOf(r Rank) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		if len(r.PIDs) == 0 {
 			return nil, errGone
 		}
 		ctx, cancel := context.WithTimeout(ctx, toolLimit)
 		defer cancel()
-		select {
-		case turns <- struct{}{}:
-			defer func() { <-turns }()
-		case <-ctx.Done():
-			return nil, errors.New("other ranks took all the time")
-		}
-		var out bytes.Buffer
-		var errs []error
-		for _, pid := range r.PIDs[:min(len(r.PIDs), maxDebugged)] {
-			text, err := stack(ctx, r.Rights, strconv.Itoa(pid))
-			fmt.Fprintf(&out, "process %d\n%s\n", pid, text)
+		samples := stacks.Take(ctx, r.processes(), stacks.Options{})
+		text, err := tree(samples)
+		out, errs := bytes.NewBuffer(text), []error{err}
+		debugged := 0
+		for _, s := range samples {
+			if s.Missing == "" || debugged == maxDebugged {
+				continue
+			}
+			debugged++
+			c, err := stack(ctx, r.Rights, s.PID)
+			fmt.Fprintf(out, "\nprocess %d\n%s", s.PID, c)
 			errs = append(errs, err)
 		}
 		return out.Bytes(), errors.Join(errs...)
 	}
 }
 
-func stack(ctx context.Context, as *own.Rights, pid string) ([]byte, error) {
-	python, noPython := run(ctx, as, "py-spy", "dump", "--pid", pid)
-	if noPython == nil {
-		return python, nil
+// stack is a process's in C.
+func stack(ctx context.Context, as *own.Rights, pid int) ([]byte, error) {
+	select {
+	case turns <- struct{}{}:
+		defer func() { <-turns }()
+	case <-ctx.Done():
+		return nil, errors.New("other ranks took all the time")
 	}
 	// Neither the user's files nor those of the program, nor the network, have a say in what gdb does.
-	c, noC := run(ctx, as, "gdb", "-nx", "-batch", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off",
-		"-p", pid, "-ex", "thread apply all backtrace 64")
-	if noC != nil {
-		noC = errors.Join(noPython, noC)
-	}
-	return c, noC
+	return run(ctx, as, "gdb", "-nx", "-batch", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off",
+		"-p", strconv.Itoa(pid), "-ex", "thread apply all backtrace 64")
 }
 
 // run runs a tool in a process group of its own, which is killed when ctx ends, and returns what it printed until then. It learns

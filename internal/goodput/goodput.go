@@ -34,6 +34,11 @@ const (
 	uses
 )
 
+// String is the use in one word; empty for Over.
+func (u Use) String() string {
+	return [...]string{"", "starting", "training", "stopping", "backoff", "waiting", "importing"}[max(0, min(u, uses-1))]
+}
+
 // Change says that from now on the ranks of a unit spend their time on something else, or to which step they have come.
 type Change struct {
 	Unit, Ranks int

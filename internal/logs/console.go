@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"sync"
 )
 
 // Console owns golaunch's stdout and stderr. Only whole lines reach them, and no line is torn by another, even where both are
@@ -20,6 +22,11 @@ import (
 // rows for. Elsewhere, and where TERM is dumb or not set, it is shown once it has stood for a second, or one that overwrites itself every ten.
 type Console struct {
 	out, err *lane
+	// folding is nil where lines are not folded.
+	folding *folding
+	// bottom is the row of Status, which is made once.
+	bottom *row
+	status sync.Once
 }
 
 // NewConsole starts a console on two writers. Files are written with write(2), beside any buffer, so nobody else should write
@@ -49,6 +56,19 @@ func (c *Console) Say(format string, args ...any) {
 	}
 }
 
+// Live says that there is a terminal for [Console.Status].
+func (c *Console) Live() bool { return c.err.live != nil }
+
+// Status has a text stand at the bottom of a terminal, below the lines that have no end yet, until there is another one; nothing if it is
+// empty. It does nothing elsewhere.
+func (c *Console) Status(text string) {
+	if c.err.live == nil {
+		return
+	}
+	c.status.Do(func() { c.bottom = c.err.live.add(math.MaxInt) })
+	c.err.unfinished(c.bottom, appendVisible(nil, []byte(text), true))
+}
+
 // Print is Say for one line, with its newline, that shall stand there as it is.
 func (c *Console) Print(line []byte) {
 	if !c.err.print(line) {
@@ -59,7 +79,7 @@ func (c *Console) Print(line []byte) {
 // Relay shows the lines of another process that prefixes them itself, until r ends. It returns the error of r, and nil at the
 // end of file. To end it while the pipe is held open by others, close r.
 func (c *Console) Relay(r io.Reader, to Stream) error {
-	v := view{lane: c.lane(to)}
+	v := view{lane: c.lane(to), stream: to, relays: c.folding}
 	defer v.end()
 	for {
 		n, err := r.Read(v.room())
@@ -76,6 +96,7 @@ func (c *Console) Relay(r io.Reader, to Stream) error {
 // Close writes what is queued and returns an error that says what was not shown. It waits while the reader moves, for a minute
 // at most, and for five seconds when it does not. Nothing may be shown after it.
 func (c *Console) Close() error {
+	c.folding.flush()
 	var err error
 	if c.out != c.err {
 		err = c.out.close()

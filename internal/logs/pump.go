@@ -23,10 +23,11 @@ type pump struct {
 	in   *os.File
 	fd   int
 	file *logFile
-	// count is of the bytes that were read.
-	count atomic.Int64
-	tail  *tail // nil: none is kept
-	view  view
+	// count is of the bytes that were read, lines of the lines, unless they were spliced, and last is the Unix time of the newest in
+	// nanoseconds.
+	count, lines, last atomic.Int64
+	tail               *tail // nil: none is kept
+	view               view
 	// exact pumps read only what is in the file by then, see RankOptions.Exact.
 	exact bool
 	asks  chan chan struct{}
@@ -112,12 +113,20 @@ func (p *pump) handle(b []byte) {
 	if len(b) == 0 {
 		return
 	}
-	p.count.Add(int64(len(b)))
+	p.counted(len(b))
+	p.lines.Add(count(b))
 	p.file.write(b)
 	if p.tail != nil {
 		p.tail.write(b)
 	}
 	p.view.add(len(b))
+}
+
+func (p *pump) counted(n int) {
+	if n > 0 {
+		p.count.Add(int64(n))
+		p.last.Store(time.Now().UnixNano())
+	}
 }
 
 // answer serves those who woke the pump, and reports whether it was told to stop. The deadline is set anew before it looks, and set
@@ -158,7 +167,7 @@ func (p *pump) take(fd, limit int) (n int, err error) {
 		// Only what cannot be spliced is read: a line that comes after an empty pipe was seen would be neither in the pipe nor in the file
 		// if this process were killed then.
 		if n, err = p.file.splice(fd, limit); !errors.Is(err, errNoSplice) {
-			p.count.Add(int64(n))
+			p.counted(n)
 			return n, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -101,6 +102,9 @@ func (r *Rank) run() {
 	if !r.opts.Exact {
 		r.err.tail = new(tail)
 	}
+	if r.opts.Console != nil {
+		r.opts.Console.folding.begin(r.opts.Rank)
+	}
 	go r.out.run()
 	go r.err.run()
 }
@@ -117,7 +121,10 @@ func (r *Rank) furnish(p *pump, s Stream) {
 		wrote: func() { r.dir.hub.wrote(file) },
 	}
 	if r.opts.Console != nil && r.opts.Hidden&s == 0 {
-		p.view.lane, p.view.rank = r.opts.Console.lane(s), r.opts.Rank
+		p.view.lane, p.view.rank, p.view.stream = r.opts.Console.lane(s), r.opts.Rank, s
+		if r.opts.Bare&s == 0 {
+			p.view.fold = r.opts.Console.folding
+		}
 		if r.opts.Bare&s == 0 {
 			p.view.prefix = []byte(r.opts.Prefix)
 		}
@@ -231,6 +238,16 @@ func (r *Rank) Files() []string { return []string{r.file("stdout.log"), r.file("
 // Written is the number of bytes that the rank has written so far.
 func (r *Rank) Written() int64 { return r.out.count.Load() + r.err.count.Load() }
 
+// Wrote is how many bytes and lines the rank has written so far, and when it did last; zero if never. Lines are not counted where the output
+// is exact.
+func (r *Rank) Wrote() (bytes, lines int64, last time.Time) {
+	lines = r.out.lines.Load() + r.err.lines.Load()
+	if at := max(r.out.last.Load(), r.err.last.Load()); at > 0 {
+		last = time.Unix(0, at)
+	}
+	return r.Written(), lines, last
+}
+
 // Started closes Stdout and Stderr in this process, once the rank has them.
 func (r *Rank) Started() {
 	// Closing a pipe loses nothing and fails only when it is closed already; a rank that was resumed has none.
@@ -261,5 +278,9 @@ func (r *Rank) Tail() string {
 // rank is left that should be heard.
 func (r *Rank) Close(ctx context.Context) error {
 	r.Started()
-	return errors.Join(r.out.close(ctx), r.err.close(ctx))
+	err := errors.Join(r.out.close(ctx), r.err.close(ctx))
+	if r.opts.Console != nil {
+		r.opts.Console.folding.end(r.opts.Rank)
+	}
+	return err
 }

@@ -44,6 +44,9 @@ type view struct {
 	// row shows buf[:kept], which is the rank's, at the bottom of a terminal; nil before there was any.
 	row  *row
 	rank int
+	// fold folds what is shown, and relays does so by the prefixes that it has already; nil folds nothing.
+	fold, relays *folding
+	stream       Stream
 }
 
 // room is where the next read goes. The buffer grows while reads fill it, so that a silent rank costs little, and one that has written
@@ -178,6 +181,9 @@ func (v *view) end() {
 func (v *view) show(lines []byte) {
 	if v.filter != nil {
 		v.filter.keep(v.prefix, lines)
+	}
+	if v.fold.add(v, lines) || v.relays.relay(v, lines) {
+		return
 	}
 	take := v.lane.take
 	if v.patient {

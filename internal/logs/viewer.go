@@ -42,6 +42,9 @@ func (v *Viewer) Add(ctx context.Context, c Chunk) {
 	}
 }
 
+// World says how many ranks the job has.
+func (v *Viewer) World(size int) { v.console.folding.expectWorld(size) }
+
 // End shows the lines of a rank that have no end; none is to come.
 func (v *Viewer) End(ctx context.Context, rank int) {
 	v.end(ctx, func(f File) bool { return f.Rank == rank })
@@ -62,7 +65,10 @@ func (v *Viewer) end(ctx context.Context, which func(File) bool) {
 
 // view is a view of a file that has the start of a line. A long one has a buffer of its own, lest it be copied for each chunk.
 func (v *Viewer) view(ctx context.Context, f File) view {
-	w := view{lane: v.console.lane(f.Stream), prefix: []byte(v.prefix(f.Rank)), hide: ctx.Done(), patient: true, buf: v.buf}
+	w := view{
+		lane: v.console.lane(f.Stream), prefix: []byte(v.prefix(f.Rank)), hide: ctx.Done(), patient: true, buf: v.buf, rank: f.Rank,
+		stream: f.Stream, fold: v.console.folding,
+	}
 	line := v.lines[f]
 	if w.kept = len(line); w.kept > maxRead {
 		w.buf = line[:cap(line)]

@@ -1,0 +1,127 @@
+package fold
+
+import (
+	"iter"
+	"slices"
+	"strconv"
+)
+
+// MaxRank is the highest rank whose lines fold. Lines of others are groups of their own.
+const MaxRank = 1<<20 - 1
+
+// Range is the ranks from First to Last, both included.
+type Range struct{ First, Last int }
+
+// Ranks is a set of ranks: ranges in order that neither touch nor overlap.
+type Ranks []Range
+
+// World is the ranks of a job of a size.
+func World(size int) Ranks {
+	if size < 1 {
+		return nil
+	}
+	return Ranks{{0, size - 1}}
+}
+
+// Of is the set of these ranks, in any order.
+func Of(ranks ...int) Ranks {
+	sorted := slices.Clone(ranks)
+	slices.Sort(sorted)
+	var r Ranks
+	for _, rank := range sorted {
+		r = r.with(rank)
+	}
+	return r
+}
+
+// with adds a rank that is not below those of the set.
+func (r Ranks) with(rank int) Ranks {
+	if last := len(r) - 1; last >= 0 && rank <= r[last].Last+1 {
+		r[last].Last = rank
+		return r
+	}
+	return append(r, Range{rank, rank})
+}
+
+// Len counts the ranks.
+func (r Ranks) Len() int {
+	n := 0
+	for _, of := range r {
+		n += of.Last - of.First + 1
+	}
+	return n
+}
+
+// Has says whether a rank is in the set.
+func (r Ranks) Has(rank int) bool {
+	_, found := slices.BinarySearchFunc(r, rank, func(of Range, rank int) int {
+		switch {
+		case of.Last < rank:
+			return -1
+		case of.First > rank:
+			return 1
+		}
+		return 0
+	})
+	return found
+}
+
+// All gives the ranks in order.
+func (r Ranks) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for _, of := range r {
+			for rank := of.First; rank <= of.Last; rank++ {
+				if !yield(rank) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// gaps is the ranks between the first and the last that are not in the set.
+func (r Ranks) gaps() (missing Ranks) {
+	for i := 1; i < len(r); i++ {
+		missing = append(missing, Range{r[i-1].Last + 1, r[i].First - 1})
+	}
+	return missing
+}
+
+// maxRanges is the most ranges that a text names.
+const maxRanges = 8
+
+// String is the set in words that are never longer than a line: r37, r0-3,8, or r0-511 -r37 where that is no longer. Of more than eight
+// ranges it counts the rest: r0,2,4,6,8,10,12,14 +248 more.
+func (r Ranks) String() string {
+	if len(r) == 0 {
+		return "no rank"
+	}
+	plain := r.list()
+	if len(r) < 2 || len(r)-1 > maxRanges {
+		return plain
+	}
+	whole := Ranks{{r[0].First, r[len(r)-1].Last}}
+	if less := whole.list() + " -" + r.gaps().list(); len(less) <= len(plain) || len(r) > maxRanges {
+		return less
+	}
+	return plain
+}
+
+func (r Ranks) list() string {
+	text := []byte{'r'}
+	for i, of := range r[:min(len(r), maxRanges)] {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, int64(of.First), 10)
+		if of.Last > of.First {
+			text = strconv.AppendInt(append(text, '-'), int64(of.Last), 10)
+		}
+	}
+	if len(r) > maxRanges {
+		text = append(text, " +"...)
+		text = strconv.AppendInt(text, int64(r[maxRanges:].Len()), 10)
+		text = append(text, " more"...)
+	}
+	return string(text)
+}

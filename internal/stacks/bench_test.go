@@ -1,0 +1,67 @@
+package stacks
+
+import (
+	"bufio"
+	"os/exec"
+	"strconv"
+	"testing"
+)
+
+// ranks starts processes of Python, and returns them when all wait.
+func ranks(tb testing.TB, n int, argv ...string) []Process {
+	tb.Helper()
+	c := exec.Command(argv[0], append(argv[1:], strconv.Itoa(n))...)
+	in, err := c.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		in.Close()
+		if err := c.Wait(); err != nil {
+			tb.Error(err)
+		}
+	})
+	var processes []Process
+	lines := bufio.NewScanner(out)
+	for len(processes) < n && lines.Scan() {
+		pid, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		processes = append(processes, Process{PID: pid, Rank: len(processes)})
+	}
+	if len(processes) < n {
+		tb.Fatalf("%d of %d processes wait", len(processes), n)
+	}
+	return processes
+}
+
+// BenchmarkTake is the whole way for 512 ranks on one node: take, encode, decode, merge.
+func BenchmarkTake(b *testing.B) {
+	for _, python := range pythons(b) {
+		b.Run(version(python), func(b *testing.B) {
+			processes := ranks(b, 512, python, "testdata/many.py")
+			for b.Loop() {
+				var samples []Sample
+				for _, s := range Take(b.Context(), processes, Options{}) {
+					text, err := Encode(s)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if s, err = Decode(text); err != nil || s.Missing != "" || len(s.Threads) != 3 {
+						b.Fatalf("%+v: %v", s, err)
+					}
+					samples = append(samples, s)
+				}
+				Merge(samples, MergeOptions{})
+			}
+		})
+	}
+}

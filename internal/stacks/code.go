@@ -1,0 +1,150 @@
+package stacks
+
+import (
+	"strings"
+	"unicode/utf16"
+)
+
+const (
+	maxCharacters = 4096 // of a string, of which no more is read
+	maxLength     = 1 << 28
+	// maxCode bounds the instructions of a function, in bytes.
+	maxCode = 1 << 26
+)
+
+// code is a function's.
+type code struct {
+	file, name   string
+	first        int
+	lines        []byte
+	instructions uint64
+}
+
+// reader reads one process.
+type reader struct {
+	*memory
+	layout
+	// named are the functions that have been called, by their code objects.
+	named map[uint64]*code
+	class uint64 // of code objects
+}
+
+// functions are those of the calls of stacks.
+func (r *reader) functions(stacks []stack) map[uint64]*code {
+	r.reads = 0
+	codes := make(map[uint64]*code)
+	for _, s := range stacks {
+		for _, c := range s.calls {
+			if _, ok := codes[c.code]; !ok {
+				codes[c.code] = r.codeAt(c.code)
+			}
+		}
+	}
+	return codes
+}
+
+// frameOf is what a call says. It fails when that is none of a function.
+func (r *reader) frameOf(c call) (Frame, bool) {
+	co := r.named[c.code]
+	if co == nil {
+		return Frame{}, false
+	}
+	return Frame{Function: co.name, File: co.file, Line: co.line(c.instruction, r.minor)}, true
+}
+
+// codeAt is nil where there is no code object.
+func (r *reader) codeAt(at uint64) *code {
+	class, err := r.word(at + r.layout.class)
+	if err != nil || !r.isCode(class) {
+		return nil
+	}
+	co := &code{file: r.stringAt(at + r.file), name: clean(r.stringAt(at + r.qualname)), instructions: at + r.layout.instructions}
+	if r.layout.instructions == 0 {
+		co.instructions = 0
+	}
+	if tail := len(co.file) - maxName/2; tail > 0 {
+		co.file = "…" + strings.ToValidUTF8(co.file[tail:], "")
+	}
+	co.file = clean(co.file)
+	first, err := r.half(at + r.firstLine)
+	if err != nil || co.name == "" {
+		return nil
+	}
+	co.first = int(int32(first))
+	co.lines = r.bytesAt(at + r.layout.lines)
+	return co
+}
+
+// isCode reports whether a class is the one of code objects.
+func (r *reader) isCode(class uint64) bool {
+	if r.class == 0 {
+		name, err := r.word(class + r.className)
+		if err != nil || r.text(name, len("code\x00")) != "code" {
+			return false
+		}
+		r.class = class
+	}
+	return class == r.class
+}
+
+// bytesAt is what a pointer to bytes leads to; nil where it does not.
+func (r *reader) bytesAt(pointer uint64) []byte {
+	at, err := r.word(pointer)
+	if err != nil {
+		return nil
+	}
+	size, err := r.word(at + r.size)
+	if err != nil || size > maxRead {
+		return nil
+	}
+	b, err := r.bytes(at+r.data, int(size))
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// stringAt is what a pointer to a string leads to; empty where it does not.
+func (r *reader) stringAt(pointer uint64) string {
+	at, err := r.word(pointer)
+	if err != nil {
+		return ""
+	}
+	state, err := r.half(at + r.state)
+	if err != nil {
+		return ""
+	}
+	length, err := r.word(at + r.length)
+	if err != nil || length > maxLength {
+		return ""
+	}
+	wide, compact, ascii := int(state>>2&7), state>>5&1 == 1, state>>6&1 == 1
+	data := at + r.characters
+	if ascii {
+		data = at + r.ascii
+	}
+	if !compact || wide != 1 && wide != 2 && wide != 4 {
+		return ""
+	}
+	b, err := r.bytes(data, wide*int(min(length, maxCharacters)))
+	if err != nil {
+		return ""
+	}
+	return decode(b, wide)
+}
+
+// decode is a text of characters of 1, 2 or 4 bytes. Halves of surrogates, which Python has for bytes that are no UTF-8, are replaced.
+func decode(b []byte, wide int) string {
+	var text strings.Builder
+	for ; len(b) >= wide; b = b[wide:] {
+		var r rune
+		for i := range wide {
+			r |= rune(b[i]) << (8 * i)
+		}
+		if utf16.IsSurrogate(r) {
+			r = '\uFFFD'
+		}
+		text.WriteRune(r)
+	}
+	return text.String()
+}

@@ -1,0 +1,154 @@
+package stacks
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+)
+
+// recording is the pages of a process that this package has read, and where its Python is in them.
+type recording struct {
+	pages map[uint64][]byte
+	base  uint64
+	minor int
+}
+
+// record reads a process of each version.
+func record(tb testing.TB) (recordings []recording) {
+	tb.Helper()
+	for _, python := range pythons(tb) {
+		p := start(tb, python, "testdata/program.py", "deep", "Größe")
+		pid := p.Process.Pid
+		r := recording{pages: make(map[uint64][]byte)}
+		read := of(pid)
+		keep := func(addr uint64, page []byte) error {
+			err := read(addr, page)
+			if err == nil {
+				r.pages[addr] = bytes.Clone(page)
+			}
+			return err
+		}
+		maps, err := large(fmt.Sprintf("/proc/%d/maps", pid))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		bases, minor := mapped(maps, "")
+		r.base, r.minor = bases[0], minor
+		r.frames(tb, keep)
+		recordings = append(recordings, r)
+	}
+	return recordings
+}
+
+// frames are those of the thread that the last of the interpreter's list is, which is the main one.
+func (r recording) frames(tb interface{ Fatal(...any) }, fetch func(uint64, []byte) error) []Frame {
+	m := borrow(fetch)
+	defer m.release()
+	in, _, err := interpreterIn(m, r.base, r.minor)
+	if err != nil {
+		return nil
+	}
+	known := &reader{memory: m, layout: in.layout}
+	stacks, err := known.steady(in.runtime)
+	if err != nil || len(stacks) == 0 {
+		return nil
+	}
+	var last []Frame
+	for _, s := range stacks[max(0, len(stacks)-maxThreads):] {
+		last, _ = known.frames(s.calls)
+		if len(last) > maxFrames+1 {
+			tb.Fatal("there are too many frames: ", len(last))
+		}
+		for _, f := range last {
+			if len(f.Function) > maxName || len(f.File) > maxName || !utf8.ValidString(f.Function) || f.Line < 0 {
+				tb.Fatal(fmt.Sprintf("%+v is no frame", f))
+			}
+		}
+	}
+	if len(m.pages) > maxPages || m.reads > maxReads+1 {
+		tb.Fatal("too much was read: ", len(m.pages), m.reads)
+	}
+	return last
+}
+
+// patched is the memory of a recording with words of it changed: each patch is 2 bytes for the page, 2 for the place in it, and 8 for what
+// is there then, which points to a page of the recording if its lowest byte is odd.
+func (r recording) patched(patches []byte) func(addr uint64, page []byte) error {
+	addresses := slices.Sorted(maps.Keys(r.pages))
+	pages := maps.Clone(r.pages)
+	for ; len(patches) >= 12; patches = patches[12:] {
+		at := addresses[int(binary.LittleEndian.Uint16(patches))%len(addresses)]
+		value := binary.LittleEndian.Uint64(patches[4:])
+		if value&1 == 1 {
+			value = addresses[int(value>>1%uint64(len(addresses)))] + value>>32%pageSize
+		}
+		page := bytes.Clone(pages[at])
+		binary.LittleEndian.PutUint64(page[binary.LittleEndian.Uint16(patches[2:])%(pageSize-8):], value)
+		pages[at] = page
+	}
+	return func(addr uint64, page []byte) error {
+		if pages[addr] == nil {
+			return unix.EFAULT
+		}
+		copy(page, pages[addr])
+		return nil
+	}
+}
+
+// FuzzMemory reads the memory of real processes in which something is not as Python leaves it.
+func FuzzMemory(f *testing.F) {
+	recordings := record(f)
+	f.Add(0, []byte{})
+	for i := range recordings {
+		f.Add(i, []byte{3, 0, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0})
+	}
+	f.Fuzz(func(t *testing.T, which int, patches []byte) {
+		r := recordings[(which%len(recordings)+len(recordings))%len(recordings)]
+		got := r.frames(t, r.patched(patches[:min(len(patches), 12*256)]))
+		if len(patches) == 0 && (len(got) != 2 || got[0].Function != "<module>" || got[1].Function != "main") {
+			t.Errorf("the frames are %v", got)
+		}
+	})
+}
+
+func TestAnyMemory(t *testing.T) {
+	recordings := record(t)
+	rapid.Check(t, func(t *rapid.T) {
+		r := rapid.SampledFrom(recordings).Draw(t, "recording")
+		var patches []byte
+		for range rapid.IntRange(1, 8).Draw(t, "patches") {
+			patches = binary.LittleEndian.AppendUint16(patches, rapid.Uint16().Draw(t, "page"))
+			patches = binary.LittleEndian.AppendUint16(patches, rapid.Uint16().Draw(t, "place"))
+			patches = binary.LittleEndian.AppendUint64(patches, rapid.Uint64().Draw(t, "value"))
+		}
+		r.frames(t, r.patched(patches))
+	})
+}
+
+// TestCircle has lists that never end.
+func TestCircle(t *testing.T) {
+	l := layouts[10]
+	page := make([]byte, pageSize)
+	for i := range pageSize / 8 {
+		binary.LittleEndian.PutUint64(page[8*i:], 0x10000) // whatever is followed leads here again
+	}
+	m := borrow(func(addr uint64, b []byte) error {
+		if addr != 0x10000 {
+			return unix.EFAULT
+		}
+		copy(b, page)
+		return nil
+	})
+	defer m.release()
+	if _, err := (&reader{memory: m, layout: l}).steady(0x10000); !errors.Is(err, errTooMuch) {
+		t.Errorf("a circle ends with %v", err)
+	}
+}

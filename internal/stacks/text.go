@@ -1,0 +1,129 @@
+package stacks
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// narrowest is the width below which no line is written, in characters.
+	narrowest = 40
+	// maxIndent bounds how far a line begins from the left.
+	maxIndent = 24
+	// maxLines bounds what is written of a tree.
+	maxLines = 20000
+)
+
+// printer writes lines of a bounded width.
+type printer struct {
+	w     io.Writer
+	width int
+	lines int
+	err   error
+}
+
+// Text writes the tree for a terminal of that many columns. A stack goes down on one edge, the outermost call first, and parts where ranks
+// do, those of the fewest ranks first.
+func (t Tree) Text(w io.Writer, width int) error {
+	p := &printer{w: w, width: max(width, narrowest)}
+	for _, m := range t.Missing {
+		p.line(0, fmt.Sprintf("%s: %s", m.Ranks.Label(p.width/2), m.Why))
+	}
+	if len(t.Missing) > 0 && len(t.Groups) > 0 {
+		p.line(0, "")
+	}
+	for i, g := range t.Groups {
+		if i > 0 {
+			p.line(0, "")
+		}
+		title := g.Thread
+		if g.Role != "" {
+			title = g.Role + ", " + title
+		}
+		p.line(0, title+", "+g.Ranks.Label(p.width/2)+many(g.Ranks, g.Threads))
+		p.nodes(g.Nodes, g.Ranks, 1)
+	}
+	if p.lines > maxLines {
+		p.lines = 0
+		p.line(0, fmt.Sprintf("only the first %d lines are shown", maxLines))
+	}
+	return p.err
+}
+
+// nodes writes what was called from a node of some ranks. Where they part, or some stay behind, each part begins with its ranks.
+func (p *printer) nodes(nodes []*Node, ranks Set, indent int) {
+	for _, n := range nodes {
+		if p.err != nil || p.lines > maxLines {
+			return
+		}
+		in := indent
+		if len(nodes) > 1 || !slices.Equal(n.Ranks, ranks) {
+			p.line(in, n.Ranks.Label(p.width/2)+many(n.Ranks, n.Threads))
+			in++
+		}
+		p.line(in, n.describe())
+		p.mark(in+1, n.GIL, n.Ranks, "holds the GIL")
+		p.mark(in+1, n.Moves, n.Ranks, "calls on too fast to be read")
+		p.nodes(n.Nodes, n.Ranks, in)
+	}
+}
+
+// many says how many threads there are, where a rank has several.
+func many(ranks Set, threads int) string {
+	if threads == ranks.Len() {
+		return ""
+	}
+	return fmt.Sprintf(", %d threads", threads)
+}
+
+func (n *Node) describe() string {
+	stands := n.File == "" && n.Function == leftOut
+	switch {
+	case n.Wait != "":
+		return n.Wait
+	case stands && n.Line > 0:
+		return fmt.Sprintf("%s %d calls", leftOut, n.Line)
+	case stands:
+		return leftOut
+	case n.Line > 0:
+		return fmt.Sprintf("%s  %s:%d", n.Function, shortFile(n.File), n.Line)
+	}
+	return n.Function + "  " + shortFile(n.File)
+}
+
+// mark says what holds of all ranks of a node, or of some.
+func (p *printer) mark(indent int, some, all Set, what string) {
+	switch {
+	case len(some) == 0:
+	case slices.Equal(some, all):
+		p.line(indent, "["+what+"]")
+	default:
+		p.line(indent, "["+some.Label(p.width/2)+" "+what+"]")
+	}
+}
+
+// line writes one of no more than the width.
+func (p *printer) line(indent int, text string) {
+	if p.lines++; p.err != nil || p.lines > maxLines {
+		return
+	}
+	text = strings.Repeat(" ", min(2*indent, maxIndent)) + visible(text)
+	if utf8.RuneCountInString(text) > p.width {
+		text = string([]rune(text)[:p.width-1]) + "…"
+	}
+	_, p.err = fmt.Fprintln(p.w, strings.TrimRight(text, " "))
+}
+
+// visible is a text without what could move a cursor, or turn the direction of writing.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, text)
+}

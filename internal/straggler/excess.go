@@ -1,0 +1,144 @@
+package straggler
+
+// measure fills full, excess and limit from the ring.
+func (s *sense) measure() {
+	if !s.knows() {
+		return
+	}
+	n := 0
+	for g, ranks := range s.groups {
+		for _, r := range ranks {
+			s.excess[r], s.full[r] = s.of(r, s.middle[g*s.window:(g+1)*s.window])
+		}
+		n += len(ranks)
+	}
+	s.gather()
+	s.bound(n)
+}
+
+// bound sets limit by how much ranks differ from the median rank of their node, where nodes have enough of them, or of their peers.
+func (s *sense) bound(n int) {
+	s.limit = s.floor
+	for _, ranks := range s.groups {
+		s.scratch = s.scratch[:0]
+		for i, step := 0, stride(len(ranks)); i < len(ranks); i += step {
+			if v := s.full[ranks[i]]; known(v) {
+				s.scratch = append(s.scratch, v-s.shared(ranks[i]))
+			}
+		}
+		if len(s.scratch) > 3 {
+			s.limit = max(s.limit, beyond(n)*spread(s.scratch, median(s.scratch)))
+		}
+	}
+}
+
+// gather finds what the ranks of each node have in common: by how much the median one sticks out.
+func (s *sense) gather() {
+	if s.common == nil {
+		s.common = make([]float32, len(s.homes))
+	}
+	for n, ranks := range s.homes {
+		s.scratch = draw(ranks, s.full, s.scratch)
+		if s.common[n] = nan; len(s.scratch) > 1 {
+			s.common[n] = median(s.scratch)
+		}
+	}
+}
+
+// shared is what a rank has in common with its node; 0 where the node has too few to tell.
+func (s *sense) shared(r int) float32 {
+	n := s.node[r]
+	if len(s.homes[n]) < leastHome || len(s.homes) < 2 || !known(s.common[n]) {
+		return 0
+	}
+	return s.common[n]
+}
+
+// beginning is by how much a rank stuck out when what is usual was learned, and does: from its peers, and from its node unless that did.
+func (s *sense) beginning(r int, middle float32) float64 {
+	over := float64(s.usual[r]/middle*min(1, 1+s.full[r], 1+s.excess[r])) - 1
+	home := s.homes[s.node[r]]
+	if len(home) < leastHome {
+		return over
+	}
+	s.scratch = draw(home, s.usual, s.scratch)
+	common := median(s.scratch)
+	if float64(common/middle)-1 > s.start {
+		return over
+	}
+	return min(over, float64(s.usual[r]/common)-1)
+}
+
+// leastHome is how many ranks a node must have to tell one that sticks out from all.
+const leastHome = 4
+
+// shape is how much a slot counts: less at both ends of the window, so that it hardly matters how many steps begin in it.
+func (s *sense) shape(i int) float32 { return float32(min(i+1, s.taper, s.window-i)) }
+
+// of is how much longer than usual a rank takes: without the drop neighbouring slots that stick out most, and in all.
+func (s *sense) of(r int, middle []float32) (excess, full float32) {
+	var mine, theirs [maxWindow]float32
+	u, got, first := s.usual[r], 0, s.slots%s.window
+	if int(s.seen[r]) < s.learn {
+		return nan, nan
+	}
+	var sum, all float32
+	for i := range s.window {
+		at := (first + i) % s.window
+		v, m := s.ring[r*s.window+at], middle[at]
+		if known(v) && known(m) {
+			mine[i], theirs[i], got = v, u*m, got+1
+			sum, all = sum+s.shape(i)*v, all+s.shape(i)*u*m
+		}
+	}
+	if 4*got < 3*s.window || all <= 0 {
+		return nan, nan
+	}
+	return s.trimmed(mine[:s.window], theirs[:s.window]), sum/all - 1
+}
+
+// trimmed is by how much mine are more than theirs without the drop neighbours where they are most.
+func (s *sense) trimmed(mine, theirs []float32) float32 {
+	from := s.peak(mine, theirs)
+	var a, b float32
+	for i := range mine {
+		if i < from || i >= from+s.drop {
+			a, b = a+mine[i], b+theirs[i]
+		}
+	}
+	if b <= 0 {
+		return nan
+	}
+	return a/b - 1
+}
+
+// peak is where the drop neighbours begin in which mine are most more than theirs.
+func (s *sense) peak(mine, theirs []float32) (from int) {
+	var sum, best float32
+	for i := range mine {
+		sum += mine[i] - theirs[i]
+		if i >= s.drop {
+			sum -= mine[i-s.drop] - theirs[i-s.drop]
+		}
+		if i == s.drop-1 || i >= s.drop && sum > best {
+			best, from = sum, i-s.drop+1
+		}
+	}
+	return from
+}
+
+const maxWindow = 40
+
+// began is how many slots ago a rank began to stick out, as far as the ring goes back.
+func (s *sense) began(r int) int {
+	g := s.peers[r]
+	half, far := s.full[r]/2, 0
+	for ago := 1; ago <= min(s.window, s.slots); ago++ {
+		at := (s.slots - ago) % s.window
+		v, m := s.ring[r*s.window+at], s.middle[g*s.window+at]
+		if v-s.usual[r]*m > half*s.usual[r]*m {
+			far = ago
+		}
+	}
+	return far
+}

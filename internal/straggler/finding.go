@@ -1,0 +1,181 @@
+package straggler
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Finding is that ranks of a node are slow.
+type Finding struct {
+	Node  string
+	Ranks []int
+	// Whole says that it is the node rather than its ranks: three quarters of them are slow, and there are other nodes.
+	Whole bool
+	// Slower is how much longer than the median of its peers it takes for its part of a step, relative to how it was before: 0.12 is 12 %.
+	// Of several ranks it is the slowest; of a node, the median. By power it is right to about a quarter of it.
+	Slower float64
+	// Since is when it began, to some seconds, and Start says that this was when the job did.
+	Since time.Time
+	Start bool
+	// Cost is the part of its time that the job would save if this alone were as fast as the others; NaN if that is not known, as where
+	// ranks do not wait for each other. It is at most Slower/(1+Slower).
+	Cost float64
+	// Signals say so, the most exact first.
+	Signals []Signal
+	// Confidence is from 0 to 1: half for one signal that is just enough, more if it is plain or others agree, at most 0.6 for what was
+	// so from the beginning. It orders findings; it is no probability.
+	Confidence float64
+}
+
+// Sentence says it to people.
+func (f Finding) Sentence(now time.Time) string {
+	who := f.Node
+	if !f.Whole {
+		who += " " + rankSet(f.Ranks)
+	}
+	text := fmt.Sprintf("%s: %.0f %% slower than the median %s", who, 100*f.Slower, f.lasting(now))
+	switch {
+	case f.Cost >= 0.005:
+		text += fmt.Sprintf("; without it the job would be %.0f %% faster", 100*f.Cost)
+	case f.Cost == f.Cost:
+		text += "; without it alone the job would be no faster"
+	}
+	var why []string
+	for _, s := range f.Signals {
+		why = append(why, s.String())
+	}
+	return text + " (" + strings.Join(why, ", and ") + ")"
+}
+
+func (f Finding) lasting(now time.Time) string {
+	if f.Start {
+		return "since the job began"
+	}
+	switch d := max(now.Sub(f.Since), time.Second); {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("for %.0f s", d.Seconds())
+	case d < 2*time.Hour:
+		return fmt.Sprintf("for %.0f min", d.Minutes())
+	default:
+		return fmt.Sprintf("for %.0f h", d.Hours())
+	}
+}
+
+// rankSet writes ranks in order such as r0,r8-15.
+func rankSet(ranks []int) string {
+	var parts []string
+	for i := 0; i < len(ranks); {
+		end := i
+		for end+1 < len(ranks) && ranks[end+1] == ranks[end]+1 {
+			end++
+		}
+		if parts = append(parts, fmt.Sprintf("r%d", ranks[i])); end > i {
+			parts[len(parts)-1] += fmt.Sprintf("-%d", ranks[end])
+		}
+		i = end + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// order is that of the signals in a finding, the most exact first.
+var order = [...]Signal{Busy, Pace, Arrival, Late, Dim, Behind, Cadence}
+
+// beside is the part of the slowest rank's slowness that another must have to be named: who waits long for one does not show what it
+// would take by itself.
+const beside = 0.4
+
+// report makes findings of the ranks that stick out, one for each node.
+func (w *Watch) report(slump float64) {
+	worst := 0.0
+	for r := range w.odd {
+		if w.odd[r].on() {
+			worst = max(worst, w.slower(r, slump))
+		}
+	}
+	for node, ranks := range w.homes {
+		var odd []int
+		for _, r := range ranks {
+			if w.odd[r].on() && w.slower(r, slump) >= beside*worst {
+				odd = append(odd, r)
+			}
+		}
+		if len(odd) > 0 {
+			whole := len(w.homes) > 1 && len(odd) > 1 && 4*len(odd) >= 3*len(ranks)
+			w.findings = append(w.findings, w.find(node, odd, whole, slump))
+		}
+	}
+	slices.SortStableFunc(w.findings, func(a, b Finding) int { return cmp.Compare(b.Slower, a.Slower) })
+	// What waits for the worst would wait for the next one without it.
+	for i := range w.findings {
+		f := &w.findings[i]
+		switch {
+		case i > 0 && f.Cost == f.Cost:
+			f.Cost = 0
+		case i == 0 && len(w.findings) > 1:
+			f.Cost *= 1 - w.findings[1].Slower/f.Slower
+		}
+	}
+}
+
+func (w *Watch) find(node int, odd []int, whole bool, slump float64) Finding {
+	slices.SortFunc(odd, func(a, b int) int { return cmp.Compare(w.slower(b, slump), w.slower(a, slump)) })
+	worst := odd[0]
+	if whole {
+		worst = odd[len(odd)/2]
+	}
+	e := w.odd[worst]
+	f := Finding{Node: w.place.Names[node], Ranks: odd, Whole: whole, Slower: w.slower(worst, slump), Since: e.since, Start: e.start}
+	slices.Sort(f.Ranks)
+	f.Cost = w.cost(e, f.Slower, slump)
+	doubt := 1.0
+	for _, s := range order {
+		if !e.has(s) {
+			continue
+		}
+		f.Signals = append(f.Signals, s)
+		doubt *= min(1, w.limitOf(s)/math.Abs(w.excessOf(s, worst))) / 2
+	}
+	f.Confidence = 1 - doubt
+	if f.Start {
+		f.Confidence = min(f.Confidence, 0.6)
+	}
+	return f
+}
+
+// slower is how much slower a rank is by its most exact signal.
+func (w *Watch) slower(r int, slump float64) float64 {
+	for _, s := range order {
+		if !w.odd[r].has(s) {
+			continue
+		}
+		by := w.excessOf(s, r)
+		switch s {
+		case Dim:
+			return slump
+		case Late, Arrival, Behind: // a part of the whole step, of which it is the rest that others take
+			return by / max(1-by, 0.1)
+		}
+		return by
+	}
+	return 0
+}
+
+// excessOf is by how much a rank sticks out, with its longest stretch unless that is what makes it.
+func (w *Watch) excessOf(s Signal, r int) float64 {
+	if s == Dim {
+		return float64(w.sense[Busy].full[r])
+	}
+	a, b := float64(w.sense[s].excess[r]), float64(w.sense[s].full[r])
+	return max(0, min(b, max(1.5*a, a+0.02)))
+}
+
+func (w *Watch) limitOf(s Signal) float64 {
+	if s == Dim {
+		s = Busy
+	}
+	return w.sense[s].limit
+}

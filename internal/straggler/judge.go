@@ -1,0 +1,291 @@
+package straggler
+
+import (
+	"math"
+	"time"
+)
+
+// episode is a stretch of time in which a rank sticks out.
+type episode struct {
+	// by are the signals that say so, as bits; hot and cool count the slots in which one does or none.
+	by        uint16
+	hot, cool uint8
+	since     time.Time
+	// start says that it began with the job.
+	start bool
+}
+
+func (e episode) on() bool { return e.hot >= confirmed }
+
+func (e episode) has(s Signal) bool { return e.by>>s&1 != 0 }
+
+// A rank is named when it has stuck out for some slots in a row, and no longer when it has not for confirm: a dim GPU is seen at the edges
+// of a pause too, and where there are no heartbeats an evaluation may look like a slow rank.
+const (
+	confirm      = 2
+	confirmDim   = 8
+	confirmBlind = 15
+	confirmed    = 100
+)
+
+// needs is for how many slots a rank must stick out by these signals until it is named.
+func (w *Watch) needs(by uint16) uint8 {
+	switch {
+	case by == 1<<Dim:
+		return confirmDim
+	case by == 1<<Busy && w.beats.step == 0:
+		return confirmBlind
+	}
+	return confirm
+}
+
+// crowded is how many slots more ranks may stick out than can be stragglers until what is usual is learned anew.
+const crowded = 60
+
+// persists is the part of what makes a rank stick out that must be there without its longest stretch.
+const persists = 0.7
+
+// harmless is how much longer than usual a step takes where nobody can be slow who matters; more must stick out then.
+const harmless = 1.01
+
+// slump is how much slower the job must have become for a rank that draws less power to be the reason, and kept is how much of its own
+// share of time one must have that the others wait for: it cannot have lost any.
+const (
+	slump = 0.04
+	kept  = 0.96
+)
+
+// judge decides who is slow.
+func (w *Watch) judge() {
+	for i := range w.sense {
+		if s := &w.sense[i]; s.Signal != Late && s.Signal != Pace || s.Signal == Late && w.beats.tight() || s.Signal == Pace && w.beats.loose() {
+			w.compare(s)
+		}
+	}
+	w.gather()
+	slower, odd := w.slump(), 0
+	nodes := map[int]bool{}
+	for r := range w.odd {
+		w.follow(r, w.signs(r, slower))
+		if w.odd[r].on() {
+			odd++
+			nodes[w.place.Node[r]] = true
+		}
+	}
+	w.findings = nil
+	if odd == 0 {
+		w.crowd = 0
+		return
+	}
+	if 2*odd > len(w.odd) && len(w.odd) > 2 || len(nodes) > 1 && 4*odd > len(w.odd) && 2*odd != len(w.odd) {
+		w.disperse()
+		return
+	}
+	w.crowd = 0
+	w.report(slower)
+}
+
+// gather finds the nodes whose ranks stick out together: what they have in common has less noise than each.
+func (w *Watch) gather() {
+	clear(w.together)
+	if len(w.homes) < 2 {
+		return
+	}
+	for i := range w.sense {
+		if s := &w.sense[i]; s.knows() && s.Signal != Late {
+			w.gatherBy(s)
+		}
+	}
+}
+
+func (w *Watch) gatherBy(s *sense) {
+	s.scratch = s.scratch[:0]
+	for i := 0; i < len(s.common); i += stride(len(s.common)) {
+		if known(s.common[i]) {
+			s.scratch = append(s.scratch, s.common[i])
+		}
+	}
+	limit := s.floor
+	if n := len(s.scratch); n > 7 {
+		limit = max(limit, beyond(n)*spread(s.scratch, median(s.scratch)))
+	}
+	for n, v := range s.common {
+		if float64(v) >= limit {
+			w.together[n] |= 1 << s.Signal
+		}
+	}
+}
+
+// quiet says that nobody sticks out.
+func (w *Watch) quiet() bool { return len(w.findings) == 0 && w.crowd == 0 }
+
+// disperse names nobody, and when it lasts takes it for the way the job is now.
+func (w *Watch) disperse() {
+	if w.crowd++; w.crowd < crowded {
+		return
+	}
+	w.crowd = 0
+	clear(w.odd)
+	for s := range w.sense {
+		w.sense[s].relearn()
+	}
+}
+
+// slump is by how much the steps of the job, or the waits in them, have become longer; NaN if that is not known.
+func (w *Watch) slump() float64 {
+	if j := w.sense[Pace].current(); j == j {
+		return j - 1
+	}
+	return 1/w.sense[Busy].current() - 1
+}
+
+// signs are the signals by which a rank sticks out, as bits.
+func (w *Watch) signs(r int, slower float64) (by uint16) {
+	busy := &w.sense[Busy]
+	for i := range w.sense {
+		s := &w.sense[i]
+		if !s.knows() || !w.sticks(s, r) || s.Signal == Late && !w.beats.tight() || s.Signal == Pace && !w.beats.loose() {
+			continue
+		}
+		waits := busy.knows() && float64(busy.full[r]) < busy.limit/2
+		if coming := s.Signal == Late || s.Signal == Arrival || s.Signal == Behind; coming && waits {
+			continue // it comes late because it waits for another
+		}
+		by |= 1 << s.Signal
+	}
+	if w.dims(r, slower) {
+		by |= 1 << Dim
+	}
+	return by
+}
+
+// sticks says whether a rank sticks out by a signal. Once it does, half as much is enough.
+func (w *Watch) sticks(s *sense, r int) bool {
+	need := s.limit
+	if s.learn > 0 && !s.compared {
+		return false // who was slow from the beginning comes first
+	}
+	if w.odd[r].on() && w.odd[r].has(s.Signal) {
+		return float64(s.full[r]) >= need/2 && float64(s.excess[r]) >= need/4
+	}
+	if w.together[w.place.Node[r]]>>s.Signal&1 != 0 {
+		need = s.floor / 2
+	} else if shared := s.shared(r); shared > 0 && float64(s.full[r]-shared) < persists*need {
+		return false // all of its node are alike
+	}
+	if s.Signal == Busy && w.sense[Pace].current() < harmless {
+		need *= 1.25
+	}
+	if full := float64(s.full[r]); !(full >= need && float64(s.excess[r]) >= persists*max(need, full*persists)) {
+		return false
+	}
+	return s.Signal != Busy || float64(1+s.full[r])*s.current() >= kept
+}
+
+// dims says whether a rank's GPU draws less than usual since the job is slower, which no busy rank explains.
+func (w *Watch) dims(r int, slower float64) bool {
+	s, need := &w.sense[Busy], 2.0
+	if w.odd[r].on() && w.odd[r].has(Dim) {
+		need = 0.5
+	}
+	if w.beats.standing(w) || w.power.paused > 0 {
+		return w.odd[r].on() && w.odd[r].has(Dim)
+	}
+	return w.power.gpus && w.sense[Pace].knows() && s.knows() && slower >= min(need, 1)*slump && float64(s.full[r]) <= -need*s.limit
+}
+
+// follow takes by which signals a rank sticks out in a slot.
+func (w *Watch) follow(r int, by uint16) {
+	e := &w.odd[r]
+	if by == 0 {
+		if e.cool++; e.cool >= confirm || !e.on() {
+			*e = episode{}
+		}
+		return
+	}
+	e.by, e.cool = by, 0
+	if e.on() {
+		return
+	}
+	if e.hot == 0 {
+		e.since = w.onset(r, by)
+	}
+	if e.hot++; e.hot >= w.needs(by) {
+		e.hot = confirmed
+	}
+}
+
+// onset is when a rank began to stick out, as far as is known.
+func (w *Watch) onset(r int, by uint16) time.Time {
+	for s := range w.sense {
+		if by>>s&1 != 0 && (s == int(Busy) || s == int(Late) || s == int(Pace)) {
+			return w.now.Add(-w.width * time.Duration(w.sense[s].began(r)))
+		}
+	}
+	return w.now
+}
+
+// compare finds, once what is usual is well known, who sticks out from the beginning.
+func (w *Watch) compare(s *sense) {
+	if s.slots == 1 && s.begun.IsZero() {
+		s.begun = w.now
+	}
+	if s.compared || s.learn == 0 || !s.knows() || 2*s.learned < 3*s.learn {
+		return
+	}
+	s.compared = true
+	var far []int
+	for _, ranks := range s.groups {
+		s.scratch = draw(ranks, s.usual, s.scratch)
+		middle := median(s.scratch)
+		limit := max(s.start, beyond(len(w.odd))*spread(s.scratch, middle)/float64(middle))
+		for _, r := range ranks {
+			if over := s.beginning(r, middle); over > limit && int(s.seen[r]) >= s.learn && w.peerless(r) {
+				far = append(far, r)
+			}
+		}
+	}
+	if !w.alone(far) {
+		return
+	}
+	for _, r := range far {
+		s.usual[r] = 1
+		w.odd[r] = episode{by: 1 << s.Signal, hot: confirmed, since: s.begun, start: true}
+	}
+	s.measure()
+}
+
+// peerless says that a rank is not where pipelines have more work, or that its peers are known.
+func (w *Watch) peerless(r int) bool {
+	return w.place.Peers != nil || r != 0 && r != len(w.odd)-1
+}
+
+// alone says that ranks may be slow from the beginning by themselves: they are one rank, or one node that is neither the first nor the
+// last unless peers are known.
+func (w *Watch) alone(ranks []int) bool {
+	if len(ranks) == 0 || 2*len(ranks) > len(w.odd) {
+		return false
+	}
+	node := w.place.Node[ranks[0]]
+	for _, r := range ranks {
+		if w.place.Node[r] != node {
+			return false
+		}
+	}
+	edge := node == w.place.Node[0] || node == w.place.Node[len(w.odd)-1]
+	return len(ranks) == 1 || w.place.Peers != nil || !edge
+}
+
+// cost is the part of its time that the job would save without a rank that is slower.
+func (w *Watch) cost(e episode, slower, slump float64) float64 {
+	most := slower / (1 + slower)
+	switch {
+	case !e.has(Busy) && !e.has(Dim) && (e.has(Pace) || e.has(Cadence)):
+		return math.NaN() // ranks do not wait for each other
+	case e.start && e.has(Busy):
+		return usualShare * most
+	case (e.has(Busy) || e.has(Dim)) && slump == slump:
+		return min(max(slump/(1+slump), 0), most)
+	}
+	return most
+}

@@ -1,0 +1,57 @@
+package straggler
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+)
+
+// maxDraw is how many ranks a median is taken of. Its error is then a thirtieth of the spread of the ranks.
+const maxDraw = 1023
+
+// stride is by how many places ranks follow each other of which a median is taken, so that it meets all places on nodes of 2, 4 or 8.
+func stride(n int) int {
+	if n <= maxDraw {
+		return 1
+	}
+	return (n/maxDraw + 1) | 1
+}
+
+// draw is at most maxDraw known values of these ranks, spread evenly. It reuses into.
+func draw(ranks []int, value []float32, into []float32) []float32 {
+	into = into[:0]
+	for i, step := 0, stride(len(ranks)); i < len(ranks); i += step {
+		if v := value[ranks[i]]; known(v) {
+			into = append(into, v)
+		}
+	}
+	return into
+}
+
+// median is the lower one, so that of two ranks the one that does less is the measure; NaN of nothing. It sorts.
+func median(values []float32) float32 {
+	if len(values) == 0 {
+		return nan
+	}
+	slices.Sort(values)
+	return values[(len(values)-1)/2]
+}
+
+// spread is the standard deviation that most values would have if they were normal, by their median distance from a center. It
+// changes them.
+func spread(values []float32, center float32) float64 {
+	for i, v := range values {
+		values[i] = max(v-center, center-v)
+	}
+	return 1.4826 * float64(median(values))
+}
+
+// beyond is how many standard deviations no one of n normal values is away in a day of slots.
+func beyond(n int) float64 { return math.Sqrt(2*math.Log(float64(max(n, 2)))) + 2.5 }
+
+var nan = float32(math.NaN())
+
+func known(v float32) bool { return v == v }
+
+func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

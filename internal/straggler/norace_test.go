@@ -1,0 +1,5 @@
+//go:build !race
+
+package straggler
+
+const raced = false

@@ -1,0 +1,107 @@
+// Package trainjob tells Kubeflow's Trainer how far a TrainJob has come, so that kubectl shows it.
+//
+// The controller gives each container an address, a certificate and a token (KEP-2779 of kubeflow/trainer, TrainJobStatus), where the
+// feature is on. The address knows the job.
+package trainjob
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// Every is how often the controller is told at most, as its documentation asks for.
+const Every = 5 * time.Second
+
+// pushLimit bounds one push, and maxWords what is read of an answer.
+const (
+	pushLimit = 5 * time.Second
+	maxWords  = 4 << 10
+)
+
+// Status is where the status of this process's TrainJob goes.
+type Status struct {
+	url, token string
+	client     *http.Client
+}
+
+// Here is that of this process by its environment; nil where there is none. The error says what is wrong with it.
+func Here(getenv func(string) string) (*Status, error) {
+	url, ca, token := getenv("KUBEFLOW_TRAINER_SERVER_URL"), getenv("KUBEFLOW_TRAINER_SERVER_CA_CERT"), getenv("KUBEFLOW_TRAINER_SERVER_TOKEN")
+	if url == "" {
+		return nil, nil
+	}
+	roots := x509.NewCertPool()
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell Kubeflow's Trainer of progress: KUBEFLOW_TRAINER_SERVER_CA_CERT: %w", err)
+	}
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("cannot tell Kubeflow's Trainer of progress: %s has no certificate", ca)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
+	return &Status{url, token, &http.Client{Transport: transport, Timeout: pushLimit}}, nil
+}
+
+// Progress is what the controller is told. What is negative is not known.
+type Progress struct {
+	// Percent is of the whole, 0 to 100.
+	Percent   int
+	Remaining time.Duration
+	At        time.Time
+}
+
+// Push tells it. The token is read anew each time, for it is changed from time to time.
+func (s *Status) Push(ctx context.Context, p Progress) error {
+	if err := s.push(ctx, p); err != nil {
+		return fmt.Errorf("cannot tell Kubeflow's Trainer of progress: %w", err)
+	}
+	return nil
+}
+
+func (s *Status) push(ctx context.Context, p Progress) error {
+	token, err := os.ReadFile(s.token)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"trainerStatus": fields(p)})
+	if err != nil {
+		return err
+	}
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	q.Header.Set("Content-Type", "application/json")
+	q.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	answer, err := s.client.Do(q)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	words, err := io.ReadAll(io.LimitReader(answer.Body, maxWords))
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %.200q", answer.Status, words)
+	}
+	return err
+}
+
+// fields are the names that the controller knows.
+func fields(p Progress) map[string]any {
+	f := map[string]any{"lastUpdatedTime": p.At.UTC().Format(time.RFC3339)}
+	if p.Percent >= 0 {
+		f["progressPercentage"] = min(p.Percent, 100)
+	}
+	if p.Remaining >= 0 {
+		f["estimatedRemainingSeconds"] = int(p.Remaining.Seconds())
+	}
+	return f
+}

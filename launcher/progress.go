@@ -1,0 +1,189 @@
+package launcher
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/trainjob"
+)
+
+// Progress is how far a job has come, by the heartbeats of its ranks. What is not known is NaN, or a zero time.
+type Progress struct {
+	// Step is the newest that any rank has told, of Total. StepTime is the median of the ranks', in seconds.
+	Step, Total, StepTime float64
+	// Done is when it will be, at this pace.
+	Done time.Time
+}
+
+// maxETA is the longest that anybody is told to wait.
+const maxETA = 10 * 365 * 24 * time.Hour
+
+// ProgressOf is what ranks that run tell of their job.
+func ProgressOf(ranks []Usage, now time.Time) Progress {
+	p := Progress{Step: math.NaN(), Total: math.NaN(), StepTime: math.NaN()}
+	var times []float64
+	for _, r := range ranks {
+		if r.StepTime > 0 {
+			times = append(times, r.StepTime)
+		}
+		p.Step, p.Total = higher(p.Step, r.Step), higher(p.Total, r.Total)
+	}
+	if len(times) == 0 {
+		return p
+	}
+	slices.Sort(times)
+	p.StepTime = times[len(times)/2]
+	if left := p.Total - p.Step; left >= 0 && left*p.StepTime < maxETA.Seconds() {
+		p.Done = now.Add(time.Duration(left * p.StepTime * float64(time.Second)))
+	}
+	return p
+}
+
+// higher is the higher of two numbers, of which one may be unknown.
+func higher(a, b float64) float64 {
+	if math.IsNaN(a) || b > a {
+		return b
+	}
+	return a
+}
+
+// String is the progress in one line: "step 120 of 1000, 2.3 steps a second, done at 14:32". It is empty where nothing is known.
+func (p Progress) String() string {
+	if math.IsNaN(p.Step) {
+		return ""
+	}
+	text := fmt.Sprintf("step %.0f", p.Step)
+	if p.Total > 0 {
+		text += fmt.Sprintf(" of %.0f", p.Total)
+	}
+	switch {
+	case !(p.StepTime > 0):
+	case p.StepTime < 1:
+		text += fmt.Sprintf(", %.3g steps a second", 1/p.StepTime)
+	default:
+		text += fmt.Sprintf(", %.3g s a step", p.StepTime)
+	}
+	if !p.Done.IsZero() {
+		text += ", done " + when(p.Done, time.Now())
+	}
+	return text
+}
+
+// when is a time for people, in their zone: "at 14:32", "on Tue at 14:32", "on 2026-12-24".
+func when(at, now time.Time) string {
+	at, now = at.Local(), now.Local()
+	switch {
+	case at.YearDay() == now.YearDay() && at.Year() == now.Year():
+		return "at " + at.Format("15:04")
+	case at.Sub(now) < 6*24*time.Hour:
+		return "on " + at.Format("Mon") + " at " + at.Format("15:04")
+	}
+	return "on " + at.Format(time.DateOnly)
+}
+
+// sampling is [Client.Samples], of one client or another.
+type sampling func(context.Context, SampleQuery) iter.Seq2[NodeSamples, error]
+
+// sampleHere asks the job's own coordinator, by its door.
+func sampleHere(ctx context.Context, q SampleQuery) iter.Seq2[NodeSamples, error] {
+	return func(yield func(NodeSamples, error) bool) {
+		c, err := connectLocal(ctx, q.Job)
+		if err != nil {
+			yield(NodeSamples{}, err)
+			return
+		}
+		defer c.Close()
+		c.Samples(ctx, q)(yield)
+	}
+}
+
+// progressAfter is how long a job must last before anybody is told how far it is.
+const progressAfter = 2 * time.Second
+
+// follows tells how far the job has come until ctx ends: on the last line of a terminal, and Kubeflow's Trainer. Nobody is asked where
+// neither is there.
+func (h *here) follow(ctx context.Context, samples sampling) {
+	status, err := trainjob.Here(os.Getenv)
+	if err != nil {
+		h.warn(err)
+	}
+	o := h.job.Output
+	shows := !o.Quiet && !o.JSON && o.Torch == nil && h.console.Live()
+	if status == nil && !shows {
+		return
+	}
+	select {
+	case <-time.After(progressAfter):
+	case <-ctx.Done():
+		return
+	}
+	t := teller{h: h, status: status, shows: shows, ranks: map[int]Series{}}
+	for n, err := range samples(ctx, SampleQuery{Job: h.job.ID, Every: time.Second}) {
+		if err != nil {
+			break // the job has ended, or its watch says why not
+		}
+		t.take(ctx, n, time.Now())
+	}
+	if shows {
+		h.console.Status("")
+	}
+}
+
+// teller tells of a job's progress.
+type teller struct {
+	h      *here
+	status *trainjob.Status
+	shows  bool
+	ranks  map[int]Series
+	told   time.Time
+	pushed time.Time
+	failed bool
+}
+
+func (t *teller) take(ctx context.Context, n NodeSamples, now time.Time) {
+	for _, s := range n.Series {
+		if s.Rank >= 0 {
+			t.ranks[s.Rank] = s
+		}
+	}
+	if now.Sub(t.told) < time.Second/2 {
+		return
+	}
+	t.told = now
+	var running []Usage
+	for _, s := range t.ranks {
+		if s.Ended == "" && len(s.Samples) > 0 {
+			running = append(running, s.Samples[len(s.Samples)-1].Usage)
+		}
+	}
+	p := ProgressOf(running, now)
+	if t.shows {
+		t.h.console.Status(p.String())
+	}
+	if t.status != nil && !math.IsNaN(p.Step) && now.Sub(t.pushed) >= trainjob.Every {
+		t.pushed = now
+		t.push(ctx, p, now)
+	}
+}
+
+// push warns of the first failure alone: the job does not depend on it.
+func (t *teller) push(ctx context.Context, p Progress, now time.Time) {
+	status := trainjob.Progress{Percent: -1, Remaining: -1, At: now}
+	if p.Total > 0 {
+		status.Percent = int(100 * p.Step / p.Total)
+	}
+	if !p.Done.IsZero() {
+		status.Remaining = p.Done.Sub(now)
+	}
+	err := t.status.Push(ctx, status)
+	if err != nil && !t.failed && ctx.Err() == nil {
+		t.h.warn(err)
+	}
+	t.failed = cmp.Or(t.failed, err != nil)
+}

@@ -1,0 +1,39 @@
+package launcher_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+func TestProgress(t *testing.T) {
+	nan := math.NaN()
+	now := time.Now()
+	usage := func(step, total, took float64) launcher.Usage {
+		return launcher.Usage{Step: step, Total: total, StepTime: took}
+	}
+	for _, c := range []struct {
+		ranks []launcher.Usage
+		want  string
+		left  time.Duration
+	}{
+		{nil, "", 0},
+		{[]launcher.Usage{usage(nan, nan, nan)}, "", 0},
+		{[]launcher.Usage{usage(7, nan, nan), usage(nan, nan, nan)}, "step 7", 0},
+		{[]launcher.Usage{usage(7, 100, nan)}, "step 7 of 100", 0},
+		{[]launcher.Usage{usage(7, nan, 0.25), usage(8, nan, 0.5), usage(6, nan, 2)}, "step 8, 2 steps a second", 0},
+		{[]launcher.Usage{usage(7, nan, 1.5)}, "step 7, 1.5 s a step", 0},
+		{[]launcher.Usage{usage(90, 100, 1.5)}, "step 90 of 100, 1.5 s a step, done ", 15 * time.Second},
+		{[]launcher.Usage{usage(0, 1e300, 1)}, "", 0},
+	} {
+		p := launcher.ProgressOf(c.ranks, now)
+		if got := p.String(); c.want != "" && (len(got) < len(c.want) || got[:len(c.want)] != c.want) || c.left == 0 && got != c.want && c.want != "" {
+			t.Errorf("%+v: %q, want %q", c.ranks, got, c.want)
+		}
+		if got := p.Done; c.left == 0 && !got.IsZero() || c.left > 0 && !got.Equal(now.Add(c.left)) {
+			t.Errorf("%+v: done at %v", c.ranks, got)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package launcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// TestTrainJob tells a controller as Kubeflow's how far the job is.
+func TestTrainJob(t *testing.T) {
+	heard := make(chan map[string]any, 16)
+	s := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var status map[string]map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&status); err != nil || r.Header.Get("Authorization") != "Bearer secret" {
+			t.Errorf("%v, %q", err, r.Header.Get("Authorization"))
+		}
+		select {
+		case heard <- status["trainerStatus"]:
+		default:
+		}
+	}))
+	defer s.Close()
+	dir := t.TempDir()
+	file := func(name string, text []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	t.Setenv("KUBEFLOW_TRAINER_SERVER_URL", s.URL)
+	t.Setenv("KUBEFLOW_TRAINER_SERVER_CA_CERT", file("ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+	t.Setenv("KUBEFLOW_TRAINER_SERVER_TOKEN", file("token", []byte("secret\n")))
+	job, _, words := marked(t, 2, `echo "5 20" >$GOLAUNCH_HEARTBEAT_FILE; exec sleep 1000`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		defer cancel()
+		select {
+		case status := <-heard:
+			if status["progressPercentage"] != 25.0 || status["lastUpdatedTime"] == "" || status["estimatedRemainingSeconds"] != nil {
+				t.Errorf("heard %v", status)
+			}
+		case <-ctx.Done():
+		}
+	}()
+	if _, err := launcher.Run(ctx, job); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(words.String(), "Kubeflow") {
+		t.Errorf("it says %s", words)
+	}
+}
