@@ -65,6 +65,7 @@ func (o *options) declareResources(f *pflag.FlagSet) {
 func (o *options) declareRanks(f *pflag.FlagSet) {
 	r := &o.job.Ranks
 	f.BoolVar(&r.KeepEnv, "keep-env", false, "keep inherited variables of other launchers (PMI*, OMPI_*, SLURM_PROCID, ...)")
+	f.StringVar(&r.Inspector, "nccl-inspector", "", "`directory` on each node for the metrics of NCCL's profiler plugin inspector, such as node-exporter's; none when empty")
 	f.StringVar(&r.Preset, "env-preset", "auto", "NCCL and libfabric `variables`: auto, efa, efa-classic, ib, roce, tcp or none")
 	f.StringVar(&o.see, "gpu-visibility", "job", "a rank sees the `job`'s GPUs on its node and uses cuda:LOCAL_RANK, or its own only")
 	f.StringVar(&r.Bind, "bind", "auto", "`what` CPUs a rank runs on: auto, none, numa, socket, l3 or core")
@@ -109,6 +110,7 @@ func (o *options) declareOutput(f *pflag.FlagSet) {
 	f.StringVar(&j.Output.TerminationLog, "termination-log", "", "`file` for one line about the job's end (in a pod /dev/termination-log); none or empty writes none")
 	f.StringVar(&o.ranks, "ranks", "", "show only these ranks' output: `0,8-15`")
 	f.BoolVar(&o.prefix, "prefix", true, "put [r3 n1] before each line of a rank; by default when there are several ranks")
+	f.StringVar(&j.Output.Fold, "fold", "auto", foldUsage)
 	f.BoolVar(&j.Output.Quiet, "quiet", false, "print nothing but the ranks' output")
 	f.BoolVar(&o.json, "json", false, "print golaunch's own words (or the plan) as JSON")
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -14,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -53,12 +56,12 @@ func (o *statusOptions) print(io *streams, only string, nodes bool) error {
 		return fmt.Errorf("%w: --ras is about one job: golaunch status JOB --ras", launcher.ErrUsage)
 	}
 	ctx := context.Background()
-	c, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
+	sources, err := view.Where{Coordinator: o.coordinator, TokenFile: o.tokenFile, Job: only}.Connect(ctx)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	s, err := c.Query(ctx, launcher.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.json})
+	defer func() { _ = view.Close(sources) }() // they have answered
+	s, err := o.query(ctx, sources, launcher.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.json})
 	if err != nil {
 		return err
 	}
@@ -79,12 +82,13 @@ func (o *statusOptions) print(io *streams, only string, nodes bool) error {
 	for _, j := range s.Jobs {
 		shown.Jobs = append(shown.Jobs, showJob(j))
 	}
-	if o.ras {
-		r, err := c.RAS(ctx, only)
-		if err != nil {
+	for _, c := range sources {
+		if only == "" {
+			break
+		}
+		if err := o.inquire(ctx, c, &shown.Jobs[0]); err != nil {
 			return err
 		}
-		shown.Jobs[0].RAS = &r
 	}
 	switch {
 	case o.json && nodes:
@@ -93,6 +97,54 @@ func (o *statusOptions) print(io *streams, only string, nodes bool) error {
 		return contract.Print(io.stdout, &jobsShown{Jobs: shown.Jobs})
 	}
 	return shown.write(io.stdout, nodes)
+}
+
+// query asks a cluster, or each job that has a coordinator of its own here, of which one may have ended meanwhile.
+func (o *statusOptions) query(ctx context.Context, sources map[string]view.Source, q launcher.Query) (launcher.Status, error) {
+	var all launcher.Status
+	var errs []error
+	for _, at := range slices.Sorted(maps.Keys(sources)) {
+		s, err := sources[at].Query(ctx, q)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if len(sources) == 1 {
+			return s, nil
+		}
+		all.Version, all.Since = s.Version, s.Since
+		all.Coordinators, all.Silent = append(all.Coordinators, s.Coordinators...), append(all.Silent, s.Silent...)
+		all.Nodes, all.Jobs = append(all.Nodes, s.Nodes...), append(all.Jobs, s.Jobs...)
+	}
+	if len(errs) == len(sources) {
+		return all, errors.Join(errs...)
+	}
+	return all, nil
+}
+
+// samplesLimit bounds the wait for nodes that are asked what their ranks do.
+const samplesLimit = 2 * time.Second
+
+// inquire asks what the ranks of a job do, and what its NCCL says, if that is wanted.
+func (o *statusOptions) inquire(ctx context.Context, s view.Source, j *jobShown) error {
+	if j.Result == nil && !j.Reservation {
+		ranks, err := view.Ranks(ctx, s, j.ID, samplesLimit)
+		if err != nil {
+			return err
+		}
+		j.Progress = view.ShowProgress(ranks, time.Now())
+		for _, r := range ranks {
+			j.Processes = append(j.Processes, view.Show(r))
+		}
+	}
+	if c, ok := s.(*launcher.Client); ok && o.ras {
+		r, err := c.RAS(ctx, j.ID)
+		if err != nil {
+			return err
+		}
+		j.RAS = &r
+	}
+	return nil
 }
 
 // What status and jobs print as JSON; docs/json.md is its contract.
@@ -157,6 +209,9 @@ type (
 		Goodput *launcher.Goodput `json:"goodput,omitempty"`
 		// RAS is what its NCCL says, if it was asked.
 		RAS *launcher.RAS `json:"ras,omitempty"`
+		// Progress and Processes are of the job that was named, while it runs.
+		Progress  *view.ProgressShown `json:"progress,omitempty"`
+		Processes []view.RankShown    `json:"processes,omitempty"`
 	}
 )
 
@@ -262,6 +317,9 @@ func (s clusterShown) writeGoodput(w io.Writer) error {
 	for _, j := range s.Jobs {
 		if j.Goodput.Notable() {
 			fmt.Fprintf(&b, "\ngoodput of %s: %v", j.ID, j.Goodput)
+		}
+		if j.Progress != nil {
+			fmt.Fprintf(&b, "\n%s: %v", j.ID, j.Progress)
 		}
 		if j.RAS != nil {
 			fmt.Fprintf(&b, "\nras: %v", j.RAS)

@@ -14,6 +14,7 @@ type logsOptions struct {
 	ranks   string
 	attempt int
 	prefix  bool
+	fold    string
 }
 
 func newLogs(s *streams) *cobra.Command {
@@ -25,10 +26,13 @@ func newLogs(s *streams) *cobra.Command {
 	f.StringVar(&o.ranks, "ranks", "", "only these ranks: `0,8-15`")
 	f.IntVar(&o.attempt, "attempt", -1, "only this attempt; -1 is all")
 	f.BoolVar(&o.prefix, "prefix", true, "put [r3 n1] before each line of a rank")
+	f.StringVar(&o.fold, "fold", "auto", foldUsage)
 	c.ValidArgsFunction = o.completeJobs(true)
 	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args[0]) })
 	return c
 }
+
+const foldUsage = "show lines that ranks have in common once, with those ranks, `when`: on, off, or auto on a terminal with more than eight"
 
 // run prints what the ranks of a job wrote, wherever they ran.
 func (o *logsOptions) run(io *streams, id string) (int, error) {
@@ -37,7 +41,7 @@ func (o *logsOptions) run(io *streams, id string) (int, error) {
 		return 0, bad("ranks", err)
 	}
 	ctx := context.Background()
-	c, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
+	c, err := launcher.ConnectJob(ctx, o.coordinator, o.tokenFile, id)
 	if err != nil {
 		return 0, err
 	}
@@ -53,7 +57,7 @@ func (o *logsOptions) run(io *streams, id string) (int, error) {
 // print prints lines for people, or as JSON.
 func (o *logsOptions) print(ctx context.Context, io *streams, c *launcher.Client, id string, f launcher.LogFilter) (missing bool, err error) {
 	if !o.json {
-		return c.Print(ctx, id, f, launcher.Output{Stdout: io.stdout, Stderr: io.stderr, Prefix: &o.prefix})
+		return c.Print(ctx, id, f, launcher.Output{Stdout: io.stdout, Stderr: io.stderr, Prefix: &o.prefix, Fold: o.fold})
 	}
 	return printLines(c.Logs(ctx, id, f), io.stdout)
 }

@@ -101,8 +101,12 @@ func newRoot(s *streams) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w: %w; see %s --help", launcher.ErrUsage, err, c.CommandPath())
 	})
-	root.AddCommand(newRun(s, "run"), newCoordinator(s), newAgent(s), newStatus(s), newJobs(s), newLogs(s), newExplain(s), newSwap(s),
+	root.AddCommand(newRun(s, "run"), newCoordinator(s), newAgent(s), newStatus(s), newJobs(s), newLogs(s), newStacks(s), newExplain(s), newSwap(s),
 		newStop(s), newPlan(s), newEnv(s), newDoctor(s), newTorchrun(s), newSubmitToken(s), newVersion(s))
+	root.AddCommand(newTop(s))
+	root.AddCommand(newDashboard(s))
+	root.AddCommand(newReport(s))
+	root.AddCommand(newMetrics(s))
 	root.AddCommand(newHidden(s)...)
 	if extra != nil {
 		root.AddCommand(extra(s))

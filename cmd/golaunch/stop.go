@@ -35,7 +35,7 @@ func (o *stopOptions) run(io *streams, args []string) error {
 		return fmt.Errorf("%w: stop which job? give its id, or --all", launcher.ErrUsage)
 	}
 	ctx := context.Background()
-	c, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
+	c, err := launcher.ConnectJob(ctx, o.coordinator, o.tokenFile, strings.Join(args, ""))
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,11 @@ var house = []struct {
 	except map[string]string
 }{
 	{"cmd/golaunch", nil},
+	{"cmd/golaunch/internal/top", nil},
+	{"cmd/golaunch/internal/web", nil},
+	{"cmd/golaunch/internal/metrics", nil},
+	{"cmd/golaunch/internal/view", nil},
+	{"cmd/golaunch/internal/view/viewtest", nil},
 	{"launcher", nil},
 	{"agent", nil},
 	{"rendezvous", nil},
@@ -43,10 +48,13 @@ var house = []struct {
 	{"internal/munge", nil},
 	{"internal/bundle", nil},
 	{"internal/logs", nil},
+	{"internal/fold", nil},
 	{"internal/forkserver", nil},
 	{"internal/proc", nil},
 	{"internal/health", nil},
 	{"internal/gpu", nil},
+	{"internal/stacks", nil},
+	{"internal/samples", nil},
 	{"internal/bind", nil},
 	{"internal/topo/topotest", nil},
 	{"internal/topo", nil},
@@ -57,6 +65,7 @@ var house = []struct {
 	{"internal/nccltest", nil},
 	{"internal/announce", nil},
 	{"internal/speaker", nil},
+	{"internal/trainjob", nil},
 	{"internal/postmortem", nil},
 	{"internal/where", nil},
 	{"internal/hostlist", nil},
@@ -72,6 +81,7 @@ var house = []struct {
 	{"internal/snapshot", nil},
 	{"internal/verdict", nil},
 	{"internal/goodput", nil},
+	{"internal/straggler", nil},
 	{"internal/rounds", nil},
 	{"nccl/dl", nil},
 	{"nccl", nil},
@@ -106,6 +116,14 @@ var forbidden = map[string]map[string]string{
 	"internal/goodput": {
 		"os": "it adds up what it is told", "net": "it reads no network", "context": "it starts nothing that could be cancelled",
 		"math/rand/v2": "the same changes give the same ledger", "sync": "one goroutine owns it",
+	},
+	"internal/fold": {
+		"os": "it folds what it is given", "net": "it reads no network", "context": "it starts nothing that could be cancelled",
+		"math/rand/v2": "the same lines give the same groups", "sync": "one goroutine owns it",
+	},
+	"internal/straggler": {
+		"os": "it decides on what it is told", "net": "it reads no network", "context": "it starts nothing that could be cancelled",
+		"math/rand/v2": "the same samples give the same findings", "sync": "one goroutine owns it",
 	},
 	"internal/rounds": {
 		"os": "it decides on results alone", "net": "it reads no network", "context": "it starts nothing that could be cancelled",

@@ -1,0 +1,180 @@
+package metrics
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+)
+
+// States of nodes; each is in the first of these that fits, but for ready, which fits where none does.
+const (
+	missing     = "missing"
+	drained     = "drained"
+	quarantined = "quarantined"
+	spare       = "spare"
+	ready       = "ready"
+)
+
+var nodeStates = []string{ready, spare, missing, drained, quarantined}
+
+func (n *node) state() string {
+	switch {
+	case n.Silent > 0:
+		return missing
+	case n.Drained:
+		return drained
+	case n.shunned():
+		return quarantined
+	case len(n.Holds) == 0:
+		return spare
+	}
+	return ready
+}
+
+// shunned says that all jobs pass the node over.
+func (n *node) shunned() bool {
+	for _, x := range n.Excluded {
+		if x.Job == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// used counts the GPUs that jobs and reservations hold; one may hold what another has reserved.
+func (n *node) used() int {
+	held := map[int]bool{}
+	for _, h := range n.Holds {
+		for _, gpu := range h.GPUs {
+			held[gpu] = true
+		}
+	}
+	return len(held)
+}
+
+// sources shows which sources answer.
+func (s sheet) sources(all []source) []source {
+	for _, from := range all {
+		s.set(up, truth(from.up), from.name)
+		if !from.told.IsZero() {
+			s.set(dataTimestamp, seconds(from.told), from.name)
+		}
+		if from.known() {
+			s.set(coordinator, 1, from.name, clean(from.Version, maxName))
+		}
+	}
+	return all
+}
+
+// cluster shows nodes, GPUs and jobs by their states. Where no source is known there are none to count.
+func (s sheet) cluster(all *seen) {
+	if !all.known {
+		return
+	}
+	if all.leading+all.silent > 0 {
+		s.set(coordinators, float64(all.leading), "answering")
+		s.set(coordinators, float64(all.silent), "silent")
+	}
+	stand, cards := map[string]int{}, map[string]int{}
+	for _, n := range all.nodes {
+		state := n.state()
+		stand[state]++
+		if state == missing {
+			cards[missing] += len(n.NodeStatus.Node.GPUs)
+			continue
+		}
+		cards["used"] += n.used()
+		cards["free"] += len(n.NodeStatus.Node.GPUs) - n.used()
+	}
+	s.each(nodes, nodeStates, stand)
+	s.each(gpus, []string{"used", "free", missing}, cards)
+	s.each(jobs, phases, all.phases)
+}
+
+// each shows how many there are in each state, also where there are none.
+func (s sheet) each(f *family, states []string, counts map[string]int, labels ...string) {
+	for _, state := range states {
+		s.set(f, float64(counts[state]), append(slices.Clip(labels), state)...)
+	}
+}
+
+// nodes shows each node.
+func (s sheet) nodes(all *seen) {
+	for _, n := range all.nodes {
+		s.each(nodeState, nodeStates, map[string]int{n.state(): 1}, n.name)
+		s.each(nodeGPUs, []string{"used", "free"}, map[string]int{"used": n.used(), "free": len(n.NodeStatus.Node.GPUs) - n.used()}, n.name)
+		held := map[string]bool{}
+		for _, h := range n.Holds {
+			if id := clean(h.Job, maxName); !held[id] {
+				held[id] = true
+				s.set(nodeJob, 1, n.name, id)
+			}
+		}
+		s.set(nodeCPUsAll, positive(n.NodeStatus.Node.CPUs), n.name)
+		s.measured(n)
+	}
+}
+
+// measured shows what a node does, if that was measured lately.
+func (s sheet) measured(n *node) {
+	if len(n.Samples) == 0 {
+		return
+	}
+	s.set(nodeTimestamp, seconds(n.Samples[len(n.Samples)-1].At), n.name)
+	if age(n.Samples, n.at) > Stale {
+		return
+	}
+	u := n.Now
+	s.set(nodeRanks, u.Ranks, n.name)
+	s.set(nodeCPUs, u.CPUs, n.name)
+	s.set(nodeMemory, u.Memory, n.name)
+	s.set(nodeMemoryAll, u.MemoryTotal, n.name)
+	s.set(nodeReceived, u.Received, n.name)
+	s.set(nodeSent, u.Sent, n.name)
+}
+
+// ranks shows each rank that runs.
+func (s sheet) ranks(all *seen, t *tally, once bool) {
+	for _, j := range all.jobs {
+		for _, r := range j.fresh {
+			s.rank(j, r, t, once)
+		}
+	}
+}
+
+func (s sheet) rank(j *job, r *view.Rank, t *tally, once bool) {
+	of := []string{j.id, strconv.Itoa(r.Rank), clean(r.Node, maxName)}
+	s.set(rankCPUs, r.Now.CPUs, of...)
+	s.set(rankMemory, r.Now.Memory, of...)
+	s.set(rankStep, r.Now.Step, of...)
+	s.set(rankStepSeconds, r.Now.StepTime, of...)
+	s.set(rankBeat, r.Now.BeatAge+age(r.Samples, j.at).Seconds(), of...)
+	s.set(rankGPUUse, r.Now.GPUUse, of...)
+	s.set(rankGPUMemory, r.Now.GPUMemory, of...)
+	s.set(rankGPUPower, r.Now.GPUPower, of...)
+	s.set(rankGPUHeat, r.Now.GPUTemperature, of...)
+	if !once {
+		s.set(rankLines, t.lines(j, r), of...)
+	}
+}
+
+// seconds is a time as Prometheus has it.
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// positive is a number that is not known when it is 0.
+func positive(n int) float64 {
+	if n == 0 {
+		return math.NaN()
+	}
+	return float64(n)
+}

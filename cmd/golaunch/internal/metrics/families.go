@@ -1,0 +1,144 @@
+package metrics
+
+import (
+	"math"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// family is one metric, without its values.
+type family struct {
+	name, help string
+	labels     []string
+	kind       prometheus.ValueType
+	level      Level
+	desc       *prometheus.Desc
+}
+
+// families are all that there are, in the order of the documentation.
+var families []*family
+
+func declare(level Level, kind prometheus.ValueType, name, help string, labels ...string) *family {
+	f := &family{name: "golaunch_" + name, help: help, labels: labels, kind: kind, level: level}
+	f.desc = prometheus.NewDesc(f.name, help, labels, nil)
+	families = append(families, f)
+	return f
+}
+
+func gauge(name, help string, labels ...string) *family {
+	return declare(Jobs, prometheus.GaugeValue, name, help, labels...)
+}
+
+func counter(name, help string, labels ...string) *family {
+	return declare(Jobs, prometheus.CounterValue, name, help, labels...)
+}
+
+func ofNode(name, help string, labels ...string) *family {
+	return declare(Nodes, prometheus.GaugeValue, "node_"+name, help, append([]string{"node"}, labels...)...)
+}
+
+func ofRank(kind prometheus.ValueType, name, help string) *family {
+	return declare(Ranks, kind, "rank_"+name, help, "job", "rank", "node")
+}
+
+// What is seen, and of what.
+var (
+	up            = gauge("up", "Whether a source of all this answers: 1, or 0. A source that has not answered for 30 seconds shows nothing else.", "source")
+	dataTimestamp = gauge("data_timestamp_seconds", "When a source last answered, in seconds since 1970; what is shown of it is not newer.", "source")
+	coordinator   = gauge("coordinator_info", "1 for each source, with the version of the coordinator.", "source", "version")
+	coordinators  = gauge("coordinators", "Coordinators of the cluster by whether they answer, where it has several.", "state")
+	nodes         = gauge("nodes", "Nodes by state: ready (has ranks of a job, or may), spare (likewise, and no job holds anything there), missing (no word from it), drained, quarantined (new jobs pass it over).", "state")
+	gpus          = gauge("gpus", "GPUs by state: used (a job holds it), free, missing (its node is).", "state")
+	jobs          = gauge("jobs", "Jobs by state, those that are over included as far as the coordinator knows them.", "state")
+)
+
+// How a job stands.
+var (
+	jobInfo     = gauge("job_info", "1 for each job, with its command, cut to 200 bytes, and its kind: job or reservation.", "job", "command", "kind")
+	jobState    = gauge("job_state", "1 for the state that a job is in, and 0 for each other.", "job", "state")
+	submitted   = gauge("job_submitted_timestamp_seconds", "When a job was submitted, in seconds since 1970.", "job")
+	finished    = gauge("job_finished_timestamp_seconds", "When a job ended, in seconds since 1970, and for what: success, program, budget, infrastructure, preempted, timeout or cancelled.", "job", "ending")
+	exitCode    = gauge("job_exit_code", "The exit code of a job that is over.", "job")
+	jobNodes    = gauge("job_nodes", "Nodes that a job has now.", "job")
+	jobGPUs     = gauge("job_gpus", "GPUs that a job has now.", "job")
+	ranks       = gauge("ranks", "Ranks of a job by state: running, ended, silent (should run, but nothing was heard of it for 30 seconds), pending (is to be started).", "job", "state")
+	attempts    = counter("attempts_total", "Attempts that were started, by the cause of each: start for the first, and then what stopped the one before, as in docs/failures.md.", "job", "cause")
+	restarts    = gauge("restarts", "Restarts of a job so far.", "job")
+	maxRestarts = gauge("max_restarts", "Restarts that a job may have.", "job")
+	starting    = gauge("start_seconds", "Seconds that the newest start took, by phase: queued (from submission to the first start), starting (from a start until all ranks run), recovery (from a failure until all ranks run again).", "job", "phase")
+)
+
+// What the time of a job went into. Times are of all its ranks: a second of eight ranks is eight.
+var (
+	goodputSeconds  = counter("goodput_seconds_total", "Rank-seconds by what they went into: training, starting, stopping, backoff, waiting. They add up to all time since the job got its nodes.", "job", "state")
+	lostSeconds     = counter("goodput_lost_seconds_total", "Rank-seconds of training that had to be trained again after a restart; a part of state training.", "job")
+	importSeconds   = counter("goodput_importing_seconds_total", "Rank-seconds of waiting for a fork server to import modules; a part of state starting.", "job")
+	goodputRatio    = gauge("goodput_ratio", "Training that was not lost as a share of all time since the job got its nodes, 0 to 1.", "job")
+	interruptedTime = counter("interruption_seconds_total", "Rank-seconds from failures until all ranks trained again, by cause.", "job", "cause")
+)
+
+// What the program tells, and what is measured of it.
+var (
+	step           = gauge("step", "The newest step that any rank has told in its heartbeat.", "job")
+	stepTarget     = gauge("step_target", "How many steps the program means to make, if it tells that.", "job")
+	steps          = counter("steps_total", "Steps made since this exporter began to watch; those made again after a restart count again.", "job")
+	stepSeconds    = gauge("step_seconds", "Seconds that a step takes, the median of the ranks.", "job")
+	eta            = gauge("eta_timestamp_seconds", "When the job will be done at this pace, in seconds since 1970.", "job")
+	stragglerRatio = gauge("straggler_ratio", "The time of a step over that without the slowest rank or node; 1 when nobody is slow.", "job")
+	heartbeatAge   = gauge("heartbeat_age_seconds", "Seconds since the last heartbeat that is known, of the rank that has been silent for longest.", "job")
+	outputAge      = gauge("output_age_seconds", "Seconds since any rank has last written to its output.", "job")
+	logLines       = counter("log_lines_total", "Lines of output of all ranks since this exporter began to watch.", "job")
+	logBytes       = counter("log_bytes_total", "Bytes of output of all ranks since this exporter began to watch.", "job")
+	cpus           = gauge("cpu_cores", "CPUs that the ranks of a job use, such as 12.5.", "job")
+	memory         = gauge("memory_bytes", "Bytes that the ranks of a job have in memory.", "job")
+	gpuUseMean     = gauge("gpu_utilization_mean_ratio", "Part of time in which a kernel ran, 0 to 1, the mean of the job's GPUs.", "job")
+	gpuUseMin      = gauge("gpu_utilization_min_ratio", "Part of time in which a kernel ran, 0 to 1, the least of the job's GPUs.", "job")
+	gpuMemory      = gauge("gpu_memory_used_bytes", "Bytes in use on the job's GPUs.", "job")
+	gpuMemoryAll   = gauge("gpu_memory_capacity_bytes", "Bytes that the job's GPUs have.", "job")
+	gpuMemoryMax   = gauge("gpu_memory_used_max_ratio", "Bytes in use as a share of what there are, 0 to 1, of the fullest of the job's GPUs.", "job")
+	gpuPower       = gauge("gpu_power_watts", "Watts that the job's GPUs draw.", "job")
+	gpuPowerLimit  = gauge("gpu_power_limit_watts", "Watts that the job's GPUs may draw.", "job")
+	gpuPowerMin    = gauge("gpu_power_min_watts", "Watts that the GPU of the job draws which draws the least.", "job")
+	gpuTemperature = gauge("gpu_temperature_max_celsius", "Degrees Celsius of the hottest of the job's GPUs.", "job")
+	gpuXids        = counter("gpu_xids_total", "Errors of the job's GPUs that the kernel has reported since this exporter began to watch.", "job")
+)
+
+// Each node, at level node.
+var (
+	nodeState     = ofNode("state", "1 for the state that a node is in, and 0 for each other; the states are those of golaunch_nodes.", "state")
+	nodeJob       = ofNode("job_info", "1 for each job that holds something of a node.", "job")
+	nodeGPUs      = ofNode("gpus", "GPUs of a node by state: used or free.", "state")
+	nodeTimestamp = ofNode("data_timestamp_seconds", "When a node was last measured, in seconds since 1970.")
+	nodeRanks     = ofNode("ranks", "Ranks that run on a node.")
+	nodeCPUs      = ofNode("cpu_cores", "CPUs in use on a node, such as 12.5.")
+	nodeCPUsAll   = ofNode("cpu_cores_capacity", "CPUs that a node has.")
+	nodeMemory    = ofNode("memory_used_bytes", "Bytes of memory in use on a node.")
+	nodeMemoryAll = ofNode("memory_capacity_bytes", "Bytes of memory that a node has.")
+	nodeReceived  = ofNode("network_receive_bytes_per_second", "Bytes a second that the network cards of a node receive.")
+	nodeSent      = ofNode("network_transmit_bytes_per_second", "Bytes a second that the network cards of a node send.")
+)
+
+// Each rank that runs, at level rank.
+var (
+	rankCPUs        = ofRank(prometheus.GaugeValue, "cpu_cores", "CPUs that a rank uses, such as 1.5.")
+	rankMemory      = ofRank(prometheus.GaugeValue, "memory_bytes", "Bytes that a rank has in memory.")
+	rankStep        = ofRank(prometheus.GaugeValue, "step", "The newest step that a rank has told in its heartbeat.")
+	rankStepSeconds = ofRank(prometheus.GaugeValue, "step_seconds", "Seconds that a step of a rank takes.")
+	rankBeat        = ofRank(prometheus.GaugeValue, "heartbeat_age_seconds", "Seconds since the last heartbeat of a rank that is known.")
+	rankLines       = ofRank(prometheus.CounterValue, "log_lines_total", "Lines of output of a rank since this exporter began to watch.")
+	rankGPUUse      = ofRank(prometheus.GaugeValue, "gpu_utilization_ratio", "Part of time in which a kernel ran on a rank's GPU, 0 to 1.")
+	rankGPUMemory   = ofRank(prometheus.GaugeValue, "gpu_memory_used_bytes", "Bytes in use on a rank's GPU.")
+	rankGPUPower    = ofRank(prometheus.GaugeValue, "gpu_power_watts", "Watts that a rank's GPU draws.")
+	rankGPUHeat     = ofRank(prometheus.GaugeValue, "gpu_temperature_celsius", "Degrees Celsius of a rank's GPU.")
+)
+
+// sheet is one scrape.
+type sheet struct{ to chan<- prometheus.Metric }
+
+// set shows a value, if it is known.
+func (s sheet) set(f *family, value float64, labels ...string) {
+	if math.IsNaN(value) {
+		return
+	}
+	s.to <- prometheus.MustNewConstMetric(f.desc, f.kind, value, labels...)
+}

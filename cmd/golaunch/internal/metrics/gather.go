@@ -1,0 +1,158 @@
+package metrics
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// seen is what all sources that answer have together, each thing once.
+type seen struct {
+	jobs  []*job
+	nodes []*node
+	// phases counts all jobs, also those that are not among jobs.
+	phases map[string]int
+	// leading and silent count the coordinators of clusters that have several.
+	leading, silent int
+	// known says that a source has answered lately, and blind that one does not, so that what is not seen may be there all the same.
+	known, blind bool
+}
+
+// job is a job as its metrics have it.
+type job struct {
+	*view.Job
+	id string
+	// at is the time of what is known.
+	at time.Time
+	// mine are the ranks on nodes that the job has now, and fresh those of them that run and were measured lately.
+	mine, fresh []*view.Rank
+}
+
+func (j *job) over() bool { return !j.Finished.IsZero() }
+
+type node struct {
+	*view.Node
+	name string
+	at   time.Time
+}
+
+// gather brings together what sources have. Of two jobs or nodes with one name, as a machine has where several jobs run on their own, the
+// one counts that is not over, and is newer.
+func gather(sources []source) *seen {
+	all := &seen{phases: map[string]int{}}
+	jobs, nodes := map[string]*job{}, map[string]*node{}
+	for _, s := range sources {
+		all.blind = all.blind || !s.up
+		if !s.known() {
+			continue
+		}
+		all.known = true
+		if n := len(s.Coordinators); n > 1 {
+			all.leading, all.silent = all.leading+n-len(s.Silent), all.silent+len(s.Silent)
+		}
+		for _, j := range s.Jobs {
+			next := newJob(j, s.At)
+			if old := jobs[next.id]; old == nil || old.over() && !next.over() || old.over() == next.over() && next.Submitted.After(old.Submitted) {
+				jobs[next.id] = next
+			}
+		}
+		for _, n := range s.Nodes {
+			next := &node{n, clean(n.NodeStatus.Node.Name, maxName), s.At}
+			if old := nodes[next.name]; old == nil || next.Heard.After(old.Heard) {
+				nodes[next.name] = next
+			}
+		}
+	}
+	for _, j := range jobs {
+		all.phases[j.Phase]++
+	}
+	all.nodes = slices.SortedFunc(maps.Values(nodes), func(a, b *node) int { return cmp.Compare(a.name, b.name) })
+	all.jobs = shown(jobs)
+	return all
+}
+
+// shown are the jobs that have metrics: those that are not over, and the last that are.
+func shown(jobs map[string]*job) []*job {
+	open, over := []*job{}, []*job{}
+	for _, j := range jobs {
+		if j.over() {
+			over = append(over, j)
+		} else {
+			open = append(open, j)
+		}
+	}
+	slices.SortFunc(open, func(a, b *job) int { return cmp.Or(a.Submitted.Compare(b.Submitted), cmp.Compare(a.id, b.id)) })
+	slices.SortFunc(over, func(a, b *job) int { return cmp.Or(b.Finished.Compare(a.Finished), cmp.Compare(a.id, b.id)) })
+	return append(open[:min(len(open), MaxOpen)], over[:min(len(over), MaxOver)]...)
+}
+
+func newJob(j *view.Job, at time.Time) *job {
+	next := &job{Job: j, id: clean(j.ID, maxName), at: at}
+	if next.over() {
+		return next
+	}
+	has := map[string]bool{}
+	for _, name := range j.Nodes {
+		has[name] = true
+	}
+	for _, r := range j.Ranks {
+		if !has[r.Node] {
+			continue // of a node that was lost, which cannot say that it ended
+		}
+		next.mine = append(next.mine, r)
+		if r.Ended == "" && age(r.Samples, at) <= Stale {
+			next.fresh = append(next.fresh, r)
+		}
+	}
+	return next
+}
+
+// age is how old the newest sample is.
+func age(all []launcher.Sample, now time.Time) time.Duration {
+	if len(all) == 0 {
+		return math.MaxInt64
+	}
+	return now.Sub(all[len(all)-1].At)
+}
+
+// known are the values of ranks that are known.
+func known(ranks []*view.Rank, value func(*view.Rank) float64) (all []float64) {
+	for _, r := range ranks {
+		if v := value(r); !math.IsNaN(v) {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+func sum(all []float64) float64 {
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	total := 0.0
+	for _, v := range all {
+		total += v
+	}
+	return total
+}
+
+func mean(all []float64) float64 { return sum(all) / float64(len(all)) }
+
+func least(all []float64) float64 {
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	return slices.Min(all)
+}
+
+func most(all []float64) float64 {
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	return slices.Max(all)
+}

@@ -1,0 +1,224 @@
+package metrics
+
+import (
+	"math"
+	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// phases are the states of a job.
+var phases = []string{"gathering", "preparing", "running", "stopping", "backoff", "finished"}
+
+// job shows how a job stands.
+func (s sheet) job(j *job) {
+	kind := "job"
+	if j.Reserve {
+		kind = "reservation"
+	}
+	s.set(jobInfo, 1, j.id, clean(j.Title, maxText), kind)
+	s.each(jobState, phases, map[string]int{j.Phase: 1}, j.id)
+	s.set(submitted, seconds(j.Submitted), j.id)
+	s.set(restarts, float64(j.Restarts), j.id)
+	s.set(maxRestarts, float64(j.MaxRestarts), j.id)
+	s.starts(j)
+	if !j.over() {
+		s.set(jobNodes, float64(len(j.Nodes)), j.id)
+		s.set(jobGPUs, float64(j.GPUs), j.id)
+		s.each(ranks, []string{"running", "ended", "silent", "pending"}, rankStates(j), j.id)
+		return
+	}
+	ending := ""
+	if j.Result != nil {
+		ending = clean(string(j.Result.Ending), maxName)
+		s.set(exitCode, float64(j.Result.Code), j.id)
+	}
+	s.set(finished, seconds(j.Finished), j.id, ending)
+}
+
+func rankStates(j *job) map[string]int {
+	states := map[string]int{"running": len(j.fresh)}
+	for _, r := range j.mine {
+		if r.Ended != "" {
+			states["ended"]++
+		}
+	}
+	rest := "pending"
+	if j.Phase == "running" || j.Phase == "stopping" {
+		rest = "silent"
+	}
+	states[rest] = max(0, j.JobStatus.Ranks-states["running"]-states["ended"])
+	return states
+}
+
+// starts shows how long the newest starts took.
+func (s sheet) starts(j *job) {
+	for phase, took := range startTimes(j.JobStatus) {
+		s.set(starting, took.Seconds(), j.id, phase)
+	}
+}
+
+// startTimes are how long the phases of the newest starts took, as far as the newest moments tell. They are no histogram: moments are
+// forgotten, and what was counted once must stay.
+func startTimes(j launcher.JobStatus) map[string]time.Duration {
+	took := map[string]time.Duration{}
+	var began, failed time.Time
+	first := true
+	for _, m := range j.History {
+		switch m.To {
+		case "":
+			continue
+		case "starting": // also with each thing that a start waits for
+			if first && m.Attempt <= 0 {
+				took["queued"] = max(0, m.At.Sub(j.Submitted))
+			}
+			began = earlier(began, m.At)
+		case "training":
+			if !began.IsZero() {
+				took["starting"] = max(0, m.At.Sub(began))
+			}
+			if !failed.IsZero() {
+				took["recovery"] = max(0, m.At.Sub(failed))
+			}
+			began, failed = time.Time{}, time.Time{}
+		default:
+			began, failed = time.Time{}, earlier(failed, m.At)
+		}
+		first = false
+	}
+	return took
+}
+
+// earlier is the time that was noted, or now.
+func earlier(noted, now time.Time) time.Time {
+	if noted.IsZero() {
+		return now
+	}
+	return noted
+}
+
+// live shows what the ranks of a job do.
+func (s sheet) live(j *job) {
+	if j.over() {
+		return
+	}
+	s.progress(j)
+	of := func(value func(launcher.Usage) float64) []float64 {
+		return known(j.fresh, func(r *view.Rank) float64 { return value(r.Now) })
+	}
+	s.set(cpus, sum(of(func(u launcher.Usage) float64 { return u.CPUs })), j.id)
+	s.set(memory, sum(of(func(u launcher.Usage) float64 { return u.Memory })), j.id)
+	use, power := of(func(u launcher.Usage) float64 { return u.GPUUse }), of(func(u launcher.Usage) float64 { return u.GPUPower })
+	s.set(gpuUseMean, mean(use), j.id)
+	s.set(gpuUseMin, least(use), j.id)
+	s.set(gpuMemory, sum(of(func(u launcher.Usage) float64 { return u.GPUMemory })), j.id)
+	s.set(gpuMemoryAll, sum(of(func(u launcher.Usage) float64 { return u.GPUMemoryTotal })), j.id)
+	s.set(gpuMemoryMax, most(of(func(u launcher.Usage) float64 { return u.GPUMemory / u.GPUMemoryTotal })), j.id)
+	s.set(gpuPower, sum(power), j.id)
+	s.set(gpuPowerMin, least(power), j.id)
+	s.set(gpuPowerLimit, sum(of(func(u launcher.Usage) float64 { return u.GPUPowerLimit })), j.id)
+	s.set(gpuTemperature, most(of(func(u launcher.Usage) float64 { return u.GPUTemperature })), j.id)
+}
+
+// progress shows how far a job has come, and for how long nothing was heard. Silence grows also where nothing is measured any more.
+func (s sheet) progress(j *job) {
+	s.set(step, j.Progress.Step, j.id)
+	s.set(stepTarget, j.Progress.Total, j.id)
+	if len(j.fresh) > 0 {
+		s.set(stepSeconds, j.Progress.StepTime, j.id)
+		if !j.Progress.Done.IsZero() {
+			s.set(eta, seconds(j.Progress.Done), j.id)
+		}
+	}
+	beats, writes := math.NaN(), math.NaN()
+	for _, r := range j.mine {
+		if r.Ended != "" || len(r.Samples) == 0 {
+			continue
+		}
+		since := age(r.Samples, j.at).Seconds()
+		beats = either(beats, r.Now.BeatAge+since, math.Max)
+		writes = either(writes, r.Now.SilenceAge+since, math.Min)
+	}
+	s.set(heartbeatAge, beats, j.id)
+	s.set(outputAge, writes, j.id)
+}
+
+// either chooses of two values that may not be known.
+func either(a, b float64, choose func(a, b float64) float64) float64 {
+	switch {
+	case math.IsNaN(a):
+		return b
+	case math.IsNaN(b):
+		return a
+	}
+	return choose(a, b)
+}
+
+// hour has the ledger's hours as seconds.
+const hour = 3600
+
+// sums shows what only grows.
+func (s sheet) sums(j *job, t *tally, once bool) {
+	of := t.jobs[j.id]
+	for cause, n := range startsOf(j) {
+		s.set(attempts, of.floor("attempts "+cause, n), j.id, clean(cause, maxName))
+	}
+	if g := j.ledger(); g != nil {
+		s.set(goodputRatio, g.Goodput, j.id)
+		s.set(lostSeconds, of.floor("lost", g.Lost*hour), j.id)
+		s.set(importSeconds, of.floor("importing", g.Importing*hour), j.id)
+		for state, hours := range map[string]float64{
+			"training": g.Training + g.Lost, "starting": g.Starting + g.Importing, "stopping": g.Stopping, "backoff": g.Backoff, "waiting": g.Waiting,
+		} {
+			s.set(goodputSeconds, of.floor(state, hours*hour), j.id, state)
+		}
+		for cause, hours := range costs(g, func(c launcher.Cost) float64 { return c.Hours }) {
+			s.set(interruptedTime, of.floor("cost "+cause, hours*hour), j.id, clean(cause, maxName))
+		}
+	}
+	if once {
+		return
+	}
+	s.set(steps, of.steps.value(), j.id)
+	s.set(logLines, of.lines.value(), j.id)
+	s.set(logBytes, of.bytes.value(), j.id)
+	s.set(gpuXids, of.xids.value(), j.id)
+}
+
+// ledger is what the time of a job went into; nil when that is not known.
+func (j *job) ledger() *launcher.Goodput {
+	if j.Goodput == nil && j.Result != nil {
+		return j.Result.Goodput
+	}
+	return j.Goodput
+}
+
+// startsOf counts the attempts of a job by why each was started.
+func startsOf(j *job) map[string]float64 {
+	g := j.ledger()
+	switch {
+	case j.Reserve:
+		return nil
+	case g == nil && j.Restarts == 0 && len(j.Nodes) == 0:
+		return nil // it has not started
+	case g == nil:
+		n := map[string]float64{"start": 1}
+		if j.Restarts > 0 {
+			n["unknown"] = float64(j.Restarts)
+		}
+		return n
+	}
+	n := costs(g, func(c launcher.Cost) float64 { return float64(c.Interruptions) })
+	n["start"] = 1
+	return n
+}
+
+// costs adds up by cause what nodes have cost.
+func costs(g *launcher.Goodput, value func(launcher.Cost) float64) map[string]float64 {
+	all := map[string]float64{}
+	for _, c := range g.Costs {
+		all[clean(c.Cause, maxName)] += value(c)
+	}
+	return all
+}

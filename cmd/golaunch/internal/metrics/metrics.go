@@ -1,0 +1,212 @@
+// Package metrics shows what is seen of a cluster and its jobs to Prometheus.
+//
+// A [Collector] turns the newest [view.State] into metrics at each scrape. Without being asked for more ([Level]) it has none of a rank, a
+// process or an attempt, so that a cluster of any size stays a few dozen series a job. What is not known is absent, never 0: a watcher that
+// no coordinator answers shows golaunch_up 0, the time of what it last heard, and soon no jobs at all.
+package metrics
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+)
+
+// Level says how much is told apart.
+type Level string
+
+// Each level has all of those before it.
+const (
+	// Jobs has a few dozen series for each job, and some for the cluster.
+	Jobs Level = "job"
+	// Nodes has some twenty for each node.
+	Nodes Level = "node"
+	// Ranks has some ten for each rank that runs.
+	Ranks Level = "rank"
+)
+
+// Levels are all of them, the least first.
+var Levels = []Level{Jobs, Nodes, Ranks}
+
+// ParseLevel reads a level.
+func ParseLevel(text string) (Level, error) {
+	for _, l := range Levels {
+		if text == string(l) {
+			return l, nil
+		}
+	}
+	return "", fmt.Errorf("%q: job, node or rank", text)
+}
+
+// Model has the newest State; a [view.Model] does.
+type Model interface{ State() *view.State }
+
+// Limits of what is shown.
+const (
+	// MaxOver bounds the jobs that are over, the newest, and MaxOpen those that are not, the oldest.
+	MaxOver, MaxOpen = 20, 2000
+	// Stale is how long something that was heard stands for what is. After it a rank is silent, and a source that does not answer is left out.
+	Stale = 30 * time.Second
+)
+
+// Collector is a [prometheus.Collector]. Its fields are set before its first use.
+type Collector struct {
+	// States are read at each scrape: one for each source.
+	States func() []*view.State
+	Level  Level
+	// Straggler has the time of a job's step over that without its slowest rank or node: 1 when nobody is slow, NaN when that is not known. It
+	// may be nil.
+	Straggler func(*view.Job) float64
+	// Once says that there is no second scrape: the counters that the Collector itself adds up from one to the next are then left out.
+	Once bool
+
+	mu    sync.Mutex
+	tally tally
+	// told is when each source last answered.
+	told map[string]time.Time
+}
+
+// New returns a Collector of what models have.
+func New(level Level, models ...Model) *Collector {
+	return &Collector{Level: level, States: func() (all []*view.State) {
+		for _, m := range models {
+			all = append(all, m.State())
+		}
+		return all
+	}}
+}
+
+// Handler serves the metrics of a model.
+func Handler(m Model, level Level) http.Handler { return New(level, m).Handler() }
+
+// maxScrapes bounds those that are under way at a time; others are told to come later.
+const maxScrapes = 4
+
+// Handler serves the metrics.
+func (c *Collector) Handler() http.Handler {
+	return promhttp.HandlerFor(c.registry(), promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+}
+
+// Write writes the metrics in Prometheus' text format.
+func (c *Collector) Write(w io.Writer) error {
+	families, err := c.registry().Gather()
+	if err != nil {
+		return err
+	}
+	e := expfmt.NewEncoder(w, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, f := range families {
+		if err := e.Encode(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteFile replaces a file for node-exporter's textfile collector, which sees the old one or the new one and never a part. Everybody may
+// read it.
+func (c *Collector) WriteFile(path string) error {
+	return prometheus.WriteToTextfile(path, c.registry())
+}
+
+func (c *Collector) registry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(c)
+	return r
+}
+
+// Describe has all that there may be.
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	for _, f := range families {
+		if f.level == Jobs || f.level == c.Level || c.Level == Ranks {
+			to <- f.desc
+		}
+	}
+}
+
+// Collect has what is known now.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := sheet{to: to}
+	seen := s.sources(c.look())
+	all := gather(seen)
+	c.tally.take(all)
+	s.cluster(all)
+	for _, j := range all.jobs {
+		s.job(j)
+		s.live(j)
+		s.sums(j, &c.tally, c.Once)
+		if c.Straggler != nil && !j.over() {
+			s.set(stragglerRatio, c.Straggler(j.Job), j.id)
+		}
+	}
+	if c.Level != Jobs {
+		s.nodes(all)
+	}
+	if c.Level == Ranks {
+		s.ranks(all, &c.tally, c.Once)
+	}
+}
+
+// source is a State and how much of it counts.
+type source struct {
+	*view.State
+	name string
+	// told is when it last answered; zero if it never did, or had before this Collector looked.
+	told time.Time
+	up   bool
+}
+
+// look reads the states, and notes when each source answered. What is not known of a source that does not answer is taken to be old.
+func (c *Collector) look() (all []source) {
+	if c.told == nil {
+		c.told = map[string]time.Time{}
+	}
+	names := map[string]bool{}
+	for _, state := range c.States() {
+		s := source{State: state, name: clean(state.Source, maxName)}
+		if names[s.name] {
+			continue
+		}
+		names[s.name] = true
+		if s.up = state.Trouble == "" && !(state.Since.IsZero() && state.Version == ""); s.up {
+			c.told[s.name] = state.At
+		}
+		s.told = c.told[s.name]
+		all = append(all, s)
+	}
+	for name := range c.told {
+		if !names[name] {
+			delete(c.told, name)
+		}
+	}
+	return all
+}
+
+// known says that a source answered lately.
+func (s source) known() bool { return s.At.Sub(s.told) <= Stale }
+
+// maxName and maxText bound the bytes of a label's value.
+const maxName, maxText = 128, 200
+
+// clean is a label's value for what a user may have made up: no control characters, valid UTF-8, and not long.
+func clean(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
+}

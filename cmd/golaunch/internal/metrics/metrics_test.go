@@ -1,0 +1,351 @@
+package metrics
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
+	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/placement"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what is expected anew")
+
+// pinned is a model of one State.
+type pinned struct{ state *view.State }
+
+func (p *pinned) State() *view.State { return p.state }
+
+// simulated returns the State of a simulated cluster, twenty minutes after its beginning. It is called in a bubble.
+func simulated(t testing.TB, nodes int) *view.State {
+	t.Helper()
+	c := &viewtest.Cluster{Nodes: nodes, Slow: 5, Began: time.Now().Add(-20 * time.Minute)}
+	m := view.New(map[string]view.Source{"10.0.0.1:29400": c}, view.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { m.Run(ctx); close(done) }()
+	synctest.Wait() // all is asked, and all has answered
+	cancel()
+	<-done
+	return m.State()
+}
+
+func text(t testing.TB, c *Collector) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := c.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// has wants lines in an exposition, and hasNot wants no line with a beginning.
+func has(t testing.TB, got string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains("\n"+got, "\n"+line+"\n") {
+			name, _, _ := strings.Cut(line, "{")
+			t.Errorf("there is no line %s; there are %q", line, sameName(got, name))
+		}
+	}
+}
+
+func hasNot(t testing.TB, got string, beginnings ...string) {
+	t.Helper()
+	for _, b := range beginnings {
+		if strings.Contains("\n"+got, "\n"+b) {
+			t.Errorf("there is a line that begins with %s", b)
+		}
+	}
+}
+
+func sameName(got, name string) (all []string) {
+	for line := range strings.Lines(got) {
+		if strings.HasPrefix(line, name) {
+			all = append(all, strings.TrimSpace(line))
+		}
+	}
+	return all
+}
+
+// TestExposition compares all of it, at the levels and sizes where a person can still read it.
+func TestExposition(t *testing.T) {
+	for _, c := range []struct {
+		nodes int
+		level Level
+	}{{1, Jobs}, {16, Jobs}, {2, Nodes}, {1, Ranks}} {
+		t.Run(fmt.Sprintf("%s-%d", c.level, c.nodes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := New(c.level, &pinned{simulated(t, c.nodes)})
+				all.Straggler = func(j *view.Job) float64 {
+					return map[string]float64{"llama-70b": 1.09}[j.ID] + nan(j.ID != "llama-70b")
+				}
+				golden(t, fmt.Sprintf("testdata/%s-%d.txt", c.level, c.nodes), text(t, all))
+			})
+		})
+	}
+}
+
+func nan(is bool) float64 {
+	if is {
+		return math.NaN()
+	}
+	return 0
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *rewrite {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(got), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got == string(want) {
+		return
+	}
+	lines := strings.Split(string(want), "\n")
+	for i, line := range strings.Split(got, "\n") {
+		if i >= len(lines) || line != lines[i] {
+			t.Fatalf("%s, line %d: %q, not as expected; look at it, and run this test with -rewrite", file, i+1, line)
+		}
+	}
+	t.Fatalf("%s has more", file)
+}
+
+// TestLint holds Prometheus' own rules for names, units and help.
+func TestLint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(Ranks, &pinned{simulated(t, 16)})
+		c.Straggler = func(*view.Job) float64 { return 1 }
+		problems, err := testutil.GatherAndLint(c.registry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	})
+	units := []string{"econds", "1970", "Bytes", "Watts", "Celsius", "0 to 1", "CPUs", "1 for", "Whether"}
+	for _, f := range families {
+		said := false
+		for _, u := range units {
+			said = said || strings.Contains(f.help, u)
+		}
+		for _, end := range []string{"_seconds", "_bytes", "_watts", "_celsius", "_cores"} {
+			if strings.HasSuffix(strings.TrimSuffix(f.name, "_total"), end) && !said {
+				t.Errorf("the help of %s does not say its unit: %s", f.name, f.help)
+			}
+		}
+	}
+}
+
+// TestEveryFamilyIsDocumented: who reads the table knows all of them.
+func TestEveryFamilyIsDocumented(t *testing.T) {
+	files, err := filepath.Glob("../../../../docs/*metrics*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v: there is no document of the metrics", err)
+	}
+	all := ""
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += string(data)
+	}
+	for _, f := range families {
+		row := "| `" + f.name + "`"
+		if !strings.Contains(all, row) {
+			t.Errorf("no document has a row %s", row)
+		}
+	}
+}
+
+// TestABlindWatcher does not look healthy: not before it has heard anything, and not when it hears no more.
+func TestABlindWatcher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := simulated(t, 2)
+		m := &pinned{&view.State{At: time.Now(), Source: "n0:29400"}}
+		c := New(Jobs, m)
+		got := text(t, c)
+		has(t, got, `golaunch_up{source="n0:29400"} 0`)
+		hasNot(t, got, "golaunch_data_timestamp_seconds{", "golaunch_nodes{", "golaunch_jobs{")
+
+		state.Source, m.state = "n0:29400", state
+		heard := fmt.Sprintf(`golaunch_data_timestamp_seconds{source="n0:29400"} %s`, number(seconds(state.At)))
+		has(t, text(t, c), `golaunch_up{source="n0:29400"} 1`, heard, `golaunch_nodes{state="missing"} 1`)
+
+		state.Trouble, state.At = "connection refused", state.At.Add(Stale)
+		has(t, text(t, c), `golaunch_up{source="n0:29400"} 0`, heard, `golaunch_nodes{state="missing"} 1`)
+
+		state.At = state.At.Add(time.Second)
+		got = text(t, c)
+		has(t, got, `golaunch_up{source="n0:29400"} 0`, heard)
+		hasNot(t, got, "golaunch_job_", "golaunch_nodes{", "golaunch_jobs{", "golaunch_ranks{")
+
+		state.Trouble = ""
+		has(t, text(t, c), `golaunch_up{source="n0:29400"} 1`, `golaunch_nodes{state="missing"} 1`)
+	})
+}
+
+// number is a value as the text format has it.
+func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// TestSources: each has its own state, and what two of them have is shown once.
+func TestSources(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	of := func(source string, jobs ...*view.Job) *pinned {
+		nodes := []*view.Node{{NodeStatus: launcher.NodeStatus{Node: placement.Node{Name: "here"}}}}
+		return &pinned{&view.State{At: now, Source: source, Version: "v1", Jobs: jobs, Nodes: nodes}}
+	}
+	job := func(id, phase string, submitted int, over bool) *view.Job {
+		j := &view.Job{JobStatus: launcher.JobStatus{ID: id, Phase: phase, Submitted: now.Add(time.Duration(submitted) * time.Second)}}
+		if over {
+			j.Finished = now
+		}
+		return j
+	}
+	a, b := of("a", job("x", "finished", 3, true), job("y", "gathering", 1, false)), of("b", job("x", "running", 2, false), job("y", "running", 2, false))
+	bad := &pinned{&view.State{At: now, Source: "c", Trouble: "no route to host"}}
+	got := text(t, New(Nodes, a, b, bad, a))
+	has(t, got, `golaunch_up{source="a"} 1`, `golaunch_up{source="b"} 1`, `golaunch_up{source="c"} 0`, `golaunch_nodes{state="spare"} 1`,
+		`golaunch_job_state{job="x",state="running"} 1`, `golaunch_job_state{job="y",state="running"} 1`, `golaunch_jobs{state="running"} 2`)
+}
+
+// TestBounds: of many jobs that are over the newest are shown, and of as many names as anybody likes each is bounded.
+func TestBounds(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	s := &view.State{At: now, Source: "a", Version: "v1"}
+	for i := range 50 {
+		at := now.Add(time.Duration(i) * time.Second)
+		s.Jobs = append(s.Jobs, &view.Job{JobStatus: launcher.JobStatus{
+			ID: fmt.Sprintf("over-%02d", i), Phase: "finished", Submitted: at, Finished: at, Result: &launcher.Result{Ending: "success"},
+		}})
+	}
+	nasty := "\x1b[31m\xff\x00\n\"\\" + strings.Repeat("ä", 300)
+	for range 2 { // two names that are one when they are cut
+		s.Jobs = append(s.Jobs, &view.Job{JobStatus: launcher.JobStatus{ID: nasty, Title: nasty, Phase: "running", Submitted: now}})
+		nasty += "more"
+	}
+	s.Nodes = append(s.Nodes, &view.Node{NodeStatus: launcher.NodeStatus{Node: placement.Node{Name: nasty}}})
+	got := text(t, New(Ranks, &pinned{s}))
+	if n := len(sameName(got, "golaunch_job_info")); n != MaxOver+1 {
+		t.Errorf("there are %d jobs, not %d", n, MaxOver+1)
+	}
+	has(t, got, `golaunch_jobs{state="finished"} 50`)
+	hasNot(t, got, `golaunch_job_info{command="",job="over-29"`)
+	for line := range strings.Lines(got) {
+		if strings.ContainsAny(strings.TrimSuffix(line, "\n"), "\x1b\x00\r") || len(line) > 2*maxName+maxText+100 {
+			t.Errorf("%q", line)
+		}
+	}
+}
+
+// FuzzClean holds for all texts: what is left is short, valid, and as it was if it was that before.
+func FuzzClean(f *testing.F) {
+	for _, s := range []string{"", "train.py --x", "\x1b]0;title\a", "\xff\xfe", strings.Repeat("é", 200), "a\u2028b\u0085c"} {
+		f.Add(s, 40)
+	}
+	f.Fuzz(func(t *testing.T, s string, most int) {
+		most = 8 + int(uint(most)%300)
+		got := clean(s, most)
+		if len(got) > most {
+			t.Errorf("%q has %d bytes, more than %d", got, len(got), most)
+		}
+		if strings.ToValidUTF8(got, "") != got || strings.ContainsFunc(got, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\u2028' }) {
+			t.Errorf("%q", got)
+		}
+		if clean(got, most) != got {
+			t.Errorf("%q is cleaned further, to %q", got, clean(got, most))
+		}
+	})
+}
+
+// TestStartTimes tells the phases of the newest starts from what was decided.
+func TestStartTimes(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(1e9, 0).Add(time.Duration(seconds) * time.Second) }
+	moment := func(seconds int, to, cause string, attempt int) launcher.Moment {
+		return launcher.Moment{At: at(seconds), To: to, Cause: cause, Attempt: attempt}
+	}
+	first := []launcher.Moment{
+		{At: at(0), Attempt: -1, Reason: "waits"}, moment(10, "starting", "", -1), moment(11, "starting", "", 0), moment(13, "training", "", 0),
+	}
+	again := []launcher.Moment{
+		moment(50, "stopping", "", 0), moment(52, "backoff", "gpu-lost", 0), moment(53, "starting", "", 0), moment(54, "starting", "", 1),
+		moment(60, "training", "", 1),
+	}
+	stillborn := []launcher.Moment{
+		moment(70, "stopping", "", 1), moment(71, "backoff", "oom", 1), moment(72, "starting", "", 2), moment(73, "stopping", "", 2),
+		moment(74, "backoff", "oom", 2), moment(80, "starting", "", 3), moment(82, "training", "", 3),
+	}
+	for _, c := range []struct {
+		name    string
+		history []launcher.Moment
+		want    string
+	}{
+		{"nothing", nil, "map[]"},
+		{"it waits", first[:1], "map[]"},
+		{"it starts", first[:3], "map[queued:10s]"},
+		{"it trains", first, "map[queued:10s starting:3s]"},
+		{"it failed", slices.Concat(first, again[:2]), "map[queued:10s starting:3s]"},
+		{"it recovered", slices.Concat(first, again), "map[queued:10s recovery:10s starting:7s]"},
+		{"a start failed in between", slices.Concat(first, again, stillborn), "map[queued:10s recovery:12s starting:2s]"},
+		{"the beginning is forgotten", again, "map[recovery:10s starting:7s]"},
+		{"a clock was set back", []launcher.Moment{moment(10, "starting", "", 0), moment(5, "training", "", 0)}, "map[queued:10s starting:0s]"},
+	} {
+		if got := fmt.Sprint(startTimes(launcher.JobStatus{Submitted: at(0), History: c.history})); got != c.want {
+			t.Errorf("%s: %s, not %s", c.name, got, c.want)
+		}
+	}
+}
+
+// BenchmarkScrape is one of a job with 10,000 ranks.
+func BenchmarkScrape(b *testing.B) {
+	for _, level := range Levels {
+		b.Run(string(level), func(b *testing.B) {
+			c := &viewtest.Cluster{Nodes: 1250 * 8 / 7, Slow: 5, Began: time.Now().Add(-20 * time.Minute)}
+			m := view.New(map[string]view.Source{"a": c}, view.Options{History: time.Minute})
+			ctx, cancel := context.WithCancel(b.Context())
+			done := make(chan struct{})
+			go func() { m.Run(ctx); close(done) }()
+			for {
+				changed := m.Changed()
+				if s := m.State(); len(s.Jobs) > 0 && len(s.Jobs[0].Ranks) >= 9_992 {
+					break
+				}
+				<-changed
+			}
+			cancel()
+			<-done
+			all := New(level, m)
+			size := 0
+			for b.Loop() {
+				var out bytes.Buffer
+				if err := all.Write(&out); err != nil {
+					b.Fatal(err)
+				}
+				size = out.Len()
+			}
+			b.ReportMetric(float64(size), "bytes")
+		})
+	}
+}

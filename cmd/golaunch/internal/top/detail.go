@@ -1,0 +1,105 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// factLines is how many facts there are of a rank.
+const factLines = 7
+
+// facts is what is known of a rank.
+func (s *screen) facts(l *look, height int) (string, []string) {
+	at := s.here()
+	r := s.picture.rank(at.job, at.rank)
+	if r == nil {
+		return "facts", []string{l.paint(dim, cut("  nothing is known of this rank any more; press esc", s.width, l.ellipsis))}
+	}
+	var lines []string
+	for _, f := range factsOf(r) {
+		lines = append(lines, l.paint(dim, fit(f[0], 10, false, ""))+cut(clean(f[1]), s.width-10, l.ellipsis))
+	}
+	return fmt.Sprint("facts of rank ", r.Rank.Rank), lines[:min(len(lines), height)]
+}
+
+func factsOf(r *Rank) [][2]string {
+	u, step := &r.Now, whole(r.Now.Step)
+	if u.Total > 0 {
+		step += " of " + whole(u.Total)
+	}
+	return [][2]string{
+		{"is", cmp.Or(r.Ended, r.Does, "running")},
+		{"runs on", fmt.Sprintf("%s, local rank %d, PID %s, attempt %d", r.Node, r.LocalRank, pid(r.PID), r.Attempt)},
+		{"step", fmt.Sprintf("%s, %s each, the last %s ago", step, stepSeconds(u.StepTime), age(u.BeatAge))},
+		{"output", fmt.Sprintf("%s lines, %s, the last %s ago", whole(u.Lines), size(u.LogBytes), age(u.SilenceAge))},
+		{"GPU", gpuOf(r)},
+		{"processes", fmt.Sprintf("%s, %s CPUs, memory %s, read and written %s/s", whole(u.Processes), tenths(u.CPUs), size(u.Memory), size(u.IO))},
+		{"faults", whole(u.Faults) + " pages of memory touched for the first time each second"},
+	}
+}
+
+func gpuOf(r *Rank) string {
+	u := &r.Now
+	if r.GPU == "" {
+		return "none"
+	}
+	return fmt.Sprintf("%s: busy %s, %s of %s, memory %s of %s, %s degrees, %s Xid errors", r.GPU, percent(u.GPUUse), watts(u.GPUPower),
+		watts(u.GPUPowerLimit), size(u.GPUMemory), size(u.GPUMemoryTotal), whole(u.GPUTemperature), whole(u.Xids))
+}
+
+func (s *screen) eventCount() int {
+	if j := s.job(); j != nil {
+		return max(1, len(j.History))
+	}
+	return 1
+}
+
+// events is what was decided about the job that is shown or chosen, the newest at the end.
+func (s *screen) events(l *look, height int) (string, []string) {
+	j := s.job()
+	if j == nil || len(j.History) == 0 {
+		return "events", []string{l.paint(dim, cut("  none are known", s.width, l.ellipsis))}
+	}
+	s.eventsUp = max(0, min(s.eventsUp, len(j.History)-height))
+	end := len(j.History) - s.eventsUp
+	var lines []string
+	for _, m := range j.History[max(0, end-height):end] {
+		lines = append(lines, s.event(l, m))
+	}
+	return fmt.Sprintf("events of %s: %d", j.ID, len(j.History)), lines
+}
+
+func (s *screen) event(l *look, m launcher.Moment) string {
+	attempt := unknown
+	if m.Attempt >= 0 {
+		attempt = fmt.Sprint("#", m.Attempt)
+	}
+	what := fit(clean(cmp.Or(m.To, "")), 9, false, l.ellipsis)
+	why := clean(m.Reason)
+	if m.Cause != "" {
+		why = clean(m.Cause) + ": " + why
+	}
+	line := []piece{{m.At.In(s.zone).Format(time.TimeOnly), dim, 2}, {fit(attempt, 3, false, ""), dim, 1}, {what, momentRole(m), 3}}
+	if s.width < 60 {
+		line = line[:1]
+	}
+	used := piecesWidth(line) + 2
+	role := text
+	if m.Cause != "" {
+		role = bad
+	}
+	return l.pieces(line, s.width) + "  " + l.paint(role, cut(why, s.width-used, l.ellipsis))
+}
+
+func momentRole(m launcher.Moment) role {
+	switch m.To {
+	case "training":
+		return good
+	case "stopping", "backoff":
+		return bad
+	}
+	return note
+}

@@ -1,0 +1,195 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// leastWidth and leastHeight are the smallest screen that has room for anything.
+const leastWidth, leastHeight = 12, 4
+
+// frame is the screen as text: as many lines as it is high, none of them wider than it. It depends on the screen alone. Of a picture that is
+// old, only the line that says so stands out.
+func (s *screen) frame() string {
+	if s.width < leastWidth || s.height < leastHeight {
+		return cut("make it larger", s.width, "")
+	}
+	l := newLook(s.themes[s.theme], s.ascii)
+	if !s.stale() {
+		return strings.Join(s.lines(l), "\n")
+	}
+	lines := s.lines(newLook(Theme{}, s.ascii))
+	for i := range lines {
+		if i >= 1+s.foot() && i < s.top() {
+			lines[i] = l.paint(bad, lines[i])
+		} else {
+			lines[i] = l.paint(dim, lines[i])
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (s *screen) lines(l *look) []string {
+	lines := s.header(l)
+	if s.over != noOverlay {
+		lines = append(lines, s.overlay(l, s.body())...)
+	} else {
+		lines = append(lines, s.panes(l)...)
+	}
+	lines = append(lines[:min(len(lines), s.height-s.foot())], make([]string, max(0, s.height-s.foot()-len(lines)))...)
+	if s.foot() > 0 {
+		lines = append(lines, s.footer(l))
+	}
+	return lines
+}
+
+// foot and top are how many lines the footer and the header have.
+func (s *screen) foot() int { return btoi(s.height >= 8) }
+
+func (s *screen) top() int {
+	return 1 + btoi(s.height >= 8) + len(s.trouble(newLook(Theme{}, s.ascii)))
+}
+
+// body is the room between them.
+func (s *screen) body() int { return s.height - s.top() - s.foot() }
+
+// layout is how high the panes are, with their titles; 0 for those that are not shown.
+func (s *screen) layout() (heights [panes]int) {
+	body, wanted := s.body(), max(s.rows.n, 1)+2
+	if s.picture.rows(s.here()) == facts {
+		wanted = factLines + 1
+	}
+	switch {
+	case body >= 12 && body < 34:
+		most := body * 11 / 20
+		if s.focus != tablePane {
+			most = body * 2 / 5
+		}
+		heights[tablePane] = min(wanted, most)
+		heights[s.below()] = body - heights[tablePane]
+	case body < 12:
+		heights[s.focus] = body
+	default:
+		return s.tall(wanted)
+	}
+	return heights
+}
+
+// tall has all panes. What has little to show leaves its room to the others.
+func (s *screen) tall(wanted int) (heights [panes]int) {
+	body, heat := s.body(), 1
+	if _, some := s.measured(s.heatRanks()); some {
+		heat = len(s.heatRanks()) + 1
+	}
+	if s.here().rank >= 0 {
+		heat = len(measures) + 1
+	}
+	heights[eventPane], heights[logPane] = min(s.eventCount()+1, body/5), 2
+	if s.log.name != "" {
+		heights[logPane] = body * 3 / 10
+	}
+	heights[heatPane] = max(2, min(heat, body*3/10))
+	heights[tablePane] = min(wanted, body-heights[eventPane]-heights[logPane]-heights[heatPane])
+	left := func() int {
+		return body - heights[tablePane] - heights[heatPane] - heights[eventPane] - heights[logPane]
+	}
+	heights[heatPane] += min(left(), max(0, heat-heights[heatPane]))
+	heights[eventPane] += min(left(), s.eventCount()+1-heights[eventPane])
+	heights[logPane] += left()
+	return heights
+}
+
+// below is the pane under the table where there is room for one: what somebody has chosen, or else the events while there is no heat.
+func (s *screen) below() pane {
+	if s.lower == tablePane {
+		if _, some := s.measured(s.heatRanks()); !some {
+			return eventPane
+		}
+		return heatPane
+	}
+	return s.lower
+}
+
+func (s *screen) panes(l *look) (lines []string) {
+	for p, height := range s.layout() {
+		if height <= 0 {
+			continue
+		}
+		var name string
+		var inner []string
+		switch pane(p) {
+		case tablePane:
+			name, inner = s.table(l, height-1)
+		case heatPane:
+			name, inner = s.heat(l, height-1)
+		case eventPane:
+			name, inner = s.events(l, height-1)
+		case logPane:
+			name, inner = s.logLines(l, height-1)
+		}
+		lines = append(lines, s.rule(l, name, pane(p) == s.focus))
+		lines = append(lines, inner...)
+		lines = append(lines, make([]string, max(0, height-1-len(inner)))...)
+	}
+	return lines
+}
+
+// rule is the line above a pane, with its name; that of the pane with the focus stands out.
+func (s *screen) rule(l *look, name string, focus bool) string {
+	name = cut(clean(name), s.width-4, l.ellipsis)
+	role, mark := dim, l.line
+	if focus {
+		role, mark = title, ">"
+	}
+	return l.paint(dim, l.line) + l.paint(role, mark+" "+name+" ") + l.paint(dim, strings.Repeat(l.line, max(0, s.width-4-width(name))))
+}
+
+// table has the rows of a place, or the facts of a rank.
+func (s *screen) table(l *look, height int) (string, []string) {
+	if s.picture.rows(s.here()) == facts {
+		return s.facts(l, height)
+	}
+	g, spot := l.grid(s.rows.columns, s.width), s.spot()
+	lines := []string{g.heads()}
+	spot.top = window(spot.top, spot.index, height-1, s.rows.n)
+	for i := spot.top; i < min(s.rows.n, spot.top+height-1); i++ {
+		lines = append(lines, g.line(s.rows.row(i), i == spot.index))
+	}
+	if s.rows.n == 0 {
+		lines = append(lines, l.paint(dim, cut("  "+s.empty(), s.width, l.ellipsis)))
+	}
+	return fmt.Sprintf("%s %s", s.rows.name, s.extent(spot.top, height-1)), lines
+}
+
+// empty says why there are no rows.
+func (s *screen) empty() string {
+	switch j := s.picture.jobs[s.here().job]; {
+	case s.find != "":
+		return "none; press esc to see all"
+	case s.fresh.IsZero():
+		return "not known yet"
+	case s.here().job == "" && s.here().node == "":
+		return "none here; golaunch run starts a job"
+	case s.here().job != "" && j == nil:
+		return "the job is not known here any more; press esc"
+	case j != nil && !j.over():
+		return "nothing was measured yet: " + cmp.Or(j.Waits, j.Phase)
+	}
+	return "none"
+}
+
+// extent says which rows are seen: "1-9 of 112".
+func (s *screen) extent(top, height int) string {
+	if s.rows.n <= height {
+		return fmt.Sprint(s.rows.n)
+	}
+	return fmt.Sprintf("%d-%d of %d, the worst first", top+1, min(s.rows.n, top+height), s.rows.n)
+}
+
+// window moves the first row that is seen as little as needed to see another.
+func window(top, index, height, n int) int {
+	top = min(top, index)
+	top = max(top, index-height+1)
+	return max(0, min(top, n-height))
+}

@@ -1,0 +1,243 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// piece is a part of a line, which goes when the line becomes narrow: the lowest first.
+type piece struct {
+	text string
+	role role
+	keep int
+}
+
+// pieces is a line of what fits of them.
+func (l *look) pieces(all []piece, width int) string {
+	for len(all) > 1 && piecesWidth(all) > width {
+		least := 0
+		for i, p := range all {
+			if p.keep < all[least].keep {
+				least = i
+			}
+		}
+		all = append(all[:least:least], all[least+1:]...)
+	}
+	var b strings.Builder
+	for i, p := range all {
+		if i > 0 {
+			b.WriteString("  ")
+		}
+		b.WriteString(l.paint(p.role, cut(p.text, width, l.ellipsis)))
+	}
+	return b.String()
+}
+
+func piecesWidth(all []piece) int {
+	n := 2 * (len(all) - 1)
+	for _, p := range all {
+		n += width(p.text)
+	}
+	return n
+}
+
+// header says where one is, how far it is, and what is wrong.
+func (s *screen) header(l *look) []string {
+	lines := []string{s.crumbs(l)}
+	if s.height >= 8 {
+		lines = append(lines, l.pieces(s.summary(), s.width))
+	}
+	return append(lines, s.trouble(l)...)
+}
+
+// crumbs is the way from all jobs to what is shown, and on the right the time.
+func (s *screen) crumbs(l *look) string {
+	at := s.here()
+	way := "golaunch top"
+	for _, name := range []string{at.job, at.node} {
+		if name != "" {
+			way += " > " + clean(name)
+		}
+	}
+	if at.rank >= 0 {
+		way += fmt.Sprint(" > rank ", at.rank)
+	}
+	right := s.clock.In(s.zone).Format(time.TimeOnly)
+	if from := clean(s.picture.State.Source) + "  "; width(way)+width(from)+len(right)+2 <= s.width {
+		right = from + right
+	}
+	if width(way)+width(right)+2 > s.width {
+		right = ""
+	}
+	way = cut(way, s.width, l.ellipsis)
+	return l.paint(title, way) + strings.Repeat(" ", max(0, s.width-width(way)-width(right))) + l.paint(dim, right)
+}
+
+// summary is the second line: of a job how far it is, else how many of what there are.
+func (s *screen) summary() []piece {
+	if j := s.picture.jobs[s.here().job]; j != nil {
+		return s.jobSummary(j)
+	}
+	return s.clusterSummary()
+}
+
+func (s *screen) clusterSummary() []piece {
+	p := s.picture
+	gpus, silent, run, wait, over := 0, 0, 0, 0, 0
+	for _, n := range p.Nodes {
+		gpus, silent = gpus+len(n.NodeStatus.Node.GPUs), silent+btoi(n.Silent > 0)
+	}
+	for _, j := range p.Jobs {
+		run, over = run+btoi(j.Phase == "running"), over+btoi(j.over())
+	}
+	wait = len(p.Jobs) - run - over
+	all := []piece{{plural(run, "job") + " running", text, 9}}
+	add := func(n int, what string, role role, keep int) {
+		if n > 0 {
+			all = append(all, piece{what, role, keep})
+		}
+	}
+	add(wait, plural(wait, "job")+" waiting", text, 8)
+	add(over, fmt.Sprint(over, " over"), dim, 4)
+	add(len(p.Nodes), plural(len(p.Nodes), "node"), text, 7)
+	add(silent, fmt.Sprint(silent, " silent"), bad, 10)
+	add(gpus, plural(gpus, "GPU"), text, 5)
+	n := len(p.State.Coordinators)
+	add(n, fmt.Sprintf("%d of %s answer", n-len(p.State.Silent), plural(n, "coordinator")), dim, 3)
+	return append(all, piece{clean(p.State.Version), dim, 1})
+}
+
+func (s *screen) jobSummary(j *Job) []piece {
+	all := []piece{{clean(j.state()), stateRole(j), 10}}
+	if j.Phase == "running" {
+		all = append(all, s.progress(j)...)
+	}
+	if j.JobStatus.Ranks > 0 || j.over() {
+		all = append(all, piece{fmt.Sprint("attempt ", j.Attempt), text, 5})
+	}
+	if j.Restarts > 0 {
+		all = append(all, piece{fmt.Sprintf("restart %d of %d", j.Restarts, j.MaxRestarts), text, 4})
+	}
+	if j.JobStatus.Ranks > 0 {
+		all = append(all, piece{plural(j.JobStatus.Ranks, "rank"), text, 3}, piece{plural(len(j.JobStatus.Nodes), "node"), text, 2})
+	}
+	if j.Goodput != nil {
+		all = append(all, piece{"goodput " + goodput(j.Goodput), text, 3})
+	}
+	return all
+}
+
+func stateRole(j *Job) role {
+	switch {
+	case j.Level == Bad:
+		return bad
+	case j.state() == "training" || j.Phase == "finished" && j.Level == Fine:
+		return good
+	}
+	return note
+}
+
+// progress says whether a job goes on: the step, the pace, and how old the newest heartbeat is.
+func (s *screen) progress(j *Job) []piece {
+	if !known(j.Progress.Step) {
+		return []piece{{"no heartbeats: how far it is, nobody knows", dim, 2}}
+	}
+	steps := "step " + whole(j.Progress.Step)
+	if j.Progress.Total > 0 {
+		steps += "/" + whole(j.Progress.Total) + " " + percent(j.Progress.Step/j.Progress.Total)
+	}
+	all := []piece{{steps, text, 9}}
+	if known(j.Progress.StepTime) {
+		all = append(all, piece{stepSeconds(j.Progress.StepTime) + "/step", text, 7})
+	}
+	if left := j.left(s.picture); known(left) {
+		all = append(all, piece{age(left) + " left", text, 8})
+	}
+	if beat := j.norms.beatAge; known(beat) {
+		all = append(all, piece{"beat " + age(beat) + " ago", beatRole(j), 6})
+	}
+	return all
+}
+
+func beatRole(j *Job) role {
+	if j.norms.beatAge >= max(lateAfter.Seconds(), lateSteps*j.norms.stepTime) {
+		return bad
+	}
+	return good
+}
+
+// trouble is what is wrong: with the picture, with what is shown, or with the worst of it. It has a second line where there is room.
+func (s *screen) trouble(l *look) []string {
+	level, why := s.complaint()
+	lines := wrap(clean(why), s.width-2, 1+btoi(s.height >= 20), l.ellipsis)
+	for i := range lines {
+		mark := " "
+		if i == 0 {
+			mark = l.mark[level]
+		}
+		lines[i] = l.paint(level.role(), cut(mark+" "+lines[i], s.width, ""))
+	}
+	return lines
+}
+
+func (s *screen) complaint() (Level, string) {
+	if !s.stale() {
+		if level, why := s.worst(); why != "" {
+			return level, why
+		}
+		return Fine, "no trouble is seen"
+	}
+	why := cmp.Or(s.picture.State.Trouble, "no answer")
+	if s.fresh.IsZero() {
+		return Bad, "nothing is known yet: " + why
+	}
+	return Bad, "the picture is " + span(s.clock.Sub(s.fresh)) + " old: " + why
+}
+
+// worst is what is worst of what is shown.
+func (s *screen) worst() (Level, string) {
+	p, at := s.picture, s.here()
+	switch r, j, n := p.rank(at.job, at.rank), p.jobs[at.job], p.nodes[at.node]; {
+	case r != nil:
+		return r.Level, r.Why
+	case n != nil:
+		return n.Level, n.Why
+	case j != nil:
+		return j.Level, j.Why
+	case at.other && len(p.Nodes) > 0 && p.Nodes[0].Level > Fine:
+		return p.Nodes[0].Level, p.Nodes[0].Name + ": " + p.Nodes[0].Why
+	case len(p.Jobs) > 0 && p.Jobs[0].Level > Fine:
+		return p.Jobs[0].Level, p.Jobs[0].ID + ": " + p.Jobs[0].Why
+	}
+	return Fine, ""
+}
+
+// footer has the filter while it is written, and else the keys.
+func (s *screen) footer(l *look) string {
+	if s.typing {
+		return l.paint(title, cut("/"+clean(s.find)+"_", s.width, l.ellipsis)) + l.paint(dim, cut("  enter: keep, esc: none", max(0, s.width-width(s.find)-4), ""))
+	}
+	keys := []piece{{"q quit", dim, 8}, {"? help", dim, 9}, {"enter into", dim, 7}}
+	if len(s.trail) > 1 {
+		keys = append(keys, piece{"esc back", dim, 7})
+	}
+	if other := s.others(); other != "" {
+		keys = append(keys, piece{"n " + other, dim, 4})
+	}
+	return l.pieces(append(keys, piece{"tab pane", dim, 5}, piece{"/ filter", dim, 4}, piece{"l log", dim, 6}, piece{"s stacks", dim, 3},
+		piece{"d probe", dim, 2}, piece{"m measure", dim, 3}, piece{"t theme", dim, 1}), s.width)
+}
+
+// others are the rows that the key n shows; empty if it shows none.
+func (s *screen) others() string {
+	at := s.here()
+	now := s.picture.rows(at)
+	at.other = !at.other
+	then := s.picture.rows(at)
+	if then == now {
+		return ""
+	}
+	return [...]string{"jobs", "nodes", "ranks", "facts"}[then]
+}

@@ -1,0 +1,150 @@
+package top
+
+import "unicode"
+
+// want is what a key asks for beyond the screen.
+type want int
+
+const (
+	nothing want = iota
+	quit
+	suspend
+	// wantLog, wantStacks and wantProbe are about what is chosen.
+	wantLog
+	wantStacks
+	wantProbe
+)
+
+// far is further than any list is long.
+const far = 1 << 30
+
+// press does what a key is for. Keys are named as by bubbletea: "j", "pgdown", "ctrl+c".
+func (s *screen) press(key string) want {
+	switch {
+	case key == "ctrl+c":
+		return quit
+	case key == "ctrl+z":
+		return suspend
+	case s.typing:
+		s.write(key)
+		return nothing
+	case s.motion(key):
+		return nothing
+	case s.over != noOverlay:
+		return s.pressOver(key)
+	}
+	return s.pressMain(key)
+}
+
+// motion does what the keys of raytop, k9s, less and vi do.
+func (s *screen) motion(key string) bool {
+	switch key {
+	case "j", "down":
+		s.scroll(1)
+	case "k", "up":
+		s.scroll(-1)
+	case "pgdown", "ctrl+f", "space", " ":
+		s.scroll(s.page())
+	case "pgup", "ctrl+b":
+		s.scroll(-s.page())
+	case "ctrl+d":
+		s.scroll(s.page() / 2)
+	case "ctrl+u":
+		s.scroll(-s.page() / 2)
+	case "g", "home":
+		s.scroll(-far)
+	case "G", "end":
+		s.scroll(far)
+	default:
+		return false
+	}
+	return true
+}
+
+// pressOver is for keys while an overlay is there: most close it.
+func (s *screen) pressOver(key string) want {
+	was := s.over
+	s.over = noOverlay
+	switch {
+	case key == "?" && was != helpOverlay, key == "s" && was == stackOverlay, key == "d" && was == probeOverlay:
+		return s.pressMain(key)
+	}
+	return nothing
+}
+
+func (s *screen) pressMain(key string) want {
+	switch key {
+	case "q":
+		return quit
+	case "enter", "right":
+		if s.focus == tablePane {
+			s.enter()
+		}
+	case "esc", "backspace", "left":
+		s.back()
+	case "tab":
+		s.next(1)
+	case "shift+tab":
+		s.next(-1)
+	case "/":
+		s.typing, s.focus = true, tablePane
+	case "n":
+		s.turn()
+	case "m":
+		s.measure++
+	case "t":
+		s.theme = (s.theme + 1) % len(s.themes)
+	case "?", "h", "f1":
+		s.over, s.overTop = helpOverlay, 0
+	default:
+		return s.ask(key)
+	}
+	return nothing
+}
+
+// ask is for the keys that ask the cluster for something.
+func (s *screen) ask(key string) want {
+	switch key {
+	case "l":
+		s.focus, s.lower, s.logTop = logPane, logPane, -1
+		return wantLog
+	case "s":
+		s.over, s.overTop = stackOverlay, 0
+		return wantStacks
+	case "d":
+		s.over, s.overTop = probeOverlay, 0
+		return wantProbe
+	}
+	return nothing
+}
+
+// next gives the focus to another pane.
+func (s *screen) next(by pane) {
+	s.focus = (s.focus + by + panes) % panes
+	if s.focus != tablePane {
+		s.lower = s.focus
+	}
+}
+
+// maxFind bounds a filter, in bytes.
+const maxFind = 100
+
+// write is for keys while a filter is written.
+func (s *screen) write(key string) {
+	switch r := []rune(key); {
+	case key == "enter":
+		s.typing = false
+	case key == "esc":
+		s.typing, s.find = false, ""
+	case key == "backspace":
+		s.find = shorten(s.find)
+	case key == "ctrl+u":
+		s.find = ""
+	case key == "space":
+		s.find += " "
+	case len(r) == 1 && unicode.IsPrint(r[0]) && len(s.find) < maxFind:
+		s.find += key
+	}
+	s.spot().moved = false
+	s.settle()
+}

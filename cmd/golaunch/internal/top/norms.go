@@ -1,0 +1,97 @@
+package top
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// norms are what is usual among the ranks of a job that run: medians, and NaN where nothing is known.
+type norms struct {
+	ranks                              int
+	stepTime, use, power, powerLimit   float64
+	powerSpread, cpus, memory, beatAge float64
+	// step is the newest of any rank, as it was known at a time.
+	step float64
+	at   time.Time
+}
+
+func normsOf(ranks []*view.Rank) norms {
+	n := norms{step: math.NaN(), beatAge: math.NaN(), powerLimit: math.NaN(), cpus: math.NaN(), memory: math.NaN()}
+	var times, uses, powers []float64
+	for _, r := range ranks {
+		if r.Ended != "" {
+			continue
+		}
+		n.ranks++
+		times, uses, powers = addKnown(times, r.Now.StepTime), addKnown(uses, r.Now.GPUUse), addKnown(powers, r.Now.GPUPower)
+		n.add(r)
+	}
+	n.stepTime, n.use, n.power = median(times), median(uses), median(powers)
+	for i := range powers {
+		powers[i] = math.Abs(powers[i] - n.power)
+	}
+	n.powerSpread = median(powers)
+	return n
+}
+
+func (n *norms) add(r *view.Rank) {
+	if r.Now.Step > n.step || known(r.Now.Step) && !known(n.step) {
+		n.step = r.Now.Step
+		if len(r.Samples) > 0 {
+			n.at = r.Samples[len(r.Samples)-1].At
+		}
+	}
+	if r.Now.BeatAge < n.beatAge || !known(n.beatAge) {
+		n.beatAge = r.Now.BeatAge
+	}
+	n.powerLimit, n.cpus = highest(n.powerLimit, r.Now.GPUPowerLimit), highest(n.cpus, r.Now.CPUs)
+	n.memory = highest(n.memory, r.Now.Memory)
+}
+
+func addKnown(all []float64, v float64) []float64 {
+	if known(v) {
+		all = append(all, v)
+	}
+	return all
+}
+
+// highest is the higher one of those that are known.
+func highest(a, b float64) float64 {
+	if !known(a) || b > a {
+		return b
+	}
+	return a
+}
+
+func median(all []float64) float64 {
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// mean is of what is known of several.
+func mean[T any](all []T, of func(T) float64) float64 {
+	sum, n := 0.0, 0
+	for _, v := range all {
+		if x := of(v); known(x) {
+			sum, n = sum+x, n+1
+		}
+	}
+	if n == 0 {
+		return math.NaN()
+	}
+	return sum / float64(n)
+}
+
+func stepTimeOf(u *launcher.Usage) float64 { return u.StepTime }
+func beatAgeOf(u *launcher.Usage) float64  { return u.BeatAge }
+func useOf(u *launcher.Usage) float64      { return u.GPUUse }
+func powerOf(u *launcher.Usage) float64    { return u.GPUPower }
+func cpusOf(u *launcher.Usage) float64     { return u.CPUs }
+func memoryOf(u *launcher.Usage) float64   { return u.Memory }

@@ -1,0 +1,152 @@
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// place is what a screen is about: all jobs or all nodes, a job, a node, or a rank.
+type place struct {
+	job, node string
+	// rank is one of the job's, or noRank.
+	rank int
+	// other has the other kind of rows: nodes instead of jobs, ranks instead of nodes.
+	other bool
+}
+
+// noRank is the rank of a place that is about several.
+const noRank = -1
+
+// everything is the place that has all jobs.
+var everything = place{rank: noRank}
+
+// kind is what the rows of a screen are.
+type kind int
+
+const (
+	jobRows kind = iota
+	nodeRows
+	rankRows
+	facts
+)
+
+// rows says what a place shows. A job on one node shows its ranks.
+func (p *Picture) rows(at place) kind {
+	switch {
+	case at.rank >= 0:
+		return facts
+	case at.node != "":
+		return rankRows
+	case at.job == "" && at.other:
+		return nodeRows
+	case at.job == "":
+		return jobRows
+	}
+	if j := p.jobs[at.job]; j != nil && len(j.Nodes) > 1 && !at.other {
+		return nodeRows
+	}
+	return rankRows
+}
+
+// ranks are those of a place, the worst first.
+func (p *Picture) ranks(at place) []*Rank {
+	j := p.jobs[at.job]
+	switch {
+	case at.rank >= 0:
+		if r := p.rank(at.job, at.rank); r != nil {
+			return []*Rank{r}
+		}
+	case j != nil && at.node != "":
+		for _, n := range j.Nodes {
+			if n.Name == at.node {
+				return n.Ranks
+			}
+		}
+	case j != nil:
+		return j.Ranks
+	case at.node != "" && p.nodes[at.node] != nil:
+		return p.nodes[at.node].Ranks
+	}
+	return nil
+}
+
+func (p *Picture) rank(job string, rank int) *Rank {
+	if j := p.jobs[job]; j != nil {
+		if i := slices.IndexFunc(j.Ranks, func(r *Rank) bool { return r.Rank.Rank == rank }); i >= 0 {
+			return j.Ranks[i]
+		}
+	}
+	return nil
+}
+
+// nodesOf are the nodes of a job, or all.
+func (p *Picture) nodesOf(at place) []*Node {
+	if j := p.jobs[at.job]; j != nil {
+		return j.Nodes
+	}
+	return p.Nodes
+}
+
+// list is the table of a place: its rows are made when they are seen.
+type list struct {
+	name    string
+	columns []column
+	n       int
+	at      func(i int) place
+	row     func(i int) row
+	// words are what a filter looks at.
+	words func(i int) string
+	// ranks are those of the rows, if these are ranks.
+	ranks []*Rank
+}
+
+// list makes the table of a place, with those rows in which a text is found.
+func (p *Picture) list(at place, find string) list {
+	var l list
+	switch p.rows(at) {
+	case jobRows:
+		l = p.jobList()
+	case nodeRows:
+		l = p.nodeList(at)
+	case rankRows:
+		l = p.rankList(at)
+	case facts:
+		l = list{name: "facts"}
+	}
+	if find != "" {
+		l = l.only(find)
+	}
+	return l
+}
+
+// only keeps the rows that have a text.
+func (l list) only(find string) list {
+	find = strings.ToLower(find)
+	var kept []int
+	for i := range l.n {
+		if strings.Contains(strings.ToLower(clean(l.words(i))), find) {
+			kept = append(kept, i)
+		}
+	}
+	all, ranks := l, l.ranks
+	l.ranks = nil
+	for _, i := range kept {
+		if ranks != nil {
+			l.ranks = append(l.ranks, ranks[i])
+		}
+	}
+	l.name = fmt.Sprintf("%s with %q", l.name, find)
+	l.n, l.at, l.row = len(kept), func(i int) place { return all.at(kept[i]) }, func(i int) row { return all.row(kept[i]) }
+	return l
+}
+
+// find is where a list has what was chosen before; else the nearest to where that was.
+func (l list) find(at place, before int) int {
+	for i := range l.n {
+		if l.at(i) == at {
+			return i
+		}
+	}
+	return max(0, min(before, l.n-1))
+}

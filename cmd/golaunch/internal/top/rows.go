@@ -1,0 +1,190 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// longest is the room for names in a table.
+const longest = 24
+
+// nameWidth is the room that the longest of several names needs.
+func nameWidth[T any](all []T, least int, name func(T) string) int {
+	w := least
+	for _, v := range all {
+		if w = max(w, width(clean(name(v)))); w >= longest {
+			return longest
+		}
+	}
+	return w
+}
+
+func (p *Picture) jobList() list {
+	return list{
+		"jobs", p.jobColumns(), len(p.Jobs), func(i int) place { return place{job: p.Jobs[i].ID, rank: noRank} },
+		func(i int) row { return p.jobRow(p.Jobs[i]) },
+		func(i int) string { j := p.Jobs[i]; return j.ID + " " + j.state() + " " + j.Why + " " + j.Title }, nil,
+	}
+}
+
+func (p *Picture) nodeList(at place) list {
+	nodes := p.nodesOf(at)
+	return list{
+		"nodes", nodeColumns(nodes), len(nodes), func(i int) place { return place{job: at.job, node: nodes[i].Name, rank: noRank} },
+		func(i int) row { return nodeRow(nodes[i]) }, func(i int) string { return nodes[i].Name + " " + nodes[i].Why }, nil,
+	}
+}
+
+func (p *Picture) rankList(at place) list {
+	ranks := p.ranks(at)
+	return list{
+		"ranks", rankColumns(at, ranks), len(ranks),
+		func(i int) place { return place{job: ranks[i].Job, node: ranks[i].Node, rank: ranks[i].Rank.Rank} },
+		func(i int) row { return rankRow(at, ranks[i]) },
+		func(i int) string {
+			return ranks[i].name(at) + " " + ranks[i].Node + " " + ranks[i].Why + " " + ranks[i].Does
+		},
+		ranks,
+	}
+}
+
+func (p *Picture) jobColumns() []column {
+	return []column{
+		{"JOB", nameWidth(p.Jobs, 8, func(j *Job) string { return j.ID }), false, 9},
+		{"STATE", 9, false, 9},
+		{"STEP", 13, true, 7},
+		{"DONE", 4, true, 6},
+		{"TIME/STEP", 9, true, 5},
+		{"LEFT", 6, true, 6},
+		{"RANKS", 5, true, 3},
+		{"GPUS", 5, true, 2},
+		{"GOODPUT", 7, true, 1},
+		{"AGE", 6, true, 2},
+		{"WHY, OR WHAT RUNS", 0, false, 8},
+	}
+}
+
+func (p *Picture) jobRow(j *Job) row {
+	end := p.State.At
+	if j.over() && !j.Finished.IsZero() {
+		end = j.Finished
+	}
+	steps, done := unknown, unknown
+	if known(j.Progress.Step) {
+		steps = whole(j.Progress.Step)
+		if j.Progress.Total > 0 {
+			steps += "/" + whole(j.Progress.Total)
+			done = percent(j.Progress.Step / j.Progress.Total)
+		}
+	}
+	return row{j.Level, j.over(), []string{
+		j.ID, j.state(), steps, done, stepSeconds(j.Progress.StepTime), age(j.left(p)), fmt.Sprint(j.JobStatus.Ranks), fmt.Sprint(j.GPUs),
+		goodput(j.Goodput), span(end.Sub(j.Submitted)), cmp.Or(j.Why, j.Title),
+	}}
+}
+
+func goodput(g *launcher.Goodput) string {
+	if g == nil {
+		return unknown
+	}
+	return percent(g.Goodput)
+}
+
+func nodeColumns(nodes []*Node) []column {
+	return []column{
+		{"NODE", nameWidth(nodes, 8, func(n *Node) string { return n.Name }), false, 9},
+		{"RANKS", 5, true, 4},
+		{"STEP", 7, true, 7},
+		{"TIME/STEP", 9, true, 5},
+		{"BEAT", 6, true, 6},
+		{"GPU", 4, true, 5},
+		{"POWER", 6, true, 3},
+		{"CPUS", 5, true, 3},
+		{"MEMORY", 6, true, 2},
+		{"IN/s", 6, true, 1},
+		{"OUT/s", 6, true, 1},
+		{"WHY", 0, false, 8},
+	}
+}
+
+func nodeRow(n *Node) row {
+	cpus, memory, received, sent := unknown, unknown, unknown, unknown
+	if n.Node != nil {
+		cpus, memory, received, sent = tenths(n.Now.CPUs), size(n.Now.Memory), size(n.Now.Received), size(n.Now.Sent)
+	}
+	why := n.Why
+	if n.Node == nil {
+		why = "gone"
+	}
+	of := func(v func(*launcher.Usage) float64) float64 {
+		return mean(n.Ranks, func(r *Rank) float64 { return v(&r.Now) })
+	}
+	oldest, lowest := -1.0, -1.0
+	for _, r := range n.Ranks {
+		oldest = max(oldest, r.Now.BeatAge)
+		if known(r.Now.Step) && (lowest < 0 || r.Now.Step < lowest) {
+			lowest = r.Now.Step
+		}
+	}
+	return row{n.Level, n.Node == nil, []string{
+		n.Name, fmt.Sprint(len(n.Ranks)), positive(lowest, whole), stepSeconds(of(stepTimeOf)), positive(oldest, age), percent(of(useOf)),
+		watts(of(powerOf)), cpus, memory, received, sent, why,
+	}}
+}
+
+// positive is a number as it is shown, if there is one.
+func positive(v float64, show func(float64) string) string {
+	if !(v >= 0) {
+		return unknown
+	}
+	return show(v)
+}
+
+func rankColumns(at place, ranks []*Rank) []column {
+	columns := []column{
+		{"RANK", 5, true, 9},
+		{"NODE", nameWidth(ranks, 6, func(r *Rank) string { return r.Node }), false, 4},
+		{"STEP", 7, true, 7},
+		{"TIME/STEP", 9, true, 5},
+		{"BEAT", 6, true, 6},
+		{"GPU", 4, true, 5},
+		{"POWER", 6, true, 4},
+		{"GPU MEM", 7, true, 3},
+		{"CPUS", 5, true, 4},
+		{"MEMORY", 6, true, 2},
+		{"IO/s", 6, true, 1},
+		{"OUTPUT", 6, true, 2},
+		{"PID", 8, true, 0},
+		{"WHY", 0, false, 8},
+	}
+	if at.job == "" {
+		columns[0] = column{"RANK OF JOB", nameWidth(ranks, 11, func(r *Rank) string { return r.name(at) }), false, 9}
+	}
+	return columns
+}
+
+// name is how a rank is called at a place.
+func (r *Rank) name(at place) string {
+	if at.job == "" {
+		return fmt.Sprintf("%d %s", r.Rank.Rank, r.Job)
+	}
+	return fmt.Sprint(r.Rank.Rank)
+}
+
+func rankRow(at place, r *Rank) row {
+	u := &r.Now
+	return row{r.Level, r.Ended != "" && r.Level == Fine, []string{
+		r.name(at), r.Node, whole(u.Step), stepSeconds(u.StepTime), age(u.BeatAge), percent(u.GPUUse), watts(u.GPUPower), size(u.GPUMemory),
+		tenths(u.CPUs), size(u.Memory), size(u.IO), age(u.SilenceAge), pid(r.PID), cmp.Or(r.Why, strings.Replace(r.Ended, "exited with code", "exit", 1), r.Does),
+	}}
+}
+
+func pid(n int) string {
+	if n == 0 {
+		return unknown
+	}
+	return fmt.Sprint(n)
+}

@@ -1,0 +1,211 @@
+package top
+
+import (
+	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+)
+
+// pane is a part of the screen.
+type pane int
+
+const (
+	tablePane pane = iota
+	heatPane
+	eventPane
+	logPane
+	panes
+)
+
+// overlay is what stands over the panes.
+type overlay int
+
+const (
+	noOverlay overlay = iota
+	helpOverlay
+	probeOverlay
+	stackOverlay
+)
+
+// spot is a place and the row that is chosen there.
+type spot struct {
+	at place
+	// chosen is the row, once somebody has moved; before, it is the worst, whichever that is.
+	chosen place
+	moved  bool
+	index  int
+	top    int
+}
+
+// screen is all that a frame depends on. It is changed by press and show, and read by frame.
+type screen struct {
+	picture *Picture
+	// clock is the time now, and fresh when the picture was up to date.
+	clock, fresh  time.Time
+	width, height int
+	ascii         bool
+	themes        []Theme
+	theme         int
+	zone          *time.Location
+
+	// trail are the spots from the first to the one that is shown.
+	trail []spot
+	rows  list
+	// focus is the pane that keys are for, and lower the one that somebody wants to see under the table; tablePane while nobody has said.
+	focus, lower pane
+	find         string
+	typing       bool
+	measure      int
+	heatTop      int
+	eventsUp     int
+
+	log *tailing
+	// logTop is the number of the first line that is shown; the newest are shown when it is negative.
+	logTop int
+
+	over    overlay
+	overTop int
+	probe   probe
+	stacks  stacks
+}
+
+func newScreen(start place, themes []Theme) *screen {
+	return &screen{
+		trail: []spot{{at: start}}, width: 80, height: 24, themes: themes, zone: time.Local, logTop: -1,
+		picture: NewPicture(&view.State{}), log: &tailing{},
+	}
+}
+
+// staleAfter is how long a picture is taken for the newest.
+const staleAfter = 4 * time.Second
+
+// stale says that the picture is old: its source does not answer.
+func (s *screen) stale() bool {
+	return s.picture.State.Trouble != "" || s.clock.Sub(s.fresh) > staleAfter
+}
+
+// show takes a new picture. What was chosen stays chosen.
+func (s *screen) show(p *Picture) {
+	s.picture = p
+	if p.State.Trouble == "" {
+		s.fresh = p.State.At
+	}
+	s.settle()
+}
+
+func (s *screen) spot() *spot { return &s.trail[len(s.trail)-1] }
+
+// here is the place that is shown.
+func (s *screen) here() place { return s.spot().at }
+
+// settle makes the list anew, and finds the chosen row in it.
+func (s *screen) settle() {
+	spot := s.spot()
+	s.rows = s.picture.list(spot.at, s.find)
+	if !spot.moved {
+		spot.index = 0
+	} else {
+		spot.index = s.rows.find(spot.chosen, spot.index)
+	}
+}
+
+// chosen is the place of the row that is chosen; the one that is shown where there is none.
+func (s *screen) chosen() place {
+	if i := s.spot().index; i < s.rows.n {
+		return s.rows.at(i)
+	}
+	return s.here()
+}
+
+// job is the one that is shown or chosen; nil if there is none.
+func (s *screen) job() *Job { return s.picture.jobs[s.chosen().job] }
+
+// enter goes to what is chosen.
+func (s *screen) enter() {
+	if s.rows.n == 0 {
+		return
+	}
+	s.open(s.chosen())
+}
+
+// open shows a place.
+func (s *screen) open(to place) {
+	s.trail = append(s.trail, spot{at: to})
+	s.find, s.heatTop, s.eventsUp, s.focus = "", 0, 0, tablePane
+	s.settle()
+}
+
+// back goes to where one came from.
+func (s *screen) back() {
+	switch {
+	case s.find != "":
+		s.find = ""
+	case s.focus != tablePane:
+		s.focus = tablePane
+	case len(s.trail) > 1:
+		s.trail = s.trail[:len(s.trail)-1]
+		s.heatTop, s.eventsUp = 0, 0
+	}
+	s.settle()
+}
+
+// turn shows the other kind of rows: nodes or jobs, nodes or ranks.
+func (s *screen) turn() {
+	at := s.here()
+	if at.node != "" || at.rank >= 0 {
+		return
+	}
+	at.other = !at.other
+	s.trail[len(s.trail)-1] = spot{at: at}
+	s.settle()
+}
+
+// move goes some rows down, or up when negative.
+func (s *screen) move(by int) {
+	spot := s.spot()
+	if s.rows.n == 0 {
+		return
+	}
+	spot.index = min(max(spot.index+by, 0), s.rows.n-1)
+	spot.moved, spot.chosen = spot.index > 0, s.rows.at(spot.index)
+}
+
+// scroll moves in what has the focus.
+func (s *screen) scroll(by int) {
+	switch {
+	case s.over != noOverlay:
+		s.overTop = max(0, s.overTop+by)
+	case s.focus == heatPane:
+		s.heatTop = max(0, s.heatTop+by)
+	case s.focus == eventPane:
+		s.eventsUp = max(0, s.eventsUp-by)
+	case s.focus == logPane:
+		s.scrollLog(by)
+	default:
+		s.move(by)
+	}
+}
+
+// scrollLog keeps the place while lines come, and follows again at the end.
+func (s *screen) scrollLog(by int) {
+	first, end := s.log.first, s.log.first+len(s.log.lines)
+	page := s.page() - 1
+	if s.logTop < 0 {
+		s.logTop = end - page
+	}
+	if s.logTop = max(first, s.logTop+by); s.logTop+page >= end {
+		s.logTop = -1
+	}
+}
+
+// page is how many rows one sees of what has the focus.
+func (s *screen) page() int {
+	if s.over != noOverlay {
+		return max(1, s.body()-1)
+	}
+	heights := s.layout()
+	if s.focus == tablePane {
+		return max(1, heights[tablePane]-2)
+	}
+	return max(1, heights[s.focus]-1)
+}

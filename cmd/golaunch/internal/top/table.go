@@ -1,0 +1,140 @@
+package top
+
+import "strings"
+
+// column is a part of a table. One whose width is 0 takes what is left; of it there is one, the last.
+type column struct {
+	head  string
+	width int
+	right bool
+	// keep is how long it stays as the screen becomes narrow: the lowest goes first.
+	keep int
+}
+
+// row is a line of a table: a text for each column, as it is known.
+type row struct {
+	level Level
+	// faint is a line that matters less.
+	faint bool
+	cells []string
+}
+
+const (
+	// tail is the least room of the last column, and goodTail what it gets before columns stay that are not so much needed.
+	tail, goodTail = 10, 27
+	// needed is the keep of a column from which on it is.
+	needed = 6
+	// leastName is how narrow the first column may become.
+	leastName = 7
+)
+
+// narrow leaves out columns until the rest fits, and says which stay.
+func narrow(columns []column, room int) (stay []int) {
+	for i := range columns {
+		stay = append(stay, i)
+	}
+	for len(stay) > 1 {
+		least := 0
+		for i, c := range stay {
+			if columns[c].keep < columns[stay[least]].keep {
+				least = i
+			}
+		}
+		end := tail
+		if columns[stay[least]].keep < needed {
+			end = goodTail
+		}
+		if need(columns, stay, end) <= room {
+			break
+		}
+		stay = append(stay[:least], stay[least+1:]...)
+	}
+	return stay
+}
+
+func need(columns []column, stay []int, tail int) int {
+	n := len(stay) - 1
+	for _, i := range stay {
+		n += columns[i].width
+		if columns[i].width == 0 {
+			n += tail
+		}
+	}
+	return n
+}
+
+// widths are those of the columns that stay.
+func widths(columns []column, stay []int, room int) (all []int) {
+	rest := room - need(columns, stay, 0)
+	for _, i := range stay {
+		w := columns[i].width
+		if w == 0 {
+			w = max(rest, 0)
+		}
+		all = append(all, min(w, room))
+	}
+	return all
+}
+
+// grid is a table for one width.
+type grid struct {
+	*look
+	columns []column
+	stay    []int
+	widths  []int
+	width   int
+	// gap stands between the mark and the first column, where there is room for one.
+	gap string
+}
+
+// margin is what stands before each line: whether it is chosen, and how bad it is.
+const margin = 2
+
+// grid has names as long as they are, unless they would leave no room for anything else.
+func (l *look) grid(columns []column, width int) *grid {
+	gap := strings.Repeat(" ", btoi(width >= 40))
+	room := width - margin - len(gap)
+	if first := &columns[0]; first.width > leastName {
+		first.width = max(leastName, min(first.width, room*2/5))
+	}
+	stay := narrow(columns, room)
+	return &grid{l, columns, stay, widths(columns, stay, room), width, gap}
+}
+
+func (g *grid) heads() string {
+	var b strings.Builder
+	for i, c := range g.stay {
+		b.WriteByte(' ')
+		b.WriteString(fit(g.columns[c].head, g.widths[i], g.columns[c].right, g.ellipsis))
+	}
+	return g.paint(head, cut(g.gap+" "+b.String(), g.width, ""))
+}
+
+// line is a row of the table. The whole of a chosen one looks so; of another the mark and the last column tell its level.
+func (g *grid) line(r row, isChosen bool) string {
+	mark := g.mark[r.level]
+	if isChosen {
+		return g.paint(chosen, cut(">"+mark+g.gap+strings.Join(g.cells(r), " "), g.width, ""))
+	}
+	cells := g.cells(r)
+	last := len(cells) - 1
+	if g.columns[g.stay[last]].width == 0 && r.level > Fine {
+		cells[last] = g.paint(r.level.role(), cells[last])
+	}
+	s := " " + g.paint(r.level.role(), mark) + g.gap + strings.Join(cells, " ")
+	if r.faint {
+		s = g.paint(dim, s)
+	}
+	return s
+}
+
+func (g *grid) cells(r row) (all []string) {
+	for i, c := range g.stay {
+		text := clean(r.cells[c])
+		if c == 0 {
+			text = cutMiddle(text, g.widths[i], g.ellipsis)
+		}
+		all = append(all, fit(text, g.widths[i], g.columns[c].right, g.ellipsis))
+	}
+	return all
+}

@@ -1,0 +1,107 @@
+package top
+
+import (
+	"strings"
+
+	"charm.land/lipgloss/v2"
+)
+
+// role is what a piece of the screen is, which a theme gives a look.
+type role int
+
+const (
+	text role = iota
+	dim
+	title
+	head
+	good
+	note
+	warn
+	bad
+	chosen
+	// heat0 and those that follow are the levels of the heat map, from the lowest.
+	heat0
+	heats = 8
+	roles = heat0 + heats
+)
+
+// Theme is a name and the styles of all roles.
+type Theme struct {
+	Name   string
+	styles [roles]lipgloss.Style
+}
+
+// Themes are what the key t goes through. The one that is safe for colour-blind people has blue and orange instead of green and red, and the
+// heat of cividis, which also a printer without colours keeps in order; the last has no colour.
+func Themes() []Theme {
+	return []Theme{
+		colours("dark", "#8a8f98", "#5fd787", "#6cb6ff", "#ffd75f", "#ff6b68", "#2f3b4d",
+			"#4b5a9a 2c7fb8 41a6a0 7fc97f c7d94c fdc23b f98037 f8333c"),
+		colours("light", "#6b7280", "#18794e", "#0b5cad", "#8a5a00", "#c01c28", "#d8e3f3",
+			"#9fb3d9 6f9bd1 3f88b5 2b8a78 6e8b1f b07a00 c2560c b3001b"),
+		colours("colour-blind", "#8a8f98", "#56b4e9", "#9ecae1", "#e6c229", "#ff9f1c", "#2f3b4d",
+			"#3f5a9c 575d6d 6e6e72 868379 a29a72 bfb064 ddc94f fee838"),
+		mono(),
+	}
+}
+
+// colours is a theme by the colours of its roles, from dim to chosen, and of the heat map.
+func colours(name, grey, green, blue, yellow, red, back, heat string) Theme {
+	base := func(c string) lipgloss.Style { return lipgloss.NewStyle().Foreground(lipgloss.Color(c)) }
+	t := Theme{Name: name}
+	for i := range t.styles {
+		t.styles[i] = lipgloss.NewStyle()
+	}
+	t.styles[dim], t.styles[good], t.styles[note], t.styles[warn] = base(grey), base(green), base(blue), base(yellow)
+	t.styles[bad], t.styles[title], t.styles[head] = base(red).Bold(true), lipgloss.NewStyle().Bold(true), base(grey).Bold(true)
+	t.styles[chosen] = lipgloss.NewStyle().Background(lipgloss.Color(back)).Bold(true)
+	for i, c := range strings.Fields(heat) {
+		t.styles[heat0+role(i)] = base("#" + strings.TrimPrefix(c, "#"))
+	}
+	return t
+}
+
+func mono() Theme {
+	t := Theme{Name: "mono"}
+	for i := range t.styles {
+		t.styles[i] = lipgloss.NewStyle()
+	}
+	t.styles[dim], t.styles[title] = lipgloss.NewStyle().Faint(true), lipgloss.NewStyle().Bold(true)
+	t.styles[head], t.styles[bad], t.styles[warn] = t.styles[title], t.styles[title], t.styles[title]
+	t.styles[chosen] = lipgloss.NewStyle().Reverse(true)
+	return t
+}
+
+// look is a theme as it is painted.
+type look struct {
+	on, off [roles]string
+	// heat has the characters of the heat map from the lowest, mark those of the levels; line and ellipsis are as they are called.
+	heat, mark     [heats]string
+	line, ellipsis string
+}
+
+// newLook prepares a theme, with ASCII alone where the terminal has no more.
+func newLook(t Theme, ascii bool) *look {
+	l := &look{line: "─", ellipsis: "…"}
+	copy(l.heat[:], strings.Split("▁▂▃▄▅▆▇█", ""))
+	copy(l.mark[:], []string{" ", "·", "▲", "✗"})
+	if ascii {
+		l.line, l.ellipsis = "-", "~"
+		copy(l.heat[:], strings.Split("_.:-=+*#", ""))
+		copy(l.mark[:], []string{" ", "-", "!", "x"})
+	}
+	for i := range t.styles {
+		l.on[i], l.off[i], _ = strings.Cut(t.styles[i].Render("x"), "x")
+	}
+	return l
+}
+
+// paint is a text as its role looks.
+func (l *look) paint(r role, s string) string {
+	if l.on[r] == "" || s == "" {
+		return s
+	}
+	return l.on[r] + s + l.off[r]
+}
+
+func (l Level) role() role { return [...]role{text, note, warn, bad}[l] }

@@ -1,0 +1,185 @@
+// Package top is the terminal monitor: jobs, their attempts, nodes and ranks, the worst first, with what is wrong in plain words; what they
+// did over time as a heat map; and below it what was decided and what they write.
+//
+// A [Picture] is a state of the cluster with a judgement on each job, node and rank, made in one place. [Print] writes it once, as text.
+// [Run] shows it in a terminal: a screen is a value that keys and pictures change, and a frame is a function of it; only the rows that are
+// seen are made.
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+)
+
+// Options say what [Run] shows, and where.
+type Options struct {
+	// Model is kept up to date by somebody else, from Sources.
+	Model   *view.Model
+	Sources map[string]view.Source
+	// Job is the only one that is shown; empty for all.
+	Job string
+	// Stacks are the stacks of a job's ranks, as text; nil where nobody can tell.
+	Stacks func(ctx context.Context, job string) (string, error)
+	// Input and Output are a terminal, and Environ its variables, as of os.Environ.
+	Input   io.Reader
+	Output  io.Writer
+	Environ []string
+}
+
+// perFrame is the least time between two frames that nobody has asked for with a key.
+const perFrame = 250 * time.Millisecond
+
+// Run shows what the model has until somebody quits, or ctx ends, whose cause it returns then. The terminal is left as it was.
+func Run(ctx context.Context, o Options) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a := newApp(ctx, o)
+	p := tea.NewProgram(a, tea.WithContext(ctx), tea.WithInput(o.Input), tea.WithOutput(o.Output), tea.WithEnvironment(o.Environ),
+		tea.WithoutSignalHandler())
+	go a.pump(p.Send)
+	_, err := p.Run()
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if err != nil {
+		return fmt.Errorf("cannot use the terminal: %w; golaunch top --once needs none", err)
+	}
+	return nil
+}
+
+// app is a screen as a program of bubbletea, and what goes on behind it.
+type app struct {
+	*screen
+	Options
+	ctx  context.Context
+	news chan struct{}
+
+	follower *follower
+	prober   *prober
+	// endLog and endProbe end what goes on.
+	endLog, endProbe context.CancelFunc
+}
+
+// refreshed asks for a new frame; with a new picture when something was learnt.
+type refreshed struct{ learnt bool }
+
+// asked is the answer to a question about stacks.
+type asked stacks
+
+func newApp(ctx context.Context, o Options) *app {
+	look := Surroundings(o.Environ)
+	a := &app{Options: o, ctx: ctx, news: make(chan struct{}, 1), endLog: func() {}, endProbe: func() {}}
+	a.screen = newScreen(everything, look.themes())
+	a.ascii = look.ASCII
+	a.clock = time.Now()
+	a.show(NewPicture(o.Model.State()))
+	a.begin()
+	return a
+}
+
+// begin goes to the one job that there is to see.
+func (a *app) begin() {
+	if a.Job != "" {
+		a.trail = []spot{{at: place{job: a.Job, rank: noRank}}}
+		a.settle()
+		return
+	}
+	if jobs := a.picture.Jobs; len(jobs) > 0 && !jobs[0].over() && (len(jobs) == 1 || jobs[1].over()) {
+		a.open(place{job: jobs[0].ID, rank: noRank})
+	}
+}
+
+// tell says that something is new, to whoever draws.
+func (a *app) tell() {
+	select {
+	case a.news <- struct{}{}:
+	default: // it has been said
+	}
+}
+
+// pump asks for frames when there is something new, but not more often than is good to see. While nothing is heard, the age of the picture is
+// new each second.
+func (a *app) pump(send func(tea.Msg)) {
+	for a.ctx.Err() == nil {
+		changed := a.Model.Changed()
+		rest := time.After(perFrame)
+		select {
+		case <-changed:
+			send(refreshed{true})
+		case <-a.news:
+			send(refreshed{false})
+		case <-time.After(staleAfter):
+			send(refreshed{false})
+		case <-a.ctx.Done():
+		}
+		select {
+		case <-rest:
+		case <-a.ctx.Done():
+		}
+	}
+}
+
+// Init does nothing.
+func (a *app) Init() tea.Cmd { return nil }
+
+// Update takes what has happened.
+func (a *app) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	a.clock = time.Now()
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		a.width, a.height = msg.Width, msg.Height
+	case refreshed:
+		a.refresh(msg.learnt)
+	case asked:
+		a.stacks = stacks(msg)
+	case tea.PasteMsg:
+		for _, r := range msg.Content {
+			if a.typing {
+				a.press(string(r))
+			}
+		}
+	case tea.KeyPressMsg:
+		return a, a.do(a.press(msg.String()))
+	}
+	return a, nil
+}
+
+// View is the frame.
+func (a *app) View() tea.View {
+	v := tea.NewView(a.frame())
+	v.AltScreen = true
+	return v
+}
+
+func (a *app) refresh(learnt bool) {
+	if learnt {
+		a.show(NewPicture(a.Model.State()))
+	}
+	if a.follower != nil {
+		a.log = a.follower.seen()
+		a.nextAttempt()
+	}
+	if a.prober != nil {
+		a.probe = a.prober.seen()
+	}
+}
+
+func (a *app) sources() []view.Source {
+	var all []view.Source
+	for _, at := range slices.Sorted(maps.Keys(a.Sources)) {
+		all = append(all, a.Sources[at])
+	}
+	return all
+}
+
+// errNoStacks is what there is to say where nobody can tell the stacks.
+var errNoStacks = errors.New("stacks are not available here; when a job hangs or fails, its bundle has them")

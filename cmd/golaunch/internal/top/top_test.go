@@ -1,0 +1,384 @@
+package top
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode"
+
+	"charm.land/lipgloss/v2"
+	"pgregory.net/rapid"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
+	"github.com/golaunch/golaunch/internal/straggler"
+	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// TestJudge: each concern has its level and its words, and the worst counts.
+func TestJudge(t *testing.T) {
+	now := time.Unix(1e6, 0)
+	of := norms{ranks: 16, stepTime: 1, step: 100, at: now, use: 0.97, power: 500, powerSpread: 5}
+	for _, c := range []struct {
+		name   string
+		change func(*view.Rank, *view.Node)
+		level  Level
+		why    string
+	}{
+		{"all well", func(*view.Rank, *view.Node) {}, Fine, ""},
+		{"ended well", func(r *view.Rank, _ *view.Node) { r.Ended = "exited with code 0" }, Fine, ""},
+		{"ended badly", func(r *view.Rank, _ *view.Node) { r.Ended = "exited with code 1" }, Bad, "ended: exit 1"},
+		{"killed", func(r *view.Rank, n *view.Node) { r.Ended, n.Silent = "died of SIGKILL", time.Minute }, Bad, "ended: died of SIGKILL"},
+		{"silent node", func(_ *view.Rank, n *view.Node) { n.Silent = 7 * time.Second }, Bad, "node silent for 7s"},
+		{"missing node", func(_ *view.Rank, n *view.Node) { n.Missing = "it is busy" }, Warn, "not measured: it is busy"},
+		{"late", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge = 45 }, Warn, "no heartbeat for 45s"},
+		{"late and behind", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge, r.Now.Step = 45, 98 }, Warn, "no heartbeat for 45s, at step 98 of 100"},
+		{"stuck", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge = 200 }, Bad, "no heartbeat for 3m20s"},
+		{"not heard of", func(r *view.Rank, _ *view.Node) { r.Heard = now.Add(-time.Minute) }, Warn, "not measured for 1m00s"},
+		{"old errors", func(r *view.Rank, _ *view.Node) { r.Now.Xids, r.Samples[0].Xids = 2, 2 }, Note, "2 errors of its GPU (Xid)"},
+		{"new errors", func(r *view.Rank, _ *view.Node) { r.Now.Xids = 1 }, Warn, "1 error of its GPU (Xid)"},
+		{"behind", func(r *view.Rank, _ *view.Node) { r.Now.Step = 90 }, Warn, "10 steps behind"},
+		{"looked at before", func(r *view.Rank, _ *view.Node) { r.Now.Step, r.Samples[0].At = 90, now.Add(-10*time.Second) }, Fine, ""},
+		{"slow", func(r *view.Rank, _ *view.Node) { r.Now.StepTime = 1.5 }, Warn, "steps take 50% longer"},
+		{"idle", func(r *view.Rank, _ *view.Node) { r.Now.GPUUse = 0.3 }, Note, "GPU 30% busy, others 97%"},
+		{"works alone", func(r *view.Rank, _ *view.Node) { r.Now.GPUPower = 600 }, Note, "draws 600W, others 500W: maybe they wait for it"},
+		{"waits", func(r *view.Rank, _ *view.Node) { r.Now.GPUPower = 300 }, Fine, ""},
+		{"nothing known", func(r *view.Rank, _ *view.Node) { r.Now, r.Samples = unmeasured(), nil }, Fine, ""},
+	} {
+		r, n := &view.Rank{Heard: now, Now: unmeasured()}, &view.Node{}
+		r.Now.Step, r.Now.StepTime, r.Now.BeatAge, r.Now.GPUUse, r.Now.GPUPower, r.Now.Xids = 100, 1, 0.5, 0.97, 505, 0
+		r.Samples = []launcher.Sample{{At: now, Usage: r.Now}}
+		c.change(r, n)
+		if got := judge(r, n, of, now); got.Level != c.level || got.Why != c.why {
+			t.Errorf("%s: %v, %q", c.name, got.Level, got.Why)
+		}
+	}
+	if got := judge(&view.Rank{Now: unmeasured()}, nil, normsOf(nil), now); got.Level != Fine {
+		t.Errorf("of what nobody knows: %+v", got)
+	}
+}
+
+func TestJudgeFinding(t *testing.T) {
+	now := time.Unix(1e6, 0)
+	f := straggler.Finding{Slower: 0.12, Cost: 0.09, Since: now.Add(-4 * time.Minute)}
+	if c := judgeFinding(f, now); c.Why != "12% slower for 4m00s, costs the job 9%" || c.Level != Warn {
+		t.Error(c)
+	}
+	f.Whole, f.Cost = true, math.NaN()
+	if c := judgeFinding(f, now); c.Why != "its node is 12% slower for 4m00s" {
+		t.Error(c)
+	}
+}
+
+// TestWorst: the culprit is first, and the job says how many there are.
+func TestWorst(t *testing.T) {
+	now := time.Unix(1e6, 0)
+	j := &view.Job{JobStatus: launcher.JobStatus{ID: "a", Phase: "running", Nodes: []string{"n0", "n1"}}}
+	for rank := range 8 {
+		r := &view.Rank{Job: "a", Rank: rank, Node: fmt.Sprint("n", rank/4), Heard: now, Now: unmeasured()}
+		r.Now.Step, r.Now.StepTime, r.Now.BeatAge = 10, 1, 60
+		if rank == 5 {
+			r.Now.Step = 9
+		}
+		j.Ranks = append(j.Ranks, r)
+	}
+	nodes := []*view.Node{{NodeStatus: launcher.NodeStatus{Node: placement.Node{Name: "n0"}}}, {NodeStatus: launcher.NodeStatus{Node: placement.Node{Name: "n1"}}}}
+	p := NewPicture(&view.State{At: now, Jobs: []*view.Job{j}, Nodes: nodes})
+	got := p.Jobs[0]
+	if got.Ranks[0].Rank.Rank != 5 || got.Nodes[0].Name != "n1" || p.Nodes[0].Name != "n1" {
+		t.Errorf("the worst are rank %d, node %s and %s", got.Ranks[0].Rank.Rank, got.Nodes[0].Name, p.Nodes[0].Name)
+	}
+	if want := "rank 5 on n1: no heartbeat for 1m00s, at step 9 of 10 (and 7 others)"; got.Why != want {
+		t.Errorf("%q, want %q", got.Why, want)
+	}
+}
+
+// TestWrong: what scripts ask.
+func TestWrong(t *testing.T) {
+	job := func(id, phase string, ending launcher.Ending) *view.Job {
+		j := &view.Job{JobStatus: launcher.JobStatus{ID: id, Phase: phase}}
+		if ending != "" {
+			j.Result = &launcher.Result{Ending: ending}
+		}
+		return j
+	}
+	hung := job("hung", "running", "")
+	hung.Ranks = []*view.Rank{{Job: "hung", Now: unmeasured()}}
+	hung.Ranks[0].Now.BeatAge = 1000
+	silent := &view.Node{NodeStatus: launcher.NodeStatus{Silent: time.Second}}
+	for _, c := range []struct {
+		name  string
+		only  string
+		state view.State
+		want  bool
+	}{
+		{"nothing", "", view.State{}, false},
+		{"runs", "", view.State{Jobs: []*view.Job{job("a", "running", "")}}, false},
+		{"prepares", "", view.State{Jobs: []*view.Job{job("a", "preparing", "")}}, false},
+		{"waits", "", view.State{Jobs: []*view.Job{job("a", "running", ""), job("b", "gathering", "")}}, true},
+		{"another waits", "a", view.State{Jobs: []*view.Job{job("a", "running", ""), job("b", "gathering", "")}}, false},
+		{"backs off", "", view.State{Jobs: []*view.Job{job("a", "backoff", "")}}, true},
+		{"stops", "", view.State{Jobs: []*view.Job{job("a", "stopping", "")}}, true},
+		{"hangs", "", view.State{Jobs: []*view.Job{hung}}, true},
+		{"has failed before", "", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndProgram)}}, false},
+		{"has failed", "a", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndProgram)}}, true},
+		{"has ended well", "a", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndSuccess)}}, false},
+		{"silent", "", view.State{Nodes: []*view.Node{silent}}, true},
+		{"is not there", "x", view.State{}, false},
+	} {
+		if got := NewPicture(&c.state).Wrong(c.only); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// TestClean: whatever comes is one line without control characters, as wide as it is thought to be.
+func TestClean(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain": "plain", "\x1b[31;1mred\x1b[0m": "red", "\x1b]0;title\x07x": "x", "\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\": "link",
+		"a\tb\nc\rd": "a b c d", "e\u0301": "e\u0301", "\u0301e": "e", "\u202eevil": "evil", "<b>": "<b>", "漢字": "漢字", "\x1b[": "", "\x1b": "",
+		"a\u0301\u0301\u0301\u0301b": "a\u0301\u0301b", "\xff": "\ufffd", "\x9b31m": "\ufffd31m", "\u009b31m": "31m", "\x00\x07\x08": "",
+	} {
+		if got := clean(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) { cleaned(t, rapid.String().Draw(t, "text")) })
+}
+
+func FuzzClean(f *testing.F) {
+	f.Add("\x1b[31mred\u0301 漢\u200d\U0001f468\U0001f3fd\U0001f1e9\U0001f1ea")
+	f.Fuzz(func(t *testing.T, text string) { cleaned(t, text) })
+}
+
+func cleaned(t interface{ Fatalf(string, ...any) }, text string) {
+	got := clean(text)
+	for _, r := range got {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+			t.Fatalf("%q becomes %q, which has %U", text, got, r)
+		}
+	}
+	if width(got) != lipgloss.Width(got) {
+		t.Fatalf("%q is %d wide, not %d", got, lipgloss.Width(got), width(got))
+	}
+	for n := range 20 {
+		if w := lipgloss.Width(cut(got, n, "…")); w > n {
+			t.Fatalf("%q in %d columns takes %d", got, n, w)
+		}
+		if w := lipgloss.Width(fit(got, n, n%2 == 0, "…")); w != n {
+			t.Fatalf("%q fit to %d columns takes %d", got, n, w)
+		}
+		if w := lipgloss.Width(cutMiddle(got, n, "…")); n >= 5 && w > n {
+			t.Fatalf("%q with its end in %d columns takes %d", got, n, w)
+		}
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for got, want := range map[string]string{
+		span(59 * time.Second): "59s", span(125 * time.Second): "2m05s", span(192 * time.Minute): "3h12m", span(99 * time.Hour): "4d03h", span(-1): "0s",
+		age(math.NaN()): "-", age(math.Inf(1)): "-", stepSeconds(0.004): "4ms", stepSeconds(0.43): "0.43s", stepSeconds(12.34): "12.3s", stepSeconds(90): "1m30s",
+		size(0): "0B", size(1023.6): "1.0K", size(1 << 20): "1.0M", size(66 << 30): "66G", size(math.NaN()): "-", size(1 << 60): "1024P",
+		percent(0.971): "97%", whole(12.9): "12", watts(610.4): "610W", plural(1, "rank"): "1 rank", plural(0, "rank"): "0 ranks",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+var allKeys = []string{
+	"j", "k", "g", "G", "pgdown", "pgup", "enter", "esc", "tab", "shift+tab", "n", "m", "t", "?", "/", "a", "1", "backspace", "l", "s", "d", "ctrl+d", "ctrl+u",
+	"space", "漢",
+}
+
+// TestAnyScreen: whatever is pressed, and however large the screen is, a frame fits, and shows what is chosen.
+func TestAnyScreen(t *testing.T) {
+	var pictures []*Picture
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now().Add(-10 * time.Minute)
+		hostile := alone(time.Now())
+		hostile.status.Jobs[0].ID, hostile.status.Jobs[0].Waits = "漢字\x1b[31m漢字漢字漢字漢字漢字", strings.Repeat("\u0301x漢", 100)
+		hostile.status.Nodes[0].Node.Name = "\x1b]0;x\a" + strings.Repeat("e\u0301", 50)
+		for _, s := range []view.Source{
+			&viewtest.Cluster{Nodes: 9, Slow: 1, Began: began}, &viewtest.Cluster{Nodes: 1, Slow: -1, Began: began}, alone(time.Now()), hostile, &source{},
+			&viewtest.Cluster{Fails: func() error { return errors.New("x\x1b[1m") }},
+		} {
+			pictures = append(pictures, watched(t, s))
+		}
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		s := pictured(rapid.SampledFrom(pictures).Draw(t, "picture"))
+		s.themes = Themes()
+		for range rapid.IntRange(1, 25).Draw(t, "number") {
+			if rapid.IntRange(0, 9).Draw(t, "resize") == 0 {
+				s.sized(rapid.IntRange(1, 220).Draw(t, "width"), rapid.IntRange(1, 70).Draw(t, "height"))
+			}
+			s.ascii = rapid.Bool().Draw(t, "ascii")
+			s.press(rapid.SampledFrom(allKeys).Draw(t, "key"))
+			if rapid.IntRange(0, 9).Draw(t, "new") == 0 {
+				s.show(rapid.SampledFrom(pictures).Draw(t, "next"))
+			}
+			frame := s.frame()
+			fits(t, s, frame)
+			large := s.width >= leastWidth && s.height >= leastHeight
+			if table := s.layout()[tablePane]; large && s.over == noOverlay && table > 2 && s.rows.n > 0 && !strings.Contains(frame, ">"+newLook(Theme{}, s.ascii).mark[s.rows.row(s.spot().index).level]) {
+				t.Fatalf("no row is chosen:\n%s", frame)
+			}
+		}
+	})
+}
+
+// TestChosenStays: what somebody has chosen stays so while others become worse, and the worst is chosen while nobody has.
+func TestChosenStays(t *testing.T) {
+	s := simulated(t, &viewtest.Cluster{Nodes: 2, Slow: -1}, "enter", "n", "j", "j")
+	was := s.chosen()
+	later := simulated(t, &viewtest.Cluster{Nodes: 2, Slow: 6})
+	s.show(later.picture)
+	if s.chosen() != was || s.spot().index == 2 {
+		t.Errorf("%+v was chosen, and then %+v at %d", was, s.chosen(), s.spot().index)
+	}
+	s.press("g")
+	s.show(later.picture)
+	if s.chosen().rank != 6 {
+		t.Errorf("the worst is rank 6, %+v is chosen", s.chosen())
+	}
+}
+
+func TestKeys(t *testing.T) {
+	for keys, want := range map[string]place{
+		"":                                everything,
+		"enter":                           {job: "llama-70b", rank: noRank},
+		"enter n enter":                   {job: "llama-70b", node: "gpu0000", rank: 0},
+		"enter enter":                     {job: "llama-70b", node: "gpu0001", rank: noRank},
+		"enter j enter enter":             {job: "llama-70b", node: "gpu0000", rank: 0},
+		"enter enter esc":                 {job: "llama-70b", rank: noRank},
+		"enter esc esc":                   everything,
+		"n":                               {rank: noRank, other: true},
+		"n enter":                         {node: "gpu0001", rank: noRank},
+		"n j enter enter":                 {job: "llama-70b", node: "gpu0000", rank: 0},
+		"n n":                             everything,
+		"/ t o k enter enter":             {job: "tokenize", rank: noRank},
+		"/ t o k esc enter":               {job: "llama-70b", rank: noRank},
+		"G enter":                         {job: "tokenize", rank: noRank},
+		"enter tab enter":                 {job: "llama-70b", rank: noRank},
+		"enter tab esc":                   {job: "llama-70b", rank: noRank},
+		"? enter enter":                   {job: "llama-70b", rank: noRank},
+		"enter n / 3 enter enter":         {job: "llama-70b", node: "gpu0000", rank: 3},
+		"enter n / 9 9 esc enter":         {job: "llama-70b", node: "gpu0000", rank: 0},
+		"enter n / 9 9 enter esc j enter": {job: "llama-70b", node: "gpu0000", rank: 1},
+	} {
+		s := simulated(t, &viewtest.Cluster{Nodes: 2, Slow: -1}, strings.Fields(keys)...)
+		if s.here() != want {
+			t.Errorf("%q goes to %+v, not %+v", keys, s.here(), want)
+		}
+	}
+	s := simulated(t, &viewtest.Cluster{Nodes: 1, Slow: -1})
+	for key, want := range map[string]want{"q": quit, "ctrl+c": quit, "ctrl+z": suspend, "l": wantLog, "x": nothing} {
+		if got := s.press(key); got != want {
+			t.Errorf("%s asks for %d", key, got)
+		}
+	}
+	for key, over := range map[string]overlay{"s": stackOverlay, "d": probeOverlay, "?": helpOverlay} {
+		s.press(key)
+		if s.over != over {
+			t.Errorf("%s shows %d", key, s.over)
+		}
+		s.press("esc")
+	}
+}
+
+// TestFollower keeps a bounded number of bounded lines, whatever comes.
+func TestFollower(t *testing.T) {
+	f := &follower{subject: subject{job: "a", prefix: true}, news: func() {}, open: map[[2]int][]byte{}}
+	f.take(launcher.LogChunk{Rank: 3, Data: []byte("one\ntw")})
+	f.take(launcher.LogChunk{Rank: 4, Data: []byte("\x1b[31mother\x1b[0m\n10%\r20%\r\n")})
+	f.take(launcher.LogChunk{Rank: 3, Data: []byte("o\n")})
+	f.take(launcher.LogChunk{Missing: "node n1 has no such file"})
+	if got, want := strings.Join(f.seen().lines, "|"), "[r3] one|[r4] other|[r4] 20%|[r3] two|missing: node n1 has no such file"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for range 100 {
+		f.take(launcher.LogChunk{Rank: 1, Data: []byte(strings.Repeat("x", 64<<10))})
+		f.take(launcher.LogChunk{Rank: 2, Data: []byte(strings.Repeat("y\n", 32<<10))})
+	}
+	seen := f.seen()
+	if len(seen.lines) != keptLines || len(f.open[[2]int{1, 0}]) > longestLine || seen.first != 5+100*32<<10-keptLines {
+		t.Errorf("%d lines from %d, %d bytes of one that has not ended", len(seen.lines), seen.first, len(f.open[[2]int{1, 0}]))
+	}
+}
+
+func TestSubject(t *testing.T) {
+	s := simulated(t, &viewtest.Cluster{Nodes: 16, Slow: 5})
+	for _, c := range []struct {
+		at   place
+		name string
+		n    int
+	}{
+		{place{job: "llama-70b", rank: noRank}, "the worst 16 of 112 ranks", 16},
+		{place{job: "llama-70b", node: "gpu0001", rank: noRank}, "8 ranks", 8},
+		{place{job: "llama-70b", node: "gpu0001", rank: 9}, "rank 9", 1},
+		{place{node: "gpu0001", rank: noRank}, "8 ranks", 8},
+		{place{job: "eval-nightly", rank: noRank}, "all ranks", 0},
+	} {
+		if of, some := s.picture.subject(c.at); !some || of.name != c.name || len(of.ranks) != c.n {
+			t.Errorf("of %+v it is %+v", c.at, of)
+		}
+	}
+	if _, some := s.picture.subject(everything); some {
+		t.Error("nothing is chosen, and there is a log")
+	}
+}
+
+func TestSurroundings(t *testing.T) {
+	for vars, want := range map[string]Look{
+		"": {Dumb: true}, "TERM=dumb": {Dumb: true}, "TERM=xterm": {}, "TERM=xterm NO_COLOR=1": {Plain: true}, "TERM=xterm NO_COLOR=": {},
+		"TERM=xterm LANG=C": {ASCII: true}, "TERM=xterm LANG=C LC_ALL=en_US.UTF-8": {}, "TERM=xterm LC_CTYPE=POSIX LANG=de_DE.utf8": {ASCII: true},
+	} {
+		if got := Surroundings(strings.Fields(vars)); got != want {
+			t.Errorf("%q: %+v", vars, got)
+		}
+	}
+}
+
+// large is a cluster of ten thousand ranks.
+func large(b *testing.B) *view.State {
+	c := &viewtest.Cluster{Nodes: 1429, Slow: 5, Began: time.Now().Add(-10 * time.Minute)}
+	m := view.New(map[string]view.Source{"10.0.0.1:29400": c}, view.Options{})
+	ctx := b.Context()
+	go m.Run(ctx)
+	if err := m.Ready(ctx); err != nil {
+		b.Fatal(err)
+	}
+	Settled(ctx, m)
+	s := m.State()
+	if n := len(s.Job("llama-70b").Ranks); n < 10_000 {
+		b.Fatalf("%d ranks", n)
+	}
+	return s
+}
+
+// BenchmarkFrame draws ten thousand ranks, as when a key is pressed.
+func BenchmarkFrame(b *testing.B) {
+	s := pictured(NewPicture(large(b)), "j", "enter", "n").sized(200, 50)
+	s.themes = Themes()
+	for b.Loop() {
+		s.frame()
+	}
+}
+
+// BenchmarkPicture takes a new state of ten thousand ranks and draws it, as four times a second at most.
+func BenchmarkPicture(b *testing.B) {
+	state := large(b)
+	s := pictured(NewPicture(state), "j", "enter", "n").sized(200, 50)
+	s.themes = Themes()
+	for b.Loop() {
+		s.show(NewPicture(state))
+		s.frame()
+	}
+}

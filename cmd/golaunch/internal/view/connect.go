@@ -1,0 +1,87 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// Where names the coordinators that are asked.
+type Where struct {
+	// Coordinator and TokenFile are as in [launcher.Connect]. Job limits them to that of one job.
+	Coordinator, TokenFile, Job string
+}
+
+// errNothing says that there is nothing to see.
+var errNothing = fmt.Errorf("no job of yours runs on this machine, and %w", launcher.ErrNoCoordinator)
+
+// Connect reaches the coordinators of a place, by where they are: one that is named; or the cluster's that this user runs on this machine,
+// and that of each job which has one of its own here.
+func (w Where) Connect(ctx context.Context) (map[string]Source, error) {
+	if w.Coordinator != "" || w.Job != "" {
+		c, err := launcher.ConnectJob(ctx, w.Coordinator, w.TokenFile, w.Job)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]Source{c.Target: c}, nil
+	}
+	all := map[string]Source{}
+	c, err := launcher.Connect(ctx, "", w.TokenFile)
+	switch {
+	case err == nil:
+		all[c.Target] = c
+	case !errors.Is(err, launcher.ErrNoCoordinator):
+		return nil, err
+	}
+	jobs, err := launcher.LocalJobs()
+	if err != nil {
+		return nil, errors.Join(err, Close(all))
+	}
+	for _, id := range jobs {
+		c, err := launcher.ConnectJob(ctx, "", w.TokenFile, id)
+		if err == nil { // it may have ended
+			all[local+id] = c
+		}
+	}
+	if len(all) == 0 {
+		return nil, errNothing
+	}
+	return all, nil
+}
+
+// More connects to what is new in a place, for a [Model]: jobs of this machine that have begun meanwhile.
+func (w Where) More(ctx context.Context, known func(at string) bool) map[string]Source {
+	if w.Coordinator != "" || w.Job != "" {
+		return nil
+	}
+	jobs, err := launcher.LocalJobs()
+	if err != nil {
+		return nil // as before
+	}
+	all := map[string]Source{}
+	for _, id := range jobs {
+		if known(local + id) {
+			continue
+		}
+		if c, err := launcher.ConnectJob(ctx, "", w.TokenFile, id); err == nil {
+			all[local+id] = c
+		}
+	}
+	return all
+}
+
+// local is before the ID of a job, where it has a coordinator of its own on this machine.
+const local = "job "
+
+// Close closes sources.
+func Close(all map[string]Source) error {
+	var errs []error
+	for _, at := range slices.Sorted(maps.Keys(all)) {
+		errs = append(errs, all[at].Close())
+	}
+	return errors.Join(errs...)
+}

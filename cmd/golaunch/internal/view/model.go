@@ -1,0 +1,426 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// Options say what a [Model] keeps.
+type Options struct {
+	// Job limits it to one job and its nodes; empty for all.
+	Job string
+	// Every is how often it is brought up to date; a second when 0.
+	Every time.Duration
+	// History is how much of the past is kept; ten minutes when 0.
+	History time.Duration
+	// More finds sources that are not among those that are known; nil looks for none. They are closed when Run ends.
+	More func(ctx context.Context, known func(at string) bool) map[string]Source
+}
+
+// moreEvery is how often new sources are looked for.
+const moreEvery = 2 * time.Second
+
+// Model keeps the newest [State]. It may be used by several goroutines.
+type Model struct {
+	opts    Options
+	sources map[string]Source
+	// began is when Run did.
+	began time.Time
+
+	mu    sync.Mutex
+	parts map[string]*portion
+	// changed is closed, and replaced, when there is something new.
+	changed chan struct{}
+}
+
+// portion is what one source has told.
+type portion struct {
+	status  launcher.Status
+	asked   time.Time
+	trouble string
+	nodes   map[string]*Node
+	ranks   map[subject]*Rank
+	// clocks are by how much the clocks of nodes are behind this one, as far as is known.
+	clocks map[string]time.Duration
+	// judges watch the jobs, and slow is what they have found.
+	judges map[string]*judge
+	slow   map[string]Slow
+}
+
+type subject struct {
+	job  string
+	rank int
+}
+
+// New returns a model of what sources tell, by where they are.
+func New(sources map[string]Source, o Options) *Model {
+	o.Every, o.History = cmp.Or(o.Every, time.Second), cmp.Or(o.History, 10*time.Minute)
+	m := &Model{opts: o, sources: sources, parts: map[string]*portion{}, changed: make(chan struct{})}
+	for at := range sources {
+		m.parts[at] = newPortion()
+	}
+	return m
+}
+
+func newPortion() *portion {
+	return &portion{
+		nodes: map[string]*Node{}, ranks: map[subject]*Rank{}, clocks: map[string]time.Duration{}, judges: map[string]*judge{},
+		slow: map[string]Slow{},
+	}
+}
+
+// Run keeps the model up to date until ctx ends. What goes wrong is told in the State, and tried again.
+func (m *Model) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	m.began = time.Now()
+	for at, s := range m.sources {
+		all.Go(func() { m.follow(ctx, at, s) })
+	}
+	m.find(ctx, &all)
+	all.Wait()
+}
+
+func (m *Model) follow(ctx context.Context, at string, s Source) {
+	var both sync.WaitGroup
+	both.Go(func() { m.poll(ctx, at, s) })
+	both.Go(func() { m.listen(ctx, at, s) })
+	both.Wait()
+}
+
+// find looks for new sources until ctx ends. One that was found is forgotten when it does not answer any more: its job is over.
+func (m *Model) find(ctx context.Context, all *sync.WaitGroup) {
+	if m.opts.More == nil {
+		return
+	}
+	for {
+		select {
+		case <-time.After(moreEvery):
+		case <-ctx.Done():
+			return
+		}
+		for at, s := range m.opts.More(ctx, m.knows) {
+			m.mu.Lock()
+			m.parts[at] = newPortion()
+			m.mu.Unlock()
+			all.Go(func() {
+				defer func() { _ = s.Close() }() // nothing of it was asked for that it has not answered
+				lived, cancel := context.WithCancel(ctx)
+				defer cancel()
+				all.Go(func() { m.retire(lived, cancel, at) })
+				m.follow(lived, at, s)
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				delete(m.parts, at)
+			})
+		}
+	}
+}
+
+func (m *Model) knows(at string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, known := m.parts[at]
+	return known
+}
+
+// retire ends a source with trouble.
+func (m *Model) retire(ctx context.Context, cancel func(), at string) {
+	for {
+		changed := m.Changed()
+		m.mu.Lock()
+		p := m.parts[at]
+		gone := p != nil && p.trouble != ""
+		m.mu.Unlock()
+		if gone {
+			cancel()
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Changed is closed when there is a newer State than at the time of the call.
+func (m *Model) Changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changed
+}
+
+// Ready waits until every source has been asked once, with an error if none answers.
+func (m *Model) Ready(ctx context.Context) error {
+	for {
+		changed := m.Changed()
+		asked, why := m.asked()
+		if asked {
+			return why
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (m *Model) asked() (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var errs []error
+	for _, p := range m.parts {
+		if p.asked.IsZero() {
+			return false, nil
+		}
+		if p.trouble != "" {
+			errs = append(errs, errors.New(p.trouble))
+		}
+	}
+	if len(errs) < len(m.parts) {
+		return true, nil
+	}
+	return true, errors.Join(errs...)
+}
+
+// poll asks how everything stands, time and again.
+func (m *Model) poll(ctx context.Context, at string, s Source) {
+	for {
+		status, err := s.Query(ctx, launcher.Query{Job: m.opts.Job})
+		if ctx.Err() != nil {
+			return
+		}
+		m.change(at, func(p *portion) {
+			p.asked, p.trouble = time.Now(), ""
+			if err != nil {
+				p.trouble = err.Error()
+				return
+			}
+			p.status = status
+			m.prune(p)
+			p.judge(time.Now(), m.began)
+		})
+		select {
+		case <-time.After(m.opts.Every):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// listen takes what is measured; when that ends it asks again.
+func (m *Model) listen(ctx context.Context, at string, s Source) {
+	since := m.opts.History
+	for ctx.Err() == nil {
+		began := time.Now()
+		for n, err := range s.Samples(ctx, launcher.SampleQuery{Job: m.opts.Job, Since: since, Every: m.opts.Every}) {
+			if err != nil {
+				break // poll says so
+			}
+			m.change(at, func(p *portion) { p.take(n, m.opts.History) })
+		}
+		since = min(m.opts.History, time.Since(began)+2*m.opts.Every)
+		select {
+		case <-time.After(m.opts.Every):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (m *Model) change(at string, do func(*portion)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.parts[at]; p != nil {
+		do(p)
+	}
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// take adds what a node has measured. What was read before stays as it is: nodes and ranks are replaced.
+func (p *portion) take(n launcher.NodeSamples, history time.Duration) {
+	node := &Node{Now: unknown()}
+	if old := p.nodes[n.Node]; old != nil {
+		*node = *old
+	}
+	p.nodes[n.Node] = node
+	if n.Missing != "" {
+		node.Missing = n.Missing
+		return
+	}
+	now := time.Now()
+	behind := now.Sub(n.Now)
+	if old, known := p.clocks[n.Node]; known {
+		behind = min(behind, old+time.Millisecond) // the least that it took is nearest; clocks drift
+	}
+	p.clocks[n.Node] = behind
+	node.Heard, node.Missing = now, ""
+	for _, s := range n.Series {
+		if s.Rank < 0 {
+			node.Samples = extend(node.Samples, s.Samples, behind, now.Add(-history))
+			if len(node.Samples) > 0 {
+				node.Now = node.Samples[len(node.Samples)-1].Usage
+			}
+			continue
+		}
+		p.takeRank(n.Node, s, behind, now, history)
+	}
+}
+
+func (p *portion) takeRank(node string, s launcher.Series, behind time.Duration, now time.Time, history time.Duration) {
+	id := subject{s.Job, s.Rank}
+	rank := &Rank{}
+	if old := p.ranks[id]; old != nil {
+		*rank = *old
+	}
+	if len(s.Samples) > 0 {
+		newest := s.Samples[len(s.Samples)-1]
+		if rank.Node != "" && rank.Node != node && !newest.At.Add(behind).After(rank.last()) {
+			return // an older attempt's, which ran elsewhere
+		}
+	}
+	rank.Job, rank.Rank, rank.Node, rank.LocalRank, rank.PID, rank.GPU = s.Job, s.Rank, node, s.LocalRank, s.PID, s.GPU
+	rank.Ended, rank.Does, rank.Heard = s.Ended, s.Does, now
+	rank.Samples = extend(rank.Samples, s.Samples, behind, now.Add(-history))
+	if n := len(rank.Samples); n > 0 {
+		rank.Now, rank.Attempt = rank.Samples[n-1].Usage, rank.Samples[n-1].Attempt
+	}
+	p.ranks[id] = rank
+}
+
+func (r *Rank) last() time.Time {
+	if len(r.Samples) == 0 {
+		return time.Time{}
+	}
+	return r.Samples[len(r.Samples)-1].At
+}
+
+// sameSample is how near two times of one sample may be, which the estimate of a clock has moved.
+const sameSample = 200 * time.Millisecond
+
+// extend appends the samples that are newer, at times of this machine's clock, and leaves out those before a time. It does not change what
+// others may read of old.
+func extend(old, samples []launcher.Sample, behind time.Duration, from time.Time) []launcher.Sample {
+	last := time.Time{}
+	if len(old) > 0 {
+		last = old[len(old)-1].At.Add(sameSample)
+	}
+	for _, s := range samples {
+		if s.At = s.At.Add(behind); s.At.After(last) {
+			old = append(old, s)
+		}
+	}
+	i, _ := slices.BinarySearchFunc(old, from, func(s launcher.Sample, t time.Time) int { return s.At.Compare(t) })
+	return old[min(i, max(0, len(old)-1)):]
+}
+
+// prune forgets nodes and jobs that are gone.
+func (m *Model) prune(p *portion) {
+	jobs, nodes := map[string]bool{}, map[string]bool{}
+	for _, j := range p.status.Jobs {
+		jobs[j.ID] = true
+	}
+	for _, n := range p.status.Nodes {
+		nodes[n.Node.Name] = true
+	}
+	maps.DeleteFunc(p.ranks, func(of subject, _ *Rank) bool { return !jobs[of.job] })
+	maps.DeleteFunc(p.nodes, func(name string, _ *Node) bool { return !nodes[name] })
+	maps.DeleteFunc(p.clocks, func(name string, _ time.Duration) bool { return !nodes[name] })
+}
+
+// State is the newest.
+func (m *Model) State() *State {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &State{At: time.Now()}
+	for _, at := range slices.Sorted(maps.Keys(m.parts)) {
+		p := m.parts[at]
+		s.Source = join(s.Source, at, ", ")
+		s.Trouble = join(s.Trouble, p.trouble, "; ")
+		s.Coordinators, s.Silent = append(s.Coordinators, p.status.Coordinators...), append(s.Silent, p.status.Silent...)
+		s.Version, s.Since = cmp.Or(s.Version, p.status.Version), p.status.Since
+		s.add(p)
+	}
+	slices.SortStableFunc(s.Nodes, func(a, b *Node) int { return compare(a.NodeStatus.Node.Name, b.NodeStatus.Node.Name) })
+	slices.SortStableFunc(s.Jobs, func(a, b *Job) int { return a.Submitted.Compare(b.Submitted) })
+	return s
+}
+
+func (s *State) add(p *portion) {
+	for _, n := range p.status.Nodes {
+		node := &Node{Now: unknown()}
+		if measured := p.nodes[n.Node.Name]; measured != nil {
+			*node = *measured
+		}
+		node.NodeStatus = n
+		s.Nodes = append(s.Nodes, node)
+	}
+	ranks := map[string][]*Rank{}
+	for of, r := range p.ranks {
+		ranks[of.job] = append(ranks[of.job], r)
+	}
+	for _, j := range p.status.Jobs {
+		mine := ranks[j.ID]
+		slices.SortFunc(mine, byRank)
+		slow, judged := p.slow[j.ID]
+		if !judged {
+			slow.Ratio = math.NaN()
+		}
+		s.Jobs = append(s.Jobs, &Job{JobStatus: j, Ranks: mine, Progress: progress(mine, s.At), Slow: slow})
+	}
+}
+
+func byRank(a, b *Rank) int { return cmp.Compare(a.Rank, b.Rank) }
+
+// judge looks who is slow in each job that runs, by what was measured since the model began: before that nobody asked, and samples were few.
+func (p *portion) judge(now, began time.Time) {
+	ranks := map[string][]*Rank{}
+	for of, r := range p.ranks {
+		ranks[of.job] = append(ranks[of.job], r)
+	}
+	for _, j := range p.status.Jobs {
+		mine := ranks[j.ID]
+		if j.Phase != "running" || len(mine) == 0 {
+			delete(p.judges, j.ID)
+			delete(p.slow, j.ID)
+			continue
+		}
+		slices.SortFunc(mine, byRank)
+		if p.judges[j.ID] == nil {
+			p.judges[j.ID] = &judge{fed: began}
+		}
+		p.slow[j.ID] = p.judges[j.ID].consider(j.Ranks, mine, now, time.Second)
+	}
+	maps.DeleteFunc(p.judges, func(id string, _ *judge) bool {
+		return !slices.ContainsFunc(p.status.Jobs, func(j launcher.JobStatus) bool { return j.ID == id })
+	})
+}
+
+// progress is what the ranks tell of a job.
+func progress(ranks []*Rank, now time.Time) Progress {
+	var running []launcher.Usage
+	for _, r := range ranks {
+		if r.Ended == "" {
+			running = append(running, r.Now)
+		}
+	}
+	return launcher.ProgressOf(running, now)
+}
+
+func join(a, b, by string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + by + b
+}
+
+func compare(a, b string) int { return cmp.Compare(a, b) }

@@ -1,0 +1,98 @@
+package view
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// Ranks asks once what the ranks of a job do, and waits for its nodes within a limit.
+func Ranks(ctx context.Context, s Source, job string, within time.Duration) ([]*Rank, error) {
+	p := newPortion()
+	for n, err := range s.Samples(ctx, launcher.SampleQuery{Job: job, Within: within}) {
+		if err != nil {
+			return nil, err
+		}
+		p.take(n, within)
+	}
+	var all []*Rank
+	for _, r := range p.ranks {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, byRank)
+	return all, nil
+}
+
+// RankShown is a rank in JSON; docs/json.md is its contract. What is not known is left out.
+type RankShown struct {
+	Rank      int    `json:"rank"`
+	LocalRank int    `json:"local_rank"`
+	Node      string `json:"node"`
+	PID       int    `json:"pid"`
+	Attempt   int    `json:"attempt"`
+	GPU       string `json:"gpu_uuid,omitempty"`
+	Ended     string `json:"ended,omitempty"`
+	Does      string `json:"does,omitempty"`
+
+	CPUs           *float64 `json:"cpus,omitempty"`
+	Memory         *float64 `json:"memory_bytes,omitempty"`
+	IO             *float64 `json:"io_bytes_per_second,omitempty"`
+	Processes      *float64 `json:"processes,omitempty"`
+	Step           *float64 `json:"step,omitempty"`
+	Total          *float64 `json:"steps_total,omitempty"`
+	StepTime       *float64 `json:"step_seconds,omitempty"`
+	BeatAge        *float64 `json:"heartbeat_age_seconds,omitempty"`
+	SilenceAge     *float64 `json:"silence_seconds,omitempty"`
+	Lines          *float64 `json:"log_lines,omitempty"`
+	LogBytes       *float64 `json:"log_bytes,omitempty"`
+	GPUUse         *float64 `json:"gpu_utilization,omitempty"`
+	GPUMemory      *float64 `json:"gpu_memory_bytes,omitempty"`
+	GPUMemoryTotal *float64 `json:"gpu_memory_total_bytes,omitempty"`
+	GPUPower       *float64 `json:"gpu_power_watts,omitempty"`
+	GPUTemperature *float64 `json:"gpu_temperature_celsius,omitempty"`
+}
+
+// Show is a rank in JSON.
+func Show(r *Rank) RankShown {
+	u := r.Now
+	return RankShown{
+		Rank: r.Rank, LocalRank: r.LocalRank, Node: r.Node, PID: r.PID, Attempt: r.Attempt, GPU: r.GPU, Ended: r.Ended, Does: r.Does,
+		CPUs: known(u.CPUs), Memory: known(u.Memory), IO: known(u.IO), Processes: known(u.Processes), Step: known(u.Step), Total: known(u.Total),
+		StepTime: known(u.StepTime), BeatAge: known(u.BeatAge), SilenceAge: known(u.SilenceAge), Lines: known(u.Lines), LogBytes: known(u.LogBytes),
+		GPUUse: known(u.GPUUse), GPUMemory: known(u.GPUMemory), GPUMemoryTotal: known(u.GPUMemoryTotal), GPUPower: known(u.GPUPower),
+		GPUTemperature: known(u.GPUTemperature),
+	}
+}
+
+func known(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}
+
+// ProgressShown is how far a job has come, in JSON; docs/json.md is its contract.
+type ProgressShown struct {
+	Progress `json:"-"`
+
+	Step     float64    `json:"step"`
+	Total    *float64   `json:"steps_total,omitempty"`
+	StepTime *float64   `json:"step_seconds,omitempty"`
+	Done     *time.Time `json:"done,omitempty"`
+}
+
+// ShowProgress is how far ranks have come; nil if none tells.
+func ShowProgress(ranks []*Rank, now time.Time) *ProgressShown {
+	p := progress(ranks, now)
+	if math.IsNaN(p.Step) {
+		return nil
+	}
+	s := &ProgressShown{Progress: p, Step: p.Step, Total: known(p.Total), StepTime: known(p.StepTime)}
+	if !p.Done.IsZero() {
+		s.Done = &p.Done
+	}
+	return s
+}

@@ -1,0 +1,129 @@
+package view
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/straggler"
+)
+
+const (
+	// late is how long the samples of a second are waited for.
+	late = 1500 * time.Millisecond
+	// sparse is how often agents take samples while nobody asks; see the agent's calmEvery.
+	sparse = 5 * time.Second
+)
+
+// judge watches the ranks of a job for those that are slow. It begins anew when ranks move, or are started again.
+type judge struct {
+	watch *straggler.Watch
+	// nodes has that of each rank, empty for one of which nothing is known.
+	nodes []string
+	// attempt is that of the ranks, and fed the time up to which their samples were judged.
+	attempt int
+	fed     time.Time
+}
+
+// Slow is who is slow in a job.
+type Slow struct {
+	// Findings are the dearest first.
+	Findings []straggler.Finding
+	// Ratio is how many times longer than the median the worst takes: 1 when nobody is slow, NaN when nothing can be said.
+	Ratio float64
+}
+
+// consider judges what is new of a job's ranks, of so many, up to a time. Samples come every so often.
+func (j *judge) consider(world int, ranks []*Rank, now time.Time, every time.Duration) Slow {
+	if !j.same(world, ranks) && !j.begin(world, ranks, every) {
+		return Slow{Ratio: math.NaN()}
+	}
+	j.feed(ranks, now.Add(-late))
+	return Slow{slices.Clone(j.watch.Findings()), j.watch.Ratio()}
+}
+
+// same says that the ranks are where they were.
+func (j *judge) same(world int, ranks []*Rank) bool {
+	if j.watch == nil || world != len(j.nodes) {
+		return false
+	}
+	for _, r := range ranks {
+		if r.Rank >= world || r.Node != j.nodes[r.Rank] || r.Attempt != j.attempt {
+			return false
+		}
+	}
+	return true
+}
+
+// begin is false where the ranks are too few, or not of one attempt.
+func (j *judge) begin(world int, ranks []*Rank, every time.Duration) bool {
+	if len(ranks) < 2 {
+		return false
+	}
+	place := straggler.Place{Every: every, Names: []string{""}, Node: make([]int, world)}
+	nodes := make([]string, world)
+	index := map[string]int{}
+	for _, r := range ranks {
+		if r.Rank >= world || r.Attempt != ranks[0].Attempt {
+			return false
+		}
+		if _, known := index[r.Node]; !known {
+			index[r.Node] = len(place.Names)
+			place.Names = append(place.Names, r.Node)
+		}
+		place.Node[r.Rank], nodes[r.Rank] = index[r.Node], r.Node
+	}
+	watch, err := straggler.New(place)
+	if err != nil {
+		return false
+	}
+	*j = judge{watch: watch, nodes: nodes, attempt: ranks[0].Attempt, fed: j.fed}
+	return true
+}
+
+// feed tells the watch what is new until a time, in the order of time.
+func (j *judge) feed(ranks []*Rank, until time.Time) {
+	type seen struct {
+		at time.Time
+		straggler.Sample
+	}
+	var fresh []seen
+	for _, r := range ranks {
+		for _, s := range slices.Backward(r.Samples) {
+			if !s.At.After(j.fed) {
+				break
+			}
+			if s.At.After(until) || s.Attempt != j.attempt {
+				continue
+			}
+			one := straggler.Nothing(r.Rank)
+			one.Power, one.Use, one.CPU, one.Lines = s.GPUPower/s.GPUPowerLimit, s.GPUUse, s.CPUs, s.Lines
+			if !math.IsNaN(s.Step) && !math.IsNaN(s.BeatAge) {
+				one.Step, one.Beat = int64(s.Step), s.At.Add(-time.Duration(s.BeatAge*float64(time.Second)))
+			}
+			fresh = append(fresh, seen{s.At, one})
+		}
+	}
+	slices.SortFunc(fresh, func(a, b seen) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.Rank, b.Rank)) })
+	for _, s := range fresh {
+		for j.fed.IsZero() || s.at.Sub(j.fed) > time.Second {
+			if j.fed.IsZero() || s.at.Sub(j.fed) > time.Hour {
+				j.fed = s.at
+				break
+			}
+			j.fed = j.fed.Add(time.Second)
+			j.watch.Tick(j.fed)
+		}
+		j.watch.Take(s.at, s.Sample)
+	}
+	if len(fresh) > 0 {
+		j.fed = fresh[len(fresh)-1].at
+		j.watch.Tick(j.fed)
+	}
+}
+
+// Past is who was slow as far as the samples tell that were taken while nobody asked; for a look back.
+func Past(world int, ranks []*Rank, now time.Time) Slow {
+	return new(judge).consider(world, ranks, now.Add(late), sparse)
+}

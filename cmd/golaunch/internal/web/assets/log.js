@@ -1,0 +1,78 @@
+import { h, put } from './dom.js';
+import { Stream } from './stream.js';
+import { count } from './format.js';
+
+// LogView shows what ranks write, the newest lines of it.
+
+const most = 2000;
+
+export class LogView {
+  constructor(job) {
+    this.job = job;
+    this.lines = 0;
+    this.skipped = 0;
+    this.ranks = h('input', { id: 'log-ranks', value: '0', size: '10', autocomplete: 'off', spellcheck: 'false' });
+    this.needle = h('input', { id: 'log-find', type: 'search', size: '14', autocomplete: 'off', spellcheck: 'false' });
+    this.follow = h('input', { id: 'log-follow', type: 'checkbox', checked: true });
+    this.state = h('p', { class: 'muted note', role: 'status' });
+    this.list = h('div', { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Output of the ranks', tabindex: '0' });
+    this.element = h('div', {}, h('form', { class: 'tools', onsubmit: (e) => { e.preventDefault(); this.open(); } },
+      h('label', { for: 'log-ranks' }, 'Ranks'), this.ranks, h('button', { type: 'submit' }, 'Show'),
+      h('label', { for: 'log-find' }, 'Only lines with'), this.needle,
+      h('span', { class: 'check' }, this.follow, h('label', { for: 'log-follow' }, 'Scroll to the newest'))), this.list, this.state);
+    this.needle.addEventListener('input', () => this.find());
+  }
+
+  // open begins to read.
+  open() {
+    this.close();
+    this.clear();
+    put(this.state, 'Reading …');
+    const where = '/api/logs?job=' + encodeURIComponent(this.job) + '&ranks=' + encodeURIComponent(this.ranks.value);
+    this.stream = new Stream(where, {
+      take: (batch) => this.take(batch), begin: () => this.clear(), trouble: (why) => { if (why) put(this.state, why); }, stays: true,
+    });
+  }
+
+  close() {
+    if (this.stream) this.stream.close();
+    this.stream = null;
+  }
+
+  clear() {
+    this.list.replaceChildren();
+    this.lines = this.skipped = 0;
+  }
+
+  take(batch) {
+    const needle = this.needle.value.toLowerCase();
+    const added = batch.lines.slice(-most).map((l) => this.line(l, needle));
+    this.list.append(...added);
+    this.lines += batch.lines.length;
+    this.skipped += batch.skipped;
+    while (this.list.childElementCount > most) this.list.firstChild.remove();
+    if (this.follow.checked && added.length > 0) this.list.scrollTop = this.list.scrollHeight;
+    put(this.state, this.words(batch));
+    return !batch.over;
+  }
+
+  words(batch) {
+    if (batch.error) return batch.error;
+    const all = this.lines + this.skipped;
+    if (all === 0) return batch.over ? 'These ranks wrote nothing, or their nodes are gone.' : 'Nothing was written yet.';
+    const left = all - this.list.childElementCount;
+    return count(all) + ' lines' + (left > 0 ? '; the oldest ' + count(left) + ' are not shown: golaunch logs has all' : '') + (batch.over ? '; the job is over' : '');
+  }
+
+  line(l, needle) {
+    const at = l.r < 0 ? 'missing' : 'r' + l.r + ' ' + l.n;
+    const row = h('div', { class: l.r < 0 ? 'missing' : l.s === 2 ? 'error' : '' }, h('span', { class: 'from' }, at), h('span', { class: 'said' }, l.t));
+    row.hidden = needle !== '' && !(at + ' ' + l.t).toLowerCase().includes(needle);
+    return row;
+  }
+
+  find() {
+    const needle = this.needle.value.toLowerCase();
+    for (const row of this.list.children) row.hidden = needle !== '' && !row.textContent.toLowerCase().includes(needle);
+  }
+}

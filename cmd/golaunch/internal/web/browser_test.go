@@ -1,0 +1,170 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// browser is a headless Chromium, which ends with the test.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil && path == "" {
+			path = found
+		}
+	}
+	if path == "" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("install chromium: no browser is here")
+		}
+		t.Skip("install chromium: no browser is here")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()))
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*limit)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+// tab is a page of a browser, which fails the test if anything is said to its console, or asked for elsewhere.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu    sync.Mutex
+	wrong []string
+}
+
+// newTab opens a tab that may load what begins with one of some addresses.
+func newTab(t *testing.T, b context.Context, from ...string) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(b)
+	p := &tab{t: t, ctx: ctx}
+	if err := chromedp.Listen(ctx, func(event any) { p.hear(event, from) }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, w := range p.complaints() {
+			t.Errorf("the browser complains: %s", w)
+		}
+		_ = chromedp.Cancel(ctx)
+		cancel()
+	})
+	p.do(
+		command(network.Enable, network.EnableParams{}), command(log.Enable, cdp.Empty{}), command(runtime.Enable, cdp.Empty{}),
+	)
+	return p
+}
+
+// command is a step that sends a command of the protocol.
+func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, c, params)
+		return err
+	})
+}
+
+func (p *tab) hear(event any, from []string) {
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		p.complain("%s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception)
+	case *runtime.EventConsoleAPICalled:
+		for _, a := range e.Args {
+			p.complain("console: %s %s", a.Value, a.Description)
+		}
+	case *log.EventEntryAdded:
+		p.complain("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL)
+	case *network.EventRequestWillBeSent:
+		for _, prefix := range append(from, "data:") {
+			if strings.HasPrefix(e.Request.URL, prefix) {
+				return
+			}
+		}
+		p.complain("it asks for %s", e.Request.URL)
+	}
+}
+
+func (p *tab) complain(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wrong = append(p.wrong, fmt.Sprintf(format, args...))
+}
+
+// complaints are those since the last call.
+func (p *tab) complaints() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.wrong
+	p.wrong = nil
+	return all
+}
+
+func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, actions...); err != nil {
+		p.t.Fatalf("%v; complaints: %q", err, p.complaints())
+	}
+}
+
+// until waits until an expression is true, which is tried whenever the page is painted. The page may become another one meanwhile.
+func (p *tab) until(expression string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, limit)
+	defer cancel()
+	for {
+		_, err := chromedp.Run(ctx, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(0)))
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			p.t.Fatalf("%s is not so: %v; complaints: %q\n%s", expression, err, p.complaints(), eval[string](p, `document.body.innerText.slice(0, 1500)`))
+		}
+	}
+}
+
+// eval is the value of an expression.
+func eval[T any](p *tab, expression string) T {
+	p.t.Helper()
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		p.t.Fatalf("%s: %v; complaints: %q", expression, err, p.complaints())
+	}
+	return v
+}
+
+// does evaluates what has no value.
+func (p *tab) does(statement string) {
+	p.t.Helper()
+	p.do(chromedp.Evaluate[chromedp.Void](statement))
+}
+
+// size is that of the window.
+func (p *tab) size(width, height int64) { p.do(chromedp.EmulateViewport(width, height)) }
+
+// enter comes by the newest link, and waits for the page of the cluster.
+func (p *tab) enter(s *site) {
+	p.t.Helper()
+	p.do(chromedp.Navigate(<-s.links))
+	p.until(`document.querySelector('h1')?.textContent === 'Cluster' && document.querySelectorAll('tbody tr').length > 3`)
+}

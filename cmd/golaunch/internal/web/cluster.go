@@ -1,0 +1,209 @@
+package web
+
+import (
+	"cmp"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// totals are a cluster's.
+type totals struct {
+	Nodes   int `json:"nodes"`
+	Ready   int `json:"ready"`
+	Silent  int `json:"silent"`
+	Drained int `json:"drained"`
+	Avoided int `json:"avoided"`
+	GPUs    int `json:"gpus"`
+	Used    int `json:"used"`
+	Ranks   int `json:"ranks"`
+	Running int `json:"running"`
+	Waiting int `json:"waiting"`
+	Over    int `json:"over"`
+}
+
+// summary is a job among others.
+type summary struct {
+	ID        string `json:"id"`
+	Title     string `json:"title"`
+	Phase     string `json:"phase"`
+	Waits     string `json:"waits"`
+	Submitted moment `json:"submitted"`
+	Finished  moment `json:"finished"`
+	Reserve   bool   `json:"reserve"`
+	Within    string `json:"within"`
+	Nodes     int    `json:"nodes"`
+	Ranks     int    `json:"ranks"`
+	GPUs      int    `json:"gpus"`
+	Attempt   int    `json:"attempt"`
+	Restarts  int    `json:"restarts"`
+	Most      int    `json:"most"`
+	Ending    string `json:"ending"`
+	Goodput   real   `json:"goodput"`
+	progress
+}
+
+type progress struct {
+	Step     real   `json:"step"`
+	Total    real   `json:"total"`
+	StepTime real   `json:"step_time"`
+	Done     moment `json:"done"`
+}
+
+func progressOf(p view.Progress) progress {
+	return progress{real(p.Step), real(p.Total), real(p.StepTime), when(p.Done)}
+}
+
+func summaryOf(j *view.Job) summary {
+	s := summary{
+		ID: text(j.ID, maxName), Title: text(j.Title, maxTitle), Phase: text(j.Phase, maxName), Waits: text(j.Waits, maxReason),
+		Submitted: when(j.Submitted), Finished: when(j.Finished), Reserve: j.Reserve, Within: text(j.Within, maxName), Nodes: len(j.Nodes),
+		Ranks: j.JobStatus.Ranks, GPUs: j.GPUs, Attempt: j.Attempt, Restarts: j.Restarts, Most: j.MaxRestarts, Goodput: real(math.NaN()),
+		progress: progressOf(j.Progress),
+	}
+	if j.Result != nil {
+		s.Ending = string(j.Result.Ending)
+	}
+	if j.JobStatus.Goodput != nil {
+		s.Goodput = real(j.JobStatus.Goodput.Goodput)
+	}
+	return s
+}
+
+// cluster adds what the page of all nodes and jobs shows.
+func (p parts) cluster(s *view.State) {
+	p.add("totals", totalsOf(s))
+	jobs := []summary{}
+	for _, j := range s.Jobs {
+		jobs = append(jobs, summaryOf(j))
+	}
+	p.add("jobs", jobs)
+	use := useByNode(s)
+	each := func(value func(*view.Node) float64) iter.Seq[float64] { return values(s.Nodes, value) }
+	p.texts("n.name", values(s.Nodes, func(n *view.Node) string { return n.NodeStatus.Node.Name }))
+	p.texts("n.state", values(s.Nodes, stateOf))
+	p.texts("n.jobs", values(s.Nodes, holders))
+	p.numbers("n.gpus", whole, each(func(n *view.Node) float64 { return float64(len(n.NodeStatus.Node.GPUs)) }))
+	p.numbers("n.used", whole, each(func(n *view.Node) float64 { return float64(used(n)) }))
+	p.numbers("n.gpu_use", 3, each(func(n *view.Node) float64 { return mean(use[n.NodeStatus.Node.Name]) }))
+	p.numbers("n.cpus", 3, each(func(n *view.Node) float64 { return n.Now.CPUs }))
+	p.numbers("n.cores", whole, each(func(n *view.Node) float64 { return float64(n.NodeStatus.Node.CPUs) }))
+	p.numbers("n.memory", 3, each(func(n *view.Node) float64 { return n.Now.Memory }))
+	p.numbers("n.memory_total", 3, each(func(n *view.Node) float64 { return n.Now.MemoryTotal }))
+	p.numbers("n.received", 3, each(func(n *view.Node) float64 { return n.Now.Received }))
+	p.numbers("n.sent", 3, each(func(n *view.Node) float64 { return n.Now.Sent }))
+	p.numbers("n.ranks", whole, each(func(n *view.Node) float64 { return n.Now.Ranks }))
+	p.numbers("n.heard", whole, each(func(n *view.Node) float64 { return ago(s.At, n.Heard) }))
+}
+
+func totalsOf(s *view.State) totals {
+	t := totals{Nodes: len(s.Nodes)}
+	for _, n := range s.Nodes {
+		t.GPUs, t.Used = t.GPUs+len(n.NodeStatus.Node.GPUs), t.Used+used(n)
+		switch stateOf(n) {
+		case "silent":
+			t.Silent++
+		case "drained":
+			t.Drained++
+		case "avoided":
+			t.Avoided++
+		default:
+			t.Ready++
+		}
+	}
+	for _, j := range s.Jobs {
+		t.Ranks += j.JobStatus.Ranks
+		switch {
+		case !j.Finished.IsZero():
+			t.Over++
+		case j.Phase == "gathering":
+			t.Waiting++
+		default:
+			t.Running++
+		}
+	}
+	return t
+}
+
+// stateOf is a node's in a word, the worst first.
+func stateOf(n *view.Node) string {
+	switch {
+	case n.Silent > 0:
+		return "silent"
+	case n.Drained:
+		return "drained"
+	case slices.ContainsFunc(n.Excluded, func(x launcher.Exclusion) bool { return x.Job == "" }):
+		return "avoided"
+	}
+	return "ready"
+}
+
+func holders(n *view.Node) string {
+	var jobs []string
+	for _, h := range n.Holds {
+		jobs = append(jobs, h.Job)
+	}
+	return strings.Join(jobs, ", ")
+}
+
+// used counts the GPUs that somebody holds.
+func used(n *view.Node) int {
+	held := map[int]bool{}
+	for _, h := range n.Holds {
+		for _, g := range h.GPUs {
+			held[g] = true
+		}
+	}
+	return len(held)
+}
+
+// useByNode has what the GPUs of ranks do.
+func useByNode(s *view.State) map[string][]float64 {
+	use := map[string][]float64{}
+	for _, j := range s.Jobs {
+		for _, r := range j.Ranks {
+			if r.Ended == "" && !math.IsNaN(r.Now.GPUUse) {
+				use[r.Node] = append(use[r.Node], r.Now.GPUUse)
+			}
+		}
+	}
+	return use
+}
+
+func mean(all []float64) float64 {
+	sum := 0.0
+	for _, v := range all {
+		sum += v
+	}
+	return sum / float64(len(all)) // none is NaN
+}
+
+func ago(now, then time.Time) float64 {
+	if then.IsZero() {
+		return math.NaN()
+	}
+	return max(0, now.Sub(then).Seconds())
+}
+
+func values[T, V any](all []T, value func(T) V) iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for _, one := range all {
+			if !yield(value(one)) {
+				return
+			}
+		}
+	}
+}
+
+func middle(all []float64) float64 {
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.SortedFunc(slices.Values(all), cmp.Compare[float64])
+	return sorted[len(sorted)/2]
+}

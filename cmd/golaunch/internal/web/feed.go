@@ -1,0 +1,159 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+)
+
+// feed has the newest state, and has the model kept up to date while somebody watches.
+type feed struct {
+	opts Options
+
+	mu    sync.Mutex
+	state *view.State
+	// good is when the state was last known to be right; began is when somebody began to watch.
+	good, began time.Time
+	pages       map[query]parts
+	heats       map[query]warm
+	watchers    int
+	// cancel ends the model's run, and ended says that it has; rest ends it a while after the last watcher has left.
+	cancel context.CancelFunc
+	ended  chan struct{}
+	rest   *time.Timer
+	closed bool
+}
+
+func newFeed(o Options) *feed {
+	return &feed{opts: o, pages: map[query]parts{}, heats: map[query]warm{}}
+}
+
+// watch has the model run until leave was called as often, and somewhat longer.
+func (f *feed) watch() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watchers++
+	if f.rest != nil {
+		f.rest.Stop()
+	}
+	if f.cancel != nil || f.closed {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	f.cancel, f.ended, f.began = cancel, make(chan struct{}), time.Now()
+	go func(ended chan struct{}) {
+		defer close(ended)
+		f.opts.Model.Run(ctx)
+	}(f.ended)
+}
+
+func (f *feed) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.watchers--; f.watchers == 0 {
+		f.rest = time.AfterFunc(linger, f.idle)
+	}
+}
+
+func (f *feed) idle() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.watchers == 0 && f.cancel != nil {
+		f.cancel()
+		<-f.ended
+		f.cancel = nil
+	}
+}
+
+// close ends the model's run for good.
+func (f *feed) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed = true; f.cancel != nil {
+		f.cancel()
+		<-f.ended
+		f.cancel = nil
+	}
+}
+
+// page is what a page shows now. Pages that show the same share it.
+func (f *feed) page(q query) parts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.state == nil || time.Since(f.state.At) >= f.opts.Every*9/10 {
+		f.state = f.opts.Model.State()
+		clear(f.pages)
+		if f.state.Trouble == "" {
+			f.good = f.state.At
+		}
+	}
+	if f.pages[q] == nil {
+		p := newParts(q, f.state)
+		p.add("head", f.head())
+		f.addHeat(p, q)
+		f.pages[q] = p
+	}
+	return f.pages[q]
+}
+
+// warm is a heat map that was made of so many ranks when a slot ended.
+type warm struct {
+	last  int64
+	ranks int
+	body  json.RawMessage
+}
+
+// addHeat adds the heat map of a job's page. It is made when a slot has ended, and not each second.
+func (f *feed) addHeat(p parts, q query) {
+	j := f.state.Job(q.name)
+	if q.page != "job" || j == nil {
+		return
+	}
+	_, last := slots(j.Ranks)
+	if w := f.heats[q]; w.body == nil || w.last != last || w.ranks != len(j.Ranks) {
+		if len(f.heats) >= maxStreams {
+			clear(f.heats)
+		}
+		p.add("heat", newHeat(j.Ranks, q.heat))
+		f.heats[q] = warm{last, len(j.Ranks), p["heat"]}
+	}
+	p["heat"] = f.heats[q].body
+}
+
+// head is what all pages show.
+func (f *feed) head() any {
+	s := f.state
+	age := 0.0
+	if s.Trouble != "" {
+		since := f.good
+		if since.IsZero() {
+			since = f.began
+		}
+		age = s.At.Sub(since).Seconds()
+	}
+	return header{
+		At: when(s.At), Source: text(s.Source, maxName), Trouble: text(s.Trouble, maxReason), Known: !f.good.IsZero(), Age: real(age),
+		Version: text(s.Version, maxName), Since: when(s.Since), Coordinators: s.Coordinators, Silent: s.Silent,
+		Stop: f.opts.AllowStop, Stacks: f.opts.Stacks != nil, Own: f.opts.Version,
+	}
+}
+
+type header struct {
+	At      moment `json:"at"`
+	Source  string `json:"source"`
+	Trouble string `json:"trouble"`
+	// Known says that there was no trouble once; Age is for how many seconds there has been now.
+	Known        bool     `json:"known"`
+	Age          real     `json:"age"`
+	Version      string   `json:"version"`
+	Since        moment   `json:"since"`
+	Coordinators []string `json:"coordinators"`
+	Silent       []string `json:"silent"`
+	Stop         bool     `json:"stop"`
+	Stacks       bool     `json:"stacks"`
+	// Own is the golaunch that serves the page.
+	Own string `json:"own"`
+}

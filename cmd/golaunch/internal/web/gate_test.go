@@ -1,0 +1,325 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+)
+
+// visitor is a browser as far as a server can tell: its cookie and its key.
+type visitor struct {
+	cookie, key string
+}
+
+// ask sends a request with some headers, and returns the answer and its body; that of a stream is its first line.
+func (v visitor) ask(t *testing.T, method, at, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, at, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.cookie != "" {
+		r.Header.Set("Cookie", v.cookie)
+	}
+	if v.key != "" {
+		r.Header.Set(keyHeader, v.key)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if r.Header.Set(headers[i], headers[i+1]); headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+	}
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if strings.HasPrefix(answer.Header.Get("Content-Type"), "text/event-stream") {
+		line, err := bufio.NewReader(answer.Body).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer, line
+	}
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer, string(text)
+}
+
+// visit comes by a link.
+func visit(t *testing.T, link string) visitor {
+	t.Helper()
+	answer, body := visitor{}.ask(t, "GET", link, "")
+	key := regexp.MustCompile(`<meta name="key" content="([0-9a-f]{64})">`).FindStringSubmatch(body)
+	if answer.StatusCode != http.StatusOK || len(answer.Cookies()) != 1 || key == nil {
+		t.Fatalf("%s: %s\n%s", link, answer.Status, body)
+	}
+	c := answer.Cookies()[0]
+	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || c.Domain != "" {
+		t.Errorf("the cookie is %v", c)
+	}
+	return visitor{c.Name + "=" + c.Value, key[1]}
+}
+
+// TestWhoMaySee: nobody without both halves of a session, and no page of elsewhere even with them.
+func TestWhoMaySee(t *testing.T) {
+	s := serve(t, cluster(1), func(o *Options) { o.AllowStop = true })
+	first := <-s.links
+	good := visit(t, first)
+	other := visit(t, <-s.links)
+	evil := strings.Replace(s.base, "127.0.0.1", "evil.example", 1)
+	events := "/api/events?page=cluster"
+	for _, c := range []struct {
+		name         string
+		who          visitor
+		method, path string
+		headers      []string
+		code         int
+		says         string
+	}{
+		{"the page", good, "GET", "/", nil, 200, `<main id="main"`},
+		{"its data", good, "GET", events, []string{"Sec-Fetch-Site", "same-origin", "Origin", s.base}, 200, "data: {"},
+		{"another browser", other, "GET", events, nil, 200, "data: {"},
+		{"a script, which is no secret", visitor{}, "GET", "/app.js", nil, 200, "import"},
+		{"no session", visitor{}, "GET", "/", nil, 403, "A link is needed"},
+		{"data without a session", visitor{}, "GET", events, nil, 403, "open the newest link"},
+		{"a used link", visitor{}, "GET", strings.TrimPrefix(first, s.base), nil, 403, "Each link works once"},
+		{"an empty token", visitor{}, "GET", "/login?token=", nil, 403, "Each link works once"},
+		{"a cookie without its key", visitor{cookie: good.cookie}, "GET", events, nil, 403, "no session"},
+		{"a key without its cookie", visitor{key: good.key}, "GET", events, nil, 403, "no session"},
+		{"the key of another session", visitor{good.cookie, other.key}, "GET", events, nil, 403, "no session"},
+		{"a cookie of a server that has ended", visitor{cookie: regexp.MustCompile(`=.*`).ReplaceAllString(good.cookie, "=OLD")}, "GET", "/", nil, 403, "A link is needed"},
+		{"a name that was made to lead here", good, "GET", events, []string{"Host", strings.TrimPrefix(evil, "http://")}, 403, "not the address"},
+		{"no name", good, "GET", events, []string{"Host", ":80"}, 403, "not the address"},
+		{"a page of elsewhere", good, "GET", events, []string{"Origin", "http://evil.example"}, 403, "another site"},
+		{"a page of another port", good, "GET", events, []string{"Sec-Fetch-Site", "same-site"}, 403, "another site"},
+		{"a sandboxed page", good, "GET", events, []string{"Origin", "null"}, 403, "another site"},
+		{"a POST of elsewhere", good, "POST", "/api/stop", []string{"Origin", "http://evil.example"}, 403, "another site"},
+		{"a POST of nowhere", good, "POST", "/api/stop", nil, 403, "another site"},
+		{"a POST without the key", visitor{cookie: good.cookie}, "POST", "/api/stop", []string{"Origin", s.base}, 403, "no session"},
+		{"a POST to what is read", good, "POST", events, []string{"Origin", s.base}, 405, ""},
+		{"what is not there", good, "GET", "/index.html", nil, 404, "there is no such page"},
+		{"what is above", good, "GET", "/..%2fweb.go", nil, 404, "there is no such page"},
+		{"a page that is none", good, "GET", "/api/events?page=x", nil, 400, "no page"},
+		{"a job without a name", good, "GET", "/api/events?page=job", nil, 400, "its name is missing"},
+		{"the log of no job", good, "GET", "/api/logs?job=nope", nil, 404, `no coordinator has a job \"nope\"`},
+		{"the log of ranks that are none", good, "GET", "/api/logs?job=llama-70b&ranks=3-1", nil, 400, "0,8-15"},
+		{"stacks, which are not offered", good, "POST", "/api/stacks", []string{"Origin", s.base}, 404, ""},
+	} {
+		answer, body := c.who.ask(t, c.method, s.base+c.path, `{"job":"llama-70b"}`, c.headers...)
+		if answer.StatusCode != c.code || !strings.Contains(body, c.says) {
+			t.Errorf("%s: %s, want %d and %q:\n%.300s", c.name, answer.Status, c.code, c.says, body)
+		}
+		for name, want := range map[string]string{
+			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin",
+		} {
+			if got := answer.Header.Get(name); got != want {
+				t.Errorf("%s: %s is %q", c.name, name, got)
+			}
+		}
+	}
+	if len(s.cluster.Stopped) > 0 {
+		t.Errorf("%q were stopped", s.cluster.Stopped)
+	}
+}
+
+func TestStop(t *testing.T) {
+	s := serve(t, cluster(1), func(o *Options) { o.AllowStop = true })
+	v := visit(t, <-s.links)
+	post := func(body string) (int, string) {
+		answer, text := v.ask(t, "POST", s.base+"/api/stop", body, "Origin", s.base)
+		return answer.StatusCode, text
+	}
+	for body, says := range map[string]string{
+		`{"job":""}`: "which job?", `{}`: "which job?", `{"job":"nope"}`: "no coordinator has a job", `{`: "cannot read", strings.Repeat(" ", maxBody+1) + "{}": "cannot read",
+	} {
+		if code, text := post(body); code < 400 || !strings.Contains(text, says) {
+			t.Errorf("%.20s: %d %s, want %q", body, code, text, says)
+		}
+	}
+	if len(s.cluster.Stopped) > 0 {
+		t.Fatalf("%q were stopped", s.cluster.Stopped)
+	}
+	if code, text := post(`{"job":"llama-70b"}`); code != 200 || !slices.Equal(s.cluster.Stopped, []string{"llama-70b"}) {
+		t.Errorf("%d %s: %q were stopped", code, text, s.cluster.Stopped)
+	}
+	reader := serve(t, cluster(1), nil)
+	v = visit(t, <-reader.links)
+	if answer, _ := v.ask(t, "POST", reader.base+"/api/stop", `{"job":"llama-70b"}`, "Origin", reader.base); answer.StatusCode != 404 {
+		t.Errorf("without --allow-stop: %s", answer.Status)
+	}
+}
+
+// TestSessionsAreBounded: the oldest has to come again.
+func TestSessionsAreBounded(t *testing.T) {
+	s := serve(t, cluster(1), nil)
+	oldest := visit(t, <-s.links)
+	for range maxSessions - 1 {
+		visit(t, <-s.links)
+	}
+	if answer, _ := oldest.ask(t, "GET", s.base+"/", ""); answer.StatusCode != 200 {
+		t.Errorf("the oldest of %d sessions: %s", maxSessions, answer.Status)
+	}
+	visit(t, <-s.links)
+	if answer, _ := oldest.ask(t, "GET", s.base+"/", ""); answer.StatusCode != 403 {
+		t.Errorf("the oldest of %d sessions: %s", maxSessions+1, answer.Status)
+	}
+}
+
+// TestHosts: addresses, and the names that the user and the machine have given.
+func TestHosts(t *testing.T) {
+	g := newGate("login01.example")
+	for host, want := range map[string]bool{
+		"localhost:8265": true, "LOCALHOST:1": true, "localhost": true, "127.0.0.1:8265": true, "[::1]:8265": true, "10.1.2.3": true, "login01.example:8265": true,
+		"": false, ":8265": false, "evil.example:8265": false, "localhost.evil.example": false, "login01.example.evil.example:8265": false, "127.0.0.1.evil.example": false,
+	} {
+		if got := g.knows(host); got != want {
+			t.Errorf("%q: %v", host, got)
+		}
+	}
+}
+
+// TestStreamsAreBounded: a page too many is told so.
+func TestStreamsAreBounded(t *testing.T) {
+	s := serve(t, cluster(1), nil)
+	v := visit(t, <-s.links)
+	for range maxStreams {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", s.base+"/api/events?page=cluster", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Cookie", v.cookie)
+		r.Header.Set(keyHeader, v.key)
+		answer, err := (&http.Transport{}).RoundTrip(r)
+		if err != nil || answer.StatusCode != 200 {
+			t.Fatal(answer, err)
+		}
+		defer answer.Body.Close()
+	}
+	if answer, text := v.ask(t, "GET", s.base+"/api/events?page=cluster", ""); answer.StatusCode != 503 || !strings.Contains(text, "too many pages") {
+		t.Errorf("%s %s", answer.Status, text)
+	}
+}
+
+// TestConnectionsAreBounded: more have to wait until one is closed.
+func TestConnectionsAreBounded(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	bounded := &limited{l, make(chan struct{}, 1)}
+	dial := func() {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	dial()
+	dial()
+	first, err := bounded.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan net.Conn)
+	go func() {
+		c, err := bounded.Accept()
+		if err != nil {
+			t.Error(err)
+		}
+		second <- c
+	}()
+	select {
+	case <-second:
+		t.Fatal("a second connection is accepted beside the first")
+	default:
+	}
+	first.Close()
+	first.Close() // which leaves no second place
+	c := <-second
+	defer c.Close()
+	if len(bounded.places) != 1 {
+		t.Errorf("%d places are taken by one connection", len(bounded.places))
+	}
+}
+
+// FuzzHost: whatever the host is, only an address or a known name passes, and nothing panics.
+func FuzzHost(f *testing.F) {
+	for _, host := range []string{"localhost:1", "[::1]", "[::1", "a:b:c", "127.0.0.1%eth0", "", "xn--80ak6aa92e.com:80"} {
+		f.Add(host, "page=job&name=a&heat=power")
+	}
+	f.Fuzz(func(t *testing.T, host, rawQuery string) {
+		g := newGate("127.0.0.1")
+		if g.knows(host) {
+			name, _ := split(host)
+			if net.ParseIP(strings.Split(name, "%")[0]) == nil && !slices.Contains(g.hosts, strings.ToLower(name)) {
+				t.Errorf("%q is let in", host)
+			}
+		}
+		values, err := url.ParseQuery(rawQuery)
+		if err != nil {
+			return
+		}
+		if q, err := parseQuery(values); err == nil && (q.page != "cluster" && q.name == "" || q.page == "job" && meters[q.heat] == nil) {
+			t.Errorf("%q is %+v", rawQuery, q)
+		}
+		if spans, err := parseRanks(rawQuery); err == nil {
+			for _, s := range spans {
+				if s.From < 0 || s.To < s.From {
+					t.Errorf("%q is %v", rawQuery, spans)
+				}
+			}
+		}
+	})
+}
+
+// TestStacks asks the source that has the job, for one page at a time.
+func TestStacks(t *testing.T) {
+	asked, release := make(chan string), make(chan struct{})
+	s := serve(t, cluster(1), func(o *Options) {
+		o.Stacks = func(_ context.Context, _ view.Source, job string) (string, error) {
+			asked <- job
+			<-release
+			return "main\n\x1b[31mforward\n", fmt.Errorf("node %s is gone", job)
+		}
+	})
+	v := visit(t, <-s.links)
+	first := make(chan string)
+	go func() {
+		answer := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", s.base+"/api/stacks", strings.NewReader(`{"job":"llama-70b"}`))
+		r.Header.Set("Origin", s.base)
+		r.Header.Set("Cookie", v.cookie)
+		r.Header.Set(keyHeader, v.key)
+		s.Handler().ServeHTTP(answer, r)
+		first <- answer.Body.String()
+	}()
+	if job := <-asked; job != "llama-70b" {
+		t.Errorf("the stacks of %q are taken", job)
+	}
+	if answer, text := v.ask(t, "POST", s.base+"/api/stacks", `{"job":"llama-70b"}`, "Origin", s.base); answer.StatusCode != 409 {
+		t.Errorf("a second page: %s %s", answer.Status, text)
+	}
+	close(release)
+	var said struct{ Error string }
+	if text := <-first; json.Unmarshal([]byte(text), &said) != nil || !strings.Contains(said.Error, "node llama-70b is gone") {
+		t.Errorf("%s", text)
+	}
+}

@@ -1,0 +1,181 @@
+package web
+
+import (
+	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// detail is a job alone.
+type detail struct {
+	summary
+	Detached  bool     `json:"detached"`
+	Submitter *uint32  `json:"submitter"`
+	Names     []string `json:"names"`
+	// Known counts the ranks of which a node says something.
+	Known  int     `json:"known"`
+	Result *ending `json:"result"`
+	Ledger *ledger `json:"ledger"`
+}
+
+type ending struct {
+	Code   int    `json:"code"`
+	Ending string `json:"ending"`
+	Reason string `json:"reason"`
+	Cause  *cause `json:"cause"`
+}
+
+type cause struct {
+	Why       string `json:"why"`
+	Node      string `json:"node"`
+	Rank      int    `json:"rank"`
+	Attempt   int    `json:"attempt"`
+	At        moment `json:"at"`
+	Lived     real   `json:"lived"`
+	Step      int64  `json:"step"`
+	Further   int    `json:"further"`
+	Hung      bool   `json:"hung"`
+	Tail      string `json:"tail"`
+	Traceback string `json:"traceback"`
+	Kernel    string `json:"kernel"`
+}
+
+// ledger is a goodput: hours of Unit by what they went into, in the order in which they are shown.
+type ledger struct {
+	Unit          string `json:"unit"`
+	Goodput       real   `json:"goodput"`
+	Total         real   `json:"total"`
+	Hours         []span `json:"hours"`
+	Interruptions int    `json:"interruptions"`
+	Costs         []cost `json:"costs"`
+}
+
+type span struct {
+	Name  string `json:"name"`
+	Hours real   `json:"hours"`
+}
+
+type cost struct {
+	Cause string `json:"cause"`
+	Node  string `json:"node"`
+	Count int    `json:"count"`
+	Hours real   `json:"hours"`
+	Lost  real   `json:"lost"`
+}
+
+type decision struct {
+	At      moment `json:"at"`
+	Attempt int    `json:"attempt"`
+	To      string `json:"to"`
+	Cause   string `json:"cause"`
+	Node    string `json:"node"`
+	Reason  string `json:"reason"`
+}
+
+// maxNames bounds the nodes of a job that the page names.
+const maxNames = 64
+
+// job adds what the page of a job shows, but for its heat map; without a part "job" there is none of that name.
+func (p parts) job(s *view.State, name string) {
+	j := s.Job(name)
+	if j == nil {
+		return
+	}
+	p.add("job", detailOf(j))
+	history := []decision{}
+	for _, m := range j.History {
+		history = append(history, decision{
+			when(m.At), m.Attempt, m.To, text(m.Cause, maxName), text(m.Node, maxName), text(m.Reason, maxReason),
+		})
+	}
+	p.add("history", history)
+	p.findings(j.Slow, s.At)
+	p.ranks(j.Ranks, s.At)
+}
+
+// finding is something noteworthy about ranks.
+type finding struct {
+	Text  string `json:"text"`
+	Ranks []int  `json:"ranks"`
+	Node  string `json:"node"`
+}
+
+// findings adds who is slow.
+func (p parts) findings(s view.Slow, now time.Time) {
+	found := []finding{}
+	for _, f := range s.Findings {
+		found = append(found, finding{text(f.Sentence(now), maxReason), append([]int{}, f.Ranks...), text(f.Node, maxName)})
+	}
+	p.add("findings", found)
+}
+
+func detailOf(j *view.Job) detail {
+	d := detail{summary: summaryOf(j), Detached: j.Detached, Submitter: j.Submitter, Known: len(j.Ranks), Ledger: ledgerOf(j.JobStatus.Goodput)}
+	for _, name := range j.Nodes[:min(len(j.Nodes), maxNames)] {
+		d.Names = append(d.Names, text(name, maxName))
+	}
+	if r := j.Result; r != nil {
+		d.Result = &ending{r.Code, string(r.Ending), text(r.Reason, maxReason), causeOf(r.Cause)}
+	}
+	return d
+}
+
+func causeOf(f *launcher.Failure) *cause {
+	if f == nil {
+		return nil
+	}
+	return &cause{
+		text(f.Why, maxReason), text(f.Node, maxName), f.Rank, f.Attempt, when(f.At), real(f.Lived.Seconds()), f.Step, f.Further, f.Hung,
+		paragraph(f.Tail, maxTail), paragraph(f.Traceback, maxTail), paragraph(f.Kernel, maxTail),
+	}
+}
+
+func ledgerOf(g *launcher.Goodput) *ledger {
+	if g == nil {
+		return nil
+	}
+	l := &ledger{Unit: text(g.Unit, maxName), Goodput: real(g.Goodput), Total: real(g.Hours), Interruptions: g.Interruptions, Costs: []cost{}}
+	l.Hours = []span{
+		{"training", real(g.Training)},
+		{"lost", real(g.Lost)},
+		{"starting", real(g.Starting)},
+		{"importing", real(g.Importing)},
+		{"stopping", real(g.Stopping)},
+		{"backoff", real(g.Backoff)},
+		{"waiting", real(g.Waiting)},
+	}
+	for _, c := range g.Costs {
+		l.Costs = append(l.Costs, cost{text(c.Cause, maxName), text(c.Node, maxName), c.Interruptions, real(c.Hours), real(c.Lost)})
+	}
+	return l
+}
+
+// ranks adds a table of ranks.
+func (p parts) ranks(all []*view.Rank, now time.Time) {
+	num := func(name string, digits int, value func(*view.Rank) float64) {
+		p.numbers("r."+name, digits, values(all, value))
+	}
+	num("rank", whole, func(r *view.Rank) float64 { return float64(r.Rank) })
+	num("local", whole, func(r *view.Rank) float64 { return float64(r.LocalRank) })
+	num("pid", whole, func(r *view.Rank) float64 { return float64(r.PID) })
+	num("attempt", whole, func(r *view.Rank) float64 { return float64(r.Attempt) })
+	p.texts("r.job", values(all, func(r *view.Rank) string { return r.Job }))
+	p.texts("r.node", values(all, func(r *view.Rank) string { return r.Node }))
+	p.texts("r.ended", values(all, func(r *view.Rank) string { return r.Ended }))
+	p.texts("r.does", values(all, func(r *view.Rank) string { return r.Does }))
+	num("step", whole, func(r *view.Rank) float64 { return r.Now.Step })
+	num("step_time", 4, func(r *view.Rank) float64 { return r.Now.StepTime })
+	num("beat", 2, func(r *view.Rank) float64 { return r.Now.BeatAge })
+	num("silence", 2, func(r *view.Rank) float64 { return r.Now.SilenceAge })
+	num("gpu_use", 3, func(r *view.Rank) float64 { return r.Now.GPUUse })
+	num("gpu_memory", 3, func(r *view.Rank) float64 { return r.Now.GPUMemory })
+	num("gpu_memory_total", 3, func(r *view.Rank) float64 { return r.Now.GPUMemoryTotal })
+	num("power", 3, func(r *view.Rank) float64 { return r.Now.GPUPower })
+	num("temperature", whole, func(r *view.Rank) float64 { return r.Now.GPUTemperature })
+	num("xids", whole, func(r *view.Rank) float64 { return r.Now.Xids })
+	num("cpus", 3, func(r *view.Rank) float64 { return r.Now.CPUs })
+	num("memory", 3, func(r *view.Rank) float64 { return r.Now.Memory })
+	num("io", 3, func(r *view.Rank) float64 { return r.Now.IO })
+	num("heard", whole, func(r *view.Rank) float64 { return ago(now, r.Heard) })
+}

@@ -1,0 +1,310 @@
+package web
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// stateOfCluster is what a model has of a cluster after some seconds.
+func stateOfCluster(t testing.TB, c *viewtest.Cluster, after time.Duration) (first, last *view.State) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	m := view.New(map[string]view.Source{"here": c}, view.Options{History: 2 * time.Minute})
+	done := make(chan struct{})
+	go func() {
+		m.Run(ctx)
+		close(done)
+	}()
+	synctest.Wait()
+	first = m.State()
+	time.Sleep(after) // which takes no time here
+	synctest.Wait()
+	last = m.State()
+	cancel()
+	<-done
+	return first, last
+}
+
+// TestSize: a page of 1,000 nodes of 8 ranks is under 1 MiB, and what changes in a second far less than the whole.
+func TestSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, last := stateOfCluster(t, &viewtest.Cluster{Nodes: 1000, Slow: -1, Began: time.Now().Add(-time.Hour), Every: time.Second}, time.Second)
+		for _, q := range []query{{page: "cluster"}, {"job", "llama-70b", "step_time"}, {page: "node", name: "gpu0000"}} {
+			all := newParts(q, first).since(nil)
+			change := newParts(q, last).since(newParts(q, first))
+			if !json.Valid(all) || !json.Valid(change) || bytes.ContainsAny(all, "\n<>") {
+				t.Errorf("%v is no JSON in one line without markup", q)
+			}
+			var packed bytes.Buffer
+			z := gzip.NewWriter(&packed)
+			_, _ = z.Write(change)
+			z.Close()
+			t.Logf("%-8s %7d bytes, then %7d a second (%d packed)", q.page, len(all), len(change), packed.Len())
+			if len(all)+maxRows*maxSlots*4/3 > 1<<20 || len(change) > len(all) {
+				t.Errorf("%v has %d bytes without its heat map, and then %d", q, len(all), len(change))
+			}
+		}
+	})
+}
+
+// TestSince: who applies the changes has what there is.
+func TestSince(t *testing.T) {
+	part := rapid.SampledFrom([]string{"1", `"a"`, "[]", "{}"})
+	some := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "c.d"}), part)
+	made := func(m map[string]string) parts {
+		p := parts{}
+		for name, body := range m {
+			p[name] = json.RawMessage(body)
+		}
+		return p
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		before, after := made(some.Draw(t, "before")), made(some.Draw(t, "after"))
+		var changes map[string]json.RawMessage
+		if err := json.Unmarshal(after.since(before), &changes); err != nil {
+			t.Fatal(err)
+		}
+		for name, body := range changes {
+			if string(body) == "null" {
+				delete(before, name)
+			} else if before[name] = body; !bytes.Equal(after[name], body) {
+				t.Errorf("%s is sent as %s", name, body)
+			}
+		}
+		if string(after.since(before)) != "{}" {
+			t.Errorf("%s is left", after.since(before))
+		}
+	})
+}
+
+func TestNumbers(t *testing.T) {
+	for _, c := range []struct {
+		v      float64
+		digits int
+		want   string
+	}{
+		{math.NaN(), 3, "null"},
+		{math.Inf(1), whole, "null"},
+		{0, 3, "0"},
+		{0.97251, 3, "0.973"},
+		{71e9, 3, "7.1e+10"},
+		{2.5, whole, "3"},
+		{-0.4, whole, "0"},
+		{1e14, whole, "100000000000000"},
+		{1e300, whole, "1e+300"},
+		{612.34, 4, "612.3"},
+	} {
+		if got := string(appendNumber(nil, c.v, c.digits)); got != c.want || !json.Valid([]byte(got)) {
+			t.Errorf("%v with %d digits is %s, want %s", c.v, c.digits, got, c.want)
+		}
+	}
+}
+
+// TestText is one line without anything that a terminal or a browser would act on.
+func TestText(t *testing.T) {
+	for in, want := range map[string]string{
+		"a\x1b[31mred\x1b[0m": "ared", "title\x1b]0;x\a": "title^[]0;x^G", "a\nb": "a^Kb", "<b>": "<b>", "bad\xff": "bad\ufffd",
+	} {
+		if got := text(in, 20); got != want {
+			t.Errorf("%q is %q, want %q", in, got, want)
+		}
+	}
+	if got := text(strings.Repeat("é", 11), 10); got != strings.Repeat("é", 9)+"…" {
+		t.Errorf("%q", got)
+	}
+	if got := paragraph("a\x1b[1m\nb\n", 100); got != "a\nb\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// ranksOf have step times, one a slot; NaN has no sample.
+func ranksOf(times [][]float64) []*view.Rank {
+	var all []*view.Rank
+	for i, row := range times {
+		r := &view.Rank{Rank: i}
+		for at, v := range row {
+			if math.IsNaN(v) {
+				continue
+			}
+			r.Samples = append(r.Samples, launcher.Sample{At: time.Unix(1000, 0).Add(time.Duration(at) * slot), Usage: launcher.Usage{StepTime: v}})
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// TestHeat: one slow rank is seen, however many share a row.
+func TestHeat(t *testing.T) {
+	for _, n := range []int{1, 2, maxRows, maxRows + 1, 5000} {
+		times := make([][]float64, n)
+		for i := range times {
+			times[i] = []float64{0.4, 0.4, 0.4}
+		}
+		times[n-1] = []float64{0.4, 0.8, 0.4}
+		h := newHeat(ranksOf(times), "step_time")
+		if h.Slots != 2 || h.Rows > maxRows || h.Rows*h.Each < n || len(h.Cells) != h.Rows*h.Slots {
+			t.Fatalf("%d ranks: %d slots, %d rows of %d", n, h.Slots, h.Rows, h.Each)
+		}
+		if slow := h.Cells[len(h.Cells)-1]; n > 2 && slow != 255 || float64(h.Most[1]) != 0.8 {
+			t.Errorf("%d ranks: the slow one is %d in %v", n, slow, h.Most)
+		}
+		if calm := h.Cells[0]; n > 2 && (calm < 5 || calm > 60) {
+			t.Errorf("%d ranks: the others are %d", n, calm)
+		}
+	}
+}
+
+// TestHeatOfAnything: no samples, holes and strange values make a map that a page can draw.
+func TestHeatOfAnything(t *testing.T) {
+	value := rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), 0, -1, 0.4}))
+	rapid.Check(t, func(t *rapid.T) {
+		times := rapid.SliceOfN(rapid.SliceOfN(value, 0, 5), 0, 20).Draw(t, "times")
+		for meter := range meters {
+			h := newHeat(ranksOf(times), meter)
+			if len(h.Cells) != h.Rows*h.Slots || len(h.Median) != h.Slots || h.Slots < 0 || h.Slots > maxSlots {
+				t.Fatalf("%+v", h)
+			}
+			if body, err := json.Marshal(h); err != nil || !json.Valid(body) {
+				t.Fatalf("%v: %s", err, body)
+			}
+		}
+	})
+}
+
+// TestTail keeps the newest lines, whole ones, and counts the others.
+func TestTail(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.IntRange(1, 5).Draw(t, "most")
+		written := rapid.SliceOfN(rapid.StringMatching(`[a-c]{0,3}\n?`), 0, 40).Draw(t, "written")
+		tail := newTail(most)
+		tail.read(func(yield func(launcher.LogChunk, error) bool) {
+			for _, w := range written {
+				if !yield(launcher.LogChunk{Rank: 1, Stream: 1, Data: []byte(w)}, nil) {
+					return
+				}
+			}
+		})
+		want := strings.Split(strings.Join(written, ""), "\n")
+		if want[len(want)-1] == "" {
+			want = want[:len(want)-1]
+		}
+		b := tail.take()
+		var got []string
+		for _, l := range b.Lines {
+			got = append(got, l.Text)
+		}
+		if cut := max(0, len(want)-most); b.Skipped != cut || !slices.Equal(got, want[cut:]) || !b.Over {
+			t.Fatalf("%q has %q and %d before, of %q", written, got, b.Skipped, want)
+		}
+	})
+}
+
+// TestTroubleHasAnAge: when coordinators do not answer the page says so, and since when, and when they do again.
+func TestTroubleHasAnAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var why atomic.Pointer[string]
+		c := &viewtest.Cluster{Nodes: 1, Slow: -1, Began: time.Now().Add(-time.Hour), Every: time.Second, Fails: func() error {
+			if w := why.Load(); w != nil {
+				return errors.New(*w)
+			}
+			return nil
+		}}
+		f := newFeed(Options{Model: view.New(map[string]view.Source{"here": c}, view.Options{}), Every: time.Second})
+		f.watch()
+		defer f.close()
+		read := func(after time.Duration) (h struct {
+			Trouble string
+			Known   bool
+			Age     float64
+		},
+		) {
+			time.Sleep(after) // which takes no time here
+			synctest.Wait()
+			if err := json.Unmarshal(f.page(query{page: "cluster"})["head"], &h); err != nil {
+				t.Fatal(err)
+			}
+			return h
+		}
+		if h := read(2 * time.Second); h.Trouble != "" || !h.Known || h.Age != 0 {
+			t.Errorf("all is well: %+v", h)
+		}
+		gone := "the coordinator is <gone>"
+		why.Store(&gone)
+		if h := read(60 * time.Second); h.Trouble != gone || h.Age < 55 || h.Age > 65 {
+			t.Errorf("a minute after: %+v", h)
+		}
+		why.Store(nil)
+		if h := read(3 * time.Second); h.Trouble != "" || h.Age != 0 {
+			t.Errorf("it is back: %+v", h)
+		}
+	})
+}
+
+// TestNobodyWatches: then nothing is asked any more, until somebody does.
+func TestNobodyWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		c := &viewtest.Cluster{Nodes: 1, Slow: -1, Began: time.Now(), Every: time.Second, Fails: func() error { asked.Add(1); return nil }}
+		f := newFeed(Options{Model: view.New(map[string]view.Source{"here": c}, view.Options{}), Every: time.Second})
+		defer f.close()
+		since := func(after time.Duration) int64 {
+			before := asked.Load()
+			time.Sleep(after) // which takes no time here
+			synctest.Wait()
+			return asked.Load() - before
+		}
+		if n := since(time.Minute); n > 0 {
+			t.Errorf("%d questions before anybody watches", n)
+		}
+		f.watch()
+		f.watch()
+		f.leave()
+		if n := since(time.Minute); n < 50 {
+			t.Errorf("%d questions in a minute that is watched", n)
+		}
+		f.leave()
+		since(2 * linger)
+		if n := since(time.Hour); n > 0 {
+			t.Errorf("%d questions in an hour that nobody watches", n)
+		}
+		f.watch()
+		if n := since(time.Minute); n < 50 {
+			t.Errorf("%d questions when somebody watches again", n)
+		}
+		f.leave()
+	})
+}
+
+// BenchmarkPage is the work of a second for a page of 8,000 ranks.
+func BenchmarkPage(b *testing.B) {
+	s := &view.State{At: time.Now(), Jobs: []*view.Job{{JobStatus: launcher.JobStatus{ID: "job", Ranks: 8000}}}}
+	times := make([][]float64, 8000)
+	for i := range times {
+		times[i] = slices.Repeat([]float64{0.4}, maxSlots)
+	}
+	s.Jobs[0].Ranks = ranksOf(times)
+	f := newFeed(Options{Every: time.Second})
+	q := query{"job", "job", "step_time"}
+	for b.Loop() {
+		f.state = s
+		f.state.At = time.Now()
+		clear(f.pages)
+		f.page(q)
+	}
+}

@@ -1,0 +1,206 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// policy lets a page load only what this server has, and nobody frame it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+
+// Handler answers requests of browsers, whatever they were sent through.
+func (s *Server) Handler() http.Handler {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /{$}", s.page)
+	m.HandleFunc("GET /login", s.login)
+	m.HandleFunc("GET /{file}", asset)
+	m.HandleFunc("GET /api/events", s.guarded(s.events))
+	m.HandleFunc("GET /api/logs", s.guarded(s.logs))
+	if s.opts.AllowStop {
+		m.HandleFunc("POST /api/stop", s.guarded(s.stop))
+	}
+	if s.opts.Stacks != nil {
+		m.HandleFunc("POST /api/stacks", s.guarded(s.takeStacks))
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		protect(w.Header())
+		if !s.gate.knows(r.Host) {
+			refuse(w, "This is not the address of the dashboard",
+				"The browser asked for "+r.Host+". Use localhost, or the address that golaunch dashboard has printed.")
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		m.ServeHTTP(w, r)
+	})
+}
+
+func protect(h http.Header) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// guarded lets pages of this server with a session through.
+func (s *Server) guarded(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !native(r):
+			fail(w, http.StatusForbidden, errors.New("the request comes from another site"))
+		case !s.gate.holds(r):
+			fail(w, http.StatusForbidden, errors.New("this browser has no session: open the newest link that golaunch dashboard has printed"))
+		default:
+			next(w, r)
+		}
+	}
+}
+
+func (s *Server) page(w http.ResponseWriter, r *http.Request) {
+	if _, known := s.gate.session(r); !known {
+		refuse(w, "A link is needed", "Open the newest link that golaunch dashboard has printed in its terminal. "+
+			"A link works once, in one browser; when it was used, the terminal shows the next.")
+		return
+	}
+	write(w, "text/html; charset=utf-8", file("index.html"))
+}
+
+// login makes a session of a token. The page that follows is asked for by a page of this server, not by a redirect: that would be one of
+// the site on which the link was clicked, and a strict cookie is not sent then.
+func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+	session, ok := s.gate.enter(r.URL.Query().Get("token"))
+	if !ok {
+		refuse(w, "This link was used", "Each link works once. The newest is the last that golaunch dashboard has printed in its terminal.")
+		return
+	}
+	http.SetCookie(w, newCookie(r, session))
+	s.opts.Links(s.gate.link())
+	write(w, "text/html; charset=utf-8", fmt.Appendf(nil, "%s", message("golaunch",
+		`<meta name="key" content="`+s.gate.key(session)+`"><script type="module" src="/login.js"></script>`,
+		`<h1>Opening the dashboard</h1><noscript><p>The dashboard needs JavaScript.</p></noscript><p><a href="/">Go on</a></p>`)))
+}
+
+// refuse is a page that says why there is none.
+func refuse(w http.ResponseWriter, title, why string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(http.StatusForbidden)
+	_, _ = io.WriteString(w, message("golaunch: "+title, "", "<h1>"+html.EscapeString(title)+"</h1><p>"+html.EscapeString(why)+"</p>"+
+		"<p>If the dashboard runs on another machine, forward its port and open the link here: <code>ssh -L 8265:localhost:8265 MACHINE</code></p>"))
+}
+
+// message is a small page; body is HTML.
+func message(title, head, body string) string {
+	return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">` +
+		"<title>" + html.EscapeString(title) + `</title><link rel="icon" href="/icon.svg"><link rel="stylesheet" href="/style.css">` + head +
+		`</head><body class="message"><main>` + body + "</main></body></html>\n"
+}
+
+// fail says in one line why a request of the page is not answered.
+func fail(w http.ResponseWriter, code int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": text(err.Error(), maxReason)}) // the browser may be gone
+}
+
+func write(w http.ResponseWriter, kind string, body []byte) {
+	w.Header().Set("Content-Type", kind)
+	_, _ = w.Write(body) // the browser may be gone
+}
+
+// named is the job that a request of the page is about.
+func (s *Server) named(w http.ResponseWriter, r *http.Request) (id string, source view.Source, ok bool) {
+	var asked struct{ Job string }
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		fail(w, http.StatusBadRequest, fmt.Errorf("cannot read which job it is about: %w", err))
+		return "", nil, false
+	}
+	source, err := s.source(r.Context(), asked.Job)
+	if err != nil {
+		fail(w, http.StatusNotFound, err)
+		return "", nil, false
+	}
+	return asked.Job, source, true
+}
+
+// source is the one that has a job. To coordinators no name means all jobs; here it means none.
+func (s *Server) source(ctx context.Context, job string) (view.Source, error) {
+	if job == "" {
+		return nil, errors.New("which job? its name is missing")
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	errs := []error{fmt.Errorf("no coordinator has a job %q", job)}
+	for _, source := range s.opts.Sources {
+		status, err := source.Query(ctx, launcher.Query{Job: job, Jobs: true, Brief: true})
+		if err == nil && slices.ContainsFunc(status.Jobs, func(j launcher.JobStatus) bool { return j.ID == job }) {
+			return source, nil
+		}
+		if err != nil && !errors.Is(err, launcher.ErrNotThere) {
+			errs = append(errs, err)
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (s *Server) stop(w http.ResponseWriter, r *http.Request) {
+	id, source, ok := s.named(w, r)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	stopped, err := source.Stop(ctx, id, launcher.CodeStopped, "somebody stopped it on the dashboard")
+	if err != nil {
+		fail(w, http.StatusBadGateway, fmt.Errorf("cannot stop job %s: %w", id, err))
+		return
+	}
+	s.answer(w, map[string][]string{"stopped": stopped})
+}
+
+// Limits of stacks, which are taken for one page at a time.
+const (
+	maxStacks     = 4 << 20
+	stackPatience = 2 * time.Minute
+)
+
+func (s *Server) takeStacks(w http.ResponseWriter, r *http.Request) {
+	id, source, ok := s.named(w, r)
+	if !ok {
+		return
+	}
+	if !s.stacks.TryLock() {
+		fail(w, http.StatusConflict, errors.New("stacks are being taken already; try again when they are there"))
+		return
+	}
+	defer s.stacks.Unlock()
+	ctx, cancel := context.WithTimeout(r.Context(), stackPatience)
+	defer cancel()
+	found, err := s.opts.Stacks(ctx, source, id)
+	if err != nil {
+		fail(w, http.StatusBadGateway, fmt.Errorf("cannot take the stacks of job %s: %w", id, err))
+		return
+	}
+	s.answer(w, map[string]string{"stacks": paragraph(found, maxStacks)})
+}
+
+func (s *Server) answer(w http.ResponseWriter, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	write(w, "application/json", body)
+}

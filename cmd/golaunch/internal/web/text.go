@@ -1,0 +1,38 @@
+package web
+
+import (
+	"strings"
+
+	"github.com/golaunch/golaunch/internal/logs"
+)
+
+// Bounds of texts, in characters. What programs and users have named may be long, and a page shows many.
+const (
+	maxName   = 256
+	maxTitle  = 1000
+	maxReason = 4000
+	maxTail   = 64 << 10
+	maxLine   = 4 << 10
+)
+
+// text is what others have written as one line of text: no colours, no control characters, and valid.
+func text(s string, most int) string {
+	s = clip(s, 4*most)
+	if visible := []rune(logs.Visible(s)); len(visible) > most {
+		return string(visible[:most-1]) + "…"
+	}
+	return logs.Visible(s)
+}
+
+// paragraph is text of several lines, of at most so many bytes.
+func paragraph(s string, most int) string {
+	var b strings.Builder
+	for line := range strings.Lines(clip(s, most)) {
+		b.WriteString(text(strings.TrimSuffix(line, "\n"), maxLine))
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// clip is the begin of a text.
+func clip(s string, bytes int) string { return s[:min(len(s), bytes)] }

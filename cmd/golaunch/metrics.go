@@ -1,0 +1,232 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+type metricsOptions struct {
+	clusterFlags
+	job, textfile, level string
+	every                time.Duration
+}
+
+func newMetrics(s *streams) *cobra.Command {
+	var o metricsOptions
+	c := newVerb("metrics [JOB]", "print metrics of jobs and nodes for Prometheus, or keep a file of them up to date", takes(0, 1))
+	f := c.Flags()
+	f.StringVar(&o.coordinator, "coordinator", "", "`HOST:PORT` of the coordinator, or of several with commas between them; when empty, the one that runs on this machine, and those of your jobs here")
+	f.StringVar(&o.tokenFile, "token-file", "", tokenUsage)
+	f.StringVar(&o.textfile, "textfile", "", "write `FILE` for node-exporter's textfile collector, in one piece, instead of printing; its name ends in .prom")
+	f.DurationVar(&o.every, "every", 0, "write FILE again each `TIME` until this is stopped, and remove it then; once when 0")
+	f.StringVar(&o.level, "metrics-level", string(metrics.Jobs), "how much is told apart: `job`, node or rank")
+	c.ValidArgsFunction = o.completeJobs(false)
+	if err := c.RegisterFlagCompletionFunc("metrics-level", cobra.FixedCompletions([]cobra.Completion{"job", "node", "rank"}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag
+	}
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) {
+		o.job = strings.Join(args, "")
+		return 0, o.run(s)
+	})
+	return c
+}
+
+// leastEvery is how often nodes measure at most.
+const leastEvery = time.Second
+
+func (o *metricsOptions) run(s *streams) error {
+	level, err := metrics.ParseLevel(o.level)
+	if err != nil {
+		return bad("metrics-level", err)
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	r := &rounds{o: o, all: &metrics.Collector{Level: level, Once: o.every == 0}}
+	r.all.States = func() []*view.State { return r.states }
+	if o.every == 0 {
+		return r.once(s)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return r.keep(ctx, s)
+}
+
+func (o *metricsOptions) check() error {
+	switch {
+	case o.every != 0 && o.textfile == "":
+		return fmt.Errorf("%w: --every is for --textfile; golaunch dashboard serves the metrics to a Prometheus", launcher.ErrUsage)
+	case o.every != 0 && o.every < leastEvery:
+		return bad("every", fmt.Errorf("%v: at least %v", o.every, leastEvery))
+	case o.textfile == "":
+		return nil
+	case filepath.Ext(o.textfile) != ".prom":
+		return bad("textfile", fmt.Errorf("%s: node-exporter reads only files whose names end in .prom", o.textfile))
+	}
+	info, err := os.Stat(filepath.Dir(o.textfile))
+	if err != nil || !info.IsDir() {
+		return bad("textfile", fmt.Errorf("%s: there is no directory %s; make it, and give it to node-exporter as --collector.textfile.directory",
+			o.textfile, filepath.Dir(o.textfile)))
+	}
+	if info, err := os.Lstat(o.textfile); err == nil && !info.Mode().IsRegular() {
+		return bad("textfile", fmt.Errorf("%s is there, and no plain file", o.textfile))
+	}
+	if err := own.Path(filepath.Dir(o.textfile)); err != nil {
+		return bad("textfile", err)
+	}
+	return nil
+}
+
+// rounds ask, one after the other. Each looks for the coordinators anew: one may have been started again, and jobs come and go.
+type rounds struct {
+	o      *metricsOptions
+	all    *metrics.Collector
+	states []*view.State
+}
+
+// once asks once. A file that is wanted says in any case what came of it.
+func (r *rounds) once(s *streams) error {
+	err := r.ask(context.Background())
+	switch {
+	case r.o.textfile != "":
+		return errors.Join(r.write(), err)
+	case err != nil:
+		return err
+	}
+	return r.all.Write(s.stdout)
+}
+
+// keep asks until ctx ends, and leaves no file behind: what it says would look like now.
+func (r *rounds) keep(ctx context.Context, s *streams) error {
+	ticker := time.NewTicker(r.o.every)
+	defer ticker.Stop()
+	said := ""
+	for ctx.Err() == nil {
+		err := r.ask(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if text := fmt.Sprint(err); err != nil && text != said {
+			said = text
+			s.warn(fmt.Errorf("the metrics say that nothing is seen: %w", err))
+		} else if err == nil {
+			said = ""
+		}
+		if err := r.write(); err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+	if err := os.Remove(r.o.textfile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove the metrics, which will be old: %w", err)
+	}
+	return nil
+}
+
+func (r *rounds) write() error {
+	if err := r.all.WriteFile(r.o.textfile); err != nil {
+		return fmt.Errorf("cannot write metrics to %s: %w", r.o.textfile, err)
+	}
+	return nil
+}
+
+// askLimit bounds a round, and settleLimit in it the wait for what nodes measure.
+const (
+	askLimit    = 20 * time.Second
+	settleLimit = 5 * time.Second
+)
+
+// ask reads the states of all sources. What goes wrong with all of them is its error, and in the states.
+func (r *rounds) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, errors.New("no coordinator has answered within 20s"))
+	defer cancel()
+	sources, err := view.Where{Coordinator: r.o.coordinator, TokenFile: r.o.tokenFile, Job: r.o.job}.Connect(ctx)
+	if err != nil {
+		r.states = []*view.State{r.nothing(err)}
+		return r.unless(err)
+	}
+	names := slices.Sorted(maps.Keys(sources))
+	states, errs := make([]*view.State, len(names)), make([]error, len(names))
+	var all sync.WaitGroup
+	for i, at := range names {
+		all.Go(func() { states[i], errs[i] = r.state(ctx, at, sources[at]) })
+	}
+	all.Wait()
+	r.states = states
+	if slices.Contains(errs, nil) {
+		return view.Close(sources)
+	}
+	return errors.Join(errors.Join(errs...), view.Close(sources))
+}
+
+// state asks one source, and waits until its nodes have answered.
+func (r *rounds) state(ctx context.Context, at string, source view.Source) (*view.State, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	m := view.New(map[string]view.Source{at: source}, view.Options{Job: r.o.job, Every: r.o.every, History: time.Minute})
+	done := make(chan struct{})
+	go func() { m.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	if err := m.Ready(ctx); err != nil {
+		return &view.State{At: time.Now(), Source: at, Trouble: err.Error()}, err
+	}
+	limit := time.NewTimer(settleLimit)
+	defer limit.Stop()
+	for {
+		changed := m.Changed()
+		s := m.State()
+		if settled(s) {
+			return s, nil
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			return s, nil
+		case <-ctx.Done():
+			return s, nil
+		}
+	}
+}
+
+// settled says that all nodes that can have told what they measure.
+func settled(s *view.State) bool {
+	return !slices.ContainsFunc(s.Nodes, func(n *view.Node) bool { return n.Silent == 0 && n.Heard.IsZero() && n.Missing == "" })
+}
+
+// nothing is a State without anything. That this machine has no coordinator, and no job, is a state of it too.
+func (r *rounds) nothing(err error) *view.State {
+	s := &view.State{At: time.Now(), Source: cmp.Or(r.o.coordinator, "this machine")}
+	if s.Trouble = fmt.Sprint(r.unless(err)); r.unless(err) == nil {
+		s.Trouble, s.Since = "", s.At
+	}
+	return s
+}
+
+// unless is an error, but for that of an idle machine.
+func (r *rounds) unless(err error) error {
+	if errors.Is(err, launcher.ErrNoCoordinator) && r.o.job == "" {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/web"
+)
+
+type reportOptions struct {
+	clusterFlags
+	out string
+}
+
+const reportLong = `The file is the job's page of golaunch dashboard as it is now. It needs nothing else, loads nothing, and can be mailed. It has the
+job's command, the names of nodes, and the last lines that rank 0 and a rank that failed have written: look at it before you send it.`
+
+func newReport(s *streams) *cobra.Command {
+	var o reportOptions
+	c := newVerb("report JOB -o FILE.html", "write the page of a job as one file", takes(1, 1))
+	c.Long = reportLong
+	f := c.Flags()
+	f.StringVar(&o.coordinator, "coordinator", "", whereUsage)
+	f.StringVar(&o.tokenFile, "token-file", "", tokenUsage)
+	f.StringVarP(&o.out, "output", "o", "", "`file` to write; - is the standard output")
+	c.ValidArgsFunction = o.completeJobs(true)
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, args[0]) })
+	return c
+}
+
+// run writes the report of a job.
+func (o *reportOptions) run(io *streams, job string) error {
+	if o.out == "" {
+		return bad("output", errors.New("which file? -o FILE.html, or -o - for the standard output"))
+	}
+	if about, err := os.Stat(o.out); err == nil && about.IsDir() {
+		return bad("output", fmt.Errorf("%s is a directory; name a file in it", o.out))
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
+	sources, err := view.Where{Coordinator: o.coordinator, TokenFile: o.tokenFile, Job: job}.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = view.Close(sources) }() // they have answered
+	state, log, err := gather(ctx, sources, job)
+	if err != nil {
+		return err
+	}
+	return o.write(io, state, job, log)
+}
+
+// gather waits for what nodes say of the ranks of a job, within limits: some nodes may be gone.
+func gather(ctx context.Context, sources map[string]view.Source, job string) (*view.State, web.Log, error) {
+	asking, cancel := context.WithTimeoutCause(ctx, measureLimit, errors.New("no coordinator answers"))
+	defer cancel()
+	model := view.New(sources, view.Options{Job: job})
+	go model.Run(asking)
+	if err := model.Ready(asking); err != nil {
+		return nil, web.Log{}, err
+	}
+	state := measured(asking, model, job)
+	reading, cancel := context.WithTimeout(ctx, logLimit)
+	defer cancel()
+	for _, source := range sources {
+		if j := state.Job(job); j != nil {
+			return state, web.ReadLog(reading, source, j), nil
+		}
+	}
+	return state, web.Log{}, nil
+}
+
+// How long a report waits for the nodes of a job, and for what its ranks wrote.
+const (
+	measureLimit = 5 * time.Second
+	logLimit     = 20 * time.Second
+)
+
+// measured is the state when each rank was heard of, or the wait is over.
+func measured(ctx context.Context, model *view.Model, job string) *view.State {
+	for {
+		changed := model.Changed()
+		state := model.State()
+		if j := state.Job(job); j == nil || len(j.Ranks) >= j.JobStatus.Ranks && (j.Finished.IsZero() || len(j.Ranks) > 0) {
+			return state
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return state
+		}
+	}
+}
+
+// write writes the report beside its place, and then puts it there.
+func (o *reportOptions) write(s *streams, state *view.State, job string, log web.Log) error {
+	version := readBuild().Version
+	if o.out == "-" {
+		return web.Report(s.stdout, state, job, log, version)
+	}
+	size, replaced, err := replaceFile(o.out, func(w io.Writer) error { return web.Report(w, state, job, log, version) })
+	if err != nil {
+		return err
+	}
+	said := fmt.Sprintf("the report is in %s (%d KiB)", o.out, (size+1023)>>10)
+	if replaced {
+		said += ", in the place of what was there"
+	}
+	s.say(said)
+	return nil
+}
+
+// replaceFile writes a file that is never half there, and says how large it is, in bytes, and whether there was one.
+func replaceFile(path string, write func(io.Writer) error) (size int64, replaced bool, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return 0, false, fmt.Errorf("cannot write beside %s: %w; name a file in a directory of yours", path, err)
+	}
+	defer os.Remove(f.Name())
+	if err = write(f); err == nil {
+		size, err = f.Seek(0, io.SeekCurrent)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return 0, false, err
+	}
+	_, there := os.Lstat(path)
+	return size, there == nil, os.Rename(f.Name(), path)
+}

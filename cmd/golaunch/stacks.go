@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+type stacksOptions struct {
+	clusterFlags
+	within time.Duration
+}
+
+func newStacks(s *streams) *cobra.Command {
+	var o stacksOptions
+	c := newVerb("stacks JOB", "print where the ranks of a job are in their Python programs, as one tree", takes(1, 1))
+	o.declare(c.Flags())
+	c.Flags().DurationVar(&o.within, "within", 10*time.Second, "how long to wait for nodes")
+	c.ValidArgsFunction = o.completeJobs(false)
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args[0]) })
+	return c
+}
+
+// width is that of a terminal, and for what is none enough for a line of a log.
+func width(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+			return int(size.Col)
+		}
+	}
+	return 160
+}
+
+// stacksShown is what stacks prints as JSON; docs/json.md is its contract.
+type stacksShown struct {
+	contract.Header
+	Job    string          `json:"job"`
+	Stacks launcher.Stacks `json:"stacks"`
+}
+
+// run prints the tree. The code says whether it is whole.
+func (o *stacksOptions) run(out *streams, id string) (int, error) {
+	if o.within <= 0 {
+		return 0, bad("within", errors.New("more than 0"))
+	}
+	ctx := context.Background()
+	c, err := launcher.ConnectJob(ctx, o.coordinator, o.tokenFile, id)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	tree, err := c.Stacks(ctx, id, o.within)
+	if err != nil {
+		return 0, err
+	}
+	code := 0
+	if len(tree.Missing) > 0 {
+		code = exitFailure
+	}
+	if o.json {
+		return code, contract.Print(out.stdout, &stacksShown{Job: id, Stacks: tree})
+	}
+	for _, why := range tree.Missing {
+		out.say(why)
+	}
+	if ranks, _ := tree.Ranks(); ranks == 0 && code == 0 {
+		out.say("no rank of job " + id + " runs")
+		return 0, nil
+	}
+	return code, tree.Text(out.stdout, width(out.stdout))
+}
