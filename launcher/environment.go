@@ -39,7 +39,9 @@ func (j Job) presets(addr netip.Addr) (func(network string) []rankenv.Var, error
 	if err != nil || j.Ranks.Inspector == "" {
 		return fabric, err
 	}
-	return func(network string) []rankenv.Var { return append(fabric(network), nccl.Inspector(j.Ranks.Inspector)...) }, nil
+	return func(network string) []rankenv.Var {
+		return append(fabric(network), nccl.Inspector(j.Ranks.Inspector)...)
+	}, nil
 }
 
 // fabric has the variables for the node at addr, by what the job's nodes agreed on. A job on one node talks over no fabric.

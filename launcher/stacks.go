@@ -2,10 +2,10 @@ package launcher
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/internal/stacks"
 	"github.com/golaunch/golaunch/internal/wire"
 )
@@ -23,9 +23,9 @@ func (s Stacks) Text(w io.Writer, width int) error { return s.tree.Text(w, width
 
 // MarshalJSON writes the tree.
 func (s Stacks) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
+	return contract.Marshal(struct {
 		stacks.Tree
-		Silent []string `json:"silent_nodes,omitempty"`
+		Silent []string `json:"silent_nodes"`
 	}{s.tree, s.Missing})
 }
 

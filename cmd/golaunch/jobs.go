@@ -211,7 +211,7 @@ type (
 		RAS *launcher.RAS `json:"ras,omitempty"`
 		// Progress and Processes are of the job that was named, while it runs.
 		Progress  *view.ProgressShown `json:"progress,omitempty"`
-		Processes []view.RankShown    `json:"processes,omitempty"`
+		Processes []view.RankShown    `json:"processes"`
 	}
 )
 

@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/stacks"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -42,6 +43,7 @@ var outputs = []struct {
 	{"`golaunch coordinator --json`", &headShown{}},
 	{"`golaunch status --json`", &clusterShown{}},
 	{"`golaunch jobs --json`", &jobsShown{}},
+	{"`golaunch stacks --json`", &stacksShown{}},
 	{"`golaunch logs --json`", &lineShown{}},
 	{"`golaunch logs --json`", &missingShown{}},
 	{"`golaunch stop --json`", &stoppedShown{}},
@@ -65,13 +67,15 @@ var opaque = map[reflect.Type]bool{
 	reflect.TypeFor[time.Time]():        true,
 	reflect.TypeFor[netip.Addr]():       true,
 	reflect.TypeFor[launcher.Failure](): true,
+	reflect.TypeFor[launcher.Stacks]():  true,
+	reflect.TypeFor[stacks.Set]():       true,
 }
 
 var snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
 // TestContractOfTypes holds that what golaunch prints keeps the rules of docs/json.md, and that this page names each field and no other.
 func TestContractOfTypes(t *testing.T) {
-	c := checker{t: t, named: map[string]map[string]bool{}}
+	c := checker{t: t, named: map[string]map[string]bool{}, walked: map[reflect.Type]string{}}
 	for _, o := range outputs {
 		c.walk(o.section, reflect.TypeOf(o.record).Elem())
 		fill(reflect.ValueOf(o.record).Elem())
@@ -93,6 +97,8 @@ func TestContractOfTypes(t *testing.T) {
 	}
 	c.name(elsewhere[reflect.TypeFor[launcher.Failure]()], keysOf(t, launcher.Failure{Rank: 1})...)
 	c.name("events.jsonl", "detail")
+	c.walk("`golaunch stacks --json`", reflect.TypeFor[stacks.Tree]())
+	c.name("`golaunch stacks --json`", "silent_nodes")
 	c.docs()
 }
 
@@ -147,8 +153,9 @@ func embedsHeader(s *ast.StructType) bool {
 
 // checker collects the names of fields by section.
 type checker struct {
-	t     *testing.T
-	named map[string]map[string]bool
+	t      *testing.T
+	named  map[string]map[string]bool
+	walked map[reflect.Type]string
 }
 
 func (c checker) name(section string, names ...string) {
@@ -165,6 +172,9 @@ func (c checker) walk(section string, typ reflect.Type) {
 	if s := elsewhere[typ]; s != "" {
 		section = s
 	}
+	if opaque[typ] || c.walked[typ] == section {
+		return
+	}
 	switch typ.Kind() {
 	case reflect.Pointer, reflect.Slice:
 		c.walk(section, typ.Elem())
@@ -178,11 +188,9 @@ func (c checker) walk(section string, typ reflect.Type) {
 	default:
 		return
 	}
-	if opaque[typ] {
-		return
-	}
+	c.walked[typ] = section // a tree has nodes of its own type
 	for _, f := range reflect.VisibleFields(typ) {
-		if f.Anonymous {
+		if f.Anonymous || f.PkgPath != "" {
 			continue
 		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -190,9 +198,9 @@ func (c checker) walk(section string, typ reflect.Type) {
 		switch kind := f.Type.Kind(); {
 		case !snakeCase.MatchString(name):
 			c.t.Errorf("%s has no name in snake_case", where)
-		case (f.Type == reflect.TypeFor[time.Duration]()) != strings.HasSuffix(name, "_seconds"):
+		case (f.Type == reflect.TypeFor[time.Duration]() || f.Type == reflect.TypeFor[*time.Duration]()) != strings.HasSuffix(name, "_seconds"):
 			c.t.Errorf("%s: durations, and nothing else, end in _seconds", where)
-		case options != "" && (kind == reflect.Slice || kind == reflect.Map || kind == reflect.Bool):
+		case options != "" && !opaque[f.Type] && (kind == reflect.Slice || kind == reflect.Map || kind == reflect.Bool):
 			c.t.Errorf("%s may be left out", where)
 		case kind == reflect.Interface && typ.PkgPath() != reflect.TypeFor[contract.Words]().PkgPath():
 			c.t.Errorf("%s may be anything", where)

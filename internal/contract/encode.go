@@ -36,6 +36,9 @@ func appendValue(b []byte, v reflect.Value) ([]byte, error) {
 	if !v.IsValid() || isPointer(v.Kind()) && v.IsNil() {
 		return append(b, "null"...), nil
 	}
+	if v.Kind() == reflect.Pointer && (v.Type().Elem() == timeType || v.Type().Elem() == durationType) {
+		v = v.Elem()
+	}
 	switch x := v.Interface().(type) {
 	case time.Time:
 		return x.UTC().AppendFormat(b, `"`+timeFormat+`"`), nil

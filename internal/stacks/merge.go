@@ -21,9 +21,9 @@ type Tree struct {
 	Ranks     Set `json:"ranks"`
 	Processes int `json:"processes"`
 	// Groups are threads that do the same job in different processes: the main ones first, then those of few ranks.
-	Groups []Group `json:"groups,omitempty"`
+	Groups []Group `json:"groups"`
 	// Missing are the reasons why there is less than everything of some ranks.
-	Missing []Missing `json:"missing,omitempty"`
+	Missing []Missing `json:"missing"`
 }
 
 // Group is threads of a role with the same entry.
@@ -35,7 +35,7 @@ type Group struct {
 	// Ranks are those of the threads, and Threads how many these are.
 	Ranks   Set     `json:"ranks"`
 	Threads int     `json:"threads"`
-	Nodes   []*Node `json:"nodes,omitempty"`
+	Nodes   []*Node `json:"nodes"`
 }
 
 // Node is a call that some ranks have in common, with all that led to it.
@@ -51,7 +51,7 @@ type Node struct {
 	GIL   Set `json:"gil,omitempty"`
 	Moves Set `json:"moves,omitempty"`
 	// Nodes are the calls that it made, those of the fewest ranks first.
-	Nodes []*Node `json:"nodes,omitempty"`
+	Nodes []*Node `json:"nodes"`
 
 	below map[Frame]*Node
 }

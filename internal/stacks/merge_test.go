@@ -1,6 +1,7 @@
 package stacks
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/golaunch/golaunch/internal/contract"
 
 	"pgregory.net/rapid"
 )
@@ -52,12 +55,12 @@ func TestMerge(t *testing.T) {
 		}
 		out.WriteString("--\n")
 	}
-	text, err := json.MarshalIndent(Merge(job(), MergeOptions{}), "", "  ")
-	if err != nil {
+	text, err := contract.Marshal(Merge(job(), MergeOptions{}))
+	var indented bytes.Buffer
+	if err := errors.Join(err, json.Indent(&indented, text, "", "  ")); err != nil {
 		t.Fatal(err)
 	}
-	out.Write(text)
-	out.WriteString("\n")
+	out.WriteString(indented.String() + "\n")
 	want, err := os.ReadFile("testdata/merge.txt")
 	if err != nil {
 		t.Fatal(err)

@@ -37,22 +37,22 @@ type RankShown struct {
 	Ended     string `json:"ended,omitempty"`
 	Does      string `json:"does,omitempty"`
 
-	CPUs           *float64 `json:"cpus,omitempty"`
-	Memory         *float64 `json:"memory_bytes,omitempty"`
-	IO             *float64 `json:"io_bytes_per_second,omitempty"`
-	Processes      *float64 `json:"processes,omitempty"`
-	Step           *float64 `json:"step,omitempty"`
-	Total          *float64 `json:"steps_total,omitempty"`
-	StepTime       *float64 `json:"step_seconds,omitempty"`
-	BeatAge        *float64 `json:"heartbeat_age_seconds,omitempty"`
-	SilenceAge     *float64 `json:"silence_seconds,omitempty"`
-	Lines          *float64 `json:"log_lines,omitempty"`
-	LogBytes       *float64 `json:"log_bytes,omitempty"`
-	GPUUse         *float64 `json:"gpu_utilization,omitempty"`
-	GPUMemory      *float64 `json:"gpu_memory_bytes,omitempty"`
-	GPUMemoryTotal *float64 `json:"gpu_memory_total_bytes,omitempty"`
-	GPUPower       *float64 `json:"gpu_power_watts,omitempty"`
-	GPUTemperature *float64 `json:"gpu_temperature_celsius,omitempty"`
+	CPUs           *float64       `json:"cpus,omitempty"`
+	Memory         *float64       `json:"memory_bytes,omitempty"`
+	IO             *float64       `json:"io_bytes_per_second,omitempty"`
+	Processes      *float64       `json:"processes,omitempty"`
+	Step           *float64       `json:"step,omitempty"`
+	Total          *float64       `json:"steps_total,omitempty"`
+	StepTime       *time.Duration `json:"step_seconds,omitempty"`
+	BeatAge        *time.Duration `json:"heartbeat_age_seconds,omitempty"`
+	SilenceAge     *time.Duration `json:"silence_seconds,omitempty"`
+	Lines          *float64       `json:"log_lines,omitempty"`
+	LogBytes       *float64       `json:"log_bytes,omitempty"`
+	GPUUse         *float64       `json:"gpu_utilization,omitempty"`
+	GPUMemory      *float64       `json:"gpu_memory_bytes,omitempty"`
+	GPUMemoryTotal *float64       `json:"gpu_memory_total_bytes,omitempty"`
+	GPUPower       *float64       `json:"gpu_power_watts,omitempty"`
+	GPUTemperature *float64       `json:"gpu_temperature_celsius,omitempty"`
 }
 
 // Show is a rank in JSON.
@@ -61,7 +61,7 @@ func Show(r *Rank) RankShown {
 	return RankShown{
 		Rank: r.Rank, LocalRank: r.LocalRank, Node: r.Node, PID: r.PID, Attempt: r.Attempt, GPU: r.GPU, Ended: r.Ended, Does: r.Does,
 		CPUs: known(u.CPUs), Memory: known(u.Memory), IO: known(u.IO), Processes: known(u.Processes), Step: known(u.Step), Total: known(u.Total),
-		StepTime: known(u.StepTime), BeatAge: known(u.BeatAge), SilenceAge: known(u.SilenceAge), Lines: known(u.Lines), LogBytes: known(u.LogBytes),
+		StepTime: seconds(u.StepTime), BeatAge: seconds(u.BeatAge), SilenceAge: seconds(u.SilenceAge), Lines: known(u.Lines), LogBytes: known(u.LogBytes),
 		GPUUse: known(u.GPUUse), GPUMemory: known(u.GPUMemory), GPUMemoryTotal: known(u.GPUMemoryTotal), GPUPower: known(u.GPUPower),
 		GPUTemperature: known(u.GPUTemperature),
 	}
@@ -74,14 +74,23 @@ func known(v float64) *float64 {
 	return &v
 }
 
+// seconds is a number of them, as a time.
+func seconds(v float64) *time.Duration {
+	if known(v) == nil {
+		return nil
+	}
+	d := time.Duration(v * float64(time.Second))
+	return &d
+}
+
 // ProgressShown is how far a job has come, in JSON; docs/json.md is its contract.
 type ProgressShown struct {
 	Progress `json:"-"`
 
-	Step     float64    `json:"step"`
-	Total    *float64   `json:"steps_total,omitempty"`
-	StepTime *float64   `json:"step_seconds,omitempty"`
-	Done     *time.Time `json:"done,omitempty"`
+	Step     float64        `json:"step"`
+	Total    *float64       `json:"steps_total,omitempty"`
+	StepTime *time.Duration `json:"step_seconds,omitempty"`
+	Done     *time.Time     `json:"done,omitempty"`
 }
 
 // ShowProgress is how far ranks have come; nil if none tells.
@@ -90,7 +99,7 @@ func ShowProgress(ranks []*Rank, now time.Time) *ProgressShown {
 	if math.IsNaN(p.Step) {
 		return nil
 	}
-	s := &ProgressShown{Progress: p, Step: p.Step, Total: known(p.Total), StepTime: known(p.StepTime)}
+	s := &ProgressShown{Progress: p, Step: p.Step, Total: known(p.Total), StepTime: seconds(p.StepTime)}
 	if !p.Done.IsZero() {
 		s.Done = &p.Done
 	}
