@@ -59,6 +59,13 @@ var documented = map[string]struct {
 	"golaunch agent --coordinator n0:29400 --as-submitter":  {joins, " is in the cluster of "},
 	"golaunch submit-token":                                 {onCluster(twiceUp), "submit-"},
 	"golaunch swap n9":                                      {onCluster(twiceUp), "n9 has left"},
+	"golaunch top":                                          {onCluster(hung), "sh -c"},
+	"golaunch top JOB":                                      {onCluster(hung), "n10"},
+	"golaunch top --once":                                   {onCluster(hung), "JOB"},
+	"golaunch dashboard":                                    {serves, "http://127.0.0.1:8265/"},
+	"golaunch report JOB -o report.html":                    {onCluster(hung), "the report is in report.html"},
+	"golaunch stacks JOB":                                   {onCluster(sleeper), "sleeper.py"},
+	"golaunch logs JOB --fold on":                           {onCluster(hung), "[r0-3] up"},
 	"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 golaunch -- python3 train.py":               {onSlurm, "rank 15 of 16"},
 	"salloc --nodes=2 --gpus-per-node=8 golaunch -- python3 train.py":                                 {onSlurm, "rank 15 of 16"},
 	"salloc --nodes=3 --gpus-per-node=8 --no-kill golaunch --spares 1 -- python3 train.py":            {onSlurm, "rank 15 of 16"},
@@ -243,6 +250,15 @@ func onCluster(script string) func(t *testing.T, line string) string {
 		cmd.Dir = workplace(t)
 		return ended(t, start(t, cmd, "HOME="+h.home, "GOLAUNCH_COORDINATOR="+h.at, "GOLAUNCH_NAME=n9", path(cmd.Dir)))
 	}
+}
+
+// serves starts a command on the coordinator's node of a cluster that runs until it is stopped, and stops it.
+func serves(t *testing.T, line string) string {
+	h, _, _, _ := up(t, 8)
+	p := h.start(0, append(strings.Fields(line)[1:], "--coordinator", h.at)...)
+	p.line("http://")
+	p.signal(syscall.SIGTERM)
+	return ended(t, p)
 }
 
 // overSSH runs a command on the head of four hosts, whose slots stand for GPUs.

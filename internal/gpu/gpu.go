@@ -1,8 +1,9 @@
 // Package gpu finds the GPUs of this machine, and says who uses them.
 //
-// NVML runs in a short-lived child process with a deadline, because a wedged driver puts its caller into an uninterruptible
-// sleep and a broken one takes it down. The child is this same executable, started again as a helper that prints the
-// GPUs and exits before main (internal/helper). Importing the package touches no driver.
+// NVML runs in a child process with a deadline, because a wedged driver puts its caller into an uninterruptible sleep and a broken one
+// takes it down. The child is this same executable, started again as a helper that never comes to main (internal/helper): one that prints
+// the GPUs and exits, or a [Meter]'s, which answers again and again for as long as it is needed, since opening NVML costs
+// more than many readings. Importing the package touches no driver.
 //
 // Builds with cgo use go-nvml. Its NVML symbols are bound lazily, so such a binary does not start under LD_BIND_NOW=1; builds
 // with CGO_ENABLED=0 load NVML through purego and do.
