@@ -64,7 +64,7 @@ var documented = map[string]struct {
 	"golaunch top --once":                                   {onCluster(hung), "JOB"},
 	"golaunch dashboard":                                    {serves, "http://127.0.0.1:8265/"},
 	"golaunch report JOB -o report.html":                    {onCluster(hung), "the report is in report.html"},
-	"golaunch stacks JOB":                                   {onCluster(sleeper), "sleeper.py"},
+	"golaunch stacks JOB":                                   {onCluster(sleeping), "<module>"},
 	"golaunch logs JOB --fold on":                           {onCluster(hung), "[r0-3] up"},
 	"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 golaunch -- python3 train.py":               {onSlurm, "rank 15 of 16"},
 	"salloc --nodes=2 --gpus-per-node=8 golaunch -- python3 train.py":                                 {onSlurm, "rank 15 of 16"},
@@ -236,6 +236,9 @@ func joins(t *testing.T, line string) string {
 
 // twiceUp is a rank that fails in attempt 0.
 const twiceUp = "echo attempt $TORCHELASTIC_RESTART_COUNT; echo up $RANK; exit $((1-TORCHELASTIC_RESTART_COUNT))"
+
+// sleeping is a rank that is in a Python program.
+var sleeping = "exec " + python + ` -c 'import os, time; print("up", os.environ["RANK"], flush=True); time.sleep(1000)'`
 
 // onCluster runs a command on the coordinator's node of a cluster of two nodes with eight declared GPUs each, where four ranks of
 // a job JOB run a script.
