@@ -278,6 +278,7 @@ func obeyingOn(t *testing.T, node placement.Node, script string) *world {
 	t.Helper()
 	w := newWorldOn(t, node, job.Spec{Request: placement.Request{MinNodes: 2, MaxNodes: 2}}, script)
 	w.shares, w.broken, w.reading = map[string]*share{}, make(chan error, 1), t.Context()
+	w.sampler = newSampler(w.Warn)
 	w.open("test", Assignment{})
 	t.Cleanup(func() {
 		for _, s := range w.shares {

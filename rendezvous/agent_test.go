@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
@@ -44,7 +45,7 @@ type agent struct {
 	tail string
 	left string
 	// words are what it answers to questions; it hangs where there are none.
-	words chan string
+	words atomic.Pointer[chan string]
 	end   time.Time
 	// books have what the ranks here write, by job.
 	books map[string]*book
@@ -394,8 +395,12 @@ func (b *book) end() {
 // replies are to a question that is not about logs: each word that the test gives the agent, until there are no more.
 func (a *agent) replies() func(context.Context) (wire.Answer, error) {
 	return func(ctx context.Context) (wire.Answer, error) {
+		var words chan string
+		if given := a.words.Load(); given != nil {
+			words = *given
+		}
 		select {
-		case word, more := <-a.words:
+		case word, more := <-words:
 			if !more {
 				return wire.Answer{}, io.EOF
 			}

@@ -60,10 +60,11 @@ func (h *hearing) has(t *testing.T, over bool, want ...string) {
 
 // says has an agent answer the next question with words.
 func (a *agent) says(words ...string) {
-	a.words = make(chan string, 16)
+	next := make(chan string, 16)
 	for _, w := range words {
-		a.words <- w
+		next <- w
 	}
+	a.words.Store(&next)
 }
 
 var (
@@ -85,7 +86,7 @@ func TestInquiry(t *testing.T) {
 		answers := func() {
 			for _, a := range []*agent{n1, n2} {
 				a.says("one", "two")
-				close(a.words)
+				close(*a.words.Load())
 			}
 		}
 		answers()
@@ -97,7 +98,7 @@ func TestInquiry(t *testing.T) {
 
 		n1.says("one")
 		n2.says("one", "two")
-		close(n2.words)
+		close(*n2.words.Load())
 		late := u.inquire(wire.Inquiry{Question: ping, Within: 2 * time.Second})
 		time.Sleep(2*time.Second - time.Millisecond)
 		late.has(t, false, name1+" one", name2+" one", name2+" two")
@@ -106,7 +107,7 @@ func TestInquiry(t *testing.T) {
 
 		n1.cable.cut()
 		n2.says("one")
-		close(n2.words)
+		close(*n2.words.Load())
 		cut := u.inquire(wire.Inquiry{Question: ping, Within: time.Second})
 		time.Sleep(time.Second + time.Millisecond)
 		cut.has(t, true, name2+" one", fmt.Sprintf("node %s did not answer within 1s", name1))
@@ -129,13 +130,13 @@ func TestInquiryThatGoesOn(t *testing.T) {
 		n2 := h.joinAs(gpus(2, 1), forever)
 		n2.says("new")
 		synctest.Wait()
-		n2.words <- "newer"
+		*n2.words.Load() <- "newer"
 		heard.has(t, false, "n1 one", "n2 new", "n2 newer")
 		n1.cable.cut()
 		n1.cable.mend() // for new connections
 		time.Sleep(lease)
 		for range 4 { // who delivered before the cut may take one
-			n1.words <- "back"
+			*n1.words.Load() <- "back"
 		}
 		synctest.Wait()
 		heard.mu.Lock()

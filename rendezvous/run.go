@@ -166,6 +166,8 @@ func news(s replica.Step) bool {
 	switch ev := s.Event.(type) {
 	case job.Exited:
 		return !ev.Exit.OK()
+	case job.Stalled:
+		return len(s.Actions) > 0 // it fails the attempt
 	case job.Lost, job.Draining, job.Cancel:
 		return true
 	default:

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/wire"
 )
 
 // TestACoordinatorThatIsNotOurs, at the place where this user's would be, keeps no job from running.
@@ -40,14 +42,14 @@ while True:
 		job("status").ends(125, want)
 		p.kill()
 	}
-	stands("passes itself off as the coordinator of uid 0", "setpriv", "--reuid", "1234", "--clear-groups", "/usr/bin/python3", "-c", squat, "4")
+	stands("passes itself off as the coordinator of uid 0", "setpriv", "--reuid", "1234", "--clear-groups", "/usr/bin/python3", "-c", squat, strconv.Itoa(wire.Protocol))
 	stands("another version of golaunch", "/usr/bin/python3", "-c", squat, "999")
-	stands("there is no token here", "/usr/bin/python3", "-c", squat, "4")
+	stands("there is no token here", "/usr/bin/python3", "-c", squat, strconv.Itoa(wire.Protocol))
 	if err := errors.Join(os.MkdirAll(filepath.Join(home, ".golaunch"), 0o700),
 		os.WriteFile(filepath.Join(home, ".golaunch", "token"), []byte(strings.Repeat("h", 32)), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	stands("cannot reach the coordinator at 10.77.0.2:29400", "/usr/bin/python3", "-c", squat, "4")
+	stands("cannot reach the coordinator at 10.77.0.2:29400", "/usr/bin/python3", "-c", squat, strconv.Itoa(wire.Protocol))
 
 	other := t.TempDir()
 	if err := os.WriteFile(filepath.Join(other, "token"), []byte(strings.Repeat("x", 32)), 0o600); err != nil {

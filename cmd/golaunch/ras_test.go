@@ -46,12 +46,13 @@ func TestStatusAsksNCCL(t *testing.T) {
 	if out := h.do("status", "a", "--ras"); !strings.HasSuffix(out, line) || !strings.Contains(out, "n10") || strings.Contains(out, "\nb ") {
 		t.Errorf("it prints %s", out)
 	}
-	var s clusterShown
-	if err := json.Unmarshal([]byte(h.do("status", "a", "--ras", "--json")), &s); err != nil {
-		t.Fatal(err)
+	var s struct{ Jobs []struct{ RAS launcher.RAS } }
+	if err := json.Unmarshal([]byte(h.do("status", "a", "--ras", "--json")), &s); err != nil || len(s.Jobs) != 1 {
+		t.Fatalf("%d jobs, %v", len(s.Jobs), err)
 	}
-	want := &launcher.RAS{NCCL: "2.28.9", Communicators: 1, Processes: 4, Responding: 3, Behind: s.job(t, "a").RAS.Behind}
-	if got := s.job(t, "a").RAS; len(got.Behind) != 1 || got.Behind[0].PID != 72 || !reflect.DeepEqual(got, want) {
+	got := s.Jobs[0].RAS
+	want := launcher.RAS{NCCL: "2.28.9", Communicators: 1, Processes: 4, Responding: 3, Behind: got.Behind}
+	if len(got.Behind) != 1 || got.Behind[0].PID != 72 || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 	if out := h.do("status", "b", "--ras"); !strings.HasSuffix(out, "ras: no rank with a GPU runs on the node\n") {

@@ -16,14 +16,14 @@ import (
 
 type stacksOptions struct {
 	clusterFlags
-	within time.Duration
+	timeout time.Duration
 }
 
 func newStacks(s *streams) *cobra.Command {
 	var o stacksOptions
 	c := newVerb("stacks JOB", "print where the ranks of a job are in their Python programs, as one tree", takes(1, 1))
 	o.declare(c.Flags())
-	c.Flags().DurationVar(&o.within, "within", 10*time.Second, "how long to wait for nodes")
+	c.Flags().DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for nodes")
 	c.ValidArgsFunction = o.completeJobs(false)
 	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args[0]) })
 	return c
@@ -48,8 +48,8 @@ type stacksShown struct {
 
 // run prints the tree. The code says whether it is whole.
 func (o *stacksOptions) run(out *streams, id string) (int, error) {
-	if o.within <= 0 {
-		return 0, bad("within", errors.New("more than 0"))
+	if o.timeout <= 0 {
+		return 0, bad("timeout", errors.New("more than 0"))
 	}
 	ctx := context.Background()
 	c, err := launcher.ConnectJob(ctx, o.coordinator, o.tokenFile, id)
@@ -57,7 +57,7 @@ func (o *stacksOptions) run(out *streams, id string) (int, error) {
 		return 0, err
 	}
 	defer c.Close()
-	tree, err := c.Stacks(ctx, id, o.within)
+	tree, err := c.Stacks(ctx, id, o.timeout)
 	if err != nil {
 		return 0, err
 	}
