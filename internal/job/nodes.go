@@ -20,7 +20,9 @@ func (s *State) joined(n placement.Node) string {
 		s.seen--
 	}
 	s.seen++
-	s.nodes[n.Name] = &node{Node: n, slot: spare}
+	here := &node{Node: n}
+	s.nodes[n.Name] = here
+	s.seat(here, spare)
 	s.addrs[n.Addr.Unmap()] = n.Name
 	s.gpus += len(n.GPUs)
 	s.queued = ""
@@ -52,6 +54,7 @@ func (s *State) fill(n placement.Node) (reason string) {
 
 func (s *State) remove(n *node) {
 	delete(s.nodes, n.Name)
+	delete(s.spares, n.Name)
 	if n.leaves != nil {
 		s.departures = slices.DeleteFunc(s.departures, func(d departure) bool { return d.node == n.Name })
 	}

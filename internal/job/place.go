@@ -157,11 +157,9 @@ func (s *State) request() placement.Request {
 
 // list has the nodes that no group uses, in the order of their names so that it does not depend on a map.
 func (s *State) list() []placement.Node {
-	nodes := make([]placement.Node, 0, len(s.nodes))
-	for _, n := range s.nodes {
-		if n.slot == spare {
-			nodes = append(nodes, n.Node)
-		}
+	nodes := make([]placement.Node, 0, len(s.spares))
+	for name := range s.spares {
+		nodes = append(nodes, s.nodes[name].Node)
 	}
 	slices.SortFunc(nodes, func(a, b placement.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes
@@ -173,7 +171,7 @@ func (s *State) release() {
 	s.unask(0)
 	for _, sl := range s.slots {
 		if n := s.nodes[sl.Node.Name]; n != nil {
-			n.slot = spare
+			s.seat(n, spare)
 		}
 	}
 }
@@ -186,7 +184,7 @@ func (s *State) adopt(p placement.Plan) {
 		role := g.Node.Labels[placement.RoleLabel]
 		s.slots[i] = slot{Group: g, role: role, roleFirst: s.roles[role]}
 		s.roles[role] += len(g.Bundles)
-		s.nodes[g.Node.Name].slot = i
+		s.seat(s.nodes[g.Node.Name], i)
 	}
 	s.alarms[AlarmLastCall] = 0
 	s.enough, s.partial = 0, !s.complete(p)
@@ -262,13 +260,13 @@ func (s *State) replace(nodeRank int, candidates []placement.Node) error {
 		s.asked, s.ported = nil, false
 	}
 	if old := s.nodes[s.slots[nodeRank].Node.Name]; old != nil && old.slot == nodeRank {
-		old.slot = spare
+		s.seat(old, spare)
 	}
 	was := s.slots[nodeRank] // whose role the ranks go on with
 	s.slots[nodeRank], s.replaced = slot{Group: g}, true
 	s.slots[nodeRank].role, s.slots[nodeRank].roleFirst = was.role, was.roleFirst
 	s.vacant = slices.DeleteFunc(s.vacant, func(rank int) bool { return rank == nodeRank })
-	s.nodes[g.Node.Name].slot = nodeRank
+	s.seat(s.nodes[g.Node.Name], nodeRank)
 	s.admit()
 	return nil
 }

@@ -16,6 +16,8 @@ type State struct {
 	nodes map[string]*node
 	addrs map[netip.Addr]string
 	gpus  int
+	// spares are the nodes that no group uses. Reports ask for them while a node is missing, and must not cost O(nodes).
+	spares map[string]bool
 
 	// slots are the placement groups of the newest plan by node rank, and world what their ranks know of the whole. It is ported
 	// when its master has a port; asked is the question for one that is out.
@@ -176,6 +178,7 @@ func New(spec Spec) *State {
 		spec:   spec,
 		nodes:  map[string]*node{},
 		addrs:  map[netip.Addr]string{},
+		spares: map[string]bool{},
 		alarms: map[AlarmKind]int{},
 
 		unproven: map[int]int{}, unreached: map[int]string{},
@@ -224,6 +227,16 @@ func (u *unit) member(nodeRank int) *member {
 		return &u.members[i]
 	}
 	return nil
+}
+
+// seat gives a node a node rank, or none.
+func (s *State) seat(n *node, slot int) {
+	n.slot = slot
+	if slot == spare {
+		s.spares[n.Name] = true
+	} else {
+		delete(s.spares, n.Name)
+	}
 }
 
 // find says whom a report is about. It is false for a report from a node that was lost, of another attempt, or of a node that
