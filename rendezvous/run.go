@@ -19,6 +19,14 @@ type run struct {
 	watchers map[*watcher]struct{}
 	owners   int
 	orphaned *time.Timer
+	// why is why it waits, as far as a status has asked for that.
+	why *reason
+}
+
+// reason is a text about the state after an entry.
+type reason struct {
+	index uint64
+	text  string
 }
 
 // submit takes a job in that was checked.
@@ -123,8 +131,8 @@ func (c *Coordinator) act(r *run, a job.Action) {
 			c.broadcast(r.Job.ID, a)
 			return
 		}
-		for node := range r.Nodes {
-			c.order(node, r.Job.ID, a)
+		for node := range r.Nodes { // whose agents tell nobody how it ended
+			c.order(node, r.Job.ID, job.Finish{})
 		}
 	}
 }

@@ -98,7 +98,7 @@ func (c *Coordinator) jobStatus(r *run) wire.JobStatus {
 		return s
 	}
 	j, _ := c.state.Cluster.Job(r.Job.ID)
-	s.Phase, s.Waits = j.Summary.Phase, cmp.Or(c.state.Cluster.Why(r.Job.ID), j.Summary.Waits)
+	s.Phase, s.Waits = j.Summary.Phase, cmp.Or(c.why(r), j.Summary.Waits)
 	s.Attempt, s.Restarts = j.Summary.Attempt, j.Summary.Restarts
 	for _, n := range j.Summary.Nodes {
 		if n.NodeRank < 0 {
@@ -111,6 +111,14 @@ func (c *Coordinator) jobStatus(r *run) wire.JobStatus {
 		}
 	}
 	return s
+}
+
+// why says why a job waits. It costs a plan of all nodes, and so is kept until something happens.
+func (c *Coordinator) why(r *run) string {
+	if r.why == nil || r.why.index != c.state.Index {
+		r.why = &reason{c.state.Index, c.state.Cluster.Why(r.Job.ID)}
+	}
+	return r.why.text
 }
 
 // Status is what is asked of a moment.
