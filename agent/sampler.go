@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/internal/samples"
+	"github.com/golaunch/golaunch/placement"
 )
 
 // Ranks are looked at now and then while nobody asks, and more often while somebody does. Rates need two looks.
@@ -23,6 +25,8 @@ type sampler struct {
 	host  hostMeter
 	// gpus has the driver open while ranks run or somebody asks; nil otherwise, so that it is in nobody's way.
 	gpus *gpu.Meter
+	// xids has what the kernel says of them; nil where that may not be known.
+	xids *xidLog
 	warn func(error)
 
 	mu sync.Mutex
@@ -43,6 +47,8 @@ type watched struct {
 // measured is a rank with what it had used when it was looked at last.
 type measured struct {
 	rank
+	// pci is the address of its GPU; empty without one.
+	pci  string
 	last usageAt
 	// stepped is the heartbeat that told the step before, and took how long a step takes since.
 	stepped heartbeat
@@ -59,8 +65,9 @@ type usageAt struct {
 }
 
 func newSampler(warn func(error)) *sampler {
+	xids, _ := openXids(kmsg) // golaunch doctor says that this user may not read it
 	return &sampler{
-		host: newHostMeter(), warn: warn, units: map[*unit]*watched{}, wake: make(chan struct{}, 1), news: make(chan struct{}),
+		host: newHostMeter(), xids: xids, warn: warn, units: map[*unit]*watched{}, wake: make(chan struct{}, 1), news: make(chan struct{}),
 	}
 }
 
@@ -71,7 +78,7 @@ func (s *sampler) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return s.closeGPUs()
+			return errors.Join(s.closeGPUs(), s.xids.close())
 		case <-s.wake:
 		case <-timer.C:
 		}
@@ -121,7 +128,7 @@ func (s *sampler) measure(u *unit, scope scope, ranks []rank) (stop func()) {
 	w := &watched{scope: scope}
 	now := time.Now()
 	for _, r := range ranks {
-		w.ranks = append(w.ranks, &measured{rank: r, last: usageAt{at: now}, took: samples.Unknown})
+		w.ranks = append(w.ranks, &measured{rank: r, pci: pciOf(r.bundle.GPU, u.agent.session.Node.GPUs), last: usageAt{at: now}, took: samples.Unknown})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,6 +144,16 @@ func (s *sampler) measure(u *unit, scope scope, ranks []rank) (stop func()) {
 			s.end(u, m, time.Now())
 		}
 	}
+}
+
+// pciOf is the address of a GPU among those of this node: the coordinator does not tell it.
+func pciOf(of *placement.GPU, here []placement.GPU) string {
+	for _, g := range here {
+		if of != nil && g.UUID == of.UUID {
+			return g.PCI
+		}
+	}
+	return ""
 }
 
 // look measures everything once.
@@ -203,6 +220,7 @@ func (s *sampler) end(u *unit, m *measured, now time.Time) {
 
 func (s *sampler) add(u *unit, m *measured, state samples.State, now time.Time, v samples.Values) {
 	of := samples.Subject{Job: u.share.job, Rank: m.bundle.Rank}
+	v[samples.Xids] = s.xids.of(m.pci)
 	s.table.Add(of, state, samples.Sample{At: now, Attempt: u.order.Attempt, Values: v})
 }
 

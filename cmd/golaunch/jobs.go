@@ -86,7 +86,7 @@ func (o *statusOptions) print(io *streams, only string, nodes bool) error {
 		if only == "" {
 			break
 		}
-		if err := o.inquire(ctx, c, &shown.Jobs[0]); err != nil {
+		if err := o.inquire(ctx, c, s.Jobs[0], &shown.Jobs[0]); err != nil {
 			return err
 		}
 	}
@@ -126,13 +126,13 @@ func (o *statusOptions) query(ctx context.Context, sources map[string]view.Sourc
 const samplesLimit = 2 * time.Second
 
 // inquire asks what the ranks of a job do, and what its NCCL says, if that is wanted.
-func (o *statusOptions) inquire(ctx context.Context, s view.Source, j *jobShown) error {
+func (o *statusOptions) inquire(ctx context.Context, s view.Source, status launcher.JobStatus, j *jobShown) error {
 	if j.Result == nil && !j.Reservation {
-		ranks, err := view.Ranks(ctx, s, j.ID, samplesLimit)
+		ranks, slow, err := view.Look(ctx, s, status, samplesLimit)
 		if err != nil {
 			return err
 		}
-		j.Progress = view.ShowProgress(ranks, time.Now())
+		j.Progress, j.Stragglers = view.ShowProgress(ranks, time.Now()), view.ShowSlow(slow, time.Now())
 		for _, r := range ranks {
 			j.Processes = append(j.Processes, view.Show(r))
 		}
@@ -209,9 +209,10 @@ type (
 		Goodput *launcher.Goodput `json:"goodput,omitempty"`
 		// RAS is what its NCCL says, if it was asked.
 		RAS *launcher.RAS `json:"ras,omitempty"`
-		// Progress and Processes are of the job that was named, while it runs.
-		Progress  *view.ProgressShown `json:"progress,omitempty"`
-		Processes []view.RankShown    `json:"processes"`
+		// Progress, Stragglers and Processes are of the job that was named, while it runs.
+		Progress   *view.ProgressShown `json:"progress,omitempty"`
+		Stragglers []view.SlowShown    `json:"stragglers"`
+		Processes  []view.RankShown    `json:"processes"`
 	}
 )
 
@@ -320,6 +321,9 @@ func (s clusterShown) writeGoodput(w io.Writer) error {
 		}
 		if j.Progress != nil {
 			fmt.Fprintf(&b, "\n%s: %v", j.ID, j.Progress)
+		}
+		for _, slow := range j.Stragglers {
+			b.WriteString("\nslow: " + slow.Text)
 		}
 		if j.RAS != nil {
 			fmt.Fprintf(&b, "\nras: %v", j.RAS)

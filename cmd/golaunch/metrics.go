@@ -61,7 +61,7 @@ func (o *metricsOptions) run(s *streams) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	r := &rounds{o: o, all: &metrics.Collector{Level: level, Once: o.every == 0}}
+	r := &rounds{o: o, all: &metrics.Collector{Level: level, Once: o.every == 0}, watches: map[string]*watch{}}
 	r.all.States = func() []*view.State { return r.states }
 	if o.every == 0 {
 		return r.once(s)
@@ -96,16 +96,18 @@ func (o *metricsOptions) check() error {
 	return nil
 }
 
-// rounds ask, one after the other. Each looks for the coordinators anew: one may have been started again, and jobs come and go.
+// rounds ask, one after the other. Each looks for the coordinators anew: one may have been started again, and jobs come and go. Those that
+// were found before are watched from one round to the next, since who is slow shows only with time.
 type rounds struct {
-	o      *metricsOptions
-	all    *metrics.Collector
-	states []*view.State
+	o       *metricsOptions
+	all     *metrics.Collector
+	states  []*view.State
+	watches map[string]*watch
 }
 
 // once asks once. A file that is wanted says in any case what came of it.
 func (r *rounds) once(s *streams) error {
-	err := r.ask(context.Background())
+	err := errors.Join(r.ask(context.Background()), r.end(whichever))
 	switch {
 	case r.o.textfile != "":
 		return errors.Join(r.write(), err)
@@ -117,6 +119,7 @@ func (r *rounds) once(s *streams) error {
 
 // keep asks until ctx ends, and leaves no file behind: what it says would look like now.
 func (r *rounds) keep(ctx context.Context, s *streams) error {
+	defer func() { _ = r.end(whichever) }() // they have answered
 	ticker := time.NewTicker(r.o.every)
 	defer ticker.Stop()
 	said := ""
@@ -152,10 +155,10 @@ func (r *rounds) write() error {
 	return nil
 }
 
-// askLimit bounds a round, and settleLimit in it the wait for what nodes measure.
+// askLimit bounds a round, and heardLimit in it the wait for what nodes measure.
 const (
-	askLimit    = 20 * time.Second
-	settleLimit = 5 * time.Second
+	askLimit   = 20 * time.Second
+	heardLimit = 5 * time.Second
 )
 
 // ask reads the states of all sources. What goes wrong with all of them is its error, and in the states.
@@ -165,37 +168,83 @@ func (r *rounds) ask(ctx context.Context) error {
 	sources, err := view.Where{Coordinator: r.o.coordinator, TokenFile: r.o.tokenFile, Job: r.o.job}.Connect(ctx)
 	if err != nil {
 		r.states = []*view.State{r.nothing(err)}
-		return r.unless(err)
+		return errors.Join(r.unless(err), r.end(whichever))
 	}
-	names := slices.Sorted(maps.Keys(sources))
+	return r.look(ctx, sources)
+}
+
+// look reads the states of sources. One that is watched already, without trouble, goes on being watched by its older connection.
+func (r *rounds) look(ctx context.Context, sources map[string]view.Source) error {
+	ended := r.end(func(at string, w *watch) bool { return sources[at] == nil || w.model.State().Trouble != "" })
+	double := map[string]view.Source{}
+	for at, s := range sources {
+		if r.watches[at] != nil {
+			double[at] = s
+		} else {
+			r.watches[at] = r.watch(at, s)
+		}
+	}
+	names := slices.Sorted(maps.Keys(r.watches))
 	states, errs := make([]*view.State, len(names)), make([]error, len(names))
 	var all sync.WaitGroup
 	for i, at := range names {
-		all.Go(func() { states[i], errs[i] = r.state(ctx, at, sources[at]) })
+		all.Go(func() { states[i], errs[i] = r.watches[at].state(ctx) })
 	}
 	all.Wait()
 	r.states = states
 	if slices.Contains(errs, nil) {
-		return view.Close(sources)
+		errs = nil // the states have the others
 	}
-	return errors.Join(errors.Join(errs...), view.Close(sources))
+	return errors.Join(errors.Join(errs...), ended, view.Close(double))
 }
 
-// state asks one source, and waits until its nodes have answered.
-func (r *rounds) state(ctx context.Context, at string, source view.Source) (*view.State, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	m := view.New(map[string]view.Source{at: source}, view.Options{Job: r.o.job, Every: r.o.every, History: time.Minute})
-	done := make(chan struct{})
-	go func() { m.Run(ctx); close(done) }()
-	defer func() { cancel(); <-done }()
-	if err := m.Ready(ctx); err != nil {
-		return &view.State{At: time.Now(), Source: at, Trouble: err.Error()}, err
+// watch is a source that is watched.
+type watch struct {
+	at     string
+	source view.Source
+	model  *view.Model
+	stop   context.CancelFunc
+	done   chan struct{}
+}
+
+// freshness is how old what is shown may be, at most.
+const freshness = 5 * time.Second
+
+func (r *rounds) watch(at string, s view.Source) *watch {
+	w := &watch{at: at, source: s, done: make(chan struct{})}
+	w.model = view.New(map[string]view.Source{at: s}, view.Options{Job: r.o.job, Every: min(r.o.every, freshness), History: time.Minute})
+	var ctx context.Context
+	ctx, w.stop = context.WithCancel(context.Background())
+	go func() { w.model.Run(ctx); close(w.done) }()
+	return w
+}
+
+// end ends the watches that are chosen.
+func (r *rounds) end(which func(at string, w *watch) bool) error {
+	over := map[string]view.Source{}
+	for at, w := range r.watches {
+		if which(at, w) {
+			w.stop()
+			<-w.done
+			over[at] = w.source
+			delete(r.watches, at)
+		}
 	}
-	limit := time.NewTimer(settleLimit)
+	return view.Close(over)
+}
+
+func whichever(string, *watch) bool { return true }
+
+// state is the newest of a source, once its nodes have answered.
+func (w *watch) state(ctx context.Context) (*view.State, error) {
+	if err := w.model.Ready(ctx); err != nil {
+		return &view.State{At: time.Now(), Source: w.at, Trouble: err.Error()}, err
+	}
+	limit := time.NewTimer(heardLimit)
 	defer limit.Stop()
 	for {
-		changed := m.Changed()
-		s := m.State()
+		changed := w.model.Changed()
+		s := w.model.State()
 		if settled(s) {
 			return s, nil
 		}

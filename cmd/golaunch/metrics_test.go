@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,10 +13,16 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 )
 
 // beating is a rank that tells its steps and writes lines until a file is there.
@@ -73,6 +80,47 @@ func TestMetricsOfARealJob(t *testing.T) {
 	if text := readMetrics(t, file); metric(text, "golaunch_up{") != 0 || strings.Contains(text, "golaunch_job_state") {
 		t.Errorf("the job is over:\n%s", text)
 	}
+}
+
+// TestRoundsWatchOn: who is slow shows only with time, so that a round goes on where the one before was. A source that is gone, or in
+// trouble, is let go.
+func TestRoundsWatchOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		c := &viewtest.Cluster{Nodes: 4, Slow: 13, SlowFrom: time.Now().Add(3 * time.Minute), Began: time.Now().Add(-20 * time.Minute), Every: time.Second}
+		c.Fails = func() error {
+			if away.Load() {
+				return errors.New("it does not answer")
+			}
+			return nil
+		}
+		r := &rounds{o: &metricsOptions{every: 15 * time.Second}, watches: map[string]*watch{}}
+		look := func(sources map[string]view.Source) error {
+			time.Sleep(r.o.every)
+			return r.look(t.Context(), sources)
+		}
+		here := map[string]view.Source{"a": c}
+		for range 16 {
+			if err := look(here); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := r.states[0]
+		if slow := s.Job("llama-70b").Slow; !(slow.Ratio > 1.1) || s.At.Sub(s.Nodes[0].Heard) > freshness+time.Second {
+			t.Errorf("after four minutes %+v is known of who is slow; a node was heard at %v", slow, s.Nodes[0].Heard)
+		}
+		away.Store(true)
+		if err := errors.Join(look(here), look(here)); err == nil || r.states[0].Trouble == "" {
+			t.Errorf("it does not answer: %v, %q", err, r.states[0].Trouble)
+		}
+		away.Store(false)
+		if err := look(here); err != nil || r.states[0].Trouble != "" || r.states[0].Job("llama-70b") == nil {
+			t.Errorf("it answers again: %v, %q", err, r.states[0].Trouble)
+		}
+		if err := look(nil); err != nil || len(r.watches) > 0 || len(r.states) > 0 {
+			t.Errorf("it is gone: %v, %d watches, %d states", err, len(r.watches), len(r.states))
+		}
+	})
 }
 
 // renames returns what waits until a file has been put in its place in a directory.

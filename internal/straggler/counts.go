@@ -28,9 +28,9 @@ func (w *Watch) Look(all []Started) {
 	}
 }
 
-// A slot of lines is linesSlot long, and wants leastLines of the median rank.
+// A slot of lines is linesSlot samples long, so that it hardly matters when in it they were taken, and wants leastLines of the median rank.
 const (
-	linesSlot  = 10 * time.Second
+	linesSlot  = 10
 	leastLines = 8
 )
 
@@ -54,11 +54,11 @@ func (w *Watch) takeLines(s Sample) {
 // closeLines ends a slot of lines when its time is over.
 func (w *Watch) closeLines() {
 	l, s := &w.lines, &w.sense[Cadence]
-	took := w.now.Sub(l.began)
-	if l.now == nil || took < linesSlot {
+	slot, took := linesSlot*w.every(), w.now.Sub(l.began)
+	if l.now == nil || took < slot {
 		return
 	}
-	if took < 2*linesSlot {
+	if took < 2*slot {
 		for r, v := range l.now {
 			if more := v - l.before[r]; more >= leastLines {
 				s.put(r, took.Seconds()/more, len(w.odd))

@@ -31,6 +31,10 @@ type Finding struct {
 	Confidence float64
 }
 
+// Worth is the least Cost of a finding that is worth telling where samples come only every 5 s: those are about as precise as from samples of
+// every second, and cheaper ones are not.
+const Worth = 0.02
+
 // Sentence says it to people.
 func (f Finding) Sentence(now time.Time) string {
 	who := f.Node
@@ -90,16 +94,18 @@ const beside = 0.4
 
 // report makes findings of the ranks that stick out, one for each node.
 func (w *Watch) report(slump float64) {
-	worst := 0.0
-	for r := range w.odd {
-		if w.odd[r].on() {
-			worst = max(worst, w.slower(r, slump))
+	// Who works while others wait is why the job is slower, rather than a GPU that draws less.
+	worst, explained := 0.0, false
+	for r, e := range w.odd {
+		if e.on() {
+			worst, explained = max(worst, w.slower(r, slump)), explained || e.by != 1<<Dim
 		}
 	}
 	for node, ranks := range w.homes {
 		var odd []int
 		for _, r := range ranks {
-			if w.odd[r].on() && w.slower(r, slump) >= beside*worst {
+			e := w.odd[r]
+			if by := w.slower(r, slump); e.on() && by > 0 && by >= beside*worst && !(explained && e.by == 1<<Dim) {
 				odd = append(odd, r)
 			}
 		}
@@ -137,7 +143,7 @@ func (w *Watch) find(node int, odd []int, whole bool, slump float64) Finding {
 			continue
 		}
 		f.Signals = append(f.Signals, s)
-		doubt *= min(1, w.limitOf(s)/math.Abs(w.excessOf(s, worst))) / 2
+		doubt *= w.limitOf(s) / max(math.Abs(w.excessOf(s, worst)), w.limitOf(s)) / 2
 	}
 	f.Confidence = 1 - doubt
 	if f.Start {
@@ -164,13 +170,22 @@ func (w *Watch) slower(r int, slump float64) float64 {
 	return 0
 }
 
-// excessOf is by how much a rank sticks out, with its longest stretch unless that is what makes it.
+// excessOf is by how much a rank sticks out, with its longest stretch unless that is what makes it; 0 where that is not known now, as in
+// a pause.
 func (w *Watch) excessOf(s Signal, r int) float64 {
 	if s == Dim {
-		return float64(w.sense[Busy].full[r])
+		return sure(float64(w.sense[Busy].full[r]))
 	}
 	a, b := float64(w.sense[s].excess[r]), float64(w.sense[s].full[r])
-	return max(0, min(b, max(1.5*a, a+0.02)))
+	return max(0, sure(min(b, max(1.5*a, a+0.02))))
+}
+
+// sure is a value, or 0 if it is not known.
+func sure(v float64) float64 {
+	if math.IsNaN(v) {
+		return 0
+	}
+	return v
 }
 
 func (w *Watch) limitOf(s Signal) float64 {

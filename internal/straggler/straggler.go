@@ -10,10 +10,16 @@
 //     if they sleep while they wait. CPU time of ranks with GPUs says nothing, since who waits spins.
 //   - [Late] needs heartbeats that are written before the collective which ends a step. Only ranks of one node are compared, so that
 //     clocks need not agree.
-//   - [Arrival] needs barriers at the store in nearly every step. It is all on one clock.
+//   - [Arrival] needs barriers at a store in nearly every step. It is all on one clock.
 //   - [Behind] needs the counts of collectives of NCCL's RAS service. A look every few seconds finds only what is slower by a third or
 //     more, after minutes.
 //   - [Pace] and [Cadence] need ranks that do not wait for each other, with heartbeats or with lines of output.
+//
+// golaunch itself has what agents sample for all of them but two, and never asks for these. Programs meet at the store when they start
+// and make groups, but not in their steps: no backend of torch does, so that there is no order of arrival that would tell who is slow.
+// And NCCL's RAS service is asked only about a job in trouble: each look has all ranks of the job answer through one of them, and some
+// versions of NCCL have crashed when asked. Who has barriers in every step, or counts of collectives that cost nothing, calls
+// [Watch.Arrive] and [Watch.Look].
 //
 // Arrivals and counts name all who compute together with the slow one, as its tensor parallel group; where power is known too, it
 // tells them apart. A slow link makes everybody wait alike: nobody is named. testdata/signals has how precise each is, in worlds of

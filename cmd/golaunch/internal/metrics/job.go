@@ -130,6 +130,9 @@ func (s sheet) progress(j *job) {
 		if !j.Progress.Done.IsZero() {
 			s.set(eta, seconds(j.Progress.Done), j.id)
 		}
+		if j.Slow.Ratio >= 1 { // else nothing is known
+			s.set(stragglerRatio, j.Slow.Ratio, j.id)
+		}
 	}
 	beats, writes := math.NaN(), math.NaN()
 	for _, r := range j.mine {

@@ -6,6 +6,7 @@
 package metrics
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -62,9 +63,6 @@ type Collector struct {
 	// States are read at each scrape: one for each source.
 	States func() []*view.State
 	Level  Level
-	// Straggler has the time of a job's step over that without its slowest rank or node: 1 when nobody is slow, NaN when that is not known. It
-	// may be nil.
-	Straggler func(*view.Job) float64
 	// Once says that there is no second scrape: the counters that the Collector itself adds up from one to the next are then left out.
 	Once bool
 
@@ -144,9 +142,6 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		s.job(j)
 		s.live(j)
 		s.sums(j, &c.tally, c.Once)
-		if c.Straggler != nil && !j.over() {
-			s.set(stragglerRatio, c.Straggler(j.Job), j.id)
-		}
 	}
 	if c.Level != Jobs {
 		s.nodes(all)
@@ -178,7 +173,7 @@ func (c *Collector) look() (all []source) {
 		}
 		names[s.name] = true
 		if s.up = state.Trouble == "" && !(state.Since.IsZero() && state.Version == ""); s.up {
-			c.told[s.name] = state.At
+			c.told[s.name] = cmp.Or(state.Answered, state.At)
 		}
 		s.told = c.told[s.name]
 		all = append(all, s)

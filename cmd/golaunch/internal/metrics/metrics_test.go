@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,21 +90,12 @@ func TestExposition(t *testing.T) {
 	}{{1, Jobs}, {16, Jobs}, {2, Nodes}, {1, Ranks}} {
 		t.Run(fmt.Sprintf("%s-%d", c.level, c.nodes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				all := New(c.level, &pinned{simulated(t, c.nodes)})
-				all.Straggler = func(j *view.Job) float64 {
-					return map[string]float64{"llama-70b": 1.09}[j.ID] + nan(j.ID != "llama-70b")
-				}
-				golden(t, fmt.Sprintf("testdata/%s-%d.txt", c.level, c.nodes), text(t, all))
+				state := simulated(t, c.nodes)
+				state.Job("llama-70b").Slow.Ratio = 1.09
+				golden(t, fmt.Sprintf("testdata/%s-%d.txt", c.level, c.nodes), text(t, New(c.level, &pinned{state})))
 			})
 		})
 	}
-}
-
-func nan(is bool) float64 {
-	if is {
-		return math.NaN()
-	}
-	return 0
 }
 
 func golden(t *testing.T, file, got string) {
@@ -134,9 +124,9 @@ func golden(t *testing.T, file, got string) {
 // TestLint holds Prometheus' own rules for names, units and help.
 func TestLint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(Ranks, &pinned{simulated(t, 16)})
-		c.Straggler = func(*view.Job) float64 { return 1 }
-		problems, err := testutil.GatherAndLint(c.registry())
+		state := simulated(t, 16)
+		state.Job("llama-70b").Slow.Ratio = 1
+		problems, err := testutil.GatherAndLint(New(Ranks, &pinned{state}).registry())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,10 +181,11 @@ func TestABlindWatcher(t *testing.T) {
 		hasNot(t, got, "golaunch_data_timestamp_seconds{", "golaunch_nodes{", "golaunch_jobs{")
 
 		state.Source, m.state = "n0:29400", state
-		heard := fmt.Sprintf(`golaunch_data_timestamp_seconds{source="n0:29400"} %s`, number(seconds(state.At)))
+		state.Answered = state.At.Add(-7 * time.Second)
+		heard := fmt.Sprintf(`golaunch_data_timestamp_seconds{source="n0:29400"} %s`, number(seconds(state.Answered)))
 		has(t, text(t, c), `golaunch_up{source="n0:29400"} 1`, heard, `golaunch_nodes{state="missing"} 1`)
 
-		state.Trouble, state.At = "connection refused", state.At.Add(Stale)
+		state.Trouble, state.At = "connection refused", state.Answered.Add(Stale)
 		has(t, text(t, c), `golaunch_up{source="n0:29400"} 0`, heard, `golaunch_nodes{state="missing"} 1`)
 
 		state.At = state.At.Add(time.Second)
@@ -202,13 +193,41 @@ func TestABlindWatcher(t *testing.T) {
 		has(t, got, `golaunch_up{source="n0:29400"} 0`, heard)
 		hasNot(t, got, "golaunch_job_", "golaunch_nodes{", "golaunch_jobs{", "golaunch_ranks{")
 
-		state.Trouble = ""
+		state.Trouble, state.Answered = "", state.At
 		has(t, text(t, c), `golaunch_up{source="n0:29400"} 1`, `golaunch_nodes{state="missing"} 1`)
 	})
 }
 
 // number is a value as the text format has it.
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// TestStragglers: the ratio is what the view has found. It is absent before that, and where nothing is heard of the ranks any more.
+func TestStragglers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &viewtest.Cluster{Nodes: 4, Slow: 13, SlowFrom: time.Now().Add(3 * time.Minute), Began: time.Now().Add(-20 * time.Minute), Every: time.Second}
+		m := view.New(map[string]view.Source{"a": c}, view.Options{History: time.Minute})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { m.Run(ctx); close(done) }()
+		all := New(Jobs, m)
+		const name = `golaunch_straggler_ratio{job="llama-70b"}`
+		time.Sleep(5 * time.Second)
+		hasNot(t, text(t, all), "golaunch_straggler_ratio{")
+		time.Sleep(2 * time.Minute)
+		has(t, text(t, all), name+" 1")
+		time.Sleep(2 * time.Minute)
+		synctest.Wait() // or the second State may be a newer one
+		said := sameName(text(t, all), name)
+		if want := fmt.Sprintf("%s %s", name, number(m.State().Job("llama-70b").Slow.Ratio)); len(said) != 1 || said[0] != want || said[0] == name+" 1" {
+			t.Errorf("%q, not %q", said, want)
+		}
+		cancel()
+		<-done
+		old := m.State()
+		old.At = old.At.Add(2 * Stale)
+		hasNot(t, text(t, New(Jobs, &pinned{old})), "golaunch_straggler_ratio{")
+	})
+}
 
 // TestSources: each has its own state, and what two of them have is shown once.
 func TestSources(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -108,7 +107,6 @@ func at(all []launcher.Sample, now time.Time) []launcher.Sample {
 func (c *target) serve(t *testing.T, others ...Model) (addr string) {
 	t.Helper()
 	all := New(Nodes, append([]Model{c}, others...)...)
-	all.Straggler = func(j *view.Job) float64 { return c.straggler(j) }
 	h := all.Handler()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.gone.Load() {
@@ -123,13 +121,6 @@ func (c *target) serve(t *testing.T, others ...Model) (addr string) {
 	}))
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")
-}
-
-func (c *target) straggler(j *view.Job) float64 {
-	if len(j.Ranks) == 0 {
-		return math.NaN()
-	}
-	return 1 + 0.3*float64(c.state.At.Sub(j.Submitted)/(2*time.Hour)) // in the older cluster one is slow
 }
 
 // await waits for so many more scrapes; what the one before the last has read is then stored.
@@ -175,6 +166,7 @@ func healthy(t *testing.T) *target {
 		j := s.Job("llama-70b")
 		j.Progress.Step += float64(2 * scrape)
 		j.Goodput.Training += float64(scrape) / 450
+		j.Slow.Ratio = 1
 		for _, r := range j.Ranks {
 			r.Now.Lines += float64(scrape)
 		}
@@ -188,7 +180,7 @@ func failing(t *testing.T) *target {
 		s.Nodes[0].Excluded = []launcher.Exclusion{{Why: "Xid 79"}}
 		j := s.Job("llama-70b")
 		j.Ranks = j.Ranks[1:]
-		j.Goodput.Goodput = 0.5
+		j.Goodput.Goodput, j.Slow.Ratio = 0.5, 1.3
 		j.Restarts = 0
 		for _, r := range j.Ranks {
 			r.Now.BeatAge, r.Now.GPUUse, r.Now.GPUTemperature = 1200, 0.02, 95

@@ -43,11 +43,12 @@ type Model struct {
 
 // portion is what one source has told.
 type portion struct {
-	status  launcher.Status
-	asked   time.Time
-	trouble string
-	nodes   map[string]*Node
-	ranks   map[subject]*Rank
+	status launcher.Status
+	// asked is when it was asked last, and answered when it then told its status.
+	asked, answered time.Time
+	trouble         string
+	nodes           map[string]*Node
+	ranks           map[subject]*Rank
 	// clocks are by how much the clocks of nodes are behind this one, as far as is known.
 	clocks map[string]time.Duration
 	// judges watch the jobs, and slow is what they have found.
@@ -205,9 +206,9 @@ func (m *Model) poll(ctx context.Context, at string, s Source) {
 				p.trouble = err.Error()
 				return
 			}
-			p.status = status
+			p.status, p.answered = status, p.asked
 			m.prune(p)
-			p.judge(time.Now(), m.began)
+			p.judge(time.Now().Add(-m.opts.Every), m.began)
 		})
 		select {
 		case <-time.After(m.opts.Every):
@@ -342,10 +343,13 @@ func (m *Model) State() *State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &State{At: time.Now()}
-	for _, at := range slices.Sorted(maps.Keys(m.parts)) {
+	for i, at := range slices.Sorted(maps.Keys(m.parts)) {
 		p := m.parts[at]
 		s.Source = join(s.Source, at, ", ")
 		s.Trouble = join(s.Trouble, p.trouble, "; ")
+		if i == 0 || p.answered.Before(s.Answered) {
+			s.Answered = p.answered
+		}
 		s.Coordinators, s.Silent = append(s.Coordinators, p.status.Coordinators...), append(s.Silent, p.status.Silent...)
 		s.Version, s.Since = cmp.Or(s.Version, p.status.Version), p.status.Since
 		s.add(p)
@@ -381,8 +385,9 @@ func (s *State) add(p *portion) {
 
 func byRank(a, b *Rank) int { return cmp.Compare(a.Rank, b.Rank) }
 
-// judge looks who is slow in each job that runs, by what was measured since the model began: before that nobody asked, and samples were few.
-func (p *portion) judge(now, began time.Time) {
+// judge looks who is slow in each job that runs, by what was measured until a time at which all nodes have told it, and since the model
+// began: before that nobody asked, and samples were few.
+func (p *portion) judge(until, began time.Time) {
 	ranks := map[string][]*Rank{}
 	for of, r := range p.ranks {
 		ranks[of.job] = append(ranks[of.job], r)
@@ -398,7 +403,7 @@ func (p *portion) judge(now, began time.Time) {
 		if p.judges[j.ID] == nil {
 			p.judges[j.ID] = &judge{fed: began}
 		}
-		p.slow[j.ID] = p.judges[j.ID].consider(j.Ranks, mine, now, time.Second)
+		p.slow[j.ID] = p.judges[j.ID].consider(j.Ranks, mine, until, time.Second)
 	}
 	maps.DeleteFunc(p.judges, func(id string, _ *judge) bool {
 		return !slices.ContainsFunc(p.status.Jobs, func(j launcher.JobStatus) bool { return j.ID == id })

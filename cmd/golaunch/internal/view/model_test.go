@@ -3,7 +3,9 @@ package view_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
+	"github.com/golaunch/golaunch/launcher"
 )
 
 // live is a model that runs until the test ends, and its cluster.
@@ -92,12 +95,12 @@ func TestModelBearsTrouble(t *testing.T) {
 		changed := m.Changed()
 		time.Sleep(3 * time.Second)
 		<-changed
-		if s := m.State(); !strings.Contains(s.Trouble, "does not answer") || len(s.Jobs) != 3 {
-			t.Errorf("trouble %q, %d jobs", s.Trouble, len(s.Jobs))
+		if s := m.State(); !strings.Contains(s.Trouble, "does not answer") || len(s.Jobs) != 3 || s.At.Sub(s.Answered) < 2*time.Second {
+			t.Errorf("trouble %q, %d jobs, %v after its answer", s.Trouble, len(s.Jobs), s.At.Sub(s.Answered))
 		}
 		away.Store(false)
 		time.Sleep(3 * time.Second)
-		if s := m.State(); s.Trouble != "" || !s.Node("gpu0000").Heard.After(s.At.Add(-3*time.Second)) {
+		if s := m.State(); s.Trouble != "" || s.At.Sub(s.Answered) > time.Second || !s.Node("gpu0000").Heard.After(s.At.Add(-3*time.Second)) {
 			t.Errorf("trouble %q, heard %v", s.Trouble, s.Node("gpu0000").Heard)
 		}
 		away.Store(true)
@@ -121,6 +124,118 @@ func TestModelNamesAStraggler(t *testing.T) {
 		s := m.State().Job("llama-70b").Slow
 		if len(s.Findings) != 1 || len(s.Findings[0].Ranks) != 1 || s.Findings[0].Ranks[0] != 13 || s.Findings[0].Node != "gpu0001" || !(s.Ratio > 1) {
 			t.Errorf("found %+v", s)
+		}
+	})
+}
+
+// apart is a cluster whose clocks are hours apart, and whose nodes tell the samples of some seconds at once, each at another time.
+type apart struct{ *viewtest.Cluster }
+
+const batch = 15
+
+func (c apart) Samples(ctx context.Context, q launcher.SampleQuery) iter.Seq2[launcher.NodeSamples, error] {
+	return func(yield func(launcher.NodeSamples, error) bool) {
+		waits := map[string][]launcher.Series{}
+		heard := map[string]int{}
+		for n, err := range c.Cluster.Samples(ctx, q) {
+			if err != nil {
+				yield(n, err)
+				return
+			}
+			number := int(n.Node[len(n.Node)-1] - '0')
+			behind := time.Duration(number-1) * time.Hour
+			n.Now = n.Now.Add(behind)
+			for i, s := range n.Series {
+				if len(waits[n.Node]) == i {
+					waits[n.Node] = append(waits[n.Node], launcher.Series{})
+				}
+				all := waits[n.Node][i].Samples
+				for _, one := range s.Samples {
+					one.At = one.At.Add(behind)
+					all = append(all, one)
+				}
+				waits[n.Node][i], waits[n.Node][i].Samples = s, all
+			}
+			if heard[n.Node]++; heard[n.Node] > 1 && (heard[n.Node]+7*number)%batch != 0 {
+				continue
+			}
+			n.Series = waits[n.Node]
+			delete(waits, n.Node)
+			if !yield(n, nil) {
+				return
+			}
+		}
+	}
+}
+
+// TestModelOfNodesApart names the slow rank, and its price, where clocks are apart and nodes are heard at different times, and nobody before.
+func TestModelOfNodesApart(t *testing.T) {
+	for _, rank := range []int{3, 13, 20} { // of different nodes
+		synctest.Test(t, func(t *testing.T) {
+			c := &viewtest.Cluster{
+				Nodes: 4, Slow: rank, Began: time.Now().Add(-20 * time.Minute), SlowFrom: time.Now().Add(3 * time.Minute), Every: time.Second,
+			}
+			m := view.New(map[string]view.Source{"a": apart{c}}, view.Options{Every: batch * time.Second, History: time.Minute})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { m.Run(ctx); close(done) }()
+			defer func() { cancel(); <-done }()
+			for range 18 {
+				time.Sleep(10 * time.Second)
+				if s := m.State().Job("llama-70b").Slow; len(s.Findings) > 0 {
+					t.Errorf("nobody is slow yet, but %v is named", s.Findings[0].Sentence(time.Now()))
+				}
+			}
+			time.Sleep(2 * time.Minute)
+			s := m.State()
+			j := s.Job("llama-70b")
+			if f := j.Slow.Findings; len(f) != 1 || !slices.Equal(f[0].Ranks, []int{rank}) || math.Abs(f[0].Slower-0.2) > 0.05 || math.Abs(f[0].Cost-0.167) > 0.03 {
+				t.Errorf("rank %d is slow, but found is %+v", rank, j.Slow)
+			}
+			for _, r := range j.Ranks {
+				if newest := s.At.Sub(r.Samples[len(r.Samples)-1].At); newest < 0 || newest > (batch+1)*time.Second {
+					t.Errorf("rank %d was measured %v ago", r.Rank, newest)
+				}
+			}
+		})
+	}
+}
+
+// TestLook asks once, and has who became slow of late, with the price.
+func TestLook(t *testing.T) {
+	c := &viewtest.Cluster{Nodes: 4, Slow: 13}
+	look := func() ([]*view.Rank, view.Slow) {
+		t.Helper()
+		status, err := c.Query(t.Context(), launcher.Query{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ranks, slow, err := view.Look(t.Context(), c, status.Jobs[0], time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ranks, slow
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c.Began, c.SlowFrom = time.Now().Add(-time.Hour), time.Now().Add(-3*time.Minute)
+		ranks, slow := look()
+		shown := view.ShowSlow(slow, time.Now())
+		if len(ranks) != 24 || len(shown) != 1 {
+			t.Fatalf("%d ranks, slow are %+v", len(ranks), shown)
+		}
+		s := shown[0]
+		if s.Node != "gpu0001" || !slices.Equal(s.Ranks, []int{13}) || s.Whole || s.Slower < 0.15 || s.Slower > 0.3 || s.Cost == nil || *s.Cost < 0.1 ||
+			time.Since(s.Since) < 2*time.Minute || !strings.HasPrefix(s.Text, "gpu0001 r13: 1") || !strings.Contains(s.Text, "for 3 min; without it the job would be 1") {
+			t.Errorf("%+v", s)
+		}
+		c.Slow = -1
+		if _, slow := look(); len(slow.Findings) > 0 || slow.Ratio != 1 {
+			t.Errorf("nobody is slow, but there is %+v", slow)
+		}
+		c.Nodes = 200 // which are too many to ask for their past
+		ranks, slow = look()
+		if len(ranks) != 175*8 || len(ranks[0].Samples) != 1 || len(slow.Findings) > 0 || slow.Ratio == slow.Ratio {
+			t.Errorf("%d ranks with %d samples, %+v", len(ranks), len(ranks[0].Samples), slow)
 		}
 	})
 }

@@ -9,14 +9,39 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
+const (
+	// lookBack is how much of the past tells who is slow, where samples are few, and maxLookBack bounds the ranks that are asked for it: of
+	// so many it is some 10 MB.
+	lookBack    = 10 * time.Minute
+	maxLookBack = 1024
+)
+
 // Ranks asks once what the ranks of a job do, and waits for its nodes within a limit.
 func Ranks(ctx context.Context, s Source, job string, within time.Duration) ([]*Rank, error) {
+	return ask(ctx, s, launcher.SampleQuery{Job: job, Within: within})
+}
+
+// Look asks once what the ranks of a job do, and who was slow of late. Of a job with very many ranks that is not known: the samples of all
+// of them are asked only by who watches, as golaunch top does.
+func Look(ctx context.Context, s Source, job launcher.JobStatus, within time.Duration) ([]*Rank, Slow, error) {
+	if job.Ranks > maxLookBack || job.Phase != "running" {
+		ranks, err := Ranks(ctx, s, job.ID, within)
+		return ranks, Slow{Ratio: math.NaN()}, err
+	}
+	ranks, err := ask(ctx, s, launcher.SampleQuery{Job: job.ID, Since: lookBack, Within: within})
+	if err != nil {
+		return nil, Slow{}, err
+	}
+	return ranks, Past(job.Ranks, ranks, time.Now()), nil
+}
+
+func ask(ctx context.Context, s Source, q launcher.SampleQuery) ([]*Rank, error) {
 	p := newPortion()
-	for n, err := range s.Samples(ctx, launcher.SampleQuery{Job: job, Within: within}) {
+	for n, err := range s.Samples(ctx, q) {
 		if err != nil {
 			return nil, err
 		}
-		p.take(n, within)
+		p.take(n, q.Since)
 	}
 	var all []*Rank
 	for _, r := range p.ranks {
@@ -24,6 +49,28 @@ func Ranks(ctx context.Context, s Source, job string, within time.Duration) ([]*
 	}
 	slices.SortFunc(all, byRank)
 	return all, nil
+}
+
+// SlowShown is who is slow, in JSON; docs/json.md is its contract.
+type SlowShown struct {
+	Node string `json:"node"`
+	// Ranks are those of the node that are slow, and Whole says that it is the node rather than they.
+	Ranks []int `json:"ranks"`
+	Whole bool  `json:"whole_node"`
+	// Slower is by how much longer than the median it takes, and Cost what part of its time the job would save without it: 0.12 is 12 %.
+	Slower float64   `json:"slower"`
+	Cost   *float64  `json:"cost,omitempty"`
+	Since  time.Time `json:"since"`
+	// Text says it to people.
+	Text string `json:"text"`
+}
+
+// ShowSlow is who is slow, the dearest first.
+func ShowSlow(s Slow, now time.Time) (all []SlowShown) {
+	for _, f := range s.Findings {
+		all = append(all, SlowShown{f.Node, f.Ranks, f.Whole, f.Slower, known(f.Cost), f.Since, f.Sentence(now)})
+	}
+	return all
 }
 
 // RankShown is a rank in JSON; docs/json.md is its contract. What is not known is left out.

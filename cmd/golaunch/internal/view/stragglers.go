@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// late is how long the samples of a second are waited for.
-	late = 1500 * time.Millisecond
+	// late is how long samples are waited for, beyond how often they come.
+	late = 500 * time.Millisecond
 	// sparse is how often agents take samples while nobody asks; see the agent's calmEvery.
 	sparse = 5 * time.Second
 )
@@ -123,7 +123,9 @@ func (j *judge) feed(ranks []*Rank, until time.Time) {
 	}
 }
 
-// Past is who was slow as far as the samples tell that were taken while nobody asked; for a look back.
+// Past is who was slow as far as the samples tell that were taken while nobody asked, which are few: what costs little is left out.
 func Past(world int, ranks []*Rank, now time.Time) Slow {
-	return new(judge).consider(world, ranks, now.Add(late), sparse)
+	s := new(judge).consider(world, ranks, now.Add(late), sparse)
+	s.Findings = slices.DeleteFunc(s.Findings, func(f straggler.Finding) bool { return f.Cost < straggler.Worth })
+	return s
 }

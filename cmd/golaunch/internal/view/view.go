@@ -30,6 +30,8 @@ type State struct {
 	At time.Time
 	// Source says where it is from: "10.0.0.1:29400", "this machine".
 	Source string
+	// Answered is when the source last did; zero if it never has. Of several it is the one that was silent for longest.
+	Answered time.Time
 	// Trouble says why it is older than it should be; empty when it is not.
 	Trouble string
 	// Coordinators, Silent, Version and Since are a cluster's, as in [launcher.Status].
