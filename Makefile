@@ -4,6 +4,7 @@ BIN := bin
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 SECONDS ?= 3600
 SEED ?= 0
+AGENTS ?= 1000,2500,5000,12500
 LINT := go tool -modfile=tools/lint/go.mod golangci-lint
 BUF := go tool -modfile=tools/generate/go.mod buf
 
@@ -27,6 +28,9 @@ bench:           ## the Go benchmarks, then golaunch against its peers on this m
 	go test -run '^$$' -bench . -benchmem ./...
 	go run ./tools/bench
 
+bench-scale:     ## what clusters of 1,000 to 12,500 nodes cost their coordinator, and how long things take there; AGENTS has other sizes
+	go run ./tools/scale -agents $(AGENTS)
+
 soak:            ## random faults into a real cluster of network namespaces, as root, for SECONDS (3600); SEED repeats one
 	go test -tags soak -c -o $(BIN)/soak ./tools/soak
 	cd tools/soak && exec $(abspath $(BIN))/soak -test.v -duration=$(SECONDS)s -seed=$(SEED)
@@ -38,4 +42,4 @@ man:             ## bin/man: the manual pages
 generate:        ## the gRPC code
 	go generate ./rendezvous/rendezvouspb
 
-.PHONY: help build test lint bench soak man generate
+.PHONY: help build test lint bench bench-scale soak man generate

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -57,4 +58,59 @@ func timed(b *testing.B, cmd *exec.Cmd) time.Duration {
 func median(all []time.Duration) float64 {
 	slices.Sort(all)
 	return float64(all[len(all)/2].Microseconds()) / 1000
+}
+
+// daemonLines is a process whose output is read.
+type daemonLines struct {
+	cmd   *exec.Cmd
+	lines chan string
+}
+
+func begin(b *testing.B, cmd *exec.Cmd) *daemonLines {
+	b.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	w.Close()
+	d := &daemonLines{cmd, make(chan string, 1<<16)}
+	go func() {
+		defer close(d.lines)
+		defer r.Close()
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			d.lines <- lines.Text()
+		}
+	}()
+	b.Cleanup(d.end)
+	return d
+}
+
+// until waits for that many lines with a word.
+func (d *daemonLines) until(b *testing.B, word string, n int) {
+	b.Helper()
+	limit := time.After(5 * time.Minute)
+	for n > 0 {
+		select {
+		case line, ok := <-d.lines:
+			if !ok {
+				b.Fatalf("%v ended early", d.cmd.Args)
+			}
+			if strings.Contains(line, word) {
+				n--
+			}
+		case <-limit:
+			b.Fatalf("%v: %q is missing %d times", d.cmd.Args, word, n)
+		}
+	}
+}
+
+func (d *daemonLines) end() {
+	if d.cmd.ProcessState == nil {
+		_ = d.cmd.Process.Kill() // it may have ended
+		_ = d.cmd.Wait()
+	}
 }

@@ -1,0 +1,89 @@
+// Command scale measures what a cluster costs its coordinator, and how long it takes, at a size that no test has: a real coordinator, and
+// agents that have a connection each, over loopback and mutual TLS, but no ranks. They do at once what they are told.
+//
+//	go run ./tools/scale -agents 1000,2500,5000,12500
+//
+// The agents are in two processes beside this one, which is their client. All share this machine's cores, so that a third of what is
+// measured, and more of what has handshakes in it, is what the agents cost. An agent's connection needs a file in two processes: the limit
+// of open files bounds the agents, not golaunch.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	if words := os.Getenv(swarmVariable); words != "" {
+		exit(runSwarm(words))
+	}
+	sizes := flag.String("agents", "1000,2500,5000,12500", "sizes of the cluster")
+	ranks := flag.Int("ranks", 8, "ranks of each agent")
+	failures := flag.Int("failures", 3, "failures of all ranks at once that the job survives")
+	quiet := flag.Duration("quiet", 20*time.Second, "time in which nothing happens, for what that costs")
+	profile := flag.String("profile", "", "directory for a processor profile of the coordinator at each size")
+	asJSON := flag.Bool("json", false, "print one JSON object for each size")
+	flag.Parse()
+	exit(measure(*sizes, plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile}, *asJSON))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// plan is what is measured at each size.
+type plan struct {
+	golaunch        string
+	ranks, failures int
+	quiet           time.Duration
+	profile         string
+}
+
+func measure(sizes string, p plan, asJSON bool) error {
+	dir, err := os.MkdirTemp("", "golaunch-scale-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	p.golaunch = filepath.Join(dir, "golaunch")
+	build := exec.Command("go", "build", "-o", p.golaunch, "./cmd/golaunch")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("cannot build golaunch; run this in its repository: %w", err)
+	}
+	var table []*result
+	for size := range strings.SplitSeq(sizes, ",") {
+		agents, err := strconv.Atoi(size)
+		if err != nil || agents < 4 {
+			return fmt.Errorf("-agents %s: numbers of 4 and more, with commas between them", sizes)
+		}
+		r, err := p.at(filepath.Join(dir, size), agents)
+		if err != nil {
+			return fmt.Errorf("with %d agents: %w", agents, err)
+		}
+		if asJSON {
+			text, err := json.Marshal(r)
+			if err != nil {
+				return err
+			}
+			fmt.Println(string(text))
+		}
+		table = append(table, r)
+	}
+	if !asJSON {
+		return print(os.Stdout, table)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is one whose lines are read, and that is told what to do by lines.
+type process struct {
+	*exec.Cmd
+	lines chan string
+	tell  io.WriteCloser
+}
+
+// limit bounds each wait.
+const limit = 5 * time.Minute
+
+func begin(cmd *exec.Cmd) (*process, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	cmd.Stdout, cmd.Stderr = w, w
+	tell, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	p := &process{cmd, make(chan string, 1<<16), tell}
+	go func() {
+		defer close(p.lines)
+		defer r.Close()
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			p.lines <- lines.Text()
+		}
+	}()
+	return p, nil
+}
+
+// until waits for a line with a word, and returns it.
+func (p *process) until(word string) (string, error) {
+	over := time.After(limit)
+	for {
+		select {
+		case line, ok := <-p.lines:
+			switch {
+			case !ok:
+				return "", fmt.Errorf("%v ended before it said %q", p.Args, word)
+			case strings.Contains(line, word):
+				return line, nil
+			case strings.Contains(line, "error: "):
+				return "", errors.New(line)
+			}
+		case <-over:
+			return "", fmt.Errorf("%v did not say %q within %v", p.Args, word, limit)
+		}
+	}
+}
+
+// say tells it something.
+func (p *process) say(format string, args ...any) error {
+	_, err := fmt.Fprintf(p.tell, format+"\n", args...)
+	return err
+}
+
+// end kills it.
+func (p *process) end() {
+	if p.ProcessState == nil {
+		_ = p.Process.Kill() // it may have ended
+		for range p.lines {  // until all that have its pipe are gone
+		}
+		_ = p.Wait()
+	}
+}
+
+// cpu is the processor time that a process has used (proc_pid_stat(5): utime and stime, in ticks of 10 ms).
+func (p *process) cpu() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	var user, system int64
+	if f := strings.Fields(rest); len(f) > 12 {
+		_, err = fmt.Sscan(f[11]+" "+f[12], &user, &system)
+	}
+	if err != nil {
+		return 0
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+// memory is what of a process is in memory and no file's, in bytes.
+func (p *process) memory() float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	var kib float64
+	_, after, _ := strings.Cut(string(text), "RssAnon:")
+	if _, err := fmt.Sscan(after, &kib); err != nil {
+		return 0
+	}
+	return kib * 1024
+}
+
+// stop stops it, as a machine that hangs.
+func (p *process) stop() { _ = p.Process.Signal(syscall.SIGSTOP) } // it may have ended

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/placement"
+)
+
+const swarmVariable = "GOLAUNCH_SCALE_SWARM"
+
+// swarmOf is a process with agents.
+func swarmOf(from, to, ranks int, target string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %d %s", swarmVariable, from, to, ranks, target))
+	return cmd
+}
+
+// swarm is agents in one process. It says when all of them have done something.
+type swarm struct {
+	ranks  int
+	target string
+	token  mtls.Token
+	start  time.Time
+	agents []*puppet
+
+	mu   sync.Mutex
+	done map[string]int
+	late time.Duration
+}
+
+// runSwarm does what it is told on standard input until that ends.
+func runSwarm(words string) error {
+	s := &swarm{start: time.Now(), done: map[string]int{}}
+	var from, to int
+	if _, err := fmt.Sscan(words, &from, &to, &s.ranks, &s.target); err != nil {
+		return err
+	}
+	var err error
+	if s.token, err = mtls.LoadToken("", os.Getenv("GOLAUNCH_TOKEN")); err != nil {
+		return err
+	}
+	for i := from; i < to; i++ {
+		s.agents = append(s.agents, &puppet{swarm: s, node: s.node(i), started: map[string]job.Start{}})
+	}
+	for commands := bufio.NewScanner(os.Stdin); commands.Scan(); {
+		switch commands.Text() {
+		case "join":
+			for _, a := range s.agents {
+				go a.live()
+			}
+		case "fail":
+			for _, a := range s.agents {
+				go a.fail()
+			}
+		case "late":
+			s.mu.Lock()
+			fmt.Println("late", s.late.Seconds())
+			s.late = 0
+			s.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+func (s *swarm) node(i int) placement.Node {
+	n := placement.Node{Name: fmt.Sprint("a", i), Addr: netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}), CPUs: 192}
+	for gpu := range s.ranks {
+		n.GPUs = append(n.GPUs, placement.GPU{Index: gpu, UUID: fmt.Sprintf("GPU-%08d-%04d-0000-0000-000000000000", i, gpu)})
+	}
+	return n
+}
+
+// did counts what an agent has done, and tells when all have.
+func (s *swarm) did(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done[what]++; s.done[what] == len(s.agents) {
+		delete(s.done, what)
+		fmt.Println(what)
+	}
+}
+
+// puppet is an agent that says of all it is told that it was done.
+type puppet struct {
+	*swarm
+	node    placement.Node
+	session *session.Session
+
+	mu      sync.Mutex
+	started map[string]job.Start
+}
+
+// live is the agent's life.
+func (a *puppet) live() {
+	dial := func(ctx context.Context, addr string) (net.Conn, error) {
+		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.node.Addr, 0))}
+		return d.DialContext(ctx, "tcp", addr)
+	}
+	targets := strings.Split(a.target, ",")
+	s, err := session.Join(context.Background(), session.Options{
+		Target: targets[0], Elsewhere: targets[1:], Node: a.node, TLS: mtls.Client(a.token, mtls.Identity{Node: a.node.Name}),
+		Dial:   func(ctx context.Context) (net.Conn, error) { return dial(ctx, targets[0]) },
+		DialAt: dial, Clock: a.clock, Heard: a.heard, Warn: func(error) {},
+	})
+	if err != nil {
+		fmt.Println("error:", err)
+		return
+	}
+	a.session = s
+	a.did("joined")
+	for o := range s.Orders() {
+		a.obey(o)
+	}
+	if err := s.Err(); err != nil {
+		fmt.Println("error:", a.node.Name, err)
+	}
+}
+
+func (a *puppet) clock() time.Duration { return time.Since(a.start) }
+
+// heard measures how long a heartbeat took that was sent at a time.
+func (a *puppet) heard(at, _ time.Duration) {
+	took := a.clock() - at
+	a.swarm.mu.Lock()
+	defer a.swarm.mu.Unlock()
+	a.late = max(a.late, took)
+}
+
+func (a *puppet) obey(o wire.Order) {
+	switch do := o.Do.(type) {
+	case job.Prepare:
+		a.session.Report(o.Job, job.Prepared{Unit: do.Unit, Attempt: do.Attempt, Port: 4000})
+	case job.Reach:
+		a.session.Report(o.Job, job.Reached{Seq: do.Seq})
+	case job.Start:
+		a.mu.Lock()
+		a.started[o.Job] = do
+		a.mu.Unlock()
+		pids := make([]int, len(do.Group.Bundles))
+		for i := range pids {
+			pids[i] = 1000 + i
+		}
+		a.session.Report(o.Job, job.Started{Unit: do.Unit, Attempt: do.Attempt, PIDs: pids})
+	case job.Stop:
+		a.session.Report(o.Job, job.Stopped{Unit: do.Unit, Attempt: do.Attempt})
+	case job.Finish:
+		a.mu.Lock()
+		delete(a.started, o.Job)
+		a.mu.Unlock()
+		a.did("finished")
+	case wire.Restate:
+		a.mu.Lock()
+		for id, start := range a.started {
+			a.session.Report(id, wire.Opened{})
+			a.session.Report(id, job.Started{Unit: start.Unit, Attempt: start.Attempt})
+		}
+		a.mu.Unlock()
+		a.session.Report("", wire.Restated{})
+		a.did("restated")
+	case wire.Ask:
+		go a.answer(o.Job, do)
+	}
+}
+
+// evidence is what a rank has written before it failed.
+var evidence = strings.Repeat("  File \"/opt/train/model.py\", line 1234, in forward\n", 8<<10/53)
+
+// fail has all ranks fail at once, each with evidence, and further than in the attempt before.
+func (a *puppet) fail() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, start := range a.started {
+		for _, b := range start.Group.Bundles {
+			a.session.Report(id, job.Exited{
+				Unit: start.Unit, Attempt: start.Attempt, Rank: b.Rank, Exit: job.Exit{Code: 1}, At: time.Now(), Lived: time.Minute,
+				Step: int64(start.Attempt + 1), Tail: evidence,
+			})
+		}
+	}
+}
+
+// answer delivers a line of each rank, and goes on for as long as somebody reads.
+func (a *puppet) answer(id string, ask wire.Ask) {
+	a.mu.Lock()
+	start := a.started[id]
+	a.mu.Unlock()
+	left := start.Group.Bundles
+	err := session.Deliver(context.Background(), ask, func(ctx context.Context) (wire.Answer, error) {
+		if ask.About != wire.AboutLogs || len(left) == 0 {
+			if ask.Follows() {
+				<-ctx.Done()
+			}
+			return wire.Answer{}, io.EOF
+		}
+		at := wire.LogPosition{Attempt: start.Attempt, Rank: left[0].Rank, Stream: 1}
+		left = left[1:]
+		return wire.Answer{Chunk: &wire.LogChunk{LogPosition: at, Data: []byte("a line of this rank\n")}}, nil
+	})
+	if err != nil && !session.Unread(err) && !errors.Is(err, context.Canceled) {
+		fmt.Println("error:", err)
+	}
+}
