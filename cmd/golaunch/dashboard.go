@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,15 +19,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/web"
+	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/launcher"
 )
 
 type dashboardOptions struct {
 	view.Where
-	listen string
-	stop   bool
+	listen              string
+	stop                bool
+	metricsToken, level string
 }
 
 const dashboardLong = `It prints a link that works once, in one browser; when it was used it prints the next. The page shows what golaunch status and
@@ -40,6 +46,8 @@ func newDashboard(s *streams) *cobra.Command {
 	f.StringVar(&o.TokenFile, "token-file", "", tokenUsage)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8265", "`HOST:PORT` where browsers find it; port 0 chooses a free one")
 	f.BoolVar(&o.stop, "allow-stop", false, "whoever has the page may stop jobs")
+	f.StringVar(&o.metricsToken, "metrics-token-file", "", "serve /metrics to a Prometheus that sends the token in `FILE` as its bearer token; not at all when empty")
+	f.StringVar(&o.level, "metrics-level", string(metrics.Jobs), "how much the metrics tell apart: `job`, node or rank")
 	c.RunE = s.does(func(*cobra.Command, []string) (int, error) { return 0, o.run(s) })
 	return c
 }
@@ -54,28 +62,317 @@ func (o *dashboardOptions) run(io *streams) error {
 	if err != nil {
 		return err
 	}
-	sources, err := o.Connect(ctx)
+	shown := web.Options{Version: readBuild().Version, AllowStop: o.stop, Stacks: stacksOf}
+	if err := o.readMetricsToken(&shown); err != nil {
+		return err
+	}
+	l, err := listenForBrowsers(o.listen)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = view.Close(sources) }() // they have answered
-	l, err := net.Listen("tcp", o.listen)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("cannot listen at %s: another program does; --listen 127.0.0.1:0 chooses a free port", o.listen)
-	}
+	defer l.Close()
+	p, err := o.place(ctx, io)
 	if err != nil {
-		return fmt.Errorf("cannot listen for browsers: %w; --listen takes an address of this machine", err)
+		return err
 	}
+	defer p.close()
 	if open {
 		io.warn(fmt.Errorf("the page at %s is plain HTTP, and whoever reads the link, or the traffic, sees it too; "+
 			"better listen at 127.0.0.1 and use ssh -L", o.listen))
 	}
-	every := pace(ctx, sources)
-	host, _, _ := net.SplitHostPort(o.listen)
-	return web.New(web.Options{
-		Model: view.New(sources, view.Options{Every: every}), Sources: sources, Version: readBuild().Version, Host: host, AllowStop: o.stop,
-		Links: printer(io, "http://"+addressOf(host, l.Addr())), Every: every, Stacks: stacksOf,
-	}).Serve(ctx, l)
+	shown.Host, _, _ = net.SplitHostPort(o.listen)
+	shown.Every = pace(ctx, p.now())
+	shown.Model = view.New(p.now(), view.Options{Every: shown.Every, More: p.more})
+	shown.Sources, shown.Links = p.now, printer(io, "http://"+addressOf(shown.Host, l.Addr()))
+	if shown.MetricsToken != "" {
+		shown.Metrics = p.metrics(shown.Model, metrics.Level(o.level))
+	}
+	return web.New(shown).Serve(ctx, l)
+}
+
+// readMetricsToken reads who may see the metrics.
+func (o *dashboardOptions) readMetricsToken(shown *web.Options) error {
+	if _, err := metrics.ParseLevel(o.level); err != nil {
+		return bad("metrics-level", err)
+	}
+	if o.metricsToken == "" {
+		return nil
+	}
+	token, err := mtls.LoadToken(o.metricsToken, "")
+	if err != nil {
+		return bad("metrics-token-file", err)
+	}
+	cluster, err := mtls.FindToken(o.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	if err == nil && cluster.ID() == token.ID() {
+		return bad("metrics-token-file", fmt.Errorf("%s has the token of the cluster, with which everybody does everything; make one that is only for metrics: "+
+			"(umask 077; openssl rand -hex 32 >metrics.token)", o.metricsToken))
+	}
+	shown.MetricsToken = token.Text()
+	return nil
+}
+
+func listenForBrowsers(at string) (net.Listener, error) {
+	l, err := net.Listen("tcp", at)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("cannot listen at %s: another program does; --listen 127.0.0.1:0 chooses a free port", at)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen for browsers: %w; --listen takes an address of this machine", err)
+	}
+	return l, nil
+}
+
+// place is where jobs are looked for, with the coordinators that are known there. Jobs of this machine that have coordinators of their own
+// come and go.
+type place struct {
+	ctx   context.Context
+	where view.Where
+
+	mu      sync.Mutex
+	sources map[string]view.Source
+}
+
+// place connects to what is there, until ctx ends. Without a coordinator that was named there may be nothing yet.
+func (o *dashboardOptions) place(ctx context.Context, io *streams) (*place, error) {
+	sources, err := o.Connect(ctx)
+	if errors.Is(err, launcher.ErrNoCoordinator) && o.Coordinator == "" {
+		io.say("no job of yours runs on this machine; the page will show those that begin here. --coordinator HOST:PORT is for those of a cluster")
+		sources, err = nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &place{ctx: ctx, where: o.Where, sources: map[string]view.Source{}}
+	for at, source := range sources {
+		p.add(at, source)
+	}
+	return p, nil
+}
+
+// add takes a new source.
+func (p *place) add(at string, source view.Source) {
+	client, ok := source.(*launcher.Client)
+	if job, local := strings.CutPrefix(at, "job "); ok && local {
+		source = &localJob{Client: client, ctx: p.ctx, job: job}
+	}
+	p.sources[at] = source
+}
+
+// now are the sources that are known.
+func (p *place) now() map[string]view.Source {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.sources)
+}
+
+// close closes all of them.
+func (p *place) close() { _ = view.Close(p.now()) } // they have answered
+
+// maxPast bounds the jobs of this machine that are over and still known.
+const maxPast = 20
+
+// more finds jobs that have begun meanwhile, for a model, which closes what it has of them; here they stay.
+func (p *place) more(ctx context.Context, known func(at string) bool) map[string]view.Source {
+	begun := p.where.More(ctx, func(at string) bool { return p.now()[at] != nil })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at, source := range begun {
+		p.add(at, source)
+	}
+	p.forget()
+	found := map[string]view.Source{}
+	for at, source := range p.sources {
+		if !known(at) {
+			found[at] = kept{source}
+		}
+	}
+	return found
+}
+
+// forget lets go of the jobs that ended first.
+func (p *place) forget() {
+	var past []string
+	ended := map[string]time.Time{}
+	for at, source := range p.sources {
+		if l, ok := source.(*localJob); ok && !l.since().IsZero() {
+			past, ended[at] = append(past, at), l.since()
+		}
+	}
+	slices.SortFunc(past, func(a, b string) int { return ended[a].Compare(ended[b]) })
+	for _, at := range past[:max(0, len(past)-maxPast)] {
+		_ = p.sources[at].Close() // it answers no more
+		delete(p.sources, at)
+	}
+}
+
+// kept is a source that whoever has it may not close.
+type kept struct{ view.Source }
+
+// Close leaves it as it is.
+func (kept) Close() error { return nil }
+
+// localJob is a job of this machine with a coordinator of its own, which ends with it: what was known of it then is what there is to say
+// afterwards, until one of its name begins.
+type localJob struct {
+	*launcher.Client
+	ctx context.Context
+	job string
+
+	mu   sync.Mutex
+	last launcher.Status
+	// over is closed when it is told how the job ends, or that nobody tells; nil when nobody waits for that.
+	over   chan struct{}
+	result *launcher.Result
+	ended  time.Time
+	closed bool
+}
+
+// lastWords bounds the wait for how a job ended whose coordinator is gone.
+const lastWords = 3 * time.Second
+
+// Query is as the coordinator says, or as it was. It does not wait for a coordinator whose job is known to be over.
+func (l *localJob) Query(ctx context.Context, q launcher.Query) (launcher.Status, error) {
+	asking, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if over := l.waits(); over != nil {
+		go func() {
+			select {
+			case <-over:
+				if l.told() {
+					cancel()
+				}
+			case <-asking.Done():
+			}
+		}()
+	} else if l.gone() {
+		if past, ok := l.past(ctx); ok {
+			return past, nil
+		}
+	}
+	status, err := l.Client.Query(asking, q)
+	if err == nil {
+		l.note(status, !q.Brief)
+		return status, nil
+	}
+	if l.told() || l.gone() {
+		if past, ok := l.past(ctx); ok {
+			return past, nil
+		}
+	}
+	return status, err
+}
+
+// waits is the channel that tells of the job's end, nil when nobody waits for that.
+func (l *localJob) waits() chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
+}
+
+// told says that it is known how the job ended.
+func (l *localJob) told() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.result != nil
+}
+
+// gone says that nobody tells anything of the job on this machine.
+func (l *localJob) gone() bool {
+	jobs, err := launcher.LocalJobs()
+	return err == nil && !slices.Contains(jobs, l.job)
+}
+
+// note takes what the coordinator says, and has it tell how the job ends.
+func (l *localJob) note(s launcher.Status, whole bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if whole {
+		l.last = s
+	}
+	l.result, l.ended = nil, time.Time{}
+	if l.over == nil {
+		l.over = make(chan struct{})
+		go l.wait(l.over)
+	}
+}
+
+// wait waits for the job's end.
+func (l *localJob) wait(over chan struct{}) {
+	defer close(over)
+	result, err := l.Wait(l.ctx, l.job)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over = nil; err == nil {
+		l.result = &result
+	}
+}
+
+// since is when the job ended, zero if it has not.
+func (l *localJob) since() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
+}
+
+// past is what is known of a job that is over.
+func (l *localJob) past(ctx context.Context) (launcher.Status, bool) {
+	l.hear(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.last.Jobs, func(j launcher.JobStatus) bool { return j.ID == l.job })
+	if i < 0 || l.closed {
+		return launcher.Status{}, false
+	}
+	if l.ended.IsZero() {
+		l.ended = time.Now()
+	}
+	j := l.last.Jobs[i]
+	j.Phase, j.Finished, j.Result = "finished", cmp.Or(j.Finished, l.ended), cmp.Or(l.result, j.Result)
+	if j.Waits = "its coordinator is gone; where it was started is told how it ended"; j.Result != nil {
+		j.Waits = j.Result.Reason
+	}
+	return launcher.Status{Version: l.last.Version, Since: l.last.Since, Jobs: []launcher.JobStatus{j}}, true
+}
+
+// hear waits, when the coordinator is just gone, for how the job ended.
+func (l *localJob) hear(ctx context.Context) {
+	l.mu.Lock()
+	over := l.over
+	if !l.ended.IsZero() {
+		over = nil
+	}
+	l.mu.Unlock()
+	if over == nil {
+		return
+	}
+	select {
+	case <-over:
+	case <-time.After(lastWords):
+	case <-ctx.Done():
+	}
+}
+
+// Close ends what is known of it.
+func (l *localJob) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	return l.Client.Close()
+}
+
+// metrics are those of all that is known. Jobs that come and go do not change what their source is called.
+func (p *place) metrics(m *view.Model, level metrics.Level) http.Handler {
+	c := &metrics.Collector{Level: level, States: func() []*view.State {
+		s := m.State()
+		if p.where.Coordinator == "" {
+			s.Source = "this machine"
+		}
+		if s.Trouble == "" && s.Since.IsZero() {
+			s.Since = s.At // a machine without jobs is no trouble
+		}
+		return []*view.State{s}
+	}}
+	return c.Handler()
 }
 
 // printer prints each link.

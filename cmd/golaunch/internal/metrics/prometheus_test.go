@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -204,11 +205,7 @@ func startPrometheus(t *testing.T, good, bad, alerts string) *scraper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	example, err := os.ReadFile(filepath.Join(grafana, "prometheus.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := strings.NewReplacer("15s", "1s", "127.0.0.1:8265", good, "127.0.0.1:9100", bad).Replace(string(example))
+	config := strings.NewReplacer("15s", "1s", "127.0.0.1:8265", good, "127.0.0.1:9100", bad).Replace(example(t))
 	config += fmt.Sprintf("\nalerting:\n  alertmanagers:\n    - static_configs:\n        - targets: [%q]\n", alerts)
 	for name, text := range map[string]string{
 		"prometheus.yml": config, "alerts.yml": regexp.MustCompile(`(?m)^\s+for: .*$`).ReplaceAllString(string(rules), ""),
@@ -411,11 +408,32 @@ func (p *scraper) rules(t *testing.T) (names []string) {
 	return names
 }
 
+// example is the configuration in examples/grafana, with a token that is there.
+func example(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(grafana, "prometheus.yml"))
+	token := filepath.Join(t.TempDir(), "token")
+	if err := errors.Join(err, os.WriteFile(token, []byte(strings.Repeat("k", 64)), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	const there = "/etc/prometheus/golaunch.token"
+	if !strings.Contains(string(text), there) {
+		t.Errorf("prometheus.yml does not name %s", there)
+	}
+	return strings.ReplaceAll(string(text), there, token)
+}
+
 // TestExamples has promtool look at the files.
 func TestExamples(t *testing.T) {
+	dir := t.TempDir()
+	rules, err := os.ReadFile(filepath.Join(grafana, "alerts.yml"))
+	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, "alerts.yml"), rules, 0o600),
+		os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(example(t)), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"check", "config", "prometheus.yml"}} {
 		cmd := exec.Command(tool(t, "promtool"), args...)
-		cmd.Dir = grafana
+		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}

@@ -2,12 +2,17 @@ package web
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/log"
@@ -16,30 +21,62 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browser is a headless Chromium, which ends with the test.
-func browser(t *testing.T) context.Context {
-	t.Helper()
+// pictures is where TestPages leaves pictures of what it has seen, for people to judge.
+var pictures = flag.String("pictures", "", "directory for pictures of the pages; none when empty")
+
+var errNoBrowser = errors.New("install chromium: no browser is here")
+
+// atEnd is what is left to do when all tests are over, the last first.
+var atEnd []func()
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, do := range slices.Backward(atEnd) {
+		do()
+	}
+	os.Exit(code)
+}
+
+// chromium is one for all tests, since it takes long to begin; each test has a profile of its own in it.
+var chromium = sync.OnceValues(func() (context.Context, error) {
 	path := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if found, err := exec.LookPath(name); err == nil && path == "" {
+	for _, name := range []string{"google-chrome", "chromium-browser", "chromium"} {
+		if found, err := exec.LookPath(name); err == nil {
 			path = found
 		}
 	}
 	if path == "" {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("install chromium: no browser is here")
-		}
-		t.Skip("install chromium: no browser is here")
+		return nil, errNoBrowser
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()))
+	profile, err := os.MkdirTemp("", "golaunch-browser-")
+	if err != nil {
+		return nil, err
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(profile))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*limit)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
+	allocator, gone := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewContext(allocator)
+	atEnd = append(atEnd, func() { _ = os.RemoveAll(profile) }, gone, cancel, func() {
+		limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		_ = chromedp.Cancel(limited) // it is killed then
+	})
+	return ctx, chromedp.Do(ctx)
+})
+
+// browser is a window of a headless Chromium with a profile of its own, which ends with the test.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	shared, err := chromium()
+	switch {
+	case errors.Is(err, errNoBrowser) && os.Getenv("CI") != "true":
+		t.Skip(err)
+	case err != nil:
+		t.Fatal(err)
+	}
+	ctx, cancel := chromedp.NewContext(shared, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
 	if err := chromedp.Do(ctx); err != nil {
 		t.Fatal(err)
@@ -59,7 +96,9 @@ type tab struct {
 // newTab opens a tab that may load what begins with one of some addresses.
 func newTab(t *testing.T, b context.Context, from ...string) *tab {
 	t.Helper()
-	ctx, cancel := chromedp.NewContext(b)
+	ctx, cancel := context.WithTimeout(b, 5*limit)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
 	p := &tab{t: t, ctx: ctx}
 	if err := chromedp.Listen(ctx, func(event any) { p.hear(event, from) }); err != nil {
 		t.Fatal(err)
@@ -167,4 +206,19 @@ func (p *tab) enter(s *site) {
 	p.t.Helper()
 	p.do(chromedp.Navigate(<-s.links))
 	p.until(`document.querySelector('h1')?.textContent === 'Cluster' && document.querySelectorAll('tbody tr').length > 3`)
+}
+
+// shoot leaves a picture of the page where somebody has asked for them.
+func (p *tab) shoot(name string) {
+	p.t.Helper()
+	if *pictures == "" {
+		return
+	}
+	picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(*pictures, name+".png"), picture, 0o600)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
 }

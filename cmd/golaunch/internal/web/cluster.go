@@ -45,6 +45,9 @@ type summary struct {
 	Most      int    `json:"most"`
 	Ending    string `json:"ending"`
 	Goodput   real   `json:"goodput"`
+	// Slow is the dearest finding about who is slow. Beat is how old the newest heartbeat of any rank is, in seconds.
+	Slow string `json:"slow"`
+	Beat real   `json:"beat"`
 	progress
 }
 
@@ -59,12 +62,15 @@ func progressOf(p view.Progress) progress {
 	return progress{real(p.Step), real(p.Total), real(p.StepTime), when(p.Done)}
 }
 
-func summaryOf(j *view.Job) summary {
+func summaryOf(j *view.Job, now time.Time) summary {
 	s := summary{
 		ID: text(j.ID, maxName), Title: text(j.Title, maxTitle), Phase: text(j.Phase, maxName), Waits: text(j.Waits, maxReason),
 		Submitted: when(j.Submitted), Finished: when(j.Finished), Reserve: j.Reserve, Within: text(j.Within, maxName), Nodes: len(j.Nodes),
 		Ranks: j.JobStatus.Ranks, GPUs: j.GPUs, Attempt: j.Attempt, Restarts: j.Restarts, Most: j.MaxRestarts, Goodput: real(math.NaN()),
-		progress: progressOf(j.Progress),
+		Beat: real(newestBeat(j, now)), progress: progressOf(j.Progress),
+	}
+	if len(j.Slow.Findings) > 0 {
+		s.Slow = text(j.Slow.Findings[0].Sentence(now), maxReason)
 	}
 	if j.Result != nil {
 		s.Ending = string(j.Result.Ending)
@@ -75,12 +81,23 @@ func summaryOf(j *view.Job) summary {
 	return s
 }
 
+// newestBeat is how old the newest heartbeat of a job is that is known, NaN if none is.
+func newestBeat(j *view.Job, now time.Time) float64 {
+	newest := math.NaN()
+	for _, r := range j.Ranks {
+		if age := r.Now.BeatAge + ago(now, r.Heard); r.Ended == "" && !(newest <= age) && !math.IsNaN(age) {
+			newest = age
+		}
+	}
+	return newest
+}
+
 // cluster adds what the page of all nodes and jobs shows.
 func (p parts) cluster(s *view.State) {
 	p.add("totals", totalsOf(s))
 	jobs := []summary{}
 	for _, j := range s.Jobs {
-		jobs = append(jobs, summaryOf(j))
+		jobs = append(jobs, summaryOf(j, s.At))
 	}
 	p.add("jobs", jobs)
 	use := useByNode(s)

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
@@ -216,6 +218,57 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
+// pipes is a listener for connections without buffers.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error   { close(p.done); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// TestASlowReader: a browser that takes nothing of what it has asked for is left, and its place is free.
+func TestASlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sources := map[string]view.Source{"here": cluster(1)}
+		s := New(Options{Model: view.New(sources, view.Options{}), Sources: func() map[string]view.Source { return sources }, Host: "localhost"})
+		session, _ := s.gate.enter(s.gate.token)
+		l := pipes{make(chan net.Conn), make(chan struct{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Serve(ctx, l) }()
+		for _, path := range []string{"/api/events?page=cluster", "/api/logs?job=llama-70b"} {
+			browser, conn := net.Pipe()
+			l.conns <- conn
+			fmt.Fprintf(browser, "GET %s HTTP/1.1\r\nHost: localhost\r\nCookie: golaunch-80=%s\r\n%s: %s\r\n\r\n", path, session, keyHeader, s.gate.key(session))
+			time.Sleep(patience / 2) // which takes no time here
+			synctest.Wait()
+			if len(s.streams) != 1 {
+				t.Errorf("%s: %d streams are open", path, len(s.streams))
+			}
+			time.Sleep(patience) // which takes no time here
+			synctest.Wait()
+			if len(s.streams) != 0 {
+				t.Errorf("%s: %d streams are open to one who does not read", path, len(s.streams))
+			}
+			browser.Close()
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestConnectionsAreBounded: more have to wait until one is closed.
 func TestConnectionsAreBounded(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -321,5 +374,41 @@ func TestStacks(t *testing.T) {
 	var said struct{ Error string }
 	if text := <-first; json.Unmarshal([]byte(text), &said) != nil || !strings.Contains(said.Error, "node llama-70b is gone") {
 		t.Errorf("%s", text)
+	}
+}
+
+// TestMetrics are for whoever has their token, which is no session, and a session is none.
+func TestMetrics(t *testing.T) {
+	const token = "0123456789abcdef0123456789abcdef"
+	s := serve(t, cluster(1), func(o *Options) {
+		o.MetricsToken = token
+		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintln(w, "jobs", len(o.Model.State().Jobs))
+		})
+	})
+	v := visit(t, <-s.links)
+	for _, c := range []struct {
+		name    string
+		who     visitor
+		headers []string
+		code    int
+		says    string
+	}{
+		{"its token", visitor{}, []string{"Authorization", "Bearer " + token}, 200, "jobs 3"},
+		{"no token", visitor{}, nil, 401, "authorization.credentials_file"},
+		{"a session alone", v, nil, 401, "authorization.credentials_file"},
+		{"another token", visitor{}, []string{"Authorization", "Bearer x" + token}, 401, "authorization.credentials_file"},
+		{"an empty token", visitor{}, []string{"Authorization", "Bearer "}, 401, "authorization.credentials_file"},
+		{"another kind", visitor{}, []string{"Authorization", "Basic " + token}, 401, "authorization.credentials_file"},
+		{"a name that was made to lead here", visitor{}, []string{"Authorization", "Bearer " + token, "Host", "evil.example"}, 403, "not the address"},
+	} {
+		answer, body := c.who.ask(t, "GET", s.base+"/metrics", "", c.headers...)
+		if answer.StatusCode != c.code || !strings.Contains(body, c.says) {
+			t.Errorf("%s: %s, want %d and %q:\n%.300s", c.name, answer.Status, c.code, c.says, body)
+		}
+	}
+	without := serve(t, cluster(1), nil)
+	if answer, _ := (visitor{}).ask(t, "GET", without.base+"/metrics", "", "Authorization", "Bearer "); answer.StatusCode != 404 {
+		t.Errorf("without a token file: %s", answer.Status)
 	}
 }

@@ -48,7 +48,7 @@ func newHeat(ranks []*view.Rank, meter string) heat {
 	first, last := slots(ranks)
 	h := heat{
 		Meter: meter, From: when(time.Unix(0, first*int64(slot))), Slot: real(slot.Seconds()), Slots: int(last - first),
-		Each: max(1, (len(ranks)+maxRows-1)/maxRows),
+		Each: max(1, (len(ranks)+maxRows-1)/maxRows), Least: []real{}, Median: []real{}, Most: []real{},
 	}
 	h.Rows = (len(ranks) + h.Each - 1) / h.Each
 	grid := make([][]float64, len(ranks))

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"math"
 	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
@@ -14,9 +15,13 @@ type detail struct {
 	Submitter *uint32  `json:"submitter"`
 	Names     []string `json:"names"`
 	// Known counts the ranks of which a node says something.
-	Known  int     `json:"known"`
-	Result *ending `json:"result"`
-	Ledger *ledger `json:"ledger"`
+	Known int `json:"known"`
+	// LogBytes is what its ranks have written in this attempt, as far as is known.
+	LogBytes real `json:"log_bytes"`
+	// Slowest is how many times longer than the median the worst rank takes, where that can be said.
+	Slowest real    `json:"slowest"`
+	Result  *ending `json:"result"`
+	Ledger  *ledger `json:"ledger"`
 }
 
 type ending struct {
@@ -82,7 +87,7 @@ func (p parts) job(s *view.State, name string) {
 	if j == nil {
 		return
 	}
-	p.add("job", detailOf(j))
+	p.add("job", detailOf(j, s.At))
 	history := []decision{}
 	for _, m := range j.History {
 		history = append(history, decision{
@@ -110,10 +115,15 @@ func (p parts) findings(s view.Slow, now time.Time) {
 	p.add("findings", found)
 }
 
-func detailOf(j *view.Job) detail {
-	d := detail{summary: summaryOf(j), Detached: j.Detached, Submitter: j.Submitter, Known: len(j.Ranks), Ledger: ledgerOf(j.JobStatus.Goodput)}
+func detailOf(j *view.Job, now time.Time) detail {
+	d := detail{summary: summaryOf(j, now), Detached: j.Detached, Submitter: j.Submitter, Known: len(j.Ranks), Slowest: real(j.Slow.Ratio), Ledger: ledgerOf(j.JobStatus.Goodput)}
 	for _, name := range j.Nodes[:min(len(j.Nodes), maxNames)] {
 		d.Names = append(d.Names, text(name, maxName))
+	}
+	for _, r := range j.Ranks {
+		if !math.IsNaN(r.Now.LogBytes) {
+			d.LogBytes += real(r.Now.LogBytes)
+		}
 	}
 	if r := j.Result; r != nil {
 		d.Result = &ending{r.Code, string(r.Ending), text(r.Reason, maxReason), causeOf(r.Cause)}

@@ -14,15 +14,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/fold"
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// line is one of a rank's; Rank is -1 where something is missing.
+// line is one of a rank's, or of several that say the same; Who says whose. Missing says that it is about what could not be read.
 type line struct {
-	Rank    int    `json:"r"`
-	Attempt int    `json:"a"`
+	Who     string `json:"w"`
 	Stream  int    `json:"s"`
-	Node    string `json:"n"`
+	Missing bool   `json:"m,omitempty"`
 	Text    string `json:"t"`
 }
 
@@ -65,6 +65,10 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	t := newTail(maxLines)
+	if v.Get("fold") != "" {
+		t.fold(ranks)
+	}
+	defer t.rest()
 	go t.read(source.Logs(ctx, v.Get("job"), launcher.LogFilter{Ranks: ranks, Attempt: max(-1, attempt), Follow: true}))
 	for {
 		select {
@@ -89,16 +93,34 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 // tail keeps the newest lines of ranks until they are taken.
 type tail struct {
 	most int
-	open map[line][]byte
+	open map[output][]byte
 	// more has an element when there is something to take.
 	more chan struct{}
 
 	mu sync.Mutex
 	b  batch
+	// folder is nil where lines are not folded; timer has it give what has waited long enough. Of the ranks it expects those of chosen, or all.
+	folder *fold.Folder
+	timer  *time.Timer
+	chosen []launcher.Span
+	world  int
+}
+
+// output is a stream of a rank.
+type output struct {
+	node                  string
+	rank, attempt, stream int
 }
 
 func newTail(most int) *tail {
-	return &tail{most: most, open: map[line][]byte{}, more: make(chan struct{}, 1)}
+	return &tail{most: most, open: map[output][]byte{}, more: make(chan struct{}, 1)}
+}
+
+// fold has lines that ranks have in common be one. It is called before read.
+func (t *tail) fold(chosen []launcher.Span) {
+	t.folder, t.chosen = fold.New(0, nil), chosen
+	t.timer = time.AfterFunc(time.Hour, t.tick)
+	t.timer.Stop()
 }
 
 // read reads all chunks.
@@ -109,21 +131,47 @@ func (t *tail) read(chunks iter.Seq2[launcher.LogChunk, error]) {
 		case err != nil:
 			why = text(err.Error(), maxReason)
 		case c.Missing != "":
-			t.put(line{Rank: -1, Node: text(c.Node, maxName), Text: text(c.Missing, maxLine)})
+			t.change(func() { t.keep(line{Who: text(c.Node, maxName), Missing: true, Text: text(c.Missing, maxLine)}) })
 		default:
-			t.add(line{Rank: c.Rank, Attempt: c.Attempt, Stream: c.Stream, Node: text(c.Node, maxName)}, c.Data)
+			t.expect(c.WorldSize)
+			t.add(output{c.Node, c.Rank, c.Attempt, c.Stream}, c.Data)
 		}
 	}
 	for of, rest := range t.open {
-		if of.Text = text(string(rest), maxLine); len(rest) > 0 {
-			t.put(of)
+		if len(rest) > 0 {
+			t.put(of, rest)
 		}
 	}
-	t.change(func(b *batch) { b.Over, b.Error = true, why })
+	t.change(func() {
+		if t.folder != nil {
+			t.timer.Stop()
+			t.groups(t.folder.Flush())
+		}
+		t.b.Over, t.b.Error = true, why
+	})
+}
+
+// expect says how many ranks there are.
+func (t *tail) expect(world int) {
+	if t.folder == nil || world == t.world {
+		return
+	}
+	t.world = world
+	expected := fold.World(world)
+	if len(t.chosen) > 0 {
+		var ranks []int
+		for _, s := range t.chosen {
+			for rank := s.From; rank <= min(s.To, world-1); rank++ {
+				ranks = append(ranks, rank)
+			}
+		}
+		expected = fold.Of(ranks...)
+	}
+	t.change(func() { t.groups(t.folder.Expect(expected)) })
 }
 
 // add splits what a rank wrote into lines. Of one that is too long for a page the begin is kept.
-func (t *tail) add(of line, data []byte) {
+func (t *tail) add(of output, data []byte) {
 	rest := append(t.open[of], data...)
 	for {
 		one, after, whole := bytes.Cut(rest, []byte{'\n'})
@@ -131,29 +179,65 @@ func (t *tail) add(of line, data []byte) {
 			t.open[of] = append([]byte(nil), rest[:min(len(rest), 4*maxLine)]...)
 			return
 		}
-		l := of
-		l.Text = text(string(one), maxLine)
-		t.put(l)
+		t.put(of, one)
 		rest = after
 	}
 }
 
-func (t *tail) put(l line) {
-	t.change(func(b *batch) {
-		if b.Lines = append(b.Lines, l); len(b.Lines) >= 2*t.most {
-			b.Skipped += len(b.Lines) - t.most
-			b.Lines = append(b.Lines[:0], b.Lines[len(b.Lines)-t.most:]...)
+// put takes a line of a rank.
+func (t *tail) put(of output, said []byte) {
+	t.change(func() {
+		if t.folder == nil {
+			t.keep(line{Who: fmt.Sprintf("r%d %s", of.rank, text(of.node, maxName)), Stream: of.stream, Text: text(string(said), maxLine)})
+			return
 		}
+		t.groups(t.folder.Add(fold.Line{Rank: of.rank, Stream: fold.Stream(of.stream), Text: said[:min(len(said), 4*maxLine)], At: time.Now()}))
+		t.arm()
 	})
 }
 
-func (t *tail) change(do func(*batch)) {
+// tick takes what has waited for other ranks long enough.
+func (t *tail) tick() {
+	t.change(func() {
+		t.groups(t.folder.Tick(time.Now()))
+		t.arm()
+	})
+}
+
+func (t *tail) arm() {
+	if due, any := t.folder.Due(); any {
+		t.timer.Reset(max(0, time.Until(due)))
+	}
+}
+
+func (t *tail) groups(all []fold.Group) {
+	for _, g := range all {
+		t.keep(line{Who: strings.Trim(g.Who(), "[]"), Stream: int(g.Stream), Text: text(g.Text(), maxLine)})
+	}
+}
+
+func (t *tail) keep(l line) {
+	b := &t.b
+	if b.Lines = append(b.Lines, l); len(b.Lines) >= 2*t.most {
+		b.Skipped += len(b.Lines) - t.most
+		b.Lines = append(b.Lines[:0], b.Lines[len(b.Lines)-t.most:]...)
+	}
+}
+
+func (t *tail) change(do func()) {
 	t.mu.Lock()
-	do(&t.b)
+	do()
 	t.mu.Unlock()
 	select {
 	case t.more <- struct{}{}:
 	default:
+	}
+}
+
+// rest ends what the tail does by itself.
+func (t *tail) rest() {
+	if t.timer != nil {
+		t.timer.Stop()
 	}
 }
 

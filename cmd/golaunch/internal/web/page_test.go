@@ -2,8 +2,11 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +19,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
+	"github.com/golaunch/golaunch/launcher"
 )
 
 // pages are those of the simulated cluster, with what is seen when all is there.
@@ -46,12 +51,8 @@ func (p *tab) audit(where string) {
 	}
 }
 
-// dark is what the system of the user prefers.
-func dark(on bool) chromedp.Action[chromedp.Void] {
-	theme := "light"
-	if on {
-		theme = "dark"
-	}
+// prefers has the system of the user prefer a theme.
+func prefers(theme string) chromedp.Action[chromedp.Void] {
 	return command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}},
 	})
@@ -61,19 +62,78 @@ func dark(on bool) chromedp.Action[chromedp.Void] {
 func TestPages(t *testing.T) {
 	b := browser(t)
 	for _, nodes := range []int{1, 16, 1000} {
-		s := serve(t, cluster(nodes), func(o *Options) { o.AllowStop = true })
+		c := cluster(nodes)
+		if nodes > 100 {
+			c.Every = 0 // the ranks say what they do once: what is seen here does not move
+		}
+		s := serve(t, c, func(o *Options) { o.AllowStop = true })
 		p := newTab(t, b, s.base)
 		p.enter(s)
 		for _, at := range pages {
 			p.goTo(at.at, at.there)
 			for _, width := range []int64{375, 768, 1280, 1920} {
 				p.size(width, 900)
-				for _, night := range []bool{false, true} {
-					p.do(dark(night))
-					p.audit(fmt.Sprintf("%d nodes, %s, %d pixels, dark: %v", nodes, at.at, width, night))
+				for _, theme := range []string{"light", "dark"} {
+					p.do(prefers(theme))
+					p.audit(fmt.Sprintf("%d nodes, %s, %d pixels, %s", nodes, at.at, width, theme))
+					p.shoot(fmt.Sprintf("%d%s-%d-%s", nodes, strings.ReplaceAll(at.at, "/", "-"), width, theme))
 				}
 			}
 		}
+	}
+}
+
+// broken is a cluster with a job that has failed, of which everything that a user can name would be markup.
+type broken struct{ *viewtest.Cluster }
+
+const evil = `50%/<img src=x onerror=alert(1)>`
+
+// Query has the job beside the others.
+func (b broken) Query(ctx context.Context, q launcher.Query) (launcher.Status, error) {
+	if q.Job == evil {
+		q.Job = ""
+	}
+	s, err := b.Cluster.Query(ctx, q)
+	bad := evil + "\x1b[31m\u202e\x00"
+	s.Jobs = append(s.Jobs, launcher.JobStatus{
+		ID: evil, Title: bad, Phase: "finished", Waits: bad, Submitted: b.Began, Finished: b.Began.Add(time.Minute), Nodes: []string{bad}, Ranks: 8, Attempt: 3,
+		History: []launcher.Moment{
+			{At: b.Began, To: "training", Reason: bad},
+			{At: b.Began.Add(30 * time.Second), Attempt: 3, To: "stopping", Cause: bad, Node: bad, Reason: bad},
+		},
+		Result: &launcher.Result{Code: 1, Ending: launcher.EndProgram, Reason: bad, Attempts: 4, Cause: &launcher.Failure{
+			Why: bad, Node: bad, Rank: 3, Attempt: 3, At: b.Began, Lived: time.Minute, Further: 7, Step: -1,
+			Tail: strings.Repeat(bad+"\n", 100), Traceback: "Traceback (most recent call last):\n  " + bad, Kernel: "NVRM: Xid 79 " + bad,
+		}},
+	})
+	return s, err
+}
+
+// TestNothingIsMarkup: names, reasons and output are shown as they are, and a failure with all that is known of it.
+func TestNothingIsMarkup(t *testing.T) {
+	c := broken{cluster(1)}
+	s := serve(t, c.Cluster, func(o *Options) {
+		sources := map[string]view.Source{"10.0.0.1:29400": c}
+		o.Model, o.Sources = view.New(sources, view.Options{}), func() map[string]view.Source { return sources }
+		o.Stacks = func(context.Context, view.Source, string) (string, error) { return evil + "\x1b[31m\n", nil }
+	})
+	p := newTab(t, browser(t), s.base)
+	p.enter(s)
+	p.does(`[...document.querySelectorAll('.grid a')].find((a) => a.textContent.includes('onerror')).click()`)
+	p.until(`document.querySelector('h1').textContent === ` + "`" + evil + "`" + ` && document.body.innerText.includes('Traceback (most recent') && document.body.innerText.includes('7 other ranks')`)
+	for _, width := range []int64{375, 1280} {
+		p.size(width, 900)
+		for _, theme := range []string{"light", "dark"} {
+			p.do(prefers(theme))
+			p.audit("a failed job")
+			p.shoot(fmt.Sprintf("failed-%d-%s", width, theme))
+		}
+	}
+	p.goTo(pages[1].at, pages[1].there)
+	p.do(chromedp.Click(chromedp.CSS(".actions button")))
+	p.until(`document.querySelector('dialog pre')?.textContent.includes('onerror')`)
+	if n := eval[int](p, `document.querySelectorAll('img, main script').length`); n > 0 {
+		t.Errorf("%d elements are made of names", n)
 	}
 }
 
@@ -101,6 +161,7 @@ func TestKeyboard(t *testing.T) {
 	press("?")
 	p.until(`document.querySelector('dialog[open]')`)
 	p.audit("the list of keys")
+	p.shoot("keys")
 	press(kb.Escape)
 	p.until(`!document.querySelector('dialog')`)
 	press("t")
@@ -174,6 +235,7 @@ func TestComesAndGoes(t *testing.T) {
 	gone.Store(true)
 	p.until(`document.getElementById('banner').innerText.includes('the coordinator <b>is gone</b>') && /is [2-9].s old/.test(document.getElementById('age').textContent)`)
 	p.audit("a coordinator that is gone")
+	p.shoot("gone")
 	gone.Store(false)
 	p.until(`document.getElementById('banner').hidden && document.getElementById('live').textContent === 'live'`)
 }
@@ -189,6 +251,7 @@ func TestTwoBrowsers(t *testing.T) {
 	second.do(chromedp.Navigate(link))
 	second.until(`document.body.innerText.includes('Each link works once')`)
 	second.audit("a used link")
+	second.shoot("used-link")
 	second.do(chromedp.Navigate(s.base))
 	second.until(`document.body.innerText.includes('A link is needed')`)
 	if said := second.complaints(); len(said) == 0 || !strings.Contains(strings.Join(said, " "), "403") {
@@ -202,6 +265,38 @@ func TestTwoBrowsers(t *testing.T) {
 	_ = second.complaints() // the answer was 403
 }
 
+// TestAnotherSite: a page of elsewhere, in the browser of somebody who has a session, stops nothing, sees nothing and
+// frames nothing.
+func TestAnotherSite(t *testing.T) {
+	s := serve(t, cluster(1), func(o *Options) { o.AllowStop = true })
+	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<title>evil</title><iframe src="%[1]s/"></iframe><script>
+			const body = '{"job":"llama-70b"}';
+			const tries = [
+				fetch('%[1]s/api/stop', { method: 'POST', mode: 'no-cors', credentials: 'include', body }).then((a) => a.type),
+				fetch('%[1]s/api/stop', { method: 'POST', credentials: 'include', body, headers: { 'X-Golaunch-Key': 'x' } }).then(() => 'read'),
+				fetch('%[1]s/api/events?page=cluster', { credentials: 'include' }).then(() => 'read'),
+			];
+			Promise.allSettled(tries).then((all) => { window.got = all.map((a) => a.value || 'refused').join(' '); });
+		</script>`, s.base)
+	}))
+	defer evil.Close()
+	p := newTab(t, browser(t), s.base, evil.URL)
+	p.enter(s)
+	p.do(chromedp.Navigate(strings.Replace(evil.URL, "127.0.0.1", "localhost", 1)))
+	p.until(`window.got !== undefined`)
+	if got := eval[string](p, `window.got`); got != "refused refused refused" {
+		t.Errorf("a page of elsewhere gets %q", got)
+	}
+	if len(s.cluster.Stopped) > 0 {
+		t.Errorf("it has stopped %q", s.cluster.Stopped)
+	}
+	if said := strings.Join(p.complaints(), "\n"); !strings.Contains(said, "frame-ancestors 'none'") {
+		t.Errorf("it may frame the page; the browser says %s", said)
+	}
+}
+
 // TestStopsAJob asks whether one is sure.
 func TestStopsAJob(t *testing.T) {
 	s := serve(t, cluster(1), func(o *Options) { o.AllowStop = true })
@@ -211,6 +306,7 @@ func TestStopsAJob(t *testing.T) {
 	p.do(chromedp.Click(chromedp.CSS(".actions .danger")))
 	p.until(`document.querySelector('dialog[open]')`)
 	p.audit("stopping")
+	p.shoot("stopping")
 	if len(s.cluster.Stopped) > 0 {
 		t.Fatalf("%q was stopped unasked", s.cluster.Stopped)
 	}
@@ -259,6 +355,7 @@ func TestReport(t *testing.T) {
 	for _, width := range []int64{375, 1280} {
 		p.size(width, 900)
 		p.audit("a report")
+		p.shoot(fmt.Sprint("report-", width))
 	}
 	p.does(`const m = document.getElementById('meter'); m.value = 'power'; m.dispatchEvent(new Event('change'))`)
 	p.until(`document.querySelector('.scale').parentElement.innerText.includes('W')`)
@@ -267,6 +364,23 @@ func TestReport(t *testing.T) {
 	odd, _ := report(t, 1, "tokenize")
 	p.do(chromedp.Navigate("file://" + odd))
 	p.until(`document.querySelector('.command')?.textContent.includes('<script>alert(1)</script> red')`)
+}
+
+// TestFindings: who is slow is said first, and the ranks are first in the table.
+func TestFindings(t *testing.T) {
+	file, body := report(t, 16, "llama-70b")
+	found := []byte(`"findings":[{"text":"rank 37: 12 % slower than the median for 4 min; without it the job would be 9 % faster","ranks":[37],"node":"gpu0004"}]`)
+	body = bytes.Replace(body, []byte(`"findings":[]`), found, 1)
+	if err := os.WriteFile(file, body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newTab(t, browser(t), "file:")
+	p.do(chromedp.Navigate("file://" + file))
+	p.until(`document.querySelector('.findings')?.innerText.startsWith('rank 37: 12 % slower')`)
+	p.until(`document.querySelector('.columns').innerText.startsWith('Findings')`)
+	p.until(`/^37\s+gpu0004\s+see findings/.test(document.querySelector('main tr.marked:first-of-type, main tbody tr[tabindex]').innerText)`)
+	p.audit("findings")
+	p.shoot("findings")
 }
 
 // TestReportIsSafe: what is known of a job ends no script, and is JSON.

@@ -120,6 +120,7 @@ func TestNumbers(t *testing.T) {
 func TestText(t *testing.T) {
 	for in, want := range map[string]string{
 		"a\x1b[31mred\x1b[0m": "ared", "title\x1b]0;x\a": "title^[]0;x^G", "a\nb": "a^Kb", "<b>": "<b>", "bad\xff": "bad\ufffd",
+		"n1\u202e7n\u2066": "n1\ufffd7n\ufffd",
 	} {
 		if got := text(in, 20); got != want {
 			t.Errorf("%q is %q, want %q", in, got, want)
@@ -211,6 +212,49 @@ func TestTail(t *testing.T) {
 		}
 		if cut := max(0, len(want)-most); b.Skipped != cut || !slices.Equal(got, want[cut:]) || !b.Over {
 			t.Fatalf("%q has %q and %d before, of %q", written, got, b.Skipped, want)
+		}
+	})
+}
+
+// TestFoldedTail: lines that ranks have in common are one, odd ones stay apart, and nobody waits for ranks that say nothing.
+func TestFoldedTail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tail := newTail(100)
+		tail.fold(nil)
+		release := make(chan struct{})
+		say := func(rank int, said string) launcher.LogChunk {
+			return launcher.LogChunk{Node: "n", Rank: rank, Stream: 1, WorldSize: 4, Data: []byte(said)}
+		}
+		go tail.read(func(yield func(launcher.LogChunk, error) bool) {
+			for rank, loss := range []string{"0.41", "0.43", "nan", "0.42"} {
+				yield(say(rank, "step 7 loss="+loss+"\nlonely \x1b[31m<b>"), nil)
+			}
+			<-release
+			yield(say(1, "\n"), nil)
+			<-release
+		})
+		time.Sleep(time.Second) // which takes no time here
+		synctest.Wait()
+		said := func() (all []string) {
+			for _, l := range tail.take().Lines {
+				all = append(all, l.Who+": "+l.Text)
+			}
+			slices.Sort(all)
+			return all
+		}
+		if got, want := said(), []string{"r0-1,3: step 7 loss=0.41..0.43", "r2: step 7 loss=nan"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		release <- struct{}{}
+		time.Sleep(time.Second) // which takes no time here
+		synctest.Wait()
+		if got, want := said(), []string{"r1: lonely <b>"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		close(release)
+		synctest.Wait()
+		if got, want := said(), []string{"r0,2-3: lonely <b>"}; !slices.Equal(got, want) || !tail.take().Over {
+			t.Errorf("%q, want %q", got, want)
 		}
 	})
 }

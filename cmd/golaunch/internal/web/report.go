@@ -35,7 +35,7 @@ func Report(w io.Writer, s *view.State, job string, log Log, version string) err
 		return fmt.Errorf("cannot write what is known of job %s as JSON: %w", job, err)
 	}
 	script, style := bundle(), file("style.css")
-	rules := fmt.Sprintf("default-src 'none'; script-src '%s'; style-src '%s'; img-src data:; base-uri 'none'; form-action 'none'", hash(script), hash(style))
+	rules := fmt.Sprintf("default-src 'none'; script-src '%s'; style-src '%s'; img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'", hash(script), hash(style))
 	page := replace(string(file("index.html")),
 		`<link rel="icon" href="/icon.svg">`, `<meta http-equiv="Content-Security-Policy" content="`+rules+`">`+"\n"+
 			`<link rel="icon" href="data:image/svg+xml;base64,`+base64.StdEncoding.EncodeToString(file("icon.svg"))+`">`,

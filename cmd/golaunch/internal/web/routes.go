@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,15 +10,16 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// policy lets a page load only what this server has, and nobody frame it.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
-	"frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+// policy lets a page load only what this server has, make no markup of text, and nobody frame it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
 
 // Handler answers requests of browsers, whatever they were sent through.
 func (s *Server) Handler() http.Handler {
@@ -25,6 +27,9 @@ func (s *Server) Handler() http.Handler {
 	m.HandleFunc("GET /{$}", s.page)
 	m.HandleFunc("GET /login", s.login)
 	m.HandleFunc("GET /{file}", asset)
+	if s.opts.Metrics != nil {
+		m.HandleFunc("GET /metrics", s.metrics)
+	}
 	m.HandleFunc("GET /api/events", s.guarded(s.events))
 	m.HandleFunc("GET /api/logs", s.guarded(s.logs))
 	if s.opts.AllowStop {
@@ -67,6 +72,21 @@ func (s *Server) guarded(next http.HandlerFunc) http.HandlerFunc {
 			next(w, r)
 		}
 	}
+}
+
+// metrics answers a Prometheus, which has a token and no cookie. A browser sends no such token by itself, so that a page of elsewhere learns
+// nothing through one.
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
+	token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !bearer || s.opts.MetricsToken == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.MetricsToken)) != 1 {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, "the metrics are for whoever has the token: set authorization.credentials_file in the scrape config to a copy of the file of --metrics-token-file\n")
+		return
+	}
+	s.await(r.Context())
+	s.opts.Metrics.ServeHTTP(w, r)
 }
 
 func (s *Server) page(w http.ResponseWriter, r *http.Request) {
@@ -143,7 +163,7 @@ func (s *Server) source(ctx context.Context, job string) (view.Source, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	errs := []error{fmt.Errorf("no coordinator has a job %q", job)}
-	for _, source := range s.opts.Sources {
+	for _, source := range s.opts.Sources() {
 		status, err := source.Query(ctx, launcher.Query{Job: job, Jobs: true, Brief: true})
 		if err == nil && slices.ContainsFunc(status.Jobs, func(j launcher.JobStatus) bool { return j.ID == job }) {
 			return source, nil

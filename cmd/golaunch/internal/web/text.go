@@ -2,6 +2,8 @@ package web
 
 import (
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/golaunch/golaunch/internal/logs"
 )
@@ -15,13 +17,21 @@ const (
 	maxLine   = 4 << 10
 )
 
-// text is what others have written as one line of text: no colours, no control characters, and valid.
+// text is what others have written as one line of text: no colours, no control characters, valid, and nothing that turns the text around it.
 func text(s string, most int) string {
-	s = clip(s, 4*most)
-	if visible := []rune(logs.Visible(s)); len(visible) > most {
+	s = strings.Map(upright, logs.Visible(clip(s, 4*most)))
+	if visible := []rune(s); len(visible) > most {
 		return string(visible[:most-1]) + "…"
 	}
-	return logs.Visible(s)
+	return s
+}
+
+// upright replaces what changes the direction of text, with which one name can look like another.
+func upright(r rune) rune {
+	if unicode.Is(unicode.Bidi_Control, r) {
+		return utf8.RuneError
+	}
+	return r
 }
 
 // paragraph is text of several lines, of at most so many bytes.

@@ -19,9 +19,9 @@ import (
 
 // Options say what a [Server] shows, and what may be done there.
 type Options struct {
-	// Model is what is shown, of Sources, which are asked for logs and to stop jobs.
+	// Model is what is shown. Sources has those of now, which are asked for logs and to stop jobs.
 	Model   *view.Model
-	Sources map[string]view.Source
+	Sources func() map[string]view.Source
 	// Version is this golaunch's.
 	Version string
 	// Host is the name that the user listens on; a browser may also use any address, "localhost" and the name of this machine.
@@ -30,6 +30,10 @@ type Options struct {
 	AllowStop bool
 	// Stacks is where the ranks of a job of a source are in their programs, as text; when nil the page does not offer it.
 	Stacks func(ctx context.Context, source view.Source, job string) (string, error)
+	// Metrics answers whoever has MetricsToken, which is not empty then; when nil there are none. Where there are, the model is kept up to
+	// date even when no page is open.
+	Metrics      http.Handler
+	MetricsToken string
 	// Links takes the newest link: the first before Serve answers anybody, and the next whenever one was used. It works once.
 	Links func(path string)
 	// Every is how often pages are brought up to date; a second when 0.
@@ -73,10 +77,14 @@ func New(o Options) *Server {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	h := &http.Server{
 		Handler: s.Handler(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: 2 * time.Minute,
+		WriteTimeout: stackPatience + patience, // streams have their own
 	}
 	ended := context.AfterFunc(ctx, func() { _ = h.Close() }) // nobody waits for what is half sent
 	defer ended()
 	defer s.feed.close()
+	if s.opts.Metrics != nil {
+		s.feed.watch()
+	}
 	s.opts.Links(s.gate.link())
 	if err := h.Serve(&limited{l, make(chan struct{}, maxConnections)}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("cannot serve the dashboard at %v: %w", l.Addr(), err)

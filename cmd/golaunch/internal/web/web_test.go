@@ -37,7 +37,7 @@ func serve(t *testing.T, c *viewtest.Cluster, change func(*Options)) *site {
 	s := &site{cluster: c, base: "http://" + l.Addr().String(), links: make(chan string, 100)}
 	sources := map[string]view.Source{"10.0.0.1:29400": c}
 	o := Options{
-		Model: view.New(sources, view.Options{}), Sources: sources, Version: "v0.9.0", Host: "127.0.0.1",
+		Model: view.New(sources, view.Options{}), Sources: func() map[string]view.Source { return sources }, Version: "v0.9.0", Host: "127.0.0.1",
 		Links: func(path string) { s.links <- s.base + path },
 	}
 	if change != nil {

@@ -150,19 +150,28 @@ function recall(name) {
 
 function keys() {
   const all = [['/', 'filter the tables'], ['c', 'the cluster'], ['t', 'light or dark'], ['?', 'this list'], ['Tab', 'the next table, chart or control'],
-    ['↑ ↓ PgUp PgDn Home End', 'rows of a table, places of a chart'], ['Enter', 'open what is chosen'], ['Esc', 'close this, leave the filter']];
+    ['↑ ↓ PgUp PgDn Home End', 'rows of a table, places of a chart'], ['Enter', 'open what is chosen'], ['Esc', 'close this, clear the filter']];
   speak('Keys', h('dl', { class: 'keys' }, all.map(([key, does]) => h('div', {}, h('dt', {}, h('kbd', {}, key)), h('dd', {}, does)))));
 }
 
 function press(event) {
   const typing = event.target.closest('input, select, textarea, dialog');
-  if (event.key === 'Escape' && event.target.matches('input')) event.target.blur();
+  if (event.key === 'Escape' && event.target.matches('input')) leave(event.target);
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const find = document.getElementById('find');
   const does = { '/': () => find && find.focus(), '?': keys, t: nextTheme, c: () => { if (!saved) location.hash = '#/'; } }[event.key];
   if (!does) return;
   event.preventDefault();
   does();
+}
+
+// leave leaves a field; a filter filters nothing any more.
+function leave(field) {
+  if (field.type === 'search') {
+    field.value = '';
+    field.dispatchEvent(new Event('input'));
+  }
+  field.blur();
 }
 
 function start() {

@@ -163,3 +163,8 @@ export class Legend {
     put(this.high, high);
   }
 }
+
+// lines says what the lines of a chart are, by their colours.
+export function lines(all) {
+  return h('p', { class: 'legend muted' }, all.map(([colour, name]) => h('span', {}, h('span', { class: 'line l-' + colour, 'aria-hidden': 'true' }), name)));
+}

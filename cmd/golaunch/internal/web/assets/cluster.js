@@ -38,10 +38,11 @@ export class ClusterPage {
         { key: 'phase', title: 'Phase', text: (i) => phaseOf(job(i)), value: (i) => order.indexOf(job(i).phase), tone: (i) => 'tone ' + tone(phaseOf(job(i))) },
         { key: 'done', title: 'Progress', number: true, value: (i) => (job(i).total > 0 ? job(i).step / job(i).total : null), text: (i) => (job(i).total > 0 ? percent(job(i).step / job(i).total, 1) : '–') },
         { key: 'left', title: 'Left', number: true, value: (i) => job(i).done, text: (i) => (known(job(i).done) ? lasting((job(i).done - this.now()) / 1000) : '–') },
+        { key: 'beat', title: 'Heartbeat', hint: 'How long ago the newest heartbeat of any rank was', number: true, value: (i) => job(i).beat, text: (i) => lasting(job(i).beat) },
+        { key: 'waits', title: 'Why', hint: 'What it waits for, who is slow, or what it has ended by', text: (i) => whyOf(job(i)), wide: true },
         num('nodes', 'Nodes', count), num('ranks', 'Ranks', count), num('gpus', 'GPUs', count), num('restarts', 'Restarts', count),
         num('goodput', 'Goodput', (v) => percent(v, 1)),
         { key: 'submitted', title: 'Age', number: true, value: (i) => -job(i).submitted, text: (i) => lasting((this.now() - job(i).submitted) / 1000) },
-        { key: 'waits', title: 'Waits for, or has ended by', text: (i) => job(i).waits || '', wide: true },
         { key: 'title', title: 'Command', text: (i) => job(i).title || '', wide: true },
       ],
     });
@@ -76,6 +77,7 @@ export class ClusterPage {
     this.data = data;
     const t = data.totals;
     if (!t) return;
+    const since = data.head.since;
     const bad = [[t.silent, 'silent'], [t.drained, 'drained'], [t.avoided, 'avoided']].filter(([n]) => n > 0);
     this.facts.set('nodes', count(t.nodes));
     this.facts.set('ready', count(t.ready), bad.map(([n, w]) => count(n) + ' ' + w).join(', '));
@@ -83,7 +85,7 @@ export class ClusterPage {
     this.facts.set('use', percent(average(data['n.gpu_use'] || [])));
     this.facts.set('ranks', count(t.ranks));
     this.facts.set('jobs', count(t.running) + ' active', count(t.waiting) + ' waiting, ' + count(t.over) + ' over');
-    this.facts.set('since', lasting((data.head.at - data.head.since) / 1000), 'since ' + clock(data.head.since, data.head.at));
+    this.facts.set('since', since ? lasting((data.head.at - since) / 1000) : '–', since ? 'since ' + clock(since, data.head.at) : '');
     this.updateQueue(data.jobs.filter((j) => j.phase === 'gathering'));
     this.jobs.update(data.jobs.length);
     this.nodes.update((data['n.gpus'] || []).length);
@@ -151,10 +153,16 @@ export class ClusterPage {
   }
 }
 
-// phaseOf is a job's phase, or how it has ended.
+// phaseOf is a job's phase, or how it has ended; the page of a job that has failed says more.
 export function phaseOf(job) {
+  if (['program', 'budget', 'infrastructure'].includes(job.ending)) return 'failed';
   if (job.phase === 'finished') return job.ending || 'finished';
   return job.phase === 'gathering' ? 'waiting' : job.phase || '';
+}
+
+// whyOf is what there is to say of a job.
+function whyOf(job) {
+  return job.phase === 'running' ? job.slow || '' : job.waits || '';
 }
 
 function average(column) {

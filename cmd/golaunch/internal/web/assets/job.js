@@ -1,7 +1,7 @@
 import { badge, facts, fill, h, nodeAt, put, section, setBadge, show } from './dom.js';
 import { bytes, clock, count, known, lasting, number, percent, plural, seconds } from './format.js';
-import { Chart, Legend, axis, edge, ends, ink, path, shade } from './chart.js';
-import { LogView } from './log.js';
+import { Chart, Legend, axis, edge, ends, ink, lines, path, shade } from './chart.js';
+import { LogView, logLine } from './log.js';
 import { RankTable } from './ranks.js';
 import { post } from './stream.js';
 import { phaseOf } from './cluster.js';
@@ -30,12 +30,12 @@ export class JobPage {
     this.phase = badge('');
     this.command = h('p', { class: 'command' });
     this.reason = h('p', { class: 'reason' });
-    this.facts = facts([['progress', 'Step'], ['step_time', 'Step time'], ['left', 'Left'], ['goodput', 'Goodput'], ['ranks', 'Ranks'], ['nodes', 'Nodes'],
-      ['gpus', 'GPUs'], ['attempt', 'Attempt'], ['restarts', 'Restarts'], ['submitted', 'Submitted']]);
+    this.facts = facts([['progress', 'Step'], ['step_time', 'Step time'], ['beat', 'Heartbeat'], ['left', 'Left'], ['goodput', 'Goodput'], ['ranks', 'Ranks'],
+      ['attempt', 'Attempt'], ['submitted', 'Submitted']]);
     this.bar = h('div', { class: 'fill' });
     this.progress = h('div', { class: 'progress', role: 'progressbar', 'aria-label': 'Progress', 'aria-valuemin': '0', 'aria-valuemax': '100' }, this.bar);
     this.actions = h('p', { class: 'tools actions' });
-    this.missing = h('p', { class: 'card', hidden: true }, 'There is no job of this name here any more.');
+    this.missing = h('p', { class: 'card', hidden: true }, 'There is no job of this name here. ', h('a', { href: '#/' }, 'All jobs'));
     this.ranks = new RankTable({});
     this.log = log ? null : new LogView(this.id);
     this.content = h('div', { class: 'columns' }, this.buildFailure(), this.buildFindings(), this.buildLedger(), this.buildTimeline(), this.buildHeat(),
@@ -89,8 +89,9 @@ export class JobPage {
       reach: () => this.heatReach(),
     });
     this.band = new Chart({ label: 'Median of the ranks, and the least and the most', height: 120, draw: (c, w, hh) => this.drawBand(c, w, hh) });
+    this.bands = h('div', {}, h('h3', {}, 'Median, least and most'), this.band.element, lines([['accent', 'median'], ['warn', 'most'], ['muted', 'least']]));
     return this.wide('Ranks and time', h('p', { class: 'tools' }, h('label', { for: 'meter' }, 'Show'), this.meter), this.map.element, this.legend.element, this.each,
-      h('h3', {}, 'Median, least and most'), this.band.element);
+      this.bands);
   }
 
   buildSteps() {
@@ -105,8 +106,10 @@ export class JobPage {
     this.data = data;
     const job = data.job;
     show(this.missing, !job && Boolean(data.head));
-    show(this.content, Boolean(job));
-    if (!job) return;
+    if (job) this.seen = true;
+    show(this.content, Boolean(this.seen));
+    show(this.facts.list, Boolean(this.seen));
+    if (!job) return this.lost();
     this.updateHead(job, data.head);
     this.updateFailure(job.result);
     this.updateFindings(data.findings || []);
@@ -116,16 +119,24 @@ export class JobPage {
     this.ranks.update(data, new Set((data.findings || []).flatMap((f) => f.ranks)));
     show(this.stepsCard, (data['r.step_time'] || []).some(known));
     this.steps.draw();
-    if (this.log && !this.log.stream && !this.opened) {
-      this.opened = true;
-      this.log.open();
-    }
+    if (this.log) this.log.show(job);
+    return undefined;
+  }
+
+  // lost keeps what was seen of a job that is not there any more.
+  lost() {
+    if (!this.seen) return;
+    put(this.missing, 'The job is over and not known here any more: this is what was seen last. How it ended is told where it was started.');
+    setBadge(this.phase, 'gone');
+    show(this.actions, false);
+    show(this.reason, false);
   }
 
   updateHead(job, head) {
     setBadge(this.phase, phaseOf(job));
     put(this.command, job.title);
-    put(this.reason, job.waits ? (job.phase === 'finished' ? job.waits : 'Waits for: ' + job.waits) : '');
+    put(this.reason, reasonOf(job));
+    show(this.reason, this.reason.textContent !== '');
     const part = job.total > 0 && known(job.step) ? Math.min(1, job.step / job.total) : null;
     show(this.progress, part !== null);
     if (part !== null) {
@@ -133,18 +144,25 @@ export class JobPage {
       this.progress.setAttribute('aria-valuenow', (100 * part).toFixed(1));
     }
     this.facts.set('progress', count(job.step), job.total > 0 ? 'of ' + count(job.total) + ', ' + percent(part, 1) : '');
-    this.facts.set('step_time', seconds(job.step_time));
+    this.facts.set('step_time', seconds(job.step_time), known(job.slowest) && (this.data.findings || []).length === 0 ? 'no rank is slow' : '');
+    this.facts.set('beat', known(job.beat) && !job.finished ? lasting(job.beat) + ' ago' : '–', job.finished ? '' : this.oldest());
     const left = known(job.done) && !job.finished;
     this.facts.set('left', left ? lasting((job.done - head.at) / 1000) : '–', left ? 'until ' + clock(job.done, head.at) : '');
     this.facts.set('goodput', percent(job.goodput, 1));
-    this.facts.set('ranks', count(job.ranks), job.known < job.ranks ? count(job.known) + ' heard of' : '');
-    this.facts.set('nodes', count(job.nodes));
-    this.facts.set('gpus', count(job.gpus));
-    this.facts.set('attempt', job.attempt >= 0 ? String(job.attempt) : '–');
-    this.facts.set('restarts', count(job.restarts), 'of ' + count(job.most));
+    this.facts.set('ranks', count(job.ranks), job.known < job.ranks ? 'of which ' + count(job.known) + ' are heard' : roomOf(job));
+    this.facts.set('attempt', job.attempt >= 0 ? String(job.attempt) : '–', count(job.restarts) + ' of ' + plural(job.most, 'restart'));
     const took = ((job.finished || head.at) - job.submitted) / 1000;
     this.facts.set('submitted', job.finished ? 'took ' + lasting(took) : lasting(took) + ' ago', clock(job.submitted, head.at));
     this.updateActions(job, head);
+  }
+
+  // oldest is the rank whose heartbeat is the oldest, where that is not much like the others'.
+  oldest() {
+    const beats = this.data['r.beat'] || [];
+    const all = beats.map((v, i) => [v, i]).filter(([v, i]) => known(v) && !this.data['r.ended'].w[this.data['r.ended'].i[i]]).sort((a, b) => b[0] - a[0]);
+    if (all.length < 2) return '';
+    const [[oldest, at], median] = [all[0], all[Math.floor(all.length / 2)][0]];
+    return oldest > 2 * median + 2 ? 'rank ' + this.data['r.rank'][at] + ': ' + lasting(oldest) : 'all ranks alike';
   }
 
   updateActions(job, head) {
@@ -162,7 +180,7 @@ export class JobPage {
     if (!failed) return;
     fill(this.failure, result, () => [
       h('p', {}, badge(result.ending), ' ', result.reason, ' (exit code ' + result.code + ')'),
-      ...(cause ? [h('p', {}, 'Root cause: ' + cause.why + ', in attempt ' + cause.attempt + ' after ' + lasting(cause.lived) +
+      ...(cause ? [h('p', {}, 'Root cause: ' + cause.why + ', in attempt ' + cause.attempt + ' after ' + lasting(cause.lived) + (cause.step > 0 ? ', at step ' + count(cause.step) : '') +
         (cause.further > 0 ? '; ' + plural(cause.further, 'other rank') + ' failed after it' : ''))] : []),
       ...(cause ? [excerpt('Traceback', cause.traceback), excerpt('Kernel', cause.kernel), excerpt('Last output', cause.tail)].filter(Boolean) : [])]);
   }
@@ -175,7 +193,7 @@ export class JobPage {
   updateLedger(ledger) {
     fill(this.ledgerBar, ledger, () => (ledger ? ledger.hours : []).filter((s) => s.hours > 0).map((s) => piece(s.name, s.hours / ledger.total)));
     show(this.ledgerBar, Boolean(ledger));
-    fill(this.ledgerWords, ledger, () => (ledger ? ledgerKey(ledger) : [h('li', { class: 'muted' }, 'It has had no ranks yet.')]));
+    fill(this.ledgerWords, ledger, () => (ledger ? ledgerKey(ledger) : [h('li', { class: 'muted' }, 'No time of its ranks is known.')]));
     if (ledger) this.ledgerBar.setAttribute('aria-label', percent(ledger.goodput, 1) + ' of the time went into training');
     fill(this.costs, ledger && ledger.costs, () => (ledger && ledger.costs.length > 0 ? [costTable(ledger)] : []));
   }
@@ -189,9 +207,9 @@ export class JobPage {
     show(this.spanEnds, spans.length > 0);
     if (spans.length > 0) {
       put(this.spanEnds.firstChild, clock(spans[0][1], end));
-      put(this.spanEnds.lastChild, job.finished ? clock(end, end) : 'now');
+      put(this.spanEnds.lastChild, job.finished || this.heats ? clock(end, end) : 'now');
     }
-    fill(this.moments, history, () => (history.length > 0 ? history.toReversed().map(momentRow) : [h('li', { class: 'muted' }, 'Nothing was decided yet.')]));
+    fill(this.moments, history, () => (history.length > 0 ? history.toReversed().map(momentRow) : [h('li', { class: 'muted' }, 'No decision is known.')]));
   }
 
   chooseHeat() {
@@ -206,9 +224,10 @@ export class JobPage {
     this.cells = Uint8Array.from(atob(heat.cells || ''), (c) => c.charCodeAt(0));
     const format = meterFormats[heat.meter];
     const any = this.cells.some((v) => v > 0);
+    for (const part of [this.map.element, this.legend.element, this.bands]) show(part, any);
     const further = heat.most.some((v) => v > heat.high);
-    this.legend.set(any ? format(heat.low) : '', any ? format(heat.high) + (further ? ' and more' : '') : 'Nothing is known of this.');
-    put(this.each, heat.each > 1 ? 'Each row is ' + heat.each + ' ranks: the one that is furthest from the median is shown.' : '');
+    this.legend.set(format(heat.low), format(heat.high) + (further ? ' and more' : ''));
+    put(this.each, !any ? 'Nothing is known of this.' : heat.each > 1 ? 'Each row is ' + heat.each + ' ranks: the one that is furthest from the median is shown.' : '');
     this.map.resize(edge.top + edge.bottom + Math.max(60, Math.min(420, heat.rows * (heat.rows > 64 ? 3 : 12))));
     const name = meterNames[heat.meter];
     this.map.describe(name + ' of each rank over time; the arrow keys read it out');
@@ -383,9 +402,19 @@ function momentRow(m) {
       m.cause ? h('span', { class: 'badge bad' }, m.cause) : '', m.node ? h('a', { href: nodeAt(m.node) }, m.node) : ''));
 }
 
+// roomOf is what a job has.
+function roomOf(job) {
+  return 'on ' + plural(job.nodes, 'node') + (job.gpus > 0 ? ', ' + plural(job.gpus, 'GPU') : '');
+}
+
+// reasonOf is what a job waits for, or has ended by. One that runs waits for its ranks, as everybody knows.
+function reasonOf(job) {
+  if (!job.waits || job.phase === 'running') return '';
+  return job.phase === 'finished' ? job.waits : 'Waits for: ' + job.waits;
+}
+
 // savedLog is the output that a report carries.
 function savedLog(log) {
-  return h('div', {}, h('div', { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Output of the ranks', tabindex: '0' }, log.lines.map((l) => h('div',
-    { class: l.s === 2 ? 'error' : '' }, h('span', { class: 'from' }, l.r < 0 ? 'missing' : 'r' + l.r + ' ' + l.n), h('span', { class: 'said' }, l.t)))),
+  return h('div', {}, h('div', { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Output of the ranks', tabindex: '0' }, log.lines.map(logLine)),
   h('p', { class: 'muted note' }, log.words + (log.lines.length > 0 ? ' ' + bytes(log.lines.reduce((n, l) => n + l.t.length, 0)) + '.' : '')));
 }

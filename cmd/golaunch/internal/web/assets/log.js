@@ -1,26 +1,43 @@
 import { h, put } from './dom.js';
 import { Stream } from './stream.js';
-import { count } from './format.js';
+import { bytes, count } from './format.js';
 
-// LogView shows what ranks write, the newest lines of it.
+// LogView shows what ranks of the newest attempt write, the newest lines of it. Lines that ranks have in common are one line.
 
 const most = 2000;
+
+// much is how many bytes are not read unless somebody asks for them.
+const much = 64 * 1024 * 1024;
 
 export class LogView {
   constructor(job) {
     this.job = job;
     this.lines = 0;
     this.skipped = 0;
-    this.ranks = h('input', { id: 'log-ranks', value: '0', size: '10', autocomplete: 'off', spellcheck: 'false' });
+    this.ranks = h('input', { id: 'log-ranks', placeholder: 'all', size: '10', autocomplete: 'off', spellcheck: 'false' });
     this.needle = h('input', { id: 'log-find', type: 'search', size: '14', autocomplete: 'off', spellcheck: 'false' });
     this.follow = h('input', { id: 'log-follow', type: 'checkbox', checked: true });
+    this.fold = h('input', { id: 'log-fold', type: 'checkbox', checked: true, onchange: () => this.open() });
     this.state = h('p', { class: 'muted note', role: 'status' });
     this.list = h('div', { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Output of the ranks', tabindex: '0' });
     this.element = h('div', {}, h('form', { class: 'tools', onsubmit: (e) => { e.preventDefault(); this.open(); } },
       h('label', { for: 'log-ranks' }, 'Ranks'), this.ranks, h('button', { type: 'submit' }, 'Show'),
       h('label', { for: 'log-find' }, 'Only lines with'), this.needle,
+      h('span', { class: 'check', title: 'Lines that ranks have in common are one line, with ranges for values in which they differ' }, this.fold,
+        h('label', { for: 'log-fold' }, 'Fold equal lines')),
       h('span', { class: 'check' }, this.follow, h('label', { for: 'log-follow' }, 'Scroll to the newest'))), this.list, this.state);
     this.needle.addEventListener('input', () => this.find());
+  }
+
+  // show reads the attempt that a job is in, from its begin.
+  show(job) {
+    if (this.attempt === job.attempt) return;
+    if (this.attempt === undefined && job.log_bytes > much) {
+      this.ranks.value = '0';
+      this.alone = 'rank 0 alone, since all ranks have written ' + bytes(job.log_bytes);
+    }
+    this.attempt = job.attempt;
+    this.open();
   }
 
   // open begins to read.
@@ -28,7 +45,8 @@ export class LogView {
     this.close();
     this.clear();
     put(this.state, 'Reading …');
-    const where = '/api/logs?job=' + encodeURIComponent(this.job) + '&ranks=' + encodeURIComponent(this.ranks.value);
+    const where = '/api/logs?job=' + encodeURIComponent(this.job) + '&ranks=' + encodeURIComponent(this.ranks.value) +
+      '&attempt=' + this.attempt + (this.fold.checked ? '&fold=1' : '');
     this.stream = new Stream(where, {
       take: (batch) => this.take(batch), begin: () => this.clear(), trouble: (why) => { if (why) put(this.state, why); }, stays: true,
     });
@@ -61,13 +79,13 @@ export class LogView {
     const all = this.lines + this.skipped;
     if (all === 0) return batch.over ? 'These ranks wrote nothing, or their nodes are gone.' : 'Nothing was written yet.';
     const left = all - this.list.childElementCount;
-    return count(all) + ' lines' + (left > 0 ? '; the oldest ' + count(left) + ' are not shown: golaunch logs has all' : '') + (batch.over ? '; the job is over' : '');
+    return count(all) + ' lines' + (left > 0 ? '; the oldest ' + count(left) + ' are not shown: golaunch logs has all' : '') + (batch.over ? '; the job is over' : '') +
+      (this.alone && this.ranks.value === '0' ? '; ' + this.alone : '');
   }
 
   line(l, needle) {
-    const at = l.r < 0 ? 'missing' : 'r' + l.r + ' ' + l.n;
-    const row = h('div', { class: l.r < 0 ? 'missing' : l.s === 2 ? 'error' : '' }, h('span', { class: 'from' }, at), h('span', { class: 'said' }, l.t));
-    row.hidden = needle !== '' && !(at + ' ' + l.t).toLowerCase().includes(needle);
+    const row = logLine(l);
+    row.hidden = needle !== '' && !row.textContent.toLowerCase().includes(needle);
     return row;
   }
 
@@ -75,4 +93,9 @@ export class LogView {
     const needle = this.needle.value.toLowerCase();
     for (const row of this.list.children) row.hidden = needle !== '' && !row.textContent.toLowerCase().includes(needle);
   }
+}
+
+// logLine is a line of a log.
+export function logLine(l) {
+  return h('div', { class: l.m ? 'missing' : l.s === 2 ? 'error' : '' }, h('span', { class: 'from' }, l.m ? 'missing: ' + l.w : l.w), h('span', { class: 'said' }, l.t));
 }

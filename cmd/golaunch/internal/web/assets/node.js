@@ -1,6 +1,6 @@
 import { badge, facts, fill, h, jobAt, put, section, setBadge, show } from './dom.js';
 import { bytes, clock, known, lasting, number, plural, rate } from './format.js';
-import { Chart, axis, edge, ends, ink, path } from './chart.js';
+import { Chart, axis, edge, ends, ink, lines, path } from './chart.js';
 import { RankTable } from './ranks.js';
 
 // NodePage is the page of a node.
@@ -11,7 +11,7 @@ export class NodePage {
     this.state = badge('');
     this.trouble = h('p', { class: 'reason' });
     this.facts = facts([['address', 'Address'], ['gpus', 'GPUs in use'], ['cores', 'CPUs'], ['memory', 'Memory'], ['heard', 'Heard'], ['labels', 'Labels']]);
-    this.missing = h('p', { class: 'card', hidden: true }, 'There is no node of this name here any more.');
+    this.missing = h('p', { class: 'card', hidden: true }, 'There is no node of this name here. ', h('a', { href: '#/' }, 'All nodes'));
     this.holds = h('ul', { class: 'queue' });
     this.excluded = h('ul', { class: 'queue' });
     this.excludedCard = section('Passed over', this.excluded);
@@ -26,7 +26,7 @@ export class NodePage {
   chart(title, keys, format) {
     const words = h('p', { class: 'muted note' });
     const chart = new Chart({ label: title, height: 120, draw: (c, w, hh) => this.draw(c, w, hh, keys, format) });
-    return { chart, keys, format, title, words, card: section(title, chart.element, words) };
+    return { chart, keys, format, title, words, card: section(title, chart.element, words, keys.length > 1 ? lines([['accent', keys[0]], ['warn', keys[1]]]) : '') };
   }
 
   update(data) {
@@ -34,6 +34,7 @@ export class NodePage {
     const node = data.node;
     show(this.missing, !node && Boolean(data.head));
     show(this.content, Boolean(node));
+    show(this.facts.list, Boolean(node));
     if (!node) return;
     setBadge(this.state, node.state);
     put(this.trouble, node.missing || (node.silent > 0 ? 'Nothing was heard of its agent for ' + lasting(node.silent) + '.' : ''));
