@@ -362,7 +362,13 @@ func (s control) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopReply, er
 		}
 		return reply, nil
 	})
-	return reply, cmp.Or(err, s.recorded())
+	if err != nil {
+		return reply, err
+	}
+	if err := s.recorded(); err != nil && !s.c.over { // over is the only job, as was wanted
+		return reply, err
+	}
+	return reply, nil
 }
 
 func (s control) Forward(_ context.Context, req *pb.ForwardRequest) (*pb.ForwardReply, error) {

@@ -321,6 +321,11 @@ func ask[T any](c *Coordinator, f func() (T, error)) (answer T, err error) {
 	case <-answered:
 		return answer, err
 	case <-c.done:
+	}
+	select {
+	case <-answered: // before it ended
+		return answer, err
+	default:
 		var none T
 		return none, errOver
 	}
