@@ -65,17 +65,7 @@ func (o *statusOptions) print(io *streams, only string, nodes bool) error {
 	if err != nil {
 		return err
 	}
-	shown := clusterShown{Version: s.Version, Since: s.Since}
-	for i, addr := range s.Coordinators {
-		c := coordinatorShown{addr, "follows"}
-		switch {
-		case i == 0:
-			c.State = "leads"
-		case slices.Contains(s.Silent, addr):
-			c.State = nodeSilent
-		}
-		shown.Coordinators = append(shown.Coordinators, c)
-	}
+	shown := clusterShown{Version: s.Version, Since: s.Since, Coordinators: showCoordinators(s.Coordinators, s.Silent)}
 	for _, n := range s.Nodes {
 		shown.Nodes = append(shown.Nodes, showNode(n))
 	}
@@ -222,6 +212,21 @@ const (
 	nodeDrained = "drained"
 	nodeSilent  = "silent"
 )
+
+// showCoordinators are those of a cluster that has several; the first leads.
+func showCoordinators(all, silent []string) (shown []coordinatorShown) {
+	for i, at := range all {
+		c := coordinatorShown{at, "follows"}
+		switch {
+		case i == 0:
+			c.State = "leads"
+		case slices.Contains(silent, at):
+			c.State = nodeSilent
+		}
+		shown = append(shown, c)
+	}
+	return shown
+}
 
 func showNode(n launcher.NodeStatus) nodeShown {
 	s := nodeShown{

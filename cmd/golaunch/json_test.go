@@ -44,6 +44,7 @@ var outputs = []struct {
 	{"`golaunch status --json`", &clusterShown{}},
 	{"`golaunch jobs --json`", &jobsShown{}},
 	{"`golaunch stacks --json`", &stacksShown{}},
+	{"`golaunch top --json`", &topShown{}},
 	{"`golaunch logs --json`", &lineShown{}},
 	{"`golaunch logs --json`", &missingShown{}},
 	{"`golaunch stop --json`", &stoppedShown{}},
@@ -60,6 +61,8 @@ var elsewhere = map[reflect.Type]string{
 	reflect.TypeFor[launcher.Goodput](): "`golaunch status --json`",
 	reflect.TypeFor[launcher.Cost]():    "`golaunch status --json`",
 	reflect.TypeFor[jobShown]():         "`golaunch status --json`",
+	reflect.TypeFor[nodeShown]():        "`golaunch status --json`",
+	reflect.TypeFor[coordinatorShown](): "`golaunch status --json`",
 }
 
 // opaque are values whose fields are not their type's: those of a failure are asked for in its JSON, the others are texts.

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -15,39 +19,53 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/top"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/launcher"
 )
 
 type topOptions struct {
-	view.Where
+	clusterFlags
 	once bool
 }
+
+const topLong = `It shows jobs, then the nodes and ranks of one, the worst first: what is slow, stands still or has failed, and why. Press ? for its keys.
+Where there is no terminal it prints one picture, as with --once. The exit code of --once and --json is 1 where something is wrong: a job waits
+for nodes, has failed or stands still, or a node is silent. Of a job that is over only its end counts, and only if it was named.`
 
 func newTop(s *streams) *cobra.Command {
 	var o topOptions
 	c := newVerb("top [JOB]", "show jobs, nodes and ranks in a terminal, the worst first", takes(0, 1))
+	c.Long = topLong
 	f := c.Flags()
-	f.StringVar(&o.Coordinator, "coordinator", "", whereUsage)
-	f.StringVar(&o.TokenFile, "token-file", "", tokenUsage)
-	f.BoolVar(&o.once, "once", false, "print one picture as text; 1 is the exit code where a job waits, has failed or stands still, or a node is silent")
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) {
-		o.Job = strings.Join(args, "")
-		return o.run(s)
-	})
+	f.StringVar(&o.coordinator, "coordinator", "", whereUsage)
+	f.StringVar(&o.tokenFile, "token-file", "", tokenUsage)
+	f.BoolVar(&o.once, "once", false, "print one picture as text; the exit code is 1 where something is wrong")
+	f.BoolVar(&o.json, "json", false, "print one picture as JSON; the exit code is as with --once")
+	c.ValidArgsFunction = o.completeJobs(true)
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, strings.Join(args, "")) })
 	return c
 }
 
-// readyLimit bounds the wait for the first answers.
-const readyLimit = 10 * time.Second
+// exitWrong is the code of a picture in which something is wrong.
+const exitWrong = 1
 
-func (o *topOptions) run(io *streams) (int, error) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
+// readyLimit bounds the wait for the first answers, and pictureLimit that for what nodes measure.
+const (
+	readyLimit   = 10 * time.Second
+	pictureLimit = 3 * time.Second
+)
+
+func (o *topOptions) run(out *streams, job string) (int, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	sources, err := o.Connect(ctx)
+	where := view.Where{Coordinator: o.coordinator, TokenFile: o.tokenFile, Job: job}
+	sources, err := where.Connect(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = view.Close(sources) }() // they have answered
-	m := view.New(sources, view.Options{Job: o.Job, More: o.More})
+	known := &asked{where: where, all: maps.Clone(sources)}
+	m := view.New(sources, view.Options{Job: job, More: known.more})
 	watching, end := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { m.Run(watching); close(done) }()
@@ -57,29 +75,124 @@ func (o *topOptions) run(io *streams) (int, error) {
 	if err := m.Ready(limited); err != nil {
 		return 0, err
 	}
-	out, tty := io.stdout.(*os.File)
-	if tty {
-		_, err := unix.IoctlGetTermios(int(out.Fd()), unix.TCGETS)
-		tty = err == nil
+	terminal, there := out.stdout.(*os.File)
+	if o.once || o.json || !there || !draws(os.Stdin, terminal) {
+		return o.print(ctx, out.stdout, m, job)
 	}
-	if o.once || !tty {
-		top.Settled(limited, m)
-		p := top.NewPicture(m.State())
-		if p.Wrong(o.Job) {
-			return exitFailure, top.Print(io.stdout, p, o.Job, 0)
-		}
-		return 0, top.Print(io.stdout, p, o.Job, 0)
-	}
-	err = top.Run(ctx, top.Options{
-		Model: m, Sources: sources, Job: o.Job, Input: os.Stdin, Output: out, Environ: os.Environ(),
-		Stacks: func(ctx context.Context, job string) (string, error) {
-			for _, source := range sources {
-				if text, err := stacksOf(ctx, source, job); err == nil {
-					return text, nil
-				}
-			}
-			return "", errors.New("no coordinator could tell")
-		},
+	return 0, top.Run(ctx, top.Options{
+		Model: m, Sources: known.list, Job: job, Input: os.Stdin, Output: terminal, Environ: os.Environ(),
+		Stacks: func(ctx context.Context, job string) (string, error) { return stacksOfAny(ctx, known.list(), job) },
 	})
-	return 0, err
+}
+
+// asked are the sources that are asked at the moment: jobs of this machine come and go.
+type asked struct {
+	where view.Where
+	mu    sync.Mutex
+	all   map[string]view.Source
+}
+
+// more finds what is new, and forgets what a model does not know any more.
+func (s *asked) more(ctx context.Context, known func(at string) bool) map[string]view.Source {
+	found := s.where.More(ctx, known)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.all, func(at string, _ view.Source) bool { return !known(at) })
+	maps.Copy(s.all, found)
+	return found
+}
+
+func (s *asked) list() (all []view.Source) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range slices.Sorted(maps.Keys(s.all)) {
+		all = append(all, s.all[at])
+	}
+	return all
+}
+
+// draws says whether somebody sees a screen there, and can press keys.
+func draws(in, out *os.File) bool {
+	for _, f := range []*os.File{in, out} {
+		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+			return false
+		}
+	}
+	return !top.Surroundings(os.Environ()).Dumb
+}
+
+// print prints one picture, when all that will answer has.
+func (o *topOptions) print(ctx context.Context, w io.Writer, m *view.Model, job string) (int, error) {
+	settling, cancel := context.WithTimeout(ctx, pictureLimit)
+	defer cancel()
+	top.Settled(settling, m)
+	p := top.NewPicture(m.State())
+	wrong := p.Wrong(job)
+	code := 0
+	if wrong {
+		code = exitWrong
+	}
+	if o.json {
+		return code, contract.Print(w, showPicture(p, wrong))
+	}
+	return code, top.Print(w, p, job, 0)
+}
+
+// stacksOfAny asks the one of several coordinators that knows a job.
+func stacksOfAny(ctx context.Context, sources []view.Source, job string) (string, error) {
+	var errs []error
+	for _, source := range sources {
+		text, err := stacksOf(ctx, source, job)
+		if err == nil {
+			return text, nil
+		}
+		if !errors.Is(err, launcher.ErrNotThere) {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) == 0 {
+		return "", fmt.Errorf("no coordinator knows job %s any more", job)
+	}
+	return "", errors.Join(errs...)
+}
+
+// topShown is what top prints as JSON: what status prints, with the ranks of all jobs, and what is wrong; docs/json.md is its contract.
+type topShown struct {
+	clusterShown
+	Wrong    bool           `json:"wrong"`
+	Concerns []concernShown `json:"concerns"`
+}
+
+// concernShown is what there is to say about a job, a node or a rank.
+type concernShown struct {
+	Level string `json:"level"`
+	Job   string `json:"job,omitempty"`
+	Node  string `json:"node,omitempty"`
+	Rank  *int   `json:"rank,omitempty"`
+	Why   string `json:"why"`
+}
+
+// showPicture has jobs and nodes with the worst first.
+func showPicture(p *top.Picture, wrong bool) *topShown {
+	s := &topShown{clusterShown: clusterShown{Version: p.State.Version, Since: p.State.Since}, Wrong: wrong}
+	s.Coordinators = showCoordinators(p.State.Coordinators, p.State.Silent)
+	for _, n := range p.Nodes {
+		s.Nodes = append(s.Nodes, showNode(n.NodeStatus))
+	}
+	for _, j := range p.Jobs {
+		shown := showJob(j.JobStatus)
+		shown.Progress, shown.Stragglers = view.ShowProgress(j.Job.Ranks, p.State.At), view.ShowSlow(j.Job.Slow, p.State.At)
+		for _, r := range j.Job.Ranks {
+			shown.Processes = append(shown.Processes, view.Show(r))
+		}
+		s.Jobs = append(s.Jobs, shown)
+	}
+	for _, f := range p.Findings() {
+		c := concernShown{Level: f.Level.String(), Job: f.Job, Node: f.Node, Why: f.Why}
+		if f.Rank >= 0 {
+			c.Rank = &f.Rank
+		}
+		s.Concerns = append(s.Concerns, c)
+	}
+	return s
 }

@@ -66,6 +66,8 @@ const (
 	// are longer where steps are: lateSteps and stuckSteps of them.
 	lateAfter, lateSteps   = 30 * time.Second, 10
 	stuckAfter, stuckSteps = 3 * time.Minute, 30
+	// freshBeat is the age of a heartbeat below which it is nothing to speak of.
+	freshBeat = 5 * time.Second
 	// slowPace is how much longer than the median a step is that is called slow.
 	slowPace = 1.2
 	// lowUse is the share of the median's GPU use below which one is called low.
@@ -112,10 +114,7 @@ func judgeNode(n *view.Node) Concern {
 
 // judgeBeat is about a rank that has told its steps and does not go on. The one with the lowest step is what the others wait for.
 func judgeBeat(r *view.Rank, of norms) Concern {
-	step, late, behind := of.stepTime, r.Now.BeatAge, max(0, of.step-r.Now.Step)
-	if !known(step) {
-		step = 0
-	}
+	late, behind := r.Now.BeatAge, max(0, of.step-r.Now.Step)
 	if !known(behind) {
 		behind = 0
 	}
@@ -124,9 +123,9 @@ func judgeBeat(r *view.Rank, of norms) Concern {
 		why += fmt.Sprintf(", at step %s of %s", whole(r.Now.Step), whole(of.step))
 	}
 	switch {
-	case late >= max(stuckAfter.Seconds(), stuckSteps*step):
+	case late >= of.stuck():
 		return concern(Bad, byBeat, late+1e4*min(behind, 1e4), "%s", why)
-	case late >= max(lateAfter.Seconds(), lateSteps*step):
+	case late >= of.late():
 		return concern(Warn, byBeat, late+1e4*min(behind, 1e4), "%s", why)
 	}
 	return Concern{}
@@ -161,7 +160,11 @@ func judgeSteps(r *view.Rank, of norms) Concern {
 	if allowed := 2 + 1/of.stepTime; !(behind > allowed) {
 		return Concern{}
 	}
-	return concern(Warn, bySteps, behind, "%s behind", plural(int(math.Round(behind)), "step"))
+	why := plural(int(math.Round(behind)), "step") + " behind"
+	if late := r.Now.BeatAge; late >= max(freshBeat.Seconds(), of.steps(3)) {
+		why += ", no heartbeat for " + age(late)
+	}
+	return concern(Warn, bySteps, behind, "%s", why)
 }
 
 func judgePace(r *view.Rank, of norms) Concern {

@@ -3,6 +3,7 @@ package top
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/golaunch/golaunch/launcher"
@@ -50,26 +51,37 @@ func gpuOf(r *Rank) string {
 		watts(u.GPUPowerLimit), size(u.GPUMemory), size(u.GPUMemoryTotal), whole(u.GPUTemperature), whole(u.Xids))
 }
 
-func (s *screen) eventCount() int {
-	if j := s.job(); j != nil {
-		return max(1, len(j.History))
+func (s *screen) eventCount() int { return max(1, len(s.moments())) }
+
+// moments are what was decided about the job that is shown or chosen, or about one attempt of it.
+func (s *screen) moments() []launcher.Moment {
+	j, attempt := s.job(), s.chosen().attempt-1
+	switch {
+	case j == nil:
+		return nil
+	case attempt < 0:
+		return j.History
 	}
-	return 1
+	return slices.DeleteFunc(slices.Clone(j.History), func(m launcher.Moment) bool { return m.Attempt != attempt })
 }
 
 // events is what was decided about the job that is shown or chosen, the newest at the end.
 func (s *screen) events(l *look, height int) (string, []string) {
-	j := s.job()
-	if j == nil || len(j.History) == 0 {
+	all := s.moments()
+	if len(all) == 0 {
 		return "events", []string{l.paint(dim, cut("  none are known", s.width, l.ellipsis))}
 	}
-	s.eventsUp = max(0, min(s.eventsUp, len(j.History)-height))
-	end := len(j.History) - s.eventsUp
+	s.eventsUp = max(0, min(s.eventsUp, len(all)-height))
+	end := len(all) - s.eventsUp
 	var lines []string
-	for _, m := range j.History[max(0, end-height):end] {
+	for _, m := range all[max(0, end-height):end] {
 		lines = append(lines, s.event(l, m))
 	}
-	return fmt.Sprintf("events of %s: %d", j.ID, len(j.History)), lines
+	name := s.job().ID
+	if attempt := s.chosen().attempt - 1; attempt >= 0 {
+		name += fmt.Sprint(", attempt ", attempt)
+	}
+	return fmt.Sprintf("events of %s: %d", name, len(all)), lines
 }
 
 func (s *screen) event(l *look, m launcher.Moment) string {

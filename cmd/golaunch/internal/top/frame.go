@@ -103,6 +103,9 @@ func (s *screen) tall(wanted int) (heights [panes]int) {
 // below is the pane under the table where there is room for one: what somebody has chosen, or else the events while there is no heat.
 func (s *screen) below() pane {
 	if s.lower == tablePane {
+		if s.here().attempts {
+			return eventPane
+		}
 		if _, some := s.measured(s.heatRanks()); !some {
 			return eventPane
 		}

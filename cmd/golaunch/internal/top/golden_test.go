@@ -137,6 +137,7 @@ func TestPictures(t *testing.T) {
 		{"heat-power-16-100x30", 16, 100, 30, "j enter tab m m"},
 		{"filter-16-80x24", 16, 80, 24, "j enter n / 1 2 enter"},
 		{"filter-none-16-80x24", 16, 80, 24, "/ z z"},
+		{"attempts-16-80x24", 16, 80, 24, "j enter a j"},
 		{"backoff-16-80x24", 16, 80, 24, "enter"},
 		{"help-80x24", 16, 80, 24, "?"},
 		{"help-20x10", 16, 20, 10, "?"},
@@ -288,7 +289,7 @@ func TestLog(t *testing.T) {
 		t.Fatalf("%+v, %v", of, some)
 	}
 	of, _ = s.picture.subject(s.here())
-	f := &follower{subject: of, news: func() {}, open: map[[2]int][]byte{}}
+	f := newFollower(of, func() {})
 	f.follow(t.Context(), []view.Source{&deaf{}, &once{viewtest.Cluster{Nodes: 1}}})
 	s.log = f.seen()
 	same(t, "log", s.sized(80, 24))

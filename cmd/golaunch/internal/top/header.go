@@ -56,10 +56,17 @@ func (s *screen) header(l *look) []string {
 func (s *screen) crumbs(l *look) string {
 	at := s.here()
 	way := "golaunch top"
-	for _, name := range []string{at.job, at.node} {
-		if name != "" {
-			way += " > " + clean(name)
-		}
+	if at.job != "" {
+		way += " > " + clean(at.job)
+	}
+	switch j := s.picture.jobs[at.job]; {
+	case at.attempts:
+		way += " > attempts"
+	case j != nil && (j.JobStatus.Ranks > 0 || j.over()):
+		way += fmt.Sprint(" > attempt ", j.Attempt)
+	}
+	if at.node != "" {
+		way += " > " + clean(at.node)
 	}
 	if at.rank >= 0 {
 		way += fmt.Sprint(" > rank ", at.rank)
@@ -114,9 +121,6 @@ func (s *screen) jobSummary(j *Job) []piece {
 	if j.Phase == "running" {
 		all = append(all, s.progress(j)...)
 	}
-	if j.JobStatus.Ranks > 0 || j.over() {
-		all = append(all, piece{fmt.Sprint("attempt ", j.Attempt), text, 5})
-	}
 	if j.Restarts > 0 {
 		all = append(all, piece{fmt.Sprintf("restart %d of %d", j.Restarts, j.MaxRestarts), text, 4})
 	}
@@ -142,7 +146,11 @@ func stateRole(j *Job) role {
 // progress says whether a job goes on: the step, the pace, and how old the newest heartbeat is.
 func (s *screen) progress(j *Job) []piece {
 	if !known(j.Progress.Step) {
-		return []piece{{"no heartbeats: how far it is, nobody knows", dim, 2}}
+		all := []piece{{"no heartbeats", dim, 2}}
+		if quiet := j.norms.silenceAge; known(quiet) {
+			all = append(all, piece{"output " + age(quiet) + " ago", text, 6})
+		}
+		return all
 	}
 	steps := "step " + whole(j.Progress.Step)
 	if j.Progress.Total > 0 {
@@ -162,8 +170,11 @@ func (s *screen) progress(j *Job) []piece {
 }
 
 func beatRole(j *Job) role {
-	if j.norms.beatAge >= max(lateAfter.Seconds(), lateSteps*j.norms.stepTime) {
+	switch late := j.norms.beatAge; {
+	case late >= j.norms.late():
 		return bad
+	case late >= max(freshBeat.Seconds(), j.norms.steps(3)):
+		return warn
 	}
 	return good
 }
@@ -189,7 +200,7 @@ func (s *screen) complaint() (Level, string) {
 		}
 		return Fine, "no trouble is seen"
 	}
-	why := cmp.Or(s.picture.State.Trouble, "no answer")
+	why := cmp.Or(s.picture.State.Trouble, "the coordinator does not answer, and is asked again")
 	if s.fresh.IsZero() {
 		return Bad, "nothing is known yet: " + why
 	}
@@ -226,6 +237,9 @@ func (s *screen) footer(l *look) string {
 	if other := s.others(); other != "" {
 		keys = append(keys, piece{"n " + other, dim, 4})
 	}
+	if s.job() != nil && !s.here().attempts {
+		keys = append(keys, piece{"a attempts", dim, 2})
+	}
 	return l.pieces(append(keys, piece{"tab pane", dim, 5}, piece{"/ filter", dim, 4}, piece{"l log", dim, 6}, piece{"s stacks", dim, 3},
 		piece{"d probe", dim, 2}, piece{"m measure", dim, 3}, piece{"t theme", dim, 1}), s.width)
 }
@@ -239,5 +253,5 @@ func (s *screen) others() string {
 	if then == now {
 		return ""
 	}
-	return [...]string{"jobs", "nodes", "ranks", "facts"}[then]
+	return [...]string{"jobs", "nodes", "ranks", "attempts", "facts"}[then]
 }

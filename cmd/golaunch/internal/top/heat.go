@@ -19,11 +19,12 @@ type measure struct {
 	show  func(float64) string
 }
 
+// measures begin with the one that tells most of a job that trains: a rank that does not end a step becomes hotter while it lasts.
 var measures = []measure{
-	{"time of a step", stepTimeOf, func(n norms) (float64, float64) { return 0.85 * n.stepTime, 1.65 * n.stepTime }, stepSeconds},
+	{"time of a step", paceOf, func(n norms) (float64, float64) { return 0.85 * n.stepTime, 1.65 * n.stepTime }, stepSeconds},
 	{"GPU use", useOf, func(norms) (float64, float64) { return 0, 1 }, percent},
 	{"GPU power", powerOf, func(n norms) (float64, float64) { return 0.4 * n.powerLimit, n.powerLimit }, watts},
-	{"age of the heartbeat", beatAgeOf, func(n norms) (float64, float64) { return 0, max(lateAfter.Seconds(), lateSteps*n.stepTime) }, age},
+	{"age of the heartbeat", beatAgeOf, func(n norms) (float64, float64) { return 0, n.late() }, age},
 	{"CPUs in use", cpusOf, func(n norms) (float64, float64) { return 0, n.cpus }, tenths},
 	{"memory", memoryOf, func(n norms) (float64, float64) { return 0, n.memory }, size},
 }

@@ -1,6 +1,9 @@
 package top
 
-import "unicode"
+import (
+	"strings"
+	"unicode"
+)
 
 // want is what a key asks for beyond the screen.
 type want int
@@ -20,6 +23,10 @@ const far = 1 << 30
 
 // press does what a key is for. Keys are named as by bubbletea: "j", "pgdown", "ctrl+c".
 func (s *screen) press(key string) want {
+	if after, quick := strings.CutPrefix(key, "alt+"); quick { // terminals tell esc and another key so, if they come at once
+		s.press("esc")
+		return s.press(after)
+	}
 	switch {
 	case key == "ctrl+c":
 		return quit
@@ -61,12 +68,13 @@ func (s *screen) motion(key string) bool {
 	return true
 }
 
-// pressOver is for keys while an overlay is there: most close it.
+// pressOver is for keys while an overlay is there: any closes it, and those that ask for something do so then; s and d ask again.
 func (s *screen) pressOver(key string) want {
 	was := s.over
 	s.over = noOverlay
 	switch {
-	case key == "?" && was != helpOverlay, key == "s" && was == stackOverlay, key == "d" && was == probeOverlay:
+	case key == "?" && was == helpOverlay:
+	case key == "t", key == "?", key == "l", key == "s", key == "d":
 		return s.pressMain(key)
 	}
 	return nothing
@@ -90,6 +98,8 @@ func (s *screen) pressMain(key string) want {
 		s.typing, s.focus = true, tablePane
 	case "n":
 		s.turn()
+	case "a":
+		s.attempts()
 	case "m":
 		s.measure++
 	case "t":

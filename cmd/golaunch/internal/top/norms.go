@@ -11,16 +11,18 @@ import (
 
 // norms are what is usual among the ranks of a job that run: medians, and NaN where nothing is known.
 type norms struct {
-	ranks                              int
-	stepTime, use, power, powerLimit   float64
-	powerSpread, cpus, memory, beatAge float64
+	ranks                            int
+	stepTime, use, power, powerLimit float64
+	powerSpread, cpus, memory        float64
+	// beatAge and silenceAge are of the newest heartbeat and line of output of any rank.
+	beatAge, silenceAge float64
 	// step is the newest of any rank, as it was known at a time.
 	step float64
 	at   time.Time
 }
 
 func normsOf(ranks []*view.Rank) norms {
-	n := norms{step: math.NaN(), beatAge: math.NaN(), powerLimit: math.NaN(), cpus: math.NaN(), memory: math.NaN()}
+	n := norms{step: math.NaN(), beatAge: math.NaN(), silenceAge: math.NaN(), powerLimit: math.NaN(), cpus: math.NaN(), memory: math.NaN()}
 	var times, uses, powers []float64
 	for _, r := range ranks {
 		if r.Ended != "" {
@@ -45,9 +47,7 @@ func (n *norms) add(r *view.Rank) {
 			n.at = r.Samples[len(r.Samples)-1].At
 		}
 	}
-	if r.Now.BeatAge < n.beatAge || !known(n.beatAge) {
-		n.beatAge = r.Now.BeatAge
-	}
+	n.beatAge, n.silenceAge = lowest(n.beatAge, r.Now.BeatAge), lowest(n.silenceAge, r.Now.SilenceAge)
 	n.powerLimit, n.cpus = highest(n.powerLimit, r.Now.GPUPowerLimit), highest(n.cpus, r.Now.CPUs)
 	n.memory = highest(n.memory, r.Now.Memory)
 }
@@ -65,6 +65,26 @@ func highest(a, b float64) float64 {
 		return b
 	}
 	return a
+}
+
+// lowest is the lower one of those that are known.
+func lowest(a, b float64) float64 {
+	if !known(a) || b < a {
+		return b
+	}
+	return a
+}
+
+// late and stuck are after how many seconds without a heartbeat one is said to be so.
+func (n *norms) late() float64  { return max(lateAfter.Seconds(), n.steps(lateSteps)) }
+func (n *norms) stuck() float64 { return max(stuckAfter.Seconds(), n.steps(stuckSteps)) }
+
+// steps is what so many take, in seconds; 0 where that is not known.
+func (n *norms) steps(number float64) float64 {
+	if !known(n.stepTime) {
+		return 0
+	}
+	return number * n.stepTime
 }
 
 func median(all []float64) float64 {
@@ -87,6 +107,14 @@ func mean[T any](all []T, of func(T) float64) float64 {
 		return math.NaN()
 	}
 	return sum / float64(n)
+}
+
+// paceOf is the time of a step, or since the last one where that is longer.
+func paceOf(u *launcher.Usage) float64 {
+	if u.BeatAge > u.StepTime {
+		return u.BeatAge
+	}
+	return u.StepTime
 }
 
 func stepTimeOf(u *launcher.Usage) float64 { return u.StepTime }

@@ -33,12 +33,14 @@ var keyHelp = [][2]string{
 	{"Enter", "into a job, a node, a rank"},
 	{"Esc, Backspace", "back"},
 	{"n", "nodes, or jobs or ranks"},
-	{"/", "only rows with a text"},
-	{"l", "the log of what is chosen"},
+	{"/", "filter the rows"},
+	{"a", "attempts of the job"},
+	{"l", "log of the chosen"},
 	{"s", "stacks of its job"},
-	{"d", "how fast nodes answer"},
+	{"d", "probe the nodes"},
 	{"m", "the heat map's measure"},
-	{"t", "the next theme"},
+	{"t", "next theme"},
+	{"^z", "suspend"},
 	{"q, ^c", "quit"},
 }
 

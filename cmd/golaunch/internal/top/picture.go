@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
@@ -143,20 +144,27 @@ func (j *Job) concern() Concern {
 		return concern(Note, 0, 0, "%s", cmp.Or(j.Waits, j.Result.Reason))
 	case j.Phase == "gathering":
 		return concern(Note, byPower, 0, "waits: %s", j.Waits)
-	case j.Phase == "backoff" || j.Phase == "stopping":
+	case j.Phase == "backoff", j.Phase == "stopping" && len(j.Ranks) > 0 && j.Ranks[0].Level == Bad:
 		return concern(Bad, byEnd, 0, "%s", j.lately())
+	case j.Phase == "stopping":
+		return concern(Note, byEnd, 0, "%s", j.lately())
 	}
 	return j.worst()
 }
 
-// lately is what a job waits for, and what brought it there.
+// lately is what a job waits for, and what brought it there: why its newest attempt that failed was stopped.
 func (j *Job) lately() string {
-	for _, m := range slices.Backward(j.History) {
-		if m.Cause != "" {
-			return m.Reason + "; " + j.Waits
+	why, of := "", -1
+	for _, m := range j.History {
+		if (m.Cause != "" || m.To == "stopping") && m.Attempt != of {
+			why, _, _ = strings.Cut(m.Reason, "; ")
+			of = m.Attempt
 		}
 	}
-	return "waits: " + j.Waits
+	if why == "" {
+		return "waits: " + j.Waits
+	}
+	return why + "; " + j.Waits
 }
 
 // worst is the concern of a job's worst node or rank, and how many others share its level.
@@ -179,37 +187,67 @@ func (j *Job) worst() Concern {
 	return c
 }
 
+// own is what there is about a node itself.
+func (n *Node) own() Concern {
+	c := judgeNode(n.Node)
+	switch {
+	case c.Level == Bad:
+		c.Why = "silent for " + span(n.Silent)
+	case n.Node == nil || c.Level > Fine:
+	case n.Drained:
+		c = concern(Note, byPower, 0, "drained: it gets no more ranks")
+	case len(n.Excluded) > 0:
+		c = concern(Note, byPower, 0, "avoided: %s", n.Excluded[0].Why)
+	}
+	return c
+}
+
 // judge says what there is about a node: itself, or the worst of its ranks.
 func (n *Node) judge() {
 	slices.SortStableFunc(n.Ranks, func(a, b *Rank) int { return worse(a.Concern, b.Concern) })
-	n.Concern = judgeNode(n.Node)
-	switch {
-	case n.Level == Bad:
-		n.Why = "silent for " + span(n.Silent)
-		return
-	case n.Node == nil || n.Level > Fine:
-	case n.Drained:
-		n.Concern = concern(Note, byPower, 0, "drained: it gets no more ranks")
-	case len(n.Excluded) > 0:
-		n.Concern = concern(Note, byPower, 0, "avoided: %s", n.Excluded[0].Why)
-	}
-	if len(n.Ranks) > 0 && worse(n.Ranks[0].Concern, n.Concern) < 0 {
+	n.Concern = n.own()
+	if n.Level < Bad && len(n.Ranks) > 0 && worse(n.Ranks[0].Concern, n.Concern) < 0 {
 		n.Concern = n.Ranks[0].Concern
 		n.Why = fmt.Sprintf("rank %d: %s", n.Ranks[0].Rank.Rank, n.Why)
 	}
 }
 
 // Wrong says whether a job waits, has failed or stands still, or a node is silent, as far as it is about a job; empty for all that are not
-// over.
+// over. Of a job that is over only its end counts.
 func (p *Picture) Wrong(job string) bool {
+	if j := p.jobs[job]; j != nil && j.over() {
+		return j.Level > Fine
+	}
 	for _, j := range p.Jobs {
-		switch {
-		case job != "" && j.ID != job:
-		case j.over() && job != "" && j.Level > Fine, !j.over() && (j.Level == Bad || j.Phase == "gathering"):
+		if (job == "" || j.ID == job) && !j.over() && (j.Level == Bad || j.Phase == "gathering") {
 			return true
 		}
 	}
 	return slices.ContainsFunc(p.Nodes, func(n *Node) bool { return n.Silent > 0 })
+}
+
+// Finding is a concern and what it is about: a rank of a job, or else a job, or a node.
+type Finding struct {
+	Concern
+	// Job is empty for a node, and Rank negative where it is about no rank.
+	Job, Node string
+	Rank      int
+}
+
+// Findings are all that there is to say, the worst first.
+func (p *Picture) Findings() (all []Finding) {
+	for _, n := range p.Nodes {
+		all = append(all, Finding{n.own(), "", n.Name, noRank})
+	}
+	for _, j := range p.Jobs {
+		all = append(all, Finding{j.Concern, j.ID, "", noRank})
+		for _, r := range j.Ranks {
+			all = append(all, Finding{r.Concern, j.ID, r.Node, r.Rank.Rank})
+		}
+	}
+	all = slices.DeleteFunc(all, func(f Finding) bool { return f.Level == Fine })
+	slices.SortStableFunc(all, func(a, b Finding) int { return worse(a.Concern, b.Concern) })
+	return all
 }
 
 // state is what a job's ranks spend their time on, or its phase.
@@ -219,15 +257,21 @@ func (j *Job) state() string {
 	}
 	for _, m := range slices.Backward(j.History) {
 		if j.Phase == "running" && m.To != "" {
+			if m.To == "training" && j.stalled() {
+				return "stalled"
+			}
 			return m.To
 		}
 	}
 	return j.Phase
 }
 
+// stalled says that no rank makes progress, by their heartbeats.
+func (j *Job) stalled() bool { return j.norms.beatAge >= j.norms.late() }
+
 // left is the time until a job is done at its pace, in seconds.
 func (j *Job) left(p *Picture) float64 {
-	if j.Progress.Done.IsZero() || j.over() {
+	if j.Progress.Done.IsZero() || j.over() || j.stalled() {
 		return math.NaN()
 	}
 	return j.Progress.Done.Sub(p.State.At).Seconds()

@@ -13,6 +13,9 @@ type place struct {
 	rank int
 	// other has the other kind of rows: nodes instead of jobs, ranks instead of nodes.
 	other bool
+	// attempts is about those of the job: of all, or of one, which is counted from 1.
+	attempts bool
+	attempt  int
 }
 
 // noRank is the rank of a place that is about several.
@@ -28,6 +31,7 @@ const (
 	jobRows kind = iota
 	nodeRows
 	rankRows
+	attemptRows
 	facts
 )
 
@@ -36,6 +40,8 @@ func (p *Picture) rows(at place) kind {
 	switch {
 	case at.rank >= 0:
 		return facts
+	case at.attempts:
+		return attemptRows
 	case at.node != "":
 		return rankRows
 	case at.job == "" && at.other:
@@ -111,6 +117,8 @@ func (p *Picture) list(at place, find string) list {
 		l = p.nodeList(at)
 	case rankRows:
 		l = p.rankList(at)
+	case attemptRows:
+		l = p.attemptList(at)
 	case facts:
 		l = list{name: "facts"}
 	}

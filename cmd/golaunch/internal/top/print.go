@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 // mostRanks bounds the ranks that Print has of a job, and mostNodes the nodes.
 const mostRanks, mostNodes = 20, 20
 
-// Settled waits until all nodes of a model that is Ready have said what they measure, or that they do not, or until ctx ends.
+// Settled waits until all nodes of a model that is Ready have said what they measure of all ranks, or that they do not, or until ctx ends. The
+// nodes of jobs that are over are not asked.
 func Settled(ctx context.Context, m *view.Model) {
 	for {
 		changed := m.Changed()
@@ -29,12 +31,17 @@ func Settled(ctx context.Context, m *view.Model) {
 }
 
 func settled(s *view.State) bool {
+	if len(s.Jobs) > 0 && !slices.ContainsFunc(s.Jobs, func(j *view.Job) bool { return j.Phase != "finished" }) {
+		return true
+	}
+	silent := false
 	for _, n := range s.Nodes {
 		if n.Heard.IsZero() && n.Missing == "" && n.Silent == 0 {
 			return false
 		}
+		silent = silent || n.Heard.IsZero()
 	}
-	return true
+	return silent || !slices.ContainsFunc(s.Jobs, func(j *view.Job) bool { return j.Phase == "running" && len(j.Ranks) < j.JobStatus.Ranks })
 }
 
 // Print writes a picture once, as plain text: the jobs, or one job with its worst nodes and ranks. Width is that of a terminal, in columns;

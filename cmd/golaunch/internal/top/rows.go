@@ -3,7 +3,9 @@ package top
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -158,7 +160,7 @@ func rankColumns(at place, ranks []*Rank) []column {
 		{"IO/s", 6, true, 1},
 		{"OUTPUT", 6, true, 2},
 		{"PID", 8, true, 0},
-		{"WHY", 0, false, 8},
+		{"WHY, OR WHAT IT DOES", 0, false, 8},
 	}
 	if at.job == "" {
 		columns[0] = column{"RANK OF JOB", nameWidth(ranks, 11, func(r *Rank) string { return r.name(at) }), false, 9}
@@ -187,4 +189,63 @@ func pid(n int) string {
 		return unknown
 	}
 	return fmt.Sprint(n)
+}
+
+// attempt is one start of a job's ranks, as far as its history tells.
+type attempt struct {
+	number       int
+	began, ended time.Time
+	level        Level
+	why          string
+}
+
+// attempts are those that the history of a job has, the newest first.
+func (j *Job) attempts() (all []attempt) {
+	for _, m := range j.History {
+		if m.Attempt < 0 {
+			continue
+		}
+		if n := len(all); n == 0 || all[n-1].number != m.Attempt {
+			if n > 0 {
+				all[n-1].ended = m.At
+			}
+			all = append(all, attempt{number: m.Attempt, began: m.At})
+		}
+		a := &all[len(all)-1]
+		switch {
+		case m.Cause != "" && a.level == Fine: // the first is the cause of the others
+			a.level, a.why = Bad, m.Cause+": "+m.Reason
+		case a.level == Fine:
+			a.why = m.Reason
+		}
+	}
+	if n := len(all); n > 0 {
+		all[n-1].ended = j.Finished
+	}
+	slices.Reverse(all)
+	return all
+}
+
+func (p *Picture) attemptList(at place) list {
+	var all []attempt
+	if j := p.jobs[at.job]; j != nil {
+		all = j.attempts()
+	}
+	return list{
+		"attempts",
+		[]column{{"ATTEMPT", 7, true, 9}, {"BEGAN", 10, true, 7}, {"LASTED", 7, true, 7}, {"WHY, OR WHAT WAS LAST", 0, false, 8}},
+		len(all),
+		func(i int) place { return place{job: at.job, rank: noRank, attempts: true, attempt: all[i].number + 1} },
+		func(i int) row { return all[i].row(p.State.At) },
+		func(i int) string { return fmt.Sprint(all[i].number, " ", all[i].why) },
+		nil,
+	}
+}
+
+func (a attempt) row(now time.Time) row {
+	began := span(now.Sub(a.began)) + " ago"
+	if !a.ended.IsZero() {
+		now = a.ended
+	}
+	return row{a.level, false, []string{fmt.Sprint(a.number), began, span(now.Sub(a.began)), a.why}}
 }

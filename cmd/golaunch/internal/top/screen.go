@@ -122,10 +122,27 @@ func (s *screen) job() *Job { return s.picture.jobs[s.chosen().job] }
 
 // enter goes to what is chosen.
 func (s *screen) enter() {
-	if s.rows.n == 0 {
-		return
+	to := s.chosen()
+	switch j := s.job(); {
+	case s.rows.n == 0:
+	case to.attempt == 0:
+		s.open(to)
+	case j != nil && j.Attempt == to.attempt-1: // the way to its nodes
+		s.trail = s.trail[:len(s.trail)-1]
+		if to = (place{job: j.ID, rank: noRank}); s.here() != to {
+			s.open(to)
+		}
+		s.settle()
+	default: // of those before only the events and logs are left
+		s.focus, s.lower = eventPane, eventPane
 	}
-	s.open(s.chosen())
+}
+
+// attempts shows those of the job that is shown or chosen.
+func (s *screen) attempts() {
+	if j := s.job(); j != nil && !s.here().attempts {
+		s.open(place{job: j.ID, rank: noRank, attempts: true})
+	}
 }
 
 // open shows a place.
@@ -152,7 +169,7 @@ func (s *screen) back() {
 // turn shows the other kind of rows: nodes or jobs, nodes or ranks.
 func (s *screen) turn() {
 	at := s.here()
-	if at.node != "" || at.rank >= 0 {
+	if at.node != "" || at.rank >= 0 || at.attempts {
 		return
 	}
 	at.other = !at.other

@@ -2,14 +2,15 @@ package top
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/internal/fold"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -35,8 +36,10 @@ type subject struct {
 	attempt int
 	ranks   []launcher.Span
 	name    string
-	// prefix puts the rank before each line.
+	// prefix puts the ranks before each line, and makes one of those that they have in common.
 	prefix bool
+	// past is an attempt that is over; that of others is followed by the log of the next one.
+	past bool
 }
 
 // subject is whose log somebody wants who looks at a place: a rank's, a node's, or a job's.
@@ -50,6 +53,10 @@ func (p *Picture) subject(at place) (subject, bool) {
 		return subject{}, false
 	}
 	s := subject{job: j.ID, attempt: j.Attempt, name: "all ranks", prefix: j.JobStatus.Ranks != 1}
+	if at.attempt > 0 {
+		s.attempt, s.past = at.attempt-1, at.attempt-1 != j.Attempt
+		s.name = fmt.Sprint("attempt ", s.attempt)
+	}
 	if ranks = slices.DeleteFunc(slices.Clone(ranks), func(r *Rank) bool { return r.Job != j.ID }); at.node == "" && len(ranks) <= tailedRanks {
 		return s, true
 	}
@@ -58,14 +65,18 @@ func (p *Picture) subject(at place) (subject, bool) {
 
 // of limits it to some ranks, the worst if they are many.
 func (s subject) of(ranks []*Rank) subject {
-	s.name = plural(len(ranks), "rank")
+	name := plural(len(ranks), "rank")
 	if len(ranks) > tailedRanks {
-		s.name = fmt.Sprintf("the worst %d of %d ranks", tailedRanks, len(ranks))
+		name = fmt.Sprintf("the worst %d of %d ranks", tailedRanks, len(ranks))
 		ranks = ranks[:tailedRanks]
 	}
 	if len(ranks) == 1 {
-		s.name, s.prefix = fmt.Sprint("rank ", ranks[0].Rank.Rank), false
+		name, s.prefix = fmt.Sprint("rank ", ranks[0].Rank.Rank), false
 	}
+	if s.past {
+		name += " in " + s.name
+	}
+	s.name = name
 	for _, r := range ranks {
 		s.ranks = append(s.ranks, launcher.Span{From: r.Rank.Rank, To: r.Rank.Rank})
 	}
@@ -79,12 +90,29 @@ type follower struct {
 
 	mu sync.Mutex
 	tailing
+	// open has what was read of lines that have not ended, by rank and stream.
 	open map[[2]int][]byte
+	// folder has the lines that wait for others like them, until timer; nil where there is one rank.
+	folder *fold.Folder
+	timer  *time.Timer
+	// world is how many ranks the attempt has, as far as is known.
+	world int
+}
+
+func newFollower(of subject, news func()) *follower {
+	f := &follower{subject: of, news: news, open: map[[2]int][]byte{}}
+	if of.prefix {
+		f.folder = fold.New(0, nil)
+		f.timer = time.AfterFunc(time.Hour, f.tick)
+		f.timer.Stop()
+	}
+	return f
 }
 
 // follow reads until ctx ends, or there is no more.
 func (f *follower) follow(ctx context.Context, sources []view.Source) {
-	f.say("is read")
+	f.say("live")
+	defer f.flush()
 	filter := launcher.LogFilter{Ranks: f.ranks, Attempt: f.attempt, Follow: true}
 	var err error
 	for _, source := range sources {
@@ -97,7 +125,7 @@ func (f *follower) follow(ctx context.Context, sources []view.Source) {
 	case err != nil:
 		f.say("cannot be read: " + err.Error())
 	default:
-		f.say("ends here")
+		f.say("it has ended")
 	}
 }
 
@@ -135,16 +163,71 @@ func (f *follower) take(c launcher.LogChunk) {
 			f.open[of] = bytes.Clone(data[max(0, len(data)-longestLine):])
 			return
 		}
-		f.add(f.before(c.Rank) + clean(lastPart(string(line))))
+		f.line(c, lastPart(string(line)))
 		data = rest
 	}
 }
 
-func (f *follower) before(rank int) string {
-	if !f.prefix {
-		return ""
+// line takes a line of a rank. One that others may have too waits for them, for a moment.
+func (f *follower) line(c launcher.LogChunk, text string) {
+	if f.folder == nil {
+		f.add(clean(text))
+		return
 	}
-	return fmt.Sprintf("[r%d] ", rank)
+	if c.WorldSize > 0 && c.WorldSize != f.world {
+		f.world = c.WorldSize
+		f.groups(f.folder.Expect(f.expected()))
+	}
+	now := time.Now()
+	f.groups(f.folder.Add(fold.Line{Rank: c.Rank, Stream: fold.Stream(c.Stream), Text: []byte(text), At: now}))
+	f.arm(now)
+}
+
+// expected are the ranks whose lines come.
+func (f *follower) expected() fold.Ranks {
+	if len(f.ranks) == 0 {
+		return fold.World(f.world)
+	}
+	var ranks []int
+	for _, s := range f.ranks {
+		ranks = append(ranks, s.From)
+	}
+	slices.Sort(ranks)
+	return fold.Of(ranks...)
+}
+
+func (f *follower) groups(all []fold.Group) {
+	for _, g := range all {
+		f.add("[" + g.Ranks.String() + "] " + clean(g.Text()))
+	}
+}
+
+func (f *follower) arm(now time.Time) {
+	if due, some := f.folder.Due(); some {
+		f.timer.Reset(max(0, due.Sub(now)))
+	}
+}
+
+// tick shows what has waited long enough.
+func (f *follower) tick() {
+	f.mu.Lock()
+	now := time.Now()
+	f.groups(f.folder.Tick(now))
+	f.arm(now)
+	f.mu.Unlock()
+	f.news()
+}
+
+// flush shows all that waits: no more comes.
+func (f *follower) flush() {
+	if f.folder == nil {
+		return
+	}
+	f.mu.Lock()
+	f.timer.Stop()
+	f.groups(f.folder.Flush())
+	f.mu.Unlock()
+	f.news()
 }
 
 func (f *follower) add(line string) {
@@ -184,12 +267,15 @@ func (s *screen) logLines(l *look, height int) (string, []string) {
 	if len(lines) == 0 {
 		lines = append(lines, l.paint(dim, "  nothing was written"))
 	}
-	return t.name + " " + cmp.Or(t.state, "") + where, lines
+	if t.state != "" {
+		where = ": " + t.state + where
+	}
+	return t.name + where, lines
 }
 
 func (l *look) logLine(line string) string {
-	if rank, rest, found := strings.Cut(line, "] "); found && strings.HasPrefix(rank, "[r") {
-		return l.paint(dim, rank+"] ") + rest
+	if who, rest, found := strings.Cut(line, "] "); found && strings.HasPrefix(who, "[r") {
+		return l.paint(dim, who+"] ") + rest
 	}
 	return line
 }

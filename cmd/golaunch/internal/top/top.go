@@ -11,8 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -22,9 +20,9 @@ import (
 
 // Options say what [Run] shows, and where.
 type Options struct {
-	// Model is kept up to date by somebody else, from Sources.
+	// Model is kept up to date by somebody else, from Sources, which may come and go.
 	Model   *view.Model
-	Sources map[string]view.Source
+	Sources func() []view.Source
 	// Job is the only one that is shown; empty for all.
 	Job string
 	// Stacks are the stacks of a job's ranks, as text; nil where nobody can tell.
@@ -171,14 +169,6 @@ func (a *app) refresh(learnt bool) {
 	if a.prober != nil {
 		a.probe = a.prober.seen()
 	}
-}
-
-func (a *app) sources() []view.Source {
-	var all []view.Source
-	for _, at := range slices.Sorted(maps.Keys(a.Sources)) {
-		all = append(all, a.Sources[at])
-	}
-	return all
 }
 
 // errNoStacks is what there is to say where nobody can tell the stacks.

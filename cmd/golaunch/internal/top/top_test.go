@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -110,6 +111,8 @@ func TestWrong(t *testing.T) {
 	hung := job("hung", "running", "")
 	hung.Ranks = []*view.Rank{{Job: "hung", Now: unmeasured()}}
 	hung.Ranks[0].Now.BeatAge = 1000
+	failed := job("failed", "stopping", "")
+	failed.Ranks = []*view.Rank{{Job: "failed", Now: unmeasured(), Ended: "exited with code 3"}}
 	silent := &view.Node{NodeStatus: launcher.NodeStatus{Silent: time.Second}}
 	for _, c := range []struct {
 		name  string
@@ -123,7 +126,8 @@ func TestWrong(t *testing.T) {
 		{"waits", "", view.State{Jobs: []*view.Job{job("a", "running", ""), job("b", "gathering", "")}}, true},
 		{"another waits", "a", view.State{Jobs: []*view.Job{job("a", "running", ""), job("b", "gathering", "")}}, false},
 		{"backs off", "", view.State{Jobs: []*view.Job{job("a", "backoff", "")}}, true},
-		{"stops", "", view.State{Jobs: []*view.Job{job("a", "stopping", "")}}, true},
+		{"stops after its end", "", view.State{Jobs: []*view.Job{job("a", "stopping", "")}}, false},
+		{"stops after a failure", "", view.State{Jobs: []*view.Job{failed}}, true},
 		{"hangs", "", view.State{Jobs: []*view.Job{hung}}, true},
 		{"has failed before", "", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndProgram)}}, false},
 		{"has failed", "a", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndProgram)}}, true},
@@ -193,7 +197,7 @@ func TestUnits(t *testing.T) {
 }
 
 var allKeys = []string{
-	"j", "k", "g", "G", "pgdown", "pgup", "enter", "esc", "tab", "shift+tab", "n", "m", "t", "?", "/", "a", "1", "backspace", "l", "s", "d", "ctrl+d", "ctrl+u",
+	"j", "k", "g", "G", "pgdown", "pgup", "enter", "esc", "tab", "shift+tab", "n", "m", "t", "?", "/", "1", "backspace", "a", "l", "s", "d", "ctrl+d", "ctrl+u",
 	"space", "漢",
 }
 
@@ -258,6 +262,7 @@ func TestKeys(t *testing.T) {
 		"enter enter":                     {job: "llama-70b", node: "gpu0001", rank: noRank},
 		"enter j enter enter":             {job: "llama-70b", node: "gpu0000", rank: 0},
 		"enter enter esc":                 {job: "llama-70b", rank: noRank},
+		"enter enter alt+esc alt+n":       {rank: noRank, other: true},
 		"enter esc esc":                   everything,
 		"n":                               {rank: noRank, other: true},
 		"n enter":                         {node: "gpu0001", rank: noRank},
@@ -295,12 +300,12 @@ func TestKeys(t *testing.T) {
 
 // TestFollower keeps a bounded number of bounded lines, whatever comes.
 func TestFollower(t *testing.T) {
-	f := &follower{subject: subject{job: "a", prefix: true}, news: func() {}, open: map[[2]int][]byte{}}
+	f := newFollower(subject{job: "a"}, func() {})
 	f.take(launcher.LogChunk{Rank: 3, Data: []byte("one\ntw")})
 	f.take(launcher.LogChunk{Rank: 4, Data: []byte("\x1b[31mother\x1b[0m\n10%\r20%\r\n")})
 	f.take(launcher.LogChunk{Rank: 3, Data: []byte("o\n")})
 	f.take(launcher.LogChunk{Missing: "node n1 has no such file"})
-	if got, want := strings.Join(f.seen().lines, "|"), "[r3] one|[r4] other|[r4] 20%|[r3] two|missing: node n1 has no such file"; got != want {
+	if got, want := strings.Join(f.seen().lines, "|"), "one|other|20%|two|missing: node n1 has no such file"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	for range 100 {
@@ -310,6 +315,64 @@ func TestFollower(t *testing.T) {
 	seen := f.seen()
 	if len(seen.lines) != keptLines || len(f.open[[2]int{1, 0}]) > longestLine || seen.first != 5+100*32<<10-keptLines {
 		t.Errorf("%d lines from %d, %d bytes of one that has not ended", len(seen.lines), seen.first, len(f.open[[2]int{1, 0}]))
+	}
+}
+
+// TestFold: lines that ranks have in common are one, and what nobody else says comes after a moment.
+func TestFold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFollower(subject{job: "a", prefix: true}, func() {})
+		for rank, text := range []string{"step 7 loss=0.41\n\x1b[2Jodd\n", "step 7 loss=0.43\n", "step 7 loss=0.42\n"} {
+			f.take(launcher.LogChunk{Rank: rank, Stream: 1, WorldSize: 3, Data: []byte(text)})
+		}
+		if got, want := strings.Join(f.seen().lines, "|"), "[r0-2] step 7 loss=0.41..0.43"; got != want {
+			t.Errorf("at once %q, want %q", got, want)
+		}
+		time.Sleep(time.Second) // of a bubble
+		if got, want := f.seen().lines[1:], "[r0] odd"; len(got) != 1 || got[0] != want {
+			t.Errorf("then %q, want %q", got, want)
+		}
+		some := newFollower(subject{job: "a", prefix: true, ranks: []launcher.Span{{From: 9, To: 9}, {From: 2, To: 2}}}, func() {})
+		for _, rank := range []int{2, 9} {
+			some.take(launcher.LogChunk{Rank: rank, Stream: 1, WorldSize: 100, Data: []byte("up\n")})
+		}
+		some.take(launcher.LogChunk{Rank: 9, Stream: 2, WorldSize: 100, Data: []byte("last\n")})
+		some.flush()
+		if got, want := strings.Join(some.seen().lines, "|"), "[r2,9] up|[r9] last"; got != want {
+			t.Errorf("of some ranks %q, want %q", got, want)
+		}
+	})
+}
+
+// TestAttempts: each start of a job, with why it ended, and the way back to what runs.
+func TestAttempts(t *testing.T) {
+	s := simulated(t, &viewtest.Cluster{Nodes: 2, Slow: -1}, "enter", "a")
+	var got []string
+	for i := range s.rows.n {
+		got = append(got, strings.Join(s.rows.row(i).cells, " | "))
+	}
+	want := []string{
+		"1 | 1m42s ago | 1m42s | 16 ranks run",
+		"0 | 10m00s ago | 8m18s | gpu-lost: rank 3 on gpu0000 (gpu 3) exited with code 1: the GPU is lost (Xid 79)",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	s.press("j")
+	if n := len(s.moments()); n != 4 {
+		t.Errorf("attempt 0 has %d events", n)
+	}
+	if of, _ := s.picture.subject(s.chosen()); of.attempt != 0 || !of.past {
+		t.Errorf("the log is %+v", of)
+	}
+	if s.press("enter"); s.focus != eventPane {
+		t.Errorf("enter goes to %d, not to the events", s.focus)
+	}
+	for _, key := range []string{"tab", "tab", "k", "enter"} {
+		s.press(key)
+	}
+	if want := (place{job: "llama-70b", rank: noRank}); s.here() != want || len(s.trail) != 2 {
+		t.Errorf("the newest attempt is at %+v, %d deep", s.here(), len(s.trail))
 	}
 }
 

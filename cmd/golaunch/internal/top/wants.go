@@ -41,15 +41,15 @@ func (a *app) do(w want) tea.Cmd {
 func (a *app) follow(of subject) {
 	a.endLog()
 	ctx, end := context.WithCancel(a.ctx)
-	f := &follower{subject: of, news: a.tell, open: map[[2]int][]byte{}}
+	f := newFollower(of, a.tell)
 	a.follower, a.endLog, a.logTop = f, end, -1
-	go f.follow(ctx, a.sources())
+	go f.follow(ctx, a.Sources())
 }
 
 // nextAttempt goes on with the log of a job that has started again.
 func (a *app) nextAttempt() {
 	of := a.follower.subject
-	if j := a.picture.jobs[of.job]; j != nil && j.Attempt > of.attempt && !j.over() {
+	if j := a.picture.jobs[of.job]; j != nil && j.Attempt > of.attempt && !j.over() && !of.past {
 		of.attempt = j.Attempt
 		a.follow(of)
 	}
@@ -102,7 +102,7 @@ func (a *app) ping(job string) {
 	}
 	p := &prober{probe: probe{name: name}}
 	a.prober, a.endProbe, a.probe = p, end, p.seen()
-	go p.run(ctx, a.sources(), job, a.tell)
+	go p.run(ctx, a.Sources(), job, a.tell)
 }
 
 func (p *prober) run(ctx context.Context, sources []view.Source, job string, news func()) {
