@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -76,9 +77,18 @@ func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Clien
 func LocalJobs() ([]string, error) { return announce.Jobs() }
 
 func connectLocal(ctx context.Context, job string) (*Client, error) {
-	c, err := session.Connect(ctx, session.ClientOptions{
-		Target: localTarget, Dial: func(ctx context.Context, _ string) (net.Conn, error) { return announce.Knock(ctx, job) },
-	})
+	var met atomic.Bool
+	knock := func(ctx context.Context, _ string) (net.Conn, error) {
+		conn, err := announce.Knock(ctx, job)
+		switch {
+		case err == nil:
+			met.Store(true)
+		case met.Load() && errors.Is(err, announce.ErrNoDoor):
+			return nil, &session.RequestError{Target: localTarget, Why: "job " + job + " is over", Bad: true, NotThere: true}
+		}
+		return conn, err
+	}
+	c, err := session.Connect(ctx, session.ClientOptions{Target: localTarget, Dial: knock})
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +125,10 @@ func (c *Client) Watch(ctx context.Context, id string) (*Watch, error) {
 // asked, at once; asking again kills what still lives.
 func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]string, error) {
 	jobs, err := c.head.Stop(ctx, id, code, why)
-	return jobs, asked(err)
+	if err = asked(err); c.Target == localTarget && errors.Is(err, ErrNotThere) { // it was there, and ended meanwhile
+		return []string{id}, nil
+	}
+	return jobs, err
 }
 
 // Signal forwards SIGUSR1 or SIGUSR2 to the ranks of a job.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -48,7 +49,7 @@ func (o *stopOptions) run(io *streams, args []string) error {
 		if o.noWait {
 			break
 		}
-		if _, err := c.Wait(ctx, id); err != nil {
+		if _, err := c.Wait(ctx, id); err != nil && !errors.Is(err, launcher.ErrNotThere) { // one with a coordinator of its own ends with it
 			return err
 		}
 	}

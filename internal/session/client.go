@@ -38,7 +38,8 @@ func (e *RequestError) Error() string { return e.Why + " (coordinator " + e.Targ
 type ClientOptions struct {
 	// Target is the coordinator's HOST:PORT, or those of several, with commas between them, of which one leads.
 	Target string
-	// Dial makes a connection to one of them; TCP when nil.
+	// Dial makes a connection to one of them; TCP when nil. A [RequestError] of its says that there will never be one again, and ends the
+	// client.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// TLS is nil only for [Pipe] and on one machine.
 	TLS *tls.Config
@@ -123,13 +124,20 @@ func (c *Client) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, err := c.secure(ctx)
 	c.mu.Lock()
 	c.trouble = err
+	lost := err != nil && len(c.addrs) == 1 && permanent(err)
 	c.mu.Unlock()
+	if lost { // gRPC would go on trying, and calls wait for that
+		go func() { _ = c.conn.Close() }() // once only matters
+	}
 	return conn, err
 }
 
 // secureAt makes a connection to one of the coordinators.
 func (c *Client) secureAt(ctx context.Context, addr string) (net.Conn, error) {
 	raw, err := c.Dial(ctx, addr)
+	if _, never := errors.AsType[*RequestError](err); never {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach the coordinator at %s: %w", addr, err)
 	}

@@ -247,5 +247,6 @@ func (d dialer) final(err error) bool {
 // permanent says that trying again at the same place cannot help.
 func permanent(err error) bool {
 	var r *RefusedError
-	return errors.As(err, &r) || errors.Is(err, mtls.ErrToken) || errors.Is(err, mtls.ErrNoTLS)
+	var q *RequestError
+	return errors.As(err, &r) || errors.As(err, &q) || errors.Is(err, mtls.ErrToken) || errors.Is(err, mtls.ErrNoTLS)
 }
