@@ -1,6 +1,6 @@
 // Package mtls turns one shared token into mutual TLS 1.3, with no certificates to hand out.
 //
-// Both ends derive the same certificate authority from the token and sign with it a leaf of their own for each handshake, so a
+// Both ends derive the same certificate authority from the token and sign with it a leaf of their own, a new one every ten minutes, so a
 // job that runs for weeks can reconnect. A leaf is good for a coordinator (server authentication) or for an agent (client
 // authentication), never for both. It names the node and job it was made for, which is not proof: whoever has the token can make
 // any leaf.
@@ -18,6 +18,7 @@ import (
 	"math/big"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -40,14 +41,13 @@ func Server(t Token, id Identity) *tls.Config {
 	ca := machines(t)
 	known := ca.pool()
 	known.AddCert(submitters(t).cert)
+	own := leaf{ca: ca, id: id, usage: x509.ExtKeyUsageServerAuth, names: []string{role}}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
-		NextProtos: []string{"h2"},
-		ClientAuth: tls.RequireAndVerifyClientCert,
-		ClientCAs:  known,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return ca.leaf(id, x509.ExtKeyUsageServerAuth, role)
-		},
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{"h2"},
+		ClientAuth:             tls.RequireAndVerifyClientCert,
+		ClientCAs:              known,
+		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own.get() },
 		SessionTicketsDisabled: true,
 	}
 }
@@ -58,14 +58,13 @@ func Client(t Token, id Identity) *tls.Config {
 	if t.onlySubmits() {
 		ca = submitters(t)
 	}
+	own := leaf{ca: ca, id: id, usage: x509.ExtKeyUsageClientAuth}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
-		NextProtos: []string{"h2"},
-		RootCAs:    machines(t).pool(),
-		ServerName: role,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return ca.leaf(id, x509.ExtKeyUsageClientAuth)
-		},
+		MinVersion:           tls.VersionTLS13,
+		NextProtos:           []string{"h2"},
+		RootCAs:              machines(t).pool(),
+		ServerName:           role,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own.get() },
 	}
 }
 
@@ -132,7 +131,36 @@ func (a authority) pool() *x509.CertPool {
 	return p
 }
 
-// leaf makes a key and a certificate for one handshake.
+// leaf is a key with its certificate. To make one costs a fifth of a handshake, and a coordinator greets thousands at once.
+type leaf struct {
+	ca    authority
+	id    Identity
+	usage x509.ExtKeyUsage
+	names []string
+
+	mu   sync.Mutex
+	cert *tls.Certificate
+	made time.Time
+}
+
+// renewal is how long a leaf is used, which is far less than it is good for.
+const renewal = 10 * time.Minute
+
+func (l *leaf) get() (*tls.Certificate, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now().Round(0) // the clock may be set
+	if age := now.Sub(l.made); l.cert != nil && age >= 0 && age < renewal {
+		return l.cert, nil
+	}
+	cert, err := l.ca.leaf(l.id, l.usage, l.names...)
+	if err == nil {
+		l.cert, l.made = cert, now
+	}
+	return cert, err
+}
+
+// leaf makes a key and a certificate.
 func (a authority) leaf(id Identity, usage x509.ExtKeyUsage, names ...string) (*tls.Certificate, error) {
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
