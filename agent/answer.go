@@ -55,8 +55,8 @@ const leastEvery = askedEvery
 func (a *life) readSamples(id string, ask wire.Ask) {
 	s := a.sampler
 	a.readers.Go(func() {
-		news := s.looked()
-		defer s.ask()()
+		news, done := s.ask()
+		defer done()
 		began := time.Now()
 		after := began.Add(-ask.Samples.Since)
 		last := time.Time{}

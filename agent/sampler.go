@@ -23,7 +23,7 @@ const (
 type sampler struct {
 	table samples.Table
 	host  hostMeter
-	// gpus has the driver open while ranks run or somebody asks; nil otherwise, so that it is in nobody's way.
+	// gpus has the driver open while ranks run; nil otherwise, so that it is in nobody's way.
 	gpus *gpu.Meter
 	// xids has what the kernel says of them; nil where that may not be known.
 	xids *xidLog
@@ -33,7 +33,11 @@ type sampler struct {
 	// units are those with ranks, and asked counts who waits for samples.
 	units map[*unit]*watched
 	asked int
-	// wake has the sampler look at once, and news is closed, and replaced, when it has.
+	// todo is what else is to be done to the table, in order: its files may be slow, and nobody must wait for them to end a rank.
+	todo []func(now time.Time)
+	// last is when the sampler looked. wake has it look again, but not sooner than askedEvery after that: rates need time. news is
+	// closed, and replaced, when it has.
+	last time.Time
 	wake chan struct{}
 	news chan struct{}
 }
@@ -53,10 +57,10 @@ type measured struct {
 	// stepped is the heartbeat that told the step before, and took how long a step takes since.
 	stepped heartbeat
 	took    float64
-	ending  sync.Once
+	ended   bool
 }
 
-// usageAt is what the processes of a rank had used, at a time.
+// usageAt is what the processes of a rank had used, at a time; zero before the first look, for a rank may be adopted that has run for days.
 type usageAt struct {
 	at     time.Time
 	cpu    time.Duration
@@ -82,27 +86,59 @@ func (s *sampler) run(ctx context.Context) error {
 		case <-s.wake:
 		case <-timer.C:
 		}
-		s.look(ctx, time.Now())
+		s.tidy(time.Now())
+		if s.pause() <= 0 {
+			s.look(ctx, time.Now())
+		}
 		timer.Reset(s.pause())
 	}
 }
 
+// pause is how long there is nothing to look at.
 func (s *sampler) pause() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.asked > 0 {
-		return askedEvery
+		return askedEvery - time.Since(s.last)
 	}
-	return calmEvery
+	return calmEvery - time.Since(s.last)
 }
 
-// ask has the sampler look more often until what it returns is called, and at once.
-func (s *sampler) ask() (done func()) {
+// tidy does what is to be done.
+func (s *sampler) tidy(now time.Time) {
+	s.mu.Lock()
+	todo := s.todo
+	s.todo = nil
+	s.mu.Unlock()
+	for _, do := range todo {
+		do(now)
+	}
+}
+
+// later has the sampler do something to the table.
+func (s *sampler) later(do func(now time.Time)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.todo = append(s.todo, do)
+	s.rouse()
+}
+
+// forget drops what is known of a job, all of whose ranks have ended.
+func (s *sampler) forget(job string) { s.later(func(time.Time) { s.table.Forget(job) }) }
+
+// ask has the sampler look more often until done is called, and at once if the newest samples are old. fresh is closed when they are not.
+func (s *sampler) ask() (fresh <-chan struct{}, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
 	s.rouse()
-	return func() {
+	fresh = s.news
+	if time.Since(s.last) < askedEvery {
+		now := make(chan struct{})
+		close(now)
+		fresh = now
+	}
+	return fresh, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.asked--
@@ -126,9 +162,8 @@ func (s *sampler) rouse() {
 // measure takes the ranks of a unit in. Who calls it calls what it returns when they have ended.
 func (s *sampler) measure(u *unit, scope scope, ranks []rank) (stop func()) {
 	w := &watched{scope: scope}
-	now := time.Now()
 	for _, r := range ranks {
-		w.ranks = append(w.ranks, &measured{rank: r, pci: pciOf(r.bundle.GPU, u.agent.session.Node.GPUs), last: usageAt{at: now}, took: samples.Unknown})
+		w.ranks = append(w.ranks, &measured{rank: r, pci: pciOf(r.bundle.GPU, u.agent.session.Node.GPUs), took: samples.Unknown})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,9 +175,11 @@ func (s *sampler) measure(u *unit, scope scope, ranks []rank) (stop func()) {
 		s.mu.Lock()
 		delete(s.units, u)
 		s.mu.Unlock()
-		for _, m := range w.ranks {
-			s.end(u, m, time.Now())
-		}
+		s.later(func(now time.Time) {
+			for _, m := range w.ranks {
+				s.end(u, m, now)
+			}
+		})
 	}
 }
 
@@ -160,9 +197,9 @@ func pciOf(of *placement.GPU, here []placement.GPU) string {
 func (s *sampler) look(ctx context.Context, now time.Time) {
 	s.mu.Lock()
 	units := maps.Clone(s.units)
-	asked := s.asked > 0
+	s.last = now
 	s.mu.Unlock()
-	readings := s.readGPUs(ctx, len(units) > 0 || asked)
+	readings := s.readGPUs(ctx, len(units) > 0)
 	ranks := 0
 	for u, w := range units {
 		ranks += s.lookAt(u, w, now, readings)
@@ -211,11 +248,13 @@ func (s *sampler) lookAt(u *unit, w *watched, now time.Time, readings map[string
 
 // end takes the last sample of a rank, once.
 func (s *sampler) end(u *unit, m *measured, now time.Time) {
-	m.ending.Do(func() {
-		state := m.state()
-		state.Ended = m.process.Exit().String()
-		s.add(u, m, state, now, m.told(u, now, samples.None()))
-	})
+	if m.ended {
+		return
+	}
+	m.ended = true
+	state := m.state()
+	state.Ended = m.process.Exit().String()
+	s.add(u, m, state, now, m.told(u, now, samples.None()))
 }
 
 func (s *sampler) add(u *unit, m *measured, state samples.State, now time.Time, v samples.Values) {
@@ -244,7 +283,7 @@ func (m *measured) use(members []proc.Member, now time.Time) samples.Values {
 		memory += p.Memory
 	}
 	v[samples.Processes], v[samples.Memory] = float64(len(members)), float64(memory)
-	if span := next.at.Sub(m.last.at).Seconds(); span > 0 {
+	if span := next.at.Sub(m.last.at).Seconds(); span > 0 && !m.last.at.IsZero() {
 		v[samples.CPU] = max(0, (next.cpu-m.last.cpu).Seconds()/span) // a process that ended may have taken its part along
 		v[samples.Faults] = max(0, float64(int64(next.faults-m.last.faults))/span)
 		v[samples.IO] = max(0, float64(int64(next.io-m.last.io))/span)

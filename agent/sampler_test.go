@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/internal/samples"
 	"github.com/golaunch/golaunch/internal/wire"
 )
@@ -82,6 +83,33 @@ func TestSamples(t *testing.T) {
 		if time.Since(began) > patience {
 			t.Fatalf("after the end of the job there are %d series", len(seen))
 		}
+	}
+}
+
+// TestLooksAreApart holds that who asks often does not have the node looked at more often than once a second: rates need time, and the past
+// room.
+func TestLooksAreApart(t *testing.T) {
+	w := newTown(t)
+	w.submit(t, "a", `while :; do sleep 1000; done`)
+	began := time.Now()
+	for range 30 {
+		w.watch(t, wire.Inquiry{Question: wire.Question{About: wire.AboutSamples}}, func(table) bool { return true })
+	}
+	all := w.sampler.table.Read(samples.Query{})
+	if most := 2 + int(time.Since(began)/askedEvery); len(all[0].Samples) > most {
+		t.Errorf("the node was looked at %d times in %v", len(all[0].Samples), time.Since(began))
+	}
+}
+
+// TestFirstLook has no rates: a rank that was adopted has used much before.
+func TestFirstLook(t *testing.T) {
+	m, now := &measured{}, time.Now()
+	first := m.use([]proc.Member{{CPU: 80 * time.Hour, IO: 1 << 40}}, now)
+	if samples.Known(first[samples.CPU]) || samples.Known(first[samples.IO]) {
+		t.Errorf("%v CPUs, %v bytes a second", first[samples.CPU], first[samples.IO])
+	}
+	if next := m.use([]proc.Member{{CPU: 80*time.Hour + time.Second, IO: 1 << 40}}, now.Add(2*time.Second)); next[samples.CPU] != 0.5 || next[samples.IO] != 0 {
+		t.Errorf("%v CPUs, %v bytes a second", next[samples.CPU], next[samples.IO])
 	}
 }
 

@@ -94,7 +94,7 @@ func (s *share) quieten() {
 		s.work.Output.Dir.Done()
 	}
 	s.forget()
-	s.agent.sampler.table.Forget(s.job)
+	s.agent.sampler.forget(s.job)
 }
 
 // kill ends all units.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -65,8 +64,8 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 // ConnectJob reaches the coordinator of a job: the job's own, if it has one on this machine and this user's, else as Connect.
 func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Client, error) {
 	if coordinator == "" && job != "" {
-		if jobs, err := LocalJobs(); err == nil && slices.Contains(jobs, job) {
-			return connectLocal(ctx, job)
+		if c, err := connectLocal(ctx, job); !errors.Is(err, announce.ErrNoDoor) {
+			return c, err
 		}
 	}
 	return Connect(ctx, coordinator, tokenFile)
@@ -74,7 +73,7 @@ func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Clien
 
 // LocalJobs are the IDs of this user's jobs that have a coordinator of their own on this machine: those that were not submitted to a
 // cluster.
-func LocalJobs() ([]string, error) { return announce.Jobs() }
+func LocalJobs(ctx context.Context) ([]string, error) { return announce.Jobs(ctx) }
 
 func connectLocal(ctx context.Context, job string) (*Client, error) {
 	var met atomic.Bool

@@ -123,24 +123,39 @@ func (h *here) follow(ctx context.Context, samples sampling) {
 	case <-ctx.Done():
 		return
 	}
-	t := teller{h: h, status: status, shows: shows, ranks: map[int]Series{}}
-	for n, err := range samples(ctx, SampleQuery{Job: h.job.ID, Every: time.Second}) {
-		if err != nil {
-			break // the job has ended, or its watch says why not
+	t := teller{h: h, status: status, shows: shows, ranks: map[int]heardOf{}}
+	for ctx.Err() == nil { // a coordinator may be started again
+		for n, err := range samples(ctx, SampleQuery{Job: h.job.ID, Every: time.Second}) {
+			if err != nil {
+				break // the job has ended, or its watch says why not
+			}
+			t.take(ctx, n, time.Now())
 		}
-		t.take(ctx, n, time.Now())
+		select {
+		case <-time.After(progressAfter):
+		case <-ctx.Done():
+		}
 	}
 	if shows {
 		h.console.Status("")
 	}
 }
 
+// heardOf is what a rank did when it was heard of.
+type heardOf struct {
+	Series
+	at time.Time
+}
+
+// progressHeard is how long what a rank did counts.
+const progressHeard = 10 * time.Second
+
 // teller tells of a job's progress.
 type teller struct {
 	h      *here
 	status *trainjob.Status
 	shows  bool
-	ranks  map[int]Series
+	ranks  map[int]heardOf
 	told   time.Time
 	pushed time.Time
 	failed bool
@@ -149,7 +164,7 @@ type teller struct {
 func (t *teller) take(ctx context.Context, n NodeSamples, now time.Time) {
 	for _, s := range n.Series {
 		if s.Rank >= 0 {
-			t.ranks[s.Rank] = s
+			t.ranks[s.Rank] = heardOf{s, now}
 		}
 	}
 	if now.Sub(t.told) < time.Second/2 {
@@ -157,7 +172,11 @@ func (t *teller) take(ctx context.Context, n NodeSamples, now time.Time) {
 	}
 	t.told = now
 	var running []Usage
-	for _, s := range t.ranks {
+	for rank, s := range t.ranks {
+		if now.Sub(s.at) > progressHeard { // its node was lost, or the job has fewer ranks by now
+			delete(t.ranks, rank)
+			continue
+		}
 		if s.Ended == "" && len(s.Samples) > 0 {
 			running = append(running, s.Samples[len(s.Samples)-1].Usage)
 		}

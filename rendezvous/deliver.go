@@ -52,7 +52,12 @@ func (c *Coordinator) inquire(q wire.Inquiry, from map[string][]wire.LogPosition
 	for _, node := range q.Nodes {
 		d.chosen[node] = true
 	}
-	if q.Job != "" {
+	switch ofNodes := q.About == wire.AboutSamples || q.About == wire.AboutPing; {
+	case q.About == wire.AboutNothing:
+		return nil, wire.Wrong("the coordinator does not know this question; install the same golaunch on both")
+	case q.Job == "" && !ofNodes:
+		return nil, wire.Wrong("this question is about a job, and names none")
+	case q.Job != "":
 		r, err := c.find(q.Job)
 		if err != nil {
 			return nil, err
@@ -62,6 +67,11 @@ func (c *Coordinator) inquire(q wire.Inquiry, from map[string][]wire.LogPosition
 	c.deliveries[d.id] = d
 	for node := range c.nodesOf(d) {
 		c.readFrom(d, node)
+	}
+	for node := range d.chosen {
+		if d.pending[node] == nil && d.missing[node] == nil {
+			d.lack(node, "has no part in this")
+		}
 	}
 	if q.Within > 0 && !q.Follows() {
 		d.limit = time.AfterFunc(q.Within, func() { c.post(func() { c.readLate(d) }) })
@@ -81,12 +91,28 @@ func (c *Coordinator) nodesOf(d *delivery) func(yield func(string) bool) {
 			}
 			return
 		}
-		for node := range d.run.Nodes {
+		nodes := d.run.Nodes // that it ever had, for their files
+		if d.About != wire.AboutLogs {
+			nodes = c.placed(d.Job)
+		}
+		for node := range nodes {
 			if d.asks(node) && (d.About != wire.AboutRAS || c.leads(node, d.Job)) && !yield(node) {
 				return
 			}
 		}
 	}
+}
+
+// placed are the nodes that a job has now.
+func (c *Coordinator) placed(id string) map[string]bool {
+	j, _ := c.state.Cluster.Job(id)
+	nodes := map[string]bool{}
+	for _, n := range j.Summary.Nodes {
+		if n.NodeRank >= 0 {
+			nodes[n.Node.Name] = true
+		}
+	}
+	return nodes
 }
 
 // asks says that a node is among those that the client chose.

@@ -278,7 +278,7 @@ func TestPositionsOfTheLargestJob(t *testing.T) {
 		}
 		stream, err := h.raw(&cable{dial: h.connect}).Inquire(t.Context())
 		if err == nil {
-			q := wire.Inquiry{Job: "a", Question: wire.Question{Logs: following}}
+			q := wire.Inquiry{Job: "a", Question: wire.Question{About: wire.AboutLogs, Logs: following}}
 			err = wire.Put(stream, wire.FromInquiry(q, from))
 		}
 		if err != nil {

@@ -114,8 +114,40 @@ func TestInquiry(t *testing.T) {
 		if none := u.inquire(wire.Inquiry{Job: "b", Question: ping}); none.err == nil || !strings.Contains(none.err.Error(), "no job") {
 			t.Errorf("a job that is not there: %v", none.err)
 		}
+		for _, strange := range []wire.Inquiry{{Question: wire.Question{}}, {Job: "a"}, {Question: wire.Question{About: wire.AboutStacks}}} {
+			if q := u.inquire(strange); q.err == nil || len(q.said) > 0 {
+				t.Errorf("%+v: %q, %v", strange, q.said, q.err)
+			}
+		}
+		u.inquire(wire.Inquiry{Question: ping, Nodes: []string{"n99"}}).has(t, true, "node n99 has no part in this")
 		n1.cable.mend()
 		time.Sleep(lease)
+		h.idle()
+	})
+}
+
+// TestInquiryAfterALoss asks the nodes that a job has, and none that it had.
+func TestInquiryAfterALoss(t *testing.T) {
+	host(t, func(t *testing.T, h *hosted) {
+		agents := map[string]*agent{}
+		for i := range 2 {
+			a := h.joinAs(gpus(i+1, 1), forever)
+			agents[a.Session.Node.Name] = a
+		}
+		u := h.user()
+		u.submit(detached(task("a", 1, 1)))
+		lost, left := "n1", "n2"
+		if agents[left].runs() != "" {
+			lost, left = left, lost
+		}
+		agents[lost].cable.cut()
+		time.Sleep(4 * lease)
+		if agents[left].runs() == "" {
+			t.Fatalf("the job has not moved to %s", left)
+		}
+		agents[left].says("here")
+		close(*agents[left].words.Load())
+		u.inquire(wire.Inquiry{Job: "a", Question: ping}).has(t, true, left+" here")
 		h.idle()
 	})
 }

@@ -148,7 +148,7 @@ func largestOrders(n placement.Node) []any {
 		job.Notice{Node: n.Name, Unit: big, Attempt: big, Within: longest, Why: text(wire.MaxText)},
 		job.Stop{Node: n.Name, Unit: big, Attempt: big, Grace: longest, Kill: true, Evidence: job.HangEvidence},
 		wire.Signal{Number: syscall.SIGUSR2},
-		wire.Ask{Question: wire.Question{Logs: largestFilter()}, ID: text(26)},
+		wire.Ask{Question: wire.Question{About: wire.AboutLogs, Logs: largestFilter()}, ID: text(26)},
 		job.Finish{Result: largestResult()},
 		wire.Leave{Why: text(wire.MaxText)},
 	}

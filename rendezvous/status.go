@@ -95,6 +95,7 @@ func (c *Coordinator) jobStatus(r *run) wire.JobStatus {
 	}
 	if r.Result != nil {
 		s.Phase, s.Waits, s.Restarts = job.Finished, r.Result.Reason, r.Result.Restarts
+		s.Attempt = r.lastAttempt()
 		return s
 	}
 	j, _ := c.state.Cluster.Job(r.Job.ID)
@@ -148,6 +149,14 @@ func (m moment) status(q wire.Query) wire.Status {
 		s.Nodes = slices.DeleteFunc(s.Nodes, func(n wire.NodeStatus) bool { return !its[n.Node.Name] })
 	}
 	return s
+}
+
+// lastAttempt is the newest of a job that is over; 0 where none began.
+func (r *run) lastAttempt() int {
+	if len(r.History) == 0 {
+		return 0
+	}
+	return max(0, r.History[len(r.History)-1].Attempt)
 }
 
 func momentOf(m replica.Moment) wire.Moment {

@@ -244,7 +244,7 @@ func (l *localJob) Query(ctx context.Context, q launcher.Query) (launcher.Status
 			case <-asking.Done():
 			}
 		}()
-	} else if l.gone() {
+	} else if l.gone(ctx) {
 		if past, ok := l.past(ctx); ok {
 			return past, nil
 		}
@@ -254,7 +254,7 @@ func (l *localJob) Query(ctx context.Context, q launcher.Query) (launcher.Status
 		l.note(status, !q.Brief)
 		return status, nil
 	}
-	if l.told() || l.gone() {
+	if l.told() || l.gone(ctx) {
 		if past, ok := l.past(ctx); ok {
 			return past, nil
 		}
@@ -277,8 +277,8 @@ func (l *localJob) told() bool {
 }
 
 // gone says that nobody tells anything of the job on this machine.
-func (l *localJob) gone() bool {
-	jobs, err := launcher.LocalJobs()
+func (l *localJob) gone(ctx context.Context) bool {
+	jobs, err := launcher.LocalJobs(ctx)
 	return err == nil && !slices.Contains(jobs, l.job)
 }
 

@@ -2,12 +2,15 @@ package announce
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,7 +21,7 @@ func doorPrefix() string { return fmt.Sprintf("@golaunch-job-%d-", os.Getuid()) 
 
 // Door listens for clients of a job, and refuses those of other users.
 func Door(job string) (net.Listener, error) {
-	l, err := net.Listen("unix", fmt.Sprintf("%s%d-%s", doorPrefix(), os.Getpid(), job))
+	l, err := net.Listen("unix", fmt.Sprintf("%s%d-%s", doorPrefix(), os.Getpid(), label(job)))
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen for commands about job %s: %w", job, err)
 	}
@@ -42,15 +45,33 @@ func (d door) Accept() (net.Conn, error) {
 	}
 }
 
-// Jobs are the IDs of this user's jobs that have a door on this machine, sorted. The error is that of /proc/net/unix.
-func Jobs() ([]string, error) {
+// maxLabel bounds what of an ID fits in the name of a socket (unix(7): 108 bytes).
+const maxLabel = 64
+
+// label stands for an ID in a name. No ID begins with a dash, as that of a long one does.
+func label(job string) string {
+	if len(job) <= maxLabel {
+		return job
+	}
+	sum := sha256.Sum256([]byte(job))
+	return "-" + hex.EncodeToString(sum[:16])
+}
+
+// Jobs are the IDs of this user's jobs that have a door on this machine, sorted, but for very long ones, which must be named. Anybody may
+// make sockets of any name: each is asked whose it is. The error is that of /proc/net/unix.
+func Jobs(ctx context.Context) ([]string, error) {
 	doors, err := doors()
 	var jobs []string
 	for _, name := range doors {
-		jobs = append(jobs, jobOf(name))
+		if job := labelOf(name); !strings.HasPrefix(job, "-") && !slices.Contains(jobs, job) {
+			if conn, err := knockAt(ctx, name); err == nil {
+				jobs = append(jobs, job)
+				_ = conn.Close() // it was only looked at
+			}
+		}
 	}
 	slices.Sort(jobs)
-	return slices.Compact(jobs), err
+	return jobs, err
 }
 
 func doors() (names []string, err error) {
@@ -69,8 +90,8 @@ func doors() (names []string, err error) {
 	return names, nil
 }
 
-// jobOf is the ID in a name: behind the number of the process.
-func jobOf(name string) string {
+// labelOf is that of a name: behind the number of the process.
+func labelOf(name string) string {
 	_, job, _ := strings.Cut(strings.TrimPrefix(name, doorPrefix()), "-")
 	return job
 }
@@ -84,21 +105,30 @@ func Knock(ctx context.Context, job string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = ErrNoDoor
 	for _, name := range all {
-		if jobOf(name) != job {
-			continue
+		if labelOf(name) == label(job) {
+			if conn, err := knockAt(ctx, name); err == nil {
+				return conn, nil
+			}
 		}
-		var conn net.Conn
-		if conn, err = (&net.Dialer{}).DialContext(ctx, "unix", name); err != nil {
-			continue
-		}
-		if err = ours(conn.(*net.UnixConn)); err == nil {
-			return conn, nil
-		}
-		_ = conn.Close() // it was only looked at
 	}
-	return nil, fmt.Errorf("job %s: %w", job, err)
+	return nil, fmt.Errorf("job %s: %w", job, ErrNoDoor)
+}
+
+// knockLimit bounds the wait at one door, which another user may hold, and where nobody may answer.
+const knockLimit = time.Second
+
+func knockAt(ctx context.Context, name string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, knockLimit)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", name)
+	if err != nil {
+		return nil, err
+	}
+	if err := ours(conn.(*net.UnixConn)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 // credentials are the kernel's of who is at the other end.

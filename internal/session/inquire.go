@@ -48,6 +48,10 @@ func (c *Client) Inquire(ctx context.Context, q wire.Inquiry) iter.Seq2[wire.Ans
 	return func(yield func(wire.Answer, error) bool) {
 		stream, cancel, err := c.inquire(ctx, q, nil)
 		defer cancel()
+		if err != nil {
+			yield(wire.Answer{}, err)
+			return
+		}
 		for err == nil {
 			var m *pb.Answer
 			if m, err = stream.Recv(); err == nil && !yield(wire.ToAnswer(m), nil) {

@@ -64,7 +64,7 @@ func TestOrdersArrive(t *testing.T) {
 		Assign{[]byte("\xff\x00"), nil},
 		Assign{nil, new(uint32)},
 		Leave{"drained"},
-		Ask{Question: Question{Logs: wiretest.Filled[LogFilter]()}, ID: "x"},
+		Ask{Question: Question{About: AboutLogs, Logs: wiretest.Filled[LogFilter]()}, ID: "x"},
 		Ask{Question: Question{About: AboutRAS}},
 		Ask{Question: Question{About: AboutSamples, Samples: wiretest.Filled[SampleFilter]()}},
 		Ask{Question: Question{About: AboutStacks}},

@@ -16,13 +16,15 @@ import (
 type About int
 
 const (
+	// AboutNothing is a question that this version does not know.
+	AboutNothing About = iota
 	// AboutLogs is what a job's ranks wrote.
-	AboutLogs About = iota
+	AboutLogs
 	// AboutRAS is a [RAS], in JSON, of the node that has node rank 0.
 	AboutRAS
 	// AboutSamples is what ranks and nodes do.
 	AboutSamples
-	// AboutStacks is where a job's ranks are in their programs, a [stacks.Report] in JSON.
+	// AboutStacks is where the ranks of a job on one node are in their programs, in the facts of one answer or more.
 	AboutStacks
 	// AboutPing is answered with nothing, at once.
 	AboutPing
@@ -84,6 +86,8 @@ type Samples struct {
 
 func fromQuestion(q Question) *pb.Question {
 	switch q.About {
+	case AboutLogs:
+		return &pb.Question{About: &pb.Question_Logs{Logs: fromFilter(q.Logs)}}
 	case AboutRAS:
 		return &pb.Question{About: &pb.Question_Ras{Ras: &pb.Ras{}}}
 	case AboutSamples:
@@ -94,7 +98,7 @@ func fromQuestion(q Question) *pb.Question {
 	case AboutPing:
 		return &pb.Question{About: &pb.Question_Ping{Ping: &pb.Ping{}}}
 	default:
-		return &pb.Question{About: &pb.Question_Logs{Logs: fromFilter(q.Logs)}}
+		return &pb.Question{}
 	}
 }
 
@@ -111,7 +115,7 @@ func ToQuestion(q *pb.Question) Question {
 	case *pb.Question_Ping:
 		return Question{About: AboutPing}
 	case *pb.Question_Logs:
-		return Question{Logs: ToFilter(b.Logs)}
+		return Question{About: AboutLogs, Logs: ToFilter(b.Logs)}
 	}
 	return Question{}
 }

@@ -37,7 +37,7 @@ func (w Where) Connect(ctx context.Context) (map[string]Source, error) {
 	case !errors.Is(err, launcher.ErrNoCoordinator):
 		return nil, err
 	}
-	jobs, err := launcher.LocalJobs()
+	jobs, err := launcher.LocalJobs(ctx)
 	if err != nil {
 		return nil, errors.Join(err, Close(all))
 	}
@@ -58,7 +58,7 @@ func (w Where) More(ctx context.Context, known func(at string) bool) map[string]
 	if w.Coordinator != "" || w.Job != "" {
 		return nil
 	}
-	jobs, err := launcher.LocalJobs()
+	jobs, err := launcher.LocalJobs(ctx)
 	if err != nil {
 		return nil // as before
 	}
