@@ -89,21 +89,28 @@ func (f *folding) add(v *view, lines []byte) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.seen[v.rank] {
-		f.seen[v.rank] = true
-	}
+	f.seen[v.rank] = true
 	if max(len(f.live), len(f.seen)) <= f.above {
 		return false
 	}
 	now := time.Now()
 	for len(lines) > 0 {
 		n := lineOf(lines)
-		f.show(f.folder.Add(fold.Line{Rank: v.rank, Stream: fold.Stream(v.stream), Text: lines[:n], At: now}), v)
+		f.show(f.folder.Add(fold.Line{Rank: v.rank, Stream: foldStream(v), Text: lines[:n], At: now}), v)
 		lines = lines[n:]
 	}
 	f.arm(now)
 	return true
 }
+
+// foldStream has lines of different attempts stay apart, as those of stdout and stderr do: after a restart ranks say the same again.
+func foldStream(v *view) fold.Stream { return fold.Stream(2*(v.attempt%maxFolded) + int(v.stream)) }
+
+// streamOf is the way back.
+func streamOf(s fold.Stream) Stream { return Stream(1 + (s-1)%2) }
+
+// maxFolded is how many attempts are told apart at a time, by a number of eight bits.
+const maxFolded = 126
 
 // tick shows what has waited long enough.
 func (f *folding) tick() {
@@ -134,7 +141,7 @@ func (f *folding) flush() {
 // show hands groups to their lanes, as a view that brought them would its own lines.
 func (f *folding) show(groups []fold.Group, by *view) {
 	for _, g := range groups {
-		v := view{lane: f.console.lane(Stream(g.Stream)), prefix: []byte(g.Who() + " ")}
+		v := view{lane: f.console.lane(streamOf(g.Stream)), prefix: []byte(g.Who() + " ")}
 		if by != nil {
 			v.hide, v.patient = by.hide, by.patient
 		}

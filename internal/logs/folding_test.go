@@ -55,6 +55,31 @@ func TestFolding(t *testing.T) {
 	}
 }
 
+// TestFoldingOfAttempts keeps attempts apart, whose ranks say the same.
+func TestFoldingOfAttempts(t *testing.T) {
+	var out, err bytes.Buffer
+	c := NewConsole(&out, &err)
+	c.Fold(1)
+	v := NewViewer(c, func(rank int) string { return fmt.Sprintf("[r%d n1] ", rank) })
+	v.World(3)
+	for rank := range 3 {
+		for _, attempt := range []int{0, 1, 125} {
+			v.Add(t.Context(), Chunk{File: File{attempt, rank, Stdout}, Data: []byte("loading\n")})
+			v.Add(t.Context(), Chunk{File: File{attempt, rank, Stderr}, Data: []byte("warning\n")})
+		}
+	}
+	v.Close(t.Context())
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := out.String(), strings.Repeat("[r0-2] loading\n", 3); got != want {
+		t.Errorf("stdout %q", got)
+	}
+	if got, want := err.String(), strings.Repeat("[r0-2] warning\n", 3); got != want {
+		t.Errorf("stderr %q", got)
+	}
+}
+
 // TestFoldingWithoutPrefix has nothing to say whose a line is.
 func TestFoldingWithoutPrefix(t *testing.T) {
 	var out bytes.Buffer

@@ -42,8 +42,8 @@ type view struct {
 	stood        bool
 	full         bool
 	// row shows buf[:kept], which is the rank's, at the bottom of a terminal; nil before there was any.
-	row  *row
-	rank int
+	row           *row
+	rank, attempt int
 	// fold folds what is shown, and relays does so by the prefixes that it has already; nil folds nothing.
 	fold, relays *folding
 	stream       Stream

@@ -66,7 +66,7 @@ func (v *Viewer) end(ctx context.Context, which func(File) bool) {
 // view is a view of a file that has the start of a line. A long one has a buffer of its own, lest it be copied for each chunk.
 func (v *Viewer) view(ctx context.Context, f File) view {
 	w := view{
-		lane: v.console.lane(f.Stream), prefix: []byte(v.prefix(f.Rank)), hide: ctx.Done(), patient: true, buf: v.buf, rank: f.Rank,
+		lane: v.console.lane(f.Stream), prefix: []byte(v.prefix(f.Rank)), hide: ctx.Done(), patient: true, buf: v.buf, rank: f.Rank, attempt: f.Attempt,
 		stream: f.Stream, fold: v.console.folding,
 	}
 	line := v.lines[f]
