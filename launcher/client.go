@@ -68,7 +68,20 @@ func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Clien
 			return c, err
 		}
 	}
-	return Connect(ctx, coordinator, tokenFile)
+	c, err := Connect(ctx, coordinator, tokenFile)
+	if errors.Is(err, ErrNoCoordinator) && job != "" {
+		return nil, fmt.Errorf("job %s does not run here%s, and %w", job, leftBehind(job), err)
+	}
+	return c, err
+}
+
+// leftBehind names what a job has left that ran here without a cluster.
+func leftBehind(job string) string {
+	dir := filepath.Join(ownTemp(), job)
+	if info, err := os.Stat(dir); !wire.ValidName(job) || err != nil || !info.IsDir() {
+		return ""
+	}
+	return " any more (its logs are in " + dir + ")"
 }
 
 // LocalJobs are the IDs of this user's jobs that have a coordinator of their own on this machine: those that were not submitted to a

@@ -194,9 +194,12 @@ func logBase(dir string) (string, error) {
 	if dir != "" {
 		return dir, nil
 	}
-	base := filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid()))
+	base := ownTemp()
 	return base, private(base)
 }
+
+// ownTemp is this user's place for the files of jobs.
+func ownTemp() string { return filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid())) }
 
 // private makes a directory in a place where others can make some too, and refuses one that is not this user's alone.
 func private(dir string) error {

@@ -46,7 +46,7 @@ type portion struct {
 	status launcher.Status
 	// asked is when it was asked last, and answered when it then told its status.
 	asked, answered time.Time
-	trouble         string
+	trouble         error
 	nodes           map[string]*Node
 	ranks           map[subject]*Rank
 	// clocks are by how much the clocks of nodes are behind this one, as far as is known.
@@ -138,7 +138,7 @@ func (m *Model) retire(ctx context.Context, cancel func(), at string) {
 		changed := m.Changed()
 		m.mu.Lock()
 		p := m.parts[at]
-		gone := p != nil && p.trouble != ""
+		gone := p != nil && p.trouble != nil
 		m.mu.Unlock()
 		if gone {
 			cancel()
@@ -183,8 +183,8 @@ func (m *Model) asked() (bool, error) {
 		if p.asked.IsZero() {
 			return false, nil
 		}
-		if p.trouble != "" {
-			errs = append(errs, errors.New(p.trouble))
+		if p.trouble != nil {
+			errs = append(errs, p.trouble)
 		}
 	}
 	if len(errs) < len(m.parts) {
@@ -201,9 +201,8 @@ func (m *Model) poll(ctx context.Context, at string, s Source) {
 			return
 		}
 		m.change(at, func(p *portion) {
-			p.asked, p.trouble = time.Now(), ""
+			p.asked, p.trouble = time.Now(), err
 			if err != nil {
-				p.trouble = err.Error()
 				return
 			}
 			p.status, p.answered = status, p.asked
@@ -346,7 +345,9 @@ func (m *Model) State() *State {
 	for i, at := range slices.Sorted(maps.Keys(m.parts)) {
 		p := m.parts[at]
 		s.Source = join(s.Source, at, ", ")
-		s.Trouble = join(s.Trouble, p.trouble, "; ")
+		if p.trouble != nil {
+			s.Trouble = join(s.Trouble, p.trouble.Error(), "; ")
+		}
 		if i == 0 || p.answered.Before(s.Answered) {
 			s.Answered = p.answered
 		}
