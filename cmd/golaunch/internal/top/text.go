@@ -26,7 +26,7 @@ func clean(s string) string {
 	}
 	s = strings.ToValidUTF8(escapes.ReplaceAllString(s, ""), "\uFFFD")
 	s = visible(s)
-	if !plain(s) && lipgloss.Width(s) != width(s) { // characters that join to one, on some terminals
+	if !plain(s) && lipgloss.Width(" "+s+" ") != width(s)+2 { // characters that join to one, on some terminals, or to what is before them
 		s = strings.Map(asciiOnly, s)
 	}
 	return s

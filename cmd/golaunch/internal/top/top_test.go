@@ -152,6 +152,7 @@ func TestClean(t *testing.T) {
 			t.Errorf("%q is %q, want %q", text, got, want)
 		}
 	}
+	cleaned(t, "\U0001f3ff") // it changes the character before it, even a blank
 	rapid.Check(t, func(t *rapid.T) { cleaned(t, rapid.String().Draw(t, "text")) })
 }
 
