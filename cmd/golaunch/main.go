@@ -101,12 +101,9 @@ func newRoot(s *streams) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w: %w; see %s --help", launcher.ErrUsage, err, c.CommandPath())
 	})
-	root.AddCommand(newRun(s, "run"), newCoordinator(s), newAgent(s), newStatus(s), newJobs(s), newLogs(s), newStacks(s), newExplain(s), newSwap(s),
-		newStop(s), newPlan(s), newEnv(s), newDoctor(s), newTorchrun(s), newSubmitToken(s), newVersion(s))
-	root.AddCommand(newTop(s))
-	root.AddCommand(newDashboard(s))
-	root.AddCommand(newReport(s))
-	root.AddCommand(newMetrics(s))
+	root.AddCommand(newRun(s, "run"), newCoordinator(s), newAgent(s), newStatus(s), newTop(s), newDashboard(s), newJobs(s), newLogs(s), newStacks(s),
+		newReport(s), newMetrics(s), newExplain(s), newSwap(s), newStop(s), newPlan(s), newEnv(s), newDoctor(s), newTorchrun(s), newSubmitToken(s),
+		newVersion(s))
 	root.AddCommand(newHidden(s)...)
 	if extra != nil {
 		root.AddCommand(extra(s))
@@ -146,11 +143,19 @@ func (s *streams) does(run func(c *cobra.Command, args []string) (int, error)) f
 	}
 }
 
+// arguments is a number of them in words.
+func arguments(n int) string {
+	if n == 1 {
+		return "1 argument"
+	}
+	return fmt.Sprintf("%d arguments", n)
+}
+
 // takes bounds how many arguments a verb has.
 func takes(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if n := len(args); n < least || n > most {
-			return fmt.Errorf("%w: it is used as golaunch %s; this has %d arguments", launcher.ErrUsage, c.Use, n)
+			return fmt.Errorf("%w: it is used as golaunch %s; this has %s", launcher.ErrUsage, c.Use, arguments(n))
 		}
 		return nil
 	}
