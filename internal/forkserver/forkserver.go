@@ -261,7 +261,7 @@ func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int
 	if cgroup >= 0 && !moves {
 		fds = append(fds, cgroup)
 	}
-	pid, err = s.order(words(c, p, env), fds, gate[1], c.Born)
+	pid, err = s.order(c, words(c, p, env), fds, gate[1])
 	_ = unix.Close(gate[0])
 	if err == nil && moves {
 		err = move(pid, cgroup)
@@ -333,19 +333,19 @@ func words(c *proc.Command, p Program, env []string) []string {
 }
 
 // order has the server make a process, and that go on into a session of its own when it is known here.
-func (s *Server) order(words []string, fds []int, gate int, born func(int)) (pid int, err error) {
+func (s *Server) order(c *proc.Command, words []string, fds []int, gate int) (pid int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
 		return 0, s.broken
 	}
 	answer, err := s.ask(words, fds)
-	if err == nil && len(answer) == 2 && answer[0] == "pid" {
-		if pid, err = strconv.Atoi(answer[1]); err == nil {
-			born(pid)
-			_, _ = unix.Write(gate, []byte{1}) // who does not hear it is dead
-			answer, err = receive(s.conn)
+	if pid = number(answer); pid > 0 && err == nil {
+		if err := c.Born(pid); err != nil {
+			return 0, s.lies(err)
 		}
+		_, _ = unix.Write(gate, []byte{1}) // who does not hear it is dead
+		answer, err = receive(s.conn)
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -355,6 +355,9 @@ func (s *Server) order(words []string, fds []int, gate int, born func(int)) (pid
 		s.broken = fmt.Errorf("the fork server has died: %w", err)
 		return 0, s.broken
 	case len(answer) == 1 && answer[0] == "session" && pid > 0:
+		if err := c.Apart(); err != nil {
+			return 0, s.lies(err)
+		}
 		return pid, nil
 	case len(answer) == 2 && answer[0] == "unsafe":
 		return 0, &UnsafeError{Why: answer[1]}
@@ -364,6 +367,25 @@ func (s *Server) order(words []string, fds []int, gate int, born func(int)) (pid
 		s.broken = fmt.Errorf("the fork server says %.80q", answer)
 		return 0, s.broken
 	}
+}
+
+// number is that of the process which a server says it has made, and 0 if it says nothing of the kind: what is 1, less than that or more than a
+// pid_t has can be none, and to signal it would reach others, or all.
+func number(answer []string) int {
+	if len(answer) != 2 || answer[0] != "pid" {
+		return 0
+	}
+	pid, err := strconv.ParseInt(answer[1], 10, 32)
+	if err != nil || pid <= 1 {
+		return 0
+	}
+	return int(pid)
+}
+
+// lies ends the use of a server that does not do what it says: modules run in it, whoever wrote them.
+func (s *Server) lies(err error) error {
+	s.broken = fmt.Errorf("the fork server does not behave: %w", err)
+	return s.broken
 }
 
 func (s *Server) ask(words []string, fds []int) ([]string, error) {

@@ -5,8 +5,6 @@ import (
 	"runtime"
 	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // ask has the command's Forker make the process. Only who signals or stops this scope waits for that: other scopes owe it nothing.
@@ -18,7 +16,11 @@ func (sc *Scope) ask(c *Command, files []uintptr) (p *Process, err error) {
 	}
 	sc.sup.ask(1)
 	defer sc.sup.ask(-1)
-	c.born = func(pid int) { p = sc.add(pid) }
+	c.born = func(pid int) (err error) {
+		p, err = sc.admit(pid, c.Rights)
+		return err
+	}
+	c.apart = func() error { return p.separate(c.Rights) }
 	_, run, err := c.Forker.Fork(c, append([]string{sc.marker}, c.Env...), files, sc.cgroupFD)
 	runtime.KeepAlive(c)
 	if err != nil {
@@ -36,7 +38,7 @@ func (p *Process) discard() {
 	if p == nil {
 		return
 	}
-	_ = unix.Kill(p.pid, unix.SIGKILL)
+	p.handle.kill()
 	go p.wait(func(*Process) {})
 }
 

@@ -49,8 +49,9 @@ type Command struct {
 	// Looking, unless it is nil, hears of each file that [Check] looks at before it does, for the file system may not answer.
 	Looking func(path string)
 
-	// born takes the number of a process that the Forker has made.
-	born func(pid int)
+	// born takes the number of a process that the Forker has made, and apart hears that it has called setsid.
+	born  func(pid int) error
+	apart func() error
 }
 
 // Forker makes a process that has done already what the first part of a program does.
@@ -58,12 +59,17 @@ type Forker interface {
 	// Fork makes a child of this process that is what c would have become with an environment, three open files and, if cgroup is not
 	// negative, the cgroup that this refers to. The child calls setsid once [Command.Born] has returned, and has the environment by then;
 	// until then it stays in the session of the process that it is forked of, which has [Command.Serves]: what is lost on the way ends by
-	// itself, and is found there. The child does nothing more before run is called, and ends if it never is.
+	// itself, and is found there. The child does nothing more before run is called, and ends if it never is. Fork fails if Born or
+	// [Command.Apart] does.
 	Fork(c *Command, env []string, files []uintptr, cgroup int) (pid int, run func(), err error)
 }
 
-// Born is for a Forker to say that there is a child, whatever comes of it.
-func (c *Command) Born(pid int) { c.born(pid) }
+// Born is for a Forker to say that there is a child, whatever comes of it. The error says why this process is none that can have been forked: it
+// is then not the command's, and nothing may be done with it.
+func (c *Command) Born(pid int) error { return c.born(pid) }
+
+// Apart is for a Forker to say that the child of which it has said Born has called setsid. The error says why that is not so.
+func (c *Command) Apart() error { return c.apart() }
 
 // StartError says why a command did not start.
 type StartError struct {

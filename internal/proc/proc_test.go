@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv("PROC_TEST_LEAVE_GROUP") != "" {
 		leaveGroup()
 	}
+	if os.Getenv("PROC_TEST_PARENT") != "" {
+		parent()
+	}
 	os.Exit(m.Run())
 }
 

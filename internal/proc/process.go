@@ -14,10 +14,12 @@ const codeUnknown = 255
 
 // Process is one process that was started. Its descendants are its scope's business.
 type Process struct {
-	pid  int
-	done chan struct{}
-	exit job.Exit
-	at   time.Time
+	pid int
+	// handle is a pidfd of what a Forker has made, until it is waited for; zero for others.
+	handle handle
+	done   chan struct{}
+	exit   job.Exit
+	at     time.Time
 
 	forked   bool
 	unforked error
@@ -56,9 +58,11 @@ func (p *Process) At() time.Time {
 
 // wait leaves the process a zombie. It occupies no thread, except where the kernel has no pidfds.
 func (p *Process) wait(explain func(*Process)) {
-	h := openHandle(p.pid)
-	h.await()
-	h.close()
+	if p.handle.file == nil {
+		p.handle = openHandle(p.pid)
+	}
+	p.handle.await()
+	p.handle.close()
 	p.exit, p.at = exitOf(p.pid), time.Now()
 	explain(p)
 	close(p.done)

@@ -124,7 +124,9 @@ func (sc *Scope) exec(path string, c *Command, files []uintptr) (*Process, error
 	if fail != nil {
 		return nil, fail
 	}
-	p := sc.add(pid)
+	sc.sup.add(pid)
+	p := &Process{pid: pid, done: make(chan struct{})}
+	sc.enlist(p)
 	go p.wait(sc.explain)
 	return p, nil
 }
@@ -139,17 +141,14 @@ func (sc *Scope) refuses() error {
 	return nil
 }
 
-// add makes a process one of the scope.
-func (sc *Scope) add(pid int) *Process {
-	p := &Process{pid: pid, done: make(chan struct{})}
-	sc.sup.add(pid)
+// enlist makes a process one of the scope, which is in the table already.
+func (sc *Scope) enlist(p *Process) {
 	sc.mu.Lock()
 	sc.procs = append(sc.procs, p)
 	sc.mu.Unlock()
 	if sc.cgroup == "" {
-		sc.sup.guard.track(sc.marker, pid)
+		sc.sup.guard.track(sc.marker, p.pid)
 	}
-	return p
 }
 
 // explain names an out-of-memory kill.

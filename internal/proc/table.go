@@ -20,6 +20,15 @@ func (s *Supervisor) add(pid int) {
 	s.pids[pid] = true
 }
 
+// claim is add for a process that may be in the table already, and reports whether it was not.
+func (s *Supervisor) claim(pid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.pids[pid]
+	s.pids[pid] = true
+	return !known
+}
+
 func (s *Supervisor) forget(pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
