@@ -84,7 +84,7 @@ func tree(samples []stacks.Sample) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// stacksOf are the Python stacks of a rank, and of its processes that have none, those in C.
+// stacksOf are the Python stacks of a rank, and of its processes of which there are none, those in C.
 func stacksOf(r Rank) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		if len(r.PIDs) == 0 {
@@ -97,7 +97,7 @@ func stacksOf(r Rank) func(context.Context) ([]byte, error) {
 		out, errs := bytes.NewBuffer(text), []error{err}
 		debugged := 0
 		for _, s := range samples {
-			if s.Missing == "" || debugged == maxDebugged {
+			if s.Python != "" && s.Missing == "" || debugged == maxDebugged {
 				continue
 			}
 			debugged++

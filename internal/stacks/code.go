@@ -24,32 +24,35 @@ type code struct {
 type reader struct {
 	*memory
 	layout
-	// named are the functions that have been called, by their code objects.
-	named map[uint64]*code
+	pid int
+	// known are the frames of the calls that will be told, as they were read last. One that is empty is none of a function.
+	known map[position]Frame
 	class uint64 // of code objects
 }
 
-// functions are those of the calls of stacks.
-func (r *reader) functions(stacks []stack) map[uint64]*code {
-	r.reads = 0
-	codes := make(map[uint64]*code)
-	for _, s := range stacks {
-		for _, c := range s.calls {
-			if _, ok := codes[c.code]; !ok {
-				codes[c.code] = r.codeAt(c.code)
+// position is where a call is in which function.
+type position struct{ code, instruction uint64 }
+
+// learn reads the frames of stacks that will be told, and of no others.
+func (r *reader) learn(stacks []stack) {
+	r.known = make(map[position]Frame)
+	for _, s := range stacks[:min(len(stacks), maxThreads)] {
+		for i, c := range s.calls {
+			at := position{c.code, c.instruction}
+			if _, ok := r.known[at]; !ok && !s.hidden(i) {
+				r.known[at] = r.frameAt(at)
 			}
 		}
 	}
-	return codes
 }
 
-// frameOf is what a call says. It fails when that is none of a function.
-func (r *reader) frameOf(c call) (Frame, bool) {
-	co := r.named[c.code]
+// frameAt keeps of the table of lines the one that runs: a process may have as many tables as calls.
+func (r *reader) frameAt(at position) Frame {
+	co := r.codeAt(at.code)
 	if co == nil {
-		return Frame{}, false
+		return Frame{}
 	}
-	return Frame{Function: co.name, File: co.file, Line: co.line(c.instruction, r.minor)}, true
+	return Frame{Function: co.name, File: co.file, Line: co.line(at.instruction, r.minor)}
 }
 
 // codeAt is nil where there is no code object.

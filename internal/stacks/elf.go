@@ -14,7 +14,11 @@ const (
 	maxChain   = 4096 // symbols with one hash, in which the one is looked for
 )
 
-var errNoELF = errors.New("it is no 64-bit little-endian ELF file")
+// errNoSymbols is a file in which no symbol can be looked up.
+var (
+	errNoSymbols = errors.New("it has no dynamic symbols")
+	errNoELF     = fmt.Errorf("%w: it is no 64-bit little-endian ELF file", errNoSymbols)
+)
 
 // image is an ELF file in a process's memory, as the loader has put it there.
 type image struct {
@@ -56,7 +60,7 @@ func imageAt(m *memory, base uint64) (*image, error) {
 		}
 	}
 	if !loaded || dynamic == 0 {
-		return nil, errors.New("it has no dynamic symbols")
+		return nil, errNoSymbols
 	}
 	return img, img.dynamic(dynamic+img.bias, base)
 }
@@ -78,7 +82,7 @@ func (img *image) dynamic(at, base uint64) error {
 		switch elf.DynTag(tag) {
 		case elf.DT_NULL:
 			if img.symbols == 0 || img.names == 0 || img.table == 0 {
-				return errors.New("it has no table of its symbols")
+				return fmt.Errorf("%w that are sorted by their hashes", errNoSymbols)
 			}
 			return nil
 		case elf.DT_SYMTAB:
@@ -109,7 +113,7 @@ func (img *image) symbol(name string) (uint64, error) {
 	}
 	buckets, first := binary.LittleEndian.Uint32(table[:]), binary.LittleEndian.Uint32(table[4:])
 	if buckets == 0 {
-		return 0, errors.New("it has no symbols")
+		return 0, errNoSymbols
 	}
 	start := img.table + 16 + 8*uint64(binary.LittleEndian.Uint32(table[8:]))
 	wanted := hash(name)

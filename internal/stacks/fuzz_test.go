@@ -2,6 +2,7 @@ package stacks
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -28,9 +29,12 @@ func record(tb testing.TB) (recordings []recording) {
 		p := start(tb, python, "testdata/program.py", "deep", "Größe")
 		pid := p.Process.Pid
 		r := recording{pages: make(map[uint64][]byte)}
-		read := of(pid)
+		memory, err := open(pid)
+		if err != nil {
+			tb.Fatal(err)
+		}
 		keep := func(addr uint64, page []byte) error {
-			err := read(addr, page)
+			err := memory.page(addr, page)
 			if err == nil {
 				r.pages[addr] = bytes.Clone(page)
 			}
@@ -40,9 +44,10 @@ func record(tb testing.TB) (recordings []recording) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		bases, minor := mapped(maps, "")
-		r.base, r.minor = bases[0], minor
+		files, minor := mapped(maps, "")
+		r.base, r.minor = files[0].base, minor
 		r.frames(tb, keep)
+		memory.close()
 		recordings = append(recordings, r)
 	}
 	return recordings
@@ -50,7 +55,7 @@ func record(tb testing.TB) (recordings []recording) {
 
 // frames are those of the thread that the last of the interpreter's list is, which is the main one.
 func (r recording) frames(tb interface{ Fatal(...any) }, fetch func(uint64, []byte) error) []Frame {
-	m := borrow(fetch)
+	m := borrow(context.Background(), fetch)
 	defer m.release()
 	in, _, err := interpreterIn(m, r.base, r.minor)
 	if err != nil {
@@ -62,8 +67,8 @@ func (r recording) frames(tb interface{ Fatal(...any) }, fetch func(uint64, []by
 		return nil
 	}
 	var last []Frame
-	for _, s := range stacks[max(0, len(stacks)-maxThreads):] {
-		last, _ = known.frames(s.calls)
+	for _, s := range stacks[:min(len(stacks), maxThreads)] {
+		last, _ = known.frames(s)
 		if len(last) > maxFrames+1 {
 			tb.Fatal("there are too many frames: ", len(last))
 		}
@@ -73,8 +78,8 @@ func (r recording) frames(tb interface{ Fatal(...any) }, fetch func(uint64, []by
 			}
 		}
 	}
-	if len(m.pages) > maxPages || m.reads > maxReads+1 {
-		tb.Fatal("too much was read: ", len(m.pages), m.reads)
+	if len(m.pages) > maxPages || len(known.known) > maxThreads*maxFrames {
+		tb.Fatal("too much was read: ", len(m.pages), len(known.known))
 	}
 	return last
 }
@@ -140,7 +145,7 @@ func TestCircle(t *testing.T) {
 	for i := range pageSize / 8 {
 		binary.LittleEndian.PutUint64(page[8*i:], 0x10000) // whatever is followed leads here again
 	}
-	m := borrow(func(addr uint64, b []byte) error {
+	m := borrow(t.Context(), func(addr uint64, b []byte) error {
 		if addr != 0x10000 {
 			return unix.EFAULT
 		}

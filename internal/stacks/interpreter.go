@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -34,12 +32,21 @@ type call struct {
 type stack struct {
 	state          uint64
 	thread, native uint64
+	tid            int // the kernel's number of the thread on this node, or 0
 	gil, moves     bool
 	calls          []call
+	// depth is how many calls there were when the frames were read, of which calls are the outermost.
+	depth int
+}
+
+// hidden reports whether a call is one of the middle of a stack, which is not told.
+func (s stack) hidden(i int) bool {
+	outer := len(s.calls) - 1 - i // the calls that it is in
+	return outer >= maxFrames/2 && outer < s.depth-maxFrames/2
 }
 
 // steady are the stacks of a process as two readings in a row agree on them; of a thread of which they do not, the calls which they have
-// in common. The functions were read between the two, and so at a time when they were called.
+// in common. The main thread is the first. The functions were read between the two, and so at a time when they were called.
 func (r *reader) steady(runtime uint64) ([]stack, error) {
 	var before, common []stack
 	var err error
@@ -48,18 +55,20 @@ func (r *reader) steady(runtime uint64) ([]stack, error) {
 		var now []stack
 		now, err = walk(r.memory, r.layout, runtime)
 		switch {
-		case errors.Is(err, errTooMuch) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EPERM):
+		case errors.Is(err, errTooMuch) || errors.Is(err, errReplaced) || r.over() != nil:
 			return nil, err
 		case err != nil:
 			before = nil
 			continue
 		}
+		r.arrange(now)
 		common = shared(before, now)
 		moves := slices.ContainsFunc(common, func(s stack) bool { return s.moves })
 		if len(before) == len(now) && !moves || n == attempts-1 {
 			break
 		}
-		r.named, before = r.functions(now), now
+		r.learn(now)
+		before = now
 	}
 	return common, err
 }
@@ -73,6 +82,7 @@ func shared(before, now []stack) []stack {
 	common := slices.Clone(now)
 	for i, s := range now {
 		earlier := known[s.state].calls
+		common[i].depth = len(earlier)
 		same := 0
 		for same < min(len(earlier), len(s.calls)) {
 			a, b := earlier[len(earlier)-1-same], s.calls[len(s.calls)-1-same]
@@ -177,6 +187,7 @@ func (l layout) stackAt(m *memory, state, holder uint64) stack {
 			s.calls = append(s.calls, c)
 		}
 	}
+	s.depth = len(s.calls)
 	return s
 }
 

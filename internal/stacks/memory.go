@@ -2,10 +2,12 @@ package stacks
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -13,39 +15,44 @@ import (
 
 const (
 	pageSize = 4096
-	// maxPages bounds what is read of a process between two calls of forget: 16 MiB.
+	// maxPages bounds what is kept of a process between two calls of forget: 16 MiB.
 	maxPages = 4096
+	// maxBytes bounds what is asked of a process's memory in all, and so what is allocated for it: what leads in a circle ends there.
+	maxBytes = 16 << 20
 	// maxKept bounds the memory, in bytes, that waits for the next process.
 	maxKept = 2 << 20
-	// maxReads bounds how often: what leads in a circle ends there.
-	maxReads = 1 << 20
 	// maxRead bounds one read, in bytes.
 	maxRead = 64 << 10
 )
 
-var errTooMuch = errors.New("there is too much to read in the process's memory")
+var (
+	errTooMuch  = errors.New("there is too much to read in the process's memory")
+	errReplaced = errors.New("the program of the process has ended meanwhile")
+)
 
 // memory is that of another process, page by page. What was read is remembered, so that neighbours cost nothing and agree.
 type memory struct {
 	// fetch fills a page from an address that is a multiple of its size.
 	fetch func(addr uint64, page []byte) error
+	// over says why nobody waits for more any longer; nil while somebody does.
+	over  func() error
 	pages map[uint64]int // the page at an address, by its place in slab
 	slab  []byte
-	reads int
+	left  int // of maxBytes
 }
 
 var memories = sync.Pool{New: func() any { return &memory{pages: make(map[uint64]int)} }}
 
-// borrow is a memory that release gives back.
-func borrow(fetch func(addr uint64, page []byte) error) *memory {
+// borrow is a memory that release gives back. Nothing is read of it once ctx has ended.
+func borrow(ctx context.Context, fetch func(addr uint64, page []byte) error) *memory {
 	m := memories.Get().(*memory)
-	m.fetch = fetch
+	m.fetch, m.over, m.left = fetch, ctx.Err, maxBytes
 	m.forget()
 	return m
 }
 
 func (m *memory) release() {
-	if m.fetch = nil; cap(m.slab) > maxKept {
+	if m.fetch, m.over = nil, nil; cap(m.slab) > maxKept {
 		return
 	}
 	memories.Put(m)
@@ -55,20 +62,30 @@ func (m *memory) release() {
 func (m *memory) forget() {
 	clear(m.pages)
 	m.slab = m.slab[:0]
-	m.reads = 0
 }
 
-// of reads the memory of a process (process_vm_readv(2)).
-func of(pid int) func(addr uint64, page []byte) error {
-	return func(addr uint64, page []byte) error {
-		local := []unix.Iovec{{Base: &page[0], Len: uint64(len(page))}}
-		remote := []unix.RemoteIovec{{Base: uintptr(addr), Len: len(page)}}
-		n, err := unix.ProcessVMReadv(pid, local, remote, 0)
-		if err == nil && n != len(page) {
-			err = unix.EFAULT
-		}
-		return err
+// opened is the memory of the program that a process ran when it was opened, and of no other: that of what it runs later (execve(2)), or
+// of a later process with its number, is not there. It is a descriptor.
+type opened int
+
+// open opens the memory of what a process runs. The kernel refuses a process that this one may not look into (ptrace(2)).
+func open(pid int) (opened, error) {
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/mem", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return opened(fd), err
+}
+
+func (o opened) close() { _ = unix.Close(int(o)) } // nothing was written
+
+// page fills one (proc_pid_mem(5)).
+func (o opened) page(addr uint64, page []byte) error {
+	n, err := unix.Pread(int(o), page, int64(addr))
+	switch {
+	case err == nil && n == 0:
+		return errReplaced
+	case err == nil && n < len(page) || errors.Is(err, unix.EIO):
+		return unix.EFAULT
 	}
+	return err
 }
 
 // page is the one at an address, until the next is read.
@@ -89,14 +106,26 @@ func (m *memory) page(addr uint64) ([]byte, error) {
 	return m.slab[at:], nil
 }
 
-// read fills b from an address.
-func (m *memory) read(addr uint64, b []byte) error {
-	if len(b) > maxRead || addr < pageSize || addr+uint64(len(b)) < addr {
-		return fmt.Errorf("%d bytes at %#x are no object: %w", len(b), addr, unix.EFAULT)
+// spend refuses to read n bytes at an address where that is too much, or nobody waits for them. Once it is too much it remains so.
+func (m *memory) spend(addr uint64, n int) error {
+	if n < 0 || n > maxRead || addr < pageSize || addr+uint64(n) < addr {
+		return fmt.Errorf("%d bytes at %#x are no object: %w", n, addr, unix.EFAULT)
 	}
-	if m.reads++; m.reads > maxReads {
+	if m.left -= n; m.left < 0 {
 		return errTooMuch
 	}
+	return m.over()
+}
+
+// read fills b from an address.
+func (m *memory) read(addr uint64, b []byte) error {
+	if err := m.spend(addr, len(b)); err != nil {
+		return err
+	}
+	return m.fill(addr, b)
+}
+
+func (m *memory) fill(addr uint64, b []byte) error {
 	for len(b) > 0 {
 		at := addr % pageSize
 		page, err := m.page(addr - at)
@@ -110,11 +139,11 @@ func (m *memory) read(addr uint64, b []byte) error {
 }
 
 func (m *memory) bytes(addr uint64, n int) ([]byte, error) {
-	if n < 0 || n > maxRead {
-		return nil, errTooMuch
+	if err := m.spend(addr, n); err != nil {
+		return nil, err
 	}
 	b := make([]byte, n)
-	return b, m.read(addr, b)
+	return b, m.fill(addr, b)
 }
 
 func (m *memory) word(addr uint64) (uint64, error) {

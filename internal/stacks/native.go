@@ -8,9 +8,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -25,26 +25,20 @@ const (
 
 var (
 	errGone     = errors.New("the process has ended")
-	errStranger = errors.New("the process belongs to another user than the rank")
+	errStranger = errors.New("the process is not of the rank's user and group, or is one that he may not look into (ptrace(2))")
 )
 
-// status is what /proc/PID/stat and its owner say of a process.
+// status is what /proc/PID/stat says of a process.
 type status struct {
 	name, state string
 	parent      int
 	// started tells the process from a later one with its number.
 	started string
-	uid     uint32
 }
 
 func statusOf(pid int) (status, error) {
-	dir := "/proc/" + strconv.Itoa(pid)
-	info, err := os.Stat(dir)
-	if err != nil {
-		return status{}, errGone
-	}
-	st, err := parseStatus(small(dir + "/stat"))
-	if st.uid = info.Sys().(*syscall.Stat_t).Uid; err == nil && (st.state == "Z" || st.state == "X") {
+	st, err := parseStatus(small("/proc/" + strconv.Itoa(pid) + "/stat"))
+	if err == nil && (st.state == "Z" || st.state == "X") {
 		err = errGone
 	}
 	return st, err
@@ -67,22 +61,30 @@ func parseStatus(line string) (status, error) {
 	return status{name: clean(line[from+1 : to]), state: fields[0], parent: parent, started: fields[19]}, nil
 }
 
-// permit refuses a process that is not the rank's user's. The owner of /proc/PID is root for a process that may not be looked into.
-func permit(pid int, st status, r *own.Rights) error {
+// permit refuses a process that the rank's user may not look into himself, as the kernel would refuse him (ptrace(2)): one with another user
+// or group among its own, or one that the kernel protects, such as what has gained rights with its program. Of such a one the files in
+// /proc/PID are root's; the directory itself is not.
+func permit(pid int, r *own.Rights) error {
 	if r == nil {
 		return nil
 	}
-	uid := strconv.FormatUint(uint64(r.UID), 10)
-	users := strings.Fields(field(small("/proc/"+strconv.Itoa(pid)+"/status"), "Uid"))
-	if st.uid != r.UID || len(users) < 3 {
+	dir := "/proc/" + strconv.Itoa(pid)
+	var mem unix.Stat_t
+	if err := unix.Stat(dir+"/mem", &mem); err != nil {
+		return errGone
+	}
+	text := small(dir + "/status")
+	if mem.Uid != r.UID || mem.Gid != r.GID || !only(field(text, "Uid"), r.UID) || !only(field(text, "Gid"), r.GID) {
 		return errStranger
 	}
-	for _, user := range users {
-		if user != uid {
-			return errStranger
-		}
-	}
 	return nil
+}
+
+// only reports whether there are numbers, and all are the same one.
+func only(text string, number uint32) bool {
+	numbers := strings.Fields(text)
+	other := func(n string) bool { return n != strconv.FormatUint(uint64(number), 10) }
+	return len(numbers) > 0 && !slices.ContainsFunc(numbers, other)
 }
 
 // field is a line of /proc/PID/status without its name.

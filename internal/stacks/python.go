@@ -28,9 +28,15 @@ var binaries = regexp.MustCompile(`^(lib)?python[0-9.]*[a-z]*(\.so[0-9.]*)?$`)
 // versioned is a path that names a version: of a library, of a program, or of a module.
 var versioned = regexp.MustCompile(`python3\.([0-9]{1,2})|cpython-3([0-9]{1,2})-`)
 
-// mapped is where files of a process begin in its memory, the likeliest to be Python first, and which minor version their names tell, or 0.
-func mapped(maps []byte, program string) (bases []uint64, minor int) {
-	var rest []uint64
+// candidate is where a file of a process begins in its memory, and whether it is called as Python's files are.
+type candidate struct {
+	base  uint64
+	named bool
+}
+
+// mapped are the files of a process in which its Python may be, the likeliest first, and which minor version their names tell, or 0.
+func mapped(maps []byte, program string) (files []candidate, minor int) {
+	var rest []candidate
 	for line := range bytes.Lines(maps) {
 		slash := bytes.IndexByte(line, '/')
 		if slash < 0 {
@@ -52,13 +58,13 @@ func mapped(maps []byte, program string) (bases []uint64, minor int) {
 		switch {
 		case err != nil:
 		case strings.HasPrefix(path.Base(file), "lib"):
-			bases = append(bases, base)
+			files = append(files, candidate{base, likely})
 		default:
-			rest = append(rest, base)
+			rest = append(rest, candidate{base, likely})
 		}
 	}
-	bases = append(bases, rest...)
-	return bases[:min(len(bases), maxCandidates)], minor
+	files = append(files, rest...)
+	return files[:min(len(files), maxCandidates)], minor
 }
 
 // interpreter is a Python in a process.
@@ -77,17 +83,15 @@ func find(pid int, m *memory) (in interpreter, version string, err error) {
 	if err != nil && len(maps) == 0 {
 		return in, "", errGone
 	}
-	bases, minor := mapped(maps, strings.TrimSuffix(program, " (deleted)"))
-	if len(bases) == 0 {
-		return in, "", errNoPython
-	}
+	files, minor := mapped(maps, strings.TrimSuffix(program, " (deleted)"))
 	failure := errNoPython
-	for _, base := range bases {
-		in, minor, err = interpreterIn(m, base, minor)
-		if err == nil {
+	for _, file := range files {
+		in, minor, err = interpreterIn(m, file.base, minor)
+		switch {
+		case err == nil:
 			return in, fmt.Sprintf("%d.%d", in.major, in.minor), nil
-		}
-		if !errors.Is(err, errNoPython) {
+		case errors.Is(err, errNoSymbols) && !file.named: // such as a program that is linked statically
+		case !errors.Is(err, errNoPython):
 			failure = err
 		}
 	}
@@ -121,30 +125,34 @@ var pthreadID = map[string]uint64{"amd64": 720, "arm64": 208}
 
 // read is the stacks of a process's Python threads, the main one first.
 func (in interpreter) read(pid int, m *memory) (threads []Thread, cut bool, err error) {
-	r := &reader{memory: m, layout: in.layout}
+	r := &reader{memory: m, layout: in.layout, pid: pid}
 	stacks, err := r.steady(in.runtime)
 	if err != nil {
 		return nil, false, err
 	}
-	tids := entries(fmt.Sprintf("/proc/%d/task", pid))
-	inner := numbers(pid, tids)
-	for i := range stacks {
-		stacks[i].native = uint64(in.tid(m, stacks[i], pid, tids, inner, len(stacks) == 1))
-	}
-	slices.SortStableFunc(stacks, func(a, b stack) int {
-		return cmp.Or(order(int(a.native) == pid, int(b.native) == pid), order(a.native > 0, b.native > 0), cmp.Compare(a.native, b.native))
-	})
 	for _, s := range stacks[:min(len(stacks), maxThreads)] {
 		t := Thread{}
-		if s.native > 0 {
-			t = task(pid, int(s.native))
+		if s.tid > 0 {
+			t = task(pid, s.tid)
 		}
 		t.GIL, t.Moves = s.gil, s.moves
 		var less bool
-		t.Frames, less = r.frames(s.calls)
+		t.Frames, less = r.frames(s)
 		threads, cut = append(threads, t), cut || less
 	}
 	return threads, cut || len(stacks) > maxThreads, nil
+}
+
+// arrange tells the kernel's numbers of threads, and puts them in the order in which they are told: the main one first.
+func (r *reader) arrange(stacks []stack) {
+	tids := entries(fmt.Sprintf("/proc/%d/task", r.pid))
+	inner := numbers(r.pid, tids)
+	for i := range stacks {
+		stacks[i].tid = r.tid(stacks[i], tids, inner, len(stacks) == 1)
+	}
+	slices.SortStableFunc(stacks, func(a, b stack) int {
+		return cmp.Or(order(a.tid == r.pid, b.tid == r.pid), order(a.tid > 0, b.tid > 0), cmp.Compare(a.tid, b.tid))
+	})
 }
 
 // order puts what is so before what is not.
@@ -159,10 +167,10 @@ func order(a, b bool) int {
 }
 
 // tid is the kernel's number of a thread on this node; 0 where it is not known. What Python remembers is wrong in a child of a fork.
-func (in interpreter) tid(m *memory, s stack, pid int, tids []int, inner map[int]int, alone bool) int {
+func (r *reader) tid(s stack, tids []int, inner map[int]int, alone bool) int {
 	known := []int{int(s.native)}
 	if at, ok := pthreadID[runtime.GOARCH]; ok && s.thread > 0 {
-		if tid, err := m.half(s.thread + at); err == nil {
+		if tid, err := r.half(s.thread + at); err == nil {
 			known = append(known, int(tid))
 		}
 	}
@@ -175,24 +183,31 @@ func (in interpreter) tid(m *memory, s stack, pid int, tids []int, inner map[int
 		}
 	}
 	if alone {
-		return pid
+		return r.pid
 	}
 	return 0
 }
 
-// frames are those of calls, the outermost first, no more than the bound.
-func (r *reader) frames(calls []call) (frames []Frame, cut bool) {
-	if len(calls) > maxFrames {
-		middle := calls[maxFrames/2 : len(calls)-maxFrames/2]
-		inner, _ := r.frames(calls[:maxFrames/2])
-		frames, _ = r.frames(calls[len(calls)-maxFrames/2:])
-		frames = append(frames, Frame{Function: leftOut, Line: len(middle)})
-		return append(frames, inner...), true
+// frames are those of a stack that are known, the outermost first, with one that stands for those that are not.
+func (r *reader) frames(s stack) (frames []Frame, cut bool) {
+	left := 0
+	skip := func() {
+		if left > 0 {
+			frames = append(frames, Frame{Function: leftOut, Line: left})
+			left, cut = 0, true
+		}
 	}
-	for _, c := range slices.Backward(calls) {
-		if f, ok := r.frameOf(c); ok {
+	for i, c := range slices.Backward(s.calls) {
+		f, ok := r.known[position{c.code, c.instruction}]
+		if !ok || s.hidden(i) {
+			left++
+			continue
+		}
+		if f != (Frame{}) {
+			skip()
 			frames = append(frames, f)
 		}
 	}
-	return frames, false
+	skip()
+	return frames, cut
 }

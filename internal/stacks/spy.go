@@ -9,28 +9,28 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
-	// spies bounds the py-spys that run at a time on this node: each takes about a tenth of a second of a processor.
-	spies = 2
+	// maxSpies bounds the py-spys that run at a time on this node: each takes about a tenth of a second of a processor.
+	maxSpies = 2
 	// spyLimit is how long one may take.
 	spyLimit = 10 * time.Second
 	// maxSpied bounds what one prints, in bytes.
 	maxSpied = 8 << 20
 )
 
-var spyTurns = make(chan struct{}, spies)
+var spyTurns = make(chan struct{}, maxSpies)
 
 // spied asks py-spy, because of an error, which is returned where there is none.
-func spied(ctx context.Context, p Process, st status, because error) ([]Thread, bool, error) {
-	path := spy(p, st)
+func spied(ctx context.Context, p Process, because error) ([]Thread, bool, error) {
+	path := spy(p)
 	if path == "" {
 		return nil, false, because
 	}
@@ -42,69 +42,52 @@ func spied(ctx context.Context, p Process, st status, because error) ([]Thread, 
 	case <-ctx.Done():
 		return nil, false, errors.New("other ranks took all the time that there was for py-spy")
 	}
-	out, err := runSpy(ctx, path, p)
+	out, err := runSpy(ctx, path, p.PID)
 	if err != nil {
 		return nil, false, fmt.Errorf("%w; py-spy: %w", because, err)
 	}
 	return parseSpy(out, p.PID)
 }
 
-// spy is the path of py-spy: golaunch's, or one beside the program of the process, if that is run by its own user.
-func spy(p Process, st status) string {
-	if path, err := exec.LookPath("py-spy"); err == nil {
-		return path
-	}
-	if p.Rights == nil && st.uid != uint32(os.Geteuid()) {
+// spy is the path of py-spy: the one that is in golaunch's own PATH, for what a job has put elsewhere would run outside of the job. For
+// another user's ranks there is none: as that user it would be his process, outside of the job, and as root it would trust their memory.
+func spy(p Process) string {
+	path, err := exec.LookPath("py-spy")
+	if err != nil || p.Rights != nil {
 		return ""
 	}
-	for _, dir := range programs(p.PID) {
-		path := filepath.Join(dir, "py-spy")
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return path
-		}
-	}
-	return ""
+	return path
 }
 
-// programs are the directories of a process's programs.
-func programs(pid int) (dirs []string) {
-	dir := "/proc/" + strconv.Itoa(pid)
-	if exe, err := os.Readlink(dir + "/exe"); err == nil {
-		dirs = append(dirs, filepath.Dir(exe))
-	}
-	environ, err := large(dir + "/environ")
-	if err != nil {
-		return dirs
-	}
-	for pair := range bytes.SplitSeq(environ, []byte{0}) {
-		name, value, _ := strings.Cut(string(pair), "=")
-		switch name {
-		case "VIRTUAL_ENV", "CONDA_PREFIX":
-			dirs = append(dirs, filepath.Join(value, "bin"))
-		case "PATH":
-			dirs = append(dirs, filepath.SplitList(value)...)
-		}
-	}
-	return slices.DeleteFunc(dirs[:min(len(dirs), maxChildren)], func(dir string) bool { return !filepath.IsAbs(dir) })
-}
-
-// runSpy is what it prints. It is run as the rank's user, does not stop the process, and is killed when ctx ends.
-func runSpy(ctx context.Context, path string, p Process) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, path, "dump", "--nonblocking", "--json", "--pid", strconv.Itoa(p.PID))
+// runSpy is what it prints. It does not stop the process, and is killed, with what it has begun, when ctx ends.
+func runSpy(ctx context.Context, path string, pid int) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, path, "dump", "--nonblocking", "--json", "--pid", strconv.Itoa(pid))
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var err error
-	if cmd.SysProcAttr.Credential, err = p.Rights.Credential(); err != nil {
-		return nil, err
-	}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = kill
 	cmd.WaitDelay = time.Second
 	var out, complaint limited
 	cmd.Stdout, cmd.Stderr = &out, &complaint
-	if err := cmd.Run(); err != nil {
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	awaitEnd(cmd.Process.Pid)
+	_ = kill() // what it has left behind, while the number of its group is still its own
+	if err := cmd.Wait(); err != nil {
 		return nil, fmt.Errorf("%w: %s", cmp.Or(context.Cause(ctx), err), lastLine(complaint.Bytes()))
 	}
 	return out.Bytes(), nil
+}
+
+// awaitEnd waits until a child has ended, and leaves its number to it.
+func awaitEnd(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
 }
 
 // limited keeps the beginning of what is written to it.

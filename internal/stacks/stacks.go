@@ -1,14 +1,15 @@
 // Package stacks takes the Python stacks of ranks on their nodes ([Take]) and makes one tree of those of all ranks ([Merge]), in which a
 // rank that does something else than the others comes first.
 //
-// The stacks are read out of the memory of the processes (process_vm_readv(2)), as a debugger would, but nothing is stopped, nothing runs
-// in the process, and no file of it is opened: where CPython's state is comes from the symbols that the loader has mapped, and how it lies
+// The stacks are read out of the memory of the processes (proc_pid_mem(5)), as a debugger would, but nothing is stopped, nothing runs in
+// the process, and no file of its own is opened: where CPython's state is comes from the symbols that the loader has mapped, and how it lies
 // from what CPython 3.13 and 3.14 publish of themselves, or from what 3.9 to 3.12 have fixed. Everything that is read may be torn, for the
 // process runs meanwhile, or be a lie, for it is the process's own: each pointer is checked by what it leads to, each walk is made until
 // two in a row agree, and all of it has a bound. Of a thread that never stands still the outer frames are told, and that it moves.
 //
-// Where CPython cannot be read so, py-spy is asked if it is installed. What the kernel knows of a process (its state, the system call and
-// the place in the kernel where it waits) is told in any case, and so is what would have told more.
+// Where CPython cannot be read so, py-spy is asked if golaunch finds it in its own PATH, and the ranks are its own user's. What the kernel
+// knows of a process (its state, the system call and the place in the kernel where it waits) is told in any case, and so is what would have
+// told more.
 package stacks
 
 import (
@@ -31,7 +32,8 @@ type Process struct {
 	PID, Rank int
 	// Role is what it does for the rank; empty for the process that is the rank, and for one whose role its stack shall tell.
 	Role string
-	// Rights are those of the rank's user: a process of anybody else's is refused. Nil leaves it to the kernel what this process may read.
+	// Rights are those of the rank's user: a process that he may not look into himself is refused. Nil leaves it to the kernel what this
+	// process may read.
 	Rights *own.Rights
 }
 

@@ -9,18 +9,12 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/own"
 )
 
-const (
-	// maxProcesses bounds those of one Take.
-	maxProcesses = 8192
-	// readers bounds the processes that are read at a time on this node. One whose memory the kernel does not let go of (a page that a
-	// file system does not bring) keeps its reader until it does.
-	readers = 16
-)
-
-// turns are the readers that may be at work.
-var turns = make(chan struct{}, readers)
+// maxProcesses bounds those of one Take.
+const maxProcesses = 8192
 
 // Options are of a [Take].
 type Options struct {
@@ -44,23 +38,26 @@ func Take(ctx context.Context, processes []Process, o Options) []Sample {
 	}
 	processes = processes[:min(len(processes), maxProcesses)]
 	parents := make([]int, len(processes))
-	done := make(chan struct{}, len(processes))
-	begun := 0
-	for i, p := range processes {
-		if !turn(ctx) {
-			break
-		}
-		begun++
-		go func() {
-			defer func() { <-turns; done <- struct{}{} }()
-			look(ctx, p, func(s Sample, parent int) {
+	queue := make(chan int, len(processes))
+	for i := range processes {
+		queue <- i
+	}
+	close(queue)
+	done := make(chan struct{}, readersOfUser)
+	work := func() {
+		for i := range queue {
+			readOne(ctx, processes[i], func(s Sample, parent int) {
 				mu.Lock()
 				defer mu.Unlock()
 				samples[i], parents[i] = s, parent
 			})
-		}()
+		}
+		done <- struct{}{}
 	}
-	for range begun {
+	for range readersOfUser {
+		go work()
+	}
+	for range readersOfUser {
 		select {
 		case <-done:
 		case <-ctx.Done():
@@ -71,19 +68,6 @@ func Take(ctx context.Context, processes []Process, o Options) []Sample {
 	samples = slices.Clone(samples)
 	name(samples, parents)
 	return samples
-}
-
-// turn waits for one, until ctx ends.
-func turn(ctx context.Context) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	select {
-	case turns <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // withChildren adds those of processes that are not among them yet.
@@ -108,12 +92,21 @@ func withChildren(processes []Process) []Process {
 	return all
 }
 
+// readOne looks into a process when its turn comes.
+func readOne(ctx context.Context, p Process, tell func(s Sample, parent int)) {
+	why := func(err error) { tell(Sample{PID: p.PID, Rank: p.Rank, Role: p.Role, Missing: err.Error()}, 0) }
+	if node.await(ctx, p, why) {
+		defer node.giveBack(p)
+		look(ctx, p, tell)
+	}
+}
+
 // look tells what the kernel knows of a process, and then what its memory has: the kernel may keep who reads that waiting.
 func look(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 	s := Sample{PID: p.PID, Rank: p.Rank, Role: p.Role}
 	st, err := statusOf(p.PID)
 	if err == nil {
-		err = permit(p.PID, st, p.Rights)
+		err = permit(p.PID, p.Rights)
 	}
 	if err != nil {
 		s.Missing = err.Error()
@@ -122,47 +115,71 @@ func look(ctx context.Context, p Process, tell func(s Sample, parent int)) {
 	}
 	s.Name = st.name
 	s.Threads = []Thread{task(p.PID, p.PID)}
-	s.Missing = "its memory could not be read in time"
+	s.Missing = errLate.Error()
 	tell(s, st.parent)
-	threads, version, cut, err := python(p.PID)
+	threads, version, cut, err := python(ctx, p)
 	if s.Python = version; err != nil && !errors.Is(err, errNoPython) && !gone(err) && ctx.Err() == nil {
-		threads, cut, err = spied(ctx, p, st, err)
+		threads, cut, err = spied(ctx, p, err)
 	}
-	if now, none := statusOf(p.PID); none != nil || now.started != st.started {
-		tell(Sample{PID: p.PID, Rank: p.Rank, Role: p.Role, Missing: errGone.Error()}, 0)
+	if err := same(p, st); err != nil { // of another process nothing may be told
+		tell(Sample{PID: p.PID, Rank: p.Rank, Role: p.Role, Missing: err.Error()}, 0)
 		return
 	}
 	if s.Missing = ""; err == nil {
 		s.Threads, s.Cut = threads, cut
 	} else if !errors.Is(err, errNoPython) {
-		s.Missing = missing(err)
+		s.Missing = missing(err, p.Rights)
 	}
 	tell(s, st.parent)
 }
 
+// same refuses a process that is not the one that it was, or not permitted any more.
+func same(p Process, st status) error {
+	if now, err := statusOf(p.PID); err != nil || now.started != st.started {
+		return errGone
+	}
+	return permit(p.PID, p.Rights)
+}
+
 // python is the Python of a process.
-func python(pid int) (threads []Thread, version string, cut bool, err error) {
-	m := borrow(of(pid))
+func python(ctx context.Context, p Process) (threads []Thread, version string, cut bool, err error) {
+	memory, err := open(p.PID)
+	if err != nil {
+		return nil, "", false, err
+	}
+	defer memory.close()
+	if err := permit(p.PID, p.Rights); err != nil { // the program may be another one than before
+		return nil, "", false, err
+	}
+	m := borrow(ctx, memory.page)
 	defer m.release()
-	in, version, err := find(pid, m)
+	in, version, err := find(p.PID, m)
 	if err != nil {
 		return nil, version, false, err
 	}
-	threads, cut, err = in.read(pid, m)
+	threads, cut, err = in.read(p.PID, m)
 	return threads, version, cut, err
 }
 
 // missing says what an error keeps from being told, and what a person can do.
-func missing(err error) string {
+func missing(err error, r *own.Rights) string {
 	switch {
 	case gone(err):
 		return errGone.Error()
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return errLate.Error()
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
 		return "the kernel does not let golaunch read its memory (ptrace(2)); run the agent as root, or as the rank's user with " +
 			"kernel.yama.ptrace_scope at most 1"
+	case errors.Is(err, errReplaced):
+		return errReplaced.Error()
 	case errors.Is(err, errNone):
 		return errNone.Error()
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
-	return "Python's frames cannot be read: " + clean(text) + "; install py-spy on this node to see them"
+	text = "Python's frames cannot be read: " + clean(text)
+	if r != nil {
+		return text + "; py-spy is not run for ranks of other users than the agent's"
+	}
+	return text + "; install py-spy on this node, in the PATH of the agent, to see them"
 }

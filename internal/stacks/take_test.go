@@ -1,8 +1,11 @@
 package stacks
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -315,6 +319,7 @@ func TestLife(t *testing.T) {
 			delete(told, "")
 			delete(told, errGone.Error())
 			delete(told, errNone.Error())
+			delete(told, errReplaced.Error())
 			for what, n := range told {
 				early := strings.Contains(what, "its symbols") || strings.Contains(what, "dynamic symbols")
 				if !early && !strings.Contains(what, errTorn.Error()) && !strings.Contains(what, "bad address") {
@@ -352,41 +357,220 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// TestSpy has a process with a py-spy beside it, which says what the real one has said of another.
-func TestSpy(t *testing.T) {
-	if _, err := exec.LookPath("py-spy"); err == nil {
-		t.Setenv("PATH", "/nowhere")
+// protected are processes of a user which he may not look into himself, by what a shell runs as him, with the path of a Python and a
+// program. After the first, which he may, the kernel has a reason of its own for each.
+var protected = map[string]string{
+	"may be looked into": `exec setpriv --reuid=54321 --regid=54321 --clear-groups "$0" -c "$1"`,
+	"protects itself":    `exec setpriv --reuid=54321 --regid=54321 --clear-groups "$0" -c "import ctypes; ctypes.CDLL(None).prctl(4, 0); $1"`,
+	"has another group":  `exec setpriv --reuid=54321 --regid=54322 --clear-groups "$0" -c "$1"`,
+	"has another real group": `exec setpriv --reuid=54321 --regid=54321 --clear-groups --inh-caps=+setgid --ambient-caps=+setgid "$0" \
+		-c "import os; os.setresgid(54322, 54321, 54321); $1"`,
+	"is setgid": `cp "$0" python3; chgrp 54322 python3; chmod 2755 python3
+		exec setpriv --reuid=54321 --regid=54321 --clear-groups ./python3 -c "$1"`,
+	"may not be read": `cp "$0" python3; chmod 0711 python3
+		exec setpriv --reuid=54321 --regid=54321 --clear-groups sh -c 'exec ./python3 -c "$0"' "$1"`,
+}
+
+// TestProtected has processes of the rank's user that the kernel keeps from him.
+func TestProtected(t *testing.T) {
+	if os.Geteuid() != 0 {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("only root can run processes of other users")
+		}
+		t.Skip("only root can run processes of other users")
 	}
+	user := &own.Rights{UID: 54321, GID: 54321}
+	for what, script := range protected {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			p := start(t, "sh", "-c", "cd "+dir+"\n"+script, "/usr/bin/python3", "import sys; print('ready', flush=True); sys.stdin.read()")
+			s := Take(t.Context(), []Process{{PID: p.Process.Pid, Rights: user}}, Options{})[0]
+			if what == "may be looked into" {
+				if s.Missing != "" || s.Python == "" || len(s.Threads) != 1 || len(s.Threads[0].Frames) != 1 {
+					t.Errorf("the sample is %+v", s)
+				}
+				return
+			}
+			if s.Missing != errStranger.Error() || s.Threads != nil || s.Name != "" {
+				t.Errorf("the sample is %+v", s)
+			}
+		})
+	}
+}
+
+// TestReplaced has a process that runs another program after its memory was opened.
+func TestReplaced(t *testing.T) {
+	c := exec.Command("sh", "-c", "read line; exec cat")
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Wait()
+	defer in.Close()
+	memory, err := open(c.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.close()
+	maps, err := large(fmt.Sprintf("/proc/%d/maps", c.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, _, _ := strings.Cut(string(maps), "-")
+	base, err := strconv.ParseUint(from, 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := make([]byte, pageSize)
+	if err := memory.page(base, page); err != nil || !strings.HasPrefix(string(page), "\x7fELF") {
+		t.Errorf("the shell begins with %q: %v", page[:4], err)
+	}
+	if err := memory.page(pageSize, page); !errors.Is(err, unix.EFAULT) {
+		t.Errorf("where nothing is there is %v", err)
+	}
+	if _, err := io.WriteString(in, "a line for the shell\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(in, "and one for cat\n"); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "and one for cat\n" {
+		t.Fatal(line, err)
+	}
+	if err := memory.page(base, page); !errors.Is(err, errReplaced) {
+		t.Errorf("after another program began there is %v", err)
+	}
+}
+
+// TestStatic has a program without dynamic symbols, which may only be a Python if that is its name.
+func TestStatic(t *testing.T) {
+	dir := t.TempDir()
+	source := "package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(\"ready\\n\"); os.Stdin.Read(make([]byte, 1)) }\n"
+	if err := os.WriteFile(dir+"/main.go", []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-o", dir+"/rank", dir+"/main.go")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Link(dir+"/rank", dir+"/python3"); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", "/nowhere") // where no py-spy is
+	for name, want := range map[string]string{
+		"rank": "", "python3": missing(errNoSymbols, nil),
+	} {
+		p := start(t, dir+"/"+name)
+		s := Take(t.Context(), []Process{{PID: p.Process.Pid}}, Options{})[0]
+		if s.Missing != want || s.Python != "" || len(s.Threads) != 1 || s.Threads[0].Frames != nil {
+			t.Errorf("of a static %s it says %+v", name, s)
+		}
+	}
+}
+
+// TestSpy has a py-spy in the PATH, which says what the real one has said of another process.
+func TestSpy(t *testing.T) {
 	dir := t.TempDir()
 	said, err := filepath.Abs("testdata/py-spy.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := "#!/bin/sh\necho \"$@\" >&2\n[ -e " + dir + "/fail ] && exit 1\n/bin/cat " + said + "\n"
-	if err := os.MkdirAll(dir+"/bin", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir+"/bin/py-spy", []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("VIRTUAL_ENV", dir)
-	p := start(t, pythons(t)[0], "testdata/program.py")
-	st, err := statusOf(p.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	threads, cut, err := spied(t.Context(), Process{PID: p.Process.Pid}, st, unknown(99))
+	writeSpy(t, dir, "echo \"$@\" >&2\n[ -e "+dir+"/fail ] && exit 1\n/bin/cat "+said)
+	t.Setenv("PATH", dir)
+	p := Process{PID: os.Getpid()}
+	threads, cut, err := spied(t.Context(), p, unknown(99))
 	if err != nil || cut || len(threads) != 2 || at(threads[1].Frames[0]) != "Thread._bootstrap threading.py:1002" {
 		t.Errorf("py-spy tells of %+v (cut: %v): %v", threads, cut, err)
 	}
 	if err := os.WriteFile(dir+"/fail", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = spied(t.Context(), Process{PID: p.Process.Pid}, st, unknown(99))
+	_, _, err = spied(t.Context(), p, unknown(99))
 	want := "Python's frames cannot be read: the memory of Python 3.99 is not known; py-spy: exit status 1: dump --nonblocking --json --pid " +
-		strconv.Itoa(p.Process.Pid) + "; install py-spy on this node to see them"
-	if err == nil || missing(err) != want {
-		t.Errorf("it says %q", missing(err))
+		strconv.Itoa(os.Getpid()) + "; install py-spy on this node, in the PATH of the agent, to see them"
+	if err == nil || missing(err, nil) != want {
+		t.Errorf("it says %q", missing(err, nil))
+	}
+}
+
+func writeSpy(t *testing.T, dir, script string) {
+	t.Helper()
+	if err := os.WriteFile(dir+"/py-spy", []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOthersSpy has a py-spy where a rank has it, and one in the PATH for a rank of another user: neither is run.
+func TestOthersSpy(t *testing.T) {
+	ran := t.TempDir() + "/ran"
+	ours, theirs := t.TempDir(), t.TempDir()
+	if err := os.Mkdir(theirs+"/bin", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writeSpy(t, ours, ": >"+ran)
+	writeSpy(t, theirs+"/bin", ": >"+ran)
+	t.Setenv("VIRTUAL_ENV", theirs)
+	p := start(t, pythons(t)[0], "testdata/program.py")
+	t.Setenv("PATH", "/nowhere")
+	_, _, beside := spied(t.Context(), Process{PID: p.Process.Pid}, unknown(99))
+	t.Setenv("PATH", ours)
+	other := &own.Rights{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	_, _, submitted := spied(t.Context(), Process{PID: p.Process.Pid, Rights: other}, unknown(99))
+	if _, err := os.Stat(ran); err == nil || beside.Error() != unknown(99).Error() || submitted.Error() != unknown(99).Error() {
+		t.Errorf("a py-spy was run: %v; %v", beside, submitted)
+	}
+	if text := missing(submitted, other); !strings.HasSuffix(text, "is not known; py-spy is not run for ranks of other users than the agent's") {
+		t.Errorf("it says %q", text)
+	}
+}
+
+// TestSpyLeavesNothing has a py-spy that ends, or does not, and leaves a process behind, which has a pipe for as long as it lives.
+func TestSpyLeavesNothing(t *testing.T) {
+	for _, end := range []string{"exit 0", "wait"} {
+		t.Run(end, func(t *testing.T) {
+			dir := t.TempDir()
+			writeSpy(t, dir, "exec 3>"+dir+"/lives\n/bin/sleep 100 >&- 2>&- &\necho begun >&3\n"+end)
+			if err := unix.Mkfifo(dir+"/lives", 0o600); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _ = runSpy(ctx, dir+"/py-spy", os.Getpid()) // what it says is no matter
+			}()
+			lives, err := os.Open(dir + "/lives")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lives.Close()
+			if err := lives.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			said := bufio.NewReader(lives)
+			if line, err := said.ReadString('\n'); line != "begun\n" {
+				t.Fatal(line, err)
+			}
+			if end == "wait" {
+				cancel()
+			}
+			<-done
+			if _, err := said.ReadByte(); !errors.Is(err, io.EOF) {
+				t.Errorf("what py-spy has begun lives on: %v", err)
+			}
+		})
 	}
 }
 
@@ -395,11 +579,13 @@ func TestMissing(t *testing.T) {
 		unix.ESRCH:                                "the process has ended",
 		&os.PathError{Err: unix.EACCES}:           "run the agent as root, or as the rank's user",
 		fmt.Errorf("%w; %w", unix.EPERM, errNone): "run the agent as root, or as the rank's user",
-		errNone:         "its Python has not begun or has ended",
-		errFreeThreaded: "it is a build without the GIL; install py-spy on this node",
-		unknown(15):     "the memory of Python 3.15 is not known; install py-spy on this node",
+		errReplaced:                               "the program of the process has ended meanwhile",
+		fmt.Errorf("at 7: %w", context.Canceled):  "its memory could not be read in time",
+		errNone:                                   "its Python has not begun or has ended",
+		errFreeThreaded:                           "it is a build without the GIL; install py-spy on this node",
+		unknown(15):                               "the memory of Python 3.15 is not known; install py-spy on this node",
 	} {
-		if got := missing(err); !strings.Contains(got, want) {
+		if got := missing(err, nil); !strings.Contains(got, want) {
 			t.Errorf("%v is %q", err, got)
 		}
 	}

@@ -24,7 +24,7 @@ const (
 	AboutRAS
 	// AboutSamples is what ranks and nodes do.
 	AboutSamples
-	// AboutStacks is where the ranks of a job on one node are in their programs, in the facts of one answer or more.
+	// AboutStacks is where a job's ranks are in their programs: a stacks.Sample of one process in each answer, in JSON.
 	AboutStacks
 	// AboutPing is answered with nothing, at once.
 	AboutPing
