@@ -60,9 +60,7 @@ func runSwarm(words string) error {
 	for commands := bufio.NewScanner(os.Stdin); commands.Scan(); {
 		switch commands.Text() {
 		case "join":
-			for _, a := range s.agents {
-				go a.live()
-			}
+			go s.join()
 		case "fail":
 			for _, a := range s.agents {
 				go a.fail()
@@ -83,6 +81,18 @@ func (s *swarm) node(i int) placement.Node {
 		n.GPUs = append(n.GPUs, placement.GPU{Index: gpu, UUID: fmt.Sprintf("GPU-%08d-%04d-0000-0000-000000000000", i, gpu)})
 	}
 	return n
+}
+
+// atOnce is how many agents of a process join at a time. More would wait for this process' share of the cores, in the middle of a handshake,
+// which real agents do not share.
+const atOnce = 256
+
+func (s *swarm) join() {
+	places := make(chan struct{}, atOnce)
+	for _, a := range s.agents {
+		places <- struct{}{}
+		go a.live(func() { <-places })
+	}
 }
 
 // did counts what an agent has done, and tells when all have.
@@ -106,7 +116,7 @@ type puppet struct {
 }
 
 // live is the agent's life.
-func (a *puppet) live() {
+func (a *puppet) live(joined func()) {
 	dial := func(ctx context.Context, addr string) (net.Conn, error) {
 		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.node.Addr, 0))}
 		return d.DialContext(ctx, "tcp", addr)
@@ -117,6 +127,7 @@ func (a *puppet) live() {
 		Dial:   func(ctx context.Context) (net.Conn, error) { return dial(ctx, targets[0]) },
 		DialAt: dial, Clock: a.clock, Heard: a.heard, Warn: func(error) {},
 	})
+	joined()
 	if err != nil {
 		fmt.Println("error:", err)
 		return
