@@ -35,7 +35,7 @@ type dashboardOptions struct {
 
 const dashboardLong = `It prints a link that works once, in one browser; when it was used it prints the next. The page shows what golaunch status and
 golaunch logs show, and changes nothing unless --allow-stop is given. For one on a login node, forward its port from your own machine:
-ssh -L 8265:localhost:8265 LOGIN-NODE. It ends with ^C.`
+ssh -L 8265:127.0.0.1:8265 LOGIN-NODE. It ends with ^C.`
 
 func newDashboard(s *streams) *cobra.Command {
 	var o dashboardOptions
@@ -48,7 +48,15 @@ func newDashboard(s *streams) *cobra.Command {
 	f.BoolVar(&o.stop, "allow-stop", false, "whoever has the page may stop jobs")
 	f.StringVar(&o.metricsToken, "metrics-token-file", "", "serve /metrics to a Prometheus that sends the token in `FILE` as its bearer token; not at all when empty")
 	f.StringVar(&o.level, "metrics-level", string(metrics.Jobs), "how much the metrics tell apart: `job`, node or rank")
-	c.RunE = s.does(func(*cobra.Command, []string) (int, error) { return 0, o.run(s) })
+	c.RunE = s.does(func(*cobra.Command, []string) (int, error) {
+		if _, err := metrics.ParseLevel(o.level); err != nil {
+			return 0, bad("metrics-level", err)
+		}
+		if f.Changed("metrics-level") && o.metricsToken == "" {
+			return 0, fmt.Errorf("%w: --metrics-level is for --metrics-token-file, without which there are no metrics", launcher.ErrUsage)
+		}
+		return 0, o.run(s)
+	})
 	return c
 }
 
@@ -78,12 +86,12 @@ func (o *dashboardOptions) run(io *streams) error {
 	defer p.close()
 	if open {
 		io.warn(fmt.Errorf("the page at %s is plain HTTP, and whoever reads the link, or the traffic, sees it too; "+
-			"better listen at 127.0.0.1 and use ssh -L", o.listen))
+			"better listen at 127.0.0.1 and forward that: %s", o.listen, web.Forward(loopback(l.Addr()), hostname())))
 	}
 	shown.Host, _, _ = net.SplitHostPort(o.listen)
 	shown.Every = pace(ctx, p.now())
 	shown.Model = view.New(p.now(), view.Options{Every: shown.Every, More: p.more})
-	shown.Sources, shown.Links = p.now, printer(io, "http://"+addressOf(shown.Host, l.Addr()))
+	shown.Sources, shown.Links = p.now, printer(io, shown.Host, l.Addr())
 	if shown.MetricsToken != "" {
 		shown.Metrics = p.metrics(shown.Model, metrics.Level(o.level))
 	}
@@ -92,9 +100,6 @@ func (o *dashboardOptions) run(io *streams) error {
 
 // readMetricsToken reads who may see the metrics.
 func (o *dashboardOptions) readMetricsToken(shown *web.Options) error {
-	if _, err := metrics.ParseLevel(o.level); err != nil {
-		return bad("metrics-level", err)
-	}
 	if o.metricsToken == "" {
 		return nil
 	}
@@ -127,6 +132,8 @@ func listenForBrowsers(at string) (net.Listener, error) {
 type place struct {
 	ctx   context.Context
 	where view.Where
+	// warn says what nobody asks for.
+	warn func(error)
 
 	mu      sync.Mutex
 	sources map[string]view.Source
@@ -142,7 +149,7 @@ func (o *dashboardOptions) place(ctx context.Context, io *streams) (*place, erro
 	if err != nil {
 		return nil, err
 	}
-	p := &place{ctx: ctx, where: o.Where, sources: map[string]view.Source{}}
+	p := &place{ctx: ctx, where: o.Where, warn: io.warn, sources: map[string]view.Source{}}
 	for at, source := range sources {
 		p.add(at, source)
 	}
@@ -151,12 +158,29 @@ func (o *dashboardOptions) place(ctx context.Context, io *streams) (*place, erro
 
 // add takes a new source.
 func (p *place) add(at string, source view.Source) {
-	client, ok := source.(*launcher.Client)
-	if job, local := strings.CutPrefix(at, "job "); ok && local {
-		source = &localJob{Client: client, ctx: p.ctx, job: job}
+	source = remembering(p.ctx, at, source)
+	if l, ok := source.(*localJob); ok {
+		l.lost = func() { p.warn(vanished(at)) }
 	}
 	p.sources[at] = source
 }
+
+// remembering is a source as it is, but for a job of this machine with a coordinator of its own: what is known of that outlives it.
+func remembering(ctx context.Context, at string, source view.Source) view.Source {
+	client, ok := source.(*launcher.Client)
+	if job, local := strings.CutPrefix(at, "job "); ok && local {
+		return &localJob{Client: client, ctx: ctx, job: job, lost: func() {}}
+	}
+	return source
+}
+
+// vanished says of a source that it is gone, and nobody knows why.
+func vanished(at string) error {
+	return fmt.Errorf("the coordinator of %s is gone, and has not told of an end: golaunch_up is 0 for it until it is back, for an hour at most", at)
+}
+
+// missed is for how long metrics tell of a source that has vanished: long enough for an alert to be seen.
+const missed = time.Hour
 
 // now are the sources that are known.
 func (p *place) now() map[string]view.Source {
@@ -217,6 +241,8 @@ type localJob struct {
 	*launcher.Client
 	ctx context.Context
 	job string
+	// lost is called when the coordinator is gone and has not told how the job ended.
+	lost func()
 
 	mu   sync.Mutex
 	last launcher.Status
@@ -324,14 +350,16 @@ func (l *localJob) past(ctx context.Context) (launcher.Status, bool) {
 		return launcher.Status{}, false
 	}
 	if l.ended.IsZero() {
-		l.ended = time.Now()
+		if l.ended = time.Now(); l.result == nil {
+			l.lost()
+		}
 	}
 	j := l.last.Jobs[i]
 	j.Phase, j.Finished, j.Result = "finished", cmp.Or(j.Finished, l.ended), cmp.Or(l.result, j.Result)
 	if j.Waits = "its coordinator is gone; where it was started is told how it ended"; j.Result != nil {
 		j.Waits = j.Result.Reason
 	}
-	return launcher.Status{Version: l.last.Version, Since: l.last.Since, Jobs: []launcher.JobStatus{j}}, true
+	return launcher.Status{Jobs: []launcher.JobStatus{j}}, true
 }
 
 // hear waits, when the coordinator is just gone, for how the job ended.
@@ -370,13 +398,24 @@ func (p *place) metrics(m *view.Model, level metrics.Level) http.Handler {
 		if s.Trouble == "" && s.Since.IsZero() {
 			s.Since = s.At // a machine without jobs is no trouble
 		}
-		return []*view.State{s}
+		return append(p.vanished(), s)
 	}}
 	return c.Handler()
 }
 
-// printer prints each link.
-func printer(io *streams, base string) func(string) {
+// vanished are the jobs of this machine whose coordinators have gone lately without telling how they ended.
+func (p *place) vanished() (all []*view.State) {
+	sources := p.now()
+	for _, at := range slices.Sorted(maps.Keys(sources)) {
+		if l, ok := sources[at].(*localJob); ok && !l.since().IsZero() && time.Since(l.since()) < missed && !l.told() {
+			all = append(all, &view.State{At: time.Now(), Source: at, Trouble: "its coordinator is gone"})
+		}
+	}
+	return all
+}
+
+// printer prints each link to a listener at a name that the user has given.
+func printer(io *streams, host string, at net.Addr) func(string) {
 	var mu sync.Mutex
 	used := false
 	return func(path string) {
@@ -385,23 +424,42 @@ func printer(io *streams, base string) func(string) {
 		switch {
 		case used:
 			io.say("the link was used; the next is")
-		case os.Getenv("SSH_CONNECTION") != "":
-			io.say("the dashboard runs here; forward its port from your own machine (ssh -L), and open there")
+		case os.Getenv("SSH_CONNECTION") != "" && loopback(at) == at:
+			io.say("the dashboard runs here; on your own machine run " + web.Forward(at, hostname()) + ", and open there, once")
 		default:
 			io.say("the dashboard runs; open, once")
 		}
 		used = true
-		fmt.Fprintln(io.stdout, base+path)
+		fmt.Fprintln(io.stdout, "http://"+addressOf(host, at)+path)
 	}
 }
 
-// addressOf is where browsers find a listener: at the name that the user has given, and the port that it has.
+// addressOf is where browsers find a listener: at the name that the user has given, and the port that it has. "localhost" may be another
+// address, where another user may listen.
 func addressOf(host string, at net.Addr) string {
 	_, port, err := net.SplitHostPort(at.String())
-	if err != nil {
+	if err != nil || host == "localhost" {
 		return at.String()
 	}
 	return net.JoinHostPort(host, port)
+}
+
+// loopback is an address on this machine alone with the port of at, which is at itself if it is such a one.
+func loopback(at net.Addr) net.Addr {
+	tcp, ok := at.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() {
+		return at
+	}
+	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: tcp.Port}
+}
+
+// hostname is the name of this one, for somebody who has come from another.
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "THIS-MACHINE"
+	}
+	return name
 }
 
 // openTo says whether others than users of this machine reach an address. One that means all addresses is refused: who opens it to others

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,12 +14,16 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	devtools "github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/launcher"
 )
 
 // trains is a program whose ranks tell their steps and their loss until a file is there.
@@ -218,6 +226,51 @@ func (p *page) mailed(file string) {
 	for _, url := range p.requests() {
 		if url != "file://"+file && !strings.HasPrefix(url, "data:") {
 			p.t.Errorf("the report asks for %s", url)
+		}
+	}
+}
+
+// TestMetricsOfAJobThatVanished: the page shows what was known of a job whose coordinator is gone, and the metrics that nobody answers for it,
+// unless it was told how the job ended.
+func TestMetricsOfAJobThatVanished(t *testing.T) {
+	known := launcher.Status{Version: "v1", Since: time.Now(), Jobs: []launcher.JobStatus{{ID: "x", Phase: "running", Submitted: time.Now()}}}
+	for _, result := range []*launcher.Result{nil, {Ending: launcher.EndSuccess}} {
+		said := 0
+		job := &localJob{job: "x", last: known, result: result, lost: func() { said++ }}
+		for range 2 {
+			if past, ok := job.past(t.Context()); !ok || len(past.Jobs) != 1 || past.Version != "" {
+				t.Fatalf("%+v is known of it, %v", past, ok)
+			}
+		}
+		p := &place{sources: map[string]view.Source{"job x": job}}
+		answer := httptest.NewRecorder()
+		p.metrics(view.New(nil, view.Options{}), metrics.Jobs).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+		text := answer.Body.String()
+		want := -1.0
+		if result == nil {
+			want = 0
+		}
+		if got := metric(text, `golaunch_up{source="job x"}`); got != want || (said == 1) != (result == nil) || said > 1 ||
+			metric(text, `golaunch_up{source="this machine"}`) != 1 || strings.Contains(text, "golaunch_coordinator_info{") {
+			t.Errorf("with %v, which was said %d times:\n%s", result, said, text)
+		}
+	}
+}
+
+// TestLinks: over ssh the whole command is printed that brings the page to one's own machine, by an address that nobody else can hold.
+func TestLinks(t *testing.T) {
+	for _, c := range []struct{ host, at, ssh, says, link string }{
+		{"127.0.0.1", "127.0.0.1:8265", "10.0.0.1 5 10.0.0.2 22", "ssh -L 8265:127.0.0.1:8265 " + hostname() + ",", "http://127.0.0.1:8265/login"},
+		{"localhost", "127.0.0.1:8265", "", "the dashboard runs; open, once", "http://127.0.0.1:8265/login"},
+		{"::1", "[::1]:99", "10.0.0.1 5 10.0.0.2 22", "ssh -L 99:[::1]:99 " + hostname() + ",", "http://[::1]:99/login"},
+		{"login01", "10.0.0.2:8265", "10.0.0.1 5 10.0.0.2 22", "the dashboard runs; open, once", "http://login01:8265/login"},
+	} {
+		t.Setenv("SSH_CONNECTION", c.ssh)
+		at := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.at))
+		var out, said bytes.Buffer
+		printer(&streams{stdout: &out, stderr: &said}, c.host, at)("/login")
+		if !strings.Contains(said.String(), c.says) || strings.TrimSpace(out.String()) != c.link {
+			t.Errorf("%s: %s%s", c.host, said.String(), out.String())
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -61,14 +62,14 @@ func (o *metricsOptions) run(s *streams) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	r := &rounds{o: o, all: &metrics.Collector{Level: level, Once: o.every == 0}, watches: map[string]*watch{}}
-	r.all.States = func() []*view.State { return r.states }
+	r := newRounds(o, s.warn)
+	r.all.Level, r.all.Once = level, o.every == 0
 	if o.every == 0 {
 		return r.once(s)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	return r.keep(ctx, s)
+	return r.keep(ctx)
 }
 
 func (o *metricsOptions) check() error {
@@ -103,6 +104,21 @@ type rounds struct {
 	all     *metrics.Collector
 	states  []*view.State
 	watches map[string]*watch
+	// lost are the sources that have vanished; warn says so, once of each.
+	lost map[string]*absence
+	warn func(error)
+}
+
+// absence is a source that has vanished, with what was known of it.
+type absence struct {
+	since time.Time
+	last  *view.State
+}
+
+func newRounds(o *metricsOptions, warn func(error)) *rounds {
+	r := &rounds{o: o, watches: map[string]*watch{}, lost: map[string]*absence{}, warn: warn}
+	r.all = &metrics.Collector{Level: metrics.Jobs, States: func() []*view.State { return r.states }}
+	return r
 }
 
 // once asks once. A file that is wanted says in any case what came of it.
@@ -118,7 +134,7 @@ func (r *rounds) once(s *streams) error {
 }
 
 // keep asks until ctx ends, and leaves no file behind: what it says would look like now.
-func (r *rounds) keep(ctx context.Context, s *streams) error {
+func (r *rounds) keep(ctx context.Context) error {
 	defer func() { _ = r.end(whichever) }() // they have answered
 	ticker := time.NewTicker(r.o.every)
 	defer ticker.Stop()
@@ -128,14 +144,17 @@ func (r *rounds) keep(ctx context.Context, s *streams) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if text := fmt.Sprint(err); err != nil && text != said {
-			said = text
-			s.warn(fmt.Errorf("the metrics say that nothing is seen: %w", err))
-		} else if err == nil {
-			said = ""
-		}
 		if err := r.write(); err != nil {
 			return err
+		}
+		if none, ok := errors.AsType[tokenless](err); ok {
+			return none
+		}
+		if text := fmt.Sprint(err); err != nil && text != said {
+			said = text
+			r.warn(fmt.Errorf("the metrics say that nothing is seen: %w", err))
+		} else if err == nil {
+			said = ""
 		}
 		select {
 		case <-ticker.C:
@@ -166,22 +185,40 @@ func (r *rounds) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, errors.New("no coordinator has answered within 20s"))
 	defer cancel()
 	sources, err := view.Where{Coordinator: r.o.coordinator, TokenFile: r.o.tokenFile, Job: r.o.job}.Connect(ctx)
-	if err != nil {
+	if err != nil && !r.idle(err) {
 		r.states = []*view.State{r.nothing(err)}
-		return errors.Join(r.unless(err), r.end(whichever))
+		return errors.Join(r.tokenless(err), r.end(whichever))
 	}
 	return r.look(ctx, sources)
 }
 
+// tokenless says that there is no token, which waiting does not bring.
+type tokenless struct{ error }
+
+// tokenless is what hinders a connection, as a [tokenless] where that is it.
+func (r *rounds) tokenless(err error) error {
+	_, none := mtls.FindToken(r.o.tokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	if none == nil || errors.Is(err, launcher.ErrNoCoordinator) {
+		return err
+	}
+	return tokenless{fmt.Errorf("%w; a service has --token-file, and User= is whose file it is", none)}
+}
+
 // look reads the states of sources. One that is watched already, without trouble, goes on being watched by its older connection.
 func (r *rounds) look(ctx context.Context, sources map[string]view.Source) error {
-	ended := r.end(func(at string, w *watch) bool { return sources[at] == nil || w.model.State().Trouble != "" })
+	r.miss(ctx, sources)
+	known := map[string]*view.State{}
+	for at, w := range r.watches {
+		known[at] = w.known()
+	}
+	_ = r.end(func(at string, w *watch) bool { return sources[at] == nil || w.model.State().Trouble != "" }) // what is gone has nothing to say
 	double := map[string]view.Source{}
 	for at, s := range sources {
 		if r.watches[at] != nil {
 			double[at] = s
 		} else {
 			r.watches[at] = r.watch(at, s)
+			r.watches[at].before = known[at]
 		}
 	}
 	names := slices.Sorted(maps.Keys(r.watches))
@@ -191,11 +228,35 @@ func (r *rounds) look(ctx context.Context, sources map[string]view.Source) error
 		all.Go(func() { states[i], errs[i] = r.watches[at].state(ctx) })
 	}
 	all.Wait()
-	r.states = states
+	if r.states = append(states, r.losses()...); len(r.states) == 0 {
+		r.states = []*view.State{r.nothing(nil)}
+	}
 	if slices.Contains(errs, nil) {
 		errs = nil // the states have the others
 	}
-	return errors.Join(errors.Join(errs...), ended, view.Close(double))
+	return errors.Join(errors.Join(errs...), view.Close(double))
+}
+
+// miss notes which sources are gone that were seen and have not told of an end. One that is back is missed no more.
+func (r *rounds) miss(ctx context.Context, here map[string]view.Source) {
+	maps.DeleteFunc(r.lost, func(at string, l *absence) bool { return here[at] != nil || time.Since(l.since) >= missed })
+	for _, at := range slices.Sorted(maps.Keys(r.watches)) {
+		w := r.watches[at]
+		if last := w.known(); here[at] == nil && !last.Answered.IsZero() && !w.over(ctx) {
+			r.lost[at] = &absence{time.Now(), last}
+			r.warn(vanished(at))
+		}
+	}
+}
+
+// losses are the states of what has vanished: soon nothing but that.
+func (r *rounds) losses() (all []*view.State) {
+	for _, at := range slices.Sorted(maps.Keys(r.lost)) {
+		s := *r.lost[at].last
+		s.At, s.Trouble = time.Now(), "its coordinator is gone"
+		all = append(all, &s)
+	}
+	return all
 }
 
 // watch is a source that is watched.
@@ -205,18 +266,39 @@ type watch struct {
 	model  *view.Model
 	stop   context.CancelFunc
 	done   chan struct{}
+	// before is what was known when an older watch of the source ended in trouble; nil if there was none.
+	before *view.State
+}
+
+// known is what the source last said.
+func (w *watch) known() *view.State {
+	if s := w.model.State(); !s.Answered.IsZero() || w.before == nil {
+		return s
+	}
+	return w.before
 }
 
 // freshness is how old what is shown may be, at most.
 const freshness = 5 * time.Second
 
 func (r *rounds) watch(at string, s view.Source) *watch {
-	w := &watch{at: at, source: s, done: make(chan struct{})}
-	w.model = view.New(map[string]view.Source{at: s}, view.Options{Job: r.o.job, Every: min(r.o.every, freshness), History: time.Minute})
+	w := &watch{at: at, done: make(chan struct{})}
 	var ctx context.Context
 	ctx, w.stop = context.WithCancel(context.Background())
+	w.source = remembering(ctx, at, s)
+	w.model = view.New(map[string]view.Source{at: w.source}, view.Options{Job: r.o.job, Every: min(r.o.every, freshness), History: time.Minute})
 	go func() { w.model.Run(ctx); close(w.done) }()
 	return w
+}
+
+// over says that the job has ended for which the source was there.
+func (w *watch) over(ctx context.Context) bool {
+	l, ok := w.source.(*localJob)
+	if !ok {
+		return false
+	}
+	l.hear(ctx)
+	return l.told()
 }
 
 // end ends the watches that are chosen.
@@ -263,19 +345,18 @@ func settled(s *view.State) bool {
 	return !slices.ContainsFunc(s.Nodes, func(n *view.Node) bool { return n.Silent == 0 && n.Heard.IsZero() && n.Missing == "" })
 }
 
-// nothing is a State without anything. That this machine has no coordinator, and no job, is a state of it too.
+// nothing is a State without anything. That this machine has no coordinator, and no job, is a state of it too, and no error.
 func (r *rounds) nothing(err error) *view.State {
 	s := &view.State{At: time.Now(), Source: cmp.Or(r.o.coordinator, "this machine")}
-	if s.Trouble = fmt.Sprint(r.unless(err)); r.unless(err) == nil {
-		s.Trouble, s.Since = "", s.At
+	if err == nil {
+		s.Since = s.At
+	} else {
+		s.Trouble = err.Error()
 	}
 	return s
 }
 
-// unless is an error, but for that of an idle machine.
-func (r *rounds) unless(err error) error {
-	if errors.Is(err, launcher.ErrNoCoordinator) && r.o.job == "" {
-		return nil
-	}
-	return err
+// idle says that nothing is wrong but that this machine has no coordinator.
+func (r *rounds) idle(err error) bool {
+	return errors.Is(err, launcher.ErrNoCoordinator) && r.o.job == ""
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
+	"github.com/golaunch/golaunch/internal/nettest"
 )
 
 // beating is a rank that tells its steps and writes lines until a file is there.
@@ -94,7 +95,8 @@ func TestRoundsWatchOn(t *testing.T) {
 			}
 			return nil
 		}
-		r := &rounds{o: &metricsOptions{every: 15 * time.Second}, watches: map[string]*watch{}}
+		var said []error
+		r := newRounds(&metricsOptions{every: 15 * time.Second}, func(err error) { said = append(said, err) })
 		look := func(sources map[string]view.Source) error {
 			time.Sleep(r.o.every)
 			return r.look(t.Context(), sources)
@@ -117,10 +119,107 @@ func TestRoundsWatchOn(t *testing.T) {
 		if err := look(here); err != nil || r.states[0].Trouble != "" || r.states[0].Job("llama-70b") == nil {
 			t.Errorf("it answers again: %v, %q", err, r.states[0].Trouble)
 		}
-		if err := look(nil); err != nil || len(r.watches) > 0 || len(r.states) > 0 {
-			t.Errorf("it is gone: %v, %d watches, %d states", err, len(r.watches), len(r.states))
+		away.Store(true)
+		if err := errors.Join(look(here), look(here)); err == nil {
+			t.Error("it answers while it is away")
+		}
+		if err := errors.Join(look(nil), look(nil)); err != nil || len(r.watches) > 0 || len(r.states) != 1 || r.states[0].Trouble == "" || len(said) != 1 {
+			t.Errorf("it is gone: %v, %d watches, %d states, %q is said", err, len(r.watches), len(r.states), said)
+		}
+		time.Sleep(missed)
+		if err := look(nil); err != nil || len(r.states) != 1 || r.states[0].Trouble != "" {
+			t.Errorf("it has been gone for long: %v, %d states", err, len(r.states))
 		}
 	})
+}
+
+// TestAVanishedSourceCallsSomebody: from when a coordinator is gone until it is back the metrics say that nothing is seen of it, and the rule
+// for that fires.
+func TestAVanishedSourceCallsSomebody(t *testing.T) {
+	var series []string
+	synctest.Test(t, func(t *testing.T) {
+		here := map[string]view.Source{"a": &viewtest.Cluster{Nodes: 1, Began: time.Now().Add(-time.Minute)}}
+		r := newRounds(&metricsOptions{every: 15 * time.Second}, func(error) {})
+		for _, sources := range []map[string]view.Source{here, nil, here} {
+			for range 20 {
+				if err := r.look(t.Context(), sources); err != nil {
+					t.Fatal(err)
+				}
+				var text bytes.Buffer
+				if err := r.all.Write(&text); err != nil {
+					t.Fatal(err)
+				}
+				up := metric(text.String(), `golaunch_up{source="a"}`)
+				series = append(series, fmt.Sprint(up))
+				if coordinated := strings.Contains(text.String(), "\ngolaunch_coordinator_info{"); coordinated != (up == 1) {
+					t.Fatalf("golaunch_up is %v, and there is golaunch_coordinator_info: %v", up, coordinated)
+				}
+				time.Sleep(r.o.every)
+			}
+		}
+		_ = r.end(whichever) // they have answered
+	})
+	path, err := exec.LookPath("promtool")
+	if err != nil {
+		missing(t, "there is no promtool; apt-get install prometheus")
+	}
+	rules, err := filepath.Abs("../../examples/grafana/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fires := func(at string, times int) string {
+		return fmt.Sprintf(`{expr: 'count(ALERTS{alertname="GolaunchBlind",alertstate="firing"}) or vector(0)', eval_time: %s, exp_samples: [{labels: '{}', value: %d}]}`, at, times)
+	}
+	file := filepath.Join(t.TempDir(), "test.yml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, "rule_files: [%s]\nevaluation_interval: 15s\ntests:\n- interval: 15s\n  input_series: [{series: 'golaunch_up{source=\"a\"}', values: '%s'}]\n  promql_expr_test: [%s, %s, %s]\n",
+		rules, strings.Join(series, " "), fires("4m", 0), fires("9m", 1), fires("14m", 0)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(path, "test", "rules", file).CombinedOutput(); err != nil {
+		t.Errorf("golaunch_up is %v: %v\n%s", series, err, out)
+	}
+}
+
+// TestMetricsOfALaunchThatIsKilled: a job that ends is no trouble, and one whose coordinator is killed is, which is said once.
+func TestMetricsOfALaunchThatIsKilled(t *testing.T) {
+	t.Parallel()
+	node := nettest.Nodes(t, "10.78.0.2")[0]
+	dir, home := t.TempDir(), t.TempDir()
+	file := filepath.Join(dir, "golaunch.prom")
+	here := func(args ...string) *process {
+		return start(t, node.Command(append([]string{golaunch(t)}, args...)...), "GOLAUNCH_COORDINATOR=", "HOME="+home)
+	}
+	good := here("--job-id", "good", "--", "sh", "-c", beating, "sh", home)
+	bad := here("--job-id", "bad", "--", "sleep", "1000")
+	written := renames(t, dir)
+	watch := here("metrics", "--textfile", file, "--every", "1s")
+	until := func(up, lost float64) {
+		t.Helper()
+		for {
+			written(t)
+			text := readMetrics(t, file)
+			if metric(text, `golaunch_up{source="job good"}`) == 0 {
+				t.Fatalf("a job that has ended is trouble:\n%s", text)
+			}
+			if metric(text, `golaunch_up{source="job good"}`) == up && metric(text, `golaunch_up{source="job bad"}`) == lost {
+				return
+			}
+		}
+	}
+	until(1, 1)
+	if err := os.WriteFile(filepath.Join(home, "stop"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	good.ends(0)
+	until(-1, 1)
+	bad.kill()
+	until(-1, 0)
+	written(t)
+	watch.signal(syscall.SIGTERM)
+	watch.ends(0)
+	if text := watch.all(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "the coordinator of job bad is gone") {
+		t.Errorf("it says %q", text)
+	}
 }
 
 // renames returns what waits until a file has been put in its place in a directory.

@@ -44,7 +44,7 @@ func (o *reportOptions) run(io *streams, job string) error {
 		return bad("output", errors.New("which file? -o FILE.html, or -o - for the standard output"))
 	}
 	if about, err := os.Lstat(o.out); err == nil && o.out != "-" && !about.Mode().IsRegular() {
-		return bad("output", fmt.Errorf("%s is there, and no plain file; name one, or - for the standard output", o.out))
+		return bad("output", fmt.Errorf("%s is there, and no plain file; name one, or give -o - for the standard output", o.out))
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()

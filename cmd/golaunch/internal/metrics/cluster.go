@@ -62,7 +62,7 @@ func (s sheet) sources(all []source) []source {
 		if !from.told.IsZero() {
 			s.set(dataTimestamp, seconds(from.told), from.name)
 		}
-		if from.known() {
+		if from.up && from.Version != "" {
 			s.set(coordinator, 1, from.name, clean(from.Version, maxName))
 		}
 	}

@@ -45,7 +45,7 @@ func ofRank(kind prometheus.ValueType, name, help string) *family {
 var (
 	up            = gauge("up", "Whether a source of all this answers: 1, or 0. A source that has not answered for 30 seconds shows nothing else.", "source")
 	dataTimestamp = gauge("data_timestamp_seconds", "When a source last answered, in seconds since 1970; what is shown of it is not newer.", "source")
-	coordinator   = gauge("coordinator_info", "1 for each source, with the version of the coordinator.", "source", "version")
+	coordinator   = gauge("coordinator_info", "1 for each source that answers, with the version of its coordinator.", "source", "version")
 	coordinators  = gauge("coordinators", "Coordinators of the cluster by whether they answer, where it has several.", "state")
 	nodes         = gauge("nodes", "Nodes by state: ready (has ranks of a job, or may), spare (likewise, and no job holds anything there), missing (no word from it), drained, quarantined (new jobs pass it over).", "state")
 	gpus          = gauge("gpus", "GPUs by state: used (a job holds it), free, missing (its node is).", "state")

@@ -74,6 +74,9 @@ func summaryOf(j *view.Job, now time.Time) summary {
 	}
 	if j.Result != nil {
 		s.Ending = string(j.Result.Ending)
+		if cause := j.Result.Cause; cause != nil {
+			s.Attempt = max(s.Attempt, cause.Attempt)
+		}
 	}
 	if j.JobStatus.Goodput != nil {
 		s.Goodput = real(j.JobStatus.Goodput.Goodput)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // gate decides who may see the page. A link has a token that works once, and makes a session of it. A session has two halves: the name of
@@ -21,12 +22,23 @@ import (
 type gate struct {
 	secret []byte
 	hosts  []string
+	// machine is the name of this one; empty if it has none.
+	machine string
 
 	mu    sync.Mutex
 	token string
 	// sessions are the newest ones, the oldest first.
-	sessions []string
+	sessions []session
 }
+
+// session is the half of a session that is in the cookie, and when it ends.
+type session struct {
+	name  string
+	until time.Time
+}
+
+// sessionLives is how long a browser is let in by one link.
+const sessionLives = 12 * time.Hour
 
 // maxSessions bounds the browsers that are let in at a time; one more, and the oldest has to come by a new link.
 const maxSessions = 64
@@ -38,10 +50,11 @@ func newGate(host string) *gate {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // it never fails
 	hosts := []string{"localhost", strings.ToLower(host)}
-	if name, err := os.Hostname(); err == nil {
-		hosts = append(hosts, strings.ToLower(name))
+	machine, err := os.Hostname()
+	if err == nil {
+		hosts = append(hosts, strings.ToLower(machine))
 	}
-	return &gate{secret: secret, hosts: hosts, token: rand.Text() + rand.Text()}
+	return &gate{secret: secret, hosts: hosts, machine: machine, token: rand.Text() + rand.Text()}
 }
 
 // link is the path with the newest token.
@@ -52,42 +65,45 @@ func (g *gate) link() string {
 }
 
 // enter makes a session of a token, which is of no use any more.
-func (g *gate) enter(token string) (session string, ok bool) {
+func (g *gate) enter(token string) (name string, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if subtle.ConstantTimeCompare([]byte(token), []byte(g.token)) != 1 {
 		return "", false
 	}
 	g.token = rand.Text() + rand.Text()
-	session = rand.Text() + rand.Text()
-	g.sessions = append(g.sessions, session)
+	name = rand.Text() + rand.Text()
+	g.sessions = append(g.sessions, session{name, time.Now().Add(sessionLives)})
 	g.sessions = g.sessions[max(0, len(g.sessions)-maxSessions):]
-	return session, true
+	return name, true
 }
 
 // key is the other half of a session.
-func (g *gate) key(session string) string {
+func (g *gate) key(name string) string {
 	mac := hmac.New(sha256.New, g.secret)
-	mac.Write([]byte(session))
+	mac.Write([]byte(name))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// session is that of a request's cookie, if it is known.
-func (g *gate) session(r *http.Request) (string, bool) {
+// session is that of a request's cookie, if it is known and has not ended.
+func (g *gate) session(r *http.Request) (session, bool) {
 	c, err := r.Cookie(cookieName(r))
 	if err != nil {
-		return "", false
+		return session{}, false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	known := slices.ContainsFunc(g.sessions, func(s string) bool { return subtle.ConstantTimeCompare([]byte(s), []byte(c.Value)) == 1 })
-	return c.Value, known
+	i := slices.IndexFunc(g.sessions, func(s session) bool { return subtle.ConstantTimeCompare([]byte(s.name), []byte(c.Value)) == 1 })
+	if i < 0 || !time.Now().Before(g.sessions[i].until) {
+		return session{}, false
+	}
+	return g.sessions[i], true
 }
 
-// holds says that a request has both halves of a session.
-func (g *gate) holds(r *http.Request) bool {
-	session, known := g.session(r)
-	return known && subtle.ConstantTimeCompare([]byte(g.key(session)), []byte(r.Header.Get(keyHeader))) == 1
+// holds says that a request has both halves of a session, and until when that lets it in.
+func (g *gate) holds(r *http.Request) (until time.Time, ok bool) {
+	s, known := g.session(r)
+	return s.until, known && subtle.ConstantTimeCompare([]byte(g.key(s.name)), []byte(r.Header.Get(keyHeader))) == 1
 }
 
 // cookieName differs between the ports that a browser knows a host by, since they share their cookies.
@@ -96,8 +112,8 @@ func cookieName(r *http.Request) string {
 	return "golaunch-" + port
 }
 
-func newCookie(r *http.Request, session string) *http.Cookie {
-	return &http.Cookie{Name: cookieName(r), Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
+func newCookie(r *http.Request, name string) *http.Cookie {
+	return &http.Cookie{Name: cookieName(r), Value: name, Path: "/", MaxAge: int(sessionLives.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode}
 }
 
 // knows says that a browser means this server: a page of elsewhere whose name was made to lead here has that name as the host. Addresses

@@ -183,6 +183,47 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 }
 
+// TestSessionsEnd after so many hours, and with them what the browser still reads.
+func TestSessionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Options{Host: "localhost"})
+		name, _ := s.gate.enter(s.gate.token)
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/", nil)
+		r.Header.Set("Cookie", newCookie(r, name).String())
+		r.Header.Set(keyHeader, s.gate.key(name))
+		ask := func(next http.HandlerFunc) int {
+			answer := httptest.NewRecorder()
+			s.guarded(next)(answer, r)
+			return answer.Code
+		}
+		began := time.Now()
+		if code := ask(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }); code != 200 || time.Since(began) != sessionLives {
+			t.Errorf("%d; what was read ended after %v", code, time.Since(began))
+		}
+		if code := ask(func(http.ResponseWriter, *http.Request) { t.Error("it is let in") }); code != 403 {
+			t.Errorf("after %v: %d", sessionLives, code)
+		}
+	})
+}
+
+// TestALinkIsOpenedOnce, and not by who only asks what it is about.
+func TestALinkIsOpenedOnce(t *testing.T) {
+	s := serve(t, cluster(1), nil)
+	link := <-s.links
+	if answer, _ := (visitor{}).ask(t, "HEAD", link, ""); answer.StatusCode != 200 || len(answer.Cookies()) > 0 {
+		t.Errorf("%s, with the cookies %v", answer.Status, answer.Cookies())
+	}
+	visit(t, link)
+	at := strings.TrimPrefix(s.base, "http://")
+	_, port := split(at)
+	for host, machine := range map[string]string{at: s.gate.machine, "evil.example": "MACHINE"} {
+		_, body := visitor{}.ask(t, "GET", link, "", "Host", host)
+		if want := "<code>ssh -L " + port + ":127.0.0.1:" + port + " " + machine + "</code>"; !strings.Contains(body, want) {
+			t.Errorf("there is no %s in %s", want, body)
+		}
+	}
+}
+
 // TestHosts: addresses, and the names that the user and the machine have given.
 func TestHosts(t *testing.T) {
 	g := newGate("login01.example")
@@ -400,10 +441,12 @@ func TestMetrics(t *testing.T) {
 		{"another token", visitor{}, []string{"Authorization", "Bearer x" + token}, 401, "authorization.credentials_file"},
 		{"an empty token", visitor{}, []string{"Authorization", "Bearer "}, 401, "authorization.credentials_file"},
 		{"another kind", visitor{}, []string{"Authorization", "Basic " + token}, 401, "authorization.credentials_file"},
-		{"a name that was made to lead here", visitor{}, []string{"Authorization", "Bearer " + token, "Host", "evil.example"}, 403, "not the address"},
+		{"a scheme in another case", visitor{}, []string{"Authorization", "bearer " + token}, 200, "jobs 3"},
+		{"a name that Prometheus knows", visitor{}, []string{"Authorization", "Bearer " + token, "Host", "login.example"}, 200, "jobs 3"},
+		{"that name without a token", visitor{}, []string{"Host", "login.example"}, 401, "authorization.credentials_file"},
 	} {
 		answer, body := c.who.ask(t, "GET", s.base+"/metrics", "", c.headers...)
-		if answer.StatusCode != c.code || !strings.Contains(body, c.says) {
+		if answer.StatusCode != c.code || !strings.Contains(body, c.says) || !strings.HasPrefix(answer.Header.Get("Content-Type"), "text/plain") {
 			t.Errorf("%s: %s, want %d and %q:\n%.300s", c.name, answer.Status, c.code, c.says, body)
 		}
 	}

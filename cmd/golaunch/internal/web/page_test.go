@@ -240,6 +240,66 @@ func TestComesAndGoes(t *testing.T) {
 	p.until(`document.getElementById('banner').hidden && document.getElementById('live').textContent === 'live'`)
 }
 
+// TestAHiddenPage asks for nothing: a browser has few connections to a server. When it is shown again the log is where it was.
+func TestAHiddenPage(t *testing.T) {
+	s := serve(t, cluster(1), nil)
+	p := newTab(t, browser(t), s.base)
+	p.enter(s)
+	p.does(`window.streams = 0; window.real = fetch; window.fetch = (...of) => {
+		streams++;
+		of[1].signal.addEventListener('abort', () => { streams--; });
+		return real(...of);
+	}; undefined`)
+	show := func(hidden bool) {
+		p.does(fmt.Sprintf(`Object.defineProperty(document, 'hidden', { configurable: true, get: () => %v }); document.dispatchEvent(new Event('visibilitychange'))`, hidden))
+	}
+	p.goTo(pages[1].at, pages[1].there)
+	p.does(`window.list = document.querySelector('.log'); list.style.maxHeight = '40px'`)
+	p.until(`streams === 2 && list.scrollHeight > 100`)
+	p.does(`document.getElementById('log-follow').checked = false; list.scrollTop = 17`)
+	show(true)
+	p.until(`streams === 0`)
+	p.does(`list.firstChild.id = 'old'`)
+	show(false)
+	p.until(`streams === 2 && !document.getElementById('old') && list.scrollTop === 17`)
+}
+
+// over is a cluster with a job that hung and is over, of which no node says anything any more.
+type over struct{ *viewtest.Cluster }
+
+// Query has the job alone.
+func (o over) Query(context.Context, launcher.Query) (launcher.Status, error) {
+	return launcher.Status{Version: "v0.9.0", Since: o.Began, Jobs: []launcher.JobStatus{{
+		ID: "stood", Phase: "finished", Submitted: o.Began, Finished: o.Began.Add(time.Hour), Ranks: 8,
+		Result: &launcher.Result{Code: 1, Ending: launcher.EndProgram, Reason: "stood still", Cause: &launcher.Failure{
+			Why: "rank 3 lags behind", Rank: 3, Attempt: 2, Step: 1200, Hung: true,
+		}},
+	}}}, nil
+}
+
+// TestAJobThatIsOver has no cards for what will never be known.
+func TestAJobThatIsOver(t *testing.T) {
+	c := over{cluster(1)}
+	s := serve(t, c.Cluster, func(o *Options) {
+		sources := map[string]view.Source{"10.0.0.1:29400": c}
+		o.Model, o.Sources = view.New(sources, view.Options{}), func() map[string]view.Source { return sources }
+	})
+	p := newTab(t, browser(t), s.base)
+	p.do(chromedp.Navigate(<-s.links))
+	p.until(`document.querySelector('h1')?.textContent === 'Cluster'`)
+	p.goTo("#/job/stood", `document.body.innerText.includes('rank 3 lags behind, in attempt 2, at step 1 200')`)
+	for from, want := range map[string]string{`.facts dt`: "Ranks Attempt Submitted", `.columns h2`: "Failure Output"} {
+		got := eval[string](p, `[...document.querySelectorAll('`+from+`')].filter((e) => e.checkVisibility()).map((e) => e.textContent).join(' ')`)
+		if got != want {
+			t.Errorf("there are %q, not %q", got, want)
+		}
+	}
+	if got := eval[string](p, `[...document.querySelectorAll('.facts div')].find((d) => d.firstChild.textContent === 'Attempt').querySelector('dd span').textContent`); got != "2" {
+		t.Errorf("it is attempt %q", got)
+	}
+	p.audit("a job that is over")
+}
+
 // TestTwoBrowsers: a link lets one in; the other needs the next.
 func TestTwoBrowsers(t *testing.T) {
 	s := serve(t, cluster(1), nil)

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -8,8 +9,10 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,14 +43,19 @@ func (s *Server) Handler() http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		protect(w.Header())
-		if !s.gate.knows(r.Host) {
-			refuse(w, "This is not the address of the dashboard",
-				"The browser asked for "+r.Host+". Use localhost, or the address that golaunch dashboard has printed.")
+		if !s.gate.knows(r.Host) && !s.forScrapers(r) {
+			s.refuse(w, r, "This is not the address of the dashboard",
+				"The browser asked for "+r.Host+". Use 127.0.0.1, or the address that golaunch dashboard has printed.")
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		m.ServeHTTP(w, r)
 	})
+}
+
+// forScrapers says that a request is for the metrics, where the token decides: a Prometheus may know this machine by any name.
+func (s *Server) forScrapers(r *http.Request) bool {
+	return s.opts.Metrics != nil && r.URL.Path == "/metrics"
 }
 
 func protect(h http.Header) {
@@ -63,22 +71,26 @@ func protect(h http.Header) {
 // guarded lets pages of this server with a session through.
 func (s *Server) guarded(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case !native(r):
+		if !native(r) {
 			fail(w, http.StatusForbidden, errors.New("the request comes from another site"))
-		case !s.gate.holds(r):
-			fail(w, http.StatusForbidden, errors.New("this browser has no session: open the newest link that golaunch dashboard has printed"))
-		default:
-			next(w, r)
+			return
 		}
+		until, ok := s.gate.holds(r)
+		if !ok {
+			fail(w, http.StatusForbidden, errors.New("this browser has no session: open the newest link that golaunch dashboard has printed"))
+			return
+		}
+		ctx, cancel := context.WithDeadline(r.Context(), until)
+		defer cancel()
+		next(w, r.WithContext(ctx))
 	}
 }
 
 // metrics answers a Prometheus, which has a token and no cookie. A browser sends no such token by itself, so that a page of elsewhere learns
 // nothing through one.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !bearer || s.opts.MetricsToken == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.MetricsToken)) != 1 {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || s.opts.MetricsToken == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.opts.MetricsToken)) != 1 {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusUnauthorized)
@@ -91,19 +103,23 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 	if _, known := s.gate.session(r); !known {
-		refuse(w, "A link is needed", "Open the newest link that golaunch dashboard has printed in its terminal. "+
+		s.refuse(w, r, "A link is needed", "Open the newest link that golaunch dashboard has printed in its terminal. "+
 			"A link works once, in one browser; when it was used, the terminal shows the next.")
 		return
 	}
 	write(w, "text/html; charset=utf-8", file("index.html"))
 }
 
-// login makes a session of a token. The page that follows is asked for by a page of this server, not by a redirect: that would be one of
+// login makes a session of a token, for who opens the link and not for who asks what it is about. The page that follows is asked for by a page of this server, not by a redirect: that would be one of
 // the site on which the link was clicked, and a strict cookie is not sent then.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead {
+		write(w, "text/html; charset=utf-8", nil)
+		return
+	}
 	session, ok := s.gate.enter(r.URL.Query().Get("token"))
 	if !ok {
-		refuse(w, "This link was used", "Each link works once. The newest is the last that golaunch dashboard has printed in its terminal.")
+		s.refuse(w, r, "This link was used", "Each link works once. The newest is the last that golaunch dashboard has printed in its terminal.")
 		return
 	}
 	http.SetCookie(w, newCookie(r, session))
@@ -114,11 +130,31 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 }
 
 // refuse is a page that says why there is none.
-func refuse(w http.ResponseWriter, title, why string) {
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, title, why string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(http.StatusForbidden)
 	_, _ = io.WriteString(w, message("golaunch: "+title, "", "<h1>"+html.EscapeString(title)+"</h1><p>"+html.EscapeString(why)+"</p>"+
-		"<p>If the dashboard runs on another machine, forward its port and open the link here: <code>ssh -L 8265:localhost:8265 MACHINE</code></p>"))
+		"<p>If the dashboard runs on another machine, forward its port and open the link here: <code>"+html.EscapeString(s.forward(r))+"</code></p>"))
+}
+
+// forward is the command that brings the server to another machine. A page of elsewhere does not learn this machine's name by it.
+func (s *Server) forward(r *http.Request) string {
+	machine := "MACHINE"
+	if s.gate.knows(r.Host) {
+		machine = cmp.Or(s.gate.machine, machine)
+	}
+	at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return Forward(at, machine)
+}
+
+// Forward is the command that brings a server at an address to one's own machine. It names the address, for at another one that
+// "localhost" may mean, another user may listen.
+func Forward(at net.Addr, machine string) string {
+	host, port := "127.0.0.1", "PORT"
+	if tcp, ok := at.(*net.TCPAddr); ok {
+		host, port = tcp.IP.String(), strconv.Itoa(tcp.Port)
+	}
+	return "ssh -L " + port + ":" + net.JoinHostPort(host, port) + " " + machine
 }
 
 // message is a small page; body is HTML.

@@ -36,14 +36,17 @@ export function section(title, ...children) {
   return h('section', { 'aria-labelledby': id, class: 'card' }, h('h2', { id }, title), ...children);
 }
 
-// facts is a list of names and values, and a way to change them; a value may have more to it.
+// facts is a list of names and values, and a way to change them; a value may have more to it, and one that nothing will be known of is left out.
 export function facts(names) {
   const values = {};
+  const cards = {};
   const list = h('dl', { class: 'facts' }, names.map(([key, name]) => {
     values[key] = [h('span', {}, '–'), h('small', {})];
-    return h('div', {}, h('dt', {}, name), h('dd', {}, values[key]));
+    cards[key] = h('div', {}, h('dt', {}, name), h('dd', {}, values[key]));
+    return cards[key];
   }));
-  const set = (key, text, more = '') => {
+  const set = (key, text, more = '', over = false) => {
+    show(cards[key], !over || text !== '–');
     put(values[key][0], text);
     put(values[key][1], more);
   };

@@ -38,8 +38,9 @@ export class JobPage {
     this.missing = h('p', { class: 'card', hidden: true }, 'There is no job of this name here. ', h('a', { href: '#/' }, 'All jobs'));
     this.ranks = new RankTable({});
     this.log = log ? null : new LogView(this.id);
+    this.ranksCard = this.wide('Ranks', this.ranks.element);
     this.content = h('div', { class: 'columns' }, this.buildFailure(), this.buildFindings(), this.buildLedger(), this.buildTimeline(), this.buildHeat(),
-      this.buildSteps(), this.wide('Ranks', this.ranks.element), this.wide('Output', log ? savedLog(log) : this.log.element));
+      this.buildSteps(), this.ranksCard, this.wide('Output', log ? savedLog(log) : this.log.element));
     this.element = h('div', { class: 'page' }, h('div', { class: 'headline' }, h('h1', {}, this.id), this.phase), this.command, this.reason, this.actions,
       this.missing, this.progress, this.facts.list, this.content);
     show(this.progress, false);
@@ -69,14 +70,16 @@ export class JobPage {
     this.ledgerBar = h('div', { class: 'stack', role: 'img' });
     this.ledgerWords = h('ul', { class: 'key' });
     this.costs = h('div', {});
-    return section('Where the time went', this.ledgerBar, this.ledgerWords, this.costs);
+    this.ledgerCard = section('Where the time went', this.ledgerBar, this.ledgerWords, this.costs);
+    return this.ledgerCard;
   }
 
   buildTimeline() {
     this.spans = h('div', { class: 'stack', role: 'img' });
     this.spanEnds = h('p', { class: 'legend muted between' }, h('span', {}), h('span', {}));
     this.moments = h('ol', { class: 'moments', tabindex: '0', 'aria-label': 'What was decided, the newest first' });
-    return section('Timeline', this.spans, this.spanEnds, this.moments);
+    this.timelineCard = section('Timeline', this.spans, this.spanEnds, this.moments);
+    return this.timelineCard;
   }
 
   buildHeat() {
@@ -90,8 +93,9 @@ export class JobPage {
     });
     this.band = new Chart({ label: 'Median of the ranks, and the least and the most', height: 120, draw: (c, w, hh) => this.drawBand(c, w, hh) });
     this.bands = h('div', {}, h('h3', {}, 'Median, least and most'), this.band.element, lines([['accent', 'median'], ['warn', 'most'], ['muted', 'least']]));
-    return this.wide('Ranks and time', h('p', { class: 'tools' }, h('label', { for: 'meter' }, 'Show'), this.meter), this.map.element, this.legend.element, this.each,
+    this.heatCard = this.wide('Ranks and time', h('p', { class: 'tools' }, h('label', { for: 'meter' }, 'Show'), this.meter), this.map.element, this.legend.element, this.each,
       this.bands);
+    return this.heatCard;
   }
 
   buildSteps() {
@@ -111,7 +115,8 @@ export class JobPage {
     show(this.facts.list, Boolean(this.seen));
     if (!job) return this.lost();
     this.updateHead(job, data.head);
-    this.updateFailure(job.result);
+    this.updateFailure(job);
+    this.updateCards(job, data);
     this.updateFindings(data.findings || []);
     this.updateLedger(job.ledger);
     this.updateTimeline(data.history || [], job);
@@ -121,6 +126,15 @@ export class JobPage {
     this.steps.draw();
     if (this.log) this.log.show(job);
     return undefined;
+  }
+
+  // updateCards leaves out what will never be known of a job that is over.
+  updateCards(job, data) {
+    const ranks = (data['r.rank'] || []).length > 0;
+    show(this.ranksCard, !job.finished || ranks);
+    show(this.heatCard, !job.finished || ranks);
+    show(this.ledgerCard, !job.finished || Boolean(job.ledger));
+    show(this.timelineCard, !job.finished || (data.history || []).length > 0);
   }
 
   // lost keeps what was seen of a job that is not there any more.
@@ -143,16 +157,17 @@ export class JobPage {
       this.bar.style.width = 100 * part + '%';
       this.progress.setAttribute('aria-valuenow', (100 * part).toFixed(1));
     }
-    this.facts.set('progress', count(job.step), job.total > 0 ? 'of ' + count(job.total) + ', ' + percent(part, 1) : '');
-    this.facts.set('step_time', seconds(job.step_time), known(job.slowest) && (this.data.findings || []).length === 0 ? 'no rank is slow' : '');
-    this.facts.set('beat', known(job.beat) && !job.finished ? lasting(job.beat) + ' ago' : '–', job.finished ? '' : this.oldest());
+    const set = (key, text, more) => this.facts.set(key, text, more, Boolean(job.finished));
+    set('progress', count(job.step), job.total > 0 ? 'of ' + count(job.total) + ', ' + percent(part, 1) : '');
+    set('step_time', seconds(job.step_time), known(job.slowest) && (this.data.findings || []).length === 0 ? 'no rank is slow' : '');
+    set('beat', known(job.beat) && !job.finished ? lasting(job.beat) + ' ago' : '–', job.finished ? '' : this.oldest());
     const left = known(job.done) && !job.finished;
-    this.facts.set('left', left ? lasting((job.done - head.at) / 1000) : '–', left ? 'until ' + clock(job.done, head.at) : '');
-    this.facts.set('goodput', percent(job.goodput, 1));
-    this.facts.set('ranks', count(job.ranks), job.known < job.ranks ? 'of which ' + count(job.known) + ' are heard' : roomOf(job));
-    this.facts.set('attempt', job.attempt >= 0 ? String(job.attempt) : '–', count(job.restarts) + ' of ' + plural(job.most, 'restart'));
+    set('left', left ? lasting((job.done - head.at) / 1000) : '–', left ? 'until ' + clock(job.done, head.at) : '');
+    set('goodput', percent(job.goodput, 1));
+    set('ranks', job.ranks > 0 ? count(job.ranks) : '–', job.finished ? '' : job.known < job.ranks ? 'of which ' + count(job.known) + ' are heard' : roomOf(job));
+    set('attempt', job.attempt >= 0 ? String(job.attempt) : '–', count(job.restarts) + ' of ' + plural(job.most, 'restart'));
     const took = ((job.finished || head.at) - job.submitted) / 1000;
-    this.facts.set('submitted', job.finished ? 'took ' + lasting(took) : lasting(took) + ' ago', clock(job.submitted, head.at));
+    set('submitted', job.finished ? 'took ' + lasting(took) : lasting(took) + ' ago', clock(job.submitted, head.at));
     this.updateActions(job, head);
   }
 
@@ -173,15 +188,15 @@ export class JobPage {
     show(this.actions, this.actions.childElementCount > 0);
   }
 
-  updateFailure(result) {
+  updateFailure(job) {
+    const result = job.result;
     const cause = result && result.cause;
     const failed = result && result.ending !== 'success';
     show(this.failureCard, Boolean(failed));
     if (!failed) return;
-    fill(this.failure, result, () => [
+    fill(this.failure, [result, job.step], () => [
       h('p', {}, badge(result.ending), ' ', result.reason, ' (exit code ' + result.code + ')'),
-      ...(cause ? [h('p', {}, 'Root cause: ' + cause.why + ', in attempt ' + cause.attempt + ' after ' + lasting(cause.lived) + (cause.step > 0 ? ', at step ' + count(cause.step) : '') +
-        (cause.further > 0 ? '; ' + plural(cause.further, 'other rank') + ' failed after it' : ''))] : []),
+      ...(cause ? [h('p', {}, causeWords(cause, job))] : []),
       ...(cause ? [excerpt('Traceback', cause.traceback), excerpt('Kernel', cause.kernel), excerpt('Last output', cause.tail)].filter(Boolean) : [])]);
   }
 
@@ -355,6 +370,14 @@ export function speak(title, ...children) {
 
 function excerpt(title, text) {
   return text ? h('details', { open: true }, h('summary', {}, title), h('pre', { tabindex: '0', 'aria-label': title }, text)) : null;
+}
+
+// causeWords say what a job failed of, and when: what stood still did so at the step that its ranks had come to.
+function causeWords(cause, job) {
+  const after = cause.lived > 0 ? ' after ' + (cause.lived < 1 ? seconds(cause.lived) : lasting(cause.lived)) : '';
+  const step = cause.step > 0 ? cause.step : cause.hung ? job.step : null;
+  return 'Root cause: ' + cause.why + ', in attempt ' + cause.attempt + after + (step > 0 ? ', at step ' + count(step) : '') +
+    (cause.further > 0 ? '; ' + plural(cause.further, 'other rank') + ' failed after it' : '');
 }
 
 // piece is a part of a bar. Its width is a share of the whole.

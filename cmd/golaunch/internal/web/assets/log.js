@@ -44,11 +44,12 @@ export class LogView {
   open() {
     this.close();
     this.clear();
+    this.place = 0;
     put(this.state, 'Reading …');
     const where = '/api/logs?job=' + encodeURIComponent(this.job) + '&ranks=' + encodeURIComponent(this.ranks.value) +
       '&attempt=' + this.attempt + (this.fold.checked ? '&fold=1' : '');
     this.stream = new Stream(where, {
-      take: (batch) => this.take(batch), begin: () => this.clear(), trouble: (why) => { if (why) put(this.state, why); }, stays: true,
+      take: (batch) => this.take(batch), begin: () => this.clear(), trouble: (why) => { if (why) put(this.state, why); },
     });
   }
 
@@ -57,7 +58,9 @@ export class LogView {
     this.stream = null;
   }
 
+  // clear forgets all lines but not the place, for when they come again.
   clear() {
+    if (this.list.firstChild) this.place = this.list.scrollTop;
     this.list.replaceChildren();
     this.lines = this.skipped = 0;
   }
@@ -70,8 +73,15 @@ export class LogView {
     this.skipped += batch.skipped;
     while (this.list.childElementCount > most) this.list.firstChild.remove();
     if (this.follow.checked && added.length > 0) this.list.scrollTop = this.list.scrollHeight;
+    else if (this.place > 0) this.restore();
     put(this.state, this.words(batch));
     return !batch.over;
+  }
+
+  // restore goes back to the place, as soon as there are lines again up to there.
+  restore() {
+    this.list.scrollTop = this.place;
+    if (this.list.scrollTop >= this.place - 1) this.place = 0;
   }
 
   words(batch) {

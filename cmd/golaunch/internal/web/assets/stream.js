@@ -5,10 +5,10 @@ const longest = 10000;
 
 export class Stream {
   // take is given each event, and returns false after the last; trouble a text, or an empty one when there is none any more. begin is called
-  // when all is sent anew. One that stays goes on while the page is hidden.
-  constructor(path, { take, trouble, begin, stays }) {
+  // when all is sent anew.
+  constructor(path, { take, trouble, begin }) {
     Object.assign(this, { path, take, trouble, begin });
-    this.look = () => (document.hidden && !stays ? this.cut() : this.run());
+    this.look = () => (document.hidden ? this.cut() : this.run());
     document.addEventListener('visibilitychange', this.look);
     this.look();
   }
