@@ -24,11 +24,14 @@ func main() {
 	if words := os.Getenv(swarmVariable); words != "" {
 		exit(runSwarm(words))
 	}
+	if words := os.Getenv(headVariable); words != "" {
+		exit(runHead(words))
+	}
 	sizes := flag.String("agents", "1000,2500,5000,12500", "sizes of the cluster")
 	ranks := flag.Int("ranks", 8, "ranks of each agent")
 	failures := flag.Int("failures", 3, "failures of all ranks at once that the job survives")
 	quiet := flag.Duration("quiet", 20*time.Second, "time in which nothing happens, for what that costs")
-	profile := flag.String("profile", "", "directory for a processor profile of the coordinator at each size")
+	profile := flag.String("profile", "", "directory for a processor profile of each coordinator, which then runs in this program")
 	asJSON := flag.Bool("json", false, "print one JSON object for each size")
 	flag.Parse()
 	exit(measure(*sizes, plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile}, *asJSON))

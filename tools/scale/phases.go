@@ -36,6 +36,8 @@ type scene struct {
 	swarms []*process
 	client *session.Client
 	conns  conns
+	// heads counts the coordinators that were started.
+	heads int
 }
 
 // conns are the client's connections.
@@ -98,11 +100,27 @@ func (s *scene) end() {
 
 // coordinate starts the coordinator, with what it had kept.
 func (s *scene) coordinate() (err error) {
-	cmd := exec.Command(s.golaunch, "coordinator", "--listen", s.target, "--state-dir", filepath.Join(s.dir, "state"))
-	if s.head, err = begin(cmd); err == nil {
+	if s.head, err = s.coordinator(s.target, filepath.Join(s.dir, "state")); err == nil {
 		_, err = s.head.until("golaunch agent --coordinator")
 	}
 	return err
+}
+
+// coordinator starts one, perhaps one of several.
+func (s *scene) coordinator(listen, state string, peers ...string) (*process, error) {
+	if s.profile != "" {
+		s.heads++
+		p, err := begin(headOf(listen, state, filepath.Join(s.profile, fmt.Sprintf("%d-%d.pprof", s.Agents, s.heads)), peers))
+		if err == nil {
+			p.profiled = true
+		}
+		return p, err
+	}
+	args := []string{"coordinator", "--listen", listen, "--state-dir", state}
+	if len(peers) > 0 {
+		args = append(args, "--peers", strings.Join(peers, ","))
+	}
+	return begin(exec.Command(s.golaunch, args...))
 }
 
 // swarm has all agents join, at once.
@@ -396,10 +414,9 @@ func (s *scene) silence() error {
 
 // takeover is from the end of the coordinator that leads until all agents have told another what they run.
 func (s *scene) takeover() error {
-	peers := strings.ReplaceAll(s.target, ":29444", "")
-	for i := range strings.Split(peers, ",") {
-		listen := strings.Split(s.target, ",")[i]
-		p, err := begin(exec.Command(s.golaunch, "coordinator", "--listen", listen, "--peers", s.target, "--state-dir", filepath.Join(s.dir, listen)))
+	peers := strings.Split(s.target, ",")
+	for _, listen := range peers {
+		p, err := s.coordinator(listen, filepath.Join(s.dir, listen), peers...)
 		if err != nil {
 			return err
 		}

@@ -15,8 +15,9 @@ import (
 // process is one whose lines are read, and that is told what to do by lines.
 type process struct {
 	*exec.Cmd
-	lines chan string
-	tell  io.WriteCloser
+	lines    chan string
+	tell     io.WriteCloser
+	profiled bool
 }
 
 // limit bounds each wait.
@@ -36,7 +37,7 @@ func begin(cmd *exec.Cmd) (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	p := &process{cmd, make(chan string, 1<<16), tell}
+	p := &process{Cmd: cmd, lines: make(chan string, 1<<16), tell: tell}
 	go func() {
 		defer close(p.lines)
 		defer r.Close()
@@ -73,11 +74,15 @@ func (p *process) say(format string, args ...any) error {
 	return err
 }
 
-// end kills it.
+// end kills it, or if it has a profile to write, asks it to end.
 func (p *process) end() {
 	if p.ProcessState == nil {
-		_ = p.Process.Kill() // it may have ended
-		for range p.lines {  // until all that have its pipe are gone
+		sig := syscall.SIGKILL
+		if p.profiled {
+			sig = syscall.SIGTERM
+		}
+		_ = p.Process.Signal(sig) // it may have ended
+		for range p.lines {       // until all that have its pipe are gone
 		}
 		_ = p.Wait()
 	}

@@ -121,9 +121,12 @@ func (a *puppet) live(joined func()) {
 		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.node.Addr, 0))}
 		return d.DialContext(ctx, "tcp", addr)
 	}
-	targets := strings.Split(a.target, ",")
+	targets, elsewhere := strings.Split(a.target, ","), []string(nil)
+	if len(targets) > 1 {
+		elsewhere = targets
+	}
 	s, err := session.Join(context.Background(), session.Options{
-		Target: targets[0], Elsewhere: targets[1:], Node: a.node, TLS: mtls.Client(a.token, mtls.Identity{Node: a.node.Name}),
+		Target: targets[0], Elsewhere: elsewhere, Node: a.node, TLS: mtls.Client(a.token, mtls.Identity{Node: a.node.Name}),
 		Dial:   func(ctx context.Context) (net.Conn, error) { return dial(ctx, targets[0]) },
 		DialAt: dial, Clock: a.clock, Heard: a.heard, Warn: func(error) {},
 	})
