@@ -343,7 +343,7 @@ func TestPositionsAfterABrokenConnection(t *testing.T) {
 // TestMorePositionsThanAMessageHas are not passed on to a node.
 func TestMorePositionsThanAMessageHas(t *testing.T) {
 	many := map[string][]wire.LogPosition{"n1": make([]wire.LogPosition, 2*wire.MaxPositions)}
-	if got := (&delivery{from: many}).part("n1").Logs.From; len(got) != wire.MaxPositions {
+	if got := (&delivery{Inquiry: wire.Inquiry{Question: wire.Question{About: wire.AboutLogs}}, from: many}).part("n1").Logs.From; len(got) != wire.MaxPositions {
 		t.Errorf("a node is asked from %d positions", len(got))
 	}
 }
