@@ -137,7 +137,7 @@ func TestForksOfManyAttempts(t *testing.T) {
 		}
 	}
 	if code != 0 || n != attempts+1 || last > first+attempts/10 || // some are open for a moment, as those of /proc are
-		 importsOf(t, imports) != 1 {
+		importsOf(t, imports) != 1 {
 		t.Errorf("exit code %d after %d attempts, %d files open at first, %d in the end, %d imports", code, n, first, last, importsOf(t, imports))
 	}
 	gone(t, marker)
