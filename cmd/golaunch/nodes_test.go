@@ -268,8 +268,9 @@ func TestStoppedAlone(t *testing.T) {
 	p := start(t, exec.Command(golaunch(t), "--lease", "1s", "--procs-per-node", "1", "--", "sh", "-c", "echo pid $$; sleep 3"))
 	p.line("pid [0-9]+")
 	text, _ := p.out.read()
+	_, after, _ := strings.Cut(text, "pid ") // what golaunch waits for may stand before it
 	var pid int
-	if _, err := fmt.Sscanf(text, "pid %d", &pid); err != nil {
+	if _, err := fmt.Sscan(after, &pid); err != nil {
 		t.Fatal(err)
 	}
 	fd, err := pidfdOpen(pid)
