@@ -230,7 +230,7 @@ func (s control) recorded() error {
 	case <-done:
 		return nil
 	case <-s.c.done:
-		return errOver
+		return s.c.gone()
 	}
 }
 
@@ -285,23 +285,42 @@ func (s control) follow(stream interface {
 				return err
 			}
 		case u, ok := <-w.updates:
-			if !ok {
-				return status.Error(codes.Aborted, "this client does not take what it is told")
-			}
-			for m := range wire.FromUpdate(u) {
-				if err := stream.Send(m); err != nil {
-					return err
-				}
-			}
-			if u.Result != nil {
-				return nil
+			if over, err := update(stream, u, ok); over || err != nil {
+				return err
 			}
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-s.c.done:
-			return errOver
+			return s.rest(stream, w)
 		}
 	}
+}
+
+// rest sends what was decided before the coordinator ended.
+func (s control) rest(stream interface{ Send(*pb.Update) error }, w *watcher) error {
+	for {
+		select {
+		case u, ok := <-w.updates:
+			if over, err := update(stream, u, ok); over || err != nil {
+				return err
+			}
+		default:
+			return s.c.gone()
+		}
+	}
+}
+
+// update sends one; over says that it was the last.
+func update(stream interface{ Send(*pb.Update) error }, u wire.Update, ok bool) (over bool, err error) {
+	if !ok {
+		return true, status.Error(codes.Aborted, "this client does not take what it is told")
+	}
+	for m := range wire.FromUpdate(u) {
+		if err := stream.Send(m); err != nil {
+			return true, err
+		}
+	}
+	return u.Result != nil, nil
 }
 
 func (s control) Inquire(stream pb.Cluster_InquireServer) error {

@@ -22,6 +22,9 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/quorum"
@@ -327,8 +330,16 @@ func ask[T any](c *Coordinator, f func() (T, error)) (answer T, err error) {
 		return answer, err
 	default:
 		var none T
-		return none, errOver
+		return none, c.gone()
 	}
+}
+
+// gone answers a client once the goroutine of Run has ended: the only job is over, or the coordinator may be back.
+func (c *Coordinator) gone() error {
+	if c.sole != nil && c.over {
+		return status.Error(codes.NotFound, "job "+c.sole.Job.ID+" is over")
+	}
+	return errOver
 }
 
 // now is the time of an entry, as it is read back.
