@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -77,3 +79,32 @@ func (o *stacksOptions) run(out *streams, id string) (int, error) {
 	}
 	return code, tree.Text(out.stdout, width(out.stdout))
 }
+
+// stacksOf is what golaunch stacks prints of a job.
+func stacksOf(ctx context.Context, source view.Source, job string) (string, error) {
+	asked, ok := source.(interface {
+		Stacks(ctx context.Context, job string, within time.Duration) (launcher.Stacks, error)
+	})
+	if !ok {
+		return "", errors.New("its coordinator cannot be asked for them")
+	}
+	tree, err := asked.Stacks(ctx, job, stacksLimit)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, why := range tree.Missing {
+		b.WriteString(why + "\n")
+	}
+	if ranks, _ := tree.Ranks(); ranks == 0 {
+		b.WriteString("no rank of job " + job + " runs a program whose stack can be read\n")
+	}
+	err = tree.Text(&b, stacksWidth)
+	return b.String(), err
+}
+
+// stacksLimit is how long nodes have for their stacks on the page, and stacksWidth how wide they are, in characters.
+const (
+	stacksLimit = 10 * time.Second
+	stacksWidth = 120
+)

@@ -135,7 +135,7 @@ func (p *plant) change(rnd *rand.Rand, lines []string) []string {
 		lines = slices.Insert(lines, p.line, p.shows...)
 	case "traceback":
 		p.shows = []string{
-			"Traceback (most recent call last):", `  File "/work/train.py", line 120, in step`, "    loss.backward()",
+			"Traceback (most recent call last):", `  File "/opt/train.py", line 120, in step`, "    loss.backward()",
 			"RuntimeError: CUDA error: an illegal memory access was encountered",
 		}
 		lines = slices.Insert(lines, p.line, p.shows...)
