@@ -64,7 +64,7 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 // ConnectJob reaches the coordinator of a job: the job's own, if it has one on this machine and this user's, else as Connect.
 func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Client, error) {
 	if coordinator == "" && job != "" {
-		if c, err := connectLocal(ctx, job); !errors.Is(err, announce.ErrNoDoor) {
+		if c, err := connectLocal(ctx, job); !errors.Is(err, announce.ErrNoJob) {
 			return c, err
 		}
 	}
@@ -90,24 +90,24 @@ func LocalJobs(ctx context.Context) ([]string, error) { return announce.Jobs(ctx
 
 func connectLocal(ctx context.Context, job string) (*Client, error) {
 	var met atomic.Bool
-	knock := func(ctx context.Context, _ string) (net.Conn, error) {
-		conn, err := announce.Knock(ctx, job)
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		conn, err := announce.Dial(ctx, job)
 		switch {
 		case err == nil:
 			met.Store(true)
-		case met.Load() && errors.Is(err, announce.ErrNoDoor):
+		case met.Load() && errors.Is(err, announce.ErrNoJob):
 			return nil, &session.RequestError{Target: localTarget, Why: "job " + job + " is over", Bad: true, NotThere: true}
 		}
 		return conn, err
 	}
-	c, err := session.Connect(ctx, session.ClientOptions{Target: localTarget, Dial: knock})
+	c, err := session.Connect(ctx, session.ClientOptions{Target: localTarget, Dial: dial})
 	if err != nil {
 		return nil, err
 	}
 	return &Client{localTarget, c}, nil
 }
 
-// localTarget stands for a door in messages.
+// localTarget stands for a job's own coordinator in messages.
 const localTarget = "this machine"
 
 // Close ends the client. A job that it submitted, and that is not detached, ends too.

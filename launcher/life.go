@@ -186,7 +186,7 @@ func (h *here) turn(p part, term *rendezvous.Term) (*turn, error) {
 
 // open serves commands of this user on this machine. That it cannot is no reason for a job not to run.
 func (t *turn) open() {
-	l, err := announce.Door(t.h.job.ID)
+	l, err := announce.Listen(t.h.job.ID)
 	if err != nil {
 		t.h.warn(err)
 		return

@@ -90,7 +90,7 @@ func when(at, now time.Time) string {
 // sampling is [Client.Samples], of one client or another.
 type sampling func(context.Context, SampleQuery) iter.Seq2[NodeSamples, error]
 
-// sampleHere asks the job's own coordinator, by its door.
+// sampleHere asks the job's own coordinator, by its socket.
 func sampleHere(ctx context.Context, q SampleQuery) iter.Seq2[NodeSamples, error] {
 	return func(yield func(NodeSamples, error) bool) {
 		c, err := connectLocal(ctx, q.Job)

@@ -15,25 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A job that has a coordinator of its own has a door on the coordinator's machine: a socket, also in the abstract namespace, whose name
+// A job that has a coordinator of its own has a socket on the coordinator's machine, also in the abstract namespace, whose name
 // ends with the job's ID, and at which the coordinator serves clients of this user and of root's.
-func doorPrefix() string { return fmt.Sprintf("@golaunch-job-%d-", os.Getuid()) }
+func jobPrefix() string { return fmt.Sprintf("@golaunch-job-%d-", os.Getuid()) }
 
-// Door listens for clients of a job, and refuses those of other users.
-func Door(job string) (net.Listener, error) {
-	l, err := net.Listen("unix", fmt.Sprintf("%s%d-%s", doorPrefix(), os.Getpid(), label(job)))
+// Listen listens for clients of a job, and refuses those of other users.
+func Listen(job string) (net.Listener, error) {
+	l, err := net.Listen("unix", fmt.Sprintf("%s%d-%s", jobPrefix(), os.Getpid(), label(job)))
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen for commands about job %s: %w", job, err)
 	}
-	return door{l}, nil
+	return jobListener{l}, nil
 }
 
-type door struct{ net.Listener }
+type jobListener struct{ net.Listener }
 
 // Accept lets nobody in whom the kernel does not know as this user or root.
-func (d door) Accept() (net.Conn, error) {
+func (l jobListener) Accept() (net.Conn, error) {
 	for {
-		conn, err := d.Listener.Accept()
+		conn, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
@@ -57,14 +57,14 @@ func label(job string) string {
 	return "-" + hex.EncodeToString(sum[:16])
 }
 
-// Jobs are the IDs of this user's jobs that have a door on this machine, sorted, but for very long ones, which must be named. Anybody may
+// Jobs are the IDs of this user's jobs that have a socket on this machine, sorted, but for very long ones, which must be named. Anybody may
 // make sockets of any name: each is asked whose it is. The error is that of /proc/net/unix.
 func Jobs(ctx context.Context) ([]string, error) {
-	doors, err := doors()
+	names, err := jobSockets()
 	var jobs []string
-	for _, name := range doors {
+	for _, name := range names {
 		if job := labelOf(name); !strings.HasPrefix(job, "-") && !slices.Contains(jobs, job) {
-			if conn, err := knockAt(ctx, name); err == nil {
+			if conn, err := dialAt(ctx, name); err == nil {
 				jobs = append(jobs, job)
 				_ = conn.Close() // it was only looked at
 			}
@@ -74,7 +74,7 @@ func Jobs(ctx context.Context) ([]string, error) {
 	return jobs, err
 }
 
-func doors() (names []string, err error) {
+func jobSockets() (names []string, err error) {
 	text, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the jobs on this machine: %w", err)
@@ -82,7 +82,7 @@ func doors() (names []string, err error) {
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
 		// Num RefCount Protocol Flags Type St Inode Path; a socket that listens has the flag __SO_ACCEPTCON (net/unix/af_unix.c).
-		if len(fields) == 8 && fields[3] == "00010000" && strings.HasPrefix(fields[7], doorPrefix()) {
+		if len(fields) == 8 && fields[3] == "00010000" && strings.HasPrefix(fields[7], jobPrefix()) {
 			names = append(names, fields[7])
 		}
 	}
@@ -92,34 +92,34 @@ func doors() (names []string, err error) {
 
 // labelOf is that of a name: behind the number of the process.
 func labelOf(name string) string {
-	_, job, _ := strings.Cut(strings.TrimPrefix(name, doorPrefix()), "-")
+	_, job, _ := strings.Cut(strings.TrimPrefix(name, jobPrefix()), "-")
 	return job
 }
 
-// ErrNoDoor says that a job has no door on this machine.
-var ErrNoDoor = errors.New("no such job on this machine")
+// ErrNoJob says that a job has no socket on this machine.
+var ErrNoJob = errors.New("no such job on this machine")
 
-// Knock reaches the coordinator of a job of this user's on this machine. Of several jobs with one ID it is one.
-func Knock(ctx context.Context, job string) (net.Conn, error) {
-	all, err := doors()
+// Dial reaches the coordinator of a job of this user's on this machine. Of several jobs with one ID it is one.
+func Dial(ctx context.Context, job string) (net.Conn, error) {
+	all, err := jobSockets()
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range all {
 		if labelOf(name) == label(job) {
-			if conn, err := knockAt(ctx, name); err == nil {
+			if conn, err := dialAt(ctx, name); err == nil {
 				return conn, nil
 			}
 		}
 	}
-	return nil, fmt.Errorf("job %s: %w", job, ErrNoDoor)
+	return nil, fmt.Errorf("job %s: %w", job, ErrNoJob)
 }
 
-// knockLimit bounds the wait at one door, which another user may hold, and where nobody may answer.
-const knockLimit = time.Second
+// dialLimit bounds the wait at one socket, which another user may hold, and where nobody may answer.
+const dialLimit = time.Second
 
-func knockAt(ctx context.Context, name string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, knockLimit)
+func dialAt(ctx context.Context, name string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", name)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// TestDoors finds jobs of short and long IDs, and nothing else.
-func TestDoors(t *testing.T) {
+// TestJobSockets finds jobs of short and long IDs, and nothing else.
+func TestJobSockets(t *testing.T) {
 	long := strings.Repeat("x", 200)
-	for _, job := range []string{"doors-1", long} {
-		l, err := Door(job)
+	for _, job := range []string{"sockets-1", long} {
+		l, err := Listen(job)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,29 +27,29 @@ func TestDoors(t *testing.T) {
 				_ = conn.Close() // it was only looked at
 			}
 		}()
-		conn, err := Knock(t.Context(), job)
+		conn, err := Dial(t.Context(), job)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = conn.Close() // likewise
 	}
 	jobs, err := Jobs(t.Context())
-	if err != nil || !slices.Contains(jobs, "doors-1") || slices.ContainsFunc(jobs, func(j string) bool { return strings.HasPrefix(j, "-") }) {
+	if err != nil || !slices.Contains(jobs, "sockets-1") || slices.ContainsFunc(jobs, func(j string) bool { return strings.HasPrefix(j, "-") }) {
 		t.Errorf("%q, %v", jobs, err)
 	}
-	if _, err := Knock(t.Context(), "doors-2"); !errors.Is(err, ErrNoDoor) {
+	if _, err := Dial(t.Context(), "sockets-2"); !errors.Is(err, ErrNoJob) {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestForeignDoor passes by a socket of another user under this user's name: it is no job of his.
-func TestForeignDoor(t *testing.T) {
+// TestForeignSocket passes by a socket of another user under this user's name: it is no job of his.
+func TestForeignSocket(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be another user too")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	name := doorPrefix() + "1-doors-foreign"
+	name := jobPrefix() + "1-sockets-foreign"
 	cmd := exec.CommandContext(ctx, "/usr/bin/python3", "-c", `import socket, sys
 s = socket.socket(socket.AF_UNIX)
 s.bind("\0" + sys.argv[1])
@@ -76,10 +76,10 @@ sys.stdin.read()`, name[1:])
 	} else {
 		_ = conn.Close() // it is there
 	}
-	if _, err := Knock(t.Context(), "doors-foreign"); !errors.Is(err, ErrNoDoor) {
+	if _, err := Dial(t.Context(), "sockets-foreign"); !errors.Is(err, ErrNoJob) {
 		t.Errorf("%v", err)
 	}
-	if jobs, err := Jobs(t.Context()); err != nil || slices.Contains(jobs, "doors-foreign") {
+	if jobs, err := Jobs(t.Context()); err != nil || slices.Contains(jobs, "sockets-foreign") {
 		t.Errorf("%q, %v", jobs, err)
 	}
 }
