@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/golaunch/golaunch/internal/bind"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/proc"
@@ -98,5 +99,20 @@ func TestStopOfWhatCannotRun(t *testing.T) {
 	w.quiet()
 	if said := w.shares["test"].units[0].said; len(said) != 1 || said[0] != (job.Stopped{Node: "n1"}) {
 		t.Errorf("it reports %+v", said)
+	}
+}
+
+// TestStopBeforeTheRanksStart has no rank fail that was not to start any more: it would be taken for the cause.
+func TestStopBeforeTheRanksStart(t *testing.T) {
+	w := obeying(t, "exit 0")
+	u := newUnit(w.shares["test"], attempt(0))
+	sc, err := w.newScope("stopped", keptUnit{})
+	must(t, err)
+	must(t, sc.Stop(0))
+	u.env, u.bindings = u.share.environment(u.order.World), make([]bind.Binding, len(u.order.Group.Bundles))
+	u.scope, u.stopped = sc, true
+	u.run()
+	if len(u.said) != 1 || u.said[0] != (job.Stopped{Node: "n1"}) {
+		t.Errorf("it reports %+v", u.said)
 	}
 }

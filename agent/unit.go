@@ -78,7 +78,7 @@ func (u *unit) run() {
 		err = u.warm()
 	}
 	if err != nil {
-		u.fail(err)
+		u.fail(u.order.Group.Bundles[0], err)
 	}
 	if scope != nil {
 		var outputs []*logs.Rank
@@ -134,9 +134,12 @@ func (u *unit) open() (scope, error) {
 	return scope, nil
 }
 
-// fail reports that no rank could be started, by the first of them.
-func (u *unit) fail(err error) {
-	u.exited(u.order.Group.Bundles[0], spawnExit(err), time.Now(), 0, nil)
+// fail reports that a rank could not be started. One that was not to start any more, since the attempt was ordered to stop meanwhile, has
+// not failed.
+func (u *unit) fail(b placement.Bundle, err error) {
+	if !u.told() {
+		u.exited(b, spawnExit(err), time.Now(), 0, nil)
+	}
 }
 
 // ranks starts every rank, on as many spawning threads as there are CPUs, and returns their outputs when all have ended.
@@ -150,7 +153,7 @@ func (u *unit) ranks(scope scope) []*logs.Rank {
 		starting.Go(func() error {
 			r, err := u.spawn(scope, b)
 			if err != nil {
-				u.exited(b, spawnExit(err), time.Now(), 0, nil)
+				u.fail(b, err)
 				return err
 			}
 			r.told = make(chan struct{})
