@@ -170,11 +170,33 @@ func TestDue(t *testing.T) {
 		t.Errorf("nothing waits: %v", got)
 	}
 	say(0, "b", 300)
-	if got := say(2, "b", 10); len(got) != 1 || got[0].Who() != "[all 2 ranks]" || !got[0].Last.Equal(at(300)) {
+	if got := say(2, "b", 10); len(got) != 1 || got[0].Who() != "[r0,2]" || !got[0].All || !got[0].Last.Equal(at(300)) {
 		t.Errorf("of ranks with a gap, at a time that went back: %v", got)
 	}
 	f.Add(Line{0, Stdout, []byte("c"), at(400)})
 	if got := f.Add(Line{2, Stderr, []byte("c"), at(400)}); len(got) != 0 || len(f.Flush()) != 2 {
 		t.Errorf("streams fold: %v", got)
+	}
+}
+
+// TestWho names the ranks, but for too many of them: all that run says more than a count.
+func TestWho(t *testing.T) {
+	var odd []int
+	for rank := 1; rank < 100; rank += 2 {
+		odd = append(odd, rank)
+	}
+	for _, c := range []struct {
+		ranks Ranks
+		all   bool
+		want  string
+	}{
+		{World(512), true, "[r0-511]"},
+		{Of(0, 2, 3, 4), true, "[r0,2-4]"},
+		{Of(odd...), true, "[all 50 that run]"},
+		{Of(odd...), false, "[r1,3,5,7,9,11,13,15 +42 more]"},
+	} {
+		if got := (Group{Ranks: c.ranks, All: c.all}).Who(); got != c.want {
+			t.Errorf("%v: %q, want %q", c.ranks, got, c.want)
+		}
 	}
 }

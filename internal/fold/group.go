@@ -115,12 +115,12 @@ func (g Group) Text() string {
 	return text.String()
 }
 
-// Who is the ranks of the group in a few words: [r0-511 -r37], or [all 511 ranks] where that says more.
+// Who is the ranks of the group in a few words: [r0-511 -r37], or [all 251 that run] where those would be too many.
 func (g Group) Who() string {
-	if g.All && len(g.Ranks) > 1 {
-		return "[all " + strconv.Itoa(g.Ranks.Len()) + " ranks]"
+	if ranks := g.Ranks.String(); !g.All || !strings.HasSuffix(ranks, " more") {
+		return "[" + ranks + "]"
 	}
-	return "[" + g.Ranks.String() + "]"
+	return "[all " + strconv.Itoa(g.Ranks.Len()) + " that run]"
 }
 
 // String is the group as one line: who, and what they say.
