@@ -66,6 +66,34 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
+// TestResumed holds that an agent that was with a coordinator resumes with another of its token, as who it was, and with none of another token.
+func TestResumed(t *testing.T) {
+	client := Client(alice, node)
+	for i, server := range []*tls.Config{Server(alice, boss), Server(alice, Identity{Node: "next"}), Server(alice, boss)} {
+		state, serr, cerr := shake(server, client)
+		if serr != nil || cerr != nil || state.DidResume != (i > 0) {
+			t.Fatalf("handshake %d: server: %v, client: %v, resumed: %v", i, serr, cerr, state.DidResume)
+		}
+		if peer, err := Peer(state); err != nil || peer != node {
+			t.Errorf("handshake %d: peer %+v, %v, want %+v", i, peer, err, node)
+		}
+	}
+	if _, serr, cerr := shake(Server(bob, boss), client); serr == nil || cerr == nil {
+		t.Errorf("with another token: server: %v, client: %v", serr, cerr)
+	}
+}
+
+// TestResumedSubmitter: a ticket gives its holder no more than he had.
+func TestResumedSubmitter(t *testing.T) {
+	client := Client(alice.Submit(), Identity{})
+	for range 2 {
+		state, serr, cerr := shake(Server(alice, boss), client)
+		if peer, err := Peer(state); err != nil || serr != nil || cerr != nil || !peer.Submits {
+			t.Fatalf("peer %+v, %v, server: %v, client: %v", peer, err, serr, cerr)
+		}
+	}
+}
+
 func TestSameAuthorityEverywhere(t *testing.T) {
 	if !machines(alice).cert.Equal(machines(alice).cert) {
 		t.Error("one token makes two authorities")
@@ -244,11 +272,17 @@ func TestSilence(t *testing.T) {
 	})
 }
 
+// BenchmarkHandshake is the cost of both ends of a handshake, the first and any other of an agent.
 func BenchmarkHandshake(b *testing.B) {
-	server, client := Server(alice, boss), Client(alice, node)
-	for b.Loop() {
-		if _, serr, cerr := shake(server, client); serr != nil || cerr != nil {
-			b.Fatal(serr, cerr)
-		}
+	for name, sessions := range map[string]tls.ClientSessionCache{"first": nil, "resumed": tls.NewLRUClientSessionCache(1)} {
+		b.Run(name, func(b *testing.B) {
+			server, client := Server(alice, boss), Client(alice, node)
+			client.ClientSessionCache = sessions
+			for b.Loop() {
+				if _, serr, cerr := shake(server, client); serr != nil || cerr != nil {
+					b.Fatal(serr, cerr)
+				}
+			}
+		})
 	}
 }

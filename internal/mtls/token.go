@@ -98,6 +98,13 @@ func (t Token) key() ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(t.derive("golaunch mtls authority v1", ed25519.SeedSize))
 }
 
+// ticketKey seals the tickets of all coordinators. Who knows it, and so the token, may be anybody; what was said over a resumed connection
+// stays secret from him as over any other, by a key exchange of its own.
+func (t Token) ticketKey() (key [32]byte) {
+	copy(key[:], t.derive("golaunch mtls tickets v1", len(key)))
+	return key
+}
+
 // LoadToken finds the token: in the file at path, else in env (the value of GOLAUNCH_TOKEN), else in ~/.golaunch/token, which it
 // makes at first use. A file that others can read is refused, and so is a submit token ([ErrSubmitToken]).
 func LoadToken(path, env string) (Token, error) { return ofCluster(loadToken(path, env)) }
