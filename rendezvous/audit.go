@@ -39,6 +39,10 @@ func serverCredentials(over context.Context, config *tls.Config, a *audit) crede
 	return c
 }
 
+// errLeft spares a handshake: when more peers come than can be greeted in time, each that gave up and came again would cost one, and soon
+// nobody would be greeted in time any more.
+var errLeft = errors.New("the peer has not waited for its turn")
+
 type auditedCredentials struct {
 	credentials.TransportCredentials
 	over   context.Context
@@ -52,6 +56,9 @@ func (c auditedCredentials) enter(conn *watchedConn) error {
 	select {
 	case c.places <- struct{}{}:
 		conn.placed = true
+		if conn.left() {
+			return errLeft
+		}
 		return conn.SetDeadline(time.Now().Add(patienceForHello))
 	case <-limit.C:
 		return errors.New("too many TLS handshakes at once")
@@ -64,7 +71,7 @@ func (c auditedCredentials) ServerHandshake(conn net.Conn) (net.Conn, credential
 	if conn.(*watchedConn).placed {
 		<-c.places
 	}
-	if err != nil && c.over.Err() == nil {
+	if err != nil && c.over.Err() == nil && !errors.Is(err, errLeft) {
 		addr := conn.RemoteAddr()
 		c.audit.refused(addr, mtls.ExplainServer(err, addr.String()))
 	}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
@@ -93,6 +95,25 @@ func (w *watchedConn) gone() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.closed && !w.reset
+}
+
+// left says that the other end is closed already and nothing that it has sent waits to be read, as far as the kernel knows. Nobody reads
+// meanwhile.
+func (w *watchedConn) left() bool {
+	socket, ok := w.Conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return true
+	}
+	left := false
+	err = raw.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		left = n == 0 && err == nil || err != nil && err != unix.EAGAIN && err != unix.EINTR
+	})
+	return left || err != nil
 }
 
 // RemoteAddr leads from gRPC's peer back to the connection.

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/placement"
@@ -235,6 +237,72 @@ func TestHandshakesEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
+}
+
+// TestWhoDoesNotWait takes no handshake, when it is its turn, and nobody is warned of it.
+func TestWhoDoesNotWait(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, waits := range []bool{true, false} {
+		warned := make(chan error, 1)
+		creds := serverCredentials(t.Context(), mtls.Server(token, mtls.Identity{}), &audit{warn: func(err error) { warned <- err }, told: map[string]time.Time{}})
+		places := creds.(auditedCredentials).places
+		for range cap(places) {
+			places <- struct{}{}
+		}
+		client, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		conn, err := watchedListener{l}.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		greeted := make(chan error, 1)
+		go func() { greeted <- tls.Client(client, client1(token, "n1")).Handshake() }()
+		awaitHello(t, conn.(*watchedConn).Conn.(*net.TCPConn))
+		if !waits {
+			client.(*net.TCPConn).CloseWrite()
+		}
+		served := make(chan error, 1)
+		go func() { _, _, err := creds.ServerHandshake(conn); served <- err }()
+		for len(places) == cap(places) {
+			<-places
+		}
+		if err := <-served; waits != (err == nil) || !waits && !errors.Is(err, errLeft) {
+			t.Errorf("who waits (%v): %v", waits, err)
+		}
+		conn.Close()
+		if err := <-greeted; waits != (err == nil) {
+			t.Errorf("who waits (%v) hears %v", waits, err)
+		}
+		select {
+		case err := <-warned:
+			t.Errorf("who waits (%v): warned of %v", waits, err)
+		default:
+		}
+	}
+}
+
+// awaitHello waits until a peer has said something, and leaves that unread.
+func awaitHello(t *testing.T, conn *net.TCPConn) {
+	t.Helper()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = raw.Read(func(fd uintptr) bool {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return n > 0 || err != nil && err != unix.EAGAIN
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestNobodyWaitsForASilentPeer at the end.
