@@ -32,9 +32,10 @@ func main() {
 	failures := flag.Int("failures", 3, "failures of all ranks at once that the job survives")
 	quiet := flag.Duration("quiet", 20*time.Second, "time in which nothing happens, for what that costs")
 	profile := flag.String("profile", "", "directory for a processor profile of each coordinator, which then runs in this program")
+	until := flag.String("until", "", "last phase: register, rest, start, fail, status, logs, restart, stop, silence or takeover")
 	asJSON := flag.Bool("json", false, "print one JSON object for each size")
 	flag.Parse()
-	exit(measure(*sizes, plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile}, *asJSON))
+	exit(measure(*sizes, plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, until: *until}, *asJSON))
 }
 
 func exit(err error) {
@@ -50,7 +51,7 @@ type plan struct {
 	golaunch        string
 	ranks, failures int
 	quiet           time.Duration
-	profile         string
+	profile, until  string
 }
 
 func measure(sizes string, p plan, asJSON bool) error {

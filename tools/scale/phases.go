@@ -75,14 +75,21 @@ func (p plan) at(dir string, agents int) (*result, error) {
 	}
 	s := &scene{plan: p, result: &result{Agents: agents, Ranks: agents * p.ranks}, dir: dir, target: "127.0.0.1:29444"}
 	defer s.end()
-	for _, phase := range []func() error{s.register, s.rest, s.start, s.fail, s.status, s.logs, s.restart, s.stop, s.silence} {
-		if err := phase(); err != nil {
-			return nil, err
+	for _, phase := range []struct {
+		name string
+		do   func() error
+	}{
+		{"register", s.register}, {"rest", s.rest}, {"start", s.start}, {"fail", s.fail}, {"status", s.status}, {"logs", s.logs},
+		{"restart", s.restart}, {"stop", s.stop}, {"silence", s.silence}, {"takeover", s.takeover},
+	} {
+		if err := phase.do(); err != nil {
+			return nil, fmt.Errorf("%s: %w", phase.name, err)
+		}
+		if phase.name == p.until {
+			break
 		}
 	}
-	s.end()
-	s.target = "127.0.0.1:29444,127.0.0.2:29444,127.0.0.3:29444"
-	return s.result, s.takeover()
+	return s.result, nil
 }
 
 func (s *scene) end() {
@@ -414,6 +421,8 @@ func (s *scene) silence() error {
 
 // takeover is from the end of the coordinator that leads until all agents have told another what they run.
 func (s *scene) takeover() error {
+	s.end()
+	s.target = "127.0.0.1:29444,127.0.0.2:29444,127.0.0.3:29444"
 	peers := strings.Split(s.target, ",")
 	for _, listen := range peers {
 		p, err := s.coordinator(listen, filepath.Join(s.dir, listen), peers...)
