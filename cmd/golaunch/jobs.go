@@ -271,8 +271,8 @@ func (s clusterShown) write(w io.Writer, nodes bool) error {
 	}
 	if nodes {
 		fmt.Fprintln(t, "NODE\tADDRESS\tSTATE\tGPUS\tUSED\tJOBS")
-		for _, n := range s.Nodes {
-			fmt.Fprintf(t, "%s\t%v\t%s\t%d\t%d\t%s\n", n.Name, n.Address, n.State, n.GPUs, n.Used, n.holders())
+		for _, row := range s.nodeRows() {
+			fmt.Fprint(t, row)
 		}
 		if len(s.Jobs) > 0 {
 			fmt.Fprintln(t)
