@@ -37,7 +37,7 @@ func (c *Coordinator) nominate(m *member, v *pb.Voter) {
 	}
 	if voter := wire.ToVoter(v); voter.ID != 0 && voter.Name == m.name && !slices.Contains(c.reachable, voter) {
 		c.dropVoter(m.name)
-		c.unasked = append(c.unasked, voter)
+		c.unasked.add(voter)
 	}
 	c.introduce(m)
 	c.elect()
@@ -53,8 +53,8 @@ func (c *Coordinator) replaceVoter(node string) {
 }
 
 func (c *Coordinator) dropVoter(node string) {
-	named := func(v quorum.Voter) bool { return v.Name == node }
-	c.reachable, c.unasked = slices.DeleteFunc(c.reachable, named), slices.DeleteFunc(c.unasked, named)
+	c.reachable = slices.DeleteFunc(c.reachable, func(v quorum.Voter) bool { return v.Name == node })
+	c.unasked.drop(node)
 }
 
 // elect has the log kept by the nodes that should. Those that nobody has reached yet are asked before.
@@ -62,9 +62,11 @@ func (c *Coordinator) elect() {
 	if c.term == nil && (!c.established || len(c.members) < 3) || c.sole.Result != nil {
 		return
 	}
-	for len(c.unasked) > 0 && len(c.reachable)+c.asked < wire.MaxVoters-1 && c.refused+c.asked < maxRefused {
-		v := c.unasked[0]
-		c.unasked = c.unasked[1:]
+	for len(c.reachable)+c.asked < wire.MaxVoters-1 && c.refused+c.asked < maxRefused {
+		v, any := c.unasked.next()
+		if !any {
+			break
+		}
 		c.asked++
 		go func() {
 			err := c.cfg.Candidate.greet(v)
@@ -94,7 +96,7 @@ func (c *Coordinator) greeted(v quorum.Voter, err error) {
 	case c.members[v.Name] == nil:
 	case err != nil:
 		c.warn(fmt.Errorf("node %s cannot keep the state of the job, and is asked again: %w", v.Name, err))
-		c.unasked = append(c.unasked, v)
+		c.unasked.add(v)
 		if c.refused++; c.refused == maxRefused {
 			c.rest = min(max(2*c.rest, c.cfg.Lease), maxRest)
 			time.AfterFunc(c.rest, func() { c.post(c.askAgain) })

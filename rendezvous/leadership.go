@@ -19,7 +19,7 @@ type leadership struct {
 	term *quorum.Term
 	// unasked are nodes that were not asked yet whether they can be reached, asked how many are being asked, and reachable those others
 	// that vote, or are to.
-	unasked        []quorum.Voter
+	unasked        nominees
 	asked, refused int
 	// rest is how long nodes were left alone for the last time, of which too many in a row could not be reached.
 	rest      time.Duration
