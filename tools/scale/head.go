@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"runtime/pprof"
 	"strings"
 	"syscall"
@@ -25,7 +26,7 @@ func headOf(listen, state, profile string, peers []string) *exec.Cmd {
 	return cmd
 }
 
-// runHead is golaunch coordinator, with a profile of the processor.
+// runHead is golaunch coordinator, with profiles of the processor and of its memory.
 func runHead(words string) error {
 	var listen, state, profile, list string
 	_, _ = fmt.Sscan(words, &listen, &state, &profile, &list) // there may be no list
@@ -40,8 +41,16 @@ func runHead(words string) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM)
+	kept := make(chan error, 1)
+	go func() {
+		<-told
+		kept <- heap(profile + ".heap") // while the agents are there
+		stop()
+	}()
 	say := func(text string) { fmt.Println("golaunch:", text) }
 	c := launcher.Coordinator{
 		Listen: listen, Store: state, Peers: peers, Say: say, Warn: func(err error) { say(err.Error()) },
@@ -49,5 +58,14 @@ func runHead(words string) error {
 	}
 	err = c.Serve(ctx)
 	pprof.StopCPUProfile()
-	return errors.Join(err, f.Close())
+	return errors.Join(err, f.Close(), <-kept)
+}
+
+func heap(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	runtime.GC()
+	return errors.Join(pprof.WriteHeapProfile(f), f.Close())
 }

@@ -31,7 +31,7 @@ func main() {
 	ranks := flag.Int("ranks", 8, "ranks of each agent")
 	failures := flag.Int("failures", 3, "failures of all ranks at once that the job survives")
 	quiet := flag.Duration("quiet", 20*time.Second, "time in which nothing happens, for what that costs")
-	profile := flag.String("profile", "", "directory for a processor profile of each coordinator, which then runs in this program")
+	profile := flag.String("profile", "", "directory for profiles of each coordinator, which then runs in this program")
 	until := flag.String("until", "", "last phase: register, rest, start, fail, status, logs, restart, stop, silence or takeover")
 	asJSON := flag.Bool("json", false, "print one JSON object for each size")
 	flag.Parse()
