@@ -89,13 +89,36 @@ func (a Agent) once(ctx context.Context, limit time.Duration) (job.Result, error
 			late := time.AfterFunc(limit, func() { cancel(fmt.Errorf("not taken in within %v", limit)) })
 			defer late.Stop()
 		}
-		return session.Join(ctx, o)
+		return a.join(ctx, cancel, o)
 	}
 	l := &life{Agent: a}
 	if a.Keep != "" {
 		return l.adopt(ctx, join)
 	}
 	return l.supervise(ctx, join)
+}
+
+// join begins a session, unless this node is to leave: cancel is told so, which must end ctx.
+func (a Agent) join(ctx context.Context, cancel context.CancelCauseFunc, o session.Options) (*session.Session, error) {
+	over := make(chan struct{})
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		select {
+		case d := <-a.Leave:
+			cancel(fmt.Errorf("%w: %s", ErrLeft, d.Why))
+		case <-over:
+		}
+	})
+	s, err := session.Join(ctx, o)
+	close(over)
+	listening.Wait()
+	if why := context.Cause(ctx); errors.Is(why, ErrLeft) {
+		if err == nil {
+			s.Close(why.Error())
+		}
+		return nil, why
+	}
+	return s, err
 }
 
 // joining is how a session is begun.

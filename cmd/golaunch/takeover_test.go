@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -139,6 +140,20 @@ func TestAWaitingClientSeesTheCoordinatorReturn(t *testing.T) {
 	}
 	if s := h.status(); s.job(t, "second").Finished.Before(s.job(t, "first").Finished) {
 		t.Error("second was before first")
+	}
+}
+
+// TestAnAgentLeavesWithoutACoordinator when it is told to, while it tries to join again.
+func TestAnAgentLeavesWithoutACoordinator(t *testing.T) {
+	t.Parallel()
+	h := newCluster(t)
+	coordinator := h.coordinate("--lease", "1s")
+	agents := []*process{h.join(1, "n10", 1), h.adopting(2, "n9")}
+	coordinator.kill()
+	for _, n := range agents {
+		n.line("it joins again")
+		n.signal(syscall.SIGTERM)
+		n.ends(143)
 	}
 }
 
