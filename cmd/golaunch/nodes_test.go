@@ -90,18 +90,24 @@ func (p *process) wait() (int, string) {
 	return p.cmd.ProcessState.ExitCode(), text
 }
 
-// line waits until the output has a match.
+// line waits until the output has a match, for as long as the command runs.
 func (p *process) line(pattern string) {
 	p.t.Helper()
 	re := regexp.MustCompile("(?m)" + pattern)
 	limit := time.After(patience)
-	for {
+	for ended := false; ; {
 		text, more := p.out.read()
-		if re.MatchString(text) {
+		switch {
+		case re.MatchString(text):
 			return
+		case ended:
+			p.t.Fatalf("%v ended before it printed %q", p.cmd.Args, pattern)
 		}
 		select {
 		case <-more:
+		case err := <-p.done:
+			p.done <- err
+			ended = true
 		case <-limit:
 			p.t.Fatalf("%v does not print %q", p.cmd.Args, pattern)
 		}
