@@ -68,13 +68,14 @@ func (s *screen) heat(l *look, height int) (string, []string) {
 	seen := ranks[s.heatTop:min(len(ranks), s.heatTop+height)]
 	label := len(fmt.Sprint(slices.MaxFunc(seen, func(a, b *Rank) int { return a.Rank.Rank - b.Rank.Rank }).Rank.Rank)) + 2
 	cells := max(1, s.width-label-9)
+	value := max(0, min(8, s.width-label-cells))
 	w := s.timespan(seen, cells)
 	of := s.normsOf(seen[0])
 	low, high := m.scale(of)
 	var lines []string
 	for _, r := range seen {
 		name := l.paint(r.Level.role(), fit(fmt.Sprint("r", r.Rank.Rank), label, false, ""))
-		lines = append(lines, name+l.strip(r, m, low, high, w)+fit(m.show(m.of(&r.Now)), 8, true, l.ellipsis))
+		lines = append(lines, name+l.strip(r, m, low, high, w)+fit(m.show(m.of(&r.Now)), value, true, l.ellipsis))
 	}
 	return fmt.Sprintf("%s, %s, %s: %s %s to %s %s", m.name, plural(len(ranks), "rank"), w, l.heat[0], m.show(low), l.heat[heats-1], m.show(high)), lines
 }
