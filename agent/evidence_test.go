@@ -102,3 +102,24 @@ func TestEvidenceBeforeTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestEvidenceThatIsKnown is not sent twice: the rank that fails as another one did says so, and no more.
+func TestEvidenceThatIsKnown(t *testing.T) {
+	for rules, want := range map[string]int{"": 1, "stop bad-batch /bad batch/ mend it": 0} {
+		w := newWorld(t, job.Spec{Rules: rules, Grace: patience}, `if [ $RANK = 1 ]; then
+	trap 'echo "[rank1]: ValueError: bad batch" >&2; exit 1' TERM
+	echo >ready
+	while :; do sleep 0.01; done
+fi
+until [ -e ready ]; do sleep 0.01; done
+echo "[rank0]: ValueError: bad batch" >&2
+exit 1`)
+		if r, err := w.run(t.Context()); err != nil || r.Cause == nil || r.Cause.Rank != 0 {
+			t.Errorf("rules %q: the job ended with %+v, %v", rules, r, err)
+		}
+		text := w.journal.String()
+		if alike := strings.Count(text, `"alike":true`); alike != want {
+			t.Errorf("rules %q: %d exits are alike, want %d:\n%s", rules, alike, want, text)
+		}
+	}
+}

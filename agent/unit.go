@@ -17,6 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/keep"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -55,6 +56,9 @@ type unit struct {
 	notice   notice
 	noticed  chan struct{}
 	evidence evidence
+	// exiting has ends reported one by one, and twins are the failures of which the coordinator has the evidence.
+	exiting sync.Mutex
+	twins   verdict.Twins
 	// former are the ranks that an agent before this one has started, by rank.
 	former map[int]keep.Rank
 	// gone is closed when no process of the attempt lives any more.
@@ -270,7 +274,21 @@ func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, lived tim
 			u.agent.Warn(err)
 		}
 	}
+	u.exiting.Lock()
+	defer u.exiting.Unlock()
+	u.spare(&e)
 	u.report(e)
+}
+
+// spare leaves out evidence that adds nothing to what the coordinator has: 100,000 ranks that fail together would send it a gigabyte.
+func (u *unit) spare(e *job.Exited) {
+	known := !e.Exit.OK() && !u.order.OwnRules && u.twins.Known(verdict.Evidence{
+		Exit: verdict.Exit(e.Exit), Tail: e.Tail, Traceback: e.Traceback, Kernel: e.Kernel, Node: e.Node, Rank: e.Rank, Attempt: e.Attempt,
+		Lived: e.Lived, Step: e.Step,
+	}, e.At)
+	if known {
+		e.Alike, e.Kernel, e.Tail, e.Traceback = true, "", "", ""
+	}
 }
 
 // told says that the ranks were ordered to stop.

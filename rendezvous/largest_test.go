@@ -112,7 +112,7 @@ func largestReports() []any {
 		},
 		job.Stepped{Unit: big, Attempt: big, Step: bigger, Ago: longest},
 		job.Exited{
-			Unit: big, Attempt: big, Rank: big, Exit: largestExit(), At: someDay, Lived: longest, Step: bigger, Told: true,
+			Unit: big, Attempt: big, Rank: big, Exit: largestExit(), At: someDay, Lived: longest, Step: bigger, Told: true, Alike: true,
 			Tail: noise(wire.MaxTail), Traceback: noise(wire.MaxTail), Kernel: noise(wire.MaxTail),
 		},
 		job.Stopped{Unit: big, Attempt: big},

@@ -48,6 +48,8 @@ type (
 		// Group is the node's own share of the plan, with just the bundles to be started.
 		Group placement.Group
 		World World
+		// OwnRules says that the job has failure rules of its own, which may tell apart what the built-in ones do not.
+		OwnRules bool
 	}
 	// Notice tells the ranks of a unit on a node that they will be stopped after the time of Within, or once all have said [Ready]. Of
 	// several the one that ends first counts. Alarm is the Seq of the [Alarm] that ends it, 0 if somebody else does: when the notice is

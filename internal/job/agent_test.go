@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/verdict"
 )
 
 // The agents of a world do what package agent does, with processes that are numbers.
@@ -109,12 +111,19 @@ func (w *world) live(a *agent) error {
 		if e.Exit.Spawn == "" && e.Exit.Signal == 0 && !e.Exit.OK() {
 			e.Tail = w.words()
 		}
+		w.truth.exited(e)
+		if e.Alike = !e.Exit.OK() && r.twins.Known(evidenceOf(e), e.At); e.Alike {
+			e.Tail = ""
+		}
 		r.alive = slices.Delete(r.alive, i, i+1)
 		r.exits = append(r.exits, e)
-		w.truth.exited(e)
 		a.report(e)
 	}
 	return nil
+}
+
+func evidenceOf(e Exited) verdict.Evidence {
+	return verdict.Evidence{Exit: verdict.Exit(e.Exit), Tail: e.Tail, Node: e.Node, Rank: e.Rank}
 }
 
 // echo is what a rank says when another has failed.

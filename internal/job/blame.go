@@ -43,16 +43,19 @@ func evidence(f Failure) verdict.Evidence {
 }
 
 // blame weighs a further failure of an attempt that is being stopped, and says so when it is the cause.
-func (s *State) blame(u *unit, f Failure, told bool) string {
+func (s *State) blame(u *unit, f Failure, ev Exited) string {
 	if !s.weighs(u, f.Rank) {
 		return s.ignore()
 	}
 	s.weigh(u.cause, f.Rank)
-	if !told {
+	if !ev.Told {
 		u.cause.Further++
 	}
+	if ev.Alike { // and later than what it is like
+		return ""
+	}
 	other := s.fault(f)
-	other.told = told
+	other.told = ev.Told
 	return s.explain(u, other)
 }
 

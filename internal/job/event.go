@@ -109,6 +109,9 @@ type (
 		Kernel string
 		// Told says that the node had been ordered to stop it.
 		Told bool
+		// Alike says that Kernel, Tail and Traceback are left out: by the built-in rules they show no more than those of a failure on this node
+		// that was reported before, and came no later.
+		Alike bool
 		// Tail has the last lines of the rank's standard error, and Traceback what it left in its TORCHELASTIC_ERROR_FILE.
 		Tail, Traceback string
 	}

@@ -85,7 +85,7 @@ func (s *State) orderStart(u *unit, nodeRank int) placement.Group {
 			w.GPUs[i] = *b.GPU
 		}
 	}
-	s.do(Start{Unit: u.id, Attempt: u.attempt, Group: g, World: w})
+	s.do(Start{Unit: u.id, Attempt: u.attempt, Group: g, World: w, OwnRules: s.spec.Rules != ""})
 	return g
 }
 

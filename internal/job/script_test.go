@@ -153,8 +153,9 @@ func parseEvent(t *testing.T, line string) Event {
 	case "says": // a rank that ends with code 1, at a second, after words
 		at(2)
 		words, told := strings.CutPrefix(rest(5), "told ")
+		words, alike := strings.CutPrefix(words, "alike")
 		return Exited{
-			Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), Exit: Exit{Code: 1}, At: time.Unix(int64(num(4)), 0), Told: told, Tail: words,
+			Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), Exit: Exit{Code: 1}, At: time.Unix(int64(num(4)), 0), Told: told, Alike: alike, Tail: words,
 		}
 	case "stopped":
 		at(2)

@@ -189,7 +189,7 @@ func (s *State) exited(ev Exited) string {
 			}
 			return ""
 		}
-		return s.blame(u, failure(ev, b), ev.Told)
+		return s.blame(u, failure(ev, b), ev)
 	}
 	if !ev.Exit.OK() {
 		if u.excused(ev.Exit) {

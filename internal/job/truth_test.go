@@ -24,8 +24,9 @@ type truth struct {
 	// ordered has the starts, by place, with their ranks, and told those that were ordered to stop.
 	ordered map[place][]int
 	told    map[place]bool
-	// exits is how ranks truly ended; heard, ended and begun are what was reported of that, by agents that were not lost since.
+	// exits is how ranks truly ended, and tails their last words; heard, ended and begun are what was reported of that, by agents that were not lost since.
 	exits map[attemptOf]map[int]Exit
+	tails map[attemptOf]map[int]string
 	heard map[attemptOf]map[int]bool
 	ended map[place]bool
 	begun map[place]bool
@@ -92,7 +93,7 @@ func newTruth(w *world) *truth {
 	return &truth{
 		w: w, newest: map[int]int{}, ordered: map[place][]int{}, told: map[place]bool{}, begun: map[place]bool{},
 		ports: map[question][]int{}, unable: map[string]bool{}, used: map[question]bool{}, reach: map[string]Reach{}, reached: map[Reach]bool{}, cut: map[Reach]bool{},
-		exits: map[attemptOf]map[int]Exit{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
+		exits: map[attemptOf]map[int]Exit{}, tails: map[attemptOf]map[int]string{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
 		readied: map[place]bool{}, still: map[place]Stalled{}, hung: map[attemptOf]bool{}, kept: map[place]Evidence{},
 		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, broken: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
 		weighed: map[attemptOf]map[int]bool{}, seen: map[string]bool{}, departs: map[int]departing{}, limits: map[attemptOf]time.Duration{},
@@ -109,6 +110,10 @@ func (t *truth) exited(e Exited) {
 		t.exits[at] = map[int]Exit{}
 	}
 	t.exits[at][e.Rank] = e.Exit
+	if t.tails[at] == nil {
+		t.tails[at] = map[int]string{}
+	}
+	t.tails[at][e.Rank] = e.Tail
 }
 
 // started checks, on the node, that a start comes neither too early nor too late.
@@ -216,7 +221,7 @@ func (t *truth) believeExit(e Exited) {
 	}
 	t.heard[at][e.Rank] = true
 	t.broken[e.Node] = t.broken[e.Node] || strings.Contains(e.Tail, "uncorrectable ECC")
-	if !e.Exit.OK() && t.fail(at, reported{e.Rank, e.At, e.Told, e.Tail}) {
+	if !e.Exit.OK() && t.fail(at, reported{e.Rank, e.At, e.Told, t.tails[at][e.Rank]}) {
 		t.spawned = t.spawned || e.Exit.Spawn != "" && !t.evacuated[at]
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/mutants"
+	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -102,6 +103,7 @@ type run struct {
 	hung, beats bool
 	alive       []int
 	exits       []Exited
+	twins       verdict.Twins
 }
 
 func newWorld(seed uint64) *world {

@@ -82,7 +82,7 @@ func fromReport(ev any) *pb.FromAgent {
 	case job.Exited:
 		return &pb.FromAgent{Body: &pb.FromAgent_Exited{Exited: &pb.Exited{
 			Unit: int32(e.Unit), Attempt: int32(e.Attempt), Rank: int32(e.Rank), Exit: fromExit(e.Exit), At: fromTime(e.At),
-			Lived: durationpb.New(e.Lived), Told: e.Told, Step: e.Step, Kernel: []byte(tail(e.Kernel)), Tail: []byte(tail(e.Tail)), Traceback: []byte(tail(e.Traceback)),
+			Lived: durationpb.New(e.Lived), Told: e.Told, Alike: e.Alike, Step: e.Step, Kernel: []byte(tail(e.Kernel)), Tail: []byte(tail(e.Tail)), Traceback: []byte(tail(e.Traceback)),
 		}}}
 	case job.Stopped:
 		return &pb.FromAgent{Body: &pb.FromAgent_Stopped{Stopped: &pb.Stopped{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
@@ -125,7 +125,7 @@ func ToEvent(node string, m *pb.FromAgent) job.Event {
 		e := b.Exited
 		return job.Exited{
 			Node: node, Unit: int(e.GetUnit()), Attempt: int(e.GetAttempt()), Rank: int(e.GetRank()),
-			Exit: toExit(e.GetExit()), At: toTime(e.GetAt()), Lived: e.GetLived().AsDuration(), Told: e.GetTold(), Step: e.GetStep(), Kernel: string(tail(e.GetKernel())),
+			Exit: toExit(e.GetExit()), At: toTime(e.GetAt()), Lived: e.GetLived().AsDuration(), Told: e.GetTold(), Alike: e.GetAlike(), Step: e.GetStep(), Kernel: string(tail(e.GetKernel())),
 			Tail: string(tail(e.GetTail())), Traceback: string(tail(e.GetTraceback())),
 		}
 	case *pb.FromAgent_Stopped:
@@ -164,7 +164,7 @@ func fromAction(do any) *pb.ToAgent {
 	case job.Start:
 		return &pb.ToAgent{Body: &pb.ToAgent_Start{Start: &pb.Start{
 			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
-			NodeRank: int32(o.Group.NodeRank), Bundles: Convert(o.Group.Bundles, fromBundle), World: fromWorld(o.World),
+			NodeRank: int32(o.Group.NodeRank), Bundles: Convert(o.Group.Bundles, fromBundle), World: fromWorld(o.World), OwnRules: o.OwnRules,
 		}}}
 	case job.Notice:
 		return &pb.ToAgent{Body: &pb.ToAgent_Notice{Notice: &pb.Notice{
@@ -199,7 +199,7 @@ func ToAction(node placement.Node, m *pb.ToAgent) any {
 	case *pb.ToAgent_Start:
 		o := b.Start
 		group := placement.Group{Node: node, NodeRank: int(o.GetNodeRank()), Bundles: Convert(o.GetBundles(), toBundle)}
-		return job.Start{Unit: int(o.GetUnit()), Attempt: int(o.GetAttempt()), Group: group, World: toWorld(o.GetWorld())}
+		return job.Start{Unit: int(o.GetUnit()), Attempt: int(o.GetAttempt()), Group: group, World: toWorld(o.GetWorld()), OwnRules: o.GetOwnRules()}
 	case *pb.ToAgent_Notice:
 		o := b.Notice
 		return job.Notice{

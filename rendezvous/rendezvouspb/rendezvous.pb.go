@@ -2324,6 +2324,7 @@ type Exited struct {
 	Told          bool                 `protobuf:"varint,9,opt,name=told,proto3" json:"told,omitempty"`
 	Step          int64                `protobuf:"varint,10,opt,name=step,proto3" json:"step,omitempty"`
 	Kernel        []byte               `protobuf:"bytes,11,opt,name=kernel,proto3" json:"kernel,omitempty"`
+	Alike         bool                 `protobuf:"varint,12,opt,name=alike,proto3" json:"alike,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2433,6 +2434,13 @@ func (x *Exited) GetKernel() []byte {
 		return x.Kernel
 	}
 	return nil
+}
+
+func (x *Exited) GetAlike() bool {
+	if x != nil {
+		return x.Alike
+	}
+	return false
 }
 
 type Exit struct {
@@ -2761,6 +2769,7 @@ type Start struct {
 	NodeRank      int32                  `protobuf:"varint,3,opt,name=node_rank,json=nodeRank,proto3" json:"node_rank,omitempty"`
 	Bundles       []*Bundle              `protobuf:"bytes,4,rep,name=bundles,proto3" json:"bundles,omitempty"`
 	World         *World                 `protobuf:"bytes,5,opt,name=world,proto3" json:"world,omitempty"`
+	OwnRules      bool                   `protobuf:"varint,6,opt,name=own_rules,json=ownRules,proto3" json:"own_rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2828,6 +2837,13 @@ func (x *Start) GetWorld() *World {
 		return x.World
 	}
 	return nil
+}
+
+func (x *Start) GetOwnRules() bool {
+	if x != nil {
+		return x.OwnRules
+	}
+	return false
 }
 
 type Bundle struct {
@@ -6890,7 +6906,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x03R\x04step\x12+\n" +
-	"\x03ago\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03ago\"\xcb\x02\n" +
+	"\x03ago\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03ago\"\xe1\x02\n" +
 	"\x06Exited\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -6903,7 +6919,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04told\x18\t \x01(\bR\x04told\x12\x12\n" +
 	"\x04step\x18\n" +
 	" \x01(\x03R\x04step\x12\x16\n" +
-	"\x06kernel\x18\v \x01(\fR\x06kernel\"Z\n" +
+	"\x06kernel\x18\v \x01(\fR\x06kernel\x12\x14\n" +
+	"\x05alike\x18\f \x01(\bR\x05alike\"Z\n" +
 	"\x04Exit\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\x10\n" +
@@ -6925,13 +6942,14 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04addr\x18\x02 \x01(\tR\x04addr\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\x05R\x04port\x12\x12\n" +
 	"\x04late\x18\x04 \x01(\bR\x04late\x12\x14\n" +
-	"\x05ranks\x18\x05 \x01(\x05R\x05ranks\"\xc1\x01\n" +
+	"\x05ranks\x18\x05 \x01(\x05R\x05ranks\"\xde\x01\n" +
 	"\x05Start\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x1b\n" +
 	"\tnode_rank\x18\x03 \x01(\x05R\bnodeRank\x128\n" +
 	"\abundles\x18\x04 \x03(\v2\x1e.golaunch.rendezvous.v1.BundleR\abundles\x123\n" +
-	"\x05world\x18\x05 \x01(\v2\x1d.golaunch.rendezvous.v1.WorldR\x05world\"j\n" +
+	"\x05world\x18\x05 \x01(\v2\x1d.golaunch.rendezvous.v1.WorldR\x05world\x12\x1b\n" +
+	"\town_rules\x18\x06 \x01(\bR\bownRules\"j\n" +
 	"\x06Bundle\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x1d\n" +
 	"\n" +

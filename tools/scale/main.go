@@ -32,10 +32,11 @@ func main() {
 	failures := flag.Int("failures", 3, "failures of all ranks at once that the job survives")
 	quiet := flag.Duration("quiet", 20*time.Second, "time in which nothing happens, for what that costs")
 	profile := flag.String("profile", "", "directory for profiles of each coordinator, which then runs in this program")
+	loud := flag.Bool("loud", false, "no two ranks of a node fail alike: the coordinator gets the evidence of each")
 	until := flag.String("until", "", "last phase: register, rest, start, fail, status, logs, restart, stop, silence or takeover")
 	asJSON := flag.Bool("json", false, "print one JSON object for each size")
 	flag.Parse()
-	exit(measure(*sizes, plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, until: *until}, *asJSON))
+	exit(measure(*sizes, plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, until: *until, loud: *loud}, *asJSON))
 }
 
 func exit(err error) {
@@ -52,6 +53,7 @@ type plan struct {
 	ranks, failures int
 	quiet           time.Duration
 	profile, until  string
+	loud            bool
 }
 
 func measure(sizes string, p plan, asJSON bool) error {

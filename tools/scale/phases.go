@@ -68,6 +68,12 @@ func (c *conns) drop() {
 
 const token = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"
 
+// phase is a part of what is measured.
+type phase struct {
+	name string
+	do   func() error
+}
+
 // at measures a cluster of one size.
 func (p plan) at(dir string, agents int) (*result, error) {
 	if err := errors.Join(os.Setenv("GOLAUNCH_TOKEN", token), os.MkdirAll(dir, 0o700)); err != nil {
@@ -75,12 +81,17 @@ func (p plan) at(dir string, agents int) (*result, error) {
 	}
 	s := &scene{plan: p, result: &result{Agents: agents, Ranks: agents * p.ranks}, dir: dir, target: "127.0.0.1:29444"}
 	defer s.end()
-	for _, phase := range []struct {
-		name string
-		do   func() error
-	}{
-		{"register", s.register}, {"rest", s.rest}, {"start", s.start}, {"fail", s.fail}, {"status", s.status}, {"logs", s.logs},
-		{"restart", s.restart}, {"stop", s.stop}, {"silence", s.silence}, {"takeover", s.takeover},
+	for _, phase := range []phase{
+		{"register", s.register},
+		{"rest", s.rest},
+		{"start", s.start},
+		{"fail", s.fail},
+		{"status", s.status},
+		{"logs", s.logs},
+		{"restart", s.restart},
+		{"stop", s.stop},
+		{"silence", s.silence},
+		{"takeover", s.takeover},
 	} {
 		if err := phase.do(); err != nil {
 			return nil, fmt.Errorf("%s: %w", phase.name, err)
@@ -133,7 +144,7 @@ func (s *scene) coordinator(listen, state string, peers ...string) (*process, er
 // swarm has all agents join, at once.
 func (s *scene) swarm() error {
 	for _, part := range [][2]int{{0, s.Agents / few}, {s.Agents / few, s.Agents}} {
-		p, err := begin(swarmOf(part[0], part[1], s.ranks, s.target))
+		p, err := begin(swarmOf(part[0], part[1], s.ranks, s.loud, s.target))
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -24,9 +25,9 @@ import (
 const swarmVariable = "GOLAUNCH_SCALE_SWARM"
 
 // swarmOf is a process with agents.
-func swarmOf(from, to, ranks int, target string) *exec.Cmd {
+func swarmOf(from, to, ranks int, loud bool, target string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %d %s", swarmVariable, from, to, ranks, target))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %d %v %s", swarmVariable, from, to, ranks, loud, target))
 	return cmd
 }
 
@@ -34,6 +35,8 @@ func swarmOf(from, to, ranks int, target string) *exec.Cmd {
 type swarm struct {
 	ranks  int
 	target string
+	// loud agents send the evidence of all ranks, as if each had failed in a way of its own.
+	loud   bool
 	token  mtls.Token
 	start  time.Time
 	agents []*puppet
@@ -47,7 +50,7 @@ type swarm struct {
 func runSwarm(words string) error {
 	s := &swarm{start: time.Now(), done: map[string]int{}}
 	var from, to int
-	if _, err := fmt.Sscan(words, &from, &to, &s.ranks, &s.target); err != nil {
+	if _, err := fmt.Sscan(words, &from, &to, &s.ranks, &s.loud, &s.target); err != nil {
 		return err
 	}
 	var err error
@@ -194,16 +197,21 @@ func (a *puppet) obey(o wire.Order) {
 // evidence is what a rank has written before it failed.
 var evidence = strings.Repeat("  File \"/opt/train/model.py\", line 1234, in forward\n", 8<<10/53)
 
-// fail has all ranks fail at once, each with evidence, and further than in the attempt before.
+// fail has all ranks fail at once, each with evidence, and further than in the attempt before. As an agent does, it leaves out what it has said.
 func (a *puppet) fail() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, start := range a.started {
+		var twins verdict.Twins
 		for _, b := range start.Group.Bundles {
-			a.session.Report(id, job.Exited{
+			e := job.Exited{
 				Unit: start.Unit, Attempt: start.Attempt, Rank: b.Rank, Exit: job.Exit{Code: 1}, At: time.Now(), Lived: time.Minute,
 				Step: int64(start.Attempt + 1), Tail: evidence,
-			})
+			}
+			if !a.loud && twins.Known(verdict.Evidence{Exit: verdict.Exit(e.Exit), Tail: e.Tail}, e.At) {
+				e.Alike, e.Tail = true, ""
+			}
+			a.session.Report(id, e)
 		}
 	}
 }

@@ -1,0 +1,60 @@
+package verdict
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestTwins knows what differs only in what is each rank's own, and nothing that came before it.
+func TestTwins(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	oom := func(rank int) Evidence {
+		return Evidence{Exit: Exit{Code: 1}, Rank: rank, Tail: fmt.Sprintf("[rank%d]: torch.OutOfMemoryError: CUDA out of memory. GPU %d has %d MiB free", rank, rank, 100+rank)}
+	}
+	var known Twins
+	for i, c := range []struct {
+		of   Evidence
+		at   int
+		want bool
+	}{
+		{oom(0), 5, false},
+		{oom(1), 6, true},
+		{oom(2), 4, false}, // it may be the cause
+		{oom(3), 4, true},
+		{Evidence{Exit: Exit{Code: 1}, Tail: "ValueError: bad shape"}, 7, false},
+		{Evidence{Exit: Exit{Code: 2}, Tail: "odd words"}, 7, false},
+		{Evidence{Exit: Exit{Code: 3}, Tail: "odd words"}, 7, false},
+		{Evidence{Exit: Exit{Code: 2}, Tail: "odd words"}, 8, true},
+	} {
+		if got := known.Known(c.of, at(c.at)); got != c.want {
+			t.Errorf("failure %d: known: %v", i, got)
+		}
+	}
+}
+
+// TestTwinsHaveOneVerdict holds that what is not reported would not have changed what a failure means.
+func TestTwinsHaveOneVerdict(t *testing.T) {
+	words := rapid.SampledFrom([]string{
+		"torch.OutOfMemoryError: CUDA out of memory.", "RuntimeError: [3] is setting up NCCL communicator", "NCCL WARN connection closed by remote peer",
+		"[Rank 1] Watchdog caught collective operation timeout", "ValueError: 12 is not 13", "Killed", "step 10", "",
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		var known Twins
+		reported := map[string]bool{}
+		for i := range rapid.IntRange(1, 8).Draw(t, "ranks") {
+			e := Evidence{Exit: Exit{Code: rapid.IntRange(1, 2).Draw(t, "code")}, Tail: words.Draw(t, "first") + "\n" + words.Draw(t, "last")}
+			v := Judge(e)
+			what := fmt.Sprint(v.Cause, v.Action, v.Victim, e.Exit.Code)
+			if v.Cause != Unknown {
+				what = fmt.Sprint(v.Cause, v.Action, v.Victim)
+			}
+			if known.Known(e, time.Unix(int64(i), 0)) && !reported[what] {
+				t.Fatalf("%q is not reported, and nothing like %s was", e.Tail, what)
+			}
+			reported[what] = true
+		}
+	})
+}
