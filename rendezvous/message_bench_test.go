@@ -1,0 +1,299 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/rendezvous/internal/log"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// used is the processor time of this process, or thread: a busy machine changes less of it than of what a clock shows.
+func used(b *testing.B, who int) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(who, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// teller is a coordinator that welcomes all, has the same order for them, and counts what they report.
+type teller struct {
+	pb.UnimplementedRendezvousServer
+	order *pb.ToAgent
+	// agents gets, of each agent, where it takes how often it is to have the order.
+	agents  chan chan int
+	reports chan struct{}
+}
+
+func (t *teller) Join(stream pb.Rendezvous_JoinServer) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	err = stream.Send(&pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: &pb.Welcome{
+		JobId: "j1", Epoch: "e", Lease: durationpb.New(time.Hour), Heartbeat: echo(first.GetHello().GetHeartbeat()),
+	}}})
+	var taken atomic.Uint64
+	left, times := make(chan struct{}), make(chan int)
+	go func() {
+		defer close(left)
+		for {
+			msg, err := stream.Recv()
+			if err != nil || msg.GetGoodbye() != nil {
+				return
+			}
+			if msg.GetStopped() != nil {
+				taken.Store(msg.GetSeq())
+				t.reports <- struct{}{}
+			}
+		}
+	}()
+	t.agents <- times
+	for err == nil {
+		select {
+		case n := <-times:
+			for i := 0; i < n && err == nil; i++ {
+				err = stream.Send(&pb.ToAgent{Acked: taken.Load(), Job: t.order.GetJob(), Body: t.order.GetBody()})
+			}
+		case <-left:
+			return nil
+		}
+	}
+	return err
+}
+
+// BenchmarkMessage is an order and a report, over loopback and mutual TLS, that come alone on their connection or with others. The metric is
+// the processor time of one end of one of them.
+func BenchmarkMessage(b *testing.B) {
+	const orders = 1024
+	for _, agents := range []int{1024, 128, 32} {
+		for _, size := range []int{20, 8 << 10} {
+			b.Run(fmt.Sprintf("together=%d/bytes=%d", orders/agents, size), func(b *testing.B) {
+				t := &teller{
+					order:  wire.FromOrder(wire.Order{Job: "j1", Do: wire.Assign{Task: make([]byte, size)}}),
+					agents: make(chan chan int, agents), reports: make(chan struct{}, orders),
+				}
+				target, end := t.serve(b)
+				defer end()
+				streams := make([]chan int, agents)
+				for i := range streams {
+					defer t.agent(b, target, i).Close("")
+					streams[i] = <-t.agents
+				}
+				var spent time.Duration
+				for b.Loop() {
+					before := used(b, unix.RUSAGE_SELF)
+					for _, times := range streams {
+						times <- orders / agents
+					}
+					for range orders {
+						<-t.reports
+					}
+					spent += used(b, unix.RUSAGE_SELF) - before
+				}
+				b.ReportMetric(float64(spent.Nanoseconds())/float64(4*orders*b.N), "cpu-ns/end")
+			})
+		}
+	}
+}
+
+// BenchmarkConnection is an agent that joins, over loopback and mutual TLS: from TCP to the welcome. The metric is the processor time of one
+// end.
+func BenchmarkConnection(b *testing.B) {
+	t := &teller{agents: make(chan chan int, 1)}
+	target, end := t.serve(b)
+	defer end()
+	var spent time.Duration
+	for b.Loop() {
+		before := used(b, unix.RUSAGE_SELF)
+		s := t.agent(b, target, 1)
+		<-t.agents
+		spent += used(b, unix.RUSAGE_SELF) - before
+		s.Close("")
+	}
+	b.ReportMetric(float64(spent.Nanoseconds())/float64(2*b.N), "cpu-ns/end")
+}
+
+func (t *teller) serve(b *testing.B) (target string, end func()) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	srv, _, over := newServer(mtls.Server(token, mtls.Identity{Job: "j1"}), func(err error) { b.Error(err) })
+	pb.RegisterRendezvousServer(srv, t)
+	done, served := make(chan struct{}), make(chan error, 1)
+	go func() { served <- serve(srv, l, done, over) }()
+	return l.Addr().String(), func() {
+		close(done)
+		if err := <-served; err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// agent reports of each order.
+func (t *teller) agent(b *testing.B, target string, i int) *session.Session {
+	n := node(i)
+	s, err := session.Join(b.Context(), session.Options{Target: target, TLS: client1(token, n.Name), Node: n, Warn: func(error) {}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	go func() {
+		for o := range s.Orders() {
+			s.Report(o.Job, job.Stopped{})
+		}
+	}()
+	return s
+}
+
+// BenchmarkReport is what the coordinator's goroutine does for a report of each kind, its orders and its log included, in a job of so many
+// nodes that starts, fails with all its ranks, and starts again. The metrics are processor time.
+func BenchmarkReport(b *testing.B) {
+	for _, nodes := range []int{1000, 10_000} {
+		b.Run(fmt.Sprintf("%dx8", nodes), func(b *testing.B) {
+			o := owner{b: b, spent: map[string]time.Duration{}, count: map[string]int{}}
+			for b.Loop() {
+				o.life(nodes)
+			}
+			for name, spent := range o.spent {
+				b.ReportMetric(float64(spent.Nanoseconds())/float64(o.count[name]), "cpu-ns/"+name)
+			}
+		})
+	}
+}
+
+// owner drives the coordinator's goroutine, without a network.
+type owner struct {
+	b       *testing.B
+	c       *Coordinator
+	links   []*link
+	members []*member
+	// wake is sent to when a link has orders.
+	wake  chan struct{}
+	spent map[string]time.Duration
+	count map[string]int
+}
+
+func (o *owner) life(nodes int) {
+	store, err := log.Open(o.b.TempDir())
+	if err != nil {
+		o.b.Fatal(err)
+	}
+	o.c = NewCoordinator(Config{File: store, Warn: func(err error) { o.b.Error(err) }})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := o.c.Run(ctx)
+		ended <- errors.Join(err, store.Close())
+	}()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			o.b.Error(err)
+		}
+	}()
+	o.join(nodes)
+	s := detached(task("j1", nodes, 8))
+	s.BackoffMin, s.BackoffMax = time.Millisecond, time.Millisecond
+	o.do("submission", 1, func(int) { o.c.submit(s) })
+	said := make([][]any, nodes)
+	for i, start := range o.obey() {
+		for _, bundle := range start.Group.Bundles {
+			said[i] = append(said[i], job.Exited{Rank: bundle.Rank, Exit: job.Exit{Code: 1}, At: now(), Lived: time.Minute, Step: 1, Tail: lastWords})
+		}
+	}
+	o.report("exited", said)
+	if again := o.obey(); again[0].Attempt != 1 {
+		o.b.Fatalf("attempt %d runs", again[0].Attempt)
+	}
+}
+
+var lastWords = strings.Repeat("  File \"/opt/train/model.py\", line 1234, in forward\n", 8<<10/53)
+
+func (o *owner) join(nodes int) {
+	o.links, o.members, o.wake = make([]*link, nodes), make([]*member, nodes), make(chan struct{}, 1)
+	o.do("hello", nodes, func(i int) {
+		var err error
+		o.links[i] = &link{wake: o.wake, cut: make(chan error, 1), over: make(chan struct{}), conn: &watchedConn{}}
+		hello := &pb.Hello{Protocol: wire.Protocol, Instance: "i", Time: timestamppb.Now(), Node: wire.FromNode(gpus(i+1, 8))}
+		if o.members[i], err = o.c.admit(o.links[i], hello, ""); err != nil {
+			o.b.Error(err)
+		}
+	})
+}
+
+// do has the coordinator's goroutine do something so many times.
+func (o *owner) do(name string, n int, f func(i int)) {
+	spent, err := ask(o.c, func() (time.Duration, error) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		before := used(o.b, unix.RUSAGE_THREAD)
+		for i := range n {
+			f(i)
+		}
+		return used(o.b, unix.RUSAGE_THREAD) - before, nil
+	})
+	if err != nil {
+		o.b.Fatal(err)
+	}
+	if n >= len(o.links)-1 { // what few nodes say would not be a mean
+		o.spent[name], o.count[name] = o.spent[name]+spent, o.count[name]+n
+	}
+}
+
+// obey has all nodes do what they are told, until each was told to start.
+func (o *owner) obey() []job.Start {
+	starts := make([]job.Start, len(o.links))
+	for started := 0; started < len(o.links); {
+		<-o.wake
+		kind, said := "", make([][]any, len(o.links))
+		for i, l := range o.links {
+			for _, msg := range l.drain() {
+				switch do := wire.ToAction(gpus(i+1, 8), msg).(type) {
+				case job.Prepare:
+					said[i] = append(said[i], job.Prepared{Unit: do.Unit, Attempt: do.Attempt, Port: 4000})
+				case job.Reach:
+					kind, said[i] = "reached", append(said[i], job.Reached{Seq: do.Seq})
+				case job.Start:
+					starts[i] = do
+					started++
+					kind, said[i] = "started", append(said[i], job.Started{Unit: do.Unit, Attempt: do.Attempt, PIDs: make([]int, 8)})
+				case job.Stop:
+					kind, said[i] = "stopped", append(said[i], job.Stopped{Unit: do.Unit, Attempt: do.Attempt})
+				}
+			}
+		}
+		o.report(kind, said)
+	}
+	return starts
+}
+
+// report has the coordinator take what the nodes say.
+func (o *owner) report(kind string, said [][]any) {
+	var from []int
+	var msgs []*pb.FromAgent
+	for i, all := range said {
+		for _, ev := range all {
+			msg := wire.FromEvent("j1", ev)
+			msg.Seq = o.members[i].taken + 1
+			from, msgs = append(from, i), append(msgs, msg)
+		}
+	}
+	o.do(kind, len(msgs), func(i int) { o.c.take(o.members[from[i]], o.links[from[i]], msgs[i]) })
+}
