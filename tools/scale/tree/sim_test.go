@@ -25,26 +25,64 @@ func model(t *rapid.T) (Model, []work) {
 // near says that two numbers are the same but for what float64 rounds.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(math.Abs(a), math.Abs(b), 1e-6) }
 
-// TestBytesAreKept holds that the coordinator gets all that is said, once, and sends each node what is its own, once, and what is the same for
-// all once over each of its connections. What agents merge loses headers, and evidence, and nothing else.
-func TestBytesAreKept(t *testing.T) {
+// TestCoordinator holds that the coordinator of any tree gets all that is said, once, and sends each node its own, once, and what is the same for
+// all once over each of its connections, and that it pays for that and nothing else. What agents merge loses headers, and evidence.
+func TestCoordinator(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, works := model(t)
 		for _, w := range works {
 			for _, r := range w.rounds {
 				r.Reader = false
-				got, below := m.Run(r), min(m.Nodes, m.Width)
-				in, out := m.Nodes*(onWire(r.News)+onWire(r.Answer)), m.Nodes*onWire(r.Order)+below*onWire(r.Same)
-				if !m.Merges && (got.In != in || got.Out != out) {
-					t.Fatalf("%s: %d in and %d out, want %d and %d", w.name, got.In, got.Out, in, out)
+				want := Result{Head: float64(m.Nodes) * r.Step * float64(r.News.Count+r.Answer.Count)}
+				for v, last := m.below(0); v < last; v++ {
+					want = want.plus(m.above(r, m.sizes()[v]))
 				}
-				least := m.Nodes*(r.News.Bytes-r.News.Evidence+r.Answer.Bytes) + min(m.Nodes*r.News.Evidence, maxWeighed*r.News.Evidence/max(r.News.Count, 1))
-				if m.Merges && (got.In > in || got.In < least || got.Out > m.Nodes*onWire(r.Order)+below*(onWire(r.Same)+onWire(Message{Count: 1}))) {
-					t.Fatalf("%s, merged: %d in and %d out, want at most %d and %d", w.name, got.In, got.Out, in, out)
+				if got := m.Run(r); got.In != want.In || got.Out != want.Out || !near(got.Head, want.Head) {
+					t.Fatalf("%s: %+v, want %+v", w.name, got, want)
 				}
 			}
 		}
 	})
+}
+
+func (r Result) plus(o Result) Result {
+	return Result{Head: r.Head + o.Head, In: r.In + o.In, Out: r.Out + o.Out}
+}
+
+// above is what the coordinator has to do for a connection that is above so many nodes.
+func (m Model) above(r Round, nodes int) (sum Result) {
+	if r.Joins != None {
+		sum.Head = m.Join
+	}
+	if m.Merges {
+		for _, said := range []Message{r.News, r.Answer} {
+			if said.Count > 0 {
+				one := Message{Count: 1, Bytes: nodes * (said.Bytes - said.Evidence)}
+				one.Bytes += min(nodes*said.Evidence, 64*said.Evidence/said.Count)
+				sum = sum.plus(Result{Head: m.end(one), In: onWire(one)})
+			}
+		}
+		orders := Message{Count: 1, Bytes: r.Same.Bytes + nodes*r.Order.Bytes}
+		return sum.plus(Result{Head: m.end(orders), Out: onWire(orders)})
+	}
+	end := m.end
+	if nodes > 1 {
+		end = func(of Message) float64 { return m.Among*float64(of.Count) + m.Byte*float64(of.Bytes) }
+	}
+	n := float64(nodes)
+	return sum.plus(Result{
+		Head: m.end(r.Same) + n*(end(r.News)+end(r.Order)+end(r.Answer)),
+		In:   nodes * (onWire(r.News) + onWire(r.Answer)), Out: onWire(r.Same) + nodes*onWire(r.Order),
+	})
+}
+
+// TestOnWire counts headers: one of each segment, and those of each message.
+func TestOnWire(t *testing.T) {
+	for m, want := range map[Message]int{{}: 0, {Count: 1}: 126, {Count: 2, Bytes: 10}: 262, {Count: 1, Bytes: 1448}: 1448 + 36 + 2*90} {
+		if got := onWire(m); got != want {
+			t.Errorf("%+v: %d bytes, want %d", m, got, want)
+		}
+	}
 }
 
 // TestWideTreeIsAStar holds that a tree whose coordinator has room for all is no tree.
@@ -119,6 +157,16 @@ func TestTreeOfATrip(t *testing.T) {
 		r := Round{Order: Message{Count: 1, Bytes: 1}, Answer: Message{Count: 1, Bytes: 1}}
 		if got := m.Run(r).Took; !near(got, 3) {
 			t.Errorf("merges %v: %v s, want 3", merges, got)
+		}
+	}
+}
+
+// TestJoins counts the handshakes of the busiest agent: its own, and where all connect those of the agents below it.
+func TestJoins(t *testing.T) {
+	m := Model{Nodes: 4 + 16, Width: 4, Cores: 1, AgentCores: 1, Card: 1e18, AgentCard: 1e18, Cost: Cost{Join: 1}}
+	for joins, want := range map[Joins]float64{None: 0, Below: 1, All: 5} {
+		if got := m.Run(Round{Joins: joins, Same: Message{Count: 1}}).Agent; got != want {
+			t.Errorf("%d handshakes: %v, want %v", joins, got, want)
 		}
 	}
 }
