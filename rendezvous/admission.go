@@ -36,7 +36,7 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return status.Error(codes.NotFound, fmt.Sprintf("this is another coordinator than the one that node %s had joined", node.Name))
 	case h.GetEpoch() != "": // its place may be given away, so that its lease must not be renewed
 		return wire.Refused("node %s was counted as lost", node.Name)
-	case old != nil && (old.link == nil || time.Since(old.heard) > c.cfg.Lease/2): // its machine may have been replaced
+	case old != nil && (old.link == nil || time.Since(old.since()) > c.cfg.Lease/2): // its machine may have been replaced
 		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and ranks of it may still live there, for %v at most", node.Name, old.patience))
 	case old != nil && old.addr == node.Addr:
 		return wire.Refused("there is a node %s already, at %v too; give each node its own --name and --address", node.Name, old.addr)

@@ -65,6 +65,7 @@ func (c *Coordinator) past() (past log.Past, err error) {
 		}
 	}
 	c.log = log.New(cfg, past.Size)
+	c.alone.Store(cfg.Storage == nil || !cfg.Storage.Shared())
 	return past, err
 }
 

@@ -19,6 +19,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -83,6 +84,9 @@ type Coordinator struct {
 	// inbox has what the goroutine of Run is to do; all fields below belong to that goroutine. done is closed when it ends.
 	inbox chan func()
 	done  chan struct{}
+	// arrived are the agents whose messages wait for it, and alone says that nobody else may have come to coordinate, for the goroutines of streams.
+	arrived arrivals
+	alone   atomic.Bool
 
 	state *replica.State
 	log   *log.Log
@@ -116,7 +120,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 		cfg.Warn = func(err error) { slog.Warn(err.Error()) }
 	}
 	c := &Coordinator{
-		cfg: cfg, since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}),
+		cfg: cfg, since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}), arrived: arrivals{wake: make(chan struct{}, 1)},
 		leadership: leadership{parting: map[*link]bool{}, peers: map[string]quorum.Voter{}, absent: map[string]bool{}},
 		runs:       map[string]*run{}, timers: map[replica.TimerID]*time.Timer{}, members: map[string]*member{}, addrs: map[netip.Addr]string{},
 		came: map[string]bool{}, whole: cfg.Whole == 0, deliveries: map[string]*delivery{}, journal: newJournal(cfg.Journal, cfg.Warn),
@@ -176,6 +180,9 @@ func (c *Coordinator) Run(ctx context.Context) (job.Result, error) {
 		select {
 		case f := <-c.inbox:
 			f()
+			c.gather()
+		case <-c.arrived.wake:
+			c.takeIn()
 			c.gather()
 		case <-cancelled:
 			if c.sole == nil {
@@ -301,6 +308,19 @@ func (c *Coordinator) Summary() job.Summary {
 		return status.Summary, nil
 	})
 	return s
+}
+
+// takeIn takes what agents have said.
+func (c *Coordinator) takeIn() {
+	for _, on := range c.arrived.next() {
+		c.takeAll(on.member, on.link)
+	}
+}
+
+func (c *Coordinator) takeAll(m *member, l *link) {
+	for _, msg := range l.take() {
+		c.take(m, l, msg)
+	}
 }
 
 // post gives f to the goroutine of Run. It is false when that has ended.
@@ -431,6 +451,8 @@ func (c *Coordinator) farewell() {
 		select {
 		case f := <-c.inbox:
 			f()
+		case <-c.arrived.wake:
+			c.takeIn()
 		case <-late.C:
 			waits = false
 		}
@@ -445,6 +467,8 @@ func (c *Coordinator) farewell() {
 		select {
 		case f := <-c.inbox:
 			f()
+		case <-c.arrived.wake:
+			c.takeIn()
 		case <-limit.C:
 			names := slices.Sorted(maps.Keys(c.members))
 			c.warn(fmt.Errorf("%d agents do not say whether they know that the job is over: %s", len(names),

@@ -122,6 +122,7 @@ func (c *Coordinator) replicate() {
 		return
 	}
 	c.term = term
+	c.alone.Store(false)
 	c.log.Move(voters{term})
 }
 

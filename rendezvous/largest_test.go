@@ -200,7 +200,7 @@ func TestLargest(t *testing.T) {
 		defer s.Close("")
 		synctest.Wait()
 		taken := func() uint64 {
-			seq, _ := ask(h.c, func() (uint64, error) { return h.c.members[n.Name].taken, nil })
+			seq, _ := ask(h.c, func() (uint64, error) { return h.c.members[n.Name].taken.Load(), nil })
 			return seq
 		}
 		for i, ev := range largestReports() {

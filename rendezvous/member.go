@@ -6,7 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -29,15 +29,12 @@ type member struct {
 	addr     netip.Addr
 	// link is the stream to the agent, nil while there is none.
 	link *link
-	// heard is when the agent last said something, patience how long it may say nothing, by the lease that it was given, and silence the timer
-	// that tells when that is over.
-	heard    time.Time
-	patience time.Duration
-	silence  *time.Timer
-	// excused says that the coordinator itself was paused when the timer should have told, and gives the agent a little more time.
-	excused bool
+	// pulse tells how long it has been silent. excused is since when it had been when the coordinator itself was paused as it should have been
+	// told of that, which gives the agent a little more time.
+	pulse
+	excused time.Time
 	// taken is the number of its newest report.
-	taken uint64
+	taken atomic.Uint64
 	// fenced says why it may not come back; it is lost once its lease is over.
 	fenced string
 	// leaving says that it is about to go, with nothing that it waits for but the end of its ranks; gone is closed when it has left, or is
@@ -55,41 +52,6 @@ type member struct {
 type stray struct {
 	job           string
 	unit, attempt int
-}
-
-// link is one stream to an agent. Its goroutine sends what is queued when woken, and ends the stream with what is in cut; over is closed at
-// the end of it.
-type link struct {
-	wake chan struct{}
-	cut  chan error
-	over chan struct{}
-	conn *watchedConn
-
-	mu    sync.Mutex
-	queue []*pb.ToAgent
-}
-
-// push is false when the queue is full.
-func (l *link) push(msg *pb.ToAgent) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.queue) >= maxOrders {
-		return false
-	}
-	l.queue = append(l.queue, msg)
-	select {
-	case l.wake <- struct{}{}:
-	default: // awake already
-	}
-	return true
-}
-
-func (l *link) drain() []*pb.ToAgent {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	queue := l.queue
-	l.queue = nil
-	return queue
 }
 
 // admit takes in a new agent, or one that is back. from is the node in its certificate, if any.
@@ -115,9 +77,10 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 		m.link.cut <- status.Error(codes.Aborted, "a newer connection of this agent is here")
 	}
 	m.link = l
+	m.answers(l)
 	l.conn.node = m.name
 	l.conn.onProof(h.GetCommitment(), func() { c.post(func() { c.died(m) }) })
-	c.hear(m)
+	m.hear()
 	c.queue(m, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: &pb.Welcome{
 		JobId: c.soleID(), Epoch: c.state.Epoch,
 		Lease: durationpb.New(c.cfg.Lease), Heartbeat: echo(h.GetHeartbeat()),
@@ -173,9 +136,9 @@ func (c *Coordinator) employ(m *member) {
 // expect makes a member of an agent that is about to come; it is lost when it does not.
 func (c *Coordinator) expect(of replica.Member) *member {
 	m := &member{
-		name: of.Node.Name, addr: of.Node.Addr, instance: of.Instance, patience: of.Patience, heard: time.Now(), gone: make(chan struct{}),
+		name: of.Node.Name, addr: of.Node.Addr, instance: of.Instance, gone: make(chan struct{}),
 	}
-	m.silence = time.AfterFunc(m.patience, func() {
+	m.begin(of.Patience, func() {
 		fired := time.Now()
 		c.post(func() { c.silent(m, fired) })
 	})
@@ -206,18 +169,13 @@ func (c *Coordinator) compareClocks(name string, theirs time.Time) {
 // patience is the silence after which the ranks of an agent are dead that is given this coordinator's lease.
 func (c *Coordinator) patience() time.Duration { return c.cfg.Lease + c.cfg.KillTime }
 
-func (c *Coordinator) hear(m *member) {
-	m.heard, m.excused = time.Now(), false
-	m.silence.Reset(m.patience)
-}
-
 // Take handles what an agent says on a link. No report is taken twice: what a new link brings starts after what was taken when it
 // was welcomed, and what is still in the old one is dropped.
 func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 	if m.link != l {
 		return
 	}
-	c.hear(m)
+	m.hear()
 	switch b := msg.GetBody().(type) {
 	case *pb.FromAgent_Heartbeat:
 		c.queue(m, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Heartbeat{Heartbeat: echo(b.Heartbeat)}})
@@ -228,7 +186,8 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 		c.lost(m, why, nil)
 		return
 	}
-	if m.taken = msg.GetSeq(); m.taken%wire.AckEvery == 0 {
+	m.taken.Store(msg.GetSeq())
+	if msg.GetSeq()%wire.AckEvery == 0 {
 		defer c.send(m, &pb.ToAgent{})
 	}
 	if d := msg.GetDraining(); d != nil {
@@ -320,23 +279,36 @@ func (c *Coordinator) queue(m *member, once func(func()), msg *pb.ToAgent) {
 		c.warn(fmt.Errorf("node %s is not told of %T of job %s: %d bytes, %d at most", m.name, msg.GetBody(), msg.GetJob(), size, wire.MaxReport))
 		return
 	}
-	msg.Acked = m.taken
+	msg.Acked = m.taken.Load()
 	l := m.link
 	once(func() {
-		if l.push(msg) || m.link != l {
-			return
+		if !l.push(msg) {
+			c.clogged(m, l)
 		}
-		m.fenced = fmt.Sprintf("its agent does not take its orders (%d wait)", maxOrders)
-		l.conn.Close()
-		m.link = nil
 	})
+}
+
+// clogged cuts an agent off that does not take what is sent to it.
+func (c *Coordinator) clogged(m *member, l *link) {
+	if m.link != l {
+		return
+	}
+	m.fenced = fmt.Sprintf("its agent does not take its orders (%d wait)", maxOrders)
+	l.conn.Close()
+	m.unlink()
+}
+
+func (m *member) unlink() {
+	m.link = nil
+	m.answers(nil)
 }
 
 // broken notes that a link has ended. Its agent may come back within its lease.
 func (c *Coordinator) broken(m *member, l *link) {
+	c.takeAll(m, l) // its last words among them
 	delete(c.parting, l)
 	if m.link == l {
-		m.link = nil
+		m.unlink()
 	}
 }
 
@@ -351,11 +323,12 @@ func (c *Coordinator) died(m *member) {
 
 // silent hears that an agent has been silent for too long, if it has; fired is when the timer said so.
 func (c *Coordinator) silent(m *member, fired time.Time) {
-	late := fired.Sub(m.heard) - m.patience
+	heard, late := m.late(fired)
 	switch {
 	case c.members[m.name] != m || late < 0:
-	case late > wire.Paused && !m.excused: // this process was paused too
-		m.excused = true
+	case late > wire.Paused && m.excused != heard: // this process was paused too
+		m.excused = heard
+		m.answers(m.link)
 		m.silence.Reset(wire.Reprieval)
 	default:
 		why := cmp.Or(m.fenced, fmt.Sprintf("no word from its agent for %v", m.patience))
@@ -371,6 +344,7 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 		delete(c.addrs, m.addr)
 	}
 	m.silence.Stop()
+	m.answers(nil)
 	close(m.gone)
 	c.replaceVoter(m.name) // before it is let go
 	switch l := m.link; {
@@ -380,7 +354,7 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 	default:
 		c.log.Then(func() { l.cut <- end })
 	}
-	m.link = nil
+	m.unlink()
 	c.readLost(m.name)
 	c.cause(cluster.Lost{Node: m.name, Why: wire.Plain(why)})
 }

@@ -291,7 +291,7 @@ func (o *owner) report(kind string, said [][]any) {
 	for i, all := range said {
 		for _, ev := range all {
 			msg := wire.FromEvent("j1", ev)
-			msg.Seq = o.members[i].taken + 1
+			msg.Seq = o.members[i].taken.Load() + 1
 			from, msgs = append(from, i), append(msgs, msg)
 		}
 	}

@@ -127,7 +127,7 @@ func (s service) Join(stream pb.Rendezvous_JoinServer) error {
 	if !conn.claimed.CompareAndSwap(false, true) {
 		return status.Error(codes.ResourceExhausted, "this connection has an agent already")
 	}
-	l := &link{wake: make(chan struct{}, 1), cut: make(chan error, 1), over: make(chan struct{}), conn: conn}
+	l := newLink(conn)
 	defer close(l.over)
 	m, err := s.greet(stream, l, p)
 	if err != nil {
@@ -162,7 +162,23 @@ func (s service) Join(stream pb.Rendezvous_JoinServer) error {
 func (s service) forward(stream pb.Rendezvous_JoinServer, m *member, l *link) {
 	for {
 		msg, err := stream.Recv()
-		if err != nil || !s.c.post(func() { s.c.take(m, l, msg) }) {
+		if err != nil {
+			return
+		}
+		if b := msg.GetHeartbeat(); b != nil && s.c.alone.Load() {
+			s.c.beat(m, l, b)
+			continue
+		}
+		n := l.add(msg)
+		if n == 1 {
+			s.c.arrived.add(arrival{m, l})
+		}
+		if n < maxCame {
+			continue
+		}
+		select {
+		case <-l.room:
+		case <-stream.Context().Done():
 			return
 		}
 	}

@@ -74,8 +74,8 @@ func (c *Coordinator) moment(q wire.Query) (moment, error) {
 
 func (c *Coordinator) nodeStatus(n cluster.NodeStatus) wire.NodeStatus {
 	s := wire.NodeStatus{Node: n.Node, Drained: n.Drained, Holds: n.Held}
-	if m := c.members[n.Node.Name]; m != nil && (m.link == nil || time.Since(m.heard) > c.cfg.Lease/2) {
-		s.Silent = time.Since(m.heard)
+	if m := c.members[n.Node.Name]; m != nil && (m.link == nil || time.Since(m.since()) > c.cfg.Lease/2) {
+		s.Silent = time.Since(m.since())
 	}
 	if until, avoided := c.state.Avoided[n.Node.Name]; avoided {
 		s.Excluded = append(s.Excluded, wire.Exclusion{Why: c.state.Cluster.Shunned(n.Node.Name), Until: until})
