@@ -276,11 +276,20 @@ func (s *scene) start() error {
 func runs(w *session.Watch, attempt int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	go func() {
+		select {
+		case err := <-trouble:
+			fail(err)
+		case <-ctx.Done():
+		}
+	}()
 	for {
 		u, err := w.Next(ctx)
 		switch {
 		case err != nil:
-			return err
+			return errors.Join(err, context.Cause(ctx))
 		case u.Result != nil:
 			return fmt.Errorf("the job is over: %s", u.Result.Reason)
 		case u.Decision != nil && u.Decision.Reason == fmt.Sprintf("attempt %d runs", attempt):

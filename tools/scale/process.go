@@ -20,6 +20,9 @@ type process struct {
 	profiled bool
 }
 
+// trouble has what went wrong in a process of which perhaps nobody waits for a line.
+var trouble = make(chan error, 1)
+
 // limit bounds each wait.
 const limit = 5 * time.Minute
 
@@ -42,6 +45,12 @@ func begin(cmd *exec.Cmd) (*process, error) {
 		defer close(p.lines)
 		defer r.Close()
 		for lines := bufio.NewScanner(r); lines.Scan(); {
+			if strings.Contains(lines.Text(), "error: ") {
+				select {
+				case trouble <- errors.New(lines.Text()):
+				default: // of many the first will do
+				}
+			}
 			p.lines <- lines.Text()
 		}
 	}()
