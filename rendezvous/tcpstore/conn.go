@@ -40,6 +40,17 @@ type conn struct {
 	silent *list.Element
 	late   *list.Element
 
+	// link is what there is of a proxy; nil for another client.
+	link *link
+	// number is what the store calls a client of a proxy's. It is asked while the store has yet to reply to it, and dirty while it may not
+	// have done all that has no reply. pending is what that costs.
+	number       uint32
+	asked, dirty bool
+	pending      int
+	// stalled says that the store is slow to take what clients ask for, and muted that the client is not watched, for events, meanwhile.
+	stalled, muted bool
+	events         uint32
+
 	// wait is what it waits for. Once answered it stays there until the next request.
 	wait     *waiter
 	answered bool
@@ -56,6 +67,9 @@ const (
 
 // readable reads once, so that no client keeps the others waiting.
 func (c *conn) readable() error {
+	if c.busy() {
+		return c.mute()
+	}
 	into, own, err := c.room()
 	if err != nil {
 		return err
@@ -94,7 +108,7 @@ func (c *conn) room() (into []byte, own bool, err error) {
 // proceed answers the whole requests in data, and holds the rest.
 func (c *conn) proceed(data []byte, own bool) error {
 	at := 0
-	for at < len(data) && len(c.unsent) == 0 {
+	for at < len(data) && len(c.unsent) == 0 && !c.busy() {
 		n, err := c.request(data[at:])
 		if err != nil {
 			return errors.Join(err, c.flush())
@@ -126,7 +140,7 @@ func (c *conn) hold(rest []byte, own, anew bool) error {
 	if anew && len(c.unsent) == 0 {
 		c.onTime()
 	}
-	if len(c.held) > 0 {
+	if len(c.held) > 0 && !c.asked && !c.stalled {
 		c.owe()
 	}
 	return c.book()
@@ -134,7 +148,7 @@ func (c *conn) hold(rest []byte, own, anew bool) error {
 
 // book has the budget match what the client makes the store hold.
 func (c *conn) book() error {
-	n := cap(c.held) + c.lag
+	n := cap(c.held) + c.lag + c.pending
 	err := c.loop.table.budget.take(n - c.booked)
 	if err == nil {
 		c.booked = n
@@ -187,7 +201,9 @@ func (c *conn) gone(err error) error {
 
 // hello tells by its first bytes which numbering a client speaks. It returns what the greeting takes of them.
 func (c *conn) hello(b []byte) (n int) {
-	switch {
+	c.need = 0
+	switch n = c.linkHello(b); {
+	case n > 0 || c.need > 0:
 	case b[0] != opValidate:
 		c.numbering = legacy
 	case len(b) < greeting:
@@ -196,6 +212,19 @@ func (c *conn) hello(b []byte) (n int) {
 		c.numbering = legacy
 	default:
 		c.numbering, n = modern, greeting
+	}
+	return n
+}
+
+// linkHello tells by its first bytes whether a client is a proxy. One of another version is no client either.
+func (c *conn) linkHello(b []byte) (n int) {
+	switch {
+	case b[0] != linkGreeting[0] || c.loop.up != nil:
+	case len(b) < len(linkGreeting):
+		c.need = len(linkGreeting)
+	case string(b[:len(linkGreeting)]) == linkGreeting:
+		c.welcome()
+		n = len(linkGreeting)
 	}
 	return n
 }
@@ -222,7 +251,14 @@ func (c *conn) request(b []byte) (n int, err error) {
 	n = c.scanner.at
 	c.scanner = scanner{}
 	c.yield(op)
-	return n, handlers[op](c, args(b[1:n]))
+	switch a := args(b[1:n]); {
+	case c.loop.up != nil:
+		return n, c.loop.up.take(c, op, a)
+	case c.link != nil:
+		return n, c.relay(op, a)
+	default:
+		return n, handlers[op](c, a)
+	}
 }
 
 // yield ends the wait of a client that sends something: torch 1.13 has no other way to say that it gave up. One that cancels a
@@ -235,7 +271,9 @@ func (c *conn) yield(op byte) {
 	taken := c.answered && op != opCancelWait
 	c.loop.changed = c.loop.changed || !c.answered
 	c.wait, c.answered = nil, false
-	if taken {
+	if c.loop.up != nil {
+		c.loop.up.leave(w, taken)
+	} else if taken {
 		c.loop.table.budget.give(w.cost())
 	} else {
 		c.loop.release(c.loop.table.leave(w))

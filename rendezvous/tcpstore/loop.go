@@ -36,6 +36,10 @@ type loop struct {
 	over     bool
 
 	conns map[int]*conn
+	// up is the store that this one is a proxy of; nil if it is the store itself.
+	up *uplink
+	// told are the proxies that have news to get.
+	told []*conn
 	// changed says that the status is not what it was when the last change was told.
 	changed bool
 	// late has the clients that owe the rest of a request or the taking of a reply, the most urgent first.
@@ -62,6 +66,9 @@ func newLoop(l net.Listener, o Options, tasks <-chan func(*loop)) (*loop, error)
 			err = errors.Join(loop.watch(unix.EPOLL_CTL_ADD, loop.bell.fd, unix.EPOLLIN), loop.watch(unix.EPOLL_CTL_ADD, listener, unix.EPOLLIN))
 		}
 	}
+	if err == nil && o.Root.IsValid() {
+		loop.up, err = dialUp(loop, o.Root)
+	}
 	if err != nil {
 		loop.close()
 		loop.bell.close()
@@ -83,6 +90,11 @@ func takeOver(l net.Listener) (fd int, err error) {
 	if e := raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
 		return -1, errors.Join(e, err)
 	}
+	return fd, errors.Join(lively(fd), l.Close())
+}
+
+// lively has a connection send at once, and notice within three minutes that the other end is gone.
+func lively(fd int) (err error) {
 	for _, o := range []struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
@@ -92,7 +104,7 @@ func takeOver(l net.Listener) (fd int, err error) {
 	} {
 		err = errors.Join(err, unix.SetsockoptInt(fd, o.level, o.name, o.value))
 	}
-	return fd, errors.Join(err, l.Close())
+	return err
 }
 
 func (l *loop) watch(op, fd int, events uint32) error {
@@ -112,7 +124,23 @@ func (l *loop) run(changes chan<- struct{}) {
 			l.serve(int(e.Fd), e.Events)
 		}
 		l.hurry()
+		l.finish()
 		l.tell(changes)
+	}
+}
+
+// finish sends at the end of a round what has come together for proxies, or for the store.
+func (l *loop) finish() {
+	for i := 0; i < len(l.told); i++ { // a proxy that is dropped may give news to others
+		if c := l.told[i]; l.conns[c.fd] == c && len(c.link.news) > 0 {
+			news := c.link.news
+			c.link.news = nil
+			l.drop(c, c.deliver([][]byte{news}, cap(news)))
+		}
+	}
+	l.told = l.told[:0]
+	if l.up != nil {
+		l.up.flush()
 	}
 }
 
@@ -122,6 +150,9 @@ func (l *loop) tell(changes chan<- struct{}) {
 		return
 	}
 	l.changed = false
+	if l.up != nil {
+		l.up.changed()
+	}
 	select {
 	case changes <- struct{}{}:
 	default:
@@ -132,6 +163,8 @@ func (l *loop) serve(fd int, events uint32) {
 	switch c := l.conns[fd]; {
 	case fd == l.listener:
 		l.accept()
+	case l.up != nil && fd == l.up.fd:
+		l.up.ready(events)
 	case fd == l.bell.fd:
 		l.bell.quiet()
 		for len(l.tasks) > 0 {
@@ -164,7 +197,7 @@ func (l *loop) accept() {
 
 func (l *loop) admit(fd int, from unix.Sockaddr) {
 	l.makeRoom()
-	c := &conn{loop: l, fd: fd, peer: addrPortOf(from), came: time.Now()}
+	c := &conn{loop: l, fd: fd, peer: addrPortOf(from), came: time.Now(), events: unix.EPOLLIN}
 	c.silent = l.silent.PushBack(c)
 	l.conns[fd] = c
 	total.Add(1)
@@ -238,7 +271,12 @@ func (l *loop) drop(c *conn, why error) {
 	if !errors.Is(why, errGone) {
 		l.warn(c.peer, fmt.Errorf("the store at %v disconnected %v: %w", l.addr, c.peer, why))
 	}
-	if c.wait != nil {
+	switch {
+	case c.link != nil:
+		c.unlink()
+	case c.wait != nil && l.up != nil:
+		l.up.leave(c.wait, false)
+	case c.wait != nil:
 		l.release(l.table.leave(c.wait))
 	}
 }
@@ -246,7 +284,7 @@ func (l *loop) drop(c *conn, why error) {
 // release answers those whose wait is over.
 func (l *loop) release(released []*waiter) {
 	for _, w := range released {
-		l.drop(w.conn, w.conn.released())
+		l.drop(w.conn, w.conn.released(w))
 	}
 }
 
@@ -256,6 +294,11 @@ func (l *loop) patience() int {
 	if e := l.late.Front(); e != nil && (next.IsZero() || e.Value.(*conn).due.Before(next)) {
 		next = e.Value.(*conn).due
 	}
+	if l.up != nil {
+		if at := l.up.next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
 	if next.IsZero() {
 		return -1
 	}
@@ -264,10 +307,13 @@ func (l *loop) patience() int {
 
 // hurry disconnects who is too late.
 func (l *loop) hurry() {
-	if l.late.Len() == 0 && l.deaf.IsZero() {
+	if l.late.Len() == 0 && l.deaf.IsZero() && l.up == nil {
 		return
 	}
 	now := time.Now()
+	if l.up != nil {
+		l.up.hurry(now)
+	}
 	for e := l.late.Front(); e != nil && now.After(e.Value.(*conn).due); e = l.late.Front() {
 		c := e.Value.(*conn)
 		l.drop(c, c.tooLate())
@@ -289,6 +335,9 @@ func (l *loop) close() {
 		unix.Close(fd)
 	}
 	total.Add(int64(-len(l.conns)))
+	if l.up != nil {
+		unix.Close(l.up.fd)
+	}
 	unix.Close(l.listener)
 	unix.Close(l.epoll)
 }

@@ -56,6 +56,22 @@ func (o *output) frame(f frame) {
 	o.whole = false
 }
 
+// message writes what a proxy gets: a head, and behind it what write does. Of a write that fails nothing is left.
+func (o *output) message(kind byte, write func() error) error {
+	head, parts, size := []byte{headLength - 1: 0}, len(o.parts), o.size
+	head[0] = kind
+	o.parts, o.whole = append(o.parts, head), false
+	err := write()
+	if err != nil {
+		clear(o.parts[parts:])
+		o.parts, o.size, o.whole = o.parts[:parts], size, false
+		return err
+	}
+	binary.LittleEndian.PutUint64(head[1:], uint64(o.size-size))
+	o.size += headLength
+	return nil
+}
+
 // flush sends the replies collected for a client.
 func (c *conn) flush() error {
 	o := &c.loop.out
@@ -75,8 +91,8 @@ func (c *conn) flush() error {
 // deliver sends what the client takes at once, and the rest when it takes more. The memory of the rest is the client's from then.
 func (c *conn) deliver(parts [][]byte, memory int) error {
 	if len(c.unsent) > 0 {
-		c.unsent = append(c.unsent, parts...)
-		return nil
+		c.unsent, c.lag = append(c.unsent, parts...), c.lag+memory+perPart*len(parts)
+		return c.book()
 	}
 	rest, err := c.write(parts)
 	if err != nil || len(rest) == 0 {
@@ -84,7 +100,7 @@ func (c *conn) deliver(parts [][]byte, memory int) error {
 	}
 	c.unsent, c.lag = rest, memory+perPart*cap(rest)
 	c.owe()
-	return errors.Join(c.book(), c.loop.watch(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLOUT))
+	return errors.Join(c.book(), c.interest(unix.EPOLLOUT))
 }
 
 // writable sends more of what is unsent, and then goes on with the requests behind.
@@ -99,7 +115,7 @@ func (c *conn) writable() error {
 		return nil
 	}
 	c.unsent, c.lag = nil, 0
-	if err := c.loop.watch(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLIN); err != nil {
+	if err := c.interest(unix.EPOLLIN); err != nil {
 		return err
 	}
 	return c.proceed(c.held, true)

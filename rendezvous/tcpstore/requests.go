@@ -21,6 +21,7 @@ var handlers = [...]func(*conn, args) error{
 	opSet: set, opCompareSet: compareSet, opGet: get, opAdd: add, opCheck: check, opWait: wait, opNumKeys: numKeys,
 	opDeleteKey: deleteKey, opAppend: appendTo, opMultiGet: multiGet, opMultiSet: multiSet, opCancelWait: cancelWait, opPing: ping,
 	opQueuePush: queuePush, opQueuePop: queuePop, opQueueLen: queueLen, opListKeys: listKeys, opBarrier: barrier,
+	opRound: round, opHold: holdFor, opArrive: arriveFor, opDrop: dropFor, opTaken: takenFor, opClient: clientIs, opRoster: roster,
 }
 
 // keep makes a value of a request one to store. A long one keeps the memory that it was read to.
@@ -95,28 +96,41 @@ func check(c *conn, a args) error {
 
 func wait(c *conn, a args) error {
 	w := &waiter{conn: c}
+	w.want(c.loop.table, a)
+	return c.suspend(w)
+}
+
+// want gives a waiter a spot for each key of a list that does not exist.
+func (w *waiter) want(t *table, a args) {
 	for range a.int8B() {
-		if key := a.key(); !c.loop.table.exists(key) {
+		if key := a.key(); !t.exists(key) {
 			w.spots = append(w.spots, spot{w: w, key: string(key)})
 		}
 	}
-	return c.suspend(w)
 }
 
 // barrier counts an arrival. As in torch, the count is never reset, and one who gives up stays counted: a key serves one barrier.
 func barrier(c *conn, a args) error {
-	key, size := string(a.key()), a.int8B()
-	n, err := c.loop.table.count(key, 1)
-	if err != nil {
+	w := &waiter{conn: c}
+	if err := w.arrive(a); err != nil {
 		return err
 	}
-	w := &waiter{conn: c}
-	if n < size {
-		w.spots = []spot{{w: w, key: key}}
-	} else {
-		c.loop.release(c.loop.table.arrived(key))
-	}
 	return c.suspend(w)
+}
+
+// arrive counts a waiter at a barrier, and gives it a spot if it is not the last.
+func (w *waiter) arrive(a args) error {
+	l, key, size := w.conn.loop, string(a.key()), a.int8B()
+	n, err := l.table.count(key, 1)
+	switch {
+	case err != nil:
+		return err
+	case n < size:
+		w.spots = []spot{{w: w, key: key}}
+	default:
+		l.release(l.table.arrived(key))
+	}
+	return nil
 }
 
 // suspend has the client wait, if there is something to wait for.
@@ -134,7 +148,11 @@ func (c *conn) suspend(w *waiter) error {
 }
 
 // released answers a client whose wait is over.
-func (c *conn) released() error {
+func (c *conn) released(w *waiter) error {
+	if c.link != nil {
+		c.ended(w)
+		return nil
+	}
 	c.answered = true
 	c.loop.changed = true
 	return c.deliver([][]byte{{stopWaiting}}, 0)

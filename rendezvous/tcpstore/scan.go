@@ -15,19 +15,23 @@ const (
 	int4B              // 4 bytes
 )
 
-// shape is what follows the first byte of a request: the fields, or a list of them, which begins with its length in 8 bytes.
+// shape is what follows the first byte of a request: some bytes, and the fields or a list of them, which begins with its length in 8 bytes.
 type shape struct {
 	list   bool
 	fields []field
+	bytes  int
 }
 
 var shapes = [...]shape{
 	opValidate: {}, opSet: {fields: []field{key, value}}, opCompareSet: {fields: []field{key, value, value}},
-	opGet: {fields: []field{key}}, opAdd: {fields: []field{key, int8B}}, opCheck: {true, []field{key}}, opWait: {true, []field{key}},
-	opNumKeys: {}, opDeleteKey: {fields: []field{key}}, opAppend: {fields: []field{key, value}}, opMultiGet: {true, []field{key}},
-	opMultiSet: {true, []field{key, value}}, opCancelWait: {}, opPing: {fields: []field{int4B}},
+	opGet: {fields: []field{key}}, opAdd: {fields: []field{key, int8B}}, opCheck: {list: true, fields: []field{key}}, opWait: {list: true, fields: []field{key}},
+	opNumKeys: {}, opDeleteKey: {fields: []field{key}}, opAppend: {fields: []field{key, value}}, opMultiGet: {list: true, fields: []field{key}},
+	opMultiSet: {list: true, fields: []field{key, value}}, opCancelWait: {}, opPing: {fields: []field{int4B}},
 	opQueuePush: {fields: []field{key, value}}, opQueuePop: {fields: []field{key}}, opQueueLen: {fields: []field{key}},
 	opListKeys: {}, opBarrier: {fields: []field{key, int8B}},
+	opRound: {list: true, fields: []field{key}, bytes: 8}, opHold: {list: true, fields: []field{key}, bytes: 4},
+	opArrive: {fields: []field{key, int8B}, bytes: 4}, opDrop: {bytes: 4}, opTaken: {bytes: 4}, opClient: {bytes: 4},
+	opRoster: {list: true, fields: []field{int8B, int4B, int4B, int4B}},
 }
 
 // scanner finds the end of a request of which more and more bytes come, and refuses it as soon as it exceeds a limit. It looks at
@@ -43,7 +47,7 @@ type scanner struct {
 // begin sets out on a request.
 func (s *scanner) begin(op byte) {
 	shape := shapes[op]
-	*s = scanner{shape: shape, at: 1, left: len(shape.fields), unlisted: shape.list}
+	*s = scanner{shape: shape, at: 1 + shape.bytes, left: len(shape.fields), unlisted: shape.list}
 }
 
 // scan goes on, in all that there is of the request. It returns 0 when the request ends at s.at, else how many bytes there must be
@@ -58,6 +62,9 @@ func (s *scanner) scan(b []byte) (need int, err error) {
 			return 0, err
 		}
 		s.at, s.left, s.unlisted = s.at+8, n*len(s.shape.fields), false
+	}
+	if s.at > len(b) {
+		return s.at, nil
 	}
 	for ; s.left > 0; s.left-- {
 		end, err := s.field(b)
@@ -107,6 +114,14 @@ func (a *args) take(n int) []byte {
 func (a *args) int4B() uint32 { return binary.LittleEndian.Uint32(a.take(4)) }
 func (a *args) int8B() int64  { return int64(binary.LittleEndian.Uint64(a.take(8))) }
 func (a *args) key() []byte   { return a.take(int(a.int8B())) }
+
+// first is the first of n keys, if there is one.
+func (a args) first(n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	return a.key()
+}
 
 // value keeps the length in front.
 func (a *args) value() frame {

@@ -17,7 +17,7 @@ type Status struct {
 	Clients []ClientStatus
 }
 
-// ClientStatus is one connection. Address and PID tell whose it is: a launcher knows the pids of its ranks.
+// ClientStatus is one connection, to the store or to a proxy of it. Address and PID tell whose it is: a launcher knows the pids of its ranks.
 type ClientStatus struct {
 	Peer netip.AddrPort
 	// Spoke is false for one that has sent nothing: of the two connections that torch before 2.1 makes, the second never does.
@@ -54,6 +54,10 @@ func (s *Store) Status() (st Status) {
 func (l *loop) status() Status {
 	st := Status{Keys: len(l.table.values), Bytes: l.table.budget.used, Clients: make([]ClientStatus, 0, len(l.conns))}
 	for _, c := range l.conns {
+		if c.link != nil {
+			st.Clients = append(st.Clients, c.behind()...)
+			continue
+		}
 		client := ClientStatus{Peer: c.peer, Spoke: c.numbering != nil, PID: int(c.pid)}
 		if w := c.wait; w != nil && !c.answered {
 			client.Waiting, client.Missing, client.Since = w.shown(), w.missing, w.since

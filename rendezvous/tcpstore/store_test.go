@@ -59,8 +59,15 @@ func call[T any](got T, err error) func(*testing.T, T) {
 	}
 }
 
-func TestOperations(t *testing.T) {
-	s := serveHere(t, Options{})
+// stands runs a test with a store, and with a proxy of one.
+func stands(t *testing.T, f func(t *testing.T, s *Store)) {
+	t.Run("store", func(t *testing.T) { f(t, serveHere(t, Options{})) })
+	t.Run("proxy", func(t *testing.T) { f(t, proxyHere(t, serveHere(t, Options{}))) })
+}
+
+func TestOperations(t *testing.T) { stands(t, operate) }
+
+func operate(t *testing.T, s *Store) {
 	c, ctx := dialHere(t, s), t.Context()
 	ok(t, c.Set(ctx, "k", []byte("v")))
 	call(c.Get(ctx, "k"))(t, []byte("v"))
@@ -93,8 +100,9 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-func TestWaits(t *testing.T) {
-	s := serveHere(t, Options{})
+func TestWaits(t *testing.T) { stands(t, wakes) }
+
+func wakes(t *testing.T, s *Store) {
 	waiter, setter, ctx := dialHere(t, s), dialHere(t, s), t.Context()
 	got := make(chan error, 1)
 	go func() { got <- waiter.Wait(ctx, "a", "b") }()

@@ -14,12 +14,17 @@ type table struct {
 	values  map[string]*entry
 	queues  map[string][]frame
 	waiting map[string]*list.List // of *spot
+	changes changes
+	// removals counts the keys that exist no more.
+	removals uint64
 }
 
 // entry is a key's value. Once a reply has its frame it is shared; until then it may be appended to in place.
 type entry struct {
 	frame  frame
 	shared bool
+	// handed says that a proxy may have kept the value, and fickle that none may any more.
+	handed, fickle bool
 }
 
 // budget bounds the bytes of a store: what is stored, and what clients are at sending and receiving.
@@ -43,7 +48,7 @@ func cost(key string, f frame) int { return perEntry + len(key) + len(f) }
 
 func newTable(limit int64) *table {
 	return &table{
-		budget: budget{limit: limit},
+		budget: budget{limit: limit}, changes: changes{most: maxChanges},
 		values: map[string]*entry{}, queues: map[string][]frame{}, waiting: map[string]*list.List{},
 	}
 }
@@ -61,8 +66,17 @@ func (t *table) put(key string, f frame) error {
 	if err := t.budget.take(len(f) - len(e.frame)); err != nil {
 		return err
 	}
-	*e = entry{frame: f}
+	t.change(key, e)
+	e.frame, e.shared = f, false
 	return nil
+}
+
+// change says that the value of a key will not be what proxies may have kept.
+func (t *table) change(key string, e *entry) {
+	if e.handed {
+		e.handed, e.fickle = false, true
+		t.changes.add(key)
+	}
 }
 
 func (t *table) set(key string, f frame) ([]*waiter, error) {
@@ -129,8 +143,9 @@ func (t *table) append(key string, f frame) ([]*waiter, error) {
 	if err := t.budget.take(len(f.body())); err != nil {
 		return nil, err
 	}
+	t.change(key, e)
 	if e.shared {
-		*e = entry{frame: append(make(frame, 0, len(e.frame)+len(f)), e.frame...)}
+		e.frame, e.shared = append(make(frame, 0, len(e.frame)+len(f)), e.frame...), false
 	}
 	e.frame = append(e.frame, f.body()...).sized()
 	return nil, nil
@@ -141,6 +156,8 @@ func (t *table) remove(key string) bool {
 	if e == nil {
 		return false
 	}
+	t.change(key, e)
+	t.removals++
 	t.budget.give(cost(key, e.frame))
 	delete(t.values, key)
 	return true
@@ -164,6 +181,7 @@ func (t *table) pop(queue string) (frame, int) {
 	q[0] = nil
 	if t.queues[queue] = q[1:]; len(q) == 1 {
 		delete(t.queues, queue)
+		t.removals++
 	}
 	t.budget.give(cost(queue, f))
 	return f, len(q)

@@ -14,6 +14,12 @@
 // authentication; hence Allow. A listener of package net has the longest backlog that the machine allows (net.core.somaxconn),
 // which should be at least the number of processes. Nothing here resolves a name.
 //
+// A store may have proxies, each for the clients of a node ([Options.Root]). A proxy has one connection to the store, over which go what
+// its clients set, add and wait for, each in their own name, and what they read once for all of them: it keeps values, and gives one only
+// when the store has said, after the client asked, that it still holds. A client cannot tell a proxy from the store, but for one thing:
+// among clients of a proxy that wait for the same several keys, a queue that was the last of them wakes all, not one. A value that has
+// changed once is not kept any more.
+//
 // One goroutine owns a store: it waits on an epoll set of all connections and answers one request after another, as torch's own
 // servers do. A goroutine for each connection costs 4 kB more for each, and three system calls for a request instead of two.
 package tcpstore
@@ -37,6 +43,9 @@ type Options struct {
 	// MaxClients is how many connections the store has at most; who comes then is disconnected. It is asked for each connection anew.
 	// Nil, and 0, set no bound of the store's own, but all stores of a process together leave 1024 of its descriptors, or half of them, to others.
 	MaxClients func() int
+	// Root makes it a proxy: it answers as the store there would, which it has one connection to, for all its clients. That must be one of
+	// this package. The proxy ends with the connection.
+	Root netip.AddrPort
 	// Warn is told why a client was disconnected, with the client's address: at most 16 times a minute for each machine. Nil
 	// drops it.
 	Warn func(error)

@@ -2,6 +2,7 @@ package tcpstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -22,8 +23,11 @@ const otherRoot = "GOLAUNCH_TEST_TORCH"
 // patience bounds what torch does in a test: its import alone takes seconds of a busy machine.
 const patience = 2 * time.Minute
 
-// A torch is an installation of torch: in the machine's own root, or in another. The zero torch is none: this package.
-type torch struct{ version, root string }
+// otherPython names a variable with a Python that has another torch, such as that of PyPI, which has libuv.
+const otherPython = "GOLAUNCH_TEST_PYTHON"
+
+// A torch is an installation of torch: in the machine's own root, or in another, or for another Python. The zero torch is none: this package.
+type torch struct{ version, root, interpreter string }
 
 func (o torch) String() string {
 	if o.version == "" {
@@ -35,17 +39,20 @@ func (o torch) String() string {
 // torches are those that this machine has; where CI is "true", it must have both.
 func torches(t testing.TB) (found []torch) {
 	t.Helper()
-	roots := []string{""}
+	all := []torch{{}}
 	if root := os.Getenv(otherRoot); root != "" {
-		roots = append(roots, root)
+		all = append(all, torch{root: root})
 	}
-	for _, root := range roots {
-		out, err := torch{root: root}.python(t.Context(), `import importlib.metadata as m; print(m.version("torch"))`).Output()
+	if python := os.Getenv(otherPython); python != "" {
+		all = append(all, torch{interpreter: python})
+	}
+	for _, o := range all {
+		out, err := o.python(t.Context(), `import importlib.metadata as m; print(m.version("torch"))`).Output()
 		if err == nil {
-			version, _, _ := strings.Cut(string(bytes.TrimSpace(out)), "+")
-			found = append(found, torch{version, root})
-		} else if root != "" {
-			t.Fatalf("the root %s that %s names has no torch: %v", root, otherRoot, err)
+			o.version, _, _ = strings.Cut(string(bytes.TrimSpace(out)), "+")
+			found = append(found, o)
+		} else if o != (torch{}) {
+			t.Fatalf("there is no torch at %s%s, which %s or %s names: %v", o.root, o.interpreter, otherRoot, otherPython, err)
 		}
 	}
 	if len(found) < 2 && os.Getenv("CI") == "true" {
@@ -62,7 +69,7 @@ const enter = `mount -t proc proc "$0/proc" && mount --bind /dev/null "$0/etc/re
 // python runs a script, with nothing in its environment but what it needs. Its children end with it.
 func (o torch) python(ctx context.Context, script string, args ...string) *exec.Cmd {
 	argv := append([]string{
-		"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "OMP_NUM_THREADS=1", "/usr/bin/python3", "-u", "-c", script,
+		"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "OMP_NUM_THREADS=1", cmp.Or(o.interpreter, "/usr/bin/python3"), "-u", "-c", script,
 	}, args...)
 	name := "/usr/bin/env"
 	if o.root == "" {
@@ -103,8 +110,8 @@ func (o torch) serve(t testing.TB) (netip.AddrPort, int) {
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port), cmd.Process.Pid
 }
 
-// withTorches runs a script under each torch, against stores served here.
-func withTorches(t *testing.T, script string, stores int, args ...string) {
+// withTorches runs a script under each torch, against stores served here, each of which may be used through as many proxies too.
+func withTorches(t *testing.T, script string, proxies []int, args ...string) {
 	found := torches(t)
 	if len(found) == 0 {
 		t.Skip("there is no torch: install python3-torch, or let " + otherRoot + " name a root that has it")
@@ -112,9 +119,13 @@ func withTorches(t *testing.T, script string, stores int, args ...string) {
 	for _, o := range found {
 		t.Run(o.String(), func(t *testing.T) {
 			args := args
-			for range stores {
+			for _, n := range proxies {
 				s := serveHere(t, Options{Warn: func(err error) { t.Log(err) }})
-				args = append(args, fmt.Sprint(s.Addr().Port()))
+				ports := fmt.Sprint(s.Addr().Port())
+				for range n {
+					ports += fmt.Sprintf(",%d", proxyHere(t, s).Addr().Port())
+				}
+				args = append(args, ports)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
@@ -129,9 +140,13 @@ func withTorches(t *testing.T, script string, stores int, args ...string) {
 //go:embed testdata/suite.py
 var suite string
 
-func TestTorchClients(t *testing.T) { withTorches(t, suite, 1) }
+func TestTorchClients(t *testing.T) {
+	t.Run("store", func(t *testing.T) { withTorches(t, suite, []int{0}) })
+	t.Run("proxies", func(t *testing.T) { withTorches(t, suite, []int{2}) })
+}
 
 //go:embed testdata/gloo.py
 var gloo string
 
-func TestTorchGroups(t *testing.T) { withTorches(t, gloo, 2, "4") }
+// TestTorchGroups has the first attempt at the store itself, and the second also at proxies of another.
+func TestTorchGroups(t *testing.T) { withTorches(t, gloo, []int{0, 2}, "4") }

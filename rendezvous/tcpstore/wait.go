@@ -11,6 +11,11 @@ type waiter struct {
 	since   time.Time
 	missing int
 	spots   []spot
+	// number is a proxy's for the wait, and queued says that a queue has given it something that another may need if nobody takes it.
+	number uint32
+	queued bool
+	// hold is what stands for it at the store, where conn is a client of a proxy; nil if nothing does.
+	hold *hold
 }
 
 // spot is the place of a waiter among those that wait for a key; at is nil once the key was there.
@@ -96,6 +101,7 @@ func (t *table) pushed(queue string) []*waiter {
 	for t.waiting[queue] != nil {
 		s := t.waiting[queue].Front().Value.(*spot)
 		t.vacate(s)
+		s.w.queued = true
 		if s.w.missing--; s.w.missing == 0 {
 			return []*waiter{s.w}
 		}

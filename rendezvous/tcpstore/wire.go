@@ -26,6 +26,42 @@ const (
 	opBarrier
 )
 
+// The requests of a proxy to the store that it stands for, beside torch's. They are golaunch's own.
+const (
+	opRound  = 64 + iota // the version it has last heard of, and a list of keys
+	opHold               // its number for a wait, and a list of keys
+	opArrive             // likewise, for a barrier: a key and a size
+	opDrop               // a wait, by its number, whose client has given up
+	opTaken              // a wait that a queue ended, whose client goes on
+	opClient             // whose the requests are that follow
+	opRoster             // a list of its clients
+	opsEnd
+)
+
+// linkGreeting is the first bytes of a proxy: a name, and the version of what they say to each other. No client of torch begins so.
+const linkGreeting = "golaunch\x01"
+
+// The messages of a store to a proxy, by their first byte. Their length in 8 bytes follows.
+const (
+	msgHello   = iota
+	msgReply   // to the oldest request that has one
+	msgRefused // instead of a reply: why the client must go
+	msgExpel   // the number of a client, and why it must go
+	msgEnded   // the number of a wait, and 1 if a queue has ended it
+	headLength = 9
+)
+
+// What a round has of a key.
+const (
+	foundNothing = iota
+	foundValue   // a proxy may keep it until it hears that it has changed
+	foundFickle  // it has changed before: a proxy may not keep it
+	foundLater   // the round has enough: ask again
+)
+
+// maxRound is how many bytes of values a round has before it leaves the others for the next.
+const maxRound = 32 << 20
+
 // magic follows opValidate in the first bytes of a client of torch 2.2 or later. Older ones have no such greeting, and no key is
 // as long as this would say.
 const magic = 0x3C85F7CE

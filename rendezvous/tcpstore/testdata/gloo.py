@@ -1,4 +1,5 @@
-"""Runs a gang of argv[1] ranks over gloo, with stores that a launcher serves on 127.0.0.1 at the ports argv[2] and argv[3].
+"""Runs a gang of argv[1] ranks over gloo, with stores that a launcher serves on 127.0.0.1 at the ports argv[2] and argv[3], each of
+which may be a list of ports at which ranks find it in turn.
 
 A rank of the first attempt dies between two collectives; the others are killed, and the second attempt runs to its end.
 """
@@ -28,9 +29,10 @@ def gang(attempt):
 
 
 def start(attempt, rank):
+    ports = sys.argv[2 + attempt].split(",")
     env = os.environ | dict(
         MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=sys.argv[2 + attempt],
+        MASTER_PORT=ports[rank % len(ports)],
         RANK=str(rank),
         WORLD_SIZE=str(size),
         TORCHELASTIC_USE_AGENT_STORE="True",

@@ -1,19 +1,22 @@
-"""Uses a store at 127.0.0.1:argv[1] through torch's own client, and fails when an answer is not torch's."""
+"""Uses a store at 127.0.0.1, at any of the ports in argv[1], through torch's own client, and fails when an answer is not torch's."""
 import datetime
+import itertools
 import sys
 import threading
 
 from torch.distributed import TCPStore
 
-port = int(sys.argv[1])
+ports = itertools.cycle(int(port) for port in sys.argv[1].split(","))
 
 
 def client():
-    arguments = ("127.0.0.1", port, None, False, datetime.timedelta(minutes=5))
-    try:
-        return TCPStore(*arguments, wait_for_workers=False, use_libuv=False)
-    except TypeError:  # before 2.2
+    arguments = ("127.0.0.1", next(ports), None, False, datetime.timedelta(minutes=5))
+    if not hasattr(TCPStore, "libuvBackend"):  # before 2.2
         return TCPStore(*arguments, wait_for_workers=False)
+    try:
+        return TCPStore(*arguments, wait_for_workers=False, use_libuv=True)
+    except RuntimeError:  # as Debian builds it
+        return TCPStore(*arguments, wait_for_workers=False, use_libuv=False)
 
 
 store = client()
@@ -61,4 +64,31 @@ if hasattr(store, "barrier"):  # 2.11
     for t in pair:
         t.join()
     assert store.get("gate") == b"2"
+if getattr(store, "libuvBackend", False) and hasattr(store, "queue_push"):  # 2.8
+    popped = []
+    first = threading.Thread(target=lambda: popped.append(store.queue_pop("queue")))
+    first.start()
+    other.queue_push("queue", "1")
+    first.join()
+    other.queue_push("queue", "2")
+    assert popped == [b"1"] and other.queue_len("queue") == 1 and other.queue_pop("queue") == b"2"
+
+# What another rank has written is there as soon as it says so, in whatever order keys are read again.
+if hasattr(store, "multi_get"):
+    ids = [f"id{i}" for i in range(782)]
+    readers = [client() for _ in range(4)]
+    got = []
+    several = [threading.Thread(target=lambda c=c: got.append(c.multi_get(ids))) for c in readers]
+    for t in several:
+        t.start()
+    for key in ids:
+        store.set(key, key * 30)
+    for t in several:
+        t.join()
+    assert all(values == [(key * 30).encode() for key in ids] for values in got) and len(got) == 4
+    for i in range(100):
+        store.set("id0", str(i))
+        assert store.check(["id0"])  # the store has it
+        assert [c.get("id0") for c in readers] == [str(i).encode()] * 4
+    assert store.delete_key("id0") and not any(c.check(["id0"]) for c in readers)
 print("ok")

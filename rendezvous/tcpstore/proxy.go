@@ -1,0 +1,338 @@
+package tcpstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// uplink is a proxy's end of its one connection to the store that it stands for. It belongs to the loop that serves the proxy's clients.
+//
+// The store answers in the order in which it was asked, and a client's next request is not looked at before its last one was answered.
+// So every reply that a client gets says, as that of the store itself would, that all it asked for before has been done; and since what
+// the proxy has kept is only used once the store has said, after the client asked, that it still holds, no client gets an older value than
+// the store would have given it.
+type uplink struct {
+	loop *loop
+	fd   int
+	root netip.AddrPort
+	// connected and greeted say how far the connection is, and patience until when it must be.
+	connected, greeted bool
+	patience           time.Time
+	// out has the requests of which sent bytes are on their way, and in the beginning of a message.
+	out  []byte
+	sent int
+	in   []byte
+	// writing says that the connection is watched for room.
+	writing bool
+	// asked are the requests that have yet to be answered, the oldest first.
+	asked []question
+	// numbered counts clients and waits. client is whose requests are on the way.
+	numbered, client uint32
+	// stalled are the clients of which no more is read until out is sent.
+	stalled []*conn
+
+	cache cache
+	// queue are the readings for the next round, and flight is the round that is on the way; nil if none is.
+	queue  []*reading
+	flight *flight
+	// version and removals are what the store has said last, see [changes] and [table].
+	version, removals uint64
+	// holds are by number, and groups by the keys that several clients wait for together.
+	holds  map[uint32]*hold
+	groups map[string]*hold
+	// due is when the store must hear of the clients; zero if nothing of them has changed.
+	due time.Time
+}
+
+// question is a request on its way: a client's, a wait, or a round.
+type question struct {
+	client *conn
+	hold   *hold
+	round  bool
+}
+
+const (
+	// maxBacklog is how many bytes may wait to be sent to the store before no more is read of clients.
+	maxBacklog = 1 << 20
+	// rosterEvery is how soon after a change the store hears of it.
+	rosterEvery = time.Second
+	// maxMessage bounds what the store may say at once: a list of all its keys, at most.
+	maxMessage = 4 << 30
+)
+
+// dialUp begins to connect to a store. It does not wait: clients may come meanwhile.
+func dialUp(l *loop, root netip.AddrPort) (*uplink, error) {
+	fd, err := connect(root)
+	var u *uplink
+	if err == nil {
+		u, err = newUplink(l, fd, root)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot connect to the store at %v: %w", root, err)
+	}
+	return u, nil
+}
+
+// newUplink takes a connection that will be one to a store.
+func newUplink(l *loop, fd int, root netip.AddrPort) (*uplink, error) {
+	u := &uplink{
+		loop: l, fd: fd, root: root, patience: time.Now().Add(l.options.Patience), writing: true,
+		cache: newCache(), holds: map[uint32]*hold{}, groups: map[string]*hold{}, out: []byte(linkGreeting),
+	}
+	if err := l.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN|unix.EPOLLOUT); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return u, nil
+}
+
+// connect begins a connection.
+func connect(root netip.AddrPort) (fd int, err error) {
+	family, to := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(root.Port()), Addr: [4]byte{}})
+	if addr := root.Addr().Unmap(); addr.Is4() {
+		to.(*unix.SockaddrInet4).Addr = addr.As4()
+	} else {
+		family, to = unix.AF_INET6, &unix.SockaddrInet6{Port: int(root.Port()), Addr: addr.As16()}
+	}
+	if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, err
+	}
+	err = lively(fd)
+	if err == nil {
+		if err = unix.Connect(fd, to); errors.Is(err, unix.EINPROGRESS) {
+			err = nil
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+	}
+	return fd, err
+}
+
+// ready goes on with the connection. The proxy ends with it.
+func (u *uplink) ready(events uint32) {
+	var err error
+	if !u.connected {
+		err = u.connect()
+	}
+	if err == nil && events&unix.EPOLLOUT != 0 {
+		err = u.send()
+	}
+	if err == nil && events&^unix.EPOLLOUT != 0 {
+		err = u.receive()
+	}
+	if err != nil {
+		u.fail(err)
+	}
+}
+
+func (u *uplink) connect() error {
+	code, err := unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && code != 0 {
+		err = unix.Errno(code)
+	}
+	u.connected = err == nil
+	return err
+}
+
+// fail ends the proxy. Who is connected needs to know why, and nobody else.
+func (u *uplink) fail(err error) {
+	l := u.loop
+	if len(l.conns) > 0 && !l.over {
+		l.warn(l.addr, fmt.Errorf("the proxy at %v must end, with %d connections to it: the store at %v: %w", l.addr, len(l.conns), u.root, err))
+	}
+	l.over = true
+}
+
+// flush sends what the clients have asked for since it last did.
+func (u *uplink) flush() {
+	for u.round(); u.connected && !u.writing && u.sent < len(u.out); u.round() {
+		if err := u.send(); err != nil {
+			u.fail(err)
+			return
+		}
+	}
+}
+
+// hurry does what is due.
+func (u *uplink) hurry(now time.Time) {
+	if !u.greeted && now.After(u.patience) {
+		u.fail(errors.New("it does not answer"))
+	}
+	if u.greeted && !u.due.IsZero() && now.After(u.due) {
+		u.due = time.Time{}
+		u.request(opRoster, u.roster())
+	}
+}
+
+// send sends as much as the store takes.
+func (u *uplink) send() error {
+	for u.sent < len(u.out) {
+		n, err := unix.Write(u.fd, u.out[u.sent:])
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return u.watch(true)
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return err
+		}
+		u.sent += max(n, 0)
+	}
+	if u.out, u.sent = u.out[:0], 0; cap(u.out) > maxBacklog {
+		u.out = nil
+	}
+	err := u.watch(false)
+	stalled := u.stalled
+	u.stalled = nil
+	for _, c := range stalled {
+		c.stalled = false
+		c.resume()
+	}
+	return err
+}
+
+func (u *uplink) watch(writing bool) error {
+	if u.writing == writing {
+		return nil
+	}
+	u.writing = writing
+	events := uint32(unix.EPOLLIN)
+	if writing {
+		events |= unix.EPOLLOUT
+	}
+	return u.loop.watch(unix.EPOLL_CTL_MOD, u.fd, events)
+}
+
+// receive reads once.
+func (u *uplink) receive() error {
+	buf := u.loop.buffer[:]
+	n, err := unix.Read(u.fd, buf)
+	switch {
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
+		return nil
+	case err == nil && n == 0:
+		return errors.New("it has ended")
+	case err != nil:
+		return err
+	}
+	data := buf[:n]
+	if len(u.in) > 0 {
+		u.in = append(u.in, data...)
+		data = u.in
+	}
+	rest, err := u.hearAll(data)
+	if len(u.in) == 0 || len(rest) < len(data) {
+		rest = append([]byte(nil), rest...)
+	}
+	u.in = rest
+	return err
+}
+
+// hearAll takes the whole messages, and returns what is left.
+func (u *uplink) hearAll(data []byte) (rest []byte, err error) {
+	for len(data) >= headLength {
+		n := binary.LittleEndian.Uint64(data[1:])
+		if n > maxMessage {
+			return nil, fmt.Errorf("it sent a message of %d bytes", n)
+		}
+		if uint64(len(data)-headLength) < n {
+			break
+		}
+		if err := u.hear(data[0], data[headLength:headLength+int(n)]); err != nil {
+			return nil, err
+		}
+		data = data[headLength+int(n):]
+	}
+	return data, nil
+}
+
+// errWords is a store that does not keep to what was agreed: another version of golaunch, perhaps.
+var errWords = errors.New("it says what this golaunch does not understand: the nodes of a job need the same version for a proxy")
+
+func (u *uplink) hear(kind byte, b []byte) error {
+	m := message{b: b}
+	switch {
+	case !u.greeted:
+		u.greeted = kind == msgHello
+		if !u.greeted {
+			return errWords
+		}
+	case kind == msgReply || kind == msgRefused:
+		if len(u.asked) == 0 {
+			return errWords
+		}
+		asked := u.asked[0]
+		if u.asked = u.asked[1:]; len(u.asked) == 0 {
+			u.asked = nil
+		}
+		u.answered(asked, kind == msgRefused, &m)
+	case kind == msgExpel:
+		number := m.int4B()
+		for _, c := range u.loop.conns { // a store that is full is rare
+			if c.number == number {
+				u.loop.drop(c, errors.New(string(m.b)))
+			}
+		}
+	case kind == msgEnded:
+		u.ended(m.int4B(), m.byte() != 0)
+	default:
+		return errWords
+	}
+	if m.short {
+		return errWords
+	}
+	return nil
+}
+
+// answered is the reply to a request, or why there is none.
+func (u *uplink) answered(a question, refused bool, m *message) {
+	switch {
+	case a.round:
+		u.landed(m)
+	case a.hold != nil && refused:
+		u.refused(a.hold, errors.New(string(m.b)))
+	case a.hold != nil:
+		over := m.byte() != 0
+		u.held(a.hold, over, uint64(m.int8B()))
+	case u.loop.conns[a.client.fd] != a.client:
+	case refused:
+		u.loop.drop(a.client, errors.New(string(m.b)))
+	default:
+		a.client.answer(append([]byte(nil), m.b...))
+	}
+}
+
+// message is read from its beginning. What it lacks is zero, and then it is short.
+type message struct {
+	b     []byte
+	short bool
+}
+
+func (m *message) take(n int) []byte {
+	if n < 0 || n > len(m.b) {
+		m.short, m.b = true, nil
+		return make([]byte, 8)
+	}
+	b := m.b[:n]
+	m.b = m.b[n:]
+	return b
+}
+
+func (m *message) byte() byte    { return m.take(1)[0] }
+func (m *message) int4B() uint32 { return binary.LittleEndian.Uint32(m.take(4)) }
+func (m *message) int8B() int64  { return int64(binary.LittleEndian.Uint64(m.take(8))) }
+
+func (m *message) frame() frame {
+	if len(m.b) < 8 {
+		return m.take(-1)
+	}
+	n := binary.LittleEndian.Uint64(m.b)
+	if n > uint64(len(m.b)-8) {
+		return m.take(-1)
+	}
+	return m.take(8 + int(n))
+}
