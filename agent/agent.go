@@ -42,6 +42,8 @@ type Task struct {
 	Role string
 	// Rank0Store leaves it to rank 0 to serve torch's store at MASTER_PORT; otherwise the master's agent serves it.
 	Rank0Store bool
+	// ProxyStore gives the ranks of each node but the master's a proxy of the store that the master's agent serves.
+	ProxyStore bool
 	// Bundle keeps evidence of attempts that fail, in the directory of Output. HangTimeout is how long ranks may stand still; 0 for ever.
 	Bundle      bool
 	HangTimeout time.Duration

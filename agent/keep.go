@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
@@ -99,6 +100,10 @@ func (a *life) regain() {
 	}
 	for id, kept := range left.Stores {
 		var o job.Prepare
+		if id, proxies := strings.CutSuffix(id, proxySuffix); proxies {
+			a.regainProxy(id, kept)
+			continue
+		}
 		s := a.shares[id]
 		if err := json.Unmarshal(kept.Data, &o); err != nil || s == nil {
 			kept.Close()
@@ -141,6 +146,7 @@ func (s *share) regain(sc *keep.Scope, o job.Start) {
 		}
 		u.former[of.Rank] = r
 	}
+	u.proxy = s.proxy.addr()
 	u.bindings, u.bindErr = s.bind(o.World)
 	u.env = s.environment(o.World)
 	s.begin(u)

@@ -28,6 +28,8 @@ type share struct {
 	prepared map[int]job.Prepared
 	// store is torch's, when this node is the job's master, and peers who may use it.
 	store store
+	// proxy stands for that of another node, for the ranks here; nil when there is none.
+	proxy *proxy
 	peers atomic.Pointer[tcpstore.Peers]
 	// preload has a fork server ready; nil when the ranks are to import for themselves.
 	preload *preload
@@ -89,6 +91,7 @@ func (s *share) quieten() {
 	s.preload.end()
 	s.filing.Wait()
 	s.closeStore()
+	s.closeProxy()
 	s.letGo()
 	if s.err == nil {
 		s.work.Output.Dir.Done()
@@ -124,6 +127,7 @@ func (s *share) start(o job.Start) {
 		s.grown(o.World.WorldSize)
 		s.letGo()
 		u := newUnit(s, o)
+		u.proxy, u.proxyErr = s.stand(o)
 		u.bindings, u.bindErr = s.bind(o.World)
 		u.env = s.environment(o.World)
 		s.begin(u)

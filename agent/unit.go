@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"runtime"
 	"sync"
@@ -35,6 +37,9 @@ type unit struct {
 	// bindings are by local rank, and bindErr says why none is as it should be.
 	bindings []bind.Binding
 	bindErr  error
+	// proxy is where the ranks find the store, if that is not at the master, and proxyErr why they cannot.
+	proxy    netip.AddrPort
+	proxyErr error
 
 	// mu guards scope, stopped, all, said and notice, which the agent's goroutine and the unit's own share.
 	mu      sync.Mutex
@@ -126,6 +131,8 @@ func (u *unit) open() (scope, error) {
 		return u.scope, u.share.err
 	case u.bindErr != nil && len(u.former) < len(u.order.Group.Bundles):
 		return u.scope, u.bindErr
+	case u.proxyErr != nil:
+		return u.scope, u.proxyErr
 	}
 	if u.scope != nil {
 		return u.scope, nil
@@ -300,7 +307,7 @@ func (u *unit) told() bool {
 
 // advised adds to the last words of a rank what to do when they are that MASTER_PORT is taken: by golaunch's own store.
 func (u *unit) advised(tail string) string {
-	port := u.order.World.MasterPort
+	port := cmp.Or(int(u.proxy.Port()), u.order.World.MasterPort)
 	if u.share.work.Task.Rank0Store || !tellsOfPort(tail, port) {
 		return tail
 	}

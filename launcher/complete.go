@@ -150,8 +150,8 @@ func (r Ranks) check() error {
 		return usage("bind %q: auto, none, numa, socket, l3 or core", r.Bind)
 	case r.MasterPort < 0 || r.MasterPort > 65535:
 		return usage("master port %d: 0 (a free one) to 65535", r.MasterPort)
-	case r.Store != storeGolaunch && r.Store != storeRank0:
-		return usage("store %q: golaunch or rank0", r.Store)
+	case r.Store != storeGolaunch && r.Store != storeProxy && r.Store != storeRank0:
+		return usage("store %q: golaunch, proxy or rank0", r.Store)
 	case r.Inspector != "" && !filepath.IsAbs(r.Inspector):
 		return usage("NCCL inspector %q: an absolute path, for each node", r.Inspector)
 	}
@@ -202,6 +202,7 @@ const preloadNone = "none"
 // The values of Ranks.Store.
 const (
 	storeGolaunch = "golaunch"
+	storeProxy    = "proxy"
 	storeRank0    = "rank0"
 )
 

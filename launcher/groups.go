@@ -88,7 +88,8 @@ type Ranks struct {
 	// MasterPort is where the ranks meet, on the node of rank 0; 0 takes a free one for each attempt.
 	MasterPort int
 	// Store says who serves torch's TCPStore there: "golaunch" (when empty), where the agent of that node serves an empty one for each
-	// attempt before any rank starts, and every rank is a client, as under torchrun (TORCHELASTIC_USE_AGENT_STORE); or "rank0", which
+	// attempt before any rank starts, and every rank is a client, as under torchrun (TORCHELASTIC_USE_AGENT_STORE); "proxy", which is the same
+	// but for a proxy of that store on each other node, to which MASTER_ADDR and MASTER_PORT lead there (docs/store.md); or "rank0", which
 	// leaves it to rank 0, and the port to any program that listens there.
 	Store string
 	// Role is the ranks' ROLE_NAME; "default" when empty.

@@ -34,6 +34,11 @@ type Facts struct {
 	MasterPort int
 	// StoreHosted says that golaunch itself serves torch's TCPStore at MasterAddr:MasterPort. Without it rank 0 does.
 	StoreHosted bool
+	// Proxied says that other nodes than rank 0's have a proxy of the TCPStore each, at ProxyAddr:ProxyPort, of which those are empty where
+	// there is none.
+	Proxied   bool
+	ProxyAddr string
+	ProxyPort int
 	// Attempt counts starts from 0 and is the same on every node, unlike torchrun's, which counts for each agent.
 	Attempt, MaxRestarts int
 	// Role is "default" when empty, as under torchrun, RoleSize the ranks of the job that have it, and RoleRank the position among them; 0
@@ -83,6 +88,11 @@ func (f Facts) torch() []Var {
 	if roleSize == 0 || roleSize == f.WorldSize {
 		roleRank, roleSize, whyRole = f.Rank, f.WorldSize, "the job has one role"
 	}
+	masterAddr, masterPort, whyAddr, whyPort := f.MasterAddr, f.MasterPort, "address of the node that runs rank 0", "port found free on that node for this attempt"
+	if f.ProxyAddr != "" {
+		masterAddr, masterPort = f.ProxyAddr, f.ProxyPort
+		whyAddr, whyPort = "address of this node, where a proxy of the TCPStore is", "port of that proxy"
+	}
 	return []Var{
 		{"RANK", strconv.Itoa(f.Rank), Torch, "position in the job"},
 		{"LOCAL_RANK", strconv.Itoa(localRank), Torch, why},
@@ -93,8 +103,8 @@ func (f Facts) torch() []Var {
 		{"ROLE_NAME", role, Torch, whyRole},
 		{"ROLE_RANK", strconv.Itoa(roleRank), Torch, "position among the ranks of the role; " + whyRole},
 		{"ROLE_WORLD_SIZE", strconv.Itoa(roleSize), Torch, "ranks of the role; " + whyRole},
-		{"MASTER_ADDR", f.MasterAddr, Torch, "address of the node that runs rank 0"},
-		{"MASTER_PORT", strconv.Itoa(f.MasterPort), Torch, "port found free on that node for this attempt"},
+		{"MASTER_ADDR", masterAddr, Torch, whyAddr},
+		{"MASTER_PORT", strconv.Itoa(masterPort), Torch, whyPort},
 		{"TORCHELASTIC_RESTART_COUNT", strconv.Itoa(f.Attempt), Torch, "number of this attempt, from 0"},
 		{"TORCHELASTIC_MAX_RESTARTS", strconv.Itoa(f.MaxRestarts), Torch, "restarts that the job may use"},
 		{"TORCHELASTIC_RUN_ID", f.JobID, Torch, "job id; tells libraries that a launcher like torchrun set RANK"},
@@ -110,6 +120,10 @@ func (f Facts) golaunch() []Var {
 		{"GOLAUNCH_JOB", f.JobID, Golaunch, "job id"},
 		{"GOLAUNCH_NODE", f.NodeName, Golaunch, "name of this node"},
 		{"GOLAUNCH_ATTEMPT", strconv.Itoa(f.Attempt), Golaunch, "number of this attempt, from 0"},
+	}
+	if f.Proxied {
+		vars = append(vars, Var{"GOLAUNCH_MASTER_ADDR", f.MasterAddr, Golaunch, "address of the node that runs rank 0"},
+			Var{"GOLAUNCH_MASTER_PORT", strconv.Itoa(f.MasterPort), Golaunch, "port of the TCPStore on that node"})
 	}
 	if f.GPU != nil && f.GPU.UUID != "" {
 		vars = append(vars, Var{"GOLAUNCH_GPU_UUID", f.GPU.UUID, Golaunch, "the rank's own GPU"})

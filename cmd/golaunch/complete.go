@@ -17,7 +17,7 @@ var choices = map[string][]cobra.Completion{
 	"env-preset":     {"auto", "efa", "efa-classic", "ib", "roce", "tcp", "none"},
 	"gpu-visibility": {"job", "own"},
 	"bind":           {"auto", "none", "numa", "socket", "l3", "core"},
-	"store":          {"golaunch", "rank0"},
+	"store":          {"golaunch", "proxy", "rank0"},
 	"restart":        {"job", "node", "rank", "never"},
 	"notice-signal":  {"USR1", "USR2"},
 	"spot-notice":    {"aws", "gcp", "azure"},

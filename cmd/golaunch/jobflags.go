@@ -73,7 +73,7 @@ func (o *options) declareRanks(f *pflag.FlagSet) {
 	f.StringVar(&r.Preload, "preload", "", "Python `modules` that each node imports once, and forks its ranks from, in all attempts: torch,transformers; or auto, what the last run had loaded; or none")
 	f.BoolVar(&r.PreloadStrict, "preload-strict", false, "start no rank that cannot be forked so")
 	f.IntVar(&r.MasterPort, "master-port", 0, "MASTER_PORT, on the node of rank 0; 0 takes a free one for each attempt")
-	f.StringVar(&r.Store, "store", "golaunch", "`who` serves torch's store at MASTER_PORT: golaunch or rank0")
+	f.StringVar(&r.Store, "store", "golaunch", "`who` serves torch's store at MASTER_PORT: golaunch, proxy (golaunch too, with a proxy on each other node) or rank0")
 }
 
 func (o *options) declareRestarts(f *pflag.FlagSet) {

@@ -88,12 +88,14 @@ dist.destroy_process_group()`
 	if err := os.WriteFile(token, make([]byte, 32), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var all []*process
-	for _, n := range nodes {
-		all = append(all, start(t, n.Command(golaunch(t), "--rendezvous", "[fd77::2]:29400", "--token-file", token, "--name", n.Addr.String()[6:],
-			"--nodes", "2", "--procs-per-node", "1", "--", python, "-c", meet), "GLOO_SOCKET_IFNAME=eth0"))
-	}
-	for i, p := range all {
-		p.ends(0, fmt.Sprintf("rank %d at fd77::2 sums up to 3", i))
+	for store, masters := range map[string][]string{"golaunch": {"fd77::2", "fd77::2"}, "proxy": {"fd77::2", "fd77::10"}} {
+		var all []*process
+		for _, n := range nodes {
+			all = append(all, start(t, n.Command(golaunch(t), "--rendezvous", "[fd77::2]:29400", "--token-file", token, "--name", n.Addr.String()[6:],
+				"--nodes", "2", "--procs-per-node", "1", "--store", store, "--", python, "-c", meet), "GLOO_SOCKET_IFNAME=eth0"))
+		}
+		for i, p := range all {
+			p.ends(0, fmt.Sprintf("rank %d at %s sums up to 3", i, masters[i]))
+		}
 	}
 }

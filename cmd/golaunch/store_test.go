@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -26,4 +27,41 @@ func TestTheStoreIsTheJobs(t *testing.T) {
 	if _, text := start(t, nodes[1].Command("bash", "-c", greet)).wait(); strings.TrimSpace(text) != "4" {
 		t.Errorf("a node of the job got %q bytes back, want the 4 of the ping", text)
 	}
+}
+
+// TestAProxyOnEachNode leads the ranks of the second node to their own machine, has one connection to the first for all of them, and lets
+// no other machine in.
+func TestAProxyOnEachNode(t *testing.T) {
+	t.Parallel()
+	nodes, token := cluster(t)
+	// A client of torch's: it greets, sets what it is, and waits for what the others set. Then it stays.
+	const rank = `exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT
+printf '\000\316\367\205\074\015\001\000\000\000' >&3; head -c 4 <&3 >/dev/null
+printf '\001\002\000\000\000\000\000\000\000/%d\001\000\000\000\000\000\000\000x' $RANK >&3
+for peer in 0 1 2 3; do printf '\006\001\000\000\000\000\000\000\000\002\000\000\000\000\000\000\000/%d' $peer >&3; head -c 1 <&3 >/dev/null; done
+echo "rank $RANK has met all at $MASTER_ADDR, and the first at $GOLAUNCH_MASTER_ADDR:$GOLAUNCH_MASTER_PORT port $MASTER_PORT"; read line </dev/null; exec sleep 1000`
+	job := []string{
+		"--nodes", "2", "--procs-per-node", "2", "--master-port", "29124", "--store", "proxy", "--grace", "1s", "--", "bash", "-c", rank,
+	}
+	first := start(t, join(t, nodes[0], "n2", token, job...))
+	second := start(t, join(t, nodes[1], "n10", token, job...))
+	first.line("rank 0 has met all at 10.77.0.2, and the first at 10.77.0.2:29124 port 29124")
+	const met = `rank %d has met all at 10.77.0.10, and the first at 10.77.0.2:29124 port %s`
+	second.line(fmt.Sprintf(met, 2, `\d+`))
+	text, _ := second.out.read()
+	_, port, _ := strings.Cut(text, "29124 port ")
+	port, _, _ = strings.Cut(port, "\n")
+	second.line(fmt.Sprintf(met, 3, port+"$"))
+	out, err := nodes[0].Command("ss", "-tnH", "state", "established", "( sport = :29124 )").CombinedOutput()
+	if err != nil {
+		t.Fatalf("ss: %v\n%s", err, out)
+	}
+	if n := strings.Count(string(out), "10.77.0.10:"); n != 1 {
+		t.Errorf("the second node has %d connections to the store, want 1\n%s", n, out)
+	}
+	greet := `exec 3<>/dev/tcp/10.77.0.10/` + port + ` && printf '\000\316\367\205\074\015\001\000\000\000' >&3; head -c 4 <&3 | wc -c`
+	if _, text = start(t, nodes[0].Command("bash", "-c", greet)).wait(); !strings.HasSuffix(strings.TrimSpace(text), "0") {
+		t.Errorf("another node got an answer from the proxy: %q", text)
+	}
+	second.line("warning: store of job .*10.77.0.2")
 }

@@ -105,6 +105,12 @@ func (k *Keeper) hear(m message) {
 			sc.ended(m)
 		}
 		return
+	case doEnded:
+		if s := k.stores[m.Job]; s != nil {
+			delete(k.stores, m.Job)
+			close(s.changes)
+		}
+		return
 	case doChanged:
 		if s := k.stores[m.Job]; s != nil {
 			s.changed()

@@ -90,6 +90,8 @@ type keptStore struct {
 	data  []byte
 	peers atomic.Pointer[tcpstore.Peers]
 	most  atomic.Int64
+	// ended says that it has, by itself: a proxy does with its store.
+	ended bool
 }
 
 // serve keeps ranks until it is told to end, or no agent came within the lease.
@@ -172,6 +174,9 @@ func (k *keeper) welcome(l *link) {
 	}
 	for id, s := range k.stores {
 		k.tell(message{Do: doStore, Job: id, Data: s.data, Store: s.Addr()})
+		if s.ended {
+			k.tell(message{Do: doEnded, Job: id})
+		}
 	}
 	for id, sc := range k.scopes {
 		k.tell(message{Do: doScope, ID: id, Name: sc.name, Data: sc.data, Stopped: sc.stopped})

@@ -50,7 +50,7 @@ func (k *keeper) obey(m message, fds []int) {
 		}
 	case doUnserve:
 		k.unserve(m.Server)
-	case doStore:
+	case doStore, doProxy:
 		k.answer(m, k.serveStore(m, fds), message{})
 	case doAdmit, doBound, doStatus, doUnstore:
 		k.aboutStore(m)
@@ -211,6 +211,7 @@ func (k *keeper) serveStore(m message, fds []int) error {
 	kept := &keptStore{data: m.Data}
 	kept.peers.Store(tcpstore.NewPeers(m.Peers, m.Own))
 	kept.Store, err = tcpstore.Serve(l, tcpstore.Options{
+		Root:       m.Root,
 		Allow:      func(from netip.Addr) bool { return kept.peers.Load().Has(from) },
 		MaxClients: func() int { return int(kept.most.Load()) },
 		Warn: func(err error) {
@@ -228,6 +229,11 @@ func (k *keeper) serveStore(m message, fds []int) error {
 			k.post(func() { k.tell(message{Do: doChanged, Job: m.Job}) })
 			<-time.After(changedEvery)
 		}
+		k.post(func() {
+			if kept.ended = true; k.stores[m.Job] == kept {
+				k.tell(message{Do: doEnded, Job: m.Job})
+			}
+		})
 	}()
 	return nil
 }

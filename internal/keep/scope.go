@@ -169,17 +169,26 @@ type Store struct {
 // Serve has the keeper serve an empty store for a job, which has none, where l listens. It leaves l to the caller. Who may use the store
 // are peers, seen from own, see [tcpstore.NewPeers].
 func (k *Keeper) Serve(id string, l *net.TCPListener, peers []netip.Addr, own netip.Addr, data []byte) (*Store, error) {
+	return k.serve(l, message{Do: doStore, Job: id, Data: data, Peers: peers, Own: own})
+}
+
+// Proxy has the keeper serve a proxy of the store at root. It is as one that Serve has served, but ends with the store.
+func (k *Keeper) Proxy(id string, l *net.TCPListener, root netip.AddrPort, peers []netip.Addr, own netip.Addr, data []byte) (*Store, error) {
+	return k.serve(l, message{Do: doProxy, Job: id, Data: data, Peers: peers, Own: own, Root: root})
+}
+
+func (k *Keeper) serve(l *net.TCPListener, m message) (*Store, error) {
 	fd, err := proc.Duplicate(l)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	if _, err := k.ask(message{Do: doStore, Job: id, Data: data, Peers: peers, Own: own}, fd); err != nil {
+	if _, err := k.ask(m, fd); err != nil {
 		return nil, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.store(id, l.Addr().(*net.TCPAddr).AddrPort(), data), nil
+	return k.store(m.Job, l.Addr().(*net.TCPAddr).AddrPort(), m.Data), nil
 }
 
 func (k *Keeper) store(id string, at netip.AddrPort, data []byte) *Store {

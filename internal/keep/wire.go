@@ -57,6 +57,8 @@ const (
 	doClose   = "close"
 	doForget  = "forget"  // No answer
 	doStore   = "store"   // serve Job's store at the listener that comes along
+	doProxy   = "proxy"   // likewise, a proxy of the store at Root
+	doEnded   = "ended"   // Job's store has, by itself
 	doAdmit   = "admit"   // Peers, seen from Own, may use Job's store. No answer
 	doBound   = "bound"   // Job's store takes Most clients. No answer
 	doChanged = "changed" // the clients of Job's store have
@@ -94,6 +96,7 @@ type message struct {
 	Own     netip.Addr              `json:",omitzero"`
 	Most    int                     `json:",omitempty"`
 	Store   netip.AddrPort          `json:",omitzero"`
+	Root    netip.AddrPort          `json:",omitzero"`
 	Clients []tcpstore.ClientStatus `json:",omitempty"`
 	Error   string                  `json:",omitempty"`
 

@@ -22,6 +22,8 @@ type crowd struct {
 	epoll int
 	fds   []int
 	index map[int]int
+	// near, if not nil, is where a client finds the store, or a proxy of it.
+	near func(i int) netip.AddrPort
 	// legacy has them speak as torch 1.13.
 	legacy bool
 }
@@ -69,14 +71,17 @@ func (c *crowd) leave() {
 
 func (c *crowd) connect() {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	i := len(c.fds)
+	i, to := len(c.fds), c.addr
+	if c.near != nil {
+		to = c.near(i)
+	}
 	for _, err := range []error{
 		err,
 		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1),
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
 		unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, byte(1 + i/5000), byte(1 + i%200)}}),
-		unix.Connect(fd, &unix.SockaddrInet4{Addr: c.addr.Addr().As4(), Port: int(c.addr.Port())}),
+		unix.Connect(fd, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}),
 		unix.EpollCtl(c.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}),
 	} {
 		if err != nil {

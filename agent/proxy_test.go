@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/tcpstore"
+)
+
+func storeHere(t *testing.T) *tcpstore.Store {
+	t.Helper()
+	l, err := listen("127.0.0.1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := tcpstore.Serve(l, tcpstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// TestAProxyForThoseWhoUseIt is a new one for ranks that nobody shares it with, and the old one where others go on with it, as long as it
+// stands for the store that they have.
+func TestAProxyForThoseWhoUseIt(t *testing.T) {
+	w := obeying(t, "exit 0")
+	s := w.shares["test"]
+	start := func(unit int, root *tcpstore.Store) job.Start {
+		return job.Start{
+			Unit: unit, Group: placement.Group{Node: local, NodeRank: 1},
+			World: job.World{MasterAddr: "127.0.0.1", MasterPort: int(root.Addr().Port()), LocalSize: 2},
+		}
+	}
+	stand := func(o job.Start) netip.AddrPort {
+		t.Helper()
+		at, err := s.stand(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	root := storeHere(t)
+	if at := stand(start(0, root)); at.IsValid() {
+		t.Errorf("a job that is to have no proxies has one at %v", at)
+	}
+	s.work.Task.ProxyStore = true
+	master := start(0, root)
+	master.Group.NodeRank = 0
+	if at := stand(master); at.IsValid() {
+		t.Errorf("the master has a proxy at %v", at)
+	}
+	first := stand(start(0, root))
+	if again := stand(start(0, root)); again == first {
+		t.Error("an attempt has the proxy of the one before")
+	}
+	lives := newUnit(s, start(7, root))
+	s.units[7] = lives
+	first = stand(start(0, root))
+	if shared := stand(start(1, root)); shared != first {
+		t.Errorf("ranks that start beside others have a proxy at %v, the others at %v", shared, first)
+	}
+	c, err := tcpstore.Dial(t.Context(), first, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Add(t.Context(), "n", 1); n != 1 || err != nil {
+		t.Errorf("the first count is %d, %v", n, err)
+	}
+	other := storeHere(t)
+	if at := stand(start(1, other)); at == first {
+		t.Error("it stands for a store that the ranks do not have")
+	}
+	other.Close()
+	<-s.proxy.ended
+	ended := s.proxy.addr()
+	if at := stand(start(1, other)); at == ended {
+		t.Error("a proxy that has ended is used again")
+	}
+	s.closeProxy()
+	close(lives.gone)
+	if _, err := s.stand(job.Start{Group: placement.Group{NodeRank: 1}, World: job.World{MasterAddr: "a name"}}); err == nil {
+		t.Error("it stands for a store at no address")
+	}
+}

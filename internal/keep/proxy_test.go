@@ -1,0 +1,58 @@
+package keep
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/rendezvous/tcpstore"
+)
+
+// TestAProxyOutlivesItsAgent has an agent find the proxy that one before it has left, serving the same store, and hear of its end: then, or
+// when the agent comes only later.
+func TestAProxyOutlivesItsAgent(t *testing.T) {
+	dir, own := t.TempDir(), netip.MustParseAddr("127.0.0.1")
+	listen := func() *net.TCPListener {
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+		must(t, err)
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	root, err := tcpstore.Serve(listen(), tcpstore.Options{})
+	must(t, err)
+	defer root.Close()
+	begin := func() *Keeper {
+		k, err := Open(dir, func(err error) { t.Log(err) })
+		must(t, err)
+		k.Renew(proc.BootTime() + long)
+		return k
+	}
+	k := begin()
+	at, err := k.Proxy("job/proxy", listen(), root.Addr(), []netip.Addr{own}, own, []byte("where"))
+	must(t, err)
+	at.Bound(8)
+	c, err := tcpstore.Dial(t.Context(), at.Addr(), patience)
+	must(t, err)
+	defer c.Close()
+	must(t, c.Set(t.Context(), "key", []byte("value")))
+	must(t, k.Leave())
+
+	if value, err := c.Get(t.Context(), "key"); string(value) != "value" || err != nil {
+		t.Errorf("while there is no agent the proxy has %q, %v", value, err)
+	}
+	k = begin()
+	left := k.Left.Stores["job/proxy"]
+	if left == nil || left.Addr() != at.Addr() || string(left.Data) != "where" {
+		t.Fatalf("the next agent finds %+v", k.Left.Stores)
+	}
+	root.Close()
+	for range left.Changes() { // ends with the proxy
+	}
+	must(t, k.Leave())
+	k = open(t, dir)
+	left = k.Left.Stores["job/proxy"]
+	for range left.Changes() { // has ended
+	}
+	left.Close()
+}

@@ -1,0 +1,97 @@
+package tcpstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// BenchmarkRoots is the start of NCCL on nodes of 8 ranks, in a job that has 782 NCCL roots, as one of 100,000 ranks has: each rank waits
+// for all ids, of 128 bytes each, and then reads them. The last rank that comes sets them. What the store and its machine have to do is
+// counted by the kernel: conns, and the bytes that the store sends (egress) and gets.
+func BenchmarkRoots(b *testing.B) {
+	const perNode = 8
+	var ids []string
+	for i := range 782 {
+		ids = append(ids, fmt.Sprintf("default_pg/0/UniqueNCCLID:%d", i))
+	}
+	wait, get := ask(opWait).keys(ids).bytes, ask(opMultiGet).keys(ids).bytes
+	add, all := ask(opAdd).key("count").int(1).bytes, []byte(nil)
+	for _, id := range ids {
+		all = append(all, setting(id, make([]byte, 128))...)
+	}
+	for _, nodes := range []int{16, 64, 256} {
+		n := nodes * perNode
+		start := func(i, round int, reply []byte) ([]byte, int) {
+			switch {
+			case round == 0:
+				return greet, 4
+			case round == 1:
+				return add, 8
+			case round == 2 && binary.LittleEndian.Uint64(reply) == uint64(n):
+				return slices.Concat(all, wait), 1
+			case round == 2:
+				return wait, 1
+			case round == 3:
+				return get, len(ids) * (8 + 128)
+			}
+			return nil, 0
+		}
+		for _, proxied := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%d/proxied=%v", nodes, proxied), func(b *testing.B) {
+				for range b.N {
+					b.StopTimer()
+					root, group := torch{}.serve(b)
+					c := newCrowd(b, root)
+					var links []int
+					if proxied {
+						proxies := make([]netip.AddrPort, nodes)
+						for i := range proxies {
+							var link int
+							proxies[i], link = proxyOf(b, root)
+							links = append(links, link)
+						}
+						c.near = func(i int) netip.AddrPort { return proxies[i/perNode] }
+					}
+					idle, before := usage(b, group)
+					b.StartTimer()
+					c.play(n, start)
+					b.StopTimer()
+					full, after := usage(b, group)
+					if !proxied {
+						links = c.fds
+					}
+					var egress, ingress uint64
+					for _, fd := range links {
+						info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+						ok(b, err)
+						egress, ingress = egress+info.Bytes_received, ingress+info.Bytes_acked
+					}
+					b.ReportMetric(float64(len(links)), "conns")
+					b.ReportMetric(float64(egress)/float64(n), "egress-B/rank")
+					b.ReportMetric(float64(ingress)/float64(n), "ingress-B/rank")
+					b.ReportMetric(float64((after - before).Milliseconds()), "store-cpu-ms")
+					b.ReportMetric(float64(full-idle)/float64(n), "store-B/rank")
+					c.leave()
+				}
+			})
+		}
+	}
+}
+
+// proxyOf serves a proxy here, and returns its connection to the store too.
+func proxyOf(b *testing.B, root netip.AddrPort) (netip.AddrPort, int) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	ok(b, err)
+	s, err := Serve(l, Options{Root: root, Warn: func(err error) { b.Error(err) }})
+	ok(b, err)
+	b.Cleanup(s.Close)
+	link := -1
+	s.do(func(l *loop) { link = l.up.fd })
+	return s.Addr(), link
+}
