@@ -77,11 +77,13 @@ func (r rank) start(in scope, c proc.Command) (*proc.Process, error) {
 // serveKept has the keeper serve a store where l listens.
 func (s *share) serveKept(l net.Listener, o job.Prepare) (store, error) {
 	defer l.Close()
+	peers := o.Peers
+	o.Peers = nil // the keeper has them
 	data, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
-	return s.agent.keeper.Serve(s.job, l.(*net.TCPListener), o.Peers, s.agent.session.Node.Addr, data)
+	return s.agent.keeper.Serve(s.job, l.(*net.TCPListener), peers, s.agent.session.Node.Addr, data)
 }
 
 // regain goes on with what an agent before this one has left at the keeper.

@@ -429,7 +429,9 @@ func (c *Coordinator) arm(id replica.TimerID) {
 // order gives an order to a node. One whose connection is broken gets it when it is back ([job.Rejoined]).
 func (c *Coordinator) order(node, job string, do any) {
 	if m := c.members[node]; m != nil {
-		c.send(m, wire.FromOrder(wire.Order{Job: job, Do: do}))
+		for _, msg := range wire.FromOrders(wire.Order{Job: job, Do: do}) {
+			c.send(m, msg)
+		}
 	}
 }
 

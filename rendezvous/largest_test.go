@@ -140,8 +140,8 @@ func largestOrders(n placement.Node) []any {
 	gpuWorld.GPUs = n.GPUs
 	return []any{
 		wire.Assign{Task: []byte(noise(wire.MaxTask)), Submitter: new(uint32(math.MaxUint32))},
-		job.Prepare{Node: n.Name, Unit: big, Attempt: big, Fresh: true, Peers: repeat(wire.MaxPeers/18, largestAddr)},
-		job.Admit{Node: n.Name, Peers: repeat(wire.MaxPeers/18, largestAddr)},
+		job.Prepare{Node: n.Name, Unit: big, Attempt: big, Fresh: true, Peers: repeat(20*wire.MaxPeers, largestAddr)},
+		job.Admit{Node: n.Name, Peers: repeat(20*wire.MaxPeers, largestAddr)},
 		job.Reach{Node: n.Name, Seq: big, Addr: text(45), Port: 65535, Late: true},
 		job.Start{Unit: big, Attempt: big, Group: placement.Group{Node: n, NodeRank: big, Bundles: bundles}, World: world},
 		job.Start{Unit: big, Attempt: big, Group: placement.Group{Node: n, NodeRank: big, Bundles: withGPUs}, World: gpuWorld},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"sync"
@@ -90,6 +91,8 @@ type keptStore struct {
 	data  []byte
 	peers atomic.Pointer[tcpstore.Peers]
 	most  atomic.Int64
+	// coming are peers of which more are to come.
+	coming []netip.Addr
 	// ended says that it has, by itself: a proxy does with its store.
 	ended bool
 }

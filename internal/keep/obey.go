@@ -248,7 +248,10 @@ func (k *keeper) aboutStore(m message) {
 	}
 	switch m.Do {
 	case doAdmit:
-		s.peers.Store(tcpstore.NewPeers(m.Peers, m.Own))
+		if s.coming = append(s.coming, m.Peers...); !m.More {
+			s.peers.Store(tcpstore.NewPeers(s.coming, m.Own))
+			s.coming = nil
+		}
 	case doBound:
 		s.most.Store(int64(m.Most))
 	case doStatus:

@@ -183,12 +183,18 @@ func (k *Keeper) serve(l *net.TCPListener, m message) (*Store, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
+	peers := m.Peers
+	m.Peers = peers[:min(len(peers), maxPeers)]
 	if _, err := k.ask(m, fd); err != nil {
 		return nil, err
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.store(m.Job, l.Addr().(*net.TCPAddr).AddrPort(), m.Data), nil
+	s := k.store(m.Job, l.Addr().(*net.TCPAddr).AddrPort(), m.Data)
+	k.mu.Unlock()
+	if len(peers) > maxPeers {
+		s.Admit(peers, m.Own)
+	}
+	return s, nil
 }
 
 func (k *Keeper) store(id string, at netip.AddrPort, data []byte) *Store {
@@ -199,6 +205,9 @@ func (k *Keeper) store(id string, at netip.AddrPort, data []byte) *Store {
 
 // Admit changes who may use the store.
 func (s *Store) Admit(peers []netip.Addr, own netip.Addr) {
+	for ; len(peers) > maxPeers; peers = peers[maxPeers:] {
+		s.keeper.say(message{Do: doAdmit, Job: s.job, Peers: peers[:maxPeers], Own: own, More: true})
+	}
 	s.keeper.say(message{Do: doAdmit, Job: s.job, Peers: peers, Own: own})
 }
 

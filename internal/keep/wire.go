@@ -30,6 +30,8 @@ const (
 	maxMessage = 32 << 20
 	// maxKey bounds a key that a client of a store waits for: it is for people.
 	maxKey = 128
+	// maxPeers are the addresses in a message; more take several.
+	maxPeers = 100_000
 	// maxFiles come with one message.
 	maxFiles = 8
 	// sendLimit is how long a message may wait for a process that does not read.
@@ -86,15 +88,17 @@ type message struct {
 	Forked   bool   `json:",omitempty"`
 	Unforked string `json:",omitempty"`
 	// Broken says that the Server will not do so again.
-	Broken  bool                    `json:",omitempty"`
-	Exit    *job.Exit               `json:",omitempty"`
-	Ended   time.Time               `json:",omitzero"`
-	At      time.Duration           `json:",omitempty"`
-	Signal  int                     `json:",omitempty"`
-	Stopped bool                    `json:",omitempty"`
-	Peers   []netip.Addr            `json:",omitempty"`
-	Own     netip.Addr              `json:",omitzero"`
-	Most    int                     `json:",omitempty"`
+	Broken  bool          `json:",omitempty"`
+	Exit    *job.Exit     `json:",omitempty"`
+	Ended   time.Time     `json:",omitzero"`
+	At      time.Duration `json:",omitempty"`
+	Signal  int           `json:",omitempty"`
+	Stopped bool          `json:",omitempty"`
+	Peers   []netip.Addr  `json:",omitempty"`
+	Own     netip.Addr    `json:",omitzero"`
+	Most    int           `json:",omitempty"`
+	// More says that further Peers follow.
+	More    bool                    `json:",omitempty"`
 	Store   netip.AddrPort          `json:",omitzero"`
 	Root    netip.AddrPort          `json:",omitzero"`
 	Clients []tcpstore.ClientStatus `json:",omitempty"`

@@ -6,6 +6,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -57,7 +58,9 @@ type Session struct {
 	sent    int
 	seq     uint64
 	pending []wire.Order
-	beat    *pb.FromAgent
+	// peers came ahead of an order.
+	peers []netip.Addr
+	beat  *pb.FromAgent
 	// heard is when the newest heartbeat that came back was sent, and limit the timer that ends the lease. asked is when a session that
 	// was paused beyond that asked whether it still has it; 0 when it has not.
 	heard time.Duration
@@ -281,6 +284,7 @@ func (s *Session) readable() <-chan *pb.ToAgent {
 func (s *Session) take(msg *pb.ToAgent) {
 	s.acked(msg.GetAcked())
 	if w := msg.GetWelcome(); w != nil {
+		s.peers = nil // what they came ahead of is said again
 		s.hear(w.GetHeartbeat())
 	}
 	if b := msg.GetHeartbeat(); b != nil {
@@ -290,7 +294,8 @@ func (s *Session) take(msg *pb.ToAgent) {
 		s.dialer.voters = v.GetAddrs()
 		s.dialer.Voter.Learn(v.GetAddrs())
 	}
-	if do := wire.ToAction(s.Node, msg); do != nil {
+	do := wire.ToAction(s.Node, msg)
+	if s.peers, do = wire.Gather(s.peers, msg, do); do != nil {
 		s.dialer.bound = true
 		if a, ok := do.(wire.Ask); ok {
 			a.Via = s.link.client

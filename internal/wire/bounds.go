@@ -54,9 +54,9 @@ const (
 	MaxRanks = 1<<16 - 1
 	// maxStill are the ranks that a Stalled names, 110 bytes and MaxLine each: 238 KiB.
 	maxStill = 1024
-	// MaxPeers bounds the addresses that come with a question for a port: 6 bytes each, or 18 for IPv6. Of a job with more of them every
-	// machine may come.
-	MaxPeers = 900_000
+	// MaxPeers are the addresses that come in one message with a question for a port: 6 bytes each, or 18 for IPv6. More come before it, in
+	// as many messages as it takes.
+	MaxPeers = MaxPiece / 18
 )
 
 const (

@@ -134,6 +134,19 @@ func ToEvent(node string, m *pb.FromAgent) job.Event {
 	return nil
 }
 
+// FromOrders translates an order into the messages that it takes. [Gather] makes one of them.
+func FromOrders(o Order) (msgs []*pb.ToAgent) {
+	switch do := o.Do.(type) {
+	case job.Prepare:
+		msgs, do.Peers = ahead(o.Job, do.Peers)
+		o.Do = do
+	case job.Admit:
+		msgs, do.Peers = ahead(o.Job, do.Peers)
+		o.Do = do
+	}
+	return append(msgs, FromOrder(o))
+}
+
 // FromOrder translates an order. It is nil for an action that is no agent's.
 func FromOrder(o Order) *pb.ToAgent {
 	msg := fromAction(o.Do)

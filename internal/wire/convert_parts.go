@@ -19,17 +19,30 @@ func FromNode(n placement.Node) *pb.Node {
 	}
 }
 
-// fromPeers has none if they are too many.
-func fromPeers(peers []netip.Addr) [][]byte {
-	all := Convert(peers, netip.Addr.AsSlice)
-	size := 0
-	for _, addr := range all {
-		size += len(addr) + 2
+func fromPeers(peers []netip.Addr) [][]byte { return Convert(peers, netip.Addr.AsSlice) }
+
+// ahead are the messages with the first of peers that are too many for one, and the rest.
+func ahead(id string, peers []netip.Addr) (msgs []*pb.ToAgent, rest []netip.Addr) {
+	for ; len(peers) > MaxPeers; peers = peers[MaxPeers:] {
+		msgs = append(msgs, &pb.ToAgent{Job: id, Body: &pb.ToAgent_Peers{Peers: &pb.Peers{Addrs: fromPeers(peers[:MaxPeers])}}})
 	}
-	if size > MaxPeers {
-		return nil
+	return msgs, peers
+}
+
+// Gather adds what comes ahead of an order: for an order, all of its peers, and for another message those of which more follow.
+func Gather(before []netip.Addr, m *pb.ToAgent, do any) (peers []netip.Addr, whole any) {
+	switch o := do.(type) {
+	case job.Prepare:
+		o.Peers = append(before, o.Peers...)
+		return nil, o
+	case job.Admit:
+		o.Peers = append(before, o.Peers...)
+		return nil, o
 	}
-	return all
+	for _, addr := range m.GetPeers().GetAddrs() {
+		before = append(before, toAddr(addr))
+	}
+	return before, do
 }
 
 // toAddr leaves an address zero that is none.

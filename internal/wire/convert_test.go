@@ -51,6 +51,34 @@ func TestEventsArrive(t *testing.T) {
 	}
 }
 
+// TestPeersOfAnyNumber come in messages of a bounded size.
+func TestPeersOfAnyNumber(t *testing.T) {
+	peers := make([]netip.Addr, 2*MaxPeers+7)
+	for i := range peers {
+		peers[i] = netip.AddrFrom16([16]byte{0xfd, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)})
+	}
+	node := placement.Node{Name: "n"}
+	for _, do := range []any{
+		job.Prepare{Node: "n", Fresh: true, Peers: peers},
+		job.Admit{Node: "n", Peers: peers},
+		job.Admit{Node: "n", Peers: peers[:3]},
+		Signal{syscall.SIGUSR2},
+	} {
+		var before []netip.Addr
+		var whole any
+		for _, m := range FromOrders(Order{"j7", do}) {
+			if size := proto.Size(m); size > MaxPiece+1<<10 || m.GetJob() != "j7" || whole != nil {
+				t.Errorf("%T comes in a message of %d bytes of job %q, after %T", do, size, m.GetJob(), whole)
+			}
+			m = wiretest.Arrives(t, m)
+			before, whole = Gather(before, m, ToAction(node, m))
+		}
+		if !reflect.DeepEqual(whole, do) || before != nil {
+			t.Errorf("%T arrives otherwise, with %d peers left over", do, len(before))
+		}
+	}
+}
+
 func TestOrdersArrive(t *testing.T) {
 	start, prepare, reach, stop := wiretest.Filled[job.Start](), wiretest.Filled[job.Prepare](), wiretest.Filled[job.Reach](), wiretest.Filled[job.Stop]()
 	prepare.Node, reach.Node, stop.Node = start.Group.Node.Name, start.Group.Node.Name, start.Group.Node.Name
