@@ -102,8 +102,17 @@ func wait(c *conn, a args) error {
 
 // want gives a waiter a spot for each key of a list that does not exist.
 func (w *waiter) want(t *table, a args) {
-	for range a.int8B() {
-		if key := a.key(); !t.exists(key) {
+	for left := int(a.int8B()); left > 0; left-- {
+		key := a.key()
+		if t.exists(key) {
+			continue
+		}
+		if n := len(w.spots); n == cap(w.spots) { // to no more than there can be
+			w.spots = slices.Grow(w.spots, min(left, 3*n+16))
+		}
+		if l := t.waiting[string(key)]; l != nil { // many wait for the same
+			w.spots = append(w.spots, spot{w: w, key: l.key, line: l})
+		} else {
 			w.spots = append(w.spots, spot{w: w, key: string(key)})
 		}
 	}

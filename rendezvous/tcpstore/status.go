@@ -71,7 +71,7 @@ func (l *loop) status() Status {
 func (w *waiter) shown() []string {
 	var keys []string
 	for i := range w.spots {
-		if s := &w.spots[i]; s.at != nil && len(keys) < maxShown {
+		if s := &w.spots[i]; s.line != nil && len(keys) < maxShown {
 			keys = append(keys, visible(s.key))
 		}
 	}

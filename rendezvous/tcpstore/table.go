@@ -2,7 +2,6 @@ package tcpstore
 
 import (
 	"bytes"
-	"container/list"
 	"fmt"
 	"strconv"
 )
@@ -13,7 +12,7 @@ type table struct {
 	budget  budget
 	values  map[string]*entry
 	queues  map[string][]frame
-	waiting map[string]*list.List // of *spot
+	waiting map[string]*line
 	changes changes
 	// removals counts the keys that exist no more.
 	removals uint64
@@ -49,7 +48,7 @@ func cost(key string, f frame) int { return perEntry + len(key) + len(f) }
 func newTable(limit int64) *table {
 	return &table{
 		budget: budget{limit: limit}, changes: changes{most: maxChanges},
-		values: map[string]*entry{}, queues: map[string][]frame{}, waiting: map[string]*list.List{},
+		values: map[string]*entry{}, queues: map[string][]frame{}, waiting: map[string]*line{},
 	}
 }
 

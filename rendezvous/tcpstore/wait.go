@@ -1,9 +1,6 @@
 package tcpstore
 
-import (
-	"container/list"
-	"time"
-)
+import "time"
 
 // waiter is a client that waits for keys. It has a spot for each that was missing when it came.
 type waiter struct {
@@ -18,11 +15,43 @@ type waiter struct {
 	hold *hold
 }
 
-// spot is the place of a waiter among those that wait for a key; at is nil once the key was there.
+// spot is the place of a waiter among those that wait for a key; line is nil once the key was there.
 type spot struct {
-	w   *waiter
-	key string
-	at  *list.Element
+	w    *waiter
+	key  string
+	line *line
+	// next and last are the neighbours in line.
+	next, last *spot
+}
+
+// line is of the waiters that wait for a key, in the order in which they came.
+type line struct {
+	key         string
+	first, last *spot
+}
+
+func (l *line) append(s *spot) {
+	s.line, s.next, s.last = l, nil, l.last
+	if l.last == nil {
+		l.first = s
+	} else {
+		l.last.next = s
+	}
+	l.last = s
+}
+
+func (l *line) remove(s *spot) {
+	if s.last == nil {
+		l.first = s.next
+	} else {
+		s.last.next = s.next
+	}
+	if s.next == nil {
+		l.last = s.last
+	} else {
+		s.next.last = s.last
+	}
+	s.line, s.next, s.last = nil, nil, nil
 }
 
 // perSpot is what it costs in bytes to wait for one key, beside the key's own.
@@ -38,7 +67,7 @@ func (w *waiter) cost() int {
 
 // exists says that a key has a value or a queue one to pop.
 func (t *table) exists(key []byte) bool {
-	return t.values[string(key)] != nil || len(t.queues[string(key)]) > 0
+	return t.values[string(key)] != nil || len(t.queues) > 0 && len(t.queues[string(key)]) > 0
 }
 
 // enter gives a waiter its places. One without spots has nothing to wait for.
@@ -49,10 +78,15 @@ func (t *table) enter(w *waiter) error {
 	w.missing = len(w.spots)
 	for i := range w.spots {
 		s := &w.spots[i]
-		if t.waiting[s.key] == nil {
-			t.waiting[s.key] = list.New()
+		l := s.line
+		if l == nil {
+			l = t.waiting[s.key]
 		}
-		s.at = t.waiting[s.key].PushBack(s)
+		if l == nil {
+			l = &line{key: s.key}
+			t.waiting[s.key] = l
+		}
+		l.append(s)
 	}
 	return nil
 }
@@ -62,7 +96,7 @@ func (t *table) leave(w *waiter) (released []*waiter) {
 	t.budget.give(w.cost())
 	for i := range w.spots {
 		s := &w.spots[i]
-		if s.at != nil {
+		if s.line != nil {
 			t.vacate(s)
 		} else if len(t.queues[s.key]) > 0 {
 			released = append(released, t.pushed(s.key)...)
@@ -72,11 +106,10 @@ func (t *table) leave(w *waiter) (released []*waiter) {
 }
 
 func (t *table) vacate(s *spot) {
-	l := t.waiting[s.key]
-	if l.Remove(s.at); l.Len() == 0 {
+	l := s.line
+	if l.remove(s); l.first == nil {
 		delete(t.waiting, s.key)
 	}
-	s.at = nil
 }
 
 // arrived returns those for whom a key was the last that they waited for.
@@ -86,12 +119,13 @@ func (t *table) arrived(key string) (released []*waiter) {
 		return nil
 	}
 	delete(t.waiting, key)
-	for e := l.Front(); e != nil; e = e.Next() {
-		s := e.Value.(*spot)
-		s.at = nil
+	for s := l.first; s != nil; {
+		next := s.next
+		s.line, s.next, s.last = nil, nil, nil
 		if s.w.missing--; s.w.missing == 0 {
 			released = append(released, s.w)
 		}
+		s = next
 	}
 	return released
 }
@@ -99,7 +133,7 @@ func (t *table) arrived(key string) (released []*waiter) {
 // pushed serves those that wait for a queue in their order, up to the first for whom it was the last thing they waited for.
 func (t *table) pushed(queue string) []*waiter {
 	for t.waiting[queue] != nil {
-		s := t.waiting[queue].Front().Value.(*spot)
+		s := t.waiting[queue].first
 		t.vacate(s)
 		s.w.queued = true
 		if s.w.missing--; s.w.missing == 0 {
