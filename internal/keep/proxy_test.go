@@ -1,9 +1,12 @@
 package keep
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
@@ -55,4 +58,39 @@ func TestAProxyOutlivesItsAgent(t *testing.T) {
 	for range left.Changes() { // has ended
 	}
 	left.Close()
+}
+
+// TestPeersInPieces has a store of more nodes than one message has, for which all of them count, the first and the last.
+func TestPeersInPieces(t *testing.T) {
+	own := netip.MustParseAddr("10.0.0.2")
+	peers := make([]netip.Addr, 2*maxPeers+1)
+	for i := range peers {
+		peers[i] = netip.AddrFrom4([4]byte{10, byte(1 + i>>16), byte(i >> 8), byte(i)})
+	}
+	k := open(t, t.TempDir(), "it is no node of the job")
+	comes := func(s *Store, want bool) {
+		t.Helper()
+		s.Status() // comes after
+		c, err := tcpstore.Dial(t.Context(), s.Addr(), 200*time.Millisecond)
+		if err == nil {
+			c.Close()
+		}
+		if (err == nil) != want {
+			t.Errorf("a client has come: %v; want %t", err, want)
+		}
+	}
+	for i, at := range []int{0, maxPeers, 2 * maxPeers} {
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+		must(t, err)
+		was := peers[at]
+		peers[at] = netip.MustParseAddr("127.0.0.1")
+		s, err := k.Serve(fmt.Sprint("job", i), l, peers, own, nil)
+		must(t, errors.Join(err, l.Close()))
+		comes(s, true)
+		if peers[at] = was; i == 0 {
+			s.Admit(peers, own)
+			comes(s, false)
+		}
+		s.Close()
+	}
 }

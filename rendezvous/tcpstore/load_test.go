@@ -28,6 +28,9 @@ type crowd struct {
 	legacy bool
 }
 
+// enoughOfReply is up to what length a step gets a reply as a whole; of a longer one it needs nothing.
+const enoughOfReply = 17
+
 // window bounds the clients at connecting: less than the shortest usual backlog.
 const window = 128
 
@@ -136,7 +139,7 @@ func (c *crowd) play(n int, next step) {
 			if err != nil || r == 0 {
 				c.t.Fatalf("client %d was disconnected: %v", i, err)
 			}
-			if len(got[i])+r < want[i] || want[i] > 16 { // the beginning of a reply is enough
+			if len(got[i])+r < want[i] || want[i] > enoughOfReply {
 				want[i] -= r
 			} else {
 				got[i] = append(got[i], buf[:r]...)

@@ -16,15 +16,9 @@ import (
 // counted by the kernel: conns, and the bytes that the store sends (egress) and gets.
 func BenchmarkRoots(b *testing.B) {
 	const perNode = 8
-	var ids []string
-	for i := range 782 {
-		ids = append(ids, fmt.Sprintf("default_pg/0/UniqueNCCLID:%d", i))
-	}
+	ids, all := roots()
 	wait, get := ask(opWait).keys(ids).bytes, ask(opMultiGet).keys(ids).bytes
-	add, all := ask(opAdd).key("count").int(1).bytes, []byte(nil)
-	for _, id := range ids {
-		all = append(all, setting(id, make([]byte, 128))...)
-	}
+	add := ask(opAdd).key("count").int(1).bytes
 	for _, nodes := range []int{16, 64, 256} {
 		n := nodes * perNode
 		start := func(i, round int, reply []byte) ([]byte, int) {
@@ -66,12 +60,7 @@ func BenchmarkRoots(b *testing.B) {
 					if !proxied {
 						links = c.fds
 					}
-					var egress, ingress uint64
-					for _, fd := range links {
-						info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-						ok(b, err)
-						egress, ingress = egress+info.Bytes_received, ingress+info.Bytes_acked
-					}
+					egress, ingress := carried(b, links)
 					b.ReportMetric(float64(len(links)), "conns")
 					b.ReportMetric(float64(egress)/float64(n), "egress-B/rank")
 					b.ReportMetric(float64(ingress)/float64(n), "ingress-B/rank")
@@ -82,6 +71,70 @@ func BenchmarkRoots(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkRootsAtFullSize is the store's part of the same for 100,000 ranks on 12,500 nodes: as many connections that speak as proxies do,
+// each for its node.
+func BenchmarkRootsAtFullSize(b *testing.B) {
+	const nodes = 12500
+	ids, all := roots()
+	hold := slices.Concat([]byte{opHold, 1, 0, 0, 0}, ask(opWait).keys(ids).bytes[1:])
+	get := slices.Concat([]byte{opRound}, make([]byte, 8), ask(opMultiGet).keys(ids).bytes[1:])
+	const held, ended, found = headLength + 1 + 8, headLength + 5, headLength + 3*8
+	for range b.N {
+		b.StopTimer()
+		root, group := torch{}.serve(b)
+		c := newCrowd(b, root)
+		idle, before := usage(b, group)
+		last := 0
+		start := func(i, round int, reply []byte) ([]byte, int) {
+			switch {
+			case round == 0:
+				return []byte(linkGreeting), headLength
+			case round == 1:
+				return ask(opAdd).key("count").int(1).bytes, headLength + 8
+			case round == 2 && binary.LittleEndian.Uint64(reply[headLength:]) == nodes:
+				full, _ := usage(b, group)
+				b.ReportMetric(float64(full-idle)/(1<<20), "store-MiB")
+				return slices.Concat(all, hold), held
+			case round == 2:
+				return hold, held + ended
+			case round == 3:
+				return get, found + len(ids)*(1+8+128)
+			}
+			last++
+			return nil, 0
+		}
+		b.StartTimer()
+		c.play(nodes, start)
+		b.StopTimer()
+		_, after := usage(b, group)
+		sent, got := carried(b, c.fds)
+		b.ReportMetric(float64(last), "conns")
+		b.ReportMetric(float64(sent)/1e9, "egress-GB")
+		b.ReportMetric(float64(got)/1e9, "ingress-GB")
+		b.ReportMetric((after - before).Seconds(), "store-cpu-s")
+		c.leave()
+	}
+}
+
+// roots are the names of what a job of 100,000 ranks has of NCCL roots, by torch's 128 ranks for each, and the requests that set them.
+func roots() (ids []string, all []byte) {
+	for i := range 782 {
+		id := fmt.Sprintf("default_pg/0/UniqueNCCLID:%d", i)
+		ids, all = append(ids, id), append(all, setting(id, make([]byte, 128))...)
+	}
+	return ids, all
+}
+
+// carried are the bytes that came over connections, and that went.
+func carried(b *testing.B, fds []int) (came, went uint64) {
+	for _, fd := range fds {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		ok(b, err)
+		came, went = came+info.Bytes_received, went+info.Bytes_acked
+	}
+	return came, went
 }
 
 // proxyOf serves a proxy here, and returns its connection to the store too.
