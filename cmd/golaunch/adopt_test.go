@@ -111,6 +111,36 @@ func TestAnAgentIsStartedAgain(t *testing.T) {
 	gone(t, mark(t))
 }
 
+// twice has ranks that meet at the store, and once more over the same connections when there is a file: they set a key each, and wait for
+// both.
+const twice = `exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT
+printf '\000\316\367\205\074' >&3
+meet() {
+	printf '\001\002\000\000\000\000\000\000\000%s%d\000\000\000\000\000\000\000\000' $1 $RANK >&3
+	printf '\006\002\000\000\000\000\000\000\000\002\000\000\000\000\000\000\000%s0\002\000\000\000\000\000\000\000%s1' $1 $1 >&3
+	head -c 1 <&3 >/dev/null
+}
+meet a; echo rank $RANK has met the other at $MASTER_ADDR
+while [ ! -e go ]; do sleep 0.01; done
+meet b; echo rank $RANK has met the other again`
+
+// TestAProxyOutlivesItsAgent, and the store does: ranks on both nodes meet again after their agents were killed and started again.
+func TestAProxyOutlivesItsAgent(t *testing.T) {
+	t.Parallel()
+	h, _, n10, n9 := upAdopting(t)
+	job := h.start(0, "--job-id", "a", "--nodes", "2", "--gpus-per-node", "1", "--max-restarts", "0", "--grace", "1s", "--store", "proxy",
+		"--env", mark(t), "--", "bash", "-c", twice)
+	job.line("rank 0 has met the other at 10.77.0.9$")
+	job.line("rank 1 has met the other at 10.77.0.10$")
+	n10.kill()
+	n9.kill()
+	h.adopting(1, "n10")
+	h.adopting(2, "n9")
+	h.touch("go")
+	job.ends(0, "rank 0 has met the other again", "rank 1 has met the other again")
+	gone(t, mark(t))
+}
+
 // TestAnAgentHandsOver at a HUP, a second one of its name being refused before.
 func TestAnAgentHandsOver(t *testing.T) {
 	t.Parallel()
