@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"testing"
 )
 
-// serverMode makes the test binary serve a store on its own, as for a benchmark: client and server have open files of their own.
+// serverMode makes the test binary serve a store on its own, as for a benchmark: client and server have open files of their own. Where it is
+// an address it is a proxy of the store there.
 const serverMode = "TCPSTORE_TEST_SERVER"
 
 func TestMain(m *testing.M) {
@@ -19,7 +21,8 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	s, err := Serve(l, Options{Warn: func(err error) { fmt.Fprintln(os.Stderr, err) }})
+	root, _ := netip.ParseAddrPort(os.Getenv(serverMode)) // none in another mode
+	s, err := Serve(l, Options{Root: root, Warn: func(err error) { fmt.Fprintln(os.Stderr, err) }})
 	if err != nil {
 		panic(err)
 	}

@@ -148,3 +148,29 @@ func proxyOf(b *testing.B, root netip.AddrPort) (netip.AddrPort, int) {
 	s.do(func(l *loop) { link = l.up.fd })
 	return s.Addr(), link
 }
+
+// BenchmarkDetour is what one client waits for an answer, from the store and through a proxy.
+func BenchmarkDetour(b *testing.B) {
+	root, _ := torch{}.serve(b)
+	proxy, _ := torch{}.serveAs(b, root.String())
+	for name, at := range map[string]netip.AddrPort{"store": root, "proxy": proxy} {
+		c, err := Dial(b.Context(), at, patience)
+		ok(b, err)
+		defer c.Close()
+		ok(b, c.Set(b.Context(), "key", make([]byte, 128)))
+		b.Run("Add/"+name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := c.Add(b.Context(), "n", 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run("Get/"+name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := c.Get(b.Context(), "key"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -91,8 +91,14 @@ var serverScript string
 // serve starts a store in a process of its own, torch's or this package's. It returns where it is, and its process group.
 func (o torch) serve(t testing.TB) (netip.AddrPort, int) {
 	t.Helper()
+	return o.serveAs(t, "store")
+}
+
+// serveAs has this package serve in some mode.
+func (o torch) serveAs(t testing.TB, mode string) (netip.AddrPort, int) {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), serverMode+"=1")
+	cmd.Env = append(os.Environ(), serverMode+"="+mode)
 	if o.version != "" {
 		cmd = o.python(t.Context(), serverScript)
 	}
