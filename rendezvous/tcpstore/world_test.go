@@ -3,6 +3,7 @@ package tcpstore
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -47,6 +48,7 @@ type world struct {
 	now     int
 	values  int
 	ops     []byte
+	made    int   // the number of the last client
 	state   model // at the beginning of the window
 	window  []*act
 }
@@ -84,6 +86,7 @@ type act struct {
 	asked, known int
 	reply        []byte
 	void         bool // a wait that was given up
+	free         bool // its client has gone: it was done or not
 }
 
 func (a *act) String() string {
@@ -99,6 +102,7 @@ func makeWorld(t *testing.T, seed uint64, log func(string, ...any)) bool {
 		w.proxy()
 	}
 	for i := range 5 {
+		w.made = i
 		w.clients = append(w.clients, w.join(i, w.loops[[]int{1, 1, 1, 2, 0}[i]]))
 	}
 	for range 6 {
@@ -109,13 +113,51 @@ func makeWorld(t *testing.T, seed uint64, log func(string, ...any)) bool {
 			return false
 		}
 	}
-	return true
+	w.desert()
+	return !t.Failed()
+}
+
+// desert has all clients go: nothing of them may be left.
+func (w *world) desert() {
+	for _, c := range w.clients {
+		unix.Close(c.fd)
+	}
+	w.clients = nil
+	w.rest()
+	for i, l := range w.loops {
+		left := l.table.budget.used
+		for key, e := range l.table.values {
+			left -= int64(cost(key, e.frame))
+		}
+		for queue, frames := range l.table.queues {
+			for _, f := range frames {
+				left -= int64(cost(queue, f))
+			}
+		}
+		conns := len(l.conns)
+		if i == 0 {
+			conns -= len(w.wires)
+			for _, c := range l.conns {
+				conns += len(c.link.waits)
+			}
+		}
+		if u := l.up; u != nil {
+			conns += len(u.holds) + len(u.groups) + len(u.asked) + len(u.queue) + len(u.stalled)
+		}
+		if left != 0 || conns+len(l.table.waiting)+l.late.Len() > 0 {
+			w.t.Errorf("clients have left %d bytes, %d waits and others at loop %d", left, len(l.table.waiting), i)
+		}
+	}
 }
 
 func (w *world) loop() *loop {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	ok(w.t, err)
-	warn := func(err error) { w.t.Errorf("a client was disconnected: %v", err) }
+	warn := func(err error) {
+		if !errors.Is(err, ErrVanished) {
+			w.t.Errorf("a client was disconnected: %v", err)
+		}
+	}
 	made, err := newLoop(l, Options{MaxBytes: 1 << 30, Patience: patience, Warn: warn}, nil)
 	ok(w.t, err)
 	w.loops = append(w.loops, made)
@@ -171,9 +213,24 @@ func (w *world) step() {
 		w.serve(w.loops[w.rng.IntN(len(w.loops))])
 	case n < 9:
 		w.carry(w.wires[w.rng.IntN(len(w.wires))], w.rng.IntN(2), 1+w.rng.IntN(200))
-	default:
+	case w.rng.IntN(12) > 0:
 		w.hear(w.clients[w.rng.IntN(len(w.clients))])
+	default:
+		w.leave(w.rng.IntN(len(w.clients)))
 	}
+}
+
+// leave has a client go away, whatever it waits for, and another come in its place.
+func (w *world) leave(i int) {
+	c := w.clients[i]
+	w.log("%d: client %d leaves", w.now, c.id)
+	unix.Close(c.fd)
+	for _, a := range c.acts {
+		a.free, a.void = true, a.void || a.op == opWait
+		a.known = 1 << 30
+	}
+	w.made++
+	w.clients[i] = w.join(w.made, c.at)
 }
 
 // serve has a loop do once what it does, and says whether there was something.
@@ -455,15 +512,18 @@ func (w *world) check() bool {
 		w.state = model{"-", "-", "-", ""}
 	}
 	end := w.snapshot()
-	byClient := map[*player][]*act{}
-	for _, a := range w.window {
-		if !a.void && a.op != opCancelWait {
-			byClient[a.client] = append(byClient[a.client], a)
-		}
-	}
+	of := map[*player]int{}
 	s := &search{seen: map[string]bool{}, end: end}
-	for _, c := range w.clients {
-		s.acts = append(s.acts, byClient[c])
+	for _, a := range w.window {
+		if a.void || a.op == opCancelWait {
+			continue
+		}
+		i, known := of[a.client]
+		if !known {
+			i = len(s.acts)
+			of[a.client], s.acts = i, append(s.acts, nil)
+		}
+		s.acts[i] = append(s.acts[i], a)
 	}
 	if !s.explain(w.state, make([]int, len(s.acts)), make([]int, len(s.acts))) {
 		slices.SortFunc(w.window, func(a, b *act) int { return a.asked - b.asked })
@@ -506,14 +566,11 @@ func (s *search) explain(m model, done, part []int) bool {
 		}
 		a := acts[done[i]]
 		next, ok, left := m.apply(a, part[i])
-		if !ok {
-			continue
-		}
 		d, p := slices.Clone(done), slices.Clone(part)
 		if p[i] = left; left == 0 {
 			d[i]++
 		}
-		if s.explain(next, d, p) {
+		if (ok || a.free) && s.explain(next, d, p) || a.free && s.explain(m, d, p) {
 			return true
 		}
 	}
