@@ -37,6 +37,15 @@ func TestVars(t *testing.T) {
 		"the store is golaunch's": {
 			func(f *rankenv.Facts) { f.StoreHosted = true }, "TORCHELASTIC_USE_AGENT_STORE=True",
 		},
+		"there are no proxies": {func(f *rankenv.Facts) { f.StoreHosted = true }, "MASTER_PORT=29500 -GOLAUNCH_MASTER_ADDR -GOLAUNCH_MASTER_PORT"},
+		"the store is behind a proxy": {
+			func(f *rankenv.Facts) { f.StoreHosted, f.Proxied, f.ProxyAddr, f.ProxyPort = true, true, "fd00::2", 20001 },
+			"MASTER_ADDR=fd00::2 MASTER_PORT=20001 GOLAUNCH_MASTER_ADDR=fd00::1 GOLAUNCH_MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True",
+		},
+		"others have proxies": {
+			func(f *rankenv.Facts) { f.StoreHosted, f.Proxied = true, true },
+			"MASTER_ADDR=fd00::1 MASTER_PORT=29500 GOLAUNCH_MASTER_ADDR=fd00::1 GOLAUNCH_MASTER_PORT=29500",
+		},
 		"IPv6 has no brackets": {func(*rankenv.Facts) {}, "MASTER_ADDR=fd00::1"},
 		"attempt":              {func(*rankenv.Facts) {}, "TORCHELASTIC_RESTART_COUNT=2 GOLAUNCH_ATTEMPT=2"},
 		"node rank":            {func(*rankenv.Facts) {}, "GROUP_RANK=1 NODE_RANK=1 NNODES=2 GROUP_WORLD_SIZE=2"},
