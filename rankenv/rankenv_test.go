@@ -39,7 +39,9 @@ func TestVars(t *testing.T) {
 		},
 		"there are no proxies": {func(f *rankenv.Facts) { f.StoreHosted = true }, "MASTER_PORT=29500 -GOLAUNCH_MASTER_ADDR -GOLAUNCH_MASTER_PORT"},
 		"the store is behind a proxy": {
-			func(f *rankenv.Facts) { f.StoreHosted, f.Proxied, f.ProxyAddr, f.ProxyPort = true, true, "fd00::2", 20001 },
+			func(f *rankenv.Facts) {
+				f.StoreHosted, f.Proxied, f.ProxyAddr, f.ProxyPort = true, true, "fd00::2", 20001
+			},
 			"MASTER_ADDR=fd00::2 MASTER_PORT=20001 GOLAUNCH_MASTER_ADDR=fd00::1 GOLAUNCH_MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True",
 		},
 		"others have proxies": {
