@@ -141,6 +141,24 @@ func TestAProxyOutlivesItsAgent(t *testing.T) {
 	gone(t, mark(t))
 }
 
+// TestTheStoreOfAProxyIsLost with the node that it was on: the proxy says so, and the next attempt has another store and another proxy.
+func TestTheStoreOfAProxyIsLost(t *testing.T) {
+	t.Parallel()
+	h := newCluster(t)
+	h.coordinate()
+	n10, n9 := h.join(1, "n10", 1), h.join(2, "n9", 1)
+	job := h.start(0, "--job-id", "a", "--nodes", "2", "--gpus-per-node", "1", "--grace", "1s", "--store", "proxy", "--backoff", "0s",
+		"--env", mark(t), "--", "bash", "-c", twice)
+	job.line("rank 0 has met the other at 10.77.0.9$")
+	job.line("rank 1 has met the other at 10.77.0.10$")
+	n9.kill()
+	n10.line(`the proxy at 10\.77\.0\.10:\d+ must end \(open connections: 1\): the store at 10\.77\.0\.9:\d+`)
+	h.join(2, "n9", 1)
+	h.touch("go")
+	job.ends(0, "rank 0 has met the other again", "rank 1 has met the other again", "after 1 restart")
+	gone(t, mark(t))
+}
+
 // TestAnAgentHandsOver at a HUP, a second one of its name being refused before.
 func TestAnAgentHandsOver(t *testing.T) {
 	t.Parallel()

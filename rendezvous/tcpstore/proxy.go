@@ -144,7 +144,7 @@ func (u *uplink) connect() error {
 func (u *uplink) fail(err error) {
 	l := u.loop
 	if len(l.conns) > 0 && !l.over {
-		l.warn(l.addr, fmt.Errorf("the proxy at %v must end, with %d connections to it: the store at %v: %w", l.addr, len(l.conns), u.root, err))
+		l.warn(l.addr, fmt.Errorf("the proxy at %v must end (open connections: %d): the store at %v: %w", l.addr, len(l.conns), u.root, err))
 	}
 	l.over = true
 }

@@ -191,7 +191,7 @@ func TestTheEndOfTheStore(t *testing.T) {
 	if err := <-waited; err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a wait at a proxy whose store has ended: %v", err)
 	}
-	warned.next(t, "the proxy at "+proxy.Addr().String()+" must end, with 1 connection", root.Addr().String(), "it has ended")
+	warned.next(t, "the proxy at "+proxy.Addr().String()+" must end (open connections: 1)", root.Addr().String(), "it has ended")
 	for _, s := range []*Store{proxy, quiet} {
 		for range s.Changes() { // ends with the proxy
 		}
