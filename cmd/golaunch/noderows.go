@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/golaunch/golaunch/internal/hostlist"
 )
@@ -18,7 +20,6 @@ type row struct {
 
 // nodeRows are the rows of the table of nodes, in the order of their first nodes.
 func (s clusterShown) nodeRows() (rows []string) {
-	var order []row
 	alike := map[row][]string{}
 	for _, n := range s.Nodes {
 		r := row{n.State, n.GPUs, n.Used, n.holders()}
@@ -26,20 +27,19 @@ func (s clusterShown) nodeRows() (rows []string) {
 			rows = append(rows, r.text(n.Name, n.Address.String()))
 			continue
 		}
-		if alike[r] == nil {
-			order = append(order, r)
-		}
 		alike[r] = append(alike[r], n.Name)
 	}
-	for _, r := range order {
+	for _, names := range alike {
+		hostlist.Sort(names)
+	}
+	for _, r := range slices.SortedFunc(maps.Keys(alike), func(a, b row) int { return hostlist.Compare(alike[a][0], alike[b][0]) }) {
 		rows = append(rows, r.of(alike[r]))
 	}
 	return rows
 }
 
-// of is the row of nodes of a large cluster: a list of them as Slurm writes it, and how many they are.
+// of is the row of nodes of a large cluster, in their order: a list of them as Slurm writes it, and how many they are.
 func (r row) of(names []string) string {
-	hostlist.Sort(names)
 	n := fmt.Sprint(len(names), " nodes")
 	if len(names) == 1 {
 		n = "1 node"

@@ -22,8 +22,8 @@ func TestNodeRows(t *testing.T) {
 	slices.SortFunc(s.Nodes, func(a, b nodeShown) int { return strings.Compare(a.Name, b.Name) }) // as a coordinator has them
 	want := []string{
 		"n[0-6,8-99]\t99 nodes\tready\t8\t0\t-\n",
-		"n[100-12499]\t12400 nodes\tready\t8\t8\ttrain\n",
 		"n7\t1 node\tsilent\t8\t0\t-\n",
+		"n[100-12499]\t12400 nodes\tready\t8\t8\ttrain\n",
 	}
 	if got := s.nodeRows(); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

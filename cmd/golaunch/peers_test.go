@@ -80,14 +80,15 @@ func (s *several) state(i int, state string) {
 // ready waits until so many agents are with the coordinator.
 func (s *several) ready(agents int) {
 	s.t.Helper()
-	s.shows(func(out string) bool { return strings.Count(out, " ready ") == agents })
+	all := regexp.MustCompile(`"state": *"ready"`)
+	s.shows(func(out string) bool { return len(all.FindAllString(out, -1)) == agents }, "--json")
 }
 
 // shows waits until golaunch status does.
-func (s *several) shows(what func(string) bool) {
+func (s *several) shows(what func(string) bool, args ...string) {
 	s.t.Helper()
 	for limit := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		out := s.ask("status", "--coordinator", s.at)
+		out := s.ask(append([]string{"status", "--coordinator", s.at}, args...)...)
 		if what(out) {
 			return
 		}
