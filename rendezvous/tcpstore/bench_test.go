@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,14 @@ import (
 // stores runs a benchmark against this package's store and those of the torches that there are, each in a process of its own.
 func stores(b *testing.B, f func(b *testing.B, c *crowd, group int)) {
 	found := torches(b)
+	if python := os.Getenv(uvPython); python != "" {
+		out, err := torch{interpreter: python}.python(b.Context(), versionScript).Output()
+		if err != nil {
+			b.Fatalf("the Python %s that %s names has no torch: %v", python, uvPython, err)
+		}
+		version, _, _ := strings.Cut(string(bytes.TrimSpace(out)), "+")
+		found = append(found, torch{version: version, interpreter: python})
+	}
 	if len(found) == 0 {
 		b.Log("there is no torch to compare with")
 	}

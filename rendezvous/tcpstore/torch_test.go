@@ -26,15 +26,25 @@ const patience = 2 * time.Minute
 // otherPython names a variable with a Python that has another torch, such as that of PyPI, which has libuv.
 const otherPython = "GOLAUNCH_TEST_PYTHON"
 
-// A torch is an installation of torch: in the machine's own root, or in another, or for another Python. The zero torch is none: this package.
+// uvPython names a variable with a Python whose torch is compared with in benchmarks, as it is by default: with libuv, which Debian's
+// torches have not.
+const uvPython = "GOLAUNCH_BENCH_TORCH"
+
+// A torch is an installation of torch: in the machine's own root, in another, or with an interpreter of its own and with libuv. The
+// zero torch is none: this package.
 type torch struct{ version, root, interpreter string }
 
 func (o torch) String() string {
-	if o.version == "" {
+	switch {
+	case o.version == "":
 		return "golaunch"
+	case o.interpreter != "":
+		return "torch-" + o.version + "-libuv"
 	}
 	return "torch-" + o.version
 }
+
+const versionScript = `import importlib.metadata as m; print(m.version("torch"))`
 
 // torches are those that this machine has; where CI is "true", it must have both.
 func torches(t testing.TB) (found []torch) {
@@ -47,7 +57,7 @@ func torches(t testing.TB) (found []torch) {
 		all = append(all, torch{interpreter: python})
 	}
 	for _, o := range all {
-		out, err := o.python(t.Context(), `import importlib.metadata as m; print(m.version("torch"))`).Output()
+		out, err := o.python(t.Context(), versionScript).Output()
 		if err == nil {
 			o.version, _, _ = strings.Cut(string(bytes.TrimSpace(out)), "+")
 			found = append(found, o)
@@ -66,15 +76,22 @@ func torches(t testing.TB) (found []torch) {
 const enter = `mount -t proc proc "$0/proc" && mount --bind /dev/null "$0/etc/resolv.conf" &&
 	exec chroot "$0" /usr/bin/env -i "$@"`
 
+// nameless runs a command of this root without name servers, for the same reason.
+const nameless = `mount --bind /dev/null /etc/resolv.conf && exec /usr/bin/env -i "$0" "$@"`
+
 // python runs a script, with nothing in its environment but what it needs. Its children end with it.
 func (o torch) python(ctx context.Context, script string, args ...string) *exec.Cmd {
 	argv := append([]string{
 		"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "OMP_NUM_THREADS=1", cmp.Or(o.interpreter, "/usr/bin/python3"), "-u", "-c", script,
 	}, args...)
 	name := "/usr/bin/env"
-	if o.root == "" {
+	switch {
+	case o.interpreter != "":
+		argv = append([]string{"--mount", "sh", "-c", nameless}, argv...)
+		name = "unshare"
+	case o.root == "":
 		argv = append([]string{"-i"}, argv...)
-	} else {
+	default:
 		name = "unshare"
 		argv = append([]string{"--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enter, o.root}, argv...)
 	}
@@ -100,7 +117,7 @@ func (o torch) serveAs(t testing.TB, mode string) (netip.AddrPort, int) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), serverMode+"="+mode)
 	if o.version != "" {
-		cmd = o.python(t.Context(), serverScript)
+		cmd = o.python(t.Context(), serverScript, map[bool]string{true: "libuv"}[o.interpreter != ""])
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()

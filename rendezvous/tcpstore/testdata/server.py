@@ -1,10 +1,10 @@
-"""Serves torch's own store on 127.0.0.1 until stdin ends. It prints the port."""
+"""Serves torch's own store on 127.0.0.1 until stdin ends, with libuv if it is told so. It prints the port."""
 import sys
 
 from torch.distributed import TCPStore
 
 try:
-    store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False, use_libuv=False)
+    store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False, use_libuv="libuv" in sys.argv[1:])
 except TypeError:  # before 2.2
     store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
 print(store.port, flush=True)
