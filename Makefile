@@ -5,6 +5,8 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 SECONDS ?= 3600
 SEED ?= 0
 AGENTS ?= 1000,2500,5000,12500
+PYTHON ?= $(or $(GOLAUNCH_TEST_PYTHON),python3)
+RAY ?=
 LINT := go tool -modfile=tools/lint/go.mod golangci-lint
 BUF := go tool -modfile=tools/generate/go.mod buf
 
@@ -24,9 +26,12 @@ lint:            ## go vet and golangci-lint
 	go vet ./...
 	$(LINT) run --allow-parallel-runners ./...
 
-bench:           ## the Go benchmarks, then golaunch against its peers on this machine
+bench:           ## the Go benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
-	go run ./tools/bench
+
+bench-peers:     ## golaunch against mpirun, srun, torchrun (of PYTHON) and Ray (RAY, a bin directory) on this machine, into docs/performance.md
+	go run ./tools/bench -python $(PYTHON) -ray '$(RAY)'
+	go run ./tools/bench/plot
 
 bench-scale:     ## what clusters of 1,000 to 12,500 nodes cost their coordinator, and how long things take there; AGENTS has other sizes
 	go run ./tools/scale -agents $(AGENTS)
@@ -42,4 +47,4 @@ man:             ## bin/man: the manual pages
 generate:        ## the gRPC code
 	go generate ./rendezvous/rendezvouspb
 
-.PHONY: help build test lint bench bench-scale soak man generate
+.PHONY: help build test lint bench bench-peers bench-scale soak man generate

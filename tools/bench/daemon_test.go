@@ -6,52 +6,18 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
 
-// daemon starts a command, waits until it says a word on its standard error, and ends it in order with the benchmark.
-func daemon(b *testing.B, word string, cmd *exec.Cmd) {
+// built is what is measured.
+func built(b *testing.B, dir string) (golaunch, rank string) {
 	b.Helper()
-	words, err := cmd.StderrPipe()
+	golaunch, rank, err := build(dir)
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	said := make(chan bool, 1)
-	go func() {
-		lines := bufio.NewScanner(words)
-		for lines.Scan() {
-			if strings.Contains(lines.Text(), word) {
-				said <- true
-			}
-		}
-		close(said)
-	}()
-	b.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		_ = cmd.Wait()
-	})
-	select {
-	case ok := <-said:
-		if !ok {
-			b.Fatalf("%v ended early", cmd.Args)
-		}
-	case <-time.After(time.Minute):
-		b.Fatalf("%v does not say %q", cmd.Args, word)
-	}
-}
-
-func timed(b *testing.B, cmd *exec.Cmd) time.Duration {
-	b.Helper()
-	start := time.Now()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		b.Fatalf("%v: %v\n%s", cmd.Args, err, out)
-	}
-	return time.Since(start)
+	return golaunch, rank
 }
 
 // median is in milliseconds.

@@ -8,56 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/nettest"
 )
-
-// BenchmarkRestartOverNodes is the time from the death of one of 8 ranks to the exec of the last new one, over 4 nodes that are
-// network namespaces, with TLS between them. It needs root.
-func BenchmarkRestartOverNodes(b *testing.B) {
-	b.Chdir("../..")
-	dir := b.TempDir()
-	golaunch, rank := build(dir)
-	token := filepath.Join(dir, "token")
-	if err := os.WriteFile(token, []byte(strings.Repeat("k", 32)), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	nodes := nettest.Nodes(b, "10.78.0.2", "10.78.0.9", "10.78.0.10", "10.78.0.11")
-	var total time.Duration
-	for i := range b.N {
-		notes := filepath.Join(dir, fmt.Sprint("notes", i))
-		var all errgroup.Group
-		for n, node := range nodes {
-			cmd := node.Command(golaunch, "--rendezvous", "10.78.0.2:29400", "--name", fmt.Sprint("n", n), "--token-file", token,
-				"--nodes", "4", "--procs-per-node", "2", "--backoff", "0s", "--", rank, "restart", notes)
-			all.Go(func() error {
-				out, err := cmd.CombinedOutput()
-				if err != nil {
-					return fmt.Errorf("%w\n%s", err, out)
-				}
-				return nil
-			})
-		}
-		if err := all.Wait(); err != nil {
-			b.Fatal(err)
-		}
-		took, err := recovery(notes)
-		if err != nil {
-			b.Fatal(err)
-		}
-		total += took
-	}
-	b.ReportMetric(float64(total.Microseconds())/1000/float64(b.N), "ms/restart")
-}
 
 // BenchmarkLossOverNodes is the time from kill -9 of the golaunch of one of 4 nodes to the exec of the last of 8 new ranks, with a
 // spare in its place; the nodes are network namespaces, with TLS between them. It needs root.
 func BenchmarkLossOverNodes(b *testing.B) {
 	b.Chdir("../..")
 	dir := b.TempDir()
-	golaunch, rank := build(dir)
+	golaunch, rank := built(b, dir)
 	token := filepath.Join(dir, "token")
 	if err := os.WriteFile(token, []byte(strings.Repeat("k", 32)), 0o600); err != nil {
 		b.Fatal(err)

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"io"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,7 +14,7 @@ import (
 // in turn, each with an allocation of its own and within one that stands. The metrics are medians.
 func BenchmarkSlurmStep(b *testing.B) {
 	b.Chdir("../..")
-	golaunch, _ := build(b.TempDir())
+	golaunch, _ := built(b, b.TempDir())
 	slurm := slurmtest.Start(b, slurmtest.Options{Nodes: 4})
 	dir := filepath.Dir(golaunch)
 	ours := fmt.Sprintf("env GOLAUNCH_COORDINATOR=none TMPDIR=%s %s --quiet --procs-per-node 2 -- /bin/true", dir, golaunch)
@@ -30,13 +27,21 @@ func BenchmarkSlurmStep(b *testing.B) {
 	shells := map[string]*shell{}
 	for _, c := range commands {
 		if shells[c.shell] == nil {
-			shells[c.shell] = open(b, slurm.Command(strings.Fields(c.shell)...))
+			sh, err := open(b, slurm.Command(strings.Fields(c.shell)...), b.TempDir())
+			if err != nil {
+				b.Fatal(err)
+			}
+			shells[c.shell] = sh
 		}
 	}
 	took := make([][]time.Duration, len(commands))
 	for b.Loop() {
 		for i, c := range commands {
-			took[i] = append(took[i], shells[c.shell].run(c.line))
+			t, err := shells[c.shell].run(b.Context(), giveUp, c.line)
+			if err != nil {
+				b.Fatalf("%s: %v", c.line, err)
+			}
+			took[i] = append(took[i], t)
 		}
 	}
 	for i, c := range commands {
@@ -44,49 +49,4 @@ func BenchmarkSlurmStep(b *testing.B) {
 	}
 	b.ReportMetric(median(took[0])/median(took[1]), "ratio-step")
 	b.ReportMetric(median(took[2])/median(took[3]), "ratio-salloc")
-}
-
-// shell runs commands one after another in an environment of its own.
-type shell struct {
-	b   *testing.B
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-// open starts a shell, which ends with the benchmark.
-func open(b *testing.B, cmd *exec.Cmd) *shell {
-	b.Helper()
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			b.Errorf("%v: %v", cmd.Args, err)
-		}
-	})
-	s := &shell{b, in, bufio.NewReader(out)}
-	s.run("true")
-	return s
-}
-
-// run times a command, which must print nothing on its standard output.
-func (s *shell) run(line string) time.Duration {
-	s.b.Helper()
-	begin := time.Now()
-	if _, err := fmt.Fprintf(s.in, "%s </dev/null; echo $?\n", line); err != nil {
-		s.b.Fatal(err)
-	}
-	if answer, err := s.out.ReadString('\n'); err != nil || answer != "0\n" {
-		s.b.Fatalf("%s: exit code %q (%v)", line, answer, err)
-	}
-	return time.Since(begin)
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,9 +19,34 @@ static void note(const char *path, const char *attempt, const char *rank) {
 	close(fd);
 }
 
+// dead tells whether a death has been noted.
+static int dead(const char *path) {
+	char notes[4096];
+	int fd = open(path, O_RDONLY);
+	if (fd < 0) return 0;
+	ssize_t n = read(fd, notes, sizeof notes - 1);
+	close(fd);
+	notes[n < 0 ? 0 : n] = 0;
+	return strstr(notes, "death") != NULL;
+}
+
 static const char *or(const char *name, const char *other) {
 	const char *value = getenv(name);
 	return value ? value : other;
+}
+
+// family becomes four processes that live on: this one, a child, a child in a session of its own, and one whose parent has ended.
+static int family(void) {
+	if (!fork()) return pause();
+	if (!fork()) return setsid() < 0 ? 3 : pause();
+	pid_t between = fork();
+	if (!between) {
+		if (setsid() < 0) _exit(3);
+		if (fork()) _exit(0);
+		return pause();
+	}
+	waitpid(between, 0, 0);
+	return pause();
 }
 
 int main(int argc, char **argv) {
@@ -28,8 +54,10 @@ int main(int argc, char **argv) {
 	if (!strcmp(mode, "noop")) return 0;
 	if (!strcmp(mode, "nap")) return usleep(100000);
 	if (!strcmp(mode, "sleep")) return pause();
-	// restart FILE: rank 0 of attempt 0 dies after a second; every start and that death are noted. loss FILE: it lives.
-	const char *rank = or("RANK", or("OMPI_COMM_WORLD_RANK", "0")), *attempt = or("TORCHELASTIC_RESTART_COUNT", "0");
+	if (!strcmp(mode, "family")) return family();
+	// restart FILE: rank 0 of attempt 0 dies after a second; every start and that death are noted. loss FILE: it lives. After a death
+	// is the next attempt, whatever its number: of torchrun's nodes those without the death count no restart.
+	const char *rank = or("RANK", or("OMPI_COMM_WORLD_RANK", "0")), *attempt = dead(argv[2]) ? "1" : "0";
 	note(argv[2], attempt, rank);
 	if (strcmp(attempt, "0")) return 0;
 	if (strcmp(rank, "0") || !strcmp(mode, "loss")) return pause();

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/golaunch/golaunch/tools/bench/record"
+)
+
+// workers are placed together on a cluster.
+const workers = "8"
+
+// turns has each launcher do all of its work with clusters and torch in a turn of its own, so that no cluster is there in another's.
+func (r *run) turns(ctx context.Context, rounds func(round func(n int) error) error) error {
+	all := []func(context.Context, *scope) error{r.golaunchTurn, r.slurmTurn, r.rayTurn}
+	learned := false
+	return rounds(func(n int) error {
+		if r.peers.python != "" {
+			if !learned { // what --preload auto is to import
+				argv := r.trainers()[2].argv(r.peers.python, filepath.Join(scripts, "ddp.py"), r.notes("learn"))
+				if _, err := r.exec(ctx, giveUp, argv); err != nil {
+					return fmt.Errorf("%s: %w", r.shown(argv), err)
+				}
+				learned = true
+			}
+			r.trains(ctx, n)
+		}
+		for i := range all { // another is the first in each round
+			err := within(ctx, func(s *scope) error { return all[(i+n)%len(all)](ctx, s) })
+			if err := errors.Join(err, ctx.Err()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// several times a command.
+func (r *run) several(ctx context.Context, times int, work, peer string, argv []string, exec func(context.Context, time.Duration, []string) (time.Duration, error)) {
+	for range times {
+		took, err := exec(ctx, giveUp, argv)
+		r.timed(ctx, work, peer, argv, took, err)
+	}
+}
+
+func (r *run) golaunchTurn(ctx context.Context, s *scope) error {
+	port, err := free()
+	if err != nil {
+		return err
+	}
+	dir := r.notes("cluster")
+	at, token := "127.0.0.1:"+port, filepath.Join(r.dir, "token")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(token, []byte(strings.Repeat("k", 32)), 0o600)); err != nil {
+		return err
+	}
+	mark, err := r.piece()
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	coordinator := []string{r.golaunch, "coordinator", "--listen", at, "--state-dir", filepath.Join(dir, "state"), "--token-file", token}
+	if err := r.daemon(s, "listens", coordinator); err != nil {
+		return err
+	}
+	agent := []string{
+		r.golaunch, "agent", "--allow-run-as-root", "--coordinator", at, "--name", "n1", "--token-file", token, "--log-dir", filepath.Join(dir, "logs"),
+	}
+	if err := r.daemon(s, "in the cluster", agent); err != nil {
+		return err
+	}
+	r.sample("cluster-start", record.Golaunch, []string{"golaunch coordinator --listen HOST:PORT, golaunch agent --coordinator HOST:PORT"}, milliseconds(time.Since(begin)))
+	r.sample("cluster-memory", record.Golaunch, coordinator[:2], memory(marked(mark)))
+	words := func(words ...string) []string {
+		return append(append([]string{r.golaunch}, words[0], "--coordinator", at, "--token-file", token), words[1:]...)
+	}
+	r.several(ctx, 3, "cluster-status", record.Golaunch, words("status"), r.exec)
+	r.several(ctx, 3, "cluster-submit", record.Golaunch, words("run", "--quiet", "--", "true"), r.exec)
+	r.several(ctx, 3, "cluster-workers", record.Golaunch, words("run", "--quiet", "--procs-per-node", workers, "--", r.rank, "noop"), r.exec)
+	return nil
+}
+
+// daemon starts a command, waits until it says a word on its standard error, and ends it in order with the scope.
+func (r *run) daemon(s *scope, word string, argv []string) error {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	words, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)                          // it may have ended
+		end := time.AfterFunc(ending, func() { _ = cmd.Process.Kill() }) // it may end at this moment
+		defer end.Stop()
+		_ = cmd.Wait() // it was told to end
+	})
+	said := make(chan bool, 1)
+	go func() {
+		defer close(said)
+		lines := bufio.NewScanner(words)
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), word) {
+				said <- true
+				_, _ = io.Copy(io.Discard, words) // until it ends
+			}
+		}
+	}()
+	select {
+	case ok := <-said:
+		if !ok {
+			return fmt.Errorf("%s ended and did not say %q", r.shown(argv), word)
+		}
+	case <-time.After(time.Minute):
+		return fmt.Errorf("%s has not said %q for a minute", r.shown(argv), word)
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
+	return nil
+}
+
+func (r *run) slurmTurn(ctx context.Context, s *scope) error {
+	if !r.peers.slurm {
+		return nil
+	}
+	mark, err := r.piece()
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	_, sh, err := r.slurm(s)
+	if err != nil {
+		return err
+	}
+	const daemons = "munged, slurmctld -D and slurmd -D in network namespaces that are made first"
+	r.sample("cluster-start", record.Srun, []string{daemons}, milliseconds(time.Since(begin)))
+	r.sample("cluster-memory", record.Srun, []string{daemons}, memory(marked(mark)))
+	run := func(ctx context.Context, limit time.Duration, argv []string) (time.Duration, error) {
+		return sh.run(ctx, limit, strings.Join(argv, " "))
+	}
+	r.several(ctx, 3, "cluster-status", record.Srun, []string{"sinfo"}, run)
+	r.several(ctx, 3, "cluster-submit", record.Srun, []string{"srun", "-n1", "true"}, run)
+	r.several(ctx, 3, "cluster-workers", record.Srun, []string{"srun", "-n" + workers, r.rank, "noop"}, run)
+	if r.peers.python == "" {
+		return nil
+	}
+	notes := r.notes("ddp")
+	argv := []string{
+		"env", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500", "srun", "-n" + strconv.Itoa(training), r.peers.python, filepath.Join(scripts, "ddp.py"), notes,
+	}
+	at := monotonic()
+	_, err = run(ctx, giveUp, argv)
+	r.trained(ctx, record.Srun, argv, notes, at, false, err)
+	return nil
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/tools/bench/record"
+)
+
+// machine is what this machine is, and how busy when the run begins.
+func machine() record.Machine {
+	var name unix.Utsname
+	kernel := ""
+	if unix.Uname(&name) == nil {
+		kernel = unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:])
+	}
+	kilobytes, _ := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", "MemTotal:"), " kB"), 10, 64)
+	return record.Machine{
+		CPU: strings.TrimPrefix(field("/proc/cpuinfo", "model name"), ": "), Cores: runtime.NumCPU(), MemoryBytes: kilobytes << 10, Kernel: kernel,
+		OS: strings.Trim(field("/etc/os-release", "PRETTY_NAME="), `"`), Load: load(),
+	}
+}
+
+// field is what a line of a file has after a prefix, empty if there is none.
+func field(file, prefix string) string {
+	text, _ := os.ReadFile(file) // else it has no such line
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, prefix); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return ""
+}
+
+// load is the load average of the last minute.
+func load() float64 {
+	text, _ := os.ReadFile("/proc/loadavg") // Linux has it
+	first, _, _ := strings.Cut(string(text), " ")
+	average, _ := strconv.ParseFloat(first, 64)
+	return average
+}
+
+// ticks are the time of all cores since the machine was started, and the part of it that a hypervisor gave to others.
+func ticks() (all, stolen float64) {
+	f := strings.Fields(field("/proc/stat", "cpu "))
+	for i, text := range f[:min(8, len(f))] { // what follows is part of these
+		n, _ := strconv.ParseFloat(text, 64)
+		all += n
+		if i == 7 {
+			stolen = n
+		}
+	}
+	return all, stolen
+}

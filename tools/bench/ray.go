@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/golaunch/golaunch/tools/bench/record"
+)
+
+// head starts a Ray cluster of this machine alone for a scope. It is ended by its mark: `ray stop` would end every Ray of this machine.
+func (r *run) head(ctx context.Context, s *scope) (mark, api string, err error) {
+	gcs, err := free()
+	dashboard, err2 := free()
+	mark, err3 := r.piece()
+	if err := errors.Join(err, err2, err3); err != nil {
+		return "", "", err
+	}
+	s.Cleanup(func() {
+		if err := kill(mark); err != nil {
+			s.Error(err)
+		}
+	})
+	argv := []string{
+		filepath.Join(r.peers.ray, "ray"), "start", "--head", "--port", gcs, "--num-cpus", "128", "--num-gpus", "0",
+		"--dashboard-port", dashboard, "--temp-dir", r.notes("ray"), "--disable-usage-stats",
+	}
+	took, err := r.execAs(ctx, giveUp, argv, mark)
+	r.timed(ctx, "cluster-start", record.Ray, argv, took, err)
+	if err != nil {
+		return "", "", err
+	}
+	s.Cleanup(func() { _ = os.Unsetenv("RAY_ADDRESS") }) // it fails for no name that is legal
+	return mark, "http://127.0.0.1:" + dashboard, os.Setenv("RAY_ADDRESS", "127.0.0.1:"+gcs)
+}
+
+// rayTurn has a Ray cluster do what the others do. What a cluster of Ray's needs for its first job is part of the first sample.
+func (r *run) rayTurn(ctx context.Context, s *scope) error {
+	if r.peers.ray == "" {
+		return nil
+	}
+	mark, api, err := r.head(ctx, s)
+	if err != nil {
+		return nil //nolint:nilerr // it was noted
+	}
+	r.sample("cluster-memory", record.Ray, []string{"ray start --head"}, memory(marked(mark)))
+	ray, python := filepath.Join(r.peers.ray, "ray"), filepath.Join(r.peers.ray, "python")
+	exec := func(ctx context.Context, limit time.Duration, argv []string) (time.Duration, error) {
+		return r.execAs(ctx, limit, argv, mark+"-job")
+	}
+	r.several(ctx, 2, "cluster-submit", record.Ray, []string{ray, "job", "submit", "--address", api, "--", "true"}, exec)
+	r.several(ctx, 2, "cluster-status", record.Ray, []string{ray, "status"}, exec)
+	r.several(ctx, 2, "cluster-workers", record.Ray, []string{python, filepath.Join(scripts, "ray_workers.py"), workers}, exec)
+	if !r.peers.rayTrain {
+		return nil
+	}
+	notes := r.notes("ddp")
+	argv := []string{python, filepath.Join(scripts, "ray_ddp.py"), strconv.Itoa(training), notes, r.notes("results")}
+	begin := monotonic()
+	_, err = exec(ctx, giveUp, argv)
+	r.trained(ctx, record.Ray, argv, notes, begin, true, err)
+	return nil
+}

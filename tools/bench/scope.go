@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// scope is what a piece of work starts and must end. It is also as much of a test as package slurmtest wants: in a scope a real Slurm
+// runs outside of tests.
+type scope struct {
+	testing.TB // nil: it is asked for nothing but what is below
+
+	ctx   context.Context
+	ends  []func()
+	wrong []error
+}
+
+// fatal ends a scope at once.
+type fatal struct{ error }
+
+// within runs f, and then what it has asked for with Cleanup, the last first.
+func within(ctx context.Context, f func(s *scope) error) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &scope{ctx: ctx}
+	s.try(func() {
+		if err := f(s); err != nil {
+			s.wrong = append(s.wrong, err)
+		}
+	})
+	cancel() // as a test's context, it ends before the cleanups
+	for len(s.ends) > 0 {
+		last := s.ends[len(s.ends)-1]
+		s.ends = s.ends[:len(s.ends)-1]
+		s.try(last)
+	}
+	return errors.Join(s.wrong...)
+}
+
+func (s *scope) try(f func()) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case fatal:
+			s.wrong = append(s.wrong, r.error)
+		default:
+			panic(r)
+		}
+	}()
+	f()
+}
+
+func (s *scope) Helper()                   {}
+func (s *scope) Context() context.Context  { return s.ctx }
+func (s *scope) Cleanup(f func())          { s.ends = append(s.ends, f) }
+func (s *scope) Failed() bool              { return len(s.wrong) > 0 }
+func (s *scope) Logf(f string, a ...any)   { fmt.Printf(f+"\n", a...) }
+func (s *scope) Error(a ...any)            { s.wrong = append(s.wrong, errors.New(fmt.Sprint(a...))) }
+func (s *scope) Errorf(f string, a ...any) { s.wrong = append(s.wrong, fmt.Errorf(f, a...)) }
+func (s *scope) Fatal(a ...any)            { panic(fatal{errors.New(fmt.Sprint(a...))}) }
+func (s *scope) Fatalf(f string, a ...any) { panic(fatal{fmt.Errorf(f, a...)}) }
+func (s *scope) Skip(a ...any)             { s.Fatal(a...) }
