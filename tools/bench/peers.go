@@ -47,19 +47,19 @@ func (r *run) find(ctx context.Context, python, ray string) {
 			r.skip(name, "", hint)
 			return false
 		}
-		fmt.Printf("%s %s\n", name, version)
+		fmt.Printf("%s: %s\n", name, version)
 		r.rec.Peers = append(r.rec.Peers, record.Peer{Name: name, Version: version})
 		return true
 	}
-	mpirun := strings.TrimPrefix(said1(ctx, "mpirun", "--version"), "mpirun ")
+	mpirun := strings.NewReplacer("mpirun (", "", ")", "").Replace(said1(ctx, "mpirun", "--version"))
 	r.peers.mpirun = have(record.Mpirun, mpirun, "it is not installed (Debian: openmpi-bin)")
-	slurm := strings.TrimPrefix(said1(ctx, "slurmctld", "-V"), "slurm-wlm ")
+	slurm := strings.Replace(said1(ctx, "slurmctld", "-V"), "slurm-wlm", "Slurm", 1)
 	if os.Getuid() != 0 {
 		slurm = ""
 	}
 	r.peers.slurm = have(record.Srun, slurm, "it needs root, for network namespaces, and Slurm (Debian: slurmctld slurmd slurm-client munge)")
 	torch := said1(ctx, python, "-c", "import torch; print(torch.__version__)")
-	if have(record.Torchrun, torch, python+" has no torch: name a Python that has it (PYTHON=, -python)") {
+	if have(record.Torchrun, named("torch", torch), python+" has no torch: name a Python that has it (PYTHON=, -python)") {
 		r.peers.python = said1(ctx, python, "-c", "import sys; print(sys.executable)")
 		r.peers.torchrun = filepath.Join(filepath.Dir(r.peers.python), "torchrun")
 	}
@@ -67,7 +67,7 @@ func (r *run) find(ctx context.Context, python, ray string) {
 	if ray != "" {
 		version = said1(ctx, filepath.Join(ray, "python"), "-c", "import ray; print(ray.__version__)")
 	}
-	if have(record.Ray, version,
+	if have(record.Ray, named("Ray", version),
 		`name the bin directory of a virtual environment that has it, by pip install "ray[default,train]" (RAY=, -ray)`) {
 		r.peers.ray = ray
 		other := said1(ctx, filepath.Join(ray, "python"), "-c", "import ray.train.torch, torch; print(torch.__version__)")
@@ -75,6 +75,14 @@ func (r *run) find(ctx context.Context, python, ray string) {
 			r.skip(record.Ray, "ddp", fmt.Sprintf("its Python has torch %s, not %s with Ray Train as the others", cmp.Or(other, "none"), torch))
 		}
 	}
+}
+
+// named is a version of a program, empty if there is none.
+func named(name, version string) string {
+	if version == "" {
+		return ""
+	}
+	return name + " " + version
 }
 
 // said1 is the first line that a command prints, empty if it fails.

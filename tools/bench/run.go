@@ -24,7 +24,7 @@ const (
 	// ending bounds the wait for a command that was killed.
 	ending = 10 * time.Second
 	// said bounds what an error shows of a command's output, in bytes.
-	said = 2 << 10
+	said = 32 << 10
 	// runMark and workMark are variables that all processes of a run, and of one piece of it, have in their environment.
 	runMark, workMark = "BENCH_RUN", "BENCH_WORK"
 )
@@ -131,13 +131,18 @@ func (r *run) execInto(ctx context.Context, limit time.Duration, argv []string, 
 	return took, errors.Join(fmt.Errorf("%w: %s", err, lastWords(out.Name())), kill(mark))
 }
 
-// lastWords is the last line with a letter that a command has written to a file.
+// lastWords is the last line with an error that a command has written to a file, or the last with a letter.
 func lastWords(file string) string {
 	text, _ := os.ReadFile(file) // as much as there is
 	lines := strings.Split(strings.ToValidUTF8(string(text[max(0, len(text)-said):]), "?"), "\n")
-	for _, line := range slices.Backward(lines) {
-		if strings.ContainsFunc(line, unicode.IsLetter) {
-			return strings.TrimSpace(line)
+	for _, has := range []func(string) bool{
+		func(line string) bool { return strings.Contains(line, "Error: ") || strings.Contains(line, "error: ") },
+		func(line string) bool { return strings.ContainsFunc(line, unicode.IsLetter) },
+	} {
+		for _, line := range slices.Backward(lines) {
+			if has(line) {
+				return strings.TrimSpace(line)
+			}
 		}
 	}
 	return "it said nothing"

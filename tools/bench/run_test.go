@@ -83,6 +83,7 @@ func TestShell(t *testing.T) {
 		{"echo said", time.Minute, ""},
 		{"cat", time.Minute, ""}, // its input is empty
 		{"echo wrong >&2; echo ===; (exit 4)", time.Minute, "exit code 4: wrong"},
+		{"echo RuntimeError: no; echo and so on; (exit 1)", time.Minute, "exit code 1: RuntimeError: no"},
 		{"sleep 0.5; echo late", 50 * time.Millisecond, "it had not ended after 50ms"},
 		{"true", time.Minute, ""}, // and not the answer of the one before
 		{"false", time.Minute, "exit code 1: it said nothing"},
