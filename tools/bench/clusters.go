@@ -78,14 +78,15 @@ func (r *run) golaunchTurn(ctx context.Context, s *scope) error {
 	if err := r.daemon(s, "in the cluster", agent); err != nil {
 		return err
 	}
-	r.sample("cluster-start", record.Golaunch, []string{"golaunch coordinator --listen HOST:PORT, golaunch agent --coordinator HOST:PORT"}, milliseconds(time.Since(begin)))
-	r.sample("cluster-memory", record.Golaunch, coordinator[:2], memory(marked(mark)))
+	const daemons = "golaunch coordinator --listen HOST:PORT, golaunch agent --coordinator HOST:PORT"
+	r.sample("cluster-start", record.Golaunch, []string{daemons}, milliseconds(time.Since(begin)))
 	words := func(words ...string) []string {
 		return append(append([]string{r.golaunch}, words[0], "--coordinator", at, "--token-file", token), words[1:]...)
 	}
 	r.several(ctx, 3, "cluster-status", record.Golaunch, words("status"), r.exec)
 	r.several(ctx, 3, "cluster-submit", record.Golaunch, words("run", "--quiet", "--", "true"), r.exec)
 	r.several(ctx, 3, "cluster-workers", record.Golaunch, words("run", "--quiet", "--procs-per-node", workers, "--", r.rank, "noop"), r.exec)
+	r.sample("cluster-memory", record.Golaunch, []string{daemons}, memory(marked(mark)))
 	return nil
 }
 
@@ -145,13 +146,13 @@ func (r *run) slurmTurn(ctx context.Context, s *scope) error {
 	}
 	const daemons = "munged, slurmctld -D and slurmd -D in network namespaces that are made first"
 	r.sample("cluster-start", record.Srun, []string{daemons}, milliseconds(time.Since(begin)))
-	r.sample("cluster-memory", record.Srun, []string{daemons}, memory(marked(mark)))
 	run := func(ctx context.Context, limit time.Duration, argv []string) (time.Duration, error) {
 		return sh.run(ctx, limit, strings.Join(argv, " "))
 	}
 	r.several(ctx, 3, "cluster-status", record.Srun, []string{"sinfo"}, run)
 	r.several(ctx, 3, "cluster-submit", record.Srun, []string{"srun", "-n1", "true"}, run)
 	r.several(ctx, 3, "cluster-workers", record.Srun, []string{"srun", "-n" + workers, r.rank, "noop"}, run)
+	r.sample("cluster-memory", record.Srun, []string{daemons}, memory(marked(mark)))
 	if r.peers.python == "" {
 		return nil
 	}

@@ -13,7 +13,7 @@ const (
 	// nap is how long a rank of mode nap lives.
 	nap = 100 * time.Millisecond
 	// hung is when a launch counts as one that will not end.
-	hung = 10 * time.Second
+	hung = 20 * time.Second
 )
 
 // slurm starts a Slurm of one node for a scope and opens a shell on its head; nil if there is none.

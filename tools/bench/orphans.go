@@ -97,7 +97,7 @@ func (r *run) jobs(ctx context.Context, s *scope) (all []*job, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := r.head(ctx, s); err != nil {
+	if _, _, err := r.head(ctx, s, false); err != nil {
 		return all, nil //nolint:nilerr // it was noted
 	}
 	argv := []string{filepath.Join(r.peers.ray, "python"), filepath.Join(scripts, "ray_family.py"), strconv.Itoa(families), program, "family"}

@@ -12,7 +12,8 @@ import (
 )
 
 // head starts a Ray cluster of this machine alone for a scope. It is ended by its mark: `ray stop` would end every Ray of this machine.
-func (r *run) head(ctx context.Context, s *scope) (mark, api string, err error) {
+// The start of one beside other work is not measured.
+func (r *run) head(ctx context.Context, s *scope, measured bool) (mark, api string, err error) {
 	gcs, err := free()
 	dashboard, err2 := free()
 	mark, err3 := r.piece()
@@ -29,7 +30,9 @@ func (r *run) head(ctx context.Context, s *scope) (mark, api string, err error) 
 		"--dashboard-port", dashboard, "--temp-dir", r.notes("ray"), "--disable-usage-stats",
 	}
 	took, err := r.execAs(ctx, giveUp, argv, mark)
-	r.timed(ctx, "cluster-start", record.Ray, argv, took, err)
+	if measured || err != nil {
+		r.timed(ctx, "cluster-start", record.Ray, argv, took, err)
+	}
 	if err != nil {
 		return "", "", err
 	}
@@ -42,11 +45,10 @@ func (r *run) rayTurn(ctx context.Context, s *scope) error {
 	if r.peers.ray == "" {
 		return nil
 	}
-	mark, api, err := r.head(ctx, s)
+	mark, api, err := r.head(ctx, s, true)
 	if err != nil {
 		return nil //nolint:nilerr // it was noted
 	}
-	r.sample("cluster-memory", record.Ray, []string{"ray start --head"}, memory(marked(mark)))
 	ray, python := filepath.Join(r.peers.ray, "ray"), filepath.Join(r.peers.ray, "python")
 	exec := func(ctx context.Context, limit time.Duration, argv []string) (time.Duration, error) {
 		return r.execAs(ctx, limit, argv, mark+"-job")
@@ -54,6 +56,7 @@ func (r *run) rayTurn(ctx context.Context, s *scope) error {
 	r.several(ctx, 2, "cluster-submit", record.Ray, []string{ray, "job", "submit", "--address", api, "--", "true"}, exec)
 	r.several(ctx, 2, "cluster-status", record.Ray, []string{ray, "status"}, exec)
 	r.several(ctx, 2, "cluster-workers", record.Ray, []string{python, filepath.Join(scripts, "ray_workers.py"), workers}, exec)
+	r.sample("cluster-memory", record.Ray, []string{"ray start --head"}, memory(marked(mark)))
 	if !r.peers.rayTrain {
 		return nil
 	}

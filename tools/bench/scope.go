@@ -13,6 +13,7 @@ type scope struct {
 	testing.TB // nil: it is asked for nothing but what is below
 
 	ctx   context.Context
+	outer context.Context
 	ends  []func()
 	wrong []error
 }
@@ -22,9 +23,10 @@ type fatal struct{ error }
 
 // within runs f, and then what it has asked for with Cleanup, the last first.
 func within(ctx context.Context, f func(s *scope) error) (err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	outer := ctx
+	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
-	s := &scope{ctx: ctx}
+	s := &scope{ctx: ctx, outer: outer}
 	s.try(func() {
 		if err := f(s); err != nil {
 			s.wrong = append(s.wrong, err)
@@ -52,11 +54,17 @@ func (s *scope) try(f func()) {
 	f()
 }
 
+// Logf says what may explain why something has failed, but for what was interrupted.
+func (s *scope) Logf(f string, a ...any) {
+	if s.outer.Err() == nil {
+		fmt.Printf(f+"\n", a...)
+	}
+}
+
 func (s *scope) Helper()                   {}
 func (s *scope) Context() context.Context  { return s.ctx }
 func (s *scope) Cleanup(f func())          { s.ends = append(s.ends, f) }
 func (s *scope) Failed() bool              { return len(s.wrong) > 0 }
-func (s *scope) Logf(f string, a ...any)   { fmt.Printf(f+"\n", a...) }
 func (s *scope) Error(a ...any)            { s.wrong = append(s.wrong, errors.New(fmt.Sprint(a...))) }
 func (s *scope) Errorf(f string, a ...any) { s.wrong = append(s.wrong, fmt.Errorf(f, a...)) }
 func (s *scope) Fatal(a ...any)            { panic(fatal{errors.New(fmt.Sprint(a...))}) }

@@ -58,7 +58,7 @@ var Groups = []Group{
 		{"cluster-submit", "a job of one rank of `true`, whole command"},
 		{"cluster-workers", "8 workers, placed together, whole command"},
 	}, []string{Golaunch, Srun, Ray}},
-	{"cluster-memory", "Memory of an idle cluster of one node", Bytes, []Work{
+	{"cluster-memory", "Memory of that cluster after these jobs", Bytes, []Work{
 		{"cluster-memory", "proportional (PSS), all its processes together"},
 	}, []string{Golaunch, Srun, Ray}},
 	{"store", "The start of a job at torch's store: all connect, count themselves and wait for the last", Milliseconds, []Work{
@@ -73,7 +73,7 @@ var Groups = []Group{
 	{"launcher-memory", "Memory of the launcher of 8 ranks", Bytes, []Work{
 		{"launcher-memory", "proportional (PSS), all processes but the ranks and theirs"},
 	}, []string{Golaunch, Mpirun, Srun, Torchrun}},
-	{"hangs", "Launches of 32 ranks that exit at once that had not ended after 10 s, or failed", Share, []Work{
+	{"hangs", "Launches of 32 ranks that exit at once that had not ended after 20 s, or failed", Share, []Work{
 		{"hangs-32", "32 ranks"},
 	}, []string{Golaunch, Mpirun, Srun, Torchrun}},
 }
