@@ -19,6 +19,7 @@ import signal
 import stat
 import sys
 import time
+from itertools import compress
 
 __file__ = "<golaunch>"
 at_start = frozenset(sys.modules)
@@ -325,12 +326,46 @@ def stamps():
 
 
 def entropy():
-    """Returns the generators that were seeded by chance, each of which a fork would double."""
-    found = []
-    bits = getattr(sys.modules.get("numpy.random"), "BitGenerator", None)
-    if bits is not None:
-        found = [o for o in gc.get_objects() if isinstance(o, bits) and getattr(getattr(o, "seed_seq", None), "entropy", 0) > 1 << 96]
-    return found
+    """Returns what NumPy and torch draw random numbers from and was seeded by chance, each of which a fork would double, and why it cannot be seeded
+    anew, if it cannot. It sees nothing that the collector does not look at any more (gc.freeze)."""
+    kinds = set()
+    for name, of in ("numpy.random", "BitGenerator"), ("numpy.random", "SeedSequence"), ("torch", "Generator"):
+        new = [getattr(sys.modules.get(name), of, None)]
+        while new:
+            kind = new.pop()
+            if isinstance(kind, type) and kind not in kinds:
+                kinds.add(kind)
+                new += kind.__subclasses__()
+    if not kinds:
+        return [], ""
+    # Torch's generators, and what holds nothing but them, are not the collector's own: they are found by what refers to them.
+    found, seen, look = {}, set(), [o for o in gc.get_objects() if type(o) not in REFERS_TO_NONE]
+    while look:
+        referents = gc.get_referents(*look)
+        found.update((id(o), o) for o in compress(referents, map(kinds.__contains__, map(type, referents))))
+        holders = {id(o): o for o in compress(referents, map((dict, tuple).__contains__, map(type, referents))) if not gc.is_tracked(o)}
+        look = [o for at, o in holders.items() if o and at not in seen]
+        seen.update(holders)
+    chance = [o for o in found.values() if by_chance(o)]
+    for o in chance:
+        try:
+            fresh(o)
+        except Exception as e:
+            return [], "a random generator, %s, cannot be seeded anew: %s" % (type(o).__name__, e)
+    return chance, ""
+
+
+# What a method of one of C's types, a slot of it and an attribute of it are.
+REFERS_TO_NONE = {type(str.join), type(object.__init__), type(type.__dict__["__dict__"])}
+
+
+def by_chance(o):
+    """Chance has 128 bits in NumPy, and 53 or 64 in torch, which are never so few that they could be somebody's constant."""
+    if hasattr(o, "initial_seed"):
+        return o.initial_seed() >> 32 and o.initial_seed() != TORCH_SEED
+    seeds = o if hasattr(o, "spawn_key") else getattr(o, "seed_seq", getattr(o, "_seed_seq", None))  # the latter before NumPy 1.25
+    entropy = getattr(seeds, "entropy", 0)
+    return isinstance(entropy, int) and entropy >> 96
 
 
 class Seeded:
@@ -356,20 +391,21 @@ class Seeded:
 
 
 def reseed(chance):
-    import random
+    while chance:
+        generator = chance.pop()
+        if generator is getattr(sys.modules.get("torch"), "default_generator", None):
+            sys.modules["torch"].seed()  # those of GPUs too, which are not there yet
+        elif hasattr(generator, "seed"):  # of the module random, or torch's
+            generator.seed()
+        else:
+            generator.__setstate__(fresh(generator))
 
-    for generator in chance:
-        generator.seed()
-    torch = getattr(sys.modules.get("torch"), "default_generator", None)
-    if torch is not None and torch.initial_seed() != TORCH_SEED:
-        torch.seed()
-    numpy = sys.modules.get("numpy.random")
-    if numpy is None:
-        return
-    numpy.seed()
-    for bits in entropy():
-        fresh = type(bits)()
-        bits.state = fresh.state
+
+def fresh(o):
+    """Returns the state of another of NumPy's generators or seeds of the same type; None for what seeds itself."""
+    if hasattr(o, "seed"):
+        return None
+    return type(o)().__reduce__()[2] if hasattr(o, "spawn_key") else type(o)().__getstate__()
 
 
 # --- Fork
@@ -717,6 +753,9 @@ def serve():
         chance = seeded.found
     gc.enable()
     gc.collect()
+    if names and not why:
+        found, unfit = entropy()
+        chance, why = chance + found, unfit
     gc.freeze()  # what was imported stays shared: no rank's collector touches it
     send("ready", "%.6f" % (time.monotonic() - began), error, culprit, why, *stamps())
     while True:

@@ -88,8 +88,24 @@ func TestTorch(t *testing.T) {
 	w := newWorld(t)
 	log := withDriver(t, w)
 	w.env = append(w.env, "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1")
+	if err := os.WriteFile(filepath.Join(w.dir, "lib", "generators.py"), []byte(`import numpy, random, torch
+RNG, STATE, SEEDS = numpy.random.default_rng(), numpy.random.RandomState(), numpy.random.SeedSequence()
+BITS, CHILD, PLAIN = numpy.random.Generator(numpy.random.PCG64()), numpy.random.default_rng(SEEDS.spawn(1)[0]), random.Random()
+OF_TORCH, HELD = torch.Generator(), {"by": (torch.Generator(),)}
+OF_TORCH.seed(), HELD["by"][0].seed()
+CONSTANT = numpy.random.default_rng(5), numpy.random.RandomState(5), random.Random(5), torch.Generator().manual_seed(5)
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.env = append(w.env, "PYTHONPATH="+filepath.Join(w.dir, "lib"))
 	if err := os.WriteFile(filepath.Join(w.dir, "draw.py"), []byte(`import numpy, random, secrets, torch, uuid
+from generators import *
+a, b, c, d = CONSTANT
+print("constant", a.random(), b.rand(), c.random(), torch.rand(1, generator=d).item())
 print(random.random(), numpy.random.rand(), numpy.random.randint(1 << 60), secrets.token_hex(), uuid.uuid4(), uuid.uuid1(), sep="\n")
+print(RNG.random(), STATE.rand(), SEEDS.generate_state(4), BITS.random(), CHILD.random(), PLAIN.random(), sep="\n")
+print(torch.rand(1, generator=OF_TORCH).item(), torch.rand(1, generator=HELD["by"][0]).item(), sep="\n")
+print(SEEDS.spawn(1)[0].generate_state(4), RNG.spawn(1)[0].random() if hasattr(RNG, "spawn") else secrets.token_hex(), sep="\n")
 if torch.initial_seed() == 67280421310721: # that of all processes, before torch 2.15
     torch.seed()
 print(torch.rand(1).item())
@@ -97,24 +113,29 @@ print(torch.rand(1).item())
 		t.Fatal(err)
 	}
 	argv := []string{python, "draw.py"}
-	s, _, err := w.serve(argv, "torch", "torch.distributed", "torch.utils.data", "numpy")
+	s, _, err := w.serve(argv, "torch", "torch.distributed", "torch.utils.data", "numpy", "generators")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(log); err == nil {
 		t.Error("import torch has initialized CUDA")
 	}
+	constant, _, _ := strings.Cut(w.run(argv, "", nil, "RANK=8").Out, "\n")
 	seen := map[string]bool{}
 	for i := range 8 {
 		e := w.run(argv, "", s, fmt.Sprintf("RANK=%d", i))
-		for draw := range strings.Lines(e.Out) {
+		same, draws, _ := strings.Cut(e.Out, "\n")
+		if same != constant || !strings.HasPrefix(same, "constant ") {
+			t.Errorf("of seeds that are constant a rank has drawn %q, and if it is forked %q: %s", constant, same, e.Errors)
+		}
+		for draw := range strings.Lines(draws) {
 			if seen[draw] {
 				t.Errorf("%s was drawn by two ranks", draw)
 			}
 			seen[draw] = true
 		}
 	}
-	if len(seen) != 8*7 {
+	if len(seen) != 8*17 {
 		t.Errorf("%d draws", len(seen))
 	}
 }
