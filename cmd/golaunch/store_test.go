@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -64,4 +67,41 @@ echo "rank $RANK has met all at $MASTER_ADDR, and the first at $GOLAUNCH_MASTER_
 		t.Errorf("another node got an answer from the proxy: %q", text)
 	}
 	second.line("warning: store of job .*10.77.0.2")
+}
+
+// TestATorchWithoutLibuv does what the report says to do, on the command line and under the torchrun link.
+func TestATorchWithoutLibuv(t *testing.T) {
+	t.Parallel()
+	root := os.Getenv(testRoot)
+	if root == "" || os.Getuid() != 0 {
+		missing(t, "let %s name a root with Debian's newest torch, and be root", testRoot)
+	}
+	dir := t.TempDir()
+	python, script := filepath.Join(dir, "python3"), filepath.Join(dir, "meet.py")
+	for path, text := range map[string]string{
+		python: fmt.Sprintf(inRoot, root, os.TempDir()),
+		script: "import torch.distributed as d\nnext(d.rendezvous('env://'))\nprint('met')\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(vars []string, argv ...string) (int, string) {
+		cmd := exec.Command(golaunch(t), argv...)
+		cmd.Dir = dir
+		return start(t, cmd, vars...).wait()
+	}
+	code, text := run(nil, "--", python, script)
+	_, remedy, told := strings.Cut(text, "start the job with ")
+	flags, vars, link := strings.Cut(remedy, " (under the torchrun link: ")
+	vars, _, _ = strings.Cut(vars, ")")
+	if code != 1 || !told || !link {
+		t.Fatalf("exit code %d, and no remedy:\n%s", code, text)
+	}
+	if code, text := run(nil, append(strings.Fields(flags), "--", python, script)...); code != 0 || !strings.Contains(text, "met") {
+		t.Errorf("%s: exit code %d:\n%s", flags, code, text)
+	}
+	if code, text := run(strings.Fields(vars), "torchrun", "--no-python", python, script); code != 0 || !strings.Contains(text, "met") {
+		t.Errorf("%s: exit code %d:\n%s", vars, code, text)
+	}
 }

@@ -40,7 +40,7 @@ var program = []row{
 	}, {
 		action: Stop, cause: "no-libuv", title: "this torch has no libuv, which it asks of a store by default",
 		patterns: `use_libuv was requested but PyTorch was built without libuv support`,
-		remedy:   "start the job with --env USE_LIBUV=0; golaunch's store serves such clients too", passing: true,
+		remedy:   "start the job with --store rank0 --env USE_LIBUV=0 (under the torchrun link: GOLAUNCH_STORE=rank0 USE_LIBUV=0)", passing: true,
 		origin: "torch/csrc/distributed/c10d/TCPStore.cpp; Debian's builds",
 	}, {
 		action: Stop, cause: "syntax-error", title: "Python does not accept the program",
