@@ -2,8 +2,12 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/forkserver"
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // pool keeps fork servers for the next job of the same user with the same interpreter, modules and environment.
@@ -13,7 +17,18 @@ type pool struct {
 	mu     sync.Mutex
 	idle   []*warm // the one that has been here longest comes first
 	closed bool
+	// refusals are keys of which no server can fork, the newest last.
+	refusals []refusal
 }
+
+// refusal is why a server could not fork anything, with the files that its modules had come from.
+type refusal struct {
+	key string
+	why *forkserver.UnsafeError
+}
+
+// maxRefusals bounds what is remembered of servers that could not fork: each costs a new one an import of its modules.
+const maxRefusals = 8
 
 // A server has the memory of a rank after its imports; poolSize bounds how many nobody uses, and poolTime for how long.
 const (
@@ -36,6 +51,35 @@ func (p *pool) take(key string) *warm {
 		}
 	}
 	return nil
+}
+
+// refuse remembers that no server of a key can fork.
+func (p *pool) refuse(key string, why *forkserver.UnsafeError) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusals = append(slices.DeleteFunc(p.refusals, func(r refusal) bool { return r.key == key }), refusal{key, why})
+	p.refusals = p.refusals[max(0, len(p.refusals)-maxRefusals):]
+}
+
+// refused says why no server of a key can fork, if that is known and its modules are as they were then.
+func (p *pool) refused(key string, rights *own.Rights) *forkserver.UnsafeError {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	i := slices.IndexFunc(p.refusals, func(r refusal) bool { return r.key == key })
+	var why *forkserver.UnsafeError
+	if i >= 0 {
+		why = p.refusals[i].why
+	}
+	p.mu.Unlock()
+	if why == nil || changed(why.Files, rights) != "" {
+		return nil
+	}
+	return why
 }
 
 // put keeps a server, unless it cannot be used any more or there is no pool. It may end another instead.

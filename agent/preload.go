@@ -152,11 +152,19 @@ func (p *preload) begin(env []string) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	w := &warm{key: key, env: env, rights: p.share.rights(), done: make(chan struct{}), cancel: cancel}
 	p.current = w
+	if why := p.share.agent.pool.refused(key, w.rights); why != nil && p.list == nil {
+		w.err = why
+		close(w.done)
+		return
+	}
 	p.made++
 	name := fmt.Sprintf("%s-imports-%d", p.share.job, p.made)
 	go func() {
 		defer close(w.done)
 		w.server, w.err = p.serve(ctx, w, name)
+		if unsafe, ok := errors.AsType[*forkserver.UnsafeError](w.err); ok && p.list == nil {
+			p.share.agent.pool.refuse(key, unsafe)
+		}
 		p.tell(w)
 	}()
 }

@@ -68,10 +68,15 @@ func (w *warm) stale(env []string) string {
 	if err != nil {
 		return err.Error()
 	}
-	changed := make(chan string, 1)
-	go func() { changed <- w.server.Changed(w.rights) }()
+	return changed(w.server, w.rights)
+}
+
+// changed says which file of modules is another now.
+func changed(files interface{ Changed(*own.Rights) string }, rights *own.Rights) string {
+	found := make(chan string, 1)
+	go func() { found <- files.Changed(rights) }()
 	select {
-	case path := <-changed:
+	case path := <-found:
 		if path != "" {
 			path += " has changed"
 		}

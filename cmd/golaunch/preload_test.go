@@ -80,6 +80,37 @@ func keepsForkServer(t *testing.T, end syscall.Signal, args ...string) {
 	gone(t, marker)
 }
 
+// Modules of which nothing can be forked are imported for one job in vain, and for the next ones not before they change.
+func TestARefusalToForkIsKeptBetweenJobs(t *testing.T) {
+	h := newCluster(t)
+	h.coordinate()
+	env, imports := withModule(t)
+	module := filepath.Join(filepath.Dir(imports), "slow.py")
+	write := func(text string) {
+		if err := os.WriteFile(module, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.join(1, "n10", 0)
+	run := func(want string, args ...string) {
+		t.Helper()
+		job := append([]string{"run", "--preload", "slow", "--env", env[0], "--env", env[1], "--env", env[2]}, args...)
+		text := h.do(append(job, "--", python, "-c", "import os, sys; print('forked:', 'slow' in sys.modules)")...)
+		if !strings.Contains(text, want) {
+			t.Errorf("want %q:\n%s", want, text)
+		}
+	}
+	write(slowModule + "import threading, time\nthreading.Thread(target=time.sleep, args=(99,), daemon=True).start()\n")
+	for range 3 {
+		run("forked: False")
+	}
+	if n := importsOf(t, imports); n != 1 {
+		t.Errorf("%d imports for three jobs, want 1", n)
+	}
+	write(slowModule)
+	run("forked: True")
+}
+
 // An agent that comes after another goes on with forks of that one's server, and has one of its own for the next attempt.
 func TestForksOutliveTheirAgent(t *testing.T) {
 	h := newCluster(t)

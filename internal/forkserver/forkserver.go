@@ -18,13 +18,11 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/own"
@@ -51,7 +49,7 @@ type Server struct {
 
 	// Took is how long the imports took, and Files are how many files they came from.
 	Took  time.Duration
-	stamp map[string]string
+	stamp Stamps
 
 	mu     sync.Mutex
 	broken error
@@ -75,8 +73,11 @@ func (e *ImportError) Error() string {
 }
 
 // UnsafeError is why a process cannot be forked from the server; one that is started by itself can do the same without harm. Module is the one
-// whose import was the cause, if it was one.
-type UnsafeError struct{ Why, Module string }
+// whose import was the cause, if it was one, and Files are what had been imported then.
+type UnsafeError struct {
+	Why, Module string
+	Files       Stamps
+}
 
 func (e *UnsafeError) Error() string { return e.Why }
 
@@ -138,17 +139,13 @@ func greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, 
 	case words[2] != "":
 		return nil, &ImportError{words[2]}
 	case words[4] != "":
-		return nil, &UnsafeError{Why: words[4], Module: words[3]}
+		return nil, &UnsafeError{Why: words[4], Module: words[3], Files: stampsOf(words[5:])}
 	}
 	seconds, err := strconv.ParseFloat(words[1], 64)
 	if err != nil {
 		return nil, fmt.Errorf("the fork server says %.80q", words)
 	}
-	s := &Server{conn: conn, program: p, Took: time.Duration(seconds * float64(time.Second)), stamp: map[string]string{}}
-	for i := 5; i+1 < len(words); i += 2 {
-		s.stamp[words[i]] = words[i+1]
-	}
-	return s, nil
+	return &Server{conn: conn, program: p, Took: time.Duration(seconds * float64(time.Second)), stamp: stampsOf(words[5:])}, nil
 }
 
 // Share is a server that another process has greeted, and that has imported what this one does not know. It owns conn. One of the two
@@ -190,55 +187,8 @@ func (s *Server) Err() error {
 	return s.broken
 }
 
-// Changed names a file that a module was imported from and that is another now for a user, in size, time of change or inode; none if it is
-// empty. It takes as long as a file system does.
-func (s *Server) Changed(as *own.Rights) string {
-	search, ctx := errgroup.WithContext(context.Background())
-	paths := make(chan string)
-	found := make(chan string, 1)
-	for range 4 * runtime.GOMAXPROCS(0) { // a shared file system answers many at once
-		search.Go(func() error {
-			return as.Do(func() error {
-				for path := range paths {
-					if stampOf(path) != s.stamp[path] {
-						select {
-						case found <- path:
-						default:
-						}
-					}
-				}
-				return nil
-			})
-		})
-	}
-	go func() {
-		defer close(paths)
-		for path := range s.stamp {
-			select {
-			case paths <- path:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	if err := search.Wait(); err != nil {
-		return err.Error() // which is why they cannot be looked at
-	}
-	select {
-	case path := <-found:
-		return path
-	default:
-		return ""
-	}
-}
-
-func stampOf(path string) string {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return err.Error()
-	}
-	return fmt.Sprintf("%d %d %d", st.Size, st.Mtim.Nano(), st.Ino)
-}
+// Changed names a file of its modules that has changed, see [Stamps.Changed].
+func (s *Server) Changed(as *own.Rights) string { return s.stamp.Changed(as) }
 
 // Fork implements [proc.Forker]. The error may be an [*UnsafeError].
 func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int) (pid int, run func(), err error) {

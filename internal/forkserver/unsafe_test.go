@@ -76,7 +76,8 @@ func withDriver(t *testing.T, w *world) (log string) {
 	return log
 }
 
-// TestTorch holds, for the torch that there is, that importing it leaves a process that can be forked, without CUDA.
+// TestTorch holds, for the torch that there is, that importing it leaves a process that can be forked, without CUDA. OpenBLAS has a thread for each
+// CPU.
 func TestTorch(t *testing.T) {
 	python := os.Getenv("GOLAUNCH_TEST_PYTHON")
 	if python == "" {
@@ -87,7 +88,6 @@ func TestTorch(t *testing.T) {
 	}
 	w := newWorld(t)
 	log := withDriver(t, w)
-	w.env = append(w.env, "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1")
 	if err := os.WriteFile(filepath.Join(w.dir, "lib", "generators.py"), []byte(`import numpy, random, torch
 RNG, STATE, SEEDS = numpy.random.default_rng(), numpy.random.RandomState(), numpy.random.SeedSequence()
 BITS, CHILD, PLAIN = numpy.random.Generator(numpy.random.PCG64()), numpy.random.default_rng(SEEDS.spawn(1)[0]), random.Random()
@@ -109,6 +109,7 @@ print(SEEDS.spawn(1)[0].generate_state(4), RNG.spawn(1)[0].random() if hasattr(R
 if torch.initial_seed() == 67280421310721: # that of all processes, before torch 2.15
     torch.seed()
 print(torch.rand(1).item())
+assert (numpy.ones((500, 500)) @ numpy.ones((500, 500))).sum() == 500 ** 3 and torch.ones(500, 500).mm(torch.ones(500, 500)).sum() == 500 ** 3
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +125,9 @@ print(torch.rand(1).item())
 	seen := map[string]bool{}
 	for i := range 8 {
 		e := w.run(argv, "", s, fmt.Sprintf("RANK=%d", i))
+		if !e.Exit.OK() {
+			t.Errorf("%+v", e)
+		}
 		same, draws, _ := strings.Cut(e.Out, "\n")
 		if same != constant || !strings.HasPrefix(same, "constant ") {
 			t.Errorf("of seeds that are constant a rank has drawn %q, and if it is forked %q: %s", constant, same, e.Errors)
