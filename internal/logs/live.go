@@ -52,6 +52,15 @@ func (l *live) add(rank int) *row {
 	return r
 }
 
+// remove forgets a row, which shows no text.
+func (l *live) remove(r *row) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.rows, r); i >= 0 {
+		l.rows = slices.Delete(l.rows, i, i+1)
+	}
+}
+
 // set has a row show a text, soon.
 func (l *live) set(r *row, text []byte, redraw func()) {
 	l.mu.Lock()

@@ -180,6 +180,39 @@ func TestLive(t *testing.T) {
 	}
 }
 
+// TestViewerTakesItsRowsAway has lines whose ends come in the next chunk leave the bottom of a terminal when they do, and no row stay behind.
+func TestViewerTakesItsRowsAway(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	s := openTerminal(t, 8)
+	c := NewConsole(s.end, s.end)
+	v := NewViewer(c, prefixOf)
+	add := func(rank int, text string) {
+		v.Add(soon(t), Chunk{File: File{0, rank, Stdout}, Data: []byte(text)})
+	}
+	for step := range 3 {
+		add(0, fmt.Sprint("step ", step))
+		add(1, fmt.Sprint("step ", step))
+		add(0, "\n")
+		add(1, "\n")
+	}
+	add(1, "10%")
+	lines := []string{"[r0] step 0", "[r1] step 0", "[r0] step 1", "[r1] step 1", "[r0] step 2", "[r1] step 2"}
+	s.shows(append(lines[:6:6], "[r1] 10%")...)
+	add(1, "\r20%")
+	s.shows(append(lines[:6:6], "[r1] 20%")...)
+	if rows := len(c.out.live.rows); rows != 1 {
+		t.Errorf("%d rows, want that of rank 1 alone", rows)
+	}
+	v.Close(soon(t))
+	if rows := len(c.out.live.rows); rows != 0 {
+		t.Errorf("%d rows of lines that have ended", rows)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	s.shows(append(lines[:6:6], "[r1] 20%", "")...)
+}
+
 // TestADumbTerminal has no bottom: what stands is shown as elsewhere.
 func TestADumbTerminal(t *testing.T) {
 	t.Setenv("TERM", "dumb")

@@ -175,6 +175,16 @@ func (v *view) end() {
 		v.show(v.take(v.kept))
 		v.kept = 0
 	}
+	v.leave()
+}
+
+// leave gives up the row at the bottom of a terminal.
+func (v *view) leave() {
+	if v.row != nil {
+		v.hush()
+		v.lane.live.remove(v.row)
+		v.row = nil
+	}
 }
 
 // show hands lines to the lane, or counts them as lost.

@@ -19,13 +19,19 @@ type Viewer struct {
 	console *Console
 	prefix  func(rank int) string
 	buf     []byte
-	lines   map[File][]byte // that have no end yet
-	held    int             // bytes of lines
+	lines   map[File]begun // that have no end yet
+	held    int            // bytes of lines
+}
+
+// begun is the start of a line, and its row at the bottom of a terminal; nil where it has none.
+type begun struct {
+	text []byte
+	row  *row
 }
 
 // NewViewer returns a viewer that shows prefix(rank) before each line of a rank.
 func NewViewer(c *Console, prefix func(rank int) string) *Viewer {
-	return &Viewer{console: c, prefix: prefix, buf: make([]byte, 2*maxRead), lines: map[File][]byte{}}
+	return &Viewer{console: c, prefix: prefix, buf: make([]byte, 2*maxRead), lines: map[File]begun{}}
 }
 
 // Add shows a chunk. The chunks of one file must come in order.
@@ -69,7 +75,8 @@ func (v *Viewer) view(ctx context.Context, f File) view {
 		lane: v.console.lane(f.Stream), prefix: []byte(v.prefix(f.Rank)), hide: ctx.Done(), patient: true, buf: v.buf, rank: f.Rank, attempt: f.Attempt,
 		stream: f.Stream, fold: v.console.folding,
 	}
-	line := v.lines[f]
+	line := v.lines[f].text
+	w.row = v.lines[f].row
 	if w.kept = len(line); w.kept > maxRead {
 		w.buf = line[:cap(line)]
 	} else {
@@ -79,14 +86,15 @@ func (v *Viewer) view(ctx context.Context, f File) view {
 }
 
 func (v *Viewer) keep(f File, w *view) {
-	v.held += w.kept - len(v.lines[f])
+	v.held += w.kept - len(v.lines[f].text)
 	switch line := w.buf[:w.kept]; {
 	case len(line) == 0:
+		w.leave()
 		delete(v.lines, f)
 	case len(line) <= maxRead:
-		v.lines[f] = slices.Clone(line)
+		v.lines[f] = begun{slices.Clone(line), w.row}
 	default:
-		v.lines[f] = line
+		v.lines[f] = begun{line, w.row}
 		if &w.buf[0] == &v.buf[0] {
 			v.buf = make([]byte, 2*maxRead)
 		}

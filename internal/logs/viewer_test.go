@@ -131,7 +131,7 @@ func TestViewerMemoryIsBounded(t *testing.T) {
 	}
 	held := 0
 	for _, line := range v.lines {
-		held += len(line)
+		held += len(line.text)
 	}
 	if held != v.held {
 		t.Errorf("%d bytes are held, counted %d", held, v.held)
