@@ -107,11 +107,12 @@ func (a *app) tell() {
 // pump asks for frames when there is something new, but not more often than is good to see. While nothing is heard, the age of the picture is
 // new each second.
 func (a *app) pump(send func(tea.Msg)) {
+	changed := a.Model.Changed()
 	for a.ctx.Err() == nil {
-		changed := a.Model.Changed()
 		rest := time.After(perFrame)
 		select {
 		case <-changed:
+			changed = a.Model.Changed() // before the picture is made, lest a change between them be missed
 			send(refreshed{true})
 		case <-a.news:
 			send(refreshed{false})

@@ -1,16 +1,19 @@
 package top
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 	"unicode"
 
+	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 	"pgregory.net/rapid"
 
@@ -297,6 +300,35 @@ func TestKeys(t *testing.T) {
 		}
 		s.press("esc")
 	}
+}
+
+// TestPump learns of all that changes, also while something else is new all the time, as a log is.
+func TestPump(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &viewtest.Cluster{Nodes: 2, Slow: -1, Began: time.Now().Add(-20 * time.Minute), Every: time.Second}
+		ctx, cancel := context.WithCancel(t.Context())
+		m := view.New(map[string]view.Source{"a": c}, view.Options{})
+		a := newApp(ctx, Options{Model: m})
+		learnt := 0
+		var all sync.WaitGroup
+		all.Go(func() { m.Run(ctx) })
+		all.Go(func() {
+			a.pump(func(msg tea.Msg) {
+				if msg.(refreshed).learnt {
+					learnt++
+				}
+			})
+		})
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			a.tell()
+		}
+		cancel()
+		all.Wait()
+		if learnt < 55 {
+			t.Errorf("in a minute in which there was something new each second, that was seen %d times", learnt)
+		}
+	})
 }
 
 // TestFollower keeps a bounded number of bounded lines, whatever comes.
