@@ -110,6 +110,9 @@ func connectLocal(ctx context.Context, job string) (*Client, error) {
 // localTarget stands for a job's own coordinator in messages.
 const localTarget = "this machine"
 
+// Local says whether this is a job's own coordinator on this machine, which ends with it.
+func (c *Client) Local() bool { return c.Target == localTarget }
+
 // Close ends the client. A job that it submitted, and that is not detached, ends too.
 func (c *Client) Close() error { return c.head.Close() }
 

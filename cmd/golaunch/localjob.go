@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -59,6 +60,7 @@ func (l *localJob) Query(ctx context.Context, q launcher.Query) (launcher.Status
 		if past, ok := l.past(ctx); ok {
 			return past, nil
 		}
+		return status, fmt.Errorf("job %s is over: %w: %w", l.job, launcher.ErrNotThere, err)
 	}
 	return status, err
 }

@@ -28,21 +28,24 @@ type place struct {
 	sources map[string]view.Source
 }
 
-// place connects to what is there, until ctx ends. Without a coordinator that was named there may be nothing yet.
-func (o *dashboardOptions) place(ctx context.Context, io *streams) (*place, error) {
-	sources, err := o.Connect(ctx)
-	if errors.Is(err, launcher.ErrNoCoordinator) && o.Coordinator == "" {
-		io.say("no job of yours runs on this machine; the page will show those that begin here. --coordinator HOST:PORT is for those of a cluster")
-		sources, err = nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	p := &place{ctx: ctx, where: o.Where, warn: io.warn, sources: map[string]view.Source{}}
+// newPlace connects to what is there, until ctx ends.
+func newPlace(ctx context.Context, where view.Where, warn func(error)) (*place, error) {
+	sources, err := where.Connect(ctx)
+	p := &place{ctx: ctx, where: where, warn: warn, sources: map[string]view.Source{}}
 	for at, source := range sources {
 		p.add(at, source)
 	}
-	return p, nil
+	return p, err
+}
+
+// place is as of newPlace. Without a coordinator that was named there may be nothing yet.
+func (o *dashboardOptions) place(ctx context.Context, io *streams) (*place, error) {
+	p, err := newPlace(ctx, o.Where, io.warn)
+	if errors.Is(err, launcher.ErrNoCoordinator) && o.Coordinator == "" {
+		io.say("no job of yours runs on this machine; the page will show those that begin here. --coordinator HOST:PORT is for those of a cluster")
+		err = nil
+	}
+	return p, err
 }
 
 // add takes a new source.

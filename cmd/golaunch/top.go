@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -59,13 +58,12 @@ func (o *topOptions) run(out *streams, job string) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	where := view.Where{Coordinator: o.coordinator, TokenFile: o.tokenFile, Job: job}
-	sources, err := where.Connect(ctx)
+	known, err := newPlace(ctx, where, func(error) {}) // the picture says what is lost
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = view.Close(sources) }() // they have answered
-	known := &asked{where: where, all: maps.Clone(sources)}
-	m := view.New(sources, view.Options{Job: job, More: known.more})
+	defer known.close()
+	m := view.New(known.now(), view.Options{Job: job, More: known.more})
 	watching, end := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { m.Run(watching); close(done) }()
@@ -85,28 +83,11 @@ func (o *topOptions) run(out *streams, job string) (int, error) {
 	})
 }
 
-// asked are the sources that are asked at the moment: jobs of this machine come and go.
-type asked struct {
-	where view.Where
-	mu    sync.Mutex
-	all   map[string]view.Source
-}
-
-// more finds what is new, and forgets what a model does not know any more.
-func (s *asked) more(ctx context.Context, known func(at string) bool) map[string]view.Source {
-	found := s.where.More(ctx, known)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.all, func(at string, _ view.Source) bool { return !known(at) })
-	maps.Copy(s.all, found)
-	return found
-}
-
-func (s *asked) list() (all []view.Source) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, at := range slices.Sorted(maps.Keys(s.all)) {
-		all = append(all, s.all[at])
+// list has the sources that are known, in the order of where they are.
+func (p *place) list() (all []view.Source) {
+	sources := p.now()
+	for _, at := range slices.Sorted(maps.Keys(sources)) {
+		all = append(all, sources[at])
 	}
 	return all
 }

@@ -207,3 +207,33 @@ func TestTopInATerminal(t *testing.T) {
 	x.sees(`^code [01]$`)
 	h.do("stop", "--all")
 }
+
+// TestTopOfALocalJob shows a job of this machine as over when it is, with its ending, and the next one.
+func TestTopOfALocalJob(t *testing.T) {
+	h := newCluster(t)
+	x := newTerminal(t, h)
+	begin := func(job string) *process {
+		return h.start(0, "--coordinator", "none", "--job-id", job, "--", "sh", "-c", "until [ -e end-"+job+" ]; do sleep 0.1; done")
+	}
+	end := func(job string, p *process) {
+		if err := os.WriteFile(filepath.Join(h.dir, "end-"+job), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.wait()
+	}
+	first := begin("first")
+	x.run("until golaunch top first --once >/dev/null 2>&1; do sleep 0.1; done; golaunch top")
+	x.sees(`^golaunch top > first > attempt 0`)
+	end("first", first)
+	x.sees(`^success `)
+	x.sees(`^  job succeeded: 1 rank exited 0`)
+	second := begin("second")
+	x.press("Escape")
+	x.sees(`^>. second +\S+`)
+	x.sees(`^   first +success +`)
+	end("second", second)
+	if text := x.sees(`second +success +`); strings.Contains(text, "the picture is") {
+		t.Errorf("jobs that are over make the picture old:\n%s", text)
+	}
+	x.press("q")
+}

@@ -27,6 +27,9 @@ func (w Where) Connect(ctx context.Context) (map[string]Source, error) {
 		if err != nil {
 			return nil, err
 		}
+		if c.Local() {
+			return map[string]Source{local + w.Job: c}, nil
+		}
 		return map[string]Source{c.Target: c}, nil
 	}
 	all := map[string]Source{}

@@ -21,7 +21,8 @@ type Options struct {
 	Every time.Duration
 	// History is how much of the past is kept; ten minutes when 0.
 	History time.Duration
-	// More finds sources that are not among those that are known; nil looks for none. They are closed when Run ends.
+	// More finds sources that are not among those that are known; nil looks for none. They are closed when Run ends. Where it is there, a
+	// source that says that it is over ([launcher.ErrNotThere]) is forgotten.
 	More func(ctx context.Context, known func(at string) bool) map[string]Source
 }
 
@@ -83,7 +84,7 @@ func (m *Model) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	m.began = time.Now()
 	for at, s := range m.sources {
-		all.Go(func() { m.follow(ctx, at, s) })
+		all.Go(func() { m.accompany(ctx, &all, at, s, m.over) })
 	}
 	m.find(ctx, &all)
 	all.Wait()
@@ -113,16 +114,31 @@ func (m *Model) find(ctx context.Context, all *sync.WaitGroup) {
 			m.mu.Unlock()
 			all.Go(func() {
 				defer func() { _ = s.Close() }() // nothing of it was asked for that it has not answered
-				lived, cancel := context.WithCancel(ctx)
-				defer cancel()
-				all.Go(func() { m.retire(lived, cancel, at) })
-				m.follow(lived, at, s)
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				delete(m.parts, at)
+				m.accompany(ctx, all, at, s, func(trouble error) bool { return trouble != nil })
 			})
 		}
 	}
+}
+
+// over says that a source does not know any more what it was asked for; where one job was named, that is what there is to say.
+func (m *Model) over(trouble error) bool {
+	return m.opts.More != nil && m.opts.Job == "" && errors.Is(trouble, launcher.ErrNotThere)
+}
+
+// accompany follows a source until ctx ends, or its trouble is such that it is forgotten.
+func (m *Model) accompany(ctx context.Context, all *sync.WaitGroup, at string, s Source, gone func(trouble error) bool) {
+	lived, cancel := context.WithCancel(ctx)
+	defer cancel()
+	all.Go(func() { m.retire(lived, cancel, at, gone) })
+	m.follow(lived, at, s)
+	if ctx.Err() != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.parts, at)
+	close(m.changed)
+	m.changed = make(chan struct{})
 }
 
 func (m *Model) knows(at string) bool {
@@ -132,15 +148,15 @@ func (m *Model) knows(at string) bool {
 	return known
 }
 
-// retire ends a source with trouble.
-func (m *Model) retire(ctx context.Context, cancel func(), at string) {
+// retire ends a source when its trouble is such.
+func (m *Model) retire(ctx context.Context, cancel func(), at string, gone func(trouble error) bool) {
 	for {
 		changed := m.Changed()
 		m.mu.Lock()
 		p := m.parts[at]
-		gone := p != nil && p.trouble != nil
+		ends := p != nil && gone(p.trouble)
 		m.mu.Unlock()
-		if gone {
+		if ends {
 			cancel()
 			return
 		}

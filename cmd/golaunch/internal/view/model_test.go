@@ -111,6 +111,27 @@ func TestModelBearsTrouble(t *testing.T) {
 	})
 }
 
+// TestModelForgetsWhatIsOver, where new sources are looked for, and is not old for it.
+func TestModelForgetsWhatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var over atomic.Bool
+		c := &viewtest.Cluster{Nodes: 2, Slow: -1, Began: time.Now().Add(-20 * time.Minute), Every: time.Second, Fails: func() error {
+			if over.Load() {
+				return launcher.ErrNotThere
+			}
+			return nil
+		}}
+		more := func(context.Context, func(string) bool) map[string]view.Source { return nil }
+		m := live(t, c, view.Options{More: more})
+		time.Sleep(3 * time.Second)
+		over.Store(true)
+		time.Sleep(3 * time.Second)
+		if s := m.State(); s.Trouble != "" || len(s.Jobs) != 0 || s.Source != "" {
+			t.Errorf("of what is over: %d jobs of %q, trouble %q", len(s.Jobs), s.Source, s.Trouble)
+		}
+	})
+}
+
 // TestModelNamesAStraggler that became slow while somebody watched.
 func TestModelNamesAStraggler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
