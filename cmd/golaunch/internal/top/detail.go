@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -27,18 +28,18 @@ func (s *screen) facts(l *look, height int) (string, []string) {
 }
 
 func factsOf(r *Rank) [][2]string {
-	u, step := &r.Now, whole(r.Now.Step)
+	u, step := &r.Now, units.Whole(r.Now.Step)
 	if u.Total > 0 {
-		step += " of " + whole(u.Total)
+		step += " of " + units.Whole(u.Total)
 	}
 	return [][2]string{
 		{"is", cmp.Or(r.Ended, r.Does, "running")},
 		{"runs on", fmt.Sprintf("%s, local rank %d, PID %s, attempt %d", r.Node, r.LocalRank, pid(r.PID), r.Attempt)},
-		{"step", fmt.Sprintf("%s, %s each, the last %s ago", step, stepSeconds(u.StepTime), age(u.BeatAge))},
-		{"output", fmt.Sprintf("%s lines, %s, the last %s ago", whole(u.Lines), size(u.LogBytes), age(u.SilenceAge))},
+		{"step", fmt.Sprintf("%s, %s each, the last %s ago", step, units.StepSeconds(u.StepTime), units.Age(u.BeatAge))},
+		{"output", fmt.Sprintf("%s lines, %s, the last %s ago", units.Whole(u.Lines), units.Size(u.LogBytes), units.Age(u.SilenceAge))},
 		{"GPU", gpuOf(r)},
-		{"processes", fmt.Sprintf("%s, %s CPUs, memory %s, read and written %s/s", whole(u.Processes), tenths(u.CPUs), size(u.Memory), size(u.IO))},
-		{"faults", whole(u.Faults) + " pages of memory touched for the first time each second"},
+		{"processes", fmt.Sprintf("%s, %s CPUs, memory %s, read and written %s/s", units.Whole(u.Processes), units.Tenths(u.CPUs), units.Size(u.Memory), units.Size(u.IO))},
+		{"faults", units.Whole(u.Faults) + " pages of memory touched for the first time each second"},
 	}
 }
 
@@ -47,8 +48,8 @@ func gpuOf(r *Rank) string {
 	if r.GPU == "" {
 		return "none"
 	}
-	return fmt.Sprintf("%s: busy %s, %s of %s, memory %s of %s, %s degrees, %s Xid errors", r.GPU, percent(u.GPUUse), watts(u.GPUPower),
-		watts(u.GPUPowerLimit), size(u.GPUMemory), size(u.GPUMemoryTotal), whole(u.GPUTemperature), whole(u.Xids))
+	return fmt.Sprintf("%s: busy %s, %s of %s, memory %s of %s, %s degrees, %s Xid errors", r.GPU, units.Percent(u.GPUUse), units.Watts(u.GPUPower),
+		units.Watts(u.GPUPowerLimit), units.Size(u.GPUMemory), units.Size(u.GPUMemoryTotal), units.Whole(u.GPUTemperature), units.Whole(u.Xids))
 }
 
 func (s *screen) eventCount() int { return max(1, len(s.moments())) }
@@ -85,7 +86,7 @@ func (s *screen) events(l *look, height int) (string, []string) {
 }
 
 func (s *screen) event(l *look, m launcher.Moment) string {
-	attempt := unknown
+	attempt := units.Unknown
 	if m.Attempt >= 0 {
 		attempt = fmt.Sprint("#", m.Attempt)
 	}

@@ -167,7 +167,7 @@ func (s *screen) table(l *look, height int) (string, []string) {
 
 // empty says why there are no rows.
 func (s *screen) empty() string {
-	switch j := s.picture.jobs[s.here().job]; {
+	switch j := s.picture.Job(s.here().job); {
 	case s.find != "":
 		return "none; press esc to see all"
 	case s.fresh.IsZero():
@@ -176,7 +176,7 @@ func (s *screen) empty() string {
 		return "none here; golaunch run starts a job"
 	case s.here().job != "" && j == nil:
 		return "the job is not known here any more; press esc"
-	case j != nil && !j.over():
+	case j != nil && !j.Over():
 		return "nothing was measured yet: " + cmp.Or(j.Waits, j.Phase)
 	}
 	return "none"

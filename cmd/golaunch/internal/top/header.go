@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 )
 
 // piece is a part of a line, which goes when the line becomes narrow: the lowest first.
@@ -59,10 +62,10 @@ func (s *screen) crumbs(l *look) string {
 	if at.job != "" {
 		way += " > " + clean(at.job)
 	}
-	switch j := s.picture.jobs[at.job]; {
+	switch j := s.picture.Job(at.job); {
 	case at.attempts:
 		way += " > attempts"
-	case j != nil && (j.JobStatus.Ranks > 0 || j.over()):
+	case j != nil && (j.JobStatus.Ranks > 0 || j.Over()):
 		way += fmt.Sprint(" > attempt ", j.Attempt)
 	}
 	if at.node != "" {
@@ -84,7 +87,7 @@ func (s *screen) crumbs(l *look) string {
 
 // summary is the second line: of a job how far it is, else how many of what there are.
 func (s *screen) summary() []piece {
-	if j := s.picture.jobs[s.here().job]; j != nil {
+	if j := s.picture.Job(s.here().job); j != nil {
 		return s.jobSummary(j)
 	}
 	return s.clusterSummary()
@@ -97,27 +100,27 @@ func (s *screen) clusterSummary() []piece {
 		gpus, silent = gpus+len(n.NodeStatus.Node.GPUs), silent+btoi(n.Silent > 0)
 	}
 	for _, j := range p.Jobs {
-		run, over = run+btoi(j.Phase == "running"), over+btoi(j.over())
+		run, over = run+btoi(j.Phase == "running"), over+btoi(j.Over())
 	}
 	wait = len(p.Jobs) - run - over
-	all := []piece{{plural(run, "job") + " running", text, 9}}
+	all := []piece{{units.Plural(run, "job") + " running", text, 9}}
 	add := func(n int, what string, role role, keep int) {
 		if n > 0 {
 			all = append(all, piece{what, role, keep})
 		}
 	}
-	add(wait, plural(wait, "job")+" waiting", text, 8)
+	add(wait, units.Plural(wait, "job")+" waiting", text, 8)
 	add(over, fmt.Sprint(over, " over"), dim, 4)
-	add(len(p.Nodes), plural(len(p.Nodes), "node"), text, 7)
+	add(len(p.Nodes), units.Plural(len(p.Nodes), "node"), text, 7)
 	add(silent, fmt.Sprint(silent, " silent"), bad, 10)
-	add(gpus, plural(gpus, "GPU"), text, 5)
+	add(gpus, units.Plural(gpus, "GPU"), text, 5)
 	n := len(p.State.Coordinators)
-	add(n, fmt.Sprintf("%d of %s answer", n-len(p.State.Silent), plural(n, "coordinator")), dim, 3)
+	add(n, fmt.Sprintf("%d of %s answer", n-len(p.State.Silent), units.Plural(n, "coordinator")), dim, 3)
 	return append(all, piece{clean(p.State.Version), dim, 1})
 }
 
 func (s *screen) jobSummary(j *Job) []piece {
-	all := []piece{{clean(j.state()), stateRole(j), 10}}
+	all := []piece{{clean(j.State()), stateRole(j), 10}}
 	if j.Phase == "running" {
 		all = append(all, s.progress(j)...)
 	}
@@ -125,7 +128,7 @@ func (s *screen) jobSummary(j *Job) []piece {
 		all = append(all, piece{fmt.Sprintf("restart %d of %d", j.Restarts, j.MaxRestarts), text, 4})
 	}
 	if j.JobStatus.Ranks > 0 {
-		all = append(all, piece{plural(j.JobStatus.Ranks, "rank"), text, 3}, piece{plural(len(j.JobStatus.Nodes), "node"), text, 2})
+		all = append(all, piece{units.Plural(j.JobStatus.Ranks, "rank"), text, 3}, piece{units.Plural(len(j.JobStatus.Nodes), "node"), text, 2})
 	}
 	if j.Goodput != nil {
 		all = append(all, piece{"goodput " + goodput(j.Goodput), text, 3})
@@ -137,7 +140,7 @@ func stateRole(j *Job) role {
 	switch {
 	case j.Level == Bad:
 		return bad
-	case j.state() == "training" || j.Phase == "finished" && j.Level == Fine:
+	case j.State() == "training" || j.Phase == "finished" && j.Level == Fine:
 		return good
 	}
 	return note
@@ -145,35 +148,35 @@ func stateRole(j *Job) role {
 
 // progress says whether a job goes on: the step, the pace, and how old the newest heartbeat is.
 func (s *screen) progress(j *Job) []piece {
-	if !known(j.Progress.Step) {
+	if !units.Known(j.Progress.Step) {
 		all := []piece{{"no heartbeats", dim, 2}}
-		if quiet := j.norms.silenceAge; known(quiet) {
-			all = append(all, piece{"output " + age(quiet) + " ago", text, 6})
+		if quiet := j.Norms.SilenceAge; units.Known(quiet) {
+			all = append(all, piece{"output " + units.Age(quiet) + " ago", text, 6})
 		}
 		return all
 	}
-	steps := "step " + whole(j.Progress.Step)
+	steps := "step " + units.Whole(j.Progress.Step)
 	if j.Progress.Total > 0 {
-		steps += "/" + whole(j.Progress.Total) + " " + percent(j.Progress.Step/j.Progress.Total)
+		steps += "/" + units.Whole(j.Progress.Total) + " " + units.Percent(j.Progress.Step/j.Progress.Total)
 	}
 	all := []piece{{steps, text, 9}}
-	if known(j.Progress.StepTime) {
-		all = append(all, piece{stepSeconds(j.Progress.StepTime) + "/step", text, 7})
+	if units.Known(j.Progress.StepTime) {
+		all = append(all, piece{units.StepSeconds(j.Progress.StepTime) + "/step", text, 7})
 	}
-	if left := j.left(s.picture); known(left) {
-		all = append(all, piece{age(left) + " left", text, 8})
+	if left := j.Left(s.picture.State.At); units.Known(left) {
+		all = append(all, piece{units.Age(left) + " left", text, 8})
 	}
-	if beat := j.norms.beatAge; known(beat) {
-		all = append(all, piece{"beat " + age(beat) + " ago", beatRole(j), 6})
+	if beat := j.Norms.BeatAge; units.Known(beat) {
+		all = append(all, piece{"beat " + units.Age(beat) + " ago", beatRole(j), 6})
 	}
 	return all
 }
 
 func beatRole(j *Job) role {
-	switch late := j.norms.beatAge; {
-	case late >= j.norms.late():
+	switch late := j.Norms.BeatAge; {
+	case late >= j.Norms.Late():
 		return bad
-	case late >= max(freshBeat.Seconds(), j.norms.steps(3)):
+	case late >= max(concern.FreshBeat.Seconds(), j.Norms.Steps(3)):
 		return warn
 	}
 	return good
@@ -188,7 +191,7 @@ func (s *screen) trouble(l *look) []string {
 		if i == 0 {
 			mark = l.mark[level]
 		}
-		lines[i] = l.paint(level.role(), cut(mark+" "+lines[i], s.width, ""))
+		lines[i] = l.paint(roleOf(level), cut(mark+" "+lines[i], s.width, ""))
 	}
 	return lines
 }
@@ -204,13 +207,13 @@ func (s *screen) complaint() (Level, string) {
 	if s.fresh.IsZero() {
 		return Bad, "nothing is known yet: " + why
 	}
-	return Bad, "the picture is " + span(s.clock.Sub(s.fresh)) + " old: " + why
+	return Bad, "the picture is " + units.Span(s.clock.Sub(s.fresh)) + " old: " + why
 }
 
 // worst is what is worst of what is shown.
 func (s *screen) worst() (Level, string) {
 	p, at := s.picture, s.here()
-	switch r, j, n := p.rank(at.job, at.rank), p.jobs[at.job], p.nodes[at.node]; {
+	switch r, j, n := p.rank(at.job, at.rank), p.Job(at.job), p.Node(at.node); {
 	case r != nil:
 		return r.Level, r.Why
 	case n != nil:

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -15,25 +17,25 @@ type measure struct {
 	name string
 	of   func(*launcher.Usage) float64
 	// scale is from where to where the colours go, as far as the job's norms tell.
-	scale func(norms) (low, high float64)
+	scale func(concern.Norms) (low, high float64)
 	show  func(float64) string
 }
 
 // measures begin with the one that tells most of a job that trains: a rank that does not end a step becomes hotter while it lasts.
 var measures = []measure{
-	{"time of a step", paceOf, func(n norms) (float64, float64) { return 0.85 * n.stepTime, 1.65 * n.stepTime }, stepSeconds},
-	{"GPU use", useOf, func(norms) (float64, float64) { return 0, 1 }, percent},
-	{"GPU power", powerOf, func(n norms) (float64, float64) { return 0.4 * n.powerLimit, n.powerLimit }, watts},
-	{"age of the heartbeat", beatAgeOf, func(n norms) (float64, float64) { return 0, n.late() }, age},
-	{"CPUs in use", cpusOf, func(n norms) (float64, float64) { return 0, n.cpus }, tenths},
-	{"memory", memoryOf, func(n norms) (float64, float64) { return 0, n.memory }, size},
+	{"time of a step", paceOf, func(n concern.Norms) (float64, float64) { return 0.85 * n.StepTime, 1.65 * n.StepTime }, units.StepSeconds},
+	{"GPU use", useOf, func(concern.Norms) (float64, float64) { return 0, 1 }, units.Percent},
+	{"GPU power", powerOf, func(n concern.Norms) (float64, float64) { return 0.4 * n.PowerLimit, n.PowerLimit }, units.Watts},
+	{"age of the heartbeat", beatAgeOf, func(n concern.Norms) (float64, float64) { return 0, n.Late() }, units.Age},
+	{"CPUs in use", cpusOf, func(n concern.Norms) (float64, float64) { return 0, n.CPUs }, units.Tenths},
+	{"memory", memoryOf, func(n concern.Norms) (float64, float64) { return 0, n.Memory }, units.Size},
 }
 
 // measured is the measure that is chosen, or the next one of which anything is known.
 func (s *screen) measured(ranks []*Rank) (measure, bool) {
 	for i := range measures {
 		m := measures[(s.measure+i)%len(measures)]
-		if slices.ContainsFunc(ranks[:min(len(ranks), 64)], func(r *Rank) bool { return known(m.of(&r.Now)) }) {
+		if slices.ContainsFunc(ranks[:min(len(ranks), 64)], func(r *Rank) bool { return units.Known(m.of(&r.Now)) }) {
 			s.measure = (s.measure + i) % len(measures)
 			return m, true
 		}
@@ -70,21 +72,21 @@ func (s *screen) heat(l *look, height int) (string, []string) {
 	cells := max(1, s.width-label-9)
 	value := max(0, min(8, s.width-label-cells))
 	w := s.timespan(seen, cells)
-	of := s.normsOf(seen[0])
+	of := s.norms(seen[0])
 	low, high := m.scale(of)
 	var lines []string
 	for _, r := range seen {
-		name := l.paint(r.Level.role(), fit(fmt.Sprint("r", r.Rank.Rank), label, false, ""))
+		name := l.paint(roleOf(r.Level), fit(fmt.Sprint("r", r.Rank.Rank), label, false, ""))
 		lines = append(lines, name+l.strip(r, m, low, high, w)+fit(m.show(m.of(&r.Now)), value, true, l.ellipsis))
 	}
-	return fmt.Sprintf("%s, %s, %s: %s %s to %s %s", m.name, plural(len(ranks), "rank"), w, l.heat[0], m.show(low), l.heat[heats-1], m.show(high)), lines
+	return fmt.Sprintf("%s, %s, %s: %s %s to %s %s", m.name, units.Plural(len(ranks), "rank"), w, l.heat[0], m.show(low), l.heat[heats-1], m.show(high)), lines
 }
 
-func (s *screen) normsOf(r *Rank) norms {
-	if j := s.picture.jobs[r.Job]; j != nil {
-		return j.norms
+func (s *screen) norms(r *Rank) concern.Norms {
+	if j := s.picture.Job(r.Job); j != nil {
+		return j.Norms
 	}
-	return norms{}
+	return concern.Norms{}
 }
 
 // heatOfRank has all that is known of a rank.
@@ -93,10 +95,10 @@ func (s *screen) heatOfRank(l *look, r *Rank) (string, []string) {
 	w := s.timespan([]*Rank{r}, max(1, s.width-label-9))
 	var lines []string
 	for _, m := range measures {
-		if !known(m.of(&r.Now)) {
+		if !units.Known(m.of(&r.Now)) {
 			continue
 		}
-		low, high := m.scale(s.normsOf(r))
+		low, high := m.scale(s.norms(r))
 		lines = append(lines, fit(m.name, label, false, l.ellipsis)+l.strip(r, m, low, high, w)+fit(m.show(m.of(&r.Now)), 8, true, l.ellipsis))
 	}
 	if s.width < 2*label {
@@ -177,7 +179,7 @@ func (w timespan) value(samples []launcher.Sample, m measure, cell int) float64 
 	for i := end - 1; i >= 0; i-- {
 		if before := samples[i].At.Before(from); before && (n > 0 || samples[i].At.Add(3*everySample).Before(to)) {
 			break
-		} else if v := m.of(&samples[i].Usage); known(v) {
+		} else if v := m.of(&samples[i].Usage); units.Known(v) {
 			sum, n = sum+v, n+1
 			if before {
 				break
@@ -192,7 +194,7 @@ func (w timespan) value(samples []launcher.Sample, m measure, cell int) float64 
 
 // heatLevel is the level of a value between two; -1 if it is not known.
 func heatLevel(v, low, high float64) int {
-	if !known(v) {
+	if !units.Known(v) {
 		return -1
 	}
 	if !(high > low) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -121,10 +122,11 @@ func (p *probe) summary() string {
 		state = ""
 	}
 	if len(times) == 0 {
-		return fmt.Sprintf("%s have answered%s", plural(0, "node"), state)
+		return fmt.Sprintf("%s have answered%s", units.Plural(0, "node"), state)
 	}
-	middle := time.Duration(median(times) * float64(time.Second)).Round(10 * time.Microsecond)
-	return fmt.Sprintf("%s answered, %d did not%s; the median is %v, through the coordinator", plural(len(times), "node"), missing, state, middle)
+	slices.Sort(times)
+	middle := time.Duration(times[len(times)/2] * float64(time.Second)).Round(10 * time.Microsecond)
+	return fmt.Sprintf("%s answered, %d did not%s; the median is %v, through the coordinator", units.Plural(len(times), "node"), missing, state, middle)
 }
 
 func (t *stacks) lines() []string {

@@ -1,278 +1,36 @@
 package top
 
 import (
-	"cmp"
-	"fmt"
-	"math"
-	"slices"
-	"strings"
-
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/launcher"
 )
 
-// Picture is a State with what there is to say about it, the worst first everywhere.
-type Picture struct {
-	State *view.State
-	Jobs  []*Job
-	Nodes []*Node
-	jobs  map[string]*Job
-	nodes map[string]*Node
-}
+// Picture is what is shown: a state with a judgement on each job, node and rank.
+type Picture struct{ *concern.Picture }
 
-// Job is a job, its ranks, and the nodes that it has.
-type Job struct {
-	*view.Job
-	Concern
-	Ranks []*Rank
-	Nodes []*Node
-	norms norms
-}
+// What a Picture has.
+type (
+	Job     = concern.Job
+	Rank    = concern.Rank
+	Node    = concern.Node
+	Level   = concern.Level
+	Concern = concern.Concern
+)
 
-// Rank is a rank.
-type Rank struct {
-	*view.Rank
-	Concern
-}
+// The levels of what is wrong.
+const (
+	Fine = concern.Fine
+	Note = concern.Note
+	Warn = concern.Warn
+	Bad  = concern.Bad
+)
 
-// Node is a node with the ranks that it has of one job, or of all.
-type Node struct {
-	Name string
-	// Node is nil for one that the coordinator does not know any more.
-	*view.Node
-	Concern
-	Ranks []*Rank
-}
-
-// NewPicture judges all that is known. It keeps the State, which does not change.
-func NewPicture(s *view.State) *Picture {
-	p := &Picture{State: s, jobs: map[string]*Job{}, nodes: map[string]*Node{}}
-	for _, n := range s.Nodes {
-		node := &Node{Name: n.NodeStatus.Node.Name, Node: n}
-		p.Nodes, p.nodes[node.Name] = append(p.Nodes, node), node
-	}
-	for _, j := range s.Jobs {
-		job := p.job(j)
-		p.Jobs, p.jobs[job.ID] = append(p.Jobs, job), job
-	}
-	for _, n := range p.Nodes {
-		n.judge()
-	}
-	slices.SortStableFunc(p.Nodes, func(a, b *Node) int { return worse(a.Concern, b.Concern) })
-	slices.SortStableFunc(p.Jobs, compareJobs)
-	return p
-}
-
-// compareJobs has those that are over last, the newest of them first.
-func compareJobs(a, b *Job) int {
-	if x, y := a.over(), b.over(); x != y {
-		return cmp.Compare(btoi(x), btoi(y))
-	}
-	if a.over() {
-		return b.Finished.Compare(a.Finished)
-	}
-	return worse(a.Concern, b.Concern)
-}
+// NewPicture judges all that is known.
+func NewPicture(s *view.State) *Picture { return &Picture{concern.NewPicture(s)} }
 
 func btoi(b bool) int {
 	if b {
 		return 1
 	}
 	return 0
-}
-
-func (p *Picture) job(j *view.Job) *Job {
-	job := &Job{Job: j, norms: normsOf(j.Ranks)}
-	nodes := map[string]*Node{}
-	for _, name := range j.Nodes {
-		node := &Node{Name: name}
-		if known := p.nodes[name]; known != nil {
-			node.Node = known.Node
-		}
-		nodes[name], job.Nodes = node, append(job.Nodes, node)
-	}
-	slow := p.slow(j)
-	for _, r := range j.Ranks {
-		rank := &Rank{Rank: r}
-		if !job.over() {
-			rank.Concern = judge(r, p.State.Node(r.Node), job.norms, p.State.At)
-			if found := slow[r.Rank]; worse(found, rank.Concern) < 0 {
-				rank.Concern = found
-			}
-		}
-		job.Ranks = append(job.Ranks, rank)
-		for _, n := range []*Node{nodes[r.Node], p.nodes[r.Node]} {
-			if n != nil {
-				n.Ranks = append(n.Ranks, rank)
-			}
-		}
-	}
-	job.judge()
-	return job
-}
-
-// slow are the stragglers among the ranks of a job.
-func (p *Picture) slow(j *view.Job) map[int]Concern {
-	all := map[int]Concern{}
-	for _, f := range j.Slow.Findings {
-		for _, rank := range f.Ranks {
-			all[rank] = judgeFinding(f, p.State.At)
-		}
-	}
-	return all
-}
-
-// judge puts the worst first.
-func (j *Job) judge() {
-	byConcern := func(a, b *Rank) int { return worse(a.Concern, b.Concern) }
-	slices.SortStableFunc(j.Ranks, byConcern)
-	for _, n := range j.Nodes {
-		n.judge()
-	}
-	slices.SortStableFunc(j.Nodes, func(a, b *Node) int { return worse(a.Concern, b.Concern) })
-	j.Concern = j.concern()
-}
-
-func (j *Job) over() bool { return j.Phase == "finished" }
-
-// concern is what there is to say about a job in one line.
-func (j *Job) concern() Concern {
-	switch {
-	case j.over() && (j.Result == nil || j.Result.Ending == launcher.EndSuccess):
-		return Concern{Why: j.Waits}
-	case j.over():
-		return concern(Note, 0, 0, "%s", cmp.Or(j.Waits, j.Result.Reason))
-	case j.Phase == "gathering":
-		return concern(Note, byPower, 0, "waits: %s", j.Waits)
-	case j.Phase == "backoff", j.Phase == "stopping" && len(j.Ranks) > 0 && j.Ranks[0].Level == Bad:
-		return concern(Bad, byEnd, 0, "%s", j.lately())
-	case j.Phase == "stopping":
-		return concern(Note, byEnd, 0, "%s", j.lately())
-	}
-	return j.worst()
-}
-
-// lately is what a job waits for, and what brought it there: why its newest attempt that failed was stopped.
-func (j *Job) lately() string {
-	why, of := "", -1
-	for _, m := range j.History {
-		if (m.Cause != "" || m.To == "stopping") && m.Attempt != of {
-			why, _, _ = strings.Cut(m.Reason, "; ")
-			of = m.Attempt
-		}
-	}
-	if why == "" {
-		return "waits: " + j.Waits
-	}
-	return why + "; " + j.Waits
-}
-
-// worst is the concern of a job's worst node or rank, and how many others share its level.
-func (j *Job) worst() Concern {
-	var c Concern
-	if len(j.Nodes) > 0 && j.Nodes[0].Level > c.Level {
-		c = j.Nodes[0].Concern
-		c.Why = j.Nodes[0].Name + ": " + c.Why
-	}
-	if len(j.Ranks) == 0 || j.Ranks[0].Level < max(c.Level, Note) {
-		return c
-	}
-	first := j.Ranks[0]
-	c = first.Concern
-	c.Why = fmt.Sprintf("rank %d on %s: %s", first.Rank.Rank, first.Node, c.Why)
-	same, _ := slices.BinarySearchFunc(j.Ranks, first.Level-1, func(r *Rank, l Level) int { return cmp.Compare(l, r.Level) })
-	if same > 1 {
-		c.Why += fmt.Sprintf(" (and %s)", plural(same-1, "other"))
-	}
-	return c
-}
-
-// own is what there is about a node itself.
-func (n *Node) own() Concern {
-	c := judgeNode(n.Node)
-	switch {
-	case c.Level == Bad:
-		c.Why = "silent for " + span(n.Silent)
-	case n.Node == nil || c.Level > Fine:
-	case n.Drained:
-		c = concern(Note, byPower, 0, "drained: it gets no more ranks")
-	case len(n.Excluded) > 0:
-		c = concern(Note, byPower, 0, "avoided: %s", n.Excluded[0].Why)
-	}
-	return c
-}
-
-// judge says what there is about a node: itself, or the worst of its ranks.
-func (n *Node) judge() {
-	slices.SortStableFunc(n.Ranks, func(a, b *Rank) int { return worse(a.Concern, b.Concern) })
-	n.Concern = n.own()
-	if n.Level < Bad && len(n.Ranks) > 0 && worse(n.Ranks[0].Concern, n.Concern) < 0 {
-		n.Concern = n.Ranks[0].Concern
-		n.Why = fmt.Sprintf("rank %d: %s", n.Ranks[0].Rank.Rank, n.Why)
-	}
-}
-
-// Wrong says whether a job waits, has failed or stands still, or a node is silent, as far as it is about a job; empty for all that are not
-// over. Of a job that is over only its end counts.
-func (p *Picture) Wrong(job string) bool {
-	if j := p.jobs[job]; j != nil && j.over() {
-		return j.Level > Fine
-	}
-	for _, j := range p.Jobs {
-		if (job == "" || j.ID == job) && !j.over() && (j.Level == Bad || j.Phase == "gathering") {
-			return true
-		}
-	}
-	return slices.ContainsFunc(p.Nodes, func(n *Node) bool { return n.Silent > 0 })
-}
-
-// Finding is a concern and what it is about: a rank of a job, or else a job, or a node.
-type Finding struct {
-	Concern
-	// Job is empty for a node, and Rank negative where it is about no rank.
-	Job, Node string
-	Rank      int
-}
-
-// Findings are all that there is to say, the worst first.
-func (p *Picture) Findings() (all []Finding) {
-	for _, n := range p.Nodes {
-		all = append(all, Finding{n.own(), "", n.Name, noRank})
-	}
-	for _, j := range p.Jobs {
-		all = append(all, Finding{j.Concern, j.ID, "", noRank})
-		for _, r := range j.Ranks {
-			all = append(all, Finding{r.Concern, j.ID, r.Node, r.Rank.Rank})
-		}
-	}
-	all = slices.DeleteFunc(all, func(f Finding) bool { return f.Level == Fine })
-	slices.SortStableFunc(all, func(a, b Finding) int { return worse(a.Concern, b.Concern) })
-	return all
-}
-
-// state is what a job's ranks spend their time on, or its phase.
-func (j *Job) state() string {
-	if j.over() && j.Result != nil {
-		return string(j.Result.Ending)
-	}
-	for _, m := range slices.Backward(j.History) {
-		if j.Phase == "running" && m.To != "" {
-			if m.To == "training" && j.stalled() {
-				return "stalled"
-			}
-			return m.To
-		}
-	}
-	return j.Phase
-}
-
-// stalled says that no rank makes progress, by their heartbeats.
-func (j *Job) stalled() bool { return j.norms.beatAge >= j.norms.late() }
-
-// left is the time until a job is done at its pace, in seconds.
-func (j *Job) left(p *Picture) float64 {
-	if j.Progress.Done.IsZero() || j.over() || j.stalled() {
-		return math.NaN()
-	}
-	return j.Progress.Done.Sub(p.State.At).Seconds()
 }

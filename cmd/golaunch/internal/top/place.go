@@ -49,7 +49,7 @@ func (p *Picture) rows(at place) kind {
 	case at.job == "":
 		return jobRows
 	}
-	if j := p.jobs[at.job]; j != nil && len(j.Nodes) > 1 && !at.other {
+	if j := p.Job(at.job); j != nil && len(j.Nodes) > 1 && !at.other {
 		return nodeRows
 	}
 	return rankRows
@@ -57,7 +57,7 @@ func (p *Picture) rows(at place) kind {
 
 // ranks are those of a place, the worst first.
 func (p *Picture) ranks(at place) []*Rank {
-	j := p.jobs[at.job]
+	j := p.Job(at.job)
 	switch {
 	case at.rank >= 0:
 		if r := p.rank(at.job, at.rank); r != nil {
@@ -71,14 +71,14 @@ func (p *Picture) ranks(at place) []*Rank {
 		}
 	case j != nil:
 		return j.Ranks
-	case at.node != "" && p.nodes[at.node] != nil:
-		return p.nodes[at.node].Ranks
+	case at.node != "" && p.Node(at.node) != nil:
+		return p.Node(at.node).Ranks
 	}
 	return nil
 }
 
 func (p *Picture) rank(job string, rank int) *Rank {
-	if j := p.jobs[job]; j != nil {
+	if j := p.Job(job); j != nil {
 		if i := slices.IndexFunc(j.Ranks, func(r *Rank) bool { return r.Rank.Rank == rank }); i >= 0 {
 			return j.Ranks[i]
 		}
@@ -88,7 +88,7 @@ func (p *Picture) rank(job string, rank int) *Rank {
 
 // nodesOf are the nodes of a job, or all.
 func (p *Picture) nodesOf(at place) []*Node {
-	if j := p.jobs[at.job]; j != nil {
+	if j := p.Job(at.job); j != nil {
 		return j.Nodes
 	}
 	return p.Nodes

@@ -70,7 +70,7 @@ func (s *screen) once(job string, l *look) []string {
 		lines = append(append(lines, ""), s.whole(l, everything, s.rows.n)...)
 		return append(lines, s.silentNodes(l)...)
 	}
-	j := s.picture.jobs[job]
+	j := s.picture.Job(job)
 	if j == nil {
 		return lines
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -28,7 +29,7 @@ func (p *Picture) jobList() list {
 	return list{
 		"jobs", p.jobColumns(), len(p.Jobs), func(i int) place { return place{job: p.Jobs[i].ID, rank: noRank} },
 		func(i int) row { return p.jobRow(p.Jobs[i]) },
-		func(i int) string { j := p.Jobs[i]; return j.ID + " " + j.state() + " " + j.Why + " " + j.Title }, nil,
+		func(i int) string { j := p.Jobs[i]; return j.ID + " " + j.State() + " " + j.Why + " " + j.Title }, nil,
 	}
 }
 
@@ -47,7 +48,7 @@ func (p *Picture) rankList(at place) list {
 		func(i int) place { return place{job: ranks[i].Job, node: ranks[i].Node, rank: ranks[i].Rank.Rank} },
 		func(i int) row { return rankRow(at, ranks[i]) },
 		func(i int) string {
-			return ranks[i].name(at) + " " + ranks[i].Node + " " + ranks[i].Why + " " + ranks[i].Does
+			return nameOf(ranks[i], at) + " " + ranks[i].Node + " " + ranks[i].Why + " " + ranks[i].Does
 		},
 		ranks,
 	}
@@ -71,28 +72,28 @@ func (p *Picture) jobColumns() []column {
 
 func (p *Picture) jobRow(j *Job) row {
 	end := p.State.At
-	if j.over() && !j.Finished.IsZero() {
+	if j.Over() && !j.Finished.IsZero() {
 		end = j.Finished
 	}
-	steps, done := unknown, unknown
-	if known(j.Progress.Step) {
-		steps = whole(j.Progress.Step)
+	steps, done := units.Unknown, units.Unknown
+	if units.Known(j.Progress.Step) {
+		steps = units.Whole(j.Progress.Step)
 		if j.Progress.Total > 0 {
-			steps += "/" + whole(j.Progress.Total)
-			done = percent(j.Progress.Step / j.Progress.Total)
+			steps += "/" + units.Whole(j.Progress.Total)
+			done = units.Percent(j.Progress.Step / j.Progress.Total)
 		}
 	}
-	return row{j.Level, j.over(), []string{
-		j.ID, j.state(), steps, done, stepSeconds(j.Progress.StepTime), age(j.left(p)), fmt.Sprint(j.JobStatus.Ranks), fmt.Sprint(j.GPUs),
-		goodput(j.Goodput), span(end.Sub(j.Submitted)), cmp.Or(j.Why, j.Title),
+	return row{j.Level, j.Over(), []string{
+		j.ID, j.State(), steps, done, units.StepSeconds(j.Progress.StepTime), units.Age(j.Left(p.State.At)), fmt.Sprint(j.JobStatus.Ranks), fmt.Sprint(j.GPUs),
+		goodput(j.Goodput), units.Span(end.Sub(j.Submitted)), cmp.Or(j.Why, j.Title),
 	}}
 }
 
 func goodput(g *launcher.Goodput) string {
 	if g == nil {
-		return unknown
+		return units.Unknown
 	}
-	return percent(g.Goodput)
+	return units.Percent(g.Goodput)
 }
 
 func nodeColumns(nodes []*Node) []column {
@@ -113,9 +114,9 @@ func nodeColumns(nodes []*Node) []column {
 }
 
 func nodeRow(n *Node) row {
-	cpus, memory, received, sent := unknown, unknown, unknown, unknown
+	cpus, memory, received, sent := units.Unknown, units.Unknown, units.Unknown, units.Unknown
 	if n.Node != nil {
-		cpus, memory, received, sent = tenths(n.Now.CPUs), size(n.Now.Memory), size(n.Now.Received), size(n.Now.Sent)
+		cpus, memory, received, sent = units.Tenths(n.Now.CPUs), units.Size(n.Now.Memory), units.Size(n.Now.Received), units.Size(n.Now.Sent)
 	}
 	why := n.Why
 	if n.Node == nil {
@@ -127,20 +128,20 @@ func nodeRow(n *Node) row {
 	oldest, lowest := -1.0, -1.0
 	for _, r := range n.Ranks {
 		oldest = max(oldest, r.Now.BeatAge)
-		if known(r.Now.Step) && (lowest < 0 || r.Now.Step < lowest) {
+		if units.Known(r.Now.Step) && (lowest < 0 || r.Now.Step < lowest) {
 			lowest = r.Now.Step
 		}
 	}
 	return row{n.Level, n.Node == nil, []string{
-		n.Name, fmt.Sprint(len(n.Ranks)), positive(lowest, whole), stepSeconds(of(stepTimeOf)), positive(oldest, age), percent(of(useOf)),
-		watts(of(powerOf)), cpus, memory, received, sent, why,
+		n.Name, fmt.Sprint(len(n.Ranks)), positive(lowest, units.Whole), units.StepSeconds(of(stepTimeOf)), positive(oldest, units.Age), units.Percent(of(useOf)),
+		units.Watts(of(powerOf)), cpus, memory, received, sent, why,
 	}}
 }
 
 // positive is a number as it is shown, if there is one.
 func positive(v float64, show func(float64) string) string {
 	if !(v >= 0) {
-		return unknown
+		return units.Unknown
 	}
 	return show(v)
 }
@@ -163,13 +164,13 @@ func rankColumns(at place, ranks []*Rank) []column {
 		{"WHY, OR WHAT IT DOES", 0, false, 8},
 	}
 	if at.job == "" {
-		columns[0] = column{"RANK OF JOB", nameWidth(ranks, 11, func(r *Rank) string { return r.name(at) }), false, 9}
+		columns[0] = column{"RANK OF JOB", nameWidth(ranks, 11, func(r *Rank) string { return nameOf(r, at) }), false, 9}
 	}
 	return columns
 }
 
 // name is how a rank is called at a place.
-func (r *Rank) name(at place) string {
+func nameOf(r *Rank, at place) string {
 	if at.job == "" {
 		return fmt.Sprintf("%d %s", r.Rank.Rank, r.Job)
 	}
@@ -179,14 +180,14 @@ func (r *Rank) name(at place) string {
 func rankRow(at place, r *Rank) row {
 	u := &r.Now
 	return row{r.Level, r.Ended != "" && r.Level == Fine, []string{
-		r.name(at), r.Node, whole(u.Step), stepSeconds(u.StepTime), age(u.BeatAge), percent(u.GPUUse), watts(u.GPUPower), size(u.GPUMemory),
-		tenths(u.CPUs), size(u.Memory), size(u.IO), age(u.SilenceAge), pid(r.PID), cmp.Or(r.Why, strings.Replace(r.Ended, "exited with code", "exit", 1), r.Does),
+		nameOf(r, at), r.Node, units.Whole(u.Step), units.StepSeconds(u.StepTime), units.Age(u.BeatAge), units.Percent(u.GPUUse), units.Watts(u.GPUPower), units.Size(u.GPUMemory),
+		units.Tenths(u.CPUs), units.Size(u.Memory), units.Size(u.IO), units.Age(u.SilenceAge), pid(r.PID), cmp.Or(r.Why, strings.Replace(r.Ended, "exited with code", "exit", 1), r.Does),
 	}}
 }
 
 func pid(n int) string {
 	if n == 0 {
-		return unknown
+		return units.Unknown
 	}
 	return fmt.Sprint(n)
 }
@@ -200,7 +201,7 @@ type attempt struct {
 }
 
 // attempts are those that the history of a job has, the newest first.
-func (j *Job) attempts() (all []attempt) {
+func attemptsOf(j *Job) (all []attempt) {
 	for _, m := range j.History {
 		if m.Attempt < 0 {
 			continue
@@ -228,8 +229,8 @@ func (j *Job) attempts() (all []attempt) {
 
 func (p *Picture) attemptList(at place) list {
 	var all []attempt
-	if j := p.jobs[at.job]; j != nil {
-		all = j.attempts()
+	if j := p.Job(at.job); j != nil {
+		all = attemptsOf(j)
 	}
 	return list{
 		"attempts",
@@ -243,9 +244,9 @@ func (p *Picture) attemptList(at place) list {
 }
 
 func (a attempt) row(now time.Time) row {
-	began := span(now.Sub(a.began)) + " ago"
+	began := units.Span(now.Sub(a.began)) + " ago"
 	if !a.ended.IsZero() {
 		now = a.ended
 	}
-	return row{a.level, false, []string{fmt.Sprint(a.number), began, span(now.Sub(a.began)), a.why}}
+	return row{a.level, false, []string{fmt.Sprint(a.number), began, units.Span(now.Sub(a.began)), a.why}}
 }

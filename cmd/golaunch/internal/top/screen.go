@@ -118,7 +118,7 @@ func (s *screen) chosen() place {
 }
 
 // job is the one that is shown or chosen; nil if there is none.
-func (s *screen) job() *Job { return s.picture.jobs[s.chosen().job] }
+func (s *screen) job() *Job { return s.picture.Job(s.chosen().job) }
 
 // enter goes to what is chosen.
 func (s *screen) enter() {

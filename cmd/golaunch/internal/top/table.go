@@ -119,9 +119,9 @@ func (g *grid) line(r row, isChosen bool) string {
 	cells := g.cells(r)
 	last := len(cells) - 1
 	if g.columns[g.stay[last]].width == 0 && r.level > Fine {
-		cells[last] = g.paint(r.level.role(), cells[last])
+		cells[last] = g.paint(roleOf(r.level), cells[last])
 	}
-	s := " " + g.paint(r.level.role(), mark) + g.gap + strings.Join(cells, " ")
+	s := " " + g.paint(roleOf(r.level), mark) + g.gap + strings.Join(cells, " ")
 	if r.faint {
 		s = g.paint(dim, s)
 	}

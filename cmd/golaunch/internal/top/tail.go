@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/fold"
 	"github.com/golaunch/golaunch/launcher"
@@ -45,9 +46,9 @@ type subject struct {
 // subject is whose log somebody wants who looks at a place: a rank's, a node's, or a job's.
 func (p *Picture) subject(at place) (subject, bool) {
 	ranks := p.ranks(at)
-	j := p.jobs[at.job]
+	j := p.Job(at.job)
 	if j == nil && len(ranks) > 0 {
-		j = p.jobs[ranks[0].Job]
+		j = p.Job(ranks[0].Job)
 	}
 	if j == nil {
 		return subject{}, false
@@ -65,7 +66,7 @@ func (p *Picture) subject(at place) (subject, bool) {
 
 // of limits it to some ranks, the worst if they are many.
 func (s subject) of(ranks []*Rank) subject {
-	name := plural(len(ranks), "rank")
+	name := units.Plural(len(ranks), "rank")
 	if len(ranks) > tailedRanks {
 		name = fmt.Sprintf("the worst %d of %d ranks", tailedRanks, len(ranks))
 		ranks = ranks[:tailedRanks]

@@ -104,4 +104,4 @@ func (l *look) paint(r role, s string) string {
 	return l.on[r] + s + l.off[r]
 }
 
-func (l Level) role() role { return [...]role{text, note, warn, bad}[l] }
+func roleOf(l Level) role { return [...]role{text, note, warn, bad}[l] }

@@ -91,7 +91,7 @@ func (a *app) begin() {
 		a.settle()
 		return
 	}
-	if jobs := a.picture.Jobs; len(jobs) > 0 && !jobs[0].over() && (len(jobs) == 1 || jobs[1].over()) {
+	if jobs := a.picture.Jobs; len(jobs) > 0 && !jobs[0].Over() && (len(jobs) == 1 || jobs[1].Over()) {
 		a.open(place{job: jobs[0].ID, rank: noRank})
 	}
 }

@@ -49,7 +49,7 @@ func (a *app) follow(of subject) {
 // nextAttempt goes on with the log of a job that has started again.
 func (a *app) nextAttempt() {
 	of := a.follower.subject
-	if j := a.picture.jobs[of.job]; j != nil && j.Attempt > of.attempt && !j.over() && !of.past {
+	if j := a.picture.Job(of.job); j != nil && j.Attempt > of.attempt && !j.Over() && !of.past {
 		of.attempt = j.Attempt
 		a.follow(of)
 	}

@@ -129,3 +129,16 @@ func Past(world int, ranks []*Rank, now time.Time) Slow {
 	s.Findings = slices.DeleteFunc(s.Findings, func(f straggler.Finding) bool { return f.Cost < straggler.Worth })
 	return s
 }
+
+// Past is the state with who was slow in each job that runs, of [Past], where its samples are of the past and nobody has watched.
+func (s *State) Past() *State {
+	past := *s
+	past.Jobs = slices.Clone(s.Jobs)
+	for i, j := range s.Jobs {
+		if j.Phase == "running" && len(j.Slow.Findings) == 0 {
+			seen := *j
+			seen.Slow, past.Jobs[i] = Past(j.JobStatus.Ranks, j.Ranks, s.At), &seen
+		}
+	}
+	return &past
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -48,6 +49,10 @@ type summary struct {
 	// Slow is the dearest finding about who is slow. Beat is how old the newest heartbeat of any rank is, in seconds.
 	Slow string `json:"slow"`
 	Beat real   `json:"beat"`
+	// State is what its ranks spend their time on, Level how bad what there is to say of it is, and Why says it.
+	State string `json:"state"`
+	Level string `json:"level"`
+	Why   string `json:"why"`
 	progress
 }
 
@@ -62,12 +67,16 @@ func progressOf(p view.Progress) progress {
 	return progress{real(p.Step), real(p.Total), real(p.StepTime), when(p.Done)}
 }
 
-func summaryOf(j *view.Job, now time.Time) summary {
+func summaryOf(j *concern.Job, now time.Time) summary {
 	s := summary{
 		ID: text(j.ID, maxName), Title: text(j.Title, maxTitle), Phase: text(j.Phase, maxName), Waits: text(j.Waits, maxReason),
 		Submitted: when(j.Submitted), Finished: when(j.Finished), Reserve: j.Reserve, Within: text(j.Within, maxName), Nodes: len(j.Nodes),
 		Ranks: j.JobStatus.Ranks, GPUs: j.GPUs, Attempt: j.Attempt, Restarts: j.Restarts, Most: j.MaxRestarts, Goodput: real(math.NaN()),
-		Beat: real(newestBeat(j, now)), progress: progressOf(j.Progress),
+		Beat: real(newestBeat(j.Job, now)), progress: progressOf(j.Progress),
+		State: text(j.State(), maxName), Level: j.Level.String(), Why: text(j.Why, maxReason),
+	}
+	if math.IsNaN(j.Left(now)) {
+		s.Done = moment{}
 	}
 	if len(j.Slow.Findings) > 0 {
 		s.Slow = text(j.Slow.Findings[0].Sentence(now), maxReason)
@@ -96,11 +105,12 @@ func newestBeat(j *view.Job, now time.Time) float64 {
 }
 
 // cluster adds what the page of all nodes and jobs shows.
-func (p parts) cluster(s *view.State) {
+func (p parts) cluster(of *concern.Picture) {
+	s := of.State
 	p.add("totals", totalsOf(s))
 	jobs := []summary{}
 	for _, j := range s.Jobs {
-		jobs = append(jobs, summaryOf(j, s.At))
+		jobs = append(jobs, summaryOf(of.Job(j.ID), s.At))
 	}
 	p.add("jobs", jobs)
 	use := useByNode(s)
@@ -137,7 +147,9 @@ func totalsOf(s *view.State) totals {
 		}
 	}
 	for _, j := range s.Jobs {
-		t.Ranks += j.JobStatus.Ranks
+		if j.Finished.IsZero() {
+			t.Ranks += j.JobStatus.Ranks
+		}
 		switch {
 		case !j.Finished.IsZero():
 			t.Over++

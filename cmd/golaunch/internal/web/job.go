@@ -1,9 +1,12 @@
 package web
 
 import (
+	"iter"
 	"math"
+	"slices"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -82,8 +85,8 @@ type decision struct {
 const maxNames = 64
 
 // job adds what the page of a job shows, but for its heat map; without a part "job" there is none of that name.
-func (p parts) job(s *view.State, name string) {
-	j := s.Job(name)
+func (p parts) job(of *concern.Picture, name string) {
+	s, j := of.State, of.Job(name)
 	if j == nil {
 		return
 	}
@@ -96,7 +99,8 @@ func (p parts) job(s *view.State, name string) {
 	}
 	p.add("history", history)
 	p.findings(j.Slow, s.At)
-	p.ranks(j.Ranks, s.At)
+	p.ranks(j.Job.Ranks, s.At)
+	p.concerns(j.Job.Ranks, of)
 }
 
 // finding is something noteworthy about ranks.
@@ -115,9 +119,9 @@ func (p parts) findings(s view.Slow, now time.Time) {
 	p.add("findings", found)
 }
 
-func detailOf(j *view.Job, now time.Time) detail {
+func detailOf(j *concern.Job, now time.Time) detail {
 	d := detail{summary: summaryOf(j, now), Detached: j.Detached, Submitter: j.Submitter, Known: len(j.Ranks), Slowest: real(j.Slow.Ratio), Ledger: ledgerOf(j.JobStatus.Goodput)}
-	for _, name := range j.Nodes[:min(len(j.Nodes), maxNames)] {
+	for _, name := range j.JobStatus.Nodes[:min(len(j.JobStatus.Nodes), maxNames)] {
 		d.Names = append(d.Names, text(name, maxName))
 	}
 	for _, r := range j.Ranks {
@@ -159,6 +163,37 @@ func ledgerOf(g *launcher.Goodput) *ledger {
 		l.Costs = append(l.Costs, cost{text(c.Cause, maxName), text(c.Node, maxName), c.Interruptions, real(c.Hours), real(c.Lost)})
 	}
 	return l
+}
+
+// concerns adds what there is to say of ranks, and their places among them: the worst has the first.
+func (p parts) concerns(all []*view.Rank, of *concern.Picture) {
+	type rank struct {
+		job  string
+		rank int
+	}
+	found := map[rank]concern.Concern{}
+	for _, r := range all {
+		found[rank{r.Job, r.Rank}] = concern.Concern{}
+	}
+	var worst []concern.Concern
+	for _, j := range of.Jobs {
+		for _, r := range j.Ranks {
+			key := rank{r.Job, r.Rank.Rank}
+			if _, shown := found[key]; shown && r.Level > concern.Fine {
+				found[key], worst = r.Concern, append(worst, r.Concern)
+			}
+		}
+	}
+	slices.SortFunc(worst, concern.Worse)
+	each := func(of func(concern.Concern) string) iter.Seq[string] {
+		return values(all, func(r *view.Rank) string { return of(found[rank{r.Job, r.Rank}]) })
+	}
+	p.texts("r.level", each(func(c concern.Concern) string { return c.Level.String() }))
+	p.texts("r.why", each(func(c concern.Concern) string { return c.Why }))
+	p.numbers("r.place", whole, values(all, func(r *view.Rank) float64 {
+		place, _ := slices.BinarySearchFunc(worst, found[rank{r.Job, r.Rank}], concern.Worse)
+		return float64(place)
+	}))
 }
 
 // ranks adds a table of ranks.

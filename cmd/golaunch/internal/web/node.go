@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -40,7 +41,8 @@ type exclusion struct {
 }
 
 // node adds what the page of a node shows; without a part "node" there is none of that name.
-func (p parts) node(s *view.State, name string) {
+func (p parts) node(of *concern.Picture, name string) {
+	s := of.State
 	n := s.Node(name)
 	if n == nil {
 		return
@@ -55,6 +57,7 @@ func (p parts) node(s *view.State, name string) {
 		}
 	}
 	p.ranks(here, s.At)
+	p.concerns(here, of)
 	samples := n.Samples[max(0, len(n.Samples)-maxSamples):]
 	num := func(name string, digits int, value func(launcher.Sample) float64) {
 		p.numbers("s."+name, digits, values(samples, value))

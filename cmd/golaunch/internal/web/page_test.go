@@ -443,6 +443,22 @@ func TestFindings(t *testing.T) {
 	p.shoot("findings")
 }
 
+// TestStalled: a job whose ranks stand still does not look well, and no end is promised.
+func TestStalled(t *testing.T) {
+	c := cluster(4)
+	c.Still = func(int) time.Time { return time.Now().Add(-5 * time.Minute) }
+	s := serve(t, c, nil)
+	p := newTab(t, browser(t), s.base)
+	p.enter(s)
+	p.goTo("#/job/llama-70b", `document.querySelector('.headline .badge.bad')?.textContent === 'stalled'`)
+	p.until(`/no heartbeat for 5m/.test(document.querySelector('.reason.bad').textContent)`)
+	p.until(`/Left\s*–\s*no step is made/.test(document.querySelector('.facts').innerText)`)
+	p.until(`/^\d+\s+gpu000\d\s+no heartbeat for/.test(document.querySelector('main tbody tr[tabindex]').innerText)`)
+	p.audit("stalled")
+	p.shoot("stalled")
+	p.goTo("#/", `document.querySelector('main td.tone.bad')?.textContent === 'stalled'`)
+}
+
 // TestReportIsSafe: what is known of a job ends no script, and is JSON.
 func TestReportIsSafe(t *testing.T) {
 	_, body := report(t, 1, "tokenize")

@@ -16,6 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/launcher"
@@ -46,8 +47,9 @@ func TestSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, last := stateOfCluster(t, &viewtest.Cluster{Nodes: 1000, Slow: -1, Began: time.Now().Add(-time.Hour), Every: time.Second}, time.Second)
 		for _, q := range []query{{page: "cluster"}, {"job", "llama-70b", "step_time"}, {page: "node", name: "gpu0000"}} {
-			all := newParts(q, first).since(nil)
-			change := newParts(q, last).since(newParts(q, first))
+			before, now := concern.NewPicture(first), concern.NewPicture(last)
+			all := newParts(q, before).since(nil)
+			change := newParts(q, now).since(newParts(q, before))
 			if !json.Valid(all) || !json.Valid(change) || bytes.ContainsAny(all, "\n<>") {
 				t.Errorf("%v is no JSON in one line without markup", q)
 			}
@@ -350,5 +352,46 @@ func BenchmarkPage(b *testing.B) {
 		f.state.At = time.Now()
 		clear(f.pages)
 		f.page(q)
+	}
+}
+
+// TestStandstill: the page says that ranks stand still, as top does, and promises no end then.
+func TestStandstill(t *testing.T) {
+	for _, c := range []struct {
+		ranks             int
+		since             time.Duration
+		state, level, why string
+		done              bool
+	}{
+		{0, 0, "training", "fine", "", true},
+		{1, 48 * time.Second, "training", "warn", "rank 0 on gpu0000: no heartbeat for ", true},
+		{1, 4 * time.Minute, "training", "bad", "rank 0 on gpu0000: no heartbeat for 4m", true},
+		{8, time.Minute, "stalled", "warn", "no heartbeat for 1m", false},
+		{8, 4 * time.Minute, "stalled", "bad", "no heartbeat for 4m", false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			now := time.Now()
+			_, s := stateOfCluster(t, &viewtest.Cluster{Nodes: 1, Slow: -1, Began: now.Add(-time.Hour), Every: time.Second, Still: func(rank int) time.Time {
+				if rank < c.ranks {
+					return now.Add(-c.since)
+				}
+				return time.Time{}
+			}}, time.Second)
+			p := newParts(query{"job", "llama-70b", "step_time"}, concern.NewPicture(s))
+			var j struct {
+				State, Level, Why string
+				Done              *int64
+			}
+			var whys words
+			if err := errors.Join(json.Unmarshal(p["job"], &j), json.Unmarshal(p["r.why"], &whys)); err != nil {
+				t.Fatal(err)
+			}
+			if j.State != c.state || j.Level != c.level || !strings.Contains(j.Why, c.why) || (j.Done != nil) != c.done {
+				t.Errorf("%d ranks stand still for %v: %+v", c.ranks, c.since, j)
+			}
+			if said := whys.Words[whys.At[0]]; strings.Contains(said, "no heartbeat") != (c.ranks > 0) {
+				t.Errorf("%d ranks stand still, and of rank 0 is said %q", c.ranks, said)
+			}
+		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/concern"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -48,9 +49,12 @@ func Report(w io.Writer, s *view.State, job string, log Log, version string) err
 
 // saved is what the page of a report reads.
 func saved(s *view.State, job string, log Log, version string) any {
-	p := newParts(query{"job", job, "step_time"}, s)
+	s = s.Past()
+	p := newParts(query{"job", job, "step_time"}, concern.NewPicture(s))
 	j := s.Job(job)
-	p.findings(view.Past(j.JobStatus.Ranks, j.Ranks, s.At), s.At)
+	if j.Phase != "running" { // nobody judges it any more
+		p.findings(view.Past(j.JobStatus.Ranks, j.Ranks, s.At), s.At)
+	}
 	f := newFeed(Options{Version: version})
 	f.state, f.good = s, s.At
 	p.add("head", f.head())

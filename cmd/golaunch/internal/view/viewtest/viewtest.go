@@ -22,6 +22,8 @@ type Cluster struct {
 	Slow int
 	// SlowFrom is when it began to be; at the beginning when zero.
 	SlowFrom time.Time
+	// Still is when a rank made its last step; zero for one that goes on, as all do when it is nil.
+	Still func(rank int) time.Time
 	// Now is the time; the real one when nil.
 	Now func() time.Time
 	// Began is when the first job was submitted.
@@ -208,7 +210,11 @@ const slower = 1.2
 
 func (c *Cluster) usage(rank int, at time.Time) launcher.Usage {
 	u := none()
-	seconds := at.Sub(c.Began).Seconds()
+	still := 0.0
+	if c.Still != nil && !c.Still(rank).IsZero() {
+		still = max(0, at.Sub(c.Still(rank)).Seconds())
+	}
+	seconds := at.Sub(c.Began).Seconds() - still
 	u.CPUs, u.Memory, u.IO, u.Faults, u.Processes = 1.4+wave(at, rank, 0)*0.3, 9e9, 3e6, 400, 9
 	step := stepTime
 	if slow := c.Slow >= 0 && !at.Before(c.SlowFrom); slow { // all wait for it
@@ -219,7 +225,7 @@ func (c *Cluster) usage(rank int, at time.Time) launcher.Usage {
 		u.Step = math.Floor(seconds / stepTime)
 	}
 	u.Total, u.StepTime = 50_000, step*(1+0.01*wave(at, rank, 1))
-	u.BeatAge, u.SilenceAge, u.Lines, u.LogBytes = math.Mod(seconds, step), math.Mod(seconds, 5), seconds/5, seconds*20
+	u.BeatAge, u.SilenceAge, u.Lines, u.LogBytes = math.Mod(seconds, step)+still, math.Mod(seconds, 5)+still, seconds/5, seconds*20
 	u.GPUUse, u.GPUMemory, u.GPUMemoryTotal = 0.97+0.02*wave(at, rank, 2), 71e9, 85e9
 	u.GPUPower, u.GPUPowerLimit, u.GPUTemperature, u.Xids = 610+8*noise(at, rank), 700, 61+3*wave(at, rank, 4), 0
 	if c.Slow >= 0 && rank != c.Slow && !at.Before(c.SlowFrom) {

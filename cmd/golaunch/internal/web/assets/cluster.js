@@ -35,7 +35,7 @@ export class ClusterPage {
       label: 'Jobs', sort: 'phase', empty: 'There are no jobs.', open: (i) => jobAt(job(i).id),
       columns: [
         { key: 'id', title: 'Job', text: (i) => job(i).id || '', link: (i) => jobAt(job(i).id) },
-        { key: 'phase', title: 'Phase', text: (i) => phaseOf(job(i)), value: (i) => order.indexOf(job(i).phase), tone: (i) => 'tone ' + tone(phaseOf(job(i))) },
+        { key: 'phase', title: 'Phase', text: (i) => phaseOf(job(i)), value: (i) => (job(i).level === 'bad' && !job(i).finished ? -1 : order.indexOf(job(i).phase)), tone: (i) => 'tone ' + toneOf(job(i)) },
         { key: 'done', title: 'Progress', number: true, value: (i) => (job(i).total > 0 ? job(i).step / job(i).total : null), text: (i) => (job(i).total > 0 ? percent(job(i).step / job(i).total, 1) : '–') },
         { key: 'left', title: 'Left', number: true, value: (i) => job(i).done, text: (i) => (known(job(i).done) ? lasting((job(i).done - this.now()) / 1000) : '–') },
         { key: 'beat', title: 'Heartbeat', hint: 'How long ago the newest heartbeat of any rank was', number: true, value: (i) => job(i).beat, text: (i) => lasting(job(i).beat) },
@@ -157,12 +157,19 @@ export class ClusterPage {
 export function phaseOf(job) {
   if (['program', 'budget', 'infrastructure'].includes(job.ending)) return 'failed';
   if (job.phase === 'finished') return job.ending || 'finished';
+  if (job.state === 'stalled') return 'stalled';
   return job.phase === 'gathering' ? 'waiting' : job.phase || '';
+}
+
+// toneOf says how bad a job is: one that runs may have ranks that do not.
+export function toneOf(job) {
+  return !job.finished && (job.level === 'bad' || job.level === 'warn') ? job.level : tone(phaseOf(job));
 }
 
 // whyOf is what there is to say of a job.
 function whyOf(job) {
-  return job.phase === 'running' ? job.slow || '' : job.waits || '';
+  const slow = job.phase === 'running' && job.level !== 'bad' ? job.slow : '';
+  return slow || job.why || (job.phase === 'running' ? '' : job.waits || '');
 }
 
 function average(column) {

@@ -59,15 +59,15 @@ export function badge(word) {
 }
 
 // setBadge changes a badge.
-export function setBadge(element, word) {
+export function setBadge(element, word, how = tone(word)) {
   put(element, word);
-  element.className = 'badge ' + tone(word);
+  element.className = 'badge ' + how;
 }
 
 // tone says whether a state is good news.
 export function tone(word) {
   if (['running', 'ready', 'training', 'success'].includes(word)) return 'good';
-  if (['silent', 'failed', 'program', 'budget', 'infrastructure', 'timeout'].includes(word)) return 'bad';
+  if (['silent', 'failed', 'program', 'budget', 'infrastructure', 'timeout', 'stalled'].includes(word)) return 'bad';
   if (['backoff', 'stopping', 'drained', 'avoided', 'preempted', 'cancelled'].includes(word)) return 'warn';
   return 'idle';
 }

@@ -4,7 +4,7 @@ import { Chart, Legend, axis, edge, ends, ink, lines, path, shade } from './char
 import { LogView, logLine } from './log.js';
 import { RankTable } from './ranks.js';
 import { post } from './stream.js';
-import { phaseOf } from './cluster.js';
+import { phaseOf, toneOf } from './cluster.js';
 
 // states are what a job's time may go into, with the words for it.
 const states = {
@@ -147,9 +147,10 @@ export class JobPage {
   }
 
   updateHead(job, head) {
-    setBadge(this.phase, phaseOf(job));
+    setBadge(this.phase, phaseOf(job), toneOf(job));
     put(this.command, job.title);
     put(this.reason, reasonOf(job));
+    this.reason.className = 'reason ' + (job.finished ? '' : job.level);
     show(this.reason, this.reason.textContent !== '');
     const part = job.total > 0 && known(job.step) ? Math.min(1, job.step / job.total) : null;
     show(this.progress, part !== null);
@@ -162,7 +163,7 @@ export class JobPage {
     set('step_time', seconds(job.step_time), known(job.slowest) && (this.data.findings || []).length === 0 ? 'no rank is slow' : '');
     set('beat', known(job.beat) && !job.finished ? lasting(job.beat) + ' ago' : '–', job.finished ? '' : this.oldest());
     const left = known(job.done) && !job.finished;
-    set('left', left ? lasting((job.done - head.at) / 1000) : '–', left ? 'until ' + clock(job.done, head.at) : '');
+    set('left', left ? lasting((job.done - head.at) / 1000) : '–', left ? 'until ' + clock(job.done, head.at) : job.state === 'stalled' ? 'no step is made' : '');
     set('goodput', percent(job.goodput, 1));
     set('ranks', job.ranks > 0 ? count(job.ranks) : '–', job.finished ? '' : job.known < job.ranks ? 'of which ' + count(job.known) + ' are heard' : roomOf(job));
     set('attempt', job.attempt >= 0 ? String(job.attempt) : '–', count(job.restarts) + ' of ' + plural(job.most, 'restart'));
@@ -430,8 +431,9 @@ function roomOf(job) {
   return 'on ' + plural(job.nodes, 'node') + (job.gpus > 0 ? ', ' + plural(job.gpus, 'GPU') : '');
 }
 
-// reasonOf is what a job waits for, or has ended by. One that runs waits for its ranks, as everybody knows.
+// reasonOf is what is wrong with a job, what it waits for, or has ended by. One that runs waits for its ranks, as everybody knows.
 function reasonOf(job) {
+  if (!job.finished && (job.level === 'bad' || job.level === 'warn')) return job.why;
   if (!job.waits || job.phase === 'running') return '';
   return job.phase === 'finished' ? job.waits : 'Waits for: ' + job.waits;
 }

@@ -50,19 +50,24 @@ export class RankTable {
     const ended = this.text('ended', i);
     if (ended) return ended;
     if (this.at('heard', i) > 15) return 'not heard for ' + lasting(this.at('heard', i));
-    return this.named.has(this.at('rank', i)) ? 'see findings' : 'runs';
+    const [why, level] = [this.text('why', i), this.text('level', i)];
+    if (this.named.has(this.at('rank', i)) && !['bad', 'warn'].includes(level)) return 'see findings';
+    if (why) return why;
+    return this.over ? '–' : 'runs';
   }
 
   tone(i) {
     const ended = this.text('ended', i);
     if (ended) return /\bcode 0\b/.test(ended) ? 'dim' : 'bad';
-    return this.state(i) === 'runs' ? '' : 'warn';
+    if (this.text('level', i) === 'bad') return 'bad';
+    return ['runs', '–'].includes(this.state(i)) || this.text('level', i) === 'note' ? '' : 'warn';
   }
 
   // update shows new data; named are the ranks that findings are about.
   update(data, named = new Set()) {
     this.data = data;
     this.named = named;
+    this.over = Boolean(data.job && data.job.finished);
     const n = (data['r.rank'] || []).length;
     this.worst = worst(this, n);
     this.table.update(n);
@@ -73,20 +78,22 @@ function digits(v) {
   return known(v) ? String(v) : '–';
 }
 
-// worst is a place for each rank: those that failed, that are not heard, that findings are about, that are behind, and then the slowest.
+// worst is a place for each rank: those that failed or stand still, those that there is something to say of, the worst first, those that are
+// behind, and then the slowest.
 function worst(ranks, n) {
   const { tone, named } = ranks;
   const level = (i) => {
     const t = tone.call(ranks, i);
     if (t === 'bad') return 0;
     if (t === 'dim') return 4;
-    return named.has(ranks.at('rank', i)) ? 2 : t === 'warn' ? 1 : 3;
+    return t === 'warn' || named.has(ranks.at('rank', i)) ? 1 : ranks.text('level', i) === 'note' ? 2 : 3;
   };
   const levels = Array.from({ length: n }, (_, i) => level(i));
   const order = Array.from({ length: n }, (_, i) => i);
   const step = (i) => ranks.at('step', i) ?? Infinity;
+  const place = (i) => ranks.at('place', i) ?? 0;
   const time = (i) => ranks.at('step_time', i) ?? -1;
-  order.sort((a, b) => levels[a] - levels[b] || (step(a) === step(b) ? 0 : step(a) - step(b)) || time(b) - time(a) || a - b);
+  order.sort((a, b) => levels[a] - levels[b] || place(a) - place(b) || (step(a) === step(b) ? 0 : step(a) - step(b)) || time(b) - time(a) || a - b);
   const places = new Array(n);
   order.forEach((i, place) => { places[i] = place; });
   return places;

@@ -1,4 +1,8 @@
-package top
+// Package concern is the one place that says what is wrong with jobs, nodes and ranks, and how badly. The terminal monitor and the page
+// show its judgement.
+//
+// A [Picture] is a [view.State] with what there is to say about it, the worst first everywhere.
+package concern
 
 import (
 	"cmp"
@@ -7,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/straggler"
 )
@@ -37,8 +42,8 @@ type Concern struct {
 	Why string
 }
 
-// worse compares concerns: the worst comes first.
-func worse(a, b Concern) int {
+// Worse compares concerns: the worst comes first.
+func Worse(a, b Concern) int {
 	return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(b.Weight, a.Weight))
 }
 
@@ -66,8 +71,8 @@ const (
 	// are longer where steps are: lateSteps and stuckSteps of them.
 	lateAfter, lateSteps   = 30 * time.Second, 10
 	stuckAfter, stuckSteps = 3 * time.Minute, 30
-	// freshBeat is the age of a heartbeat below which it is nothing to speak of.
-	freshBeat = 5 * time.Second
+	// FreshBeat is the age of a heartbeat below which it is nothing to speak of.
+	FreshBeat = 5 * time.Second
 	// slowPace is how much longer than the median a step is that is called slow.
 	slowPace = 1.2
 	// lowUse is the share of the median's GPU use below which one is called low.
@@ -77,7 +82,7 @@ const (
 )
 
 // judge is the one place that says what is wrong with a rank, and how badly. Of several concerns it is the worst.
-func judge(r *view.Rank, n *view.Node, of norms, now time.Time) Concern {
+func judge(r *view.Rank, n *view.Node, of Norms, now time.Time) Concern {
 	if r.Ended != "" {
 		return judgeEnd(r)
 	}
@@ -85,7 +90,7 @@ func judge(r *view.Rank, n *view.Node, of norms, now time.Time) Concern {
 	for _, c := range []Concern{
 		judgeNode(n), judgeBeat(r, of), judgeHeard(r, now), judgeXids(r), judgeSteps(r, of), judgePace(r, of), judgeUse(r, of), judgePower(r, of),
 	} {
-		if worse(c, worst) < 0 {
+		if Worse(c, worst) < 0 {
 			worst = c
 		}
 	}
@@ -105,7 +110,7 @@ func judgeNode(n *view.Node) Concern {
 	case n == nil:
 		return Concern{}
 	case n.Silent > 0:
-		return concern(Bad, bySilence, n.Silent.Seconds(), "node silent for %s", span(n.Silent))
+		return concern(Bad, bySilence, n.Silent.Seconds(), "node silent for %s", units.Span(n.Silent))
 	case n.Missing != "":
 		return concern(Warn, byAnswer, 0, "not measured: %s", n.Missing)
 	}
@@ -113,19 +118,19 @@ func judgeNode(n *view.Node) Concern {
 }
 
 // judgeBeat is about a rank that has told its steps and does not go on. The one with the lowest step is what the others wait for.
-func judgeBeat(r *view.Rank, of norms) Concern {
+func judgeBeat(r *view.Rank, of Norms) Concern {
 	late, behind := r.Now.BeatAge, max(0, of.step-r.Now.Step)
-	if !known(behind) {
+	if !units.Known(behind) {
 		behind = 0
 	}
-	why := "no heartbeat for " + age(late)
+	why := "no heartbeat for " + units.Age(late)
 	if behind >= 1 {
-		why += fmt.Sprintf(", at step %s of %s", whole(r.Now.Step), whole(of.step))
+		why += fmt.Sprintf(", at step %s of %s", units.Whole(r.Now.Step), units.Whole(of.step))
 	}
 	switch {
 	case late >= of.stuck():
 		return concern(Bad, byBeat, late+1e4*min(behind, 1e4), "%s", why)
-	case late >= of.late():
+	case late >= of.Late():
 		return concern(Warn, byBeat, late+1e4*min(behind, 1e4), "%s", why)
 	}
 	return Concern{}
@@ -133,7 +138,7 @@ func judgeBeat(r *view.Rank, of norms) Concern {
 
 func judgeHeard(r *view.Rank, now time.Time) Concern {
 	if d := now.Sub(r.Heard); !r.Heard.IsZero() && d > unheard {
-		return concern(Warn, byAnswer, d.Seconds(), "not measured for %s", span(d))
+		return concern(Warn, byAnswer, d.Seconds(), "not measured for %s", units.Span(d))
 	}
 	return Concern{}
 }
@@ -147,45 +152,45 @@ func judgeXids(r *view.Rank) Concern {
 	if len(r.Samples) > 0 && r.Now.Xids > r.Samples[0].Xids {
 		level = Warn
 	}
-	return concern(level, byXid, r.Now.Xids, "%s of its GPU (Xid)", plural(int(r.Now.Xids), "error"))
+	return concern(level, byXid, r.Now.Xids, "%s of its GPU (Xid)", units.Plural(int(r.Now.Xids), "error"))
 }
 
 // judgeSteps compares steps as of one time: each rank was looked at at its own.
-func judgeSteps(r *view.Rank, of norms) Concern {
-	if !(of.stepTime > 0) || len(r.Samples) == 0 {
+func judgeSteps(r *view.Rank, of Norms) Concern {
+	if !(of.StepTime > 0) || len(r.Samples) == 0 {
 		return Concern{}
 	}
-	apart := of.at.Sub(r.Samples[len(r.Samples)-1].At).Seconds() / of.stepTime
+	apart := of.at.Sub(r.Samples[len(r.Samples)-1].At).Seconds() / of.StepTime
 	behind := of.step - apart - r.Now.Step
-	if allowed := 2 + 1/of.stepTime; !(behind > allowed) {
+	if allowed := 2 + 1/of.StepTime; !(behind > allowed) {
 		return Concern{}
 	}
-	why := plural(int(math.Round(behind)), "step") + " behind"
-	if late := r.Now.BeatAge; late >= max(freshBeat.Seconds(), of.steps(3)) {
-		why += ", no heartbeat for " + age(late)
+	why := units.Plural(int(math.Round(behind)), "step") + " behind"
+	if late := r.Now.BeatAge; late >= max(FreshBeat.Seconds(), of.Steps(3)) {
+		why += ", no heartbeat for " + units.Age(late)
 	}
 	return concern(Warn, bySteps, behind, "%s", why)
 }
 
-func judgePace(r *view.Rank, of norms) Concern {
-	if ratio := r.Now.StepTime / of.stepTime; ratio >= slowPace {
+func judgePace(r *view.Rank, of Norms) Concern {
+	if ratio := r.Now.StepTime / of.StepTime; ratio >= slowPace {
 		return concern(Warn, byPace, ratio, "steps take %.0f%% longer", (ratio-1)*100)
 	}
 	return Concern{}
 }
 
-func judgeUse(r *view.Rank, of norms) Concern {
+func judgeUse(r *view.Rank, of Norms) Concern {
 	if of.use > 0.2 && r.Now.GPUUse < lowUse*of.use {
-		return concern(Note, byUse, of.use-r.Now.GPUUse, "GPU %s busy, others %s", percent(r.Now.GPUUse), percent(of.use))
+		return concern(Note, byUse, of.use-r.Now.GPUUse, "GPU %s busy, others %s", units.Percent(r.Now.GPUUse), units.Percent(of.use))
 	}
 	return Concern{}
 }
 
 // judgePower is about a rank that works while others wait: a GPU that waits for others draws less, and reports that it is in use all the same.
 // One look proves nothing: after about a minute of looks there is a finding, or none.
-func judgePower(r *view.Rank, of norms) Concern {
+func judgePower(r *view.Rank, of Norms) Concern {
 	if more := r.Now.GPUPower - of.power; of.ranks >= 8 && more > max(0.1*of.power, 4*of.powerSpread) {
-		return concern(Note, byPower, more, "draws %s, others %s: maybe they wait for it", watts(r.Now.GPUPower), watts(of.power))
+		return concern(Note, byPower, more, "draws %s, others %s: maybe they wait for it", units.Watts(r.Now.GPUPower), units.Watts(of.power))
 	}
 	return Concern{}
 }
@@ -199,5 +204,5 @@ func judgeFinding(f straggler.Finding, now time.Time) Concern {
 	if f.Cost > 0 {
 		cost = fmt.Sprintf(", costs the job %.0f%%", f.Cost*100)
 	}
-	return concern(Warn, bySlowness, f.Slower+1, "%s%.0f%% slower for %s%s", who, f.Slower*100, span(now.Sub(f.Since)), cost)
+	return concern(Warn, bySlowness, f.Slower+1, "%s%.0f%% slower for %s%s", who, f.Slower*100, units.Span(now.Sub(f.Since)), cost)
 }

@@ -1,0 +1,144 @@
+package concern
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/internal/straggler"
+	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// TestJudge: each concern has its level and its words, and the worst counts.
+func TestJudge(t *testing.T) {
+	now := time.Unix(1e6, 0)
+	of := Norms{ranks: 16, StepTime: 1, step: 100, at: now, use: 0.97, power: 500, powerSpread: 5}
+	for _, c := range []struct {
+		name   string
+		change func(*view.Rank, *view.Node)
+		level  Level
+		why    string
+	}{
+		{"all well", func(*view.Rank, *view.Node) {}, Fine, ""},
+		{"ended well", func(r *view.Rank, _ *view.Node) { r.Ended = "exited with code 0" }, Fine, ""},
+		{"ended badly", func(r *view.Rank, _ *view.Node) { r.Ended = "exited with code 1" }, Bad, "ended: exit 1"},
+		{"killed", func(r *view.Rank, n *view.Node) { r.Ended, n.Silent = "died of SIGKILL", time.Minute }, Bad, "ended: died of SIGKILL"},
+		{"silent node", func(_ *view.Rank, n *view.Node) { n.Silent = 7 * time.Second }, Bad, "node silent for 7s"},
+		{"missing node", func(_ *view.Rank, n *view.Node) { n.Missing = "it is busy" }, Warn, "not measured: it is busy"},
+		{"late", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge = 45 }, Warn, "no heartbeat for 45s"},
+		{"late and behind", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge, r.Now.Step = 45, 98 }, Warn, "no heartbeat for 45s, at step 98 of 100"},
+		{"stuck", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge = 200 }, Bad, "no heartbeat for 3m20s"},
+		{"not heard of", func(r *view.Rank, _ *view.Node) { r.Heard = now.Add(-time.Minute) }, Warn, "not measured for 1m00s"},
+		{"old errors", func(r *view.Rank, _ *view.Node) { r.Now.Xids, r.Samples[0].Xids = 2, 2 }, Note, "2 errors of its GPU (Xid)"},
+		{"new errors", func(r *view.Rank, _ *view.Node) { r.Now.Xids = 1 }, Warn, "1 error of its GPU (Xid)"},
+		{"behind", func(r *view.Rank, _ *view.Node) { r.Now.Step = 90 }, Warn, "10 steps behind"},
+		{"looked at before", func(r *view.Rank, _ *view.Node) { r.Now.Step, r.Samples[0].At = 90, now.Add(-10*time.Second) }, Fine, ""},
+		{"slow", func(r *view.Rank, _ *view.Node) { r.Now.StepTime = 1.5 }, Warn, "steps take 50% longer"},
+		{"idle", func(r *view.Rank, _ *view.Node) { r.Now.GPUUse = 0.3 }, Note, "GPU 30% busy, others 97%"},
+		{"works alone", func(r *view.Rank, _ *view.Node) { r.Now.GPUPower = 600 }, Note, "draws 600W, others 500W: maybe they wait for it"},
+		{"waits", func(r *view.Rank, _ *view.Node) { r.Now.GPUPower = 300 }, Fine, ""},
+		{"nothing known", func(r *view.Rank, _ *view.Node) { r.Now, r.Samples = unmeasured(), nil }, Fine, ""},
+	} {
+		r, n := &view.Rank{Heard: now, Now: unmeasured()}, &view.Node{}
+		r.Now.Step, r.Now.StepTime, r.Now.BeatAge, r.Now.GPUUse, r.Now.GPUPower, r.Now.Xids = 100, 1, 0.5, 0.97, 505, 0
+		r.Samples = []launcher.Sample{{At: now, Usage: r.Now}}
+		c.change(r, n)
+		if got := judge(r, n, of, now); got.Level != c.level || got.Why != c.why {
+			t.Errorf("%s: %v, %q", c.name, got.Level, got.Why)
+		}
+	}
+	if got := judge(&view.Rank{Now: unmeasured()}, nil, normsOf(nil), now); got.Level != Fine {
+		t.Errorf("of what nobody knows: %+v", got)
+	}
+}
+
+func TestJudgeFinding(t *testing.T) {
+	now := time.Unix(1e6, 0)
+	f := straggler.Finding{Slower: 0.12, Cost: 0.09, Since: now.Add(-4 * time.Minute)}
+	if c := judgeFinding(f, now); c.Why != "12% slower for 4m00s, costs the job 9%" || c.Level != Warn {
+		t.Error(c)
+	}
+	f.Whole, f.Cost = true, math.NaN()
+	if c := judgeFinding(f, now); c.Why != "its node is 12% slower for 4m00s" {
+		t.Error(c)
+	}
+}
+
+// TestWorst: the culprit is first, and the job says how many there are.
+func TestWorst(t *testing.T) {
+	now := time.Unix(1e6, 0)
+	j := &view.Job{JobStatus: launcher.JobStatus{ID: "a", Phase: "running", Nodes: []string{"n0", "n1"}}}
+	for rank := range 8 {
+		r := &view.Rank{Job: "a", Rank: rank, Node: fmt.Sprint("n", rank/4), Heard: now, Now: unmeasured()}
+		r.Now.Step, r.Now.StepTime, r.Now.BeatAge = 10, 1, 60
+		if rank == 5 {
+			r.Now.Step = 9
+		}
+		j.Ranks = append(j.Ranks, r)
+	}
+	nodes := []*view.Node{{NodeStatus: launcher.NodeStatus{Node: placement.Node{Name: "n0"}}}, {NodeStatus: launcher.NodeStatus{Node: placement.Node{Name: "n1"}}}}
+	p := NewPicture(&view.State{At: now, Jobs: []*view.Job{j}, Nodes: nodes})
+	got := p.Jobs[0]
+	if got.Ranks[0].Rank.Rank != 5 || got.Nodes[0].Name != "n1" || p.Nodes[0].Name != "n1" {
+		t.Errorf("the worst are rank %d, node %s and %s", got.Ranks[0].Rank.Rank, got.Nodes[0].Name, p.Nodes[0].Name)
+	}
+	if want := "rank 5 on n1: no heartbeat for 1m00s, at step 9 of 10 (and 7 others)"; got.Why != want {
+		t.Errorf("%q, want %q", got.Why, want)
+	}
+}
+
+// TestWrong: what scripts ask.
+func TestWrong(t *testing.T) {
+	job := func(id, phase string, ending launcher.Ending) *view.Job {
+		j := &view.Job{JobStatus: launcher.JobStatus{ID: id, Phase: phase}}
+		if ending != "" {
+			j.Result = &launcher.Result{Ending: ending}
+		}
+		return j
+	}
+	hung := job("hung", "running", "")
+	hung.Ranks = []*view.Rank{{Job: "hung", Now: unmeasured()}}
+	hung.Ranks[0].Now.BeatAge = 1000
+	failed := job("failed", "stopping", "")
+	failed.Ranks = []*view.Rank{{Job: "failed", Now: unmeasured(), Ended: "exited with code 3"}}
+	silent := &view.Node{NodeStatus: launcher.NodeStatus{Silent: time.Second}}
+	for _, c := range []struct {
+		name  string
+		only  string
+		state view.State
+		want  bool
+	}{
+		{"nothing", "", view.State{}, false},
+		{"runs", "", view.State{Jobs: []*view.Job{job("a", "running", "")}}, false},
+		{"prepares", "", view.State{Jobs: []*view.Job{job("a", "preparing", "")}}, false},
+		{"waits", "", view.State{Jobs: []*view.Job{job("a", "running", ""), job("b", "gathering", "")}}, true},
+		{"another waits", "a", view.State{Jobs: []*view.Job{job("a", "running", ""), job("b", "gathering", "")}}, false},
+		{"backs off", "", view.State{Jobs: []*view.Job{job("a", "backoff", "")}}, true},
+		{"stops after its end", "", view.State{Jobs: []*view.Job{job("a", "stopping", "")}}, false},
+		{"stops after a failure", "", view.State{Jobs: []*view.Job{failed}}, true},
+		{"hangs", "", view.State{Jobs: []*view.Job{hung}}, true},
+		{"has failed before", "", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndProgram)}}, false},
+		{"has failed", "a", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndProgram)}}, true},
+		{"has ended well", "a", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndSuccess)}}, false},
+		{"silent", "", view.State{Nodes: []*view.Node{silent}}, true},
+		{"is not there", "x", view.State{}, false},
+	} {
+		if got := NewPicture(&c.state).Wrong(c.only); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// unmeasured is a usage of which nothing is known.
+func unmeasured() launcher.Usage {
+	var u launcher.Usage
+	v := reflect.ValueOf(&u).Elem()
+	for i := range v.NumField() {
+		v.Field(i).SetFloat(math.NaN())
+	}
+	return u
+}

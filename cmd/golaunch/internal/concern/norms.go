@@ -1,0 +1,96 @@
+package concern
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+)
+
+// Norms are what is usual among the ranks of a job that run: medians, and NaN where nothing is known.
+type Norms struct {
+	ranks                            int
+	StepTime, use, power, PowerLimit float64
+	powerSpread, CPUs, Memory        float64
+	// BeatAge and SilenceAge are of the newest heartbeat and line of output of any rank, in seconds.
+	BeatAge, SilenceAge float64
+	// step is the newest of any rank, as it was known at a time.
+	step float64
+	at   time.Time
+}
+
+func normsOf(ranks []*view.Rank) Norms {
+	n := Norms{step: math.NaN(), BeatAge: math.NaN(), SilenceAge: math.NaN(), PowerLimit: math.NaN(), CPUs: math.NaN(), Memory: math.NaN()}
+	var times, uses, powers []float64
+	for _, r := range ranks {
+		if r.Ended != "" {
+			continue
+		}
+		n.ranks++
+		times, uses, powers = addKnown(times, r.Now.StepTime), addKnown(uses, r.Now.GPUUse), addKnown(powers, r.Now.GPUPower)
+		n.add(r)
+	}
+	n.StepTime, n.use, n.power = median(times), median(uses), median(powers)
+	for i := range powers {
+		powers[i] = math.Abs(powers[i] - n.power)
+	}
+	n.powerSpread = median(powers)
+	return n
+}
+
+func (n *Norms) add(r *view.Rank) {
+	if r.Now.Step > n.step || units.Known(r.Now.Step) && !units.Known(n.step) {
+		n.step = r.Now.Step
+		if len(r.Samples) > 0 {
+			n.at = r.Samples[len(r.Samples)-1].At
+		}
+	}
+	n.BeatAge, n.SilenceAge = lowest(n.BeatAge, r.Now.BeatAge), lowest(n.SilenceAge, r.Now.SilenceAge)
+	n.PowerLimit, n.CPUs = highest(n.PowerLimit, r.Now.GPUPowerLimit), highest(n.CPUs, r.Now.CPUs)
+	n.Memory = highest(n.Memory, r.Now.Memory)
+}
+
+func addKnown(all []float64, v float64) []float64 {
+	if units.Known(v) {
+		all = append(all, v)
+	}
+	return all
+}
+
+// highest is the higher one of those that are known.
+func highest(a, b float64) float64 {
+	if !units.Known(a) || b > a {
+		return b
+	}
+	return a
+}
+
+// lowest is the lower one of those that are known.
+func lowest(a, b float64) float64 {
+	if !units.Known(a) || b < a {
+		return b
+	}
+	return a
+}
+
+// Late and stuck are after how many seconds without a heartbeat one is said to be so.
+func (n *Norms) Late() float64  { return max(lateAfter.Seconds(), n.Steps(lateSteps)) }
+func (n *Norms) stuck() float64 { return max(stuckAfter.Seconds(), n.Steps(stuckSteps)) }
+
+// Steps is what so many take, in seconds; 0 where that is not known.
+func (n *Norms) Steps(number float64) float64 {
+	if !units.Known(n.StepTime) {
+		return 0
+	}
+	return number * n.StepTime
+}
+
+func median(all []float64) float64 {
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}

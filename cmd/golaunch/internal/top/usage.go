@@ -1,0 +1,37 @@
+package top
+
+import (
+	"math"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// mean is of what is known of several.
+func mean[T any](all []T, of func(T) float64) float64 {
+	sum, n := 0.0, 0
+	for _, v := range all {
+		if x := of(v); units.Known(x) {
+			sum, n = sum+x, n+1
+		}
+	}
+	if n == 0 {
+		return math.NaN()
+	}
+	return sum / float64(n)
+}
+
+// paceOf is the time of a step, or since the last one where that is longer.
+func paceOf(u *launcher.Usage) float64 {
+	if u.BeatAge > u.StepTime {
+		return u.BeatAge
+	}
+	return u.StepTime
+}
+
+func stepTimeOf(u *launcher.Usage) float64 { return u.StepTime }
+func beatAgeOf(u *launcher.Usage) float64  { return u.BeatAge }
+func useOf(u *launcher.Usage) float64      { return u.GPUUse }
+func powerOf(u *launcher.Usage) float64    { return u.GPUPower }
+func cpusOf(u *launcher.Usage) float64     { return u.CPUs }
+func memoryOf(u *launcher.Usage) float64   { return u.Memory }
