@@ -56,7 +56,8 @@ func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
 	shown := make(chan error, 1)
 	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var following sync.WaitGroup
-	following.Go(func() { h.follow(reading, c.Samples) })
+	var tells *teller
+	following.Go(func() { tells = h.follow(reading, c.Samples) })
 	defer following.Wait()
 	defer stop()
 	go func() { shown <- h.show(reading, c) }()
@@ -73,6 +74,9 @@ func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
 	if err := <-shown; err != nil {
 		h.warn(fmt.Errorf("not all output could be shown: %w; see golaunch logs %s", err, w.Job))
 	}
+	stop()
+	following.Wait()
+	tells.end(result)
 	return result, nil
 }
 

@@ -155,8 +155,9 @@ type turn struct {
 	journal     *os.File
 	// served has how the service for commands on this machine has ended.
 	served chan error
-	// follows ends once unfollow was called.
+	// follows ends once unfollow was called; teller is there then.
 	follows  sync.WaitGroup
+	teller   *teller
 	unfollow func()
 }
 
@@ -194,7 +195,7 @@ func (t *turn) open() {
 	t.served = make(chan error, 1)
 	following, unfollow := context.WithCancel(context.Background())
 	t.unfollow = unfollow
-	t.follows.Go(func() { t.h.follow(following, sampleHere) })
+	t.follows.Go(func() { t.teller = t.h.follow(following, sampleHere) })
 	go func() { t.served <- t.coordinator.ServeClients(l) }()
 }
 
@@ -231,6 +232,9 @@ func (t *turn) run(ctx context.Context) (Result, error) {
 	if t.served != nil {
 		t.unfollow()
 		t.follows.Wait()
+		if err == nil {
+			t.teller.end(result)
+		}
 		if failed := <-t.served; failed != nil {
 			t.h.warn(failed)
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/samples"
 	"github.com/golaunch/golaunch/internal/trainjob"
 )
 
@@ -17,7 +18,9 @@ import (
 type Progress struct {
 	// Step is the newest that any rank has told, of Total. StepTime is the median of the ranks', in seconds.
 	Step, Total, StepTime float64
-	// Done is when it will be, at this pace.
+	// Still is for how many seconds no rank has told a step, where that is so long that the job stands still; 0 where it does not.
+	Still float64
+	// Done is when it will be, at this pace; a job that stands still has none.
 	Done time.Time
 }
 
@@ -28,17 +31,24 @@ const maxETA = 10 * 365 * 24 * time.Hour
 func ProgressOf(ranks []Usage, now time.Time) Progress {
 	p := Progress{Step: math.NaN(), Total: math.NaN(), StepTime: math.NaN()}
 	var times []float64
+	newest := math.Inf(1)
 	for _, r := range ranks {
 		if r.StepTime > 0 {
 			times = append(times, r.StepTime)
 		}
 		p.Step, p.Total = higher(p.Step, r.Step), higher(p.Total, r.Total)
+		if r.BeatAge < newest {
+			newest = r.BeatAge
+		}
 	}
-	if len(times) == 0 {
+	if len(times) > 0 {
+		slices.Sort(times)
+		p.StepTime = times[len(times)/2]
+	}
+	if !math.IsInf(newest, 1) && newest >= samples.Late(p.StepTime) {
+		p.Still = newest
 		return p
 	}
-	slices.Sort(times)
-	p.StepTime = times[len(times)/2]
 	if left := p.Total - p.Step; left >= 0 && left*p.StepTime < maxETA.Seconds() {
 		p.Done = now.Add(time.Duration(left * p.StepTime * float64(time.Second)))
 	}
@@ -53,7 +63,8 @@ func higher(a, b float64) float64 {
 	return a
 }
 
-// String is the progress in one line: "step 120 of 1000, 2.3 steps a second, done at 14:32". It is empty where nothing is known.
+// String is the progress in one line: "step 120 of 1000, 2.3 steps a second, done at 14:32", or "step 120 of 1000, no heartbeat for 55s". It
+// is empty where nothing is known.
 func (p Progress) String() string {
 	if math.IsNaN(p.Step) {
 		return ""
@@ -63,6 +74,8 @@ func (p Progress) String() string {
 		text += fmt.Sprintf(" of %.0f", p.Total)
 	}
 	switch {
+	case p.Still > 0:
+		return text + fmt.Sprintf(", no heartbeat for %v", time.Duration(p.Still)*time.Second)
 	case !(p.StepTime > 0):
 	case p.StepTime < 1:
 		text += fmt.Sprintf(", %.3g steps a second", 1/p.StepTime)
@@ -106,9 +119,9 @@ func sampleHere(ctx context.Context, q SampleQuery) iter.Seq2[NodeSamples, error
 // progressAfter is how long a job must last before anybody is told how far it is.
 const progressAfter = 2 * time.Second
 
-// follows tells how far the job has come until ctx ends: on the last line of a terminal, and Kubeflow's Trainer. Nobody is asked where
-// neither is there.
-func (h *here) follow(ctx context.Context, samples sampling) {
+// follow tells how far the job has come until ctx ends: on the last line of a terminal, and Kubeflow's Trainer. Nobody is asked where
+// neither is there; else it returns who tells the end.
+func (h *here) follow(ctx context.Context, ask sampling) *teller {
 	status, err := trainjob.Here(os.Getenv)
 	if err != nil {
 		h.warn(err)
@@ -116,16 +129,16 @@ func (h *here) follow(ctx context.Context, samples sampling) {
 	o := h.job.Output
 	shows := !o.Quiet && !o.JSON && o.Torch == nil && h.console.Live()
 	if status == nil && !shows {
-		return
+		return nil
 	}
+	t := &teller{h: h, status: status, shows: shows, ranks: map[int]heardOf{}}
 	select {
 	case <-time.After(progressAfter):
 	case <-ctx.Done():
-		return
+		return t
 	}
-	t := teller{h: h, status: status, shows: shows, ranks: map[int]heardOf{}}
 	for ctx.Err() == nil { // a coordinator may be started again
-		for n, err := range samples(ctx, SampleQuery{Job: h.job.ID, Every: time.Second}) {
+		for n, err := range ask(ctx, SampleQuery{Job: h.job.ID, Every: time.Second}) {
 			if err != nil {
 				break // the job has ended, or its watch says why not
 			}
@@ -139,6 +152,7 @@ func (h *here) follow(ctx context.Context, samples sampling) {
 	if shows {
 		h.console.Status("")
 	}
+	return t
 }
 
 // heardOf is what a rank did when it was heard of.
@@ -159,6 +173,8 @@ type teller struct {
 	told   time.Time
 	pushed time.Time
 	failed bool
+	// last is the newest progress that is known and was not pushed; nil where all was.
+	last *Progress
 }
 
 func (t *teller) take(ctx context.Context, n NodeSamples, now time.Time) {
@@ -185,14 +201,33 @@ func (t *teller) take(ctx context.Context, n NodeSamples, now time.Time) {
 	if t.shows {
 		t.h.console.Status(p.String())
 	}
-	if t.status != nil && !math.IsNaN(p.Step) && now.Sub(t.pushed) >= trainjob.Every {
-		t.pushed = now
-		t.push(ctx, p, now)
+	if t.status == nil || math.IsNaN(p.Step) {
+		return
+	}
+	if t.last = &p; now.Sub(t.pushed) >= trainjob.Every {
+		t.pushed, t.last = now, nil
+		t.push(ctx, t.words(p, now))
 	}
 }
 
-// push warns of the first failure alone: the job does not depend on it.
-func (t *teller) push(ctx context.Context, p Progress, now time.Time) {
+// end tells Kubeflow's Trainer how far the job came that is over.
+func (t *teller) end(r Result) {
+	if t == nil || t.status == nil || r.Ending == "" {
+		return
+	}
+	ctx, now := context.Background(), time.Now() // a push has a limit of its own
+	switch {
+	case r.Ending == EndSuccess:
+		t.push(ctx, trainjob.Progress{Percent: 100, At: now})
+	case t.last != nil:
+		told := t.words(*t.last, now)
+		told.Remaining = -1
+		t.push(ctx, told)
+	}
+}
+
+// words are progress as Kubeflow's Trainer is told it.
+func (t *teller) words(p Progress, now time.Time) trainjob.Progress {
 	status := trainjob.Progress{Percent: -1, Remaining: -1, At: now}
 	if p.Total > 0 {
 		status.Percent = int(100 * p.Step / p.Total)
@@ -200,7 +235,12 @@ func (t *teller) push(ctx context.Context, p Progress, now time.Time) {
 	if !p.Done.IsZero() {
 		status.Remaining = p.Done.Sub(now)
 	}
-	err := t.status.Push(ctx, status)
+	return status
+}
+
+// push warns of the first failure alone: the job does not depend on it.
+func (t *teller) push(ctx context.Context, p trainjob.Progress) {
+	err := t.status.Push(ctx, p)
 	if err != nil && !t.failed && ctx.Err() == nil {
 		t.h.warn(err)
 	}

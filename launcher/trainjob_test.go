@@ -14,8 +14,9 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// TestTrainJob tells a controller as Kubeflow's how far the job is.
-func TestTrainJob(t *testing.T) {
+// controller is one as Kubeflow's, which this process is told of by its environment, and what it hears.
+func controller(t *testing.T) <-chan map[string]any {
+	t.Helper()
 	heard := make(chan map[string]any, 16)
 	s := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var status map[string]map[string]any
@@ -27,7 +28,7 @@ func TestTrainJob(t *testing.T) {
 		default:
 		}
 	}))
-	defer s.Close()
+	t.Cleanup(s.Close)
 	dir := t.TempDir()
 	file := func(name string, text []byte) string {
 		path := filepath.Join(dir, name)
@@ -39,6 +40,12 @@ func TestTrainJob(t *testing.T) {
 	t.Setenv("KUBEFLOW_TRAINER_SERVER_URL", s.URL)
 	t.Setenv("KUBEFLOW_TRAINER_SERVER_CA_CERT", file("ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
 	t.Setenv("KUBEFLOW_TRAINER_SERVER_TOKEN", file("token", []byte("secret\n")))
+	return heard
+}
+
+// TestTrainJob tells a controller as Kubeflow's how far the job is.
+func TestTrainJob(t *testing.T) {
+	heard := controller(t)
 	job, _, words := marked(t, 2, `echo "5 20" >$GOLAUNCH_HEARTBEAT_FILE; exec sleep 1000`)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -57,5 +64,26 @@ func TestTrainJob(t *testing.T) {
 	}
 	if strings.Contains(words.String(), "Kubeflow") {
 		t.Errorf("it says %s", words)
+	}
+}
+
+// TestTrainJobEnds tells it that a job that has succeeded is complete, however short it was, and of another no more than is known.
+func TestTrainJobEnds(t *testing.T) {
+	heard := controller(t)
+	job, _, _ := marked(t, 2, `echo "5 20" >$GOLAUNCH_HEARTBEAT_FILE`)
+	if _, err := launcher.Run(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	if status := <-heard; status["progressPercentage"] != 100.0 || status["estimatedRemainingSeconds"] != 0.0 {
+		t.Errorf("heard %v", status)
+	}
+	job, _, _ = marked(t, 2, `exit 3`)
+	if r, err := launcher.Run(t.Context(), job); err != nil || r.Code != 3 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	select {
+	case status := <-heard:
+		t.Errorf("of a job that has failed is heard %v", status)
+	default:
 	}
 }

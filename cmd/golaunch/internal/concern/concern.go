@@ -67,9 +67,7 @@ func concern(l Level, kind int, magnitude float64, format string, args ...any) C
 }
 
 const (
-	// lateAfter is the least time without a heartbeat that is worth a word, and stuckAfter the least that is called a standstill. Both
-	// are longer where steps are: lateSteps and stuckSteps of them.
-	lateAfter, lateSteps   = 30 * time.Second, 10
+	// stuckAfter is the least time without a heartbeat that is called a standstill. It is longer where steps are: stuckSteps of them.
 	stuckAfter, stuckSteps = 3 * time.Minute, 30
 	// FreshBeat is the age of a heartbeat below which it is nothing to speak of.
 	FreshBeat = 5 * time.Second

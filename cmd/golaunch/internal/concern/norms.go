@@ -7,6 +7,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/internal/samples"
 )
 
 // Norms are what is usual among the ranks of a job that run: medians, and NaN where nothing is known.
@@ -76,7 +77,7 @@ func lowest(a, b float64) float64 {
 }
 
 // Late and stuck are after how many seconds without a heartbeat one is said to be so.
-func (n *Norms) Late() float64  { return max(lateAfter.Seconds(), n.Steps(lateSteps)) }
+func (n *Norms) Late() float64  { return samples.Late(n.StepTime) }
 func (n *Norms) stuck() float64 { return max(stuckAfter.Seconds(), n.Steps(stuckSteps)) }
 
 // Steps is what so many take, in seconds; 0 where that is not known.
