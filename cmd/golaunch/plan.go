@@ -44,6 +44,9 @@ func (o *planOptions) run(io *streams, f *pflag.FlagSet, command []string) error
 	if err := o.complete(f, command); err != nil {
 		return err
 	}
+	if o.job.Cluster.Coordinator == noCoordinator {
+		o.job.Cluster.Coordinator = ""
+	}
 	if len(o.job.Command) == 0 {
 		o.job.Command = []string{"COMMAND"}
 	}
