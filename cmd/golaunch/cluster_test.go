@@ -300,3 +300,20 @@ func TestTorchOnACluster(t *testing.T) {
 	}
 	loss(t, out)
 }
+
+// TestStacksOfASilentNode has what the others say, and ends with 1.
+func TestStacksOfASilentNode(t *testing.T) {
+	h, _, _, n9 := up(t, 0)
+	defer n9.signal(syscall.SIGCONT)
+	h.do("run", "--detach", "--job-id", "a", "--nodes", "2", "--procs-per-node", "1", "--", "sh", "-c", "echo up; exec sleep 1000")
+	logs := h.start(0, "logs", "-f", "a")
+	logs.line(`up`)
+	logs.line(`up`)
+	n9.signal(syscall.SIGSTOP)
+	code, text := h.start(0, "stacks", "a", "--timeout", "1s").wait()
+	if code != 1 || !strings.Contains(text, "n9") || !strings.Contains(text, "sleep") {
+		t.Errorf("it ends with %d: %s", code, text)
+	}
+	n9.signal(syscall.SIGCONT)
+	h.do("stop", "--all")
+}

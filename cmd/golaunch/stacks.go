@@ -65,7 +65,7 @@ func (o *stacksOptions) run(out *streams, id string) (int, error) {
 	}
 	code := 0
 	if len(tree.Missing) > 0 {
-		code = exitFailure
+		code = exitWrong
 	}
 	if o.json {
 		return code, contract.Print(out.stdout, &stacksShown{Job: id, Stacks: tree})
