@@ -9,7 +9,8 @@ import (
 
 // MergeOptions are of a [Merge].
 type MergeOptions struct {
-	// Lines tells calls of a function apart by their line everywhere; without it that is done for the innermost one alone.
+	// Lines tells calls of a function apart by their line everywhere; without it that is done for the innermost one alone, and of others the
+	// line is there where all ranks have the same.
 	Lines bool
 	// Waits tells stacks apart by what the kernel says of the thread too.
 	Waits bool
@@ -123,7 +124,10 @@ func (n *Node) insert(s Sample, t Thread, o MergeOptions) {
 		if innermost := i == len(t.Frames)-1; innermost || o.Lines {
 			key.Line = f.Line
 		}
-		n = n.child(key, Frame{Function: f.Function, File: f.File, Line: key.Line})
+		n = n.child(key, f)
+		if n.Line != f.Line {
+			n.Line = 0
+		}
 		n.count(s.Rank)
 	}
 	if t.GIL {
