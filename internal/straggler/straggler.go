@@ -198,9 +198,21 @@ func (w *Watch) close() {
 // Findings are who is slow now, the dearest first. They are not to be changed.
 func (w *Watch) Findings() []Finding { return w.findings }
 
+// clears says that nobody is slow where a signal has nobody stick out. That those who wait for each other beat and write alike says
+// nothing: heartbeats may come after the collective that all wait in.
+func (w *Watch) clears(s Signal) bool {
+	switch s {
+	case Late:
+		return false
+	case Pace, Cadence:
+		return w.beats.loose()
+	}
+	return true
+}
+
 // Ratio is how many times longer than the median the worst straggler takes: 1 when nobody is slow, NaN when nothing can be said.
 func (w *Watch) Ratio() float64 {
-	if !slices.ContainsFunc(w.sense[:], func(s sense) bool { return s.knows() }) {
+	if len(w.findings) == 0 && !slices.ContainsFunc(w.sense[:], func(s sense) bool { return s.knows() && w.clears(s.Signal) }) {
 		return math.NaN()
 	}
 	worst := 1.0

@@ -83,6 +83,27 @@ func TestNothing(t *testing.T) {
 	}
 }
 
+// TestIdle says of ranks that use too little CPU to be judged neither that one is slow nor that none is: they beat and write alike whoever
+// holds them up.
+func TestIdle(t *testing.T) {
+	w, err := New(Place{Names: []string{"a", "b"}, Node: []int{0, 0, 1, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for second := range 300 {
+		now := at(float64(second))
+		for r := range 4 {
+			s := Nothing(r)
+			s.CPU, s.Step, s.Beat, s.Lines = 0.05, int64(2*second), now, float64(2*second)
+			w.Take(now, s)
+		}
+		w.Tick(now)
+	}
+	if got := w.Ratio(); len(w.Findings()) > 0 || got == got {
+		t.Errorf("got %v and ratio %v, want nothing", w.Findings(), got)
+	}
+}
+
 // TestEnds names a rank for as long as it is slow, and the same for the same samples.
 func TestEnds(t *testing.T) {
 	play := func() (said []string, ratio float64) {
