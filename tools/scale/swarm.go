@@ -17,7 +17,6 @@ import (
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/session"
-	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -197,18 +196,18 @@ func (a *puppet) obey(o wire.Order) {
 // evidence is what a rank has written before it failed.
 var evidence = strings.Repeat("  File \"/opt/train/model.py\", line 1234, in forward\n", 8<<10/53)
 
-// fail has all ranks fail at once, each with evidence, and further than in the attempt before. As an agent does, it leaves out what it has said.
+// fail has all ranks fail at once and alike, with evidence, and further than in the attempt before. As an agent does, it sends that once; but unlike
+// one, it knows that they are alike, which takes 5 ms to find out: the agents of this process share what each has for itself.
 func (a *puppet) fail() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for id, start := range a.started {
-		var twins verdict.Twins
-		for _, b := range start.Group.Bundles {
+		for i, b := range start.Group.Bundles {
 			e := job.Exited{
 				Unit: start.Unit, Attempt: start.Attempt, Rank: b.Rank, Exit: job.Exit{Code: 1}, At: time.Now(), Lived: time.Minute,
 				Step: int64(start.Attempt + 1), Tail: evidence,
 			}
-			if !a.loud && twins.Known(verdict.Evidence{Exit: verdict.Exit(e.Exit), Tail: e.Tail}, e.At) {
+			if i > 0 && !a.loud {
 				e.Alike, e.Tail = true, ""
 			}
 			a.session.Report(id, e)
