@@ -5,15 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"time"
 
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
-
-// address is in what ray start says.
-var address = regexp.MustCompile(`--address='([^']+)'`)
 
 // head starts a Ray cluster of this machine alone for a scope. It is ended by its mark: `ray stop` would end every Ray of this machine.
 // The start of one beside other work is not measured.
@@ -40,19 +36,8 @@ func (r *run) head(ctx context.Context, s *scope, measured bool) (mark, api stri
 	if err != nil {
 		return "", "", err
 	}
-	// Its GCS listens on the address that it found for this machine: at that port of loopback may be another program.
-	text, err := os.ReadFile(filepath.Join(r.dir, "out"))
-	if err != nil {
-		return "", "", err
-	}
-	at := address.FindSubmatch(text)
-	if at == nil {
-		err := errors.New("ray start does not say where it listens")
-		r.failed(ctx, "cluster-start", record.Ray, argv, err)
-		return "", "", err
-	}
 	s.Cleanup(func() { _ = os.Unsetenv("RAY_ADDRESS") }) // it fails for no name that is legal
-	return mark, "http://127.0.0.1:" + dashboard, os.Setenv("RAY_ADDRESS", string(at[1]))
+	return mark, "http://127.0.0.1:" + dashboard, os.Setenv("RAY_ADDRESS", "127.0.0.1:"+gcs)
 }
 
 // rayTurn has a Ray cluster do what the others do. What a cluster of Ray's needs for its first job is part of the first sample.
