@@ -25,6 +25,11 @@ func (r *run) head(ctx context.Context, s *scope, measured bool) (mark, api stri
 			s.Error(err)
 		}
 	})
+	home := os.Getenv("HOME")
+	s.Cleanup(func() { _ = os.Setenv("HOME", home) }) // it fails for no name that is legal
+	if err := os.Setenv("HOME", r.dir); err != nil {  // a token in ~/.ray would be asked for by some of Ray's processes
+		return "", "", err
+	}
 	argv := []string{
 		filepath.Join(r.peers.ray, "ray"), "start", "--head", "--port", gcs, "--num-cpus", "128", "--num-gpus", "0",
 		"--dashboard-port", dashboard, "--temp-dir", r.notes("ray"), "--disable-usage-stats",
