@@ -31,7 +31,7 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	node, err := h.offer(ctx)
+	node, err := h.offer(ctx, false)
 	if err != nil {
 		return Result{}, err
 	}

@@ -15,14 +15,20 @@ import (
 
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/health"
+	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/placement"
 )
 
-// offer is what this machine offers to the job, once it was looked at.
-func (h *here) offer(ctx context.Context) (placement.Node, error) {
+// offer is what this machine offers to the job, once it was looked at. Where a scheduler or an agent has started this process, that ends what
+// it leaves behind, and a cgroup is no matter.
+func (h *here) offer(ctx context.Context, alone bool) (placement.Node, error) {
 	node, devices, err := h.job.look(ctx)
 	if err == nil {
-		h.job.Health.examine(ctx, &node, h.job.Resources.GPU, devices, health.Here(h.job.Output.LogDir))
+		system := health.Here(h.job.Output.LogDir)
+		if alone {
+			system.Holds = proc.Holds
+		}
+		h.job.Health.examine(ctx, &node, h.job.Resources.GPU, devices, system)
 	}
 	return node, err
 }

@@ -164,7 +164,7 @@ func (e enlistment) serve() error {
 	ctx := context.Background()
 	j.Stopping.Signals = e.signals()
 	h := arrive(j)
-	node, err := h.offer(ctx)
+	node, err := h.offer(ctx, false)
 	if err != nil {
 		return err
 	}

@@ -267,7 +267,7 @@ func (h *here) leave(result Result, err error) error {
 
 // alone runs coordinator and agent in this process, joined by a pipe in memory.
 func (h *here) alone(ctx context.Context) (Result, error) {
-	node, err := h.offer(ctx)
+	node, err := h.offer(ctx, true)
 	if err != nil {
 		return Result{}, err
 	}

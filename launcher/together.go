@@ -16,7 +16,7 @@ import (
 // together runs a job whose every node was started with this same command by a scheduler, which has told each its position: node 0
 // leads, at the port that is meant for that or behind the job's door.
 func (h *here) together(ctx context.Context) (Result, error) {
-	node, err := h.offer(ctx)
+	node, err := h.offer(ctx, false)
 	if err != nil {
 		return Result{}, err
 	}

@@ -46,10 +46,15 @@ func TestChosenGPUs(t *testing.T) {
 	run(2, "gpu ids are for ranks with a GPU each", "--gpus", "2", "--procs-per-node", "1")
 }
 
-// TestDoctorFindsNoCgroup looks from a place in which there is none.
-func TestDoctorFindsNoCgroup(t *testing.T) {
-	start(t, exec.Command("unshare", "--mount", "sh", "-c", `umount -l -a -t cgroup2 && exec "$@"`, "-", golaunch(t), "doctor")).ends(0,
-		"warning: What a rank starts may outlive a golaunch that is killed [no-cgroup]")
+// TestNoCgroupIsTold looks from a place in which there is none: doctor says so, and a job on one machine.
+func TestNoCgroupIsTold(t *testing.T) {
+	for _, args := range [][]string{{"doctor"}, {"--", "true"}} {
+		cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-c", `umount -l -a -t cgroup2 && exec "$@"`, "-", golaunch(t)}, args...)...)
+		code, text := start(t, cmd).wait()
+		if code != 0 || strings.Count(text, "may outlive a golaunch that is killed") == 0 || strings.Count(text, "[no-cgroup]") != 1 {
+			t.Errorf("%q: exit code %d:\n%s", args, code, text)
+		}
+	}
 }
 
 func TestDoctorFindsErrors(t *testing.T) {
