@@ -229,27 +229,61 @@ func (t *torchFlags) command(args []string) ([]string, error) {
 	return append(python, args...), nil
 }
 
-// interpreter is the Python that runs scripts: PYTHON_EXEC, or the one beside the link named torchrun that golaunch was called by, in an
-// environment that is not activated, or the first on the PATH.
+// interpreter is the Python that runs scripts: PYTHON_EXEC, or the one beside the link named torchrun that golaunch was called by, or beside one
+// that this leads to, in an environment that is not activated, or the first on the PATH.
 func interpreter(self string) string {
 	if python := os.Getenv("PYTHON_EXEC"); python != "" {
 		return python
 	}
-	if filepath.Base(self) == torchrunName {
-		if link, err := exec.LookPath(self); err == nil && (isEnvironment(filepath.Dir(filepath.Dir(link))) || !activated()) {
-			for _, name := range []string{"python3", "python"} {
-				if beside, err := filepath.Abs(filepath.Join(filepath.Dir(link), name)); err == nil {
-					if _, err := exec.LookPath(beside); err == nil {
-						return beside
-					}
-				}
+	names := torchLinks(self)
+	for _, link := range names {
+		if isEnvironment(filepath.Dir(filepath.Dir(link))) {
+			if python := beside(link); python != "" {
+				return python
 			}
+		}
+	}
+	for _, link := range names {
+		if python := beside(link); python != "" && !activated() {
+			return python
 		}
 	}
 	if _, err := exec.LookPath("python"); err == nil {
 		return "python"
 	}
 	return "python3"
+}
+
+// maxLinks is how many links the kernel follows (path_resolution(7)).
+const maxLinks = 40
+
+// torchLinks are the names of torchrun by which golaunch was found: the one that was called, and those that it is a link to.
+func torchLinks(self string) (names []string) {
+	link, err := exec.LookPath(self)
+	for range maxLinks {
+		if err != nil || filepath.Base(link) != torchrunName {
+			break
+		}
+		names = append(names, link)
+		var target string
+		if target, err = os.Readlink(link); err == nil && !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(link), target)
+		}
+		link = target
+	}
+	return names
+}
+
+// beside is the Python in the directory of a link; empty if there is none.
+func beside(link string) string {
+	for _, name := range []string{"python3", "python"} {
+		if python, err := filepath.Abs(filepath.Join(filepath.Dir(link), name)); err == nil {
+			if _, err := exec.LookPath(python); err == nil {
+				return python
+			}
+		}
+	}
+	return ""
 }
 
 // isEnvironment says that a directory is a virtual environment (PEP 405) or conda's.

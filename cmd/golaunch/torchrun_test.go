@@ -67,6 +67,13 @@ func TestTorchrunOfAnEnvironment(t *testing.T) {
 	c.Dir = dir
 	start(t, c).ends(0, env+"\n")
 
+	// So does a link to that link, by its name on the PATH.
+	bin := filepath.Join(dir, "bin")
+	if err := errors.Join(os.Mkdir(bin, 0o700), os.Symlink("../venv/bin/torchrun", filepath.Join(bin, "torchrun"))); err != nil {
+		t.Fatal(err)
+	}
+	start(t, exec.Command("sh", "-c", "exec torchrun --standalone \"$0\"", script), "PATH="+bin+":"+os.Getenv("PATH")).ends(0, env+"\n")
+
 	// One that is linked into a directory with a Python that is no environment's runs that of the environment that is activated.
 	system := filepath.Join(dir, "system", "bin")
 	if err := errors.Join(os.MkdirAll(system, 0o700), os.Symlink(built, filepath.Join(system, "torchrun")),
