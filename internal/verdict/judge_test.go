@@ -3,6 +3,7 @@ package verdict
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 const traceback = `Traceback (most recent call last):
@@ -136,6 +137,7 @@ func TestRecurrence(t *testing.T) {
 	echo := Evidence{Exit: Exit{Code: 1}, Tail: "Watchdog caught collective operation timeout"}
 	full := Evidence{Exit: Exit{Code: 1}, Tail: "No space left on device"}
 	odd := func(code int, words string) Evidence { return Evidence{Exit: Exit{Code: code}, Tail: words} }
+	brief := func(code int, lived time.Duration) Evidence { return Evidence{Exit: Exit{Code: code}, Lived: lived} }
 	long, at := bug, func(step int64) Evidence { e := bug; e.Step = step; return e }
 	long.Lived = Progress
 	for _, c := range []struct {
@@ -154,6 +156,9 @@ func TestRecurrence(t *testing.T) {
 		{"other codes", []Evidence{odd(3, "it broke"), odd(4, "it broke"), odd(3, "it broke"), odd(4, "it broke")}, Restart},
 		{"other words", []Evidence{odd(3, "it broke"), odd(3, "it fell"), odd(3, "it broke"), odd(3, "it fell")}, Restart},
 		{"no words", []Evidence{odd(3, ""), odd(3, "\n"), odd(3, ""), odd(3, "")}, Restart},
+		{"no words, at once", []Evidence{brief(3, time.Millisecond), brief(3, time.Second), brief(3, Brief-1)}, Stop},
+		{"no words, other codes", []Evidence{brief(3, time.Millisecond), brief(4, time.Millisecond), brief(3, time.Millisecond), brief(4, time.Millisecond)}, Restart},
+		{"no words, later", []Evidence{brief(3, Brief), brief(3, Brief), brief(3, Brief), brief(3, time.Second)}, Restart},
 		{"routine words", []Evidence{
 			odd(1, "INFO step 1 loss 0.3"), odd(1, "[INFO] step 2"), odd(1, "2026-11-23 10:00:00,000 - train - INFO - step 3"), odd(1, "INFO: step 4"),
 		}, Restart},

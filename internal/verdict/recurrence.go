@@ -11,6 +11,9 @@ const (
 	// Progress is how long an attempt must have lived to count as progress when the program does not say how far it came: long
 	// enough to have written a checkpoint, so that a job that fails now and then is never stopped for it.
 	Progress = 10 * time.Minute
+	// Brief is for how long an attempt that says nothing of why it failed may have lived at most to count: one that ends at once does so for the
+	// same reason each time, while what a silent one that has worked for longer died of is not known.
+	Brief = 10 * time.Second
 )
 
 // Recurrence is how often the same failure has come in a row. The zero value is the beginning of a job.
@@ -23,11 +26,12 @@ type Recurrence struct {
 
 // Next takes the failure that ended an attempt. It gives back the verdict on it, turned into Stop when it is the third in a row
 // that is the same at the same progress, and from Stop into Restart when the attempt made progress before the first two. A node or
-// anything outside of the job that fails, the echo of another failure, and what is not recognised and says nothing on stderr, neither count
-// nor end a row.
+// anything outside of the job that fails, the echo of another failure, and what is not recognised, says nothing on stderr and has not ended at once, neither
+// count nor end a row.
 func (r Recurrence) Next(e Evidence, own ...Rule) (Recurrence, Verdict) {
 	v := Judge(e, own...)
-	if v.Cause == "" || v.Cause == Unknown && e.lastWords() == "" || v.Victim || v.Action == Replace || v.Action == Wait {
+	silent := v.Cause == Unknown && e.lastWords() == ""
+	if v.Cause == "" || silent && (e.Lived <= 0 || e.Lived >= Brief) || v.Victim || v.Action == Replace || v.Action == Wait {
 		return r, v
 	}
 	sig := Signature(e, own...)
