@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/golaunch/golaunch/internal/replica"
@@ -133,7 +134,7 @@ func (j Job) facts() map[string]string {
 		"--strategy":       string(j.Resources.Strategy),
 		"--order":          short(fmt.Sprint(j.Resources.Order)),
 		"--restart":        j.Restarts.Policy,
-		"--max-restarts":   fmt.Sprintf("%d/%v", j.Restarts.Max, j.Restarts.RefillAfter),
+		"--max-restarts":   j.Restarts.budget(),
 		"--exclude-after":  fmt.Sprintf("%d/%v", j.Health.ExcludeAfter, j.Health.ExcludeFor),
 		"--grow-after":     max(0, j.Resources.GrowAfter).String(),
 		"--exit-codes":     fmt.Sprint(j.Restarts.ExitCodes),
@@ -187,4 +188,12 @@ func (o Output) prefixed(worldSize int) bool {
 		return *o.Prefix
 	}
 	return worldSize > 1
+}
+
+// budget is Max and RefillAfter as --max-restarts has them.
+func (r Restarts) budget() string {
+	if r.RefillAfter == 0 {
+		return strconv.Itoa(r.Max)
+	}
+	return fmt.Sprintf("%d/%v", r.Max, r.RefillAfter)
 }
