@@ -107,7 +107,7 @@ func (o *topOptions) print(ctx context.Context, w io.Writer, m *view.Model, job 
 	settling, cancel := context.WithTimeout(ctx, pictureLimit)
 	defer cancel()
 	top.Settled(settling, m)
-	p := top.NewPicture(m.State())
+	p := top.NewPicture(m.State().Past()) // nobody has watched yet
 	wrong := p.Wrong(job)
 	code := 0
 	if wrong {

@@ -149,6 +149,22 @@ func TestModelNamesAStraggler(t *testing.T) {
 	})
 }
 
+// TestPastOfAModel that has just begun has who was slow before, which it has not watched.
+func TestPastOfAModel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &viewtest.Cluster{Nodes: 4, Slow: 13, Began: time.Now().Add(-time.Hour), SlowFrom: time.Now().Add(-3 * time.Minute)}
+		m := live(t, c, view.Options{})
+		time.Sleep(2 * time.Second)
+		s := m.State()
+		if f := s.Past().Job("llama-70b").Slow.Findings; len(f) != 1 || !slices.Equal(f[0].Ranks, []int{13}) {
+			t.Errorf("found %+v", f)
+		}
+		if f := s.Job("llama-70b").Slow.Findings; len(f) > 0 {
+			t.Errorf("the state itself has changed: %+v", f)
+		}
+	})
+}
+
 // apart is a cluster whose clocks are hours apart, and whose nodes tell the samples of some seconds at once, each at another time.
 type apart struct{ *viewtest.Cluster }
 
