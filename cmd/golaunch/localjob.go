@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -155,6 +156,32 @@ func (l *localJob) hear(ctx context.Context) {
 	case <-time.After(lastWords):
 	case <-ctx.Done():
 	}
+}
+
+// Logs are as the coordinator has them. That its node is lost when the job is over is no news.
+func (l *localJob) Logs(ctx context.Context, id string, f launcher.LogFilter) iter.Seq2[launcher.LogChunk, error] {
+	return func(yield func(launcher.LogChunk, error) bool) {
+		for c, err := range l.Client.Logs(ctx, id, f) {
+			if c.Missing != "" && id == l.job && l.ends(ctx) {
+				continue
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// ends says that the job is over, or, with a moment's patience, is about to be.
+func (l *localJob) ends(ctx context.Context) bool {
+	if over := l.waits(); over != nil {
+		select {
+		case <-over:
+		case <-time.After(lastWords):
+		case <-ctx.Done():
+		}
+	}
+	return l.told()
 }
 
 // Close ends what is known of it.
