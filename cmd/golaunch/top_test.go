@@ -201,7 +201,7 @@ func TestTopInATerminal(t *testing.T) {
 	x.press("C-c")
 	x.sees(`^ready> *$`)
 	x.run("clear; TERM=dumb golaunch top short; echo code $?")
-	x.sees(`budget|program`)
+	x.sees(`^failed `)
 	x.sees(`^code 1$`)
 	x.run("clear; golaunch top llama </dev/null; echo code $?") // nobody could press a key
 	x.sees(`^code [01]$`)

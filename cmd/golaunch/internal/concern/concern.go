@@ -123,7 +123,7 @@ func judgeBeat(r *view.Rank, of Norms) Concern {
 	}
 	why := "no heartbeat for " + units.Age(late)
 	if behind >= 1 {
-		why += fmt.Sprintf(", at step %s of %s", units.Whole(r.Now.Step), units.Whole(of.step))
+		why += fmt.Sprintf(", at step %s, others at %s", units.Whole(r.Now.Step), units.Whole(of.step))
 	}
 	switch {
 	case late >= of.stuck():

@@ -30,7 +30,7 @@ func TestJudge(t *testing.T) {
 		{"silent node", func(_ *view.Rank, n *view.Node) { n.Silent = 7 * time.Second }, Bad, "node silent for 7s"},
 		{"missing node", func(_ *view.Rank, n *view.Node) { n.Missing = "it is busy" }, Warn, "not measured: it is busy"},
 		{"late", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge = 45 }, Warn, "no heartbeat for 45s"},
-		{"late and behind", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge, r.Now.Step = 45, 98 }, Warn, "no heartbeat for 45s, at step 98 of 100"},
+		{"late and behind", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge, r.Now.Step = 45, 98 }, Warn, "no heartbeat for 45s, at step 98, others at 100"},
 		{"stuck", func(r *view.Rank, _ *view.Node) { r.Now.BeatAge = 200 }, Bad, "no heartbeat for 3m20s"},
 		{"not heard of", func(r *view.Rank, _ *view.Node) { r.Heard = now.Add(-time.Minute) }, Warn, "not measured for 1m00s"},
 		{"old errors", func(r *view.Rank, _ *view.Node) { r.Now.Xids, r.Samples[0].Xids = 2, 2 }, Note, "2 errors of its GPU (Xid)"},
@@ -86,7 +86,7 @@ func TestWorst(t *testing.T) {
 	if got.Ranks[0].Rank.Rank != 5 || got.Nodes[0].Name != "n1" || p.Nodes[0].Name != "n1" {
 		t.Errorf("the worst are rank %d, node %s and %s", got.Ranks[0].Rank.Rank, got.Nodes[0].Name, p.Nodes[0].Name)
 	}
-	if want := "rank 5 on n1: no heartbeat for 1m00s, at step 9 of 10 (and 7 others)"; got.Why != want {
+	if want := "rank 5 on n1: no heartbeat for 1m00s, at step 9, others at 10 (and 7 others)"; got.Why != want {
 		t.Errorf("%q, want %q", got.Why, want)
 	}
 }
@@ -103,6 +103,10 @@ func TestWrong(t *testing.T) {
 	hung := job("hung", "running", "")
 	hung.Ranks = []*view.Rank{{Job: "hung", Now: unmeasured()}}
 	hung.Ranks[0].Now.BeatAge = 1000
+	stalled := job("stalled", "running", "")
+	stalled.History = []launcher.Moment{{To: "training"}}
+	stalled.Ranks = []*view.Rank{{Job: "stalled", Now: unmeasured()}}
+	stalled.Ranks[0].Now.BeatAge = 36
 	failed := job("failed", "stopping", "")
 	failed.Ranks = []*view.Rank{{Job: "failed", Now: unmeasured(), Ended: "exited with code 3"}}
 	silent := &view.Node{NodeStatus: launcher.NodeStatus{Silent: time.Second}}
@@ -121,6 +125,8 @@ func TestWrong(t *testing.T) {
 		{"stops after its end", "", view.State{Jobs: []*view.Job{job("a", "stopping", "")}}, false},
 		{"stops after a failure", "", view.State{Jobs: []*view.Job{failed}}, true},
 		{"hangs", "", view.State{Jobs: []*view.Job{hung}}, true},
+		{"stands still", "", view.State{Jobs: []*view.Job{stalled}}, true},
+		{"is gone", "a", view.State{Jobs: []*view.Job{job("a", "finished", "")}}, true},
 		{"has failed before", "", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndProgram)}}, false},
 		{"has failed", "a", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndProgram)}}, true},
 		{"has ended well", "a", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndSuccess)}}, false},
@@ -129,6 +135,34 @@ func TestWrong(t *testing.T) {
 	} {
 		if got := NewPicture(&c.state).Wrong(c.only); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// TestSaid: what stands on the line of a job, and how bad it is.
+func TestSaid(t *testing.T) {
+	cancelled := "job cancelled: got SIGINT"
+	for _, c := range []struct {
+		job        launcher.JobStatus
+		level      Level
+		state, why string
+	}{
+		{launcher.JobStatus{Phase: "gathering", Waits: "2 nodes"}, Warn, "gathering", "waits: 2 nodes"},
+		{launcher.JobStatus{Phase: "finished", Waits: "done", Result: &launcher.Result{Ending: launcher.EndSuccess}}, Fine, "success", "done"},
+		{launcher.JobStatus{Phase: "finished", Waits: "no more", Result: &launcher.Result{Ending: launcher.EndBudget}}, Bad, "failed", "no more"},
+		{launcher.JobStatus{Phase: "finished", Waits: cancelled, Result: &launcher.Result{Ending: launcher.EndCancelled}}, Note, "cancelled", cancelled},
+		{launcher.JobStatus{Phase: "finished", Waits: "nobody tells"}, Note, "gone", "nobody tells"},
+		{launcher.JobStatus{
+			Phase: "stopping", Waits: cancelled + "; 2 ranks to end", History: []launcher.Moment{{To: "stopping", Reason: cancelled + "; 2 ranks to end"}},
+		}, Note, "stopping", cancelled + "; 2 ranks to end"},
+		{launcher.JobStatus{
+			Phase: "backoff", Waits: "attempt 1 follows", History: []launcher.Moment{{Cause: "oom", Reason: "rank 0 died; so"}},
+		}, Bad, "backoff", "rank 0 died; attempt 1 follows"},
+	} {
+		c.job.ID = "a"
+		j := NewPicture(&view.State{Jobs: []*view.Job{{JobStatus: c.job}}}).Job("a")
+		if j.Level != c.level || j.State() != c.state || j.Why != c.why {
+			t.Errorf("%s is %v, %s: %q; want %v, %s: %q", c.job.Phase, j.Level, j.State(), j.Why, c.level, c.state, c.why)
 		}
 	}
 }

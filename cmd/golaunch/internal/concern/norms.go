@@ -48,7 +48,10 @@ func (n *Norms) add(r *view.Rank) {
 			n.at = r.Samples[len(r.Samples)-1].At
 		}
 	}
-	n.BeatAge, n.SilenceAge = lowest(n.BeatAge, r.Now.BeatAge), lowest(n.SilenceAge, r.Now.SilenceAge)
+	n.BeatAge = lowest(n.BeatAge, r.Now.BeatAge)
+	if r.Now.LogBytes != 0 { // else it is the age of the rank
+		n.SilenceAge = lowest(n.SilenceAge, r.Now.SilenceAge)
+	}
 	n.PowerLimit, n.CPUs = highest(n.PowerLimit, r.Now.GPUPowerLimit), highest(n.CPUs, r.Now.CPUs)
 	n.Memory = highest(n.Memory, r.Now.Memory)
 }

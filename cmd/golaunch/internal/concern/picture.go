@@ -148,15 +148,24 @@ func (j *Job) judge() {
 // Over says that a job has ended.
 func (j *Job) Over() bool { return j.Phase == "finished" }
 
+// Failed says that a job has ended, and neither well nor because somebody wanted it to.
+func (j *Job) Failed() bool {
+	return j.Over() && j.Result != nil && !slices.Contains([]launcher.Ending{launcher.EndSuccess, launcher.EndCancelled, launcher.EndPreempted}, j.Result.Ending)
+}
+
 // concern is what there is to say about a job in one line.
 func (j *Job) concern() Concern {
 	switch {
-	case j.Over() && (j.Result == nil || j.Result.Ending == launcher.EndSuccess):
+	case j.Over() && j.Result != nil && j.Result.Ending == launcher.EndSuccess:
 		return Concern{Why: j.Waits}
+	case j.Over() && j.Result == nil:
+		return concern(Note, 0, 0, "%s", j.Waits)
+	case j.Failed():
+		return concern(Bad, 0, 0, "%s", cmp.Or(j.Waits, j.Result.Reason))
 	case j.Over():
 		return concern(Note, 0, 0, "%s", cmp.Or(j.Waits, j.Result.Reason))
 	case j.Phase == "gathering":
-		return concern(Note, byPower, 0, "waits: %s", j.Waits)
+		return concern(Warn, byEnd, 0, "waits: %s", j.Waits)
 	case j.Phase == "backoff", j.Phase == "stopping" && len(j.Ranks) > 0 && j.Ranks[0].Level == Bad:
 		return concern(Bad, byEnd, 0, "%s", j.lately())
 	case j.Phase == "stopping":
@@ -174,8 +183,11 @@ func (j *Job) lately() string {
 			of = m.Attempt
 		}
 	}
-	if why == "" {
+	switch {
+	case why == "":
 		return "waits: " + j.Waits
+	case strings.HasPrefix(j.Waits, why):
+		return j.Waits
 	}
 	return why + "; " + j.Waits
 }
@@ -232,7 +244,7 @@ func (p *Picture) Wrong(job string) bool {
 		return j.Level > Fine
 	}
 	for _, j := range p.Jobs {
-		if (job == "" || j.ID == job) && !j.Over() && (j.Level == Bad || j.Phase == "gathering") {
+		if (job == "" || j.ID == job) && !j.Over() && (j.Level == Bad || j.Phase == "gathering" || j.State() == "stalled") {
 			return true
 		}
 	}
@@ -263,10 +275,15 @@ func (p *Picture) Findings() (all []Finding) {
 	return all
 }
 
-// State is what a job's ranks spend their time on, or its phase.
+// State is what a job's ranks spend their time on, or its phase, or how it ended: "gone" where nobody tells.
 func (j *Job) State() string {
-	if j.Over() && j.Result != nil {
+	switch {
+	case j.Failed():
+		return "failed"
+	case j.Over() && j.Result != nil:
 		return string(j.Result.Ending)
+	case j.Over():
+		return "gone"
 	}
 	for _, m := range slices.Backward(j.History) {
 		if j.Phase == "running" && m.To != "" {

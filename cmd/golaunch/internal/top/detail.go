@@ -36,11 +36,20 @@ func factsOf(r *Rank) [][2]string {
 		{"is", cmp.Or(r.Ended, r.Does, "running")},
 		{"runs on", fmt.Sprintf("%s, local rank %d, PID %s, attempt %d", r.Node, r.LocalRank, pid(r.PID), r.Attempt)},
 		{"step", fmt.Sprintf("%s, %s each, the last %s ago", step, units.StepSeconds(u.StepTime), units.Age(u.BeatAge))},
-		{"output", fmt.Sprintf("%s lines, %s, the last %s ago", units.Whole(u.Lines), units.Size(u.LogBytes), units.Age(u.SilenceAge))},
+		{"output", outputOf(r)},
 		{"GPU", gpuOf(r)},
 		{"processes", fmt.Sprintf("%s, %s CPUs, memory %s, read and written %s/s", units.Whole(u.Processes), units.Tenths(u.CPUs), units.Size(u.Memory), units.Size(u.IO))},
 		{"faults", units.Whole(u.Faults) + " pages of memory touched for the first time each second"},
 	}
+}
+
+// outputOf is what a rank has written: one that has written nothing has been silent since it began.
+func outputOf(r *Rank) string {
+	u := &r.Now
+	if u.LogBytes == 0 {
+		return "none yet"
+	}
+	return fmt.Sprintf("%s lines, %s, the last %s ago", units.Whole(u.Lines), units.Size(u.LogBytes), units.Age(u.SilenceAge))
 }
 
 func gpuOf(r *Rank) string {

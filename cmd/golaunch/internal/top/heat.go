@@ -27,7 +27,7 @@ var measures = []measure{
 	{"GPU use", useOf, func(concern.Norms) (float64, float64) { return 0, 1 }, units.Percent},
 	{"GPU power", powerOf, func(n concern.Norms) (float64, float64) { return 0.4 * n.PowerLimit, n.PowerLimit }, units.Watts},
 	{"age of the heartbeat", beatAgeOf, func(n concern.Norms) (float64, float64) { return 0, n.Late() }, units.Age},
-	{"CPUs in use", cpusOf, func(n concern.Norms) (float64, float64) { return 0, n.CPUs }, units.Tenths},
+	{"CPUs in use", cpusOf, func(n concern.Norms) (float64, float64) { return 0, max(1, n.CPUs) }, units.Tenths},
 	{"memory", memoryOf, func(n concern.Norms) (float64, float64) { return 0, n.Memory }, units.Size},
 }
 

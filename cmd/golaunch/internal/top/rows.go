@@ -221,7 +221,11 @@ func attemptsOf(j *Job) (all []attempt) {
 		}
 	}
 	if n := len(all); n > 0 {
-		all[n-1].ended = j.Finished
+		last := &all[n-1]
+		last.ended = j.Finished
+		if j.Failed() && last.level == Fine {
+			last.level, last.why = Bad, j.Result.Reason
+		}
 	}
 	slices.Reverse(all)
 	return all

@@ -341,3 +341,32 @@ func BenchmarkPicture(b *testing.B) {
 		s.frame()
 	}
 }
+
+// TestLastAttempt of a job that has failed is what it failed of.
+func TestLastAttempt(t *testing.T) {
+	now := time.Unix(1e6, 0)
+	j := &view.Job{JobStatus: launcher.JobStatus{
+		ID: "a", Phase: "finished", Finished: now, Result: &launcher.Result{Ending: launcher.EndBudget, Reason: "rank 0 exited with code 3"},
+		History: []launcher.Moment{{At: now.Add(-time.Minute), To: "starting", Reason: "attempt 0 starts"}},
+	}}
+	s := pictured(NewPicture(&view.State{At: now, Jobs: []*view.Job{j}}), "a")
+	if r := s.rows.row(0); r.level != Bad || r.cells[3] != "rank 0 exited with code 3" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestOutput: a rank that has written nothing has no last line.
+func TestOutput(t *testing.T) {
+	r := &view.Rank{Job: "a", Now: unmeasured()}
+	r.Now.Lines, r.Now.LogBytes, r.Now.SilenceAge = 0, 0, 13
+	j := &view.Job{JobStatus: launcher.JobStatus{ID: "a", Phase: "running"}, Ranks: []*view.Rank{r}}
+	s := pictured(NewPicture(&view.State{At: time.Unix(1e6, 0), Jobs: []*view.Job{j}}), "enter", "enter")
+	if frame := s.frame(); strings.Contains(frame, "13s") || !strings.Contains(frame, "none yet") {
+		t.Error(frame)
+	}
+	r.Now.Lines, r.Now.LogBytes = 1, 9
+	s.show(NewPicture(&view.State{At: time.Unix(1e6, 0), Jobs: []*view.Job{j}}))
+	if frame := s.frame(); !strings.Contains(frame, "13s ago") {
+		t.Error(frame)
+	}
+}

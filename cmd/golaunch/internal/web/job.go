@@ -212,7 +212,12 @@ func (p parts) ranks(all []*view.Rank, now time.Time) {
 	num("step", whole, func(r *view.Rank) float64 { return r.Now.Step })
 	num("step_time", 4, func(r *view.Rank) float64 { return r.Now.StepTime })
 	num("beat", 2, func(r *view.Rank) float64 { return r.Now.BeatAge })
-	num("silence", 2, func(r *view.Rank) float64 { return r.Now.SilenceAge })
+	num("silence", 2, func(r *view.Rank) float64 {
+		if r.Now.LogBytes == 0 {
+			return math.NaN() // that is the age of the rank
+		}
+		return r.Now.SilenceAge
+	})
 	num("gpu_use", 3, func(r *view.Rank) float64 { return r.Now.GPUUse })
 	num("gpu_memory", 3, func(r *view.Rank) float64 { return r.Now.GPUMemory })
 	num("gpu_memory_total", 3, func(r *view.Rank) float64 { return r.Now.GPUMemoryTotal })

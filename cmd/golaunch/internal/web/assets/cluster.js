@@ -156,7 +156,7 @@ export class ClusterPage {
 // phaseOf is a job's phase, or how it has ended; the page of a job that has failed says more.
 export function phaseOf(job) {
   if (['program', 'budget', 'infrastructure'].includes(job.ending)) return 'failed';
-  if (job.phase === 'finished') return job.ending || 'finished';
+  if (job.phase === 'finished') return job.ending || 'gone';
   if (job.state === 'stalled') return 'stalled';
   return job.phase === 'gathering' ? 'waiting' : job.phase || '';
 }
