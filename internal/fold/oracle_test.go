@@ -89,7 +89,7 @@ func (o *oracle) end() error {
 	return o.err
 }
 
-var escapes = regexp.MustCompile("\x1b(\\[[ -?]{0,124}[@-~])?")
+var escapes = regexp.MustCompile("\x1b(?:\\[[ -?]{0,124}[@-~]|[\\]PX^_](?s:[^\x07\x1b]{0,1000})(?:\x07|\x1b\\\\))?")
 
 func plainText(raw []byte) string {
 	text := strings.TrimRight(string(raw), "\r\n")

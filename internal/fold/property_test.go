@@ -197,6 +197,7 @@ func FuzzFolder(f *testing.F) {
 	}
 	f.Add("\x1b[0;31\n\x1b[", strings.Repeat("1 ", 300))
 	f.Add("\x1b\x1b[+[", ".")
+	f.Add("\x1b]0;x\a 1\x1bPq\x1b\\\x1b]\x1b]", "\x1b]"+strings.Repeat("x", 1001)+"\a")
 	f.Add(strings.Repeat("y1", 3000), "\xff\xff1\xff\x01")
 	f.Fuzz(func(t *testing.T, one, two string) {
 		folder := New(0, World(3))

@@ -242,6 +242,9 @@ func appendPlain(b, line []byte) []byte {
 // escape is the length of the escape sequence that b begins with. One without an end is the escape character alone.
 func escape(b []byte) int {
 	const longest = 128
+	if len(b) > 1 && bytes.IndexByte([]byte("]PX^_"), b[1]) >= 0 {
+		return controlString(b)
+	}
 	if len(b) < 2 || b[1] != '[' {
 		return 1
 	}
@@ -251,6 +254,22 @@ func escape(b []byte) int {
 		}
 		if c < 0x20 || c > 0x3f {
 			break
+		}
+	}
+	return 1
+}
+
+// controlString is escape for one that has a text until BEL or ST, as a window's title.
+func controlString(b []byte) int {
+	const longest = 1000
+	for i, c := range b[2:min(len(b), longest+3)] {
+		switch {
+		case c == '\a':
+			return i + 3
+		case c == '\x1b' && i+3 < len(b) && b[i+3] == '\\':
+			return i + 4
+		case c == '\x1b':
+			return 1
 		}
 	}
 	return 1

@@ -145,7 +145,7 @@ func (f *folding) show(groups []fold.Group, by *view) {
 		if by != nil {
 			v.hide, v.patient = by.hide, by.patient
 		}
-		v.show(append([]byte(g.Text()), '\n'))
+		v.show(append([]byte(Visible(g.Text())), '\n')) // which is no copy of a file, also where no terminal is
 	}
 }
 

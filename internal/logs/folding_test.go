@@ -55,6 +55,14 @@ func TestFolding(t *testing.T) {
 	}
 }
 
+// TestFoldingIsVisible: what is folded is no copy of a file, and has nothing that moves a terminal that it may come to.
+func TestFoldingIsVisible(t *testing.T) {
+	out, _ := folded(t, 1, 3, func(int, int) string { return "a\x1b]0;title\ab\a\u202ec\x1b[31md\n" })
+	if len(out) == 0 || out[0] != "[r0-2] ab^G\uFFFDcd" {
+		t.Errorf("%q", out)
+	}
+}
+
 // TestFoldingOfAttempts keeps attempts apart, whose ranks say the same.
 func TestFoldingOfAttempts(t *testing.T) {
 	var out, err bytes.Buffer

@@ -29,7 +29,7 @@ func appendVisible(b, line []byte, colour bool) []byte {
 			}
 		case r != '\t' && r < ' ' || r == 0x7f:
 			b = append(b, '^', byte(r)^0x40)
-		case unicode.IsControl(r) && r != '\t':
+		case unicode.IsControl(r) && r != '\t', turns(r):
 			b = utf8.AppendRune(b, utf8.RuneError)
 		default:
 			b = utf8.AppendRune(b, r)
@@ -41,6 +41,9 @@ func appendVisible(b, line []byte, colour bool) []byte {
 	}
 	return b
 }
+
+// turns says that a character has the text after it run in another direction, or be isolated, so that a line looks like another one.
+func turns(r rune) bool { return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 }
 
 // sgr is the length of the Select Graphic Rendition sequence that b starts with (ECMA-48: ESC [ numbers m), or 0.
 func sgr(b []byte) int {
