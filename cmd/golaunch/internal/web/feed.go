@@ -132,7 +132,7 @@ func (f *feed) head() any {
 	s := f.state
 	age := 0.0
 	if s.Trouble != "" {
-		since := f.good
+		since := s.Answered // what is wrong is known only some time after it began
 		if since.IsZero() {
 			since = f.began
 		}
@@ -149,7 +149,7 @@ type header struct {
 	At      moment `json:"at"`
 	Source  string `json:"source"`
 	Trouble string `json:"trouble"`
-	// Known says that there was no trouble once; Age is for how many seconds there has been now.
+	// Known says that there was no trouble once; Age is how many seconds old what is known is while there is some.
 	Known        bool     `json:"known"`
 	Age          real     `json:"age"`
 	Version      string   `json:"version"`

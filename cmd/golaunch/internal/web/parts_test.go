@@ -267,6 +267,9 @@ func TestTroubleHasAnAge(t *testing.T) {
 		var why atomic.Pointer[string]
 		c := &viewtest.Cluster{Nodes: 1, Slow: -1, Began: time.Now().Add(-time.Hour), Every: time.Second, Fails: func() error {
 			if w := why.Load(); w != nil {
+				if strings.HasPrefix(*w, "no word") {
+					time.Sleep(10 * time.Second) // virtual
+				}
 				return errors.New(*w)
 			}
 			return nil
@@ -297,6 +300,15 @@ func TestTroubleHasAnAge(t *testing.T) {
 		}
 		why.Store(nil)
 		if h := read(3 * time.Second); h.Trouble != "" || h.Age != 0 {
+			t.Errorf("it is back: %+v", h)
+		}
+		slow := "no word from it for 10s"
+		why.Store(&slow)
+		if h := read(12 * time.Second); h.Trouble != slow || h.Age < 9 {
+			t.Errorf("12 s after it was silent: %+v", h)
+		}
+		why.Store(nil)
+		if h := read(15 * time.Second); h.Trouble != "" || h.Age != 0 {
 			t.Errorf("it is back: %+v", h)
 		}
 	})

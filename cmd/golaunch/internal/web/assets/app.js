@@ -13,7 +13,8 @@ let page = null;
 let stream = null;
 let data = {};
 let heat = 'step_time';
-let troubled = { at: 0, text: '' };
+let troubled = '';
+let heard = Date.now();
 
 function route() {
   const [, kind, name] = location.hash.split('/');
@@ -58,6 +59,7 @@ function connect() {
 }
 
 function take(changed) {
+  heard = Date.now();
   for (const [part, value] of Object.entries(changed)) {
     if (value === null) delete data[part];
     else data[part] = value;
@@ -81,7 +83,7 @@ function head(about) {
   put(document.getElementById('foot'), foot.join(' · '));
   if (late) {
     banner(about.trouble, about.known ? about.age : null);
-  } else if (troubled.text === '') {
+  } else if (troubled === '') {
     banner('');
   }
 }
@@ -93,17 +95,17 @@ function bare(version) {
 
 // trouble is between this page and its server.
 function trouble(text) {
-  if (text === troubled.text) return;
-  troubled = { at: text && !troubled.text ? Date.now() : troubled.at, text };
+  if (text === troubled) return;
+  troubled = text;
   tell();
 }
 
 function tell() {
-  if (troubled.text === '') return;
+  if (troubled === '') return;
   const live = document.getElementById('live');
   put(live, 'stale');
   live.className = 'live bad';
-  banner(troubled.text, data.head ? (Date.now() - troubled.at) / 1000 : null);
+  banner(troubled, data.head ? (Date.now() - heard) / 1000 : null);
 }
 
 // banner says what is wrong, once, and how old what is shown is, which nobody wants to be read out each second.
