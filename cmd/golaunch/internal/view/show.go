@@ -137,6 +137,7 @@ type ProgressShown struct {
 	Step     float64        `json:"step"`
 	Total    *float64       `json:"steps_total,omitempty"`
 	StepTime *time.Duration `json:"step_seconds,omitempty"`
+	Still    *time.Duration `json:"still_seconds,omitempty"`
 	Done     *time.Time     `json:"done,omitempty"`
 }
 
@@ -147,6 +148,9 @@ func ShowProgress(ranks []*Rank, now time.Time) *ProgressShown {
 		return nil
 	}
 	s := &ProgressShown{Progress: p, Step: p.Step, Total: known(p.Total), StepTime: seconds(p.StepTime)}
+	if p.Still > 0 {
+		s.Still = seconds(p.Still)
+	}
 	if !p.Done.IsZero() {
 		s.Done = &p.Done
 	}
