@@ -68,6 +68,7 @@ func (s *screen) layout() (heights [panes]int) {
 		}
 		heights[tablePane] = min(wanted, most)
 		heights[s.below()] = body - heights[tablePane]
+		s.share(&heights)
 	case body < 12:
 		heights[s.focus] = body
 	default:
@@ -76,15 +77,28 @@ func (s *screen) layout() (heights [panes]int) {
 	return heights
 }
 
+// share gives what the heat map leaves free to the events, where nobody has asked for one of them.
+func (s *screen) share(heights *[panes]int) {
+	const least = 3
+	if heat := s.heatLines(); s.lower == tablePane && heights[heatPane]-heat >= least {
+		heights[heatPane], heights[eventPane] = heat, heights[heatPane]-heat
+	}
+}
+
+// heatLines is how many lines the heat map has to show, with its title.
+func (s *screen) heatLines() int {
+	if s.here().rank >= 0 {
+		return len(measures) + 1
+	}
+	if _, some := s.measured(s.heatRanks()); some {
+		return len(s.heatRanks()) + 1
+	}
+	return 1
+}
+
 // tall has all panes. What has little to show leaves its room to the others.
 func (s *screen) tall(wanted int) (heights [panes]int) {
-	body, heat := s.body(), 1
-	if _, some := s.measured(s.heatRanks()); some {
-		heat = len(s.heatRanks()) + 1
-	}
-	if s.here().rank >= 0 {
-		heat = len(measures) + 1
-	}
+	body, heat := s.body(), s.heatLines()
 	heights[eventPane], heights[logPane] = min(s.eventCount()+1, body/5), 2
 	if s.log.name != "" {
 		heights[logPane] = body * 3 / 10

@@ -233,8 +233,11 @@ func (s *screen) footer(l *look) string {
 	if s.typing {
 		return l.paint(title, cut("/"+clean(s.find)+"_", s.width, l.ellipsis)) + l.paint(dim, cut("  enter: keep, esc: none", max(0, s.width-width(s.find)-4), ""))
 	}
-	keys := []piece{{"q quit", dim, 8}, {"? help", dim, 9}, {"enter into", dim, 7}}
-	if len(s.trail) > 1 {
+	keys := []piece{{"q quit", dim, 8}, {"? help", dim, 9}}
+	if s.focus == tablePane {
+		keys = append(keys, piece{"enter into", dim, 7})
+	}
+	if len(s.trail) > 1 || s.focus != tablePane {
 		keys = append(keys, piece{"esc back", dim, 7})
 	}
 	if other := s.others(); other != "" {

@@ -102,6 +102,9 @@ func (s *screen) pressMain(key string) want {
 		s.attempts()
 	case "m":
 		s.measure++
+		if s.layout()[heatPane] == 0 { // what it is of would change unseen
+			s.focus, s.lower = tablePane, heatPane
+		}
 	case "t":
 		s.theme = (s.theme + 1) % len(s.themes)
 	case "?", "h", "f1":

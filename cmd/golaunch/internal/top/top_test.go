@@ -370,3 +370,15 @@ func TestOutput(t *testing.T) {
 		t.Error(frame)
 	}
 }
+
+// TestMeasureIsSeen: the key that changes what the heat map is of brings it back, and what the log leaves no use for is not offered.
+func TestMeasureIsSeen(t *testing.T) {
+	s := simulated(t, &viewtest.Cluster{Nodes: 16, Slow: -1}, "j", "j", "enter", "l").sized(80, 24)
+	if frame := s.frame(); strings.Contains(frame, "GPU use") || strings.Contains(frame, "enter into") {
+		t.Error(frame)
+	}
+	s.press("m")
+	if frame := s.frame(); !strings.Contains(frame, "GPU use") || !strings.Contains(frame, "enter into") {
+		t.Error(frame)
+	}
+}
