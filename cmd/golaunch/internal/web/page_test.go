@@ -443,6 +443,37 @@ func TestFindings(t *testing.T) {
 	p.shoot("findings")
 }
 
+// plainNodes is a cluster whose nodes have no GPUs, labels, and names that do not count with zeros.
+type plainNodes struct{ *viewtest.Cluster }
+
+func (c plainNodes) Query(ctx context.Context, q launcher.Query) (launcher.Status, error) {
+	s, err := c.Cluster.Query(ctx, q)
+	for i := range s.Nodes {
+		s.Nodes[i].Node.Name, s.Nodes[i].Node.GPUs, s.Nodes[i].Silent = fmt.Sprint("node", i+1), nil, 0
+		s.Nodes[i].Node.Labels = map[string]string{"golaunch.dev/some-long-label": "with-a-long-value", "rack": "7"}
+	}
+	return s, err
+}
+
+// TestPlainNodes: nodes are in the order in which people count, and of what is not there is no chart.
+func TestPlainNodes(t *testing.T) {
+	c := cluster(12)
+	s := serve(t, c, func(o *Options) { o.Model = view.New(map[string]view.Source{"here": plainNodes{c}}, view.Options{}) })
+	p := newTab(t, browser(t), s.base)
+	p.enter(s)
+	p.goTo("#/", `[...document.querySelectorAll('main a')].map((a) => a.textContent).filter((n) => /^node/.test(n)).slice(0, 3).join() === 'node1,node2,node3'`)
+	p.until(`![...document.querySelectorAll('h2')].some((e) => e.textContent === 'GPU map' && e.offsetParent)`)
+	p.audit("nodes without GPUs")
+	p.shoot("plain-nodes")
+	p.goTo("#/node/node2", `document.querySelector('.facts').innerText.includes('rack=7')`)
+	p.until(`![...document.querySelectorAll('h2')].some((e) => e.textContent === 'Network' && e.offsetParent)`)
+	p.audit("a node without GPUs")
+	p.shoot("plain-node")
+	p.goTo("#/job/eval-nightly", `document.body.innerText.includes('no rank has started yet') && !document.querySelector('.actions button')`)
+	p.audit("a job that waits")
+	p.shoot("waits")
+}
+
 // TestStalled: a job whose ranks stand still does not look well, and no end is promised.
 func TestStalled(t *testing.T) {
 	c := cluster(4)

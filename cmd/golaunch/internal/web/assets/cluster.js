@@ -22,9 +22,10 @@ export class ClusterPage {
       label: 'Nodes by what their GPUs do', height: 40, draw: (c, w) => this.drawMap(c, w), locate: (x, y) => this.nodeWords(this.tile(x, y)),
       reach: () => [this.tiles.size, this.tiles.size], pick: (x, y) => this.openTile(x, y),
     });
+    this.mapCard = section('GPU map', this.map.element, this.legend.element);
     this.element = h('div', { class: 'page' }, h('h1', {}, 'Cluster'), this.facts.list, this.queueCard,
       h('p', { class: 'tools' }, h('label', { for: 'find' }, 'Filter jobs and nodes'), this.find), section('Jobs', this.jobs.element),
-      section('GPU map', this.map.element, this.legend.element), section('Nodes', this.nodes.element));
+      this.mapCard, section('Nodes', this.nodes.element));
   }
 
   jobTable() {
@@ -52,7 +53,7 @@ export class ClusterPage {
     const num = (key, title, format, hint) => ({ key, title, hint, number: true, value: (i) => this.at(key, i), text: (i) => format(this.at(key, i)) });
     const of = (key, total, title, format, all = format) => ({ key, title, number: true, value: (i) => this.at(key, i), text: (i) => format(this.at(key, i)) + ' / ' + all(this.at(total, i)) });
     return new Table({
-      label: 'Nodes', sort: 'state', down: true, empty: 'No node is here. golaunch agent joins one.', open: (i) => nodeAt(word(this.data['n.name'], i)),
+      label: 'Nodes', sort: 'state', down: true, natural: true, empty: 'No node is here. golaunch agent joins one.', open: (i) => nodeAt(word(this.data['n.name'], i)),
       columns: [
         { key: 'name', title: 'Node', text: (i) => word(this.data['n.name'], i), link: (i) => nodeAt(word(this.data['n.name'], i)) },
         { key: 'state', title: 'State', text: (i) => word(this.data['n.state'], i), tone: (i) => 'tone ' + tone(word(this.data['n.state'], i)) },
@@ -89,6 +90,7 @@ export class ClusterPage {
     this.updateQueue(data.jobs.filter((j) => j.phase === 'gathering'));
     this.jobs.update(data.jobs.length);
     this.nodes.update((data['n.gpus'] || []).length);
+    show(this.mapCard, t.gpus > 0);
     this.map.describe('Nodes by what their GPUs do: ' + plural(t.nodes, 'node') + ', ' + count(t.ready) + ' ready. The table below says the same.');
     this.map.draw();
   }

@@ -124,7 +124,8 @@ export class JobPage {
     this.ranks.update(data, new Set((data.findings || []).flatMap((f) => f.ranks)));
     show(this.stepsCard, (data['r.step_time'] || []).some(known));
     this.steps.draw();
-    if (this.log) this.log.show(job);
+    if (this.log && begun(job)) this.log.show(job);
+    else if (this.log) this.log.wait();
     return undefined;
   }
 
@@ -166,7 +167,7 @@ export class JobPage {
     set('left', left ? lasting((job.done - head.at) / 1000) : '–', left ? 'until ' + clock(job.done, head.at) : job.state === 'stalled' ? 'no step is made' : '');
     set('goodput', percent(job.goodput, 1));
     set('ranks', job.ranks > 0 ? count(job.ranks) : '–', job.finished ? '' : job.known < job.ranks ? 'of which ' + count(job.known) + ' are heard' : roomOf(job));
-    set('attempt', job.attempt >= 0 ? String(job.attempt) : '–', count(job.restarts) + ' of ' + plural(job.most, 'restart'));
+    set('attempt', job.attempt >= 0 && begun(job) ? String(job.attempt) : '–', count(job.restarts) + ' of ' + plural(job.most, 'restart'));
     const took = ((job.finished || head.at) - job.submitted) / 1000;
     set('submitted', job.finished ? 'took ' + lasting(took) : lasting(took) + ' ago', clock(job.submitted, head.at));
     this.updateActions(job, head);
@@ -183,8 +184,9 @@ export class JobPage {
 
   updateActions(job, head) {
     const open = !job.finished && !this.heats;
-    fill(this.actions, [open, head.stop, head.stacks], () => [
-      open && head.stacks ? h('button', { type: 'button', onclick: () => this.takeStacks() }, 'Take stacks') : '',
+    const ranks = job.ranks > 0 && job.phase !== 'gathering';
+    fill(this.actions, [open, ranks, head.stop, head.stacks], () => [
+      open && ranks && head.stacks ? h('button', { type: 'button', onclick: () => this.takeStacks() }, 'Take stacks') : '',
       open && head.stop ? h('button', { type: 'button', class: 'danger', onclick: () => this.stop() }, 'Stop job …') : ''].filter(Boolean));
     show(this.actions, this.actions.childElementCount > 0);
   }
@@ -195,6 +197,7 @@ export class JobPage {
     const failed = result && result.ending !== 'success';
     show(this.failureCard, Boolean(failed));
     if (!failed) return;
+    put(this.failureCard.querySelector('h2'), ['cancelled', 'preempted'].includes(result.ending) ? 'How it ended' : 'Failure');
     fill(this.failure, [result, job.step], () => [
       h('p', {}, badge(result.ending), ' ', result.reason, ' (exit code ' + result.code + ')'),
       ...(cause ? [h('p', {}, causeWords(cause, job))] : []),
@@ -424,6 +427,11 @@ function momentRow(m) {
   return h('li', { class: m.cause ? 'cause' : '' }, h('time', {}, clock(m.at)), h('span', { class: 'swatch s-' + (m.to || 'none'), 'aria-hidden': 'true' }),
     h('span', {}, m.attempt >= 0 ? h('span', { class: 'muted' }, 'attempt ' + m.attempt + ' ') : '', m.to ? h('b', {}, m.to + ' ') : '', m.reason,
       m.cause ? h('span', { class: 'badge bad' }, m.cause) : '', m.node ? h('a', { href: nodeAt(m.node) }, m.node) : ''));
+}
+
+// begun says that a job has started ranks, or might have.
+function begun(job) {
+  return job.phase !== 'gathering' || job.ranks > 0 || job.restarts > 0;
 }
 
 // roomOf is what a job has.

@@ -40,6 +40,11 @@ export class LogView {
     this.open();
   }
 
+  // wait says that there is nothing to read yet.
+  wait() {
+    put(this.state, 'The job waits, and no rank has started yet.');
+  }
+
   // open begins to read.
   open() {
     this.close();

@@ -11,6 +11,7 @@ export class NodePage {
     this.state = badge('');
     this.trouble = h('p', { class: 'reason' });
     this.facts = facts([['address', 'Address'], ['gpus', 'GPUs in use'], ['cores', 'CPUs'], ['memory', 'Memory'], ['heard', 'Heard'], ['labels', 'Labels']]);
+    this.facts.list.lastChild.classList.add('long');
     this.missing = h('p', { class: 'card', hidden: true }, 'There is no node of this name here. ', h('a', { href: '#/' }, 'All nodes'));
     this.holds = h('ul', { class: 'queue' });
     this.excluded = h('ul', { class: 'queue' });
@@ -43,7 +44,7 @@ export class NodePage {
     this.facts.set('cores', String(node.cores || '–'));
     this.facts.set('memory', bytes(node.memory));
     this.facts.set('heard', known(node.heard) ? (node.heard < 3 ? 'now' : lasting(node.heard) + ' ago') : 'never');
-    this.facts.set('labels', node.labels.join(', ') || '–');
+    this.facts.set('labels', node.labels.join(', ') || '–', '', node.labels.length === 0);
     this.updateLists(node);
     this.ranks.update(data);
     for (const c of this.charts) this.updateChart(c);
@@ -60,6 +61,7 @@ export class NodePage {
     const now = c.keys.map((k) => (this.data['s.' + k] || []).at(-1));
     const words = c.keys.map((k, i) => (c.keys.length > 1 ? k + ' ' : 'now ') + c.format(now[i])).join(', ');
     put(c.words, words);
+    show(c.card, c.keys.some((k) => (this.data['s.' + k] || []).some(known)));
     c.chart.describe(c.title + ': ' + words);
     c.chart.draw();
   }

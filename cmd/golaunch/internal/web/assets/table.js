@@ -4,15 +4,16 @@ import { h, put } from './dom.js';
 //
 //   { key, title, text(i), value(i), number, wide, link(i), tone(i), hint }
 //
-// where i counts the rows of the data; value is what it is sorted by, and text is shown.
+// where i counts the rows of the data; value is what it is sorted by, and text is shown. Rows that are alike in it stay as the data has them, or,
+// if natural, are in the order of the first column: n2 before n10.
 
 const rowHeight = 29;
 const beyond = 6;
 const slowToSort = 20000;
 
 export class Table {
-  constructor({ label, columns, sort, down, open, mark, empty }) {
-    Object.assign(this, { label, columns, open, mark });
+  constructor({ label, columns, sort, down, open, mark, empty, natural }) {
+    Object.assign(this, { label, columns, open, mark, natural });
     this.by = sort;
     this.down = Boolean(down);
     this.count = 0;
@@ -77,7 +78,8 @@ export class Table {
       const value = column.value || column.text;
       const keys = Array.from({ length: this.count }, (_, i) => value(i));
       const sign = this.down ? -1 : 1;
-      all.sort((a, b) => compare(keys[a], keys[b], sign) || a - b);
+      const names = !this.natural ? null : Array.from({ length: this.count }, (_, i) => this.columns[0].text(i));
+      all.sort((a, b) => compare(keys[a], keys[b], sign) || (names ? compare(names[a], names[b], 1) : 0) || a - b);
     }
     this.order = all;
     this.columns.forEach((c, i) => {
