@@ -181,7 +181,7 @@ func rankRow(at place, r *Rank) row {
 	u := &r.Now
 	return row{r.Level, r.Ended != "" && r.Level == Fine, []string{
 		nameOf(r, at), r.Node, units.Whole(u.Step), units.StepSeconds(u.StepTime), units.Age(u.BeatAge), units.Percent(u.GPUUse), units.Watts(u.GPUPower), units.Size(u.GPUMemory),
-		units.Tenths(u.CPUs), units.Size(u.Memory), units.Size(u.IO), units.Age(u.SilenceAge), pid(r.PID), cmp.Or(r.Why, strings.Replace(r.Ended, "exited with code", "exit", 1), r.Does),
+		units.Tenths(u.CPUs), units.Size(u.Memory), units.Size(u.IO), silence(u), pid(r.PID), cmp.Or(r.Why, strings.Replace(r.Ended, "exited with code", "exit", 1), r.Does),
 	}}
 }
 
@@ -253,4 +253,12 @@ func (a attempt) row(now time.Time) row {
 		now = a.ended
 	}
 	return row{a.level, false, []string{fmt.Sprint(a.number), began, units.Span(now.Sub(a.began)), a.why}}
+}
+
+// silence is the age of a rank's last line; one that has written nothing has none.
+func silence(u *launcher.Usage) string {
+	if u.LogBytes == 0 {
+		return units.Unknown
+	}
+	return units.Age(u.SilenceAge)
 }

@@ -364,6 +364,9 @@ func TestOutput(t *testing.T) {
 	if frame := s.frame(); strings.Contains(frame, "13s") || !strings.Contains(frame, "none yet") {
 		t.Error(frame)
 	}
+	if got := silence(&r.Now); got != "-" {
+		t.Errorf("the table has %s", got)
+	}
 	r.Now.Lines, r.Now.LogBytes = 1, 9
 	s.show(NewPicture(&view.State{At: time.Unix(1e6, 0), Jobs: []*view.Job{j}}))
 	if frame := s.frame(); !strings.Contains(frame, "13s ago") {
