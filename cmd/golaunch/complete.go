@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -36,6 +37,14 @@ func completeFlags(c *cobra.Command) {
 		}
 		// The error is of a flag that is not there, or has one already.
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// unquote takes the marks of values out of what shells show of flags.
+func unquote(c *cobra.Command) {
+	c.Flags().VisitAll(func(flag *pflag.Flag) { _, flag.Usage = pflag.UnquoteUsage(flag) })
+	for _, verb := range c.Commands() {
+		unquote(verb)
 	}
 }
 

@@ -65,6 +65,24 @@ func normalize(f *pflag.FlagSet, name string) pflag.NormalizedName {
 // noTerminationLog is a job's that is not written.
 const noTerminationLog = "none"
 
+// fromVariable annotates a flag with the variable that has set it.
+const fromVariable = "variable"
+
+// kinds say what flags of Go's own types want.
+var kinds = map[string]string{
+	"int": "a whole number", "int64": "a whole number", "duration": "a time with its unit, such as 30s, 5m or 1h", "float64": "a number", "bool": "true or false",
+}
+
+// plainly says what is wrong with the value of a flag without the words of Go's packages.
+func plainly(err error) error {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok || kinds[invalid.GetFlag().Value.Type()] == "" {
+		return err
+	}
+	flag := invalid.GetFlag()
+	return fmt.Errorf("invalid argument %q for \"--%s\": want %s", invalid.GetValue(), flag.Name, kinds[flag.Value.Type()])
+}
+
 // fromEnv reads golaunch's variables, then torchrun's PET_ variables, each only for the flags that were not given.
 func fromEnv(f *pflag.FlagSet) error {
 	var errs []error
@@ -75,11 +93,15 @@ func fromEnv(f *pflag.FlagSet) error {
 				continue
 			}
 			if err := f.Set(flag.Name, value); err != nil {
-				errs = append(errs, fmt.Errorf("%w: %s: %w", launcher.ErrUsage, name, err))
+				errs = append(errs, fmt.Errorf("%s: %w", name, plainly(err)))
 			}
+			_ = f.SetAnnotation(flag.Name, fromVariable, []string{name}) // the flag is there
 		}
 	})
-	return errors.Join(errs...)
+	if len(errs) > 0 {
+		return fmt.Errorf("%w: %w", launcher.ErrUsage, errors.Join(errs...))
+	}
+	return nil
 }
 
 // variables are the names under which the environment can give a flag of a verb, the strongest first. What is asked of a coordinator once
@@ -126,6 +148,13 @@ func variables(verb, flag string) []string {
 
 // complete turns the text of flags into the job's fields.
 func (o *options) complete(f *pflag.FlagSet, command []string) (err error) {
+	defer func() {
+		if wrong, ok := errors.AsType[*badValue](err); ok {
+			if variable := f.Lookup(wrong.flag).Annotations[fromVariable]; len(variable) > 0 {
+				wrong.name = variable[0]
+			}
+		}
+	}()
 	j := &o.job
 	j.Command = command
 	j.Ranks.Visibility = rankenv.Visibility(o.see)
@@ -196,9 +225,17 @@ func (o *options) chooseGPUs() error {
 	return nil
 }
 
-func bad(flag string, err error) error {
-	return fmt.Errorf("%w: --%s: %w", launcher.ErrUsage, flag, err)
+// badValue is what is wrong with the value of a flag, which is named as it was given.
+type badValue struct {
+	flag, name string
+	err        error
 }
+
+func (b *badValue) Error() string { return fmt.Sprintf("%v: %s: %v", launcher.ErrUsage, b.name, b.err) }
+
+func (b *badValue) Unwrap() []error { return []error{launcher.ErrUsage, b.err} }
+
+func bad(flag string, err error) error { return &badValue{flag, "--" + flag, err} }
 
 // perNode settles how many ranks a node has from the one flag of three that was given.
 func (o *options) perNode() (err error) {
@@ -215,7 +252,7 @@ func (o *options) perNode() (err error) {
 		}
 	case o.procs != "":
 		if r.PerNode, err = placement.ParsePerNode(o.procs); err != nil || r.PerNode[0] == placement.AllGPUs {
-			return bad("procs-per-node", errors.Join(err, fmt.Errorf("%q: a number of at least 1, or a list", o.procs)))
+			return bad("procs-per-node", fmt.Errorf("%q: a number from 1 to 65535, or a list such as 4,8,2", o.procs))
 		}
 	case o.nproc != "":
 		if r.PerNode, r.GPU, err = gpu.TorchRanks(context.Background(), o.nproc); err != nil {

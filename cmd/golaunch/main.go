@@ -67,6 +67,9 @@ func main() {
 func Main(s *streams, args []string) int {
 	root := newRoot(s)
 	root.SetArgs(args)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		unquote(root)
+	}
 	c, err := root.ExecuteC()
 	if err == nil {
 		return s.code
@@ -99,7 +102,7 @@ func newRoot(s *streams) *cobra.Command {
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { fmt.Fprint(s.stdout, helpOf(c)) })
 	root.SetHelpCommand(newHelp(s))
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fmt.Errorf("%w: %w; see %s --help", launcher.ErrUsage, err, c.CommandPath())
+		return fmt.Errorf("%w: %w; see %s --help", launcher.ErrUsage, plainly(err), c.CommandPath())
 	})
 	root.AddCommand(newRun(s, "run"), newCoordinator(s), newAgent(s), newStatus(s), newTop(s), newDashboard(s), newJobs(s), newLogs(s), newStacks(s),
 		newReport(s), newMetrics(s), newExplain(s), newSwap(s), newStop(s), newPlan(s), newEnv(s), newDoctor(s), newTorchrun(s), newSubmitToken(s),

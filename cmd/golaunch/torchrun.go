@@ -173,7 +173,7 @@ func parseTorch(f *pflag.FlagSet, args []string) error {
 				return fmt.Errorf("--%s could be --%s", unknown.GetSpecifiedName(), strings.Join(all, ", --"))
 			}
 		}
-		return err
+		return plainly(err)
 	}
 	var errs []error
 	f.VisitAll(func(flag *pflag.Flag) {
@@ -191,7 +191,7 @@ func parseTorch(f *pflag.FlagSet, args []string) error {
 			value = strconv.FormatBool(n != 0)
 		}
 		if err := f.Set(flag.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			errs = append(errs, fmt.Errorf("%s: %w", name, plainly(err)))
 		}
 	})
 	return errors.Join(errs...)
