@@ -130,6 +130,9 @@ func (s service) Join(stream pb.Rendezvous_JoinServer) error {
 	l := newLink(conn)
 	defer close(l.over)
 	m, err := s.greet(stream, l, p)
+	if status.Code(err) == codes.AlreadyExists {
+		return err // it may come again under another name, and else says so itself
+	}
 	if err != nil {
 		s.audit.refused(p.Addr, fmt.Errorf("the agent at %v was refused: %s", p.Addr, status.Convert(err).Message()))
 		return err

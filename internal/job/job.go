@@ -107,7 +107,11 @@ func (m *Imports) add(other Imports) {
 func (m Imports) words(ranks int) string {
 	var forked, others string
 	if m.Forked > 0 {
-		forked = fmt.Sprintf("imports took %.1f s, once, and %d ranks were forked in %.3f s", m.Took.Seconds(), m.Forked, m.Forking.Seconds())
+		were := "were"
+		if m.Forked == 1 {
+			were = "was"
+		}
+		forked = fmt.Sprintf("imports took %.1f s, once, and %s %s forked in %.3f s", m.Took.Seconds(), count(m.Forked, "rank"), were, m.Forking.Seconds())
 	}
 	if m.Why != "" {
 		others = fmt.Sprintf("%d of %d ranks import for themselves: %s", ranks-m.Forked, ranks, m.Why)
