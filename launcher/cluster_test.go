@@ -2,6 +2,9 @@ package launcher_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -202,5 +205,39 @@ func TestAnAgentThatCannotRejoin(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAFailureIsToldOnce has a job restart: who watches it hears how each attempt began to fail, with its rank's last words.
+func TestAFailureIsToldOnce(t *testing.T) {
+	c := startCluster(t, 2)
+	j, _ := remote(2, "echo last words of $RANK >&2; exit $((RANK + 3))")
+	j.Restarts.Max, j.ID = 1, "fails"
+	w, err := c.Submit(t.Context(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var told []launcher.Failure
+	for {
+		d, err := w.Next(t.Context())
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Failure != nil {
+			told = append(told, *d.Failure)
+		}
+	}
+	if len(told) != 2 {
+		t.Fatalf("%d failures were told, want one for each attempt: %+v", len(told), told)
+	}
+	for attempt, f := range told {
+		words := fmt.Sprintf("last words of %d", f.Rank)
+		if f.Node != "n0" || f.Attempt != attempt || f.Exit.Code != f.Rank+3 || f.Tail != words || f.Why == "" || f.At.IsZero() {
+			t.Errorf("attempt %d: %+v", attempt, f)
+		}
 	}
 }

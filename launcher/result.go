@@ -130,6 +130,9 @@ type Decision struct {
 	Reason string
 	// News is what a person wants to know at once: a failure, a loss, a stop.
 	News bool
+	// Failure is how the attempt of the job, or of the node or rank that restarts by itself, began to fail, if this was decided for that.
+	// What it says of the GPU and the step may be missing.
+	Failure *Failure
 	// Result is how the job ended, in the last that a Watch tells; nil otherwise.
 	Result *Result
 }
@@ -142,17 +145,22 @@ func resultOf(r job.Result) Result {
 	result := Result{
 		Code: r.Code, Ending: Ending(r.Ending), Reason: r.Reason, Attempts: r.Attempts, Restarts: r.Restarts, Goodput: goodputOf(r.Goodput),
 	}
-	if f := r.Cause; f != nil {
-		result.Cause = &Failure{
-			Node: f.Node, Rank: f.Rank, GPU: f.GPU, Attempt: f.Attempt, Exit: Exit(f.Exit), At: f.At, Lived: f.Lived, Step: f.Step,
-			Further: f.Further, Why: f.Why, Tail: f.Tail, Traceback: f.Traceback, Kernel: f.Kernel, Hung: f.Hung,
-		}
-	}
+	result.Cause = failureOf(r.Cause)
 	return result
 }
 
+func failureOf(f *job.Failure) *Failure {
+	if f == nil {
+		return nil
+	}
+	return &Failure{
+		Node: f.Node, Rank: f.Rank, GPU: f.GPU, Attempt: f.Attempt, Exit: Exit(f.Exit), At: f.At, Lived: f.Lived, Step: f.Step,
+		Further: f.Further, Why: f.Why, Tail: f.Tail, Traceback: f.Traceback, Kernel: f.Kernel, Hung: f.Hung,
+	}
+}
+
 func decisionOf(d wire.Decision) Decision {
-	return Decision{At: d.At, Reason: d.Reason, News: d.News}
+	return Decision{At: d.At, Reason: d.Reason, News: d.News, Failure: failureOf(d.Failure)}
 }
 
 func goodputOf(r *goodput.Report) *Goodput {

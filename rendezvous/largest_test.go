@@ -285,6 +285,7 @@ func TestLargestSubmission(t *testing.T) {
 			return placement.Bundle{Rank: big - i, LocalRank: i}
 		})}
 		result, decision := largestResult(), wire.Decision{At: someDay, Reason: text(wire.MaxText), News: true}
+		decision.Failure = result.Cause
 		updates := []wire.Update{{Decision: &decision}, {Granted: &plan}, {Result: &result}}
 		h.c.post(func() {
 			for _, u := range updates {

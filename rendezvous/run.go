@@ -21,6 +21,8 @@ type run struct {
 	orphaned *time.Timer
 	// why is why it waits, as far as a status has asked for that.
 	why *reason
+	// failed is the last attempt of each unit of which clients were told how it began to fail.
+	failed map[int]int
 }
 
 // reason is a text about the state after an entry.
@@ -63,6 +65,9 @@ func (r *run) close() {
 func (c *Coordinator) stepped(at time.Time, s replica.Step) {
 	r := c.attach(c.state.Jobs[s.Job])
 	d := wire.Decision{At: at.Local(), Event: s.Event, Reason: s.Reason, News: news(s)}
+	if s.Told {
+		d.Failure = r.failure(s)
+	}
 	c.record(at, s)
 	if c.cfg.stepped != nil {
 		c.cfg.stepped(c.state.Index, s)
@@ -181,6 +186,38 @@ func news(s replica.Step) bool {
 	default:
 		return false
 	}
+}
+
+// failure is how an attempt began to fail, with this step: once for each, whatever fails with it, for it may have a rank's last words.
+func (r *run) failure(s replica.Step) *job.Failure {
+	unit, f := 0, job.Failure{Rank: -1, Why: s.Reason}
+	switch ev := s.Event.(type) {
+	case job.Exited:
+		if ev.Exit.OK() || ev.Told {
+			return nil
+		}
+		unit = ev.Unit
+		f.Node, f.Rank, f.Attempt, f.Exit, f.At, f.Lived, f.Step = ev.Node, ev.Rank, ev.Attempt, ev.Exit, ev.At, ev.Lived, ev.Step
+		f.Tail, f.Traceback, f.Kernel = ev.Tail, ev.Traceback, ev.Kernel
+	case job.Stalled:
+		if !news(s) {
+			return nil
+		}
+		unit, f.Node, f.Attempt, f.Hung = ev.Unit, ev.Node, ev.Attempt, true
+	case job.Lost: // of several units, at whichever attempts: it is told each time
+		f.Node, f.Attempt = ev.Node, -1
+		return &f
+	default:
+		return nil
+	}
+	if last, known := r.failed[unit]; known && last >= f.Attempt {
+		return nil
+	}
+	if r.failed == nil {
+		r.failed = map[int]int{}
+	}
+	r.failed[unit] = f.Attempt
+	return &f
 }
 
 // leaves has the jobs give up a node, whose agent is told to go once they have.

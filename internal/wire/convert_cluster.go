@@ -92,11 +92,17 @@ func toExitCodes(m map[string]int32) map[job.Ending]int {
 }
 
 func fromDecision(d Decision) *pb.Update {
-	return &pb.Update{Body: &pb.Update_Decision{Decision: &pb.Decision{At: fromTime(d.At), Reason: Plain(d.Reason), News: d.News}}}
+	return &pb.Update{Body: &pb.Update_Decision{Decision: &pb.Decision{
+		At: fromTime(d.At), Reason: Plain(d.Reason), News: d.News, Failure: optional(d.Failure, fromFailure),
+	}}}
 }
 
 func ToDecision(d *pb.Decision) Decision {
-	return Decision{At: toTime(d.GetAt()), Reason: d.GetReason(), News: d.GetNews()}
+	told := Decision{At: toTime(d.GetAt()), Reason: d.GetReason(), News: d.GetNews()}
+	if d.GetFailure() != nil {
+		told.Failure = new(toFailure(d.GetFailure()))
+	}
+	return told
 }
 
 // FromUpdate is an update in messages, each made when the one before it was taken.

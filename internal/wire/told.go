@@ -15,6 +15,8 @@ type Decision struct {
 	Reason string
 	// News is what a person wants to know at once: a failure, a loss, a stop.
 	News bool
+	// Failure is how an attempt of a unit began to fail, if it did.
+	Failure *job.Failure
 }
 
 // Update is one thing that a client is told of a job; just one field is set.

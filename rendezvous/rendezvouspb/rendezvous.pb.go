@@ -5560,7 +5560,9 @@ type Decision struct {
 	At     *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	Reason string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// news is what a person wants to know at once.
-	News          bool `protobuf:"varint,3,opt,name=news,proto3" json:"news,omitempty"`
+	News bool `protobuf:"varint,3,opt,name=news,proto3" json:"news,omitempty"`
+	// failure is how an attempt of a unit began to fail, if it did.
+	Failure       *Failure `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5614,6 +5616,13 @@ func (x *Decision) GetNews() bool {
 		return x.News
 	}
 	return false
+}
+
+func (x *Decision) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
 }
 
 // Granted are the placement groups of a reservation.
@@ -7241,11 +7250,12 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\bAccepted\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x1a\n" +
-	"\bdetached\x18\x03 \x01(\bR\bdetached\"b\n" +
+	"\bdetached\x18\x03 \x01(\bR\bdetached\"\x9d\x01\n" +
 	"\bDecision\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04news\x18\x03 \x01(\bR\x04news\"T\n" +
+	"\x04news\x18\x03 \x01(\bR\x04news\x129\n" +
+	"\afailure\x18\x04 \x01(\v2\x1f.golaunch.rendezvous.v1.FailureR\afailure\"T\n" +
 	"\aGranted\x125\n" +
 	"\x06groups\x18\x01 \x03(\v2\x1d.golaunch.rendezvous.v1.GroupR\x06groups\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"\x90\x01\n" +
@@ -7571,57 +7581,58 @@ var file_rendezvous_proto_depIdxs = []int32{
 	70,  // 107: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
 	93,  // 108: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
 	92,  // 109: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	71,  // 110: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	13,  // 111: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	35,  // 112: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	43,  // 113: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
-	73,  // 114: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	93,  // 115: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
-	50,  // 116: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	93,  // 117: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	92,  // 118: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	82,  // 119: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	85,  // 120: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	13,  // 121: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	93,  // 122: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	84,  // 123: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	83,  // 124: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	92,  // 125: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	92,  // 126: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	92,  // 127: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	59,  // 128: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	60,  // 129: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	86,  // 130: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
-	92,  // 131: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	5,   // 132: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	56,  // 133: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	63,  // 134: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	66,  // 135: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	72,  // 136: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	74,  // 137: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	76,  // 138: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	78,  // 139: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	80,  // 140: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 141: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	2,   // 142: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	3,   // 143: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	6,   // 144: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	57,  // 145: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	67,  // 146: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	67,  // 147: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	55,  // 148: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	75,  // 149: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	77,  // 150: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	79,  // 151: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	81,  // 152: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 153: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 154: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 155: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	144, // [144:156] is the sub-list for method output_type
-	132, // [132:144] is the sub-list for method input_type
-	132, // [132:132] is the sub-list for extension type_name
-	132, // [132:132] is the sub-list for extension extendee
-	0,   // [0:132] is the sub-list for field type_name
+	62,  // 110: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
+	71,  // 111: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	13,  // 112: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	35,  // 113: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	43,  // 114: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
+	73,  // 115: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	93,  // 116: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	50,  // 117: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	93,  // 118: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	92,  // 119: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	82,  // 120: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	85,  // 121: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	13,  // 122: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	93,  // 123: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	84,  // 124: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	83,  // 125: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	92,  // 126: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	92,  // 127: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	92,  // 128: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	59,  // 129: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	60,  // 130: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	86,  // 131: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	92,  // 132: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	5,   // 133: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	56,  // 134: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	63,  // 135: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	66,  // 136: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	72,  // 137: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	74,  // 138: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	76,  // 139: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	78,  // 140: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	80,  // 141: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 142: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	2,   // 143: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	3,   // 144: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	6,   // 145: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	57,  // 146: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	67,  // 147: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	67,  // 148: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	55,  // 149: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	75,  // 150: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	77,  // 151: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	79,  // 152: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	81,  // 153: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 154: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 155: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 156: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	145, // [145:157] is the sub-list for method output_type
+	133, // [133:145] is the sub-list for method input_type
+	133, // [133:133] is the sub-list for extension type_name
+	133, // [133:133] is the sub-list for extension extendee
+	0,   // [0:133] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
