@@ -6,15 +6,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/controller"
 	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/internal/hidden"
 	"github.com/golaunch/golaunch/internal/speaker"
@@ -56,7 +59,7 @@ func (s *streams) tell(text string, words contract.Words) {
 
 func main() {
 	args := os.Args[1:]
-	own := len(args) > 0 && (args[0] == hidden.Node || args[0] == hidden.Fabric)
+	own := len(args) > 0 && (slices.Contains(hidden.Verbs, args[0]))
 	if filepath.Base(os.Args[0]) == "torchrun" && !own {
 		args = append([]string{"torchrun"}, args...)
 	}
@@ -170,6 +173,10 @@ func newHidden(s *streams) []*cobra.Command {
 	node.RunE = s.does(func(*cobra.Command, []string) (int, error) { return hidden.ServeNode(), nil })
 	rank := newVerb(hidden.Fabric+" OPTIONS", "be a rank of doctor --fabric", takes(1, 1))
 	rank.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return fabricRank(args[0]) })
-	node.Hidden, rank.Hidden = true, true
-	return []*cobra.Command{node, rank}
+	program := newVerb(hidden.Controller, "be the helper of a program that runs groups of workers, which is at the other end of standard input", takes(0, 0))
+	program.RunE = s.does(func(*cobra.Command, []string) (int, error) {
+		return 0, controller.Serve(context.Background(), os.Stdin, s.stdout, s.stderr)
+	})
+	node.Hidden, rank.Hidden, program.Hidden = true, true, true
+	return []*cobra.Command{node, rank, program}
 }

@@ -32,6 +32,7 @@ var house = []struct {
 	{"cmd/golaunch/internal/view", nil},
 	{"cmd/golaunch/internal/view/viewtest", nil},
 	{"cmd/golaunch/internal/units", nil},
+	{"cmd/golaunch/internal/controller", nil},
 	{"launcher", nil},
 	{"agent", nil},
 	{"rendezvous", nil},

@@ -10,7 +10,12 @@ const (
 	Node = "_node"
 	// Fabric is a rank of the check of the fabric, with its options as the argument.
 	Fabric = "_fabric"
+	// Controller is the helper of a program in another language that runs groups of workers, at the other end of its standard input.
+	Controller = "_controller"
 )
+
+// Verbs are all of them.
+var Verbs = []string{Node, Fabric, Controller}
 
 // ServeNode is the life of Node, and returns the exit code. Package launcher sets it.
 var ServeNode func() int

@@ -1,0 +1,162 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// opening says which cluster a program wants: the one of a coordinator, or with Local one on this machine for itself alone.
+type opening struct {
+	Coordinator string `json:"coordinator"`
+	TokenFile   string `json:"token_file"`
+	Local       []node `json:"local"`
+	LogDir      string `json:"log_dir"`
+	// Lease is in seconds.
+	Lease   float64 `json:"lease"`
+	Preload string  `json:"preload"`
+}
+
+// node is one of a cluster on this machine.
+type node struct {
+	// GPUs declares that many; nil has the ones that are found.
+	GPUs *int `json:"gpus"`
+}
+
+type opened struct {
+	Coordinator string `json:"coordinator"`
+	Version     string `json:"version"`
+}
+
+func (c *controller) open(ctx context.Context, o opening) (opened, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.client != nil {
+		return opened{}, errors.New("this program has a cluster already")
+	}
+	if len(o.Local) > 0 {
+		if err := c.begin(&o); err != nil {
+			return opened{}, err
+		}
+	}
+	client, err := launcher.Connect(ctx, o.Coordinator, o.TokenFile)
+	if err != nil {
+		return opened{}, err
+	}
+	s, err := client.Query(ctx, launcher.Query{Jobs: true, Open: true, Brief: true})
+	if err != nil {
+		client.Close()
+		return opened{}, err
+	}
+	c.client = client
+	return opened{client.Target, s.Version}, nil
+}
+
+// begin starts a cluster in this process, with a secret of its own, and says in o where it is.
+func (c *controller) begin(o *opening) error {
+	dir, err := os.MkdirTemp("", "golaunch-cluster-")
+	if err != nil {
+		return fmt.Errorf("make a directory for a cluster on this machine: %w", err)
+	}
+	o.TokenFile = filepath.Join(dir, "token")
+	if err := os.WriteFile(o.TokenFile, []byte(mtls.NewToken().Text()), 0o600); err != nil {
+		return errors.Join(fmt.Errorf("make the secret of a cluster on this machine: %w", err), os.RemoveAll(dir))
+	}
+	l := &local{say: c.tell, failed: make(chan error, len(o.Local)+1)}
+	c.end = func() {
+		l.stop()
+		os.RemoveAll(dir)
+	}
+	if o.Coordinator, err = l.coordinate(o, dir); err != nil {
+		return err
+	}
+	return l.join(o, dir)
+}
+
+// local is a cluster in this process. Its agents end before its coordinator, so that they leave in order.
+type local struct {
+	say         func(any)
+	failed      chan error
+	endHead     func()
+	endNodes    func()
+	head, nodes sync.WaitGroup
+}
+
+func (l *local) stop() {
+	if l.endNodes != nil {
+		l.endNodes()
+	}
+	l.nodes.Wait()
+	l.endHead()
+	l.head.Wait()
+}
+
+func (l *local) warn(err error) { l.say(warning{"warning", err.Error()}) }
+
+// warning is what went wrong without ending anything.
+type warning struct {
+	Event string `json:"event"`
+	Text  string `json:"text"`
+}
+
+func (l *local) coordinate(o *opening, dir string) (string, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	l.endHead = cancel
+	at := make(chan netip.AddrPort, 1)
+	l.head.Go(func() {
+		err := launcher.Coordinator{
+			Listen: "127.0.0.1:0", Store: filepath.Join(dir, "coordinator"), TokenFile: o.TokenFile,
+			Lease: time.Duration(o.Lease * float64(time.Second)), Ready: func(a netip.AddrPort) { at <- a }, Warn: l.warn,
+		}.Serve(ctx)
+		if err != nil && ctx.Err() == nil {
+			l.failed <- err
+		}
+	})
+	select {
+	case a := <-at:
+		return a.String(), nil
+	case err := <-l.failed:
+		return "", err
+	}
+}
+
+// join starts the agents, and waits until all are in the cluster.
+func (l *local) join(o *opening, dir string) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	l.endNodes = cancel
+	joined := make(chan struct{}, len(o.Local))
+	logs := o.LogDir
+	if logs == "" {
+		logs = filepath.Join(dir, "logs")
+	}
+	for i, n := range o.Local {
+		in := sync.OnceFunc(func() { joined <- struct{}{} })
+		a := launcher.Agent{
+			Coordinator: o.Coordinator, TokenFile: o.TokenFile, Name: "n" + strconv.Itoa(i), Address: "127.0.0." + strconv.Itoa(i+1), GPUs: n.GPUs,
+			Preflight: "off", AllowRunAsRoot: true, LogDir: logs, Preload: o.Preload, Standalone: len(o.Local) == 1,
+			Say: func(string) { in() }, Warn: l.warn,
+		}
+		l.nodes.Go(func() {
+			if _, err := a.Serve(ctx); err != nil && ctx.Err() == nil {
+				l.failed <- err
+			}
+		})
+	}
+	for range o.Local {
+		select {
+		case <-joined:
+		case err := <-l.failed:
+			return fmt.Errorf("start a cluster on this machine: %w", err)
+		}
+	}
+	return nil
+}

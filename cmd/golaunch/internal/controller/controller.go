@@ -1,0 +1,229 @@
+// Package controller lets a program in another language hold nodes of a cluster, run groups of workers on them, and hear how these fare.
+//
+// The program starts golaunch with a socket as its standard input, on which both say lines of JSON: the program asks, each question has one
+// answer with its number, and golaunch tells of each step of a group in between. All ends with the program: its groups, its reservation, and
+// a cluster that was started for it alone.
+package controller
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+const (
+	// maxLine bounds a question: a job of a cluster has 512 KiB at most, which JSON may make twice as long.
+	maxLine = 2 << 20
+	// maxAsked bounds the questions that have no answer yet.
+	maxAsked = 1024
+	// endLimit bounds the wait for the end of all groups when the program has gone; then golaunch's guardians and leases end them.
+	endLimit = time.Minute
+)
+
+// question is what the program asks: Do is a verb, and With what that needs.
+type question struct {
+	ID   int             `json:"id"`
+	Do   string          `json:"do"`
+	With json.RawMessage `json:"with"`
+}
+
+// answer is the only one to a question.
+type answer struct {
+	ID    int    `json:"id"`
+	Value any    `json:"value,omitempty"`
+	Error string `json:"error,omitempty"`
+	// Usage says that the question makes no sense, whenever it is asked.
+	Usage bool `json:"usage,omitempty"`
+}
+
+// controller is the life of one program's helper.
+type controller struct {
+	ctx context.Context
+	out chan any
+
+	mu     sync.Mutex
+	client *launcher.Client
+	held   map[string]*launcher.Reservation
+	// end ends the cluster that was started for the program.
+	end func()
+	// running are the groups' watches, and answering the questions.
+	running, answering sync.WaitGroup
+	stdout, stderr     io.Writer
+}
+
+// verbs are what may be asked.
+var verbs = map[string]func(*controller, context.Context, json.RawMessage) (any, error){
+	"open": does((*controller).open), "reserve": does((*controller).reserve), "release": does((*controller).release),
+	"start": does((*controller).start), "stop": does((*controller).stop), "usage": does((*controller).usage),
+	"stacks": does((*controller).stacks),
+}
+
+// does reads what a verb needs.
+func does[With, Value any](do func(*controller, context.Context, With) (Value, error)) func(*controller, context.Context, json.RawMessage) (any, error) {
+	return func(c *controller, ctx context.Context, text json.RawMessage) (any, error) {
+		var with With
+		if len(text) > 0 {
+			if err := json.Unmarshal(text, &with); err != nil {
+				return nil, fmt.Errorf("%w: cannot read what the program asks: %w; install the same golaunch for Python and as a command", launcher.ErrUsage, err)
+			}
+		}
+		return do(c, ctx, with)
+	}
+}
+
+// Serve serves the program at the other end of conn until that closes it, or has died, or ctx ends. What the workers print goes to stdout and
+// stderr.
+func Serve(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) error {
+	conn, err := pollable(stdin)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ctx, unheard := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
+	defer unheard()
+	c := &controller{
+		ctx: ctx, out: make(chan any, maxAsked), held: map[string]*launcher.Reservation{}, end: func() {}, stdout: stdout, stderr: stderr,
+	}
+	if err := withParent(ctx, cancel); err != nil {
+		return err
+	}
+	asked := make(chan error, 1)
+	go func() {
+		asked <- c.listen(conn)
+		cancel()
+	}()
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		c.say(conn)
+	}()
+	<-ctx.Done()
+	c.close()
+	close(c.out)
+	<-said
+	conn.Close()
+	return <-asked
+}
+
+// pollable is the same file, whose reads end when it is closed.
+func pollable(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("use the connection to the program that this is for: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "program"), nil
+}
+
+// withParent ends with the process that has started this one, though a fork of it may keep the connection open.
+func withParent(ctx context.Context, cancel func()) error {
+	fd, err := unix.PidfdOpen(os.Getppid(), unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("watch the program that this is for: %w", err)
+	}
+	parent := os.NewFile(uintptr(fd), "parent")
+	go func() {
+		defer parent.Close()
+		raw, err := parent.SyscallConn()
+		if err == nil {
+			first := true // the kernel says that a process has ended by making its descriptor readable
+			err = raw.Read(func(fd uintptr) bool {
+				n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+				ended := n > 0 || !first
+				first = false
+				return ended
+			})
+		}
+		if err == nil {
+			cancel()
+		}
+	}()
+	context.AfterFunc(ctx, func() { _ = parent.SetReadDeadline(time.Now()) })
+	return nil
+}
+
+// listen answers questions, each in its own time.
+func (c *controller) listen(conn io.Reader) error {
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	slots := make(chan struct{}, maxAsked)
+	for lines.Scan() {
+		var q question
+		if err := json.Unmarshal(lines.Bytes(), &q); err != nil {
+			return fmt.Errorf("cannot read a question of the program: %w", err)
+		}
+		slots <- struct{}{}
+		c.answering.Go(func() {
+			defer func() { <-slots }()
+			c.tell(c.answer(q))
+		})
+	}
+	if err := lines.Err(); err != nil && c.ctx.Err() == nil {
+		return fmt.Errorf("cannot read the questions of the program: %w", err)
+	}
+	return nil
+}
+
+func (c *controller) answer(q question) answer {
+	do, known := verbs[q.Do]
+	if !known {
+		return answer{ID: q.ID, Error: fmt.Sprintf("this golaunch does not know %q; install the same golaunch for Python and as a command", q.Do), Usage: true}
+	}
+	value, err := do(c, c.ctx, q.With)
+	if err != nil {
+		return answer{ID: q.ID, Error: err.Error(), Usage: errors.Is(err, launcher.ErrUsage)}
+	}
+	return answer{ID: q.ID, Value: value}
+}
+
+// tell says something to the program; when that is gone, to nobody.
+func (c *controller) tell(what any) {
+	select {
+	case c.out <- what:
+	case <-c.ctx.Done():
+	}
+}
+
+func (c *controller) say(conn io.Writer) {
+	lines := json.NewEncoder(conn)
+	for what := range c.out {
+		if lines.Encode(what) != nil {
+			for range c.out { // nobody listens any more
+			}
+			return
+		}
+	}
+}
+
+// close ends what the program has begun: its groups and its reservations, and then its cluster.
+func (c *controller) close() {
+	c.answering.Wait()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), endLimit)
+	defer cancel()
+	c.mu.Lock()
+	client, held, end := c.client, c.held, c.end
+	c.mu.Unlock()
+	for _, r := range held {
+		_ = r.Release(ctx)
+	}
+	c.running.Wait()
+	if client != nil {
+		client.Close()
+	}
+	end()
+}

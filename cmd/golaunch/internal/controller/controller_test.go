@@ -1,0 +1,190 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/controller"
+	"github.com/golaunch/golaunch/internal/hidden"
+)
+
+// This program is the golaunch command that a controller starts, so that the race detector looks at it.
+func TestMain(m *testing.M) {
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
+	if len(os.Args) == 2 && os.Args[1] == hidden.Controller {
+		if err := controller.Serve(context.Background(), os.Stdin, os.Stdout, os.Stderr); err != nil {
+			fmt.Fprintln(os.Stderr, "golaunch:", err)
+			os.Exit(125)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	testLimit = 10 * time.Minute
+	tree      = "../../../../python"
+)
+
+// TestPython runs the tests of the Python package, with each version of CPython that is here; those of failures, which wait most, with Debian's
+// and the oldest.
+func TestPython(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(tree, "tests", "test_*.py"))
+	if err != nil || len(files) == 0 {
+		t.Fatal("no tests of Python are found", err)
+	}
+	all := interpreters(t)
+	for i, python := range all {
+		for _, file := range files {
+			if i > 1 && filepath.Base(file) == "test_failures.py" {
+				continue
+			}
+			t.Run(filepath.Base(file)+" with "+python, func(t *testing.T) {
+				t.Parallel()
+				runPython(t, python, "OTHER_PYTHON="+other(all, i), file)
+			})
+		}
+	}
+}
+
+// TestPythonOfTorch runs the tests of data with NumPy.
+func TestPythonOfTorch(t *testing.T) {
+	t.Parallel()
+	python := os.Getenv("GOLAUNCH_TEST_PYTHON")
+	if python == "" {
+		python = "python3"
+	}
+	if err := exec.Command(python, "-c", "import numpy").Run(); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("%s has no NumPy: %v", python, err)
+		}
+		t.Skipf("%s has no NumPy: %v", python, err)
+	}
+	out := runPython(t, python, "OTHER_PYTHON=", filepath.Join(tree, "tests", "test_data.py"))
+	if strings.Contains(out, "skipped") {
+		t.Errorf("a test of NumPy was skipped:\n%s", out)
+	}
+}
+
+func runPython(t *testing.T, python string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, append([]string{"-X", "faulthandler"}, args[1:]...)...)
+	cmd.Env = append(os.Environ(), args[0], "GOLAUNCH_BINARY="+os.Args[0], "PYTHONPATH="+abs(t, tree), "PYTHONDONTWRITEBYTECODE=1",
+		"TMPDIR="+t.TempDir(), "GOLAUNCH_COORDINATOR=")
+	cmd.WaitDelay = time.Minute
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s %v: %v\n%s", python, args, err, out)
+	}
+	return string(out)
+}
+
+func abs(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// interpreters are Debian's Python, and those of other versions that are found by their names, 3.9 to 3.14.
+func interpreters(t *testing.T) []string {
+	t.Helper()
+	found := []string{}
+	seen := map[string]bool{}
+	candidates := []string{"python3"}
+	for minor := 9; minor <= 14; minor++ {
+		candidates = append(candidates, fmt.Sprintf("python3.%d", minor))
+		if home, err := os.UserHomeDir(); err == nil {
+			more, _ := filepath.Glob(filepath.Join(home, ".pyenv", "versions", fmt.Sprintf("3.%d.*", minor), "bin", "python"))
+			candidates = append(candidates, more...)
+		}
+	}
+	for _, name := range candidates {
+		out, err := exec.Command(name, "-c", "import platform; print('%s %s.%s' % ((platform.python_implementation(),) + platform.python_version_tuple()[:2]))").Output()
+		version, cpython := strings.CutPrefix(strings.TrimSpace(string(out)), "CPython 3.")
+		if err != nil || !cpython || seen[version] || len(version) == 1 && version < "9" {
+			continue
+		}
+		seen[version] = true
+		found = append(found, name)
+	}
+	if len(found) == 0 {
+		t.Fatal("no python3 is here")
+	}
+	return found
+}
+
+// other is an interpreter of another version.
+func other(all []string, i int) string {
+	if len(all) < 2 {
+		return ""
+	}
+	return all[(i+1)%len(all)]
+}
+
+// TestWhatIsNoProgram: what comes on standard input may be anything.
+func TestWhatIsNoProgram(t *testing.T) {
+	for text, want := range map[string]string{
+		"hello":                                   "cannot read a question of the program",
+		`{"id":1,"do":"x"}`:                       `this golaunch does not know \"x\"`,
+		`{"id":1,"do":"reserve"}`:                 "this program has no cluster",
+		`{"id":1,"do":"start"}`:                   "are not held any more",
+		`{"id":1,"do":"stop"}`:                    "this program has no cluster",
+		`{"id":1,"do":"usage"}`:                   "this program has no cluster",
+		`{"id":1,"do":"stacks"}`:                  "this program has no cluster",
+		`{"id":1,"do":"release"}`:                 `"value":{}`,
+		`{"id":1,"do":"open","with":{"local":7}}`: "cannot read what the program asks",
+		`{"id":1,"do":"open","with":{"lease":0.5,"local":[{}]}}`: "at least 1s",
+		strings.Repeat("x", 3<<20):                               "token too long",
+	} {
+		said, err := ask(t, text, want)
+		if err != nil || !strings.Contains(said, want) {
+			t.Errorf("%.60s: %q (%v), want %q", text, said, err, want)
+		}
+	}
+}
+
+// ask starts the helper, says one line to it, and returns what it says, as far as that has what is wanted, or until its end.
+func ask(t *testing.T, text, want string) (string, error) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
+	var words strings.Builder
+	cmd := exec.CommandContext(t.Context(), os.Args[0], hidden.Controller)
+	cmd.Stdin, cmd.Stderr = theirs, &words
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	_, _ = io.WriteString(ours, text+"\n") // it may have gone before it has read all
+	said := ""
+	buf := make([]byte, 4096)
+	for !strings.Contains(said, want) {
+		n, err := ours.Read(buf)
+		said += string(buf[:n])
+		if err != nil {
+			break
+		}
+	}
+	ours.Close()
+	if err := cmd.Wait(); err != nil && !strings.Contains(err.Error(), "exit status 125") {
+		return said, err
+	}
+	return said + words.String(), nil
+}

@@ -1,0 +1,228 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/verdict"
+	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// place is what a reservation holds, or where a group runs.
+type place struct {
+	// PerNode has a number for each node.
+	PerNode  []int   `json:"per_node"`
+	GPU      bool    `json:"gpu"`
+	GPUIDs   []int   `json:"gpu_ids"`
+	CPUs     int     `json:"cpus"`
+	Strategy string  `json:"strategy"`
+	Timeout  float64 `json:"timeout"`
+	Backfill bool    `json:"backfill"`
+}
+
+func (p place) resources() launcher.Resources {
+	return launcher.Resources{
+		MinNodes: len(p.PerNode), MaxNodes: len(p.PerNode), PerNode: p.PerNode, GPU: p.GPU, CPUs: p.CPUs, Strategy: placement.Strategy(p.Strategy),
+		PlacementTimeout: time.Duration(p.Timeout * float64(time.Second)),
+	}
+}
+
+type reserving struct {
+	place
+	ID       string `json:"id"`
+	Colocate int    `json:"colocate"`
+}
+
+// reservedNode is a node of a reservation with what it holds there.
+type reservedNode struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	Bundles int    `json:"bundles"`
+	GPUs    []int  `json:"gpus"`
+}
+
+// cluster is the one that was opened.
+func (c *controller) cluster() (*launcher.Client, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.client == nil {
+		return nil, errors.New("this program has no cluster")
+	}
+	return c.client, nil
+}
+
+func (c *controller) reserve(ctx context.Context, r reserving) ([]reservedNode, error) {
+	client, err := c.cluster()
+	if err != nil {
+		return nil, err
+	}
+	j := launcher.Job{ID: r.ID, Resources: r.resources()}
+	j.Cluster.GPUs, j.Cluster.Backfill = r.GPUIDs, r.Backfill
+	j.Output.Observe = func(d launcher.Decision) { c.tell(told{Event: "decision", Job: r.ID, Reason: d.Reason, News: d.News}) }
+	// The reservation outlives this question.
+	held, err := client.Reserve(context.WithoutCancel(ctx), j, r.Colocate)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.held[r.ID] = held
+	c.mu.Unlock()
+	go func() {
+		<-held.Done()
+		if err := held.Err(); err != nil {
+			c.tell(told{Event: "lost", Job: r.ID, Reason: err.Error()})
+		}
+	}()
+	nodes := make([]reservedNode, len(held.Plan.Groups))
+	for i, g := range held.Plan.Groups {
+		nodes[i] = reservedNode{Name: g.Node.Name, Address: g.Node.Addr.String(), Bundles: len(g.Bundles), GPUs: []int{}}
+		for _, b := range g.Bundles {
+			if b.GPU != nil {
+				nodes[i].GPUs = append(nodes[i].GPUs, b.GPU.Index)
+			}
+		}
+	}
+	return nodes, nil
+}
+
+func (c *controller) release(ctx context.Context, r reserving) (struct{}, error) {
+	c.mu.Lock()
+	held := c.held[r.ID]
+	delete(c.held, r.ID)
+	c.mu.Unlock()
+	if held == nil {
+		return struct{}{}, nil
+	}
+	return struct{}{}, held.Release(ctx)
+}
+
+// starting is a group as a job.
+type starting struct {
+	place
+	ID      string   `json:"id"`
+	Within  string   `json:"within"`
+	Command []string `json:"command"`
+	Env     []string `json:"env"`
+	Dir     string   `json:"dir"`
+	LogDir  string   `json:"log_dir"`
+	// Restart is a policy of launcher.Restarts, and Backoff in seconds.
+	Restart       string  `json:"restart"`
+	MaxRestarts   int     `json:"max_restarts"`
+	Backoff       float64 `json:"backoff"`
+	Grace         float64 `json:"grace"`
+	HangTimeout   float64 `json:"hang_timeout"`
+	Preload       string  `json:"preload"`
+	PreloadStrict bool    `json:"preload_strict"`
+	// Shown says that what the workers print is shown.
+	Shown bool `json:"shown"`
+}
+
+func (s starting) job() launcher.Job {
+	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+	return launcher.Job{
+		ID: s.ID, Command: s.Command, Env: s.Env, Dir: s.Dir, Resources: s.resources(),
+		Ranks:    launcher.Ranks{Preload: s.Preload, PreloadStrict: s.PreloadStrict},
+		Restarts: launcher.Restarts{Policy: s.Restart, Max: s.MaxRestarts, BackoffMin: seconds(s.Backoff), BackoffMax: seconds(s.Backoff)},
+		Stopping: launcher.Stopping{Grace: seconds(s.Grace)}, Health: launcher.Health{HangTimeout: seconds(s.HangTimeout)},
+		Output: launcher.Output{LogDir: s.LogDir}, Cluster: launcher.Cluster{GPUs: s.GPUIDs},
+	}
+}
+
+// told is a step of a group, or of a reservation.
+type told struct {
+	Event  string `json:"event"`
+	Job    string `json:"job"`
+	Reason string `json:"reason"`
+	News   bool   `json:"news,omitempty"`
+	// Cause is one of docs/failures.md, and Verdict what it means, in a line; empty where nothing is known.
+	Cause   string            `json:"cause,omitempty"`
+	Verdict string            `json:"verdict,omitempty"`
+	Failure *launcher.Failure `json:"failure,omitempty"`
+	Result  *launcher.Result  `json:"result,omitempty"`
+}
+
+func (c *controller) start(ctx context.Context, s starting) (struct{}, error) {
+	c.mu.Lock()
+	held := c.held[s.Within]
+	c.mu.Unlock()
+	if held == nil {
+		return struct{}{}, errors.New("the nodes of this group are not held any more")
+	}
+	ctx = context.WithoutCancel(ctx) // it ends with its reservation
+	w, err := held.Submit(ctx, s.job())
+	if err != nil {
+		return struct{}{}, err
+	}
+	c.running.Go(func() { c.watch(ctx, w) })
+	if s.Shown {
+		c.running.Go(func() { c.show(ctx, s.ID) })
+	}
+	return struct{}{}, nil
+}
+
+// watch tells the program of all steps of a group.
+func (c *controller) watch(ctx context.Context, w *launcher.Watch) {
+	defer w.Close()
+	for {
+		d, err := w.Next(ctx)
+		t := told{Event: "decision", Job: w.Job, Reason: d.Reason, News: d.News, Failure: d.Failure, Result: d.Result}
+		switch {
+		case err != nil:
+			t.Event = "over"
+			if !errors.Is(err, io.EOF) {
+				t.Reason = err.Error()
+			}
+		case d.Result != nil:
+			t.Event, t.Failure = "over", d.Result.Cause
+		}
+		t.judge()
+		c.tell(t)
+		if t.Event == "over" {
+			return
+		}
+	}
+}
+
+// judge says what a failure of a worker means.
+func (t *told) judge() {
+	f := t.Failure
+	if f == nil || f.Rank < 0 {
+		return
+	}
+	v := verdict.Judge(verdict.Evidence{
+		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived, Step: f.Step,
+		Kernel: f.Kernel,
+	})
+	t.Cause, t.Verdict = v.Cause, v.String()
+}
+
+// show prints what the workers print.
+func (c *controller) show(ctx context.Context, job string) {
+	prefixed := true
+	_, err := c.client.Print(ctx, job, launcher.LogFilter{Attempt: -1, Follow: true}, launcher.Output{Stdout: c.stdout, Stderr: c.stderr, Prefix: &prefixed})
+	if err != nil && !errors.Is(err, launcher.ErrNotThere) {
+		c.tell(warning{"warning", "the output of " + job + " is not shown any more: " + err.Error()})
+	}
+}
+
+// stopping says whose end is wanted, and why.
+type stopping struct {
+	Job string `json:"job"`
+	Why string `json:"why"`
+}
+
+// stop asks for the end of a group, and again for the death of what still lives.
+func (c *controller) stop(ctx context.Context, s stopping) (struct{}, error) {
+	client, err := c.cluster()
+	if err != nil {
+		return struct{}{}, err
+	}
+	_, err = client.Stop(ctx, s.Job, launcher.CodeStopped, s.Why)
+	if errors.Is(err, launcher.ErrNotThere) {
+		err = nil
+	}
+	return struct{}{}, err
+}

@@ -1,0 +1,100 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// looking is a question about the ranks of a group.
+type looking struct {
+	Job string `json:"job"`
+	// Within is in seconds, and Width the columns of a text.
+	Within float64 `json:"within"`
+	Width  int     `json:"width"`
+}
+
+func (l looking) within() time.Duration { return time.Duration(l.Within * float64(time.Second)) }
+
+// used is what a worker uses, as its node has last measured it; what is not known is null.
+type used struct {
+	Rank      int      `json:"rank"`
+	Node      string   `json:"node"`
+	PID       int      `json:"pid"`
+	GPU       string   `json:"gpu_uuid"`
+	Ended     string   `json:"ended"`
+	Does      string   `json:"does"`
+	CPUs      *float64 `json:"cpus"`
+	Memory    *float64 `json:"memory_bytes"`
+	IO        *float64 `json:"io_bytes_per_second"`
+	Step      *float64 `json:"step"`
+	GPUUse    *float64 `json:"gpu_use"`
+	GPUMemory *float64 `json:"gpu_memory_bytes"`
+}
+
+type usage struct {
+	Workers []used   `json:"workers"`
+	Missing []string `json:"missing"`
+}
+
+// usage is the table that `golaunch top` shows.
+func (c *controller) usage(ctx context.Context, l looking) (usage, error) {
+	u := usage{Workers: []used{}, Missing: []string{}}
+	client, err := c.cluster()
+	if err != nil {
+		return u, err
+	}
+	for n, err := range client.Samples(ctx, launcher.SampleQuery{Job: l.Job, Within: l.within()}) {
+		if err != nil {
+			return u, err
+		}
+		if n.Missing != "" {
+			u.Missing = append(u.Missing, n.Missing)
+		}
+		for _, s := range n.Series {
+			if s.Rank >= 0 && s.Job == l.Job {
+				u.Workers = append(u.Workers, usedOf(n.Node, s))
+			}
+		}
+	}
+	return u, nil
+}
+
+func usedOf(node string, s launcher.Series) used {
+	u := used{Rank: s.Rank, Node: node, PID: s.PID, GPU: s.GPU, Ended: s.Ended, Does: s.Does}
+	if len(s.Samples) > 0 {
+		last := s.Samples[len(s.Samples)-1]
+		u.CPUs, u.Memory, u.IO, u.Step = known(last.CPUs), known(last.Memory), known(last.IO), known(last.Step)
+		u.GPUUse, u.GPUMemory = known(last.GPUUse), known(last.GPUMemory)
+	}
+	return u
+}
+
+func known(v float64) *float64 {
+	if math.IsNaN(v) {
+		return nil
+	}
+	return &v
+}
+
+type stacksOf struct {
+	Text    string   `json:"text"`
+	Missing []string `json:"missing"`
+}
+
+func (c *controller) stacks(ctx context.Context, l looking) (stacksOf, error) {
+	client, err := c.cluster()
+	if err != nil {
+		return stacksOf{}, err
+	}
+	s, err := client.Stacks(ctx, l.Job, l.within())
+	if err != nil {
+		return stacksOf{}, err
+	}
+	var text bytes.Buffer
+	err = s.Text(&text, max(l.Width, 80))
+	return stacksOf{text.String(), append([]string{}, s.Missing...)}, err
+}

@@ -1,0 +1,460 @@
+"""Nodes of a cluster that are held for this program, and what hears of the workers there."""
+
+import _socket
+import asyncio
+import atexit
+import heapq
+import hmac
+import json
+import os
+import secrets
+import select
+import shutil
+import struct
+import sys
+import tempfile
+import threading
+import time
+import warnings
+
+from . import future as futures
+from . import wire
+from .errors import GolaunchError
+from .helper import Helper
+from .link import Link
+
+_CREDENTIALS = struct.Struct("3i")
+_GREETING = 10.0  # seconds in which a connection must say whose it is
+_IDLE = 0.02  # seconds in which nobody waits, until a thread reads instead
+_STRANGERS = 4096  # connections that have not
+
+
+class VirtualCluster:
+    """Bundles on the nodes of a cluster, one for each worker: bundles_per_node is a number for each node, such as [4, 8, 2].
+
+    Without an address (HOST:PORT of a coordinator, or GOLAUNCH_COORDINATOR) it is a cluster on this machine, which is started for this program
+    and ends with it; each number is then a node of it. use_gpus has each bundle be a GPU; gpu_ids are the only indexes that are taken of each
+    node, and colocate is how many groups may share one. strategy is that of placement groups: STRICT_PACK, PACK, SPREAD or STRICT_SPREAD. It waits
+    for its bundles, for placement_timeout seconds at most. Use it with `with`, or close() it; it ends with the program in any case.
+    """
+
+    def __init__(self, bundles_per_node, *, address=None, token_file=None, use_gpus=False, gpu_ids=None, colocate=1, strategy="STRICT_PACK",
+                 name=None, placement_timeout=None, lease=15.0, backfill=False, declare_gpus=False, preload=None, log_dir=None, binary=None):
+        self.bundles_per_node = _sizes(bundles_per_node)
+        address = address or os.environ.get("GOLAUNCH_COORDINATOR") or None
+        if colocate < 1:
+            raise ValueError(f"colocate={colocate}: 1 or more groups share a bundle")
+        if address is None and use_gpus and len(self.bundles_per_node) > 1 and not declare_gpus:
+            raise ValueError("a cluster on this machine has its GPUs on one node: give one number, or the address of a cluster")
+        self.use_gpus, self.colocate, self.log_dir = use_gpus, colocate, log_dir
+        self.name = name or "cluster-" + secrets.token_hex(4)
+        self.groups = []
+        self._lock = threading.Condition(threading.RLock())
+        self._leading = False
+        self._epoll = select.epoll()
+        self._handlers = {}
+        self._timers = []
+        self._timed = 0
+        self._due = []
+        self._calls = 0
+        self._by_job = {}
+        self._strangers = set()
+        self._loops = {}
+        self._closed = False
+        self._idle = threading.Condition(self._lock._lock)
+        self._tender, self._stirred, self._tending, self._waiting, self._steps = None, False, False, 0, 0
+        self._nudges = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._register(self._nudges[0], "nudge", select.EPOLLIN)
+        self._pid = os.getpid()
+        self._key = secrets.token_hex(32)
+        self._dir = _directory()
+        self._helper = None
+        try:
+            self._listen()
+            self._helper = Helper(self, binary)
+            opening = {"coordinator": address or "", "token_file": token_file or "", "lease": lease, "preload": preload or "", "log_dir": log_dir or ""}
+            if address is None:
+                opening["local"] = [{} if use_gpus and not declare_gpus else {"gpus": n if use_gpus else 0} for n in self.bundles_per_node]
+            opened = self._helper.ask("open", **opening)
+            self.address, self.version = opened["coordinator"], opened["version"]
+            self.nodes = self._helper.ask(
+                "reserve", id=self.name, per_node=self.bundles_per_node, gpu=use_gpus, gpu_ids=list(gpu_ids or []), colocate=colocate,
+                strategy=strategy, timeout=placement_timeout or 0, backfill=backfill)
+        except BaseException:
+            self.close()
+            raise
+        atexit.register(self.close)
+
+    @property
+    def size(self):
+        """The number of bundles."""
+        return sum(self.bundles_per_node)
+
+    def world_size(self):
+        return self.size
+
+    def node_count(self):
+        return len(self.bundles_per_node)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __repr__(self):
+        return f"<VirtualCluster {self.name}: {self.bundles_per_node}>"
+
+    def close(self):
+        """Ends all groups, gives the bundles back and, if it was started for this program, ends the cluster. It returns when no process is left."""
+        if self._pid != os.getpid():
+            return  # a fork of the program
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for group in list(self.groups):
+                group._ended("the cluster was closed")
+        try:
+            if self._helper is not None:
+                self._helper.close()
+        finally:
+            atexit.unregister(self.close)
+            with self._lock:
+                for handler in list(self._handlers.values()):
+                    if isinstance(handler, Link):
+                        handler.close()
+                self._listener.close()
+                self._lock.notify_all()
+                self._idle.notify_all()
+                if self._tending:
+                    self._nudge()
+            if self._tender not in (None, threading.current_thread()):
+                self._tender.join()
+            self._epoll.close()
+            for fd in self._nudges:
+                os.close(fd)
+            shutil.rmtree(self._dir, ignore_errors=True)
+
+    shutdown = close
+
+    # Who may come
+
+    def _listen(self):
+        self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK)
+        self.socket_path = os.path.join(self._dir, "controller")
+        self._listener.bind(self.socket_path)
+        os.chmod(self.socket_path, 0o600)
+        self._listener.listen(4096)
+        self._register(self._listener.fileno(), self._listener, select.EPOLLIN)
+
+    def _accept(self):
+        for _ in range(64):
+            try:
+                fd, _ = self._listener._accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # out of descriptors: those who wait come again
+                warnings.warn(f"golaunch: a worker cannot be let in: {error}", RuntimeWarning, stacklevel=2)
+                return
+            sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fd)
+            sock.setblocking(False)
+            _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS.size))
+            if uid != os.geteuid() or len(self._strangers) >= _STRANGERS:
+                sock.close()
+                continue
+            link = Link(self, sock)
+            self._strangers.add(link)
+            self._after(_GREETING, lambda link=link: self._stranger(link))
+
+    def _stranger(self, link):
+        if link in self._strangers:
+            self._strangers.discard(link)
+            link.close()
+
+    def _greeted(self, link, frame):
+        """A connection says which worker it is of. Nothing of it is unpickled before it has shown that it knows the key."""
+        self._strangers.discard(link)
+        try:
+            facts = json.loads(bytes(frame.body)) if frame.kind == wire.HELLO and frame.codec == wire.JSON else {}
+            known = hmac.compare_digest(str(facts.get("key", "")), self._key)
+            group = self._by_job.get(facts.get("job")) if known else None
+        except (ValueError, AttributeError):
+            group = None
+        if group is None or not group._hello(link, facts):
+            link.close()
+
+    # Waiting: whoever waits reads for all
+
+    def _register(self, fd, handler, mask):
+        self._handlers[fd] = handler
+        self._epoll.register(fd, mask)
+
+    def _modify(self, fd, mask):
+        if fd in self._handlers:
+            self._epoll.modify(fd, mask)
+
+    def _unregister(self, fd):
+        if self._handlers.pop(fd, None) is not None and not self._epoll.closed:
+            self._epoll.unregister(fd)
+
+    def _after(self, seconds, do):
+        self._timed += 1
+        entry = [time.monotonic() + seconds, self._timed, do]
+        heapq.heappush(self._timers, entry)
+        if self._leading and self._timers[0] is entry:
+            self._nudge()  # who waits does not know of it
+
+    def _wait(self, ready, timeout, future):
+        end = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            self._waiting += 1
+            try:
+                while not ready():
+                    if self._closed:
+                        raise GolaunchError("the cluster is closed")
+                    left = None if end is None else end - time.monotonic()
+                    if left is not None and left <= 0:
+                        # What has come already counts, also with a timeout of 0.
+                        if not self._leading:
+                            self._step(0)
+                            if ready():
+                                return
+                        what = "golaunch" if future is None else repr(future)
+                        raise TimeoutError(f"not within {timeout} s: {what}")
+                    if not self._leading:
+                        self._step(left)
+                        continue
+                    if self._tending:
+                        self._nudge()
+                    self._lock.wait(left)
+            finally:
+                self._waiting -= 1
+                if not self._waiting and not self._stirred and not self._closed and self._busy():
+                    self._stir()
+
+    def _turn(self):
+        """Takes what has come."""
+        with self._lock:
+            if not self._leading and not self._closed:
+                self._step(0)
+
+    def _step(self, left):
+        """Waits for one event at least, or a timer, or the time of left."""
+        timeout = -1 if left is None else left
+        if self._timers:
+            until = max(0, self._timers[0][0] - time.monotonic())
+            timeout = until if timeout < 0 else min(timeout, until)
+        if timeout > 0:
+            timeout += 0.0005  # epoll counts in milliseconds, and would be early
+        self._leading = True
+        self._steps += 1
+        self._lock.release()
+        try:
+            events = self._epoll.poll(timeout, 256)
+        finally:
+            self._lock.acquire()
+            self._leading = False
+            self._lock.notify_all()
+        for fd, mask in events:
+            handler = self._handlers.get(fd)
+            if handler is None:
+                continue
+            if type(handler) is Link:
+                if mask & select.EPOLLOUT:
+                    handler.writable()
+                if mask & ~select.EPOLLOUT:
+                    self._read(handler)
+            elif handler is self._listener:
+                self._accept()
+            elif handler == "nudge":
+                os.read(fd, 64)
+            elif handler is self._helper:
+                if mask & select.EPOLLOUT:
+                    handler.writable()
+                if mask & ~select.EPOLLOUT:
+                    for told in handler.events():
+                        self._told(told)
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2]()
+        if self._due:
+            due, self._due = self._due, []
+            self._lock.release()
+            try:
+                for do, what in due:
+                    do(what)
+            finally:
+                self._lock.acquire()
+        self._lock.notify_all()
+
+    def _read(self, link):
+        try:
+            for frame in link.readable():
+                if link.worker is not None:
+                    link.worker._frame(link, frame)
+                elif frame is not None:
+                    self._greeted(link, frame)
+                else:
+                    self._stranger(link)
+        except wire.ProtocolError as error:
+            if link.worker is not None:
+                link.worker._broken(link, error)
+            else:
+                self._stranger(link)
+
+    def _told(self, told):
+        if told is None:
+            for group in list(self.groups):
+                group._ended(self._helper.gone)
+            return
+        if told["event"] == "warning":
+            warnings.warn("golaunch: " + told["text"], RuntimeWarning, stacklevel=2)
+        elif told["event"] == "lost":
+            for group in list(self.groups):
+                group._ended("the cluster was lost: " + told["reason"])
+        else:
+            group = self._by_job.get(told["job"])
+            if group is not None:
+                group._told(told)
+
+    # When nobody waits
+
+    def _stir(self):
+        """Something is under way: if nobody waits for it, a thread reads and writes for all. The lock is held."""
+        if not self._stirred:
+            self._stirred = True
+            if self._tender is None:
+                self._tender = threading.Thread(target=self._tend, name="golaunch", daemon=True)
+                self._tender.start()
+            else:
+                self._idle.notify()
+
+    def _tend(self):
+        with self._lock:
+            while not self._closed:
+                steps = self._steps
+                self._idle.wait(_IDLE if self._stirred else None)
+                if not self._stirred or self._closed or steps != self._steps and not self._waiting:
+                    continue
+                while not self._waiting and not self._closed and self._busy():
+                    self._tending = True
+                    try:
+                        self._step(None)
+                    except (ValueError, OSError):
+                        return  # it is closed
+                    finally:
+                        self._tending = False
+                self._stirred = False
+
+    def _busy(self):
+        return any(w._pending or w._streams or w._link is not None and w._link.queue for g in self.groups for w in g.workers)
+
+    def _nudge(self):
+        """Has the thread leave the reading to who waits."""
+        try:
+            os.write(self._nudges[1], b"x")
+        except BlockingIOError:
+            pass
+
+    # Futures
+
+    def _finished(self, future):
+        self._due.extend((callback, future) for callback in future._callbacks)
+        future._callbacks = []
+
+    def _cancel(self, future, error):
+        with self._lock:
+            some = False
+            for worker, slot in future._slots.items():
+                if slot.state == futures._WAITS:
+                    some = True
+                    self._group(future)._forget(worker, future)
+                    future._settle(worker, futures._ERROR, error)
+            self._lock.notify_all()
+        return some
+
+    @staticmethod
+    def _group(future):
+        return future._group
+
+    def _expire(self, future):
+        if future._left:
+            self._cancel(future, futures.deadline_exceeded(future))
+
+    def _credit(self, future, worker):
+        with self._lock:
+            self._group(future).workers[worker]._say(future._call, wire.CREDIT)
+
+    def _close_generator(self, future, worker):
+        with self._lock:
+            if not self._closed:
+                self._group(future)._forget(worker, future)
+
+    async def _awaited(self, future):
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+
+        def wake():
+            if not waiter.done():
+                waiter.set_result(None)
+
+        with self._lock:
+            if future._left and future._first_error() is None:
+                future._wakers.append(lambda: loop.call_soon_threadsafe(wake))
+            else:
+                waiter.set_result(None)
+        self._attend(loop, 1)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
+        finally:
+            self._attend(loop, -1)
+        return future.result(0)
+
+    def _attend(self, loop, more):
+        """Has an event loop read while something is awaited in it."""
+        count = self._loops.get(loop, 0) + more
+        if count > 0 and more > 0 and count == 1:
+            loop.add_reader(self._epoll.fileno(), self._on_loop, loop)
+        if count == 0:
+            self._loops.pop(loop, None)
+            if not self._closed:
+                loop.remove_reader(self._epoll.fileno())
+            return
+        self._loops[loop] = count
+        self._alarm(loop)
+
+    def _on_loop(self, loop):
+        self._turn()
+        self._alarm(loop)
+
+    def _alarm(self, loop):
+        """Wakes the loop for the next deadline."""
+        if self._timers and loop in self._loops:
+            loop.call_later(max(0.001, self._timers[0][0] - time.monotonic()), self._turn)
+
+
+def _directory():
+    """One that only this user can enter, with a path that is short enough for a socket (108 bytes, unix(7))."""
+    parent = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="golaunch-controller-", dir=parent if len(os.fsencode(parent)) < 70 else "/tmp")
+
+
+def _sizes(numbers):
+    sizes = [numbers] if isinstance(numbers, int) else list(numbers)
+    if not sizes or any(not isinstance(n, int) or n < 1 for n in sizes):
+        raise ValueError(f"{numbers!r}: a number of bundles, 1 or more, for each node, such as [4, 8, 2]")
+    return sizes
+
+
+def main_program():
+    """How a worker finds this program's own module: see multiprocessing.spawn.get_preparation_data."""
+    main = sys.modules["__main__"]
+    name = getattr(getattr(main, "__spec__", None), "name", None)
+    if name is not None:
+        return {"module": name}
+    path = getattr(main, "__file__", None)
+    return {"path": os.path.abspath(path)} if path else None

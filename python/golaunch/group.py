@@ -1,0 +1,698 @@
+"""Groups of workers, and the calls of their methods."""
+
+import json
+import os
+import secrets
+import sys
+import time
+import weakref
+
+from . import future as futures
+from . import wire
+from .cluster import main_program
+from .errors import CallCancelled, GolaunchError, GroupDeadError, ResultTooLarge, WorkerFailureError
+from .future import Future, RemoteGenerator
+from .pickling import dumps, loads
+from .sharding import NamedSharding
+
+# How long after a worker's connection has ended its callers wait for golaunch's verdict, in seconds.
+_VERDICT = 0.08
+# Calls of one worker that have no result yet; who calls more waits.
+_OUTSTANDING = 1000
+# Bytes that stand in a worker's queue; who calls with more waits.
+_QUEUED = 64 << 20
+_UNITS = {"": 1, "B": 1, "K": 10 ** 3, "KB": 10 ** 3, "KIB": 1 << 10, "M": 10 ** 6, "MB": 10 ** 6, "MIB": 1 << 20,
+          "G": 10 ** 9, "GB": 10 ** 9, "GIB": 1 << 30, "T": 10 ** 12, "TB": 10 ** 12, "TIB": 1 << 40}
+
+
+class Worker:
+    """One worker of a group: rank, node, local_rank, gpu (UUID or None), pid, attempt, and state: starting, ready, lost, ended."""
+
+    def __init__(self, group, rank):
+        self.group, self.rank = group, rank
+        self.node = self.local_rank = self.gpu = self.pid = None
+        self.attempt = -1
+        self.state = "starting"
+        self._link = None
+        # Calls that have no result yet, and generators that have not ended, which nobody but who reads them keeps.
+        self._pending = {}
+        self._streams = {}
+        self._held = []
+        self._since = {}
+        # Why no call will be answered, once nothing starts it again.
+        self._end = None
+
+    def call(self, method, *args, **kwargs):
+        """Calls a method of this worker alone."""
+        return self.group.run_single_worker_single_data(method, self.rank, *args, **kwargs)
+
+    def __repr__(self):
+        return f"<Worker {self.rank} of {self.group.name} on {self.node}: {self.state}>"
+
+    def _frame(self, link, frame):
+        if link is not self._link:
+            return
+        if frame is None:
+            self._lost(link)
+            return
+        kind, call = frame.kind, frame.call
+        if kind != wire.ITEM:
+            self._since.pop(call, None)
+        if kind == wire.READY:
+            self.group._made(self)
+            return
+        if kind == wire.ERROR and call == 0:
+            self.group._unmade(self, self._failure(loads(frame.body, frame.buffers), "__init__"))
+            return
+        future = self._pending.get(call)
+        if future is None:
+            self._streamed(frame)
+            return
+        if kind == wire.RESULT:
+            del self._pending[call]
+            try:
+                value = loads(frame.body, frame.buffers)
+            except Exception as error:
+                future._settle(self.rank, futures._ERROR, self._unread(error, future.method))
+                return
+            future._settle(self.rank, futures._VALUE, value)
+        elif kind == wire.ERROR:
+            del self._pending[call]
+            future._settle(self.rank, futures._ERROR, self._failure(loads(frame.body, frame.buffers), future.method))
+        elif kind in (wire.ITEM, wire.END):
+            del self._pending[call]
+            items = RemoteGenerator(future, self.rank)
+            self._streams[call] = weakref.ref(items)
+            future._settle(self.rank, futures._VALUE, items)
+            self._streamed(frame)
+        else:
+            raise wire.ProtocolError(f"a worker says {kind}")
+
+    def _streamed(self, frame):
+        """A part of what a generator yields. Of a call that was cancelled nobody wants it."""
+        items = self._streams.get(frame.call, _nothing)()
+        if items is None:
+            return
+        error = None
+        if frame.kind == wire.ITEM:
+            try:
+                items._add(loads(frame.body, frame.buffers))
+                return
+            except Exception as cause:
+                self._say(frame.call, wire.CANCEL)
+                error = self._unread(cause, items._future.method)
+        elif frame.kind == wire.ERROR:
+            error = self._failure(loads(frame.body, frame.buffers), items._future.method)
+        del self._streams[frame.call]
+        items._end(error)
+
+    def _say(self, call, kind):
+        if self._link is not None:
+            self._link.send(*wire.encode(kind, call))
+
+    def _where(self):
+        gpu = "" if self.gpu is None else f" (gpu {self.gpu})"
+        return f"worker {self.rank} of {self.group.name} on {self.node}{gpu}"
+
+    def _failure(self, told, method):
+        kind = ResultTooLarge if told["too_large"] else WorkerFailureError
+        error = kind(
+            f"{self._where()}: {method} raised {told['type']}: {told['message']}", rank=self.rank, node=self.node, gpu=self.gpu, cause="exception",
+            remote_traceback=told["traceback"], method=method)
+        if told["exception"] is not None:
+            try:
+                error.__cause__ = loads(told["exception"], ())
+            except Exception:  # its class is not known here: the text says all
+                pass
+        return error
+
+    def _unread(self, cause, method):
+        error = WorkerFailureError(
+            f"{self._where()}: the result of {method} cannot be unpickled here: {type(cause).__name__}: {cause}", rank=self.rank, node=self.node,
+            gpu=self.gpu, cause="exception", method=method)
+        error.__cause__ = cause
+        return error
+
+    def _broken(self, link, error):
+        """It has sent what may not be read."""
+        failure = WorkerFailureError(f"{self._where()} sends what cannot be read: {error}", rank=self.rank, node=self.node, gpu=self.gpu, cause="protocol")
+        link.close()
+        self._link, self.state = None, "lost"
+        self._fail(failure)
+
+    def _lost(self, link):
+        link.close()
+        self._link = None
+        if self.state == "ended" or self.group._closing:
+            return
+        self.state = "lost"
+        known = self.group._failures.get((self.rank, self.attempt)) or self.group._failures.get((None, self.attempt))
+        if known is not None:
+            self._fail(known)
+            return
+        lost, attempt = dict(self._pending), self.attempt
+        self.group.cluster._after(_VERDICT, lambda: self._unexplained(lost, attempt))
+
+    def _unexplained(self, lost, attempt):
+        if self._attempt_lost(attempt) and (self._streams or any(self._pending.get(call) is future for call, future in lost.items())):
+            self._fail(WorkerFailureError(
+                f"{self._where()} is gone: the connection to it ended, and golaunch has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
+                gpu=self.gpu, cause="unknown"))
+        if self._attempt_lost(attempt) and (self.rank, attempt) not in self.group._failures and self.group._dead is None:
+            # golaunch tells of failures, and of them alone: it may have ended as if it were done.
+            self.group.cluster._helper.send("usage", lambda told: self._left(told, attempt), job=self.group.job, within=1.0)
+
+    def _left(self, told, attempt):
+        for used in (told.get("value") or {}).get("workers", ()):
+            if used["rank"] == self.rank and used["ended"] and self._attempt_lost(attempt) and (self.rank, attempt) not in self.group._failures:
+                self.state = "ended"
+                self._end = WorkerFailureError(
+                    f"{self._where()} has {used['ended']} in a call: it is not started again", rank=self.rank, node=self.node, gpu=self.gpu,
+                    cause="exited", exit_code=0)
+                self._fail(self._end)
+                self._fail_held(self._end)
+
+    def _attempt_lost(self, attempt):
+        return self.attempt == attempt and self.state == "lost"
+
+    def _fail(self, error):
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
+            future._settle(self.rank, futures._ERROR, error)
+        streams, self._streams = self._streams, {}
+        for items in [ref() for ref in streams.values()]:
+            if items is not None:
+                items._end(error)
+
+    def _fail_held(self, error):
+        held, self._held = self._held, []
+        for call, future, _, _ in held:
+            future._settle(self.rank, futures._ERROR, error)
+
+
+class _Calls:
+    """Calls of methods, with the names of NeMo RL's RayWorkerGroup. Each returns a Future."""
+
+    def run_all_workers_single_data(self, method_name, *args, run_rank_0_only_axes=None, **kwargs):
+        """Calls a method of all workers with the same arguments; of the axes in run_rank_0_only_axes only the first along each."""
+        workers = self._group._first_of(run_rank_0_only_axes)
+        return self._group._call(method_name, workers, [(args, kwargs)] * len(workers), self._seconds, same=True)
+
+    def run_all_workers_multiple_data(self, method_name, *args, run_rank_0_only_axes=None, common_kwargs=None, **kwargs):
+        """Calls a method of all workers, each with its own element of each list; common_kwargs are the same for all."""
+        workers = self._group._first_of(run_rank_0_only_axes)
+        for name, values in list(enumerate(args)) + list(kwargs.items()):
+            if not hasattr(values, "__len__") or len(values) != len(workers):
+                size = f"{len(values)} elements" if hasattr(values, "__len__") else f"a {type(values).__name__}"
+                raise ValueError(f"argument {name!r} of {method_name} has {size}, and {len(workers)} workers are called: one for each")
+        return self._group._call(method_name, workers, [
+            (tuple(values[i] for values in args), dict({k: v[i] for k, v in kwargs.items()}, **(common_kwargs or {}))) for i in range(len(workers))
+        ], self._seconds)
+
+    def run_all_workers_sharded_data(self, method_name, *args, in_sharded_axes=None, replicate_on_axes=None, output_is_replicated=None,
+                                     make_dummy_calls_to_free_axes=False, common_kwargs=None, **kwargs):
+        """Calls a method with data that is split along in_sharded_axes: each argument is a list, of lists for a second axis, and so on.
+
+        Along replicate_on_axes workers get the same data. Of all other axes only the first worker is called; with make_dummy_calls_to_free_axes the
+        others are called with None. Along output_is_replicated only the first worker's result is returned."""
+        group, sharding = self._group, self._group.sharding
+        sharded, replicated, once = list(in_sharded_axes or ()), set(replicate_on_axes or ()), set(output_is_replicated or ())
+        for axis in set(sharded) | replicated | once:
+            if axis not in sharding.names:
+                raise ValueError(f"no axis {axis!r}: there are {sharding.names}")
+        both = set(sharded) & replicated
+        if both:
+            raise ValueError(f"axes {sorted(both)} cannot be both sharded and replicated")
+        for name, values in list(enumerate(args)) + list(kwargs.items()):
+            _check_split(method_name, name, values, sharded, sharding)
+        common = common_kwargs or {}
+        workers, calls, returned, made = [], [], [], {}
+        for w in range(len(sharding)):
+            at = sharding.get_worker_coords(w)
+            called = all(at[a] == 0 for a in sharding.names if a not in sharded and a not in replicated)
+            if called and all(at[a] == 0 for a in once):
+                returned.append(w)
+            if called:
+                key = tuple(at[a] for a in sharded)
+                if key not in made:  # workers that get the same get it from one pickle
+                    made[key] = (tuple(_part(v, key) for v in args), dict({k: _part(v, key) for k, v in kwargs.items()}, **common))
+                workers.append(w)
+                calls.append(made[key])
+            elif make_dummy_calls_to_free_axes:
+                workers.append(w)
+                calls.append(made.setdefault(None, (tuple(None for _ in args), dict({k: None for k in kwargs}, **common))))
+        return group._call(method_name, workers, calls, self._seconds, returned=returned)
+
+    def run_single_worker_single_data(self, method_name, worker_idx, *args, **kwargs):
+        """Calls a method of one worker. result() of what is returned is its result, and not a list."""
+        group = self._group
+        if not isinstance(worker_idx, int) or not 0 <= worker_idx < len(group.workers):
+            raise IndexError(f"no worker {worker_idx!r}: {group.name} has 0 to {len(group.workers) - 1}")
+        return group._call(method_name, [worker_idx], [(args, kwargs)], self._seconds, single=True)
+
+
+class _View(_Calls):
+    def __init__(self, group, seconds):
+        self._group, self._seconds = group, seconds
+
+
+class WorkerGroup(_Calls):
+    """Workers on the bundles of a cluster. Each is a rank of a job, with all its environment, and makes one object of a class once.
+
+    target is the class, or its name as "module:Class", which is imported on each node; args and init are what it is made with. workers_per_node is a
+    number, or one for each node; the cluster's bundles when None. env are variables of the workers, and memory_limit bounds what one may allocate,
+    such as "8GB". sharding is a NamedSharding, or None for one axis, data_parallel; tied groups are its further axes.
+
+    When a worker dies, all of the group start again (restart="group"), or that one alone (restart="worker"), max_restarts times in all;
+    restart_on_failure=False never. preload names modules that each node imports once and forks its workers with. It returns when all workers are
+    ready, or raises what has kept one from that.
+    """
+
+    def __init__(self, cluster, target, *args, workers_per_node=None, name=None, env=None, memory_limit=None, restart_on_failure=True,
+                 max_restarts=3, restart="group", restart_backoff=0.0, sharding=None, max_result_bytes="16GB", ready_timeout=None, use_gpus=None,
+                 cpus=0, hang_timeout=0.0, grace=5.0, python=None, preload=None, preload_strict=False, show_output=True, **init):
+        if restart not in ("group", "worker"):
+            raise ValueError(f"restart={restart!r}: 'group' or 'worker'")
+        self.cluster, self.name = cluster, name or "workers-" + secrets.token_hex(3)
+        self._group, self._seconds = self, None
+        self.per_node = _per_node(cluster, workers_per_node)
+        total = sum(self.per_node)
+        self.sharding = sharding or NamedSharding(list(range(total)), ["data_parallel"])
+        if len(self.sharding) != total:
+            raise ValueError(f"the sharding has {len(self.sharding)} workers, and the group {total}")
+        self.target = target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
+        if ":" not in self.target or "<locals>" in self.target:
+            raise ValueError(f"{self.target!r}: a class of a module, or \"module:Class\"")
+        if self.target.startswith("__main__:"):
+            sys.modules.setdefault("__mp_main__", sys.modules["__main__"])  # by this name its workers know it
+        self.restart, self._restarts = restart, max_restarts if restart_on_failure else 0
+        self._max_result = _bytes(max_result_bytes)
+        body, buffers = dumps((args, init))
+        self._making = self._encoded(wire.MAKE, 0, json.dumps({
+            "target": self.target, "main": main_program() if self.target.startswith("__main__:") else None, "path": [os.path.abspath(p) for p in sys.path],
+            "memory": _bytes(memory_limit) if memory_limit else 0, "max_result_bytes": self._max_result, "version": sys.version_info[:2],
+        }).encode(), body, buffers)
+        self._starting = {
+            "within": cluster.name, "command": _command(python), "env": self._environment(env), "dir": os.getcwd(), "log_dir": cluster.log_dir or "",
+            "per_node": self.per_node, "gpu": cluster.use_gpus if use_gpus is None else use_gpus, "cpus": cpus,
+            "restart": "job" if restart == "group" else "rank", "max_restarts": self._restarts, "backoff": restart_backoff, "grace": grace,
+            "hang_timeout": hang_timeout, "preload": preload or "", "preload_strict": preload_strict, "shown": show_output,
+        }
+        self._jobs = 0
+        with cluster._lock:
+            cluster.groups.append(self)
+        try:
+            self._start()
+            self.ready(ready_timeout)
+        except BaseException:
+            self.shutdown(force=True)
+            raise
+
+    # Its life
+
+    def _environment(self, env):
+        own = {"GOLAUNCH_CONTROLLER": self.cluster.socket_path, "GOLAUNCH_CONTROLLER_KEY": self.cluster._key}
+        return [f"{k}={v}" for k, v in dict(env or {}, **own).items()]
+
+    def _start(self):
+        """Begins a job of its own for the workers: the first, or the next one when that is over."""
+        cluster = self.cluster
+        with cluster._lock:
+            self.workers = [Worker(self, rank) for rank in range(sum(self.per_node))]
+            self._failures, self._fatal, self._dead, self._closing, self._was_ready = {}, None, None, False, False
+            self._reason = "it has been submitted"
+            self.job = f"{self.cluster.name}-{self.name}"[:56] + (f"-{self._jobs}" if self._jobs else "")
+            self._jobs += 1
+            cluster._by_job[self.job] = self
+        try:
+            cluster._helper.ask("start", id=self.job, **self._starting)
+        except BaseException:
+            with cluster._lock:
+                self._dead = GroupDeadError(f"{self.name} was not started")
+            raise
+
+    def ready(self, timeout=None):
+        """Waits until all workers are ready. timeout is in seconds."""
+        try:
+            self.cluster._wait(lambda: self._dead or self._fatal or all(w.state == "ready" for w in self.workers), timeout, None)
+        except TimeoutError:
+            late = [w.rank for w in self.workers if w.state != "ready"]
+            raise TimeoutError(f"workers {late[:16]} of {self.name} were not ready within {timeout} s; golaunch says: {self._reason}") from None
+        error = self._fatal or self._dead
+        if error is not None:
+            raise futures._raised(error)
+
+    def shutdown(self, cleanup_method=None, timeout=30.0, force=False):
+        """Ends the workers, after cleanup_method of each if one is named, and waits for that. With force they are killed. It returns whether
+        they ended as they should."""
+        cluster, fine = self.cluster, True
+        if cluster._closed or self._dead is not None:
+            self._leave()
+            return self._dead is None
+        if cleanup_method and not force:
+            try:
+                self.run_all_workers_single_data(cleanup_method).result(timeout)
+            except (GolaunchError, TimeoutError):
+                fine = False
+        with cluster._lock:
+            self._closing = True
+            parts, _ = wire.encode(wire.BYE, 0)
+            down = GroupDeadError(f"{self.name} was shut down")
+            for w in self.workers:
+                w.state = "ended"
+                if w._link is not None and not force:
+                    w._link.send(parts)
+                w._fail(down)
+                w._fail_held(down)
+        try:
+            if force:
+                raise TimeoutError
+            cluster._wait(lambda: self._dead, timeout, None)
+        except TimeoutError:
+            fine = fine and force
+            try:
+                cluster._helper.ask("stop", job=self.job, why="its controller ends it")
+                cluster._helper.ask("stop", job=self.job, why="its controller ends it")  # the second one kills
+                cluster._wait(lambda: self._dead, 60, None)
+            except (GolaunchError, ValueError):
+                pass  # it is over already
+        self._leave()
+        return fine
+
+    def _leave(self):
+        with self.cluster._lock:
+            if self in self.cluster.groups:
+                self.cluster.groups.remove(self)
+            for w in self.workers:
+                if w._link is not None:
+                    w._link.close()
+                    w._link = None
+                w.state = "ended"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+
+    def __repr__(self):
+        return f"<WorkerGroup {self.name}: {len(self.workers)} workers of {self.target}>"
+
+    # What is told of it; the lock is held
+
+    def _hello(self, link, facts):
+        rank, attempt = facts.get("rank"), facts.get("attempt")
+        if facts.get("job") != self.job or not isinstance(rank, int) or not 0 <= rank < len(self.workers) or not isinstance(attempt, int):
+            return False
+        w = self.workers[rank]
+        if attempt < w.attempt or self._closing or self._dead:
+            return False
+        if w._link is not None:
+            w._lost(w._link)
+        w.node, w.gpu, w.local_rank, w.pid, w.attempt = facts["node"], facts.get("gpu"), facts["local_rank"], facts["pid"], attempt
+        w._link, w.state, w._end = link, "making", None
+        link.known(w, bool(facts.get("direct")), self._max_result + (1 << 20))
+        link.send(*self._making(link.shared))
+        return True
+
+    def _made(self, w):
+        w.state = "ready"
+        self._was_ready = self._was_ready or all(o.state == "ready" for o in self.workers)
+        held, w._held = w._held, []
+        for call, future, encoded, _ in held:
+            w._pending[call] = future
+            w._since[call] = future.method, time.monotonic()
+            w._link.send(*encoded(w._link.shared))
+
+    def _unmade(self, w, error):
+        w.state = "lost"
+        self._failures[w.rank, w.attempt] = error
+        if not self._was_ready:
+            self._fatal = self._fatal or error
+
+    def _told(self, told):
+        self._reason = told["reason"] or self._reason
+        failure = told.get("failure")
+        if told["event"] == "over":
+            result = told.get("result") or {}
+            if not self._closing:
+                error = self._explained(told, failure, GroupDeadError) if failure else GroupDeadError(f"{self.name} has ended: {self._reason}")
+                error.args = (f"{self.name} has ended: {result.get('reason') or self._reason}",)
+                self._end(error)
+            else:
+                self._end(GroupDeadError(f"{self.name} was shut down"))
+        elif failure:
+            self._failed(self._explained(told, failure, WorkerFailureError), failure)
+
+    def _explained(self, told, failure, kind):
+        rank = failure.get("rank")
+        w = self.workers[rank] if rank is not None and rank < len(self.workers) else None
+        exit_ = failure.get("exit") or {}
+        made = self._failures.get((rank, failure.get("attempt")))
+        error = kind(
+            f"{self.name}: {told['reason']}", rank=rank, node=failure.get("node"), gpu=w.gpu if w else None, cause=told.get("cause") or "unknown",
+            verdict=told.get("verdict"), last_words=failure.get("tail"), remote_traceback=failure.get("traceback"), exit_code=exit_.get("code"),
+            signal=exit_.get("signal"))
+        if made is not None:
+            error.remote_traceback, error.__cause__ = made.remote_traceback, made.__cause__
+        return error
+
+    def _failed(self, error, failure):
+        """Which of the workers end with it: all of a group that restarts as a whole, those of a lost node, or one."""
+        rank, attempt, node = failure.get("rank"), failure.get("attempt", -1), failure.get("node")
+        whole = self.restart == "group"
+        for w in self.workers:
+            if not (whole or w.rank == rank or rank is None and w.node == node) or attempt >= 0 and w.attempt > attempt:
+                continue
+            self._failures.setdefault((w.rank, w.attempt), error)
+            w.state = "lost"
+            w._fail(error)
+
+    def _ended(self, why):
+        if self._dead is None:
+            self._end(GroupDeadError(f"{self.name} has ended: {why}"))
+
+    def _end(self, error):
+        self._dead = self._dead or error
+        for w in self.workers:
+            w.state = "ended"
+            w._fail(error)
+            w._fail_held(error)
+        self.cluster._by_job.pop(self.job, None)
+        self.cluster._lock.notify_all()
+
+    # Calls
+
+    def within(self, seconds):
+        """The same calls with a deadline, seconds after each was made: what was not answered by then is cancelled, and raises DeadlineExceeded."""
+        if seconds <= 0:
+            raise ValueError(f"a deadline of {seconds} s: more than 0")
+        return _View(self, seconds)
+
+    def _encoded(self, kind, call, name, body, buffers):
+        """What makes a frame, once with a segment and once without."""
+        made = {}
+
+        def encoded(shared):
+            if shared not in made:
+                made[shared] = wire.encode(kind, call, name, body, buffers, shared=shared)
+            return made[shared]
+
+        return encoded
+
+    def _call(self, method, workers, calls, seconds=None, returned=None, single=False, same=False):
+        if not isinstance(method, str) or len(method) > 256:
+            raise TypeError(f"a method's name is a text: {method!r}")
+        cluster, name = self.cluster, method.encode()
+        with cluster._lock:
+            cluster._calls += 1
+            call = cluster._calls
+        frames, last = [], (None, None)
+        for args in calls:
+            if args is not last[0]:
+                try:
+                    body, buffers = dumps(args)
+                except Exception as error:
+                    error = TypeError(f"the arguments of {method} cannot be pickled: {type(error).__name__}: {error}")
+                    raise error from None
+                last = args, self._encoded(wire.CALL, call, name, body, buffers)
+            frames.append(last[1])
+        deadline = None if seconds is None else time.monotonic() + seconds
+        future = Future(cluster, call, method, workers, returned, deadline, single)
+        future._group = self
+        self._room(workers, deadline)
+        with cluster._lock:
+            now = time.monotonic()
+            for rank, encoded in zip(workers, frames):
+                w = self.workers[rank]
+                if self._dead is not None or w._end is not None:
+                    future._settle(rank, futures._ERROR, w._end or self._dead)
+                elif w.state == "ready":
+                    w._pending[call] = future
+                    w._since[call] = method, now
+                    w._link.send(*encoded(w._link.shared))
+                else:
+                    w._held.append((call, future, encoded, now))
+            cluster._stir()
+            if deadline is not None and future._left:
+                cluster._after(deadline - time.monotonic(), lambda: cluster._expire(future))
+        return future
+
+    def _room(self, workers, deadline):
+        """Waits until the workers called take one more call: who calls faster than they answer waits."""
+        called = [self.workers[rank] for rank in workers]
+
+        def room():
+            if self._dead is not None:
+                return True
+            for w in called:
+                if len(w._pending) + len(w._held) >= _OUTSTANDING or w._link is not None and w._link.queued > _QUEUED:
+                    return False
+            return True
+
+        if not room():
+            self.cluster._wait(room, None if deadline is None else max(0, deadline - time.monotonic()), None)
+
+    def _forget(self, rank, future):
+        """A result is wanted no more; the lock is held."""
+        w, call = self.workers[rank], future._call
+        w._held = [h for h in w._held if h[1] is not future]
+        if w._pending.pop(call, None) is not None or w._streams.pop(call, None) is not None:
+            w._say(call, wire.CANCEL)
+
+    def _first_of(self, axes):
+        if not axes:
+            return list(range(len(self.workers)))
+        for axis in axes:
+            if axis not in self.sharding.names:
+                raise ValueError(f"no axis {axis!r}: there are {self.sharding.names}")
+        return [w for w in range(len(self.workers)) if all(self.sharding.get_worker_coords(w)[a] == 0 for a in axes)]
+
+    def get_all_worker_results(self, future, return_generators_as_proxies=False):
+        """Waits for the results of a call. Those that are generators are lists of all that they yield, or stay what they are."""
+        results = future.result()
+        if return_generators_as_proxies:
+            return results
+        if isinstance(results, RemoteGenerator):
+            return list(results)
+        return [list(r) if isinstance(r, RemoteGenerator) else r for r in results] if isinstance(results, list) else results
+
+    # What is known of it
+
+    @property
+    def worker_metadata(self):
+        """Of each worker, where it runs."""
+        return [{"rank": w.rank, "node": w.node, "local_rank": w.local_rank, "gpu": w.gpu, "pid": w.pid, **self.sharding.get_worker_coords(w.rank)}
+                for w in self.workers]
+
+    @property
+    def dp_size(self):
+        return self.sharding.get_axis_size("data_parallel") if "data_parallel" in self.sharding.names else len(self.workers)
+
+    def get_dp_leader_worker_idx(self, dp_index):
+        """The first worker of a data parallel group."""
+        return self.sharding.get_ranks_by_coord(data_parallel=dp_index)[0]
+
+    def get_worker_status(self):
+        """Of each worker its state, where it runs, what it is called for and since when, in seconds."""
+        self.cluster._turn()
+        now = time.monotonic()
+        with self.cluster._lock:
+            status = []
+            for w in self.workers:
+                oldest = min(list(w._pending) + list(w._streams), default=None)
+                status.append({
+                    "rank": w.rank, "node": w.node, "gpu": w.gpu, "pid": w.pid, "attempt": w.attempt, "state": w.state,
+                    "method": w._since[oldest][0] if oldest in w._since else None,
+                    "busy_seconds": now - w._since[oldest][1] if oldest in w._since else 0.0, "calls": len(w._pending) + len(w._held),
+                })
+            return status
+
+    def get_resource_usage(self, timeout=5.0):
+        """What each worker uses, by golaunch's own measurements, the same as in `golaunch top`: cpus, memory_bytes, gpu_use and more, by rank."""
+        usage = self.cluster._helper.ask("usage", job=self.job, within=timeout)
+        return {u["rank"]: u for u in usage["workers"]}
+
+    def detect_stuck_workers(self, after=60.0, timeout=5.0):
+        """The workers that are in one call for longer than `after` seconds, with what they do and, as far as can be seen, where in their program."""
+        stuck = [s for s in self.get_worker_status() if s["busy_seconds"] >= after]
+        if not stuck:
+            return []
+        usage = self.get_resource_usage(timeout)
+        stacks = self.cluster._helper.ask("stacks", job=self.job, within=timeout)
+        return [dict(s, does=usage.get(s["rank"], {}).get("does"), cpus=usage.get(s["rank"], {}).get("cpus"), stacks=stacks["text"]) for s in stuck]
+
+    def restart_failed_workers(self, timeout=None):
+        """Waits until the workers that golaunch starts again are ready; when the group has ended, starts it anew. It returns the ranks that were
+        started."""
+        self.cluster._turn()
+        with self.cluster._lock:
+            dead = self._dead is not None
+            if self.cluster._closed or self._closing:
+                raise GroupDeadError(f"{self.name} was shut down")
+            failed = [w.rank for w in self.workers if w.state != "ready"]
+            left = any(w._end is not None for w in self.workers)
+        if left and not dead:  # the others go on until then
+            self.cluster._helper.ask("stop", job=self.job, why="it is started anew, for a worker has left it")
+            self.cluster._wait(lambda: self._dead, None, None)
+            dead = True
+        if dead:
+            failed = list(range(len(self.workers)))
+            if self not in self.cluster.groups:
+                self.cluster.groups.append(self)
+            self._start()
+        if failed:
+            self.ready(timeout)
+        return failed
+
+
+def _nothing():
+    return None
+
+
+def _part(value, position):
+    for i in position:
+        value = value[i]
+    return value
+
+
+def _check_split(method, name, values, axes, sharding, depth=0):
+    if depth == len(axes):
+        return
+    size = sharding.get_axis_size(axes[depth])
+    if not hasattr(values, "__len__") or len(values) != size:
+        has = f"{len(values)} elements" if hasattr(values, "__len__") else f"a {type(values).__name__}"
+        raise ValueError(f"argument {name!r} of {method} has {has} along {axes[depth]!r}, and that axis {size} workers")
+    for inner in values:
+        _check_split(method, name, inner, axes, sharding, depth + 1)
+
+
+def _per_node(cluster, workers_per_node):
+    bundles = cluster.bundles_per_node
+    if workers_per_node is None:
+        return list(bundles)
+    per_node = [workers_per_node] * len(bundles) if isinstance(workers_per_node, int) else list(workers_per_node)
+    if not per_node or len(per_node) > len(bundles) or any(not isinstance(n, int) or not 1 <= n <= b for n, b in zip(per_node, bundles)):
+        raise ValueError(f"workers_per_node={workers_per_node!r}: the cluster has the bundles {bundles}")
+    return per_node
+
+
+def _bytes(size):
+    """The number of bytes that a text such as "8GB" says."""
+    if isinstance(size, int):
+        return size
+    text = size.strip().upper()
+    number = text.rstrip("KMGTIB ")
+    try:
+        return int(float(number) * _UNITS[text[len(number):].strip()])
+    except (ValueError, KeyError):
+        raise ValueError(f"{size!r}: a number of bytes, such as 8GB or 512MiB") from None
+
+
+def _command(python):
+    """A worker's command line. A package that was not installed is found where it is here."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    command = [python or sys.executable]
+    if any(os.path.abspath(p) == home for p in sys.path if p.endswith(("site-packages", "dist-packages"))):
+        return command + ["-m", "golaunch.worker"]
+    return command + ["-c", f"import sys; sys.path.insert(0, {home!r}); from golaunch.worker import main; sys.exit(main())"]

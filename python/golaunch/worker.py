@@ -1,0 +1,374 @@
+"""A worker of a group: it makes its object once, and does what its controller calls for.
+
+golaunch starts it as a rank of a job: python -m golaunch.worker. It imports nothing that it does not need, for it is the time until a group is ready.
+"""
+
+import _signal
+import _socket
+import fcntl
+import os
+import struct
+import sys
+from collections import deque
+
+from . import wire
+from .pickling import dumps, loads
+
+# How many items of a generator the worker is ahead of who reads them.
+AHEAD = 16
+_CREDENTIALS = struct.Struct("3i")
+_TAIL = 16 << 10
+
+
+class _Cancelled(BaseException):
+    """Ends a method in whatever it does: the call was cancelled."""
+
+
+class _Gone(BaseException):
+    """The controller has gone, or needs this worker no more."""
+
+
+class Worker:
+    def __init__(self, sock, direct):
+        self.sock, self.direct = sock, direct
+        self.reader = wire.Reader(sock, 1 << 62, direct)
+        self.calls = deque()
+        self.cancelled = set()
+        # By generator, how many more items may be sent.
+        self.credit = {}
+        self.running = None
+        # The user's own code runs, which may be interrupted; this file's may not.
+        self.inside = self.signalled = False
+        self.object = None
+        self.max_result = 1 << 62
+
+    # What comes in
+
+    def take(self, frame):
+        if frame.kind == wire.CALL:
+            self.calls.append(frame)
+        elif frame.kind == wire.CANCEL:
+            if frame.call == self.running or any(f.call == frame.call for f in self.calls):
+                self.cancelled.add(frame.call)
+        elif frame.kind == wire.CREDIT:
+            if frame.call in self.credit:
+                self.credit[frame.call] += 1
+        elif frame.kind == wire.BYE:
+            raise _Gone()
+        else:
+            raise wire.ProtocolError(f"the controller says {frame.kind}")
+
+    def fill(self, flags=0):
+        try:
+            if self.reader.fill(flags):
+                return
+        except ConnectionError:
+            pass
+        raise _Gone()
+
+    def next(self):
+        """Waits for the next frame."""
+        frame = self.reader.next()
+        while frame is None:
+            self.fill()
+            frame = self.reader.next()
+        return frame
+
+    def drain(self):
+        """Takes what has come already."""
+        while True:
+            frame = self.reader.next()
+            if frame is not None:
+                self.take(frame)
+                continue
+            try:
+                self.fill(_socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+
+    def interrupt(self, *_):
+        """Something has come: a method that runs ends if it says so. In this file's own code that waits."""
+        if self.inside:
+            self.inside = False
+            self.look()
+        else:
+            self.signalled = True
+
+    def look(self):
+        """Takes what has come, and lets the user's code run unless it is cancelled. No signal is lost in between."""
+        while True:
+            self.signalled = False
+            self.drain()
+            if self.running in self.cancelled:
+                raise _Cancelled()
+            self.inside = True
+            if not self.signalled:
+                return
+            self.inside = False
+
+    def enter(self, do, *args, **kwargs):
+        """Runs code of the user's, which a cancel ends."""
+        fd = self.sock.fileno()
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETFL, self.flags | os.O_ASYNC)
+            self.look()
+            return do(*args, **kwargs)
+        finally:
+            self.inside = False
+            fcntl.fcntl(fd, fcntl.F_SETFL, self.flags)
+
+    # What goes out
+
+    def send(self, kind, call, value=None, name=b""):
+        body, buffers = dumps(value)
+        size = wire.size_of(body, buffers)
+        if size > self.max_result:
+            raise _TooLarge(size, self.max_result)
+        self.put(wire.encode(kind, call, name, body, buffers, shared=self.direct))
+
+    def put(self, frame):
+        try:
+            wire.send_all(self.sock, *frame)
+        except ConnectionError:
+            raise _Gone() from None
+
+    def fail(self, call, error, name=b""):
+        """Tells of an exception. What cannot be pickled of it goes as text."""
+        import traceback
+
+        kind = type(error)
+        tail = "".join(traceback.format_exception(kind, error, _beyond(error.__traceback__)))
+        if len(tail) > _TAIL:
+            tail = "...\n" + tail[-_TAIL:]
+        told = {
+            "type": f"{kind.__module__}.{kind.__qualname__}", "message": _text(error)[:_TAIL], "traceback": tail,
+            "too_large": isinstance(error, _TooLarge), "exception": None,
+        }
+        try:
+            body, buffers = dumps(error)
+            loads(body, buffers)  # many an exception can be pickled, and not made again
+            if not buffers and len(body) < wire.SMALL:
+                told["exception"] = bytes(body)
+        except Exception:
+            pass
+        body, _ = dumps(told)
+        self.put(wire.encode(wire.ERROR, call, name, body, shared=self.direct))
+
+    # Its life
+
+    def greet(self, key, facts):
+        import json
+
+        text = json.dumps(dict(facts, key=key)).encode()
+        self.put(wire.encode(wire.HELLO, 0, body=text, codec=wire.JSON, shared=False))
+
+    def make(self):
+        """Makes the object that the controller wants."""
+        frame = self.next()
+        if frame.kind == wire.BYE:
+            raise _Gone()
+        if frame.kind != wire.MAKE:
+            raise wire.ProtocolError(f"the controller says {frame.kind} before it has said what to make")
+        try:
+            import json
+
+            how = json.loads(frame.name)
+            self.max_result = how["max_result_bytes"]
+            _prepare(how)
+            cls = _find(how["target"], how["main"])
+            args, kwargs = loads(frame.body, frame.buffers)
+            self.object = cls(*args, **kwargs)
+        except BaseException as error:
+            self.fail(0, error)
+            raise
+        self.send(wire.READY, 0)
+
+    def serve(self):
+        fd = self.sock.fileno()
+        self.flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        # The kernel signals what comes while a method runs. SIGURG does nothing to a process that has no handler of it, such as a child.
+        _signal.signal(_signal.SIGURG, self.interrupt)
+        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(fd, _F_SETSIG, _signal.SIGURG)
+        while True:
+            while not self.calls:
+                self.take(self.next())
+            frame = self.calls.popleft()
+            if frame.call in self.cancelled:
+                self.cancelled.discard(frame.call)
+            else:
+                self.call(frame)
+
+    def call(self, frame):
+        call = self.running = frame.call
+        try:
+            value = self.enter(self.do, frame)
+            if _is_generator(value):
+                self.stream(call, value)
+            else:
+                self.send(wire.RESULT, call, value)
+        except _Cancelled:
+            pass
+        except _Gone:
+            raise
+        except BaseException as error:
+            self.fail(call, error, frame.name)
+        finally:
+            self.running = None
+            self.cancelled.discard(call)
+            self.credit.pop(call, None)
+
+    def do(self, frame):
+        args, kwargs = loads(frame.body, frame.buffers)
+        frame.body = frame.buffers = None
+        name = frame.name.decode()
+        method = getattr(self.object, name, None)
+        if method is None or name.startswith("__"):
+            raise AttributeError(f"{type(self.object).__module__}.{type(self.object).__qualname__} has no method {name!r}")
+        return method(*args, **kwargs)
+
+    def stream(self, call, items):
+        """Sends what a generator yields, no more than AHEAD beyond what is read of it."""
+        self.credit[call] = AHEAD
+        try:
+            while call not in self.cancelled:
+                item = self.enter(next, items, _END)
+                if item is _END:
+                    self.send(wire.END, call)
+                    return
+                self.send(wire.ITEM, call, item)
+                self.credit[call] -= 1
+                while self.credit[call] <= 0 and call not in self.cancelled:
+                    self.take(self.next())
+        finally:
+            items.close()
+
+
+_END = object()
+_F_SETSIG = 10  # of Linux, which module fcntl does not name
+
+
+class _TooLarge(Exception):
+    def __init__(self, size, limit):
+        super().__init__(f"the result has {size} bytes, and max_result_bytes of the group is {limit}")
+
+
+def _is_generator(value):
+    import types
+
+    return isinstance(value, types.GeneratorType)
+
+
+def _text(error):
+    try:
+        return str(error)
+    except Exception:
+        return "(its text cannot be had)"
+
+
+def _beyond(tb):
+    """A traceback without the frames of this file at its beginning."""
+    while tb is not None and tb.tb_frame.f_code.co_filename == __file__ and tb.tb_next is not None:
+        tb = tb.tb_next
+    return tb
+
+
+def _prepare(how):
+    if how["version"] != list(sys.version_info[:2]):
+        here, there = ".".join(map(str, sys.version_info[:3])), ".".join(map(str, how["version"]))
+        raise RuntimeError(
+            f"the controller runs Python {there}, and node {os.environ.get('GOLAUNCH_NODE')} has {here} ({sys.executable}): objects of one are not "
+            "those of the other; name an interpreter that all nodes have (WorkerGroup(python=...))")
+    for path in how["path"]:
+        if path not in sys.path:
+            sys.path.append(path)
+    if how["memory"]:
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (how["memory"], most))
+
+
+def _find(target, main):
+    """The class that "module:Class" names, which may be in the program that is the controller's."""
+    module_name, _, name = target.partition(":")
+    try:
+        if module_name == "__main__":
+            module = _main(main)
+        else:
+            from importlib import import_module
+
+            module = import_module(module_name)
+        found = module
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found
+    except Exception as error:
+        raise ImportError(
+            f"{target} cannot be imported on node {os.environ.get('GOLAUNCH_NODE')}: {type(error).__name__}: {error}; sys.path there is {sys.path}") from error
+
+
+def _main(main):
+    """The controller's own program as a module, as multiprocessing has it: its `if __name__ == "__main__"` does not run."""
+    import runpy
+    import types
+
+    if main is None:
+        raise ImportError("the class is defined in an interactive session, which workers cannot import: put it into a file")
+    module = types.ModuleType("__mp_main__")
+    if main.get("module"):
+        content = runpy.run_module(main["module"], run_name="__mp_main__", alter_sys=True)
+    else:
+        sys.path.insert(0, os.path.dirname(main["path"]))
+        content = runpy.run_path(main["path"], run_name="__mp_main__")
+    module.__dict__.update(content)
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+    return module
+
+
+def _connect():
+    """The socket to the controller: its own, where that is on this machine and this user's, or the one of this node's agent."""
+    path, door = os.environ.get("GOLAUNCH_CONTROLLER"), os.environ.get("GOLAUNCH_DOOR")
+    why = "GOLAUNCH_CONTROLLER is not set"
+    for at, direct in ((path, True), (door, False)):
+        if not at:
+            continue
+        sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
+        try:
+            if direct and os.stat(at).st_uid != os.geteuid():
+                why = f"{at} is not this user's"
+                continue
+            sock.connect(at)
+            if direct:
+                _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS.size))
+                if uid != os.geteuid():
+                    why = f"{at} is held by another user"
+                    continue
+            return sock, direct
+        except OSError as error:
+            why = f"{at}: {error.strerror}"
+    raise SystemExit(f"golaunch.worker: the controller cannot be reached: {why}; this program is started by golaunch's WorkerGroup")
+
+
+def main():
+    sock, direct = _connect()
+    worker = Worker(sock, direct)
+    env = os.environ
+    key = env.pop("GOLAUNCH_CONTROLLER_KEY", "")
+    os.register_at_fork(after_in_child=sock.close)  # else a child would keep the controller from seeing the worker's end
+    try:
+        worker.greet(key, {
+            "job": env.get("GOLAUNCH_JOB"), "rank": int(env["RANK"]), "local_rank": int(env["LOCAL_RANK"]), "attempt": int(env["GOLAUNCH_ATTEMPT"]),
+            "node": env.get("GOLAUNCH_NODE"), "gpu": env.get("GOLAUNCH_GPU_UUID"), "pid": os.getpid(), "direct": direct,
+        })
+        worker.make()
+        worker.serve()
+    except _Gone:
+        return 0  # golaunch ends what a controller has left behind
+
+
+if __name__ == "__main__":
+    # What is pickled by this module's name must be the same as what others import.
+    from golaunch.worker import main as _run
+
+    sys.exit(_run())

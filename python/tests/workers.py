@@ -1,0 +1,197 @@
+"""Classes that the tests have workers make."""
+
+import os
+import pickle
+import pickle
+import signal
+import sys
+import time
+
+
+class Worker:
+    made = 0
+
+    def __init__(self, offset=0, *, scale=1):
+        Worker.made += 1
+        self.rank, self.offset, self.scale = int(os.environ["RANK"]), offset, scale
+
+    def add(self, x, y=0):
+        return (self.rank + x + y) * self.scale + self.offset
+
+    def echo(self, *args, **kwargs):
+        return args, kwargs
+
+    def give(self, value):
+        return value
+
+    def bytes_of(self, *buffers):
+        return [bytes(b) for b in buffers]
+
+    def buffer(self, n, given=b""):
+        return pickle.PickleBuffer(bytearray(n + len(given)))
+
+    def who(self):
+        return self.rank, os.getpid(), Worker.made
+
+    def environment(self):
+        return {k: os.environ.get(k) for k in (
+            "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+            "GOLAUNCH_NODE", "GOLAUNCH_CONTROLLER_KEY", "MINE", "CUDA_VISIBLE_DEVICES")}
+
+    def count(self, n):
+        for i in range(n):
+            yield self.rank * 100 + i
+
+    def endless(self, path):
+        i = 0
+        while True:
+            with open(path, "w") as f:
+                f.write(str(i))
+            yield i
+            i += 1
+
+    def bad_generator(self):
+        yield 1
+        raise ValueError("after one")
+
+    def sleep(self, seconds):
+        time.sleep(seconds)
+        return self.rank
+
+    def sleep_on(self, rank, seconds):
+        if self.rank == rank:
+            time.sleep(seconds)
+        return self.rank
+
+    def wait_for(self, path):
+        while not os.path.exists(path):
+            time.sleep(0.001)
+        return self.rank
+
+    def boom(self, text="boom"):
+        raise KeyError(text)
+
+    def boom_on(self, rank):
+        if self.rank == rank:
+            raise KeyError(rank)
+        time.sleep(60)
+
+    def strange_boom(self):
+        raise Strange(1, 2)
+
+    def kill(self, rank, number=signal.SIGKILL):
+        if self.rank == rank:
+            print("my last words", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), number)
+        time.sleep(60)
+
+    def leave(self, rank, code, hard=True):
+        if self.rank == rank:
+            os._exit(code) if hard else sys.exit(code)
+        return self.rank
+
+    def unpicklable(self):
+        return lambda: 1
+
+    def large(self, n):
+        return b"x" * n
+
+    def say(self, text):
+        print(text, flush=True)
+        print(text, file=sys.stderr, flush=True)
+        os.system("echo child of " + text)
+
+    def fork(self):
+        """A child that lives on, and keeps what it inherited."""
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(0)
+        return pid
+
+    def allocate(self, n):
+        return len(bytearray(n))
+
+    def interrupted(self, path):
+        try:
+            while True:
+                time.sleep(60)
+        except BaseException as error:
+            with open(path, "w") as f:
+                f.write(type(error).__name__)
+            raise
+
+    def clean(self, path):
+        with open(f"{path}.{self.rank}", "w"):
+            pass
+
+
+class Strange(Exception):
+    """It can be pickled, and not made again."""
+
+    def __init__(self, a, b):
+        super().__init__("strange")
+
+
+class Unmakeable:
+    def __init__(self, rank):
+        if int(os.environ["RANK"]) == rank:
+            raise RuntimeError("it cannot be made")
+
+
+class MadeOnce:
+    """It cannot be made again once a file is there."""
+
+    def __init__(self, path):
+        self.path = path
+        if os.path.exists(path):
+            raise RuntimeError("not again")
+
+    def die(self):
+        with open(self.path, "w"):
+            pass
+        os._exit(3)
+
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+    def __eq__(self, other):
+        return isinstance(other, Point) and other.x == self.x
+
+
+
+
+class Arrays:
+    """Of NumPy."""
+
+    def total(self, array):
+        return float(array.sum()), array.flags.writeable
+
+    def double(self, array):
+        array *= 2
+        return array
+
+    def give(self, value):
+        return value
+
+    def make(self, n):
+        import numpy
+
+        return numpy.arange(n, dtype="float64")
+
+
+class Gloo:
+    def __init__(self):
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+
+    def reduce(self, x):
+        import torch
+        import torch.distributed as dist
+
+        t = torch.tensor([float(x + dist.get_rank())])
+        dist.all_reduce(t)
+        return t.item()
