@@ -160,8 +160,13 @@ func (a Agent) node(j Job, join session.Options, f *follower) (agent.Agent, erro
 			return agent.Agent{}, fmt.Errorf("%w; choose another directory for logs with --log-dir", err)
 		}
 	}
+	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	if err != nil {
+		return agent.Agent{}, err
+	}
 	n := agent.Agent{
-		Join: join, Standalone: a.Standalone, Open: k.ready, Leave: f.leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
+		Doors: mtls.Server(token, mtls.Identity{Node: join.Node.Name}),
+		Join:  join, Standalone: a.Standalone, Open: k.ready, Leave: f.leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
 		Past: k.past, Preload: Ranks{Preload: a.Preload}.preload(),
 		Joined: func(n placement.Node) {
 			f.welcome()

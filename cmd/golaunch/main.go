@@ -59,7 +59,7 @@ func (s *streams) tell(text string, words contract.Words) {
 
 func main() {
 	args := os.Args[1:]
-	own := len(args) > 0 && (slices.Contains(hidden.Verbs, args[0]))
+	own := len(args) > 0 && slices.Contains(hidden.Verbs, args[0])
 	if filepath.Base(os.Args[0]) == "torchrun" && !own {
 		args = append([]string{"torchrun"}, args...)
 	}

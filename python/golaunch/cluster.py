@@ -46,6 +46,7 @@ class VirtualCluster:
             raise ValueError(f"colocate={colocate}: 1 or more groups share a bundle")
         if address is None and use_gpus and len(self.bundles_per_node) > 1 and not declare_gpus:
             raise ValueError("a cluster on this machine has its GPUs on one node: give one number, or the address of a cluster")
+        self._local = address is None
         self.use_gpus, self.colocate, self.log_dir = use_gpus, colocate, log_dir
         self.name = name or "cluster-" + secrets.token_hex(4)
         self.groups = []

@@ -298,6 +298,9 @@ class WorkerGroup(_Calls):
             "restart": "job" if restart == "group" else "rank", "max_restarts": self._restarts, "backoff": restart_backoff, "grace": grace,
             "hang_timeout": hang_timeout, "preload": preload or "", "preload_strict": preload_strict, "shown": show_output,
         }
+        if not cluster._local:  # workers on other machines come by their agents
+            self._starting.update(socket=cluster.socket_path, key=cluster._key)
+
         self._jobs = 0
         with cluster._lock:
             cluster.groups.append(self)

@@ -57,7 +57,12 @@ func (c *controller) open(ctx context.Context, o opening) (opened, error) {
 		client.Close()
 		return opened{}, err
 	}
-	c.client = client
+	token, err := mtls.FindToken(o.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	if err != nil {
+		client.Close()
+		return opened{}, err
+	}
+	c.client, c.tls = client, mtls.Client(token, mtls.Identity{})
 	return opened{client.Target, s.Version}, nil
 }
 

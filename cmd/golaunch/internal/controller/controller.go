@@ -8,6 +8,7 @@ package controller
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,7 +56,9 @@ type controller struct {
 
 	mu     sync.Mutex
 	client *launcher.Client
-	held   map[string]*launcher.Reservation
+	// tls is the program's side towards the doors of workers.
+	tls  *tls.Config
+	held map[string]*launcher.Reservation
 	// end ends the cluster that was started for the program.
 	end func()
 	// running are the groups' watches, and answering the questions.

@@ -116,6 +116,9 @@ type starting struct {
 	HangTimeout   float64 `json:"hang_timeout"`
 	Preload       string  `json:"preload"`
 	PreloadStrict bool    `json:"preload_strict"`
+	// Socket is the program's, at which workers on other machines are brought to it, and Key shows that they are its own; none come when empty.
+	Socket string `json:"socket"`
+	Key    string `json:"key"`
 	// Shown says that what the workers print is shown.
 	Shown bool `json:"shown"`
 }
@@ -124,7 +127,7 @@ func (s starting) job() launcher.Job {
 	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 	return launcher.Job{
 		ID: s.ID, Command: s.Command, Env: s.Env, Dir: s.Dir, Resources: s.resources(),
-		Ranks:    launcher.Ranks{Preload: s.Preload, PreloadStrict: s.PreloadStrict},
+		Ranks:    launcher.Ranks{Preload: s.Preload, PreloadStrict: s.PreloadStrict, Door: s.Socket != ""},
 		Restarts: launcher.Restarts{Policy: s.Restart, Max: s.MaxRestarts, BackoffMin: seconds(s.Backoff), BackoffMax: seconds(s.Backoff)},
 		Stopping: launcher.Stopping{Grace: seconds(s.Grace)}, Health: launcher.Health{HangTimeout: seconds(s.HangTimeout)},
 		Output: launcher.Output{LogDir: s.LogDir}, Cluster: launcher.Cluster{GPUs: s.GPUIDs},
@@ -156,18 +159,30 @@ func (c *controller) start(ctx context.Context, s starting) (struct{}, error) {
 	if err != nil {
 		return struct{}{}, err
 	}
-	c.running.Go(func() { c.watch(ctx, w) })
+	var far *reach
+	if s.Socket != "" {
+		far = newReach(c, s)
+	}
+	c.running.Go(func() { c.watch(ctx, w, far) })
 	if s.Shown {
 		c.running.Go(func() { c.show(ctx, s.ID) })
 	}
 	return struct{}{}, nil
 }
 
-// watch tells the program of all steps of a group.
-func (c *controller) watch(ctx context.Context, w *launcher.Watch) {
+// watch tells the program of all steps of a group, with each of which its nodes may be others.
+func (c *controller) watch(ctx context.Context, w *launcher.Watch, far *reach) {
 	defer w.Close()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	if far != nil {
+		c.running.Go(func() { far.run(ctx) })
+	}
 	for {
 		d, err := w.Next(ctx)
+		if far != nil {
+			far.ask()
+		}
 		t := told{Event: "decision", Job: w.Job, Reason: d.Reason, News: d.News, Failure: d.Failure, Result: d.Result}
 		switch {
 		case err != nil:

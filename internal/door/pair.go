@@ -1,0 +1,171 @@
+package door
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"time"
+)
+
+// The first frame of a worker: python/golaunch/wire.py has its form.
+const (
+	headerSize = 24
+	hello      = 1
+	maxHello   = 64 << 10
+)
+
+// worker is a connection that has said whose it is.
+type worker struct {
+	conn  *net.UnixConn
+	inner net.Conn
+	first []byte
+}
+
+func (d *Door) greetWorker(conn net.Conn) {
+	f := conn.(freed)
+	u, ok := f.Conn.(*net.UnixConn)
+	if !ok || !d.mayCome(u) {
+		d.drop(f.Conn)
+		return
+	}
+	first, key, err := readHello(u)
+	if err != nil {
+		d.drop(f.Conn)
+		return
+	}
+	_ = u.SetDeadline(time.Time{})
+	f.known()
+	d.meet(key, &worker{u, f.Conn, first}, nil)
+}
+
+var errHello = errors.New("no greeting of a worker")
+
+// readHello reads the first frame, and no byte more.
+func readHello(conn io.Reader) (frame []byte, key string, err error) {
+	frame = make([]byte, headerSize)
+	if _, err := io.ReadFull(conn, frame); err != nil {
+		return nil, "", err
+	}
+	size := binary.LittleEndian.Uint64(frame[16:])
+	if frame[0] != hello || frame[1] != 1 || binary.LittleEndian.Uint16(frame[2:]) != 0 || binary.LittleEndian.Uint32(frame[4:]) != 0 || size > maxHello {
+		return nil, "", errHello
+	}
+	frame = append(frame, make([]byte, size)...)
+	if _, err := io.ReadFull(conn, frame[headerSize:]); err != nil {
+		return nil, "", err
+	}
+	var facts struct {
+		Key string `json:"key"`
+	}
+	if err := json.Unmarshal(frame[headerSize:], &facts); err != nil || len(facts.Key) != KeySize {
+		return nil, "", errHello
+	}
+	return frame, facts.Key, nil
+}
+
+func (d *Door) greetController(conn net.Conn) {
+	inner := innermost(conn)
+	key := make([]byte, KeySize)
+	if _, err := io.ReadFull(conn, key); err != nil { // with the handshake
+		d.drop(inner.Conn)
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	inner.known()
+	d.meet(string(key), nil, conn)
+}
+
+// innermost is the connection below TLS.
+func innermost(conn net.Conn) freed {
+	return conn.(interface{ NetConn() net.Conn }).NetConn().(freed)
+}
+
+// meet brings a worker and a controller with the same key together, when both are there.
+func (d *Door) meet(key string, w *worker, c net.Conn) {
+	d.mu.Lock()
+	q := d.waiting[key]
+	if q == nil {
+		if len(d.waiting) >= most {
+			d.mu.Unlock()
+			d.end(w, c)
+			return
+		}
+		q = &queue{}
+		d.waiting[key] = q
+	}
+	if w != nil {
+		q.workers = append(q.workers, w)
+	} else {
+		q.controllers = append(q.controllers, c)
+	}
+	if len(q.workers) > most || len(q.controllers) > most {
+		w, c = nil, nil
+		if len(q.workers) > most {
+			w, q.workers = q.workers[0], q.workers[1:]
+		} else {
+			c, q.controllers = q.controllers[0], q.controllers[1:]
+		}
+		d.mu.Unlock()
+		d.end(w, c)
+		return
+	}
+	if len(q.workers) == 0 || len(q.controllers) == 0 || d.closed {
+		d.mu.Unlock()
+		return
+	}
+	w, c = q.workers[0], q.controllers[0]
+	q.workers, q.controllers = q.workers[1:], q.controllers[1:]
+	if len(q.workers) == 0 && len(q.controllers) == 0 {
+		delete(d.waiting, key)
+	}
+	d.all.Go(func() { d.join(key, w, c) })
+	d.mu.Unlock()
+}
+
+func (d *Door) end(w *worker, c net.Conn) {
+	if w != nil {
+		d.drop(w.inner)
+	}
+	if c != nil {
+		d.drop(innermost(c).Conn)
+	}
+}
+
+// join has a controller take a worker; one that has gone meanwhile does not, and the worker waits for the next.
+func (d *Door) join(key string, w *worker, c net.Conn) {
+	_ = c.SetDeadline(time.Now().Add(greeting))
+	_, err := c.Write(w.first)
+	if err == nil {
+		_, err = io.ReadFull(c, make([]byte, 1))
+	}
+	_ = c.SetDeadline(time.Time{})
+	if err != nil {
+		d.end(nil, c)
+		d.meet(key, w, nil)
+		return
+	}
+	Relay(w.conn, c)
+	d.end(w, c)
+}
+
+// buffer is what each direction holds of what the other end has not taken.
+const buffer = 256 << 10
+
+// Relay passes on what comes from both, until one of them has said all.
+func Relay(a, b net.Conn) {
+	done := make(chan struct{}, 2)
+	pass := func(to, from net.Conn) {
+		// Without the ReadFrom and WriteTo of its ends, which would have buffers of their own.
+		_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, buffer))
+		done <- struct{}{}
+	}
+	go pass(a, b)
+	go pass(b, a)
+	<-done
+	// What was said last is on its way already: a write returns when the other end's kernel, or TLS, has it.
+	a.Close()
+	b.Close()
+	<-done
+}
