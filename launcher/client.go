@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ type Client struct {
 	Target string
 
 	head *session.Client
+	tls  *tls.Config
 }
 
 // Connect reaches the coordinator at HOST:PORT, or one of several with commas between them, or when that is empty, the one that this user
@@ -52,13 +54,12 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 	if err != nil {
 		return nil, err
 	}
-	c, err := session.Connect(ctx, session.ClientOptions{
-		Target: strings.Join(addrs, ","), Dial: dialAt, TLS: mtls.Client(token, mtls.Identity{}),
-	})
+	config := mtls.Client(token, mtls.Identity{})
+	c, err := session.Connect(ctx, session.ClientOptions{Target: strings.Join(addrs, ","), Dial: dialAt, TLS: config})
 	if err != nil {
 		return nil, err
 	}
-	return &Client{coordinator, c}, nil
+	return &Client{coordinator, c, config}, nil
 }
 
 // ConnectJob reaches the coordinator of a job: the job's own, if it has one on this machine and this user's, else as Connect.
@@ -104,7 +105,7 @@ func connectLocal(ctx context.Context, job string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{localTarget, c}, nil
+	return &Client{localTarget, c, nil}, nil
 }
 
 // localTarget stands for a job's own coordinator in messages.

@@ -90,6 +90,7 @@ var house = []struct {
 	{"nccl/dl", nil},
 	{"nccl", nil},
 	{"rankenv", nil},
+	{"internal/calls", nil},
 	{"placement", nil},
 }
 

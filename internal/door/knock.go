@@ -13,23 +13,23 @@ import (
 // taken; until then the worker is nobody's.
 func Knock(ctx context.Context, addr string, config *tls.Config, key string) (conn net.Conn, first []byte, taken func() error, err error) {
 	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: greeting}, Config: forDoors(config)}
-	conn, err = dialer.DialContext(ctx, "tcp", addr)
+	at, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("reach the workers at %s: %w", addr, err)
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { at.Close() })
 	defer stop()
-	if _, err = io.WriteString(conn, key); err == nil {
-		first, _, err = readHello(conn)
+	if _, err = io.WriteString(at, key); err == nil {
+		first, _, err = readHello(at)
 	}
 	if err != nil {
-		conn.Close()
+		at.Close()
 		return nil, nil, nil, fmt.Errorf("wait for a worker at %s: %w", addr, err)
 	}
-	return conn, first, func() error {
-		_ = conn.SetWriteDeadline(time.Now().Add(greeting))
-		_, err := conn.Write([]byte{1})
-		_ = conn.SetWriteDeadline(time.Time{})
+	return at, first, func() error {
+		_ = at.SetWriteDeadline(time.Now().Add(greeting))
+		_, err := at.Write([]byte{1})
+		_ = at.SetWriteDeadline(time.Time{})
 		return err
 	}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/door"
 	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
@@ -159,9 +160,9 @@ func (c *controller) start(ctx context.Context, s starting) (struct{}, error) {
 	if err != nil {
 		return struct{}{}, err
 	}
-	var far *reach
+	var far *door.Reach
 	if s.Socket != "" {
-		far = newReach(c, s)
+		far = c.reach(s)
 	}
 	c.running.Go(func() { c.watch(ctx, w, far) })
 	if s.Shown {
@@ -171,17 +172,17 @@ func (c *controller) start(ctx context.Context, s starting) (struct{}, error) {
 }
 
 // watch tells the program of all steps of a group, with each of which its nodes may be others.
-func (c *controller) watch(ctx context.Context, w *launcher.Watch, far *reach) {
+func (c *controller) watch(ctx context.Context, w *launcher.Watch, far *door.Reach) {
 	defer w.Close()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	if far != nil {
-		c.running.Go(func() { far.run(ctx) })
+		c.running.Go(func() { far.Run(ctx) })
 	}
 	for {
 		d, err := w.Next(ctx)
 		if far != nil {
-			far.ask()
+			far.Ask()
 		}
 		t := told{Event: "decision", Job: w.Job, Reason: d.Reason, News: d.News, Failure: d.Failure, Result: d.Result}
 		switch {

@@ -1,0 +1,104 @@
+package door
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// againAfter is the pause before a node is tried again that cannot be reached.
+const againAfter = time.Second
+
+// Reach waits for the workers of a group at the doors of its nodes.
+type Reach struct {
+	// Find says where doors are, by node.
+	Find func(context.Context) (map[string]string, error)
+	TLS  *tls.Config
+	Key  string
+	// Bring is given each worker: its connection and first frame. It owns the connection, and calls taken when it takes the worker.
+	Bring func(ctx context.Context, conn net.Conn, first []byte, taken func() error)
+	// Warn is told of nodes that cannot be reached.
+	Warn func(error)
+
+	once  sync.Once
+	asked chan struct{}
+	mu    sync.Mutex
+	at    map[string]bool
+	all   sync.WaitGroup
+}
+
+func (r *Reach) begin() {
+	r.once.Do(func() { r.asked, r.at = make(chan struct{}, 1), map[string]bool{} })
+}
+
+// Ask says that nodes may be new.
+func (r *Reach) Ask() {
+	r.begin()
+	select {
+	case r.asked <- struct{}{}:
+	default:
+	}
+}
+
+// Run goes on until ctx ends, and with it all that it has brought.
+func (r *Reach) Run(ctx context.Context) {
+	r.begin()
+	defer r.all.Wait()
+	for {
+		select {
+		case <-r.asked:
+			r.find(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// find begins to wait at doors that are new.
+func (r *Reach) find(ctx context.Context) {
+	doors, err := r.Find(ctx)
+	if err != nil {
+		return // the job is not there, or the coordinator is gone: both are told by others
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, addr := range doors {
+		if !r.at[addr] {
+			r.at[addr] = true
+			r.all.Go(func() { r.wait(ctx, addr) })
+		}
+	}
+}
+
+// wait takes one worker after another from a door.
+func (r *Reach) wait(ctx context.Context, addr string) {
+	defer func() {
+		r.mu.Lock()
+		delete(r.at, addr)
+		r.mu.Unlock()
+	}()
+	told := false
+	for ctx.Err() == nil {
+		conn, first, taken, err := Knock(ctx, addr, r.TLS, r.Key)
+		if err == nil {
+			told = false
+			r.all.Go(func() { r.Bring(ctx, conn, first, taken) })
+			continue
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || ctx.Err() != nil {
+			return // the job is over there
+		}
+		if !told {
+			r.Warn(err)
+			told = true
+		}
+		select {
+		case <-time.After(againAfter):
+		case <-ctx.Done():
+		}
+	}
+}

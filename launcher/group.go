@@ -1,0 +1,370 @@
+package launcher
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/calls"
+	doors "github.com/golaunch/golaunch/internal/door"
+)
+
+// Group is a job on a reservation whose ranks answer calls: rankenv.Info.Serve makes a rank a worker. Several goroutines may call.
+type Group struct {
+	ID string
+
+	watch    *Watch
+	dir, key string
+	socket   *net.UnixListener
+	size     int
+	end      context.CancelCauseFunc
+	ctx      context.Context
+	all      sync.WaitGroup
+
+	mu      sync.Mutex
+	changed chan struct{} // closed when the state of a worker has changed
+	workers []caller
+	next    uint64
+	// failed is how an attempt failed, by attempt, and over how the job ended.
+	failed map[int]*Failure
+	over   *Result
+}
+
+// caller is what is known of one worker: nil when it is not there.
+type caller struct {
+	link    *link
+	attempt int
+}
+
+// Answer is one worker's to a call, or why there is none.
+type Answer struct {
+	Rank int
+	Out  []byte
+	Err  error
+}
+
+// WorkerError says that a worker has failed in a call: its handler, as Message says, or the worker itself, as Failure does. The handler's stack is there if it
+// has panicked.
+type WorkerError struct {
+	Rank           int
+	Node           string
+	Message, Stack string
+	Failure        *Failure
+}
+
+func (e *WorkerError) Error() string {
+	if e.Failure != nil {
+		return fmt.Sprintf("worker %d on %s: %s", e.Rank, e.Node, e.Failure.Why)
+	}
+	return fmt.Sprintf("worker %d on %s: %s", e.Rank, e.Node, e.Message)
+}
+
+// Group starts a job on the reservation whose ranks are workers, and returns at once: the first calls wait for them. It ends with ctx, with Close, or with the
+// reservation. Its failures and restarts are those of any job; a call that a worker does not live to answer is a [WorkerError].
+func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
+	secret := make([]byte, doors.KeySize/2)
+	if _, err := rand.Read(secret); err != nil {
+		return nil, err
+	}
+	size := 0
+	for _, n := range j.Resources.PerNode {
+		size += n
+	}
+	if len(j.Resources.PerNode) == 1 {
+		size *= max(1, j.Resources.MaxNodes)
+	}
+	g := &Group{key: hex.EncodeToString(secret), size: size, workers: make([]caller, size), changed: make(chan struct{}), failed: map[int]*Failure{}}
+	for i := range g.workers {
+		g.workers[i].attempt = -1
+	}
+	if err := g.listen(); err != nil {
+		return nil, err
+	}
+	j.Ranks.Door = true
+	j.Env = append(append([]string{}, j.Env...), "GOLAUNCH_CONTROLLER="+g.socket.Addr().String(), "GOLAUNCH_CONTROLLER_KEY="+g.key)
+	w, err := r.Submit(ctx, j)
+	if err != nil {
+		return nil, errors.Join(err, g.unlisten())
+	}
+	g.ID, g.watch = w.Job, w
+	g.ctx, g.end = context.WithCancelCause(ctx)
+	far := &doors.Reach{
+		TLS: r.client.tls, Key: g.key, Warn: func(error) {}, // the calls that wait have limits of their own
+		Find:  func(ctx context.Context) (map[string]string, error) { return r.client.Doors(ctx, g.ID, findLimit) },
+		Bring: g.bring,
+	}
+	g.all.Go(func() { far.Run(g.ctx) })
+	g.all.Go(func() { g.follow(far) })
+	g.all.Go(g.accept)
+	return g, nil
+}
+
+func (g *Group) listen() (err error) {
+	parent := os.TempDir()
+	if len(parent) > 70 { // a socket's path has 108 bytes, unix(7)
+		parent = "/tmp"
+	}
+	if g.dir, err = os.MkdirTemp(parent, "golaunch-controller-"); err != nil { // mode 0700
+		return fmt.Errorf("make a directory for the controller's socket: %w", err)
+	}
+	if g.socket, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(g.dir, "controller"), Net: "unix"}); err != nil {
+		return errors.Join(fmt.Errorf("listen for workers: %w", err), os.RemoveAll(g.dir))
+	}
+	return nil
+}
+
+func (g *Group) unlisten() error { return errors.Join(g.socket.Close(), os.RemoveAll(g.dir)) }
+
+// Size is the number of workers.
+func (g *Group) Size() int { return g.size }
+
+// Call calls a worker by its rank, and waits for the answer.
+func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([]byte, error) {
+	if rank < 0 || rank >= g.size {
+		return nil, usage("worker %d: the group has 0 to %d", rank, g.size-1)
+	}
+	l, err := g.ready(ctx, rank)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	g.next++
+	number := g.next
+	g.mu.Unlock()
+	return l.call(ctx, number, method, in)
+}
+
+// CallAll calls all workers with the same, and returns their answers by rank, or the first error.
+func (g *Group) CallAll(ctx context.Context, method string, in []byte) ([][]byte, error) {
+	out := make([][]byte, g.size)
+	all, ctx := errgroup.WithContext(ctx)
+	for rank := range g.size {
+		all.Go(func() (err error) {
+			out[rank], err = g.Call(ctx, rank, method, in)
+			return err
+		})
+	}
+	return out, all.Wait()
+}
+
+// CallEach calls all workers, each with its own, and yields their answers as they come. Who does not read on cancels the rest.
+func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.Seq[Answer] {
+	return func(yield func(Answer) bool) {
+		if len(in) != g.size {
+			yield(Answer{Rank: -1, Err: usage("%d inputs for %d workers: one for each", len(in), g.size)})
+			return
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		answers := make(chan Answer, g.size)
+		for rank := range g.size {
+			go func() {
+				out, err := g.Call(ctx, rank, method, in[rank])
+				answers <- Answer{rank, out, err}
+			}()
+		}
+		for range g.size {
+			if !yield(<-answers) {
+				return
+			}
+		}
+	}
+}
+
+// Close has the workers end, in order, and waits for the end of the job.
+func (g *Group) Close() (Result, error) {
+	g.mu.Lock()
+	for _, w := range g.workers {
+		if w.link != nil {
+			w.link.bye()
+		}
+	}
+	g.mu.Unlock()
+	for {
+		g.mu.Lock()
+		over, changed := g.over, g.changed
+		g.mu.Unlock()
+		if over != nil {
+			g.end(errClosed)
+			err := g.unlisten()
+			g.all.Wait()
+			return *over, err
+		}
+		select {
+		case <-changed:
+		case <-g.ctx.Done():
+			err := g.unlisten()
+			g.all.Wait()
+			return Result{}, errors.Join(context.Cause(g.ctx), err)
+		}
+	}
+}
+
+var errClosed = errors.New("the group is closed")
+
+// ready waits for a worker, over restarts.
+func (g *Group) ready(ctx context.Context, rank int) (*link, error) {
+	for {
+		g.mu.Lock()
+		l, over, changed := g.workers[rank].link, g.over, g.changed
+		g.mu.Unlock()
+		switch {
+		case over != nil:
+			return nil, fmt.Errorf("the group has ended: %s", over.Reason)
+		case l != nil:
+			return l, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for worker %d: %w", rank, context.Cause(ctx))
+		case <-g.ctx.Done():
+			return nil, fmt.Errorf("wait for worker %d: %w", rank, context.Cause(g.ctx))
+		}
+	}
+}
+
+// change does something to the state, and wakes who waits for that.
+func (g *Group) change(do func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	do()
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// follow hears what golaunch says of the job.
+func (g *Group) follow(far *doors.Reach) {
+	defer g.watch.Close()
+	for {
+		d, err := g.watch.Next(g.ctx)
+		far.Ask()
+		if err != nil {
+			g.change(func() {
+				if g.over == nil {
+					g.over = &Result{Code: 125, Reason: err.Error()}
+				}
+				g.lose(nil)
+			})
+			return
+		}
+		g.change(func() {
+			if d.Failure != nil {
+				g.failed[d.Failure.Attempt] = d.Failure
+				g.lose(d.Failure)
+			}
+			if d.Result != nil {
+				g.over = d.Result
+				g.lose(d.Result.Cause)
+			}
+		})
+	}
+}
+
+// lose gives up workers that end with a failure: those of the attempt, or all. It is the answer to their calls; later ones wait for who comes next.
+func (g *Group) lose(f *Failure) {
+	for i, w := range g.workers {
+		if w.link != nil && (f == nil || f.Attempt < 0 || w.attempt <= f.Attempt) {
+			w.link.fail(f)
+			g.workers[i].link = nil
+		}
+	}
+}
+
+// accept takes workers of this machine.
+func (g *Group) accept() {
+	stop := context.AfterFunc(g.ctx, func() { _ = g.socket.Close() })
+	defer stop()
+	for {
+		conn, err := g.socket.AcceptUnix()
+		if err != nil {
+			return
+		}
+		if !sameUser(conn) {
+			_ = conn.Close()
+			continue
+		}
+		g.all.Go(func() { g.serve(conn, bufio.NewReaderSize(conn, 64<<10), func() error { return nil }) })
+	}
+}
+
+func sameUser(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var cred *unix.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return err == nil && failed == nil && int(cred.Uid) == os.Geteuid()
+}
+
+// bring is a worker of another machine.
+func (g *Group) bring(_ context.Context, conn net.Conn, first []byte, taken func() error) {
+	g.serve(conn, bufio.NewReaderSize(io.MultiReader(bytes.NewReader(first), conn), 64<<10), taken)
+}
+
+// serve is the life of a connection of a worker.
+func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
+	defer conn.Close()
+	stop := context.AfterFunc(g.ctx, func() { conn.Close() })
+	defer stop()
+	who, err := g.greeted(conn, in, taken)
+	if err != nil {
+		return
+	}
+	l := &link{conn: conn, rank: who.Rank, node: who.Node, waits: map[uint64]chan calls.Frame{}, gone: make(chan struct{}), slots: make(chan struct{}, calls.MaxOutstanding)}
+	fresh := false
+	g.change(func() {
+		if w := &g.workers[who.Rank]; who.Attempt >= w.attempt && g.over == nil {
+			*w, fresh = caller{l, who.Attempt}, true
+		}
+	})
+	if !fresh {
+		return
+	}
+	l.read(in)
+	g.change(func() {
+		if g.workers[who.Rank].link == l {
+			g.workers[who.Rank].link = nil
+		}
+	})
+	g.explain(l, who.Attempt)
+}
+
+func (g *Group) greeted(conn net.Conn, in *bufio.Reader, taken func() error) (who calls.Greeting, err error) {
+	limit := timeout(conn)
+	defer limit()
+	f, err := calls.Read(in, calls.MaxHello)
+	if err == nil {
+		err = json.Unmarshal(f.Body, &who)
+	}
+	if err != nil || f.Kind != calls.Hello || !sameKey(who.Key, g.key) || who.Job != g.ID || who.Rank < 0 || who.Rank >= g.size {
+		return who, errors.Join(err, calls.ErrFrame)
+	}
+	if err := taken(); err != nil {
+		return who, err
+	}
+	if err := calls.Write(conn, calls.Frame{Kind: calls.Make, Codec: calls.JSON, Body: []byte("{}")}); err != nil {
+		return who, err
+	}
+	f, err = calls.Read(in, calls.MaxHello)
+	if err == nil && f.Kind != calls.Ready {
+		err = calls.ErrFrame
+	}
+	return who, err
+}

@@ -1,0 +1,189 @@
+package launcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/rankenv"
+)
+
+// workerVar makes this program a worker of a group.
+const workerVar = "GROUP_TEST_WORKER"
+
+// beWorker is the life of a worker.
+func beWorker() int {
+	me, err := rankenv.Current()
+	if err == nil {
+		err = me.Serve(context.Background(), map[string]rankenv.Handler{
+			"rank": func(context.Context, []byte) ([]byte, error) {
+				return fmt.Appendf(nil, "%d of %d", me.Rank, me.WorldSize), nil
+			},
+			"echo": func(_ context.Context, in []byte) ([]byte, error) { return in, nil },
+			"double": func(_ context.Context, in []byte) ([]byte, error) {
+				var n int
+				if err := json.Unmarshal(in, &n); err != nil {
+					return nil, err
+				}
+				return json.Marshal(2 * n)
+			},
+			"fail":  func(context.Context, []byte) ([]byte, error) { return nil, fmt.Errorf("rank %d cannot", me.Rank) },
+			"panic": func(context.Context, []byte) ([]byte, error) { panic("no way") },
+			"die": func(_ context.Context, in []byte) ([]byte, error) {
+				if string(in) == fmt.Sprint(me.Rank) {
+					fmt.Fprintln(os.Stderr, "my last words")
+					_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				}
+				select {}
+			},
+			"wait": func(ctx context.Context, _ []byte) ([]byte, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+			"attempt": func(context.Context, []byte) ([]byte, error) { return fmt.Appendf(nil, "%d", me.Attempt), nil },
+		})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// startGroup has 2 and 1 workers on two nodes.
+func startGroup(t *testing.T, j launcher.Job) *launcher.Group {
+	t.Helper()
+	c := startCluster(t, 2, 1)
+	where := launcher.Resources{MinNodes: 2, MaxNodes: 2, PerNode: []int{2, 1}, GPU: true}
+	r, err := c.Reserve(t.Context(), launcher.Job{Resources: where}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	j.Command, j.Resources, j.Env = []string{os.Args[0]}, where, append(j.Env, workerVar+"=1", "GORACE=atexit_sleep_ms=0")
+	g, err := r.Group(t.Context(), j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = g.Close() })
+	return g
+}
+
+func limited(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestGroup(t *testing.T) {
+	g := startGroup(t, launcher.Job{})
+	ctx := limited(t)
+	all, err := g.CallAll(ctx, "rank", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank, text := range all {
+		if want := fmt.Sprintf("%d of 3", rank); string(text) != want {
+			t.Errorf("%s, want %s", text, want)
+		}
+	}
+	large := make([]byte, 8<<20)
+	if out, err := g.Call(ctx, 2, "echo", large); err != nil || len(out) != len(large) {
+		t.Errorf("%d bytes, %v", len(out), err)
+	}
+	var got []int
+	for a := range g.CallEach(ctx, "double", [][]byte{[]byte("1"), []byte("2"), []byte("3")}) {
+		var n int
+		if err := errors.Join(a.Err, json.Unmarshal(a.Out, &n)); err != nil || n != 2*(a.Rank+1) {
+			t.Errorf("%+v: %v", a, err)
+		}
+		got = append(got, a.Rank)
+	}
+	if slices.Sort(got); !slices.Equal(got, []int{0, 1, 2}) {
+		t.Errorf("answers of %v", got)
+	}
+	for a := range g.CallEach(ctx, "double", nil) {
+		if !errors.Is(a.Err, launcher.ErrUsage) {
+			t.Errorf("%+v, want that there is one input for each worker", a)
+		}
+	}
+	if _, err := g.Call(ctx, 3, "rank", nil); !errors.Is(err, launcher.ErrUsage) {
+		t.Errorf("%v, want that there is no such worker", err)
+	}
+	for method, want := range map[string]string{"fail": "rank 1 cannot", "panic": "panic: no way", "nothing": `no handler is called "nothing"`} {
+		_, err := g.Call(ctx, 1, method, nil)
+		failed, ok := errors.AsType[*launcher.WorkerError](err)
+		if !ok || failed.Rank != 1 || failed.Node == "" || failed.Message != want || failed.Failure != nil {
+			t.Errorf("%s: %+v", method, err)
+		}
+		if method == "panic" && !strings.Contains(failed.Stack, "group_test.go") {
+			t.Errorf("no stack: %q", failed.Stack)
+		}
+	}
+	soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	if _, err := g.CallAll(soon, "wait", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want that its time is over", err)
+	}
+	if out, err := g.CallAll(ctx, "attempt", nil); err != nil || string(out[0]) != "0" {
+		t.Errorf("%q, %v", out, err)
+	}
+	result, err := g.Close()
+	if err != nil || result.Code != 0 {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if _, err := g.Call(ctx, 0, "rank", nil); err == nil {
+		t.Error("a group that has ended answers")
+	}
+}
+
+// TestAWorkerOfAGroupDies: all who wait hear of it with its last words, and the group starts again.
+func TestAWorkerOfAGroupDies(t *testing.T) {
+	j := launcher.Job{}
+	j.Restarts.Max = 1
+	g := startGroup(t, j)
+	ctx := limited(t)
+	_, err := g.CallAll(ctx, "die", []byte("1"))
+	failed, ok := errors.AsType[*launcher.WorkerError](err)
+	if !ok {
+		t.Fatalf("%v, want how a worker failed", err)
+	}
+	if f := failed.Failure; f != nil && (f.Rank != 1 || f.Exit.Signal != 9 || f.Tail != "my last words") {
+		t.Errorf("%+v", f)
+	}
+	if out, err := g.CallAll(ctx, "attempt", nil); err != nil || string(slices.Concat(out...)) != "111" {
+		t.Errorf("%q, %v, want another attempt of each", out, err)
+	}
+	if _, err := g.CallAll(ctx, "die", []byte("2")); err == nil {
+		t.Error("dead workers answer")
+	}
+	for {
+		if _, err = g.Call(ctx, 0, "rank", nil); err != nil && strings.Contains(err.Error(), "the group has ended") {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%v, want that the group has ended", err)
+		}
+	}
+}
+
+func TestServeAlone(t *testing.T) {
+	t.Setenv("GOLAUNCH_CONTROLLER", "")
+	t.Setenv("GOLAUNCH_DOOR", "")
+	if err := (rankenv.Info{}).Serve(t.Context(), nil); !errors.Is(err, rankenv.ErrNoController) {
+		t.Errorf("%v, want that there is no controller", err)
+	}
+}

@@ -1,0 +1,174 @@
+package launcher
+
+import (
+	"bufio"
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/calls"
+)
+
+const (
+	// findLimit bounds the wait for nodes that are asked where their workers are, and helloLimit the time in which a worker must have said who it is.
+	findLimit  = 10 * time.Second
+	helloLimit = 10 * time.Second
+	// verdictLimit is how long the calls of a worker whose connection has ended wait for what golaunch says of it.
+	verdictLimit = 80 * time.Millisecond
+)
+
+// link is the connection to one worker.
+type link struct {
+	conn net.Conn
+	rank int
+	node string
+	// slots bound the calls that have no answer.
+	slots chan struct{}
+
+	writing sync.Mutex
+	mu      sync.Mutex
+	waits   map[uint64]chan calls.Frame
+	failure *Failure
+	lost    bool
+	gone    chan struct{}
+}
+
+func timeout(conn net.Conn) (end func()) {
+	_ = conn.SetDeadline(time.Now().Add(helloLimit))
+	return func() { _ = conn.SetDeadline(time.Time{}) }
+}
+
+func sameKey(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// call says a call and waits for its answer. When ctx ends before, the worker is told.
+func (l *link) call(ctx context.Context, number uint64, method string, in []byte) ([]byte, error) {
+	select {
+	case l.slots <- struct{}{}:
+		defer func() { <-l.slots }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-l.gone:
+		return nil, l.err()
+	}
+	answer := make(chan calls.Frame, 1)
+	l.mu.Lock()
+	l.waits[number] = answer
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		delete(l.waits, number)
+		l.mu.Unlock()
+	}()
+	if err := l.write(calls.Frame{Kind: calls.Call, Codec: calls.Raw, Call: number, Name: method, Body: in}); err != nil {
+		select {
+		case <-l.gone:
+			return nil, l.err()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	select {
+	case f := <-answer:
+		return l.read1(f)
+	case <-ctx.Done():
+		_ = l.write(calls.Frame{Kind: calls.Cancel, Call: number}) // a worker that is gone needs no word
+		return nil, context.Cause(ctx)
+	case <-l.gone:
+		return nil, l.err()
+	}
+}
+
+func (l *link) read1(f calls.Frame) ([]byte, error) {
+	if f.Kind == calls.Result {
+		return f.Body, nil
+	}
+	var failed calls.Failure
+	if err := json.Unmarshal(f.Body, &failed); err != nil {
+		failed.Message = "it fails with what cannot be read"
+	}
+	return nil, &WorkerError{Rank: l.rank, Node: l.node, Message: failed.Message, Stack: failed.Stack}
+}
+
+func (l *link) write(f calls.Frame) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	err := calls.Write(l.conn, f)
+	if err != nil {
+		l.conn.Close()
+	}
+	return err
+}
+
+// bye has the worker end.
+func (l *link) bye() { go func() { _ = l.write(calls.Frame{Kind: calls.Bye}) }() }
+
+// read gives answers to who waits for them, until the connection ends.
+func (l *link) read(in *bufio.Reader) {
+	for {
+		f, err := calls.Read(in, calls.MaxBody)
+		if err != nil || f.Kind != calls.Result && f.Kind != calls.Error {
+			return
+		}
+		l.mu.Lock()
+		if answer := l.waits[f.Call]; answer != nil {
+			answer <- f
+			delete(l.waits, f.Call)
+		}
+		l.mu.Unlock()
+	}
+}
+
+// fail ends all calls with a failure, which may be nil.
+func (l *link) fail(f *Failure) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost {
+		return
+	}
+	l.lost, l.failure = true, f
+	close(l.gone)
+}
+
+func (l *link) err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := &WorkerError{Rank: l.rank, Node: l.node, Failure: l.failure, Message: "it is gone, and golaunch has not said why yet"}
+	if l.failure != nil {
+		e.Message = l.failure.Why
+	}
+	return e
+}
+
+// explain ends the calls of a worker whose connection has ended: with what golaunch says of it, or soon without.
+func (g *Group) explain(l *link, attempt int) {
+	g.mu.Lock()
+	f := g.failed[attempt]
+	g.mu.Unlock()
+	if f != nil {
+		l.fail(f)
+		return
+	}
+	limit := time.NewTimer(verdictLimit)
+	defer limit.Stop()
+	for {
+		g.mu.Lock()
+		f, over, changed := g.failed[attempt], g.over, g.changed
+		g.mu.Unlock()
+		if f != nil || over != nil {
+			l.fail(f)
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			l.fail(nil)
+			return
+		case <-g.ctx.Done():
+			l.fail(nil)
+			return
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package rankenv
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"syscall"
+
+	"github.com/golaunch/golaunch/internal/calls"
+)
+
+// Handler answers a call of a controller. ctx ends when nobody wants the answer any more.
+type Handler func(ctx context.Context, in []byte) (out []byte, err error)
+
+// ErrNoController says that no controller has started this process.
+var ErrNoController = errors.New("not a worker of a group: neither GOLAUNCH_CONTROLLER nor GOLAUNCH_DOOR is set; launcher.Reservation.Group starts one")
+
+// Serve makes this rank a worker of its group: it answers calls by their names, one after another in the order in which they were made, until its
+// controller needs it no more, and then returns nil. A handler that panics has failed, and the rank goes on.
+func (i Info) Serve(ctx context.Context, handlers map[string]Handler) error {
+	conn, direct, err := reachController()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	w := &server{conn: conn, in: bufio.NewReaderSize(conn, 64<<10), handlers: handlers, queue: make(chan calls.Frame, calls.MaxOutstanding+1), ends: map[uint64]func(){}}
+	if err := w.greet(i, direct); err != nil {
+		return fmt.Errorf("greet the controller: %w", err)
+	}
+	if err := w.serve(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve the controller: %w", err)
+	}
+	return context.Cause(ctx)
+}
+
+// reachController connects to the controller's own socket, where that is on this machine and this user's, or to the door of this node's agent.
+func reachController() (net.Conn, bool, error) {
+	why := ErrNoController
+	for _, at := range []struct {
+		path   string
+		direct bool
+	}{{os.Getenv("GOLAUNCH_CONTROLLER"), true}, {os.Getenv("GOLAUNCH_DOOR"), false}} {
+		if at.path == "" {
+			continue
+		}
+		if info, err := os.Stat(at.path); at.direct && err == nil && int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+			why = fmt.Errorf("%s is not this user's", at.path)
+			continue
+		}
+		conn, err := net.Dial("unix", at.path)
+		if err == nil {
+			return conn, at.direct, nil
+		}
+		why = fmt.Errorf("reach the controller: %w", err)
+	}
+	return nil, false, why
+}
+
+type server struct {
+	conn     net.Conn
+	in       *bufio.Reader
+	handlers map[string]Handler
+	queue    chan calls.Frame
+	// ends ends calls that have no answer yet; nil for one that has not begun.
+	mu   sync.Mutex
+	ends map[uint64]func()
+}
+
+func (w *server) greet(i Info, direct bool) error {
+	text, err := json.Marshal(calls.Greeting{
+		Key: os.Getenv("GOLAUNCH_CONTROLLER_KEY"), Job: i.JobID, Rank: i.Rank, LocalRank: i.LocalRank, Attempt: i.Attempt, Node: i.NodeName, GPU: i.GPUUUID,
+		PID: os.Getpid(), Direct: direct,
+	})
+	if err == nil {
+		err = calls.Write(w.conn, calls.Frame{Kind: calls.Hello, Codec: calls.JSON, Body: text})
+	}
+	if err != nil {
+		return err
+	}
+	f, err := calls.Read(w.in, calls.MaxBody)
+	if err == nil && f.Kind != calls.Make {
+		err = calls.ErrFrame
+	}
+	if err != nil {
+		return err
+	}
+	return calls.Write(w.conn, calls.Frame{Kind: calls.Ready, Codec: calls.Raw})
+}
+
+// serve reads while calls are answered, so that a cancel is heard.
+func (w *server) serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answered := make(chan error, 1)
+	go func() {
+		answered <- w.answer(ctx)
+		w.conn.Close()
+	}()
+	err := w.read()
+	cancel()
+	close(w.queue)
+	if failed := <-answered; err == nil || errors.Is(err, net.ErrClosed) {
+		err = failed
+	}
+	return err
+}
+
+// read returns nil when the controller needs this worker no more.
+func (w *server) read() error {
+	for {
+		f, err := calls.Read(w.in, calls.MaxBody)
+		if err != nil {
+			return err
+		}
+		switch f.Kind {
+		case calls.Bye:
+			return nil
+		case calls.Call:
+			w.mu.Lock()
+			w.ends[f.Call] = nil
+			w.mu.Unlock()
+			select {
+			case w.queue <- f:
+			default:
+				return fmt.Errorf("%w: more than %d calls have no answer", calls.ErrFrame, calls.MaxOutstanding)
+			}
+		case calls.Cancel:
+			w.mu.Lock()
+			end, waits := w.ends[f.Call]
+			delete(w.ends, f.Call)
+			w.mu.Unlock()
+			if waits && end != nil {
+				end()
+			}
+		default:
+			return fmt.Errorf("%w: kind %d", calls.ErrFrame, f.Kind)
+		}
+	}
+}
+
+func (w *server) answer(ctx context.Context) error {
+	for f := range w.queue {
+		if err := w.one(ctx, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one answers a call, unless it was cancelled.
+func (w *server) one(ctx context.Context, f calls.Frame) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.mu.Lock()
+	_, wanted := w.ends[f.Call]
+	if wanted {
+		w.ends[f.Call] = cancel
+	}
+	w.mu.Unlock()
+	if !wanted || ctx.Err() != nil { // nobody wants the answer of a worker that ends
+		return nil
+	}
+	answer := w.do(ctx, f)
+	w.mu.Lock()
+	_, wanted = w.ends[f.Call]
+	delete(w.ends, f.Call)
+	w.mu.Unlock()
+	if !wanted {
+		return nil
+	}
+	return calls.Write(w.conn, answer)
+}
+
+func (w *server) do(ctx context.Context, f calls.Frame) (answer calls.Frame) {
+	fail := func(message, stack string) {
+		text, _ := json.Marshal(calls.Failure{Message: message, Stack: stack}) // two texts can be marshalled
+		answer = calls.Frame{Kind: calls.Error, Codec: calls.JSON, Call: f.Call, Name: f.Name, Body: text}
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			fail(fmt.Sprintf("panic: %v", p), string(debug.Stack()))
+		}
+	}()
+	handler := w.handlers[f.Name]
+	if handler == nil {
+		fail(fmt.Sprintf("no handler is called %q", f.Name), "")
+		return answer
+	}
+	out, err := handler(ctx, f.Body)
+	if err != nil {
+		fail(err.Error(), "")
+		return answer
+	}
+	return calls.Frame{Kind: calls.Result, Codec: calls.Raw, Call: f.Call, Body: out}
+}
