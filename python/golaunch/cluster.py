@@ -6,6 +6,7 @@ import atexit
 import heapq
 import hmac
 import json
+import logging
 import os
 import secrets
 import select
@@ -15,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
 
 from . import future as futures
 from . import wire
@@ -23,6 +23,7 @@ from .errors import GolaunchError
 from .helper import Helper
 from .link import Link
 
+_log = logging.getLogger("golaunch")
 _CREDENTIALS = struct.Struct("3i")
 _GREETING = 10.0  # seconds in which a connection must say whose it is
 _IDLE = 0.02  # seconds in which nobody waits, until a thread reads instead
@@ -156,7 +157,7 @@ class VirtualCluster:
             except BlockingIOError:
                 return
             except OSError as error:  # out of descriptors: those who wait come again
-                warnings.warn(f"golaunch: a worker cannot be let in: {error}", RuntimeWarning, stacklevel=2)
+                _log.warning("a worker cannot be let in: %s", error)
                 return
             sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fd)
             sock.setblocking(False)
@@ -310,7 +311,7 @@ class VirtualCluster:
                 group._ended(self._helper.gone)
             return
         if told["event"] == "warning":
-            warnings.warn("golaunch: " + told["text"], RuntimeWarning, stacklevel=2)
+            _log.warning("%s", told["text"])
         elif told["event"] == "lost":
             for group in list(self.groups):
                 group._ended("the cluster was lost: " + told["reason"])

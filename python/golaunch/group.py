@@ -17,6 +17,8 @@ from .sharding import NamedSharding
 
 # How long after a worker's connection has ended its callers wait for golaunch's verdict, in seconds.
 _VERDICT = 0.08
+# How long the exception of one of several workers waits for the end of another, of which it may be an echo, in seconds.
+_ECHO = 0.02
 # Calls of one worker that have no result yet; who calls more waits.
 _OUTSTANDING = 1000
 # Bytes that stand in a worker's queue; who calls with more waits.
@@ -39,6 +41,8 @@ class Worker:
         self._streams = {}
         self._held = []
         self._since = {}
+        # Its connection has ended, and golaunch has not said why.
+        self._unclear = False
         # Why no call will be answered, once nothing starts it again.
         self._end = None
 
@@ -77,8 +81,7 @@ class Worker:
                 return
             future._settle(self.rank, futures._VALUE, value)
         elif kind == wire.ERROR:
-            del self._pending[call]
-            future._settle(self.rank, futures._ERROR, self._failure(loads(frame.body, frame.buffers), future.method))
+            self._raised(call, future, self._failure(loads(frame.body, frame.buffers), future.method), len(future._slots) > 1)
         elif kind in (wire.ITEM, wire.END):
             del self._pending[call]
             items = RemoteGenerator(future, self.rank)
@@ -87,6 +90,16 @@ class Worker:
             self._streamed(frame)
         else:
             raise wire.ProtocolError(f"a worker says {kind}")
+
+    def _raised(self, call, future, error, wait):
+        """A method has raised. When another worker has ended just now, that is the cause, and this may be an echo of it."""
+        if self._pending.get(call) is not future:
+            return  # the cause was told
+        if wait or any(w._unclear for w in self.group.workers):
+            self.group.cluster._after(_ECHO, lambda: self._raised(call, future, error, False))
+            return
+        del self._pending[call]
+        future._settle(self.rank, futures._ERROR, error)
 
     def _streamed(self, frame):
         """A part of what a generator yields. Of a call that was cancelled nobody wants it."""
@@ -151,9 +164,11 @@ class Worker:
             self._fail(known)
             return
         lost, attempt = dict(self._pending), self.attempt
+        self._unclear = True
         self.group.cluster._after(_VERDICT, lambda: self._unexplained(lost, attempt))
 
     def _unexplained(self, lost, attempt):
+        self._unclear = False
         if self._attempt_lost(attempt) and (self._streams or any(self._pending.get(call) is future for call, future in lost.items())):
             self._fail(WorkerFailureError(
                 f"{self._where()} is gone: the connection to it ended, and golaunch has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
@@ -176,6 +191,7 @@ class Worker:
         return self.attempt == attempt and self.state == "lost"
 
     def _fail(self, error):
+        self._unclear = False
         pending, self._pending = self._pending, {}
         for future in pending.values():
             future._settle(self.rank, futures._ERROR, error)

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 import unittest
-import warnings
 
 import golaunch.group
 from base import LIMIT, VERDICT, Case, stderr_into
@@ -124,6 +123,15 @@ class Failures(Case):
         self.assertEqual(g.run_all_workers_single_data("add", 1), [1, 2, 3])
         self.assertEqual({w.attempt for w in g.workers}, {0})
 
+    def test_an_echo(self):
+        """What fails because another worker has died is no news beside that."""
+        g = self.group(2)
+        for _ in range(2):
+            with self.assertRaises(WorkerFailureError) as caught:
+                g.run_all_workers_single_data("kill_and_echo", 1).result(LIMIT)
+            self.assertEqual((caught.exception.rank, caught.exception.cause), (1, "killed"))
+            g.restart_failed_workers(LIMIT)
+
     def test_a_failure_is_told_before_others_answer(self):
         g = self.group(3)
         began = time.monotonic()
@@ -231,7 +239,6 @@ class Failures(Case):
         self.assertRaises(GolaunchError, WorkerGroup, cluster, "workers:Worker")
 
     def test_the_helper_dies(self):
-        warnings.simplefilter("ignore")
         g = self.group(2)
         f = g.run_all_workers_single_data("sleep", 60)
         pids = [w.pid for w in g.workers]

@@ -85,6 +85,13 @@ class Worker:
             os.kill(os.getpid(), number)
         time.sleep(60)
 
+    def kill_and_echo(self, rank):
+        """One dies, and the others fail of that."""
+        if self.rank == rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.01)
+        raise RuntimeError("connection closed by peer")
+
     def leave(self, rank, code, hard=True):
         if self.rank == rank:
             os._exit(code) if hard else sys.exit(code)

@@ -57,7 +57,7 @@ func TestPython(t *testing.T) {
 				if i > 0 {
 					continue
 				}
-			case "test_far.py":
+			case "test_far.py", "test_torch.py":
 				continue
 			}
 			t.Run(filepath.Base(file)+" with "+python, func(t *testing.T) {
@@ -68,22 +68,23 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// TestPythonOfTorch runs the tests of data with NumPy.
+// TestPythonOfTorch runs those that need NumPy and torch.
 func TestPythonOfTorch(t *testing.T) {
 	t.Parallel()
 	python := os.Getenv("GOLAUNCH_TEST_PYTHON")
 	if python == "" {
 		python = "python3"
 	}
-	if err := exec.Command(python, "-c", "import numpy").Run(); err != nil {
+	if err := exec.Command(python, "-c", "import numpy, torch").Run(); err != nil {
 		if os.Getenv("CI") != "" {
-			t.Fatalf("%s has no NumPy: %v", python, err)
+			t.Fatalf("%s has no NumPy or no torch: %v", python, err)
 		}
-		t.Skipf("%s has no NumPy: %v", python, err)
+		t.Skipf("%s has no NumPy or no torch: %v", python, err)
 	}
-	out := runPython(t, python, "OTHER_PYTHON=", filepath.Join(tree, "tests", "test_data.py"))
-	if strings.Contains(out, "skipped") {
-		t.Errorf("a test of NumPy was skipped:\n%s", out)
+	for _, name := range []string{"test_data.py", "test_torch.py"} {
+		if out := runPython(t, python, "OTHER_PYTHON=", filepath.Join(tree, "tests", name)); strings.Contains(out, "skipped") {
+			t.Errorf("a test of NumPy or torch was skipped:\n%s", out)
+		}
 	}
 }
 
