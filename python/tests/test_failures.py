@@ -128,7 +128,7 @@ class Failures(Case):
         g = self.group(2)
         for _ in range(2):
             with self.assertRaises(WorkerFailureError) as caught:
-                g.run_all_workers_single_data("kill_and_echo", 1).result(LIMIT)
+                g.run_all_workers_single_data("kill_and_echo", g.workers[1].pid).result(LIMIT)
             self.assertEqual((caught.exception.rank, caught.exception.cause), (1, "killed"))
             g.restart_failed_workers(LIMIT)
 

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import select
 import pickle
 import signal
 import sys
@@ -85,11 +86,14 @@ class Worker:
             os.kill(os.getpid(), number)
         time.sleep(60)
 
-    def kill_and_echo(self, rank):
-        """One dies, and the others fail of that."""
-        if self.rank == rank:
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.01)
+    def kill_and_echo(self, pid):
+        """One dies, and the other fails of that."""
+        if os.getpid() == pid:
+            os.kill(pid, signal.SIGKILL)
+        try:
+            select.select([os.pidfd_open(pid)], [], [])
+        except ProcessLookupError:
+            pass
         raise RuntimeError("connection closed by peer")
 
     def leave(self, rank, code, hard=True):
