@@ -74,7 +74,8 @@ class VirtualCluster:
         try:
             self._listen()
             self._helper = Helper(self, binary)
-            opening = {"coordinator": address or "", "token_file": token_file or "", "lease": lease, "preload": preload or "", "log_dir": log_dir or ""}
+            opening = {"coordinator": address or "", "token_file": token_file or "", "lease": lease, "preload": preload or "", "log_dir": log_dir or "",
+                       "socket": self.socket_path}
             if address is None:
                 opening["local"] = [{} if use_gpus and not declare_gpus else {"gpus": n if use_gpus else 0} for n in self.bundles_per_node]
             opened = self._helper.ask("open", **opening)

@@ -333,6 +333,7 @@ cluster = VirtualCluster([2, 1], lease=1.0)
 g = WorkerGroup(cluster, "workers:Worker", show_output=False)
 g.run_all_workers_single_data("fork").result()
 print(" ".join(str(w.pid) for w in g.workers), cluster._helper.process.pid, flush=True)
+print(cluster._dir, flush=True)
 f = g.run_all_workers_single_data("sleep", 60)
 try:
     f.result(float(sys.argv[1]))
@@ -351,10 +352,13 @@ class Controllers(Case):
     def test_a_controller_that_is_killed(self):
         p = self.start(60)
         pids = [int(w) for w in p.stdout.readline().split()]
+        path = p.stdout.readline().strip()
+        self.assertTrue(os.path.exists(path))
         p.kill()
         p.wait()
         p.stdout.close()
         gone(self, pids)
+        self.assertFalse(os.path.exists(path))
 
     def test_a_controller_that_is_killed_with_its_helper(self):
         p = self.start(60)
@@ -367,6 +371,7 @@ class Controllers(Case):
 
     def test_a_controller_that_is_stopped_for_three_leases(self):
         p = self.start(0.2)
+        p.stdout.readline()
         p.stdout.readline()
         p.send_signal(signal.SIGSTOP)
         time.sleep(3.2)  # the leases themselves: it is they that are waited for

@@ -24,6 +24,8 @@ type opening struct {
 	// Lease is in seconds.
 	Lease   float64 `json:"lease"`
 	Preload string  `json:"preload"`
+	// Socket is the program's own, in a directory that has nothing else; both go with the program, also when it is killed.
+	Socket string `json:"socket"`
 }
 
 // node is one of a cluster on this machine.
@@ -43,6 +45,7 @@ func (c *controller) open(ctx context.Context, o opening) (opened, error) {
 	if c.client != nil {
 		return opened{}, errors.New("this program has a cluster already")
 	}
+	c.socket = o.Socket
 	if len(o.Local) > 0 {
 		if err := c.begin(&o); err != nil {
 			return opened{}, err

@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -59,6 +60,8 @@ type controller struct {
 	// tls is the program's side towards the doors of workers.
 	tls  *tls.Config
 	held map[string]*launcher.Reservation
+	// socket is the program's.
+	socket string
 	// end ends the cluster that was started for the program.
 	end func()
 	// running are the groups' watches, and answering the questions.
@@ -219,7 +222,7 @@ func (c *controller) close() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), endLimit)
 	defer cancel()
 	c.mu.Lock()
-	client, held, end := c.client, c.held, c.end
+	client, held, end, socket := c.client, c.held, c.end, c.socket
 	c.mu.Unlock()
 	for _, r := range held {
 		_ = r.Release(ctx)
@@ -229,4 +232,8 @@ func (c *controller) close() {
 		client.Close()
 	}
 	end()
+	if socket != "" {
+		os.Remove(socket)
+		os.Remove(filepath.Dir(socket))
+	}
 }
