@@ -54,8 +54,8 @@ type Task struct {
 	PreloadStrict bool
 	// Local is how many ranks this node is to run, if that is known before they are placed, or 0.
 	Local int
-	// Door lets a controller on another machine reach the ranks, by a socket that they know as GOLAUNCH_DOOR.
-	Door bool
+	// Endpoint lets a controller on another machine reach the ranks, by a socket that they know as GOLAUNCH_ENDPOINT.
+	Endpoint bool
 	// Stdin is what rank 0 reads when it runs here; the other ranks read nothing.
 	Stdin bool
 	// NoticeSignal is sent to ranks that find a notice in their GOLAUNCH_NOTICE_FILE; none when 0.
@@ -95,8 +95,8 @@ type Agent struct {
 	Keep string
 	// Preload are modules for jobs whose Task has a Preload that is nil.
 	Preload []string
-	// Doors is the node's side of TLS towards controllers of its ranks; nil lets none come.
-	Doors *tls.Config
+	// Endpoints is the node's side of TLS towards controllers of its ranks; nil lets none come.
+	Endpoints *tls.Config
 	// Standalone says that this process has no other children than the agent's, see [proc.Options].
 	Standalone bool
 	// Open makes ready for a job: for the only one of the coordinator, or for one of a cluster, as it was assigned; at is this node's address.

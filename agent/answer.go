@@ -22,8 +22,8 @@ func (a *life) answer(id string, ask wire.Ask) {
 		a.readSamples(id, ask)
 	case wire.AboutStacks:
 		a.readStacks(a.shares[id], ask)
-	case wire.AboutDoor:
-		a.openDoor(a.shares[id], ask)
+	case wire.AboutEndpoint:
+		a.openEndpoint(a.shares[id], ask)
 	case wire.AboutPing:
 		a.reply(ask, once(func(context.Context) (wire.Answer, error) { return wire.Answer{}, nil }))
 	default:

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/door"
+	"github.com/golaunch/golaunch/internal/endpoint"
 	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/internal/wire"
 
@@ -34,8 +34,8 @@ type share struct {
 	peers atomic.Pointer[tcpstore.Peers]
 	// preload has a fork server ready; nil when the ranks are to import for themselves.
 	preload *preload
-	// door is where a controller reaches the ranks; nil when none may.
-	door *door.Door
+	// endpoint is where a controller reaches the ranks; nil when none may.
+	endpoint *endpoint.Endpoint
 	// held keeps the port that rank 0 is to have, and answers there until it starts; nil when there is none.
 	held *heldPort
 	// unask ends the newest [job.Reach] that is at work, unprepare the newest [job.Prepare].
@@ -64,7 +64,7 @@ func newShare(a *life, id string, as Assignment) *share {
 	if s.err == nil && s.work.Task.Preload == nil {
 		s.work.Task.Preload = a.Preload
 	}
-	s.makeDoor()
+	s.makeEndpoint()
 	if s.err == nil && len(s.work.Task.Preload) > 0 {
 		s.preload = newPreload(s)
 	}
@@ -96,7 +96,7 @@ func (s *share) quieten() {
 	s.filing.Wait()
 	s.closeStore()
 	s.closeProxy()
-	s.closeDoor()
+	s.closeEndpoint()
 	s.letGo()
 	if s.err == nil {
 		s.work.Output.Dir.Done()

@@ -165,8 +165,8 @@ func (a Agent) node(j Job, join session.Options, f *follower) (agent.Agent, erro
 		return agent.Agent{}, err
 	}
 	n := agent.Agent{
-		Doors: mtls.Server(token, mtls.Identity{Node: join.Node.Name}),
-		Join:  join, Standalone: a.Standalone, Open: k.ready, Leave: f.leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
+		Endpoints: mtls.Server(token, mtls.Identity{Node: join.Node.Name}),
+		Join:      join, Standalone: a.Standalone, Open: k.ready, Leave: f.leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
 		Past: k.past, Preload: Ranks{Preload: a.Preload}.preload(),
 		Joined: func(n placement.Node) {
 			f.welcome()

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/calls"
-	doors "github.com/golaunch/golaunch/internal/door"
+	endpoints "github.com/golaunch/golaunch/internal/endpoint"
 )
 
 // Group is a job on a reservation whose ranks answer calls: rankenv.Info.Serve makes a rank a worker. Several goroutines may call.
@@ -76,7 +76,7 @@ func (e *WorkerError) Error() string {
 // Group starts a job on the reservation whose ranks are workers, and returns at once: the first calls wait for them. It ends with ctx, with Close, or with the
 // reservation. Its failures and restarts are those of any job; a call that a worker does not live to answer is a [WorkerError].
 func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
-	secret := make([]byte, doors.KeySize/2)
+	secret := make([]byte, endpoints.KeySize/2)
 	if _, err := rand.Read(secret); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 	if err := g.listen(); err != nil {
 		return nil, err
 	}
-	j.Ranks.Door = true
+	j.Ranks.Endpoint = true
 	j.Env = append(append([]string{}, j.Env...), "GOLAUNCH_CONTROLLER="+g.socket.Addr().String(), "GOLAUNCH_CONTROLLER_KEY="+g.key)
 	w, err := r.Submit(ctx, j)
 	if err != nil {
@@ -102,9 +102,9 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 	}
 	g.ID, g.watch = w.Job, w
 	g.ctx, g.end = context.WithCancelCause(ctx)
-	far := &doors.Reach{
+	far := &endpoints.Reach{
 		TLS: r.client.tls, Key: g.key, Warn: func(error) {}, // the calls that wait have limits of their own
-		Find:  func(ctx context.Context) (map[string]string, error) { return r.client.Doors(ctx, g.ID, findLimit) },
+		Find:  func(ctx context.Context) (map[string]string, error) { return r.client.Endpoints(ctx, g.ID, findLimit) },
 		Bring: g.bring,
 	}
 	g.all.Go(func() { far.Run(g.ctx) })
@@ -248,7 +248,7 @@ func (g *Group) change(do func()) {
 }
 
 // follow hears what golaunch says of the job.
-func (g *Group) follow(far *doors.Reach) {
+func (g *Group) follow(far *endpoints.Reach) {
 	defer g.watch.Close()
 	for {
 		d, err := g.watch.Next(g.ctx)

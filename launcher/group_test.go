@@ -182,7 +182,7 @@ func TestAWorkerOfAGroupDies(t *testing.T) {
 
 func TestServeAlone(t *testing.T) {
 	t.Setenv("GOLAUNCH_CONTROLLER", "")
-	t.Setenv("GOLAUNCH_DOOR", "")
+	t.Setenv("GOLAUNCH_ENDPOINT", "")
 	if err := (rankenv.Info{}).Serve(t.Context(), nil); !errors.Is(err, rankenv.ErrNoController) {
 		t.Errorf("%v, want that there is no controller", err)
 	}

@@ -103,8 +103,8 @@ type Ranks struct {
 	// that have a Preload. Ranks that cannot be forked import for themselves too, with a warning; with PreloadStrict they do not start.
 	Preload       string
 	PreloadStrict bool
-	// Door lets a controller on another machine reach the ranks ([Client.Doors]), which come to the socket that is their GOLAUNCH_DOOR.
-	Door bool
+	// Endpoint lets a controller on another machine reach the ranks ([Client.Endpoints]), which come to the socket that is their GOLAUNCH_ENDPOINT.
+	Endpoint bool
 	// Stdin lets rank 0 read the caller's standard input, when it runs in this process's agent; the others read nothing.
 	Stdin bool
 }

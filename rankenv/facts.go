@@ -63,8 +63,8 @@ type Facts struct {
 	HeartbeatFile string
 	// RASAddr is where NCCL's RAS service of the rank listens; NCCL's own choice when empty.
 	RASAddr string
-	// Door is a socket by which a controller on another machine reaches the rank; empty for none.
-	Door string
+	// Endpoint is a socket by which a controller on another machine reaches the rank; empty for none.
+	Endpoint string
 }
 
 // Vars gives the variables that a rank needs: the set of torchrun 2.14 (torch/distributed/elastic/agent/server/
@@ -136,8 +136,8 @@ func (f Facts) golaunch() []Var {
 	if f.CPUs != "" {
 		vars = append(vars, Var{"GOLAUNCH_CPUS", f.CPUs, Golaunch, "bound to " + f.Bound})
 	}
-	if f.Door != "" {
-		vars = append(vars, Var{"GOLAUNCH_DOOR", f.Door, Golaunch, "by which a controller on another machine reaches the rank"})
+	if f.Endpoint != "" {
+		vars = append(vars, Var{"GOLAUNCH_ENDPOINT", f.Endpoint, Golaunch, "by which a controller on another machine reaches the rank"})
 	}
 	if f.HeartbeatFile != "" {
 		vars = append(vars, Var{"GOLAUNCH_HEARTBEAT_FILE", f.HeartbeatFile, Golaunch, "where the rank may write its step, for --hang-timeout and verdicts"})

@@ -19,7 +19,7 @@ import (
 type Handler func(ctx context.Context, in []byte) (out []byte, err error)
 
 // ErrNoController says that no controller has started this process.
-var ErrNoController = errors.New("not a worker of a group: neither GOLAUNCH_CONTROLLER nor GOLAUNCH_DOOR is set; launcher.Reservation.Group starts one")
+var ErrNoController = errors.New("not a worker of a group: neither GOLAUNCH_CONTROLLER nor GOLAUNCH_ENDPOINT is set; launcher.Reservation.Group starts one")
 
 // Serve makes this rank a worker of its group: it answers calls by their names, one after another in the order in which they were made, until its
 // controller needs it no more, and then returns nil. A handler that panics has failed, and the rank goes on.
@@ -41,13 +41,13 @@ func (i Info) Serve(ctx context.Context, handlers map[string]Handler) error {
 	return context.Cause(ctx)
 }
 
-// reachController connects to the controller's own socket, where that is on this machine and this user's, or to the door of this node's agent.
+// reachController connects to the controller's own socket, where that is on this machine and this user's, or to the endpoint of this node's agent.
 func reachController() (net.Conn, bool, error) {
 	why := ErrNoController
 	for _, at := range []struct {
 		path   string
 		direct bool
-	}{{os.Getenv("GOLAUNCH_CONTROLLER"), true}, {os.Getenv("GOLAUNCH_DOOR"), false}} {
+	}{{os.Getenv("GOLAUNCH_CONTROLLER"), true}, {os.Getenv("GOLAUNCH_ENDPOINT"), false}} {
 		if at.path == "" {
 			continue
 		}

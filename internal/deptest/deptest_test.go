@@ -37,7 +37,7 @@ var house = []struct {
 	{"agent", nil},
 	{"rendezvous", nil},
 	{"internal/fabric", nil},
-	{"internal/door", nil},
+	{"internal/endpoint", nil},
 	{"internal/keep", nil},
 	{"rendezvous/tcpstore", nil},
 	{"rendezvous/internal/log", nil},

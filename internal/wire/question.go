@@ -28,8 +28,8 @@ const (
 	AboutStacks
 	// AboutPing is answered with nothing, at once.
 	AboutPing
-	// AboutDoor is where a controller reaches the workers of a job: an address with a port, as text.
-	AboutDoor
+	// AboutEndpoint is where a controller reaches the workers of a job: an address with a port, as text.
+	AboutEndpoint
 )
 
 // Question is what the nodes of a job are asked, or the nodes of a cluster.
@@ -99,8 +99,8 @@ func fromQuestion(q Question) *pb.Question {
 		return &pb.Question{About: &pb.Question_Stacks{Stacks: &pb.Stacks{}}}
 	case AboutPing:
 		return &pb.Question{About: &pb.Question_Ping{Ping: &pb.Ping{}}}
-	case AboutDoor:
-		return &pb.Question{About: &pb.Question_Door{Door: &pb.Door{}}}
+	case AboutEndpoint:
+		return &pb.Question{About: &pb.Question_Endpoint{Endpoint: &pb.Endpoint{}}}
 	default:
 		return &pb.Question{}
 	}
@@ -118,8 +118,8 @@ func ToQuestion(q *pb.Question) Question {
 		return Question{About: AboutStacks}
 	case *pb.Question_Ping:
 		return Question{About: AboutPing}
-	case *pb.Question_Door:
-		return Question{About: AboutDoor}
+	case *pb.Question_Endpoint:
+		return Question{About: AboutEndpoint}
 	case *pb.Question_Logs:
 		return Question{About: AboutLogs, Logs: ToFilter(b.Logs)}
 	}

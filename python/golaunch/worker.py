@@ -328,9 +328,9 @@ def _main(main):
 
 def _connect():
     """The socket to the controller: its own, where that is on this machine and this user's, or the one of this node's agent."""
-    path, door = os.environ.get("GOLAUNCH_CONTROLLER"), os.environ.get("GOLAUNCH_DOOR")
+    path, endpoint = os.environ.get("GOLAUNCH_CONTROLLER"), os.environ.get("GOLAUNCH_ENDPOINT")
     why = "GOLAUNCH_CONTROLLER is not set"
-    for at, direct in ((path, True), (door, False)):
+    for at, direct in ((path, True), (endpoint, False)):
         if not at:
             continue
         sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)

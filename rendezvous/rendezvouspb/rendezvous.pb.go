@@ -3443,7 +3443,7 @@ type Question struct {
 	//	*Question_Samples
 	//	*Question_Stacks
 	//	*Question_Ping
-	//	*Question_Door
+	//	*Question_Endpoint
 	About         isQuestion_About `protobuf_oneof:"about"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3531,10 +3531,10 @@ func (x *Question) GetPing() *Ping {
 	return nil
 }
 
-func (x *Question) GetDoor() *Door {
+func (x *Question) GetEndpoint() *Endpoint {
 	if x != nil {
-		if x, ok := x.About.(*Question_Door); ok {
-			return x.Door
+		if x, ok := x.About.(*Question_Endpoint); ok {
+			return x.Endpoint
 		}
 	}
 	return nil
@@ -3569,9 +3569,9 @@ type Question_Ping struct {
 	Ping *Ping `protobuf:"bytes,5,opt,name=ping,proto3,oneof"`
 }
 
-type Question_Door struct {
-	// door is where a controller reaches the workers of a job there, in facts.
-	Door *Door `protobuf:"bytes,6,opt,name=door,proto3,oneof"`
+type Question_Endpoint struct {
+	// endpoint is where a controller reaches the workers of a job there, in facts.
+	Endpoint *Endpoint `protobuf:"bytes,6,opt,name=endpoint,proto3,oneof"`
 }
 
 func (*Question_Logs) isQuestion_About() {}
@@ -3584,28 +3584,28 @@ func (*Question_Stacks) isQuestion_About() {}
 
 func (*Question_Ping) isQuestion_About() {}
 
-func (*Question_Door) isQuestion_About() {}
+func (*Question_Endpoint) isQuestion_About() {}
 
-type Door struct {
+type Endpoint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Door) Reset() {
-	*x = Door{}
+func (x *Endpoint) Reset() {
+	*x = Endpoint{}
 	mi := &file_rendezvous_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Door) String() string {
+func (x *Endpoint) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Door) ProtoMessage() {}
+func (*Endpoint) ProtoMessage() {}
 
-func (x *Door) ProtoReflect() protoreflect.Message {
+func (x *Endpoint) ProtoReflect() protoreflect.Message {
 	mi := &file_rendezvous_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3617,8 +3617,8 @@ func (x *Door) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Door.ProtoReflect.Descriptor instead.
-func (*Door) Descriptor() ([]byte, []int) {
+// Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
+func (*Endpoint) Descriptor() ([]byte, []int) {
 	return file_rendezvous_proto_rawDescGZIP(), []int{44}
 }
 
@@ -7121,16 +7121,17 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x03why\x18\x01 \x01(\tR\x03why\"S\n" +
 	"\x03Ask\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12<\n" +
-	"\bquestion\x18\x02 \x01(\v2 .golaunch.rendezvous.v1.QuestionR\bquestion\"\xe1\x02\n" +
+	"\bquestion\x18\x02 \x01(\v2 .golaunch.rendezvous.v1.QuestionR\bquestion\"\xed\x02\n" +
 	"\bQuestion\x127\n" +
 	"\x04logs\x18\x01 \x01(\v2!.golaunch.rendezvous.v1.LogFilterH\x00R\x04logs\x12/\n" +
 	"\x03ras\x18\x02 \x01(\v2\x1b.golaunch.rendezvous.v1.RasH\x00R\x03ras\x12@\n" +
 	"\asamples\x18\x03 \x01(\v2$.golaunch.rendezvous.v1.SampleFilterH\x00R\asamples\x128\n" +
 	"\x06stacks\x18\x04 \x01(\v2\x1e.golaunch.rendezvous.v1.StacksH\x00R\x06stacks\x122\n" +
-	"\x04ping\x18\x05 \x01(\v2\x1c.golaunch.rendezvous.v1.PingH\x00R\x04ping\x122\n" +
-	"\x04door\x18\x06 \x01(\v2\x1c.golaunch.rendezvous.v1.DoorH\x00R\x04doorB\a\n" +
-	"\x05about\"\x06\n" +
-	"\x04Door\"\x05\n" +
+	"\x04ping\x18\x05 \x01(\v2\x1c.golaunch.rendezvous.v1.PingH\x00R\x04ping\x12>\n" +
+	"\bendpoint\x18\x06 \x01(\v2 .golaunch.rendezvous.v1.EndpointH\x00R\bendpointB\a\n" +
+	"\x05about\"\n" +
+	"\n" +
+	"\bEndpoint\"\x05\n" +
 	"\x03Ras\"\b\n" +
 	"\x06Stacks\"\x06\n" +
 	"\x04Ping\"p\n" +
@@ -7474,7 +7475,7 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Leave)(nil),                 // 41: golaunch.rendezvous.v1.Leave
 	(*Ask)(nil),                   // 42: golaunch.rendezvous.v1.Ask
 	(*Question)(nil),              // 43: golaunch.rendezvous.v1.Question
-	(*Door)(nil),                  // 44: golaunch.rendezvous.v1.Door
+	(*Endpoint)(nil),              // 44: golaunch.rendezvous.v1.Endpoint
 	(*Ras)(nil),                   // 45: golaunch.rendezvous.v1.Ras
 	(*Stacks)(nil),                // 46: golaunch.rendezvous.v1.Stacks
 	(*Ping)(nil),                  // 47: golaunch.rendezvous.v1.Ping
@@ -7600,7 +7601,7 @@ var file_rendezvous_proto_depIdxs = []int32{
 	48,  // 70: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
 	46,  // 71: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
 	47,  // 72: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
-	44,  // 73: golaunch.rendezvous.v1.Question.door:type_name -> golaunch.rendezvous.v1.Door
+	44,  // 73: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
 	94,  // 74: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
 	94,  // 75: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
 	50,  // 76: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
@@ -7738,7 +7739,7 @@ func file_rendezvous_proto_init() {
 		(*Question_Samples)(nil),
 		(*Question_Stacks)(nil),
 		(*Question_Ping)(nil),
-		(*Question_Door)(nil),
+		(*Question_Endpoint)(nil),
 	}
 	file_rendezvous_proto_msgTypes[68].OneofWrappers = []any{
 		(*Update_Accepted)(nil),

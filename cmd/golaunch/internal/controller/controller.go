@@ -57,7 +57,7 @@ type controller struct {
 
 	mu     sync.Mutex
 	client *launcher.Client
-	// tls is the program's side towards the doors of workers.
+	// tls is the program's side towards the endpoints of workers.
 	tls  *tls.Config
 	held map[string]*launcher.Reservation
 	// socket is the program's.

@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/door"
+	"github.com/golaunch/golaunch/internal/endpoint"
 	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
@@ -128,7 +128,7 @@ func (s starting) job() launcher.Job {
 	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 	return launcher.Job{
 		ID: s.ID, Command: s.Command, Env: s.Env, Dir: s.Dir, Resources: s.resources(),
-		Ranks:    launcher.Ranks{Preload: s.Preload, PreloadStrict: s.PreloadStrict, Door: s.Socket != ""},
+		Ranks:    launcher.Ranks{Preload: s.Preload, PreloadStrict: s.PreloadStrict, Endpoint: s.Socket != ""},
 		Restarts: launcher.Restarts{Policy: s.Restart, Max: s.MaxRestarts, BackoffMin: seconds(s.Backoff), BackoffMax: seconds(s.Backoff)},
 		Stopping: launcher.Stopping{Grace: seconds(s.Grace)}, Health: launcher.Health{HangTimeout: seconds(s.HangTimeout)},
 		Output: launcher.Output{LogDir: s.LogDir}, Cluster: launcher.Cluster{GPUs: s.GPUIDs},
@@ -160,7 +160,7 @@ func (c *controller) start(ctx context.Context, s starting) (struct{}, error) {
 	if err != nil {
 		return struct{}{}, err
 	}
-	var far *door.Reach
+	var far *endpoint.Reach
 	if s.Socket != "" {
 		far = c.reach(s)
 	}
@@ -172,7 +172,7 @@ func (c *controller) start(ctx context.Context, s starting) (struct{}, error) {
 }
 
 // watch tells the program of all steps of a group, with each of which its nodes may be others.
-func (c *controller) watch(ctx context.Context, w *launcher.Watch, far *door.Reach) {
+func (c *controller) watch(ctx context.Context, w *launcher.Watch, far *endpoint.Reach) {
 	defer w.Close()
 	ctx, end := context.WithCancel(ctx)
 	defer end()

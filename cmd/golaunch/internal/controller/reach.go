@@ -5,22 +5,22 @@ import (
 	"net"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/door"
+	"github.com/golaunch/golaunch/internal/endpoint"
 )
 
 // askLimit bounds the wait for nodes that are asked where their workers are.
 const askLimit = 10 * time.Second
 
-// reach brings the workers of a group that cannot come to the program's socket by themselves: it waits for them at the doors of their nodes.
-func (c *controller) reach(s starting) *door.Reach {
-	return &door.Reach{
+// reach brings the workers of a group that cannot come to the program's socket by themselves: it waits for them at the endpoints of their nodes.
+func (c *controller) reach(s starting) *endpoint.Reach {
+	return &endpoint.Reach{
 		TLS: c.tls, Key: s.Key, Warn: func(err error) { c.tell(warning{"warning", err.Error()}) },
 		Find: func(ctx context.Context) (map[string]string, error) {
 			client, err := c.cluster()
 			if err != nil {
 				return nil, err
 			}
-			return client.Doors(ctx, s.ID, askLimit)
+			return client.Endpoints(ctx, s.ID, askLimit)
 		},
 		Bring: func(ctx context.Context, conn net.Conn, first []byte, taken func() error) {
 			bring(ctx, s.Socket, conn, first, taken)
@@ -44,5 +44,5 @@ func bring(ctx context.Context, socket string, conn net.Conn, first []byte, take
 		program.Close()
 	})
 	defer stop()
-	door.Relay(program, conn)
+	endpoint.Relay(program, conn)
 }

@@ -1,4 +1,4 @@
-package door
+package endpoint
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Knock comes to a door as a controller with a key, waits for a worker, and returns its connection and its first frame. taken is to be called when it is
+// Dial comes to an endpoint as a controller with a key, waits for a worker, and returns its connection and its first frame. taken is to be called when it is
 // taken; until then the worker is nobody's.
-func Knock(ctx context.Context, addr string, config *tls.Config, key string) (conn net.Conn, first []byte, taken func() error, err error) {
-	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: greeting}, Config: forDoors(config)}
+func Dial(ctx context.Context, addr string, config *tls.Config, key string) (conn net.Conn, first []byte, taken func() error, err error) {
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: greeting}, Config: forEndpoints(config)}
 	at, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("reach the workers at %s: %w", addr, err)

@@ -1,4 +1,4 @@
-package door_test
+package endpoint_test
 
 import (
 	"bytes"
@@ -16,18 +16,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/door"
+	"github.com/golaunch/golaunch/internal/endpoint"
 	"github.com/golaunch/golaunch/internal/mtls"
 )
 
 var (
-	mine   = strings.Repeat("a", door.KeySize)
-	theirs = strings.Repeat("b", door.KeySize)
+	mine   = strings.Repeat("a", endpoint.KeySize)
+	theirs = strings.Repeat("b", endpoint.KeySize)
 )
 
-func open(t *testing.T, token mtls.Token) (d *door.Door, addr string) {
+func open(t *testing.T, token mtls.Token) (d *endpoint.Endpoint, addr string) {
 	t.Helper()
-	d, err := door.Open(door.Options{
+	d, err := endpoint.Open(endpoint.Options{
 		UID: os.Geteuid(), GID: os.Getegid(), Addr: netip.MustParseAddr("127.0.0.1"), TLS: mtls.Server(token, mtls.Identity{Node: "n1"}),
 	})
 	if err != nil {
@@ -58,7 +58,7 @@ func frame(key string) []byte {
 }
 
 // come is a worker.
-func come(t *testing.T, d *door.Door, text []byte) net.Conn {
+func come(t *testing.T, d *endpoint.Endpoint, text []byte) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("unix", d.Path())
 	if err != nil {
@@ -107,7 +107,7 @@ func TestMeet(t *testing.T) {
 				}
 				met := make(chan net.Conn, 1)
 				go func() {
-					conn, said, taken, err := door.Knock(t.Context(), addr, mtls.Client(client, mtls.Identity{}), mine)
+					conn, said, taken, err := endpoint.Dial(t.Context(), addr, mtls.Client(client, mtls.Identity{}), mine)
 					if err != nil || !bytes.Equal(said, frame(mine)) || taken() != nil {
 						t.Errorf("%q, %v", said, err)
 					}
@@ -136,10 +136,10 @@ func TestOthers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := make(chan error, 1)
 	go func() {
-		_, _, _, err := door.Knock(ctx, addr, mtls.Client(token, mtls.Identity{}), theirs)
+		_, _, _, err := endpoint.Dial(ctx, addr, mtls.Client(token, mtls.Identity{}), theirs)
 		waits <- err
 	}()
-	if _, _, _, err := door.Knock(t.Context(), addr, mtls.Client(mtls.NewToken(), mtls.Identity{}), mine); err == nil {
+	if _, _, _, err := endpoint.Dial(t.Context(), addr, mtls.Client(mtls.NewToken(), mtls.Identity{}), mine); err == nil {
 		t.Error("another token is let in")
 	}
 	plain, err := net.Dial("tcp", addr)
@@ -167,7 +167,7 @@ func TestOthers(t *testing.T) {
 	if err := <-waits; err == nil {
 		t.Error("a controller with another key has met a worker")
 	}
-	c, _, taken, err := door.Knock(t.Context(), addr, mtls.Client(token, mtls.Identity{}), mine)
+	c, _, taken, err := endpoint.Dial(t.Context(), addr, mtls.Client(token, mtls.Identity{}), mine)
 	if err != nil || taken() != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestAControllerThatHasGone(t *testing.T) {
 		conn.Close()
 	}
 	w := come(t, d, frame(mine))
-	c, _, taken, err := door.Knock(t.Context(), addr, mtls.Client(token, mtls.Identity{}), mine)
+	c, _, taken, err := endpoint.Dial(t.Context(), addr, mtls.Client(token, mtls.Identity{}), mine)
 	if err != nil || taken() != nil {
 		t.Fatal(err)
 	}
@@ -199,13 +199,13 @@ func TestAControllerThatHasGone(t *testing.T) {
 }
 
 func withProtocol(config *tls.Config) *tls.Config {
-	config.NextProtos = []string{"golaunch-door/1"}
+	config.NextProtos = []string{"golaunch-endpoint/1"}
 	return config
 }
 
 func TestPermissions(t *testing.T) {
 	d, _ := open(t, mtls.NewToken())
-	for path, want := range map[string]os.FileMode{d.Path(): 0o600, strings.TrimSuffix(d.Path(), "/door"): 0o700} {
+	for path, want := range map[string]os.FileMode{d.Path(): 0o600, strings.TrimSuffix(d.Path(), "/endpoint"): 0o700} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
 		}

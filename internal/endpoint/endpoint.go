@@ -1,9 +1,9 @@
-// Package door lets a controller on another machine reach the workers of a job on this node.
+// Package endpoint lets a controller on another machine reach the workers of a job on this node.
 //
 // A worker comes to a Unix socket that its job's user alone can open, and says who it is in its first frame, with the key of its controller. The
 // controller comes over mutual TLS with that key. The two are brought together, and from then on bytes go both ways as they come: what they
 // say is no business of the node's, and no more of it is held than the kernel's buffers and one of each direction have.
-package door
+package endpoint
 
 import (
 	"context"
@@ -30,10 +30,10 @@ const (
 	most = 1 << 16
 )
 
-// protocol is what the two ends of TLS agree on: a coordinator's port is no door.
-const protocol = "golaunch-door/1"
+// protocol is what the two ends of TLS agree on: a coordinator's port is no endpoint.
+const protocol = "golaunch-endpoint/1"
 
-// Options say whose a door is.
+// Options say whose an endpoint is.
 type Options struct {
 	// UID and GID are of the job's user.
 	UID, GID int
@@ -43,8 +43,8 @@ type Options struct {
 	TLS *tls.Config
 }
 
-// Door is open until Close.
-type Door struct {
+// Endpoint is open until Close.
+type Endpoint struct {
 	o       Options
 	dir     string
 	workers net.Listener
@@ -65,17 +65,17 @@ type queue struct {
 	controllers []net.Conn
 }
 
-// Open makes a door for workers; [Door.Listen] opens its other side.
-func Open(o Options) (*Door, error) {
+// Open makes an endpoint for workers; [Endpoint.Listen] opens its other side.
+func Open(o Options) (*Endpoint, error) {
 	parent := os.TempDir()
 	if len(parent) > 70 { // a socket's path has 108 bytes, unix(7)
 		parent = "/tmp"
 	}
-	dir, err := os.MkdirTemp(parent, "golaunch-door-") // mode 0700
+	dir, err := os.MkdirTemp(parent, "golaunch-endpoint-") // mode 0700
 	if err != nil {
-		return nil, fmt.Errorf("make a directory for the workers' door: %w", err)
+		return nil, fmt.Errorf("make a directory for the workers' endpoint: %w", err)
 	}
-	d := &Door{
+	d := &Endpoint{
 		o: o, dir: dir, slots: make(chan struct{}, strangers), waiting: map[string]*queue{}, conns: map[net.Conn]struct{}{},
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: d.Path(), Net: "unix"})
@@ -87,14 +87,14 @@ func Open(o Options) (*Door, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the workers' door: %w", err), os.RemoveAll(dir))
+		return nil, errors.Join(fmt.Errorf("open the workers' endpoint: %w", err), os.RemoveAll(dir))
 	}
 	d.all.Go(func() { d.accept(d.workers, d.greetWorker) })
 	return d, nil
 }
 
 // give makes socket and directory those of the job's user, who alone can enter then, beside root.
-func (d *Door) give() error {
+func (d *Endpoint) give() error {
 	if err := os.Chmod(d.Path(), 0o600); err != nil {
 		return err
 	}
@@ -105,10 +105,10 @@ func (d *Door) give() error {
 }
 
 // Path is where workers come.
-func (d *Door) Path() string { return filepath.Join(d.dir, "door") }
+func (d *Endpoint) Path() string { return filepath.Join(d.dir, "endpoint") }
 
-// Listen opens the door for controllers, the first time, and says where it is.
-func (d *Door) Listen(ctx context.Context) (netip.AddrPort, error) {
+// Listen opens the endpoint for controllers, the first time, and says where it is.
+func (d *Endpoint) Listen(ctx context.Context) (netip.AddrPort, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -117,10 +117,10 @@ func (d *Door) Listen(ctx context.Context) (netip.AddrPort, error) {
 	if d.controllers == nil {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", netip.AddrPortFrom(d.o.Addr, 0).String())
 		if err != nil {
-			return netip.AddrPort{}, fmt.Errorf("open the controllers' door: %w", err)
+			return netip.AddrPort{}, fmt.Errorf("open the controllers' endpoint: %w", err)
 		}
 		d.controllers = l
-		config := forDoors(d.o.TLS)
+		config := forEndpoints(d.o.TLS)
 		d.all.Go(func() {
 			d.accept(l, func(conn net.Conn) { d.greetController(tls.Server(conn, config)) })
 		})
@@ -128,14 +128,14 @@ func (d *Door) Listen(ctx context.Context) (netip.AddrPort, error) {
 	return d.controllers.Addr().(*net.TCPAddr).AddrPort(), nil
 }
 
-func forDoors(config *tls.Config) *tls.Config {
+func forEndpoints(config *tls.Config) *tls.Config {
 	config = config.Clone()
 	config.NextProtos = []string{protocol}
 	return config
 }
 
 // Close ends all connections.
-func (d *Door) Close() error {
+func (d *Endpoint) Close() error {
 	d.mu.Lock()
 	d.closed = true
 	d.workers.Close()
@@ -151,7 +151,7 @@ func (d *Door) Close() error {
 }
 
 // accept greets who comes, some at a time.
-func (d *Door) accept(l net.Listener, greet func(net.Conn)) {
+func (d *Endpoint) accept(l net.Listener, greet func(net.Conn)) {
 	for {
 		d.slots <- struct{}{}
 		conn, err := l.Accept()
@@ -182,7 +182,7 @@ type freed struct {
 }
 
 // keep has Close end a connection.
-func (d *Door) keep(conn net.Conn) bool {
+func (d *Endpoint) keep(conn net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -193,7 +193,7 @@ func (d *Door) keep(conn net.Conn) bool {
 	return true
 }
 
-func (d *Door) drop(conn net.Conn) {
+func (d *Endpoint) drop(conn net.Conn) {
 	conn.Close()
 	d.mu.Lock()
 	delete(d.conns, conn)
@@ -201,7 +201,7 @@ func (d *Door) drop(conn net.Conn) {
 }
 
 // mayCome says whether the process at the other end is the job's user's.
-func (d *Door) mayCome(conn *net.UnixConn) bool {
+func (d *Endpoint) mayCome(conn *net.UnixConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return false

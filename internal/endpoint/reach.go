@@ -1,4 +1,4 @@
-package door
+package endpoint
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 // againAfter is the pause before a node is tried again that cannot be reached.
 const againAfter = time.Second
 
-// Reach waits for the workers of a group at the doors of its nodes.
+// Reach waits for the workers of a group at the endpoints of its nodes.
 type Reach struct {
-	// Find says where doors are, by node.
+	// Find says where endpoints are, by node.
 	Find func(context.Context) (map[string]string, error)
 	TLS  *tls.Config
 	Key  string
@@ -58,15 +58,15 @@ func (r *Reach) Run(ctx context.Context) {
 	}
 }
 
-// find begins to wait at doors that are new.
+// find begins to wait at endpoints that are new.
 func (r *Reach) find(ctx context.Context) {
-	doors, err := r.Find(ctx)
+	endpoints, err := r.Find(ctx)
 	if err != nil {
 		return // the job is not there, or the coordinator is gone: both are told by others
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, addr := range doors {
+	for _, addr := range endpoints {
 		if !r.at[addr] {
 			r.at[addr] = true
 			r.all.Go(func() { r.wait(ctx, addr) })
@@ -74,7 +74,7 @@ func (r *Reach) find(ctx context.Context) {
 	}
 }
 
-// wait takes one worker after another from a door.
+// wait takes one worker after another from an endpoint.
 func (r *Reach) wait(ctx context.Context, addr string) {
 	defer func() {
 		r.mu.Lock()
@@ -83,7 +83,7 @@ func (r *Reach) wait(ctx context.Context, addr string) {
 	}()
 	told := false
 	for ctx.Err() == nil {
-		conn, first, taken, err := Knock(ctx, addr, r.TLS, r.Key)
+		conn, first, taken, err := Dial(ctx, addr, r.TLS, r.Key)
 		if err == nil {
 			told = false
 			r.all.Go(func() { r.Bring(ctx, conn, first, taken) })

@@ -1,4 +1,4 @@
-package door
+package endpoint
 
 import (
 	"encoding/binary"
@@ -23,7 +23,7 @@ type worker struct {
 	first []byte
 }
 
-func (d *Door) greetWorker(conn net.Conn) {
+func (d *Endpoint) greetWorker(conn net.Conn) {
 	f := conn.(freed)
 	u, ok := f.Conn.(*net.UnixConn)
 	if !ok || !d.mayCome(u) {
@@ -65,7 +65,7 @@ func readHello(conn io.Reader) (frame []byte, key string, err error) {
 	return frame, facts.Key, nil
 }
 
-func (d *Door) greetController(conn net.Conn) {
+func (d *Endpoint) greetController(conn net.Conn) {
 	inner := innermost(conn)
 	key := make([]byte, KeySize)
 	if _, err := io.ReadFull(conn, key); err != nil { // with the handshake
@@ -83,7 +83,7 @@ func innermost(conn net.Conn) freed {
 }
 
 // meet brings a worker and a controller with the same key together, when both are there.
-func (d *Door) meet(key string, w *worker, c net.Conn) {
+func (d *Endpoint) meet(key string, w *worker, c net.Conn) {
 	d.mu.Lock()
 	q := d.waiting[key]
 	if q == nil {
@@ -124,7 +124,7 @@ func (d *Door) meet(key string, w *worker, c net.Conn) {
 	d.mu.Unlock()
 }
 
-func (d *Door) end(w *worker, c net.Conn) {
+func (d *Endpoint) end(w *worker, c net.Conn) {
 	if w != nil {
 		d.drop(w.inner)
 	}
@@ -134,7 +134,7 @@ func (d *Door) end(w *worker, c net.Conn) {
 }
 
 // join has a controller take a worker; one that has gone meanwhile does not, and the worker waits for the next.
-func (d *Door) join(key string, w *worker, c net.Conn) {
+func (d *Endpoint) join(key string, w *worker, c net.Conn) {
 	_ = c.SetDeadline(time.Now().Add(greeting))
 	_, err := c.Write(w.first)
 	if err == nil {

@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/golaunch/golaunch/internal/endpoint"
+	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire"
+)
+
+// makeEndpoint is for ranks that a controller on another machine may call.
+func (s *share) makeEndpoint() {
+	if s.err != nil || !s.work.Task.Endpoint || s.agent.Endpoints == nil {
+		return
+	}
+	o := endpoint.Options{UID: os.Geteuid(), GID: os.Getegid(), Addr: s.agent.session.Node.Addr, TLS: s.agent.Endpoints}
+	if u := s.work.User; u != nil {
+		o.UID, o.GID = int(u.UID), int(u.GID)
+	}
+	s.endpoint, s.err = endpoint.Open(o)
+}
+
+func (s *share) endpointPath() string {
+	if s.endpoint == nil {
+		return ""
+	}
+	return s.endpoint.Path()
+}
+
+func (s *share) closeEndpoint() {
+	if s.endpoint == nil {
+		return
+	}
+	if err := s.endpoint.Close(); err != nil {
+		s.agent.Warn(err)
+	}
+}
+
+// openEndpoint answers where a controller reaches the workers of a job here.
+func (a *life) openEndpoint(s *share, ask wire.Ask) {
+	var open *endpoint.Endpoint
+	if s != nil {
+		open = s.endpoint
+	}
+	a.readers.Go(func() {
+		a.tell(session.Deliver(a.reading, ask, once(func(ctx context.Context) (wire.Answer, error) {
+			if open == nil {
+				return wire.Answer{}, errors.New("there are no workers of that job here that a controller could call")
+			}
+			at, err := open.Listen(ctx)
+			return wire.Answer{Facts: []byte(at.String())}, err
+		})))
+	})
+}
