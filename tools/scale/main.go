@@ -10,6 +10,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -70,6 +71,7 @@ func measure(sizes string, p plan, asJSON bool) error {
 		return fmt.Errorf("cannot build golaunch; run this in its repository: %w", err)
 	}
 	var table []*result
+	var failed error
 	for size := range strings.SplitSeq(sizes, ",") {
 		agents, err := strconv.Atoi(size)
 		if err != nil || agents < 4 {
@@ -77,7 +79,10 @@ func measure(sizes string, p plan, asJSON bool) error {
 		}
 		r, err := p.at(filepath.Join(dir, size), agents)
 		if err != nil {
-			return fmt.Errorf("with %d agents: %w", agents, err)
+			failed = errors.Join(failed, fmt.Errorf("with %d agents: %w", agents, err))
+		}
+		if r == nil {
+			continue
 		}
 		if asJSON {
 			text, err := json.Marshal(r)
@@ -88,8 +93,8 @@ func measure(sizes string, p plan, asJSON bool) error {
 		}
 		table = append(table, r)
 	}
-	if !asJSON {
-		return print(os.Stdout, table)
+	if !asJSON && len(table) > 0 {
+		failed = errors.Join(failed, print(os.Stdout, table))
 	}
-	return nil
+	return failed
 }

@@ -94,7 +94,7 @@ func (p plan) at(dir string, agents int) (*result, error) {
 		{"takeover", s.takeover},
 	} {
 		if err := phase.do(); err != nil {
-			return nil, fmt.Errorf("%s: %w", phase.name, err)
+			return s.result, fmt.Errorf("%s: %w", phase.name, err)
 		}
 		if phase.name == p.until {
 			break

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -35,14 +36,19 @@ func print(w io.Writer, all []*result) error {
 	}
 	fmt.Fprintln(t, strings.Join(head, "\t")+"\tof linear\t")
 	first, last := all[0], all[len(all)-1]
-	for i, row := range last.Rows {
+	rows := slices.MaxFunc(all, func(a, b *result) int { return len(a.Rows) - len(b.Rows) }).Rows
+	for i, row := range rows {
 		line := []string{row.Name}
 		for _, r := range all {
-			line = append(line, r.Rows[i].text())
+			if i < len(r.Rows) {
+				line = append(line, r.Rows[i].text())
+			} else {
+				line = append(line, "failed")
+			}
 		}
 		growth := ""
-		if row.Linear && len(all) > 1 && first.Rows[i].Value > 0 {
-			growth = fmt.Sprintf("%.2f", row.Value/first.Rows[i].Value*float64(first.Agents)/float64(last.Agents))
+		if row.Linear && len(all) > 1 && i < len(last.Rows) && i < len(first.Rows) && first.Rows[i].Value > 0 {
+			growth = fmt.Sprintf("%.2f", last.Rows[i].Value/first.Rows[i].Value*float64(first.Agents)/float64(last.Agents))
 		}
 		fmt.Fprintln(t, strings.Join(append(line, growth), "\t")+"\t")
 	}
