@@ -10,6 +10,7 @@ package forkserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/binary"
@@ -32,8 +33,12 @@ import (
 //go:embed server.py
 var text string
 
-// stub is what the interpreter is given as its program: it reads the server's text, and runs it apart from what will be the program's.
-const stub = `exec(compile(open(0,"rb",closefd=False).read(%d),"<golaunch>","exec"),{"__name__":"golaunch"})`
+// stub is what the interpreter is given as its program: it reads the server's text, and runs it apart from what will be the program's. The text
+// cannot be read by any Python, and so does not say by itself that it is the wrong one; the stub can.
+const stub = `import os,sys,struct;` +
+	`b=("failed\0Python %%d.%%d is not CPython 3.9 to 3.14\0"%%sys.version_info[:2]).encode();` +
+	`sys.version_info>=(3,9)or os._exit(os.write(0,struct.pack(">I",len(b))+b)and 1);` +
+	`exec(compile(open(0,"rb",closefd=False).read(%d),"<golaunch>","exec"),{"__name__":"golaunch"})`
 
 const (
 	// maxMessage is more than arguments and environment can have (6 MiB, execve(2)), and than the stamps of 100,000 files.
@@ -160,12 +165,13 @@ func (s *Server) Program() Program { return s.program }
 
 // hello begins the conversation, and returns what the server says in the end.
 func hello(conn *net.UnixConn, modules Modules, env []string) ([]string, error) {
-	if _, err := io.WriteString(conn, text); err != nil {
-		return nil, err
-	}
+	_, refused := io.WriteString(conn, text) // by one that does not read it, but says why
 	words, err := receive(conn)
-	if err != nil || len(words) != 1 {
-		return words, err
+	if err != nil {
+		return nil, cmp.Or(refused, err)
+	}
+	if len(words) != 1 {
+		return words, nil
 	}
 	given := append([]string{modules.Record, strconv.Itoa(len(modules.Names))}, modules.Names...)
 	if err := send(conn, append(given, env...)); err != nil {
