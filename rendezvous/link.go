@@ -3,6 +3,8 @@ package rendezvous
 import (
 	"sync"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -18,12 +20,17 @@ type link struct {
 
 	mu    sync.Mutex
 	queue []*pb.ToAgent
-	// came are messages that the coordinator has not taken yet.
+	// came are messages that the coordinator has not taken yet, and size is that of all of them.
 	came []*pb.FromAgent
+	size int
 }
 
-// maxCame bounds the messages of an agent that wait for the coordinator. Behind more, heartbeats wait too.
-const maxCame = 256
+// maxCame bounds the messages of an agent that wait for the coordinator, and maxCameSize what they are together, in bytes, but for the last of them.
+// Behind more, heartbeats wait too.
+const (
+	maxCame     = 256
+	maxCameSize = 256 << 10
+)
 
 func newLink(conn *watchedConn) *link {
 	return &link{wake: make(chan struct{}, 1), cut: make(chan error, 1), over: make(chan struct{}), room: make(chan struct{}, 1), conn: conn}
@@ -52,19 +59,20 @@ func (l *link) drain() []*pb.ToAgent {
 	return queue
 }
 
-// add notes a message that came, and returns how many wait with it.
-func (l *link) add(msg *pb.FromAgent) int {
+// add notes a message that came: the first that waits, or one behind which no other may.
+func (l *link) add(msg *pb.FromAgent) (first, last bool) {
+	size := proto.Size(msg)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.came = append(l.came, msg)
-	return len(l.came)
+	l.came, l.size = append(l.came, msg), l.size+size
+	return len(l.came) == 1, len(l.came) >= maxCame || l.size >= maxCameSize
 }
 
 // take returns the messages that came.
 func (l *link) take() []*pb.FromAgent {
 	l.mu.Lock()
 	came := l.came
-	l.came = nil
+	l.came, l.size = nil, 0
 	l.mu.Unlock()
 	select {
 	case l.room <- struct{}{}:

@@ -172,11 +172,11 @@ func (s service) forward(stream pb.Rendezvous_JoinServer, m *member, l *link) {
 			s.c.beat(m, l, b)
 			continue
 		}
-		n := l.add(msg)
-		if n == 1 {
+		first, last := l.add(msg)
+		if first {
 			s.c.arrived.add(arrival{m, l})
 		}
-		if n < maxCame {
+		if !last {
 			continue
 		}
 		select {
