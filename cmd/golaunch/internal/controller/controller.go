@@ -32,6 +32,8 @@ const (
 	maxAsked = 1024
 	// endLimit bounds the wait for the end of all groups when the program has gone; then golaunch's guardians and leases end them.
 	endLimit = time.Minute
+	// lastLimit bounds the wait for a program to take what was said last.
+	lastLimit = time.Second
 )
 
 // question is what the program asks: Do is a verb, and With what that needs.
@@ -53,7 +55,9 @@ type answer struct {
 // controller is the life of one program's helper.
 type controller struct {
 	ctx context.Context
-	out chan any
+	// out is never closed: who tells something late is not heard. over ends what is said.
+	out  chan any
+	over chan struct{}
 
 	mu     sync.Mutex
 	client *launcher.Client
@@ -101,7 +105,7 @@ func Serve(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) error 
 	ctx, unheard := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
 	defer unheard()
 	c := &controller{
-		ctx: ctx, out: make(chan any, maxAsked), held: map[string]*launcher.Reservation{}, end: func() {}, stdout: stdout, stderr: stderr,
+		ctx: ctx, out: make(chan any, maxAsked), over: make(chan struct{}), held: map[string]*launcher.Reservation{}, end: func() {}, stdout: stdout, stderr: stderr,
 	}
 	if err := withParent(ctx, cancel); err != nil {
 		return err
@@ -114,14 +118,18 @@ func Serve(ctx context.Context, stdin *os.File, stdout, stderr io.Writer) error 
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
+		defer cancel()
 		c.say(conn)
 	}()
 	<-ctx.Done()
+	_ = conn.SetReadDeadline(time.Now()) // no question begins any more
+	err = <-asked
 	c.close()
-	close(c.out)
+	close(c.over)
+	_ = conn.SetWriteDeadline(time.Now().Add(lastLimit)) // a program that is stopped does not read
 	<-said
 	conn.Close()
-	return <-asked
+	return err
 }
 
 // pollable is the same file, whose reads end when it is closed.
@@ -207,10 +215,13 @@ func (c *controller) tell(what any) {
 
 func (c *controller) say(conn io.Writer) {
 	lines := json.NewEncoder(conn)
-	for what := range c.out {
-		if lines.Encode(what) != nil {
-			for range c.out { // nobody listens any more
+	for {
+		select {
+		case what := <-c.out:
+			if lines.Encode(what) != nil {
+				return // nobody listens any more
 			}
+		case <-c.over:
 			return
 		}
 	}
@@ -224,13 +235,24 @@ func (c *controller) close() {
 	c.mu.Lock()
 	client, held, end, socket := c.client, c.held, c.end, c.socket
 	c.mu.Unlock()
-	for _, r := range held {
-		_ = r.Release(ctx)
+	for id, r := range held {
+		if err := r.Release(ctx); err != nil { // the program has gone
+			fmt.Fprintf(c.stderr, "golaunch: the groups on %s may run on until the coordinator misses this process: %v\n", id, err)
+		}
 	}
-	c.running.Wait()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.running.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
 	if client != nil {
-		client.Close()
+		client.Close() // with which all watches end
 	}
+	<-ended
 	end()
 	if socket != "" {
 		os.Remove(socket)
