@@ -15,7 +15,7 @@ func (s *share) makeEndpoint() {
 	if s.err != nil || !s.work.Task.Endpoint || s.agent.Endpoints == nil {
 		return
 	}
-	o := endpoint.Options{UID: os.Geteuid(), GID: os.Getegid(), Addr: s.agent.session.Node.Addr, TLS: s.agent.Endpoints}
+	o := endpoint.Options{UID: os.Geteuid(), GID: os.Getegid(), Addr: s.agent.session.Node.Addr, TLS: s.agent.Endpoints, Warn: s.agent.Warn}
 	if u := s.work.User; u != nil {
 		o.UID, o.GID = int(u.UID), int(u.GID)
 	}

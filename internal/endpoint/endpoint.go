@@ -30,6 +30,12 @@ const (
 	most = 1 << 16
 )
 
+// pause and maxPause are the shortest and the longest wait between attempts to accept who comes.
+const (
+	pause    = 10 * time.Millisecond
+	maxPause = time.Second
+)
+
 // protocol is what the two ends of TLS agree on: a coordinator's port is no endpoint.
 const protocol = "golaunch-endpoint/1"
 
@@ -41,6 +47,8 @@ type Options struct {
 	Addr netip.Addr
 	// TLS is the node's side, which refuses who has no token.
 	TLS *tls.Config
+	// Warn is told why nobody can come for a while, such as a limit on open files.
+	Warn func(error)
 }
 
 // Endpoint is open until Close.
@@ -75,57 +83,57 @@ func Open(o Options) (*Endpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the workers' endpoint: %w", err)
 	}
-	d := &Endpoint{
+	e := &Endpoint{
 		o: o, dir: dir, slots: make(chan struct{}, strangers), waiting: map[string]*queue{}, conns: map[net.Conn]struct{}{},
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: d.Path(), Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: e.Path(), Net: "unix"})
 	if err == nil {
 		l.SetUnlinkOnClose(false) // the directory goes as a whole
-		d.workers = l
-		if err = d.give(); err != nil {
-			d.workers.Close()
+		e.workers = l
+		if err = e.give(); err != nil {
+			e.workers.Close()
 		}
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the workers' endpoint: %w", err), os.RemoveAll(dir))
 	}
-	d.all.Go(func() { d.accept(d.workers, d.greetWorker) })
-	return d, nil
+	e.all.Go(func() { e.accept(e.workers, e.greetWorker) })
+	return e, nil
 }
 
 // give makes socket and directory those of the job's user, who alone can enter then, beside root.
-func (d *Endpoint) give() error {
-	if err := os.Chmod(d.Path(), 0o600); err != nil {
+func (e *Endpoint) give() error {
+	if err := os.Chmod(e.Path(), 0o600); err != nil {
 		return err
 	}
-	if d.o.UID == os.Geteuid() {
+	if e.o.UID == os.Geteuid() {
 		return nil
 	}
-	return errors.Join(os.Lchown(d.Path(), d.o.UID, d.o.GID), os.Lchown(d.dir, d.o.UID, d.o.GID))
+	return errors.Join(os.Lchown(e.Path(), e.o.UID, e.o.GID), os.Lchown(e.dir, e.o.UID, e.o.GID))
 }
 
 // Path is where workers come.
-func (d *Endpoint) Path() string { return filepath.Join(d.dir, "endpoint") }
+func (e *Endpoint) Path() string { return filepath.Join(e.dir, "endpoint") }
 
 // Listen opens the endpoint for controllers, the first time, and says where it is.
-func (d *Endpoint) Listen(ctx context.Context) (netip.AddrPort, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+func (e *Endpoint) Listen(ctx context.Context) (netip.AddrPort, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
 		return netip.AddrPort{}, errors.New("the job is over here")
 	}
-	if d.controllers == nil {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", netip.AddrPortFrom(d.o.Addr, 0).String())
+	if e.controllers == nil {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", netip.AddrPortFrom(e.o.Addr, 0).String())
 		if err != nil {
 			return netip.AddrPort{}, fmt.Errorf("open the controllers' endpoint: %w", err)
 		}
-		d.controllers = l
-		config := forEndpoints(d.o.TLS)
-		d.all.Go(func() {
-			d.accept(l, func(conn net.Conn) { d.greetController(tls.Server(conn, config)) })
+		e.controllers = l
+		config := forEndpoints(e.o.TLS)
+		e.all.Go(func() {
+			e.accept(l, func(conn net.Conn) { e.greetController(tls.Server(conn, config)) })
 		})
 	}
-	return d.controllers.Addr().(*net.TCPAddr).AddrPort(), nil
+	return e.controllers.Addr().(*net.TCPAddr).AddrPort(), nil
 }
 
 func forEndpoints(config *tls.Config) *tls.Config {
@@ -135,39 +143,43 @@ func forEndpoints(config *tls.Config) *tls.Config {
 }
 
 // Close ends all connections.
-func (d *Endpoint) Close() error {
-	d.mu.Lock()
-	d.closed = true
-	d.workers.Close()
-	if d.controllers != nil {
-		d.controllers.Close()
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	e.workers.Close()
+	if e.controllers != nil {
+		e.controllers.Close()
 	}
-	for conn := range d.conns {
+	for conn := range e.conns {
 		conn.Close()
 	}
-	d.mu.Unlock()
-	d.all.Wait()
-	return os.RemoveAll(d.dir)
+	e.mu.Unlock()
+	e.all.Wait()
+	return os.RemoveAll(e.dir)
 }
 
 // accept greets who comes, some at a time.
-func (d *Endpoint) accept(l net.Listener, greet func(net.Conn)) {
-	for {
-		d.slots <- struct{}{}
+func (e *Endpoint) accept(l net.Listener, greet func(net.Conn)) {
+	for failed := 0; ; failed++ {
+		e.slots <- struct{}{}
 		conn, err := l.Accept()
-		if err == nil && !d.keep(conn) {
+		if err == nil && !e.keep(conn) {
 			err = net.ErrClosed
 		}
 		if err != nil {
-			<-d.slots
+			<-e.slots
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			time.Sleep(10 * time.Millisecond) // no descriptor is free
+			if failed == 0 {
+				e.o.Warn(fmt.Errorf("nobody can come to the workers' endpoint at %v for the moment: %w", l.Addr(), err))
+			}
+			time.Sleep(min(pause<<min(failed, 10), maxPause)) // no event tells that a descriptor is free
 			continue
 		}
-		d.all.Go(func() {
-			free := sync.OnceFunc(func() { <-d.slots })
+		failed = -1
+		e.all.Go(func() {
+			free := sync.OnceFunc(func() { <-e.slots })
 			defer free()
 			_ = conn.SetDeadline(time.Now().Add(greeting))
 			greet(freed{conn, free})
@@ -182,26 +194,26 @@ type freed struct {
 }
 
 // keep has Close end a connection.
-func (d *Endpoint) keep(conn net.Conn) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+func (e *Endpoint) keep(conn net.Conn) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
 		conn.Close()
 		return false
 	}
-	d.conns[conn] = struct{}{}
+	e.conns[conn] = struct{}{}
 	return true
 }
 
-func (d *Endpoint) drop(conn net.Conn) {
+func (e *Endpoint) drop(conn net.Conn) {
 	conn.Close()
-	d.mu.Lock()
-	delete(d.conns, conn)
-	d.mu.Unlock()
+	e.mu.Lock()
+	delete(e.conns, conn)
+	e.mu.Unlock()
 }
 
 // mayCome says whether the process at the other end is the job's user's.
-func (d *Endpoint) mayCome(conn *net.UnixConn) bool {
+func (e *Endpoint) mayCome(conn *net.UnixConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return false
@@ -209,5 +221,5 @@ func (d *Endpoint) mayCome(conn *net.UnixConn) bool {
 	var cred *unix.Ucred
 	var failed error
 	err = raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	return err == nil && failed == nil && int(cred.Uid) == d.o.UID
+	return err == nil && failed == nil && int(cred.Uid) == e.o.UID
 }

@@ -28,7 +28,7 @@ var (
 func open(t *testing.T, token mtls.Token) (d *endpoint.Endpoint, addr string) {
 	t.Helper()
 	d, err := endpoint.Open(endpoint.Options{
-		UID: os.Geteuid(), GID: os.Getegid(), Addr: netip.MustParseAddr("127.0.0.1"), TLS: mtls.Server(token, mtls.Identity{Node: "n1"}),
+		UID: os.Geteuid(), GID: os.Getegid(), Addr: netip.MustParseAddr("127.0.0.1"), TLS: mtls.Server(token, mtls.Identity{Node: "n1"}), Warn: func(err error) { t.Error(err) },
 	})
 	if err != nil {
 		t.Fatal(err)

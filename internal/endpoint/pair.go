@@ -23,21 +23,21 @@ type worker struct {
 	first []byte
 }
 
-func (d *Endpoint) greetWorker(conn net.Conn) {
+func (e *Endpoint) greetWorker(conn net.Conn) {
 	f := conn.(freed)
 	u, ok := f.Conn.(*net.UnixConn)
-	if !ok || !d.mayCome(u) {
-		d.drop(f.Conn)
+	if !ok || !e.mayCome(u) {
+		e.drop(f.Conn)
 		return
 	}
 	first, key, err := readHello(u)
 	if err != nil {
-		d.drop(f.Conn)
+		e.drop(f.Conn)
 		return
 	}
 	_ = u.SetDeadline(time.Time{})
 	f.known()
-	d.meet(key, &worker{u, f.Conn, first}, nil)
+	e.meet(key, &worker{u, f.Conn, first}, nil)
 }
 
 var errHello = errors.New("no greeting of a worker")
@@ -65,16 +65,16 @@ func readHello(conn io.Reader) (frame []byte, key string, err error) {
 	return frame, facts.Key, nil
 }
 
-func (d *Endpoint) greetController(conn net.Conn) {
+func (e *Endpoint) greetController(conn net.Conn) {
 	inner := innermost(conn)
 	key := make([]byte, KeySize)
 	if _, err := io.ReadFull(conn, key); err != nil { // with the handshake
-		d.drop(inner.Conn)
+		e.drop(inner.Conn)
 		return
 	}
 	_ = conn.SetDeadline(time.Time{})
 	inner.known()
-	d.meet(string(key), nil, conn)
+	e.meet(string(key), nil, conn)
 }
 
 // innermost is the connection below TLS.
@@ -83,17 +83,17 @@ func innermost(conn net.Conn) freed {
 }
 
 // meet brings a worker and a controller with the same key together, when both are there.
-func (d *Endpoint) meet(key string, w *worker, c net.Conn) {
-	d.mu.Lock()
-	q := d.waiting[key]
+func (e *Endpoint) meet(key string, w *worker, c net.Conn) {
+	e.mu.Lock()
+	q := e.waiting[key]
 	if q == nil {
-		if len(d.waiting) >= most {
-			d.mu.Unlock()
-			d.end(w, c)
+		if len(e.waiting) >= most {
+			e.mu.Unlock()
+			e.end(w, c)
 			return
 		}
 		q = &queue{}
-		d.waiting[key] = q
+		e.waiting[key] = q
 	}
 	if w != nil {
 		q.workers = append(q.workers, w)
@@ -107,34 +107,34 @@ func (d *Endpoint) meet(key string, w *worker, c net.Conn) {
 		} else {
 			c, q.controllers = q.controllers[0], q.controllers[1:]
 		}
-		d.mu.Unlock()
-		d.end(w, c)
+		e.mu.Unlock()
+		e.end(w, c)
 		return
 	}
-	if len(q.workers) == 0 || len(q.controllers) == 0 || d.closed {
-		d.mu.Unlock()
+	if len(q.workers) == 0 || len(q.controllers) == 0 || e.closed {
+		e.mu.Unlock()
 		return
 	}
 	w, c = q.workers[0], q.controllers[0]
 	q.workers, q.controllers = q.workers[1:], q.controllers[1:]
 	if len(q.workers) == 0 && len(q.controllers) == 0 {
-		delete(d.waiting, key)
+		delete(e.waiting, key)
 	}
-	d.all.Go(func() { d.join(key, w, c) })
-	d.mu.Unlock()
+	e.all.Go(func() { e.join(key, w, c) })
+	e.mu.Unlock()
 }
 
-func (d *Endpoint) end(w *worker, c net.Conn) {
+func (e *Endpoint) end(w *worker, c net.Conn) {
 	if w != nil {
-		d.drop(w.inner)
+		e.drop(w.inner)
 	}
 	if c != nil {
-		d.drop(innermost(c).Conn)
+		e.drop(innermost(c).Conn)
 	}
 }
 
 // join has a controller take a worker; one that has gone meanwhile does not, and the worker waits for the next.
-func (d *Endpoint) join(key string, w *worker, c net.Conn) {
+func (e *Endpoint) join(key string, w *worker, c net.Conn) {
 	_ = c.SetDeadline(time.Now().Add(greeting))
 	_, err := c.Write(w.first)
 	if err == nil {
@@ -142,12 +142,12 @@ func (d *Endpoint) join(key string, w *worker, c net.Conn) {
 	}
 	_ = c.SetDeadline(time.Time{})
 	if err != nil {
-		d.end(nil, c)
-		d.meet(key, w, nil)
+		e.end(nil, c)
+		e.meet(key, w, nil)
 		return
 	}
 	Relay(w.conn, c)
-	d.end(w, c)
+	e.end(w, c)
 }
 
 // buffer is what each direction holds of what the other end has not taken.
