@@ -4,18 +4,23 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
 	"time"
 )
 
-// againAfter is the pause before a node is tried again that cannot be reached.
-const againAfter = time.Second
+const (
+	// againAfter is the pause before a node is tried again that cannot be reached.
+	againAfter = time.Second
+	// patience is how often nodes are asked that do not say where to come, until that is told: they may have the job in a moment.
+	patience = 10
+)
 
 // Reach waits for the workers of a group at the endpoints of its nodes.
 type Reach struct {
-	// Find says where endpoints are, by node.
+	// Find says where endpoints are, by node. The error is why not all nodes say so.
 	Find func(context.Context) (map[string]string, error)
 	TLS  *tls.Config
 	Key  string
@@ -24,11 +29,13 @@ type Reach struct {
 	// Warn is told of nodes that cannot be reached.
 	Warn func(error)
 
-	once  sync.Once
-	asked chan struct{}
-	mu    sync.Mutex
-	at    map[string]bool
-	all   sync.WaitGroup
+	// missed counts how often nodes have not said where to come.
+	missed int
+	once   sync.Once
+	asked  chan struct{}
+	mu     sync.Mutex
+	at     map[string]bool
+	all    sync.WaitGroup
 }
 
 func (r *Reach) begin() {
@@ -61,8 +68,16 @@ func (r *Reach) Run(ctx context.Context) {
 // find begins to wait at endpoints that are new.
 func (r *Reach) find(ctx context.Context) {
 	endpoints, err := r.Find(ctx)
-	if err != nil {
-		return // the job is not there, or the coordinator is gone: both are told by others
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err == nil:
+		r.missed = 0
+	default:
+		if r.missed++; r.missed == patience {
+			r.Warn(fmt.Errorf("workers of these nodes cannot come yet: %w", err))
+		}
+		time.AfterFunc(min(againAfter*time.Duration(r.missed), patience*againAfter), r.Ask)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
