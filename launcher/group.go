@@ -114,11 +114,7 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 }
 
 func (g *Group) listen() (err error) {
-	parent := os.TempDir()
-	if len(parent) > 70 { // a socket's path has 108 bytes, unix(7)
-		parent = "/tmp"
-	}
-	if g.dir, err = os.MkdirTemp(parent, "golaunch-controller-"); err != nil { // mode 0700
+	if g.dir, err = endpoints.SocketDir("golaunch-controller-"); err != nil {
 		return fmt.Errorf("make a directory for the controller's socket: %w", err)
 	}
 	if g.socket, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(g.dir, "controller"), Net: "unix"}); err != nil {

@@ -75,11 +75,7 @@ type queue struct {
 
 // Open makes an endpoint for workers; [Endpoint.Listen] opens its other side.
 func Open(o Options) (*Endpoint, error) {
-	parent := os.TempDir()
-	if len(parent) > 70 { // a socket's path has 108 bytes, unix(7)
-		parent = "/tmp"
-	}
-	dir, err := os.MkdirTemp(parent, "golaunch-endpoint-") // mode 0700
+	dir, err := SocketDir("golaunch-endpoint-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the workers' endpoint: %w", err)
 	}
@@ -99,6 +95,15 @@ func Open(o Options) (*Endpoint, error) {
 	}
 	e.all.Go(func() { e.accept(e.workers, e.greetWorker) })
 	return e, nil
+}
+
+// SocketDir makes a directory, which this user alone may enter, for a socket with a name of 16 bytes at most: its path has 108 (unix(7)).
+func SocketDir(prefix string) (string, error) {
+	parent := os.TempDir()
+	if len(parent) > 70 {
+		parent = "/tmp"
+	}
+	return os.MkdirTemp(parent, prefix)
 }
 
 // give makes socket and directory those of the job's user, who alone can enter then, beside root.
