@@ -17,10 +17,10 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/calls"
 	endpoints "github.com/golaunch/golaunch/internal/endpoint"
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // Group is a job on a reservation whose ranks answer calls: rankenv.Info.Serve makes a rank a worker. Several goroutines may call.
@@ -299,14 +299,8 @@ func (g *Group) accept() {
 }
 
 func sameUser(conn *net.UnixConn) bool {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return false
-	}
-	var cred *unix.Ucred
-	var failed error
-	err = raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	return err == nil && failed == nil && int(cred.Uid) == os.Geteuid()
+	peer, err := own.Peer(conn)
+	return err == nil && int(peer.Uid) == os.Geteuid()
 }
 
 // bring is a worker of another machine.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/internal/where"
 )
 
@@ -78,7 +79,7 @@ func Find(ctx context.Context, protocol int) (at string, err error) {
 
 // ours refuses a socket that another user holds under this user's name.
 func ours(conn *net.UnixConn) error {
-	peer, err := credentials(conn)
+	peer, err := own.Peer(conn)
 	if err != nil {
 		return fmt.Errorf("cannot see who runs the coordinator on this machine: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 // A job that has a coordinator of its own has a socket on the coordinator's machine, also in the abstract namespace, whose name
@@ -37,7 +37,7 @@ func (l jobListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		peer, err := credentials(conn.(*net.UnixConn))
+		peer, err := own.Peer(conn.(*net.UnixConn))
 		if err == nil && (peer.Uid == 0 || int(peer.Uid) == os.Getuid()) {
 			return conn, nil
 		}
@@ -129,15 +129,4 @@ func dialAt(ctx context.Context, name string) (net.Conn, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
-}
-
-// credentials are the kernel's of who is at the other end.
-func credentials(conn *net.UnixConn) (peer *unix.Ucred, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	return peer, errors.Join(err, failed)
 }

@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/golaunch/golaunch/internal/own"
 )
 
 const (
@@ -219,12 +219,6 @@ func (e *Endpoint) drop(conn net.Conn) {
 
 // mayCome says whether the process at the other end is the job's user's.
 func (e *Endpoint) mayCome(conn *net.UnixConn) bool {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return false
-	}
-	var cred *unix.Ucred
-	var failed error
-	err = raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	return err == nil && failed == nil && int(cred.Uid) == e.o.UID
+	peer, err := own.Peer(conn)
+	return err == nil && int(peer.Uid) == e.o.UID
 }

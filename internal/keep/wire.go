@@ -223,26 +223,11 @@ func closeAll(fds []int) {
 	}
 }
 
-// peerUID is the user of the process at the other end when it connected, or listened.
-func peerUID(conn *net.UnixConn) (uid int, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	err = raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(err, credErr); err != nil {
-		return -1, err
-	}
-	return int(cred.Uid), nil
-}
-
 // checkPeer is an error unless the other end is this user's.
 func checkPeer(conn *net.UnixConn) error {
-	uid, err := peerUID(conn)
-	if err == nil && uid != os.Geteuid() {
-		err = fmt.Errorf("it belongs to uid %d, not to uid %d", uid, os.Geteuid())
+	peer, err := own.Peer(conn)
+	if err == nil && int(peer.Uid) != os.Geteuid() {
+		err = fmt.Errorf("it belongs to uid %d, not to uid %d", peer.Uid, os.Geteuid())
 	}
 	return err
 }
