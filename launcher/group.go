@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -42,6 +43,8 @@ type Group struct {
 	// failed is how an attempt failed, by attempt, and over how the job ended.
 	failed map[int]*Failure
 	over   *Result
+	// trouble is why workers could not come, when that was last so.
+	trouble error
 }
 
 // caller is what is known of one worker: nil when it is not there.
@@ -103,7 +106,7 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 	g.ID, g.watch = w.Job, w
 	g.ctx, g.end = context.WithCancelCause(ctx)
 	far := &endpoints.Reach{
-		TLS: r.client.tls, Key: g.key, Warn: func(error) {}, // the calls that wait have limits of their own
+		TLS: r.client.tls, Key: g.key, Warn: g.troubled,
 		Find:  func(ctx context.Context) (map[string]string, error) { return r.client.Endpoints(ctx, g.ID, findLimit) },
 		Bring: g.bring,
 	}
@@ -227,11 +230,28 @@ func (g *Group) ready(ctx context.Context, rank int) (*link, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for worker %d: %w", rank, context.Cause(ctx))
+			return nil, g.waited(rank, context.Cause(ctx))
 		case <-g.ctx.Done():
-			return nil, fmt.Errorf("wait for worker %d: %w", rank, context.Cause(g.ctx))
+			return nil, g.waited(rank, context.Cause(g.ctx))
 		}
 	}
+}
+
+// troubled notes why workers cannot come, for calls that wait for them.
+func (g *Group) troubled(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.trouble = err
+}
+
+// waited says that the wait for a worker is over, and what has kept workers from coming.
+func (g *Group) waited(rank int, why error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.trouble != nil {
+		return fmt.Errorf("wait for worker %d: %w; %w", rank, why, g.trouble)
+	}
+	return fmt.Errorf("wait for worker %d: %w", rank, why)
 }
 
 // change does something to the state, and wakes who waits for that.
@@ -281,14 +301,25 @@ func (g *Group) lose(f *Failure) {
 	}
 }
 
+// acceptAgain is the pause after which workers are let in again when there was no descriptor for one.
+const acceptAgain = 100 * time.Millisecond
+
 // accept takes workers of this machine.
 func (g *Group) accept() {
 	stop := context.AfterFunc(g.ctx, func() { _ = g.socket.Close() })
 	defer stop()
 	for {
 		conn, err := g.socket.AcceptUnix()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil {
+			g.troubled(fmt.Errorf("no worker of this machine can come at the moment: %w", err))
+			select {
+			case <-time.After(acceptAgain): // no event tells that a descriptor is free
+			case <-g.ctx.Done():
+			}
+			continue
 		}
 		if !sameUser(conn) {
 			_ = conn.Close()
