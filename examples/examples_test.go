@@ -2,17 +2,14 @@
 package examples_test
 
 import (
-	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/internal/clustertest"
 )
 
 // TestGoTrainer runs the program that launches itself: its planted failure restarts all four ranks once.
@@ -34,40 +31,9 @@ func TestGoTrainer(t *testing.T) {
 
 // TestGoController has a cluster of one node.
 func TestGoController(t *testing.T) {
-	dir := t.TempDir()
-	token := filepath.Join(dir, "token")
-	if err := os.WriteFile(token, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	head, stopHead := context.WithCancel(context.Background())
-	nodes, stopNodes := context.WithCancel(context.Background())
-	var heads, agents sync.WaitGroup
-	t.Cleanup(func() {
-		stopNodes()
-		agents.Wait()
-		stopHead()
-		heads.Wait()
-	})
-	at, joined := make(chan netip.AddrPort, 1), make(chan struct{}, 1)
-	heads.Go(func() {
-		c := launcher.Coordinator{Listen: "127.0.0.1:0", Store: filepath.Join(dir, "store"), TokenFile: token, Ready: func(a netip.AddrPort) { at <- a }}
-		if err := c.Serve(head); err != nil {
-			t.Error(err)
-		}
-	})
-	coordinator := (<-at).String()
-	agents.Go(func() {
-		a := launcher.Agent{
-			Coordinator: coordinator, TokenFile: token, AllowRunAsRoot: true, GPUs: new(int), Name: "n0", Address: "127.0.0.1",
-			LogDir: filepath.Join(dir, "logs"), Say: func(string) { joined <- struct{}{} },
-		}
-		if _, err := a.Serve(nodes); nodes.Err() == nil {
-			t.Error(err)
-		}
-	})
-	<-joined
+	cluster := clustertest.Start(t, 0)
 	cmd := example(t, "go-controller")
-	cmd.Env = append(cmd.Env, "GOLAUNCH_COORDINATOR="+coordinator, "GOLAUNCH_TOKEN=0123456789abcdef0123456789abcdef")
+	cmd.Env = append(cmd.Env, "GOLAUNCH_COORDINATOR="+cluster.Coordinator, "GOLAUNCH_TOKEN="+clustertest.Token)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "worker 3: ") || !strings.Contains(string(out), "pi is about 3.14159") {
 		t.Errorf("%v\n%s", err, out)

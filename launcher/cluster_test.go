@@ -9,66 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/clustertest"
 	"github.com/golaunch/golaunch/launcher"
 )
-
-// startCluster runs a coordinator and an agent for each number of GPUs, named n0, n1, ..., until the test's end.
-func startCluster(t testing.TB, gpus ...int) *launcher.Client {
-	t.Helper()
-	dir := t.TempDir()
-	token := filepath.Join(dir, "token")
-	if err := os.WriteFile(token, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	// The agents go first, so that they leave in order.
-	head, stopHead := context.WithCancel(context.Background())
-	nodes, stopNodes := context.WithCancel(context.Background())
-	var heads, agents sync.WaitGroup
-	t.Cleanup(func() {
-		stopNodes()
-		agents.Wait()
-		stopHead()
-		heads.Wait()
-	})
-	at := make(chan netip.AddrPort, 1)
-	heads.Go(func() {
-		err := launcher.Coordinator{
-			Listen: "127.0.0.1:0", Store: filepath.Join(dir, "store"), TokenFile: token, Ready: func(a netip.AddrPort) { at <- a },
-		}.Serve(head)
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	coordinator := (<-at).String()
-	joined := make(chan struct{}, len(gpus))
-	for i, n := range gpus {
-		agents.Go(func() {
-			a := launcher.Agent{
-				Coordinator: coordinator, TokenFile: token, AllowRunAsRoot: true, GPUs: &n, Name: "n" + strconv.Itoa(i),
-				Address: "127.0.0." + strconv.Itoa(i+1), LogDir: filepath.Join(dir, "logs"),
-				Say: func(string) { joined <- struct{}{} },
-			}
-			if _, err := a.Serve(nodes); nodes.Err() == nil {
-				t.Error(err)
-			}
-		})
-	}
-	for range gpus {
-		<-joined
-	}
-	c, err := launcher.Connect(t.Context(), coordinator, token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
 
 // remote is a job of n GPU ranks on one node, that runs a script.
 func remote(n int, script string) (job launcher.Job, out *screen) {
@@ -86,7 +33,7 @@ func lines(text string) []string {
 }
 
 func TestClusterRunsJobsSideBySide(t *testing.T) {
-	c := startCluster(t, 2, 2)
+	c := clustertest.Start(t, 2, 2).Connect(t)
 	first, _ := remote(2, "sleep 1000")
 	first.Cluster.Detached, first.ID = true, "first"
 	if _, err := c.Submit(t.Context(), first); err != nil {
@@ -115,7 +62,7 @@ func TestClusterRunsJobsSideBySide(t *testing.T) {
 }
 
 func TestReservation(t *testing.T) {
-	c := startCluster(t, 4, 8, 2)
+	c := clustertest.Start(t, 4, 8, 2).Connect(t)
 	r, err := c.Reserve(t.Context(), launcher.Job{Resources: launcher.Resources{MinNodes: 3, MaxNodes: 3, PerNode: []int{4, 8, 2}, GPU: true}}, 2)
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +105,7 @@ func TestReservation(t *testing.T) {
 
 // BenchmarkSecondRun is a job of 8 ranks on agents that are warm, on a reservation, from Go.
 func BenchmarkSecondRun(b *testing.B) {
-	c := startCluster(b, 8)
+	c := clustertest.Start(b, 8).Connect(b)
 	r, err := c.Reserve(b.Context(), launcher.Job{Resources: launcher.Resources{PerNode: []int{8}, GPU: true}}, 1)
 	if err != nil {
 		b.Fatal(err)
@@ -210,7 +157,7 @@ func TestAnAgentThatCannotRejoin(t *testing.T) {
 
 // TestAFailureIsToldOnce has a job restart: who watches it hears how each attempt began to fail, with its rank's last words.
 func TestAFailureIsToldOnce(t *testing.T) {
-	c := startCluster(t, 2)
+	c := clustertest.Start(t, 2).Connect(t)
 	j, _ := remote(2, "echo last words of $RANK >&2; exit $((RANK + 3))")
 	j.Restarts.Max, j.ID = 1, "fails"
 	w, err := c.Submit(t.Context(), j)

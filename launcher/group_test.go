@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/clustertest"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -61,7 +62,7 @@ func beWorker() int {
 // startGroup has 2 and 1 workers on two nodes.
 func startGroup(t *testing.T, j launcher.Job) *launcher.Group {
 	t.Helper()
-	c := startCluster(t, 2, 1)
+	c := clustertest.Start(t, 2, 1).Connect(t)
 	where := launcher.Resources{MinNodes: 2, MaxNodes: 2, PerNode: []int{2, 1}, GPU: true}
 	r, err := c.Reserve(t.Context(), launcher.Job{Resources: where}, 0)
 	if err != nil {

@@ -33,6 +33,7 @@ var house = []struct {
 	{"cmd/golaunch/internal/view/viewtest", nil},
 	{"cmd/golaunch/internal/units", nil},
 	{"cmd/golaunch/internal/controller", nil},
+	{"internal/clustertest", nil},
 	{"launcher", nil},
 	{"agent", nil},
 	{"rendezvous", nil},

@@ -4,20 +4,18 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/controller"
+	"github.com/golaunch/golaunch/internal/clustertest"
 	"github.com/golaunch/golaunch/internal/hidden"
-	"github.com/golaunch/golaunch/launcher"
 )
 
 // This program is the golaunch command that a controller starts, so that the race detector looks at it.
@@ -91,52 +89,8 @@ func TestPythonOfTorch(t *testing.T) {
 // TestPythonOfAfar has a cluster of two nodes, whose workers are kept from the controller's socket as if they were on other machines.
 func TestPythonOfAfar(t *testing.T) {
 	t.Parallel()
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	coordinator := startCluster(t, token, 2)
-	runPython(t, "python3", "TEST_COORDINATOR="+coordinator, filepath.Join(tree, "tests", "test_far.py"), "TEST_TOKEN="+token)
-}
-
-// startCluster runs a coordinator and agents without GPUs until the test's end, and returns where it is.
-func startCluster(t *testing.T, token string, nodes int) string {
-	t.Helper()
-	head, stopHead := context.WithCancel(context.Background())
-	all, stopNodes := context.WithCancel(context.Background())
-	var heads, agents sync.WaitGroup
-	t.Cleanup(func() {
-		stopNodes()
-		agents.Wait()
-		stopHead()
-		heads.Wait()
-	})
-	at := make(chan netip.AddrPort, 1)
-	heads.Go(func() {
-		err := launcher.Coordinator{
-			Listen: "127.0.0.1:0", Store: filepath.Join(filepath.Dir(token), "store"), TokenFile: token, Ready: func(a netip.AddrPort) { at <- a },
-		}.Serve(head)
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	coordinator := (<-at).String()
-	joined := make(chan struct{}, nodes)
-	for i := range nodes {
-		agents.Go(func() {
-			a := launcher.Agent{
-				Coordinator: coordinator, TokenFile: token, AllowRunAsRoot: true, GPUs: new(int), Name: fmt.Sprintf("n%d", i),
-				Address: fmt.Sprintf("127.0.0.%d", i+1), LogDir: filepath.Join(filepath.Dir(token), "logs"), Say: func(string) { joined <- struct{}{} },
-			}
-			if _, err := a.Serve(all); all.Err() == nil {
-				t.Error(err)
-			}
-		})
-	}
-	for range nodes {
-		<-joined
-	}
-	return coordinator
+	cluster := clustertest.Start(t, 0, 0)
+	runPython(t, "python3", "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_far.py"), "TEST_TOKEN="+cluster.TokenFile)
 }
 
 // runPython runs a file of tests, with variables before and after it.
