@@ -26,8 +26,9 @@ from .link import Link
 _log = logging.getLogger("golaunch")
 _CREDENTIALS = struct.Struct("3i")
 _GREETING = 10.0  # seconds in which a connection must say whose it is
-_IDLE = 0.02  # seconds in which nobody waits, until a thread reads instead
 _STRANGERS = 4096  # connections that have not
+_FULL = 0.5  # seconds until workers are let in again, after there was no descriptor for one
+_IDLE = 0.02  # seconds in which nobody waits, until a thread reads instead
 
 
 class VirtualCluster:
@@ -157,8 +158,10 @@ class VirtualCluster:
                 fd, _ = self._listener._accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # out of descriptors: those who wait come again
-                _log.warning("a worker cannot be let in: %s", error)
+            except OSError as error:  # no event tells that a descriptor is free again
+                _log.warning("no worker can be let in for the moment: %s; raise the limit of open files (ulimit -n)", error.strerror)
+                self._modify(self._listener.fileno(), 0)
+                self._after(_FULL, lambda: self._modify(self._listener.fileno(), select.EPOLLIN))
                 return
             sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fd)
             sock.setblocking(False)
@@ -345,7 +348,9 @@ class VirtualCluster:
                     try:
                         self._step(None)
                     except (ValueError, OSError):
-                        return  # it is closed
+                        if self._closed:
+                            return
+                        raise
                     finally:
                         self._tending = False
                 self._stirred = False

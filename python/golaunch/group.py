@@ -1,6 +1,7 @@
 """Groups of workers, and the calls of their methods."""
 
 import json
+import logging
 import os
 import secrets
 import sys
@@ -15,6 +16,7 @@ from .future import Future, RemoteGenerator
 from .pickling import dumps, loads
 from .sharding import NamedSharding
 
+_log = logging.getLogger("golaunch")
 # How long after a worker's connection has ended its callers wait for golaunch's verdict, in seconds.
 _VERDICT = 0.08
 # How long the exception of one of several workers waits for the end of another, of which it may be an echo, in seconds.
@@ -393,8 +395,10 @@ class WorkerGroup(_Calls):
                 cluster._helper.ask("stop", job=self.job, why="its controller ends it")
                 cluster._helper.ask("stop", job=self.job, why="its controller ends it")  # the second one kills
                 cluster._wait(lambda: self._dead, 60, None)
-            except (GolaunchError, ValueError):
-                pass  # it is over already
+            except (GolaunchError, ValueError) as error:
+                if self._dead is None:  # else it has ended meanwhile
+                    fine = False
+                    _log.warning("%s may run on until golaunch misses its controller: %s", self.name, error)
         self._leave()
         return fine
 

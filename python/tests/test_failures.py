@@ -1,8 +1,11 @@
+import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -14,6 +17,41 @@ from golaunch.errors import GroupDeadError
 
 
 class Failures(Case):
+    def test_no_descriptors(self):
+        """Workers are let in later, and meanwhile nobody looks all the time whether they can be."""
+        c = self.cluster([2])
+        warned, more = [], threading.Condition()
+
+        class Handler(logging.Handler):
+            def emit(self, record):
+                with more:
+                    warned.append((time.monotonic(), record.getMessage()))
+                    more.notify_all()
+
+        handler = Handler()
+        logging.getLogger("golaunch").addHandler(handler)
+        self.addCleanup(logging.getLogger("golaunch").removeHandler, handler)
+        ready = []
+        begin = threading.Thread(target=lambda: ready.append(self.group(cluster=c)), daemon=True)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        kept = []
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, limit[1]))
+            with self.assertRaises(OSError):
+                while True:
+                    kept.append(os.open("/dev/null", os.O_RDONLY))
+            begin.start()
+            with more:
+                self.assertTrue(more.wait_for(lambda: len(warned) == 3, LIMIT), warned)
+        finally:
+            for fd in kept:
+                os.close(fd)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        begin.join(LIMIT)
+        self.assertEqual(ready[0].run_all_workers_single_data("add", 1).result(LIMIT), [1, 2])
+        self.assertIn("no worker can be let in for the moment: Too many open files", warned[0][1])
+        self.assertGreater(warned[2][0] - warned[0][0], 0.8)
+
     def test_a_worker_dies(self):
         g = self.group([2, 1], use_gpus=False)
         waiting = g.run_all_workers_single_data("kill", 1)
