@@ -419,11 +419,13 @@ class Controllers(Case):
 
 class OtherPython(Case):
     def test_another_python(self):
-        other = os.environ.get("OTHER_PYTHON")
-        if not other:
-            self.skipTest("OTHER_PYTHON names no other version of Python")
+        other, env = os.environ.get("OTHER_PYTHON"), {}
+        if not other:  # there is one version here, which says that it is another
+            with open(self.path("sitecustomize.py"), "w") as f:
+                f.write("import sys\nsys.version_info = (3, 99, 1, 'final', 0)\n")
+            other, env = sys.executable, {"PYTHONPATH": self.dir.name}
         with self.assertRaisesRegex(WorkerFailureError, r"the controller runs Python 3\.\d+, and node n0 has 3\.\d+\.\d+"):
-            self.group(1, python=other)
+            self.group(1, python=other, env=env)
 
 
 def gone(case, pids):

@@ -60,7 +60,10 @@ func TestPython(t *testing.T) {
 			}
 			t.Run(filepath.Base(file)+" with "+python, func(t *testing.T) {
 				t.Parallel()
-				runPython(t, python, "OTHER_PYTHON="+other(all, i), file)
+				out := runPython(t, python, "OTHER_PYTHON="+other(all, i), file)
+				if filepath.Base(file) == "test_failures.py" && strings.Contains(out, "skipped") && os.Getenv("CI") != "" {
+					t.Errorf("a test was skipped, which must not be here; be root:\n%s", out)
+				}
 			})
 		}
 	}
