@@ -1,0 +1,176 @@
+package tcpstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// What clients of a world do, and hear.
+
+// act is a request, when it was made and when it was known to be done.
+type act struct {
+	client       *player
+	op           byte
+	keys         []string
+	value, want  string
+	delta        int64
+	asked, known int
+	reply        []byte
+	void         bool // a wait that was given up
+	free         bool // its client has gone: it was done or not
+}
+
+func (a *act) String() string {
+	return fmt.Sprintf("client %d: op %d %v %q %q %d = %q [%d, %d]", a.client.id, a.op, a.keys, a.value, a.want, a.delta, a.reply, a.asked, a.known)
+}
+
+func (w *world) act(c *player) *act {
+	a := &act{client: c, asked: w.now, known: -1}
+	some := func() []string {
+		keys := []string{"a", "b", "a", "b", "n"}
+		return slices.Compact(keys[w.rng.IntN(3):][:1+w.rng.IntN(2)])
+	}
+	w.values++
+	a.value = fmt.Sprint(w.values)
+	a.keys = []string{[]string{"a", "b"}[w.rng.IntN(2)]}
+	switch w.ops[w.rng.IntN(len(w.ops))] {
+	case opSet:
+		a.op = opSet
+	case opGet:
+		a.op, a.keys = opGet, some()[:1]
+	case opMultiGet:
+		a.op, a.keys = opMultiGet, some()
+	case opAdd:
+		a.op, a.keys, a.delta = opAdd, []string{"n"}, 1+int64(w.rng.IntN(3))
+	case opCompareSet:
+		a.op = opCompareSet
+		if w.rng.IntN(2) == 0 {
+			a.want = fmt.Sprint(w.rng.IntN(w.values + 1))
+		}
+	case opAppend:
+		a.op = opAppend
+	case opDeleteKey:
+		a.op = opDeleteKey
+	case opCheck:
+		a.op, a.keys = opCheck, some()
+	case opWait:
+		if a.op, a.keys = opWait, some(); w.rng.IntN(2) == 0 {
+			a.keys = []string{"a", "b"}
+		}
+	case opQueuePush:
+		a.op, a.keys = opQueuePush, []string{"q"}
+	case opQueuePop:
+		a.op, a.keys = opQueuePop, []string{"q"}
+	case opQueueLen:
+		a.op, a.keys = opQueueLen, []string{"q"}
+	case opNumKeys:
+		a.op = opNumKeys
+	case opMultiSet:
+		a.op, a.keys = opMultiSet, []string{"a", "b"}
+	default:
+		a.op = opPing
+	}
+	return a
+}
+
+func (a *act) request() []byte {
+	r := ask(a.op)
+	switch a.op {
+	case opSet, opAppend, opQueuePush:
+		r = r.key(a.keys[0]).value([]byte(a.value))
+	case opGet, opDeleteKey, opQueuePop, opQueueLen:
+		r = r.key(a.keys[0])
+	case opMultiGet, opCheck, opWait:
+		r = r.keys(a.keys)
+	case opAdd:
+		r = r.key(a.keys[0]).int(a.delta)
+	case opCompareSet:
+		r = r.key(a.keys[0]).value([]byte(a.want)).value([]byte(a.value))
+	case opMultiSet:
+		r = r.int(int64(len(a.keys)))
+		for _, key := range a.keys {
+			r = r.key(key).value([]byte(a.value))
+		}
+	case opPing:
+		return []byte{opPing, 1, 2, 3, 4}
+	}
+	return r.bytes
+}
+
+func (a *act) replies() bool {
+	return a.op != opSet && a.op != opAppend && a.op != opQueuePush && a.op != opMultiSet
+}
+
+// hear takes the replies that have come to a client.
+func (w *world) hear(c *player) bool {
+	var buf [4096]byte
+	n, _ := unix.Read(c.fd, buf[:]) // -1 for nothing
+	c.got = append(c.got, buf[:max(n, 0)]...)
+	for len(c.got) > 0 {
+		i := slices.IndexFunc(c.acts, (*act).replies)
+		if i < 0 {
+			w.t.Errorf("client %d got % x, which it did not ask for", c.id, c.got[:min(len(c.got), 32)])
+			c.got = nil
+			return false
+		}
+		a := c.acts[i]
+		if a.op == opWait && c.got[0] == waitCanceled {
+			a.void = true
+			a.known = w.now
+			c.acts = slices.Delete(c.acts, i, i+1)
+			continue
+		}
+		size := a.length(c.got)
+		if size < 0 {
+			break
+		}
+		a.reply, c.got = bytes.Clone(c.got[:size]), c.got[size:]
+		for _, done := range c.acts[:i+1] {
+			done.known = w.now
+		}
+		c.acts = c.acts[i+1:]
+		if a.op == opWait && len(c.acts) == 0 {
+			c.waits = false
+		}
+		w.log("%d: %v", w.now, a)
+	}
+	return n > 0
+}
+
+// length is that of a reply that begins with b, or -1 if more of it must come.
+func (a *act) length(b []byte) int {
+	fields, frames := 0, 0
+	switch a.op {
+	case opAdd, opDeleteKey, opNumKeys, opQueueLen:
+		fields = 8
+	case opCheck, opWait, opCancelWait:
+		fields = 1
+	case opPing:
+		fields = 4
+	case opGet, opCompareSet:
+		frames = 1
+	case opMultiGet:
+		frames = len(a.keys)
+	case opQueuePop:
+		fields = 8
+		if len(b) >= 8 && binary.LittleEndian.Uint64(b) > 0 {
+			frames = 1
+		}
+	}
+	for n := fields; ; frames-- {
+		if len(b) < n {
+			return -1
+		}
+		if frames == 0 {
+			return n
+		}
+		if len(b) < n+8 {
+			return -1
+		}
+		n += 8 + int(binary.LittleEndian.Uint64(b[n:]))
+	}
+}

@@ -1,0 +1,185 @@
+package tcpstore
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The store as its users think of it, and the search for an order of what they did that explains all that they heard.
+
+// model is what a store holds, in text.
+type model struct{ a, b, n, q string } // "-" for a key that is not there; of a queue its values with ";" behind each
+
+func (w *world) snapshot() model {
+	value := func(key string) string {
+		if e := w.root.table.values[prefix+key]; e != nil {
+			return string(e.frame.body())
+		}
+		return "-"
+	}
+	m := model{value("a"), value("b"), value("n"), ""}
+	for _, f := range w.root.table.queues[prefix+"q"] {
+		m.q += string(f.body()) + ";"
+	}
+	return m
+}
+
+// check looks for an order of what was asked in the window that explains all answers, and how the store is now.
+func (w *world) check() bool {
+	if w.state == (model{}) {
+		w.state = model{"-", "-", "-", ""}
+	}
+	end := w.snapshot()
+	of := map[*player]int{}
+	s := &search{seen: map[string]bool{}, end: end}
+	for _, a := range w.window {
+		if a.void || a.op == opCancelWait {
+			continue
+		}
+		i, known := of[a.client]
+		if !known {
+			i = len(s.acts)
+			of[a.client], s.acts = i, append(s.acts, nil)
+		}
+		s.acts[i] = append(s.acts[i], a)
+	}
+	if !s.explain(w.state, make([]int, len(s.acts)), make([]int, len(s.acts))) {
+		slices.SortFunc(w.window, func(a, b *act) int { return a.asked - b.asked })
+		text := ""
+		for _, a := range w.window {
+			text += a.String() + "\n"
+		}
+		w.t.Errorf("no order explains this, from %+v to %+v:\n%s", w.state, end, text)
+		return false
+	}
+	w.state, w.window = end, nil
+	return true
+}
+
+// search tries orders. done counts for each client the acts in order, and part has the keys of a wait that were there.
+type search struct {
+	acts [][]*act
+	seen map[string]bool
+	end  model
+}
+
+func (s *search) explain(m model, done, part []int) bool {
+	id := fmt.Sprint(m, done, part)
+	if s.seen[id] {
+		return false
+	}
+	s.seen[id] = true
+	first := -1 // when the earliest of those that are left was known to be done
+	for i, acts := range s.acts {
+		if done[i] < len(acts) && (first < 0 || acts[done[i]].known < first) {
+			first = acts[done[i]].known
+		}
+	}
+	if first < 0 {
+		return m == s.end
+	}
+	for i, acts := range s.acts {
+		if done[i] == len(acts) || acts[done[i]].asked > first {
+			continue
+		}
+		a := acts[done[i]]
+		next, ok, left := m.apply(a, part[i])
+		d, p := slices.Clone(done), slices.Clone(part)
+		if p[i] = left; left == 0 {
+			d[i]++
+		}
+		if (ok || a.free) && s.explain(next, d, p) || a.free && s.explain(m, d, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) at(key string) *string {
+	return map[string]*string{"a": &m.a, "b": &m.b, "n": &m.n}[key]
+}
+
+// apply does what was asked, and says whether the reply is that of a store. Of a wait it takes all keys that are there, in part the ones
+// that were before; left is not 0 while some are missing.
+func (m model) apply(a *act, part int) (next model, ok bool, left int) {
+	var reply []byte
+	value := func(key string) string {
+		if v := *m.at(key); v != "-" {
+			return v
+		}
+		return ""
+	}
+	switch a.op {
+	case opSet, opMultiSet:
+		for _, key := range a.keys {
+			*m.at(key) = a.value
+		}
+	case opAppend:
+		*m.at(a.keys[0]) = value(a.keys[0]) + a.value
+	case opGet, opMultiGet:
+		for _, key := range a.keys {
+			reply = append(reply, str(value(key))...)
+		}
+	case opAdd:
+		var n int64
+		fmt.Sscan(value(a.keys[0]), &n)
+		m.n = fmt.Sprint(n + a.delta)
+		reply = le(n + a.delta)
+	case opCompareSet:
+		p := m.at(a.keys[0])
+		switch {
+		case *p == "-" && a.want == "", *p == a.want:
+			*p = a.value
+			reply = str(a.value)
+		case *p == "-":
+			reply = str(a.want)
+		default:
+			reply = str(*p)
+		}
+	case opDeleteKey:
+		p := m.at(a.keys[0])
+		if reply = le(0); *p != "-" {
+			*p, reply = "-", le(1)
+		}
+	case opCheck:
+		reply = b(ready)
+		for _, key := range a.keys {
+			if *m.at(key) == "-" {
+				reply = b(notReady)
+			}
+		}
+	case opWait:
+		had := part
+		for i, key := range a.keys {
+			if *m.at(key) != "-" {
+				part |= 1 << i
+			}
+		}
+		if reply = b(stopWaiting); part != 1<<len(a.keys)-1 {
+			return m, part != had, part
+		}
+	case opQueuePush:
+		m.q += a.value + ";"
+	case opQueuePop:
+		n := int64(strings.Count(m.q, ";"))
+		if reply = le(n); n > 0 {
+			v, rest, _ := strings.Cut(m.q, ";")
+			m.q, reply = rest, append(reply, str(v)...)
+		}
+	case opQueueLen:
+		reply = le(int64(strings.Count(m.q, ";")))
+	case opNumKeys:
+		n := int64(0)
+		for _, v := range []string{m.a, m.b, m.n} {
+			if v != "-" {
+				n++
+			}
+		}
+		reply = le(n)
+	case opPing:
+		reply = b(1, 2, 3, 4)
+	}
+	return m, bytes.Equal(reply, a.reply), 0
+}
