@@ -25,9 +25,11 @@ const (
 	KeySize = 64
 	// greeting bounds the time in which who comes must have said who it is, and strangers is how many may be about to.
 	greeting  = 10 * time.Second
-	strangers = 1024
-	// most is how many workers, and how many controllers' connections, wait for each other.
-	most = 1 << 16
+	strangers = 128
+	// mostWorkers and mostControllers are how many wait for each other; of more, the one that came first is given up. A controller has one
+	// connection here that waits, and each has a descriptor of an agent that needs them for ranks.
+	mostWorkers     = 4096
+	mostControllers = 64
 )
 
 // pause and maxPause are the shortest and the longest wait between attempts to accept who comes.
@@ -62,15 +64,10 @@ type Endpoint struct {
 	// controllers is nil until somebody asks where they may come.
 	controllers net.Listener
 	closed      bool
-	// waiting are by key: workers that no controller has taken, and controllers' connections that have no worker.
-	waiting map[string]*queue
+	// waiting are workers that no controller has taken, and controllers' connections that have no worker, in the order in which they came.
+	waiting struct{ workers, controllers []waiter }
 	conns   map[net.Conn]struct{}
 	all     sync.WaitGroup
-}
-
-type queue struct {
-	workers     []*worker
-	controllers []net.Conn
 }
 
 // Open makes an endpoint for workers; [Endpoint.Listen] opens its other side.
@@ -80,7 +77,7 @@ func Open(o Options) (*Endpoint, error) {
 		return nil, fmt.Errorf("make a directory for the workers' endpoint: %w", err)
 	}
 	e := &Endpoint{
-		o: o, dir: dir, slots: make(chan struct{}, strangers), waiting: map[string]*queue{}, conns: map[net.Conn]struct{}{},
+		o: o, dir: dir, slots: make(chan struct{}, strangers), conns: map[net.Conn]struct{}{},
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: e.Path(), Net: "unix"})
 	if err == nil {

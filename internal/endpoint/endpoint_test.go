@@ -198,6 +198,39 @@ func TestAControllerThatHasGone(t *testing.T) {
 	talk(t, w, c)
 }
 
+// TestControllersThatWait are few: of more, one gives way, and its descriptor with it.
+func TestControllersThatWait(t *testing.T) {
+	token := mtls.NewToken()
+	d, addr := open(t, token)
+	ended := make(chan error, 65)
+	for range 65 {
+		conn, err := tls.Dial("tcp", addr, withProtocol(mtls.Client(token, mtls.Identity{})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte(theirs)); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_, err := conn.Read(make([]byte, 1))
+			ended <- err
+		}()
+	}
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("all of them wait")
+	}
+	w := come(t, d, frame(mine))
+	c, _, taken, err := endpoint.Dial(t.Context(), addr, mtls.Client(token, mtls.Identity{}), mine)
+	if err != nil || taken() != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	talk(t, w, c)
+}
+
 func withProtocol(config *tls.Config) *tls.Config {
 	config.NextProtos = []string{"golaunch-endpoint/1"}
 	return config

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -82,46 +83,40 @@ func innermost(conn net.Conn) freed {
 	return conn.(interface{ NetConn() net.Conn }).NetConn().(freed)
 }
 
+// waiter is a worker or a controller's connection, with its key.
+type waiter struct {
+	key        string
+	worker     *worker
+	controller net.Conn
+}
+
 // meet brings a worker and a controller with the same key together, when both are there.
 func (e *Endpoint) meet(key string, w *worker, c net.Conn) {
 	e.mu.Lock()
-	q := e.waiting[key]
-	if q == nil {
-		if len(e.waiting) >= most {
-			e.mu.Unlock()
-			e.end(w, c)
-			return
-		}
-		q = &queue{}
-		e.waiting[key] = q
+	mine, theirs, most := &e.waiting.workers, &e.waiting.controllers, mostWorkers
+	if w == nil {
+		mine, theirs, most = theirs, mine, mostControllers
 	}
-	if w != nil {
-		q.workers = append(q.workers, w)
-	} else {
-		q.controllers = append(q.controllers, c)
-	}
-	if len(q.workers) > most || len(q.controllers) > most {
-		w, c = nil, nil
-		if len(q.workers) > most {
-			w, q.workers = q.workers[0], q.workers[1:]
+	var late waiter
+	i := slices.IndexFunc(*theirs, func(other waiter) bool { return other.key == key })
+	switch {
+	case e.closed: // all connections are closed
+	case i >= 0:
+		other := (*theirs)[i]
+		*theirs = slices.Delete(*theirs, i, i+1)
+		if w == nil {
+			w = other.worker
 		} else {
-			c, q.controllers = q.controllers[0], q.controllers[1:]
+			c = other.controller
 		}
-		e.mu.Unlock()
-		e.end(w, c)
-		return
+		e.all.Go(func() { e.join(key, w, c) })
+	default:
+		if *mine = append(*mine, waiter{key, w, c}); len(*mine) > most {
+			late, *mine = (*mine)[0], (*mine)[1:]
+		}
 	}
-	if len(q.workers) == 0 || len(q.controllers) == 0 || e.closed {
-		e.mu.Unlock()
-		return
-	}
-	w, c = q.workers[0], q.controllers[0]
-	q.workers, q.controllers = q.workers[1:], q.controllers[1:]
-	if len(q.workers) == 0 && len(q.controllers) == 0 {
-		delete(e.waiting, key)
-	}
-	e.all.Go(func() { e.join(key, w, c) })
 	e.mu.Unlock()
+	e.end(late.worker, late.controller)
 }
 
 func (e *Endpoint) end(w *worker, c net.Conn) {
