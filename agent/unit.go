@@ -289,10 +289,7 @@ func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, lived tim
 
 // spare leaves out evidence that adds nothing to what the coordinator has: 100,000 ranks that fail together would send it a gigabyte.
 func (u *unit) spare(e *job.Exited) {
-	known := !e.Exit.OK() && !u.order.OwnRules && u.twins.Known(verdict.Evidence{
-		Exit: verdict.Exit(e.Exit), Tail: e.Tail, Traceback: e.Traceback, Kernel: e.Kernel, Node: e.Node, Rank: e.Rank, Attempt: e.Attempt,
-		Lived: e.Lived, Step: e.Step,
-	}, e.At)
+	known := !e.Exit.OK() && !u.order.OwnRules && u.twins.Known(e.Evidence(), e.At)
 	if known {
 		e.Alike, e.Kernel, e.Tail, e.Traceback = true, "", "", ""
 	}

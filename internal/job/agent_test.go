@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/golaunch/golaunch/internal/verdict"
 )
 
 // The agents of a world do what package agent does, with processes that are numbers.
@@ -112,7 +110,7 @@ func (w *world) live(a *agent) error {
 			e.Tail = w.words()
 		}
 		w.truth.exited(e)
-		if e.Alike = !e.Exit.OK() && r.twins.Known(evidenceOf(e), e.At); e.Alike {
+		if e.Alike = !e.Exit.OK() && r.twins.Known(e.Evidence(), e.At); e.Alike {
 			e.Tail = ""
 		}
 		r.alive = slices.Delete(r.alive, i, i+1)
@@ -120,10 +118,6 @@ func (w *world) live(a *agent) error {
 		a.report(e)
 	}
 	return nil
-}
-
-func evidenceOf(e Exited) verdict.Evidence {
-	return verdict.Evidence{Exit: verdict.Exit(e.Exit), Tail: e.Tail, Node: e.Node, Rank: e.Rank}
 }
 
 // echo is what a rank says when another has failed.

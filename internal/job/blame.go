@@ -31,6 +31,14 @@ func (s *State) fault(f Failure) *fault {
 	return &fault{Failure: f, verdict: verdict.Judge(evidence(f), s.ownRules()...)}
 }
 
+// Evidence is what is known of a rank that ended.
+func (e Exited) Evidence() verdict.Evidence {
+	return verdict.Evidence{
+		Exit: verdict.Exit(e.Exit), Tail: e.Tail, Traceback: e.Traceback, Kernel: e.Kernel, Node: e.Node, Rank: e.Rank, Attempt: e.Attempt,
+		Lived: e.Lived, Step: e.Step,
+	}
+}
+
 // evidence is of a rank; that of a lost node is empty, and so is the verdict on it.
 func evidence(f Failure) verdict.Evidence {
 	if f.Rank < 0 {
