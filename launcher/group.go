@@ -117,7 +117,7 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 }
 
 func (g *Group) listen() (err error) {
-	if g.dir, err = endpoints.SocketDir("golaunch-controller-"); err != nil {
+	if g.dir, err = endpoints.SocketDir(endpoints.ControllerPrefix); err != nil {
 		return fmt.Errorf("make a directory for the controller's socket: %w", err)
 	}
 	if g.socket, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(g.dir, "controller"), Net: "unix"}); err != nil {

@@ -94,15 +94,6 @@ func Open(o Options) (*Endpoint, error) {
 	return e, nil
 }
 
-// SocketDir makes a directory, which this user alone may enter, for a socket with a name of 16 bytes at most: its path has 108 (unix(7)).
-func SocketDir(prefix string) (string, error) {
-	parent := os.TempDir()
-	if len(parent) > 70 {
-		parent = "/tmp"
-	}
-	return os.MkdirTemp(parent, prefix)
-}
-
 // give makes socket and directory those of the job's user, who alone can enter then, beside root.
 func (e *Endpoint) give() error {
 	if err := os.Chmod(e.Path(), 0o600); err != nil {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golaunch/golaunch/internal/endpoint"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -45,9 +46,12 @@ func (c *controller) open(ctx context.Context, o opening) (opened, error) {
 	if c.client != nil {
 		return opened{}, errors.New("this program has a cluster already")
 	}
-	c.socket = o.Socket
+	if c.socket = o.Socket; c.socket == "" {
+		return opened{}, errors.New("the program names no socket of its own; install the same golaunch for Python and as a command")
+	}
+	endpoint.Prune(endpoint.ControllerPrefix)
 	if len(o.Local) > 0 {
-		if err := c.begin(&o); err != nil {
+		if err := c.begin(ctx, &o); err != nil {
 			return opened{}, err
 		}
 	}
@@ -70,9 +74,10 @@ func (c *controller) open(ctx context.Context, o opening) (opened, error) {
 }
 
 // begin starts a cluster in this process, with a secret of its own, and says in o where it is.
-func (c *controller) begin(o *opening) error {
-	dir, err := os.MkdirTemp("", "golaunch-cluster-")
-	if err != nil {
+func (c *controller) begin(asked context.Context, o *opening) error {
+	// Beside the program's socket, so that nothing is left of both for long when both are killed.
+	dir := filepath.Join(filepath.Dir(o.Socket), "cluster")
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make a directory for a cluster on this machine: %w", err)
 	}
 	o.TokenFile = filepath.Join(dir, "token")
@@ -84,10 +89,12 @@ func (c *controller) begin(o *opening) error {
 		l.stop()
 		os.RemoveAll(dir)
 	}
-	if o.Coordinator, err = l.coordinate(o, dir); err != nil {
+	at, err := l.coordinate(asked, o, dir)
+	if err != nil {
 		return err
 	}
-	return l.join(o, dir)
+	o.Coordinator = at
+	return l.join(asked, o, dir)
 }
 
 // local is a cluster in this process. Its agents end before its coordinator, so that they leave in order.
@@ -116,7 +123,7 @@ type warning struct {
 	Text  string `json:"text"`
 }
 
-func (l *local) coordinate(o *opening, dir string) (string, error) {
+func (l *local) coordinate(asked context.Context, o *opening, dir string) (string, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.endHead = cancel
 	at := make(chan netip.AddrPort, 1)
@@ -134,11 +141,13 @@ func (l *local) coordinate(o *opening, dir string) (string, error) {
 		return a.String(), nil
 	case err := <-l.failed:
 		return "", err
+	case <-asked.Done():
+		return "", errors.New("the program has gone before its cluster was there")
 	}
 }
 
 // join starts the agents, and waits until all are in the cluster.
-func (l *local) join(o *opening, dir string) error {
+func (l *local) join(asked context.Context, o *opening, dir string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.endNodes = cancel
 	joined := make(chan struct{}, len(o.Local))
@@ -164,6 +173,8 @@ func (l *local) join(o *opening, dir string) error {
 		case <-joined:
 		case err := <-l.failed:
 			return fmt.Errorf("start a cluster on this machine: %w", err)
+		case <-asked.Done():
+			return errors.New("the program has gone before its cluster was there")
 		}
 	}
 	return nil

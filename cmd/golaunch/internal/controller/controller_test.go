@@ -160,17 +160,18 @@ func other(all []string, i int) string {
 // TestWhatIsNoProgram: what comes on standard input may be anything.
 func TestWhatIsNoProgram(t *testing.T) {
 	for text, want := range map[string]string{
-		"hello":                                   "cannot read a question of the program",
-		`{"id":1,"do":"x"}`:                       `this golaunch does not know \"x\"`,
-		`{"id":1,"do":"reserve"}`:                 "this program has no cluster",
-		`{"id":1,"do":"start"}`:                   "are not held any more",
-		`{"id":1,"do":"stop"}`:                    "this program has no cluster",
-		`{"id":1,"do":"usage"}`:                   "this program has no cluster",
-		`{"id":1,"do":"stacks"}`:                  "this program has no cluster",
-		`{"id":1,"do":"release"}`:                 `"value":{}`,
-		`{"id":1,"do":"open","with":{"local":7}}`: "cannot read what the program asks",
-		`{"id":1,"do":"open","with":{"lease":0.5,"local":[{}]}}`: "at least 1s",
-		strings.Repeat("x", 3<<20):                               "token too long",
+		"hello":                                      "cannot read a question of the program",
+		`{"id":1,"do":"x"}`:                          `this golaunch does not know \"x\"`,
+		`{"id":1,"do":"reserve"}`:                    "this program has no cluster",
+		`{"id":1,"do":"start"}`:                      "are not held any more",
+		`{"id":1,"do":"stop"}`:                       "this program has no cluster",
+		`{"id":1,"do":"usage"}`:                      "this program has no cluster",
+		`{"id":1,"do":"stacks"}`:                     "this program has no cluster",
+		`{"id":1,"do":"release"}`:                    `"value":{}`,
+		`{"id":1,"do":"open","with":{"local":7}}`:    "cannot read what the program asks",
+		`{"id":1,"do":"open","with":{"local":[{}]}}`: "names no socket of its own",
+		`{"id":1,"do":"open","with":{"lease":0.5,"local":[{}],"socket":"` + filepath.Join(t.TempDir(), "x") + `"}}`: "at least 1s",
+		strings.Repeat("x", 3<<20): "token too long",
 	} {
 		said, err := ask(t, text, want)
 		if err != nil || !strings.Contains(said, want) {
@@ -186,7 +187,13 @@ func ask(t *testing.T, text, want string) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := unix.SetNonblock(fds[0], true); err != nil { // so that there can be a deadline
+		t.Fatal(err)
+	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
+	if err := ours.SetDeadline(time.Now().Add(testLimit)); err != nil {
+		t.Fatal(err)
+	}
 	var words strings.Builder
 	cmd := exec.CommandContext(t.Context(), os.Args[0], hidden.Controller)
 	cmd.Stdin, cmd.Stderr = theirs, &words
