@@ -175,19 +175,29 @@ class Worker:
             self._fail(WorkerFailureError(
                 f"{self._where()} is gone: the connection to it ended, and golaunch has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
                 gpu=self.gpu, cause="unknown"))
-        if self._attempt_lost(attempt) and (self.rank, attempt) not in self.group._failures and self.group._dead is None:
-            # golaunch tells of failures, and of them alone: it may have ended as if it were done.
-            self.group.cluster._helper.send("usage", lambda told: self._left(told, attempt), job=self.group.job, within=1.0)
+        self._look(attempt, 2 * _VERDICT)
 
-    def _left(self, told, attempt):
+    def _look(self, attempt, pause):
+        """golaunch tells of failures, and of them alone: it may have ended as if it were done. Who lives on without its connection is looked at again."""
+        if self._untold(attempt) and not self.group.cluster._helper.gone:
+            self.group.cluster._helper.send("usage", lambda told: self._left(told, attempt, pause), job=self.group.job, within=1.0)
+
+    def _left(self, told, attempt, pause):
+        if not self._untold(attempt):
+            return
         for used in (told.get("value") or {}).get("workers", ()):
-            if used["rank"] == self.rank and used["ended"] and self._attempt_lost(attempt) and (self.rank, attempt) not in self.group._failures:
+            if used["rank"] == self.rank and used["attempt"] == attempt and used["ended"]:
                 self.state = "ended"
                 self._end = WorkerFailureError(
                     f"{self._where()} has {used['ended']} in a call: it is not started again", rank=self.rank, node=self.node, gpu=self.gpu,
                     cause="exited", exit_code=0)
                 self._fail(self._end)
                 self._fail_held(self._end)
+                return
+        self.group.cluster._after(pause, lambda: self._look(attempt, min(2 * pause, 5.0)))
+
+    def _untold(self, attempt):
+        return self._attempt_lost(attempt) and (self.rank, attempt) not in self.group._failures and self.group._dead is None and not self.group._closing
 
     def _attempt_lost(self, attempt):
         return self.attempt == attempt and self.state == "lost"

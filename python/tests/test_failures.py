@@ -189,7 +189,7 @@ class Failures(Case):
         with self.assertRaises(WorkerFailureError) as caught:
             g.run_single_worker_single_data("leave", 1, 1, 0).result(LIMIT)
         self.assertEqual(caught.exception.rank, 1)
-        with self.assertRaisesRegex(WorkerFailureError, "it is not started again"):
+        with self.assertRaisesRegex(WorkerFailureError, "exited with code 0 in a call: it is not started again"):
             g.run_single_worker_single_data("add", 1, 1).result(LIMIT)
         self.assertEqual(g.run_single_worker_single_data("add", 0, 1).result(LIMIT), 1)
         g.restart_failed_workers(LIMIT)

@@ -24,6 +24,7 @@ type used struct {
 	Rank      int      `json:"rank"`
 	Node      string   `json:"node"`
 	PID       int      `json:"pid"`
+	Attempt   int      `json:"attempt"`
 	GPU       string   `json:"gpu_uuid"`
 	Ended     string   `json:"ended"`
 	Does      string   `json:"does"`
@@ -67,6 +68,7 @@ func usedOf(node string, s launcher.Series) used {
 	u := used{Rank: s.Rank, Node: node, PID: s.PID, GPU: s.GPU, Ended: s.Ended, Does: s.Does}
 	if len(s.Samples) > 0 {
 		last := s.Samples[len(s.Samples)-1]
+		u.Attempt = last.Attempt
 		u.CPUs, u.Memory, u.IO, u.Step = known(last.CPUs), known(last.Memory), known(last.IO), known(last.Step)
 		u.GPUUse, u.GPUMemory = known(last.GPUUse), known(last.GPUMemory)
 	}
