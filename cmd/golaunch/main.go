@@ -108,7 +108,7 @@ func newRoot(s *streams) *cobra.Command {
 		return fmt.Errorf("%w: %w; see %s --help", launcher.ErrUsage, plainly(err), c.CommandPath())
 	})
 	root.AddCommand(newRun(s, "run"), newCoordinator(s), newAgent(s), newStatus(s), newTop(s), newDashboard(s), newJobs(s), newLogs(s), newStacks(s),
-		newReport(s), newMetrics(s), newExplain(s), newSwap(s), newStop(s), newPlan(s), newEnv(s), newDoctor(s), newTorchrun(s), newSubmitToken(s),
+		newReport(s), newMetrics(s), newExplain(s), newSwap(s), newStop(s), newPlan(s), newEnv(s), newDoctor(s), newTorchrun(s), newSubmitToken(s), newInstall(s),
 		newVersion(s))
 	root.AddCommand(newHidden(s)...)
 	if extra != nil {

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+func newInstall(s *streams) *cobra.Command {
+	torchrun := false
+	c := newVerb("install DIR [--torchrun]", "copy golaunch into a directory", takes(1, 1))
+	c.Long = "The binary needs nothing else. This is for where there is no cp, as in the image for containers: an init container copies golaunch into a\n" +
+		"volume that the container with your program has too."
+	c.Flags().BoolVar(&torchrun, "torchrun", false, "make a link there by which golaunch is torchrun")
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return 0, install(args[0], torchrun) })
+	return c
+}
+
+// install copies this binary. Who calls golaunch there meanwhile finds the old one or the new one, whole.
+func install(dir string, torchrun bool) (err error) {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = &fs.PathError{Op: "install golaunch into", Path: dir, Err: errors.New("it is not a directory")}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: name a directory that is there", err)
+	}
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("read golaunch: %w", err)
+	}
+	defer self.Close()
+	to, err := os.CreateTemp(dir, ".golaunch-")
+	if err != nil {
+		return fmt.Errorf("install golaunch into %s: %w", dir, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(to.Name()) // what went wrong before says more
+		}
+	}()
+	_, err = io.Copy(to, self)
+	err = errors.Join(err, to.Chmod(0o755), to.Close())
+	if err == nil {
+		err = os.Rename(to.Name(), filepath.Join(dir, "golaunch"))
+	}
+	if err != nil {
+		return fmt.Errorf("install golaunch into %s: %w", dir, err)
+	}
+	if torchrun {
+		return link(dir)
+	}
+	return nil
+}
+
+// link makes golaunch torchrun in a directory, where that was not before.
+func link(dir string) error {
+	name := filepath.Join(dir, torchrunName)
+	if to, err := os.Readlink(name); err == nil && to == "golaunch" {
+		return nil
+	}
+	if err := os.Symlink("golaunch", name); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make the link %s: there is a torchrun already; remove it, or install golaunch into another directory", name)
+		}
+		return fmt.Errorf("make the link %s: %w", name, err)
+	}
+	return nil
+}
