@@ -42,13 +42,13 @@ func newDashboard(s *streams) *cobra.Command {
 	f.StringVar(&o.TokenFile, "token-file", "", tokenUsage)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8265", "`HOST:PORT` where browsers find it; port 0 chooses a free one")
 	f.BoolVar(&o.stop, "allow-stop", false, "whoever has the page may stop jobs")
-	f.StringVar(&o.metricsToken, "metrics-token-file", "", "serve /metrics to a Prometheus that sends the token in `FILE` as its bearer token; not at all when empty")
+	f.StringVar(&o.metricsToken, "metrics-token-file", "", "serve /metrics to a Prometheus that sends the token in `FILE` as its bearer token; not at all when empty (GOLAUNCH_METRICS_TOKEN has the token itself)")
 	f.StringVar(&o.level, "metrics-level", string(metrics.Jobs), "how much the metrics tell apart: `job`, node or rank")
 	c.RunE = s.does(func(*cobra.Command, []string) (int, error) {
 		if _, err := metrics.ParseLevel(o.level); err != nil {
 			return 0, bad("metrics-level", err)
 		}
-		if f.Changed("metrics-level") && o.metricsToken == "" {
+		if f.Changed("metrics-level") && o.metricsToken == "" && os.Getenv("GOLAUNCH_METRICS_TOKEN") == "" {
 			return 0, fmt.Errorf("%w: --metrics-level is for --metrics-token-file, without which there are no metrics", launcher.ErrUsage)
 		}
 		return 0, o.run(s)
@@ -96,17 +96,26 @@ func (o *dashboardOptions) run(io *streams) error {
 
 // readMetricsToken reads who may see the metrics.
 func (o *dashboardOptions) readMetricsToken(shown *web.Options) error {
-	if o.metricsToken == "" {
+	itself := os.Getenv("GOLAUNCH_METRICS_TOKEN")
+	var token mtls.Token
+	var err error
+	switch {
+	case o.metricsToken != "":
+		token, err = mtls.LoadToken(o.metricsToken, "")
+	case itself != "":
+		if token, err = mtls.ParseToken(itself); err != nil {
+			err = fmt.Errorf("GOLAUNCH_METRICS_TOKEN: %w", err)
+		}
+	default:
 		return nil
 	}
-	token, err := mtls.LoadToken(o.metricsToken, "")
 	if err != nil {
 		return bad("metrics-token-file", err)
 	}
 	cluster, err := mtls.FindToken(o.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err == nil && cluster.ID() == token.ID() {
 		return bad("metrics-token-file", fmt.Errorf("%s has the token of the cluster, with which everybody does everything; make one that is only for metrics: "+
-			"(umask 077; openssl rand -hex 32 >metrics.token)", o.metricsToken))
+			"(umask 077; openssl rand -hex 32 >metrics.token)", cmp.Or(o.metricsToken, "GOLAUNCH_METRICS_TOKEN")))
 	}
 	shown.MetricsToken = token.Text()
 	return nil
