@@ -22,9 +22,18 @@ var documented = map[string]struct {
 	"go mod download && CGO_ENABLED=0 go build -o bin/ ./cmd/golaunch ./examples/hello && bin/golaunch --simulate --nodes 2 --gpus-per-node 8 -- bin/hello": {
 		theJobAlone, "hello from rank 15 of 16 (local rank 7 on node 1): the ranks add up to 120",
 	},
-	"golaunch --procs-per-node 4 -- python3 train.py":                                {asItIs, "rank 3 of 4"},
-	"golaunch --preload torch --procs-per-node 4 -- python3 train.py":                {asItIs, "rank 3 of 4"},
-	"golaunch --gpus-per-node auto -- python3 train.py":                              {simulated, "rank 7 of 8"},
+	"golaunch --procs-per-node 4 -- python3 train.py":                 {asItIs, "rank 3 of 4"},
+	"golaunch --preload torch --procs-per-node 4 -- python3 train.py": {asItIs, "rank 3 of 4"},
+	"golaunch --gpus-per-node auto -- python3 train.py":               {simulated, "rank 7 of 8"},
+	"golaunch --gpus-per-node 4 -- python3 train.py":                  {simulated, "rank 3 of 4"},
+	"golaunch --gpu-ids 0,2 -- python3 train.py":                      {onCluster(hung), "rank 1 of 2"},
+	"golaunch --gpus-per-node 4 -- sh -c 'exec python3 train.py --local_rank=$LOCAL_RANK'": {
+		simulated, "rank 3 of 4 --local_rank=3",
+	},
+	"golaunch --gpus-per-node 4 --env ACCELERATE_MIXED_PRECISION=bf16 -- python3 train.py": {
+		simulated, "rank 3 of 4 ACCELERATE_MIXED_PRECISION=bf16",
+	},
+	"golaunch --procs-per-node 2 --env ACCELERATE_USE_CPU=true -- python3 train.py":  {asItIs, "rank 1 of 2 ACCELERATE_USE_CPU=true"},
 	"golaunch --nodes 2 --rendezvous n1:29400 --gpus-per-node 8 -- python3 train.py": {onNodes, "rank 3 of 4"},
 	"golaunch torchrun --standalone --nproc-per-node 4 train.py":                     {asItIs, "rank 3 of 4"},
 	"golaunch torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-id job1 --rdzv-endpoint n1:29400 train.py": {
@@ -136,9 +145,10 @@ func isCommand(line string) bool {
 	return false
 }
 
-// trainer is a train.py that needs nothing but Python.
-const trainer = `import os
-print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
+// trainer is a train.py that needs nothing but Python. It shows what else a launcher may give to a rank: accelerate's variables, and arguments.
+const trainer = `import os, sys
+settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("ACCELERATE_"))
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], *settings, *sys.argv[1:])
 `
 
 // workplace is a directory with the programs that the documents name, Python under both of its names.
