@@ -30,6 +30,8 @@ type Info struct {
 	NoticeFile string
 	// HeartbeatFile takes the steps of [Info.Beat].
 	HeartbeatFile string
+	// Ports are those on which programs of this node may listen for other nodes, FIRST:LAST; empty where any will do.
+	Ports string
 	// NodeName and GPUUUID are empty under torchrun, and GPUUUID also for a rank without a GPU of its own.
 	NodeName, GPUUUID string
 }
@@ -55,6 +57,7 @@ func Current() (Info, error) {
 		ErrorFile:      os.Getenv("TORCHELASTIC_ERROR_FILE"),
 		NoticeFile:     os.Getenv("GOLAUNCH_NOTICE_FILE"),
 		HeartbeatFile:  os.Getenv("GOLAUNCH_HEARTBEAT_FILE"),
+		Ports:          os.Getenv("GOLAUNCH_PORTS"),
 		NodeName:       os.Getenv("GOLAUNCH_NODE"),
 		GPUUUID:        os.Getenv("GOLAUNCH_GPU_UUID"),
 	}

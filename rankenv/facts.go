@@ -63,6 +63,8 @@ type Facts struct {
 	HeartbeatFile string
 	// RASAddr is where NCCL's RAS service of the rank listens; NCCL's own choice when empty.
 	RASAddr string
+	// Ports are those on which programs of this node may listen for other nodes, FIRST:LAST; empty where any will do.
+	Ports string
 	// Endpoint is a socket by which a controller on another machine reaches the rank; empty for none.
 	Endpoint string
 }
@@ -135,6 +137,9 @@ func (f Facts) golaunch() []Var {
 	}
 	if f.CPUs != "" {
 		vars = append(vars, Var{"GOLAUNCH_CPUS", f.CPUs, Golaunch, "bound to " + f.Bound})
+	}
+	if f.Ports != "" {
+		vars = append(vars, Var{"GOLAUNCH_PORTS", f.Ports, Golaunch, "--port-range: where programs of this node may listen for other nodes"})
 	}
 	if f.Endpoint != "" {
 		vars = append(vars, Var{"GOLAUNCH_ENDPOINT", f.Endpoint, Golaunch, "by which a controller on another machine reaches the rank"})

@@ -80,6 +80,7 @@ var house = []struct {
 	{"internal/account", nil},
 	{"internal/own", nil},
 	{"internal/filetimer", nil},
+	{"internal/ports", nil},
 	{"internal/spot", nil},
 	{"internal/cluster", nil},
 	{"internal/job", nil},

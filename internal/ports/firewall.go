@@ -1,0 +1,26 @@
+package ports
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"syscall"
+)
+
+// Why says of a connection that did not come about what may be the cause, a firewall among others. It is empty for an error that tells
+// nothing of that, such as a name without an address.
+func Why(err error) string {
+	timeout, ok := errors.AsType[net.Error](err)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nobody listens there, or a firewall rejects it"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "no machine has that address, the route is missing, or a firewall rejects it"
+	case errors.Is(err, syscall.ECONNRESET):
+		return "a firewall rejects it, or what listens there ended"
+	case ok && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+		return "a firewall drops it, or the machine is gone"
+	}
+	return ""
+}

@@ -1,0 +1,124 @@
+// Package ports chooses the ports on which golaunch listens for other nodes, within what a firewall lets through, and says what a firewall
+// does to those who do not come through.
+package ports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Range is the ports from First to Last, both included. The zero Range is none: where it counts, any port will do.
+type Range struct{ First, Last int }
+
+// highest is the last port that there is.
+const highest = 65535
+
+// Parse reads "FIRST:LAST". Nothing is the zero Range.
+func Parse(text string) (r Range, err error) {
+	if text == "" {
+		return r, nil
+	}
+	first, last, two := strings.Cut(text, ":")
+	if !two {
+		return r, fmt.Errorf("port range %q: FIRST:LAST, such as 30000:30100", text)
+	}
+	for _, end := range []struct {
+		text string
+		port *int
+	}{{first, &r.First}, {last, &r.Last}} {
+		if *end.port, err = strconv.Atoi(end.text); err != nil || *end.port < 1 || *end.port > highest {
+			return Range{}, fmt.Errorf("port range %q: %q is no port; FIRST:LAST, each 1 to %d, such as 30000:30100", text, end.text, highest)
+		}
+	}
+	if r.First > r.Last {
+		return Range{}, fmt.Errorf("port range %q: it ends before it begins; %d:%d is the range between them", text, r.Last, r.First)
+	}
+	return r, nil
+}
+
+// Any says that there is no range.
+func (r Range) Any() bool { return r == Range{} }
+
+// Size is how many ports a range has; 0 without one.
+func (r Range) Size() int {
+	if r.Any() {
+		return 0
+	}
+	return r.Last - r.First + 1
+}
+
+// String is what [Parse] reads.
+func (r Range) String() string {
+	if r.Any() {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", r.First, r.Last)
+}
+
+// Or is this range, or the other one without it.
+func (r Range) Or(other Range) Range {
+	if r.Any() {
+		return other
+	}
+	return r
+}
+
+// Within is what two ranges have in common, of which each may be none.
+func (r Range) Within(other Range) (Range, error) {
+	if r.Any() || other.Any() {
+		return r.Or(other), nil
+	}
+	both := Range{max(r.First, other.First), min(r.Last, other.Last)}
+	if both.First > both.Last {
+		return Range{}, fmt.Errorf("no port is both in %v and in %v", r, other)
+	}
+	return both, nil
+}
+
+// Listen takes a free port of the range at a host, which may be empty for all addresses; without a range any that the kernel has. The first
+// port is the last to be taken: it is where a coordinator of that range is looked for.
+func (r Range) Listen(ctx context.Context, host string) (net.Listener, error) {
+	var lc net.ListenConfig
+	if r.Any() {
+		return lc.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	}
+	others := r.Size() - 1
+	start := rand.IntN(max(1, others)) // those who listen at the same time do not try the same
+	for i := range r.Size() {
+		port := r.First
+		if i < others {
+			port += 1 + (start+i)%others
+		}
+		l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		switch {
+		case err == nil:
+			return l, nil
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return nil, fmt.Errorf("cannot listen on a port of %v: %w", r, err)
+		}
+	}
+	if host == "" {
+		host = "this node"
+	}
+	return nil, &BusyError{Range: r, Host: host}
+}
+
+// BusyError says that every port of a range is taken at a host.
+type BusyError struct {
+	Range Range
+	Host  string
+}
+
+func (e *BusyError) Error() string {
+	if e.Range.Size() == 1 {
+		return fmt.Sprintf("the only port of %v (--port-range) is in use at %s; give a wider range", e.Range, e.Host)
+	}
+	return fmt.Sprintf("all %d ports of %v (--port-range) are in use at %s; give a wider range, or end what has them (ss -ltnp shows it)",
+		e.Range.Size(), e.Range, e.Host)
+}
