@@ -11,6 +11,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/ports"
 )
 
 const (
@@ -32,6 +33,9 @@ func (s *share) reach(o job.Reach) {
 			late := o.Late && s.work.Task.Rank0Store
 			if err := reachPort(ctx, net.JoinHostPort(o.Addr, strconv.Itoa(o.Port)), late); err != nil {
 				answer.Err = err.Error()
+				if why := ports.Why(err); why != "" {
+					answer.Err += " (" + why + ")"
+				}
 			}
 		}
 		if ctx.Err() == nil {

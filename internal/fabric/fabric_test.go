@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/nccltest"
+	"github.com/golaunch/golaunch/internal/ports"
 	"github.com/golaunch/golaunch/internal/rounds"
 	"github.com/golaunch/golaunch/rankenv"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
@@ -254,8 +255,8 @@ func TestSilentNode(t *testing.T) {
 func TestStrangers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), generous)
 	defer cancel()
-	here := netip.MustParseAddr("127.0.0.1")
-	s, err := listen(ctx, here)
+	here := node{addr: netip.MustParseAddr("127.0.0.1")}
+	s, err := here.listen(ctx, ports.Range{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +282,7 @@ func TestStrangers(t *testing.T) {
 			t.Error("a stranger has an answer")
 		}
 	}
-	if f, err := dial(ctx, here, s.meeting(), 1); err != nil || f.Latency <= 0 || f.Bandwidth <= 0 {
+	if f, err := here.dial(ctx, "n2", s.meeting(), 1); err != nil || f.Latency <= 0 || f.Bandwidth <= 0 {
 		t.Errorf("%+v, %v", f, err)
 	}
 	if err := <-served; err != nil {
@@ -293,8 +294,8 @@ func TestStrangers(t *testing.T) {
 func TestNobodyComes(t *testing.T) {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("no answer in time"))
 	defer cancel()
-	here := netip.MustParseAddr("127.0.0.1")
-	s, err := listen(ctx, here)
+	here := node{addr: netip.MustParseAddr("127.0.0.1")}
+	s, err := here.listen(ctx, ports.Range{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +310,7 @@ func TestNobodyComes(t *testing.T) {
 	ctx, cancel = context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("no answer in time"))
 	defer cancel()
 	m := meeting{Addr: silent.Addr().(*net.TCPAddr).AddrPort(), Token: make([]byte, 16)}
-	if _, err := dial(ctx, here, m, 1); err == nil || !strings.HasSuffix(err.Error(), "no answer in time") {
+	if _, err := here.dial(ctx, "n2", m, 1); err == nil || !strings.HasSuffix(err.Error(), "no answer in time") {
 		t.Errorf("dialling: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/golaunch/golaunch/internal/health"
@@ -97,14 +98,31 @@ func (r Report) skew() []health.Finding {
 	return health.Skew(libraries)
 }
 
-// either names the suspects, of which no two have worked together, with the failure of one.
+// shownReasons bounds the failures that one finding tells.
+const shownReasons = 4
+
+// reasons are the failures of nodes, each once.
+func reasons(of []Node) string {
+	var all []string
+	for _, n := range of {
+		if !slices.Contains(all, n.Why) {
+			all = append(all, n.Why)
+		}
+	}
+	if more := len(all) - shownReasons; more > 0 {
+		all = append(all[:shownReasons], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, "; ")
+}
+
+// either names the suspects, of which no two have worked together, with their failures.
 func either(suspects []Node) string {
 	names := make([]string, len(suspects))
 	for i, n := range suspects {
 		names[i] = n.Name
 	}
 	if len(names) > 3 {
-		return fmt.Sprintf("some of %s: %s", hostlist.Compress(names), suspects[0].Why)
+		return fmt.Sprintf("some of %s: %s", hostlist.Compress(names), reasons(suspects))
 	}
-	return strings.Join(names, " or ") + ": " + suspects[0].Why
+	return strings.Join(names, " or ") + ": " + reasons(suspects)
 }

@@ -185,7 +185,7 @@ func (l *leader) orders(t rounds.Test, node int) order {
 func (l *leader) take(t rounds.Test, values [][]byte) error {
 	r := rounds.Result{Test: t}
 	silent, echo := false, ""
-	var said []string
+	var said, blocked []string
 	for i, node := range sides(t) {
 		if values[i] == nil {
 			l.silence(node, fmt.Sprintf("it has not answered within %v", l.Limit+slack))
@@ -205,6 +205,8 @@ func (l *leader) take(t rounds.Test, values [][]byte) error {
 		}
 		switch {
 		case out.Err == "":
+		case out.Blocked && !t.Alone():
+			blocked = append(blocked, out.Err)
 		case out.Echo:
 			echo = out.Err
 		default:
@@ -214,7 +216,8 @@ func (l *leader) take(t rounds.Test, values [][]byte) error {
 			}
 		}
 	}
-	if r.Err = cmp.Or(strings.Join(said, "; "), echo); !silent {
+	// That a node was not reached adds nothing to the words of the one that did not reach it.
+	if r.Err = cmp.Or(strings.Join(blocked, "; "), strings.Join(said, "; "), echo); !silent {
 		l.contest.Done = append(l.contest.Done, r)
 	}
 	return nil

@@ -69,7 +69,7 @@ func (n *node) spread(ctx context.Context, o order, made <-chan meeting, pipes [
 			err = put(context.WithoutCancel(ctx), n.store, meetingKey(o.Test), m)
 		}
 	} else {
-		m, err = n.meet(ctx, o)
+		m, err = n.meet(ctx, o, meetingKey(o.Test))
 	}
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/golaunch/golaunch/internal/ports"
 	"github.com/golaunch/golaunch/rankenv"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
@@ -51,6 +52,8 @@ type outcome struct {
 	Figures
 	Err, Code string
 	Echo      bool
+	// Blocked says that Err is of a port that this node does not reach, with both nodes in it.
+	Blocked bool
 	// Library and File are the version of libnccl and where it is.
 	Library, File string
 }
@@ -58,9 +61,11 @@ type outcome struct {
 // node is one node's part. It is for one goroutine.
 type node struct {
 	Options
-	info   rankenv.Info
-	kind   Kind
-	addr   netip.Addr
+	info rankenv.Info
+	kind Kind
+	addr netip.Addr
+	// ports are those on which this node may listen.
+	ports  ports.Range
 	master netip.AddrPort
 	store  *tcpstore.Client
 }
@@ -72,6 +77,9 @@ func rank(o Options) error {
 		return err
 	}
 	n := node{Options: o, info: info, kind: TCP}
+	if n.ports, err = ports.Parse(info.Ports); err != nil {
+		return err
+	}
 	if info.GPUUUID != "" || o.Library != "" { // declared GPUs have no UUID, and are none
 		n.kind = NCCL
 	}
@@ -138,9 +146,9 @@ var errEcho = errors.New("the other node failed")
 
 // test does its part of a test within its limit. A failure ends the other node's part too, which might wait for ever.
 func (n *node) test(ctx context.Context, o order) (out outcome) {
-	ctx, stop := context.WithTimeoutCause(ctx, o.Limit, fmt.Errorf("no answer within %v", o.Limit))
+	limited, stop := context.WithTimeoutCause(ctx, o.Limit, fmt.Errorf("no answer within %v", o.Limit))
 	defer stop()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(limited)
 	var listening errgroup.Group
 	if o.Peer != "" {
 		listening.Go(func() error {
@@ -151,17 +159,50 @@ func (n *node) test(ctx context.Context, o order) (out outcome) {
 		})
 	}
 	if n.kind == NCCL {
-		out = n.reduce(ctx, o)
+		out = n.reduceAndProbe(limited, ctx, o)
 	} else {
-		out = n.stream(ctx, o)
+		out = n.probeAndStream(limited, ctx, o)
 	}
-	out.Echo = errors.Is(context.Cause(ctx), errEcho)
+	out.Echo = errors.Is(context.Cause(ctx), errEcho) && !out.Blocked
 	cancel(nil)
 	_ = listening.Wait() // it has no error
 	if out.Err != "" && o.Peer != "" && !out.Echo {
 		if err := n.store.Set(context.Background(), failureKey(o.Test, o.First), nil); err != nil {
 			out.Err += "; " + err.Error()
 		}
+	}
+	return out
+}
+
+// probeAndStream is a test over TCP.
+func (n *node) probeAndStream(limited, ctx context.Context, o order) (out outcome) {
+	if o.Peer != "" {
+		if err := n.probe(limited, ctx, o, n.ports); err != nil {
+			_, out.Blocked = errors.AsType[*blockedError](err)
+			out.Err = err.Error()
+			return out
+		}
+	}
+	return n.stream(ctx, o)
+}
+
+// reduceAndProbe is a test over NCCL, which may have a network of its own: that a port is not reached explains a failure, and is none.
+func (n *node) reduceAndProbe(limited, ctx context.Context, o order) (out outcome) {
+	if o.Peer == "" {
+		return n.reduce(ctx, o)
+	}
+	limited, stop := context.WithTimeoutCause(limited, tcpLimit, fmt.Errorf("no answer within %v", tcpLimit))
+	defer stop()
+	probing, end := context.WithCancel(ctx)
+	defer end()
+	probed := make(chan error, 1)
+	go func() { probed <- n.probe(limited, probing, o, ports.Range{}) }() // NCCL listens on ports that the kernel chooses
+	if out = n.reduce(ctx, o); out.Err == "" {
+		stop()
+	}
+	end()
+	if blocked, ok := errors.AsType[*blockedError](<-probed); ok && out.Err != "" {
+		out.Err += "; " + blocked.Error()
 	}
 	return out
 }
@@ -176,9 +217,9 @@ func (n *node) await(ctx context.Context, key string) ([]byte, error) {
 	return store.Get(ctx, key)
 }
 
-// meet waits for the other node of a test to say where it is.
-func (n *node) meet(ctx context.Context, o order) (m meeting, err error) {
-	text, err := n.await(ctx, meetingKey(o.Test))
+// meet waits for the other node of a test to say, by a key, where it is.
+func (n *node) meet(ctx context.Context, o order, key string) (m meeting, err error) {
+	text, err := n.await(ctx, key)
 	if err == nil {
 		err = json.Unmarshal(text, &m)
 	}
@@ -193,6 +234,10 @@ func helloKey(node int) string      { return fmt.Sprintf("hello/%d", node) }
 func orderKey(node, i int) string   { return fmt.Sprintf("order/%d/%d", node, i) }
 func outcomeKey(node, i int) string { return fmt.Sprintf("outcome/%d/%d", node, i) }
 func meetingKey(test string) string { return "meeting/" + test }
+func probeKey(test string, first bool) string {
+	return fmt.Sprintf("probe/%s/%t", test, first)
+}
+
 func failureKey(test string, first bool) string {
 	return fmt.Sprintf("failure/%s/%t", test, first)
 }

@@ -13,9 +13,12 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/golaunch/golaunch/internal/ports"
 )
 
 const (
@@ -37,6 +40,8 @@ const (
 	forTrips = 't'
 	forUp    = 'u' // the dialer writes
 	forDown  = 'd'
+	// forProbe has reached the port, and that is all.
+	forProbe = 'p'
 )
 
 // meeting is where a node listens for a test. The token keeps strangers out.
@@ -51,14 +56,14 @@ type meeting struct {
 func (n *node) stream(ctx context.Context, o order) (out outcome) {
 	err := func() (err error) {
 		if !o.First {
-			m, err := n.meet(ctx, o)
+			m, err := n.meet(ctx, o, meetingKey(o.Test))
 			if err != nil {
 				return err
 			}
-			out.Figures, err = dial(ctx, n.addr, m, streams)
+			out.Figures, err = n.dial(ctx, o.Peer, m, streams)
 			return err
 		}
-		s, err := listen(ctx, n.addr)
+		s, err := n.listen(ctx, n.ports)
 		if err != nil {
 			return err
 		}
@@ -73,6 +78,7 @@ func (n *node) stream(ctx context.Context, o order) (out outcome) {
 		return err
 	}()
 	if err != nil {
+		_, out.Blocked = errors.AsType[*blockedError](err)
 		out.Err = err.Error()
 	}
 	return out
@@ -85,7 +91,7 @@ func (n *node) alone(ctx context.Context, s *server) (f Figures, err error) {
 		_, err := s.serve(ctx)
 		return err
 	})
-	f, err = dial(ctx, n.addr, s.meeting(), 0)
+	f, err = n.dial(ctx, n.info.NodeName, s.meeting(), 0)
 	if err != nil {
 		err = errors.Join(err, s.Close())
 	}
@@ -101,9 +107,8 @@ type server struct {
 	rate float64
 }
 
-func listen(ctx context.Context, addr netip.Addr) (*server, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", netip.AddrPortFrom(addr, 0).String())
+func (n *node) listen(ctx context.Context, within ports.Range) (*server, error) {
+	l, err := within.Listen(ctx, n.addr.String())
 	if err != nil {
 		return nil, fmt.Errorf("listen for the other node: %w", err)
 	}
@@ -166,8 +171,8 @@ func (s *server) handle(conn net.Conn) error {
 }
 
 // dial makes round trips and streams to a server, both ways, and returns the median trip, and the bandwidth to here.
-func dial(ctx context.Context, from netip.Addr, m meeting, streams int) (f Figures, err error) {
-	control, err := connect(ctx, from, m, forTrips)
+func (n *node) dial(ctx context.Context, peer string, m meeting, streams int) (f Figures, err error) {
+	control, err := n.connect(ctx, peer, m, forTrips)
 	if err != nil {
 		return f, err
 	}
@@ -177,7 +182,7 @@ func dial(ctx context.Context, from netip.Addr, m meeting, streams int) (f Figur
 		return f, fmt.Errorf("round trips to %v: %w", m.Addr, cause(ctx, err))
 	}
 	for _, direction := range []byte{forUp, forDown} {
-		if f.Bandwidth, err = parallel(ctx, from, m, direction, streams); err != nil {
+		if f.Bandwidth, err = n.parallel(ctx, peer, m, direction, streams); err != nil {
 			return f, fmt.Errorf("streams %s %v: %w", map[byte]string{forUp: "to", forDown: "from"}[direction], m.Addr, cause(ctx, err))
 		}
 	}
@@ -192,14 +197,39 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-func connect(ctx context.Context, from netip.Addr, m meeting, purpose byte) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice(), Zone: from.Zone()}}
+// blockedError says that a node does not reach a port of another one, where that listens.
+type blockedError struct {
+	from, to string
+	addr     netip.Addr
+	at       netip.AddrPort
+	err      error
+	// why is what may be the cause of err; empty for nothing.
+	why string
+}
+
+func (e *blockedError) Error() string {
+	text := fmt.Sprintf("%s (%v) cannot reach %s at %v, port %d: %v", e.from, e.addr, e.to, e.at.Addr(), e.at.Port(), e.err)
+	if e.why == "" {
+		return text
+	}
+	return text + " (" + e.why + ")"
+}
+
+func (n *node) connect(ctx context.Context, peer string, m meeting, purpose byte) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: n.addr.AsSlice(), Zone: n.addr.Zone()}}
 	conn, err := d.DialContext(ctx, "tcp", m.Addr.String())
+	if err != nil && errors.Is(context.Cause(ctx), errEcho) {
+		return nil, errEcho
+	}
 	if err != nil {
-		if op, ok := errors.AsType[*net.OpError](err); ok {
-			err = op.Err // without both addresses once more
+		b := &blockedError{from: n.info.NodeName, addr: n.addr, to: peer, at: m.Addr, err: err, why: ports.Why(err)}
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
+			b.err = errno // without both addresses once more
+		} else if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+			<-ctx.Done() // it may be a moment behind the connection's own deadline
+			b.err = context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("connect from %v to %v: %w", from, m.Addr, cause(ctx, err))
+		return nil, b
 	}
 	if _, err := conn.Write(append(slices.Clone(m.Token), purpose)); err != nil {
 		return nil, errors.Join(fmt.Errorf("greet %v: %w", m.Addr, cause(ctx, err)), conn.Close())
@@ -226,12 +256,12 @@ func median(conn net.Conn) (time.Duration, error) {
 }
 
 // parallel runs streams in one direction, and returns the bandwidth in GB/s if that is to here.
-func parallel(ctx context.Context, from netip.Addr, m meeting, direction byte, streams int) (bandwidth float64, err error) {
+func (n *node) parallel(ctx context.Context, peer string, m meeting, direction byte, streams int) (bandwidth float64, err error) {
 	rates := make([]float64, streams)
 	var all errgroup.Group
 	for i := range streams {
 		all.Go(func() error {
-			conn, err := connect(ctx, from, m, direction)
+			conn, err := n.connect(ctx, peer, m, direction)
 			if err != nil {
 				return err
 			}

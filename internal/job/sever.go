@@ -34,7 +34,8 @@ func (s *State) severed() string {
 // unreachable is the verdict on a node that does not reach the master, or on a master that is not reached.
 var unreachable = verdict.Verdict{
 	Action: verdict.Replace, Cause: "unreachable",
-	Remedy: "check the route and the firewall between them, or choose other addresses with --address or --interface",
+	Remedy: "check the route and the firewall between them, or choose other addresses with --address or --interface, or ports that the firewall " +
+		"lets through with --port-range",
 }
 
 // guilty are the nodes that are to blame when some do not reach the master: it, if there are more of them than of those that do, and else

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/ports"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
@@ -54,6 +55,9 @@ func (d dialer) dial(ctx context.Context) (*agentLink, error) {
 	defer cancel()
 	raw, err := d.Dial(dialCtx)
 	if err != nil {
+		if why := ports.Why(err); why != "" {
+			err = fmt.Errorf("%w (%s)", err, why)
+		}
 		return nil, fmt.Errorf("cannot reach the coordinator at %s: %w", d.Target, err)
 	}
 	hurry(raw)
