@@ -39,6 +39,8 @@ type Task struct {
 	Strict bool
 	// MasterPort is fixed by the user, or 0 for a free one per attempt.
 	MasterPort int
+	// Ports are those on which this node listens for the job, FIRST:LAST; the agent has the choice when empty.
+	Ports string
 	// Role is the ranks' ROLE_NAME; "default" when empty.
 	Role string
 	// Rank0Store leaves it to rank 0 to serve torch's store at MASTER_PORT; otherwise the master's agent serves it.

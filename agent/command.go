@@ -27,6 +27,7 @@ func (u *unit) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile 
 		CPUs: on.CPUs.String(), Bound: on.Why, Cores: on.Cores,
 		Role: s.work.Task.Role, RoleSize: o.World.RoleSize, RoleRank: o.World.RoleFirst + b.LocalRank, ErrorFile: errorFile, NoticeFile: noticeFile, HeartbeatFile: heartbeatFile,
 		RASAddr: u.rasAddr(b), Proxied: s.work.Task.ProxyStore, Endpoint: s.endpointPath(),
+		Ports: s.work.Task.Ports,
 	}
 	if u.proxy.IsValid() {
 		facts.ProxyAddr, facts.ProxyPort = u.proxy.Addr().String(), int(u.proxy.Port())

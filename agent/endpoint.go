@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/golaunch/golaunch/internal/endpoint"
+	"github.com/golaunch/golaunch/internal/ports"
 	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
 )
@@ -15,7 +16,12 @@ func (s *share) makeEndpoint() {
 	if s.err != nil || !s.work.Task.Endpoint || s.agent.Endpoints == nil {
 		return
 	}
-	o := endpoint.Options{UID: os.Geteuid(), GID: os.Getegid(), Addr: s.agent.session.Node.Addr, TLS: s.agent.Endpoints, Warn: s.agent.Warn}
+	within, err := ports.Parse(s.work.Task.Ports)
+	if err != nil {
+		s.err = err
+		return
+	}
+	o := endpoint.Options{UID: os.Geteuid(), GID: os.Getegid(), Addr: s.agent.session.Node.Addr, Ports: within, TLS: s.agent.Endpoints, Warn: s.agent.Warn}
 	if u := s.work.User; u != nil {
 		o.UID, o.GID = int(u.UID), int(u.GID)
 	}

@@ -12,15 +12,13 @@ type heldPort struct {
 // interface), until [share.letGo].
 func (s *share) hold() (int, error) {
 	s.letGo()
-	return choosePort(s.work.Task.MasterPort, func(port int) error {
-		l, err := listen("", port)
-		if err != nil {
-			return err
-		}
-		s.held = &heldPort{l, make(chan struct{})}
-		go s.held.answer()
-		return nil
-	})
+	l, err := s.listen("", s.work.Task.MasterPort)
+	if err != nil {
+		return 0, err
+	}
+	s.held = &heldPort{l, make(chan struct{})}
+	go s.held.answer()
+	return portOf(l), nil
 }
 
 // letGo has the port free for rank 0 to bind, also without SO_REUSEADDR.

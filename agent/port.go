@@ -3,37 +3,33 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/golaunch/golaunch/internal/ports"
 )
 
-// Ports are chosen below Linux's ephemeral range (net.ipv4.ip_local_port_range, 32768 by default), so that no outgoing connection
-// takes the port between the choice and rank 0's bind.
-const (
-	lowestPort  = 20000
-	highestPort = 32767
-	portTries   = 64
-)
+// lowPorts are where ports are chosen that no Task.Ports says: below Linux's ephemeral range (net.ipv4.ip_local_port_range, 32768 by
+// default), so that no outgoing connection takes the port between the choice and rank 0's bind.
+var lowPorts = ports.Range{First: 20000, Last: 32767}
 
-// choosePort has try make use of the wanted port, or of any port when that is 0, and returns which it was.
-func choosePort(wanted int, try func(port int) error) (int, error) {
+// listen takes the wanted port at a host of this node, or when that is 0, a free one of those that the job may have here.
+func (s *share) listen(host string, wanted int) (net.Listener, error) {
 	if wanted != 0 {
-		return wanted, try(wanted)
+		return listen(host, wanted)
 	}
-	var err error
-	for range portTries {
-		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
-		if err = try(port); err == nil {
-			return port, nil
-		}
+	r, err := ports.Parse(s.work.Task.Ports)
+	if err != nil {
+		return nil, err
 	}
-	return 0, fmt.Errorf("no free port among %d tried in %d-%d: %w", portTries, lowestPort, highestPort, err)
+	return r.Or(lowPorts).Listen(s.agent.reading, host)
 }
+
+func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
 
 func listen(host string, port int) (net.Listener, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))

@@ -18,8 +18,8 @@ func TestAFreePort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if port < lowestPort || port > highestPort {
-			t.Errorf("port %d is not in %d-%d", port, lowestPort, highestPort)
+		if port < lowPorts.First || port > lowPorts.Last {
+			t.Errorf("port %d is not in %v", port, lowPorts)
 		}
 		s.letGo()
 		l, err := net.Listen("tcp", net.JoinHostPort(addr, fmt.Sprint(port)))
@@ -27,6 +27,28 @@ func TestAFreePort(t *testing.T) {
 			t.Fatalf("the port was free a moment ago: %v", err)
 		}
 		l.Close()
+	}
+}
+
+// TestPortsOfARange has the store, which every node reaches, on a port of the job's range, or rank 0; a range that is taken is said.
+func TestPortsOfARange(t *testing.T) {
+	for _, rank0 := range []bool{false, true} {
+		s := obeying(t, "exit 0").shares["test"]
+		l, err := net.Listen("tcp", ":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		port := portOf(l)
+		s.work.Task.Rank0Store, s.work.Task.Ports = rank0, fmt.Sprintf("%d:%d", port, port)
+		question, want := job.Prepare{Node: "n1", Fresh: true}, fmt.Sprintf("the only port of %d:%d (--port-range) is in use at ", port, port)
+		if got := s.answer(question); !strings.HasPrefix(got.Err, want) {
+			t.Errorf("%+v, want %q", got, want)
+		}
+		l.Close()
+		if got := s.answer(question); got.Port != port || got.Err != "" {
+			t.Errorf("%+v, want port %d", got, port)
+		}
 	}
 }
 

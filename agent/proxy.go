@@ -55,20 +55,15 @@ func (s *share) stand(o job.Start) (at netip.AddrPort, err error) {
 		return s.proxy.addr(), nil
 	}
 	s.closeProxy()
-	_, err = choosePort(0, func(port int) error {
-		l, err := listen(s.agent.session.Node.Addr.String(), port)
-		if err != nil {
-			return err
-		}
-		st, err := s.serveProxy(l, root, perRank*o.World.LocalSize)
-		if err == nil {
-			s.proxy = newProxy(st, root)
-		}
-		return err
-	})
+	var st store
+	l, err := s.listen(s.agent.session.Node.Addr.String(), 0)
+	if err == nil {
+		st, err = s.serveProxy(l, root, perRank*o.World.LocalSize)
+	}
 	if err != nil {
 		return at, fmt.Errorf("cannot serve a proxy of the store at %v: %w", root, err)
 	}
+	s.proxy = newProxy(st, root)
 	return s.proxy.addr(), nil
 }
 

@@ -1,10 +1,10 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"strings"
 
@@ -16,6 +16,8 @@ const (
 	rasVar = "NCCL_RAS_ADDR"
 	// rasPort is the port that it has by default (NCCL_RAS_CLIENT_PORT in src/ras/ras_internal.h).
 	rasPort = 28028
+	// rasTries are addresses that are tried before free ports are.
+	rasTries = 64
 )
 
 // RASAddr is an address of this machine at which nothing listens, for NCCL's RAS service of one rank. By default the ranks of all
@@ -25,7 +27,7 @@ const (
 func RASAddr() (string, error) { return rasAddr(rasPort) }
 
 func rasAddr(usual int) (string, error) {
-	for range portTries {
+	for range rasTries {
 		// 127.0.0.0/16 has localhost, and simulated nodes.
 		ip := netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), byte(1 + rand.IntN(254))})
 		if vacant(ip.String(), usual) == nil {
@@ -34,9 +36,9 @@ func rasAddr(usual int) (string, error) {
 	}
 	var errs []error
 	for _, host := range []string{"127.0.0.1", "::1"} {
-		port, err := choosePort(0, func(port int) error { return vacant(host, port) })
+		l, err := lowPorts.Listen(context.Background(), host)
 		if err == nil {
-			return net.JoinHostPort(host, fmt.Sprint(port)), nil
+			return l.Addr().String(), l.Close()
 		}
 		errs = append(errs, err)
 	}

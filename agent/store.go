@@ -66,20 +66,19 @@ func (s *share) host(o job.Prepare) (int, error) {
 		return int(s.store.Addr().Port()), nil
 	}
 	s.closeStore()
-	return choosePort(s.work.Task.MasterPort, func(port int) error {
-		l, err := listen(s.agent.session.Node.Addr.String(), port)
-		if err != nil {
-			return err
-		}
-		store, err := s.serve(l, o)
-		if err != nil {
-			return err
-		}
-		if s.store = store; o.Fresh {
-			go s.watchStore(store, o)
-		}
-		return nil
-	})
+	l, err := s.listen(s.agent.session.Node.Addr.String(), s.work.Task.MasterPort)
+	if err != nil {
+		return 0, err
+	}
+	port := portOf(l)
+	store, err := s.serve(l, o)
+	if err != nil {
+		return 0, err
+	}
+	if s.store = store; o.Fresh {
+		go s.watchStore(store, o)
+	}
+	return port, nil
 }
 
 // store is a [tcpstore.Store], or one that a keeper serves.

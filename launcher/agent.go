@@ -51,6 +51,8 @@ type Agent struct {
 	// the coordinator's lease, and else they die. A HUP among Signals then has Serve return at once, with its work undone: the process
 	// must end.
 	Adopt bool
+	// PortRange is where this node listens for others, as a Job's Network has it; what a job says narrows it.
+	PortRange string
 	// LogDir takes the output of jobs that name no directory, below the node's name; the system's temporary directory when empty.
 	// Those of the last jobs are kept, of 180 at least.
 	LogDir string
@@ -159,6 +161,9 @@ func (a Agent) node(j Job, join session.Options, f *follower) (agent.Agent, erro
 		if err := errors.Join(passable(base), passable(k.base)); err != nil {
 			return agent.Agent{}, fmt.Errorf("%w; choose another directory for logs with --log-dir", err)
 		}
+	}
+	if k.ports, err = portRange(a.PortRange); err != nil {
+		return agent.Agent{}, err
 	}
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {

@@ -118,6 +118,9 @@ func (j Job) check() error {
 		return usage("a job runs on a cluster (coordinator) or on nodes of its own (rendezvous, simulate); give one of them")
 	case c.Coordinator == "" && (c.Detached || c.Within != "" || len(c.GPUs) > 0 || c.Backfill):
 		return usage("detach, within, gpu ids and backfill are for a cluster; give its coordinator")
+	case j.Network.PortRange != "" && len(j.listeners()) > j.Network.ports().Size():
+		return usage("port range %s has %d ports, and a node of this job may listen on %d: %s; give at least as many",
+			j.Network.PortRange, j.Network.ports().Size(), len(j.listeners()), strings.Join(j.listeners(), ", "))
 	case j.Resources.OwnGPUs != "" && (c.Coordinator != "" || simulate):
 		return usage("gpu ids: these nodes have no GPUs of this machine to choose from")
 	}
@@ -271,7 +274,8 @@ func (n Network) check() error {
 	case n.Lease < time.Second:
 		return usage("lease %s: at least 1s", n.Lease)
 	}
-	return nil
+	_, err := portRange(n.PortRange)
+	return err
 }
 
 // newID is unique enough for a machine's log directory and says when the job began.

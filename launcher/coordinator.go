@@ -17,6 +17,7 @@ import (
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/announce"
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/ports"
 	"github.com/golaunch/golaunch/internal/speaker"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/rendezvous"
@@ -25,12 +26,14 @@ import (
 // Coordinator is the head of a cluster: agents join it, and clients submit jobs to it. It owns no GPU.
 type Coordinator struct {
 	// Listen is HOST:PORT, HOST or :PORT. Without a host it is this machine's address on the default route, or 127.0.0.1 when it
-	// has none; without a port it is DefaultPort, and port 0 is a free one.
+	// has none; without a port it is the first of PortRange, or DefaultPort, and port 0 is a free one.
 	Listen string
 	// Peers are where several coordinators of one cluster listen, HOST:PORT or HOST each: 3, 5 or 7 of them, given to each in the same order.
 	// Any minority of them may be lost. Which of them this one is, Listen says, or else the machine that it is on. All of them must come for
 	// the first time; afterwards a majority will do.
 	Peers []string
+	// PortRange is FIRST:LAST; see Listen. Peers without a port have the first of it, too.
+	PortRange string
 	// Store is a directory for what a coordinator that is started again must know; ~/.golaunch/ADDRESS:PORT when empty.
 	Store string
 	// Lease is as in a Job.
@@ -46,6 +49,9 @@ type Coordinator struct {
 	Say func(string)
 	// Warn is told what went wrong without ending the cluster; nil prints on os.Stderr.
 	Warn func(error)
+
+	// ports is PortRange once it was checked.
+	ports ports.Range
 }
 
 // Serve serves until ctx ends. Jobs do not end with it: their ranks live on for a lease, in which a coordinator that is started
@@ -54,6 +60,10 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	c.defaults()
 	if c.Lease < time.Second {
 		return usage("lease %s: at least 1s", c.Lease)
+	}
+	var err error
+	if c.ports, err = portRange(c.PortRange); err != nil {
+		return err
 	}
 	token, err := mtls.LoadToken(c.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
@@ -149,13 +159,16 @@ func announced(at string) (end func(), err error) {
 func (c Coordinator) listen(ctx context.Context) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(c.Listen)
 	if err != nil {
-		host, port = c.Listen, strconv.Itoa(DefaultPort)
+		host, port = c.Listen, strconv.Itoa(coordinatorPort(c.ports))
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 || strings.ContainsAny(host, "/ ") {
 		return nil, usage("listen %q: HOST:PORT, HOST or :PORT, such as 10.0.0.5:%d", c.Listen, DefaultPort)
 	}
 	if host == "" {
 		host = defaultAddr().String()
+	}
+	if n, _ := strconv.Atoi(port); n == 0 {
+		return c.ports.Listen(ctx, host)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, port))
 	if errors.Is(err, syscall.EADDRINUSE) {

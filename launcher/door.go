@@ -19,14 +19,14 @@ import (
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/munge"
+	"github.com/golaunch/golaunch/internal/ports"
 )
 
 // The nodes of a job that a scheduler has started know each other's names and the job's id, but neither a free port nor a secret.
 // A door, at one of a few ports that follow from the id, tells where the coordinator listens, and with munge also the token. What
 // it tells in the open is no secret: whoever lies there has not the token, and whoever else's door it is has another job.
 const (
-	doorPorts               = 4
-	lowestDoor, highestDoor = 15000, 19999
+	doorPorts = 4
 	// doorStep keeps the ports of jobs with neighbouring ids apart.
 	doorStep = 1237
 	// doorTime bounds one conversation, and doorGuests how many are held at once: each may be a process of munge.
@@ -37,12 +37,28 @@ const (
 	doorWord  = "golaunch-door-1"
 )
 
-// doorPort is the i-th port where a job's door may be.
-func doorPort(job string, i int) uint16 {
-	h := fnv.New32a()
-	_, _ = io.WriteString(h, job) // never fails
-	return lowestDoor + uint16((h.Sum32()+uint32(i)*doorStep)%(highestDoor-lowestDoor+1))
+// threshold is where a job's door is: a job has the ports that follow from its name, in a range that all its nodes have in common.
+type threshold struct {
+	job   string
+	ports ports.Range
 }
+
+func doorOf(j Job) threshold { return threshold{j.place.Job, j.Network.ports()} }
+
+// port is the i-th where the door may be. A small range has fewer of them than others.
+func (t threshold) port(i int) uint16 {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, t.job) // never fails
+	r := t.ports.Or(doors)
+	size, step := uint32(r.Size()), uint32(doorStep)
+	if !t.ports.Any() {
+		step = max(1, size/doorPorts)
+	}
+	return uint16(r.First) + uint16((h.Sum32()%size+uint32(i)*step)%size)
+}
+
+// doors are the ports of doors where no range is given.
+var doors = ports.Range{First: 15000, Last: 19999}
 
 // door answers whoever knocks until it is closed.
 type door struct {
@@ -53,14 +69,14 @@ type door struct {
 }
 
 // openDoor tells of the coordinator of a job. With a sealed door the token is told too.
-func openDoor(job string, own netip.Addr, coordinator net.Addr, token mtls.Token, sealed bool, warn func(error)) (*door, error) {
-	l, err := listenDoor(job, own)
+func openDoor(t threshold, own netip.Addr, coordinator net.Addr, token mtls.Token, sealed bool, warn func(error)) (*door, error) {
+	l, err := listenDoor(t, own)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &door{listener: l, cancel: cancel, answer: func(ctx context.Context) (string, error) {
-		open := strings.Join([]string{doorWord, job, coordinator.String()}, " ")
+		open := strings.Join([]string{doorWord, t.job, coordinator.String()}, " ")
 		if !sealed {
 			return open + " -\n", nil
 		}
@@ -75,13 +91,13 @@ func openDoor(job string, own netip.Addr, coordinator net.Addr, token mtls.Token
 	return d, nil
 }
 
-func listenDoor(job string, own netip.Addr) (l net.Listener, err error) {
+func listenDoor(t threshold, own netip.Addr) (l net.Listener, err error) {
 	for i := range doorPorts {
-		port := doorPort(job, i)
+		port := t.port(i)
 		if l, err = net.Listen("tcp", netip.AddrPortFrom(own, port).String()); err == nil {
 			return l, nil
 		}
-		err = fmt.Errorf("cannot meet the other nodes of job %s: %w%s; give all of them --rendezvous HOST:PORT", job, err, agent.PortHolder(int(port)))
+		err = fmt.Errorf("cannot meet the other nodes of job %s: %w%s; give all of them --rendezvous HOST:PORT", t.job, err, agent.PortHolder(int(port)))
 	}
 	return nil, err
 }
@@ -128,7 +144,7 @@ type found struct {
 }
 
 // knock tries the ports of a job's door on a host until it is opened, or ctx ends. say hears why it is not, when that changes.
-func knock(ctx context.Context, job, host string, say func(string)) (found, error) {
+func knock(ctx context.Context, t threshold, host string, say func(string)) (found, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, doorLimit, fmt.Errorf("gave up after %v", doorLimit))
 	defer cancel()
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxInterval(time.Second),
@@ -136,7 +152,7 @@ func knock(ctx context.Context, job, host string, say func(string)) (found, erro
 	var why error
 	told := ""
 	for start := time.Now(); ; {
-		f, err := tryDoors(ctx, job, host)
+		f, err := tryDoors(ctx, t, host)
 		switch {
 		case err == nil || errors.Is(err, errSealed):
 			return f, err
@@ -144,7 +160,7 @@ func knock(ctx context.Context, job, host string, say func(string)) (found, erro
 			why = err
 		}
 		if ctx.Err() != nil {
-			return f, fmt.Errorf("node 0 of job %s was not found (%w): %w", job, context.Cause(ctx), why)
+			return f, fmt.Errorf("node 0 of job %s was not found (%w): %w", t.job, context.Cause(ctx), why)
 		}
 		if text := why.Error(); text != told && time.Since(start) > patienceAtDoor {
 			told = text
@@ -167,11 +183,11 @@ const (
 // errSealed says that a door was found whose credential cannot be opened, which knocking again does not change.
 var errSealed = errors.New("cannot get the job's token from node 0")
 
-func tryDoors(ctx context.Context, job, host string) (found, error) {
+func tryDoors(ctx context.Context, t threshold, host string) (found, error) {
 	var why error
 	for i := range doorPorts {
-		at := net.JoinHostPort(host, fmt.Sprint(doorPort(job, i)))
-		f, err := ask(ctx, job, at)
+		at := net.JoinHostPort(host, fmt.Sprint(t.port(i)))
+		f, err := ask(ctx, t.job, at)
 		if err == nil || errors.Is(err, errSealed) {
 			return f, err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/internal/ports"
 )
 
 // keptFiles are the files of the jobs that an agent has had.
@@ -20,6 +21,8 @@ type keptFiles struct {
 	base string
 	warn func(error)
 	as   submitters
+	// ports are those on which this node may listen.
+	ports ports.Range
 
 	mu sync.Mutex
 	// elsewhere are the directories of jobs that had their own.
@@ -53,6 +56,13 @@ func (k *keptFiles) ready(id string, as agent.Assignment, at netip.Addr) (agent.
 		if j.Ranks.MasterPort > 0 && j.Ranks.MasterPort < unprivileged {
 			return agent.Work{}, usage("master port %d: only root may listen there", j.Ranks.MasterPort)
 		}
+		if r := j.Network.ports(); !r.Any() && r.First < unprivileged {
+			return agent.Work{}, usage("port range %v: only root may listen below %d", r, unprivileged)
+		}
+	}
+	allowed, err := k.ports.Within(j.Network.ports())
+	if err != nil {
+		return agent.Work{}, fmt.Errorf("this node listens on ports %v only, and the job wants others: %w; submit it without --port-range", k.ports, err)
 	}
 	var work agent.Task
 	err = rights.Do(func() (err error) {
@@ -62,7 +72,7 @@ func (k *keptFiles) ready(id string, as agent.Assignment, at netip.Addr) (agent.
 	if err != nil {
 		return agent.Work{}, err
 	}
-	work.Stdin = false // the agent's is nobody else's
+	work.Stdin, work.Ports = false, allowed.String() // the agent's standard input is nobody else's
 	p := place{k.base, logs.Whose{Job: rights}}
 	if j.Output.LogDir != "" {
 		p = place{j.Output.LogDir, logs.Whose{Base: rights, Job: rights}}

@@ -211,6 +211,9 @@ type Network struct {
 	// TokenFile has the secret that the nodes share. When it is empty, GOLAUNCH_TOKEN in the environment is the secret, or
 	// ~/.golaunch/token has it, which is made at first use.
 	TokenFile string
+	// PortRange, "FIRST:LAST", is where this node listens for others, for firewalls that let just that through: with the coordinator, the
+	// store, and all else for which no port is given. On a cluster it narrows the ranges of the agents. Any free port when empty.
+	PortRange string
 	// Lease is the silence after which a node counts as lost, at least 1s; DefaultLease when 0. It has killed its ranks by then: an agent
 	// that has not heard the coordinator for nine tenths of a lease does so.
 	Lease time.Duration

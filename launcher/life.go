@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -342,6 +343,9 @@ func (h *here) candidate(node placement.Node, token mtls.Token, listens, home st
 	id := h.identity(node)
 	silence, _ := leaseParts(h.job.Network.Lease)
 	return rendezvous.NewCandidate(rendezvous.CandidateConfig{
+		Listen: func(at netip.Addr) (net.Listener, error) {
+			return h.job.Network.ports().Listen(context.Background(), at.String())
+		},
 		Node: node.Name, Addr: listens, Home: home, Lease: silence, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: h.warn,
 	})
 }

@@ -67,6 +67,6 @@ func (j Job) task(at netip.Addr, inherited []string) (agent.Task, error) {
 		Command: j.Command, Dir: j.Dir, Env: env, Presets: presets, Visibility: j.Ranks.Visibility, MasterPort: j.Ranks.MasterPort, Role: j.Ranks.Role,
 		Rank0Store: j.Ranks.Store == storeRank0, ProxyStore: j.Ranks.Store == storeProxy, Bind: bind.Policy(j.Ranks.Bind), Strict: j.Ranks.Strict,
 		Preload: j.Ranks.preload(), PreloadStrict: j.Ranks.PreloadStrict, Local: j.local(), Templates: j.Output.Torch != nil,
-		Endpoint: j.Ranks.Endpoint, Stdin: j.Ranks.Stdin, NoticeSignal: j.Stopping.NoticeSignal, Bundle: j.Health.Bundle == "on", HangTimeout: j.Health.HangTimeout,
+		Ports: j.Network.PortRange, Endpoint: j.Ranks.Endpoint, Stdin: j.Ranks.Stdin, NoticeSignal: j.Stopping.NoticeSignal, Bundle: j.Health.Bundle == "on", HangTimeout: j.Health.HangTimeout,
 	}, err
 }

@@ -216,11 +216,16 @@ type endpoint struct {
 	port  int
 }
 
-// resolve finds the addresses of HOST:PORT, or of HOST alone with the default port.
-func resolve(ctx context.Context, text string) (endpoint, error) {
+// meeting finds where the nodes of a job meet.
+func (n Network) meeting(ctx context.Context) (endpoint, error) {
+	return resolve(ctx, n.Rendezvous, coordinatorPort(n.ports()))
+}
+
+// resolve finds the addresses of HOST:PORT, or of HOST alone with a usual port.
+func resolve(ctx context.Context, text string, usual int) (endpoint, error) {
 	host, portText, err := net.SplitHostPort(text)
 	if err != nil {
-		host, portText = text, strconv.Itoa(DefaultPort)
+		host, portText = text, strconv.Itoa(usual)
 	}
 	port, err := strconv.Atoi(portText)
 	addr, noAddr := netip.ParseAddr(host)

@@ -22,7 +22,7 @@ const maxPeers = 7
 func heads(ctx context.Context, list string) (addrs []string, err error) {
 	var unknown error
 	for text := range strings.SplitSeq(list, ",") {
-		at, err := resolve(ctx, text)
+		at, err := resolve(ctx, text, DefaultPort)
 		switch {
 		case errors.Is(err, ErrUsage):
 			return nil, err
@@ -47,7 +47,7 @@ func (c Coordinator) ours(ctx context.Context, peers []string) (own, listen stri
 	var found []string
 	var unknown error
 	for _, peer := range peers {
-		at, err := resolve(ctx, peer)
+		at, err := resolve(ctx, peer, DefaultPort) // they have their ports
 		if err == nil {
 			at, err = at.reachable()
 		}
@@ -65,7 +65,7 @@ func (c Coordinator) ours(ctx context.Context, peers []string) (own, listen stri
 		}
 	}
 	if c.Listen != "" {
-		at, err := resolve(ctx, c.Listen)
+		at, err := resolve(ctx, c.Listen, coordinatorPort(c.ports))
 		if err != nil {
 			return "", "", err
 		}
@@ -90,7 +90,7 @@ func (c Coordinator) listOf() ([]string, error) {
 	for _, text := range c.Peers {
 		host, port, err := net.SplitHostPort(text)
 		if err != nil {
-			host, port = text, strconv.Itoa(DefaultPort)
+			host, port = text, strconv.Itoa(coordinatorPort(c.ports))
 		}
 		peers = append(peers, net.JoinHostPort(host, port))
 	}

@@ -43,7 +43,7 @@ const (
 // meeting is where the nodes meet. In a pod its name may come to be only when that pod runs, and is waited for; the code is for an
 // error, and 0 for one like any other.
 func (h *here) meeting(ctx context.Context) (at endpoint, code int, err error) {
-	if at, err = resolve(ctx, h.job.Network.Rendezvous); !inPod() || !unknownYet(err) {
+	if at, err = h.job.Network.meeting(ctx); !inPod() || !unknownYet(err) {
 		return at, 0, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -81,7 +81,7 @@ func (h *here) await(ctx context.Context, at endpoint, why error) (endpoint, err
 		case <-ctx.Done():
 			return at, why
 		}
-		found, err := resolve(ctx, h.job.Network.Rendezvous)
+		found, err := h.job.Network.meeting(ctx)
 		switch {
 		case err == nil:
 			return found, nil

@@ -49,7 +49,7 @@ func (h *here) remotely(ctx context.Context, start func(context.Context, enlistm
 	if err != nil {
 		return Result{}, err
 	}
-	l, err := net.Listen("tcp", netip.AddrPortFrom(own, 0).String())
+	l, err := h.job.Network.ports().Listen(ctx, own.String())
 	if err != nil {
 		return Result{}, fmt.Errorf("cannot listen on %v for the nodes of the job: %w", own, err)
 	}

@@ -48,12 +48,17 @@ func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	l, err := net.Listen("tcp", netip.AddrPortFrom(node.Addr, uint16(p.Port)).String())
+	var l net.Listener
+	if p.Port == 0 {
+		l, err = h.job.Network.ports().Listen(ctx, node.Addr.String())
+	} else {
+		l, err = net.Listen("tcp", netip.AddrPortFrom(node.Addr, uint16(p.Port)).String())
+	}
 	if err != nil {
 		return Result{}, fmt.Errorf("cannot listen for the other nodes: %w", err)
 	}
 	if p.Port == 0 {
-		d, err := openDoor(p.Job, node.Addr, l.Addr(), token, sealed, h.warn)
+		d, err := openDoor(doorOf(h.job), node.Addr, l.Addr(), token, sealed, h.warn)
 		if err != nil {
 			return Result{}, errors.Join(err, l.Close())
 		}
@@ -71,7 +76,7 @@ func (h *here) find(ctx context.Context, node placement.Node) (membership, error
 	at := found{coordinator: net.JoinHostPort(head, strconv.Itoa(p.Port))}
 	if p.Port == 0 {
 		var err error
-		if at, err = knock(ctx, p.Job, head, func(text string) { h.warn(errors.New(text)) }); err != nil {
+		if at, err = knock(ctx, doorOf(h.job), head, func(text string) { h.warn(errors.New(text)) }); err != nil {
 			return membership{}, err
 		}
 	}

@@ -30,6 +30,7 @@ func newAgent(s *streams) *cobra.Command {
 	f.StringVar(&o.Name, "name", "", "this node's `name` (the host name)")
 	f.StringVar(&o.Address, "address", "", "this node's `address` (the one on the route to the coordinator)")
 	f.StringVar(&o.Interface, "interface", "", "network `interface` that has this node's address")
+	f.StringVar(&o.PortRange, "port-range", "", portRangeUsage)
 	f.StringVar(&o.LogDir, "log-dir", "", "`directory` for the ranks' output (one below the temporary directory)")
 	f.StringVar(&o.Preflight, "preflight", "warn", "`what` is done if something is wrong with this node, see golaunch doctor: off, warn, exclude or fail")
 	f.DurationVar(&o.DrainTime, "drain-time", 0, "how long ranks have to get ready when this agent got SIGTERM, see GOLAUNCH_NOTICE_FILE")

@@ -24,9 +24,10 @@ func newCoordinator(s *streams) *cobra.Command {
 	var o coordinatorOptions
 	c := newVerb("coordinator [--listen HOST:PORT]", "be the head of a cluster that jobs share", takes(0, 0))
 	f := c.Flags()
-	f.StringVar(&o.Listen, "listen", "", fmt.Sprintf("`HOST:PORT` for agents and clients (this machine's address on the default route, port %d)",
+	f.StringVar(&o.Listen, "listen", "", fmt.Sprintf("`HOST:PORT` for agents and clients (this machine's address on the default route, port %d or the first of --port-range)",
 		launcher.DefaultPort))
 	f.StringSliceVar(&o.Peers, "peers", nil, "`HOST:PORT,...` of all coordinators of the cluster, 3, 5 or 7: give each the same list; any minority may be lost")
+	f.StringVar(&o.PortRange, "port-range", "", portRangeUsage)
 	f.StringVar(&o.Store, "state-dir", "", "`directory` for what a coordinator that is started again must know (~/.golaunch/HOST:PORT)")
 	f.DurationVar(&o.Lease, "lease", launcher.DefaultLease, "the silence after which a node counts as lost, and its ranks are dead")
 	f.StringVar(&o.TokenFile, "token-file", "", tokenUsage)

@@ -19,12 +19,13 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/web"
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/ports"
 	"github.com/golaunch/golaunch/launcher"
 )
 
 type dashboardOptions struct {
 	view.Where
-	listen              string
+	listen, portRange   string
 	stop                bool
 	metricsToken, level string
 }
@@ -40,7 +41,8 @@ func newDashboard(s *streams) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.Coordinator, "coordinator", "", whereUsage)
 	f.StringVar(&o.TokenFile, "token-file", "", tokenUsage)
-	f.StringVar(&o.listen, "listen", "127.0.0.1:8265", "`HOST:PORT` where browsers find it; port 0 chooses a free one")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8265", "`HOST:PORT` where browsers find it; port 0 chooses a free one, of --port-range if that is given")
+	f.StringVar(&o.portRange, "port-range", "", portRangeUsage)
 	f.BoolVar(&o.stop, "allow-stop", false, "whoever has the page may stop jobs")
 	f.StringVar(&o.metricsToken, "metrics-token-file", "", "serve /metrics to a Prometheus that sends the token in `FILE` as its bearer token; not at all when empty (GOLAUNCH_METRICS_TOKEN has the token itself)")
 	f.StringVar(&o.level, "metrics-level", string(metrics.Jobs), "how much the metrics tell apart: `job`, node or rank")
@@ -70,7 +72,7 @@ func (o *dashboardOptions) run(io *streams) error {
 	if err := o.readMetricsToken(&shown); err != nil {
 		return err
 	}
-	l, err := listenForBrowsers(o.listen)
+	l, err := listenForBrowsers(ctx, o.listen, o.portRange)
 	if err != nil {
 		return err
 	}
@@ -121,8 +123,16 @@ func (o *dashboardOptions) readMetricsToken(shown *web.Options) error {
 	return nil
 }
 
-func listenForBrowsers(at string) (net.Listener, error) {
-	l, err := net.Listen("tcp", at)
+func listenForBrowsers(ctx context.Context, at, within string) (l net.Listener, err error) {
+	r, err := ports.Parse(within)
+	if err != nil {
+		return nil, bad("port-range", err)
+	}
+	if host, port, _ := net.SplitHostPort(at); port == "0" {
+		l, err = r.Listen(ctx, host)
+	} else {
+		l, err = net.Listen("tcp", at)
+	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("cannot listen at %s: another program does; --listen 127.0.0.1:0 chooses a free port", at)
 	}

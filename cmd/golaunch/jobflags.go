@@ -125,6 +125,7 @@ func (o *options) declareNetwork(f *pflag.FlagSet) {
 	f.StringVar(&j.Network.Name, "name", "", "this node's `name` (the host name)")
 	f.StringVar(&j.Network.Address, "address", "", "this node's `address` (the one on the route to the coordinator)")
 	f.StringVar(&j.Network.Interface, "interface", "", "network `interface` that has this node's address")
+	f.StringVar(&j.Network.PortRange, "port-range", "", portRangeUsage)
 	f.StringVar(&j.Network.TokenFile, "token-file", "", "`file` with the nodes' shared secret (~/.golaunch/token; GOLAUNCH_TOKEN has the secret itself)")
 }
 

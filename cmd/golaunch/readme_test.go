@@ -45,11 +45,17 @@ var documented = map[string]struct {
 	"golaunch plan --explain --rank 3 --nodes 2 --gpus-per-node 8 -- python3 train.py": {asItIs, "RANK=3"},
 	"golaunch env --nodes 2 --procs-per-node 1":                                        {asItIs, "WORLD_SIZE=2"},
 	"golaunch doctor": {asItIs, "fine "},
-	"golaunch doctor --fabric --nodes 2 --rendezvous n1:29400 --gpus-per-node 8":    {onNodes, "over TCP: nodes 2, tests 3, rounds 2, "},
-	"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 golaunch doctor --fabric": {onSlurm, "nodes 2, tests 3, rounds 2, "},
-	"golaunch doctor --fabric --coordinator n0:29400 --nodes 2 --gpus-per-node 8":   {onCluster(hung), "nodes 2, tests 3, rounds 2, "},
-	"golaunch doctor --fabric --hosts n1,n2 --gpus-per-node 8":                      {overSSH, "nodes 2, tests 3, rounds 2, "},
-	"golaunch doctor --fabric --simulate --nodes 4":                                 {asItIs, "over TCP: nodes 4, tests 6, rounds 2, "},
+	"golaunch doctor --fabric --nodes 2 --rendezvous n1:29400 --gpus-per-node 8":                              {onNodes, "over TCP: nodes 2, tests 3, rounds 2, "},
+	"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=8 golaunch doctor --fabric":                           {onSlurm, "nodes 2, tests 3, rounds 2, "},
+	"golaunch doctor --fabric --coordinator n0:29400 --nodes 2 --gpus-per-node 8":                             {onCluster(hung), "nodes 2, tests 3, rounds 2, "},
+	"golaunch doctor --fabric --hosts n1,n2 --gpus-per-node 8":                                                {overSSH, "nodes 2, tests 3, rounds 2, "},
+	"golaunch doctor --fabric --simulate --nodes 4":                                                           {asItIs, "over TCP: nodes 4, tests 6, rounds 2, "},
+	"golaunch --nodes 2 --rendezvous n1:29400 --port-range 30000:30100 --gpus-per-node 8 -- python3 train.py": {onNodes, "rank 3 of 4"},
+	"golaunch doctor --fabric --nodes 2 --rendezvous n1:29400 --port-range 30000:30100 --gpus-per-node 8": {
+		onNodes, "over TCP: nodes 2, tests 3, rounds 2, ",
+	},
+	"golaunch coordinator --port-range 30000:30100":                  {coordinates, "golaunch agent --coordinator 127.0.0.1:30000"},
+	"golaunch agent --coordinator n0:30000 --port-range 30000:30100": {joinsInRange, " is in the cluster of 10.77.0.2:30000"},
 	"golaunch coordinator":                  {coordinates, "golaunch agent --coordinator 127.0.0.1:29400"},
 	"golaunch agent --coordinator n0:29400": {joins, " is in the cluster of "},
 	"golaunch --coordinator n0:29400 --nodes 2 --gpus-per-node 8 -- python3 train.py": {onCluster(hung), "rank 15 of 16"},
@@ -231,16 +237,30 @@ func coordinates(t *testing.T, line string) string {
 	return ended(t, p)
 }
 
+// joinsInRange is joins, of a coordinator on the first port of a range.
+func joinsInRange(t *testing.T, line string) string {
+	h := newCluster(t)
+	c := h.start(0, "coordinator", "--listen", "10.77.0.2", "--port-range", "30000:30100")
+	c.line("golaunch agent --coordinator")
+	return h.agentOf(line)
+}
+
 // joins starts an agent beside a coordinator, and stops it.
 func joins(t *testing.T, line string) string {
 	h := newCluster(t)
 	h.coordinate()
+	return h.agentOf(line)
+}
+
+// agentOf starts an agent on the second node, and stops it once it has joined.
+func (h *heads) agentOf(line string) string {
+	h.t.Helper()
 	p := h.start(1, strings.Fields(strings.Replace(line, "n0", "10.77.0.2", 1))[1:]...)
 	p.line("is in the cluster")
 	p.signal(syscall.SIGTERM)
 	code, out := p.wait()
 	if code != 143 {
-		t.Errorf("exit code %d", code)
+		h.t.Errorf("exit code %d", code)
 	}
 	return out
 }

@@ -2,6 +2,9 @@ package main
 
 import "github.com/spf13/pflag"
 
+// portRangeUsage is the flag's of all verbs that listen.
+const portRangeUsage = "listen for other nodes on ports `FIRST:LAST` only, such as 30000:30100, where no port is given; for firewalls"
+
 // clusterFlags are those of the verbs that ask a coordinator.
 type clusterFlags struct {
 	coordinator, tokenFile string

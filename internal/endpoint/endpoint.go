@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/internal/ports"
 )
 
 const (
@@ -45,8 +46,9 @@ const protocol = "golaunch-endpoint/1"
 type Options struct {
 	// UID and GID are of the job's user.
 	UID, GID int
-	// Addr is where controllers come, to a port that is free.
-	Addr netip.Addr
+	// Addr is where controllers come, to a port that is free, of Ports if that is a range.
+	Addr  netip.Addr
+	Ports ports.Range
 	// TLS is the node's side, which refuses who has no token.
 	TLS *tls.Config
 	// Warn is told why nobody can come for a while, such as a limit on open files.
@@ -116,7 +118,7 @@ func (e *Endpoint) Listen(ctx context.Context) (netip.AddrPort, error) {
 		return netip.AddrPort{}, errors.New("the job is over here")
 	}
 	if e.controllers == nil {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", netip.AddrPortFrom(e.o.Addr, 0).String())
+		l, err := e.o.Ports.Listen(ctx, e.o.Addr.String())
 		if err != nil {
 			return netip.AddrPort{}, fmt.Errorf("open the controllers' endpoint: %w", err)
 		}

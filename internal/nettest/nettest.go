@@ -1,5 +1,5 @@
 // Package nettest makes network namespaces that stand for nodes: each with an address of its own, all on one bridge. It is for
-// tests, on Linux, as root, with iproute2 and util-linux.
+// tests, on Linux, as root, with iproute2, util-linux and nftables.
 package nettest
 
 import (
@@ -53,6 +53,32 @@ func (n Node) Do(t testing.TB, f func()) {
 // Cut takes the node's cable away; silence follows, not a reset. Join puts it back.
 func (n Node) Cut(t testing.TB)  { ip(t, "link", "set", n.veth, "down") }
 func (n Node) Join(t testing.TB) { ip(t, "link", "set", n.veth, "up") }
+
+// Firewall has the node take new TCP connections from others at these ports alone, as nftables has them ("29400, 30000-30100"), and treat all
+// others with a verdict: "drop", or "reject with tcp reset" and what else nftables knows.
+func (n Node) Firewall(t testing.TB, ports, verdict string) {
+	t.Helper()
+	n.Rules(t, fmt.Sprintf(`table inet filter {
+	chain input {
+		type filter hook input priority 0; policy accept;
+		iif lo accept
+		ct state established,related accept
+		tcp dport { %s } accept
+		meta l4proto tcp %s
+	}
+}
+`, ports, verdict))
+}
+
+// Rules gives the node rules for nftables.
+func (n Node) Rules(t testing.TB, rules string) {
+	t.Helper()
+	cmd := n.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v\n%s\n%s", err, out, rules)
+	}
+}
 
 // made keeps the names of one process apart.
 var made atomic.Int32
