@@ -54,8 +54,12 @@ var documented = map[string]struct {
 	"golaunch doctor --fabric --nodes 2 --rendezvous n1:29400 --port-range 30000:30100 --gpus-per-node 8": {
 		onNodes, "over TCP: nodes 2, tests 3, rounds 2, ",
 	},
-	"golaunch coordinator --port-range 30000:30100":                  {coordinates, "golaunch agent --coordinator 127.0.0.1:30000"},
-	"golaunch agent --coordinator n0:30000 --port-range 30000:30100": {joinsInRange, " is in the cluster of 10.77.0.2:30000"},
+	"golaunch coordinator --port-range 30000:30100": {
+		coordinates, "golaunch agent --coordinator 127.0.0.1:30000",
+	},
+	"golaunch agent --coordinator n0:30000 --port-range 30000:30100": {
+		joinsInRange, " is in the cluster of 10.77.0.2:30000",
+	},
 	"golaunch coordinator":                  {coordinates, "golaunch agent --coordinator 127.0.0.1:29400"},
 	"golaunch agent --coordinator n0:29400": {joins, " is in the cluster of "},
 	"golaunch --coordinator n0:29400 --nodes 2 --gpus-per-node 8 -- python3 train.py": {onCluster(hung), "rank 15 of 16"},

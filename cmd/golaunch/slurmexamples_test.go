@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/slurmtest"
 )
@@ -190,4 +193,125 @@ func agentsOnSlurm(t *testing.T, line string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// TestSlurmNodes has examples/slurm/node.sh as the Prolog and the Epilog of two nodes, of which one has a broken GPU: that is drained, and its
+// job runs on the other. Old logs go, and new ones stay.
+func TestSlurmNodes(t *testing.T) {
+	t.Parallel()
+	dir, driver := t.TempDir(), fakeDriver(t)(ill)[0]
+	text, err := os.ReadFile("../../examples/slurm/node.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := string(text)
+	for from, to := range map[string]string{
+		"/opt/golaunch/1.0/bin/golaunch": filepath.Join(dir, "golaunch"), "/run/golaunch-doctor.json": filepath.Join(dir, "$SLURMD_NODENAME.json"),
+		"/tmp/golaunch-": filepath.Join(dir, "logs-"),
+	} {
+		if strings.Count(script, from) != 1 {
+			t.Fatalf("node.sh does not have %s once", from)
+		}
+		script = strings.Replace(script, from, to, 1)
+	}
+	broken := fmt.Sprintf("#!/bin/sh\nif [ $SLURMD_NODENAME = n1 ]; then export %s FAKE_NVML=; fi\nexec %s \"$@\"\n", driver, golaunch(t))
+	for name, text := range map[string]string{"node.sh": script, "golaunch": broken} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logs := filepath.Join(dir, fmt.Sprintf("logs-%d", os.Getuid()))
+	old := time.Now().AddDate(0, 0, -8)
+	for _, job := range []string{"old", "new", "long"} {
+		if err := os.MkdirAll(filepath.Join(logs, job, "attempt-0"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"attempt-0", "."} {
+			if err := os.Chtimes(filepath.Join(logs, job, path), old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// A job that has run for long writes to its files, and not to its directory.
+	if err := os.WriteFile(filepath.Join(logs, "long", "attempt-0", "rank-0.stdout.log"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, at := range map[string]time.Time{"long/attempt-0": old, "new": time.Now()} {
+		if err := os.Chtimes(filepath.Join(logs, path), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := slurm{slurmtest.Start(t, slurmtest.Options{Nodes: 2, Config: map[string]string{
+		"Prolog": filepath.Join(dir, "node.sh"), "Epilog": filepath.Join(dir, "node.sh"), "PrologFlags": "Alloc",
+		"SchedulerParameters": "batch_sched_delay=0,sched_interval=1,nohold_on_prolog_fail",
+	}}), t, t.TempDir()}
+	id := s.batch("$golaunch --procs-per-node 1 -- sh -c 'echo it runs on $GOLAUNCH_NODE'", "--nodes=1", "--requeue", "--open-mode=append")
+	s.output(id, "it runs on n2")
+	state := s.said("sinfo", "--noheader", "--Node", "--format=%N %T %E")
+	if !regexp.MustCompile(`(?m)^n1 +drain\S* +golaunch doctor: .*gpu-ecc`).MatchString(state) || !regexp.MustCompile(`(?m)^n2 +\S+ +none`).MatchString(state) {
+		t.Errorf("the nodes are not as they should be:\n%s", state)
+	}
+	s.run("sh", "-c", "while [ -e "+filepath.Join(logs, "old")+" ]; do sleep 0.05; done").ends(0)
+	for _, job := range []string{"new", "long"} {
+		if _, err := os.Stat(filepath.Join(logs, job)); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "n2.json")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestModulefile loads examples/slurm/modulefile with Environment Modules.
+func TestModulefile(t *testing.T) {
+	const modules = "/usr/lib/x86_64-linux-gnu/modulecmd.tcl"
+	if _, err := os.Stat(modules); err != nil {
+		missing(t, "there are no Environment Modules (Debian: apt-get install environment-modules): %v", err)
+	}
+	text, err := os.ReadFile("../../examples/slurm/modulefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	opt := filepath.Join(dir, "opt")
+	if err := errors.Join(os.MkdirAll(filepath.Join(opt, "1.0/bin"), 0o700), os.Symlink(golaunch(t), filepath.Join(opt, "1.0/bin/golaunch")),
+		os.MkdirAll(filepath.Join(dir, "golaunch"), 0o700),
+		os.WriteFile(filepath.Join(dir, "golaunch", "1.0"), []byte(strings.ReplaceAll(string(text), "/opt/golaunch", opt)), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	const load = `eval "$(` + modules + ` sh load golaunch/1.0)" && command -v golaunch && exec golaunch --procs-per-node 1 -- sh -c 'echo within $GOLAUNCH_PORTS'`
+	out := ended(t, start(t, exec.Command("sh", "-c", load), "MODULEPATH="+dir, "HOME="+dir, "GOLAUNCH_COORDINATOR="))
+	for _, want := range []string{filepath.Join(opt, "1.0/bin/golaunch") + "\n", "within 30000:30100\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not print %q:\n%s", want, out)
+		}
+	}
+}
+
+// TestSlurmWithinARange has three nodes of a step meet, and all that they listen on for each other, in a range.
+func TestSlurmWithinARange(t *testing.T) {
+	s := startSlurm(t, slurmtest.Options{Nodes: 3})
+	at := regexp.MustCompile(`rank \d meets at \S+:(\d+) within 18000:18010`)
+	hears := regexp.MustCompile(`golaunch hears \S+:(\d+)`)
+	const script = `echo rank $RANK meets at $MASTER_ADDR:$MASTER_PORT within $GOLAUNCH_PORTS
+ss -Hltnp | awk '/"golaunch"/ && $4 !~ /^(127\.|\[::1\])/ {print "golaunch hears " $4}'`
+	for least, argv := range map[int][]string{ // the port of the store is told by all, and heard by one
+		4 + 2 + 2: {"srun", "--nodes=3", "--ntasks-per-node=1", golaunch(t), "--port-range", wallRange, "--procs-per-node", "1", "--", "sh", "-c", script},
+		4:         {"salloc", "--nodes=3", golaunch(t), "--port-range", wallRange, "--procs-per-node", "1", "--", "sh", "-c", script},
+	} {
+		code, out := s.run(argv...).wait()
+		found := append(at.FindAllStringSubmatch(out, -1), hears.FindAllStringSubmatch(out, -1)...)
+		if code != 0 || len(found) < least {
+			t.Errorf("exit code %d, want 0 and ports\n%s", code, out)
+		}
+		for _, m := range found {
+			if !inRange(m[1]) {
+				t.Errorf("port %s is not in %s\n%s", m[1], wallRange, out)
+			}
+		}
+	}
+	code, out := s.run("srun", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "--port-range", "18000:18001", "--", "true").wait()
+	if code != 2 || !strings.Contains(out, "port range 18000:18001 has 2 ports, and a node of this job may listen on 3: the coordinator, the door") {
+		t.Errorf("exit code %d, want 2\n%s", code, out)
+	}
 }
