@@ -11,6 +11,9 @@ import (
 // Why says of a connection that did not come about what may be the cause, a firewall among others. It is empty for an error that tells
 // nothing of that, such as a name without an address.
 func Why(err error) string {
+	if _, name := errors.AsType[*net.DNSError](err); name {
+		return "" // no firewall between the nodes has to do with it
+	}
 	timeout, ok := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
