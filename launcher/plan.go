@@ -88,7 +88,7 @@ func (j Job) about(plan placement.Plan, g placement.Group, b placement.Bundle) r
 		JobID: j.ID, NodeName: g.Node.Name, NodeRank: g.NodeRank, Nodes: len(plan.Groups),
 		Rank: b.Rank, LocalRank: b.LocalRank, WorldSize: plan.WorldSize(), LocalWorldSize: len(g.Bundles),
 		MasterAddr: plan.Master().String(), MasterPort: j.Ranks.MasterPort, MaxRestarts: j.Restarts.Max, StoreHosted: j.Ranks.Store != storeRank0,
-		GPU: b.GPU, Visibility: j.Ranks.Visibility, Role: j.Ranks.Role,
+		GPU: b.GPU, Visibility: j.Ranks.Visibility, Role: j.Ranks.Role, Ports: j.Network.PortRange,
 	}
 	if facts.Proxied = j.Ranks.Store == storeProxy; facts.Proxied && g.NodeRank > 0 {
 		facts.ProxyAddr = g.Node.Addr.String()
