@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golaunch/golaunch/internal/nccltest"
 	"github.com/golaunch/golaunch/internal/nettest"
 )
 
@@ -133,22 +134,29 @@ func TestAJobStoppedByAFirewall(t *testing.T) {
 
 // TestDoctorThroughAFirewall names both nodes of each pair, and the port, or finds nothing with the range that the firewall lets through.
 func TestDoctorThroughAFirewall(t *testing.T) {
+	fake := nccltest.Libraries(t)
 	for name, c := range map[string]struct {
 		walls, verdict string // which of the nodes have a firewall
-		args           []string
+		env, args      []string
 		want           []string
 	}{
-		"the range": {"ab", "drop", []string{"--port-range", wallRange}, nil},
-		"dropped both ways": {"ab", "drop", []string{"--master-port", "29400"}, []string{
+		"the range": {"ab", "drop", nil, []string{"--port-range", wallRange}, nil},
+		"dropped both ways": {"ab", "drop", nil, []string{"--master-port", "29400"}, []string{
 			`a \(10\.77\.0\.2\) cannot reach b at 10\.77\.0\.3, port \d+: no answer within 2s \(a firewall drops it, or`,
 			`b \(10\.77\.0\.3\) cannot reach a at 10\.77\.0\.2, port \d+: no answer within 2s \(a firewall drops it, or`,
 		}},
-		"rejected by the one": {"a", "reject with tcp reset", []string{"--master-port", "29400"}, []string{
+		"rejected by the one": {"a", "reject with tcp reset", nil, []string{"--master-port", "29400"}, []string{
 			`b \(10\.77\.0\.3\) cannot reach a at 10\.77\.0\.2, port \d+: connection refused \(nobody listens there, or a firewall rejects it\)`,
 		}},
-		"forbidden by the other": {"b", "reject with icmpx type admin-prohibited", []string{"--master-port", "29400"}, []string{
+		"forbidden by the other": {"b", "reject with icmpx type admin-prohibited", nil, []string{"--master-port", "29400"}, []string{
 			`a \(10\.77\.0\.2\) cannot reach b at 10\.77\.0\.3, port \d+: no route to host \(.* or a firewall rejects it\)`,
 		}},
+		"NCCL fails": {"ab", "drop", []string{"LD_LIBRARY_PATH=" + fake, "FAKE_NCCL=b=link"}, []string{"--port-range", wallRange, "--libnccl", fake + "/libnccl.so.2"}, []string{
+			`socketStartConnect: Connect to 10\.0\.0\.9 failed; b \(10\.77\.0\.3\) cannot reach a at 10\.77\.0\.2, port \d+: no answer within 2s`,
+		}},
+		"NCCL has its own network": {
+			"ab", "drop", []string{"LD_LIBRARY_PATH=" + fake}, []string{"--port-range", wallRange, "--libnccl", fake + "/libnccl.so.2"}, nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,7 +167,7 @@ func TestDoctorThroughAFirewall(t *testing.T) {
 				if strings.Contains(c.walls, node) {
 					nodes[i].Firewall(t, "29400, 29401, 18000-18010", c.verdict)
 				}
-				all = append(all, start(t, nodes[i].Command(append([]string{golaunch(t), "--name", node}, args...)...)))
+				all = append(all, start(t, nodes[i].Command(append([]string{golaunch(t), "--name", node}, args...)...), c.env...))
 			}
 			code, text := all[0].wait()
 			if want := min(1, len(c.want)); code != want {
@@ -213,6 +221,15 @@ func TestAClusterThroughAFirewall(t *testing.T) {
 	}
 }
 
+// TestARendezvousWithoutAPort is at the first of the range.
+func TestARendezvousWithoutAPort(t *testing.T) {
+	t.Parallel()
+	nodes, token := walled(t, "drop", "10.77.0.2", "10.77.0.3")
+	a, b := both(t, nodes, token, "--rendezvous", "10.77.0.2", "--port-range", wallRange, "--nodes", "2", "--procs-per-node", "1", "--", "sh", "-c", listens)
+	a.ends(0, "hears 10.77.0.2:18000\n")
+	b.ends(0, "b asks to join at 10.77.0.2:18000\n")
+}
+
 // TestABusyRange says which range is busy, and on which node.
 func TestABusyRange(t *testing.T) {
 	t.Parallel()
@@ -229,6 +246,20 @@ time.sleep(1000)`))
 		if code != 125 || !regexp.MustCompile(`a.*: all 2 ports of 30000:30001 \(--port-range\) are in use at 10\.77\.0\.2`).MatchString(text) {
 			t.Errorf("exit code %d, want 125 and the range\n%s", code, text)
 		}
+	}
+}
+
+// TestTorchrunWithinARange has the range by its variable; a port that is given stays as it is.
+func TestTorchrunWithinARange(t *testing.T) {
+	t.Parallel()
+	node := nettest.Nodes(t, "10.77.0.2")[0]
+	for given, want := range map[string]string{"": "at 18010 of 18010:18010\n", "18020": "at 18020 of 18010:18010\n"} {
+		args := []string{golaunch(t), "torchrun", "--nproc-per-node", "1"}
+		if given != "" {
+			args = append(args, "--master-port", given)
+		}
+		cmd := node.Command(append(args, "--no-python", "sh", "-c", "echo at $MASTER_PORT of $GOLAUNCH_PORTS")...)
+		start(t, cmd, "HOME="+t.TempDir(), "GOLAUNCH_PORT_RANGE=18010:18010", "GOLAUNCH_COORDINATOR=").ends(0, want)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/endpoint"
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/ports"
 )
 
 var (
@@ -28,7 +29,8 @@ var (
 func open(t *testing.T, token mtls.Token) (d *endpoint.Endpoint, addr string) {
 	t.Helper()
 	d, err := endpoint.Open(endpoint.Options{
-		UID: os.Geteuid(), GID: os.Getegid(), Addr: netip.MustParseAddr("127.0.0.1"), TLS: mtls.Server(token, mtls.Identity{Node: "n1"}), Warn: func(err error) { t.Error(err) },
+		UID: os.Geteuid(), GID: os.Getegid(), Addr: netip.MustParseAddr("127.0.0.1"), Ports: ports.Range{First: 18020, Last: 18040},
+		TLS: mtls.Server(token, mtls.Identity{Node: "n1"}), Warn: func(err error) { t.Error(err) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -44,6 +46,9 @@ func open(t *testing.T, token mtls.Token) (d *endpoint.Endpoint, addr string) {
 	at, err := d.Listen(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if at.Port() < 18020 || at.Port() > 18040 {
+		t.Errorf("it listens at %v, which is not in its range", at)
 	}
 	return d, at.String()
 }
