@@ -3,12 +3,14 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"strings"
 	"syscall"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/internal/contract"
@@ -52,7 +54,9 @@ func (o *coordinatorOptions) run(io *streams) error {
 		o.Say = io.say
 	}
 	o.Ready = func(at netip.AddrPort) {
-		if err := o.announce(io, at); err != nil {
+		// A service of type notify has started now (sd_notify(3)); it is none where nobody asks.
+		_, told := daemon.SdNotify(true, daemon.SdNotifyReady)
+		if err := errors.Join(o.announce(io, at), told); err != nil {
 			io.warn(err)
 		}
 	}
