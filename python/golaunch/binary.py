@@ -3,19 +3,31 @@
 import os
 import shutil
 import sys
+import sysconfig
 
 from .errors import GolaunchError
 
 
 def find_binary():
-    """The path of the golaunch command: GOLAUNCH_BINARY, the one beside this Python, or the one in PATH."""
+    """The path of the golaunch command: GOLAUNCH_BINARY, the one that was installed with this package or beside this Python, or the one in PATH."""
     named = os.environ.get("GOLAUNCH_BINARY")
     if named:
         return named
-    beside = os.path.join(os.path.dirname(sys.executable or ""), "golaunch")
-    if os.access(beside, os.X_OK):
-        return beside
+    for scripts in _scripts():
+        found = os.path.join(scripts, "golaunch")
+        if os.access(found, os.X_OK) and not os.path.isdir(found):
+            return found
     found = shutil.which("golaunch")
     if found is None:
         raise GolaunchError(f"there is no golaunch command beside {sys.executable} or in PATH: install golaunch, or set GOLAUNCH_BINARY")
     return found
+
+
+def _scripts():
+    """Where pip puts commands: of this environment, of a --target or --prefix directory, of a user."""
+    yield os.path.dirname(sys.executable or "")
+    yield sysconfig.get_path("scripts")
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    yield os.path.join(home, "bin")
+    yield os.path.join(home, "..", "..", "..", "bin")  # PREFIX/lib/pythonX.Y/site-packages
+    yield sysconfig.get_path("scripts", "posix_user")
