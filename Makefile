@@ -21,6 +21,7 @@ build:           ## bin/golaunch (NVML through go-nvml) and bin/golaunch-nocgo (
 test:            ## every test, with the race detector
 	GORACE=atexit_sleep_ms=20 go test -race -count=1 -timeout 40m ./cmd/golaunch ./rendezvous ./...
 	cd tools/manifests && go test -count=1 ./...
+	cd tools/dist && go test -count=1 ./...
 
 lint:            ## go vet and golangci-lint
 	go vet ./...
@@ -40,6 +41,12 @@ soak:            ## random faults into a real cluster of network namespaces, as 
 	go test -tags soak -c -o $(BIN)/soak ./tools/soak
 	cd tools/soak && exec $(abspath $(BIN))/soak -test.v -duration=$(SECONDS)s -seed=$(SEED)
 
+dist:            ## dist/: archives, deb, rpm, wheels, image, chart, SBOM and checksums of the commit that is checked out (docs/install.md)
+	cd tools/dist && go run . -o $(abspath dist)
+
+release:         ## tag this commit as VERSION once everything agrees and .ci/run has passed, and make dist/
+	cd tools/dist && go run ./release -version '$(VERSION)'
+
 man:             ## bin/man: the manual pages
 	mkdir -p $(BIN)/man
 	go run -tags man ./cmd/golaunch _man $(BIN)/man
@@ -47,4 +54,4 @@ man:             ## bin/man: the manual pages
 generate:        ## the gRPC code
 	go generate ./rendezvous/rendezvouspb
 
-.PHONY: help build test lint bench bench-peers bench-scale soak man generate
+.PHONY: help build test lint bench bench-peers bench-scale soak dist release man generate

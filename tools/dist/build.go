@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// release is what is made, and what of.
+type release struct {
+	root, stage, out string
+	// version is semantic, without a v; at is the time of its commit, which all files have.
+	version string
+	at      time.Time
+	info    *debug.BuildInfo
+	// static are the binaries without cgo, by architecture, and linked is the one with it.
+	static map[string]string
+	linked string
+	// common is what goes with each binary.
+	common []file
+}
+
+// architectures are Go's words for those with a release.
+var architectures = []string{"amd64", "arm64"}
+
+// build makes the binaries, and what goes with them.
+func build(ctx context.Context, root, stage string) (*release, error) {
+	r := &release{root: root, stage: stage, static: map[string]string{}}
+	for _, arch := range architectures {
+		r.static[arch] = filepath.Join(stage, arch, "golaunch")
+		if err := r.compile(ctx, r.static[arch], "-s -w", "", "GOARCH="+arch, "CGO_ENABLED=0"); err != nil {
+			return nil, err
+		}
+	}
+	r.linked = filepath.Join(stage, "cgo", "golaunch")
+	// go-nvml calls NVML functions that nvml.h calls deprecated; the names are bound when they are called, as make build has it.
+	err := r.compile(ctx, r.linked, "-s -w -extldflags=-Wl,-z,lazy", "", "GOARCH=amd64", "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
+	if err != nil {
+		return nil, err
+	}
+	if err := r.identify(); err != nil {
+		return nil, err
+	}
+	return r, r.accompany(ctx)
+}
+
+func (r *release) compile(ctx context.Context, to, ldflags, tags string, env ...string) error {
+	path, err := filepath.Abs(to)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=true", "-tags="+tags, "-ldflags="+ldflags, "-o", path, "./cmd/golaunch")
+	cmd.Dir, cmd.Env, cmd.Stderr = r.root, append(os.Environ(), append(env, "GOOS=linux", "GOFLAGS=")...), os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build golaunch (%s): %w", strings.Join(env, " "), err)
+	}
+	return nil
+}
+
+// identify reads version and time from a binary.
+func (r *release) identify() error {
+	info, err := buildinfo.ReadFile(r.static["amd64"])
+	if err != nil {
+		return fmt.Errorf("read the version of golaunch: %w", err)
+	}
+	r.info = info
+	version, ok := strings.CutPrefix(info.Main.Version, "v")
+	if !ok {
+		return fmt.Errorf("the go command found no version (%q): build in a clone with git and its history", info.Main.Version)
+	}
+	r.version = version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.time" {
+			r.at, err = time.Parse(time.RFC3339, s.Value)
+			return err
+		}
+	}
+	return errors.New("the go command found no time of a commit: build in a clone with git")
+}
+
+// accompany has the static binary for this machine write the completions, and one with more in it the manual pages.
+func (r *release) accompany(ctx context.Context) error {
+	here := filepath.Join(r.stage, "here", "golaunch")
+	if err := r.compile(ctx, here, "", "man", "CGO_ENABLED=0"); err != nil {
+		return err
+	}
+	pages := filepath.Join(r.stage, "man")
+	if err := os.Mkdir(pages, 0o755); err != nil {
+		return err
+	}
+	if _, err := r.run(ctx, here, "_man", pages); err != nil {
+		return err
+	}
+	found, err := os.ReadDir(pages)
+	if err != nil {
+		return err
+	}
+	for _, page := range found {
+		body, err := os.ReadFile(filepath.Join(pages, page.Name()))
+		if err != nil {
+			return err
+		}
+		r.common = append(r.common, file{"man/" + page.Name(), 0o644, body})
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		script, err := r.run(ctx, here, "completion", shell)
+		if err != nil {
+			return err
+		}
+		r.common = append(r.common, file{"completions/golaunch." + shell, 0o644, script})
+	}
+	for _, name := range []string{"README.md", "CHANGELOG.md"} {
+		body, err := os.ReadFile(filepath.Join(r.root, name))
+		if err != nil {
+			return err
+		}
+		r.common = append(r.common, file{name, 0o644, body})
+	}
+	return nil
+}
+
+func (r *release) run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", filepath.Base(name), strings.Join(args, " "), err)
+	}
+	return out, nil
+}
+
+// name is that of a file of this release.
+func (r *release) name(parts string) string {
+	return filepath.Join(r.out, "golaunch_"+strings.ReplaceAll(r.version, "+", ".")+parts)
+}
+
+// pseudo are the parts of a version between two releases (https://go.dev/ref/mod#pseudo-versions), and preview those before one.
+var (
+	pseudo  = regexp.MustCompile(`^(\d+\.\d+\.\d+)-(?:.*\.)?(\d{14})-[0-9a-f]{12}(\+dirty)?$`)
+	preview = regexp.MustCompile(`^(\d+\.\d+\.\d+)-(a|b|rc|alpha|beta)\.?(\d+)(\+dirty)?$`)
+	plain   = regexp.MustCompile(`^\d+\.\d+\.\d+(\+dirty)?$`)
+)
+
+// pythons is a version as Python writes it (https://packaging.python.org/en/latest/specifications/version-specifiers/).
+func pythons(version string) (string, error) {
+	if m := pseudo.FindStringSubmatch(version); m != nil {
+		return m[1] + ".dev" + m[2] + m[3], nil
+	}
+	if m := preview.FindStringSubmatch(version); m != nil {
+		return m[1] + map[string]string{"a": "a", "alpha": "a", "b": "b", "beta": "b", "rc": "rc"}[m[2]] + m[3] + m[4], nil
+	}
+	if plain.MatchString(version) {
+		return version, nil
+	}
+	return "", fmt.Errorf("version %s cannot be written as one of Python: use vX.Y.Z, or vX.Y.Z-rc.N", version)
+}

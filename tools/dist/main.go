@@ -1,0 +1,77 @@
+// Dist makes what a release of golaunch consists of out of the commit that is checked out:
+//
+//	go run . -o DIR
+//
+// For linux on amd64 and arm64 these are archives with the static binary, deb and rpm packages, and wheels for pip; and an archive with the binary
+// that is linked with libc (amd64), an image for containers (both architectures), a chart for Helm, a list of all that is in the binaries (SBOM) and
+// the checksums of everything. The version is what the go command records in a binary: that of the tag, or a pseudo-version. Two runs on one commit
+// and one machine make the same bytes.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+func main() {
+	out := flag.String("o", "dist", "directory for what is made; what is in it goes")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := dist(ctx, "../..", *out); err != nil {
+		fmt.Fprintln(os.Stderr, "dist:", err)
+		os.Exit(1)
+	}
+}
+
+// dist makes everything of the repository at root.
+func dist(ctx context.Context, root, out string) (err error) {
+	stage, err := os.MkdirTemp("", "golaunch-dist-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if failed := os.RemoveAll(stage); err == nil {
+			err = failed
+		}
+	}()
+	if err := cleared(out); err != nil {
+		return err
+	}
+	r, err := build(ctx, root, stage)
+	if err != nil {
+		return err
+	}
+	r.out = out
+	for _, make := range []func() error{r.archives, r.packages, r.wheels, r.image, r.chart, r.sbom, r.checksums} {
+		if err := make(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cleared makes a directory with nothing in it. It removes what a run before has made, which has the checksums of all of it, and nothing else.
+func cleared(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, checksums)); err != nil {
+		return fmt.Errorf("%s has files that were not made here (there is no %s): name another directory, or remove them", dir, checksums)
+	}
+	for _, f := range files {
+		if err := os.Remove(filepath.Join(dir, f.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}

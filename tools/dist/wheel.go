@@ -1,0 +1,119 @@
+package main
+
+import (
+	"archive/zip"
+	"compress/flate"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// platforms are what pip calls the machines that a static binary runs on: any libc that is no older than these (PEP 599, PEP 656), of which it needs none.
+var platforms = map[string][]string{
+	"amd64": {"manylinux2014_x86_64", "manylinux_2_17_x86_64", "musllinux_1_1_x86_64"},
+	"arm64": {"manylinux2014_aarch64", "manylinux_2_17_aarch64", "musllinux_1_1_aarch64"},
+}
+
+// wheels are the Python package with the binary, one for each architecture, and what puts golaunch in torchrun's place.
+func (r *release) wheels() error {
+	version, err := pythons(r.version)
+	if err != nil {
+		return err
+	}
+	sources, err := filepath.Glob(filepath.Join(r.root, "python/golaunch/*.py"))
+	if err != nil {
+		return err
+	}
+	var modules []file
+	for _, source := range sources {
+		body, err := os.ReadFile(source)
+		if err != nil {
+			return err
+		}
+		modules = append(modules, file{"golaunch/" + filepath.Base(source), 0o644, body})
+	}
+	readme, err := os.ReadFile(filepath.Join(r.root, "README.md"))
+	if err != nil {
+		return err
+	}
+	for _, arch := range architectures {
+		binary, err := os.ReadFile(r.static[arch])
+		if err != nil {
+			return err
+		}
+		w := wheel{
+			name: "golaunch", version: version, platforms: platforms[arch], summary: "starts, watches and restarts distributed training jobs", description: string(readme),
+			files: append(modules[:len(modules):len(modules)], file{"golaunch-" + version + ".data/scripts/golaunch", 0o755, binary}),
+		}
+		if err := r.wheel(w); err != nil {
+			return err
+		}
+	}
+	instead, err := os.ReadFile(filepath.Join(r.root, "python/golaunch_torchrun.py"))
+	if err != nil {
+		return err
+	}
+	return r.wheel(wheel{
+		name: "golaunch_torchrun", version: version, platforms: []string{"any"}, summary: "has golaunch run where torchrun is called in this environment",
+		description: "While this package is installed, `torchrun` and `python -m torch.distributed.run` of its environment run golaunch.\n",
+		requires:    []string{"golaunch==" + version},
+		files:       []file{{"golaunch_torchrun.py", 0o644, instead}, {"golaunch_torchrun.pth", 0o644, []byte("import golaunch_torchrun\n")}},
+	})
+}
+
+// wheel is a package as pip installs it (https://packaging.python.org/en/latest/specifications/binary-distribution-format/).
+type wheel struct {
+	name, version, summary, description string
+	platforms, requires                 []string
+	files                               []file
+}
+
+func (w wheel) metadata() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "Metadata-Version: 2.1\nName: %s\nVersion: %s\nSummary: %s\n", strings.ReplaceAll(w.name, "_", "-"), w.version, w.summary)
+	for _, r := range w.requires {
+		fmt.Fprintf(&s, "Requires-Dist: %s\n", r)
+	}
+	fmt.Fprintf(&s, "Requires-Python: >=3.9\nDescription-Content-Type: text/markdown\n\n%s", w.description)
+	return s.String()
+}
+
+func (w wheel) tags() string {
+	s := "Wheel-Version: 1.0\nGenerator: golaunch\nRoot-Is-Purelib: " + map[bool]string{true: "true", false: "false"}[w.platforms[0] == "any"] + "\n"
+	for _, p := range w.platforms {
+		s += "Tag: py3-none-" + p + "\n"
+	}
+	return s
+}
+
+func (r *release) wheel(w wheel) error {
+	info := w.name + "-" + w.version + ".dist-info/"
+	files := append(w.files, file{info + "METADATA", 0o644, []byte(w.metadata())}, file{info + "WHEEL", 0o644, []byte(w.tags())})
+	record := ""
+	for _, f := range files {
+		sum := sha256.Sum256(f.body)
+		record += fmt.Sprintf("%s,sha256=%s,%d\n", f.name, base64.RawURLEncoding.EncodeToString(sum[:]), len(f.body))
+	}
+	files = append(files, file{info + "RECORD", 0o644, []byte(record + info + "RECORD,,\n")})
+	name := w.name + "-" + w.version + "-py3-none-" + strings.Join(w.platforms, ".") + ".whl"
+	return r.write(filepath.Join(r.out, name), func(to io.Writer) error {
+		z := zip.NewWriter(to)
+		z.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, flate.BestCompression) })
+		for _, f := range files {
+			h := &zip.FileHeader{Name: f.name, Method: zip.Deflate, Modified: r.at}
+			h.SetMode(os.FileMode(f.mode))
+			part, err := z.CreateHeader(h)
+			if err != nil {
+				return err
+			}
+			if _, err := part.Write(f.body); err != nil {
+				return err
+			}
+		}
+		return z.Close()
+	})
+}
