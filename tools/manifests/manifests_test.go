@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,7 +48,11 @@ func TestManifests(t *testing.T) {
 	}
 	for _, file := range files {
 		name := filepath.Base(file)
-		t.Run(name, func(t *testing.T) { pods[name] = render(t, file) })
+		t.Run(name, func(t *testing.T) {
+			if made := render(t, file); len(made) > 0 {
+				pods[name] = made
+			}
+		})
 	}
 	got, err := json.MarshalIndent(pods, "", "\t")
 	if err != nil {
@@ -90,6 +95,8 @@ func render(t *testing.T, file string) (pods []pod) {
 			pods = indexed(t, s.Name+"-"+r.Name+"-0", s.Name, r.Template.Spec)
 		case "leaderworkerset.x-k8s.io/v1, Kind=LeaderWorkerSet":
 			pods = group(t, decode[lws.LeaderWorkerSet](t, text))
+		case "trainer.kubeflow.org/v1alpha1, Kind=ClusterTrainingRuntime":
+			carried(t, decode[trainer.ClusterTrainingRuntime](t, text))
 		default:
 			t.Errorf("%s has a %v", file, kind.GroupVersionKind())
 		}
@@ -104,6 +111,21 @@ func decode[T any](t *testing.T, text string) (object T) {
 		t.Fatal(err)
 	}
 	return object
+}
+
+// carried wants a runtime whose pods get golaunch from its image. What a TrainJob then gives them is in cmd/golaunch.
+func carried(t *testing.T, r trainer.ClusterTrainingRuntime) {
+	t.Helper()
+	job := r.Spec.Template.Spec.ReplicatedJobs[0]
+	if job.Name != "node" || job.Template.Labels["trainer.kubeflow.org/trainjob-ancestor-step"] != "trainer" || r.Spec.MLPolicy.Torch == nil {
+		t.Errorf("the trainer does not find the nodes: %+v", r.Spec)
+	}
+	p := job.Template.Spec.Template.Spec
+	from, to := p.InitContainers[0], p.Containers[0]
+	if to.Name != "node" || to.Command[0] != from.Args[1]+"/golaunch" || from.VolumeMounts[0].MountPath != from.Args[1] ||
+		to.VolumeMounts[0].Name != from.VolumeMounts[0].Name || p.Volumes[0].Name != from.VolumeMounts[0].Name {
+		t.Errorf("golaunch does not come into the container: %+v %+v", from, to)
+	}
 }
 
 // headless wants a service that gives the pods of a job their names before they are ready.
