@@ -119,7 +119,10 @@ with golaunch.VirtualCluster([2]) as cluster:
 // TestWheels: pip takes them for the machines that they are for, with glibc or musl, and refuses what they are not for.
 func TestWheels(t *testing.T) {
 	for _, c := range []struct{ platform, python, refused string }{
-		{"manylinux2014_x86_64", "3.9", ""}, {"musllinux_1_1_x86_64", "3.12", ""}, {"manylinux_2_17_aarch64", "3.14", ""}, {"musllinux_1_1_aarch64", "3.13", ""},
+		{"manylinux2014_x86_64", "3.9", ""},
+		{"musllinux_1_1_x86_64", "3.12", ""},
+		{"manylinux_2_17_aarch64", "3.14", ""},
+		{"musllinux_1_1_aarch64", "3.13", ""},
 		{"win_amd64", "3.12", "is not a supported wheel on this platform"},
 	} {
 		arch := "x86_64"

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -47,7 +48,7 @@ func (r *release) wheels() error {
 		}
 		w := wheel{
 			name: "golaunch", version: version, platforms: platforms[arch], summary: "starts, watches and restarts distributed training jobs", description: string(readme),
-			files: append(modules[:len(modules):len(modules)], file{"golaunch-" + version + ".data/scripts/golaunch", 0o755, binary}),
+			files: append(slices.Clip(modules), file{"golaunch-" + version + ".data/scripts/golaunch", 0o755, binary}),
 		}
 		if err := r.wheel(w); err != nil {
 			return err
@@ -83,22 +84,23 @@ func (w wheel) metadata() string {
 }
 
 func (w wheel) tags() string {
-	s := "Wheel-Version: 1.0\nGenerator: golaunch\nRoot-Is-Purelib: " + map[bool]string{true: "true", false: "false"}[w.platforms[0] == "any"] + "\n"
+	var s strings.Builder
+	fmt.Fprintf(&s, "Wheel-Version: 1.0\nGenerator: golaunch\nRoot-Is-Purelib: %t\n", w.platforms[0] == "any")
 	for _, p := range w.platforms {
-		s += "Tag: py3-none-" + p + "\n"
+		fmt.Fprintf(&s, "Tag: py3-none-%s\n", p)
 	}
-	return s
+	return s.String()
 }
 
 func (r *release) wheel(w wheel) error {
 	info := w.name + "-" + w.version + ".dist-info/"
 	files := append(w.files, file{info + "METADATA", 0o644, []byte(w.metadata())}, file{info + "WHEEL", 0o644, []byte(w.tags())})
-	record := ""
+	var record strings.Builder
 	for _, f := range files {
 		sum := sha256.Sum256(f.body)
-		record += fmt.Sprintf("%s,sha256=%s,%d\n", f.name, base64.RawURLEncoding.EncodeToString(sum[:]), len(f.body))
+		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", f.name, base64.RawURLEncoding.EncodeToString(sum[:]), len(f.body))
 	}
-	files = append(files, file{info + "RECORD", 0o644, []byte(record + info + "RECORD,,\n")})
+	files = append(files, file{info + "RECORD", 0o644, []byte(record.String() + info + "RECORD,,\n")})
 	name := w.name + "-" + w.version + "-py3-none-" + strings.Join(w.platforms, ".") + ".whl"
 	return r.write(filepath.Join(r.out, name), func(to io.Writer) error {
 		z := zip.NewWriter(to)

@@ -74,9 +74,16 @@ func TestFollows(t *testing.T) {
 		last, next      string
 		follows, breaks bool
 	}{
-		{"0.9.0", "0.10.0", true, true}, {"0.9.0", "0.9.1", true, false}, {"0.9.0", "1.0.0-rc.1", true, true}, {"1.0.0-rc.1", "1.0.0", true, false},
-		{"1.0.0-rc.9", "1.0.0-rc.10", true, false}, {"1.0.0-rc.2", "1.0.0-rc.1", false, false}, {"1.0.0", "1.0.0-rc.1", false, false},
-		{"1.2.3", "1.3.1", false, false}, {"1.2.3", "2.0.0", true, true}, {"1.2.3", "1.2.2", false, false},
+		{"0.9.0", "0.10.0", true, true},
+		{"0.9.0", "0.9.1", true, false},
+		{"0.9.0", "1.0.0-rc.1", true, true},
+		{"1.0.0-rc.1", "1.0.0", true, false},
+		{"1.0.0-rc.9", "1.0.0-rc.10", true, false},
+		{"1.0.0-rc.2", "1.0.0-rc.1", false, false},
+		{"1.0.0", "1.0.0-rc.1", false, false},
+		{"1.2.3", "1.3.1", false, false},
+		{"1.2.3", "2.0.0", true, true},
+		{"1.2.3", "1.2.2", false, false},
 	} {
 		last, err := parse(c.last)
 		if err != nil {
