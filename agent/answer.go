@@ -24,6 +24,8 @@ func (a *life) answer(id string, ask wire.Ask) {
 		a.readStacks(a.shares[id], ask)
 	case wire.AboutEndpoint:
 		a.openEndpoint(a.shares[id], ask)
+	case wire.AboutGPUs:
+		a.readGPUs(ask)
 	case wire.AboutPing:
 		a.reply(ask, once(func(context.Context) (wire.Answer, error) { return wire.Answer{}, nil }))
 	default:

@@ -32,21 +32,29 @@ func anyReading(t *rapid.T) Reading {
 		UUID: rapid.String().Draw(t, "uuid"), Use: use, Memory: rapid.Int64Range(0, total).Draw(t, "memory"), MemoryTotal: total,
 		Power: rapid.Uint64().Draw(t, "power"), PowerLimit: rapid.Uint64().Draw(t, "limit"), Energy: rapid.Uint64().Draw(t, "energy"),
 		Temperature: rapid.IntRange(0, 200).Draw(t, "temperature"),
+		Holders:     rapid.SliceOfN(rapid.Custom(anyHolder), 0, maxHolders).Draw(t, "holders"),
 	}
+}
+
+func anyHolder(t *rapid.T) Holder {
+	return Holder{rapid.IntRange(1, 1<<22).Draw(t, "pid"), rapid.Int64Range(-1, math.MaxInt64).Draw(t, "bytes")}
 }
 
 // The largest machine passes: 16 GPUs in 7 instances each.
 func TestLargestAnswer(t *testing.T) {
-	largest := make([]Reading, 16*7)
+	largest, holders := make([]Reading, 16*7), make([]Holder, maxHolders)
+	for i := range holders {
+		holders[i] = Holder{math.MaxInt32, math.MaxInt64}
+	}
 	for i := range largest {
 		largest[i] = Reading{
 			UUID: fmt.Sprintf("%096d", i), Use: 1. / 3, Memory: math.MaxInt64, MemoryTotal: math.MaxInt64,
-			Power: math.MaxUint64, PowerLimit: math.MaxUint64, Energy: math.MaxUint64, Temperature: math.MaxInt,
+			Power: math.MaxUint64, PowerLimit: math.MaxUint64, Energy: math.MaxUint64, Temperature: math.MaxInt, Holders: holders,
 		}
 	}
 	text, err := json.Marshal(newAnswer(largest, "", nil))
-	if err != nil || len(text) > maxReport/10 {
-		t.Errorf("%d bytes (%v), want less than a tenth of %d", len(text), err, maxReport)
+	if err != nil || len(text) > maxReport/5 {
+		t.Errorf("%d bytes (%v), want less than a fifth of %d", len(text), err, maxReport)
 	}
 }
 

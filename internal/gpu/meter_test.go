@@ -21,30 +21,37 @@ import (
 // fakeReadings are what testdata/nvml.c shows of its GPUs when it is asked for the nth time.
 func fakeReadings(n uint64) []Reading {
 	nan := math.NaN()
+	var most []Holder // the driver does not tell how much they have
+	for i := range maxHolders {
+		most = append(most, Holder{5000 + i, -1})
+	}
 	return []Reading{
 		{
 			UUID: "GPU-8f000000-0000", Use: 0.37, Memory: 37688705024, MemoryTotal: 150754820096,
 			Power: 301500, PowerLimit: 700000, Energy: 9000 + 1000*n, Temperature: 61,
+			Holders: most,
 		},
 		{
 			UUID: "GPU-0f000000-0000", Use: 1, Memory: 37688705024, MemoryTotal: 150754820096,
 			Power: 650251, PowerLimit: 700001, Energy: 7000 + 1000*n, Temperature: 84,
+			Holders: []Holder{{4411, -1}},
 		},
 		{UUID: "MIG-aa000000-0000", Use: nan, Power: 55125, PowerLimit: 700000, Temperature: 33},
 		{
 			UUID: "MIG-bb000000-0000", Use: nan, Memory: 2617245696, MemoryTotal: 10468982784,
-			Power: 55125, PowerLimit: 700000, Temperature: 33,
+			Power: 55125, PowerLimit: 700000, Temperature: 33, Holders: []Holder{{77, -1}},
 		},
 	}
 }
 
 // oldReadings are the same of an old driver.
-var oldReadings = []Reading{
-	{UUID: "GPU-8f000000-0000", Use: math.NaN(), Memory: 37688705024, MemoryTotal: 150754820096},
-	{UUID: "GPU-0f000000-0000", Use: math.NaN(), Memory: 37688705024, MemoryTotal: 150754820096},
-	{UUID: "MIG-aa000000-0000", Use: math.NaN()},
-	{UUID: "MIG-bb000000-0000", Use: math.NaN(), Memory: 2617245696, MemoryTotal: 10468982784},
-}
+var oldReadings = func() []Reading {
+	all := fakeReadings(0)
+	for i, r := range all {
+		all[i] = Reading{UUID: r.UUID, Use: math.NaN(), Memory: r.Memory, MemoryTotal: r.MemoryTotal, Holders: r.Holders}
+	}
+	return all
+}()
 
 var compileOld = sync.OnceValues(func() (string, error) {
 	dir, err := compileDriver()

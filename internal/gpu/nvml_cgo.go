@@ -46,13 +46,13 @@ func (c nvmlCard) memory() (used, total int64, err error) {
 	return int64(m.Used), int64(m.Total), check(ret)
 }
 
-func (c nvmlCard) holders() ([]int, error) {
+func (c nvmlCard) holders() ([]Holder, error) {
 	infos, ret := c.GetComputeRunningProcesses()
-	var pids []int
+	var all []Holder
 	for _, info := range infos {
-		pids = append(pids, int(info.Pid))
+		all = append(all, Holder{int(info.Pid), held(info.UsedGpuMemory)})
 	}
-	return pids, check(ret)
+	return all, check(ret)
 }
 
 // has must come before a call of what an old driver may lack: go-nvml's symbols are bound at their first call, which then ends the

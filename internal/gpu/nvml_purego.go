@@ -151,7 +151,7 @@ func (c dlopenedCard) memory() (used, total int64, err error) {
 }
 
 // holders grows its buffer while the driver asks for more: processes may start between two calls.
-func (c dlopenedCard) holders() ([]int, error) {
+func (c dlopenedCard) holders() ([]Holder, error) {
 	for size := 64; ; size *= 2 {
 		infos, n := make([]processInfo, size), uint32(size)
 		ret := c.lib.processes(c.handle, &n, &infos[0])
@@ -161,11 +161,11 @@ func (c dlopenedCard) holders() ([]int, error) {
 		if err := c.lib.check(ret); err != nil {
 			return nil, err
 		}
-		var pids []int
+		var all []Holder
 		for _, info := range infos[:n] {
-			pids = append(pids, int(info.pid))
+			all = append(all, Holder{int(info.pid), held(info.used)})
 		}
-		return pids, nil
+		return all, nil
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Reading is what a device does at a moment. Of what its driver does not tell, Use is NaN and all else is 0. A MIG instance has memory
@@ -21,6 +22,25 @@ type Reading struct {
 	Energy uint64
 	// Temperature is in degrees Celsius.
 	Temperature int
+	// Holders are the processes with a compute context on the device, those with the most memory first, 16 at most. In a container the driver
+	// tells none, or the host's pids.
+	Holders []Holder
+}
+
+// Holder is a process that has a compute context on a device, and Bytes of its memory; -1 where the driver does not tell how much.
+type Holder struct {
+	PID   int
+	Bytes int64
+}
+
+const maxHolders = 16
+
+// held is the memory of a process as the driver tells it: all bits are set where it does not (NVML_VALUE_NOT_AVAILABLE).
+func held(used uint64) int64 {
+	if used > math.MaxInt64 {
+		return -1
+	}
+	return int64(used)
 }
 
 // measure reads all devices, or says in why there is none. A GPU that does not answer, as a lost one, is left out while another does.
@@ -65,13 +85,23 @@ func gauge(lib library, i int) (readings []Reading, err error) {
 		if r.UUID, err = c.uuid(); err != nil {
 			return nil, fmt.Errorf("UUID: %w", err)
 		}
-		r.Use, r.Memory, r.MemoryTotal = use(c), 0, 0
+		r.Use, r.Memory, r.MemoryTotal, r.Holders = use(c), 0, 0, most(c)
 		if used, total, err := c.memory(); err == nil {
 			r.Memory, r.MemoryTotal = used, total
 		}
 		readings = append(readings, r)
 	}
 	return readings, nil
+}
+
+// most are the holders that a reading has.
+func most(c card) []Holder {
+	all, err := c.holders()
+	if err != nil {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b Holder) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID)) })
+	return all[:min(len(all), maxHolders)]
 }
 
 // shared is what the instances of a GPU have in common. The fields are what newer drivers tell most exactly.

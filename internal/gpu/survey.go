@@ -21,8 +21,8 @@ type card interface {
 	pci() (address, error)
 	// memory is in bytes; in use is also what the driver keeps for itself.
 	memory() (used, total int64, err error)
-	// holders are the pids of compute processes, in any order.
-	holders() ([]int, error)
+	// holders are the compute processes, in any order.
+	holders() ([]Holder, error)
 	// split says that the GPU is in MIG mode; it then has up to slots instances, numbered with gaps.
 	split() (bool, error)
 	slots() (int, error)
@@ -228,9 +228,13 @@ func describe(c card) (Device, error) {
 	if err != nil && !is(err, notSupported) {
 		return Device{}, fmt.Errorf("memory: %w", err)
 	}
-	pids, err := c.holders()
+	holders, err := c.holders()
 	if err != nil && !is(err, notSupported, noPermission) {
 		return Device{}, fmt.Errorf("compute processes: %w", err)
+	}
+	pids := []int(nil)
+	for _, h := range holders {
+		pids = append(pids, h.PID)
 	}
 	slices.Sort(pids)
 	return Device{UUID: uuid, Name: name, Memory: memory, Holders: slices.Compact(pids)}, nil

@@ -97,6 +97,7 @@ func TestOrdersArrive(t *testing.T) {
 		Ask{Question: Question{About: AboutSamples, Samples: wiretest.Filled[SampleFilter]()}},
 		Ask{Question: Question{About: AboutStacks}},
 		Ask{Question: Question{About: AboutPing}},
+		Ask{Question: Question{About: AboutGPUs}},
 		Ask{},
 	} {
 		m := wiretest.Arrives(t, FromOrder(Order{"j7", do}))

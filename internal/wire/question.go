@@ -30,6 +30,8 @@ const (
 	AboutPing
 	// AboutEndpoint is where a controller reaches the workers of a job: an address with a port, as text.
 	AboutEndpoint
+	// AboutGPUs is whose memory a node's GPUs have in use: a list of [GPU], in JSON.
+	AboutGPUs
 )
 
 // Question is what the nodes of a job are asked, or the nodes of a cluster.
@@ -101,6 +103,8 @@ func fromQuestion(q Question) *pb.Question {
 		return &pb.Question{About: &pb.Question_Ping{Ping: &pb.Ping{}}}
 	case AboutEndpoint:
 		return &pb.Question{About: &pb.Question_Endpoint{Endpoint: &pb.Endpoint{}}}
+	case AboutGPUs:
+		return &pb.Question{About: &pb.Question_Gpus{Gpus: &pb.Gpus{}}}
 	default:
 		return &pb.Question{}
 	}
@@ -120,6 +124,8 @@ func ToQuestion(q *pb.Question) Question {
 		return Question{About: AboutPing}
 	case *pb.Question_Endpoint:
 		return Question{About: AboutEndpoint}
+	case *pb.Question_Gpus:
+		return Question{About: AboutGPUs}
 	case *pb.Question_Logs:
 		return Question{About: AboutLogs, Logs: ToFilter(b.Logs)}
 	}

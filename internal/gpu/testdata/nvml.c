@@ -1,5 +1,7 @@
 // A libnvidia-ml.so.1 without a driver: three GPUs out of PCI order, the last of them split in two. FAKE_NVML names what is wrong, or the
-// file FAKE_NVML_FILE does, for as long as it has it. With OLD it lacks what an old driver may lack.
+// file FAKE_NVML_FILE does, for as long as it has it. With OLD it lacks what an old driver may lack. A directory FAKE_NVML_HELD says who has
+// memory of the GPUs that are not split: each file UUID/PID there has a number of bytes; those GPUs have no other processes then.
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -42,6 +44,45 @@ static int wrong(const char *what) {
 		abort();
 	close(file);
 	return !strcmp(now, what);
+}
+
+// held calls each for the processes of a GPU that FAKE_NVML_HELD has, with their bytes, and says whether it is set.
+static int held(nvmlDevice_t d, void (*each)(void *, unsigned, unsigned long long), void *with) {
+	const char *path = getenv("FAKE_NVML_HELD");
+	if (!path || d.handle->mig || d.handle >= instances && d.handle < instances + 2)
+		return 0;
+	char name[4096];
+	snprintf(name, sizeof name, "%s/%s", path, d.handle->uuid);
+	DIR *dir = opendir(name);
+	for (struct dirent *e; dir && (e = readdir(dir));) {
+		char file[8192];
+		snprintf(file, sizeof file, "%s/%s", name, e->d_name);
+		FILE *f = fopen(file, "re");
+		unsigned long long bytes;
+		if (f && fscanf(f, "%llu", &bytes) == 1)
+			each(with, atoi(e->d_name), bytes);
+		if (f)
+			fclose(f);
+	}
+	if (dir)
+		closedir(dir);
+	return 1;
+}
+
+static void add(void *sum, unsigned pid, unsigned long long bytes) { *(unsigned long long *)sum += bytes; }
+
+struct list {
+	unsigned room, count;
+	nvmlProcessInfo_t *infos;
+};
+
+static void put(void *with, unsigned pid, unsigned long long bytes) {
+	struct list *l = with;
+	if (l->count++ >= l->room)
+		return;
+	memset(&l->infos[l->count - 1], 0xff, sizeof *l->infos);
+	l->infos[l->count - 1].pid = pid;
+	l->infos[l->count - 1].usedGpuMemory = bytes;
 }
 
 // hang never returns, with a helper that does not either. Both hold the fifo open as long as they live.
@@ -136,11 +177,19 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t d, nvmlMemory_t *memory) {
 	memset(memory, 0xff, sizeof *memory);
 	memory->total = d.handle->memory;
 	memory->used = d.handle->memory / 4;
+	unsigned long long sum = 0;
+	if (held(d, add, &sum))
+		memory->used = sum;
 	return d.handle->memory ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t d, unsigned *count, nvmlProcessInfo_t *infos) {
 	unsigned room = *count;
+	struct list l = {room, 0, infos};
+	if (held(d, put, &l)) {
+		*count = l.count;
+		return l.count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+	}
 	*count = d.handle->processes;
 	if (room < d.handle->processes)
 		return NVML_ERROR_INSUFFICIENT_SIZE;
