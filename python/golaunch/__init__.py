@@ -10,12 +10,12 @@ docs/groups.md of golaunch describes it. There is nothing to install beside the 
 """
 
 __all__ = [
-    "CallCancelled", "DeadlineExceeded", "Future", "GolaunchError", "NamedSharding", "ResultTooLarge", "VirtualCluster", "WorkerFailureError",
+    "CallCancelled", "DeadlineExceeded", "Future", "GPUMemoryError", "GolaunchError", "NamedSharding", "ResultTooLarge", "VirtualCluster", "WorkerFailureError",
     "WorkerGroup", "find_binary",
 ]
 
 _HOMES = {
-    "CallCancelled": "errors", "DeadlineExceeded": "errors", "GolaunchError": "errors", "ResultTooLarge": "errors", "WorkerFailureError": "errors",
+    "CallCancelled": "errors", "DeadlineExceeded": "errors", "GPUMemoryError": "errors", "GolaunchError": "errors", "ResultTooLarge": "errors", "WorkerFailureError": "errors",
     "Future": "future", "NamedSharding": "sharding", "VirtualCluster": "cluster", "WorkerGroup": "group", "find_binary": "binary",
 }
 

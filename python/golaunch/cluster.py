@@ -22,6 +22,7 @@ from . import wire
 from .errors import GolaunchError
 from .helper import Helper
 from .link import Link
+from .turns import Turns
 
 _log = logging.getLogger("golaunch")
 _CREDENTIALS = struct.Struct("3i")
@@ -52,6 +53,7 @@ class VirtualCluster:
         self.use_gpus, self.colocate, self.log_dir = use_gpus, colocate, log_dir
         self.name = name or "cluster-" + secrets.token_hex(4)
         self.groups = []
+        self._turns = Turns(self)
         self._lock = threading.Condition(threading.RLock())
         self._leading = False
         self._epoll = select.epoll()

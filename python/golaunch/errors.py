@@ -56,6 +56,14 @@ class ResultTooLarge(WorkerFailureError):
     """A result is larger than max_result_bytes allows; the worker goes on."""
 
 
+class GPUMemoryError(GolaunchError):
+    """A group's turn cannot begin, for others hold memory of its GPUs. held has a dict for each of them: node, gpu_uuid, bytes, pid, job, rank, by."""
+
+    def __init__(self, message, held=()):
+        super().__init__(message)
+        self.held = list(held)
+
+
 class CallCancelled(GolaunchError):
     """The call was cancelled."""
 

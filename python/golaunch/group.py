@@ -1,5 +1,6 @@
 """Groups of workers, and the calls of their methods."""
 
+import contextlib
 import json
 import logging
 import os
@@ -47,6 +48,8 @@ class Worker:
         self._unclear = False
         # Why no call will be answered, once nothing starts it again.
         self._end = None
+        # Those of the methods that turns call which its object has.
+        self._methods = ()
 
     def call(self, method, *args, **kwargs):
         """Calls a method of this worker alone."""
@@ -65,6 +68,7 @@ class Worker:
         if kind != wire.ITEM:
             self._since.pop(call, None)
         if kind == wire.READY:
+            self._methods = loads(frame.body, frame.buffers)
             self.group._made(self)
             return
         if kind == wire.ERROR and call == 0:
@@ -298,7 +302,8 @@ class WorkerGroup(_Calls):
 
     def __init__(self, cluster, target, *args, workers_per_node=None, name=None, env=None, memory_limit=None, restart_on_failure=True,
                  max_restarts=3, restart="group", restart_backoff=0.0, sharding=None, max_result_bytes="16GB", ready_timeout=None, use_gpus=None,
-                 cpus=0, hang_timeout=0.0, grace=5.0, python=None, preload=None, preload_strict=False, show_output=True, **init):
+                 cpus=0, hang_timeout=0.0, grace=5.0, python=None, preload=None, preload_strict=False, show_output=True, offload_method=None,
+                 onload_method=None, others_keep="2GB", **init):
         if restart not in ("group", "worker"):
             raise ValueError(f"restart={restart!r}: 'group' or 'worker'")
         self.cluster, self.name = cluster, name or "workers-" + secrets.token_hex(3)
@@ -315,10 +320,15 @@ class WorkerGroup(_Calls):
             sys.modules.setdefault("__mp_main__", sys.modules["__main__"])  # by this name its workers know it
         self.restart, self._restarts = restart, max_restarts if restart_on_failure else 0
         self._max_result = _bytes(max_result_bytes)
+        # Each with whether the class must have it.
+        self._offload, self._onload = (offload_method or "offload", bool(offload_method)), (onload_method or "onload", bool(onload_method))
+        self._others_keep = _bytes(others_keep)
+        self._loaded = self._offloaded = None  # the processes that were told so last
         body, buffers = dumps((args, init))
         self._making = self._encoded(wire.MAKE, 0, json.dumps({
             "target": self.target, "main": main_program() if self.target.startswith("__main__:") else None, "path": [os.path.abspath(p) for p in sys.path],
             "memory": _bytes(memory_limit) if memory_limit else 0, "max_result_bytes": self._max_result, "version": sys.version_info[:2],
+            "turns": [self._offload[0], self._onload[0]],
         }).encode(), body, buffers)
         self._starting = {
             "within": cluster.name, "command": _command(python), "env": self._environment(env), "dir": os.getcwd(), "log_dir": cluster.log_dir or "",
@@ -521,6 +531,20 @@ class WorkerGroup(_Calls):
         if seconds <= 0:
             raise ValueError(f"a deadline of {seconds} s: more than 0")
         return _View(self, seconds)
+
+    @contextlib.contextmanager
+    def active(self, timeout=None):
+        """A turn on the GPUs, which other groups of the cluster may have too: with group.active(): ...
+
+        The groups that had a turn before on the same GPUs are told to offload, golaunch looks by NVML whether their memory is free, and this group
+        is told to onload; then the block begins. The group keeps the memory until another one wants its turn. timeout, in seconds, bounds the wait
+        for all that. Threads of one group share its turn, and a block within one of the same group is part of it.
+        """
+        self.cluster._turns.enter(self, timeout)
+        try:
+            yield self
+        finally:
+            self.cluster._turns.leave(self)
 
     def _encoded(self, kind, call, name, body, buffers):
         """What makes a frame, once with a segment and once without."""

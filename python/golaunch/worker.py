@@ -181,7 +181,7 @@ class Worker:
         except BaseException as error:
             self.fail(0, error)
             raise
-        self.send(wire.READY, 0)
+        self.send(wire.READY, 0, [name for name in how["turns"] if callable(getattr(self.object, name, None))])
 
     def serve(self):
         fd = self.sock.fileno()

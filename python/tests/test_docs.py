@@ -17,6 +17,17 @@ class Policy:
     def train_step(self, batch):
         return self.rank / 10 + len(batch)
 """
+ENGINE = """
+class Engine:
+    asleep = False
+    def sleep(self):
+        self.asleep = True
+    def wake_up(self):
+        self.asleep = False
+    def generate(self):
+        assert not self.asleep
+        return [1, 2, 3]
+"""
 
 
 def blocks(page):
@@ -59,12 +70,21 @@ class Programs(Case):
         exec("async def main(losses):\n" + "\n".join("    " + line for line in awaited) + "\n    return losses", space)
         self.assertEqual(asyncio.run(space["main"](space["losses"])), [1, 2])
 
+    def test_the_turns(self):
+        """On declared GPUs, of which no driver tells."""
+        with open(self.path("rollout.py"), "w") as f:
+            f.write(ENGINE)
+        program = next(b for b in blocks("docs/groups.md") if "active(" in b)
+        program = "from golaunch import VirtualCluster, WorkerGroup\nif __name__ == '__main__':\n    " + program.replace("\n", "\n    ")
+        said = self.run_program(program.replace("VirtualCluster(8,", "VirtualCluster(2, declare_gpus=True,") + "\n    print(losses)")
+        self.assertEqual(said, "[3.0, 3.1]\n")
+
     def test_the_failure(self):
         from golaunch import WorkerFailureError, WorkerGroup
 
         cluster = self.cluster(2)
         policy = WorkerGroup(cluster, "workers:Worker", show_output=False)
-        text = blocks("docs/groups.md")[2].replace('"train_step", batch', '"kill", 1')
+        text = next(b for b in blocks("docs/groups.md") if "except WorkerFailureError" in b).replace('"train_step", batch', '"kill", 1')
         space = {"policy": policy, "WorkerFailureError": WorkerFailureError}
         exec(text.replace("    error.", "    seen = error; error."), space)
         self.assertEqual((space["seen"].rank, space["seen"].cause), (1, "killed"))

@@ -164,6 +164,56 @@ class MadeOnce:
         os._exit(3)
 
 
+class Turner:
+    """It writes down what it is told. Of a GPU it has memory by the word of a driver that is none: held is its directory."""
+
+    def __init__(self, log, name, held="", size=0, keeps=0, fails="", slow="", loads=False):
+        self.log, self.name, self.held, self.size, self.keeps, self.fails, self.slow = log, name, held, size, keeps, fails, slow
+        self.rank = int(os.environ["RANK"])
+        if loads:
+            self.take(size)
+
+    def take(self, size):
+        if self.held:
+            path = os.path.join(self.held, os.environ["GOLAUNCH_GPU_UUID"], str(os.getpid()))
+            with open(path + ".new", "w") as f:
+                f.write(str(size))
+            os.rename(path + ".new", path)
+
+    def say(self, word):
+        if self.rank == 0:
+            with open(self.log, "a") as f:
+                f.write(f"{self.name} {word}\n")
+        if self.fails == word and self.rank == 0 and not os.path.exists(self.log + ".well"):
+            raise RuntimeError(f"it cannot {word}")
+        while self.slow == word and not os.path.exists(self.log + ".go"):
+            time.sleep(0.001)
+
+    def onload(self):
+        self.say("onload")
+        self.take(self.size)
+
+    def offload(self):
+        self.say("offload")
+        self.take(self.keeps)
+
+    def work(self, pid=0):
+        self.say("work")
+        if pid == os.getpid():
+            os.kill(pid, signal.SIGKILL)
+            time.sleep(60)
+
+
+class Sleeper(Turner):
+    """By vLLM's names."""
+
+    def sleep(self):
+        self.say("sleep")
+
+    def wake_up(self):
+        self.say("wake_up")
+
+
 class Point:
     def __init__(self, x):
         self.x = x

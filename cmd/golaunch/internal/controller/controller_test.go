@@ -55,7 +55,7 @@ func TestPython(t *testing.T) {
 				if i > 0 {
 					continue
 				}
-			case "test_far.py", "test_torch.py":
+			case "test_far.py", "test_gpus.py", "test_torch.py":
 				continue
 			}
 			t.Run(filepath.Base(file)+" with "+python, func(t *testing.T) {
@@ -94,6 +94,25 @@ func TestPythonOfAfar(t *testing.T) {
 	t.Parallel()
 	cluster := clustertest.Start(t, 0, 0)
 	runPython(t, "python3", "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_far.py"), "TEST_TOKEN="+cluster.TokenFile)
+}
+
+// TestPythonOfGPUs has GPUs of the driver that internal/gpu has for its tests.
+func TestPythonOfGPUs(t *testing.T) {
+	t.Parallel()
+	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	out, err := exec.Command("cc", "-shared", "-fPIC", "-w", "-DNVML_NO_UNVERSIONED_FUNC_DEFS", "-I", strings.TrimSpace(string(header)),
+		"-o", filepath.Join(dir, "libnvidia-ml.so.1"), "../../../../internal/gpu/testdata/nvml.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("build the fake driver: %v\n%s", err, out)
+	}
+	said := runPython(t, "python3", "LD_LIBRARY_PATH="+dir, filepath.Join(tree, "tests", "test_gpus.py"), "FAKE_NVML_HELD="+t.TempDir())
+	if strings.Contains(said, "skipped") {
+		t.Errorf("a test was skipped:\n%s", said)
+	}
 }
 
 // runPython runs a file of tests, with variables before and after it.
