@@ -1,4 +1,4 @@
-"""The programs of README.md and docs/groups.md run."""
+"""The programs of README.md, docs/groups.md and the pages from-*.md run."""
 
 import os
 import re
@@ -69,6 +69,13 @@ class Programs(Case):
         space = {"group": group, "losses": group.run_all_workers_single_data("add", 1)}
         exec("async def main(losses):\n" + "\n".join("    " + line for line in awaited) + "\n    return losses", space)
         self.assertEqual(asyncio.run(space["main"](space["losses"])), [1, 2])
+
+    def test_nemo_rl(self):
+        with open(self.path("my_policy.py"), "w") as f:
+            f.write(blocks("docs/from-nemo-rl.md")[0])
+        program = blocks("docs/from-nemo-rl.md")[1]
+        self.assertIn("[4, 4]", program)
+        self.assertEqual(self.run_program(program.replace("[4, 4]", "[1, 1], use_gpus=False")), "[1.5, 1.5]\n")
 
     def test_the_turns(self):
         """On declared GPUs, of which no driver tells."""

@@ -1,0 +1,104 @@
+"""What the names of NeMo RL and verl have in common: classes that those describe, their workers as handles, and the results of calls."""
+
+import functools
+import os
+import pickle
+import sys
+
+from .cluster import main_program
+from .future import Future
+
+
+def get(what, timeout=None):
+    """The results of a call, or of a list of calls, as ray.get has them. timeout, in seconds, is for each."""
+    if isinstance(what, (list, tuple)):
+        return [get(w, timeout) for w in what]
+    if isinstance(what, Future) or hasattr(what, "_golaunch_result"):
+        return what.result(timeout)
+    return what
+
+
+class Handle:
+    """A worker as Ray's actors are: handle.method.remote(...) returns a future."""
+
+    def __init__(self, worker):
+        self._worker = worker
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Method(self._worker, name)
+
+    def __repr__(self):
+        return repr(self._worker)
+
+
+class _Method:
+    def __init__(self, worker, name):
+        self._worker, self._name = worker, name
+
+    def remote(self, *args, **kwargs):
+        return self._worker.call(self._name, *args, **kwargs)
+
+
+def described(cls, args, kwargs):
+    """A class and what it is made with, so that a worker can make it: the class by its name, since a worker imports it."""
+    cls = plain(cls)
+    name = cls if isinstance(cls, str) else f"{cls.__module__}:{cls.__qualname__}"
+    if ":" not in name or "<locals>" in name:
+        raise ValueError(f"{name!r}: a class of a module, which workers can import")
+    if name.startswith("__main__:"):
+        sys.modules.setdefault("__mp_main__", sys.modules["__main__"])  # by this name workers know it
+    return {"class": name, "main": main_program() if name.startswith("__main__:") else None, "made": pickle.dumps((args, kwargs), 5)}
+
+
+def plain(cls):
+    """The class that ray.remote has made an actor of."""
+    return getattr(cls, "__ray_actor_class__", cls)
+
+
+# In the worker
+
+
+def find(description):
+    """The class of a description, and what it is made with."""
+    from .worker import _find
+
+    cls = plain(_find(description["class"], description["main"]))
+    args, kwargs = pickle.loads(description["made"])
+    return cls, args, kwargs
+
+
+def waiting(made):
+    """The object itself, or if it has coroutines one that runs each to its end, one at a time."""
+    import inspect
+
+    return Waiting(made) if any(inspect.iscoroutinefunction(m) for _, m in inspect.getmembers(type(made))) else made
+
+
+class Waiting:
+    def __init__(self, made):
+        self._made = made
+        self._loop = None
+
+    def __getattr__(self, name):
+        import inspect
+
+        value = getattr(self._made, name)
+        return functools.partial(self._run, value) if inspect.iscoroutinefunction(value) else value
+
+    def _run(self, method, *args, **kwargs):
+        import asyncio
+
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(method(*args, **kwargs))
+
+
+def own_gpu():
+    """Has this process see its GPU alone, as a Ray actor does, whose local rank is 0."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    at = int(os.environ["LOCAL_RANK"])
+    if len(visible) > 1 and at < len(visible):
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[at]
+    os.environ.update(RAY_LOCAL_RANK=str(at), RAY_LOCAL_WORLD_SIZE=os.environ["LOCAL_WORLD_SIZE"], LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
