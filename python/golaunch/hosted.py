@@ -102,3 +102,35 @@ def own_gpu():
     if len(visible) > 1 and at < len(visible):
         os.environ["CUDA_VISIBLE_DEVICES"] = visible[at]
     os.environ.update(RAY_LOCAL_RANK=str(at), RAY_LOCAL_WORLD_SIZE=os.environ["LOCAL_WORLD_SIZE"], LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+
+
+def make(roles):
+    """A worker of verl's: the object of its class, or of several by their roles."""
+    own_gpu()
+    if "" in roles:
+        cls, args, kwargs = find(roles[""])
+        return waiting(cls(*args, **kwargs))
+    made = {}
+    os.environ["DISABLE_WORKER_INIT"] = "1"  # verl's word for an object that is not the worker itself
+    try:
+        for role, description in roles.items():
+            cls, args, kwargs = find(description)
+            made[role] = cls(*args, **kwargs)
+    finally:
+        del os.environ["DISABLE_WORKER_INIT"]
+    for one in made.values():
+        one.fused_worker_dict = dict(made)  # by which verl's workers know each other
+    return _Roles({role: waiting(one) for role, one in made.items()})
+
+
+class _Roles:
+    """The methods of several objects, each as role_method."""
+
+    def __init__(self, roles):
+        self._roles = roles
+
+    def __getattr__(self, name):
+        for role in sorted(self._roles, key=len, reverse=True):
+            if name.startswith(role + "_"):
+                return getattr(self._roles[role], name[len(role) + 1:])
+        raise AttributeError(f"no role of {sorted(self._roles)} has a method {name!r}")

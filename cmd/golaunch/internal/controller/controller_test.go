@@ -55,7 +55,7 @@ func TestPython(t *testing.T) {
 				if i > 0 {
 					continue
 				}
-			case "test_far.py", "test_gpus.py", "test_torch.py":
+			case "test_far.py", "test_gpus.py", "test_torch.py", "test_verl.py":
 				continue
 			}
 			t.Run(filepath.Base(file)+" with "+python, func(t *testing.T) {
@@ -86,6 +86,18 @@ func TestPythonOfTorch(t *testing.T) {
 		if out := runPython(t, python, "OTHER_PYTHON=", filepath.Join(tree, "tests", name)); strings.Contains(out, "skipped") {
 			t.Errorf("a test of NumPy or torch was skipped:\n%s", out)
 		}
+	}
+}
+
+// TestPythonOfVerl runs those of verl's names, with verl, whose packages are large: GOLAUNCH_TEST_VERL is a Python that has them.
+func TestPythonOfVerl(t *testing.T) {
+	t.Parallel()
+	python := os.Getenv("GOLAUNCH_TEST_VERL")
+	if python == "" {
+		t.Skip("GOLAUNCH_TEST_VERL names no Python with verl")
+	}
+	if out := runPython(t, python, "OTHER_PYTHON=", filepath.Join(tree, "tests", "test_verl.py")); strings.Contains(out, "skipped") {
+		t.Errorf("a test of verl was skipped:\n%s", out)
 	}
 }
 
