@@ -303,7 +303,7 @@ class WorkerGroup(_Calls):
     def __init__(self, cluster, target, *args, workers_per_node=None, name=None, env=None, memory_limit=None, restart_on_failure=True,
                  max_restarts=3, restart="group", restart_backoff=0.0, sharding=None, max_result_bytes="16GB", ready_timeout=None, use_gpus=None,
                  cpus=0, hang_timeout=0.0, grace=5.0, python=None, preload=None, preload_strict=False, show_output=True, offload_method=None,
-                 onload_method=None, others_keep="2GB", **init):
+                 onload_method=None, others_keep="4GB", **init):
         if restart not in ("group", "worker"):
             raise ValueError(f"restart={restart!r}: 'group' or 'worker'")
         self.cluster, self.name = cluster, name or "workers-" + secrets.token_hex(3)

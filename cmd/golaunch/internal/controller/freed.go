@@ -3,7 +3,9 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/golaunch/golaunch/launcher"
@@ -73,10 +75,12 @@ func (c *controller) freed(ctx context.Context, f freeing) (freed, error) {
 // look asks the nodes once.
 func (f freeing) look(ctx context.Context, client *launcher.Client) (freed, error) {
 	found := freed{Held: []holding{}, Missing: []string{}}
+	silent := maps.Clone(f.GPUs)
 	for n, err := range client.GPUs(ctx, f.Job, freedAsk) {
 		if err != nil {
 			return freed{}, err
 		}
+		delete(silent, n.Node)
 		switch {
 		case len(f.GPUs[n.Node]) == 0:
 		case n.Missing != "":
@@ -86,6 +90,9 @@ func (f freeing) look(ctx context.Context, client *launcher.Client) (freed, erro
 			found.Checked += checked
 			found.Held = append(found.Held, held...)
 		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(silent)) {
+		found.Missing = append(found.Missing, "node "+node+" has no part in the group any more")
 	}
 	return found, nil
 }
