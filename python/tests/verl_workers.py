@@ -39,6 +39,10 @@ class Actor(Worker):
     def own(self, x):
         return self.rank, x
 
+    @register(dispatch_mode=Dispatch.DP_COMPUTE_METRIC)
+    def count(self, data):
+        return self.rank, len(data)
+
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, execute_mode=Execute.RANK_ZERO)
     def first(self):
         return self.rank
@@ -53,6 +57,10 @@ class Actor(Worker):
 
     def unregistered(self, x):
         return self.rank, x
+
+
+def plus_rank(worker, data):
+    return DataProto.from_dict({"x": data.batch["x"] + worker.rank})
 
 
 class Critic(Worker):
