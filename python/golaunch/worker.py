@@ -178,10 +178,11 @@ class Worker:
             cls = _find(how["target"], how["main"])
             args, kwargs = loads(frame.body, frame.buffers)
             self.object = cls(*args, **kwargs)
+            found = [name for name in how["turns"] if callable(getattr(self.object, name, None))]
         except BaseException as error:
             self.fail(0, error)
             raise
-        self.send(wire.READY, 0, [name for name in how["turns"] if callable(getattr(self.object, name, None))])
+        self.send(wire.READY, 0, found)
 
     def serve(self):
         fd = self.sock.fileno()
