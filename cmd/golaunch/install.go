@@ -12,17 +12,27 @@ import (
 )
 
 func newInstall(s *streams) *cobra.Command {
-	torchrun := false
+	torchrun, static := false, false
 	c := newVerb("install DIR [--torchrun]", "copy golaunch into a directory", takes(1, 1))
 	c.Long = "The binary needs nothing else. This is for where there is no cp, as in the image for containers: an init container copies golaunch into a\n" +
-		"volume that the container with your program has too."
+		"volume that the container with your program has too. What is copied from that image is the build for glibc, which finds GPUs."
 	c.Flags().BoolVar(&torchrun, "torchrun", false, "make a link there by which golaunch is torchrun")
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return 0, install(args[0], torchrun) })
+	c.Flags().BoolVar(&static, "static", false, "copy this very build, such as the static one of the image, for musl or no libc at all")
+	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) {
+		from := "/proc/self/exe"
+		if _, err := os.Stat(forGlibc); err == nil && !static {
+			from = forGlibc
+		}
+		return 0, install(from, args[0], torchrun)
+	})
 	return c
 }
 
-// install copies this binary. Who calls golaunch there meanwhile finds the old one or the new one, whole.
-func install(dir string, torchrun bool) (err error) {
+// forGlibc is where the image for containers has a golaunch for others.
+const forGlibc = "/usr/lib/golaunch/golaunch"
+
+// install copies a binary. Who calls golaunch there meanwhile finds the old one or the new one, whole.
+func install(from, dir string, torchrun bool) (err error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
 		err = &fs.PathError{Op: "install golaunch into", Path: dir, Err: errors.New("it is not a directory")}
@@ -30,7 +40,7 @@ func install(dir string, torchrun bool) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: name a directory that is there", err)
 	}
-	self, err := os.Open("/proc/self/exe")
+	self, err := os.Open(from)
 	if err != nil {
 		return fmt.Errorf("read golaunch: %w", err)
 	}

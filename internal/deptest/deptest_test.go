@@ -90,6 +90,7 @@ var house = []struct {
 	{"internal/straggler", nil},
 	{"internal/rounds", nil},
 	{"nccl/dl", nil},
+	{"internal/dylib", nil},
 	{"nccl", nil},
 	{"rankenv", nil},
 	{"internal/calls", nil},

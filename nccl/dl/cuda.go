@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
+	"github.com/golaunch/golaunch/internal/dylib"
 )
 
 // Device is a GPU with memory and a stream, through the driver's libcuda alone. It is for one goroutine at a time, and its driver may
@@ -71,7 +71,7 @@ func OpenDevice(ordinal int) (*Device, error) {
 }
 
 func (c *driver) open() error {
-	lib, err := purego.Dlopen("libcuda.so.1", purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	lib, err := dylib.Open("libcuda.so.1", dylib.Now|dylib.Global)
 	if err != nil {
 		return err
 	}
@@ -95,11 +95,11 @@ func (c *driver) open() error {
 // bind finds each function in a library, by its name.
 func bind(lib uintptr, functions map[string]any) error {
 	for name, fn := range functions {
-		symbol, err := purego.Dlsym(lib, name)
+		symbol, err := dylib.Symbol(lib, name)
 		if err != nil {
 			return err
 		}
-		purego.RegisterFunc(fn, symbol)
+		dylib.Bind(fn, symbol)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/ebitengine/purego"
+	"github.com/golaunch/golaunch/internal/dylib"
 )
 
 // soname is the name under which programs link NCCL 2.
@@ -31,7 +31,7 @@ func Open(path string) (*Library, error) {
 	// dlerror tells of the last failure on the calling thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	handle, err := purego.Dlopen(cmp.Or(path, soname), purego.RTLD_NOW|purego.RTLD_LOCAL)
+	handle, err := dylib.Open(cmp.Or(path, soname), dylib.Now|dylib.Local)
 	if err != nil {
 		return nil, fmt.Errorf("load NCCL: %w; PyTorch's is nvidia/nccl/lib/%s in its site-packages", err, soname)
 	}
@@ -43,11 +43,11 @@ func Open(path string) (*Library, error) {
 }
 
 func (l *Library) bind() error {
-	symbol, err := purego.Dlsym(l.handle, "ncclGetVersion")
+	symbol, err := dylib.Symbol(l.handle, "ncclGetVersion")
 	if err != nil {
 		return err
 	}
-	purego.RegisterFunc(&l.getVersion, symbol)
+	dylib.Bind(&l.getVersion, symbol)
 	l.path, err = fileAt(uint64(symbol))
 	return err
 }
@@ -90,7 +90,7 @@ func (l *Library) Close() error {
 	defer runtime.UnlockOSThread()
 	handle := l.handle
 	l.handle = 0
-	if err := purego.Dlclose(handle); err != nil {
+	if err := dylib.Close(handle); err != nil {
 		return fmt.Errorf("unload NCCL from %s: %w", l.path, err)
 	}
 	return nil

@@ -23,7 +23,10 @@ type file struct {
 // archives are binaries with what goes with them, to unpack anywhere.
 func (r *release) archives() error {
 	for _, arch := range architectures {
-		if err := r.archive(r.static[arch], "_linux_"+arch); err != nil {
+		if err := r.archive(r.plain[arch], "_linux_"+arch); err != nil {
+			return err
+		}
+		if err := r.archive(r.static[arch], "_linux_"+arch+"_static"); err != nil {
 			return err
 		}
 	}

@@ -21,9 +21,10 @@ type release struct {
 	version string
 	at      time.Time
 	info    *debug.BuildInfo
-	// static are the binaries without cgo, by architecture, and linked is the one with it.
-	static map[string]string
-	linked string
+	// plain are the binaries without cgo, by architecture, which find GPUs through libc's loader, whichever glibc that is; static run without one,
+	// and linked is the one with cgo.
+	plain, static map[string]string
+	linked        string
 	// common is what goes with each binary.
 	common []file
 }
@@ -33,11 +34,13 @@ var architectures = []string{"amd64", "arm64"}
 
 // build makes the binaries, and what goes with them.
 func build(ctx context.Context, root, stage string) (*release, error) {
-	r := &release{root: root, stage: stage, static: map[string]string{}}
+	r := &release{root: root, stage: stage, plain: map[string]string{}, static: map[string]string{}}
 	for _, arch := range architectures {
-		r.static[arch] = filepath.Join(stage, arch, "golaunch")
-		if err := r.compile(ctx, r.static[arch], "-s -w", "", "GOARCH="+arch, "CGO_ENABLED=0"); err != nil {
-			return nil, err
+		r.plain[arch], r.static[arch] = filepath.Join(stage, arch, "golaunch"), filepath.Join(stage, arch+"_static", "golaunch")
+		for tags, to := range map[string]string{"": r.plain[arch], "static": r.static[arch]} {
+			if err := r.compile(ctx, to, "-s -w", tags, "GOARCH="+arch, "CGO_ENABLED=0"); err != nil {
+				return nil, err
+			}
 		}
 	}
 	r.linked = filepath.Join(stage, "cgo", "golaunch")
@@ -67,7 +70,7 @@ func (r *release) compile(ctx context.Context, to, ldflags, tags string, env ...
 
 // identify reads version and time from a binary.
 func (r *release) identify() error {
-	info, err := buildinfo.ReadFile(r.static["amd64"])
+	info, err := buildinfo.ReadFile(r.plain["amd64"])
 	if err != nil {
 		return fmt.Errorf("read the version of golaunch: %w", err)
 	}
@@ -86,7 +89,7 @@ func (r *release) identify() error {
 	return errors.New("the go command found no time of a commit: build in a clone with git")
 }
 
-// accompany has the static binary for this machine write the completions, and one with more in it the manual pages.
+// accompany has a binary for this machine, with more in it, write the completions and the manual pages.
 func (r *release) accompany(ctx context.Context) error {
 	here := filepath.Join(r.stage, "here", "golaunch")
 	if err := r.compile(ctx, here, "", "man", "CGO_ENABLED=0"); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// image is one for containers of both architectures, which has the binary and nothing else: a pod's init container takes it from there to another's
-// (golaunch install DIR). It is a file in the OCI layout, as skopeo, podman and docker load it.
+// image is one for containers of both architectures, which has golaunch and nothing else: the static binary, and the one for glibc, which a pod's init
+// container takes from there to another's (golaunch install DIR). It is a file in the OCI layout, as skopeo, podman and docker load it.
 func (r *release) image() error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {
@@ -58,12 +58,16 @@ func (r *release) image() error {
 }
 
 func (r *release) imageFor(arch string) (v1.Image, error) {
-	binary, err := os.ReadFile(r.static[arch])
+	static, err := os.ReadFile(r.static[arch])
+	if err != nil {
+		return nil, err
+	}
+	plain, err := os.ReadFile(r.plain[arch])
 	if err != nil {
 		return nil, err
 	}
 	var content bytes.Buffer
-	if err := tarred(&content, []file{{"usr/bin/golaunch", 0o755, binary}}, r.at); err != nil {
+	if err := tarred(&content, []file{{"usr/bin/golaunch", 0o755, static}, {"usr/lib/golaunch/golaunch", 0o755, plain}}, r.at); err != nil {
 		return nil, err
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content.Bytes())), nil },

@@ -5,6 +5,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"context"
+	"debug/elf"
 	"encoding/json"
 	"io"
 	"os"
@@ -57,7 +58,7 @@ func try(t *testing.T, name string, args ...string) (string, error) {
 
 // TestPip: golaunch comes and goes with pip, as the command, as a module, and in torchrun's place.
 func TestPip(t *testing.T) {
-	wheel, instead := one(t, "golaunch-*x86_64.whl"), one(t, "golaunch_torchrun-*.whl")
+	wheel, instead := one(t, "golaunch-*manylinux2014_x86_64.whl"), one(t, "golaunch_torchrun-*.whl")
 	if info, err := os.Stat(wheel); err != nil || info.Size() > 12<<20 {
 		t.Errorf("the wheel has %d bytes (%v)", info.Size(), err)
 	}
@@ -118,31 +119,29 @@ with golaunch.VirtualCluster([2]) as cluster:
 
 // TestWheels: pip takes them for the machines that they are for, with glibc or musl, and refuses what they are not for.
 func TestWheels(t *testing.T) {
-	for _, c := range []struct{ platform, python, refused string }{
-		{"manylinux2014_x86_64", "3.9", ""},
-		{"musllinux_1_1_x86_64", "3.12", ""},
-		{"manylinux_2_17_aarch64", "3.14", ""},
-		{"musllinux_1_1_aarch64", "3.13", ""},
-		{"win_amd64", "3.12", "is not a supported wheel on this platform"},
+	for _, c := range []struct{ wheel, platform, python, refused string }{
+		{"manylinux2014_x86_64", "manylinux2014_x86_64", "3.9", ""},
+		{"manylinux2014_x86_64", "manylinux_2_17_x86_64", "3.14", ""},
+		{"musllinux_1_1_x86_64", "musllinux_1_1_x86_64", "3.12", ""},
+		{"manylinux2014_aarch64", "manylinux2014_aarch64", "3.13", ""},
+		{"musllinux_1_1_aarch64", "musllinux_1_1_aarch64", "3.13", ""},
+		{"musllinux_1_1_x86_64", "manylinux2014_x86_64", "3.12", "is not a supported wheel on this platform"},
+		{"manylinux2014_x86_64", "win_amd64", "3.12", "is not a supported wheel on this platform"},
 	} {
-		arch := "x86_64"
-		if strings.HasSuffix(c.platform, "aarch64") {
-			arch = "aarch64"
-		}
 		to := t.TempDir()
 		out, err := try(t, "python3", "-m", "pip", "install", "--no-index", "--disable-pip-version-check", "--only-binary=:all:", "--platform", c.platform,
-			"--python-version", c.python, "--target", to, one(t, "golaunch-*"+arch+".whl"))
+			"--python-version", c.python, "--target", to, one(t, "golaunch-*"+c.wheel+".whl"))
 		if (err == nil) != (c.refused == "") || !strings.Contains(out, c.refused) {
-			t.Errorf("Python %s on %s: %v\n%s", c.python, c.platform, err, out)
+			t.Errorf("%s for Python %s on %s: %v\n%s", c.wheel, c.python, c.platform, err, out)
 		}
-		if err == nil && arch == "x86_64" {
+		if err == nil && strings.HasSuffix(c.wheel, "x86_64") {
 			found := do(t, "env", "PYTHONPATH="+to, "python3", "-c", "import golaunch; print(golaunch.find_binary())")
 			if filepath.Clean(strings.TrimSpace(found)) != filepath.Join(to, "bin/golaunch") {
 				t.Errorf("in a --target directory the command is %s", found)
 			}
 		}
 	}
-	z, err := zip.OpenReader(one(t, "golaunch-*aarch64.whl"))
+	z, err := zip.OpenReader(one(t, "golaunch-*manylinux2014_aarch64.whl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,14 +219,29 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(t, "chroot", "--userspec="+config.Config.User, root, config.Config.Entrypoint[0], "install", "--torchrun", "/volume")
-	if out := do(t, filepath.Join(volume, "golaunch"), "version"); !strings.HasPrefix(out, "golaunch v") {
-		t.Error(out)
+	if out := do(t, filepath.Join(volume, "golaunch"), "version"); !strings.HasPrefix(out, "golaunch v") || !dynamic(t, filepath.Join(volume, "golaunch")) {
+		t.Errorf("what was installed is not the build for glibc: %s", out)
 	}
+	do(t, "chroot", "--userspec="+config.Config.User, root, config.Config.Entrypoint[0], "install", "--static", "/volume")
+	if dynamic(t, filepath.Join(volume, "golaunch")) {
+		t.Error("what was installed is not the static build")
+	}
+	do(t, "chroot", root, config.Config.Entrypoint[0], "--procs-per-node", "2", "--", "/usr/bin/golaunch", "version")
+}
+
+func dynamic(t *testing.T, name string) bool {
+	t.Helper()
+	f, err := elf.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return f.Section(".interp") != nil
 }
 
 // TestArchives have what they should have.
 func TestArchives(t *testing.T) {
-	for _, pattern := range []string{"*_linux_amd64.tar.gz", "*_linux_arm64.tar.gz", "*_linux_amd64_cgo.tar.gz"} {
+	for _, pattern := range []string{"*_linux_amd64.tar.gz", "*_linux_arm64.tar.gz", "*_linux_amd64_static.tar.gz", "*_linux_amd64_cgo.tar.gz"} {
 		list := do(t, "tar", "tzf", one(t, pattern))
 		for _, want := range []string{"/golaunch\n", "/man/golaunch.1\n", "/man/golaunch-agent.1\n", "/completions/golaunch.zsh\n", "/README.md\n"} {
 			if !strings.Contains(list, want) {

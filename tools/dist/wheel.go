@@ -13,13 +13,11 @@ import (
 	"strings"
 )
 
-// platforms are what pip calls the machines that a static binary runs on: any libc that is no older than these (PEP 599, PEP 656), of which it needs none.
-var platforms = map[string][]string{
-	"amd64": {"manylinux2014_x86_64", "manylinux_2_17_x86_64", "musllinux_1_1_x86_64"},
-	"arm64": {"manylinux2014_aarch64", "manylinux_2_17_aarch64", "musllinux_1_1_aarch64"},
-}
+// machines are what pip calls an architecture.
+var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
-// wheels are the Python package with the binary, one for each architecture, and what puts golaunch in torchrun's place.
+// wheels are the Python package with a binary, for each architecture with glibc, of any version that pip has a name for (PEP 599), and with musl
+// (PEP 656), and what puts golaunch in torchrun's place.
 func (r *release) wheels() error {
 	version, err := pythons(r.version)
 	if err != nil {
@@ -42,16 +40,18 @@ func (r *release) wheels() error {
 		return err
 	}
 	for _, arch := range architectures {
-		binary, err := os.ReadFile(r.static[arch])
-		if err != nil {
-			return err
-		}
-		w := wheel{
-			name: "golaunch", version: version, platforms: platforms[arch], summary: "starts, watches and restarts distributed training jobs", description: string(readme),
-			files: append(slices.Clip(modules), file{"golaunch-" + version + ".data/scripts/golaunch", 0o755, binary}),
-		}
-		if err := r.wheel(w); err != nil {
-			return err
+		for libc, binary := range map[string]string{"manylinux2014_": r.plain[arch], "musllinux_1_1_": r.static[arch]} {
+			body, err := os.ReadFile(binary)
+			if err != nil {
+				return err
+			}
+			w := wheel{
+				name: "golaunch", version: version, platform: libc + machines[arch], summary: "starts, watches and restarts distributed training jobs",
+				description: string(readme), files: append(slices.Clip(modules), file{"golaunch-" + version + ".data/scripts/golaunch", 0o755, body}),
+			}
+			if err := r.wheel(w); err != nil {
+				return err
+			}
 		}
 	}
 	instead, err := os.ReadFile(filepath.Join(r.root, "python/golaunch_torchrun.py"))
@@ -59,7 +59,7 @@ func (r *release) wheels() error {
 		return err
 	}
 	return r.wheel(wheel{
-		name: "golaunch_torchrun", version: version, platforms: []string{"any"}, summary: "has golaunch run where torchrun is called in this environment",
+		name: "golaunch_torchrun", version: version, platform: "any", summary: "has golaunch run where torchrun is called in this environment",
 		description: "While this package is installed, `torchrun` and `python -m torch.distributed.run` of its environment run golaunch.\n",
 		requires:    []string{"golaunch==" + version},
 		files:       []file{{"golaunch_torchrun.py", 0o644, instead}, {"golaunch_torchrun.pth", 0o644, []byte("import golaunch_torchrun\n")}},
@@ -68,9 +68,9 @@ func (r *release) wheels() error {
 
 // wheel is a package as pip installs it (https://packaging.python.org/en/latest/specifications/binary-distribution-format/).
 type wheel struct {
-	name, version, summary, description string
-	platforms, requires                 []string
-	files                               []file
+	name, version, platform, summary, description string
+	requires                                      []string
+	files                                         []file
 }
 
 func (w wheel) metadata() string {
@@ -83,25 +83,20 @@ func (w wheel) metadata() string {
 	return s.String()
 }
 
-func (w wheel) tags() string {
-	var s strings.Builder
-	fmt.Fprintf(&s, "Wheel-Version: 1.0\nGenerator: golaunch\nRoot-Is-Purelib: %t\n", w.platforms[0] == "any")
-	for _, p := range w.platforms {
-		fmt.Fprintf(&s, "Tag: py3-none-%s\n", p)
-	}
-	return s.String()
+func (w wheel) tag() string {
+	return fmt.Sprintf("Wheel-Version: 1.0\nGenerator: golaunch\nRoot-Is-Purelib: %t\nTag: py3-none-%s\n", w.platform == "any", w.platform)
 }
 
 func (r *release) wheel(w wheel) error {
 	info := w.name + "-" + w.version + ".dist-info/"
-	files := append(w.files, file{info + "METADATA", 0o644, []byte(w.metadata())}, file{info + "WHEEL", 0o644, []byte(w.tags())})
+	files := append(w.files, file{info + "METADATA", 0o644, []byte(w.metadata())}, file{info + "WHEEL", 0o644, []byte(w.tag())})
 	var record strings.Builder
 	for _, f := range files {
 		sum := sha256.Sum256(f.body)
 		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", f.name, base64.RawURLEncoding.EncodeToString(sum[:]), len(f.body))
 	}
 	files = append(files, file{info + "RECORD", 0o644, []byte(record.String() + info + "RECORD,,\n")})
-	name := w.name + "-" + w.version + "-py3-none-" + strings.Join(w.platforms, ".") + ".whl"
+	name := w.name + "-" + w.version + "-py3-none-" + w.platform + ".whl"
 	return r.write(filepath.Join(r.out, name), func(to io.Writer) error {
 		z := zip.NewWriter(to)
 		z.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, flate.BestCompression) })

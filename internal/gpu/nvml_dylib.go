@@ -4,8 +4,9 @@ package gpu
 
 import (
 	"bytes"
+	"errors"
 
-	"github.com/ebitengine/purego"
+	"github.com/golaunch/golaunch/internal/dylib"
 )
 
 // dlopened is NVML's C functions, called without cgo. It needs a driver of R510 or later.
@@ -62,7 +63,10 @@ type (
 func newLibrary() library { return &dlopened{} }
 
 func (l *dlopened) open() error {
-	lib, err := purego.Dlopen("libnvidia-ml.so.1", purego.RTLD_LAZY|purego.RTLD_GLOBAL)
+	lib, err := dylib.Open("libnvidia-ml.so.1", dylib.Lazy|dylib.Global)
+	if errors.Is(err, dylib.ErrStatic) {
+		return err
+	}
 	if err != nil {
 		return failure{libraryNotFound, err.Error()}
 	}
@@ -80,11 +84,11 @@ func (l *dlopened) open() error {
 		"nvmlDeviceGetMaxMigDeviceCount":          &l.migSlots,
 		"nvmlDeviceGetMigDeviceHandleByIndex":     &l.migByIndex,
 	} {
-		symbol, err := purego.Dlsym(lib, name)
+		symbol, err := dylib.Symbol(lib, name)
 		if err != nil {
 			return failure{functionNotFound, err.Error()}
 		}
-		purego.RegisterFunc(fn, symbol)
+		dylib.Bind(fn, symbol)
 	}
 	for name, fn := range map[string]any{
 		"nvmlDeviceGetFieldValues":                  &l.getFields,
@@ -97,8 +101,8 @@ func (l *dlopened) open() error {
 		"nvmlDeviceGetEnforcedPowerLimit":           &l.getLimit,
 		"nvmlDeviceGetTemperature":                  &l.getHeat,
 	} {
-		if symbol, err := purego.Dlsym(lib, name); err == nil {
-			purego.RegisterFunc(fn, symbol)
+		if symbol, err := dylib.Symbol(lib, name); err == nil {
+			dylib.Bind(fn, symbol)
 		}
 	}
 	return l.check(l.initialize())

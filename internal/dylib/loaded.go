@@ -1,0 +1,25 @@
+//go:build !static
+
+package dylib
+
+import "github.com/ebitengine/purego"
+
+// How a library is opened; dlopen(3) says what each means.
+const (
+	Lazy   = purego.RTLD_LAZY
+	Now    = purego.RTLD_NOW
+	Local  = purego.RTLD_LOCAL
+	Global = purego.RTLD_GLOBAL
+)
+
+// Open loads a library, by its path or as the loader finds it by its name.
+func Open(name string, how int) (uintptr, error) { return purego.Dlopen(name, how) }
+
+// Symbol is the address of a name in a library.
+func Symbol(library uintptr, name string) (uintptr, error) { return purego.Dlsym(library, name) }
+
+// Bind has a function, given as a pointer to a variable of its type, call the C function at an address.
+func Bind(function any, symbol uintptr) { purego.RegisterFunc(function, symbol) }
+
+// Close unloads a library unless somebody else has it too.
+func Close(library uintptr) error { return purego.Dlclose(library) }
