@@ -41,6 +41,14 @@ soak:            ## random faults into a real cluster of network namespaces, as 
 	go test -tags soak -c -o $(BIN)/soak ./tools/soak
 	cd tools/soak && exec $(abspath $(BIN))/soak -test.v -duration=$(SECONDS)s -seed=$(SEED)
 
+gpu:             ## bin/golaunch-gpu.tar.gz: what a machine with an NVIDIA GPU and torch needs to try golaunch there (docs/gpu.md)
+	$(MAKE) build
+	rm -rf $(BIN)/golaunch-gpu && mkdir $(BIN)/golaunch-gpu
+	cp $(BIN)/golaunch $(BIN)/golaunch-gpu/golaunch-cgo
+	cp $(BIN)/golaunch-nocgo $(BIN)/golaunch-gpu/golaunch
+	cp tools/gpu/prove.py examples/torch-ddp/train.py $(BIN)/golaunch-gpu/
+	tar -C $(BIN) -czf $(BIN)/golaunch-gpu.tar.gz golaunch-gpu
+
 dist:            ## dist/: archives, deb, rpm, wheels, image, chart, SBOM and checksums of the commit that is checked out (docs/install.md)
 	cd tools/dist && go run . -o $(abspath dist)
 
@@ -54,4 +62,4 @@ man:             ## bin/man: the manual pages
 generate:        ## the gRPC code
 	go generate ./rendezvous/rendezvouspb
 
-.PHONY: help build test lint bench bench-peers bench-scale soak dist release man generate
+.PHONY: help build test lint bench bench-peers bench-scale soak gpu dist release man generate

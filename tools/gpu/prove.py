@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""Runs golaunch on a machine with an NVIDIA GPU and torch, and writes down what it does there.
+
+    python3 prove.py [--golaunch DIR] [--report FILE] [CHECK...]
+
+`make gpu` packs it with both builds of golaunch. Each check is a function below; it runs the real command and raises AssertionError with what it saw
+instead. Without names all of them run, within 15 minutes together, and the report says of each whether it passed, failed, or could not run here and why.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class CannotRun(Exception):
+    """This machine lacks what a check needs."""
+
+
+class Machine:
+    """Where golaunch is, and what a check has said of what it saw."""
+
+    def __init__(self, binaries, scratch):
+        self.golaunch, self.linked, self.scratch = os.path.join(binaries, "golaunch"), os.path.join(binaries, "golaunch-cgo"), scratch
+        self.said = []
+
+    def say(self, text):
+        self.said.append(text.rstrip())
+
+    def run(self, *command, code=0, limit=120, env=None, show=True):
+        """Runs a command to its end, and returns its output; code is the exit code that it must have, None for any."""
+        began = time.monotonic()
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit, cwd=self.scratch, env=dict(os.environ, **(env or {})))
+        text = done.stdout.decode(errors="replace")
+        if show:
+            self.say(f"$ {' '.join(command)}   # exit code {done.returncode}, {time.monotonic() - began:.1f} s\n{clip(text)}")
+        assert code is None or done.returncode == code, f"{' '.join(command)} ended with {done.returncode}:\n{clip(text)}"
+        return text
+
+    def job(self, *args, **options):
+        return self.run(self.golaunch, *args, **options)
+
+    def write(self, name, text):
+        path = os.path.join(self.scratch, name)
+        with open(path, "w") as f:
+            f.write(text)
+        return path
+
+
+def clip(text, lines=40):
+    kept = text.splitlines()
+    if len(kept) > lines:
+        kept = kept[: lines // 2] + [f"... {len(kept) - lines} lines ..."] + kept[-lines // 2 :]
+    return "\n".join(line[:300] for line in kept)
+
+
+def smi(*fields):
+    if shutil.which("nvidia-smi") is None:
+        raise CannotRun("there is no nvidia-smi")
+    done = subprocess.run(["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"], stdout=subprocess.PIPE, timeout=60, check=True)
+    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.decode().splitlines() if line.strip()]
+    if not rows:
+        raise CannotRun("nvidia-smi lists no GPU")
+    return rows
+
+
+def torch_on_cuda():
+    done = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"],
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=300)
+    if done.returncode != 0:
+        raise CannotRun(f"{sys.executable} has no torch")
+    version, cuda, usable = done.stdout.decode().split()
+    if usable != "True":
+        raise CannotRun(f"torch {version} cannot use CUDA here")
+    return f"torch {version}, CUDA {cuda}"
+
+
+def gpus(m):
+    """NVML's facts are nvidia-smi's, in both builds."""
+    want = {uuid: (int(memory), driver) for uuid, memory, driver in smi("uuid", "memory.total", "driver_version")}
+    for binary in (m.golaunch, m.linked):
+        plan = json.loads(m.run(binary, "plan", "--gpus-per-node", "auto", "--json"))
+        assert {rank["gpu_uuid"] for rank in plan["ranks"]} == set(want), f"{binary} has other GPUs than nvidia-smi, {sorted(want)}"
+        versions = json.loads(m.run(binary, "doctor", "--json", code=None))["versions"]
+        assert versions["driver"] == next(iter(want.values()))[1], f"the driver is {versions['driver']}"
+
+
+def visibility(m):
+    """A rank sees the GPU that is its own, by --gpu-visibility and by UUID."""
+    uuid = smi("uuid")[0][0]
+    shown = "import os; print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ['GOLAUNCH_GPU_UUID'])"
+    for how in ("job", "rank"):
+        out = m.job("--gpus-per-node", "1", "--gpu-visibility", how, "--", sys.executable, "-c", shown)
+        assert uuid in out and re.search(r"sees (0|GPU-\S+) ", out), out
+    out = m.job("--gpu-ids", uuid, "--", sys.executable, "-c", shown)
+    assert uuid in out, out
+
+
+def doctor(m):
+    """This machine is fine, or what is wrong with it is named; XIDs can be read from the kernel's log or that is said."""
+    out = m.job("doctor", code=None)
+    assert "panic" not in out
+
+
+def nccl(m):
+    """libnccl is found, and an all-reduce through purego is timed."""
+    smi("uuid")
+    out = m.job("doctor", "--fabric", "--gpus-per-node", "1", code=None)
+    assert "fabric-nccl" not in out and re.search(r"nccl|NCCL", out), out
+
+
+ALLREDUCE = """
+import os, torch, torch.distributed as dist
+backend = os.environ["BACKEND"]
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+dist.init_process_group(backend)
+x = torch.ones(1 << 20, device="cuda") * (dist.get_rank() + 1)
+if backend == "gloo":
+    x = x.cpu()
+dist.all_reduce(x)
+print("sum", int(x[0]), torch.cuda.get_device_name(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def torch_nccl(m):
+    """One rank with torch's NCCL on the GPU."""
+    m.say(torch_on_cuda())
+    out = m.job("--gpus-per-node", "1", "--", sys.executable, m.write("allreduce.py", ALLREDUCE), env={"BACKEND": "nccl"})
+    assert "sum 1 " in out, out
+
+
+def torch_gloo(m):
+    """Two ranks that share the GPU, with gloo."""
+    torch_on_cuda()
+    out = m.job("--procs-per-node", "2", "--", sys.executable, m.write("allreduce.py", ALLREDUCE), env={"BACKEND": "gloo"})
+    assert out.count("sum 3 ") == 2, out
+
+
+def restart(m):
+    """DDP on the GPU is killed in the middle, starts again, and goes on from its checkpoint."""
+    torch_on_cuda()
+    checkpoint = os.path.join(m.scratch, "ddp.pt")
+    out = m.job("--gpus-per-node", "1", "--max-restarts", "1", "--backoff", "100ms", "--", sys.executable, os.path.join(HERE, "train.py"), "--steps", "60",
+                "--checkpoint", checkpoint, "--die-at", "35", "--die-rank", "0", limit=300)
+    assert "attempt 1: resumed at step 30" in out, out
+
+
+def memory(m):
+    """The memory of a rank that was killed is free before the next attempt."""
+    torch_on_cuda()
+    program = m.write("hold.py", """
+import os, signal, torch
+free, total = torch.cuda.mem_get_info()
+print("free", free >> 20, "of", total >> 20, "MiB in attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+x = torch.empty(int(free * 0.8), dtype=torch.uint8, device="cuda").zero_()
+torch.cuda.synchronize()
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    os.kill(os.getpid(), signal.SIGKILL)
+""")
+    out = m.job("--gpus-per-node", "1", "--max-restarts", "1", "--backoff", "0s", "--", sys.executable, program, limit=300)
+    before, after = (int(n) for n in re.findall(r"free (\d+) of", out))
+    assert after > 0.95 * before, f"{before} MiB were free, and then {after}"
+
+
+def preload(m):
+    """A rank that was forked from a process with torch uses CUDA as any other."""
+    torch_on_cuda()
+    for how in ("none", "torch"):
+        args = ["--preload", how] + (["--preload-strict"] if how != "none" else [])
+        out = m.job("--gpus-per-node", "1", *args, "--", sys.executable, m.write("allreduce.py", ALLREDUCE), env={"BACKEND": "nccl"}, limit=300)
+        assert "sum 1 " in out, out
+
+
+def stuck(m):
+    """A kernel that does not end is a hang: the rank is stopped, and the evidence says where Python stood."""
+    torch_on_cuda()
+    program = m.write("stuck.py", """
+import torch
+torch.cuda._sleep(1 << 62)
+torch.cuda.synchronize()
+""")
+    out = m.job("--gpus-per-node", "1", "--hang-timeout", "30s", "--max-restarts", "0", "--grace", "5s", "--", sys.executable, program, code=None, limit=300)
+    assert "stand" in out or "hang" in out or "still" in out, out
+
+
+def xid(m):
+    """A kernel that faults is told as the GPU's error, with the Xid where this user may read the kernel's log."""
+    torch_on_cuda()
+    program = m.write("fault.py", """
+import torch
+x = torch.zeros(4, device="cuda")
+print(x[torch.tensor([1 << 40], device="cuda")], flush=True)
+""")
+    logs = os.path.join(m.scratch, "logs")
+    out = m.job("--gpus-per-node", "1", "--max-restarts", "0", "--log-dir", logs, "--", sys.executable, program, code=None, limit=300)
+    assert "succeeded" not in out, out
+    m.job("explain", logs, code=None)
+    bundles = [os.path.join(at, name) for at, _, names in os.walk(logs) for name in names if name.endswith((".tar.gz", ".tgz"))]
+    assert bundles, f"there is no bundle below {logs}"
+    assert "node/nvidia-smi.txt" in m.run("tar", "tzf", bundles[0]), "the bundle has no output of nvidia-smi"
+
+
+def top(m):
+    """The monitor has the GPU's use, memory and power of a running rank."""
+    torch_on_cuda()
+    program = m.write("busy.py", """
+import time, torch
+x = torch.randn(4096, 4096, device="cuda")
+end = time.time() + 25
+while time.time() < end:
+    x = (x @ x).clamp(-1, 1)
+    torch.cuda.synchronize()
+""")
+    job = subprocess.Popen([m.golaunch, "--gpus-per-node", "1", "--job-id", "busy", "--", sys.executable, program], cwd=m.scratch, start_new_session=True,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(20):
+            time.sleep(1)
+            shown = m.job("top", "busy", "--once", code=None, show=False)
+            if re.search(r"\d+W", shown) and re.search(r"\d+%", shown):
+                m.say(shown)
+                return
+        raise AssertionError(shown)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGTERM)
+        job.wait(60)
+
+
+CHECKS = [gpus, visibility, doctor, nccl, torch_nccl, torch_gloo, restart, memory, preload, stuck, xid, top]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--golaunch", default=HERE, help="directory of golaunch and golaunch-cgo")
+    parser.add_argument("--report", default="gpu.md")
+    parser.add_argument("checks", nargs="*", metavar="CHECK", help=", ".join(c.__name__ for c in CHECKS))
+    args = parser.parse_args()
+    unknown = set(args.checks) - {c.__name__ for c in CHECKS}
+    if unknown:
+        parser.error(f"there is no check {', '.join(sorted(unknown))}: {', '.join(c.__name__ for c in CHECKS)}")
+    rows, details, failed = [], [], 0
+    for check in CHECKS:
+        if args.checks and check.__name__ not in args.checks:
+            continue
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="golaunch-gpu-") as scratch:
+            m = Machine(args.golaunch, scratch)
+            result = "passed"
+            try:
+                check(m)
+            except CannotRun as reason:
+                result = f"could not run: {str(reason).splitlines()[0]}"
+            except (AssertionError, subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
+                result, failed = "**failed**", failed + 1
+                m.say("".join(traceback.format_exception_only(type(error), error)))
+        took = time.monotonic() - began
+        print(f"{check.__name__}: {result} ({took:.1f} s)", flush=True)
+        rows.append(f"| `{check.__name__}` | {check.__doc__} | {result} | {took:.1f} |")
+        details.append(f"## {check.__name__}\n\n{check.__doc__}\n\n```\n" + "\n\n".join(m.said or ["nothing was run"]) + "\n```\n")
+    version = subprocess.run([os.path.join(args.golaunch, "golaunch"), "version"], stdout=subprocess.PIPE, check=True).stdout.decode().strip()
+    devices = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE).stdout.decode().strip() if shutil.which("nvidia-smi") else "no NVIDIA driver"
+    with open(args.report, "w") as f:
+        f.write(f"# golaunch on a GPU\n\n{version}, {time.strftime('%Y-%m-%d', time.gmtime())}, {platform.platform()}, Python {platform.python_version()}:\n\n    "
+                + devices.replace("\n", "\n    ") + "\n\n| check | | result | seconds |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n\n" + "\n".join(details))
+    print(f"the report is in {args.report}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
