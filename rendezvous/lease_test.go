@@ -175,15 +175,23 @@ func TestDeadAgentIsLostAtOnce(t *testing.T) {
 	}
 }
 
+// reportMany reports more than an agent keeps, but never more than the coordinator takes meanwhile.
+func reportMany(a *agent) {
+	for range 20 {
+		for range 1000 {
+			a.Report("j1", job.Started{})
+		}
+		synctest.Wait()
+	}
+}
+
 // TestReportsAreKept until the coordinator has them, and no longer.
 func TestReportsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
 		a := w.join(1, forever)
 		synctest.Wait()
-		for range 20_000 { // more than an agent keeps
-			a.Report("j1", job.Started{})
-		}
+		reportMany(a)
 		time.Sleep(lease)
 		a.cable.up.Store(true)
 		a.exitAll(0, 0)
@@ -203,9 +211,7 @@ func TestAnotherAgentGoesOn(t *testing.T) {
 		w := newWorld(t, 2)
 		a, b := w.join(1, forever), w.join(2, forever)
 		synctest.Wait()
-		for range 20_000 { // more than an agent keeps
-			a.Report("j1", job.Started{})
-		}
+		reportMany(a)
 		synctest.Wait()
 		for range 2 {
 			former := a
