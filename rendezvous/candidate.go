@@ -51,7 +51,9 @@ type Candidate struct {
 	// head is the coordinator in this process, if there is one.
 	head atomic.Pointer[Coordinator]
 	// led tells those who ask for the coordinator that there may be one.
-	led    broadcast
+	led broadcast
+	// asking counts those who ask.
+	asking atomic.Int64
 	closed context.Context
 	close  context.CancelFunc
 	busy   sync.WaitGroup
@@ -133,7 +135,7 @@ func (s *Candidate) Shared() bool { return len(s.others()) > 0 }
 // Serve takes agents and other voters, and clients of a cluster, from a listener until Close. Another error than of the listener is that this
 // one's part of a cluster's log could not be read or kept.
 func (s *Candidate) Serve(l net.Listener) error {
-	srv, audit, end := newServer(s.cfg.Server, s.cfg.Warn)
+	srv, audit, end := newServer(s.cfg.Server, s.cfg.Warn, s)
 	defer end()
 	pb.RegisterRendezvousServer(srv, joinServer{candidate: s, audit: audit})
 	pb.RegisterQuorumServer(srv, quorumServer{candidate: s})

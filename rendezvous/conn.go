@@ -29,8 +29,8 @@ func (l watchedListener) Accept() (net.Conn, error) {
 // watchedConn sees what comes before TLS does, and how it ends, of which gRPC tells little.
 type watchedConn struct {
 	net.Conn
-	// placed says that its TLS handshake is at work, claimed that it has an agent.
-	placed  bool
+	// placed is where its TLS handshake has a place, if it is at work, and claimed says that it has an agent.
+	placed  chan struct{}
 	claimed atomic.Bool
 	// node is that agent's; it belongs to the goroutine of the coordinator.
 	node string

@@ -135,7 +135,7 @@ func (t *teller) serve(b *testing.B) (target string, end func()) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	srv, _, over := newServer(mtls.Server(token, mtls.Identity{Job: "j1"}), func(err error) { b.Error(err) })
+	srv, _, over := newServer(mtls.Server(token, mtls.Identity{Job: "j1"}), func(err error) { b.Error(err) }, nil)
 	pb.RegisterRendezvousServer(srv, t)
 	done, served := make(chan struct{}), make(chan error, 1)
 	go func() { served <- serve(srv, l, done, over) }()

@@ -127,15 +127,6 @@ func (c *Coordinator) coordinators() (all, silent []string) {
 	return all, silent
 }
 
-// Elsewhere says where the coordinator is that is not here.
-func (s *Candidate) elsewhere() *wire.ElsewhereError {
-	why := s.cfg.Addr + " does not lead the cluster, and knows of nobody who does at the moment"
-	if leads := s.logged().Leader(); leads.ID != 0 && leads.ID != s.voter.ID {
-		why = s.cfg.Addr + " does not lead the cluster: " + leads.Addr + " does"
-	}
-	return &wire.ElsewhereError{Why: why, Addrs: s.fellows()}
-}
-
 // assemble meets the other peers once, and again for as long as this one knows of nobody who leads.
 func (s *Candidate) assemble() {
 	told := ""
@@ -299,7 +290,7 @@ func (s clusterServer) Drain(ctx context.Context, q *pb.DrainRequest) (a *pb.Dra
 }
 
 func (s clusterServer) led(ctx context.Context, do func(control) error) error {
-	c, err := s.candidate.lead(ctx)
+	c, err := s.candidate.lead(ctx, s.candidate.question())
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -27,69 +26,26 @@ type joinServer struct {
 	audit     *audit
 }
 
-// Join serves an agent if the coordinator is here. One that is new to the job hears where else it may be.
+// Join serves an agent if the coordinator is here, and else tells it where it is.
 func (j joinServer) Join(stream pb.Rendezvous_JoinServer) error {
-	c, err := j.candidate.lead(stream.Context())
+	h, err := j.audit.hello(stream)
 	if err != nil {
 		return err
 	}
-	return service{c: c, audit: j.audit}.Join(stream)
+	c, err := j.candidate.lead(stream.Context(), j.candidate.questionOf(h))
+	if err != nil {
+		return err
+	}
+	return service{c: c, audit: j.audit}.serve(stream, h)
 }
 
 // Deliver takes output for a reader.
 func (j joinServer) Deliver(stream pb.Rendezvous_DeliverServer) error {
-	c, err := j.candidate.lead(stream.Context())
+	c, err := j.candidate.lead(stream.Context(), j.candidate.question())
 	if err != nil {
 		return err
 	}
 	return service{c: c, audit: j.audit}.Deliver(stream)
-}
-
-// holdsPerLease is the part of a lease for which who asks for the coordinator is held up while nobody leads: thousands that ask again and
-// again would hold up the election.
-const holdsPerLease = 8
-
-// lead is the coordinator here, or says where else it may be. Where nobody leads for the moment it waits for that.
-func (s *Candidate) lead(ctx context.Context) (*Coordinator, error) {
-	limit := time.NewTimer(s.cfg.Lease / holdsPerLease)
-	defer limit.Stop()
-	for {
-		settled := s.led.next()
-		if c := s.head.Load(); c != nil {
-			return c, nil
-		}
-		log := s.logged()
-		if log == nil {
-			return nil, s.nowhere()
-		}
-		if leads := log.Leader(); leads.ID != 0 && leads.ID != s.voter.ID {
-			return nil, s.nowhere()
-		}
-		select {
-		case <-settled:
-		case <-limit.C:
-			return nil, s.nowhere()
-		case <-log.Ended():
-			return nil, s.nowhere()
-		case <-ctx.Done():
-			return nil, status.FromContextError(ctx.Err()).Err()
-		}
-	}
-}
-
-// nowhere says that the coordinator is not here, and where it may be.
-func (s *Candidate) nowhere() error {
-	switch addrs := s.known.Load(); {
-	case len(s.cfg.Peers) > 0:
-		return s.elsewhere().Status()
-	case addrs != nil:
-		return (&wire.ElsewhereError{Why: s.idle(), Addrs: *addrs}).Status()
-	}
-	return status.Error(codes.Unavailable, s.idle())
-}
-
-func (s *Candidate) idle() string {
-	return "node " + s.cfg.Node + " does not coordinate the job, and may not: it knows of no majority that wants it"
 }
 
 // quorumServer is what voters say to each other.
@@ -137,7 +93,7 @@ func (s *Candidate) greeting() *pb.Greeting {
 func (s *Candidate) way(addr string) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if s.cfg.Client != nil {
-		creds = credentials.NewTLS(s.cfg.Client)
+		creds = credentials.NewTLS(asVoter(s.cfg.Client))
 	}
 	return grpc.NewClient("passthrough:///"+addr,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.cfg.Dial(ctx, addr) }),

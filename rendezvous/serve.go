@@ -36,7 +36,7 @@ func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
 	if config == nil && !local(l.Addr()) {
 		return fmt.Errorf("refusing to take agents at %v without TLS: it is open to other machines", l.Addr())
 	}
-	srv, audit, end := newServer(config, c.cfg.Warn)
+	srv, audit, end := newServer(config, c.cfg.Warn, nil)
 	defer end()
 	pb.RegisterRendezvousServer(srv, service{c: c, audit: audit})
 	pb.RegisterClusterServer(srv, control{c: c})
@@ -48,14 +48,14 @@ func (c *Coordinator) ServeClients(l net.Listener) error {
 	if !local(l.Addr()) {
 		return fmt.Errorf("refusing to take clients at %v without TLS: it is open to other machines", l.Addr())
 	}
-	srv, _, end := newServer(nil, c.cfg.Warn)
+	srv, _, end := newServer(nil, c.cfg.Warn, nil)
 	defer end()
 	pb.RegisterClusterServer(srv, control{c: c})
 	return serve(srv, l, c.done, end)
 }
 
 // newServer is a server with no services yet. What end ends are handshakes that are at work.
-func newServer(config *tls.Config, warn func(error)) (srv *grpc.Server, a *audit, end func()) {
+func newServer(config *tls.Config, warn func(error), candidate *Candidate) (srv *grpc.Server, a *audit, end func()) {
 	a = &audit{warn: warn, told: map[string]time.Time{}}
 	over, end := context.WithCancel(context.Background())
 	recovered := func(p any) error {
@@ -63,7 +63,7 @@ func newServer(config *tls.Config, warn func(error)) (srv *grpc.Server, a *audit
 		return status.Error(codes.Internal, "the coordinator failed to handle a message")
 	}
 	return grpc.NewServer(
-		grpc.Creds(serverCredentials(over, config, a)),
+		grpc.Creds(serverCredentials(over, config, a, candidate)),
 		grpc.ConnectionTimeout(patienceForHello),
 		grpc.MaxRecvMsgSize(wire.MaxMessage),
 		grpc.MaxSendMsgSize(wire.MaxMessage),
@@ -120,8 +120,35 @@ type service struct {
 	audit *audit
 }
 
-// Join serves one agent for as long as its stream lasts. A connection has one agent only, so that its end means that agent's.
+// Join serves one agent for as long as its stream lasts.
 func (s service) Join(stream pb.Rendezvous_JoinServer) error {
+	h, err := s.audit.hello(stream)
+	if err != nil {
+		return err
+	}
+	return s.serve(stream, h)
+}
+
+// hello waits for what an agent says first.
+func (a *audit) hello(stream pb.Rendezvous_JoinServer) (*pb.Hello, error) {
+	msg, err := first(stream)
+	if err == nil && msg.GetHello() == nil {
+		err = wire.Refused("an agent must say hello first")
+	}
+	if err != nil {
+		p, _ := peer.FromContext(stream.Context())
+		a.refuse(p, err)
+	}
+	return msg.GetHello(), err
+}
+
+// refuse warns of an agent that is refused.
+func (a *audit) refuse(p *peer.Peer, why error) {
+	a.refused(p.Addr, fmt.Errorf("the agent at %v was refused: %s", p.Addr, status.Convert(why).Message()))
+}
+
+// serve serves an agent that has said hello. A connection has one agent only, so that its end means that agent's.
+func (s service) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error {
 	p, _ := peer.FromContext(stream.Context())
 	conn := p.Addr.(watchedAddr).conn
 	if !conn.claimed.CompareAndSwap(false, true) {
@@ -129,12 +156,12 @@ func (s service) Join(stream pb.Rendezvous_JoinServer) error {
 	}
 	l := newLink(conn)
 	defer close(l.over)
-	m, err := s.greet(stream, l, p)
+	m, err := s.greet(stream.Context(), h, l, p)
 	if status.Code(err) == codes.AlreadyExists {
 		return err // it may come again under another name, and else says so itself
 	}
 	if err != nil {
-		s.audit.refused(p.Addr, fmt.Errorf("the agent at %v was refused: %s", p.Addr, status.Convert(err).Message()))
+		s.audit.refuse(p, err)
 		return err
 	}
 	defer s.c.post(func() { s.c.broken(m, l) })
@@ -195,17 +222,8 @@ func (c *Coordinator) ending() error {
 	return errOver
 }
 
-// greet waits for the hello of an agent and asks for its admission.
-func (s service) greet(stream pb.Rendezvous_JoinServer, l *link, p *peer.Peer) (*member, error) {
-	ctx := stream.Context()
-	msg, err := first(stream)
-	if err != nil {
-		return nil, err
-	}
-	hello := msg.GetHello()
-	if hello == nil {
-		return nil, wire.Refused("an agent must say hello first")
-	}
+// greet asks for the admission of an agent.
+func (s service) greet(ctx context.Context, hello *pb.Hello, l *link, p *peer.Peer) (*member, error) {
 	from, err := certified(p)
 	if err != nil {
 		return nil, err

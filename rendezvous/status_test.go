@@ -226,7 +226,7 @@ func testLongestStatus(t *testing.T) {
 		})
 	}
 	l, dial := session.Pipe()
-	srv, _, end := newServer(nil, func(err error) { t.Error(err) })
+	srv, _, end := newServer(nil, func(err error) { t.Error(err) }, nil)
 	defer end()
 	pb.RegisterClusterServer(srv, oneStatus{all: s})
 	done := make(chan struct{})

@@ -248,7 +248,7 @@ func TestWhoDoesNotWait(t *testing.T) {
 	defer l.Close()
 	for _, waits := range []bool{true, false} {
 		warned := make(chan error, 1)
-		creds := serverCredentials(t.Context(), mtls.Server(token, mtls.Identity{}), &audit{warn: func(err error) { warned <- err }, told: map[string]time.Time{}})
+		creds := serverCredentials(t.Context(), mtls.Server(token, mtls.Identity{}), &audit{warn: func(err error) { warned <- err }, told: map[string]time.Time{}}, nil)
 		places := creds.(auditedCredentials).places
 		for range cap(places) {
 			places <- struct{}{}

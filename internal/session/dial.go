@@ -36,7 +36,8 @@ type agentLink struct {
 	stream pb.Rendezvous_JoinClient
 	cancel context.CancelFunc
 	client *grpc.ClientConn
-	conn   net.Conn
+	// conn is the connection, and way what is secure on it.
+	conn, way net.Conn
 }
 
 // helloLimit bounds a hello. A coordinator that greets thousands of agents at once may take many seconds.
@@ -45,20 +46,34 @@ const helloLimit = 30 * time.Second
 // minLease keeps heartbeats below a thousand a second.
 const minLease = 4 * time.Millisecond
 
+// patience is how long an agent waits for each step of a link: a connection, its handshake, and the answer to its hello.
+type patience struct{ dial, secure, hello time.Duration }
+
+// patience is short where another place may be quicker, but no shorter than who does not lead holds an agent for the news of who does, and who
+// leads may need for thousands that all come at once.
+func (d dialer) patience() patience {
+	if len(d.voters) == 0 {
+		return patience{wire.DialLimit, helloLimit, helloLimit}
+	}
+	return patience{min(wire.DialLimit, d.lease/8), min(helloLimit, d.lease/2), min(helloLimit, d.lease/2)}
+}
+
+// unreachableError says that nobody listens at a place, or none that can be reached.
+type unreachableError struct{ error }
+
+func (e *unreachableError) Unwrap() error { return e.error }
+
 // dial makes one connection, opens a stream on it and says hello.
 func (d dialer) dial(ctx context.Context) (*agentLink, error) {
-	forDial, forHello := wire.DialLimit, helloLimit
-	if len(d.voters) > 0 { // the next may be quicker
-		forDial, forHello = min(forDial, d.lease/8), min(forHello, d.lease/4)
-	}
-	dialCtx, cancel := context.WithTimeout(ctx, forDial)
+	limits := d.patience()
+	dialCtx, cancel := context.WithTimeout(ctx, limits.dial)
 	defer cancel()
 	raw, err := d.Dial(dialCtx)
 	if err != nil {
 		if why := ports.Why(err); why != "" {
 			err = fmt.Errorf("%w (%s)", err, why)
 		}
-		return nil, fmt.Errorf("cannot reach the coordinator at %s: %w", d.Target, err)
+		return nil, &unreachableError{fmt.Errorf("cannot reach the coordinator at %s: %w", d.Target, err)}
 	}
 	hurry(raw)
 	l := &agentLink{conn: raw, node: d.Node, out: make(chan *pb.FromAgent), in: make(chan *pb.ToAgent)}
@@ -67,13 +82,8 @@ func (d dialer) dial(ctx context.Context) (*agentLink, error) {
 			l.node.Addr = ap.Addr().Unmap()
 		}
 	}
-	helloCtx, cancelHello := context.WithTimeout(ctx, forHello)
-	defer cancelHello()
-	if err := d.greet(helloCtx, l); err != nil {
+	if err := d.greet(ctx, l, limits); err != nil {
 		l.close()
-		if helloCtx.Err() != nil && !permanent(err) {
-			return nil, fmt.Errorf("the coordinator at %s does not answer: %w", d.Target, err)
-		}
 		return nil, err
 	}
 	go l.receive()
@@ -82,17 +92,46 @@ func (d dialer) dial(ctx context.Context) (*agentLink, error) {
 }
 
 // greet secures the connection and says hello.
-func (d dialer) greet(ctx context.Context, l *agentLink) error {
-	conn := l.conn
-	if d.TLS != nil {
-		secure := tls.Client(conn, d.TLS)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			return mtls.ExplainClient(err, d.Target, d.TLS)
+func (d dialer) greet(ctx context.Context, l *agentLink, limits patience) error {
+	for _, step := range []struct {
+		limit time.Duration
+		do    func(context.Context) error
+	}{
+		{limits.secure, func(ctx context.Context) error { return d.secure(ctx, l) }},
+		{limits.hello, func(ctx context.Context) error { return d.welcome(ctx, l, limits.hello) }},
+	} {
+		within, cancel := context.WithTimeout(ctx, step.limit)
+		err := step.do(within)
+		late := within.Err() != nil
+		cancel()
+		if err != nil && late && !permanent(err) {
+			return fmt.Errorf("the coordinator at %s does not answer: %w", d.Target, err)
 		}
-		conn = secure
+		if err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// secure has the coordinator and the agent show each other who they are.
+func (d dialer) secure(ctx context.Context, l *agentLink) error {
+	if d.TLS == nil {
+		l.way = l.conn
+		return nil
+	}
+	secure := tls.Client(l.conn, d.TLS)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return mtls.ExplainClient(err, d.Target, d.TLS)
+	}
+	l.way = secure
+	return nil
+}
+
+// welcome says hello, and waits for the answer.
+func (d dialer) welcome(ctx context.Context, l *agentLink, patience time.Duration) error {
 	var err error
-	if l.client, err = client(conn); err != nil {
+	if l.client, err = client(l.way); err != nil {
 		return fmt.Errorf("cannot talk to the coordinator at %s: %w", d.Target, err)
 	}
 	var streamCtx context.Context
@@ -101,7 +140,7 @@ func (d dialer) greet(ctx context.Context, l *agentLink) error {
 	if l.stream, err = pb.NewRendezvousClient(l.client).Join(streamCtx); err != nil {
 		return d.explain(err)
 	}
-	if err := l.stream.Send(d.hello(l.node)); err != nil && status.Code(err) == codes.ResourceExhausted {
+	if err := l.stream.Send(d.hello(l.node, patience)); err != nil && status.Code(err) == codes.ResourceExhausted {
 		return &RefusedError{Node: l.node.Name, Target: d.Target, Why: "the node's description is too long: " + err.Error()}
 	}
 	if l.first, err = l.stream.Recv(); err != nil {
@@ -114,11 +153,11 @@ func (d dialer) greet(ctx context.Context, l *agentLink) error {
 	return nil
 }
 
-func (d dialer) hello(n placement.Node) *pb.FromAgent {
+func (d dialer) hello(n placement.Node, patience time.Duration) *pb.FromAgent {
 	return &pb.FromAgent{Body: &pb.FromAgent_Hello{Hello: &pb.Hello{
 		Protocol: wire.Protocol, Version: wire.Version(), Node: wire.FromNode(n), Instance: d.instance, Epoch: d.epoch, Facts: d.Facts,
 		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())}, Voter: wire.FromVoter(d.Voter.Open(n.Addr)),
-		Commitment: d.commitment(),
+		Commitment: d.commitment(), Patience: durationpb.New(patience), Lost: d.lost,
 	}}}
 }
 
@@ -151,7 +190,7 @@ func (d dialer) explain(err error) error {
 	}
 	err = fmt.Errorf("the connection to the coordinator at %s broke: %s", d.Target, s.Message())
 	if e != nil {
-		return &hintError{err, e.Addrs}
+		return &hintError{err, e}
 	}
 	return err
 }
@@ -159,7 +198,7 @@ func (d dialer) explain(err error) error {
 // hintError is an end that a new connection may mend, to one of more places.
 type hintError struct {
 	error
-	addrs []string
+	of *wire.ElsewhereError
 }
 
 // Client makes gRPC use a connection that is there, and secure, already.

@@ -5,18 +5,13 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
-	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/quorum"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
@@ -140,113 +135,4 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 	s := newSession(d, w, l)
 	go s.run()
 	return s, nil
-}
-
-// dialer makes links to the coordinator.
-type dialer struct {
-	Options
-	instance, epoch string
-	lease           time.Duration
-	// voters are where the coordinator is or may come to be; turn counts those that were tried.
-	voters []string
-	turn   int
-	// home is the Target of the Options.
-	home string
-	// bound says that the agent has had orders, or is a cluster's, and may not begin anew with another coordinator at the same place.
-	bound bool
-	// shared says that the coordinator is a cluster's.
-	shared bool
-}
-
-// refer has an agent turn to where the coordinator may be, and to where it began when that is known no more.
-func (d *dialer) refer(addrs []string) { d.voters = append([]string{d.home}, addrs...) }
-
-// maxPlaces bounds where an agent looks for the coordinator.
-const maxPlaces = 4 * wire.MaxVoters
-
-// widen has an agent turn to more voters: those that it knows may have been replaced since it last heard of them.
-func (d *dialer) widen(addrs []string) {
-	d.voters = slices.Clone(d.voters) // the session's
-	for _, addr := range addrs {
-		if len(d.voters) < maxPlaces && !slices.Contains(d.voters, addr) {
-			d.voters = append(d.voters, addr)
-		}
-	}
-}
-
-// aim turns to the next voter, if there are any. The first is the coordinator that was lost.
-func (d *dialer) aim() {
-	if len(d.voters) == 0 {
-		return
-	}
-	d.turn++ // on a copy: a session begins with the first each time
-	addr, dial := d.voters[d.turn%len(d.voters)], d.DialAt
-	d.Target, d.Dial = addr, func(ctx context.Context) (net.Conn, error) { return dial(ctx, addr) }
-}
-
-// maxRedial is the longest wait between attempts to connect, give or take half of it: a coordinator that is started again has all
-// its agents back within a second or two.
-const maxRedial = 700 * time.Millisecond
-
-// connect makes a link, at once if possible, else trying again with ever longer waits. When ctx ends it returns why it failed so
-// far.
-func (d dialer) connect(ctx context.Context) (*agentLink, error) {
-	longest := maxRedial
-	if len(d.voters) > 0 {
-		longest = min(longest, d.lease/40) // to ask each of five more than once in what may be left of the lease
-	}
-	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(longest),
-		backoff.WithMaxElapsedTime(0))
-	var why error
-	for {
-		d.aim()
-		l, err := d.dial(ctx)
-		if err == nil || d.permanent(err) {
-			return l, err
-		}
-		if e, ok := errors.AsType[*wire.ElsewhereError](err); ok {
-			d.refer(e.Addrs)
-		}
-		if h, ok := errors.AsType[*hintError](err); ok {
-			d.widen(h.addrs)
-		}
-		if ctx.Err() == nil && d.tell(why, err) {
-			d.Warn(fmt.Errorf("node %s keeps trying: %w", d.Node.Name, err))
-		}
-		if why == nil || ctx.Err() == nil {
-			why = err
-		}
-		select {
-		case <-time.After(wait.NextBackOff()):
-		case <-ctx.Done():
-			return nil, why
-		}
-	}
-}
-
-// tell says that a failure is news: one like that before is not, nor is a voter that does not lead, before all were asked twice.
-func (d dialer) tell(before, now error) bool {
-	if n := len(d.voters); n > 0 {
-		return d.turn == 2*n
-	}
-	return before == nil || before.Error() != now.Error()
-}
-
-// permanent says that trying again cannot help. What one voter's address has come to be does not matter while there are others.
-func (d dialer) permanent(err error) bool {
-	return d.final(err) || len(d.voters) == 0 && permanent(err)
-}
-
-// final says that an answer ends the session that got it.
-func (d dialer) final(err error) bool {
-	_, refused := errors.AsType[*RefusedError](err)
-	_, elsewhere := errors.AsType[*wire.ElsewhereError](err)
-	return refused || elsewhere && d.epoch != ""
-}
-
-// permanent says that trying again at the same place cannot help.
-func permanent(err error) bool {
-	var r *RefusedError
-	var q *RequestError
-	return errors.As(err, &r) || errors.As(err, &q) || errors.Is(err, mtls.ErrToken) || errors.Is(err, mtls.ErrNoTLS)
 }

@@ -19,11 +19,18 @@ func (s *Session) broken() {
 		s.err = s.trouble
 		return
 	}
-	s.connect()
+	s.connect(firstAgain)
 }
 
+// Where an agent of several coordinators asks first: the one that was lost, of which a host has said that the connection is over, so that it
+// says at once too whether another may be made; and another than one that is silent.
+const (
+	firstAgain = -1
+	firstOther = 0
+)
+
 // connect makes a new link, while the one that is there stays in use.
-func (s *Session) connect() {
+func (s *Session) connect(first int) {
 	if s.redial != nil {
 		return
 	}
@@ -31,6 +38,8 @@ func (s *Session) connect() {
 	result := make(chan dialled, 1)
 	s.redial, s.stop = result, cancel
 	d := s.dialer // the original may change while this one is used
+	d.turn = first
+	d.scatter()
 	go func() {
 		l, err := d.connect(ctx)
 		result <- dialled{l, err}

@@ -185,7 +185,7 @@ func (s *Session) run() {
 			s.unacked = append(s.unacked, msg)
 		case <-s.pulse.C:
 			if s.unanswered && s.readable() != nil {
-				s.connect()
+				s.connect(firstOther)
 			}
 			s.heartbeat()
 		case r := <-s.redial:

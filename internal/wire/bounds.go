@@ -42,6 +42,8 @@ const (
 	MaxLine = 128
 	// MaxRAS is that of the address of a rank's RAS service: a host name and a port.
 	MaxRAS = 253 + len("[]:65535")
+	// maxPlace is that of where a coordinator is said to be, and MaxVoters of those are said at a time.
+	maxPlace = MaxRAS
 )
 
 const (

@@ -2,9 +2,12 @@ package wire
 
 import (
 	"fmt"
+	"net"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -24,6 +27,9 @@ type ElsewhereError struct {
 	Why string
 	// Addrs are where the job is led, or may come to be, HOST:PORT; none is where the agent began.
 	Addrs []string
+	// Leader is where it is led, if that is known, and Wait how long to wait before asking there, or else anywhere.
+	Leader string
+	Wait   time.Duration
 }
 
 func (e *ElsewhereError) Error() string { return e.Why }
@@ -31,7 +37,7 @@ func (e *ElsewhereError) Error() string { return e.Why }
 // Status is the error as agents hear it.
 func (e *ElsewhereError) Status() error {
 	s := status.New(codes.Unavailable, Plain(e.Why))
-	if detailed, err := s.WithDetails(&pb.Voters{Addrs: e.Addrs}); err == nil {
+	if detailed, err := s.WithDetails(&pb.Voters{Addrs: e.Addrs, Leader: e.Leader, Wait: durationpb.New(e.Wait)}); err == nil {
 		s = detailed
 	}
 	return s.Err()
@@ -41,10 +47,20 @@ func (e *ElsewhereError) Status() error {
 func Elsewhere(s *status.Status) *ElsewhereError {
 	for _, detail := range s.Details() {
 		if v, ok := detail.(*pb.Voters); ok && len(v.GetAddrs()) > 0 {
-			return &ElsewhereError{s.Message(), v.GetAddrs()}
+			e := &ElsewhereError{Why: s.Message(), Addrs: v.GetAddrs(), Wait: v.GetWait().AsDuration()}
+			if place(v.GetLeader()) {
+				e.Leader = v.GetLeader()
+			}
+			return e
 		}
 	}
 	return nil
+}
+
+// place says that a text may be a HOST:PORT.
+func place(addr string) bool {
+	host, port, err := net.SplitHostPort(addr)
+	return err == nil && host != "" && port != "" && len(addr) <= maxPlace
 }
 
 // Over is why an agent is refused whose job has ended.

@@ -33,6 +33,9 @@ const (
 	Reprieval = 1500 * time.Millisecond
 )
 
+// HeldOf is how much of its patience an agent is held where nobody leads, to hear who does: the rest is for the way there and back.
+func HeldOf(patience time.Duration) time.Duration { return patience / 4 * 3 }
+
 // MaxVoters is how many nodes keep the state of a job: of five, two may be lost at the same time.
 const MaxVoters = 5
 

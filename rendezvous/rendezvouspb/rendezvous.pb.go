@@ -296,8 +296,12 @@ func (x *Invitation) GetEpoch() string {
 // Voters are where an agent finds the next coordinator when it has lost this one, which is the first. In the details of an UNAVAILABLE
 // they are where the coordinator is, or may be: it is not here.
 type Voters struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Addrs         []string               `protobuf:"bytes,1,rep,name=addrs,proto3" json:"addrs,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Addrs []string               `protobuf:"bytes,1,rep,name=addrs,proto3" json:"addrs,omitempty"`
+	// leader is where the coordinator is, HOST:PORT, in the details of who knows that. wait is how long an agent waits before it asks there, or
+	// anywhere if leader is empty: of thousands not all are to come at once.
+	Leader        string               `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
+	Wait          *durationpb.Duration `protobuf:"bytes,3,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -335,6 +339,20 @@ func (*Voters) Descriptor() ([]byte, []int) {
 func (x *Voters) GetAddrs() []string {
 	if x != nil {
 		return x.Addrs
+	}
+	return nil
+}
+
+func (x *Voters) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *Voters) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
 	}
 	return nil
 }
@@ -975,7 +993,11 @@ type Hello struct {
 	Voter *Voter `protobuf:"bytes,9,opt,name=voter,proto3" json:"voter,omitempty"`
 	// commitment is the SHA-256 of 32 secret bytes. They are the last of this connection, below TLS, once the agent and its ranks are dead:
 	// no other end of it says so.
-	Commitment    []byte `protobuf:"bytes,10,opt,name=commitment,proto3" json:"commitment,omitempty"`
+	Commitment []byte `protobuf:"bytes,10,opt,name=commitment,proto3" json:"commitment,omitempty"`
+	// patience is how long the agent waits for an answer. Where nobody knows who leads it waits for that news, for a part of this time.
+	Patience *durationpb.Duration `protobuf:"bytes,11,opt,name=patience,proto3" json:"patience,omitempty"`
+	// lost is where it has just found nobody, HOST:PORT: that the coordinator is there is no news.
+	Lost          string `protobuf:"bytes,12,opt,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1078,6 +1100,20 @@ func (x *Hello) GetCommitment() []byte {
 		return x.Commitment
 	}
 	return nil
+}
+
+func (x *Hello) GetPatience() *durationpb.Duration {
+	if x != nil {
+		return x.Patience
+	}
+	return nil
+}
+
+func (x *Hello) GetLost() string {
+	if x != nil {
+		return x.Lost
+	}
+	return ""
 }
 
 // Welcome answers Hello.
@@ -6933,9 +6969,11 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\n" +
 	"FactsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1e\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"e\n" +
 	"\x06Voters\x12\x14\n" +
-	"\x05addrs\x18\x01 \x03(\tR\x05addrs\"\xbb\a\n" +
+	"\x05addrs\x18\x01 \x03(\tR\x05addrs\x12\x16\n" +
+	"\x06leader\x18\x02 \x01(\tR\x06leader\x12-\n" +
+	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xbb\a\n" +
 	"\tFromAgent\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x125\n" +
 	"\x05hello\x18\x02 \x01(\v2\x1d.golaunch.rendezvous.v1.HelloH\x00R\x05hello\x12A\n" +
@@ -6975,7 +7013,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x06voters\x18\x10 \x01(\v2\x1e.golaunch.rendezvous.v1.VotersH\x00R\x06voters\x125\n" +
 	"\x05peers\x18\x11 \x01(\v2\x1d.golaunch.rendezvous.v1.PeersH\x00R\x05peers\x12\x10\n" +
 	"\x03job\x18\f \x01(\tR\x03jobB\x06\n" +
-	"\x04body\"\xe1\x03\n" +
+	"\x04body\"\xac\x04\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -6989,7 +7027,9 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\n" +
 	"commitment\x18\n" +
 	" \x01(\fR\n" +
-	"commitment\x1a8\n" +
+	"commitment\x125\n" +
+	"\bpatience\x18\v \x01(\v2\x19.google.protobuf.DurationR\bpatience\x12\x12\n" +
+	"\x04lost\x18\f \x01(\tR\x04lost\x1a8\n" +
 	"\n" +
 	"FactsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -7580,8 +7620,8 @@ var file_rendezvous_proto_goTypes = []any{
 	nil,                           // 91: golaunch.rendezvous.v1.Hello.FactsEntry
 	nil,                           // 92: golaunch.rendezvous.v1.Node.LabelsEntry
 	nil,                           // 93: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*timestamppb.Timestamp)(nil), // 94: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 95: google.protobuf.Duration
+	(*durationpb.Duration)(nil),   // 94: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 95: google.protobuf.Timestamp
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
@@ -7589,165 +7629,167 @@ var file_rendezvous_proto_depIdxs = []int32{
 	89,  // 2: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
 	90,  // 3: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
 	4,   // 4: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
-	7,   // 5: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
-	9,   // 6: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	12,  // 7: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
-	15,  // 8: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
-	19,  // 9: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
-	27,  // 10: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
-	29,  // 11: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
-	10,  // 12: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
-	11,  // 13: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
-	21,  // 14: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
-	16,  // 15: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
-	17,  // 16: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
-	18,  // 17: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
-	24,  // 18: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
-	26,  // 19: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
-	8,   // 20: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
-	9,   // 21: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	30,  // 22: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
-	34,  // 23: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
-	38,  // 24: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
-	39,  // 25: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
-	60,  // 26: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
-	40,  // 27: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
-	41,  // 28: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
-	42,  // 29: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
-	32,  // 30: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
-	33,  // 31: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
-	37,  // 32: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
-	4,   // 33: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
-	31,  // 34: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
-	13,  // 35: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	91,  // 36: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	94,  // 37: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
-	9,   // 38: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	0,   // 39: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	95,  // 40: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
-	9,   // 41: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	95,  // 42: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	94,  // 43: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
-	14,  // 44: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	92,  // 45: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
-	28,  // 46: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
-	28,  // 47: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
-	95,  // 48: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
-	20,  // 49: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
-	95,  // 50: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
-	95,  // 51: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
-	95,  // 52: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
-	22,  // 53: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
-	25,  // 54: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
-	23,  // 55: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	95,  // 56: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	95,  // 57: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
-	28,  // 58: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	94,  // 59: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	95,  // 60: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
-	35,  // 61: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	36,  // 62: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
-	14,  // 63: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	14,  // 64: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	95,  // 65: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	95,  // 66: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
-	43,  // 67: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
-	50,  // 68: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
-	46,  // 69: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
-	49,  // 70: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
-	47,  // 71: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
-	48,  // 72: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
-	44,  // 73: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
-	45,  // 74: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
-	95,  // 75: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
-	95,  // 76: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
-	51,  // 77: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
-	52,  // 78: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
-	52,  // 79: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	94,  // 80: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
-	55,  // 81: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
-	56,  // 82: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
-	53,  // 83: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
-	54,  // 84: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
-	57,  // 85: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
-	61,  // 86: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
-	64,  // 87: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
-	62,  // 88: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	63,  // 89: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
-	14,  // 90: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
-	28,  // 91: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	94,  // 92: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	95,  // 93: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	66,  // 94: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	95,  // 95: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	95,  // 96: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	95,  // 97: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	95,  // 98: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	67,  // 99: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	95,  // 100: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	95,  // 101: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	95,  // 102: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	93,  // 103: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	95,  // 104: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	95,  // 105: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	70,  // 106: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	71,  // 107: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	61,  // 108: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	72,  // 109: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	95,  // 110: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	94,  // 111: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	64,  // 112: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
-	73,  // 113: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	13,  // 114: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	35,  // 115: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	43,  // 116: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
-	75,  // 117: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	95,  // 118: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
-	52,  // 119: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	95,  // 120: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	94,  // 121: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	84,  // 122: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	87,  // 123: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	13,  // 124: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	95,  // 125: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	86,  // 126: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	85,  // 127: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	94,  // 128: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	94,  // 129: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	94,  // 130: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	61,  // 131: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	62,  // 132: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	88,  // 133: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
-	94,  // 134: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	5,   // 135: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	58,  // 136: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	65,  // 137: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	68,  // 138: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	74,  // 139: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	76,  // 140: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	78,  // 141: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	80,  // 142: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	82,  // 143: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 144: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	2,   // 145: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	3,   // 146: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	6,   // 147: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	59,  // 148: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	69,  // 149: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	69,  // 150: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	57,  // 151: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	77,  // 152: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	79,  // 153: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	81,  // 154: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	83,  // 155: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 156: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 157: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 158: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	147, // [147:159] is the sub-list for method output_type
-	135, // [135:147] is the sub-list for method input_type
-	135, // [135:135] is the sub-list for extension type_name
-	135, // [135:135] is the sub-list for extension extendee
-	0,   // [0:135] is the sub-list for field type_name
+	94,  // 5: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
+	7,   // 6: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
+	9,   // 7: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	12,  // 8: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
+	15,  // 9: golaunch.rendezvous.v1.FromAgent.prepared:type_name -> golaunch.rendezvous.v1.Prepared
+	19,  // 10: golaunch.rendezvous.v1.FromAgent.started:type_name -> golaunch.rendezvous.v1.Started
+	27,  // 11: golaunch.rendezvous.v1.FromAgent.exited:type_name -> golaunch.rendezvous.v1.Exited
+	29,  // 12: golaunch.rendezvous.v1.FromAgent.stopped:type_name -> golaunch.rendezvous.v1.Stopped
+	10,  // 13: golaunch.rendezvous.v1.FromAgent.opened:type_name -> golaunch.rendezvous.v1.Opened
+	11,  // 14: golaunch.rendezvous.v1.FromAgent.restated:type_name -> golaunch.rendezvous.v1.Restated
+	21,  // 15: golaunch.rendezvous.v1.FromAgent.met:type_name -> golaunch.rendezvous.v1.Met
+	16,  // 16: golaunch.rendezvous.v1.FromAgent.reached:type_name -> golaunch.rendezvous.v1.Reached
+	17,  // 17: golaunch.rendezvous.v1.FromAgent.draining:type_name -> golaunch.rendezvous.v1.Draining
+	18,  // 18: golaunch.rendezvous.v1.FromAgent.ready:type_name -> golaunch.rendezvous.v1.Ready
+	24,  // 19: golaunch.rendezvous.v1.FromAgent.stalled:type_name -> golaunch.rendezvous.v1.Stalled
+	26,  // 20: golaunch.rendezvous.v1.FromAgent.stepped:type_name -> golaunch.rendezvous.v1.Stepped
+	8,   // 21: golaunch.rendezvous.v1.ToAgent.welcome:type_name -> golaunch.rendezvous.v1.Welcome
+	9,   // 22: golaunch.rendezvous.v1.ToAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	30,  // 23: golaunch.rendezvous.v1.ToAgent.prepare:type_name -> golaunch.rendezvous.v1.Prepare
+	34,  // 24: golaunch.rendezvous.v1.ToAgent.start:type_name -> golaunch.rendezvous.v1.Start
+	38,  // 25: golaunch.rendezvous.v1.ToAgent.stop:type_name -> golaunch.rendezvous.v1.Stop
+	39,  // 26: golaunch.rendezvous.v1.ToAgent.signal:type_name -> golaunch.rendezvous.v1.Signal
+	60,  // 27: golaunch.rendezvous.v1.ToAgent.finish:type_name -> golaunch.rendezvous.v1.Finish
+	40,  // 28: golaunch.rendezvous.v1.ToAgent.assign:type_name -> golaunch.rendezvous.v1.Assign
+	41,  // 29: golaunch.rendezvous.v1.ToAgent.leave:type_name -> golaunch.rendezvous.v1.Leave
+	42,  // 30: golaunch.rendezvous.v1.ToAgent.ask:type_name -> golaunch.rendezvous.v1.Ask
+	32,  // 31: golaunch.rendezvous.v1.ToAgent.admit:type_name -> golaunch.rendezvous.v1.Admit
+	33,  // 32: golaunch.rendezvous.v1.ToAgent.reach:type_name -> golaunch.rendezvous.v1.Reach
+	37,  // 33: golaunch.rendezvous.v1.ToAgent.notice:type_name -> golaunch.rendezvous.v1.Notice
+	4,   // 34: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
+	31,  // 35: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
+	13,  // 36: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
+	91,  // 37: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	95,  // 38: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	9,   // 39: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	0,   // 40: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
+	94,  // 41: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
+	94,  // 42: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	9,   // 43: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
+	94,  // 44: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	95,  // 45: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	14,  // 46: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	92,  // 47: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	28,  // 48: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
+	28,  // 49: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
+	94,  // 50: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	20,  // 51: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
+	94,  // 52: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
+	94,  // 53: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
+	94,  // 54: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
+	22,  // 55: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
+	25,  // 56: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
+	23,  // 57: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
+	94,  // 58: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	94,  // 59: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	28,  // 60: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
+	95,  // 61: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	94,  // 62: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	35,  // 63: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	36,  // 64: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
+	14,  // 65: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	14,  // 66: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
+	94,  // 67: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	94,  // 68: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	43,  // 69: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
+	50,  // 70: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
+	46,  // 71: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
+	49,  // 72: golaunch.rendezvous.v1.Question.samples:type_name -> golaunch.rendezvous.v1.SampleFilter
+	47,  // 73: golaunch.rendezvous.v1.Question.stacks:type_name -> golaunch.rendezvous.v1.Stacks
+	48,  // 74: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
+	44,  // 75: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
+	45,  // 76: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
+	94,  // 77: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
+	94,  // 78: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
+	51,  // 79: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
+	52,  // 80: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
+	52,  // 81: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	95,  // 82: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
+	55,  // 83: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
+	56,  // 84: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
+	53,  // 85: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
+	54,  // 86: golaunch.rendezvous.v1.Answer.samples:type_name -> golaunch.rendezvous.v1.Samples
+	57,  // 87: golaunch.rendezvous.v1.Delivery.answer:type_name -> golaunch.rendezvous.v1.Answer
+	61,  // 88: golaunch.rendezvous.v1.Finish.result:type_name -> golaunch.rendezvous.v1.Result
+	64,  // 89: golaunch.rendezvous.v1.Result.cause:type_name -> golaunch.rendezvous.v1.Failure
+	62,  // 90: golaunch.rendezvous.v1.Result.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	63,  // 91: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
+	14,  // 92: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
+	28,  // 93: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
+	95,  // 94: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	94,  // 95: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	66,  // 96: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	94,  // 97: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	94,  // 98: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	94,  // 99: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	94,  // 100: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	67,  // 101: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	94,  // 102: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	94,  // 103: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	94,  // 104: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	93,  // 105: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	94,  // 106: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	94,  // 107: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	70,  // 108: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	71,  // 109: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	61,  // 110: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	72,  // 111: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	94,  // 112: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	95,  // 113: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	64,  // 114: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
+	73,  // 115: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	13,  // 116: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	35,  // 117: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	43,  // 118: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
+	75,  // 119: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	94,  // 120: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	52,  // 121: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	94,  // 122: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	95,  // 123: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	84,  // 124: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	87,  // 125: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	13,  // 126: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	94,  // 127: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	86,  // 128: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	85,  // 129: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	95,  // 130: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	95,  // 131: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	95,  // 132: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	61,  // 133: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	62,  // 134: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	88,  // 135: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	95,  // 136: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	5,   // 137: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	58,  // 138: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	65,  // 139: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	68,  // 140: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	74,  // 141: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	76,  // 142: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	78,  // 143: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	80,  // 144: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	82,  // 145: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 146: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	2,   // 147: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	3,   // 148: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	6,   // 149: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	59,  // 150: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	69,  // 151: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	69,  // 152: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	57,  // 153: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	77,  // 154: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	79,  // 155: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	81,  // 156: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	83,  // 157: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 158: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 159: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 160: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	149, // [149:161] is the sub-list for method output_type
+	137, // [137:149] is the sub-list for method input_type
+	137, // [137:137] is the sub-list for extension type_name
+	137, // [137:137] is the sub-list for extension extendee
+	0,   // [0:137] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }

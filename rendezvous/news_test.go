@@ -1,0 +1,199 @@
+package rendezvous
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/wire"
+	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+)
+
+// TestAgentsWaitForTheNews when the coordinator dies that leads: each waits at another one for who leads next, and goes there if it is elsewhere.
+// So none makes more than two connections; without the news they would ask one after another, again and again.
+func TestAgentsWaitForTheNews(t *testing.T) {
+	several(t, func(t *testing.T, h *headed) {
+		h.startAll()
+		h.joinAll(40)
+		h.client().submit(detached(task("a", 40, 2)))
+		time.Sleep(lease)
+		for range 3 {
+			leads, _ := h.lead()
+			h.net.Lock()
+			before := len(h.wires)
+			h.net.Unlock()
+			h.kill(leads)
+			killed := time.Now()
+			h.lead()
+			most := 2
+			if time.Since(killed) > lease/longestHold { // the vote was split, and they have asked the other one meanwhile
+				most = 4
+			}
+			time.Sleep(lease)
+			made, at := map[string]int{}, map[string]bool{}
+			h.net.Lock()
+			for _, w := range h.wires[before:] {
+				if strings.HasPrefix(w.from, "n") {
+					made[w.from]++
+					at[w.to] = true
+				}
+			}
+			h.net.Unlock()
+			for _, a := range h.agents {
+				if n := made[a.Node.Name]; n < 1 || n > most {
+					t.Errorf("node %s has made %d connections", a.Node.Name, n)
+				}
+			}
+			if len(at) != 2 {
+				t.Errorf("all have turned to %v", at)
+			}
+			h.start(leads)
+			time.Sleep(lease)
+		}
+		for _, a := range h.agents {
+			if runs := a.runs(); runs != "a0" {
+				t.Errorf("%s run on %s", runs, a.Node.Name)
+			}
+		}
+	})
+}
+
+// TestWhoIsHeld, and for how long, where the coordinator is not.
+func TestWhoIsHeld(t *testing.T) {
+	several(t, func(t *testing.T, h *headed) {
+		h.startAll()
+		leads, _ := h.lead()
+		var follower *headPeer
+		for addr, p := range h.living {
+			if addr != leads {
+				follower = p
+			}
+		}
+		for _, c := range []struct {
+			name  string
+			hello *pb.Hello
+			held  time.Duration
+		}{
+			{"asks anew", &pb.Hello{}, 0},
+			{"has lost another one", &pb.Hello{Lost: "h9:1"}, 0},
+			{"has lost the one that leads, and is older", &pb.Hello{Lost: leads}, lease / holdsPerLease},
+			{"waits long", &pb.Hello{Lost: leads, Patience: durationpb.New(time.Hour)}, lease / longestHold},
+			{"waits not so long", &pb.Hello{Lost: leads, Patience: durationpb.New(lease / 10)}, wire.HeldOf(lease / 10)},
+		} {
+			start := time.Now()
+			_, err := follower.Candidate.lead(t.Context(), follower.questionOf(c.hello))
+			e := wire.Elsewhere(status.Convert(err))
+			if e == nil || e.Leader != leads || e.Wait > 2*pace || time.Since(start) != c.held {
+				t.Errorf("who %s hears %+v after %v", c.name, err, time.Since(start))
+			}
+		}
+		h.part(hostOf(leads))
+		time.Sleep(lease / electionsOfPeers * 9 / 10)
+		start := time.Now()
+		c, err := follower.Candidate.lead(t.Context(), follower.questionOf(&pb.Hello{Lost: leads, Patience: durationpb.New(lease)}))
+		took, e := time.Since(start), wire.Elsewhere(status.Convert(err))
+		if took < lease/longestHold && c == nil && (e == nil || e.Leader == leads || e.Leader == "") || took > lease/longestHold {
+			t.Errorf("after an election: %+v, after %v", err, took)
+		}
+		h.part()
+	})
+}
+
+// TestACrowd of agents has no handshakes while nobody leads, and none at all where another one does; a few have.
+func TestACrowd(t *testing.T) {
+	several(t, func(t *testing.T, h *headed) {
+		h.startAll()
+		leads, _ := h.lead()
+		var crowd, few atomic.Int64
+		crowd.Store(12_500)
+		few.Store(maxHandshakes)
+		if err := (*Candidate)(nil).await(t.Context(), &crowd); err != nil {
+			t.Error("a coordinator without others:", err)
+		}
+		for addr, p := range h.living {
+			if err := p.await(t.Context(), &few); err != nil {
+				t.Errorf("a few at %s: %v", addr, err)
+			}
+			start := time.Now()
+			if err := p.await(t.Context(), &crowd); errors.Is(err, errLedElsewhere) != (addr != leads) || time.Since(start) > 2*time.Second {
+				t.Errorf("a crowd at %s: %v after %v", addr, err, time.Since(start))
+			}
+		}
+		h.kill(leads)
+		time.Sleep(lease / electionsOfPeers / 2) // it is missed, and nobody is elected yet
+		heard, start := map[string]chan error{}, time.Now()
+		for addr, p := range h.living {
+			news := make(chan error, 1)
+			heard[addr] = news
+			go func() { news <- p.await(t.Context(), &crowd) }()
+		}
+		synctest.Wait()
+		for addr, c := range heard {
+			if len(c) > 0 {
+				t.Errorf("%s does not wait for the news: %v", addr, <-c)
+			}
+		}
+		next, _ := h.lead()
+		for addr, c := range heard {
+			err := <-c
+			late := time.Since(start) >= lease/longestHold // votes may be split
+			if !late && errors.Is(err, errLedElsewhere) != (addr != next) || late && err != nil && !errors.Is(err, errLedElsewhere) {
+				t.Errorf("a crowd at %s, when %s leads: %v", addr, next, err)
+			}
+		}
+		h.kill(next) // one is left, and nobody can be elected
+		for addr, p := range h.living {
+			time.Sleep(lease)
+			start := time.Now()
+			if err := p.await(t.Context(), &crowd); !errors.Is(err, errLedElsewhere) || time.Since(start) != lease/longestHold {
+				t.Errorf("a crowd at %s, when nobody leads: %v after %v", addr, err, time.Since(start))
+			}
+		}
+	})
+}
+
+// TestVotersGoFirst: an election does not wait for the handshakes of agents.
+func TestVotersGoFirst(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	creds := serverCredentials(t.Context(), mtls.Server(token, mtls.Identity{}), &audit{warn: func(err error) { t.Error(err) }, told: map[string]time.Time{}}, nil)
+	places := creds.(auditedCredentials).places
+	for range cap(places) {
+		places <- struct{}{}
+	}
+	for range 2 * maxOfVoters { // each gives its place back
+		client, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := watchedListener{l}.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		greeted := make(chan error, 1)
+		secure := tls.Client(client, asVoter(client1(token, "n1")))
+		go func() { greeted <- secure.Handshake() }()
+		_, _, err = creds.ServerHandshake(conn)
+		if err := errors.Join(err, <-greeted); err != nil || secure.ConnectionState().NegotiatedProtocol != "h2" {
+			t.Fatal(fmt.Sprint(err, secure.ConnectionState().NegotiatedProtocol))
+		}
+		client.Close()
+		conn.Close()
+	}
+	if len(places) != cap(places) {
+		t.Error("they have taken the places of others")
+	}
+}
