@@ -35,9 +35,10 @@ func main() {
 	profile := flag.String("profile", "", "directory for profiles of each coordinator, which then runs in this program")
 	loud := flag.Bool("loud", false, "no two ranks of a node fail alike: the coordinator gets the evidence of each")
 	until := flag.String("until", "", "last phase: register, rest, start, fail, status, logs, restart, stop, silence or takeover")
+	from := flag.String("from", "", "first phase, register or takeover: these need none before them")
 	asJSON := flag.Bool("json", false, "print one JSON object for each size")
 	flag.Parse()
-	exit(measure(*sizes, plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, until: *until, loud: *loud}, *asJSON))
+	exit(measure(*sizes, plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, from: *from, until: *until, loud: *loud}, *asJSON))
 }
 
 func exit(err error) {
@@ -53,7 +54,8 @@ type plan struct {
 	golaunch        string
 	ranks, failures int
 	quiet           time.Duration
-	profile, until  string
+	profile         string
+	from, until     string
 	loud            bool
 }
 

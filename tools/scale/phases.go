@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ const few = 10
 type scene struct {
 	plan
 	*result
-	dir, target string
+	dir, port, target string
 	// head is the coordinator, and others further ones.
 	head   *process
 	others []*process
@@ -79,8 +80,13 @@ func (p plan) at(dir string, agents int) (*result, error) {
 	if err := errors.Join(os.Setenv("GOLAUNCH_TOKEN", token), os.MkdirAll(dir, 0o700)); err != nil {
 		return nil, err
 	}
-	s := &scene{plan: p, result: &result{Agents: agents, Ranks: agents * p.ranks}, dir: dir, target: "127.0.0.1:29444"}
+	port, err := free()
+	if err != nil {
+		return nil, err
+	}
+	s := &scene{plan: p, result: &result{Agents: agents, Ranks: agents * p.ranks}, dir: dir, port: port, target: "127.0.0.1:" + port}
 	defer s.end()
+	begun := p.from == ""
 	for _, phase := range []phase{
 		{"register", s.register},
 		{"rest", s.rest},
@@ -93,6 +99,9 @@ func (p plan) at(dir string, agents int) (*result, error) {
 		{"silence", s.silence},
 		{"takeover", s.takeover},
 	} {
+		if begun = begun || phase.name == p.from; !begun {
+			continue
+		}
 		if err := phase.do(); err != nil {
 			return s.result, fmt.Errorf("%s: %w", phase.name, err)
 		}
@@ -101,6 +110,16 @@ func (p plan) at(dir string, agents int) (*result, error) {
 		}
 	}
 	return s.result, nil
+}
+
+// free is a port at which nobody listens.
+func free() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, errors.Join(err, l.Close())
 }
 
 func (s *scene) end() {
@@ -202,23 +221,30 @@ func (s *scene) rest() error {
 
 // late adds the slowest heartbeat since the last time.
 func (s *scene) late(name string) error {
-	if err := s.all("late"); err != nil {
-		return err
+	all, err := s.asked("late")
+	if err == nil {
+		s.add(name, slices.Max(all), "s", false)
 	}
-	worst := 0.0
+	return err
+}
+
+// asked asks all swarms for a number.
+func (s *scene) asked(what string) (all []float64, err error) {
+	if err := s.all(what); err != nil {
+		return nil, err
+	}
 	for _, p := range s.swarms {
-		line, err := p.until("late ")
-		if err == nil {
-			var seconds float64
-			_, err = fmt.Sscanf(line, "late %g", &seconds)
-			worst = max(worst, seconds)
-		}
+		line, err := p.until(what + " ")
 		if err != nil {
-			return err
+			return nil, err
 		}
+		var number float64
+		if _, err := fmt.Sscanf(line, what+" %g", &number); err != nil {
+			return nil, err
+		}
+		all = append(all, number)
 	}
-	s.add(name, worst, "s", false)
-	return nil
+	return all, nil
 }
 
 // reset forgets the slowest heartbeat.
@@ -442,8 +468,8 @@ func (s *scene) silence() error {
 // takeover is from the end of the coordinator that leads until all agents have told another what they run.
 func (s *scene) takeover() error {
 	s.end()
-	s.target = "127.0.0.1:29444,127.0.0.2:29444,127.0.0.3:29444"
-	peers := strings.Split(s.target, ",")
+	peers := []string{"127.0.0.1:" + s.port, "127.0.0.2:" + s.port, "127.0.0.3:" + s.port}
+	s.target = strings.Join(peers, ",")
 	for _, listen := range peers {
 		p, err := s.coordinator(listen, filepath.Join(s.dir, listen), peers...)
 		if err != nil {
@@ -478,12 +504,29 @@ func (s *scene) takeover() error {
 	if err != nil {
 		return err
 	}
+	if _, err := s.asked("made"); err != nil {
+		return err
+	}
+	left := slices.Delete(slices.Clone(s.others), leader, leader+1)
+	used := func() (sum time.Duration) {
+		for _, p := range left {
+			sum += p.cpu()
+		}
+		return sum
+	}
+	before := used()
 	start = time.Now()
 	s.others[leader].end()
 	if err := s.heard("restated"); err != nil {
 		return err
 	}
 	s.took("three coordinators, the one that leads dies: all agents are with another", start)
+	made, err := s.asked("made")
+	if err != nil {
+		return err
+	}
+	s.add("three coordinators: connections of each agent for that", (made[0]+made[1])/float64(s.Agents), "", false)
+	s.add("three coordinators: processor of the other two for that", (used() - before).Seconds(), "s", true)
 	return s.answers(start, "three coordinators: the job runs on")
 }
 

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
@@ -39,6 +40,9 @@ type swarm struct {
 	token  mtls.Token
 	start  time.Time
 	agents []*puppet
+
+	// made counts the connections.
+	made atomic.Int64
 
 	mu   sync.Mutex
 	done map[string]int
@@ -72,6 +76,8 @@ func runSwarm(words string) error {
 			fmt.Println("late", s.late.Seconds())
 			s.late = 0
 			s.mu.Unlock()
+		case "made":
+			fmt.Println("made", s.made.Swap(0))
 		}
 	}
 	return nil
@@ -121,7 +127,11 @@ type puppet struct {
 func (a *puppet) live(joined func()) {
 	dial := func(ctx context.Context, addr string) (net.Conn, error) {
 		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.node.Addr, 0))}
-		return d.DialContext(ctx, "tcp", addr)
+		conn, err := d.DialContext(ctx, "tcp", addr)
+		if err == nil {
+			a.made.Add(1)
+		}
+		return conn, err
 	}
 	targets, elsewhere := strings.Split(a.target, ","), []string(nil)
 	if len(targets) > 1 {
