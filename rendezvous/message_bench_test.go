@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -167,7 +169,7 @@ func (t *teller) agent(b *testing.B, target string, i int) *session.Session {
 func BenchmarkReport(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000} {
 		b.Run(fmt.Sprintf("%dx8", nodes), func(b *testing.B) {
-			o := owner{b: b, spent: map[string]time.Duration{}, count: map[string]int{}}
+			o := owner{b: b, ranks: 8, spent: map[string]time.Duration{}, count: map[string]int{}}
 			for b.Loop() {
 				o.life(nodes)
 			}
@@ -183,11 +185,14 @@ type owner struct {
 	b       *testing.B
 	c       *Coordinator
 	links   []*link
+	nodes   []placement.Node
 	members []*member
 	// wake is sent to when a link has orders.
 	wake  chan struct{}
 	spent map[string]time.Duration
 	count map[string]int
+	// ranks are those of each node, and sent the messages to all of them, with size, in bytes.
+	ranks, sent, size int
 }
 
 func (o *owner) life(nodes int) {
@@ -209,7 +214,7 @@ func (o *owner) life(nodes int) {
 		}
 	}()
 	o.join(nodes)
-	s := detached(task("j1", nodes, 8))
+	s := detached(task("j1", nodes, o.ranks))
 	s.BackoffMin, s.BackoffMax = time.Millisecond, time.Millisecond
 	o.do("submission", 1, func(int) { o.c.submit(s) })
 	said := make([][]any, nodes)
@@ -228,10 +233,14 @@ var lastWords = strings.Repeat("  File \"/opt/train/model.py\", line 1234, in fo
 
 func (o *owner) join(nodes int) {
 	o.links, o.members, o.wake = make([]*link, nodes), make([]*member, nodes), make(chan struct{}, 1)
+	o.nodes = make([]placement.Node, nodes)
+	for i := range o.nodes {
+		o.nodes[i] = gpus(i+1, o.ranks)
+	}
 	o.do("hello", nodes, func(i int) {
 		var err error
 		o.links[i] = &link{wake: o.wake, cut: make(chan error, 1), over: make(chan struct{}), conn: &watchedConn{}}
-		hello := &pb.Hello{Protocol: wire.Protocol, Instance: "i", Time: timestamppb.Now(), Node: wire.FromNode(gpus(i+1, 8))}
+		hello := &pb.Hello{Protocol: wire.Protocol, Instance: "i", Time: timestamppb.Now(), Node: wire.FromNode(o.nodes[i])}
 		if o.members[i], err = o.c.admit(o.links[i], hello, ""); err != nil {
 			o.b.Error(err)
 		}
@@ -265,7 +274,8 @@ func (o *owner) obey() []job.Start {
 		kind, said := "", make([][]any, len(o.links))
 		for i, l := range o.links {
 			for _, msg := range l.drain() {
-				switch do := wire.ToAction(gpus(i+1, 8), msg).(type) {
+				o.sent, o.size = o.sent+1, o.size+proto.Size(msg)
+				switch do := wire.ToAction(o.nodes[i], msg).(type) {
 				case job.Prepare:
 					said[i] = append(said[i], job.Prepared{Unit: do.Unit, Attempt: do.Attempt, Port: 4000})
 				case job.Reach:
@@ -273,7 +283,7 @@ func (o *owner) obey() []job.Start {
 				case job.Start:
 					starts[i] = do
 					started++
-					kind, said[i] = "started", append(said[i], job.Started{Unit: do.Unit, Attempt: do.Attempt, PIDs: make([]int, 8)})
+					kind, said[i] = "started", append(said[i], job.Started{Unit: do.Unit, Attempt: do.Attempt, PIDs: make([]int, o.ranks)})
 				case job.Stop:
 					kind, said[i] = "stopped", append(said[i], job.Stopped{Unit: do.Unit, Attempt: do.Attempt})
 				}

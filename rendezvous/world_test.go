@@ -139,7 +139,7 @@ func (w *world) when(f func(job.Event) bool) time.Time {
 func isLost(ev job.Event) bool { _, ok := ev.(job.Lost); return ok }
 
 func node(i int) placement.Node {
-	return placement.Node{Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}
+	return placement.Node{Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}
 }
 
 // cable is the network between one peer and the coordinator. What goes into a cut direction is gone, without an error.

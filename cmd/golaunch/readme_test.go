@@ -41,6 +41,7 @@ var documented = map[string]struct {
 	},
 	"go run ./examples/go-trainer":                                                     {inTree, "rank 3 of 4, attempt 1: w = 3.000"},
 	"go run ./tools/scale/tree -nodes 1000,2500 -widths 16,32":                         {inTree, "merges, 32"},
+	"go run ./tools/scale -logical -agents 1000":                                       {inTree, "messages to agents"},
 	"go run ./tools/scale -agents 100 -from takeover":                                  {inTree, "connections of each agent for that"},
 	"golaunch plan --nodes 2 --gpus-per-node 8":                                        {asItIs, "15    7      1          node1"},
 	"golaunch plan --explain --rank 3 --nodes 2 --gpus-per-node 8 -- python3 train.py": {asItIs, "RANK=3"},

@@ -5,7 +5,7 @@
 //
 // The agents are in two processes beside this one, which is their client. All share this machine's cores, so that a third of what is
 // measured, and more of what has handshakes in it, is what the agents cost. An agent's connection needs a file in two processes: the limit
-// of open files bounds the agents, not golaunch.
+// of open files bounds the agents, not golaunch. With -logical there are no connections: the agents are in the coordinator's process.
 package main
 
 import (
@@ -36,9 +36,10 @@ func main() {
 	loud := flag.Bool("loud", false, "no two ranks of a node fail alike: the coordinator gets the evidence of each")
 	until := flag.String("until", "", "last phase: register, rest, start, fail, status, logs, restart, stop, silence or takeover")
 	from := flag.String("from", "", "first phase, register or takeover: these need none before them")
+	logical := flag.Bool("logical", false, "agents without connections: what the coordinator alone costs, at sizes for which one machine has no files")
 	asJSON := flag.Bool("json", false, "print one JSON object for each size")
 	flag.Parse()
-	exit(measure(*sizes, plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, from: *from, until: *until, loud: *loud}, *asJSON))
+	exit(measure(*sizes, plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, from: *from, until: *until, loud: *loud, alone: *logical}, *asJSON))
 }
 
 func exit(err error) {
@@ -57,6 +58,8 @@ type plan struct {
 	profile         string
 	from, until     string
 	loud            bool
+	// alone says that there are no connections.
+	alone bool
 }
 
 func measure(sizes string, p plan, asJSON bool) error {
@@ -65,12 +68,10 @@ func measure(sizes string, p plan, asJSON bool) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	p.golaunch = filepath.Join(dir, "golaunch")
-	build := exec.Command("go", "build", "-o", p.golaunch, "./cmd/golaunch")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("cannot build golaunch; run this in its repository: %w", err)
+	if !p.alone {
+		if err := p.build(dir); err != nil {
+			return err
+		}
 	}
 	var table []*result
 	var failed error
@@ -79,7 +80,12 @@ func measure(sizes string, p plan, asJSON bool) error {
 		if err != nil || agents < 4 {
 			return fmt.Errorf("-agents %s: numbers of 4 and more, with commas between them", sizes)
 		}
-		r, err := p.at(filepath.Join(dir, size), agents)
+		var r *result
+		if p.alone {
+			r, err = p.logical(agents)
+		} else {
+			r, err = p.at(filepath.Join(dir, size), agents)
+		}
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("with %d agents: %w", agents, err))
 		}
@@ -99,4 +105,16 @@ func measure(sizes string, p plan, asJSON bool) error {
 		failed = errors.Join(failed, print(os.Stdout, table))
 	}
 	return failed
+}
+
+// build has the coordinators be golaunch's own.
+func (p *plan) build(dir string) error {
+	p.golaunch = filepath.Join(dir, "golaunch")
+	build := exec.Command("go", "build", "-o", p.golaunch, "./cmd/golaunch")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("cannot build golaunch; run this in its repository: %w", err)
+	}
+	return nil
 }

@@ -61,6 +61,8 @@ func (v value) text() string {
 		return fmt.Sprintf("%.3f s", v.Value)
 	case "bytes":
 		return fmt.Sprintf("%.1f kB", v.Value/1000)
+	case "messages":
+		return fmt.Sprintf("%.0f", v.Value)
 	}
 	return fmt.Sprintf("%.2f %s", v.Value, v.Unit)
 }
