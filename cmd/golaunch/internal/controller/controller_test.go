@@ -93,7 +93,10 @@ func TestPythonOfTorch(t *testing.T) {
 func TestPythonOfVerl(t *testing.T) {
 	t.Parallel()
 	python := os.Getenv("GOLAUNCH_TEST_VERL")
-	if python == "" {
+	switch {
+	case python == "" && os.Getenv("CI") != "":
+		t.Fatal("GOLAUNCH_TEST_VERL names no Python with verl; .ci/run makes one, or says none")
+	case python == "" || python == "none":
 		t.Skip("GOLAUNCH_TEST_VERL names no Python with verl")
 	}
 	if out := runPython(t, python, "OTHER_PYTHON=", filepath.Join(tree, "tests", "test_verl.py")); strings.Contains(out, "skipped") {
