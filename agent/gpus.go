@@ -14,9 +14,13 @@ import (
 
 // readGPUs delivers whose memory the GPUs of this node have in use now: what was sampled before may be of another time.
 func (a *life) readGPUs(ask wire.Ask) {
-	found := make(chan held, 1)
-	a.sampler.later(func(time.Time) { found <- a.sampler.held(a.reading) })
 	a.reply(ask, once(func(ctx context.Context) (wire.Answer, error) {
+		found := make(chan held, 1)
+		a.sampler.later(func(time.Time) {
+			if ctx.Err() == nil { // else nobody waits any more, and the samples would
+				found <- a.sampler.held(a.reading)
+			}
+		})
 		select {
 		case h := <-found:
 			if h.err != nil {

@@ -83,13 +83,16 @@ func (s *Candidate) lead(ctx context.Context, q question) (*Coordinator, error) 
 // errLedElsewhere spares a handshake.
 var errLedElsewhere = errors.New("the coordinator is elsewhere")
 
+// maxAwait is less than an agent waits for a handshake at the longest.
+const maxAwait = 25 * time.Second
+
 // await has somebody wait for the news who has not had a handshake yet, and is one of a crowd: if the coordinator comes to be here, it costs one
 // handshake to be greeted, and if not, none. Who is sent on without a word goes through its list. A few are greeted, and told where to go.
 func (s *Candidate) await(over context.Context, waiting *atomic.Int64) error {
 	if s == nil || s.logged() == nil {
 		return nil
 	}
-	limit := time.NewTimer(s.cfg.Lease / longestHold)
+	limit := time.NewTimer(min(s.cfg.Lease/longestHold, maxAwait))
 	defer limit.Stop()
 	for {
 		settled := s.led.next()

@@ -67,7 +67,7 @@ func ownAddr() string {
 // All ports of a range are found, the first at last, and then it is busy, which is said; one that is given back is found again.
 func TestListen(t *testing.T) {
 	host := ownAddr()
-	r := Range{30000, 30004}
+	r := Range{19000, 19004}
 	seen := map[int]net.Listener{}
 	for i := range r.Size() {
 		l, err := r.Listen(t.Context(), host)
@@ -83,17 +83,17 @@ func TestListen(t *testing.T) {
 	}
 	_, err := r.Listen(t.Context(), host)
 	if busy, ok := errors.AsType[*BusyError](err); !ok || busy.Range != r ||
-		err.Error() != "all 5 ports of 30000:30004 (--port-range) are in use at "+host+"; give a wider range, or end what has them (ss -ltnp shows it)" {
+		err.Error() != "all 5 ports of 19000:19004 (--port-range) are in use at "+host+"; give a wider range, or end what has them (ss -ltnp shows it)" {
 		t.Errorf("a busy range: %v", err)
 	}
-	seen[30002].Close()
+	seen[19002].Close()
 	l, err := r.Listen(t.Context(), host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if port := l.Addr().(*net.TCPAddr).Port; port != 30002 {
-		t.Errorf("the port that was free is 30002, and %d was taken", port)
+	if port := l.Addr().(*net.TCPAddr).Port; port != 19002 {
+		t.Errorf("the port that was free is 19002, and %d was taken", port)
 	}
 	if _, err := r.Listen(t.Context(), "192.0.2.1"); !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		t.Errorf("an address of another machine: %v", err)
@@ -106,7 +106,7 @@ func TestListenWithoutARange(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	one, host := Range{30000, 30000}, ownAddr()
+	one, host := Range{19000, 19000}, ownAddr()
 	for range 2 {
 		if l, err = one.Listen(t.Context(), host); err != nil {
 			t.Fatal(err)
