@@ -16,7 +16,7 @@ def _asked(words, scripts):
     while words:
         word = words.pop(0)
         if word == "-" or not word.startswith("-"):
-            return words if word == os.path.join(scripts, "torchrun") else None
+            return words if os.path.basename(word) == "torchrun" and os.path.realpath(os.path.dirname(word)) in scripts else None
         if word.startswith("--"):
             del words[:word in _WITH_ARGUMENT]
             continue
@@ -31,22 +31,39 @@ def _asked(words, scripts):
     return None
 
 
+def _command_line():
+    """What this process was called with: sys.argv is not there yet."""
+    if hasattr(sys, "orig_argv"):  # 3.10
+        return sys.orig_argv
+    try:
+        with open("/proc/self/cmdline", "rb") as f:
+            return [os.fsdecode(w) for w in f.read().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
+def _scripts():
+    """The directories in which pip puts torchrun."""
+    import sysconfig
+
+    named = [os.path.dirname(sys.executable or ""), sysconfig.get_path("scripts"), sysconfig.get_path("scripts", "posix_user"), "/usr/local/bin"]
+    return {os.path.realpath(directory) for directory in named if directory}
+
+
 def _instead():
-    with open("/proc/self/cmdline", "rb") as f:  # sys.argv is not there yet, and sys.orig_argv came with 3.10
-        words = [os.fsdecode(w) for w in f.read().split(b"\0")[:-1]]
+    words = _command_line()
     if not any("torch" in w for w in words[1:]):
         return
-    scripts = os.path.dirname(sys.executable or "")
-    args = _asked(words, scripts)
+    args = _asked(words, _scripts())
     if args is None:
         return
-    from golaunch.binary import find_binary
+    try:
+        from golaunch.binary import find_binary
 
-    # By this name golaunch is torchrun, and knows the Python that is beside it.
-    os.execv(find_binary(), [os.path.join(scripts, "torchrun"), *args])
+        os.environ.setdefault("PYTHON_EXEC", sys.executable)  # the ranks' Python, as torchrun has it
+        os.execv(find_binary(), ["torchrun", *args])
+    except Exception as error:  # torch's own torchrun goes on
+        print(f"golaunch-torchrun: torchrun was not replaced: {error}", file=sys.stderr)
 
 
-try:
-    _instead()
-except Exception as error:  # what Python was called for goes on, with torch's own torchrun
-    print(f"golaunch-torchrun: torchrun was not replaced: {error}", file=sys.stderr)
+_instead()

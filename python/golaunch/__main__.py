@@ -15,4 +15,5 @@ def main():
         sys.exit(f"golaunch: cannot run the golaunch command: {error}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -133,7 +133,7 @@ class VirtualCluster:
                 self._listener.close()
                 self._lock.notify_all()
                 self._idle.notify_all()
-                if self._tending:
+                if self._tending or self._leading:
                     self._nudge()
             if self._tender not in (None, threading.current_thread()):
                 self._tender.join()

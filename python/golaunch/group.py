@@ -288,6 +288,11 @@ class _View(_Calls):
         self._group, self._seconds = group, seconds
 
 
+def _shortened(name):
+    """At most 56 characters, with both ends: the last ones are what tells names apart."""
+    return name if len(name) <= 56 else name[:28] + name[-28:]
+
+
 class WorkerGroup(_Calls):
     """Workers on the bundles of a cluster. Each is a rank of a job, with all its environment, and makes one object of a class once.
 
@@ -340,8 +345,6 @@ class WorkerGroup(_Calls):
             self._starting.update(socket=cluster.socket_path, key=cluster._key)
 
         self._jobs = 0
-        with cluster._lock:
-            cluster.groups.append(self)
         try:
             self._start()
             self.ready(ready_timeout)
@@ -362,9 +365,11 @@ class WorkerGroup(_Calls):
             self.workers = [Worker(self, rank) for rank in range(sum(self.per_node))]
             self._failures, self._fatal, self._dead, self._closing, self._was_ready = {}, None, None, False, False
             self._reason = "it has been submitted"
-            self.job = f"{self.cluster.name}-{self.name}"[:56] + (f"-{self._jobs}" if self._jobs else "")
+            self.job = _shortened(f"{self.cluster.name}-{self.name}") + (f"-{self._jobs}" if self._jobs else "")
             self._jobs += 1
             cluster._by_job[self.job] = self
+            if self not in cluster.groups:
+                cluster.groups.append(self)
         try:
             cluster._helper.ask("start", id=self.job, **self._starting)
         except BaseException:
@@ -540,11 +545,11 @@ class WorkerGroup(_Calls):
         is told to onload; then the block begins. The group keeps the memory until another one wants its turn. timeout, in seconds, bounds the wait
         for all that. Threads of one group share its turn, and a block within one of the same group is part of it.
         """
-        self.cluster._turns.enter(self, timeout)
+        came = self.cluster._turns.enter(self, timeout)
         try:
             yield self
         finally:
-            self.cluster._turns.leave(self)
+            self.cluster._turns.leave(self, came)
 
     def _encoded(self, kind, call, name, body, buffers):
         """What makes a frame, once with a segment and once without."""

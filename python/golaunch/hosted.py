@@ -92,7 +92,14 @@ class Waiting:
 
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(method(*args, **kwargs))
+        task = self._loop.create_task(method(*args, **kwargs))
+        try:
+            return self._loop.run_until_complete(task)
+        except BaseException:
+            if not task.done():  # the call was cancelled: the coroutine must not go on within the next one
+                task.cancel()
+                self._loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+            raise
 
 
 def own_gpu():

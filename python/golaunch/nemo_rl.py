@@ -91,7 +91,7 @@ class RayWorkerGroup(WorkerGroup):
         super().__init__(
             cluster, "golaunch.nemo_rl:_make", described(f"{module}:{name}", remote_worker_builder.args, remote_worker_builder.kwargs), name_prefix,
             self._tied, cluster.num_gpus_per_node if isinstance(cluster, RayVirtualCluster) else None, workers_per_node=per_node,
-            name=f"{name_prefix or name}-{secrets.token_hex(2)}".lower().replace("_", "-"), env=env_vars, sharding=_sharding(sharding_annotations),
+            name="".join(c if c.isalnum() else "-" for c in f"{name_prefix or name}-{secrets.token_hex(2)}".lower()), env=env_vars, sharding=_sharding(sharding_annotations),
             **options)
 
     @property

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from .errors import GolaunchError, GPUMemoryError, GroupDeadError, WorkerFailureError
+from .errors import DeadlineExceeded, GolaunchError, GPUMemoryError, GroupDeadError, WorkerFailureError
 
 _FREED = 30.0  # seconds in which memory must be free once a group has offloaded
 
@@ -22,10 +22,13 @@ class Turns:
         self.leaving = set()  # groups that are told to offload
 
     def enter(self, group, timeout):
+        """Returns what leave wants: the thread that came in, for another may leave."""
+        me = threading.get_ident()
         end = None if timeout is None else time.monotonic() + timeout
-        if self._again(group):
-            return
-        want = _Want(group)
+        mine = self._again(group, me)
+        if group in mine:
+            return me
+        want = _Want(group, mine)
         with self.cluster._lock:
             self.queue.append(want)
         try:
@@ -41,14 +44,14 @@ class Turns:
                 self._begin(group, end)
         except BaseException:
             if want.taken:
-                self.leave(group)
+                self.leave(group, me)
             raise
         with self.cluster._lock:
             self.running[group].begun = True
             self._stir()
+        return me
 
-    def leave(self, group):
-        me = threading.get_ident()
+    def leave(self, group, me):
         with self.cluster._lock:
             turn = self.running[group]
             turn.threads[me] -= 1
@@ -58,19 +61,19 @@ class Turns:
                 del self.running[group]
             self._stir()
 
-    def _again(self, group):
-        """Whether this thread is in the group's turn already. In one that keeps the group from its turn it would wait for itself."""
-        me = threading.get_ident()
+    def _again(self, group, me):
+        """The groups in whose turns this thread is, with one more of the group's if that is among them. In a turn that keeps the group from its own
+        the thread would wait for itself."""
         with self.cluster._lock:
             mine = [g for g, turn in self.running.items() if me in turn.threads]
             if group in mine:
                 self.running[group].threads[me] += 1
-                return True
+                return mine
             for other in mine:
                 if _share(other, group):
                     raise GolaunchError(
                         f"{group.name} cannot have its turn within that of {other.name}, which has the same GPUs: leave that block before this one begins")
-        return False
+        return mine
 
     def _claim(self, want):
         """Takes the turn if it can be had. The lock is held, so that nobody else takes it."""
@@ -99,6 +102,8 @@ class Turns:
         for earlier in self.queue:
             if earlier is want:
                 return None
+            if any(_share(earlier.group, held) for held in want.mine):
+                continue  # its turn cannot come before this thread has left
             if earlier.group is not want.group and _share(earlier.group, want.group):
                 return f"{earlier.group.name} waits for longer"
 
@@ -137,8 +142,9 @@ class Turns:
 
 
 class _Want:
-    def __init__(self, group):
+    def __init__(self, group, mine):
         self.group = group
+        self.mine = mine  # the groups in whose turns the thread is that waits
         self.taken = False
         self.first = False  # it is to begin the turn
 
@@ -151,7 +157,12 @@ class _Turn:
 
 def _share(a, b):
     """Whether two groups have a GPU in common, or without GPUs a place on a node."""
-    return a is b or not _places(a).isdisjoint(_places(b))
+    return a is b or _unplaced(a) or _unplaced(b) or not _places(a).isdisjoint(_places(b))
+
+
+def _unplaced(group):
+    """Whether it is not known where all its workers are: they start, and may be anywhere."""
+    return group._dead is None and any(w.node is None for w in group.workers)
 
 
 def _places(group):
@@ -173,10 +184,16 @@ def _tell(group, method, end):
     if not must and not any(name in w._methods for w in group.workers):
         return
     left = _left(end)
+    late = f"the time for a turn is over, and {group.name} has not answered {name}"
     if left == 0.0:
-        raise TimeoutError(f"there was no time left to call {name} of {group.name}")
+        raise TimeoutError(late)
     calls = group if left is None else group.within(left)
-    calls.run_all_workers_single_data(name).result()
+    try:
+        # Who has ended by itself has no memory either.
+        for called in [calls.run_single_worker_single_data(name, w.rank) for w in group.workers if w._end is None]:
+            called.result()
+    except DeadlineExceeded as error:
+        raise TimeoutError(late) from error
 
 
 def _offload(other, end):

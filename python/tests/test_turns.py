@@ -54,6 +54,22 @@ class Turns(Case):
         """Until n want a turn."""
         cluster._wait(lambda: len(cluster._turns.queue) == n, LIMIT, None)
 
+    def test_left_in_another_thread(self):
+        a, b = self.groups("a", "b")
+        turn = a.active(LIMIT)
+        turn.__enter__()
+        self.apart(turn.__exit__, None, None, None)()
+        self.work(b)
+
+    def test_a_worker_that_has_ended(self):
+        a, b = self.groups("a", "b")
+        self.work(a)
+        with self.assertRaises(WorkerFailureError):
+            a.run_single_worker_single_data("leave", 0, 0).result(LIMIT)
+        with self.assertRaisesRegex(WorkerFailureError, "exited with code 0"):
+            a.run_single_worker_single_data("work", 0).result(LIMIT)
+        self.work(b)
+
     def test_turns(self):
         a, b = self.groups("a", "b")
         self.work(a)

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -56,13 +57,12 @@ func (c *controller) freed(ctx context.Context, f freeing) (freed, error) {
 		return freed{}, err
 	}
 	end := time.Now().Add(time.Duration(f.Within * float64(time.Second)))
+	limited, cancel := context.WithDeadline(ctx, end.Add(freedAsk))
+	defer cancel()
 	for {
-		found, err := f.look(ctx, client)
-		if err != nil {
-			return freed{}, err
-		}
-		if len(found.Held)+len(found.Missing) == 0 || time.Until(end) < freedEvery {
-			return found, nil
+		found, err := f.look(limited, client)
+		if err == nil && len(found.Held)+len(found.Missing) == 0 || errors.Is(err, launcher.ErrNotThere) || time.Until(end) < freedEvery {
+			return found, err
 		}
 		select {
 		case <-time.After(freedEvery):
