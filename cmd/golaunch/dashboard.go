@@ -87,6 +87,9 @@ func (o *dashboardOptions) run(io *streams) error {
 			"better listen at 127.0.0.1 and forward that: %s", o.listen, web.Forward(loopback(l.Addr()), hostname())))
 	}
 	shown.Host, _, _ = net.SplitHostPort(o.listen)
+	if everywhere(shown.Host) {
+		shown.Host = "127.0.0.1" // where kubectl port-forward has it
+	}
 	shown.Every = pace(ctx, p.now())
 	shown.Model = view.New(p.now(), view.Options{Every: shown.Every, More: p.more})
 	shown.Sources, shown.Links = p.now, printer(io, shown.Host, l.Addr())
@@ -190,15 +193,21 @@ func hostname() string {
 	return name
 }
 
+// everywhere says that a host means all addresses of this machine.
+func everywhere(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "" || err == nil && addr.IsUnspecified()
+}
+
 // openTo says whether others than users of this machine reach an address. One that means all addresses is refused: who opens it to others
-// says to whom.
+// says to whom. In a pod, whose address nobody knows before, these are that one and the one for kubectl port-forward.
 func openTo(listen string) (bool, error) {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
 		return false, bad("listen", fmt.Errorf("%q is not HOST:PORT, such as 127.0.0.1:8265", listen))
 	}
 	addr, err := netip.ParseAddr(host)
-	if host == "" || err == nil && addr.IsUnspecified() {
+	if everywhere(host) && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		return false, bad("listen", fmt.Errorf("%q is all addresses of this machine: name one, or better 127.0.0.1 with ssh -L", listen))
 	}
 	return !(err == nil && addr.IsLoopback() || host == "localhost"), nil
