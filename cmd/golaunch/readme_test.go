@@ -35,6 +35,7 @@ var documented = map[string]struct {
 	},
 	"golaunch --procs-per-node 2 --env ACCELERATE_USE_CPU=true -- python3 train.py":  {asItIs, "rank 1 of 2 ACCELERATE_USE_CPU=true"},
 	"golaunch --nodes 2 --rendezvous n1:29400 --gpus-per-node 8 -- python3 train.py": {onNodes, "rank 3 of 4"},
+	"golaunch --nodes 2 --rendezvous n1:29400 --gpus-per-node 2 -- python3 train.py": {onNodes, "rank 3 of 4"},
 	"golaunch torchrun --standalone --nproc-per-node 4 train.py":                     {asItIs, "rank 3 of 4"},
 	"golaunch torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-id job1 --rdzv-endpoint n1:29400 train.py": {
 		onNodes, "rank 3 of 4",
@@ -223,7 +224,8 @@ func (s sources) ReadDir(name string) ([]fs.DirEntry, error) {
 // onNodes runs the same command on each of two nodes, with CPU ranks in the place of GPUs and an address in the place of a name.
 func onNodes(t *testing.T, line string) string {
 	nodes, token := cluster(t)
-	line = strings.NewReplacer("n1:29400", "10.77.0.2:29400", "--gpus-per-node 8", "--procs-per-node 2 --token-file "+token).Replace(line)
+	line = strings.NewReplacer("n1:29400", "10.77.0.2:29400", "--gpus-per-node 8", "--procs-per-node 2 --token-file "+token,
+		"--gpus-per-node 2", "--procs-per-node 2 --token-file "+token).Replace(line)
 	dir := workplace(t)
 	var both []*process
 	for i, name := range []string{"n1", "n2"} {

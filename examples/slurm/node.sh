@@ -13,13 +13,15 @@ report=/run/golaunch-doctor.json # the newest, for monitors
 days=7                           # how long logs of failed jobs are kept that have no --log-dir
 
 unset CUDA_VISIBLE_DEVICES # all GPUs of the node are looked at, not the job's alone
-timeout 30 $golaunch doctor --json >$report
+found=$(mktemp $report.XXXXXX) # jobs that begin and end together have one each
+timeout 30 $golaunch doctor --json >"$found"
 code=$? # 1: there is an error; other codes say nothing of the node
 
 if [ $code = 1 ]; then
-	codes=$(jq -r '[.findings[] | select(.severity == "error") | .code] | unique | join(" ")' $report)
+	codes=$(jq -r '[.findings[] | select(.severity == "error") | .code] | unique | join(" ")' "$found")
 	scontrol update nodename="$SLURMD_NODENAME" state=drain reason="golaunch doctor: $codes"
 fi
+mv "$found" $report
 case $SLURM_SCRIPT_CONTEXT in
 prolog_slurmd)
 	[ $code != 1 ] # Slurm requeues the job if its Prolog fails

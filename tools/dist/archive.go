@@ -112,14 +112,14 @@ func (r *release) checksums() error {
 	}
 	var sums bytes.Buffer
 	for _, f := range files {
+		if f.Name() == checksums {
+			continue
+		}
 		body, err := os.ReadFile(filepath.Join(r.out, f.Name()))
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(body), f.Name())
 	}
-	return r.write(filepath.Join(r.out, checksums), func(w io.Writer) error {
-		_, err := w.Write(sums.Bytes())
-		return err
-	})
+	return os.WriteFile(filepath.Join(r.out, checksums), sums.Bytes(), 0o644)
 }

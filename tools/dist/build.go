@@ -5,11 +5,13 @@ import (
 	"debug/buildinfo"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 )
@@ -21,6 +23,8 @@ type release struct {
 	version string
 	at      time.Time
 	info    *debug.BuildInfo
+	// deps are the modules of all binaries together.
+	deps []*debug.Module
 	// plain are the binaries without cgo, by architecture, which find GPUs through libc's loader, whichever glibc that is; static run without one,
 	// and linked is the one with cgo.
 	plain, static map[string]string
@@ -50,6 +54,9 @@ func build(ctx context.Context, root, stage string) (*release, error) {
 		return nil, err
 	}
 	if err := r.identify(); err != nil {
+		return nil, err
+	}
+	if err := r.depend(); err != nil {
 		return nil, err
 	}
 	return r, r.accompany(ctx)
@@ -87,6 +94,23 @@ func (r *release) identify() error {
 		}
 	}
 	return errors.New("the go command found no time of a commit: build in a clone with git")
+}
+
+// depend reads from the binaries which modules they have.
+func (r *release) depend() error {
+	for _, binary := range append(slices.Collect(maps.Values(r.plain)), r.linked) {
+		info, err := buildinfo.ReadFile(binary)
+		if err != nil {
+			return fmt.Errorf("read the modules of golaunch: %w", err)
+		}
+		for _, d := range info.Deps {
+			if !slices.ContainsFunc(r.deps, func(known *debug.Module) bool { return known.Path == d.Path }) {
+				r.deps = append(r.deps, d)
+			}
+		}
+	}
+	slices.SortFunc(r.deps, func(a, b *debug.Module) int { return strings.Compare(a.Path, b.Path) })
+	return nil
 }
 
 // accompany has a binary for this machine, with more in it, write the completions and the manual pages.

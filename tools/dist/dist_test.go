@@ -61,10 +61,11 @@ func TestSame(t *testing.T) {
 	if err := cleared(again); err != nil {
 		t.Error(err)
 	}
-	if err := os.WriteFile(filepath.Join(again, "mine"), nil, 0o600); err != nil {
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "mine"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := cleared(again); err == nil || !strings.Contains(err.Error(), "files that were not made here") {
+	if err := cleared(other); err == nil || !strings.Contains(err.Error(), "files that were not made here") {
 		t.Errorf("a directory with somebody's files: %v", err)
 	}
 }

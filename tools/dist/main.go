@@ -10,6 +10,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -49,26 +50,33 @@ func dist(ctx context.Context, root, out string) (err error) {
 	}
 	r.out = out
 	for _, make := range []func() error{r.archives, r.packages, r.wheels, r.image, r.chart, r.sbom, r.checksums} {
-		if err := make(); err != nil {
+		if err := errors.Join(ctx.Err(), make()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// cleared makes a directory with nothing in it. It removes what a run before has made, which has the checksums of all of it, and nothing else.
+// cleared makes a directory with nothing in it but an empty list of checksums, by which the next run knows that this is its own, also if this one does
+// not come to its end.
 func cleared(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(dir)
-	if err != nil || len(files) == 0 {
+	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(dir, checksums)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, checksums)); err != nil && len(files) > 0 {
 		return fmt.Errorf("%s has files that were not made here (there is no %s): name another directory, or remove them", dir, checksums)
 	}
+	if err := os.WriteFile(filepath.Join(dir, checksums), nil, 0o644); err != nil {
+		return err
+	}
 	for _, f := range files {
+		if f.Name() == checksums {
+			continue
+		}
 		if err := os.Remove(filepath.Join(dir, f.Name())); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 // described is what a package of a system has, and where.
 const described = "files/nfpm.yaml"
 
-// packages are deb and rpm for each architecture, with the static binary, which runs on any of their systems.
+// packages are deb and rpm for each architecture, with the binary for any glibc.
 func (r *release) packages() error {
 	if err := r.lay(); err != nil {
 		return err

@@ -17,7 +17,7 @@ func (r *release) sbom() error {
 	main.Type = cdx.ComponentTypeApplication
 	parts := []cdx.Component{module("std", r.info.GoVersion)}
 	needs := []string{parts[0].BOMRef}
-	for _, d := range r.info.Deps {
+	for _, d := range r.deps {
 		if d.Replace != nil {
 			d = d.Replace
 		}

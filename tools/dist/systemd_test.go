@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -65,6 +66,8 @@ func booted(t *testing.T) *machine {
 	cmd := exec.Command("sh", "-c", `echo 0 >"$CGROUP/cgroup.procs" && exec unshare --mount --pid --fork --kill-child --cgroup --ipc --uts --net sh -c "$0"`, boot)
 	cmd.Env = append(os.Environ(), "ROOT="+root, "TOP="+t.TempDir(), "PACKAGES="+all(t), "CGROUP="+m.cgroup)
 	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also when the tests end by a panic
+	runtime.LockOSThread()                                             // it is the death of this thread that counts
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,12 @@ with golaunch.VirtualCluster([2]) as cluster:
 	if err := os.WriteFile(bin("torchrun"), []byte(own), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	linked := filepath.Join(t.TempDir(), "linked")
+	if err := os.Symlink(venv, linked); err != nil {
+		t.Fatal(err)
+	}
 	for _, call := range [][]string{
+		{filepath.Join(linked, "bin/torchrun"), "--standalone", "--nproc-per-node", "2", script, "--a"},
 		{bin("torchrun"), "--standalone", "--nproc-per-node", "2", script, "--a"},
 		{bin("python"), "-um", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script, "--a"},
 	} {
@@ -119,6 +124,8 @@ with golaunch.VirtualCluster([2]) as cluster:
 
 // TestWheels: pip takes them for the machines that they are for, with glibc or musl, and refuses what they are not for.
 func TestWheels(t *testing.T) {
+	venv := filepath.Join(t.TempDir(), "venv") // Debian's own Python may have no pip
+	do(t, "python3", "-m", "venv", venv)
 	for _, c := range []struct{ wheel, platform, python, refused string }{
 		{"manylinux2014_x86_64", "manylinux2014_x86_64", "3.9", ""},
 		{"manylinux2014_x86_64", "manylinux2014_x86_64", "3.14", ""},
@@ -129,7 +136,7 @@ func TestWheels(t *testing.T) {
 		{"manylinux2014_x86_64", "win_amd64", "3.12", "is not a supported wheel on this platform"},
 	} {
 		to := t.TempDir()
-		out, err := try(t, "python3", "-m", "pip", "install", "--no-index", "--disable-pip-version-check", "--only-binary=:all:", "--platform", c.platform,
+		out, err := try(t, filepath.Join(venv, "bin/pip"), "install", "--no-index", "--disable-pip-version-check", "--only-binary=:all:", "--platform", c.platform,
 			"--python-version", c.python, "--target", to, one(t, "golaunch-*"+c.wheel+".whl"))
 		if (err == nil) != (c.refused == "") || !strings.Contains(out, c.refused) {
 			t.Errorf("%s for Python %s on %s: %v\n%s", c.wheel, c.python, c.platform, err, out)
@@ -260,8 +267,8 @@ func TestArchives(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(text, &bom)
 	}
-	if err != nil || !bytes.Contains(text, []byte("pkg:golang/google.golang.org/grpc@v")) {
-		t.Errorf("the SBOM knows of no gRPC (%v)", err)
+	if err != nil || !bytes.Contains(text, []byte("pkg:golang/google.golang.org/grpc@v")) || !bytes.Contains(text, []byte("/go-nvml@v")) {
+		t.Errorf("the SBOM knows of no gRPC or go-nvml (%v)", err)
 	}
 }
 

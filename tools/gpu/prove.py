@@ -31,22 +31,29 @@ class CannotRun(Exception):
 class Machine:
     """Where golaunch is, and what a check has said of what it saw."""
 
-    def __init__(self, binaries, scratch):
+    def __init__(self, binaries, scratch, end):
+        self.end = end
         self.golaunch, self.linked, self.scratch = os.path.join(binaries, "golaunch"), os.path.join(binaries, "golaunch-cgo"), scratch
         self.said = []
 
     def say(self, text):
         self.said.append(text.rstrip())
 
-    def run(self, *command, code=0, limit=120, env=None, show=True):
+    def run(self, *command, code=0, limit=120, env=None, show=True, data=False):
         """Runs a command to its end, and returns its output; code is the exit code that it must have, None for any."""
         began = time.monotonic()
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit, cwd=self.scratch, env=dict(os.environ, **(env or {})))
-        text = done.stdout.decode(errors="replace")
+        limit = max(1.0, min(limit, self.end - began))
+        try:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=limit, cwd=self.scratch, env=dict(os.environ, **(env or {})))
+        except subprocess.TimeoutExpired as late:
+            self.say(f"$ {' '.join(command)}   # not over after {limit:.0f} s\n{clip(((late.stdout or b'') + (late.stderr or b'')).decode(errors='replace'))}")
+            raise
+        out = done.stdout.decode(errors="replace")
+        text = done.stderr.decode(errors="replace") + out
         if show:
             self.say(f"$ {' '.join(command)}   # exit code {done.returncode}, {time.monotonic() - began:.1f} s\n{clip(text)}")
         assert code is None or done.returncode == code, f"{' '.join(command)} ended with {done.returncode}:\n{clip(text)}"
-        return text
+        return out if data else text
 
     def job(self, *args, **options):
         return self.run(self.golaunch, *args, **options)
@@ -90,9 +97,9 @@ def gpus(m):
     """NVML's facts are nvidia-smi's, in both builds."""
     want = {uuid: (int(memory), driver) for uuid, memory, driver in smi("uuid", "memory.total", "driver_version")}
     for binary in (m.golaunch, m.linked):
-        plan = json.loads(m.run(binary, "plan", "--gpus-per-node", "auto", "--json"))
+        plan = json.loads(m.run(binary, "plan", "--gpus-per-node", "auto", "--json", data=True))
         assert {rank["gpu_uuid"] for rank in plan["ranks"]} == set(want), f"{binary} has other GPUs than nvidia-smi, {sorted(want)}"
-        versions = json.loads(m.run(binary, "doctor", "--json", code=None))["versions"]
+        versions = json.loads(m.run(binary, "doctor", "--json", code=None, data=True))["versions"]
         assert versions["driver"] == next(iter(want.values()))[1], f"the driver is {versions['driver']}"
 
 
@@ -100,7 +107,7 @@ def visibility(m):
     """A rank sees the GPU that is its own, by --gpu-visibility and by UUID."""
     uuid = smi("uuid")[0][0]
     shown = "import os; print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ['GOLAUNCH_GPU_UUID'])"
-    for how in ("job", "rank"):
+    for how in ("job", "own"):
         out = m.job("--gpus-per-node", "1", "--gpu-visibility", how, "--", sys.executable, "-c", shown)
         assert uuid in out and re.search(r"sees (0|GPU-\S+) ", out), out
     out = m.job("--gpu-ids", uuid, "--", sys.executable, "-c", shown)
@@ -117,7 +124,7 @@ def nccl(m):
     """libnccl is found, and an all-reduce through purego is timed."""
     smi("uuid")
     out = m.job("doctor", "--fabric", "--gpus-per-node", "1", code=None)
-    assert "fabric-nccl" not in out and re.search(r"nccl|NCCL", out), out
+    assert "fabric-nccl" not in out and "over NCCL:" in out, out
 
 
 ALLREDUCE = """
@@ -191,8 +198,7 @@ import torch
 torch.cuda._sleep(1 << 62)
 torch.cuda.synchronize()
 """)
-    out = m.job("--gpus-per-node", "1", "--hang-timeout", "30s", "--max-restarts", "0", "--grace", "5s", "--", sys.executable, program, code=None, limit=300)
-    assert "stand" in out or "hang" in out or "still" in out, out
+    m.job("--gpus-per-node", "1", "--hang-timeout", "30s", "--max-restarts", "0", "--grace", "5s", "--", sys.executable, program, code=124, limit=300)
 
 
 def xid(m):
@@ -206,7 +212,7 @@ print(x[torch.tensor([1 << 40], device="cuda")], flush=True)
     logs = os.path.join(m.scratch, "logs")
     out = m.job("--gpus-per-node", "1", "--max-restarts", "0", "--log-dir", logs, "--", sys.executable, program, code=None, limit=300)
     assert "succeeded" not in out, out
-    m.job("explain", logs, code=None)
+    assert re.search(r"gpu|xid|cuda", m.job("explain", logs, code=None), re.IGNORECASE), "the failure is not told as the GPU's"
     bundles = [os.path.join(at, name) for at, _, names in os.walk(logs) for name in names if name.endswith((".tar.gz", ".tgz"))]
     assert bundles, f"there is no bundle below {logs}"
     assert "node/nvidia-smi.txt" in m.run("tar", "tzf", bundles[0]), "the bundle has no output of nvidia-smi"
@@ -252,18 +258,19 @@ def main():
     if unknown:
         parser.error(f"there is no check {', '.join(sorted(unknown))}: {', '.join(c.__name__ for c in CHECKS)}")
     rows, details, failed = [], [], 0
+    end = time.monotonic() + 15 * 60
     for check in CHECKS:
         if args.checks and check.__name__ not in args.checks:
             continue
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="golaunch-gpu-") as scratch:
-            m = Machine(args.golaunch, scratch)
+            m = Machine(args.golaunch, scratch, end)
             result = "passed"
             try:
                 check(m)
             except CannotRun as reason:
                 result = f"could not run: {str(reason).splitlines()[0]}"
-            except (AssertionError, subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
+            except Exception as error:  # whatever it is, the other checks and the report go on
                 result, failed = "**failed**", failed + 1
                 m.say("".join(traceback.format_exception_only(type(error), error)))
         took = time.monotonic() - began

@@ -97,7 +97,7 @@ func TestChart(t *testing.T) {
 		"agent: {image: me/train:1}": 1,
 		"agent: {image: me/train:1, gpus: 0, numGPUs: 0, args: ['--preload=torch'], hostNetwork: true, env: [{name: A, value: b}], " +
 			"nodeSelector: {a: b}, affinity: {nodeAffinity: {}}, volumes: [{name: v, emptyDir: {}}], volumeMounts: [{name: v, mountPath: /v}]}\n" +
-			"coordinator: {replicas: 3, storage: '', nodeSelector: {a: b}, tolerations: [{operator: Exists}]}\n" +
+			"coordinator: {replicas: 3, nodeSelector: {a: b}, tolerations: [{operator: Exists}]}\n" +
 			"token: {existingSecret: mine}\ndashboard: {podMonitor: true}\nimage: {tag: '2'}": 3,
 	} {
 		r, err := template(t, values)
@@ -139,7 +139,8 @@ func TestChart(t *testing.T) {
 	for values, want := range map[string]string{
 		"":                              "minLength",
 		"agent: {image: x, gpus: many}": "/agent/gpus",
-		"agent: {image: x}\ncoordinator: {replicas: 2}": "/coordinator/replicas",
+		"agent: {image: x}\ncoordinator: {replicas: 2}":              "/coordinator/replicas",
+		"agent: {image: x}\ncoordinator: {replicas: 3, storage: ''}": "several coordinators need it",
 	} {
 		if _, err := template(t, values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", values, err, want)

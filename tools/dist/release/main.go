@@ -154,7 +154,7 @@ func clean(ctx context.Context, root string) error {
 
 // tagged is the last version before this commit; empty before the first.
 func tagged(ctx context.Context, root string) (string, error) {
-	tags, err := output(ctx, root, "git", "tag", "--merged", "HEAD", "--sort=-version:refname", "--list", "v*")
+	tags, err := output(ctx, root, "git", "-c", "versionsort.suffix=-", "tag", "--merged", "HEAD", "--sort=-version:refname", "--list", "v*")
 	first, _, _ := strings.Cut(tags, "\n")
 	return first, err
 }

@@ -60,6 +60,12 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	dir := repository(t, "", "", log("1.3.0"))
+	if err := run(t.Context(), dir, "git", "tag", "v1.2.0-rc.1", "v1.2.0^{commit}"); err != nil {
+		t.Fatal(err)
+	}
+	if last, err := tagged(t.Context(), dir); last != "v1.2.0" {
+		t.Errorf("the last version is %s (%v)", last, err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, "x"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
