@@ -87,7 +87,11 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		return 0, err
 	}
 	defer a.unheard()()
-	j, join, err := a.joining(ctx)
+	addrs, code, err := a.heads(ctx)
+	if err != nil {
+		return code, err
+	}
+	j, join, err := a.joining(ctx, addrs)
 	if err != nil {
 		return 0, err
 	}
@@ -214,12 +218,26 @@ func (a Agent) hears(j Job, f *follower) func(os.Signal) {
 	}
 }
 
-// joining says what this node is, and where the coordinators are.
-func (a Agent) joining(ctx context.Context) (Job, session.Options, error) {
-	addrs, err := heads(ctx, a.Coordinator)
-	if err != nil {
-		return Job{}, session.Options{}, err
+// heads are where the coordinators are. In a pod their names may come to be only when their pods run; who is told to leave meanwhile does, with that code.
+func (a Agent) heads(ctx context.Context) (addrs []string, code int, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f, over, heard := newFollower(cancel), make(chan struct{}), make(chan struct{})
+	go func() {
+		f.follow(a.Signals, over, f.tell)
+		close(heard)
+	}()
+	addrs, err = whenKnown(ctx, a.Warn, func(ctx context.Context) ([]string, error) { return heads(ctx, a.Coordinator) })
+	close(over)
+	<-heard
+	if code := f.code(); code != 0 {
+		return nil, code, fmt.Errorf("gave up waiting for the name of %s: %w", a.Coordinator, context.Cause(ctx))
 	}
+	return addrs, 0, err
+}
+
+// joining says what this node is, and where the coordinators are.
+func (a Agent) joining(ctx context.Context, addrs []string) (Job, session.Options, error) {
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		return Job{}, session.Options{}, err

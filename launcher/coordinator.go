@@ -73,7 +73,9 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	own := ""
 	if len(c.Peers) > 0 {
 		if peers, err = c.listOf(); err == nil {
-			own, c.Listen, err = c.ours(ctx, peers)
+			var place seat
+			place, err = whenKnown(ctx, c.Warn, func(ctx context.Context) (seat, error) { return c.ours(ctx, peers) })
+			own, c.Listen = place.own, place.listen
 		}
 		if err != nil {
 			return err

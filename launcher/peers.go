@@ -40,9 +40,11 @@ func heads(ctx context.Context, list string) (addrs []string, err error) {
 	return addrs, nil
 }
 
-// ours is which of the peers this process is, and where it listens: the one that it is to listen as, or else the one whose host is this
-// machine.
-func (c Coordinator) ours(ctx context.Context, peers []string) (own, listen string, err error) {
+// seat is a coordinator among its peers: its name in their list, and where it listens.
+type seat struct{ own, listen string }
+
+// ours is which of the peers this process is: the one that it is to listen as, or else the one whose host is this machine.
+func (c Coordinator) ours(ctx context.Context, peers []string) (seat, error) {
 	here := map[string]string{}
 	var found []string
 	var unknown error
@@ -58,7 +60,7 @@ func (c Coordinator) ours(ctx context.Context, peers []string) (own, listen stri
 		addr, is, err := owns(at.addrs)
 		switch {
 		case err != nil:
-			return "", "", err
+			return seat{}, err
 		case is:
 			here[peer] = netip.AddrPortFrom(addr, uint16(at.port)).String()
 			found = append(found, peer)
@@ -67,21 +69,21 @@ func (c Coordinator) ours(ctx context.Context, peers []string) (own, listen stri
 	if c.Listen != "" {
 		at, err := resolve(ctx, c.Listen, coordinatorPort(c.ports))
 		if err != nil {
-			return "", "", err
+			return seat{}, err
 		}
 		own := net.JoinHostPort(at.host, strconv.Itoa(at.port))
 		if !slices.Contains(peers, own) {
-			return "", "", usage("listen %q: it is none of the peers %s", c.Listen, strings.Join(peers, ","))
+			return seat{}, usage("listen %q: it is none of the peers %s", c.Listen, strings.Join(peers, ","))
 		}
-		return own, cmp.Or(here[own], own), nil
+		return seat{own, cmp.Or(here[own], own)}, nil
 	}
 	switch len(found) {
 	case 1:
-		return found[0], here[found[0]], nil
+		return seat{found[0], here[found[0]]}, nil
 	case 0:
-		return "", "", errors.Join(usage("peers %s: none of them is this machine; say which with --listen", strings.Join(peers, ",")), unknown)
+		return seat{}, errors.Join(usage("peers %s: none of them is this machine; say which with --listen", strings.Join(peers, ",")), unknown)
 	}
-	return "", "", usage("peers %s: this machine is several of them; say which with --listen", strings.Join(found, ","))
+	return seat{}, usage("peers %s: this machine is several of them; say which with --listen", strings.Join(found, ","))
 }
 
 // listOf are the peers as the user has them, with their ports.

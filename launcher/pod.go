@@ -55,7 +55,7 @@ func (h *here) meeting(ctx context.Context) (at endpoint, code int, err error) {
 		f.follow(h.job.Stopping.Signals, over, f.tell)
 		close(heard)
 	}()
-	at, err = h.await(ctx, at, err)
+	at, err = untilKnown(ctx, h.warn, at, err, h.job.Network.meeting)
 	close(over)
 	<-heard
 	switch {
@@ -67,13 +67,24 @@ func (h *here) meeting(ctx context.Context) (at endpoint, code int, err error) {
 	return at, 0, err
 }
 
-// await asks for a name until it is known or ctx ends, and says each reason once.
-func (h *here) await(ctx context.Context, at endpoint, why error) (endpoint, error) {
+// whenKnown asks for something by its name, which in a pod is waited for.
+func whenKnown[T any](ctx context.Context, warn func(error), ask func(context.Context) (T, error)) (T, error) {
+	found, err := ask(ctx)
+	if !inPod() || !unknownYet(err) {
+		return found, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, nameLimit)
+	defer cancel()
+	return untilKnown(ctx, warn, found, err, ask)
+}
+
+// untilKnown asks again until a name is known or ctx ends, and says each reason once.
+func untilKnown[T any](ctx context.Context, warn func(error), at T, why error, ask func(context.Context) (T, error)) (T, error) {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(nameEvery),
 		backoff.WithMaxElapsedTime(0))
 	for said := ""; ctx.Err() == nil; {
 		if text := why.Error(); text != said {
-			h.warn(fmt.Errorf("keeps trying: %w", why))
+			warn(fmt.Errorf("keeps trying: %w", why))
 			said = text
 		}
 		select {
@@ -81,7 +92,7 @@ func (h *here) await(ctx context.Context, at endpoint, why error) (endpoint, err
 		case <-ctx.Done():
 			return at, why
 		}
-		found, err := h.job.Network.meeting(ctx)
+		found, err := ask(ctx)
 		switch {
 		case err == nil:
 			return found, nil

@@ -327,6 +327,27 @@ func TestARendezvousInPods(t *testing.T) {
 	ps.all[1].with("KUBERNETES_SERVICE_HOST=").run("--rendezvous=none.train", "--nodes=2", "--", "true").ends(125, "no such host")
 }
 
+// TestAClusterInPods: agents wait for the name of the coordinator's pod, and may be told to end meanwhile.
+func TestAClusterInPods(t *testing.T) {
+	t.Parallel()
+	ps := makePods(t, "train", "train-0", "train-1")
+	agent := func() *process { return ps.all[1].with(secret).run("agent", "--coordinator=train-0.train:29400") }
+	told := agent()
+	told.line("keeps trying: rendezvous host train-0.train")
+	told.signal(syscall.SIGTERM)
+	told.ends(143)
+	waits := agent()
+	waits.line("keeps trying: rendezvous host train-0.train")
+	ps.publish()
+	head := ps.all[0].with(secret).run("coordinator", "--listen=train-0.train:29400", "--state-dir=/tmp/state")
+	head.line("the coordinator listens at")
+	waits.line("is in the cluster of")
+	waits.signal(syscall.SIGTERM)
+	waits.ends(143)
+	head.signal(syscall.SIGTERM)
+	head.ends(0)
+}
+
 // TestTheFirstProcess of a container adopts orphans and reaps them, passes the exit code, and is ended by SIGTERM.
 func TestTheFirstProcess(t *testing.T) {
 	t.Parallel()
