@@ -274,3 +274,17 @@ func TestLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestADashboardInAPod listens at all addresses, of which nobody knows the pod's before, and its link is for kubectl port-forward; elsewhere it does not.
+func TestADashboardInAPod(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	at := func(variable string) *process {
+		return start(t, exec.Command(golaunch(t), "dashboard", "--listen", ":0"), variable, "GOLAUNCH_COORDINATOR=", "HOME="+home)
+	}
+	d := at("KUBERNETES_SERVICE_HOST=10.96.0.1")
+	d.match(`^(http://127\.0\.0\.1:\d+)/login\?token=\w+$`)
+	d.signal(syscall.SIGTERM)
+	d.ends(0)
+	at("KUBERNETES_SERVICE_HOST=").ends(2, `":0" is all addresses of this machine: name one`)
+}
