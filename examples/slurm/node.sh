@@ -21,7 +21,7 @@ if [ $code = 1 ]; then
 	codes=$(jq -r '[.findings[] | select(.severity == "error") | .code] | unique | join(" ")' "$found")
 	scontrol update nodename="$SLURMD_NODENAME" state=drain reason="golaunch doctor: $codes"
 fi
-mv "$found" $report
+chmod 644 "$found" && mv "$found" $report
 case $SLURM_SCRIPT_CONTEXT in
 prolog_slurmd)
 	[ $code != 1 ] # Slurm requeues the job if its Prolog fails
