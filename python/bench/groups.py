@@ -7,6 +7,7 @@ It needs NumPy, and with --ray the package ray in the same Python. golaunch's co
 
 import argparse
 import os
+import signal
 import statistics
 import sys
 import time
@@ -25,6 +26,12 @@ class Worker:
 
     def take(self, array):
         return array[0]
+
+    def pid(self):
+        return os.getpid()
+
+    def sleep(self):
+        time.sleep(600)
 
 
 class Golaunch:
@@ -49,6 +56,12 @@ class Golaunch:
             self.group.run_all_workers_single_data("take", array).result(300)
         else:
             self.group.run_single_worker_single_data("take", 0, array).result(300)
+
+    def dying(self, rank):
+        """The pid of a worker that is called, and what waits for it."""
+        self.group.restart_failed_workers(60)
+        pid = self.group.run_single_worker_single_data("pid", rank).result(60)
+        return pid, self.group.run_single_worker_single_data("sleep", rank).result
 
     def end(self):
         self.cluster.close()
@@ -76,6 +89,11 @@ class Ray:
         one = self.ray.put(array)
         self.ray.get([a.take.remote(one) for a in (self.actors if all_of_them else self.actors[:1])])
 
+    def dying(self, rank):
+        pid = self.ray.get(self.actors[rank].pid.remote())
+        called = self.actors[rank].sleep.remote()
+        return pid, lambda: self.ray.get(called)
+
     def end(self):
         self.ray.shutdown()
 
@@ -84,6 +102,19 @@ def timed(do, *args):
     began = time.perf_counter()
     do(*args)
     return time.perf_counter() - began
+
+
+def heard(p, rank):
+    """Kills a worker in a call, and waits for the exception of its caller."""
+    pid, wait = p.dying(rank)
+    time.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+    began = time.perf_counter()
+    try:
+        wait()
+    except Exception:
+        return time.perf_counter() - began
+    raise AssertionError("a killed worker has returned")
 
 
 def measure(peer, args):
@@ -99,6 +130,7 @@ def measure(peer, args):
         array = numpy.random.default_rng(0).random(args.megabytes * 2**20 // 8)
         for name, do, more in (("one worker and back", p.give_back, ()), ("one worker", p.take, (False,)), (f"all {args.workers}", p.take, (True,))):
             seconds[f"{args.megabytes} MiB to {name}"] = statistics.median(timed(do, array, *more) for _ in range(3))
+        seconds["a worker is killed, and its caller hears"] = statistics.median(heard(p, rank) for rank in range(2))
     finally:
         p.end()
     return seconds

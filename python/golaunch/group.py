@@ -18,8 +18,11 @@ from .pickling import dumps, loads
 from .sharding import NamedSharding
 
 _log = logging.getLogger("golaunch")
-# How long after a worker's connection has ended its callers wait for golaunch's verdict, in seconds.
-_VERDICT = 0.08
+# How long after a worker's connection has ended its callers wait for golaunch's verdict, in seconds: some milliseconds are usual, and beside other
+# work some tens. Why it ended is worth the rest, for what to do about it depends on that.
+_VERDICT = 2.0
+# What golaunch says of a worker that has ended as if it were done.
+_DONE = "exited with code 0"
 # How long the exception of one of several workers waits for the end of another, of which it may be an echo, in seconds.
 _ECHO = 0.02
 # Calls of one worker that have no result yet; who calls more waits.
@@ -172,6 +175,7 @@ class Worker:
         lost, attempt = dict(self._pending), self.attempt
         self._unclear = True
         self.group.cluster._after(_VERDICT, lambda: self._unexplained(lost, attempt))
+        self._look(attempt, 0.05)
 
     def _unexplained(self, lost, attempt):
         self._unclear = False
@@ -179,7 +183,6 @@ class Worker:
             self._fail(WorkerFailureError(
                 f"{self._where()} is gone: the connection to it ended, and golaunch has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
                 gpu=self.gpu, cause="unknown"))
-        self._look(attempt, 2 * _VERDICT)
 
     def _look(self, attempt, pause):
         """golaunch tells of failures, and of them alone: it may have ended as if it were done. Who lives on without its connection is looked at again."""
@@ -190,10 +193,10 @@ class Worker:
         if not self._untold(attempt):
             return
         for used in (told.get("value") or {}).get("workers", ()):
-            if used["rank"] == self.rank and used["attempt"] == attempt and used["ended"]:
+            if used["rank"] == self.rank and used["attempt"] == attempt and used["ended"] == _DONE:
                 self.state = "ended"
                 self._end = WorkerFailureError(
-                    f"{self._where()} has {used['ended']} in a call: it is not started again", rank=self.rank, node=self.node, gpu=self.gpu,
+                    f"{self._where()} has {_DONE} in a call: it is not started again", rank=self.rank, node=self.node, gpu=self.gpu,
                     cause="exited", exit_code=0)
                 self._fail(self._end)
                 self._fail_held(self._end)
