@@ -22,6 +22,7 @@ from . import wire
 from .errors import GolaunchError
 from .helper import Helper
 from .link import Link
+from .memory import AGE, POOL
 from .turns import Turns
 
 _log = logging.getLogger("golaunch")
@@ -59,6 +60,7 @@ class VirtualCluster:
         self._epoll = select.epoll()
         self._handlers = {}
         self._timers = []
+        self._tidying = False
         self._timed = 0
         self._due = []
         self._calls = 0
@@ -141,6 +143,7 @@ class VirtualCluster:
             for fd in self._nudges:
                 os.close(fd)
             shutil.rmtree(self._dir, ignore_errors=True)
+            POOL.clear()
 
     shutdown = close
 
@@ -212,6 +215,17 @@ class VirtualCluster:
         heapq.heappush(self._timers, entry)
         if self._leading and self._timers[0] is entry:
             self._nudge()  # who waits does not know of it
+
+    def _tidy(self):
+        """Gives memory back that no call has needed for a while, while somebody waits. The lock is held."""
+        if POOL.files and not self._tidying:
+            self._tidying = True
+            self._after(AGE, self._trim)
+
+    def _trim(self):
+        self._tidying = False
+        POOL.trim()
+        self._tidy()
 
     def _wait(self, ready, timeout, future):
         end = None if timeout is None else time.monotonic() + timeout

@@ -599,6 +599,7 @@ class WorkerGroup(_Calls):
                 else:
                     w._held.append((call, future, encoded, now))
             cluster._stir()
+            cluster._tidy()
             if deadline is not None and future._left:
                 cluster._after(deadline - time.monotonic(), lambda: cluster._expire(future))
         return future

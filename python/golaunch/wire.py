@@ -1,16 +1,17 @@
 """Frames between a controller and its workers.
 
 A frame is a header, a name, a body, the sizes of its buffers, and the buffers. Between processes of one machine a frame may have a segment: a
-sealed file in memory (memfd), which comes beside the frame as a descriptor and has what is large, so that no byte of it passes the socket and
-all workers of the machine map the same pages. Everything is little-endian.
+file in memory, which comes beside the frame as a descriptor and has what is large, so that no byte of it passes the socket and all workers of the
+machine map the same pages. Everything is little-endian.
 """
 
 import _socket
 import array
-import fcntl
 import mmap
 import os
 import struct
+
+from .memory import POOL
 
 # kind, flags, number of buffers, length of the name, number of the call, length of the body
 HEADER = struct.Struct("<BBHIQQ")
@@ -31,7 +32,6 @@ ALIGN = 64
 MAX_BUFFERS = 1 << 14
 MAX_NAME = 64 << 10
 MAX_HELLO = 64 << 10
-_WRITE_AT_MOST = 1 << 30
 
 
 class ProtocolError(Exception):
@@ -43,18 +43,6 @@ class Frame:
 
     def __init__(self, kind, codec, call, name, body, buffers):
         self.kind, self.codec, self.call, self.name, self.body, self.buffers = kind, codec, call, name, body, buffers
-
-
-class Segment:
-    """A descriptor that is closed when nobody refers to it."""
-
-    __slots__ = ("fd",)
-
-    def __init__(self, fd):
-        self.fd = fd
-
-    def __del__(self):
-        os.close(self.fd)
 
 
 def encode(kind, call, name=b"", body=b"", buffers=(), codec=PICKLE, shared=True):
@@ -80,21 +68,7 @@ def encode(kind, call, name=b"", body=b"", buffers=(), codec=PICKLE, shared=True
     if apart:
         flags |= SEGMENT
     head = HEADER.pack(kind, flags, len(buffers), len(name), call, len(body)) + name + b"".join(sizes)
-    return [head] + [p for p in inline if len(p)], _segment(apart) if apart else None
-
-
-def _segment(parts):
-    segment = Segment(os.memfd_create("golaunch", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-    at = 0
-    for part in parts:
-        view = memoryview(part).cast("B")
-        done = 0
-        while done < len(view):
-            done += os.pwrite(segment.fd, view[done:done + _WRITE_AT_MOST], at + done)
-        at += -(-len(view) // ALIGN) * ALIGN
-    os.ftruncate(segment.fd, at)
-    fcntl.fcntl(segment.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
-    return segment
+    return [head] + [p for p in inline if len(p)], POOL.share(apart, ALIGN) if apart else None
 
 
 def size_of(body, buffers):
@@ -204,39 +178,36 @@ class Reader:
 
     def _frame(self, head, data):
         kind, flags, count, name, call, body = head
-        codec = flags & CODEC
         at = name + count * SIZE.size
-        segment, inside = (self._map(), 0) if flags & SEGMENT else (None, 0)
-        if flags & BODY_APART:
-            if segment is None or body > len(segment):
-                raise ProtocolError("a frame without its segment")
-            content = segment[:body]
-            inside = -(-body // ALIGN) * ALIGN
-        else:
-            content = data[at:at + body]
-            at += body
-        buffers = []
-        for i in range(count):
-            size, = SIZE.unpack_from(data, name + i * SIZE.size)
-            if size & LARGE:
-                size &= ~LARGE
-                if segment is None or inside + size > len(segment):
-                    raise ProtocolError("a frame without its segment")
-                buffers.append(segment[inside:inside + size])
-                inside += -(-size // ALIGN) * ALIGN
-            else:
-                buffers.append(data[at:at + size])
-                at += size
-        return Frame(kind, codec, call, bytes(data[:name]), content, buffers)
+        sizes = [SIZE.unpack_from(data, name + i * SIZE.size)[0] for i in range(count)]
+        segment, inside = memoryview(b""), 0
+        if flags & SEGMENT:
+            large = [size & ~LARGE for size in sizes if size & LARGE]
+            segment = self._map(sum(-(-size // ALIGN) * ALIGN for size in ([body] if flags & BODY_APART else []) + large))
 
-    def _map(self):
+        def take(size, apart):
+            nonlocal at, inside
+            if not apart:
+                at += size
+                return data[at - size:at]
+            if inside + size > len(segment):
+                raise ProtocolError("a frame without its segment")
+            part = segment[inside:inside + size]
+            inside += -(-size // ALIGN) * ALIGN
+            return part
+
+        content = take(body, flags & BODY_APART)
+        return Frame(kind, flags & CODEC, call, bytes(data[:name]), content, [take(size & ~LARGE, size & LARGE) for size in sizes])
+
+    def _map(self, size):
         if not self._fds:
             raise ProtocolError("a frame without its segment")
         fd = self._fds.pop(0)
         try:
-            size = os.fstat(fd).st_size
             if size > self.limit:
                 raise ProtocolError(f"a frame of {size} bytes, {self.limit} at most")
+            if not 0 < size <= os.fstat(fd).st_size:
+                raise ProtocolError("a frame without its segment")
             # Private: who writes to it gets pages of its own.
             return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
         finally:

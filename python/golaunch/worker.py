@@ -12,6 +12,7 @@ import sys
 from collections import deque
 
 from . import wire
+from .memory import AGE, POOL
 from .pickling import dumps, loads
 
 # How many items of a generator the worker is ahead of who reads them.
@@ -70,9 +71,20 @@ class Worker:
         """Waits for the next frame."""
         frame = self.reader.next()
         while frame is None:
+            if POOL.files:
+                self.rest()
             self.fill()
             frame = self.reader.next()
         return frame
+
+    def rest(self):
+        """Gives memory back while nothing comes."""
+        from select import POLLIN, poll
+
+        coming = poll()
+        coming.register(self.sock, POLLIN)
+        while POOL.files and not coming.poll(AGE * 1000):
+            POOL.trim()
 
     def drain(self):
         """Takes what has come already."""

@@ -3,7 +3,6 @@
 import os
 import pickle
 import select
-import pickle
 import signal
 import sys
 import time
@@ -24,6 +23,15 @@ class Worker:
 
     def give(self, value):
         return value
+
+    def filled(self, byte, n):
+        return pickle.PickleBuffer(bytes([byte]) * n)
+
+    def keep(self, value):
+        self.value = value
+
+    def kept(self):
+        return bytes(self.value)
 
     def bytes_of(self, *buffers):
         return [bytes(b) for b in buffers]
