@@ -257,10 +257,10 @@ def main():
     unknown = set(args.checks) - {c.__name__ for c in CHECKS}
     if unknown:
         parser.error(f"there is no check {', '.join(sorted(unknown))}: {', '.join(c.__name__ for c in CHECKS)}")
-    rows, details, failed = [], [], 0
+    rows, details, failed, stopped = [], [], 0, False
     end = time.monotonic() + 15 * 60
     for check in CHECKS:
-        if args.checks and check.__name__ not in args.checks:
+        if stopped or args.checks and check.__name__ not in args.checks:
             continue
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="golaunch-gpu-") as scratch:
@@ -268,6 +268,8 @@ def main():
             result = "passed"
             try:
                 check(m)
+            except KeyboardInterrupt:
+                result, stopped = "stopped by ^C", True
             except CannotRun as reason:
                 result = f"could not run: {str(reason).splitlines()[0]}"
             except Exception as error:  # whatever it is, the other checks and the report go on
@@ -283,7 +285,7 @@ def main():
         f.write(f"# golaunch on a GPU\n\n{version}, {time.strftime('%Y-%m-%d', time.gmtime())}, {platform.platform()}, Python {platform.python_version()}:\n\n    "
                 + devices.replace("\n", "\n    ") + "\n\n| check | | result | seconds |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n\n" + "\n".join(details))
     print(f"the report is in {args.report}")
-    return 1 if failed else 0
+    return 128 + signal.SIGINT if stopped else 1 if failed else 0
 
 
 if __name__ == "__main__":
