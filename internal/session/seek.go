@@ -157,7 +157,7 @@ func (d dialer) connect(ctx context.Context) (*agentLink, error) {
 // tell says that a failure is news: one like that before is not, nor is a voter that does not lead, before all were asked twice.
 func (d dialer) tell(before, now error) bool {
 	if n := len(d.voters); n > 0 {
-		return d.turn == 2*n
+		return d.turn == 2*n && d.believed == 0 // what is named between two of the list is no turn
 	}
 	return before == nil || before.Error() != now.Error()
 }
