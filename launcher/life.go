@@ -111,7 +111,7 @@ func (h *here) work(ctx context.Context, p part) (result Result, err error) {
 			result, err := t.run(ctx)
 			_, elsewhere := errors.AsType[*wire.ElsewhereError](err)
 			switch {
-			case elsewhere: // the agent says so
+			case elsewhere: // its agents say so, or it has
 			case errors.Is(err, rendezvous.ErrDeposed):
 				h.joined.Store(true)
 				if !leaves.Load() {

@@ -111,5 +111,9 @@ func (c *Coordinator) invited(s *pb.Invitation) error {
 		Why: fmt.Sprintf("node %s leads this job already, at %s", wire.Plain(s.GetNode()), wire.Plain(addrs[0])), Addrs: addrs,
 	}
 	c.cfg.Candidate.Learn(addrs)
+	if m := c.members[c.cfg.Candidate.cfg.Node]; m == nil || m.link == nil {
+		// An agent that is here says so; one that is about to come hears where to go with its first word, and goes.
+		c.say(c.cfg.Candidate.cfg.Node + " joins anew: " + c.elsewhere.Why)
+	}
 	return nil
 }

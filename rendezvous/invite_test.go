@@ -22,16 +22,21 @@ func thirdIsLast(attempt int) (int, bool) { return 0, attempt > 1 }
 func (p *peerage) again(nodes ...int) (started []*process) {
 	p.t.Helper()
 	for _, i := range nodes {
-		at := slices.IndexFunc(p.process, func(q *process) bool { return q.name == "n"+strconv.Itoa(i) })
-		old := p.process[at]
-		<-old.over
-		p.net.Lock()
-		delete(p.dead, old.name)
-		p.net.Unlock()
-		p.process = slices.Delete(p.process, at, at+1)
-		started = append(started, p.add(i, old.exit))
+		started = append(started, p.add(i, p.clear(i)))
 	}
 	return started
+}
+
+// clear makes room for another process of a node that is dead, and returns how its ranks exit.
+func (p *peerage) clear(i int) func(int) (int, bool) {
+	at := slices.IndexFunc(p.process, func(q *process) bool { return q.name == "n"+strconv.Itoa(i) })
+	old := p.process[at]
+	<-old.over
+	p.net.Lock()
+	delete(p.dead, old.name)
+	p.net.Unlock()
+	p.process = slices.Delete(p.process, at, at+1)
+	return old.exit
 }
 
 // invited wants the agents of these to be told that their job goes on elsewhere, and has them go there, but for those that were told at
@@ -76,6 +81,26 @@ func TestTheFirstNodeIsStartedAgain(t *testing.T) {
 				t.Errorf("rank %d was started %d times, want 3", rank, n)
 			}
 		}
+	})
+}
+
+// TestAnInvitationBeforeTheAgent: who is asked first says where its agent goes, which hears that with its first word.
+func TestAnInvitationBeforeTheAgent(t *testing.T) {
+	together(t, 3, func(t *testing.T, p *peerage) {
+		first := p.addAll(3, secondIsLast)[0]
+		p.settled(3)
+		p.crash(first)
+		leader := p.leader()
+		q := p.begin(1, p.clear(1))
+		time.Sleep(lease)
+		q.mu.Lock()
+		notes := strings.Join(q.notes, "\n")
+		q.mu.Unlock()
+		if want := "n1 joins anew: node " + leader.name + " leads this job already, at "; strings.Count(notes, want) != 1 {
+			t.Errorf("it says %q, not %q", notes, want)
+		}
+		q.agent = p.enter(q, nil)
+		p.ended(2, p.process...)
 	})
 }
 

@@ -56,6 +56,7 @@ type process struct {
 	mu      sync.Mutex
 	leads   bool
 	results []job.Result
+	notes   []string
 }
 
 // port is where one listens.
@@ -149,6 +150,15 @@ const home = "n1:1"
 // Add starts a process; the first begins the job.
 func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 	p.t.Helper()
+	q := p.begin(i, exit)
+	q.agent = p.enter(q, nil)
+	p.epoch = cmp.Or(p.epoch, q.Membership().Epoch)
+	return q
+}
+
+// begin is a process whose agent has not come yet.
+func (p *peerage) begin(i int, exit func(int) (int, bool)) *process {
+	p.t.Helper()
 	name := "n" + strconv.Itoa(i)
 	ctx, cancel := context.WithCancel(context.Background())
 	q := &process{name: name, exit: exit, end: cancel, over: make(chan struct{})}
@@ -180,8 +190,6 @@ func (p *peerage) add(i int, exit func(int) (int, bool)) *process {
 		}()
 	}
 	go p.govern(ctx, q, first)
-	q.agent = p.enter(q, nil)
-	p.epoch = cmp.Or(p.epoch, q.Membership().Epoch)
 	return q
 }
 
@@ -199,6 +207,11 @@ func (p *peerage) enter(q *process, elsewhere []string) *agent {
 func (p *peerage) coordinator(q *process, term *Term) *Coordinator {
 	return NewCoordinator(Config{
 		Job: &p.want, Lease: lease, KillTime: killTime, Warn: p.warn, Observe: p.observe, Candidate: q.candidate, Term: term,
+		Note: func(text string) {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.notes = append(q.notes, text)
+		},
 	})
 }
 
