@@ -147,7 +147,10 @@ class Pool:
         """Gives back what has been of no use for a while."""
         with self._lock:
             late = time.monotonic() - AGE
-            self.files = [f for f in self.files if f.used > late or not f.free()]
+            try:
+                self.files = [f for f in self.files if f.used > late or not f.free()]
+            except OSError:
+                self._works, self.files = False, []  # this process is another user's now
 
     def clear(self):
         with self._lock:

@@ -164,6 +164,12 @@ class Files(unittest.TestCase):
                     self.assertEqual(os.fstat(segment.fd).st_size, -(-len(text) // 64) * 64)
                     del segment
                 self.assertEqual(pool.files, [])
+        self.assertTrue(self.one_file(b"c" * 1000))
+        with mock.patch.object(memory._File, "free", raises(errno.EACCES)), mock.patch.object(memory, "AGE", 0):
+            self.pool.trim()
+        self.assertEqual(self.pool.files, [])
+        self.pool.share([b"d" * 1000], 64)
+        self.assertEqual(self.pool.files, [])
 
     def test_no_descriptor_is_free(self):
         with mock.patch.object(memory, "_opened_again", raises(errno.EMFILE)):
