@@ -26,7 +26,7 @@ func (u *unit) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile 
 		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: s.work.Task.Visibility,
 		CPUs: on.CPUs.String(), Bound: on.Why, Cores: on.Cores,
 		Role: s.work.Task.Role, RoleSize: o.World.RoleSize, RoleRank: o.World.RoleFirst + b.LocalRank, ErrorFile: errorFile, NoticeFile: noticeFile, HeartbeatFile: heartbeatFile,
-		RASAddr: u.rasAddr(b), Proxied: s.work.Task.ProxyStore, Endpoint: s.endpointPath(),
+		RASAddr: u.rasAddr(b), Proxied: s.work.Task.ProxyStore, Endpoint: s.endpointFor(o.World.LocalSize),
 		Ports: s.work.Task.Ports,
 	}
 	if u.proxy.IsValid() {

@@ -28,10 +28,12 @@ func (s *share) makeEndpoint() {
 	s.endpoint, s.err = endpoint.Open(o)
 }
 
-func (s *share) endpointPath() string {
+// endpointFor is where a number of ranks come.
+func (s *share) endpointFor(ranks int) string {
 	if s.endpoint == nil {
 		return ""
 	}
+	s.endpoint.Expect(ranks)
 	return s.endpoint.Path()
 }
 

@@ -335,7 +335,7 @@ func sameUser(conn *net.UnixConn) bool {
 }
 
 // bring is a worker of another machine.
-func (g *Group) bring(_ context.Context, conn net.Conn, first []byte, taken func() error) {
+func (g *Group) bring(_ context.Context, conn *endpoints.Stream, first []byte, taken func() error) {
 	g.serve(conn, bufio.NewReaderSize(io.MultiReader(bytes.NewReader(first), conn), 64<<10), taken)
 }
 

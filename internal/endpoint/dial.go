@@ -11,7 +11,7 @@ import (
 
 // Dial comes to an endpoint as a controller with a key, waits for a worker, and returns its connection and its first frame. taken is to be called when it is
 // taken; until then the worker is nobody's.
-func Dial(ctx context.Context, addr string, config *tls.Config, key string) (conn net.Conn, first []byte, taken func() error, err error) {
+func Dial(ctx context.Context, addr string, config *tls.Config, key string) (s *Stream, first []byte, taken func() error, err error) {
 	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: greeting}, Config: forEndpoints(config)}
 	at, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -26,7 +26,7 @@ func Dial(ctx context.Context, addr string, config *tls.Config, key string) (con
 		at.Close()
 		return nil, nil, nil, fmt.Errorf("wait for a worker at %s: %w", addr, err)
 	}
-	return at, first, func() error {
+	return newStream(at), first, func() error {
 		_ = at.SetWriteDeadline(time.Now().Add(greeting))
 		_, err := at.Write([]byte{1})
 		_ = at.SetWriteDeadline(time.Time{})

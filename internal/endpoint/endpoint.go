@@ -3,6 +3,11 @@
 // A worker comes to a Unix socket that its job's user alone can open, and says who it is in its first frame, with the key of its controller. The
 // controller comes over mutual TLS with that key. The two are brought together, and from then on bytes go both ways as they come: what they
 // say is no business of the node's, and no more of it is held than the kernel's buffers and one of each direction have.
+//
+// What a controller has for several workers of a node, a blob, crosses the network once. It is a descriptor of memory that the controller's program sends on its Unix
+// socket, and the worker gets a descriptor of the same content on its own, as if that were one socket; or, from who has no such socket, bytes. On the connection of each worker
+// the controller names the blob and waits; the node answers that it has it, or that it is to come now, on this connection. So there is no connection whose end would be
+// that of all, and none on which a blob stands that some worker is not ready for: the node asks when all that was said before has been delivered.
 package endpoint
 
 import (
@@ -40,7 +45,7 @@ const (
 )
 
 // protocol is what the two ends of TLS agree on: a coordinator's port is no endpoint.
-const protocol = "golaunch-endpoint/1"
+const protocol = "golaunch-endpoint/2"
 
 // Options say whose an endpoint is.
 type Options struct {
@@ -69,6 +74,7 @@ type Endpoint struct {
 	// waiting are workers that no controller has taken, and controllers' connections that have no worker, in the order in which they came.
 	waiting struct{ workers, controllers []waiter }
 	conns   map[net.Conn]struct{}
+	blobs   blobs
 	all     sync.WaitGroup
 }
 
@@ -105,6 +111,13 @@ func (e *Endpoint) give() error {
 		return nil
 	}
 	return errors.Join(os.Lchown(e.Path(), e.o.UID, e.o.GID), os.Lchown(e.dir, e.o.UID, e.o.GID))
+}
+
+// Expect says how many workers there are to be, so that what the first have got rests for those who are still to come.
+func (e *Endpoint) Expect(workers int) {
+	e.blobs.mu.Lock()
+	defer e.blobs.mu.Unlock()
+	e.blobs.expected = workers
 }
 
 // Path is where workers come.
@@ -150,6 +163,7 @@ func (e *Endpoint) Close() error {
 	}
 	e.mu.Unlock()
 	e.all.Wait()
+	e.blobs.clear()
 	return os.RemoveAll(e.dir)
 }
 

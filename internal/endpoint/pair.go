@@ -141,26 +141,6 @@ func (e *Endpoint) join(key string, w *worker, c net.Conn) {
 		e.meet(key, w, nil)
 		return
 	}
-	Relay(w.conn, c)
+	e.deliver(key, w.conn, c)
 	e.end(w, c)
-}
-
-// buffer is what each direction holds of what the other end has not taken.
-const buffer = 256 << 10
-
-// Relay passes on what comes from both, until one of them has said all.
-func Relay(a, b net.Conn) {
-	done := make(chan struct{}, 2)
-	pass := func(to, from net.Conn) {
-		// Without the ReadFrom and WriteTo of its ends, which would have buffers of their own.
-		_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, buffer))
-		done <- struct{}{}
-	}
-	go pass(a, b)
-	go pass(b, a)
-	<-done
-	// What was said last is on its way already: a write returns when the other end's kernel, or TLS, has it.
-	a.Close()
-	b.Close()
-	<-done
 }

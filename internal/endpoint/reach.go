@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"sync"
 	"time"
 )
@@ -24,8 +23,8 @@ type Reach struct {
 	Find func(context.Context) (map[string]string, error)
 	TLS  *tls.Config
 	Key  string
-	// Bring is given each worker: its connection and first frame. It owns the connection, and calls taken when it takes the worker.
-	Bring func(ctx context.Context, conn net.Conn, first []byte, taken func() error)
+	// Bring is given each worker: the way to it and its first frame. It owns the stream, and calls taken when it takes the worker.
+	Bring func(ctx context.Context, s *Stream, first []byte, taken func() error)
 	// Warn is told of nodes that cannot be reached.
 	Warn func(error)
 
@@ -98,10 +97,10 @@ func (r *Reach) wait(ctx context.Context, addr string) {
 	}()
 	told := false
 	for ctx.Err() == nil {
-		conn, first, taken, err := Dial(ctx, addr, r.TLS, r.Key)
+		s, first, taken, err := Dial(ctx, addr, r.TLS, r.Key)
 		if err == nil {
 			told = false
-			r.all.Go(func() { r.Bring(ctx, conn, first, taken) })
+			r.all.Go(func() { r.Bring(ctx, s, first, taken) })
 			continue
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || ctx.Err() != nil {

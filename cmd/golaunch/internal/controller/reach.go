@@ -22,27 +22,30 @@ func (c *controller) reach(s starting) *endpoint.Reach {
 			}
 			return client.Endpoints(ctx, s.ID, askLimit)
 		},
-		Bring: func(ctx context.Context, conn net.Conn, first []byte, taken func() error) {
-			bring(ctx, s.Socket, conn, first, taken)
+		Bring: func(ctx context.Context, worker *endpoint.Stream, first []byte, taken func() error) {
+			if err := bring(ctx, s.Socket, worker, first, taken); err != nil {
+				c.tell(warning{"warning", "the connection of a worker of " + s.ID + " has ended: " + err.Error()})
+			}
 		},
 	}
 }
 
-// bring connects a worker with the program.
-func bring(ctx context.Context, socket string, conn net.Conn, first []byte, taken func() error) {
-	defer conn.Close()
-	program, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+// bring connects a worker with the program. The error is about what the program says.
+func bring(ctx context.Context, socket string, worker *endpoint.Stream, first []byte, taken func() error) error {
+	defer worker.Close()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return
+		return nil // the program has gone, or lets nobody in for the moment: the worker waits
 	}
-	defer program.Close()
+	program := conn.(*net.UnixConn)
+	defer conn.Close()
 	if _, err := program.Write(first); err != nil || taken() != nil {
-		return
+		return nil
 	}
 	stop := context.AfterFunc(ctx, func() {
+		worker.Close()
 		conn.Close()
-		program.Close()
 	})
 	defer stop()
-	endpoint.Relay(program, conn)
+	return endpoint.Forward(program, worker)
 }

@@ -1,0 +1,226 @@
+package endpoint
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Of blobs that a worker has as descriptors that it has not read, there are aheadBytes and aheadCount at most, or one of any size; before the next one it must have read
+// all. It is as far as a Python controller goes in what it says to one worker.
+const (
+	aheadBytes = 64 << 20
+	aheadCount = 16
+)
+
+// delivery is the way between one worker and its controller.
+type delivery struct {
+	e          *Endpoint
+	key        string
+	worker     *net.UnixConn
+	controller net.Conn
+	over       chan struct{}
+	// in and buf are of the direction to the worker.
+	in  *bufio.Reader
+	buf []byte
+	// beside goes with the next byte, and bytes and count are of the blobs that went so since the worker had read all.
+	beside *blob
+	bytes  int64
+	count  int
+}
+
+// deliver passes on what worker and controller say, until one of them has said all.
+func (e *Endpoint) deliver(key string, w *net.UnixConn, c net.Conn) {
+	d := &delivery{
+		e: e, key: key, worker: w, controller: c, over: make(chan struct{}), in: bufio.NewReaderSize(c, 16<<10), buf: make([]byte, buffer),
+	}
+	e.blobs.join(d)
+	defer e.blobs.leave(d)
+	back := func() {
+		d.back()
+		close(d.over) // else what waits for the worker, or for a blob, would not end
+	}
+	both(w, c, func() {
+		defer func() {
+			if d.beside != nil {
+				e.blobs.unpin(d, d.beside, false)
+			}
+		}()
+		_ = d.there() // who is left hears that the connection has ended
+	}, back)
+}
+
+// back is the direction to the controller. No descriptor comes that way: a plain read has the kernel close them.
+func (d *delivery) back() {
+	buf := make([]byte, headSize+buffer)
+	for {
+		n, err := d.worker.Read(buf[headSize:])
+		if n > 0 {
+			putHead(buf, chunkBytes, n)
+			if _, err := d.controller.Write(buf[:headSize+n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// there is the direction to the worker.
+func (d *delivery) there() error {
+	for {
+		kind, size, err := readHead(d.in)
+		switch {
+		case err != nil:
+			return err
+		case kind == chunkBytes:
+			err = d.pass(size)
+		case (kind == chunkBeside || kind == chunkInline) && size == refSize && d.beside == nil:
+			err = d.blob(kind == chunkInline)
+		default:
+			err = errChunk
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// pass has the worker read bytes as they come.
+func (d *delivery) pass(size int) error {
+	for size > 0 {
+		n, err := d.in.Read(d.buf[:min(size, len(d.buf))])
+		text := d.buf[:n]
+		if size -= n; n > 0 && d.beside != nil {
+			sent, err := d.send(text)
+			if err != nil {
+				return err
+			}
+			text = text[sent:]
+		}
+		if len(text) > 0 {
+			if _, err := d.worker.Write(text); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send has a descriptor go with the first byte of text, and as much of that as the worker's socket takes.
+func (d *delivery) send(text []byte) (int, error) {
+	x := d.beside
+	n, _, err := d.worker.WriteMsgUnix(text, unix.UnixRights(int(x.file.Fd())), nil)
+	if errors.Is(err, unix.ETOOMANYREFS) {
+		d.e.o.Warn(errors.New("a worker cannot be given an object: too many descriptors are on their way to workers; raise the agent's limit on open files (ulimit -n)"))
+	}
+	if n > 0 {
+		d.bytes, d.count = d.bytes+x.size, d.count+1
+	}
+	d.beside = nil
+	d.e.blobs.unpin(d, x, n > 0)
+	return n, err
+}
+
+// blob has the worker get a blob: its bytes here, or its descriptor beside the next byte.
+func (d *delivery) blob(inline bool) error {
+	var ref [refSize]byte
+	if _, err := io.ReadFull(d.in, ref[:]); err != nil {
+		return err
+	}
+	number := func(i int) uint64 { return binary.LittleEndian.Uint64(ref[8*i:]) }
+	size := int64(number(3))
+	if size < 0 {
+		return errChunk
+	}
+	x, err := d.e.blobs.pin(d, ID{number(0), number(1), number(2)}, size)
+	if err != nil {
+		return err
+	}
+	err = d.come(x, inline)
+	if err == nil && !inline {
+		d.beside = x
+		return nil
+	}
+	if err == nil {
+		_, err = io.CopyBuffer(struct{ io.Writer }{d.worker}, struct{ io.Reader }{io.NewSectionReader(x.file, 0, x.size)}, d.buf)
+	}
+	d.e.blobs.unpin(d, x, err == nil)
+	return err
+}
+
+// come has a blob here, when the worker may have it.
+func (d *delivery) come(x *blob, inline bool) error {
+	if !inline && d.count > 0 && (d.count >= aheadCount || d.bytes+x.size > aheadBytes) {
+		if err := whenRead(d.worker); err != nil {
+			return err
+		}
+		d.bytes, d.count = 0, 0
+	}
+	here, err := d.e.blobs.fill(d, x, func(f *os.File) error {
+		if err := d.answer(chunkWant); err != nil {
+			return err
+		}
+		n, err := io.CopyBuffer(io.NewOffsetWriter(f, 0), struct{ io.Reader }{io.LimitReader(d.in, x.size)}, d.buf)
+		if err == nil && n < x.size {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	})
+	if err == nil && here {
+		err = d.answer(chunkHave)
+	}
+	return err
+}
+
+func (d *delivery) answer(kind byte) error {
+	head := make([]byte, headSize)
+	putHead(head, kind, 0)
+	_, err := d.controller.Write(head)
+	return err
+}
+
+// receive has memory of a size filled.
+func (d *delivery) receive(size int64, come func(*os.File) error) (*os.File, error) {
+	f, err := newMemory()
+	if err == nil {
+		if err = come(f); err == nil {
+			err = seal(f)
+		}
+		if err == nil {
+			return f, nil
+		}
+		f.Close()
+	}
+	var no unix.Errno
+	if errors.As(err, &no) && (no == unix.EMFILE || no == unix.ENFILE || no == unix.ENOMEM || no == unix.ENOSPC) {
+		d.e.o.Warn(fmt.Errorf("an object of %d bytes for workers here cannot be held: %w; give the node more memory, or the agent more open files (ulimit -n)", size, err))
+	}
+	return nil, err
+}
+
+// whenRead waits until a worker has read all that was sent to it. The kernel tells that there is room whenever something was read, and how much was not.
+func whenRead(worker *net.UnixConn) error {
+	raw, err := worker.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Write(func(fd uintptr) bool {
+		var unread int
+		unread, failed = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		// What was read counts 1 until the kernel has told of it, and any message hundreds.
+		return failed != nil || unread <= 1
+	})
+	return errors.Join(err, failed)
+}

@@ -1,0 +1,133 @@
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Forward passes on what a program on this machine says to a worker, and what that answers, until one of them has said all. Descriptors of memory that the
+// program sends, one with a message at most, go to the worker as blobs: it gets one of the same content after all that was said before the message, and before its last byte.
+// The error is about such a descriptor, after which the connection ends; that it has ended is none.
+func Forward(program *net.UnixConn, s *Stream) (err error) {
+	both(program, s, func() {
+		if err = forward(program, s); !errors.Is(err, errMemory) {
+			err = nil
+		}
+	}, func() {
+		// Without the ReadFrom and WriteTo of its ends, which would have buffers of their own.
+		_, _ = io.CopyBuffer(struct{ io.Writer }{program}, struct{ io.Reader }{s}, make([]byte, buffer))
+	})
+	return err
+}
+
+// both runs both directions between two connections, until one of them is over.
+func both(a, b net.Conn, there, back func()) {
+	done := make(chan struct{}, 2)
+	for _, pass := range []func(){there, back} {
+		go func() {
+			pass()
+			done <- struct{}{}
+		}()
+	}
+	<-done
+	// What was said last is on its way already: a write returns when the other end's kernel, or TLS, has it.
+	a.Close()
+	b.Close()
+	<-done
+}
+
+// errMemory is about a descriptor that has come with a message.
+var errMemory = errors.New("memory of the controller's program cannot be passed on")
+
+// forward is the direction to the worker.
+func forward(program *net.UnixConn, s *Stream) error {
+	buf, beside := make([]byte, buffer), make([]byte, unix.CmsgSpace(4))
+	for {
+		n, more, flags, _, err := program.ReadMsgUnix(buf, beside)
+		if err != nil {
+			return err
+		}
+		if more == 0 && flags&unix.MSG_CTRUNC == 0 {
+			_, err = s.Write(buf[:n])
+		} else {
+			var f *os.File
+			if f, err = descriptor(beside[:more]); err == nil {
+				err = forwardWith(f, buf[:n], s)
+				f.Close() // the program may use the memory again from now on
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// forwardWith sends text, and a blob before its last byte. The kernel ends what is read at once with the message that has the descriptor, so that this byte is of that
+// message; and what is a message on its own, such as that a call is cancelled, does not wait for the blob of the next one.
+func forwardWith(f *os.File, text []byte, s *Stream) error {
+	b, err := shared(f)
+	if err != nil {
+		return err
+	}
+	last := len(text) - 1
+	if _, err := s.Write(text[:last]); err != nil {
+		return err
+	}
+	if err := s.Send(b); errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: it ends before its %d bytes do", errMemory, b.Size)
+	} else if err != nil {
+		return err
+	}
+	_, err = s.Write(text[last:])
+	return err
+}
+
+// descriptor is the only one that has come beside a message.
+func descriptor(beside []byte) (*os.File, error) {
+	var fds []int
+	messages, err := unix.ParseSocketControlMessage(beside)
+	for i := range messages {
+		some, bad := unix.ParseUnixRights(&messages[i])
+		fds, err = append(fds, some...), errors.Join(err, bad)
+	}
+	if err == nil && len(fds) == 1 {
+		return os.NewFile(uintptr(fds[0]), "segment"), nil
+	}
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+	if len(fds) == 0 {
+		return nil, errors.Join(err, fmt.Errorf("%w: there is no descriptor for it here; raise the limit on open files (ulimit -n)", errMemory))
+	}
+	return nil, errors.Join(err, fmt.Errorf("%w: %d descriptors with a message, and one at most", errMemory, len(fds)))
+}
+
+// lengthBits is how many bits of the offset of a segment say how much of it counts; the others count its uses.
+const lengthBits = 44
+
+// shared is the content of a segment, the memory beside a frame (python/golaunch/wire.py). Its sender may use the memory again for another one when nobody else has
+// it open, and says so by the offset of the description, which is another one at each use; at offset 0 all of it counts, and it is used once.
+func shared(f *os.File) (Blob, error) {
+	var at unix.Stat_t
+	fd := int(f.Fd())
+	offset, err := unix.Seek(fd, 0, unix.SEEK_CUR)
+	if err == nil {
+		err = unix.Fstat(fd, &at)
+	}
+	if err == nil && at.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = errors.New("it is no memory")
+	}
+	if err != nil {
+		return Blob{}, fmt.Errorf("%w: %w", errMemory, err)
+	}
+	size := at.Size
+	if offset != 0 {
+		size = offset & (1<<lengthBits - 1)
+	}
+	return Blob{ID: ID{at.Dev, at.Ino, uint64(offset)}, Size: size, Content: f}, nil
+}
