@@ -463,7 +463,7 @@ class WorkerGroup(_Calls):
         w.node, w.gpu, w.local_rank, w.pid, w.attempt = facts["node"], facts.get("gpu"), facts["local_rank"], facts["pid"], attempt
         w._link, w.state, w._end = link, "making", None
         link.known(w, bool(facts.get("direct")), self._max_result + (1 << 20))
-        link.send(*self._making(link.shared))
+        link.send(*self._making())
         return True
 
     def _made(self, w):
@@ -473,7 +473,7 @@ class WorkerGroup(_Calls):
         for call, future, encoded, _ in held:
             w._pending[call] = future
             w._since[call] = future.method, time.monotonic()
-            w._link.send(*encoded(w._link.shared))
+            w._link.send(*encoded())
 
     def _unmade(self, w, error):
         w.state = "lost"
@@ -555,13 +555,13 @@ class WorkerGroup(_Calls):
             self.cluster._turns.leave(self, came)
 
     def _encoded(self, kind, call, name, body, buffers):
-        """What makes a frame, once with a segment and once without."""
-        made = {}
+        """What makes a frame, once for all workers."""
+        made = []
 
-        def encoded(shared):
-            if shared not in made:
-                made[shared] = wire.encode(kind, call, name, body, buffers, shared=shared)
-            return made[shared]
+        def encoded():
+            if not made:
+                made.append(wire.encode(kind, call, name, body, buffers))
+            return made[0]
 
         return encoded
 
@@ -595,7 +595,7 @@ class WorkerGroup(_Calls):
                 elif w.state == "ready":
                     w._pending[call] = future
                     w._since[call] = method, now
-                    w._link.send(*encoded(w._link.shared))
+                    w._link.send(*encoded())
                 else:
                     w._held.append((call, future, encoded, now))
             cluster._stir()

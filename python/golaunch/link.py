@@ -1,5 +1,7 @@
 """A controller's connection to a worker, which never waits."""
 
+import _socket
+import os
 import select
 from collections import deque
 
@@ -9,23 +11,33 @@ _READ, _BOTH = select.EPOLLIN, select.EPOLLIN | select.EPOLLOUT
 
 
 class Link:
-    """What is said to a worker stands in a queue where its socket takes no more."""
+    """What is said to a worker stands in a queue where its socket takes no more.
+
+    The socket of a worker on another machine is the helper's, which sends segments on one after another. What of them waits, waits in the queue, which
+    is bounded, and not in the socket, for that counts their frames alone: one is sent when the helper has read nearly all that was.
+    """
 
     def __init__(self, cluster, sock):
         self.cluster, self.sock = cluster, sock
         self.reader = wire.Reader(sock, wire.MAX_HELLO, shared=False)
         self.shared = False
+        self._room = sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF) // 2  # the kernel doubles what it is told
         self.worker = None
         self.queue = deque()
         self.queued = 0
         cluster._register(sock.fileno(), self, _READ)
 
     def known(self, worker, shared, limit):
-        """From now on this is a worker's."""
+        """From now on this is a worker's. With shared it is on this machine, and may send segments."""
         self.worker, self.shared = worker, shared
         self.reader.limit = limit
         if shared:
             self.reader.take_descriptors()
+
+    def _narrow(self, segment):
+        """Sets how much may be unread when the next part is sent, which may have a segment: for one on another machine the least there is."""
+        if not self.shared:
+            self.sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, self._room if segment is None else 0)
 
     def send(self, parts, segment=None):
         if not self.queue:
@@ -35,8 +47,10 @@ class Link:
                     if n == len(parts[0]):
                         return
                 else:
+                    self._narrow(segment)
                     n = self.sock.sendmsg(parts[:512], wire.rights(segment))
                     segment = None
+                    self._narrow(None)
             except BlockingIOError:
                 n = 0
             except OSError:
@@ -46,13 +60,14 @@ class Link:
                 return
             self.cluster._modify(self.sock.fileno(), _BOTH)
         self.queue.append([deque(memoryview(p).cast("B") for p in parts), segment])
-        self.queued += sum(len(p) for p in parts)
+        self.queued += sum(len(p) for p in parts) + _size(segment)
         self.cluster._stir()
 
     def writable(self):
         while self.queue:
             parts, segment = self.queue[0]
             try:
+                self._narrow(segment)
                 n = self.sock.sendmsg([parts[i] for i in range(min(len(parts), 64))], wire.rights(segment))
             except BlockingIOError:
                 return
@@ -61,7 +76,7 @@ class Link:
                 self.queued = 0
                 break
             self.queue[0][1] = None
-            self.queued -= n
+            self.queued -= n + _size(segment)
             while n:
                 if n < len(parts[0]):
                     parts[0] = parts[0][n:]
@@ -70,6 +85,7 @@ class Link:
                     n -= len(parts.popleft())
             if not parts:
                 self.queue.popleft()
+        self._narrow(None)
         self.cluster._modify(self.sock.fileno(), _READ)
 
     def readable(self):
@@ -95,6 +111,10 @@ class Link:
             self.reader.close()
             self.queue.clear()
             self.queued = 0
+
+
+def _size(segment):
+    return 0 if segment is None else os.fstat(segment.fd).st_size
 
 
 def _rest(parts, n):

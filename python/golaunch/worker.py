@@ -32,7 +32,7 @@ class _Gone(BaseException):
 class Worker:
     def __init__(self, sock, direct):
         self.sock, self.direct = sock, direct
-        self.reader = wire.Reader(sock, 1 << 62, direct)
+        self.reader = wire.Reader(sock, 1 << 62)  # segments come from this node's agent too
         self.calls = deque()
         self.cancelled = set()
         # By generator, how many more items may be sent.

@@ -1,9 +1,16 @@
 """A cluster by its address, with workers that cannot come to the controller's socket."""
 
+import array
+import hashlib
 import os
 import pickle
+import re
+import signal
+import subprocess
+import threading
 import unittest
 
+import golaunch.group
 from base import LIMIT, Case
 from golaunch import VirtualCluster, WorkerFailureError, WorkerGroup
 
@@ -32,6 +39,56 @@ class Far(Case):
         with self.assertRaisesRegex(WorkerFailureError, "boom"):
             g.run_all_workers_single_data("boom").result(LIMIT)
 
+    def test_once_per_node(self):
+        """What all workers get crosses the network once for each of the two nodes, and each worker has memory of its own of it."""
+        g = self.far()
+        large = array.array("Q", os.urandom(32 << 20))
+        for _ in range(2):
+            before = _sent(g.cluster._helper.process.pid)
+            want = hashlib.sha256(large).hexdigest()
+            self.assertEqual(g.run_all_workers_single_data("digest_and_clear", pickle.PickleBuffer(large)).result(LIMIT), [want] * 3)
+            sent = _sent(g.cluster._helper.process.pid) - before
+            self.assertGreater(sent, 2 * (32 << 20))
+            self.assertLess(sent, 2.2 * (32 << 20))
+            large[7] ^= 1
+        # Each its own: no more crosses than that.
+        each = [pickle.PickleBuffer(os.urandom(5 << 20)) for _ in range(3)]
+        before = _sent(g.cluster._helper.process.pid)
+        self.assertEqual(
+            g.run_all_workers_multiple_data("digest_and_clear", each).result(LIMIT), [hashlib.sha256(e).hexdigest() for e in each])
+        self.assertLess(_sent(g.cluster._helper.process.pid) - before, 3.3 * (5 << 20))
+
+    def test_a_worker_that_does_not_read(self):
+        """Others have what they are called with, and who calls with too much waits."""
+        g = self.far()
+        w = g.workers[0]
+        os.kill(w.pid, signal.SIGSTOP)
+        self.addCleanup(lambda: os.kill(w.pid, signal.SIGCONT))
+        each = [os.urandom(8 << 20) for _ in range(2)]
+        queued, futures = [], []
+
+        def call():
+            for i in range(32):
+                futures.append(w.call("digest_and_clear", pickle.PickleBuffer(each[i % 2])))
+                queued.append(w._link.queued)
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        while w._link.queued <= golaunch.group._QUEUED:
+            self.assertEqual(g.run_single_worker_single_data("digest_and_clear", 1, each[0]).result(LIMIT), hashlib.sha256(each[0]).hexdigest())
+        os.kill(w.pid, signal.SIGCONT)
+        thread.join()
+        self.assertEqual([f.result(LIMIT) for f in futures], [hashlib.sha256(each[i % 2]).hexdigest() for i in range(32)])
+        self.assertLess(max(queued), golaunch.group._QUEUED + (9 << 20))
+        self.assertEqual(w._link.queued, 0)
+
+    def test_a_large_object_to_make_it_with(self):
+        large = os.urandom(5 << 20)
+        g = self.far("workers:Worker", large)
+        with self.assertRaises(WorkerFailureError):
+            g.run_all_workers_single_data("kill", 2).result(LIMIT)
+        self.assertEqual(g.run_all_workers_single_data("offset_of").result(LIMIT), [large] * 3)
+
     def test_a_worker_dies(self):
         g = self.far()
         with self.assertRaises(WorkerFailureError) as caught:
@@ -57,6 +114,12 @@ class Far(Case):
     def test_no_coordinator(self):
         with self.assertRaises(Exception):
             VirtualCluster([1], address="127.0.0.1:1", token_file=os.environ["TEST_TOKEN"])
+
+
+def _sent(pid):
+    """The bytes that a process has sent by TCP, on connections that it has."""
+    lines = subprocess.run(["ss", "-tinpHO"], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout.splitlines()
+    return sum(int(n) for line in lines if f"pid={pid}," in line for n in re.findall(r"\bbytes_sent:(\d+)", line))
 
 
 class _Far(WorkerGroup):
