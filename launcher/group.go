@@ -133,6 +133,11 @@ func (g *Group) Size() int { return g.size }
 
 // Call calls a worker by its rank, and waits for the answer.
 func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([]byte, error) {
+	return g.call(ctx, rank, 0, method, in)
+}
+
+// call calls a worker. Calls with the same number of shared, which is not 0, have the same in.
+func (g *Group) call(ctx context.Context, rank int, shared uint64, method string, in []byte) ([]byte, error) {
 	if rank < 0 || rank >= g.size {
 		return nil, usage("worker %d: the group has 0 to %d", rank, g.size-1)
 	}
@@ -140,20 +145,25 @@ func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([
 	if err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	g.next++
-	number := g.next
-	g.mu.Unlock()
-	return l.call(ctx, number, method, in)
+	return l.call(ctx, g.number(), shared, method, in)
 }
 
-// CallAll calls all workers with the same, and returns their answers by rank, or the first error.
+// number is another one each time.
+func (g *Group) number() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.next++
+	return g.next
+}
+
+// CallAll calls all workers with the same, which crosses the network once for each node, and returns their answers by rank, or the first error.
 func (g *Group) CallAll(ctx context.Context, method string, in []byte) ([][]byte, error) {
 	out := make([][]byte, g.size)
 	all, ctx := errgroup.WithContext(ctx)
+	shared := g.number()
 	for rank := range g.size {
 		all.Go(func() (err error) {
-			out[rank], err = g.Call(ctx, rank, method, in)
+			out[rank], err = g.call(ctx, rank, shared, method, in)
 			return err
 		})
 	}

@@ -1,11 +1,14 @@
 package launcher_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,8 +23,14 @@ import (
 // workerVar makes this program a worker of a group.
 const workerVar = "GROUP_TEST_WORKER"
 
+// afarVar keeps a worker from the controller's socket, as if it were on another machine.
+const afarVar = "GROUP_TEST_AFAR"
+
 // beWorker is the life of a worker.
 func beWorker() int {
+	if os.Getenv(afarVar) != "" {
+		os.Unsetenv("GOLAUNCH_CONTROLLER")
+	}
 	me, err := rankenv.Current()
 	if err == nil {
 		err = me.Serve(context.Background(), map[string]rankenv.Handler{
@@ -29,6 +38,10 @@ func beWorker() int {
 				return fmt.Appendf(nil, "%d of %d", me.Rank, me.WorldSize), nil
 			},
 			"echo": func(_ context.Context, in []byte) ([]byte, error) { return in, nil },
+			"sum": func(_ context.Context, in []byte) ([]byte, error) {
+				sum := sha256.Sum256(in)
+				return sum[:], nil
+			},
 			"double": func(_ context.Context, in []byte) ([]byte, error) {
 				var n int
 				if err := json.Unmarshal(in, &n); err != nil {
@@ -87,6 +100,54 @@ func limited(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// TestAGroupAfar: what all workers get crosses the network once for each of the two nodes.
+func TestAGroupAfar(t *testing.T) {
+	g := startGroup(t, launcher.Job{Env: []string{afarVar + "=1"}})
+	ctx := limited(t)
+	if _, err := g.CallAll(ctx, "rank", nil); err != nil { // all are there
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		large := bytes.Repeat([]byte{byte(i), 1, 2, 3}, 4<<20)
+		before, want := sent(t), sha256.Sum256(large)
+		all, err := g.CallAll(ctx, "sum", large)
+		if err != nil || len(all) != 3 {
+			t.Fatal(all, err)
+		}
+		for rank, got := range all {
+			if !bytes.Equal(got, want[:]) {
+				t.Errorf("worker %d has got something else", rank)
+			}
+		}
+		if n := sent(t) - before; n < 2*len(large) || n > 2*len(large)*11/10 {
+			t.Errorf("%d bytes to three workers on two nodes took %d over the network", len(large), n)
+		}
+	}
+	large := bytes.Repeat([]byte{9}, 1<<20)
+	if out, err := g.Call(ctx, 1, "echo", large); err != nil || !bytes.Equal(out, large) {
+		t.Errorf("%d bytes, %v", len(out), err)
+	}
+}
+
+// sent is what this process has sent on the TCP connections that it has.
+func sent(t *testing.T) (total int) {
+	t.Helper()
+	out, err := exec.Command("ss", "-tinpHO").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		_, counted, _ := strings.Cut(line, "bytes_sent:")
+		if n := 0; strings.Contains(line, fmt.Sprintf("pid=%d,", os.Getpid())) && counted != "" {
+			if _, err := fmt.Sscan(counted, &n); err != nil {
+				t.Fatal(err)
+			}
+			total += n
+		}
+	}
+	return total
 }
 
 func TestGroup(t *testing.T) {

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/calls"
+	endpoints "github.com/golaunch/golaunch/internal/endpoint"
 )
 
 const (
@@ -18,6 +20,8 @@ const (
 	helloLimit = 10 * time.Second
 	// verdictLimit is how long the calls of a worker whose connection has ended wait for what golaunch says of it.
 	verdictLimit = 80 * time.Millisecond
+	// sharedFrom is the size from which what all workers get goes to each node once. It costs a worker a way there and back.
+	sharedFrom = 64 << 10
 )
 
 // link is the connection to one worker.
@@ -43,8 +47,8 @@ func timeout(conn net.Conn) (end func()) {
 
 func sameKey(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// call says a call and waits for its answer. When ctx ends before, the worker is told.
-func (l *link) call(ctx context.Context, number uint64, method string, in []byte) ([]byte, error) {
+// call says a call and waits for its answer. When ctx ends before, the worker is told. Calls with the same number of shared, which is not 0, have the same in.
+func (l *link) call(ctx context.Context, number, shared uint64, method string, in []byte) ([]byte, error) {
 	select {
 	case l.slots <- struct{}{}:
 		defer func() { <-l.slots }()
@@ -62,7 +66,7 @@ func (l *link) call(ctx context.Context, number uint64, method string, in []byte
 		delete(l.waits, number)
 		l.mu.Unlock()
 	}()
-	if err := l.write(calls.Frame{Kind: calls.Call, Codec: calls.Raw, Call: number, Name: method, Body: in}); err != nil {
+	if err := l.write(calls.Frame{Kind: calls.Call, Codec: calls.Raw, Call: number, Name: method, Body: in}, shared); err != nil {
 		select {
 		case <-l.gone:
 			return nil, l.err()
@@ -74,7 +78,7 @@ func (l *link) call(ctx context.Context, number uint64, method string, in []byte
 	case f := <-answer:
 		return l.read1(f)
 	case <-ctx.Done():
-		_ = l.write(calls.Frame{Kind: calls.Cancel, Call: number}) // a worker that is gone needs no word
+		_ = l.write(calls.Frame{Kind: calls.Cancel, Call: number}, 0) // a worker that is gone needs no word
 		return nil, context.Cause(ctx)
 	case <-l.gone:
 		return nil, l.err()
@@ -92,18 +96,35 @@ func (l *link) read1(f calls.Frame) ([]byte, error) {
 	return nil, &WorkerError{Rank: l.rank, Node: l.node, Message: failed.Message, Stack: failed.Stack}
 }
 
-func (l *link) write(f calls.Frame) error {
+func (l *link) write(f calls.Frame, shared uint64) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	err := calls.Write(l.conn, f)
+	var err error
+	if far, is := l.conn.(*endpoints.Stream); is && shared > 0 && len(f.Body) >= sharedFrom {
+		err = writeShared(far, f, shared)
+	} else {
+		err = calls.Write(l.conn, f)
+	}
 	if err != nil {
 		l.conn.Close()
 	}
 	return err
 }
 
+// writeShared says a frame with a body that other workers get too.
+func writeShared(far *endpoints.Stream, f calls.Frame, shared uint64) error {
+	head, err := calls.Head(f)
+	if err != nil {
+		return err
+	}
+	if _, err := far.Write(head); err != nil {
+		return err
+	}
+	return far.Send(endpoints.Blob{ID: endpoints.ID{shared}, Size: int64(len(f.Body)), Content: bytes.NewReader(f.Body), Inline: true})
+}
+
 // bye has the worker end.
-func (l *link) bye() { go func() { _ = l.write(calls.Frame{Kind: calls.Bye}) }() }
+func (l *link) bye() { go func() { _ = l.write(calls.Frame{Kind: calls.Bye}, 0) }() }
 
 // read gives answers to who waits for them, until the connection ends.
 func (l *link) read(in *bufio.Reader) {

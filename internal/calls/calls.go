@@ -75,21 +75,30 @@ type Greeting struct {
 	Direct bool `json:"direct"`
 }
 
-// Write says a frame at once.
-func Write(w io.Writer, f Frame) error {
+// Head is what a frame has before its body.
+func Head(f Frame) ([]byte, error) {
 	if len(f.Name) > MaxName || len(f.Body) > MaxBody {
-		return fmt.Errorf("a frame with a name of %d bytes and a body of %d: %d and %d at most", len(f.Name), len(f.Body), MaxName, MaxBody)
+		return nil, fmt.Errorf("a frame with a name of %d bytes and a body of %d: %d and %d at most", len(f.Name), len(f.Body), MaxName, MaxBody)
 	}
 	head := make([]byte, HeaderSize, HeaderSize+len(f.Name))
 	head[0], head[1] = byte(f.Kind), f.Codec
 	binary.LittleEndian.PutUint32(head[4:], uint32(len(f.Name)))
 	binary.LittleEndian.PutUint64(head[8:], f.Call)
 	binary.LittleEndian.PutUint64(head[16:], uint64(len(f.Body)))
-	parts := net.Buffers{append(head, f.Name...)}
+	return append(head, f.Name...), nil
+}
+
+// Write says a frame at once.
+func Write(w io.Writer, f Frame) error {
+	head, err := Head(f)
+	if err != nil {
+		return err
+	}
+	parts := net.Buffers{head}
 	if len(f.Body) > 0 {
 		parts = append(parts, f.Body)
 	}
-	_, err := parts.WriteTo(w)
+	_, err = parts.WriteTo(w)
 	return err
 }
 
