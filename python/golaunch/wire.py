@@ -1,8 +1,8 @@
 """Frames between a controller and its workers.
 
-A frame is a header, a name, a body, the sizes of its buffers, and the buffers. Between processes of one machine a frame may have a segment: a
-file in memory, which comes beside the frame as a descriptor and has what is large, so that no byte of it passes the socket and all workers of the
-machine map the same pages. Everything is little-endian.
+A frame is a header, a name, a body, the sizes of its buffers, and the buffers. A frame may have a segment: a file in memory, which comes beside
+the frame as a descriptor and has what is large, so that no byte of it passes the socket and all workers of a machine map the same pages. For
+workers on another machine their node's agent makes such a file; what they send has no segment. Everything is little-endian.
 """
 
 import _socket
