@@ -224,7 +224,7 @@ class VirtualCluster:
 
     def _trim(self):
         self._tidying = False
-        POOL.trim()
+        POOL.tidy()
         self._tidy()
 
     def _wait(self, ready, timeout, future):

@@ -47,8 +47,8 @@ class Worker:
         self._streams = {}
         self._held = []
         self._since = {}
-        # Its connection has ended, and golaunch has not said why.
-        self._unclear = False
+        # What was pending, and streams, when its connection ended, by attempt, until golaunch says why that was: the next attempt may come first.
+        self._unclear = {}
         # Why no call will be answered, once nothing starts it again.
         self._end = None
         # Those of the methods that turns call which its object has.
@@ -172,45 +172,41 @@ class Worker:
         if known is not None:
             self._fail(known)
             return
-        lost, attempt = dict(self._pending), self.attempt
-        self._unclear = True
-        self.group.cluster._after(_VERDICT, lambda: self._unexplained(lost, attempt))
-        self._look(attempt, 0.05)
+        attempt, unknown = self.attempt, WorkerFailureError(
+            f"{self._where()} is gone: the connection to it ended, and golaunch has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
+            gpu=self.gpu, cause="unknown")
+        self._unclear[attempt] = dict(self._pending), dict(self._streams)
+        self.group.cluster._after(_VERDICT, lambda: self._explained(attempt, unknown))
+        self.group._look()
 
-    def _unexplained(self, lost, attempt):
-        self._unclear = False
-        if self._attempt_lost(attempt) and (self._streams or any(self._pending.get(call) is future for call, future in lost.items())):
-            self._fail(WorkerFailureError(
-                f"{self._where()} is gone: the connection to it ended, and golaunch has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
-                gpu=self.gpu, cause="unknown"))
+    def _explained(self, attempt, error):
+        """Fails what an attempt has left, unless that has an end already."""
+        pending, streams = self._unclear.pop(attempt, ({}, {}))
+        for call, future in pending.items():
+            if self._pending.get(call) is future:
+                del self._pending[call]
+                future._settle(self.rank, futures._ERROR, error)
+        for call, ref in streams.items():
+            if self._streams.get(call) is ref:
+                del self._streams[call]
+                items = ref()
+                if items is not None:
+                    items._end(error)
 
-    def _look(self, attempt, pause):
-        """golaunch tells of failures, and of them alone: it may have ended as if it were done. Who lives on without its connection is looked at again."""
-        if self._untold(attempt) and not self.group.cluster._helper.gone:
-            self.group.cluster._helper.send("usage", lambda told: self._left(told, attempt, pause), job=self.group.job, within=1.0)
+    def _done(self):
+        """It has ended as if there were nothing to do, and is not started again."""
+        self.state = "ended"
+        self._end = WorkerFailureError(
+            f"{self._where()} has {_DONE} in a call: it is not started again", rank=self.rank, node=self.node, gpu=self.gpu, cause="exited", exit_code=0)
+        self._fail(self._end)
+        self._fail_held(self._end)
 
-    def _left(self, told, attempt, pause):
-        if not self._untold(attempt):
-            return
-        for used in (told.get("value") or {}).get("workers", ()):
-            if used["rank"] == self.rank and used["attempt"] == attempt and used["ended"] == _DONE:
-                self.state = "ended"
-                self._end = WorkerFailureError(
-                    f"{self._where()} has {_DONE} in a call: it is not started again", rank=self.rank, node=self.node, gpu=self.gpu,
-                    cause="exited", exit_code=0)
-                self._fail(self._end)
-                self._fail_held(self._end)
-                return
-        self.group.cluster._after(pause, lambda: self._look(attempt, min(2 * pause, 5.0)))
-
-    def _untold(self, attempt):
-        return self._attempt_lost(attempt) and (self.rank, attempt) not in self.group._failures and self.group._dead is None and not self.group._closing
-
-    def _attempt_lost(self, attempt):
-        return self.attempt == attempt and self.state == "lost"
+    def _untold(self):
+        """Whether golaunch has not said why it is lost."""
+        return self.state == "lost" and (self.rank, self.attempt) not in self.group._failures
 
     def _fail(self, error):
-        self._unclear = False
+        self._unclear = {}
         pending, self._pending = self._pending, {}
         for future in pending.values():
             future._settle(self.rank, futures._ERROR, error)
@@ -221,7 +217,7 @@ class Worker:
 
     def _fail_held(self, error):
         held, self._held = self._held, []
-        for call, future, _, _ in held:
+        for call, future, _ in held:
             future._settle(self.rank, futures._ERROR, error)
 
 
@@ -333,7 +329,8 @@ class WorkerGroup(_Calls):
         self._others_keep = _bytes(others_keep)
         self._loaded = self._offloaded = None  # the processes that were told so last
         body, buffers = dumps((args, init))
-        self._making = self._encoded(wire.MAKE, 0, json.dumps({
+        self._looking, self._pause = False, 0.0
+        self._making = wire.encode(wire.MAKE, 0, json.dumps({
             "target": self.target, "main": main_program() if self.target.startswith("__main__:") else None, "path": [os.path.abspath(p) for p in sys.path],
             "memory": _bytes(memory_limit) if memory_limit else 0, "max_result_bytes": self._max_result, "version": sys.version_info[:2],
             "turns": [self._offload[0], self._onload[0]],
@@ -463,23 +460,44 @@ class WorkerGroup(_Calls):
         w.node, w.gpu, w.local_rank, w.pid, w.attempt = facts["node"], facts.get("gpu"), facts["local_rank"], facts["pid"], attempt
         w._link, w.state, w._end = link, "making", None
         link.known(w, bool(facts.get("direct")), self._max_result + (1 << 20))
-        link.send(*self._making())
+        link.send(*self._making)
         return True
 
     def _made(self, w):
         w.state = "ready"
         self._was_ready = self._was_ready or all(o.state == "ready" for o in self.workers)
         held, w._held = w._held, []
-        for call, future, encoded, _ in held:
+        for call, future, frame in held:
             w._pending[call] = future
             w._since[call] = future.method, time.monotonic()
-            w._link.send(*encoded())
+            w._link.send(*frame)
 
     def _unmade(self, w, error):
         w.state = "lost"
         self._failures[w.rank, w.attempt] = error
         if not self._was_ready:
             self._fatal = self._fatal or error
+
+    def _look(self):
+        """golaunch tells of failures, and of them alone: a worker may have ended as if it were done. Who lives on without its connection is looked at again."""
+        self._pause = 0.05
+        if not self._looking:
+            self._looking = True
+            self._ask()
+
+    def _ask(self):
+        if self._dead is None and not self._closing and not self.cluster._helper.gone and any(w._untold() for w in self.workers):
+            self.cluster._helper.send("usage", self._seen, job=self.job, within=1.0)
+        else:
+            self._looking = False
+
+    def _seen(self, told):
+        for used in (told.get("value") or {}).get("workers", ()):
+            w = self.workers[used["rank"]]
+            if used["ended"] == _DONE and used["attempt"] == w.attempt and w._untold() and self._dead is None and not self._closing:
+                w._done()
+        self.cluster._after(self._pause, self._ask)
+        self._pause = min(2 * self._pause, 5.0)
 
     def _told(self, told):
         self._reason = told["reason"] or self._reason
@@ -513,7 +531,10 @@ class WorkerGroup(_Calls):
         rank, attempt, node = failure.get("rank"), failure.get("attempt", -1), failure.get("node")
         whole = self.restart == "group"
         for w in self.workers:
-            if not (whole or w.rank == rank or rank is None and w.node == node) or attempt >= 0 and w.attempt > attempt:
+            if not (whole or w.rank == rank or rank is None and w.node == node):
+                continue
+            if attempt >= 0 and w.attempt > attempt:
+                w._explained(attempt, error)
                 continue
             self._failures.setdefault((w.rank, w.attempt), error)
             w.state = "lost"
@@ -554,17 +575,6 @@ class WorkerGroup(_Calls):
         finally:
             self.cluster._turns.leave(self, came)
 
-    def _encoded(self, kind, call, name, body, buffers):
-        """What makes a frame, once for all workers."""
-        made = []
-
-        def encoded():
-            if not made:
-                made.append(wire.encode(kind, call, name, body, buffers))
-            return made[0]
-
-        return encoded
-
     def _call(self, method, workers, calls, seconds=None, returned=None, single=False, same=False):
         if not isinstance(method, str) or len(method) > 256:
             raise TypeError(f"a method's name is a text: {method!r}")
@@ -572,32 +582,36 @@ class WorkerGroup(_Calls):
         with cluster._lock:
             cluster._calls += 1
             call = cluster._calls
-        frames, last = [], (None, None)
+        pickled, last = [], (None, None)
         for args in calls:
             if args is not last[0]:
                 try:
-                    body, buffers = dumps(args)
+                    last = args, dumps(args)
                 except Exception as error:
                     error = TypeError(f"the arguments of {method} cannot be pickled: {type(error).__name__}: {error}")
                     raise error from None
-                last = args, self._encoded(wire.CALL, call, name, body, buffers)
-            frames.append(last[1])
+            pickled.append(last[1])
         deadline = None if seconds is None else time.monotonic() + seconds
         future = Future(cluster, call, method, workers, returned, deadline, single)
         future._group = self
         self._room(workers, deadline)
+        frames, last = [], (None, None)
+        for what in pickled:
+            if what is not last[0]:
+                last = what, wire.encode(wire.CALL, call, name, *what)  # also for who is not ready: what the buffers are of may change
+            frames.append(last[1])
         with cluster._lock:
             now = time.monotonic()
-            for rank, encoded in zip(workers, frames):
+            for rank, frame in zip(workers, frames):
                 w = self.workers[rank]
                 if self._dead is not None or w._end is not None:
                     future._settle(rank, futures._ERROR, w._end or self._dead)
                 elif w.state == "ready":
                     w._pending[call] = future
                     w._since[call] = method, now
-                    w._link.send(*encoded())
+                    w._link.send(*frame)
                 else:
-                    w._held.append((call, future, encoded, now))
+                    w._held.append((call, future, frame))
             cluster._stir()
             cluster._tidy()
             if deadline is not None and future._left:

@@ -5,6 +5,7 @@ use is an open file description of its own, made by opening the file again, whic
 after a fork too. The kernel grants a write lease (fcntl(2), F_SETLEASE) only to who has the sole description of a file that may write.
 """
 
+import _signal
 import _thread
 import errno
 import fcntl
@@ -14,12 +15,15 @@ import time
 
 # How long what is kept may be of no use, in seconds.
 AGE = 10.0
-# How much is kept by a process at most: of what was sent last, 2 GiB, or a sixteenth of a machine with less than 32 GiB.
-_KEPT = min(2 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 16)
-_FILES = 16
-_AT_ONCE = 16 << 20  # bytes copied before other threads may run
+# What a process keeps at most, of what was sent last: a controller a sixteenth of the memory that there is, all workers of a node a quarter, and none
+# more than _MOST bytes in _FILES files.
+_MOST = 2 << 30
+_FILES = 256
+_LOOKED_AT = 8  # files that are asked for before there is a new one
+_AT_ONCE = 4 << 20  # bytes copied before other threads may run
+_F_SETSIG = 10  # of Linux, which module fcntl does not name
 _MAP_POPULATE = 0x8000  # of Linux, which module mmap names from 3.10 on
-# The offset of a description says how many bytes count, and above them which use of the file it is: the two are never the same for two uses.
+# The offset of a description says how many bytes count, and above them which use of the file it is: no two uses of a file have the same.
 _LENGTH_BITS = 44
 _USES = 1 << 19
 
@@ -57,6 +61,9 @@ class _File:
 
     def free(self):
         """Whether nobody else has it."""
+        # Who opens it in this very moment, as tools that look through /proc do, has the kernel signal that a lease is in his way: by SIGIO, which ends
+        # a process, if it is not told otherwise for each lease. SIGURG does nothing.
+        fcntl.fcntl(self.fd, _F_SETSIG, _signal.SIGURG)
         try:
             fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         except OSError as error:
@@ -71,27 +78,33 @@ class _File:
         segment = Segment(_opened_again(self.fd))
         self.uses += 1
         self.used = time.monotonic()
-        os.lseek(segment.fd, (self.uses % _USES) << _LENGTH_BITS | length, os.SEEK_SET)
+        os.lseek(segment.fd, self.uses << _LENGTH_BITS | length, os.SEEK_SET)
         return segment
 
     def write(self, at, view):
-        if self.uses == 1:  # perhaps the only one: a mapping of fresh pages costs more than it brings
+        if self.map is None and self.uses > 1:  # not for what is perhaps the only use: to map fresh pages costs more than it brings
+            try:
+                self.map = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | _MAP_POPULATE)
+            except OSError:
+                pass  # a limit on what this process may map, or lock
+        if self.map is None:
             _write(self.fd, at, view)
             return
-        if self.map is None:
-            self.map = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | _MAP_POPULATE)
         for begin in range(0, len(view), _AT_ONCE):
             part = view[begin:begin + _AT_ONCE]
             self.map[at + begin:at + begin + len(part)] = part
 
 
 class Pool:
-    """The memory that this process has written and keeps, the last used at the end."""
+    """The memory that this process has written and keeps, the last used at the end.
+
+    Nobody waits for it, for a signal handler may come in between in the thread that has it: who finds it taken does without.
+    """
 
     def __init__(self):
-        self.files = []
-        self._lock = _thread.allocate_lock()
-        self._works = None  # not known before the first file
+        self.files, self._lock = [], _thread.allocate_lock()
+        self._works = self._most = None  # not known before the first file
+        self._due = 0.0
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self):
@@ -115,46 +128,84 @@ class Pool:
         return segment
 
     def _take(self, length):
-        with self._lock:
-            if self._works is not False and length <= _KEPT:
-                try:
-                    return self._kept(length)
-                except OSError as error:
-                    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-                        raise
-                    self._works, self.files = False, []  # no /proc, or a kernel without leases
+        if self._most is None:
+            self._most = _most()
+        dropped = []  # to give memory back takes the kernel a while, in which others may have the pool
+        if self._works is not False and length <= self._most and self._lock.acquire(False):
+            try:
+                return self._kept(length, dropped)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EFBIG):
+                    raise
+                self._works, dropped, self.files = False, self.files, []  # no /proc, or a kernel without leases
+            finally:
+                self._lock.release()
         return None, Segment(os.memfd_create("golaunch", os.MFD_CLOEXEC))
 
-    def _kept(self, length):
-        fits = [f for f in self.files if length <= f.size <= 2 * length]
-        file = next((f for f in sorted(fits, key=lambda f: f.size) if f.free()), None)
+    def _kept(self, length, dropped):
+        fits = [f for f in self.files if length <= f.size <= max(2 * length, mmap.PAGESIZE) and f.uses + 1 < _USES]
+        file = next((f for f in fits[:_LOOKED_AT] if f.free()), None)
         if file is None:
             file = _File(_up(length, max(mmap.PAGESIZE, 1 << max(0, length.bit_length() - 4))))  # the next one may be a little larger
-            if self._works is None:
-                if not file.free():
-                    raise OSError(errno.ENOTSUP, "leases do not tell who has a file in memory")
-                self._works = True
         else:
             self.files.remove(file)
         segment = file.lend(length)
+        if self._works is None:
+            lent, alone = file.free(), _File(mmap.PAGESIZE).free()
+            if lent or not alone:
+                raise OSError(errno.ENOTSUP, "leases do not tell who has a file in memory")
+            self._works = True
         self.files.append(file)
         # A file that others still have is theirs alone from now on.
-        while len(self.files) > _FILES or sum(f.size for f in self.files) > _KEPT and len(self.files) > 1:
-            del self.files[0]
+        while len(self.files) > _FILES or sum(f.size for f in self.files) > self._most and len(self.files) > 1:
+            dropped.append(self.files.pop(0))
         return file, segment
 
-    def trim(self):
-        """Gives back what has been of no use for a while."""
-        with self._lock:
-            late = time.monotonic() - AGE
-            try:
-                self.files = [f for f in self.files if f.used > late or not f.free()]
-            except OSError:
-                self._works, self.files = False, []  # this process is another user's now
+    def tidy(self):
+        """Gives back what has been of no use for a while, if it is time to look for that."""
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + AGE
+            self._drop(now - AGE)
 
     def clear(self):
-        with self._lock:
-            self.files = []
+        """Gives all back."""
+        self._drop(None)
+
+    def _drop(self, before):
+        if not self._lock.acquire(False):
+            return
+        files = self.files
+        try:
+            self.files = [] if before is None else [f for f in files if f.used > before or not f.free()]
+        except OSError:
+            self._works, self.files = False, []  # this process is another user's now
+        finally:
+            self._lock.release()
+
+
+def _most():
+    """How much a process keeps at most."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        with open("/proc/self/cgroup") as f:
+            group = next(line[3:].strip() for line in f if line.startswith("0::"))
+        while True:
+            try:
+                with open(f"/sys/fs/cgroup{group}/memory.max") as f:
+                    memory = min(memory, int(f.read()))
+            except (OSError, ValueError):  # not there, or max
+                pass
+            if group in ("", "/"):
+                break
+            group = os.path.dirname(group)
+    except (OSError, StopIteration):
+        pass
+    try:
+        workers = int(os.environ.get("LOCAL_WORLD_SIZE", "4"))
+    except ValueError:
+        workers = 4
+    return min(_MOST, memory // 4 // max(1, workers))
 
 
 def _opened_again(fd):

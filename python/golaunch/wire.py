@@ -178,6 +178,8 @@ class Reader:
 
     def _frame(self, head, data):
         kind, flags, count, name, call, body = head
+        if not count and not flags & ~CODEC:
+            return Frame(kind, flags, call, bytes(data[:name]), data[name:name + body], [])
         at = name + count * SIZE.size
         sizes = [SIZE.unpack_from(data, name + i * SIZE.size)[0] for i in range(count)]
         segment, inside = memoryview(b""), 0

@@ -40,7 +40,7 @@ class Worker:
         self.running = None
         # The user's own code runs, which may be interrupted; this file's may not.
         self.inside = self.signalled = False
-        self.object = None
+        self.object = self.coming = None
         self.max_result = 1 << 62
 
     # What comes in
@@ -78,13 +78,15 @@ class Worker:
         return frame
 
     def rest(self):
-        """Gives memory back while nothing comes."""
-        from select import POLLIN, poll
+        """Gives memory back that is of no use, while nothing comes and now and then."""
+        if self.coming is None:
+            from select import POLLIN, poll
 
-        coming = poll()
-        coming.register(self.sock, POLLIN)
-        while POOL.files and not coming.poll(AGE * 1000):
-            POOL.trim()
+            self.coming = poll()
+            self.coming.register(self.sock, POLLIN)
+        POOL.tidy()
+        while POOL.files and not self.coming.poll(AGE * 1000):
+            POOL.tidy()
 
     def drain(self):
         """Takes what has come already."""

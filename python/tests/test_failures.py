@@ -1,5 +1,6 @@
 import logging
 import os
+import pickle
 import resource
 import signal
 import socket
@@ -69,6 +70,49 @@ class Failures(Case):
         self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1, 2, 3])
         self.assertEqual({w.attempt for w in g.workers}, {1})
         self.assertEqual(g.restart_failed_workers(LIMIT), [])
+
+    def test_the_verdict_comes_after_the_next_worker(self):
+        """As where golaunch's own processes are stopped for a while. Without a verdict the caller hears that nothing is known."""
+        for verdict in ("late", "never"):
+            with self.subTest(verdict):
+                g = self.group(2, restart="worker")
+                pids, told, late = [w.pid for w in g.workers], g._told, threading.Event()
+
+                def hold(what, g=g, told=told, late=late, verdict=verdict):
+                    if not what.get("failure") or late.is_set():
+                        told(what)
+                    elif verdict == "late":
+                        g.cluster._after(0.01, lambda: hold(what))
+
+                g._told = hold
+                f = g.run_all_workers_single_data("sleep_on", 1, 600)
+                stream = g.run_single_worker_single_data("count", 1, 10 ** 9)
+                self.assertEqual(g.run_single_worker_single_data("add", 0, 1).result(LIMIT), 1)
+                os.kill(pids[1], signal.SIGKILL)
+                end = time.monotonic() + LIMIT
+                while g.workers[1].pid == pids[1] or g.workers[1].state != "ready":
+                    self.assertLess(time.monotonic(), end)
+                    with self.assertRaises(TimeoutError):
+                        f.result(0.01)
+                late.set()
+                with self.assertRaises(WorkerFailureError) as caught:
+                    f.result(LIMIT)
+                self.assertEqual((caught.exception.rank, caught.exception.cause), (1, "killed" if verdict == "late" else "unknown"))
+                with self.assertRaises(WorkerFailureError):
+                    stream.result(LIMIT)
+                self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1, 2])
+                self.assertEqual([s["calls"] for s in g.get_worker_status()], [0, 0])
+
+    def test_what_a_call_was_made_with(self):
+        """It is that, also when the worker comes later."""
+        g = self.group(1)
+        os.kill(g.workers[0].pid, signal.SIGKILL)
+        with self.assertRaises(WorkerFailureError):
+            g.run_single_worker_single_data("sleep", 0, 600).result(LIMIT)
+        mine = bytearray(b"A" * (1 << 20))
+        f = g.run_single_worker_single_data("bytes_of", 0, pickle.PickleBuffer(mine))
+        mine[:] = b"B" * len(mine)
+        self.assertEqual(f.result(LIMIT), [b"A" * (1 << 20)])
 
     def test_one_worker_restarts_alone(self):
         g = self.group(3, restart="worker")

@@ -3,6 +3,7 @@ import mmap
 import os
 import pickle
 import random
+import signal
 import socket
 import unittest
 from unittest import mock
@@ -12,6 +13,7 @@ from golaunch import memory
 from golaunch.memory import Pool
 
 KIB = 1 << 10
+parent = os.getpid()
 
 
 def mapped(segment, length):
@@ -19,7 +21,7 @@ def mapped(segment, length):
 
 
 def raises(number):
-    def fail(_):
+    def fail(*_, **__):
         raise OSError(number, os.strerror(number))
 
     return fail
@@ -123,28 +125,93 @@ class Files(unittest.TestCase):
             m.close()
 
     def test_bounds(self):
-        with mock.patch.object(memory, "_KEPT", 1 << 20):
-            held = [self.pool.share([b"x" * (300 * KIB)], 64) for _ in range(10)]
-            self.assertLessEqual(sum(f.size for f in self.pool.files), 1 << 20)
-            large = self.pool.share([b"y" * (2 << 20)], 64)
-            self.assertEqual(os.pread(large.fd, 4 << 20, 0), b"y" * (2 << 20))
-            self.assertNotIn(os.fstat(large.fd).st_ino, [os.fstat(f.fd).st_ino for f in self.pool.files])
-            for segment in held:
-                self.assertEqual(os.pread(segment.fd, 300 * KIB, 0), b"x" * (300 * KIB))
-            del segment
-            del held, large
+        self.pool._most = 1 << 20
+        held = [self.pool.share([b"x" * (300 * KIB)], 64) for _ in range(10)]
+        self.assertLessEqual(sum(f.size for f in self.pool.files), 1 << 20)
+        large = self.pool.share([b"y" * (2 << 20)], 64)
+        self.assertEqual(os.pread(large.fd, 4 << 20, 0), b"y" * (2 << 20))
+        self.assertNotIn(os.fstat(large.fd).st_ino, [os.fstat(f.fd).st_ino for f in self.pool.files])
+        for segment in held:
+            self.assertEqual(os.pread(segment.fd, 300 * KIB, 0), b"x" * (300 * KIB))
+        del segment
+
+    def test_how_much_is_kept(self):
+        with mock.patch.dict(os.environ, LOCAL_WORLD_SIZE="1000000"):
+            self.assertLess(memory._most(), 1 << 20)
+        with mock.patch.dict(os.environ, LOCAL_WORLD_SIZE="many"):
+            self.assertLessEqual(memory._most(), 2 << 30)
 
     def test_what_is_of_no_use_is_given_back(self):
         one = self.pool.share([b"x" * 1000], 64)
         self.pool.share([b"y" * (100 * KIB)], 64)
-        self.pool.trim()
+        self.pool.tidy()
         self.assertEqual(len(self.pool.files), 2)
+        self.pool._due = 0
         with mock.patch.object(memory, "AGE", 0):
-            self.pool.trim()
+            self.pool.tidy()
             self.assertEqual([f.size for f in self.pool.files], [4096])  # somebody may be done with it in a moment
             del one
-            self.pool.trim()
+            self.pool.tidy()
         self.assertEqual(self.pool.files, [])
+
+    def test_uses_run_out(self):
+        self.pool.share([b"x" * 1000], 64)
+        file = self.pool.files[0]
+        file.uses = memory._USES - 2
+        offsets = []
+        for _ in range(3):
+            segment = self.pool.share([b"y" * 1000], 64)
+            offsets.append(os.lseek(segment.fd, 0, os.SEEK_CUR) >> 44)
+            del segment
+        self.assertEqual(offsets, [memory._USES - 1, 1, 2])
+
+    def test_where_nothing_can_be_mapped(self):
+        with mock.patch.object(memory.mmap, "mmap", raises(errno.ENOMEM)):
+            for text in (b"a" * 1000, b"b" * 1000, b"c" * 1000):
+                self.assertTrue(self.one_file(text))
+
+    def test_who_opens_all_that_there_is(self):
+        """As tools do that look through /proc: it ends nobody, and changes nothing."""
+        self.pool.share([b"x" * 1000], 64)
+        opener = os.fork()
+        if opener == 0:
+            while os.getppid() == parent:
+                for file in range(3, 12):
+                    try:
+                        os.close(os.open(f"/proc/{parent}/fd/{file}", os.O_RDONLY | os.O_NONBLOCK))
+                    except OSError:
+                        pass
+            os._exit(0)
+        try:
+            for i in range(20000):
+                segment = self.pool.share([b"%d" % i], 64)
+                self.assertEqual(os.pread(segment.fd, 10, 0)[:len(b"%d" % i)], b"%d" % i)
+                del segment
+        finally:
+            os.kill(opener, signal.SIGKILL)
+            os.waitpid(opener, 0)
+
+    def test_a_signal_handler_shares_too(self):
+        def share(*_):
+            handled.append(self.pool.share([b"handler" * 1000], 64))
+            if len(handled) > 3:
+                del handled[0]
+            self.pool.tidy()
+
+        handled = []
+        before = signal.signal(signal.SIGALRM, share)
+        signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+        try:
+            for i in range(5000):
+                segment = self.pool.share([b"%d" % i], 64)
+                self.assertEqual(os.pread(segment.fd, 10, 0)[:len(b"%d" % i)], b"%d" % i)
+                del segment
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        for segment in handled:
+            self.assertEqual(os.pread(segment.fd, 7000, 0), b"handler" * 1000)
+        del segment, handled[:]
 
     def test_a_child_has_files_of_its_own(self):
         self.pool.share([b"x" * 1000], 64)
@@ -157,7 +224,7 @@ class Files(unittest.TestCase):
     def test_a_kernel_without_leases(self):
         for error in (errno.EINVAL, errno.EACCES, errno.ENOSYS):
             with mock.patch.object(memory._File, "free", raises(error)):
-                pool = Pool()
+                pool = Pool()  # which finds out at its first file
                 for text in (b"a" * 1000, b"b" * 2000):
                     segment = pool.share([text], 64)
                     self.assertEqual(os.pread(segment.fd, 4000, 0)[:len(text)], text)
@@ -166,7 +233,7 @@ class Files(unittest.TestCase):
                 self.assertEqual(pool.files, [])
         self.assertTrue(self.one_file(b"c" * 1000))
         with mock.patch.object(memory._File, "free", raises(errno.EACCES)), mock.patch.object(memory, "AGE", 0):
-            self.pool.trim()
+            self.pool.tidy()
         self.assertEqual(self.pool.files, [])
         self.pool.share([b"d" * 1000], 64)
         self.assertEqual(self.pool.files, [])
