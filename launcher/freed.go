@@ -1,0 +1,172 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// MemoryQuery asks whether others than a job hold memory of its GPUs.
+type MemoryQuery struct {
+	Job string
+	// GPUs are the UUIDs of the job's GPUs, by node.
+	GPUs map[string][]string
+	// Keep is what each other process may have of a GPU, in bytes. Whole is what a GPU may have in use where the driver does not tell whose that
+	// is; 0 does not look at it.
+	Keep, Whole int64
+	// Within is how long the memory may take to become free.
+	Within time.Duration
+}
+
+// GPUMemory is memory of a GPU that is in somebody's way. PID is 0 where the driver does not tell whose it is; Job is empty and Rank -1 for a process that is
+// no rank of the node's agent.
+type GPUMemory struct {
+	Node  string
+	GPU   string
+	Bytes int64
+	PID   int
+	Job   string
+	Rank  int
+}
+
+// GPUMemoryError says that the GPUs of a job are not free for it: Held is what others hold of them, those with the most first. Where that is not known,
+// Missing says why, and of which node.
+type GPUMemoryError struct {
+	Job string
+	// Keep is what each other process might have kept, in bytes, and Within how long golaunch has looked.
+	Keep    int64
+	Within  time.Duration
+	Held    []GPUMemory
+	Missing []string
+}
+
+// namedHeld is how many of those in the way an error names.
+const namedHeld = 8
+
+func (e *GPUMemoryError) Error() string {
+	if len(e.Missing) > 0 {
+		return fmt.Sprintf("whether the GPUs of %s are free is not known: %s", e.Job, strings.Join(e.Missing[:min(len(e.Missing), namedHeld)], "; "))
+	}
+	var by []string
+	for _, h := range e.Held[:min(len(e.Held), namedHeld)] {
+		by = append(by, fmt.Sprintf("%s of %s on %s by %s", gib(h.Bytes), h.GPU, h.Node, h.owner()))
+	}
+	more := ""
+	if n := len(e.Held) - namedHeld; n > 0 {
+		more = fmt.Sprintf("; and %d more", n)
+	}
+	return fmt.Sprintf("the GPUs of %s are not free after %s. Still held: %s%s. Let these free it, or end them; each other process may keep %s of a GPU",
+		e.Job, e.Within.Round(time.Second/10), strings.Join(by, "; "), more, gib(e.Keep))
+}
+
+func (h GPUMemory) owner() string {
+	switch {
+	case h.Job != "":
+		return fmt.Sprintf("rank %d of %s (pid %d)", h.Rank, h.Job, h.PID)
+	case h.PID != 0:
+		return fmt.Sprintf("pid %d, which is of no group", h.PID)
+	}
+	return "processes that the driver does not name"
+}
+
+func gib(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
+
+const (
+	// freedEvery is the pause between two looks: no event tells that a GPU's memory was freed.
+	freedEvery = 200 * time.Millisecond
+	// freedAsk bounds the wait for a node that is asked.
+	freedAsk = 5 * time.Second
+)
+
+// Freed looks at a job's GPUs by NVML, on each of its nodes, until nobody else's memory is in the way, or its time is over: then it returns a [*GPUMemoryError].
+// Where no node has a driver, nothing is in the way.
+func (c *Client) Freed(ctx context.Context, q MemoryQuery) error {
+	end := time.Now().Add(q.Within)
+	limited, cancel := context.WithDeadline(ctx, end.Add(freedAsk))
+	defer cancel()
+	for {
+		found, checked, err := c.look(limited, q)
+		switch {
+		case err == nil && len(found.Held)+len(found.Missing) == 0:
+			return q.known(checked)
+		case err != nil && (errors.Is(err, ErrNotThere) || time.Until(end) < freedEvery):
+			return err
+		case err == nil && time.Until(end) < freedEvery:
+			return found
+		}
+		select {
+		case <-time.After(freedEvery):
+		case <-ctx.Done():
+			return fmt.Errorf("the memory of the GPUs of %s is not looked at any more: %w", q.Job, context.Cause(ctx))
+		}
+	}
+}
+
+// known holds that drivers have told of all GPUs, or of none, as where GPUs are in words only.
+func (q MemoryQuery) known(checked int) error {
+	unknown := -checked
+	for _, gpus := range q.GPUs {
+		unknown += len(gpus)
+	}
+	if checked > 0 && unknown > 0 {
+		return &GPUMemoryError{Job: q.Job, Keep: q.Keep, Within: q.Within, Missing: []string{fmt.Sprintf("the driver tells nothing of %d of them", unknown)}}
+	}
+	return nil
+}
+
+// look asks the nodes once. It returns what is in the way, and of how many GPUs a driver has told.
+func (c *Client) look(ctx context.Context, q MemoryQuery) (*GPUMemoryError, int, error) {
+	found, checked := &GPUMemoryError{Job: q.Job, Keep: q.Keep, Within: q.Within}, 0
+	silent := maps.Clone(q.GPUs)
+	for n, err := range c.GPUs(ctx, q.Job, freedAsk) {
+		if err != nil {
+			return nil, 0, err
+		}
+		delete(silent, n.Node)
+		switch {
+		case len(q.GPUs[n.Node]) == 0:
+		case n.Missing != "":
+			found.Missing = append(found.Missing, n.Missing)
+		default:
+			told, held := q.judge(n)
+			checked += told
+			found.Held = append(found.Held, held...)
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(silent)) {
+		found.Missing = append(found.Missing, "node "+node+" has no part in the group any more")
+	}
+	slices.SortStableFunc(found.Held, func(a, b GPUMemory) int { return int(min(1, max(-1, b.Bytes-a.Bytes))) })
+	return found, checked, nil
+}
+
+// judge says what is in the way on a node, and of how many GPUs the driver has told.
+func (q MemoryQuery) judge(n NodeSamples) (checked int, held []GPUMemory) {
+	for _, uuid := range q.GPUs[n.Node] {
+		whole, told := math.NaN(), false
+		for _, s := range n.Series {
+			if s.GPU != uuid {
+				continue
+			}
+			bytes := s.Samples[0].GPUMemory
+			if s.PID == 0 {
+				whole = bytes
+				checked++
+				continue
+			}
+			told = told || !math.IsNaN(bytes)
+			if bytes > float64(q.Keep) && s.Job != q.Job {
+				held = append(held, GPUMemory{n.Node, uuid, int64(bytes), s.PID, s.Job, s.Rank})
+			}
+		}
+		if !told && q.Whole > 0 && whole > float64(q.Whole) {
+			held = append(held, GPUMemory{Node: n.Node, GPU: uuid, Bytes: int64(whole), Rank: -1})
+		}
+	}
+	return checked, held
+}
