@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,13 @@ import (
 // Group is a job on a reservation whose ranks answer calls: rankenv.Info.Serve makes a rank a worker. Several goroutines may call.
 type Group struct {
 	ID string
+	// OthersKeep is what each other process may keep of a GPU, in bytes, when a turn of this group begins ([Group.Active]): its CUDA context, NCCL's buffers.
+	// It is 4 GB when 0. Set it before the first turn.
+	OthersKeep int64
 
+	client   *Client
+	turns    *turns
+	turn     *activeTurn // guarded by turns.mu
 	watch    *Watch
 	dir, key string
 	socket   *net.UnixListener
@@ -45,12 +52,17 @@ type Group struct {
 	over   *Result
 	// trouble is why workers could not come, when that was last so.
 	trouble error
+	// word is what turns have told workers last, of the attempts in heard.
+	word  string
+	heard []int
 }
 
-// caller is what is known of one worker: nil when it is not there.
+// caller is what is known of one worker: link is nil when it is not there, and attempt -1 before it has ever been.
 type caller struct {
-	link    *link
-	attempt int
+	link      *link
+	attempt   int
+	node, gpu string
+	local     int
 }
 
 // Answer is one worker's to a call, or why there is none.
@@ -67,6 +79,8 @@ type WorkerError struct {
 	Node           string
 	Message, Stack string
 	Failure        *Failure
+
+	gone bool // the worker has ended, and not its handler alone
 }
 
 func (e *WorkerError) Error() string {
@@ -90,7 +104,10 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 	if len(j.Resources.PerNode) == 1 {
 		size *= max(1, j.Resources.MaxNodes)
 	}
-	g := &Group{key: hex.EncodeToString(secret), size: size, workers: make([]caller, size), changed: make(chan struct{}), failed: map[int]*Failure{}}
+	g := &Group{
+		client: r.client, turns: r.turns, key: hex.EncodeToString(secret), size: size, workers: make([]caller, size), changed: make(chan struct{}),
+		failed: map[int]*Failure{},
+	}
 	for i := range g.workers {
 		g.workers[i].attempt = -1
 	}
@@ -105,6 +122,7 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 	}
 	g.ID, g.watch = w.Job, w
 	g.ctx, g.end = context.WithCancelCause(ctx)
+	g.turns.change(func() { g.turns.groups = append(g.turns.groups, g) })
 	far := &endpoints.Reach{
 		TLS: r.client.tls, Key: g.key, Warn: g.troubled,
 		Find:  func(ctx context.Context) (map[string]string, error) { return r.client.Endpoints(ctx, g.ID, findLimit) },
@@ -233,7 +251,7 @@ func (g *Group) ready(ctx context.Context, rank int) (*link, error) {
 		g.mu.Unlock()
 		switch {
 		case over != nil:
-			return nil, fmt.Errorf("the group has ended: %s", over.Reason)
+			return nil, whyOver(over)
 		case l != nil:
 			return l, nil
 		}
@@ -264,8 +282,9 @@ func (g *Group) waited(rank int, why error) error {
 	return fmt.Errorf("wait for worker %d: %w", rank, why)
 }
 
-// change does something to the state, and wakes who waits for that.
+// change does something to the state, and wakes who waits for that, or for a turn.
 func (g *Group) change(do func()) {
+	defer g.turns.change(func() {})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	do()
@@ -276,6 +295,9 @@ func (g *Group) change(do func()) {
 // follow hears what golaunch says of the job.
 func (g *Group) follow(far *endpoints.Reach) {
 	defer g.watch.Close()
+	defer g.turns.change(func() {
+		g.turns.groups = slices.DeleteFunc(g.turns.groups, func(other *Group) bool { return other == g })
+	})
 	for {
 		d, err := g.watch.Next(g.ctx)
 		far.Ask()
@@ -354,15 +376,15 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	defer conn.Close()
 	stop := context.AfterFunc(g.ctx, func() { conn.Close() })
 	defer stop()
-	who, err := g.greeted(conn, in, taken)
+	who, methods, err := g.greeted(conn, in, taken)
 	if err != nil {
 		return
 	}
-	l := &link{conn: conn, rank: who.Rank, node: who.Node, waits: map[uint64]chan calls.Frame{}, gone: make(chan struct{}), slots: make(chan struct{}, calls.MaxOutstanding)}
+	l := &link{conn: conn, rank: who.Rank, node: who.Node, methods: methods, waits: map[uint64]chan calls.Frame{}, gone: make(chan struct{}), slots: make(chan struct{}, calls.MaxOutstanding)}
 	fresh := false
 	g.change(func() {
 		if w := &g.workers[who.Rank]; who.Attempt >= w.attempt && g.over == nil {
-			*w, fresh = caller{l, who.Attempt}, true
+			*w, fresh = caller{l, who.Attempt, who.Node, who.GPU, who.LocalRank}, true
 		}
 	})
 	if !fresh {
@@ -377,7 +399,7 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	g.explain(l, who.Attempt)
 }
 
-func (g *Group) greeted(conn net.Conn, in *bufio.Reader, taken func() error) (who calls.Greeting, err error) {
+func (g *Group) greeted(conn net.Conn, in *bufio.Reader, taken func() error) (who calls.Greeting, methods []string, err error) {
 	limit := timeout(conn)
 	defer limit()
 	f, err := calls.Read(in, calls.MaxHello)
@@ -385,17 +407,24 @@ func (g *Group) greeted(conn net.Conn, in *bufio.Reader, taken func() error) (wh
 		err = json.Unmarshal(f.Body, &who)
 	}
 	if err != nil || f.Kind != calls.Hello || !sameKey(who.Key, g.key) || who.Job != g.ID || who.Rank < 0 || who.Rank >= g.size {
-		return who, errors.Join(err, calls.ErrFrame)
+		return who, nil, errors.Join(err, calls.ErrFrame)
 	}
 	if err := taken(); err != nil {
-		return who, err
+		return who, nil, err
 	}
-	if err := calls.Write(conn, calls.Frame{Kind: calls.Make, Codec: calls.JSON, Body: []byte("{}")}); err != nil {
-		return who, err
+	making, err := json.Marshal(calls.Making{Turns: []string{offload, onload}})
+	if err == nil {
+		err = calls.Write(conn, calls.Frame{Kind: calls.Make, Codec: calls.JSON, Body: making})
+	}
+	if err != nil {
+		return who, nil, err
 	}
 	f, err = calls.Read(in, calls.MaxHello)
 	if err == nil && f.Kind != calls.Ready {
 		err = calls.ErrFrame
 	}
-	return who, err
+	if err == nil && len(f.Body) > 0 { // a worker of golaunch 0.9 does not say what it has
+		err = json.Unmarshal(f.Body, &methods)
+	}
+	return who, methods, err
 }

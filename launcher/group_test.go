@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -33,7 +34,7 @@ func beWorker() int {
 	}
 	me, err := rankenv.Current()
 	if err == nil {
-		err = me.Serve(context.Background(), map[string]rankenv.Handler{
+		handlers := map[string]rankenv.Handler{
 			"rank": func(context.Context, []byte) ([]byte, error) {
 				return fmt.Appendf(nil, "%d of %d", me.Rank, me.WorldSize), nil
 			},
@@ -63,7 +64,12 @@ func beWorker() int {
 				return nil, ctx.Err()
 			},
 			"attempt": func(context.Context, []byte) ([]byte, error) { return fmt.Appendf(nil, "%d", me.Attempt), nil },
-		})
+			"gpu":     func(context.Context, []byte) ([]byte, error) { return []byte(me.GPUUUID), nil },
+		}
+		if os.Getenv(turnerVar) != "" {
+			maps.Copy(handlers, turnerHandlers(me))
+		}
+		err = me.Serve(context.Background(), handlers)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

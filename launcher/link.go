@@ -29,6 +29,8 @@ type link struct {
 	conn net.Conn
 	rank int
 	node string
+	// methods are the handlers of turns that the worker has.
+	methods []string
 	// slots bound the calls that have no answer.
 	slots chan struct{}
 
@@ -156,7 +158,7 @@ func (l *link) fail(f *Failure) {
 func (l *link) err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := &WorkerError{Rank: l.rank, Node: l.node, Failure: l.failure, Message: "it is gone, and golaunch has not said why yet"}
+	e := &WorkerError{Rank: l.rank, Node: l.node, Failure: l.failure, gone: true, Message: "it is gone, and golaunch has not said why yet"}
 	if l.failure != nil {
 		e.Message = l.failure.Why
 	}

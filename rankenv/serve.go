@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -22,7 +23,8 @@ type Handler func(ctx context.Context, in []byte) (out []byte, err error)
 var ErrNoController = errors.New("not a worker of a group: neither GOLAUNCH_CONTROLLER nor GOLAUNCH_ENDPOINT is set; launcher.Reservation.Group starts one")
 
 // Serve makes this rank a worker of its group: it answers calls by their names, one after another in the order in which they were made, until its
-// controller needs it no more, and then returns nil. A handler that panics has failed, and the rank goes on.
+// controller needs it no more, and then returns nil. A handler that panics has failed, and the rank goes on. In turns of groups on the same GPUs the handlers
+// "offload" and "onload" are called, without input, where there are such.
 func (i Info) Serve(ctx context.Context, handlers map[string]Handler) error {
 	conn, direct, err := reachController()
 	if err != nil {
@@ -89,10 +91,18 @@ func (w *server) greet(i Info, direct bool) error {
 	if err == nil && f.Kind != calls.Make {
 		err = calls.ErrFrame
 	}
+	var making calls.Making
+	if err == nil {
+		err = json.Unmarshal(f.Body, &making)
+	}
 	if err != nil {
 		return err
 	}
-	return calls.Write(w.conn, calls.Frame{Kind: calls.Ready, Codec: calls.Raw})
+	text, err = json.Marshal(slices.DeleteFunc(making.Turns, func(name string) bool { return w.handlers[name] == nil }))
+	if err != nil {
+		return err
+	}
+	return calls.Write(w.conn, calls.Frame{Kind: calls.Ready, Codec: calls.JSON, Body: text})
 }
 
 // serve reads while calls are answered, so that a cancel is heard.

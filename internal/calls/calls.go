@@ -61,6 +61,12 @@ type Failure struct {
 	Stack   string `json:"stack,omitempty"`
 }
 
+// Making is the body of a Make for a worker that is written in Go: Turns are the names of handlers that the worker is to say whether it has. Its Ready has a list,
+// in JSON, of those that it has.
+type Making struct {
+	Turns []string `json:"turns"`
+}
+
 // Greeting is the body of a Hello.
 type Greeting struct {
 	Key       string `json:"key"`

@@ -19,6 +19,9 @@ const Token = "0123456789abcdef0123456789abcdef"
 // Cluster says where a coordinator is.
 type Cluster struct{ Coordinator, TokenFile string }
 
+// Found has an agent find its GPUs, instead of a number that is declared.
+const Found = -1
+
 // Start runs a coordinator and an agent for each number of GPUs, named n0, n1, ..., until the test's end.
 func Start(t testing.TB, gpus ...int) Cluster {
 	t.Helper()
@@ -49,9 +52,13 @@ func Start(t testing.TB, gpus ...int) Cluster {
 	})
 	coordinator := await(t, at, failed).String()
 	for i, n := range gpus {
+		declared := &n
+		if n == Found {
+			declared = nil
+		}
 		in := sync.OnceFunc(func() { joined <- struct{}{} })
 		a := launcher.Agent{
-			Coordinator: coordinator, TokenFile: token, AllowRunAsRoot: true, GPUs: &n, Name: "n" + strconv.Itoa(i),
+			Coordinator: coordinator, TokenFile: token, AllowRunAsRoot: true, GPUs: declared, Name: "n" + strconv.Itoa(i),
 			Address: "127.0.0." + strconv.Itoa(i+1), LogDir: filepath.Join(dir, "logs"), Say: func(string) { in() },
 		}
 		agents.Go(func() {
