@@ -30,6 +30,11 @@ class Turns:
             return me
         want = _Want(group, mine)
         with self.cluster._lock:
+            held = None if group in self.running else self._stuck(want, mine, set())
+            if held is not None:
+                raise GolaunchError(
+                    f"{group.name} cannot have its turn within that of {held.name}: {self._before(want)}, and there somebody waits for the end of "
+                    f"{held.name}'s: leave one of the blocks before the other begins")
             self.queue.append(want)
         try:
             try:
@@ -92,20 +97,36 @@ class Turns:
         return want.taken
 
     def _before(self, want):
-        """The groups that come first, and why."""
+        """Why others come first, if they do."""
+        return next((why for _, _, why in self._ahead(want)), None)
+
+    def _ahead(self, want):
+        """The groups that come first, with what they want if they wait too, and why."""
         for other in self.running:
             if _share(other, want.group):
-                return f"it is {other.name}'s"
+                yield other, None, f"it is {other.name}'s"
         for other in self.leaving:
             if other is want.group or _share(other, want.group):
-                return f"{other.name} is offloading"
+                yield other, None, f"{other.name} is offloading"
         for earlier in self.queue:
             if earlier is want:
-                return None
+                return
             if any(_share(earlier.group, held) for held in want.mine):
                 continue  # its turn cannot come before this thread has left
             if earlier.group is not want.group and _share(earlier.group, want.group):
-                return f"{earlier.group.name} waits for longer"
+                yield earlier.group, earlier, f"{earlier.group.name} waits for longer"
+
+    def _stuck(self, want, mine, seen):
+        """The one of some groups that has to leave its turn before a want can come true, because of what others wait for in their turns. The lock is held."""
+        seen.add(want)
+        for other, earlier, _ in self._ahead(want):
+            if earlier is None and other in mine:
+                return other
+            for following in [w for w in self.queue if w is earlier or earlier is None and not w.taken and other in w.mine]:
+                held = None if following in seen else self._stuck(following, mine, seen)
+                if held is not None:
+                    return held
+        return None
 
     def _why(self, want):
         with self.cluster._lock:

@@ -2,6 +2,7 @@ import contextlib
 import os
 import sys
 import tempfile
+import threading
 import unittest
 
 from golaunch import VirtualCluster, WorkerGroup
@@ -26,6 +27,32 @@ class Case(unittest.TestCase):
     def group(self, sizes=2, target="workers:Worker", *args, cluster=None, **options):
         options.setdefault("show_output", False)
         return WorkerGroup(cluster or self.cluster(sizes), target, *args, **options)
+
+    def apart(self, do, *args):
+        """Does it in a thread, whose exception is that of the result that this returns."""
+        done = []
+
+        def run():
+            try:
+                done.append(do(*args))
+            except BaseException as error:
+                done.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+
+        def result():
+            thread.join(LIMIT)
+            self.assertTrue(done, "it hangs")
+            if isinstance(done[0], BaseException):
+                raise done[0]
+            return done[0]
+
+        return result
+
+    def waits(self, cluster, n):
+        """Until n want a turn."""
+        cluster._wait(lambda: len(cluster._turns.queue) == n, LIMIT, None)
 
 
 @contextlib.contextmanager

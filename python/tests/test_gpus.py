@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+import threading
 import unittest
 
 import golaunch.turns
 from base import LIMIT, Case
-from golaunch import GPUMemoryError, WorkerGroup
+from golaunch import GolaunchError, GPUMemoryError, WorkerGroup
 
 HELD = os.environ.get("FAKE_NVML_HELD")
 GIB = 1 << 30
@@ -90,6 +91,64 @@ class GPUs(OfDriver):
         with a.active(LIMIT):
             self.assertEqual(stranger.wait(LIMIT), 0)
         stranger.stdout.close()
+
+
+class Crossing(OfDriver):
+    """Groups on one of two GPUs each, and one on both."""
+
+    def crossing(self):
+        """Four groups, of which the first and the third have one GPU, and the others the other one; and the one on both."""
+        both = self.turner("both")
+        groups = [self.turner("g" + str(i), workers_per_node=1) for i in range(4)]
+        a, c, b, d = sorted(groups, key=lambda g: g.workers[0].gpu)
+        self.assertEqual((a.workers[0].gpu, b.workers[0].gpu), (c.workers[0].gpu, d.workers[0].gpu))
+        self.assertNotEqual(a.workers[0].gpu, b.workers[0].gpu)
+        return a, b, c, d, both
+
+    def work(self, group):
+        with group.active(LIMIT):
+            group.run_all_workers_single_data("work").result(LIMIT)
+
+    def test_in_two_turns_at_once(self):
+        a, b, c, d, both = self.crossing()
+        with a.active(LIMIT):
+            waiting = self.apart(self.work, both)
+            self.waits(self.shared, 1)
+            with b.active(LIMIT):  # both cannot have its turn before this thread has left a's
+                for other, mine in ((c, a), (d, b)):
+                    with self.assertRaisesRegex(GolaunchError, f"{other.name} cannot have its turn within that of {mine.name}"):
+                        other.active().__enter__()
+                self.apart(self.work, a)()
+                self.work(a)
+        waiting()
+        self.assertEqual((self.shared._turns.running, self.shared._turns.queue), ({}, []))
+
+    def test_threads_that_would_wait_for_each_other(self):
+        a, b, c, d, both = self.crossing()
+        entered, leave = threading.Event(), threading.Event()
+
+        def other():
+            with b.active(LIMIT):
+                entered.set()
+                self.work(c)  # it is a's turn there
+                self.assertTrue(leave.wait(LIMIT))
+
+        with a.active(LIMIT):
+            crossing = self.apart(other)
+            self.assertTrue(entered.wait(LIMIT))
+            self.waits(self.shared, 1)
+            with self.assertRaisesRegex(GolaunchError, f"{d.name} cannot have its turn within that of {a.name}: it is {b.name}'s, and there somebody waits for the end of {a.name}'s"):
+                d.active(LIMIT).__enter__()
+            with b.active(LIMIT):  # it has its turn, which this thread shares
+                pass
+            both_waits = self.apart(self.work, both)
+            self.waits(self.shared, 2)
+            with self.assertRaisesRegex(GolaunchError, f"{d.name} cannot have its turn within that of {a.name}"):
+                d.active(LIMIT).__enter__()
+        leave.set()
+        crossing(), both_waits()
+        self.work(d)
+        self.assertEqual((self.shared._turns.running, self.shared._turns.queue), ({}, []))
 
 
 class Apart(OfDriver):

@@ -1,5 +1,7 @@
 """The names of NeMo RL, without NeMo RL: its package on PyPI is empty."""
 
+import asyncio
+import os
 import unittest
 
 from base import LIMIT, Case
@@ -59,6 +61,26 @@ class Names(Case):
         group.shutdown()
         coarse = self.ray_group(cluster, bundle_indices_list=[(0, [0]), (0, [1]), (1, [0])], dp_leader_worker_indices=[0, 2])
         self.assertEqual((coarse.dp_size, coarse.world_size), (2, 3))
+
+    def test_a_coroutine_that_is_cancelled(self):
+        """It ends the worker's coroutine, which does not go on within the next call."""
+        group = self.ray_group(self.ray_cluster([1]), "workers.Lingerer")
+        path = self.path("lingers")
+
+        async def calls():
+            task = asyncio.ensure_future(_await(group.run_single_worker_single_data("linger", 0, path)))
+            await asyncio.sleep(0)  # a task that has not begun would not be one that awaits
+            while not os.path.exists(path):
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            return await asyncio.wait_for(_await(group.run_single_worker_single_data("what_was_said", 0)), LIMIT)
+
+        async def _await(future):
+            return await future
+
+        self.assertEqual(asyncio.run(calls()), ["ended"])
 
     def test_what_is_not_there(self):
         for wrong, says in (({"port_range_low": 1}, "keeps it free; leave it out"), ({"segment_size": 2}, "segment_size=2 is not there with golaunch"),

@@ -1,6 +1,7 @@
 """Groups that take turns on the same places. Memory of GPUs is what test_gpus.py has."""
 
 import os
+import sys
 import threading
 import unittest
 
@@ -27,32 +28,6 @@ class Turns(Case):
         with group.active(LIMIT) as g:
             self.assertIs(g, group)
             g.run_all_workers_single_data("work", **options).result(LIMIT)
-
-    def apart(self, do, *args):
-        """Does it in a thread, whose exception is that of the result that this returns."""
-        done = []
-
-        def run():
-            try:
-                done.append(do(*args))
-            except BaseException as error:
-                done.append(error)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-
-        def result():
-            thread.join(LIMIT)
-            self.assertTrue(done, "it hangs")
-            if isinstance(done[0], BaseException):
-                raise done[0]
-            return done[0]
-
-        return result
-
-    def waits(self, cluster, n):
-        """Until n want a turn."""
-        cluster._wait(lambda: len(cluster._turns.queue) == n, LIMIT, None)
 
     def test_left_in_another_thread(self):
         a, b = self.groups("a", "b")
@@ -150,6 +125,30 @@ class Turns(Case):
                 self.apart(lambda: b.active(0.01).__enter__())()
         self.work(b)
         self.assertEqual((self.shared._turns.running, self.shared._turns.queue), ({}, []))
+
+    def test_a_restart_beside_a_turn(self):
+        """Nobody knows where the workers of a group are that are being started: not beside those of another group's turn."""
+        held, python = self.path("held"), self.path("python")
+        with open(python, "w") as f:
+            f.write(f"#!/bin/sh\nwhile [ -e {held} ]; do sleep 0.01; done\nexec {sys.executable} \"$@\"\n")
+        os.chmod(python, 0o700)
+        a, = self.groups("a")
+        b = self.turner("b", restart_on_failure=False, python=python)
+        with self.assertRaises(WorkerFailureError):
+            b.run_single_worker_single_data("work", 1, b.workers[1].pid).result(LIMIT)
+        self.shared._wait(lambda: b._dead, LIMIT, None)
+        open(held, "w").close()
+        with a.active(LIMIT):
+            started = self.apart(b.restart_failed_workers, LIMIT)
+            self.shared._wait(lambda: b._dead is None, LIMIT, None)
+            with self.assertRaisesRegex(TimeoutError, "b did not get its turn within 0.1 s: it is a's"):
+                self.apart(lambda: b.active(0.1).__enter__())()
+            os.remove(held)
+            self.assertEqual(started(), [0, 1])
+            waiting = self.apart(self.work, b)
+            self.waits(self.shared, 1)
+        waiting()
+        self.assertEqual(self.said(), ["a onload", "a offload", "b onload", "b work"])
 
     def test_exceptions(self):
         a, b = self.groups("a", "b")

@@ -174,6 +174,33 @@ class Configured(Worker):
         return self.rank + x
 
 
+class Lingerer:
+    """It says how far its coroutine came which waits for something."""
+
+    def __init__(self):
+        self.said = []
+
+    async def linger(self, path):
+        import asyncio
+
+        try:
+            self.wanted = asyncio.Event()
+            with open(path, "w"):
+                pass
+            await self.wanted.wait()
+            self.said.append("went on")
+        finally:
+            self.said.append("ended")
+
+    async def what_was_said(self):
+        import asyncio
+
+        self.wanted.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return self.said
+
+
 class Strange(Exception):
     """It can be pickled, and not made again."""
 
