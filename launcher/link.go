@@ -18,8 +18,9 @@ const (
 	// findLimit bounds the wait for nodes that are asked where their workers are, and helloLimit the time in which a worker must have said who it is.
 	findLimit  = 10 * time.Second
 	helloLimit = 10 * time.Second
-	// verdictLimit is how long the calls of a worker whose connection has ended wait for what golaunch says of it.
-	verdictLimit = 80 * time.Millisecond
+	// verdictLimit is how long the calls of a worker whose connection has ended wait for what golaunch says of it. Some milliseconds are usual, and
+	// beside other work some tens.
+	verdictLimit = 2 * time.Second
 	// sharedFrom is the size from which what all workers get goes to each node once. It costs a worker a way there and back.
 	sharedFrom = 64 << 10
 )
