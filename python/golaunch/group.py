@@ -25,6 +25,9 @@ _VERDICT = 2.0
 _DONE = "exited with code 0"
 # How long the exception of one of several workers waits for the end of another, of which it may be an echo, in seconds.
 _ECHO = 0.02
+# When a call that may run is cancelled again, in seconds: the signal that tells the worker may have come when a method was about to wait in the kernel,
+# after Python has looked for signals. Whoever is cancelled already does not mind.
+_CANCEL_AGAIN = 0.1, 1.0, 10.0
 # Calls of one worker that have no result yet; who calls more waits.
 _OUTSTANDING = 1000
 # Bytes that stand in a worker's queue; who calls with more waits.
@@ -637,8 +640,11 @@ class WorkerGroup(_Calls):
         """A result is wanted no more; the lock is held."""
         w, call = self.workers[rank], future._call
         w._held = [h for h in w._held if h[1] is not future]
+        runs = call == min(w._pending, default=None)
         if w._pending.pop(call, None) is not None or w._streams.pop(call, None) is not None:
             w._say(call, wire.CANCEL)
+            for seconds in _CANCEL_AGAIN if runs else ():
+                self.cluster._after(seconds, lambda attempt=w.attempt: w.attempt == attempt and w._say(call, wire.CANCEL))
 
     def _first_of(self, axes):
         if not axes:

@@ -1,5 +1,6 @@
 """What the names of NeMo RL and verl have in common: classes that those describe, their workers as handles, and the results of calls."""
 
+import contextlib
 import functools
 import os
 import pickle
@@ -93,13 +94,56 @@ class Waiting:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         task = self._loop.create_task(method(*args, **kwargs))
+        with _Urgent(self._loop, task) as urgent:
+            try:
+                return self._loop.run_until_complete(task)
+            except asyncio.CancelledError:
+                if urgent.raised is not None:
+                    raise urgent.raised from None
+                raise
+
+
+class _Urgent:
+    """Has a loop hear of SIGURG, by which a worker learns that a call is cancelled: it cancels the task.
+
+    The worker's own handler would raise in the midst of whatever the loop does, and what that had in hand would be lost: the next step of a coroutine,
+    for which the next call would wait for ever.
+    """
+
+    def __init__(self, loop, task):
+        self.loop, self.task, self.raised = loop, task, None
+
+    def __enter__(self):
+        import signal
+
+        self.signal = signal
+        with self._held():
+            self.handler = signal.getsignal(signal.SIGURG)
+            self.loop.add_signal_handler(signal.SIGURG, self._come)
+        return self
+
+    def __exit__(self, *_):
+        with self._held():
+            self.loop.remove_signal_handler(self.signal.SIGURG)
+            self.signal.signal(self.signal.SIGURG, self.handler)
+
+    def _come(self):
+        if not callable(self.handler) or self.raised is not None:
+            return
         try:
-            return self._loop.run_until_complete(task)
-        except BaseException:
-            if not task.done():  # the call was cancelled: the coroutine must not go on within the next one
-                task.cancel()
-                self._loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
-            raise
+            self.handler(self.signal.SIGURG, None)
+        except BaseException as error:
+            self.raised = error
+            self.task.cancel()
+
+    @contextlib.contextmanager
+    def _held(self):
+        """The signal waits."""
+        before = self.signal.pthread_sigmask(self.signal.SIG_BLOCK, {self.signal.SIGURG})
+        try:
+            yield
+        finally:
+            self.signal.pthread_sigmask(self.signal.SIG_SETMASK, before)
 
 
 def own_gpu():

@@ -150,6 +150,19 @@ class Calls(Case):
         self.assertIsInstance(caught.exception, TimeoutError)
         self.assertEqual(g.within(LIMIT).run_all_workers_single_data("add", 1), [1, 2, 3])
 
+    def test_a_cancel_that_is_not_heard(self):
+        """It is said again: a signal does not wake a method that goes to wait right after Python has looked for signals."""
+        g = self.group(1)
+        deaf, until = self.path("deaf"), self.path("until")
+        f = g.run_single_worker_single_data("sleep_deaf", 0, deaf, until)
+        for _ in range(LIMIT * 1000):
+            if os.path.exists(deaf):
+                break
+            time.sleep(0.001)
+        self.assertTrue(f.cancel())
+        open(until, "w").close()
+        self.assertEqual(g.run_single_worker_single_data("add", 0, 1).result(LIMIT), 1)
+
     def test_cancel(self):
         g = self.group(1)
         path = self.path("how")

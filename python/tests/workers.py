@@ -84,6 +84,15 @@ class Worker:
             time.sleep(seconds)
         return self.rank
 
+    def sleep_deaf(self, path, until):
+        """The first word that it should end is lost."""
+        before = signal.signal(signal.SIGURG, signal.SIG_IGN)
+        open(path, "w").close()
+        while not os.path.exists(until):
+            time.sleep(0.001)
+        signal.signal(signal.SIGURG, before)
+        time.sleep(600)
+
     def wait_for(self, path):
         while not os.path.exists(path):
             time.sleep(0.001)
