@@ -22,6 +22,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/calls"
 	endpoints "github.com/golaunch/golaunch/internal/endpoint"
+	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/own"
 )
 
@@ -39,6 +40,7 @@ type Group struct {
 	dir, key string
 	socket   *net.UnixListener
 	size     int
+	restart  job.Restart
 	end      context.CancelCauseFunc
 	ctx      context.Context
 	all      sync.WaitGroup
@@ -57,10 +59,12 @@ type Group struct {
 	heard []int
 }
 
-// caller is what is known of one worker: link is nil when it is not there, and attempt -1 before it has ever been.
+// caller is what is known of one worker: link is nil when it is not there, and attempt -1 before it has ever been. Of attempts before from it is known
+// that they are over; one that comes late may still be about to be stopped.
 type caller struct {
 	link      *link
 	attempt   int
+	from      int
 	node, gpu string
 	local     int
 }
@@ -106,7 +110,7 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 	}
 	g := &Group{
 		client: r.client, turns: r.turns, key: hex.EncodeToString(secret), size: size, workers: make([]caller, size), changed: make(chan struct{}),
-		failed: map[int]*Failure{},
+		restart: job.Restart(j.Restarts.Policy), failed: map[int]*Failure{},
 	}
 	for i := range g.workers {
 		g.workers[i].attempt = -1
@@ -323,13 +327,33 @@ func (g *Group) follow(far *endpoints.Reach) {
 	}
 }
 
-// lose gives up workers that end with a failure: those of the attempt, or all. It is the answer to their calls; later ones wait for who comes next.
+// lose gives up workers that end with a failure: those of the attempt, or of a node, or one that restarts alone, or all. It is the answer to their calls;
+// later ones wait for who comes next.
 func (g *Group) lose(f *Failure) {
-	for i, w := range g.workers {
+	for i := range g.workers {
+		w := &g.workers[i]
+		if f != nil && !g.endsWith(f, i) {
+			continue
+		}
+		if f != nil {
+			w.from = max(w.from, f.Attempt+1)
+		}
 		if w.link != nil && (f == nil || f.Attempt < 0 || w.attempt <= f.Attempt) {
 			w.link.fail(f)
-			g.workers[i].link = nil
+			w.link = nil
 		}
+	}
+}
+
+// endsWith says whether a worker ends with a failure.
+func (g *Group) endsWith(f *Failure, rank int) bool {
+	switch g.restart {
+	case job.RestartRank:
+		return f.Rank == rank || f.Rank < 0 && f.Node == g.workers[rank].node
+	case job.RestartNode:
+		return f.Rank == rank || f.Node == g.workers[rank].node
+	default:
+		return true
 	}
 }
 
@@ -383,8 +407,8 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	l := &link{conn: conn, rank: who.Rank, node: who.Node, methods: methods, waits: map[uint64]chan calls.Frame{}, gone: make(chan struct{}), slots: make(chan struct{}, calls.MaxOutstanding)}
 	fresh := false
 	g.change(func() {
-		if w := &g.workers[who.Rank]; who.Attempt >= w.attempt && g.over == nil {
-			*w, fresh = caller{l, who.Attempt, who.Node, who.GPU, who.LocalRank}, true
+		if w := &g.workers[who.Rank]; who.Attempt >= max(w.attempt, w.from) && g.over == nil {
+			*w, fresh = caller{l, who.Attempt, w.from, who.Node, who.GPU, who.LocalRank}, true
 		}
 	})
 	if !fresh {

@@ -10,6 +10,8 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -27,12 +29,21 @@ const workerVar = "GROUP_TEST_WORKER"
 // afarVar keeps a worker from the controller's socket, as if it were on another machine.
 const afarVar = "GROUP_TEST_AFAR"
 
+// lateVar has rank 0 come for the first time when it is to end, and names a file that says that it is ready to hear so.
+const lateVar = "GROUP_TEST_LATE"
+
 // beWorker is the life of a worker.
 func beWorker() int {
 	if os.Getenv(afarVar) != "" {
 		os.Unsetenv("GOLAUNCH_CONTROLLER")
 	}
 	me, err := rankenv.Current()
+	if err == nil && os.Getenv(lateVar) != "" && me.Rank == 0 && me.Attempt == 0 {
+		stopped := make(chan os.Signal, 1)
+		signal.Notify(stopped, syscall.SIGTERM)
+		err = os.WriteFile(os.Getenv(lateVar), nil, 0o600)
+		<-stopped
+	}
 	if err == nil {
 		handlers := map[string]rankenv.Handler{
 			"rank": func(context.Context, []byte) ([]byte, error) {
@@ -245,6 +256,27 @@ func TestAWorkerOfAGroupDies(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatalf("%v, want that the group has ended", err)
 		}
+	}
+}
+
+// TestAWorkerThatComesLate, of an attempt that has failed, is not called: it is about to be stopped.
+func TestAWorkerThatComesLate(t *testing.T) {
+	ready := filepath.Join(t.TempDir(), "ready")
+	j := launcher.Job{Env: []string{lateVar + "=" + ready}}
+	j.Restarts.Max = 1
+	g := startGroup(t, j)
+	ctx := limited(t)
+	for _, err := os.Stat(ready); err != nil; _, err = os.Stat(ready) {
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := g.Call(ctx, 1, "die", []byte("1")); err == nil {
+		t.Fatal("a dead worker answers")
+	}
+	if out, err := g.CallAll(ctx, "attempt", nil); err != nil || string(slices.Concat(out...)) != "111" {
+		t.Errorf("%q, %v, want another attempt of each", out, err)
 	}
 }
 

@@ -456,8 +456,8 @@ class WorkerGroup(_Calls):
         if facts.get("job") != self.job or not isinstance(rank, int) or not 0 <= rank < len(self.workers) or not isinstance(attempt, int):
             return False
         w = self.workers[rank]
-        if attempt < w.attempt or self._closing or self._dead:
-            return False
+        if attempt < w.attempt or (rank, attempt) in self._failures or self._closing or self._dead:
+            return False  # it may come late, and be about to be stopped
         if w._link is not None:
             w._lost(w._link)
         w.node, w.gpu, w.local_rank, w.pid, w.attempt = facts["node"], facts.get("gpu"), facts["local_rank"], facts["pid"], attempt
@@ -539,7 +539,7 @@ class WorkerGroup(_Calls):
             if attempt >= 0 and w.attempt > attempt:
                 w._explained(attempt, error)
                 continue
-            self._failures.setdefault((w.rank, w.attempt), error)
+            self._failures.setdefault((w.rank, attempt if attempt >= 0 else w.attempt), error)
             w.state = "lost"
             w._fail(error)
 

@@ -103,6 +103,15 @@ class Failures(Case):
                 self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1, 2])
                 self.assertEqual([s["calls"] for s in g.get_worker_status()], [0, 0])
 
+    def test_a_worker_that_comes_late(self):
+        """Of an attempt that has failed nobody is taken: it is about to be stopped."""
+        g = self.group(2)
+        late = g.workers[0]
+        with g.cluster._lock:
+            late.attempt = -1
+            g._failed(WorkerFailureError("worker 1 is gone", rank=1), {"rank": 1, "attempt": 0, "node": "n0"})
+            self.assertFalse(g._hello(None, {"job": g.job, "rank": 0, "attempt": 0}))
+
     def test_what_a_call_was_made_with(self):
         """It is that, also when the worker comes later."""
         g = self.group(1)
