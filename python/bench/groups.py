@@ -57,9 +57,12 @@ class Golaunch:
         else:
             self.group.run_single_worker_single_data("take", 0, array).result(300)
 
+    def revive(self):
+        self.group.restart_failed_workers(60)
+
     def dying(self, rank):
         """The pid of a worker that is called, and what waits for it."""
-        self.group.restart_failed_workers(60)
+        self.revive()
         pid = self.group.run_single_worker_single_data("pid", rank).result(60)
         return pid, self.group.run_single_worker_single_data("sleep", rank).result
 
@@ -88,6 +91,11 @@ class Ray:
     def take(self, array, all_of_them):
         one = self.ray.put(array)
         self.ray.get([a.take.remote(one) for a in (self.actors if all_of_them else self.actors[:1])])
+
+    def revive(self):
+        for a in self.actors:
+            self.ray.kill(a)
+        self.start()
 
     def dying(self, rank):
         pid = self.ray.get(self.actors[rank].pid.remote())
@@ -127,10 +135,11 @@ def measure(peer, args):
         calls = sorted(timed(p.call_all) for _ in range(args.calls))
         seconds[f"a call of all {args.workers} and back, median"] = statistics.median(calls)
         seconds[f"a call of all {args.workers} and back, 99 %"] = calls[int(len(calls) * 0.99)]
+        seconds["a worker is killed, and its caller hears"] = statistics.median(heard(p, rank) for rank in range(min(2, args.workers)))
+        p.revive()
         array = numpy.random.default_rng(0).random(args.megabytes * 2**20 // 8)
         for name, do, more in (("one worker and back", p.give_back, ()), ("one worker", p.take, (False,)), (f"all {args.workers}", p.take, (True,))):
-            seconds[f"{args.megabytes} MiB to {name}"] = statistics.median(timed(do, array, *more) for _ in range(3))
-        seconds["a worker is killed, and its caller hears"] = statistics.median(heard(p, rank) for rank in range(2))
+            seconds[f"{args.megabytes} MiB to {name}"] = statistics.median(timed(do, array, *more) for _ in range(5))
     finally:
         p.end()
     return seconds

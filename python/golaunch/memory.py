@@ -15,9 +15,9 @@ import time
 
 # How long what is kept may be of no use, in seconds.
 AGE = 10.0
-# What a process keeps at most, of what was sent last: a controller a sixteenth of the memory that there is, all workers of a node a quarter, and none
-# more than _MOST bytes in _FILES files.
-_MOST = 2 << 30
+# What a process keeps at most, of what was sent last: a controller an eighth of the memory that there is, all workers of a node a quarter, and none
+# more than _MOST bytes in _FILES files. Who echoes what it has got still has it when the next call is written, so that two files take turns then.
+_MOST = 3 << 30
 _FILES = 256
 _LOOKED_AT = 8  # files that are asked for before there is a new one
 _AT_ONCE = 4 << 20  # bytes copied before other threads may run
@@ -202,9 +202,9 @@ def _most():
     except (OSError, StopIteration):
         pass
     try:
-        workers = int(os.environ.get("LOCAL_WORLD_SIZE", "4"))
+        workers = int(os.environ.get("LOCAL_WORLD_SIZE", "2"))
     except ValueError:
-        workers = 4
+        workers = 2
     return min(_MOST, memory // 4 // max(1, workers))
 
 

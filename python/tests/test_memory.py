@@ -139,7 +139,7 @@ class Files(unittest.TestCase):
         with mock.patch.dict(os.environ, LOCAL_WORLD_SIZE="1000000"):
             self.assertLess(memory._most(), 1 << 20)
         with mock.patch.dict(os.environ, LOCAL_WORLD_SIZE="many"):
-            self.assertLessEqual(memory._most(), 2 << 30)
+            self.assertLessEqual(memory._most(), 3 << 30)
 
     def test_what_is_of_no_use_is_given_back(self):
         one = self.pool.share([b"x" * 1000], 64)
