@@ -128,12 +128,13 @@ class Pool:
         return segment
 
     def _take(self, length):
-        if self._most is None:
-            self._most = _most()
         dropped = []  # to give memory back takes the kernel a while, in which others may have the pool
-        if self._works is not False and length <= self._most and self._lock.acquire(False):
+        if self._works is not False and self._lock.acquire(False):
             try:
-                return self._kept(length, dropped)
+                if self._most is None:
+                    self._most = _most()
+                if length <= self._most:
+                    return self._kept(length, dropped)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EFBIG):
                     raise
