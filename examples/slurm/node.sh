@@ -15,16 +15,15 @@ days=7                           # how long logs of failed jobs are kept that ha
 unset CUDA_VISIBLE_DEVICES # all GPUs of the node are looked at, not the job's alone
 found=$(mktemp $report.XXXXXX) # jobs that begin and end together have one each
 timeout 30 $golaunch doctor --json >"$found"
-code=$? # 1: there is an error; other codes say nothing of the node
-
-if [ $code = 1 ]; then
+code=$? codes=
+if [ $code = 1 ]; then # there is an error; other codes say nothing of the node, nor does a report that there is no room for
 	codes=$(jq -r '[.findings[] | select(.severity == "error") | .code] | unique | join(" ")' "$found")
-	scontrol update nodename="$SLURMD_NODENAME" state=drain reason="golaunch doctor: $codes"
 fi
-chmod 644 "$found" && mv "$found" $report
+[ -z "$codes" ] || scontrol update nodename="$SLURMD_NODENAME" state=drain reason="golaunch doctor: $codes"
+[ -n "$found" ] && chmod 644 "$found" && mv "$found" $report
 case $SLURM_SCRIPT_CONTEXT in
 prolog_slurmd)
-	[ $code != 1 ] # Slurm requeues the job if its Prolog fails
+	[ -z "$codes" ] # Slurm requeues the job if its Prolog fails
 	exit
 	;;
 epilog_slurmd) # with the rights of the user, who may have put anything there
