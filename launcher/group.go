@@ -49,6 +49,7 @@ type Group struct {
 	changed chan struct{} // closed when the state of a worker has changed
 	workers []caller
 	next    uint64
+	closing bool
 	// failed is how an attempt failed, by attempt, and over how the job ended.
 	failed map[int]*Failure
 	over   *Result
@@ -57,12 +58,18 @@ type Group struct {
 	// word is what turns have told workers last, of the attempts in heard.
 	word  string
 	heard []int
+
+	// lost says that a worker's connection has ended.
+	lost chan struct{}
 }
 
 // caller is what is known of one worker: link is nil when it is not there, and attempt -1 before it has ever been. Of attempts before from it is known
-// that they are over; one that comes late may still be about to be stopped.
+// that they are over; one that comes late may still be about to be stopped. Unclear is the link that has ended, as long as golaunch has not said why, and left
+// that of a worker that has exited with code 0, and is not started again.
 type caller struct {
 	link      *link
+	unclear   *link
+	left      *link
 	attempt   int
 	from      int
 	node, gpu string
@@ -77,7 +84,7 @@ type Answer struct {
 }
 
 // WorkerError says that a worker has failed in a call: its handler, as Message says, or the worker itself, as Failure does. The handler's stack is there if it
-// has panicked.
+// has panicked. A Failure whose Exit has the code 0 and no Spawn is that of a worker that has left as if it were done.
 type WorkerError struct {
 	Rank           int
 	Node           string
@@ -95,7 +102,8 @@ func (e *WorkerError) Error() string {
 }
 
 // Group starts a job on the reservation whose ranks are workers, and returns at once: the first calls wait for them. It ends with ctx, with Close, or with the
-// reservation. Its failures and restarts are those of any job; a call that a worker does not live to answer is a [WorkerError].
+// reservation. Its failures and restarts are those of any job; a call that a worker does not live to answer is a [WorkerError]. One that exits with code 0 before
+// Close is not started again, while the others go on.
 func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 	secret := make([]byte, endpoints.KeySize/2)
 	if _, err := rand.Read(secret); err != nil {
@@ -110,7 +118,7 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 	}
 	g := &Group{
 		client: r.client, turns: r.turns, key: hex.EncodeToString(secret), size: size, workers: make([]caller, size), changed: make(chan struct{}),
-		restart: job.Restart(j.Restarts.Policy), failed: map[int]*Failure{},
+		restart: job.Restart(j.Restarts.Policy), failed: map[int]*Failure{}, lost: make(chan struct{}, 1),
 	}
 	for i := range g.workers {
 		g.workers[i].attempt = -1
@@ -135,6 +143,7 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 	g.all.Go(func() { far.Run(g.ctx) })
 	g.all.Go(func() { g.follow(far) })
 	g.all.Go(g.accept)
+	g.all.Go(g.look)
 	return g, nil
 }
 
@@ -219,6 +228,7 @@ func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.S
 // Close has the workers end, in order, and waits for the end of the job.
 func (g *Group) Close() (Result, error) {
 	g.mu.Lock()
+	g.closing = true
 	for _, w := range g.workers {
 		if w.link != nil {
 			w.link.bye()
@@ -247,15 +257,17 @@ func (g *Group) Close() (Result, error) {
 
 var errClosed = errors.New("the group is closed")
 
-// ready waits for a worker, over restarts.
+// ready waits for a worker, over restarts. One that has left does not come again.
 func (g *Group) ready(ctx context.Context, rank int) (*link, error) {
 	for {
 		g.mu.Lock()
-		l, over, changed := g.workers[rank].link, g.over, g.changed
+		l, left, over, changed := g.workers[rank].link, g.workers[rank].left, g.over, g.changed
 		g.mu.Unlock()
 		switch {
 		case over != nil:
 			return nil, whyOver(over)
+		case left != nil:
+			return nil, left.err()
 		case l != nil:
 			return l, nil
 		}
@@ -338,10 +350,15 @@ func (g *Group) lose(f *Failure) {
 		if f != nil {
 			w.from = max(w.from, f.Attempt+1)
 		}
-		if w.link != nil && (f == nil || f.Attempt < 0 || w.attempt <= f.Attempt) {
-			w.link.fail(f)
-			w.link = nil
+		if f != nil && f.Attempt >= 0 && w.attempt > f.Attempt {
+			continue
 		}
+		for _, l := range []*link{w.link, w.unclear} {
+			if l != nil {
+				l.fail(f)
+			}
+		}
+		w.link, w.unclear, w.left = nil, nil, nil
 	}
 }
 
@@ -408,7 +425,7 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	fresh := false
 	g.change(func() {
 		if w := &g.workers[who.Rank]; who.Attempt >= max(w.attempt, w.from) && g.over == nil {
-			*w, fresh = caller{l, who.Attempt, w.from, who.Node, who.GPU, who.LocalRank}, true
+			*w, fresh = caller{link: l, attempt: who.Attempt, from: w.from, node: who.Node, gpu: who.GPU, local: who.LocalRank}, true
 		}
 	})
 	if !fresh {
@@ -416,10 +433,17 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	}
 	l.read(in)
 	g.change(func() {
-		if g.workers[who.Rank].link == l {
-			g.workers[who.Rank].link = nil
+		if w := &g.workers[who.Rank]; w.link == l {
+			w.link = nil
+			if !g.closing {
+				w.unclear = l
+			}
 		}
 	})
+	select {
+	case g.lost <- struct{}{}:
+	default: // it is not heard yet that another one has ended
+	}
 	g.explain(l, who.Attempt)
 }
 

@@ -70,6 +70,12 @@ func beWorker() int {
 				}
 				select {}
 			},
+			"leave": func(_ context.Context, in []byte) ([]byte, error) {
+				if string(in) == fmt.Sprint(me.Rank) {
+					os.Exit(0)
+				}
+				return nil, nil
+			},
 			"wait": func(ctx context.Context, _ []byte) ([]byte, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
@@ -256,6 +262,34 @@ func TestAWorkerOfAGroupDies(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatalf("%v, want that the group has ended", err)
 		}
+	}
+}
+
+// TestAWorkerOfAGroupLeaves: who waits for a worker that exits with code 0 hears so, and who calls it later too, while the others go on.
+func TestAWorkerOfAGroupLeaves(t *testing.T) {
+	for name, env := range map[string][]string{"here": nil, "afar": {afarVar + "=1"}} {
+		t.Run(name, func(t *testing.T) {
+			g := startGroup(t, launcher.Job{Env: env})
+			ctx := limited(t)
+			if _, err := g.CallAll(ctx, "rank", nil); err != nil {
+				t.Fatal(err)
+			}
+			for _, method := range []string{"leave", "rank"} {
+				_, err := g.Call(ctx, 1, method, []byte("1"))
+				failed, ok := errors.AsType[*launcher.WorkerError](err)
+				if !ok || failed.Failure == nil || failed.Failure.Rank != 1 || failed.Failure.Exit.Code != 0 || !strings.Contains(err.Error(), "exited with code 0: it is not started again") {
+					t.Fatalf("%s: %v, want that the worker has left", method, err)
+				}
+			}
+			for _, rank := range []int{0, 2} {
+				if out, err := g.Call(ctx, rank, "attempt", nil); err != nil || string(out) != "0" {
+					t.Errorf("worker %d: %q, %v", rank, out, err)
+				}
+			}
+			if result, err := g.Close(); err != nil || result.Code != 0 {
+				t.Errorf("%+v, %v", result, err)
+			}
+		})
 	}
 }
 

@@ -3,15 +3,19 @@ package launcher
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/calls"
 	endpoints "github.com/golaunch/golaunch/internal/endpoint"
+	"github.com/golaunch/golaunch/internal/job"
 )
 
 const (
@@ -145,15 +149,15 @@ func (l *link) read(in *bufio.Reader) {
 	}
 }
 
-// fail ends all calls with a failure, which may be nil.
+// fail ends all calls with a failure, which may be nil. One that is known later is told to who asks later.
 func (l *link) fail(f *Failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lost {
-		return
+	l.failure = cmp.Or(l.failure, f)
+	if !l.lost {
+		l.lost = true
+		close(l.gone)
 	}
-	l.lost, l.failure = true, f
-	close(l.gone)
 }
 
 func (l *link) err() error {
@@ -168,18 +172,14 @@ func (l *link) err() error {
 
 // explain ends the calls of a worker whose connection has ended: with what golaunch says of it, or soon without.
 func (g *Group) explain(l *link, attempt int) {
-	g.mu.Lock()
-	f := g.failed[attempt]
-	g.mu.Unlock()
-	if f != nil {
-		l.fail(f)
-		return
-	}
 	limit := time.NewTimer(verdictLimit)
 	defer limit.Stop()
 	for {
 		g.mu.Lock()
 		f, over, changed := g.failed[attempt], g.over, g.changed
+		if f != nil && !g.endsWith(f, l.rank) {
+			f = nil
+		}
 		g.mu.Unlock()
 		if f != nil || over != nil {
 			l.fail(f)
@@ -187,6 +187,8 @@ func (g *Group) explain(l *link, attempt int) {
 		}
 		select {
 		case <-changed:
+		case <-l.gone:
+			return
 		case <-limit.C:
 			l.fail(nil)
 			return
@@ -195,4 +197,67 @@ func (g *Group) explain(l *link, attempt int) {
 			return
 		}
 	}
+}
+
+// Workers whose connections have ended, and of which golaunch has said nothing, are looked for after firstLook, and again after up to lastLook. Nodes that do not
+// answer are waited for within lookWithin.
+const (
+	firstLook  = 50 * time.Millisecond
+	lastLook   = 5 * time.Second
+	lookWithin = time.Second
+)
+
+// look finds the workers that have exited with code 0, as golaunch tells of failures alone: it asks their nodes, as long as it is not clear why a connection has
+// ended. A worker that lives on without one comes again by itself.
+func (g *Group) look() {
+	pause := lastLook
+	for {
+		var again <-chan time.Time
+		if g.unclear() {
+			again = time.After(pause)
+		}
+		select {
+		case <-g.lost:
+			pause = firstLook
+		case <-again:
+			pause = min(2*pause, lastLook)
+		case <-g.ctx.Done():
+			return
+		}
+		if !g.unclear() {
+			continue
+		}
+		for n, err := range g.client.Samples(g.ctx, SampleQuery{Job: g.ID, Within: lookWithin}) {
+			if err != nil { // what is wrong with the coordinator, the watch says
+				break
+			}
+			for _, s := range n.Series {
+				if s.Job == g.ID && s.Rank >= 0 && s.Rank < g.size && s.Ended == (job.Exit{}).String() && len(s.Samples) > 0 {
+					g.left(s.Rank, s.Samples[len(s.Samples)-1].Attempt)
+				}
+			}
+		}
+	}
+}
+
+// unclear says whether a connection has ended and it is not known why.
+func (g *Group) unclear() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.over == nil && slices.ContainsFunc(g.workers, func(w caller) bool { return w.unclear != nil })
+}
+
+// left gives up a worker that has exited with code 0.
+func (g *Group) left(rank, attempt int) {
+	g.change(func() {
+		w := &g.workers[rank]
+		if w.unclear == nil || w.attempt != attempt {
+			return
+		}
+		w.unclear.fail(&Failure{
+			Node: w.node, Rank: rank, Attempt: attempt, At: time.Now(),
+			Why: fmt.Sprintf("rank %d on %s %s: it is not started again", rank, w.node, job.Exit{}),
+		})
+		w.left, w.unclear = w.unclear, nil
+	})
 }

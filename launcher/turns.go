@@ -294,7 +294,7 @@ func (g *Group) offload(ctx context.Context) error {
 }
 
 // order calls a handler of all workers, if one of them has it, and returns which workers these were. It waits for all, so that one that fails does not keep others
-// from what they do.
+// from what they do. Who has left has no memory.
 func (g *Group) order(ctx context.Context, method string) (attempts []int, err error) {
 	methods, err := g.present(ctx)
 	if err == nil {
@@ -303,7 +303,7 @@ func (g *Group) order(ctx context.Context, method string) (attempts []int, err e
 			return attempts, nil
 		}
 		for a := range g.CallEach(ctx, method, make([][]byte, g.size)) {
-			if err == nil {
+			if err == nil && !g.hasLeft(a.Rank) {
 				err = a.Err
 			}
 		}
@@ -344,11 +344,14 @@ func (g *Group) freed(ctx context.Context, sharing int) error {
 
 // What is known of a group
 
-// present waits until all workers are there, and returns the handlers of turns that they have.
+// present waits until all workers are there but for those that have left, and returns the handlers of turns that they have.
 func (g *Group) present(ctx context.Context) ([]string, error) {
 	var methods []string
 	for rank := range g.size {
 		l, err := g.ready(ctx, rank)
+		if err != nil && g.hasLeft(rank) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -399,15 +402,22 @@ type bundle struct {
 	local     int
 }
 
+// hasLeft says whether a worker has exited with code 0.
+func (g *Group) hasLeft(rank int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.workers[rank].left != nil
+}
+
 // places are where the workers are, or have been when they start again, and whether that is known of all.
 func (g *Group) places() (at map[bundle]bool, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	at, known = map[bundle]bool{}, true
 	for _, w := range g.workers {
-		known = known && w.link != nil
+		known = known && (w.link != nil || w.left != nil)
 		switch {
-		case w.attempt < 0:
+		case w.attempt < 0, w.left != nil:
 		case w.gpu != "":
 			at[bundle{w.node, w.gpu, 0}] = true
 		default:

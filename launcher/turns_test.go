@@ -456,6 +456,25 @@ func TestTurnsOfGroupsThatDie(tt *testing.T) {
 	}
 }
 
+// TestTurnsOfGroupsWhoseWorkersLeave: those that are left take turns as before.
+func TestTurnsOfGroupsWhoseWorkersLeave(tt *testing.T) {
+	t := takeTurns(tt, 2)
+	a, b := t.group("a", 2), t.group("b", 2)
+	t.work(a)
+	_, err := a.Call(t.ctx, 1, "leave", []byte("1"))
+	t.want(err, "rank 1 on n0 exited with code 0: it is not started again")
+	t.work(b)
+	if err := a.Active(t.ctx, 0, func(ctx context.Context) error {
+		_, err := a.Call(ctx, 0, "work", nil)
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	if got, want := t.said(), "b offload, a onload, a work, a offload, b onload, b work, b offload, a onload, a work"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // TestTurnsOfGroupsThatStart: before it is known where a group's workers are, they may be on any GPU, and have loaded there.
 func TestTurnsOfGroupsThatStart(tt *testing.T) {
 	t := takeTurns(tt, 2)
