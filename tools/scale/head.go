@@ -20,8 +20,8 @@ import (
 // headVariable has what a coordinator needs that writes a profile when it ends.
 const headVariable = "GOLAUNCH_SCALE_HEAD"
 
-func headOf(listen, state, profile string, peers []string) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe")
+func headOf(ctx context.Context, listen, state, profile string, peers []string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Env = append(os.Environ(), headVariable+"="+strings.Join([]string{listen, state, profile, strings.Join(peers, ",")}, " "))
 	return cmd
 }

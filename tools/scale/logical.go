@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,8 +24,8 @@ var logicalRows = []struct{ metric, name, unit string }{
 }
 
 // logical measures the coordinator without connections.
-func (p plan) logical(agents int) (*result, error) {
-	cmd := exec.Command("go", "test", "./rendezvous", "-run", "^$", "-bench", "^BenchmarkLogical$", "-benchtime", "1x", "-timeout", limit.String(),
+func (p plan) logical(ctx context.Context, agents int) (*result, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "./rendezvous", "-run", "^$", "-bench", "^BenchmarkLogical$", "-benchtime", "1x", "-timeout", limit.String(),
 		"-args", "-agents", strconv.Itoa(agents), "-ranks", strconv.Itoa(p.ranks))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

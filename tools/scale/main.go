@@ -9,15 +9,18 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -39,7 +42,14 @@ func main() {
 	logical := flag.Bool("logical", false, "agents without connections: what the coordinator alone costs, at sizes for which one machine has no files")
 	asJSON := flag.Bool("json", false, "print one JSON object for each size")
 	flag.Parse()
-	exit(measure(*sizes, plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, from: *from, until: *until, loud: *loud, alone: *logical}, *asJSON))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	p := plan{ranks: *ranks, failures: *failures, quiet: *quiet, profile: *profile, from: *from, until: *until, loud: *loud, alone: *logical}
+	err := measure(ctx, *sizes, p, *asJSON)
+	if ctx.Err() != nil { // its processes were ended, which is all that err says
+		err = context.Cause(ctx)
+	}
+	exit(err)
 }
 
 func exit(err error) {
@@ -62,29 +72,32 @@ type plan struct {
 	alone bool
 }
 
-func measure(sizes string, p plan, asJSON bool) error {
+func measure(ctx context.Context, sizes string, p plan, asJSON bool) error {
 	dir, err := os.MkdirTemp("", "golaunch-scale-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	if !p.alone {
-		if err := p.build(dir); err != nil {
+		if err := p.build(ctx, dir); err != nil {
 			return err
 		}
 	}
 	var table []*result
 	var failed error
 	for size := range strings.SplitSeq(sizes, ",") {
+		if ctx.Err() != nil {
+			break
+		}
 		agents, err := strconv.Atoi(size)
 		if err != nil || agents < 4 {
 			return fmt.Errorf("-agents %s: numbers of 4 and more, with commas between them", sizes)
 		}
 		var r *result
 		if p.alone {
-			r, err = p.logical(agents)
+			r, err = p.logical(ctx, agents)
 		} else {
-			r, err = p.at(filepath.Join(dir, size), agents)
+			r, err = p.at(ctx, filepath.Join(dir, size), agents)
 		}
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("with %d agents: %w", agents, err))
@@ -108,9 +121,9 @@ func measure(sizes string, p plan, asJSON bool) error {
 }
 
 // build has the coordinators be golaunch's own.
-func (p *plan) build(dir string) error {
+func (p *plan) build(ctx context.Context, dir string) error {
 	p.golaunch = filepath.Join(dir, "golaunch")
-	build := exec.Command("go", "build", "-o", p.golaunch, "./cmd/golaunch")
+	build := exec.CommandContext(ctx, "go", "build", "-o", p.golaunch, "./cmd/golaunch")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {

@@ -72,11 +72,11 @@ const token = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"
 // phase is a part of what is measured.
 type phase struct {
 	name string
-	do   func() error
+	do   func(context.Context) error
 }
 
 // at measures a cluster of one size.
-func (p plan) at(dir string, agents int) (*result, error) {
+func (p plan) at(ctx context.Context, dir string, agents int) (*result, error) {
 	if err := errors.Join(os.Setenv("GOLAUNCH_TOKEN", token), os.MkdirAll(dir, 0o700)); err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (p plan) at(dir string, agents int) (*result, error) {
 		if begun = begun || phase.name == p.from; !begun {
 			continue
 		}
-		if err := phase.do(); err != nil {
+		if err := phase.do(ctx); err != nil {
 			return s.result, fmt.Errorf("%s: %w", phase.name, err)
 		}
 		if phase.name == p.until {
@@ -136,18 +136,18 @@ func (s *scene) end() {
 }
 
 // coordinate starts the coordinator, with what it had kept.
-func (s *scene) coordinate() (err error) {
-	if s.head, err = s.coordinator(s.target, filepath.Join(s.dir, "state")); err == nil {
+func (s *scene) coordinate(ctx context.Context) (err error) {
+	if s.head, err = s.coordinator(ctx, s.target, filepath.Join(s.dir, "state")); err == nil {
 		_, err = s.head.until("golaunch agent --coordinator")
 	}
 	return err
 }
 
 // coordinator starts one, perhaps one of several.
-func (s *scene) coordinator(listen, state string, peers ...string) (*process, error) {
+func (s *scene) coordinator(ctx context.Context, listen, state string, peers ...string) (*process, error) {
 	if s.profile != "" {
 		s.heads++
-		p, err := begin(headOf(listen, state, filepath.Join(s.profile, fmt.Sprintf("%d-%d.pprof", s.Agents, s.heads)), peers))
+		p, err := begin(headOf(ctx, listen, state, filepath.Join(s.profile, fmt.Sprintf("%d-%d.pprof", s.Agents, s.heads)), peers))
 		if err == nil {
 			p.profiled = true
 		}
@@ -157,13 +157,13 @@ func (s *scene) coordinator(listen, state string, peers ...string) (*process, er
 	if len(peers) > 0 {
 		args = append(args, "--peers", strings.Join(peers, ","))
 	}
-	return begin(exec.Command(s.golaunch, args...))
+	return begin(exec.CommandContext(ctx, s.golaunch, args...))
 }
 
 // swarm has all agents join, at once.
-func (s *scene) swarm() error {
+func (s *scene) swarm(ctx context.Context) error {
 	for _, part := range [][2]int{{0, s.Agents / few}, {s.Agents / few, s.Agents}} {
-		p, err := begin(swarmOf(part[0], part[1], s.ranks, s.loud, s.target))
+		p, err := begin(swarmOf(ctx, part[0], part[1], s.ranks, s.loud, s.target))
 		if err != nil {
 			return err
 		}
@@ -194,12 +194,12 @@ func (s *scene) took(name string, start time.Time) {
 	s.add(name, time.Since(start).Seconds(), "s", true)
 }
 
-func (s *scene) register() error {
-	if err := s.coordinate(); err != nil {
+func (s *scene) register(ctx context.Context) error {
+	if err := s.coordinate(ctx); err != nil {
 		return err
 	}
 	before, start := s.head.memory(), time.Now()
-	if err := s.swarm(); err != nil {
+	if err := s.swarm(ctx); err != nil {
 		return err
 	}
 	s.took("register", start)
@@ -209,14 +209,25 @@ func (s *scene) register() error {
 }
 
 // rest is what the agents cost when nothing happens.
-func (s *scene) rest() error {
+func (s *scene) rest(ctx context.Context) error {
 	if err := s.reset(); err != nil {
 		return err
 	}
 	before := s.head.cpu()
-	time.Sleep(s.quiet)
+	if err := pause(ctx, s.quiet); err != nil {
+		return err
+	}
 	s.add("at rest", 100*(s.head.cpu()-before).Seconds()/s.quiet.Seconds(), "% of a core", true)
 	return s.late("at rest: slowest heartbeat")
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // late adds the slowest heartbeat since the last time.
@@ -269,8 +280,8 @@ func (s *scene) submission() replica.Submission {
 	}
 }
 
-func (s *scene) connect() (err error) {
-	s.client, err = s.connection(context.Background())
+func (s *scene) connect(ctx context.Context) (err error) {
+	s.client, err = s.connection(ctx)
 	return err
 }
 
@@ -283,15 +294,15 @@ func (s *scene) connection(ctx context.Context) (*session.Client, error) {
 }
 
 // start is from a command until all its ranks have started.
-func (s *scene) start() error {
-	if err := s.connect(); err != nil {
+func (s *scene) start(ctx context.Context) error {
+	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	start, before := time.Now(), s.head.cpu()
-	w, err := s.client.Submit(context.Background(), s.submission())
+	w, err := s.client.Submit(ctx, s.submission())
 	if err == nil {
 		defer w.Close()
-		err = runs(w, 0)
+		err = runs(ctx, w, 0)
 	}
 	s.took("start", start)
 	s.add("start: coordinator's processor", (s.head.cpu() - before).Seconds(), "s", true)
@@ -299,8 +310,8 @@ func (s *scene) start() error {
 }
 
 // runs waits until an attempt runs.
-func runs(w *session.Watch, attempt int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+func runs(ctx context.Context, w *session.Watch, attempt int) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -325,8 +336,8 @@ func runs(w *session.Watch, attempt int) error {
 }
 
 // fail is from the failure of all ranks until all have started anew.
-func (s *scene) fail() error {
-	w, err := s.client.Watch(context.Background(), jobID)
+func (s *scene) fail(ctx context.Context) error {
+	w, err := s.client.Watch(ctx, jobID)
 	if err != nil {
 		return err
 	}
@@ -337,7 +348,7 @@ func (s *scene) fail() error {
 	before := s.head.memory()
 	start, used := time.Now(), s.head.cpu()
 	for i := range s.failures {
-		if err := errors.Join(s.all("fail"), runs(w, i+1)); err != nil {
+		if err := errors.Join(s.all("fail"), runs(ctx, w, i+1)); err != nil {
 			return err
 		}
 	}
@@ -350,13 +361,13 @@ func (s *scene) fail() error {
 
 const looks = 5
 
-func (s *scene) status() error {
+func (s *scene) status(ctx context.Context) error {
 	if err := s.reset(); err != nil {
 		return err
 	}
 	start := time.Now()
 	for range looks {
-		status, err := s.client.Status(context.Background())
+		status, err := s.client.Status(ctx)
 		if err == nil && len(status.Nodes) != s.Agents {
 			err = fmt.Errorf("status has %d nodes", len(status.Nodes))
 		}
@@ -369,8 +380,8 @@ func (s *scene) status() error {
 }
 
 // logs is until a line of each rank has come, and again after the connection has broken.
-func (s *scene) logs() error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+func (s *scene) logs(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c, err := s.connection(ctx)
 	if err != nil {
@@ -407,11 +418,11 @@ func chunks(ctx context.Context, r *session.LogReader, n int) error {
 }
 
 // restart is from the end of the coordinator until all agents have told the next one what they run.
-func (s *scene) restart() error {
+func (s *scene) restart(ctx context.Context) error {
 	s.head.end()
 	s.conns.drop()
 	start := time.Now()
-	if err := s.coordinate(); err != nil {
+	if err := s.coordinate(ctx); err != nil {
 		return err
 	}
 	s.took("coordinator restart: it listens", start)
@@ -419,13 +430,13 @@ func (s *scene) restart() error {
 		return err
 	}
 	s.took("coordinator restart: all agents are back", start)
-	return s.answers(start, "coordinator restart: the job runs on")
+	return s.answers(ctx, start, "coordinator restart: the job runs on")
 }
 
 // answers waits until the coordinator answers that all ranks run.
-func (s *scene) answers(start time.Time, name string) error {
+func (s *scene) answers(ctx context.Context, start time.Time, name string) error {
 	for {
-		status, err := s.client.Job(context.Background(), jobID)
+		status, err := s.client.Job(ctx, jobID)
 		switch {
 		case err != nil:
 			return err
@@ -435,14 +446,16 @@ func (s *scene) answers(start time.Time, name string) error {
 		case time.Since(start) > limit:
 			return fmt.Errorf("the job is %s after %v", status.Phase, limit)
 		}
-		time.Sleep(10 * time.Millisecond)
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
 	}
 }
 
 // stop is until all agents know that the job is over.
-func (s *scene) stop() error {
+func (s *scene) stop(ctx context.Context) error {
 	start := time.Now()
-	if _, err := s.client.Stop(context.Background(), jobID, 130, "it was measured"); err != nil {
+	if _, err := s.client.Stop(ctx, jobID, 130, "it was measured"); err != nil {
 		return err
 	}
 	if err := s.heard("finished"); err != nil {
@@ -453,7 +466,7 @@ func (s *scene) stop() error {
 }
 
 // silence has a tenth of the agents fall silent without a word, whose connections stay, and is until the last of them is found.
-func (s *scene) silence() error {
+func (s *scene) silence(ctx context.Context) error {
 	start := time.Now()
 	s.swarms[0].stop()
 	for range s.Agents / few {
@@ -466,12 +479,12 @@ func (s *scene) silence() error {
 }
 
 // takeover is from the end of the coordinator that leads until all agents have told another what they run.
-func (s *scene) takeover() error {
+func (s *scene) takeover(ctx context.Context) error {
 	s.end()
 	peers := []string{"127.0.0.1:" + s.port, "127.0.0.2:" + s.port, "127.0.0.3:" + s.port}
 	s.target = strings.Join(peers, ",")
 	for _, listen := range peers {
-		p, err := s.coordinator(listen, filepath.Join(s.dir, listen), peers...)
+		p, err := s.coordinator(ctx, listen, filepath.Join(s.dir, listen), peers...)
 		if err != nil {
 			return err
 		}
@@ -483,24 +496,24 @@ func (s *scene) takeover() error {
 		}
 	}
 	start := time.Now()
-	if err := s.swarm(); err != nil {
+	if err := s.swarm(ctx); err != nil {
 		return err
 	}
 	s.took("three coordinators: register", start)
-	if err := s.connect(); err != nil {
+	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	start = time.Now()
-	w, err := s.client.Submit(context.Background(), s.submission())
+	w, err := s.client.Submit(ctx, s.submission())
 	if err == nil {
-		err = runs(w, 0)
+		err = runs(ctx, w, 0)
 		w.Close()
 	}
 	if err != nil {
 		return err
 	}
 	s.took("three coordinators: start", start)
-	leader, err := s.leader()
+	leader, err := s.leader(ctx)
 	if err != nil {
 		return err
 	}
@@ -527,12 +540,12 @@ func (s *scene) takeover() error {
 	}
 	s.add("three coordinators: connections of each agent for that", (made[0]+made[1])/float64(s.Agents), "", false)
 	s.add("three coordinators: processor of the other two for that", (used() - before).Seconds(), "s", true)
-	return s.answers(start, "three coordinators: the job runs on")
+	return s.answers(ctx, start, "three coordinators: the job runs on")
 }
 
 // leader is the index of the coordinator that leads.
-func (s *scene) leader() (int, error) {
-	status, err := s.client.Status(context.Background())
+func (s *scene) leader(ctx context.Context) (int, error) {
+	status, err := s.client.Status(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -25,8 +25,8 @@ import (
 const swarmVariable = "GOLAUNCH_SCALE_SWARM"
 
 // swarmOf is a process with agents.
-func swarmOf(from, to, ranks int, loud bool, target string) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe")
+func swarmOf(ctx context.Context, from, to, ranks int, loud bool, target string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %d %v %s", swarmVariable, from, to, ranks, loud, target))
 	return cmd
 }
