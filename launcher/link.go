@@ -7,24 +7,18 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
-	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/calls"
 	endpoints "github.com/golaunch/golaunch/internal/endpoint"
-	"github.com/golaunch/golaunch/internal/job"
 )
 
 const (
 	// findLimit bounds the wait for nodes that are asked where their workers are, and helloLimit the time in which a worker must have said who it is.
 	findLimit  = 10 * time.Second
 	helloLimit = 10 * time.Second
-	// verdictLimit is how long the calls of a worker whose connection has ended wait for what golaunch says of it. Some milliseconds are usual, and
-	// beside other work some tens.
-	verdictLimit = 2 * time.Second
 	// sharedFrom is the size from which what all workers get goes to each node once. It costs a worker a way there and back.
 	sharedFrom = 64 << 10
 )
@@ -168,96 +162,4 @@ func (l *link) err() error {
 		e.Message = l.failure.Why
 	}
 	return e
-}
-
-// explain ends the calls of a worker whose connection has ended: with what golaunch says of it, or soon without.
-func (g *Group) explain(l *link, attempt int) {
-	limit := time.NewTimer(verdictLimit)
-	defer limit.Stop()
-	for {
-		g.mu.Lock()
-		f, over, changed := g.failed[attempt], g.over, g.changed
-		if f != nil && !g.endsWith(f, l.rank) {
-			f = nil
-		}
-		g.mu.Unlock()
-		if f != nil || over != nil {
-			l.fail(f)
-			return
-		}
-		select {
-		case <-changed:
-		case <-l.gone:
-			return
-		case <-limit.C:
-			l.fail(nil)
-			return
-		case <-g.ctx.Done():
-			l.fail(nil)
-			return
-		}
-	}
-}
-
-// Workers whose connections have ended, and of which golaunch has said nothing, are looked for after firstLook, and again after up to lastLook. Nodes that do not
-// answer are waited for within lookWithin.
-const (
-	firstLook  = 50 * time.Millisecond
-	lastLook   = 5 * time.Second
-	lookWithin = time.Second
-)
-
-// look finds the workers that have exited with code 0, as golaunch tells of failures alone: it asks their nodes, as long as it is not clear why a connection has
-// ended. A worker that lives on without one comes again by itself.
-func (g *Group) look() {
-	pause := lastLook
-	for {
-		var again <-chan time.Time
-		if g.unclear() {
-			again = time.After(pause)
-		}
-		select {
-		case <-g.lost:
-			pause = firstLook
-		case <-again:
-			pause = min(2*pause, lastLook)
-		case <-g.ctx.Done():
-			return
-		}
-		if !g.unclear() {
-			continue
-		}
-		for n, err := range g.client.Samples(g.ctx, SampleQuery{Job: g.ID, Within: lookWithin}) {
-			if err != nil { // what is wrong with the coordinator, the watch says
-				break
-			}
-			for _, s := range n.Series {
-				if s.Job == g.ID && s.Rank >= 0 && s.Rank < g.size && s.Ended == (job.Exit{}).String() && len(s.Samples) > 0 {
-					g.left(s.Rank, s.Samples[len(s.Samples)-1].Attempt)
-				}
-			}
-		}
-	}
-}
-
-// unclear says whether a connection has ended and it is not known why.
-func (g *Group) unclear() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.over == nil && slices.ContainsFunc(g.workers, func(w caller) bool { return w.unclear != nil })
-}
-
-// left gives up a worker that has exited with code 0.
-func (g *Group) left(rank, attempt int) {
-	g.change(func() {
-		w := &g.workers[rank]
-		if w.unclear == nil || w.attempt != attempt {
-			return
-		}
-		w.unclear.fail(&Failure{
-			Node: w.node, Rank: rank, Attempt: attempt, At: time.Now(),
-			Why: fmt.Sprintf("rank %d on %s %s: it is not started again", rank, w.node, job.Exit{}),
-		})
-		w.left, w.unclear = w.unclear, nil
-	})
 }

@@ -402,13 +402,6 @@ type bundle struct {
 	local     int
 }
 
-// hasLeft says whether a worker has exited with code 0.
-func (g *Group) hasLeft(rank int) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.workers[rank].left != nil
-}
-
 // places are where the workers are, or have been when they start again, and whether that is known of all.
 func (g *Group) places() (at map[bundle]bool, known bool) {
 	g.mu.Lock()
