@@ -116,7 +116,7 @@ func Holds() bool {
 	return h != nil && h.remove() == nil
 }
 
-// lockedHome tries again when another supervisor finds the new cgroup before it is locked, and takes it for stale.
+// lockedHome tries again with another cgroup when a supervisor that looks for what is left behind holds this one just then.
 func lockedHome(parent string) *home {
 	for range 10 {
 		dir := filepath.Join(parent, homePrefix+strconv.Itoa(os.Getpid())+"-"+rand.Text()[:8])
@@ -125,6 +125,9 @@ func lockedHome(parent string) *home {
 		}
 		lock, ok := tryLock(dir)
 		if !ok {
+			if unix.Rmdir(dir) != nil {
+				return nil
+			}
 			continue
 		}
 		if unix.Fsetxattr(int(lock.Fd()), homeMark, []byte("1"), unix.XATTR_CREATE) != nil {

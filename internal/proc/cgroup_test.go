@@ -80,13 +80,17 @@ func TestStaleCgroups(t *testing.T) {
 	must(t, alive.remove())
 }
 
+// TestSupervisorsStartTogether: each has its own cgroup, and none of them leaves one behind.
 func TestSupervisorsStartTogether(t *testing.T) {
 	needCgroup(t)
+	outer := makeHome()
+	defer outer.remove()
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			for range 20 {
-				h := makeHome()
+			for range 100 {
+				removeStale(outer.dir)
+				h := lockedHome(outer.dir)
 				if h == nil {
 					t.Error("no cgroup while others make theirs")
 					return
@@ -98,4 +102,8 @@ func TestSupervisorsStartTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	left, err := filepath.Glob(filepath.Join(outer.dir, homePrefix+"*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("%q are left, %v", left, err)
+	}
 }
