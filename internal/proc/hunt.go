@@ -43,7 +43,8 @@ func (t trail) candidates() ([]int, error) {
 	if t.cgroup == "" {
 		return processes()
 	}
-	return readNumbers(filepath.Join(t.cgroup, "cgroup.procs"))
+	pids, err := readNumbers(filepath.Join(t.cgroup, "cgroup.procs"))
+	return pids, gone(err)
 }
 
 // find opens a handle on each of the processes that live and match.

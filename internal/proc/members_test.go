@@ -36,8 +36,9 @@ n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done; sleep 1000 & echo ready; kill
 			t.Errorf("%+v has neither computed nor read", leader)
 		}
 		must(t, sc.Kill())
-		if members, err := sc.Members(); err == nil && len(members) > 0 {
-			t.Errorf("after the end there are %+v", members)
+		must(t, sc.Close())
+		if members, err := sc.Members(); err != nil || len(members) > 0 {
+			t.Errorf("after the end there are %+v, %v", members, err)
 		}
 	})
 }
