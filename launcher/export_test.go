@@ -1,6 +1,12 @@
 package launcher
 
-import "context"
+import (
+	"context"
+	"time"
+)
+
+// EndWithin sets how long workers may take to end when the group is closed.
+func (g *Group) EndWithin(limit time.Duration) { g.endWithin = limit }
 
 // Waiting returns when a number of callers waits for a turn on the reservation's GPUs.
 func (r *Reservation) Waiting(ctx context.Context, n int) error {

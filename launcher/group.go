@@ -1,15 +1,11 @@
 package launcher
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net"
 	"os"
@@ -23,7 +19,12 @@ import (
 	"github.com/golaunch/golaunch/internal/calls"
 	endpoints "github.com/golaunch/golaunch/internal/endpoint"
 	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/own"
+)
+
+const (
+	// leaveLimit is how long workers that are not needed any more may take to end in order, and stopLimit how long a coordinator may take to hear that they are to be stopped.
+	leaveLimit = 30 * time.Second
+	stopLimit  = 10 * time.Second
 )
 
 // Group is a job on a reservation whose ranks answer calls: rankenv.Info.Serve makes a rank a worker. Several goroutines may call.
@@ -41,9 +42,11 @@ type Group struct {
 	socket   *net.UnixListener
 	size     int
 	restart  job.Restart
-	end      context.CancelCauseFunc
-	ctx      context.Context
-	all      sync.WaitGroup
+	// endWithin is how long workers may take to end in order.
+	endWithin time.Duration
+	end       context.CancelCauseFunc
+	ctx       context.Context
+	all       sync.WaitGroup
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when the state of a worker has changed
@@ -118,7 +121,7 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 	}
 	g := &Group{
 		client: r.client, turns: r.turns, key: hex.EncodeToString(secret), size: size, workers: make([]caller, size), changed: make(chan struct{}),
-		restart: job.Restart(j.Restarts.Policy), failed: map[int]*Failure{}, lost: make(chan struct{}, 1),
+		restart: job.Restart(j.Restarts.Policy), failed: map[int]*Failure{}, lost: make(chan struct{}, 1), endWithin: leaveLimit,
 	}
 	for i := range g.workers {
 		g.workers[i].attempt = -1
@@ -162,7 +165,8 @@ func (g *Group) unlisten() error { return errors.Join(g.socket.Close(), os.Remov
 // Size is the number of workers.
 func (g *Group) Size() int { return g.size }
 
-// Call calls a worker by its rank, and waits for the answer.
+// Call calls a worker by its rank, and waits for the answer. In and the answer have 4 GiB at most, and a method's name 256 bytes. A worker that stands still may not
+// have read all of in when Call returns an error, as of ctx: do not change in from then on. The same holds for CallAll and CallEach.
 func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([]byte, error) {
 	return g.call(ctx, rank, 0, method, in)
 }
@@ -171,6 +175,9 @@ func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([
 func (g *Group) call(ctx context.Context, rank int, shared uint64, method string, in []byte) ([]byte, error) {
 	if rank < 0 || rank >= g.size {
 		return nil, usage("worker %d: the group has 0 to %d", rank, g.size-1)
+	}
+	if len(method) > calls.MaxName || len(in) > calls.MaxBody {
+		return nil, usage("a method's name of %d bytes and an input of %d: %d and %d at most", len(method), len(in), calls.MaxName, calls.MaxBody)
 	}
 	l, err := g.ready(ctx, rank)
 	if err != nil {
@@ -225,7 +232,7 @@ func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.S
 	}
 }
 
-// Close has the workers end, in order, and waits for the end of the job.
+// Close has the workers end, in order, and waits for the end of the job. Workers that have not ended after 30 s are stopped, as [Client.Stop] does.
 func (g *Group) Close() (Result, error) {
 	g.mu.Lock()
 	g.closing = true
@@ -235,6 +242,8 @@ func (g *Group) Close() (Result, error) {
 		}
 	}
 	g.mu.Unlock()
+	late := time.NewTimer(g.endWithin)
+	defer late.Stop()
 	for {
 		g.mu.Lock()
 		over, changed := g.over, g.changed
@@ -247,12 +256,27 @@ func (g *Group) Close() (Result, error) {
 		}
 		select {
 		case <-changed:
+		case <-late.C:
+			if err := g.stop(); err != nil {
+				g.end(fmt.Errorf("stop workers that did not end within %s: %w", g.endWithin, err))
+			}
 		case <-g.ctx.Done():
 			err := g.unlisten()
 			g.all.Wait()
 			return Result{}, errors.Join(context.Cause(g.ctx), err)
 		}
 	}
+}
+
+// stop ends workers that do not end in order.
+func (g *Group) stop() error {
+	ctx, cancel := context.WithTimeout(g.ctx, stopLimit)
+	defer cancel()
+	_, err := g.client.Stop(ctx, g.ID, CodeStopped, fmt.Sprintf("the group was closed, and workers did not end within %s", g.endWithin))
+	if errors.Is(err, ErrNotThere) { // it has ended meanwhile
+		return nil
+	}
+	return err
 }
 
 var errClosed = errors.New("the group is closed")
@@ -372,107 +396,4 @@ func (g *Group) endsWith(f *Failure, rank int) bool {
 	default:
 		return true
 	}
-}
-
-// acceptAgain is the pause after which workers are let in again when there was no descriptor for one.
-const acceptAgain = 100 * time.Millisecond
-
-// accept takes workers of this machine.
-func (g *Group) accept() {
-	stop := context.AfterFunc(g.ctx, func() { _ = g.socket.Close() })
-	defer stop()
-	for {
-		conn, err := g.socket.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			g.troubled(fmt.Errorf("no worker of this machine can come at the moment: %w", err))
-			select {
-			case <-time.After(acceptAgain): // no event tells that a descriptor is free
-			case <-g.ctx.Done():
-			}
-			continue
-		}
-		if !sameUser(conn) {
-			_ = conn.Close()
-			continue
-		}
-		g.all.Go(func() { g.serve(conn, bufio.NewReaderSize(conn, 64<<10), func() error { return nil }) })
-	}
-}
-
-func sameUser(conn *net.UnixConn) bool {
-	peer, err := own.Peer(conn)
-	return err == nil && int(peer.Uid) == os.Geteuid()
-}
-
-// bring is a worker of another machine.
-func (g *Group) bring(_ context.Context, conn *endpoints.Stream, first []byte, taken func() error) {
-	g.serve(conn, bufio.NewReaderSize(io.MultiReader(bytes.NewReader(first), conn), 64<<10), taken)
-}
-
-// serve is the life of a connection of a worker.
-func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
-	defer conn.Close()
-	stop := context.AfterFunc(g.ctx, func() { conn.Close() })
-	defer stop()
-	who, methods, err := g.greeted(conn, in, taken)
-	if err != nil {
-		return
-	}
-	l := &link{conn: conn, rank: who.Rank, node: who.Node, methods: methods, waits: map[uint64]chan calls.Frame{}, gone: make(chan struct{}), slots: make(chan struct{}, calls.MaxOutstanding)}
-	fresh := false
-	g.change(func() {
-		if w := &g.workers[who.Rank]; who.Attempt >= max(w.attempt, w.from) && g.over == nil {
-			*w, fresh = caller{link: l, attempt: who.Attempt, from: w.from, node: who.Node, gpu: who.GPU, local: who.LocalRank}, true
-		}
-	})
-	if !fresh {
-		return
-	}
-	l.read(in)
-	g.change(func() {
-		if w := &g.workers[who.Rank]; w.link == l {
-			w.link = nil
-			if !g.closing {
-				w.unclear = l
-			}
-		}
-	})
-	select {
-	case g.lost <- struct{}{}:
-	default: // it is not heard yet that another one has ended
-	}
-	g.explain(l, who.Attempt)
-}
-
-func (g *Group) greeted(conn net.Conn, in *bufio.Reader, taken func() error) (who calls.Greeting, methods []string, err error) {
-	limit := timeout(conn)
-	defer limit()
-	f, err := calls.Read(in, calls.MaxHello)
-	if err == nil {
-		err = json.Unmarshal(f.Body, &who)
-	}
-	if err != nil || f.Kind != calls.Hello || !sameKey(who.Key, g.key) || who.Job != g.ID || who.Rank < 0 || who.Rank >= g.size {
-		return who, nil, errors.Join(err, calls.ErrFrame)
-	}
-	if err := taken(); err != nil {
-		return who, nil, err
-	}
-	making, err := json.Marshal(calls.Making{Turns: []string{offload, onload}})
-	if err == nil {
-		err = calls.Write(conn, calls.Frame{Kind: calls.Make, Codec: calls.JSON, Body: making})
-	}
-	if err != nil {
-		return who, nil, err
-	}
-	f, err = calls.Read(in, calls.MaxHello)
-	if err == nil && f.Kind != calls.Ready {
-		err = calls.ErrFrame
-	}
-	if err == nil && len(f.Body) > 0 { // a worker of golaunch 0.9 does not say what it has
-		err = json.Unmarshal(f.Body, &methods)
-	}
-	return who, methods, err
 }

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,6 +81,8 @@ func beWorker() int {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			},
+			"hang":    func(context.Context, []byte) ([]byte, error) { select {} },
+			"pid":     func(context.Context, []byte) ([]byte, error) { return fmt.Append(nil, os.Getpid()), nil },
 			"attempt": func(context.Context, []byte) ([]byte, error) { return fmt.Appendf(nil, "%d", me.Attempt), nil },
 			"gpu":     func(context.Context, []byte) ([]byte, error) { return []byte(me.GPUUUID), nil },
 		}
@@ -208,6 +211,19 @@ func TestGroup(t *testing.T) {
 	if _, err := g.Call(ctx, 3, "rank", nil); !errors.Is(err, launcher.ErrUsage) {
 		t.Errorf("%v, want that there is no such worker", err)
 	}
+	unread, err := syscall.Mmap(-1, 0, 4<<30+1, syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Munmap(unread) }()
+	for _, too := range []struct {
+		method string
+		in     []byte
+	}{{strings.Repeat("n", 257), nil}, {"echo", unread}} {
+		if _, err := g.Call(ctx, 1, too.method, too.in); !errors.Is(err, launcher.ErrUsage) {
+			t.Errorf("%v, want that it is too long", err)
+		}
+	}
 	for method, want := range map[string]string{"fail": "rank 1 cannot", "panic": "panic: no way", "nothing": `no handler is called "nothing"`} {
 		_, err := g.Call(ctx, 1, method, nil)
 		failed, ok := errors.AsType[*launcher.WorkerError](err)
@@ -311,6 +327,72 @@ func TestAWorkerThatComesLate(t *testing.T) {
 	}
 	if out, err := g.CallAll(ctx, "attempt", nil); err != nil || string(slices.Concat(out...)) != "111" {
 		t.Errorf("%q, %v, want another attempt of each", out, err)
+	}
+}
+
+// TestAWorkerThatStandsStill, and does not read, keeps nobody beyond the limit of their call, nor other workers from theirs, and goes on later.
+func TestAWorkerThatStandsStill(t *testing.T) {
+	for name, env := range map[string][]string{"here": nil, "afar": {afarVar + "=1"}} {
+		t.Run(name, func(t *testing.T) {
+			g := startGroup(t, launcher.Job{Env: env})
+			ctx := limited(t)
+			out, err := g.Call(ctx, 1, "pid", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid, err := strconv.Atoi(string(out))
+			if err == nil {
+				err = syscall.Kill(pid, syscall.SIGSTOP)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			for _, in := range [][]byte{make([]byte, 32<<20), nil} { // the first does not fit into what is between them
+				if _, err := g.Call(soon, 1, "sum", in); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%d bytes: %v, want that the time is over", len(in), err)
+				}
+			}
+			if _, err := g.CallAll(soon, "sum", make([]byte, 32<<20)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v, want that the time is over", err)
+			}
+			if out, err := g.Call(ctx, 0, "attempt", nil); err != nil || string(out) != "0" {
+				t.Errorf("%q, %v", out, err)
+			}
+			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := g.CallAll(ctx, "attempt", nil); err != nil || string(slices.Concat(out...)) != "000" {
+				t.Errorf("%q, %v", out, err)
+			}
+			if result, err := g.Close(); err != nil || result.Code != 0 {
+				t.Errorf("%+v, %v", result, err)
+			}
+		})
+	}
+}
+
+// TestAGroupIsClosed before its workers have come, which end as they should, and with one that does not end, which is stopped.
+func TestAGroupIsClosed(t *testing.T) {
+	for _, env := range [][]string{nil, {afarVar + "=1"}} {
+		if result, err := startGroup(t, launcher.Job{Env: env}).Close(); err != nil || result.Code != 0 {
+			t.Errorf("at once: %+v, %v", result, err)
+		}
+	}
+	g := startGroup(t, launcher.Job{})
+	ctx := limited(t)
+	if _, err := g.CallAll(ctx, "rank", nil); err != nil {
+		t.Fatal(err)
+	}
+	soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	if _, err := g.Call(soon, 1, "hang", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("%v, want that the time is over", err)
+	}
+	g.EndWithin(time.Second)
+	if result, err := g.Close(); err != nil || result.Code != launcher.CodeStopped || !strings.HasSuffix(result.Reason, "the group was closed, and workers did not end within 1s") {
+		t.Errorf("%+v, %v", result, err)
 	}
 }
 

@@ -48,11 +48,11 @@ func timeout(conn net.Conn) (end func()) {
 
 func sameKey(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// call says a call and waits for its answer. When ctx ends before, the worker is told. Calls with the same number of shared, which is not 0, have the same in.
+// call says a call and waits for its answer. When ctx ends before, the worker is told, as soon as it has read what was being written: a frame that is cut off would end
+// the connection. Until then the call has its slot, and in is read. Calls with the same number of shared, which is not 0, have the same in.
 func (l *link) call(ctx context.Context, number, shared uint64, method string, in []byte) ([]byte, error) {
 	select {
 	case l.slots <- struct{}{}:
-		defer func() { <-l.slots }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-l.gone:
@@ -67,26 +67,29 @@ func (l *link) call(ctx context.Context, number, shared uint64, method string, i
 		delete(l.waits, number)
 		l.mu.Unlock()
 	}()
-	if err := l.write(calls.Frame{Kind: calls.Call, Codec: calls.Raw, Call: number, Name: method, Body: in}, shared); err != nil {
-		select {
-		case <-l.gone:
-			return nil, l.err()
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
+	said := make(chan error, 1)
+	go func() {
+		said <- l.write(ctx, calls.Frame{Kind: calls.Call, Codec: calls.Raw, Call: number, Name: method, Body: in}, shared)
+	}()
 	select {
 	case f := <-answer:
-		return l.read1(f)
+		<-l.slots
+		return l.outcome(f)
 	case <-ctx.Done():
-		_ = l.write(calls.Frame{Kind: calls.Cancel, Call: number}, 0) // a worker that is gone needs no word
+		go func() {
+			if <-said == nil {
+				l.tell(calls.Frame{Kind: calls.Cancel, Call: number})
+			}
+			<-l.slots
+		}()
 		return nil, context.Cause(ctx)
 	case <-l.gone:
+		<-l.slots
 		return nil, l.err()
 	}
 }
 
-func (l *link) read1(f calls.Frame) ([]byte, error) {
+func (l *link) outcome(f calls.Frame) ([]byte, error) {
 	if f.Kind == calls.Result {
 		return f.Body, nil
 	}
@@ -97,10 +100,14 @@ func (l *link) read1(f calls.Frame) ([]byte, error) {
 	return nil, &WorkerError{Rank: l.rank, Node: l.node, Message: failed.Message, Stack: failed.Stack}
 }
 
-func (l *link) write(f calls.Frame, shared uint64) error {
+// write says a frame, unless ctx ends before its turn comes. A write that fails ends the connection.
+func (l *link) write(ctx context.Context, f calls.Frame, shared uint64) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	var err error
+	err := context.Cause(ctx)
+	if err != nil {
+		return err
+	}
 	if far, is := l.conn.(*endpoints.Stream); is && shared > 0 && len(f.Body) >= sharedFrom {
 		err = writeShared(far, f, shared)
 	} else {
@@ -124,8 +131,11 @@ func writeShared(far *endpoints.Stream, f calls.Frame, shared uint64) error {
 	return far.Send(endpoints.Blob{ID: endpoints.ID{shared}, Size: int64(len(f.Body)), Content: bytes.NewReader(f.Body), Inline: true})
 }
 
+// tell says a frame that a worker which is gone need not hear.
+func (l *link) tell(f calls.Frame) { _ = l.write(context.Background(), f, 0) }
+
 // bye has the worker end.
-func (l *link) bye() { go func() { _ = l.write(calls.Frame{Kind: calls.Bye}, 0) }() }
+func (l *link) bye() { go l.tell(calls.Frame{Kind: calls.Bye}) }
 
 // read gives answers to who waits for them, until the connection ends.
 func (l *link) read(in *bufio.Reader) {

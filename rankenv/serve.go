@@ -33,7 +33,7 @@ func (i Info) Serve(ctx context.Context, handlers map[string]Handler) error {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	w := &server{conn: conn, in: bufio.NewReaderSize(conn, 64<<10), handlers: handlers, queue: make(chan calls.Frame, calls.MaxOutstanding+1), ends: map[uint64]func(){}}
+	w := &server{conn: conn, in: bufio.NewReaderSize(conn, 64<<10), handlers: handlers, more: make(chan struct{}, 1)}
 	if err := w.greet(i, direct); err != nil {
 		return fmt.Errorf("greet the controller: %w", err)
 	}
@@ -70,10 +70,14 @@ type server struct {
 	conn     net.Conn
 	in       *bufio.Reader
 	handlers map[string]Handler
-	queue    chan calls.Frame
-	// ends ends calls that have no answer yet; nil for one that has not begun.
-	mu   sync.Mutex
-	ends map[uint64]func()
+
+	mu sync.Mutex
+	// queue has the calls that have not begun, in the order in which they were made, without those that were cancelled. More says that there is one.
+	queue []calls.Frame
+	more  chan struct{}
+	// running is the call that runs, and end ends it; nil when nobody wants its answer, or none runs.
+	running uint64
+	end     func()
 }
 
 func (w *server) greet(i Info, direct bool) error {
@@ -116,7 +120,6 @@ func (w *server) serve(ctx context.Context) error {
 	}()
 	err := w.read()
 	cancel()
-	close(w.queue)
 	if failed := <-answered; err == nil || errors.Is(err, net.ErrClosed) {
 		err = failed
 	}
@@ -134,59 +137,93 @@ func (w *server) read() error {
 		case calls.Bye:
 			return nil
 		case calls.Call:
-			w.mu.Lock()
-			w.ends[f.Call] = nil
-			w.mu.Unlock()
-			select {
-			case w.queue <- f:
-			default:
+			if !w.put(f) {
 				return fmt.Errorf("%w: more than %d calls have no answer", calls.ErrFrame, calls.MaxOutstanding)
 			}
 		case calls.Cancel:
-			w.mu.Lock()
-			end, waits := w.ends[f.Call]
-			delete(w.ends, f.Call)
-			w.mu.Unlock()
-			if waits && end != nil {
-				end()
-			}
+			w.cancel(f.Call)
 		default:
 			return fmt.Errorf("%w: kind %d", calls.ErrFrame, f.Kind)
 		}
 	}
 }
 
+// put has a call wait for its turn, if there is room.
+func (w *server) put(f calls.Frame) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == calls.MaxOutstanding {
+		return false
+	}
+	w.queue = append(w.queue, f)
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (w *server) cancel(call uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running == call && w.end != nil {
+		w.end()
+		w.end = nil
+		return
+	}
+	w.queue = slices.DeleteFunc(w.queue, func(f calls.Frame) bool { return f.Call == call })
+}
+
+// take waits for the next call, which end ends.
+func (w *server) take(ctx context.Context, end func()) (f calls.Frame, is bool) {
+	for {
+		w.mu.Lock()
+		if len(w.queue) > 0 {
+			f = w.queue[0]
+			w.queue = slices.Delete(w.queue, 0, 1)
+			w.running, w.end = f.Call, end
+			w.mu.Unlock()
+			return f, true
+		}
+		w.mu.Unlock()
+		select {
+		case <-w.more:
+		case <-ctx.Done():
+			return f, false
+		}
+	}
+}
+
+// ended says whether the answer of the call that has run is wanted.
+func (w *server) ended() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	wanted := w.end != nil
+	w.end = nil
+	return wanted
+}
+
 func (w *server) answer(ctx context.Context) error {
-	for f := range w.queue {
-		if err := w.one(ctx, f); err != nil {
+	for ctx.Err() == nil { // nobody wants the answers of a worker that ends
+		if err := w.one(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one answers a call, unless it was cancelled.
-func (w *server) one(ctx context.Context, f calls.Frame) error {
+// one answers the next call.
+func (w *server) one(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w.mu.Lock()
-	_, wanted := w.ends[f.Call]
-	if wanted {
-		w.ends[f.Call] = cancel
-	}
-	w.mu.Unlock()
-	if !wanted || ctx.Err() != nil { // nobody wants the answer of a worker that ends
+	f, is := w.take(ctx, cancel)
+	if !is {
 		return nil
 	}
-	answer := w.do(ctx, f)
-	w.mu.Lock()
-	_, wanted = w.ends[f.Call]
-	delete(w.ends, f.Call)
-	w.mu.Unlock()
-	if !wanted {
-		return nil
+	if answer := w.do(ctx, f); w.ended() {
+		return calls.Write(w.conn, answer)
 	}
-	return calls.Write(w.conn, answer)
+	return nil
 }
 
 func (w *server) do(ctx context.Context, f calls.Frame) (answer calls.Frame) {
@@ -207,6 +244,10 @@ func (w *server) do(ctx context.Context, f calls.Frame) (answer calls.Frame) {
 	out, err := handler(ctx, f.Body)
 	if err != nil {
 		fail(err.Error(), "")
+		return answer
+	}
+	if len(out) > calls.MaxBody {
+		fail(fmt.Sprintf("the result has %d bytes, %d at most", len(out), calls.MaxBody), "")
 		return answer
 	}
 	return calls.Frame{Kind: calls.Result, Codec: calls.Raw, Call: f.Call, Body: out}

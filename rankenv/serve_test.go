@@ -1,8 +1,11 @@
 package rankenv
 
 import (
+	"bufio"
 	"context"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/calls"
@@ -13,6 +16,63 @@ func TestAHandlerThatPanics(t *testing.T) {
 	w := &server{handlers: map[string]Handler{"panic": func(context.Context, []byte) ([]byte, error) { panic("no way") }}}
 	f := w.do(t.Context(), calls.Frame{Kind: calls.Call, Call: 7, Name: "panic"})
 	if f.Kind != calls.Error || f.Call != 7 || !strings.Contains(string(f.Body), "panic: no way") || !strings.Contains(string(f.Body), "serve_test.go") {
+		t.Errorf("%+v %s", f, f.Body)
+	}
+}
+
+// TestCancelledCallsTakeNoRoom: a worker that is busy gets more calls than may have no answer, which are cancelled before they begin, and does what is wanted.
+func TestCancelledCallsTakeNoRoom(t *testing.T) {
+	mine, its := net.Pipe()
+	ran := 0
+	w := &server{conn: its, in: bufio.NewReader(its), more: make(chan struct{}, 1), handlers: map[string]Handler{
+		"wait": func(ctx context.Context, _ []byte) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() },
+		"run":  func(_ context.Context, in []byte) ([]byte, error) { ran++; return in, nil },
+	}}
+	served := make(chan error, 1)
+	go func() { served <- w.serve(t.Context()) }()
+	say := func(kind calls.Kind, call uint64, name, body string) {
+		t.Helper()
+		if err := calls.Write(mine, calls.Frame{Kind: kind, Call: call, Name: name, Body: []byte(body)}); err != nil {
+			t.Fatal(err, <-served)
+		}
+	}
+	say(calls.Call, 1, "wait", "")
+	last := uint64(2 * calls.MaxOutstanding)
+	for call := uint64(2); call < last; call++ {
+		say(calls.Call, call, "run", "")
+		say(calls.Cancel, call, "", "")
+	}
+	say(calls.Call, last, "run", "wanted")
+	say(calls.Cancel, 1, "", "")
+	if f, err := calls.Read(bufio.NewReader(mine), calls.MaxHello); err != nil || f.Kind != calls.Result || f.Call != last || string(f.Body) != "wanted" {
+		t.Errorf("%+v, %v, want the answer to call %d", f, err, last)
+	}
+	say(calls.Bye, 0, "", "")
+	if err := <-served; err != nil || ran != 1 {
+		t.Errorf("%v, and %d calls were run, want the last alone", err, ran)
+	}
+}
+
+// TestTooManyCalls are more than a controller may make without an answer.
+func TestTooManyCalls(t *testing.T) {
+	w := &server{more: make(chan struct{}, 1)}
+	for call := range calls.MaxOutstanding + 1 {
+		if room := w.put(calls.Frame{Call: uint64(call)}); room != (call < calls.MaxOutstanding) {
+			t.Errorf("call %d: %v", call, room)
+		}
+	}
+}
+
+// TestAResultThatIsTooLarge is a failure of its call alone.
+func TestAResultThatIsTooLarge(t *testing.T) {
+	unread, err := syscall.Mmap(-1, 0, calls.MaxBody+1, syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Munmap(unread) }()
+	w := &server{handlers: map[string]Handler{"large": func(context.Context, []byte) ([]byte, error) { return unread, nil }}}
+	f := w.do(t.Context(), calls.Frame{Kind: calls.Call, Call: 7, Name: "large"})
+	if f.Kind != calls.Error || f.Call != 7 || !strings.Contains(string(f.Body), "the result has 4294967297 bytes, 4294967296 at most") {
 		t.Errorf("%+v %s", f, f.Body)
 	}
 }
