@@ -66,7 +66,10 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	if err != nil {
 		return
 	}
-	l := &link{conn: conn, rank: who.Rank, node: who.Node, methods: methods, waits: map[uint64]chan calls.Frame{}, gone: make(chan struct{}), slots: make(chan struct{}, calls.MaxOutstanding)}
+	l := &link{
+		conn: conn, rank: who.Rank, node: who.Node, methods: methods, waits: map[uint64]chan calls.Frame{},
+		gone: make(chan struct{}), slots: make(chan struct{}, calls.MaxOutstanding), writing: make(chan struct{}, 1),
+	}
 	fresh := false
 	g.change(func() {
 		if w := &g.workers[who.Rank]; who.Attempt >= max(w.attempt, w.from) && g.over == nil {

@@ -21,11 +21,8 @@ import (
 	"github.com/golaunch/golaunch/internal/job"
 )
 
-const (
-	// leaveLimit is how long workers that are not needed any more may take to end in order, and stopLimit how long a coordinator may take to hear that they are to be stopped.
-	leaveLimit = 30 * time.Second
-	stopLimit  = 10 * time.Second
-)
+// leaveLimit is how long workers that are not needed any more may take to end in order.
+const leaveLimit = 30 * time.Second
 
 // Group is a job on a reservation whose ranks answer calls: rankenv.Info.Serve makes a rank a worker. Several goroutines may call.
 type Group struct {
@@ -160,13 +157,20 @@ func (g *Group) listen() (err error) {
 	return nil
 }
 
-func (g *Group) unlisten() error { return errors.Join(g.socket.Close(), os.RemoveAll(g.dir)) }
+func (g *Group) unlisten() error {
+	err := g.socket.Close()
+	if errors.Is(err, net.ErrClosed) { // as the group has ended
+		err = nil
+	}
+	return errors.Join(err, os.RemoveAll(g.dir))
+}
 
 // Size is the number of workers.
 func (g *Group) Size() int { return g.size }
 
-// Call calls a worker by its rank, and waits for the answer. In and the answer have 4 GiB at most, and a method's name 256 bytes. A worker that stands still may not
-// have read all of in when Call returns an error, as of ctx: do not change in from then on. The same holds for CallAll and CallEach.
+// Call calls a worker by its rank, and waits for the answer. In and the answer have 4 GiB at most, and a method's name 256 bytes. When a call fails, as by ctx, its
+// worker may not have read all of in yet: do not change in before that worker has answered a later call, or has ended. The same holds for CallAll, and for CallEach
+// also where it is not read to its end.
 func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([]byte, error) {
 	return g.call(ctx, rank, 0, method, in)
 }
@@ -249,33 +253,37 @@ func (g *Group) Close() (Result, error) {
 		over, changed := g.over, g.changed
 		g.mu.Unlock()
 		if over != nil {
-			g.end(errClosed)
-			err := g.unlisten()
-			g.all.Wait()
-			return *over, err
+			return *over, g.release(errClosed)
 		}
 		select {
 		case <-changed:
 		case <-late.C:
 			if err := g.stop(); err != nil {
-				g.end(fmt.Errorf("stop workers that did not end within %s: %w", g.endWithin, err))
+				err = fmt.Errorf("stop workers that did not end within %s: %w", g.endWithin, err)
+				return Result{}, errors.Join(err, g.release(err))
 			}
 		case <-g.ctx.Done():
-			err := g.unlisten()
-			g.all.Wait()
-			return Result{}, errors.Join(context.Cause(g.ctx), err)
+			err := context.Cause(g.ctx)
+			return Result{}, errors.Join(err, g.release(err))
 		}
 	}
 }
 
 // stop ends workers that do not end in order.
 func (g *Group) stop() error {
-	ctx, cancel := context.WithTimeout(g.ctx, stopLimit)
-	defer cancel()
-	_, err := g.client.Stop(ctx, g.ID, CodeStopped, fmt.Sprintf("the group was closed, and workers did not end within %s", g.endWithin))
+	_, err := g.client.Stop(g.ctx, g.ID, CodeStopped, fmt.Sprintf("the group was closed, and workers did not end within %s", g.endWithin))
 	if errors.Is(err, ErrNotThere) { // it has ended meanwhile
 		return nil
 	}
+	return err
+}
+
+// release ends what is in this process. A job that has not ended then ends when the coordinator misses its watch.
+func (g *Group) release(why error) error {
+	g.end(why)
+	g.watch.Close()
+	err := g.unlisten()
+	g.all.Wait()
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -81,7 +82,14 @@ func beWorker() int {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			},
-			"hang":    func(context.Context, []byte) ([]byte, error) { select {} },
+			"hang": func(_ context.Context, socket []byte) ([]byte, error) {
+				if _, err := net.Dial("unix", string(socket)); err != nil {
+					return nil, err
+				}
+				for {
+					time.Sleep(time.Hour)
+				}
+			},
 			"pid":     func(context.Context, []byte) ([]byte, error) { return fmt.Append(nil, os.Getpid()), nil },
 			"attempt": func(context.Context, []byte) ([]byte, error) { return fmt.Appendf(nil, "%d", me.Attempt), nil },
 			"gpu":     func(context.Context, []byte) ([]byte, error) { return []byte(me.GPUUUID), nil },
@@ -347,14 +355,17 @@ func TestAWorkerThatStandsStill(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-			defer cancel()
+			soon := func() context.Context {
+				ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+				t.Cleanup(cancel)
+				return ctx
+			}
 			for _, in := range [][]byte{make([]byte, 32<<20), nil} { // the first does not fit into what is between them
-				if _, err := g.Call(soon, 1, "sum", in); !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := g.Call(soon(), 1, "sum", in); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%d bytes: %v, want that the time is over", len(in), err)
 				}
 			}
-			if _, err := g.CallAll(soon, "sum", make([]byte, 32<<20)); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := g.CallAll(soon(), "sum", make([]byte, 32<<20)); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%v, want that the time is over", err)
 			}
 			if out, err := g.Call(ctx, 0, "attempt", nil); err != nil || string(out) != "0" {
@@ -373,23 +384,43 @@ func TestAWorkerThatStandsStill(t *testing.T) {
 	}
 }
 
-// TestAGroupIsClosed before its workers have come, which end as they should, and with one that does not end, which is stopped.
+// TestAGroupIsClosed before its workers have come, which end as they should.
 func TestAGroupIsClosed(t *testing.T) {
 	for _, env := range [][]string{nil, {afarVar + "=1"}} {
 		if result, err := startGroup(t, launcher.Job{Env: env}).Close(); err != nil || result.Code != 0 {
-			t.Errorf("at once: %+v, %v", result, err)
+			t.Errorf("%+v, %v", result, err)
 		}
 	}
-	g := startGroup(t, launcher.Job{})
-	ctx := limited(t)
-	if _, err := g.CallAll(ctx, "rank", nil); err != nil {
+}
+
+// hang has a worker be in a call that does not end.
+func hang(t *testing.T, g *launcher.Group, rank int) {
+	t.Helper()
+	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	if _, err := g.Call(soon, 1, "hang", nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("%v, want that the time is over", err)
+	defer socket.Close()
+	ctx, cancel := context.WithCancel(limited(t))
+	called := make(chan error, 1)
+	go func() {
+		_, err := g.Call(ctx, rank, "hang", []byte(socket.Addr().String()))
+		socket.Close()
+		called <- err
+	}()
+	if _, err := socket.Accept(); err != nil {
+		t.Fatal(err, <-called)
 	}
+	cancel()
+	if err := <-called; !errors.Is(err, context.Canceled) {
+		t.Fatalf("%v, want that it is cancelled", err)
+	}
+}
+
+// TestAGroupWhoseWorkersDoNotEnd is stopped.
+func TestAGroupWhoseWorkersDoNotEnd(t *testing.T) {
+	g := startGroup(t, launcher.Job{})
+	hang(t, g, 1)
 	g.EndWithin(time.Second)
 	if result, err := g.Close(); err != nil || result.Code != launcher.CodeStopped || !strings.HasSuffix(result.Reason, "the group was closed, and workers did not end within 1s") {
 		t.Errorf("%+v, %v", result, err)

@@ -33,7 +33,8 @@ type link struct {
 	// slots bound the calls that have no answer.
 	slots chan struct{}
 
-	writing sync.Mutex
+	// writing has room for who writes.
+	writing chan struct{}
 	mu      sync.Mutex
 	waits   map[uint64]chan calls.Frame
 	failure *Failure
@@ -102,8 +103,11 @@ func (l *link) outcome(f calls.Frame) ([]byte, error) {
 
 // write says a frame, unless ctx ends before its turn comes. A write that fails ends the connection.
 func (l *link) write(ctx context.Context, f calls.Frame, shared uint64) error {
-	l.writing.Lock()
-	defer l.writing.Unlock()
+	select {
+	case l.writing <- struct{}{}:
+		defer func() { <-l.writing }()
+	case <-ctx.Done():
+	}
 	err := context.Cause(ctx)
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ type server struct {
 	handlers map[string]Handler
 
 	mu sync.Mutex
-	// queue has the calls that have not begun, in the order in which they were made, without those that were cancelled. More says that there is one.
+	// queue has the calls that have not begun, in the order in which they were made, without those that were cancelled. More says that there may be one.
 	queue []calls.Frame
 	more  chan struct{}
 	// running is the call that runs, and end ends it; nil when nobody wants its answer, or none runs.
@@ -176,7 +176,7 @@ func (w *server) cancel(call uint64) {
 
 // take waits for the next call, which end ends.
 func (w *server) take(ctx context.Context, end func()) (f calls.Frame, is bool) {
-	for {
+	for ctx.Err() == nil { // nobody wants the answers of a worker that ends
 		w.mu.Lock()
 		if len(w.queue) > 0 {
 			f = w.queue[0]
@@ -189,9 +189,9 @@ func (w *server) take(ctx context.Context, end func()) (f calls.Frame, is bool) 
 		select {
 		case <-w.more:
 		case <-ctx.Done():
-			return f, false
 		}
 	}
+	return f, false
 }
 
 // ended says whether the answer of the call that has run is wanted.
@@ -204,7 +204,7 @@ func (w *server) ended() bool {
 }
 
 func (w *server) answer(ctx context.Context) error {
-	for ctx.Err() == nil { // nobody wants the answers of a worker that ends
+	for ctx.Err() == nil {
 		if err := w.one(ctx); err != nil {
 			return err
 		}
