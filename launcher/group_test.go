@@ -86,7 +86,7 @@ func beWorker() int {
 				if _, err := net.Dial("unix", string(socket)); err != nil {
 					return nil, err
 				}
-				for {
+				for { // without an end; the runtime would end a program in which nothing at all goes on
 					time.Sleep(time.Hour)
 				}
 			},

@@ -10,7 +10,6 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"syscall"
 
 	"github.com/golaunch/golaunch/internal/calls"
@@ -33,7 +32,7 @@ func (i Info) Serve(ctx context.Context, handlers map[string]Handler) error {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	w := &server{conn: conn, in: bufio.NewReaderSize(conn, 64<<10), handlers: handlers, more: make(chan struct{}, 1)}
+	w := &server{conn: conn, in: bufio.NewReaderSize(conn, 64<<10), handlers: handlers, calls: newQueue()}
 	if err := w.greet(i, direct); err != nil {
 		return fmt.Errorf("greet the controller: %w", err)
 	}
@@ -70,14 +69,7 @@ type server struct {
 	conn     net.Conn
 	in       *bufio.Reader
 	handlers map[string]Handler
-
-	mu sync.Mutex
-	// queue has the calls that have not begun, in the order in which they were made, without those that were cancelled. More says that there may be one.
-	queue []calls.Frame
-	more  chan struct{}
-	// running is the call that runs, and end ends it; nil when nobody wants its answer, or none runs.
-	running uint64
-	end     func()
+	calls    *queue
 }
 
 func (w *server) greet(i Info, direct bool) error {
@@ -137,70 +129,15 @@ func (w *server) read() error {
 		case calls.Bye:
 			return nil
 		case calls.Call:
-			if !w.put(f) {
+			if !w.calls.put(f) {
 				return fmt.Errorf("%w: more than %d calls have no answer", calls.ErrFrame, calls.MaxOutstanding)
 			}
 		case calls.Cancel:
-			w.cancel(f.Call)
+			w.calls.cancel(f.Call)
 		default:
 			return fmt.Errorf("%w: kind %d", calls.ErrFrame, f.Kind)
 		}
 	}
-}
-
-// put has a call wait for its turn, if there is room.
-func (w *server) put(f calls.Frame) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.queue) == calls.MaxOutstanding {
-		return false
-	}
-	w.queue = append(w.queue, f)
-	select {
-	case w.more <- struct{}{}:
-	default:
-	}
-	return true
-}
-
-func (w *server) cancel(call uint64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.running == call && w.end != nil {
-		w.end()
-		w.end = nil
-		return
-	}
-	w.queue = slices.DeleteFunc(w.queue, func(f calls.Frame) bool { return f.Call == call })
-}
-
-// take waits for the next call, which end ends.
-func (w *server) take(ctx context.Context, end func()) (f calls.Frame, is bool) {
-	for ctx.Err() == nil { // nobody wants the answers of a worker that ends
-		w.mu.Lock()
-		if len(w.queue) > 0 {
-			f = w.queue[0]
-			w.queue = slices.Delete(w.queue, 0, 1)
-			w.running, w.end = f.Call, end
-			w.mu.Unlock()
-			return f, true
-		}
-		w.mu.Unlock()
-		select {
-		case <-w.more:
-		case <-ctx.Done():
-		}
-	}
-	return f, false
-}
-
-// ended says whether the answer of the call that has run is wanted.
-func (w *server) ended() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	wanted := w.end != nil
-	w.end = nil
-	return wanted
 }
 
 func (w *server) answer(ctx context.Context) error {
@@ -216,11 +153,11 @@ func (w *server) answer(ctx context.Context) error {
 func (w *server) one(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f, is := w.take(ctx, cancel)
+	f, is := w.calls.take(ctx, cancel)
 	if !is {
 		return nil
 	}
-	if answer := w.do(ctx, f); w.ended() {
+	if answer := w.do(ctx, f); w.calls.ended() {
 		return calls.Write(w.conn, answer)
 	}
 	return nil

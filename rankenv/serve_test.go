@@ -24,7 +24,7 @@ func TestAHandlerThatPanics(t *testing.T) {
 func TestCancelledCallsTakeNoRoom(t *testing.T) {
 	mine, its := net.Pipe()
 	ran := 0
-	w := &server{conn: its, in: bufio.NewReader(its), more: make(chan struct{}, 1), handlers: map[string]Handler{
+	w := &server{conn: its, in: bufio.NewReader(its), calls: newQueue(), handlers: map[string]Handler{
 		"wait": func(ctx context.Context, _ []byte) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() },
 		"run":  func(_ context.Context, in []byte) ([]byte, error) { ran++; return in, nil },
 	}}
@@ -55,9 +55,9 @@ func TestCancelledCallsTakeNoRoom(t *testing.T) {
 
 // TestTooManyCalls are more than a controller may make without an answer.
 func TestTooManyCalls(t *testing.T) {
-	w := &server{more: make(chan struct{}, 1)}
+	q := newQueue()
 	for call := range calls.MaxOutstanding + 1 {
-		if room := w.put(calls.Frame{Call: uint64(call)}); room != (call < calls.MaxOutstanding) {
+		if room := q.put(calls.Frame{Call: uint64(call)}); room != (call < calls.MaxOutstanding) {
 			t.Errorf("call %d: %v", call, room)
 		}
 	}

@@ -1,0 +1,78 @@
+package rankenv
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/golaunch/golaunch/internal/calls"
+)
+
+// queue has the calls of a worker whose answers are wanted.
+type queue struct {
+	mu sync.Mutex
+	// waiting are those that have not begun, in the order in which they were made. More says that there may be one.
+	waiting []calls.Frame
+	more    chan struct{}
+	// running is the call that runs, and end ends it; nil when nobody wants its answer, or none runs.
+	running uint64
+	end     func()
+}
+
+func newQueue() *queue { return &queue{more: make(chan struct{}, 1)} }
+
+// put adds a call, if there is room.
+func (q *queue) put(f calls.Frame) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == calls.MaxOutstanding {
+		return false
+	}
+	q.waiting = append(q.waiting, f)
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// cancel says that nobody wants the answer to a call any more.
+func (q *queue) cancel(call uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running == call && q.end != nil {
+		q.end()
+		q.end = nil
+		return
+	}
+	q.waiting = slices.DeleteFunc(q.waiting, func(f calls.Frame) bool { return f.Call == call })
+}
+
+// take waits for the next call, which end ends.
+func (q *queue) take(ctx context.Context, end func()) (f calls.Frame, is bool) {
+	for ctx.Err() == nil { // nobody wants the answers of a worker that ends
+		q.mu.Lock()
+		if len(q.waiting) > 0 {
+			f = q.waiting[0]
+			q.waiting = slices.Delete(q.waiting, 0, 1)
+			q.running, q.end = f.Call, end
+			q.mu.Unlock()
+			return f, true
+		}
+		q.mu.Unlock()
+		select {
+		case <-q.more:
+		case <-ctx.Done():
+		}
+	}
+	return f, false
+}
+
+// ended says whether the answer of the call that has run is wanted.
+func (q *queue) ended() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	wanted := q.end != nil
+	q.end = nil
+	return wanted
+}
