@@ -98,6 +98,23 @@ func TestAnotherCommandEndsTheWait(t *testing.T) {
 	})
 }
 
+// TestARefusalThatEndsTheCoordinator is what the agent hears, and not that the coordinator has ended meanwhile.
+func TestARefusalThatEndsTheCoordinator(t *testing.T) {
+	c := &Coordinator{done: make(chan struct{})}
+	close(c.done)
+	want := wire.Refused("--nodes differs")
+	for range 100 { // of two cases that are ready, select takes any
+		answers := make(chan admission, 1)
+		answers <- admission{err: want}
+		if _, err := (service{c: c}).admission(t.Context(), answers); err != want {
+			t.Fatalf("%v, want %v", err, want)
+		}
+	}
+	if _, err := (service{c: c}).admission(t.Context(), nil); !errors.Is(err, errOver) {
+		t.Errorf("%v, want that the coordinator has ended", err)
+	}
+}
+
 // TestHungAgent does not take its orders: it loses its lease, and the coordinator stops waiting.
 func TestHungAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -228,28 +228,40 @@ func (s service) greet(ctx context.Context, hello *pb.Hello, l *link, p *peer.Pe
 	if err != nil {
 		return nil, err
 	}
-	type answer struct {
-		m   *member
-		err error
-	}
-	answers := make(chan answer, 1)
+	answers := make(chan admission, 1)
 	s.c.post(func() {
 		if ctx.Err() == nil {
 			m, err := s.c.admit(l, hello, from)
-			s.c.log.Vouch(func() { answers <- answer{m, err} })
+			s.c.log.Vouch(func() { answers <- admission{m, err} })
 		}
 	})
+	return s.admission(ctx, answers)
+}
+
+// admission is what an agent is told: it is a member, or why not.
+type admission struct {
+	m   *member
+	err error
+}
+
+// admission waits for the answer to an agent. One that came before the coordinator ended counts: a refusal may be what it ends for.
+func (s service) admission(ctx context.Context, answers <-chan admission) (*member, error) {
 	select {
 	case a := <-answers:
 		return a.m, a.err
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	case <-s.c.done:
-		if s.c.sole == nil || s.c.cfg.Candidate != nil {
-			return nil, s.c.ending()
-		}
-		return nil, wire.Refused(wire.Over)
 	}
+	select {
+	case a := <-answers:
+		return a.m, a.err
+	default:
+	}
+	if s.c.sole == nil || s.c.cfg.Candidate != nil {
+		return nil, s.c.ending()
+	}
+	return nil, wire.Refused(wire.Over)
 }
 
 // certified is the node in a peer's certificate; empty without TLS.
