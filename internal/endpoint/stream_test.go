@@ -278,11 +278,15 @@ func TestALargeObjectComesOnce(t *testing.T) {
 			p.hears(t, []byte("large"), content)
 			p.hears(t, nil, nil)
 			p.hears(t, []byte("after"), nil)
-			if _, err := p.worker.Write(content); err != nil { // its answer comes in bytes
-				t.Fatal(err)
-			}
+			// Its answer comes in bytes, and is read as it is written: only the kernel's buffers hold what is not read.
+			answered := make(chan error, 1)
+			go func() {
+				_, err := p.worker.Write(content)
+				answered <- err
+			}()
 			got := make([]byte, size)
-			if _, err := io.ReadFull(p.program, got); err != nil || !bytes.Equal(got, content) {
+			_, err := io.ReadFull(p.program, got)
+			if err = errors.Join(err, <-answered); err != nil || !bytes.Equal(got, content) {
 				t.Fatal("the answer is another one", err)
 			}
 		}
