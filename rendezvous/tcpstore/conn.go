@@ -57,8 +57,8 @@ type conn struct {
 }
 
 const (
-	// firstChunk is what a long request gets, in bytes, before they have come, whatever length it claims; each next chunk is
-	// growth times what came. So a value is copied less than twice.
+	// firstChunk is the most that a long request gets, in bytes, before they have come, whatever length it claims; each next chunk is
+	// at most growth times what came.
 	firstChunk = 2 * readBuffer
 	growth     = 4
 	// enoughOut is how many bytes of replies are collected before they are sent.
@@ -94,7 +94,7 @@ func (c *conn) room() (into []byte, own bool, err error) {
 	}
 	size := max(firstChunk, growth*len(c.held))
 	if !c.scanner.shape.list { // of a list, need is not even where its next field ends
-		size = min(size, c.need)
+		size = chunk(c.need, size)
 	}
 	if len(c.held) == cap(c.held) || cap(c.held) < min(size, firstChunk) {
 		grown := make([]byte, len(c.held), size)
@@ -103,6 +103,15 @@ func (c *conn) room() (into []byte, own bool, err error) {
 		err = c.book()
 	}
 	return c.held[:cap(c.held)], true, err
+}
+
+// chunk is the largest of need, a part of it, a part of that and so on that is within a limit. So the last chunk is what is needed, and not a few bytes
+// more than the one before it: all chunks together are less than 1.4 times that.
+func chunk(need, limit int) int {
+	for need > limit {
+		need = (need + growth - 1) / growth
+	}
+	return need
 }
 
 // proceed answers the whole requests in data, and holds the rest.
