@@ -236,7 +236,8 @@ func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.S
 	}
 }
 
-// Close has the workers end, in order, and waits for the end of the job. Workers that have not ended after 30 s are stopped, as [Client.Stop] does.
+// Close has the workers end, in order, and waits for the end of the job. Workers that have not ended after 30 s are stopped, as [Client.Stop] does. The error
+// says why they could not be, as without a coordinator: they go on then until it misses this program.
 func (g *Group) Close() (Result, error) {
 	g.mu.Lock()
 	g.closing = true
