@@ -31,7 +31,7 @@ const workerVar = "GROUP_TEST_WORKER"
 // afarVar keeps a worker from the controller's socket, as if it were on another machine.
 const afarVar = "GROUP_TEST_AFAR"
 
-// lateVar has rank 0 come for the first time when it is to end, and names a file that says that it is ready to hear so.
+// lateVar has rank 0 come for the first time when it is to end, and names a socket to which it connects when it is ready to hear so.
 const lateVar = "GROUP_TEST_LATE"
 
 // beWorker is the life of a worker.
@@ -43,8 +43,9 @@ func beWorker() int {
 	if err == nil && os.Getenv(lateVar) != "" && me.Rank == 0 && me.Attempt == 0 {
 		stopped := make(chan os.Signal, 1)
 		signal.Notify(stopped, syscall.SIGTERM)
-		err = os.WriteFile(os.Getenv(lateVar), nil, 0o600)
-		<-stopped
+		if _, err = net.Dial("unix", os.Getenv(lateVar)); err == nil {
+			<-stopped
+		}
 	}
 	if err == nil {
 		handlers := map[string]rankenv.Handler{
@@ -319,16 +320,13 @@ func TestAWorkerOfAGroupLeaves(t *testing.T) {
 
 // TestAWorkerThatComesLate, of an attempt that has failed, is not called: it is about to be stopped.
 func TestAWorkerThatComesLate(t *testing.T) {
-	ready := filepath.Join(t.TempDir(), "ready")
-	j := launcher.Job{Env: []string{lateVar + "=" + ready}}
+	ready := meeting(t)
+	j := launcher.Job{Env: []string{lateVar + "=" + ready.Addr().String()}}
 	j.Restarts.Max = 1
 	g := startGroup(t, j)
 	ctx := limited(t)
-	for _, err := os.Stat(ready); err != nil; _, err = os.Stat(ready) {
-		if ctx.Err() != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond)
+	if _, err := ready.Accept(); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := g.Call(ctx, 1, "die", []byte("1")); err == nil {
 		t.Fatal("a dead worker answers")
@@ -393,14 +391,24 @@ func TestAGroupIsClosed(t *testing.T) {
 	}
 }
 
-// hang has a worker be in a call that does not end.
-func hang(t *testing.T, g *launcher.Group, rank int) {
+// meeting is where a worker connects when it has come that far.
+func meeting(t *testing.T) *net.UnixListener {
 	t.Helper()
-	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer socket.Close()
+	t.Cleanup(func() { l.Close() })
+	if err := l.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// hang has a worker be in a call that does not end.
+func hang(t *testing.T, g *launcher.Group, rank int) {
+	t.Helper()
+	socket := meeting(t)
 	ctx, cancel := context.WithCancel(limited(t))
 	called := make(chan error, 1)
 	go func() {
