@@ -4,6 +4,8 @@ package filetimer
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,15 +73,15 @@ func Serve(ctx context.Context, path string, told func(Expired), warn func(error
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the timer file: %w", err), os.Remove(path))
 	}
-	requests, closed := make(chan request), make(chan struct{})
-	go func() {
-		defer close(requests)
-		read(fifo, requests, ctx.Done(), warn)
-	}()
+	t := &timers{fifo: fifo, told: told, warn: warn, running: map[key]request{}}
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { _ = fifo.Close() }) // ends serve
 	go func() {
 		defer close(closed)
-		watch(ctx, path, requests, told, warn)
-		_ = fifo.Close() // ends read
+		t.serve(ctx)
+		if stop() {
+			_ = fifo.Close()
+		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			warn(fmt.Errorf("remove the timer file: %w", err))
 		}
@@ -87,78 +89,127 @@ func Serve(ctx context.Context, path string, told func(Expired), warn func(error
 	return closed, nil
 }
 
-// read parses requests until the FIFO is closed.
-func read(fifo *os.File, requests chan<- request, over <-chan struct{}, warn func(error)) {
-	lines := bufio.NewScanner(fifo)
-	lines.Buffer(nil, maxLine)
-	bad := false
-	for lines.Scan() {
-		var r request
-		err := json.Unmarshal(lines.Bytes(), &r)
-		if err == nil && r.PID <= 0 {
-			err = fmt.Errorf("pid %d", r.PID)
-		}
-		if err != nil {
-			if !bad {
-				warn(fmt.Errorf("a request in the timer file %s makes no sense: %w: %.80q", fifo.Name(), err, lines.Text()))
-			}
-			bad = true
+// timers are those of a FIFO.
+type timers struct {
+	fifo    *os.File
+	told    func(Expired)
+	warn    func(error)
+	running map[key]request
+	// late is when the first deadline was seen to be over, or zero, and unread how many bytes of what was in the FIFO by then are still to be read.
+	late   time.Time
+	unread int
+	// bad and full say that a request was warned of, and that timers were.
+	bad, full bool
+}
+
+// serve takes requests until ctx is over, and the FIFO closed.
+func (t *timers) serve(ctx context.Context) {
+	lines := bufio.NewReaderSize(t, maxLine)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if err == nil {
+			t.take(line)
 			continue
 		}
-		select {
-		case requests <- r:
-		case <-over:
+		if errors.Is(err, bufio.ErrBufferFull) {
+			t.nonsense(errors.New("it is too long"), line)
+			for errors.Is(err, bufio.ErrBufferFull) { // the rest of it
+				_, err = lines.ReadSlice('\n')
+			}
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				t.warn(fmt.Errorf("the timer file %s is not read any more: %w", t.fifo.Name(), err))
+			}
 			return
 		}
 	}
-	if err := lines.Err(); err != nil && !errors.Is(err, os.ErrClosed) {
-		warn(fmt.Errorf("the timer file %s is not read any more: %w", fifo.Name(), err))
+}
+
+func (t *timers) nonsense(err error, line []byte) {
+	if !t.bad {
+		t.warn(fmt.Errorf("a request in the timer file %s makes no sense: %w: %.80q", t.fifo.Name(), err, line))
+	}
+	t.bad = true
+}
+
+// take has a request count.
+func (t *timers) take(line []byte) {
+	line = bytes.TrimSuffix(line, []byte("\n"))
+	var r request
+	err := json.Unmarshal(line, &r)
+	if err == nil && r.PID <= 0 {
+		err = fmt.Errorf("pid %d", r.PID)
+	}
+	if err != nil {
+		t.nonsense(err, line)
+		return
+	}
+	k := key{r.PID, r.Scope}
+	switch _, known := t.running[k]; {
+	case r.Expiration < 0:
+		delete(t.running, k)
+	case !known && len(t.running) >= maxTimers:
+		if !t.full {
+			t.warn(fmt.Errorf("more than %d torch timers run at a time on this node: the others are not watched", maxTimers))
+		}
+		t.full = true
+	default:
+		t.running[k] = r
 	}
 }
 
-// watch kills at each deadline.
-func watch(ctx context.Context, path string, requests <-chan request, told func(Expired), warn func(error)) {
-	timers := map[key]request{}
-	next := time.NewTimer(math.MaxInt64)
-	full := false
+// Read reads requests, and kills at each deadline, but not before all is read that was written by then: a process whose request waits here, because this machine
+// is busy, is not too late.
+func (t *timers) Read(p []byte) (int, error) {
+	raw, err := t.fifo.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case r, ok := <-requests:
-			if !ok { // told by read
-				requests = nil
-				continue
-			}
-			k := key{r.PID, r.Scope}
-			switch _, known := timers[k]; {
-			case r.Expiration < 0:
-				delete(timers, k)
-			case !known && len(timers) >= maxTimers:
-				if !full {
-					warn(fmt.Errorf("more than %d torch timers run at a time on this node: the others are not watched", maxTimers))
-				}
-				full = true
-			default:
-				timers[k] = r
-			}
-		case <-next.C:
-			expire(timers, path, told)
+		if err := t.fifo.SetReadDeadline(t.first()); err != nil {
+			return 0, err
 		}
-		next.Reset(until(timers))
+		n, err := t.fifo.Read(p)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.late = time.Time{}
+			return n, err
+		}
+		if t.late.IsZero() {
+			t.late = time.Now()
+			if t.unread, err = control(raw, func(fd int) (int, error) { return unix.IoctlGetInt(fd, unix.TIOCINQ) }); err != nil {
+				return 0, err
+			}
+		}
+		if t.unread > 0 {
+			n, err := control(raw, func(fd int) (int, error) { return unix.Read(fd, p[:min(len(p), t.unread)]) })
+			if !errors.Is(err, unix.EAGAIN) { // somebody else has read it
+				t.unread -= n
+				return n, err
+			}
+		}
+		t.expire()
+		t.late = time.Time{}
 	}
 }
 
-// until is how long it is to the first deadline.
-func until(timers map[key]request) time.Duration {
+// control does what does not wait with a descriptor.
+func control(raw syscall.RawConn, do func(fd int) (int, error)) (n int, err error) {
+	var failed error
+	err = raw.Control(func(fd uintptr) { n, failed = do(int(fd)) })
+	return n, cmp.Or(err, failed)
+}
+
+// first is the first deadline; zero is none.
+func (t *timers) first() time.Time {
 	first := math.Inf(1)
-	for _, r := range timers {
+	for _, r := range t.running {
 		first = min(first, r.Expiration)
 	}
 	if math.IsInf(first, 1) {
-		return math.MaxInt64
+		return time.Time{}
 	}
-	return time.Until(at(first))
+	return at(first)
 }
 
 // at is a time that Python counts in seconds since 1970.
@@ -168,26 +219,25 @@ func at(seconds float64) time.Time {
 }
 
 // expire kills each process that has missed a deadline, once, and forgets its timers.
-func expire(timers map[key]request, path string, told func(Expired)) {
+func (t *timers) expire() {
 	missed := map[int]Expired{}
-	now := time.Now()
-	for k, r := range timers {
-		late := now.Sub(at(r.Expiration))
+	for k, r := range t.running {
+		late := t.late.Sub(at(r.Expiration))
 		if late < 0 {
 			continue
 		}
 		if e, ok := missed[k.pid]; !ok || r.Signal > 0 && (e.Signal <= 0 || late > e.Late) {
 			missed[k.pid] = Expired{k.pid, k.scope, syscall.Signal(r.Signal), late}
 		}
-		delete(timers, k)
+		delete(t.running, k)
 	}
 	for pid, e := range missed {
-		if e.Signal > 0 && kill(e, path) {
-			told(e)
+		if e.Signal > 0 && kill(e, t.fifo.Name()) {
+			t.told(e)
 		}
-		for k := range timers {
+		for k := range t.running {
 			if k.pid == pid {
-				delete(timers, k)
+				delete(t.running, k)
 			}
 		}
 	}

@@ -78,22 +78,20 @@ func (s served) write(text string) {
 }
 
 // timer is what torch's FileTimerClient writes.
-func (s served) timer(pid int, scope string, in time.Duration, signal syscall.Signal) {
-	s.t.Helper()
-	s.write(fmt.Sprintf(`{"version": 1, "pid": %d, "scope_id": %q, "expiration_time": %f, "signal": %d}`,
-		pid, scope, float64(time.Now().Add(in).UnixMicro())/1e6, signal))
+func timer(pid int, scope string, in time.Duration, signal syscall.Signal) string {
+	return fmt.Sprintf(`{"version": 1, "pid": %d, "scope_id": %q, "expiration_time": %f, "signal": %d}`,
+		pid, scope, float64(time.Now().Add(in).UnixMicro())/1e6, signal)
 }
 
-func (s served) release(pid int, scope string) {
-	s.t.Helper()
-	s.write(fmt.Sprintf(`{"version": 1, "pid": %d, "scope_id": %q, "expiration_time": -1, "signal": 0}`, pid, scope))
+func released(pid int, scope string) string {
+	return fmt.Sprintf(`{"version": 1, "pid": %d, "scope_id": %q, "expiration_time": -1, "signal": 0}`, pid, scope)
 }
 
 func TestExpired(t *testing.T) {
 	s := serve(t)
 	p := s.process(s.path)
-	s.timer(p.Process.Pid, "load", time.Hour, syscall.SIGKILL)
-	s.timer(p.Process.Pid, "step", 50*time.Millisecond, syscall.SIGTERM)
+	s.write(timer(p.Process.Pid, "load", time.Hour, syscall.SIGKILL))
+	s.write(timer(p.Process.Pid, "step", 50*time.Millisecond, syscall.SIGTERM))
 	e := <-s.expired
 	if e.PID != p.Process.Pid || e.Scope != "step" || e.Signal != syscall.SIGTERM || e.Late < 0 {
 		t.Errorf("%+v", e)
@@ -110,14 +108,14 @@ func TestExpired(t *testing.T) {
 func TestSpared(t *testing.T) {
 	s := serve(t)
 	p, stranger, last := s.process(s.path), s.process("/elsewhere"), s.process(s.path)
-	s.timer(p.Process.Pid, "released", time.Second/5, syscall.SIGKILL)
-	s.release(p.Process.Pid, "released")
-	s.timer(p.Process.Pid, "extended", time.Second/5, syscall.SIGKILL)
-	s.timer(p.Process.Pid, "extended", time.Hour, syscall.SIGKILL)
-	s.timer(p.Process.Pid, "told alone", 0, 0)
-	s.timer(stranger.Process.Pid, "mine", 0, syscall.SIGKILL)
-	s.timer(os.Getpid(), "the launcher", 0, syscall.SIGKILL)
-	s.timer(last.Process.Pid, "last", time.Second/2, syscall.SIGKILL)
+	// What spares a process may come when its deadline is over, if it has been written by then: here all is written at once.
+	pid := p.Process.Pid
+	s.write(strings.Join([]string{
+		timer(pid, "released", 0, syscall.SIGKILL), released(pid, "released"),
+		timer(pid, "extended", 0, syscall.SIGKILL), timer(pid, "extended", time.Hour, syscall.SIGKILL),
+		timer(pid, "told alone", 0, 0), timer(stranger.Process.Pid, "mine", 0, syscall.SIGKILL), timer(os.Getpid(), "the launcher", 0, syscall.SIGKILL),
+		timer(last.Process.Pid, "last", time.Second/4, syscall.SIGKILL),
+	}, "\n"))
 	if e := <-s.expired; e.Scope != "last" {
 		t.Errorf("%+v", e)
 	}
@@ -136,12 +134,43 @@ func TestNonsense(t *testing.T) {
 	}
 	s.write(`{"pid": -1, "scope_id": "x", "expiration_time": 1e300, "signal": 9}`) // told once
 	p := s.process(s.path)
-	s.timer(p.Process.Pid, "step", 0, syscall.SIGKILL)
+	s.write(timer(p.Process.Pid, "step", 0, syscall.SIGKILL))
 	<-s.expired
 }
 
 func TestNoPlace(t *testing.T) {
 	if _, err := filetimer.Serve(t.Context(), filepath.Join(t.TempDir(), "none", "timer"), nil, nil); err == nil {
 		t.Error("a FIFO in a directory that is not there")
+	}
+}
+
+// TestALongRequest is not one, and keeps no others from counting.
+func TestALongRequest(t *testing.T) {
+	s := serve(t)
+	p := s.process(s.path)
+	s.write(strings.Repeat("x", 3*4096))
+	if err := <-s.warned; !strings.Contains(err.Error(), "it is too long") {
+		t.Error(err)
+	}
+	s.write(timer(p.Process.Pid, "step", 0, syscall.SIGKILL))
+	<-s.expired
+}
+
+// TestBehind has a timer file that nobody could read for a while: a process is not killed that was in time.
+func TestBehind(t *testing.T) {
+	s := serve(t)
+	p, last := s.process(s.path), s.process(s.path)
+	for range 50 {
+		pid := p.Process.Pid
+		var all []string
+		for i := range 20 { // less than PIPE_BUF, so that all of it is there at once
+			scope := fmt.Sprint(i)
+			all = append(all, timer(pid, scope, 0, syscall.SIGKILL), released(pid, scope))
+		}
+		s.write(strings.Join(all, "\n"))
+	}
+	s.write(timer(last.Process.Pid, "last", 0, syscall.SIGKILL))
+	if e := <-s.expired; e.Scope != "last" {
+		t.Errorf("%+v", e)
 	}
 }
