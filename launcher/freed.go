@@ -89,19 +89,26 @@ func (c *Client) Freed(ctx context.Context, q MemoryQuery) error {
 	end := time.Now().Add(q.Within)
 	limited, cancel := context.WithDeadline(ctx, end.Add(freedAsk))
 	defer cancel()
+	var last *GPUMemoryError // what was in the way at the last look that was done
 	for {
 		found, checked, err := c.look(limited, q)
+		over := time.Until(end) < freedEvery
 		switch {
 		case err == nil && len(found.Held)+len(found.Missing) == 0:
 			return q.known(checked)
-		case err != nil && (errors.Is(err, ErrNotThere) || time.Until(end) < freedEvery):
-			return err
-		case err == nil && time.Until(end) < freedEvery:
+		case err == nil && over:
 			return found
+		case err == nil:
+			last = found
+		case ctx.Err() == nil && (over || errors.Is(err, ErrNotThere)):
+			return err
 		}
 		select {
 		case <-time.After(freedEvery):
 		case <-ctx.Done():
+			if last != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return last
+			}
 			return fmt.Errorf("the memory of the GPUs of %s is not looked at any more: %w", q.Job, context.Cause(ctx))
 		}
 	}

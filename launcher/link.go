@@ -86,7 +86,12 @@ func (l *link) call(ctx context.Context, number, shared uint64, method string, i
 		return nil, context.Cause(ctx)
 	case <-l.gone:
 		<-l.slots
-		return nil, l.err()
+		select {
+		case f := <-answer: // which came before the end
+			return l.outcome(f)
+		default:
+			return nil, l.err()
+		}
 	}
 }
 

@@ -230,7 +230,12 @@ func (s control) recorded() error {
 	case <-done:
 		return nil
 	case <-s.c.done:
-		return s.c.gone()
+		select {
+		case <-done: // before it ended
+			return nil
+		default:
+			return s.c.gone()
+		}
 	}
 }
 

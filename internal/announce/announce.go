@@ -40,7 +40,7 @@ func Tell(at string, protocol int) (io.Closer, error) {
 }
 
 // localLimit bounds asking for a coordinator on this machine.
-const localLimit = time.Second
+const localLimit = 5 * time.Second
 
 // Find finds the coordinator that this user runs on this machine; it is empty when there is none, and when a scheduler has
 // started this process on each of several nodes, for a job that they run together. The error says why what is there is of no use.

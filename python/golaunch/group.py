@@ -18,9 +18,9 @@ from .pickling import dumps, loads
 from .sharding import NamedSharding
 
 _log = logging.getLogger("golaunch")
-# How long after a worker's connection has ended its callers wait for golaunch's verdict, in seconds: some milliseconds are usual, and beside other
-# work some tens. Why it ended is worth the rest, for what to do about it depends on that.
-_VERDICT = 2.0
+# How long after a worker's connection has ended its callers wait for golaunch's verdict, in seconds: some milliseconds are usual for one that
+# has failed, and up to a second for one that has exited with code 0; on a busy machine it is more. Why it ended is worth the wait, for what to do about it depends on that.
+_VERDICT = 10.0
 # What golaunch says of a worker that has ended as if it were done.
 _DONE = "exited with code 0"
 # How long the exception of one of several workers waits for the end of another, of which it may be an echo, in seconds.
