@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"strings"
@@ -75,7 +76,11 @@ func TestReachingAPort(t *testing.T) {
 
 // TestReachingAPortThatComesLate goes on after a refusal.
 func TestReachingAPortThatComesLate(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var l net.Listener
+	err := errors.New("no port is free")
+	for try := 0; err != nil && try < 1000; try++ { // one that the system gives to nobody who asks for any
+		l, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", 20000+rand.IntN(10000)))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

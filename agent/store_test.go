@@ -16,7 +16,7 @@ func meet(t *testing.T, p job.Prepared) (*tcpstore.Client, error) {
 	if p.Err != "" {
 		t.Fatal(p.Err)
 	}
-	c, err := tcpstore.Dial(t.Context(), netip.AddrPortFrom(local.Addr, uint16(p.Port)), time.Second)
+	c, err := tcpstore.Dial(t.Context(), netip.AddrPortFrom(local.Addr, uint16(p.Port)), patience)
 	if err == nil {
 		t.Cleanup(func() { c.Close() })
 	}

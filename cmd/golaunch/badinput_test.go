@@ -43,13 +43,6 @@ func listen(t *testing.T) (net.Listener, int) {
 	return l, l.Addr().(*net.TCPAddr).Port
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, port := listen(t)
-	l.Close()
-	return port
-}
-
 // TestThePortIsTaken by a program that says nothing, and by one that speaks first.
 func TestThePortIsTaken(t *testing.T) {
 	t.Parallel()
@@ -78,7 +71,7 @@ func TestThePortIsTaken(t *testing.T) {
 // TestStrangersAtTheDoor connect to a coordinator that waits for its second node, and do not keep it from that.
 func TestStrangersAtTheDoor(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := quietPort(t)
 	a := local(t, port, "--name", "a", "--", "true")
 	a.line(`waiting for 1 of 2 nodes; here: a \(127.0.0.1\)`)
 	at := fmt.Sprintf("127.0.0.1:%d", port)
@@ -139,14 +132,14 @@ func TestNobodyLeads(t *testing.T) {
 	stopped.line(waits)
 	stopped.signal(syscall.SIGINT)
 	stopped.ends(130, "node b gave up joining (got SIGINT): cannot reach the coordinator at 10.77.0.2:29400: ")
-	limited := start(t, join(t, nodes[1], "b", token, "--placement-timeout", "1s", "--nodes", "2", "--", "true"))
+	limited := start(t, join(t, nodes[1], "b", token, "--placement-timeout", "5s", "--nodes", "2", "--", "true"))
 	limited.ends(124, "node b gave up joining (no coordinator came in time, see --placement-timeout): cannot reach the coordinator")
 	b := start(t, join(t, nodes[1], "b", token, "--placement-timeout", "1m", "--nodes", "2", "--", "true"))
 	b.line(waits)
 	a := start(t, join(t, nodes[0], "a", token, "--placement-timeout", "1m", "--nodes", "2", "--", "true"))
 	a.ends(0)
 	b.ends(0)
-	alone := start(t, join(t, nodes[0], "a", token, "--placement-timeout", "1s", "--nodes", "2", "--", "true"))
+	alone := start(t, join(t, nodes[0], "a", token, "--placement-timeout", "5s", "--nodes", "2", "--", "true"))
 	alone.ends(124, "job timed out: waiting for 1 of 2 nodes; here: a (10.77.0.2)")
 	if _, text := alone.wait(); strings.Contains(text, "logs  ") {
 		t.Error("it names logs that are gone, for nothing has run")
@@ -174,7 +167,7 @@ func TestTheHostsOwnName(t *testing.T) {
 	}
 	command := fmt.Sprintf(`mount --bind %s /etc/hosts && exec "$0" "$@"`, hosts)
 	run := func(nodes string) *process {
-		return start(t, exec.Command("unshare", "--mount", "sh", "-c", command, golaunch(t), "--rendezvous", fmt.Sprintf("own-name:%d", freePort(t)),
+		return start(t, exec.Command("unshare", "--mount", "sh", "-c", command, golaunch(t), "--rendezvous", fmt.Sprintf("own-name:%d", quietPort(t)),
 			"--nodes", nodes, "--placement-timeout", "10s", "--", "true"), secret)
 	}
 	run("2").ends(125, "rendezvous host own-name is 127.0.1.1 on this machine (see /etc/hosts), which no other node can reach; use its address")

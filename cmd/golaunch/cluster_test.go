@@ -310,7 +310,7 @@ func TestStacksOfASilentNode(t *testing.T) {
 	logs.line(`up`)
 	logs.line(`up`)
 	n9.signal(syscall.SIGSTOP)
-	code, text := h.start(0, "stacks", "a", "--timeout", "1s").wait()
+	code, text := h.start(0, "stacks", "a", "--timeout", "10s").wait()
 	if code != 1 || !strings.Contains(text, "n9") || !strings.Contains(text, "sleep") {
 		t.Errorf("it ends with %d: %s", code, text)
 	}

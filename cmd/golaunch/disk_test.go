@@ -35,7 +35,7 @@ func smallDisk(t *testing.T) string {
 func TestTheDiskOfTheStateIsFrozen(t *testing.T) {
 	t.Parallel()
 	h, disk := newCluster(t), smallDisk(t)
-	coordinator := h.coordinate("--lease", "1s", "--state-dir", filepath.Join(disk, "state"))
+	coordinator := h.coordinate("--lease", "3s", "--state-dir", filepath.Join(disk, "state"))
 	h.join(1, "n10", 1)
 	job := h.start(1, "--coordinator", h.at, "--job-id", "a", "--gpus-per-node", "1", "--backoff", "0s", "--", "sh", "-c",
 		"echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || until [ -e fail ]; do sleep 0.02; done; [ $TORCHELASTIC_RESTART_COUNT = 1 ]")
@@ -53,7 +53,7 @@ func TestTheDiskOfTheStateIsFrozen(t *testing.T) {
 	machine(t, "fsfreeze", "-f", disk)
 	t.Cleanup(thaw)
 	h.touch("fail")
-	<-time.After(3 * time.Second)
+	<-time.After(9 * time.Second)
 	if s := h.status(); len(s.Nodes) != 1 || s.job(t, "b").Attempt != 0 {
 		t.Errorf("on a frozen disk: %+v", s)
 	}

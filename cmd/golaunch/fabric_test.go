@@ -123,7 +123,7 @@ func TestAFabricThatFailed(t *testing.T) {
 
 // TestFabricWithoutANode has one node less than the job wants: the check does not begin, and says for whom it waits.
 func TestFabricWithoutANode(t *testing.T) {
-	cmd := exec.Command(golaunch(t), "doctor", "--fabric", "--nodes", "2", "--rendezvous", "127.0.0.1:29411", "--placement-timeout", "1s")
+	cmd := exec.Command(golaunch(t), "doctor", "--fabric", "--nodes", "2", "--rendezvous", "127.0.0.1:29411", "--placement-timeout", "5s")
 	if code, out := start(t, cmd, "HOME="+t.TempDir()).wait(); code != 124 || !strings.Contains(out, "1 of 2 nodes") {
 		t.Errorf("exit code %d, want 124\n%s", code, out)
 	}

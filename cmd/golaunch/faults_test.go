@@ -205,8 +205,8 @@ func TestAPause(t *testing.T) {
 	nodes, token := cluster(t)
 	marker := mark(t)
 	job := []string{
-		"--nodes", "2", "--procs-per-node", "1", "--lease", "1s", "--max-restarts", "0", "--env", marker, "--",
-		"sh", "-c", "echo up $RANK; sleep 6; echo done $RANK",
+		"--nodes", "2", "--procs-per-node", "1", "--lease", "3s", "--max-restarts", "0", "--env", marker, "--",
+		"sh", "-c", "echo up $RANK; sleep 16; echo done $RANK",
 	}
 	a, b := both(t, nodes, token, job...)
 	a.line("up 0")
@@ -218,7 +218,7 @@ func TestAPause(t *testing.T) {
 	for _, pid := range all {
 		kill(t, pid, syscall.SIGSTOP)
 	}
-	<-time.After(3 * time.Second)
+	<-time.After(9 * time.Second)
 	for _, pid := range all {
 		kill(t, pid, syscall.SIGCONT)
 	}

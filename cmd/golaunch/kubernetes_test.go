@@ -57,7 +57,7 @@ func TestAPodIsAlone(t *testing.T) {
 		"node train-1 gave up joining (no coordinator came in time, see --placement-timeout): cannot reach the coordinator at " +
 			"train-0.train.default.svc.cluster.local:29400: dial tcp: lookup train-0.train.default.svc.cluster.local: no such host",
 	} {
-		ps.all[i].run("--nodes=2", "--placement-timeout=1s", "--", "true").ends(124, cause)
+		ps.all[i].run("--nodes=2", "--placement-timeout=5s", "--", "true").ends(124, cause)
 		ps.all[i].message(fmt.Sprintf("golaunch: timed-out code=124 node=train-%d restarts=0/3 cause=%q", i, cause))
 	}
 }

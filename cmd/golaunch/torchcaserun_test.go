@@ -37,7 +37,7 @@ type torchNode struct {
 // run runs a case and returns what it shows.
 func (c *torchCase) run(t *testing.T, o *torch, real bool) string {
 	t.Helper()
-	r := &torchRun{T: t, c: c, torch: o, real: real, dir: t.TempDir(), port: quietPort(t)}
+	r := &torchRun{T: t, c: c, torch: o, real: real, dir: t.TempDir(), port: fmt.Sprint(quietPort(t))}
 	if err := os.CopyFS(r.dir, os.DirFS("testdata/torchcases")); err != nil {
 		t.Fatal(err)
 	}
@@ -65,17 +65,17 @@ func (c *torchCase) run(t *testing.T, o *torch, real bool) string {
 }
 
 // quietPort is a free port that the system gives to nobody who asks for any.
-func quietPort(t *testing.T) string {
+func quietPort(t *testing.T) int {
 	t.Helper()
 	for range 1000 {
-		port := fmt.Sprint(20000 + rand.IntN(10000))
-		if l, err := net.Listen("tcp", ":"+port); err == nil {
+		port := 20000 + rand.IntN(10000)
+		if l, err := net.Listen("tcp", fmt.Sprint(":", port)); err == nil {
 			l.Close()
 			return port
 		}
 	}
 	t.Fatal("no port is free")
-	return ""
+	return 0
 }
 
 // start runs the command of one more node, whose own arguments come first.

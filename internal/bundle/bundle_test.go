@@ -213,7 +213,7 @@ func TestHang(t *testing.T) {
 func TestFlightRecorder(t *testing.T) {
 	dir := t.TempDir()
 	pid := start(t, "sh", "-c", fmt.Sprintf(`cd %s; mkfifo pipe7.pipe; exec 3<>pipe7.pipe; echo ready; read x <&3; echo other >dump71
-printf '\200password=hunter22' >dump7; sleep 1000`, dir))
+printf '\200password=hunter22' >dump7; exec sleep 1000`, dir))
 	env := []string{"TORCH_NCCL_DEBUG_INFO_PIPE_FILE=" + dir + "/pipe", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=" + dir + "/dump"}
 	got, err := flightRecorder(Rank{Number: 7, Env: env, PIDs: []int{pid}})(t.Context())
 	if err != nil || string(got) != "\200password=hunter22" {

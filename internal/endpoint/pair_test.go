@@ -123,6 +123,10 @@ func bring(t *testing.T, d *endpoint.Endpoint, n *network, token mtls.Token, key
 	t.Helper()
 	p, start := meet(t, d, n, token, key)
 	start()
+	if err := p.say([]byte("hello"), nil); err != nil {
+		t.Fatal(err)
+	}
+	p.hears(t, []byte("hello"), nil) // so that the node has begun with it
 	return p
 }
 

@@ -102,7 +102,7 @@ func told(r Report) string {
 }
 
 func TestTCP(t *testing.T) {
-	r := start(t, 3, Options{Simulated: true}).report(0, 1, 2)
+	r := start(t, 3, Options{Simulated: true, Limit: generous / 2}).report(0, 1, 2)
 	if !r.Led || r.Ill || r.Kind != TCP || len(r.Nodes) != 3 || r.Tests != 5 || r.Rounds != 3 || told(r) != "" {
 		t.Errorf("%+v", r)
 	}
@@ -310,7 +310,7 @@ func TestNobodyComes(t *testing.T) {
 	ctx, cancel = context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("no answer in time"))
 	defer cancel()
 	m := meeting{Addr: silent.Addr().(*net.TCPAddr).AddrPort(), Token: make([]byte, 16)}
-	if _, err := here.dial(ctx, "n2", m, 1); err == nil || !strings.HasSuffix(err.Error(), "no answer in time") {
+	if _, err := here.dial(ctx, "n2", m, 1); err == nil || !strings.Contains(err.Error(), "no answer in time") {
 		t.Errorf("dialling: %v", err)
 	}
 }

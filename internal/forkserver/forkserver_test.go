@@ -24,7 +24,7 @@ import (
 )
 
 // patience bounds every wait of a test; nothing that works comes near it.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // TestMain keeps the orphans of what the tests start from the init of the machine: some have none that reaps.
 func TestMain(m *testing.M) {

@@ -50,7 +50,7 @@ func TestBothBuildsList(t *testing.T) {
 // A probe ends by itself when the parent, which would have killed it, was killed.
 func TestProbeOutlivesNoDeadParent(t *testing.T) {
 	w := wedged(t, "hang")
-	parent := exec.Command(build(t, "0", "list"), "1s")
+	parent := exec.Command(build(t, "0", "list"), "5s")
 	if err := parent.Start(); err != nil {
 		t.Fatal(err)
 	}

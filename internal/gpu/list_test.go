@@ -151,10 +151,10 @@ func TestListReportsFaults(t *testing.T) {
 
 func TestListKillsAWedgedProbe(t *testing.T) {
 	w := wedged(t, "hang")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, _, err := List(ctx)
-	if err == nil || !strings.HasPrefix(err.Error(), "the NVIDIA driver did not answer within 2s; hint: ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "the NVIDIA driver did not answer within ") {
 		t.Errorf("got %v, want the deadline", err)
 	}
 	w.held()

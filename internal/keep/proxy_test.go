@@ -71,7 +71,11 @@ func TestPeersInPieces(t *testing.T) {
 	comes := func(s *Store, want bool) {
 		t.Helper()
 		s.Status() // comes after
-		c, err := tcpstore.Dial(t.Context(), s.Addr(), 200*time.Millisecond)
+		limit := patience
+		if !want {
+			limit = 200 * time.Millisecond
+		}
+		c, err := tcpstore.Dial(t.Context(), s.Addr(), limit)
 		if err == nil {
 			c.Close()
 		}

@@ -28,11 +28,17 @@ func (w writer) Write(b []byte) (int, error) {
 	return w(b)
 }
 
+// patiently loses no line for a minute of a busy machine.
+func patiently(c *Console) *Console {
+	c.out.patience, c.err.patience = time.Minute, time.Minute
+	return c
+}
+
 // Eight ranks write to both streams at once, and both are one pipe: lines are whole, in each rank's order, and none is lost.
 func TestLinesAreWhole(t *testing.T) {
 	const ranks, lines = 8, 20000
 	r, w := pipe(t)
-	c := NewConsole(w, w)
+	c := patiently(NewConsole(w, w))
 	shown := collect(t, r, w)
 	d := openDir(t, t.TempDir())
 	var wg sync.WaitGroup
@@ -75,9 +81,9 @@ func TestStuckPipe(t *testing.T) {
 	r, w := pipe(t)
 	c := NewConsole(w, w)
 	d := openDir(t, t.TempDir())
-	const total = 400000
+	const total = 800000
 	began := time.Now()
-	run(t, newRank(t, d, RankOptions{Console: c}), `seq 100000 499999`)
+	run(t, newRank(t, d, RankOptions{Console: c}), `seq 100000 899999`)
 	if took := time.Since(began); took < patience {
 		t.Errorf("lines were lost after %v", took)
 	}

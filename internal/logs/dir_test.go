@@ -201,7 +201,7 @@ func smallDisk(t *testing.T) string {
 func TestFullDisk(t *testing.T) {
 	d := openDir(t, smallDisk(t))
 	r, w := pipe(t)
-	c := NewConsole(w, w)
+	c := patiently(NewConsole(w, w))
 	shown := collect(t, r, w)
 	var warned error
 	rank := newRank(t, d, RankOptions{Console: c, Warn: func(err error) { warned = errors.Join(warned, err) }})

@@ -26,6 +26,8 @@ const (
 type lane struct {
 	name Stream
 	sink *sink
+	// patience is longer in tests that may lose no line on a busy machine.
+	patience time.Duration
 	// live is the bottom of a terminal; nil elsewhere.
 	live *live
 	free chan []byte
@@ -53,14 +55,15 @@ type entry struct {
 
 func newLane(name Stream, s *sink, notices *lane) *lane {
 	l := &lane{
-		name:    name,
-		sink:    s,
-		live:    newLive(s),
-		free:    make(chan []byte, buffers),
-		queue:   make(chan entry, buffers+maxWords+2),
-		words:   make(chan struct{}, maxWords),
-		notices: notices,
-		done:    make(chan struct{}),
+		name:     name,
+		sink:     s,
+		patience: patience,
+		live:     newLive(s),
+		free:     make(chan []byte, buffers),
+		queue:    make(chan entry, buffers+maxWords+2),
+		words:    make(chan struct{}, maxWords),
+		notices:  notices,
+		done:     make(chan struct{}),
 	}
 	l.stuckAt.Store(math.MinInt64)
 	for range buffers {
@@ -205,7 +208,7 @@ func (l *lane) take(hide <-chan struct{}) []byte {
 			return fresh(b)
 		case <-hide:
 			return nil
-		case <-time.After(patience):
+		case <-time.After(l.patience):
 		}
 		now := l.sink.taken()
 		if now == before {

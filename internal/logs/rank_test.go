@@ -184,7 +184,7 @@ func TestBytesAreExact(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, w := pipe(t)
-	c := NewConsole(w, w)
+	c := patiently(NewConsole(w, w))
 	shown := collect(t, r, w)
 	d := openDir(t, t.TempDir())
 	run(t, newRank(t, d, RankOptions{Console: c, Prefix: "[0] "}), `cat "$1"`, file)
@@ -234,7 +234,7 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestFlushEndsWithContext(t *testing.T) {
 	block := make(chan struct{})
 	var words bytes.Buffer
-	c := NewConsole(writer(func(b []byte) (int, error) { <-block; return len(b), nil }), &words)
+	c := patiently(NewConsole(writer(func(b []byte) (int, error) { <-block; return len(b), nil }), &words))
 	d := openDir(t, t.TempDir())
 	r := newRank(t, d, RankOptions{Console: c})
 	for range buffers {
@@ -252,7 +252,7 @@ func TestFlushEndsWithContext(t *testing.T) {
 	if err := r.Close(ctx); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	if took := time.Since(began); took >= patience {
+	if took := time.Since(began); took >= c.out.patience {
 		t.Errorf("close waited for the console, %v", took)
 	}
 	if got := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"); got != "held up\n" {

@@ -23,7 +23,7 @@ func TestViewerShowsWhatWasLive(t *testing.T) {
 	var live [4]string
 	for i := range live {
 		r, w := pipe(t)
-		c := NewConsole(w, w)
+		c := patiently(NewConsole(w, w))
 		shown := collect(t, r, w)
 		run(t, newRank(t, d, RankOptions{Rank: i, Console: c, Prefix: prefixOf(i)}), script)
 		if err := c.Close(); err != nil {

@@ -35,7 +35,7 @@ func shake(server, client *tls.Config) (state tls.ConnectionState, serverErr, cl
 	b := <-dialled
 	end := func(conn *tls.Conn) error {
 		defer conn.NetConn().Close()
-		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		conn.SetDeadline(time.Now().Add(time.Minute))
 		if err := conn.Handshake(); err != nil {
 			return err
 		}

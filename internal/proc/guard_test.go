@@ -129,6 +129,7 @@ func killBoth(t *testing.T, p plan, out *output, more ...*os.File) *killable {
 	h := startHelper(t, p, out, more...)
 	out.line()
 	must(t, unix.Kill(h.cmd.Process.Pid, unix.SIGSTOP))
+	must(t, unix.Waitid(unix.P_PID, h.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)) // all of its threads have
 	must(t, unix.Kill(h.guardian, unix.SIGKILL))
 	h.end.await()
 	h.kill(t)

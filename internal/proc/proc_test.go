@@ -73,6 +73,13 @@ func superviseHelper(text string) {
 	check(err)
 	check(out.Close())
 	s.Renew(p.Lease)
+	if p.Lease > 0 {
+		go func() { // until it is stopped
+			for range time.Tick(p.Lease / 10) {
+				s.Renew(p.Lease)
+			}
+		}()
+	}
 	dir := ""
 	if s.home != nil {
 		dir = s.home.dir

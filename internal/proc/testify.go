@@ -7,7 +7,7 @@ import (
 )
 
 // proofLimit bounds the wait for peers to take the proof. What one has not taken by then is left to the kernel.
-const proofLimit = time.Second
+var proofLimit = time.Second
 
 // testify ends sockets with a proof, and waits until their peers have ended them too: a socket that is closed before, and then gets
 // something more from its peer, resets the connection, and the proof may be lost with it.

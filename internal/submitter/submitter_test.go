@@ -67,7 +67,7 @@ func another(t *testing.T, l net.Listener, to string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := l.Accept()

@@ -5,10 +5,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -113,7 +113,7 @@ func TestRealTorch(t *testing.T) {
 
 const pair = `
 import datetime, os, sys, torch, torch.distributed as d
-d.init_process_group('gloo', timeout=datetime.timedelta(seconds=60))
+d.init_process_group('gloo', init_method='file://' + sys.argv[1], rank=int(sys.argv[2]), world_size=2, timeout=datetime.timedelta(seconds=60))
 d.all_reduce(torch.ones(1))
 if d.get_rank() == 1: {}['batch']
 d.all_reduce(torch.ones(1))
@@ -127,19 +127,12 @@ func TestRealEcho(t *testing.T) {
 		}
 		t.Skipf("torch is not installed: %v", err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	file := script(t, pair)
+	file, store := script(t, pair), filepath.Join(t.TempDir(), "store")
 	var left [2]Evidence
 	var ranks sync.WaitGroup
 	for rank := range left {
 		ranks.Go(func() {
-			left[rank] = fail(t, "env", "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port), "WORLD_SIZE=2",
-				fmt.Sprintf("RANK=%d", rank), "GLOO_SOCKET_IFNAME=lo", python, file)
+			left[rank] = fail(t, "env", "GLOO_SOCKET_IFNAME=lo", python, file, store, strconv.Itoa(rank))
 		})
 	}
 	ranks.Wait()

@@ -3,6 +3,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 from golaunch import VirtualCluster, WorkerGroup
@@ -49,6 +50,13 @@ class Case(unittest.TestCase):
             return done[0]
 
         return result
+
+    def made(self, path):
+        """Until a file is there."""
+        end = time.monotonic() + LIMIT
+        while not os.path.exists(path):
+            self.assertLess(time.monotonic(), end, path + " is not made")
+            time.sleep(0.001)
 
     def waits(self, cluster, n):
         """Until n want a turn."""

@@ -282,6 +282,7 @@ class Failures(Case):
     def test_a_worker_hangs(self):
         g = self.group(2)
         f = g.run_all_workers_single_data("sleep_on", 1, 60)
+        self.assertEqual(next(iter(f.as_completed(LIMIT))), (0, 0))
         with self.assertRaises(TimeoutError):
             f.result(0.3)
         status = g.get_worker_status()
@@ -401,7 +402,7 @@ CONTROLLER = """
 import os, sys, time
 sys.path[:0] = {paths!r}
 from golaunch import VirtualCluster, WorkerGroup
-cluster = VirtualCluster([2, 1], lease=1.0)
+cluster = VirtualCluster([2, 1], lease=3.0)
 g = WorkerGroup(cluster, "workers:Worker", show_output=False)
 g.run_all_workers_single_data("fork").result()
 print(" ".join(str(w.pid) for w in g.workers), cluster._helper.process.pid, flush=True)
@@ -446,7 +447,7 @@ class Controllers(Case):
         p.stdout.readline()
         p.stdout.readline()
         p.send_signal(signal.SIGSTOP)
-        time.sleep(3.2)  # the leases themselves: it is they that are waited for
+        time.sleep(9.2)  # the leases themselves: it is they that are waited for
         p.send_signal(signal.SIGCONT)
         self.assertEqual(p.communicate(timeout=LIMIT)[0], "[1, 2, 3]\n")
 

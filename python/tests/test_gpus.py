@@ -50,15 +50,17 @@ class GPUs(OfDriver):
         a, b = self.turner("a", keeps=30 * GIB), self.turner("b")
         with a.active(LIMIT):
             pass
+        golaunch.turns._FREED = 0.5
         with self.assertRaises(GPUMemoryError) as caught:
-            b.active(0.5).__enter__()
+            b.active(LIMIT).__enter__()
         pids = {w.gpu: w.pid for w in a.workers}
         self.assertEqual(sorted((h["gpu_uuid"], h["pid"], h["bytes"], h["node"], h["job"], h["by"]) for h in caught.exception.held), sorted(
             (w.gpu, w.pid, 30 * GIB, "n0", a.job, f"rank {w.rank} of a (pid {w.pid})") for w in a.workers))
         self.assertRegex(str(caught.exception), r"30.0 GiB of GPU-[08]f000000-0000 on n0 by rank [01] of a \(pid \d+\)")
         self.assertEqual((self.shared._turns.running, len(pids)), ({}, 2))
         with self.assertRaises(GPUMemoryError):
-            b.active(0.5).__enter__()  # a is not asked again, and looked at again
+            b.active(LIMIT).__enter__()  # a is not asked again, and looked at again
+        golaunch.turns._FREED = LIMIT
         patient = self.turner("c", others_keep="31GiB")
         with patient.active(LIMIT):
             pass

@@ -154,6 +154,7 @@ class Worker:
 
     def interrupted(self, path):
         try:
+            open(path, "w").close()
             while True:
                 time.sleep(60)
         except BaseException as error:
