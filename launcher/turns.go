@@ -101,6 +101,11 @@ func (t *turns) change(do func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	do()
+	t.tell()
+}
+
+// tell has those who wait look again.
+func (t *turns) tell() {
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
@@ -116,17 +121,16 @@ func (t *turns) leave(b *block) {
 // wait returns when the group has its turn, and whether the caller is the first in it, who begins it.
 func (t *turns) wait(ctx context.Context, g *Group, outer *block) (*block, bool, error) {
 	w := &want{group: g}
-	t.change(func() {
-		for b := outer; b != nil; b = b.outer {
-			if b.group.turn == b.turn {
-				w.within = append(w.within, b.group)
-			}
-		}
-		t.queue = append(t.queue, w)
-	})
 	defer t.change(func() {}) // who came later may be the next
+	t.mu.Lock()
+	for b := outer; b != nil; b = b.outer {
+		if b.group.turn == b.turn {
+			w.within = append(w.within, b.group)
+		}
+	}
+	t.queue = append(t.queue, w)
+	t.tell()
 	for {
-		t.mu.Lock()
 		taken, first, err := t.claim(w)
 		if taken == nil && err == nil && ctx.Err() != nil {
 			err = fmt.Errorf("%s did not get its turn: %w: %s", g.ID, context.Cause(ctx), t.before(w))
@@ -146,6 +150,7 @@ func (t *turns) wait(ctx context.Context, g *Group, outer *block) (*block, bool,
 		case <-changed:
 		case <-ctx.Done():
 		}
+		t.mu.Lock()
 	}
 }
 
