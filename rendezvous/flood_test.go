@@ -74,8 +74,12 @@ func flood(t *testing.T, target string, say func(*attacker) error, reads bool, o
 			t.Errorf("an attacker with a certificate is not let in: %v", err)
 			return said
 		}
+		ended := make(chan struct{})
 		go func() {
-			<-over
+			select {
+			case <-over:
+			case <-ended:
+			}
 			conn.NetConn().Close()
 		}()
 		if reads {
@@ -91,7 +95,7 @@ func flood(t *testing.T, target string, say func(*attacker) error, reads bool, o
 			err = say(a)
 			said++
 		}
-		conn.NetConn().Close()
+		close(ended)
 		select {
 		case <-over:
 			return said

@@ -231,7 +231,7 @@ func TestNoStoreToStandFor(t *testing.T) {
 	ok(t, err)
 	defer silent.Close()
 	warned := make(complaints, 8)
-	proxy := serveHere(t, Options{Root: addrPort(silent.Addr()), Warn: func(err error) { warned <- err }, Patience: 200 * time.Millisecond})
+	proxy := serveHere(t, Options{Root: addrPort(silent.Addr()), Warn: func(err error) { warned <- err }, Patience: 3 * time.Second})
 	disconnected(t, bare(t, proxy))
 	warned.next(t, "it does not answer")
 }
