@@ -119,7 +119,9 @@ func TestNothingIsMarkup(t *testing.T) {
 	})
 	p := newTab(t, browser(t), s.base)
 	p.enter(s)
-	p.does(`[...document.querySelectorAll('.grid a')].find((a) => a.textContent.includes('onerror')).click()`)
+	p.does(`window.evil = () => [...document.querySelectorAll('.grid a')].find((a) => a.textContent.includes('onerror'))`)
+	p.until(`evil()`) // rows come one after the other
+	p.does(`evil().click()`)
 	p.until(`document.querySelector('h1').textContent === ` + "`" + evil + "`" + ` && document.body.innerText.includes('Traceback (most recent') && document.body.innerText.includes('7 other ranks')`)
 	for _, width := range []int64{375, 1280} {
 		p.size(width, 900)
@@ -166,12 +168,13 @@ func TestKeyboard(t *testing.T) {
 	p.until(`!document.querySelector('dialog')`)
 	press("t")
 	p.until(`document.documentElement.dataset.theme === 'light'`)
+	p.until(`document.querySelector('section .grid tbody tr[tabindex="0"]')`)
 	p.does(`document.querySelector('section .grid tbody tr[tabindex="0"]').focus()`)
 	press(kb.ArrowDown)
 	active(`tr[aria-rowindex="3"]`)
 	press(kb.Enter)
 	p.until(`location.hash === '#/job/llama-70b' && document.title.startsWith('llama-70b') && document.activeElement.id === 'main'`)
-	p.until(`document.querySelectorAll('main tbody tr[tabindex]').length > 7`)
+	p.until(`document.querySelectorAll('main tbody tr[tabindex]').length > 7 && document.querySelector('canvas[tabindex]')`)
 	p.does(`document.querySelector('canvas[tabindex]').focus()`)
 	press(kb.ArrowRight)
 	p.until(`/^Rank \d+ at .*: \d+/.test(document.querySelector('.chart .note').textContent)`)
@@ -254,6 +257,7 @@ func TestAHiddenPage(t *testing.T) {
 		p.does(fmt.Sprintf(`Object.defineProperty(document, 'hidden', { configurable: true, get: () => %v }); document.dispatchEvent(new Event('visibilitychange'))`, hidden))
 	}
 	p.goTo(pages[1].at, pages[1].there)
+	p.until(`document.querySelector('.log')`)
 	p.does(`window.list = document.querySelector('.log'); list.style.maxHeight = '40px'`)
 	p.until(`streams === 2 && list.scrollHeight > 100`)
 	p.does(`document.getElementById('log-follow').checked = false; list.scrollTop = 17`)
