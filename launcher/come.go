@@ -73,6 +73,9 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	fresh := false
 	g.change(func() {
 		if w := &g.workers[who.Rank]; who.Attempt >= max(w.attempt, w.from) && g.over == nil {
+			if w.unclear != nil && w.attempt == who.Attempt { // it lives: golaunch will say nothing of it
+				w.unclear.fail(nil)
+			}
 			*w, fresh = caller{link: l, attempt: who.Attempt, from: w.from, node: who.Node, gpu: who.GPU, local: who.LocalRank}, true
 		}
 		if fresh && g.closing {

@@ -86,7 +86,8 @@ const (
 // Freed looks at a job's GPUs by NVML, on each of its nodes, until nobody else's memory is in the way, or its time is over: then it returns a [*GPUMemoryError].
 // Where no node has a driver, nothing is in the way.
 func (c *Client) Freed(ctx context.Context, q MemoryQuery) error {
-	end := time.Now().Add(q.Within)
+	begin := time.Now()
+	end := begin.Add(q.Within)
 	limited, cancel := context.WithDeadline(ctx, end.Add(freedAsk))
 	defer cancel()
 	var last *GPUMemoryError // what was in the way at the last look that was done
@@ -100,13 +101,14 @@ func (c *Client) Freed(ctx context.Context, q MemoryQuery) error {
 			return found
 		case err == nil:
 			last = found
-		case ctx.Err() == nil && (over || errors.Is(err, ErrNotThere)):
+		case errors.Is(err, ErrNotThere) || over && ctx.Err() == nil:
 			return err
 		}
 		select {
 		case <-time.After(freedEvery):
 		case <-ctx.Done():
 			if last != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				last.Within = time.Since(begin)
 				return last
 			}
 			return fmt.Errorf("the memory of the GPUs of %s is not looked at any more: %w", q.Job, context.Cause(ctx))

@@ -12,7 +12,7 @@ import (
 
 const (
 	// verdictLimit is how long the calls of a worker whose connection has ended wait for what golaunch says of it. Some milliseconds are usual for one that has
-	// failed, and up to a second for one that has exited with code 0; on a busy machine it is more.
+	// failed, and up to two seconds for one that has exited with code 0; on a busy machine it is more.
 	verdictLimit = 10 * time.Second
 	// firstLook and lastLook are the pauses after which workers of which golaunch has said nothing are looked for again, the shortest and the longest. Nodes that
 	// do not answer are waited for within lookWithin.

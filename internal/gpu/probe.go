@@ -34,7 +34,7 @@ func probe(ctx context.Context) (report, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	deadline, _ := ctx.Deadline()
-	limit := time.Until(deadline).Round(time.Second / 10)
+	limit := time.Until(deadline).Round(time.Millisecond)
 	stdout := &bounded{max: maxReport, full: func() { stop(errors.New("it printed more than 1 MiB")) }}
 	stderr := &bounded{max: maxComplaint, full: func() {}}
 	cmd, err := command(ctx, childName, (limit + farewell).String())

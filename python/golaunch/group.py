@@ -19,7 +19,8 @@ from .sharding import NamedSharding
 
 _log = logging.getLogger("golaunch")
 # How long after a worker's connection has ended its callers wait for golaunch's verdict, in seconds: some milliseconds are usual for one that
-# has failed, and up to a second for one that has exited with code 0; on a busy machine it is more. Why it ended is worth the wait, for what to do about it depends on that.
+# has failed, and up to two seconds for one that has exited with code 0; on a busy machine it is more. Why it ended is worth the wait, for what
+# to do about it depends on that.
 _VERDICT = 10.0
 # What golaunch says of a worker that has ended as if it were done.
 _DONE = "exited with code 0"
