@@ -226,17 +226,10 @@ func (s control) promised(w *watcher) error {
 func (s control) recorded() error {
 	done := make(chan struct{})
 	s.c.post(func() { s.c.log.Then(func() { close(done) }) })
-	select {
-	case <-done:
-		return nil
-	case <-s.c.done:
-		select {
-		case <-done: // before it ended
-			return nil
-		default:
-			return s.c.gone()
-		}
+	if _, ok := await(context.Background(), s.c, done); !ok {
+		return s.c.gone()
 	}
+	return nil
 }
 
 func (s control) Watch(req *pb.WatchRequest, stream pb.Cluster_WatchServer) error {

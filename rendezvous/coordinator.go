@@ -340,17 +340,26 @@ func ask[T any](c *Coordinator, f func() (T, error)) (answer T, err error) {
 		answer, err = f()
 		close(answered)
 	})
+	if _, ok := await(context.Background(), c, answered); !ok {
+		var none T
+		return none, c.gone()
+	}
+	return answer, err
+}
+
+// await waits for an answer until ctx or the coordinator ends. One that came before that counts: it may be what the coordinator ends for.
+func await[T any](ctx context.Context, c *Coordinator, answers <-chan T) (answer T, ok bool) {
 	select {
-	case <-answered:
-		return answer, err
+	case answer = <-answers:
+		return answer, true
+	case <-ctx.Done():
 	case <-c.done:
 	}
 	select {
-	case <-answered: // before it ended
-		return answer, err
+	case answer = <-answers:
+		return answer, true
 	default:
-		var none T
-		return none, c.gone()
+		return answer, false
 	}
 }
 

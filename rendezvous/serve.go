@@ -244,21 +244,15 @@ type admission struct {
 	err error
 }
 
-// admission waits for the answer to an agent. One that came before the coordinator ended counts: a refusal may be what it ends for.
+// admission waits for the answer to an agent.
 func (s service) admission(ctx context.Context, answers <-chan admission) (*member, error) {
-	select {
-	case a := <-answers:
+	a, ok := await(ctx, s.c, answers)
+	switch {
+	case ok:
 		return a.m, a.err
-	case <-ctx.Done():
+	case ctx.Err() != nil:
 		return nil, status.FromContextError(ctx.Err()).Err()
-	case <-s.c.done:
-	}
-	select {
-	case a := <-answers:
-		return a.m, a.err
-	default:
-	}
-	if s.c.sole == nil || s.c.cfg.Candidate != nil {
+	case s.c.sole == nil || s.c.cfg.Candidate != nil:
 		return nil, s.c.ending()
 	}
 	return nil, wire.Refused(wire.Over)

@@ -183,9 +183,12 @@ func (t *timers) Read(p []byte) (int, error) {
 		}
 		if t.unread > 0 {
 			n, err := control(raw, func(fd int) (int, error) { return unix.Read(fd, p[:min(len(p), t.unread)]) })
-			if !errors.Is(err, unix.EAGAIN) { // somebody else has read it
+			switch {
+			case err == nil:
 				t.unread -= n
-				return n, err
+				return n, nil
+			case !errors.Is(err, unix.EAGAIN): // which is that somebody else has read it
+				return 0, err
 			}
 		}
 		t.expire()
