@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os/exec"
 	"strings"
@@ -76,16 +75,7 @@ func TestReachingAPort(t *testing.T) {
 
 // TestReachingAPortThatComesLate goes on after a refusal.
 func TestReachingAPortThatComesLate(t *testing.T) {
-	var l net.Listener
-	err := errors.New("no port is free")
-	for try := 0; err != nil && try < 1000; try++ { // one that the system gives to nobody who asks for any
-		l, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", 20000+rand.IntN(10000)))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := fmt.Sprint("127.0.0.1:", nettest.Port(t))
 	reached := make(chan error, 1)
 	go func() { reached <- reachPort(t.Context(), addr, false) }()
 	select {
@@ -93,7 +83,8 @@ func TestReachingAPortThatComesLate(t *testing.T) {
 		t.Fatalf("%v without a listener", err)
 	case <-time.After(10 * reachAgainMin):
 	}
-	if l, err = net.Listen("tcp", addr); err != nil {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()

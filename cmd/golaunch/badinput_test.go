@@ -20,6 +20,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/nettest"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -71,7 +72,7 @@ func TestThePortIsTaken(t *testing.T) {
 // TestStrangersAtTheDoor connect to a coordinator that waits for its second node, and do not keep it from that.
 func TestStrangersAtTheDoor(t *testing.T) {
 	t.Parallel()
-	port := quietPort(t)
+	port := nettest.Port(t)
 	a := local(t, port, "--name", "a", "--", "true")
 	a.line(`waiting for 1 of 2 nodes; here: a \(127.0.0.1\)`)
 	at := fmt.Sprintf("127.0.0.1:%d", port)
@@ -167,7 +168,7 @@ func TestTheHostsOwnName(t *testing.T) {
 	}
 	command := fmt.Sprintf(`mount --bind %s /etc/hosts && exec "$0" "$@"`, hosts)
 	run := func(nodes string) *process {
-		return start(t, exec.Command("unshare", "--mount", "sh", "-c", command, golaunch(t), "--rendezvous", fmt.Sprintf("own-name:%d", quietPort(t)),
+		return start(t, exec.Command("unshare", "--mount", "sh", "-c", command, golaunch(t), "--rendezvous", fmt.Sprintf("own-name:%d", nettest.Port(t)),
 			"--nodes", nodes, "--placement-timeout", "10s", "--", "true"), secret)
 	}
 	run("2").ends(125, "rendezvous host own-name is 127.0.1.1 on this machine (see /etc/hosts), which no other node can reach; use its address")

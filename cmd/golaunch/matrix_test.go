@@ -37,7 +37,7 @@ func asNobody(t *testing.T, args ...string) *exec.Cmd {
 // one port at one address.
 func TestWhatOthersSee(t *testing.T) {
 	t.Parallel()
-	port := quietPort(t)
+	port := nettest.Port(t)
 	cmd := asNobody(t, "--rendezvous", fmt.Sprintf("127.0.0.1:%d", port), "--nodes", "1", "--log-dir", "logs", "--job-id", "a", "--", "sh", "-c",
 		"trap 'exit 0' USR1; env; cat /proc/$PPID/cmdline; echo up; sleep 1000 & wait")
 	cmd.Env = append(cmd.Env, secret)

@@ -280,7 +280,7 @@ func exported(t *testing.T, dir string) string {
 	if err != nil {
 		missing(t, "there is no node-exporter; apt-get install prometheus-node-exporter")
 	}
-	at := fmt.Sprintf("127.0.0.1:%d", quietPort(t))
+	at := fmt.Sprintf("127.0.0.1:%d", nettest.Port(t))
 	p := start(t, exec.Command(path, "--collector.disable-defaults", "--collector.textfile", "--collector.textfile.directory", dir, "--web.listen-address", at))
 	p.line("Listening on|TLS is disabled")
 	answer, err := http.Get("http://" + at + "/metrics")

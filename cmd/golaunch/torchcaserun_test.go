@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/nettest"
 )
 
 // A torchRun is one run of a case, by golaunch or by torchrun.
@@ -37,7 +37,7 @@ type torchNode struct {
 // run runs a case and returns what it shows.
 func (c *torchCase) run(t *testing.T, o *torch, real bool) string {
 	t.Helper()
-	r := &torchRun{T: t, c: c, torch: o, real: real, dir: t.TempDir(), port: fmt.Sprint(quietPort(t))}
+	r := &torchRun{T: t, c: c, torch: o, real: real, dir: t.TempDir(), port: fmt.Sprint(nettest.Port(t))}
 	if err := os.CopyFS(r.dir, os.DirFS("testdata/torchcases")); err != nil {
 		t.Fatal(err)
 	}
@@ -62,20 +62,6 @@ func (c *torchCase) run(t *testing.T, o *torch, real bool) string {
 		t.Errorf("the standard error has no %q:\n%s", says, r.nodes[0].errors())
 	}
 	return strings.ReplaceAll(shown, r.port, "PORT")
-}
-
-// quietPort is a free port that the system gives to nobody who asks for any.
-func quietPort(t *testing.T) int {
-	t.Helper()
-	for range 1000 {
-		port := 20000 + rand.IntN(10000)
-		if l, err := net.Listen("tcp", fmt.Sprint(":", port)); err == nil {
-			l.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
 }
 
 // start runs the command of one more node, whose own arguments come first.

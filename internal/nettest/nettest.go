@@ -1,5 +1,5 @@
 // Package nettest makes network namespaces that stand for nodes: each with an address of its own, all on one bridge. It is for
-// tests, on Linux, as root, with iproute2, util-linux and nftables.
+// tests, on Linux, as root, with iproute2, util-linux and nftables. [Port] is for tests in the network of the machine itself.
 package nettest
 
 import (

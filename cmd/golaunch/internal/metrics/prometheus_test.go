@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -25,6 +23,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
+	"github.com/golaunch/golaunch/internal/nettest"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -214,7 +213,7 @@ func startPrometheus(t *testing.T, good, bad, alerts string) *scraper {
 			t.Fatal(err)
 		}
 	}
-	at := freeAddress(t)
+	at := fmt.Sprint("127.0.0.1:", nettest.Port(t))
 	cmd := exec.Command(path, "--config.file", filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path", filepath.Join(dir, "data"),
 		"--web.listen-address", at, "--log.level", "warn")
 	var said strings.Builder
@@ -229,19 +228,6 @@ func startPrometheus(t *testing.T, good, bad, alerts string) *scraper {
 		}
 	})
 	return &scraper{at}
-}
-
-// freeAddress has a port that the system gives to nobody who asks for any.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 20000+rand.IntN(10000))); err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 // get asks its API.
