@@ -139,10 +139,9 @@ func short(rec *record.Record) string {
 	}
 	text := markdown(append([]string{""}, peers...), rows)
 	if s := rec.Of("hangs-32", record.Golaunch); s != nil {
-		text += fmt.Sprintf("\nOf %d launches of 32 ranks that exit at once, golaunch has not ended well and in time in %s", len(s.Samples),
-			strings.TrimSuffix(share(s.Samples), fmt.Sprintf(" of %d", len(s.Samples))))
+		text += "\nLaunches of 32 ranks, which exit at once, that did not finish in time: golaunch " + share(s.Samples)
 		if m := rec.Of("hangs-32", record.Mpirun); m != nil {
-			text += "; mpirun in " + share(m.Samples)
+			text += ", mpirun " + share(m.Samples)
 		}
 		text += ".\n"
 	}
