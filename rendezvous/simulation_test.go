@@ -26,7 +26,7 @@ import (
 
 var (
 	simHours = flag.Float64("hours", float64(mutants.Worlds(100_000)), "how many hours TestWorld simulates, in worlds of a thousand")
-	simSeed  = flag.Uint64("seed", 0, "simulate just this world, and print what happens in it")
+	simSeed  = flag.Uint64("world-seed", 0, "simulate just this world, and print what happens in it")
 )
 
 // What this code does is counted in leases, and so are the faults here, one in each of them. 10^5 hours are 4,167 leases of a day; with
@@ -49,6 +49,9 @@ func TestWorld(t *testing.T) {
 	for seed := uint64(1); seed <= uint64(*simHours/worldTime.Hours()) && !t.Failed(); seed++ {
 		for end, n := range simulate(t, seed).ends {
 			ends[end] += n
+		}
+		if t.Failed() {
+			t.Logf("see go test -run TestWorld -v -world-seed=%d", seed)
 		}
 	}
 	t.Logf("%v", ends)

@@ -7,36 +7,50 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/golaunch/golaunch/internal/suite"
 )
 
-// TestMain lets scripts call golaunch as a command: this test binary, started again.
+// TestMain lets scripts call commands by name: golaunch and torchrun, built for these tests, and programs that are this test binary,
+// started again.
 func TestMain(m *testing.M) {
-	if os.Args[0] == "/proc/self/exe" {
-		main() // a rank of doctor --fabric
-	}
-	// Each process would wait for a second at its end, for races that it could still report.
-	os.Setenv("GORACE", "atexit_sleep_ms=0")
-	flag.Set("test.parallel", "4") // the tests wait more than they work
-	testscript.Main(tests{m}, map[string]func(){
-		"golaunch": main,
+	programs := map[string]func(){
+		"golaunch": func() { panic("golaunch is not built") }, // so that scripts may leave out exec
+		"torchrun": func() { panic("golaunch is not built") },
 		"reserver": reserver,
 		"spreader": spreader,
-		"torchrun": main,
-	})
+	}
+	done := func() {}
+	if programs[filepath.Base(os.Args[0])] == nil {
+		done = suite.Apart()
+	}
+	flag.Set("test.parallel", "4") // the tests wait more than they work
+	testscript.Main(tests{m, done}, programs)
 }
 
 // tests run their jobs themselves, whatever coordinator this user has on this machine.
-type tests struct{ *testing.M }
+type tests struct {
+	*testing.M
+	done func()
+}
 
 func (t tests) Run() int {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // those that are started here do not inherit that it is ignored, as nohup has it
+	defer t.done()
+	bin, err := os.MkdirTemp("", "bin")
+	if err == nil {
+		err = suite.Golaunch(bin)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // each process would wait for a second at its end, for races that it could still report
 	os.Setenv("GOLAUNCH_COORDINATOR", "none")
 	os.Setenv("GOLAUNCH_ALLOW_RUN_AS_ROOT", "true") // many of these need root
 	return t.M.Run()

@@ -122,12 +122,8 @@ func TestSSHElsewhere(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	onHosts(t, h, "--hosts", "n1", "--dir", dir, "--", "true").ends(125, "no agent on n1: ", dir+": No such file or directory", "cd "+dir)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	copied := filepath.Join(dir, "golaunch")
-	if err := copyFile(self, copied); err != nil {
+	if err := copyFile(golaunch(t), copied); err != nil {
 		t.Fatal(err)
 	}
 	cmd := h.Command(copied, "--hosts", "n1", "--", "true")

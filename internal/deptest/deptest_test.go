@@ -66,6 +66,7 @@ var house = []struct {
 	{"internal/slurmtest", nil},
 	{"internal/sshtest", nil},
 	{"internal/mutants", nil},
+	{"internal/suite", nil},
 	{"internal/nettest", nil},
 	{"internal/nccltest", nil},
 	{"internal/announce", nil},

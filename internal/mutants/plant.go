@@ -13,8 +13,8 @@ import (
 // variable is that of the environment which names the bug that is planted.
 const variable = "GOLAUNCH_TEST_MUTANT"
 
-// mutant is a bug: in a file, old becomes new. World is the number of one that has found it; empty when none is known.
-type mutant struct{ name, file, old, new, world string }
+// mutant is a bug: in a file, old becomes new. At is its line of the list, and world is the number of one that has found it; empty when none is known.
+type mutant struct{ name, at, file, old, new, world string }
 
 func parseMutant(entry string) (m mutant, err error) {
 	lines := strings.Split(strings.TrimSpace(entry), "\n")
@@ -22,8 +22,9 @@ func parseMutant(entry string) (m mutant, err error) {
 	if len(lines) < 3 {
 		return m, fmt.Errorf("a mutant has a sentence, a file, - and +, not %q", entry)
 	}
-	file := lines[1]
-	file, m.world, _ = strings.Cut(file, ", world ")
+	m.at = lines[1]
+	file, world, _ := strings.Cut(m.at, ", world ")
+	m.world = world
 	if m.file, err = filepath.Abs(file); err != nil {
 		return m, err
 	}
@@ -39,6 +40,16 @@ func parseMutant(entry string) (m mutant, err error) {
 	}
 	m.old, m.new = strings.TrimSuffix(m.old, "\n"), strings.TrimSuffix(m.new, "\n")
 	return m, nil
+}
+
+// recorded is the list with the number of a world behind a bug's file.
+func recorded(list []byte, m mutant, world string) []byte {
+	head := m.name + "\n" + m.at
+	at, _, _ := strings.Cut(m.at, ", world ")
+	if world != "" {
+		at += ", world " + world
+	}
+	return []byte(strings.Replace(string(list), head+"\n", m.name+"\n"+at+"\n", 1))
 }
 
 // field is a package's source in which many bugs are planted at once, each in a copy of the function that it is in. The function

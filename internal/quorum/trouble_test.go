@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"flag"
 	"slices"
 	"strconv"
 	"testing"
@@ -13,10 +14,10 @@ import (
 // somebody lead all the same.
 func TestWorld(t *testing.T) {
 	for seed := range uint64(60) {
-		if t.Failed() {
-			return // for a planted bug one world is enough
+		if *worldSeed != 0 && *worldSeed != seed+1 {
+			continue
 		}
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+		sound := t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			run(t, seed, func(w *world) {
 				w.loss, w.seldom = int(seed%20), 8<<(seed%4*2)
 				if seed%3 > 0 {
@@ -35,8 +36,14 @@ func TestWorld(t *testing.T) {
 				w.leader()
 			})
 		})
+		if !sound {
+			t.Logf("see go test -run TestWorld -v -world-seed=%d", seed+1)
+			return // for a planted bug one world is enough
+		}
 	}
 }
+
+var worldSeed = flag.Uint64("world-seed", 0, "make just this world")
 
 func TestMutants(t *testing.T) { mutants.MustDie(t) }
 

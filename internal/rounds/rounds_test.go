@@ -11,14 +11,26 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain makes worlds enough to meet what is rare; they are small.
+// TestMain makes worlds enough to meet what is rare; they are small. A file for one that failed would stand for another bug's, too.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	settings := map[string]string{"rapid.nofailfile": "true"}
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
-		_ = f.Value.Set("2000") // it is a number
+		settings["rapid.checks"] = "2000"
+	}
+	if *worldSeed != "" {
+		settings["rapid.seed"], settings["rapid.checks"], settings["rapid.shrinktime"] = *worldSeed, "1", "0s"
+	}
+	for name, value := range settings {
+		if err := flag.Set(name, value); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2)
+		}
 	}
 	os.Exit(m.Run())
 }
+
+var worldSeed = flag.String("world-seed", "", "make just the world that rapid makes of this seed")
 
 // world is what tests would find: what is broken in each node, by its number.
 type world struct {

@@ -13,22 +13,29 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/controller"
 	"github.com/golaunch/golaunch/internal/clustertest"
 	"github.com/golaunch/golaunch/internal/hidden"
+	"github.com/golaunch/golaunch/internal/suite"
 )
 
-// This program is the golaunch command that a controller starts, so that the race detector looks at it.
+// golaunch is the command that controllers start.
+var golaunch string
+
 func TestMain(m *testing.M) {
-	os.Setenv("GORACE", "atexit_sleep_ms=0")
-	if len(os.Args) == 2 && os.Args[1] == hidden.Controller {
-		if err := controller.Serve(context.Background(), os.Stdin, os.Stdout, os.Stderr); err != nil {
-			fmt.Fprintln(os.Stderr, "golaunch:", err)
-			os.Exit(125)
-		}
-		os.Exit(0)
+	done := suite.Apart()
+	dir, err := os.MkdirTemp("", "bin")
+	if err == nil {
+		err = suite.Golaunch(dir)
 	}
-	os.Exit(m.Run())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	golaunch = filepath.Join(dir, "golaunch")
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
+	code := m.Run()
+	done()
+	os.Exit(code)
 }
 
 const (
@@ -136,7 +143,7 @@ func runPython(t *testing.T, python, variable, file string, more ...string) stri
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-X", "faulthandler", file)
-	cmd.Env = append(append(os.Environ(), more...), variable, "GOLAUNCH_BINARY="+os.Args[0], "PYTHONPATH="+abs(t, tree), "PYTHONDONTWRITEBYTECODE=1",
+	cmd.Env = append(append(os.Environ(), more...), variable, "GOLAUNCH_BINARY="+golaunch, "PYTHONPATH="+abs(t, tree), "PYTHONDONTWRITEBYTECODE=1",
 		"TMPDIR="+t.TempDir(), "GOLAUNCH_COORDINATOR=")
 	cmd.WaitDelay = time.Minute
 	out, err := cmd.CombinedOutput()
@@ -163,10 +170,8 @@ func interpreters(t *testing.T) []string {
 	candidates := []string{"python3"}
 	for minor := 9; minor <= 14; minor++ {
 		candidates = append(candidates, fmt.Sprintf("python3.%d", minor))
-		if home, err := os.UserHomeDir(); err == nil {
-			more, _ := filepath.Glob(filepath.Join(home, ".pyenv", "versions", fmt.Sprintf("3.%d.*", minor), "bin", "python"))
-			candidates = append(candidates, more...)
-		}
+		more, _ := filepath.Glob(filepath.Join(suite.Home(), ".pyenv", "versions", fmt.Sprintf("3.%d.*", minor), "bin", "python"))
+		candidates = append(candidates, more...)
 	}
 	for _, name := range candidates {
 		out, err := exec.Command(name, "-c", "import platform; print('%s %s.%s' % ((platform.python_implementation(),) + platform.python_version_tuple()[:2]))").Output()
@@ -229,7 +234,7 @@ func ask(t *testing.T, text, want string) (string, error) {
 		t.Fatal(err)
 	}
 	var words strings.Builder
-	cmd := exec.CommandContext(t.Context(), os.Args[0], hidden.Controller)
+	cmd := exec.CommandContext(t.Context(), golaunch, hidden.Controller)
 	cmd.Stdin, cmd.Stderr = theirs, &words
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

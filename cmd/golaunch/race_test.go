@@ -1,7 +1,0 @@
-//go:build race
-
-package main
-
-import "time"
-
-func init() { shortestLease = 10 * time.Second }

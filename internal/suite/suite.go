@@ -1,0 +1,162 @@
+// Package suite is what the tests of several packages have in common: where they run, which golaunch they start, and how much they
+// try. It is for tests, on Linux.
+package suite
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// All says that everything is tried, as make test-all has it: golaunch is built with the race detector, each planted bug meets every
+// world until one finds it, and torchrun itself runs. Otherwise the tests use what such a run has left in testdata.
+func All() bool { return os.Getenv("GOLAUNCH_TEST_ALL") != "" }
+
+// Main runs the tests of a package [Apart].
+func Main(m *testing.M) {
+	done := Apart()
+	code := m.Run()
+	done()
+	os.Exit(code)
+}
+
+const (
+	// apart is in the environment of a test binary that is apart, and of all that it starts.
+	apart = "GOLAUNCH_TEST_APART"
+	// home is the user's own home directory then.
+	home = "GOLAUNCH_TEST_HOME"
+)
+
+// Apart has the tests find nothing that they did not start: it gives this process an environment, a HOME and a TMPDIR of its own, and
+// as root a network of its own too, with its ports and abstract sockets, and a /run/netns. TestMain calls it first, and what it
+// returns last. In a process that such tests have started it does nothing.
+//
+// The program starts again for that, in the same process: only so do all of its threads get there.
+func Apart() (done func()) {
+	if os.Getenv(apart) != "" {
+		if os.Getenv(apart) != fmt.Sprint(os.Getpid()) {
+			return func() {}
+		}
+		attend()
+		return func() { _ = os.RemoveAll(os.TempDir()) } // what is left is in a directory of temporary files
+	}
+	err := enter()
+	fmt.Fprintln(os.Stderr, "cannot run the tests apart from all else on this machine:", err)
+	os.Exit(1)
+	panic("not reached")
+}
+
+// attend lets what the tests start be stopped by signals that this process was started to ignore, as nohup and a shell's & have it.
+func attend() {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
+}
+
+// enter returns only when it fails.
+func enter() error {
+	env, err := environment()
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	if os.Geteuid() == 0 {
+		if err := unshare(); err != nil {
+			return err
+		}
+	}
+	return os.NewSyscallError("execve", syscall.Exec("/proc/self/exe", os.Args, env))
+}
+
+// unshare moves this thread.
+func unshare() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return os.NewSyscallError("mount --make-rprivate /", err)
+	}
+	if err := os.MkdirAll("/run/netns", 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("netns", "/run/netns", "tmpfs", 0, "mode=755"); err != nil {
+		return os.NewSyscallError("mount /run/netns", err)
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return errors.Join(os.NewSyscallError("ip link set lo up", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)), unix.Close(fd))
+}
+
+// kept are variables that say how this machine works, by their beginnings. All others say where this process runs, and who asked for
+// what: a scheduler's, a launcher's, golaunch's own.
+var kept = []string{
+	"PATH=", "LANG=", "LC_", "TZ=", "TERM=", "USER=", "LOGNAME=", "SHELL=", "CI=", "LD_LIBRARY_PATH=",
+	"GO", "CGO_", "CC=", "CXX=", "GIT_", "PYTHON", "http_proxy=", "https_proxy=", "no_proxy=", "HTTP_PROXY=", "HTTPS_PROXY=", "NO_PROXY=",
+}
+
+func environment() ([]string, error) {
+	dir, err := os.MkdirTemp("", "t") // short, for the sockets in it
+	if err != nil {
+		return nil, err
+	}
+	own := filepath.Join(dir, "home")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(own, 0o700)); err != nil { //nolint:gosec // other users reach what is theirs in it
+		return nil, err
+	}
+	var env []string
+	for _, v := range os.Environ() {
+		ours := strings.HasPrefix(v, "GOLAUNCH_") && !strings.HasPrefix(v, "GOLAUNCH_TEST_")
+		for _, k := range kept {
+			if strings.HasPrefix(v, k) && !ours {
+				env = append(env, v)
+				break
+			}
+		}
+	}
+	user := os.Getenv("HOME")
+	env = append(env, "HOME="+own, "TMPDIR="+dir, home+"="+user, fmt.Sprintf("%s=%d", apart, os.Getpid()),
+		"PYTHONUSERBASE="+cmp.Or(os.Getenv("PYTHONUSERBASE"), filepath.Join(user, ".local")))
+	// What Go keeps in the user's home stays there.
+	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE", "GOPATH").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	at := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	return append(env, "GOCACHE="+at[0], "GOMODCACHE="+at[1], "GOPATH="+at[2]), nil
+}
+
+// Home is the home directory of the user who runs the tests.
+func Home() string { return cmp.Or(os.Getenv(home), os.Getenv("HOME")) }
+
+// Golaunch builds golaunch into a directory, with the name torchrun too: with the race detector for [All], and else without, since the
+// processes that tests start then take a third of the time.
+func Golaunch(dir string) error {
+	args := []string{"build", "-buildvcs=false", "-o", filepath.Join(dir, "golaunch")}
+	if All() {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, "github.com/golaunch/golaunch/cmd/golaunch")...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build golaunch for the tests: %w\n%s", err, out)
+	}
+	return os.Link(filepath.Join(dir, "golaunch"), filepath.Join(dir, "torchrun"))
+}
