@@ -34,11 +34,11 @@ type torchNode struct {
 	end      chan int
 }
 
-// run runs a case and returns what it shows.
-func (c *torchCase) run(t *testing.T, o *torch, real bool) string {
+// run runs a case.
+func (c *torchCase) run(t *testing.T, o *torch, real bool) torchAnswer {
 	t.Helper()
 	r := &torchRun{T: t, c: c, torch: o, real: real, dir: t.TempDir(), port: fmt.Sprint(nettest.Port(t))}
-	if err := os.CopyFS(r.dir, os.DirFS("testdata/torchcases")); err != nil {
+	if err := os.CopyFS(r.dir, os.DirFS(torchPrograms)); err != nil {
 		t.Fatal(err)
 	}
 	if c.do != nil {
@@ -53,15 +53,7 @@ func (c *torchCase) run(t *testing.T, o *torch, real bool) string {
 	if c.see != nil {
 		see = c.see
 	}
-	shown := see(r)
-	says := c.says
-	if real {
-		says = c.torchSays
-	}
-	if says != "" && !matches(says, r.nodes[0].errors()) {
-		t.Errorf("the standard error has no %q:\n%s", says, r.nodes[0].errors())
-	}
-	return strings.ReplaceAll(shown, r.port, "PORT")
+	return torchAnswer{Shows: strings.ReplaceAll(see(r), r.port, "PORT"), Says: r.nodes[0].errors()}
 }
 
 // start runs the command of one more node, whose own arguments come first.

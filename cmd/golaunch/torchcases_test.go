@@ -311,37 +311,62 @@ func lose(r *torchRun, each int) {
 	second.golaunch.kill()
 }
 
-// TestTorchCases runs the cases of torch's own tests. docs/torchrun.md tells of each.
+// TestTorchCases runs the cases of torch's own tests. docs/torchrun.md tells of each. What torchrun itself answers is in a recording
+// for each version of torch; it runs anew to make one (-record), and for suite.All.
 func TestTorchCases(t *testing.T) {
 	o := startTorch(t)
 	t.Logf("torch %s of %s", o.version, o.python)
-	for _, c := range torchCases {
-		if c.module == "" {
-			c.module = "torch.distributed.run"
+	known := torchRecordings(t)
+	anew := newTorchRecording(t, o.version)
+	if o.runs() && !*recordTorch && !slices.ContainsFunc(known, func(r *torchRecording) bool { return r.Torch == o.version }) {
+		t.Errorf("%s has no recording of torchrun %s: %s", torchAnswers, o.version, howToRecord)
+	}
+	t.Run("cases", func(t *testing.T) {
+		for _, c := range torchCases {
+			if c.module == "" {
+				c.module = "torch.distributed.run"
+			}
+			t.Run(strings.TrimSuffix(c.file, ".py")+"/"+strings.ReplaceAll(c.tests, " ", ","), func(t *testing.T) {
+				t.Parallel()
+				for _, r := range known {
+					if a, ok := r.answer(t, &c); ok {
+						c.compare(t, "torchrun "+r.Torch, a, true)
+					}
+				}
+				if c.lacks != "" && o.debian() {
+					t.Skipf("Debian's torch is built without %s; let %s name the Python of another", c.lacks, testPython)
+				}
+				t.Run("golaunch", func(t *testing.T) {
+					c.compare(t, "golaunch", c.run(t, o, false), false)
+				})
+				if c.alone || !o.runs() {
+					return
+				}
+				t.Run("torchrun", func(t *testing.T) {
+					a := c.run(t, o, true)
+					c.compare(t, "torchrun", a, true)
+					anew.add(&c, a)
+				})
+			})
 		}
-		t.Run(strings.TrimSuffix(c.file, ".py")+"/"+strings.ReplaceAll(c.tests, " ", ","), func(t *testing.T) {
-			t.Parallel()
-			if c.lacks != "" && o.debian() {
-				t.Skipf("Debian's torch is built without %s; let %s name the Python of another", c.lacks, testPython)
-			}
-			t.Run("golaunch", func(t *testing.T) {
-				if got := c.run(t, o, false); got != c.want {
-					t.Errorf("golaunch shows\n%s\nnot\n%s", got, c.want)
-				}
-			})
-			if c.alone || !o.runs() {
-				return
-			}
-			t.Run("torchrun", func(t *testing.T) {
-				want := c.want
-				if c.torch != "" {
-					want = c.torch
-				}
-				if got := c.run(t, o, true); got != want {
-					t.Errorf("torchrun shows\n%s\nnot\n%s", got, want)
-				}
-			})
-		})
+	})
+	if *recordTorch && !t.Failed() {
+		anew.write(t)
+	}
+}
+
+// compare holds that an answer is what the case wants of golaunch, or of torchrun.
+func (c *torchCase) compare(t *testing.T, who string, a torchAnswer, real bool) {
+	t.Helper()
+	want, says := c.want, c.says
+	if real {
+		want, says = cmp.Or(c.torch, c.want), c.torchSays
+	}
+	if a.Shows != want {
+		t.Errorf("%s shows\n%s\nnot\n%s", who, a.Shows, want)
+	}
+	if says != "" && !matches(says, a.Says) {
+		t.Errorf("the standard error of %s has no %q:\n%s", who, says, a.Says)
 	}
 }
 

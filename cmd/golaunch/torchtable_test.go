@@ -52,7 +52,13 @@ var commandCases = []torchCase{
 	{
 		file: runFile, tests: "test_nproc_launch_auto_configurations",
 		args: sh("--nnodes=1 --nproc-per-node=auto", sayRank),
-		want: ranks(runtime.NumCPU()),
+		see: func(r *torchRun) string {
+			if text := r.shown(); text != ranks(runtime.NumCPU()) {
+				return text
+			}
+			return "a rank for each CPU\n" // a recording is of another machine
+		},
+		want: "a rank for each CPU\n",
 	},
 	{
 		file: runFile, tests: "test_nproc_launch_unknown_configurations",
