@@ -46,17 +46,23 @@ func TestWorld(t *testing.T) {
 		return
 	}
 	ends := map[string]int{}
-	for seed := uint64(1); seed <= uint64(*simHours/worldTime.Hours()) && !t.Failed(); seed++ {
+	seed := uint64(1)
+	defer func() {
+		if t.Failed() {
+			t.Logf("see go test -run TestWorld -v -world-seed=%d", seed)
+		}
+	}()
+	for ; seed <= uint64(*simHours/worldTime.Hours()); seed++ {
 		for end, n := range simulate(t, seed).ends {
 			ends[end] += n
 		}
 		if t.Failed() {
-			t.Logf("see go test -run TestWorld -v -world-seed=%d", seed)
+			return
 		}
 	}
 	t.Logf("%v", ends)
 	for _, want := range []string{"success", "success after restarts", "rank failed", "cancelled"} {
-		if ends[want] == 0 && !t.Failed() && *simHours >= 10_000 {
+		if ends[want] == 0 && *simHours >= 10_000 {
 			t.Errorf("no job ended in %s: the worlds are too tame", want)
 		}
 	}

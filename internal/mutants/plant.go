@@ -23,8 +23,8 @@ func parseMutant(entry string) (m mutant, err error) {
 		return m, fmt.Errorf("a mutant has a sentence, a file, - and +, not %q", entry)
 	}
 	m.at = lines[1]
-	file, world, _ := strings.Cut(m.at, ", world ")
-	m.world = world
+	file, world, _ := strings.Cut(m.at, ", ")
+	m.world = strings.TrimPrefix(world, "world ")
 	if m.file, err = filepath.Abs(file); err != nil {
 		return m, err
 	}
@@ -45,8 +45,12 @@ func parseMutant(entry string) (m mutant, err error) {
 // recorded is the list with the number of a world behind a bug's file.
 func recorded(list []byte, m mutant, world string) []byte {
 	head := m.name + "\n" + m.at
-	at, _, _ := strings.Cut(m.at, ", world ")
-	if world != "" {
+	at, _, _ := strings.Cut(m.at, ", ")
+	switch world {
+	case "":
+	case allWorlds:
+		at += ", " + allWorlds
+	default:
 		at += ", world " + world
 	}
 	return []byte(strings.Replace(string(list), head+"\n", m.name+"\n"+at+"\n", 1))
