@@ -17,11 +17,29 @@ build:           ## bin/golaunch (NVML through go-nvml) and bin/golaunch-nocgo (
 	go build -trimpath -ldflags='-s -w -extldflags=-Wl,-z,lazy' -o $(BIN)/golaunch ./cmd/golaunch
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/golaunch-nocgo ./cmd/golaunch
 
-# The two packages that take longest come first, so that neither is left over when all others are done.
-test:            ## every test, with the race detector
-	GORACE=atexit_sleep_ms=20 go test -race -count=1 -timeout 40m ./cmd/golaunch ./rendezvous ./...
+# Packages whose tests are over within seconds come first, so that their failures show at once; then the two that take longest, so that
+# neither is left over when all others are done.
+QUICK := ./placement ./rankenv ./nccl ./internal/job ./internal/cluster ./internal/verdict ./internal/goodput ./internal/straggler \
+	./internal/rounds ./internal/bind ./internal/deptest ./internal/contract ./internal/hostlist ./internal/snapshot ./internal/calls \
+	./internal/where ./internal/postmortem ./internal/trainjob ./internal/replica ./internal/topo ./internal/wire ./internal/suite \
+	./cmd/golaunch/internal/units ./cmd/golaunch/internal/concern ./cmd/golaunch/internal/view
+MUTANTS := ./internal/job ./internal/cluster ./internal/quorum ./internal/rounds ./rendezvous ./rendezvous/tcpstore
+LIMIT ?= 40m
+
+test:            ## every test, with the race detector, against what make test-all has left in testdata
+	go build -o $(BIN)/test ./tools/test
+	GORACE=atexit_sleep_ms=20 $(BIN)/test -race -count=1 -timeout $(LIMIT) $(QUICK) ./cmd/golaunch ./rendezvous ./...
 	cd tools/manifests && go test -count=1 ./...
-	cd tools/dist && go test -count=1 -timeout 40m ./...
+	cd tools/dist && go vet . && go test -count=1 ./release
+
+test-all:        ## make test with everything tried anew (every planted bug, torchrun, golaunch with the race detector), the packages under systemd, and a soak
+	GOLAUNCH_TEST_ALL=1 $(MAKE) test LIMIT=2h
+	cd tools/dist && go test -count=1 -timeout 40m .
+	$(MAKE) soak SECONDS=300
+
+record:          ## what make test compares with: torchrun's answers, with the torch of GOLAUNCH_TEST_PYTHON, and the worlds that find planted bugs
+	go test -count=1 ./cmd/golaunch -run '^TestTorchCases$$' -record
+	go test -count=1 $(MUTANTS) -run '^TestMutants$$' -record
 
 lint:            ## go vet and golangci-lint
 	go vet ./...
@@ -52,7 +70,7 @@ gpu:             ## bin/golaunch-gpu.tar.gz: what a machine with an NVIDIA GPU a
 dist:            ## dist/: archives, deb, rpm, wheels, image, chart, SBOM and checksums of the commit that is checked out (docs/install.md)
 	cd tools/dist && go run . -o $(abspath dist)
 
-release:         ## tag this commit as VERSION once everything agrees and .ci/run has passed, and make dist/
+release:         ## tag this commit as VERSION once everything agrees and .ci/run test-all has passed, and make dist/
 	cd tools/dist && go run ./release -version '$(VERSION)'
 
 man:             ## bin/man: the manual pages
@@ -62,4 +80,4 @@ man:             ## bin/man: the manual pages
 generate:        ## the gRPC code
 	go generate ./rendezvous/rendezvouspb
 
-.PHONY: help build test lint bench bench-peers bench-scale soak gpu dist release man generate
+.PHONY: help build test test-all record lint bench bench-peers bench-scale soak gpu dist release man generate

@@ -4,7 +4,7 @@
 //
 // The tree is clean, the version is a next one of the last tag's, CHANGELOG.md has a section of it and nothing that is unreleased, and its number says
 // what changed for Go programs (https://go.dev/doc/modules/version-numbers): what is taken from them needs a new major version, or before 1.0.0 a
-// new minor one. Then it runs .ci/run, tags the commit, and makes dist/. Nothing leaves this machine.
+// new minor one. Then it runs .ci/run test-all, tags the commit, and makes dist/. Nothing leaves this machine.
 package main
 
 import (
@@ -76,7 +76,7 @@ func release(ctx context.Context, root, next string, check bool) error {
 	if check {
 		return nil
 	}
-	if err := run(ctx, root, ".ci/run"); err != nil {
+	if err := run(ctx, root, ".ci/run", "test-all"); err != nil {
 		return err
 	}
 	if err := clean(ctx, root); err != nil {

@@ -1,0 +1,210 @@
+// Test runs go test with its arguments and shows what failed: each failed test in full when it ends, and at the very end the names of
+// all of them with their last lines:
+//
+//	go run ./tools/test -race ./...
+//
+// It exits as go test does.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// last is how many lines of a failed test stand at the end: the last, or the first of a panic.
+const last = 30
+
+func main() {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, os.Args[1:]...)...)
+	cmd.Stdin, cmd.Stderr = os.Stdin, os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt) // go test, which gets it too, ends first
+		err = cmd.Start()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "go test:", err)
+		os.Exit(2)
+	}
+	forward(cmd.Process)
+	r := newReport(os.Stdout)
+	r.read(out)
+	err = cmd.Wait()
+	r.end()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		os.Exit(max(exit.ExitCode(), 1))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "go test:", err)
+		os.Exit(2)
+	}
+}
+
+// forward has go test end when this process is told to.
+func forward(p *os.Process) {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		for s := range told {
+			_ = p.Signal(s) // it may have ended
+		}
+	}()
+}
+
+// event is a line of go test -json (go doc test2json).
+type event struct {
+	Action, Package, Test, Output, ImportPath string
+}
+
+// test is one, or for the empty name what a package says outside of tests.
+type test struct {
+	pkg, name string
+	output    []string
+	ended     bool
+	failed    bool
+}
+
+type report struct {
+	to    io.Writer
+	tests map[[2]string]*test
+	// order is that in which tests began.
+	order []*test
+	// builds are what the compiler says of packages that it does not take.
+	builds []string
+}
+
+func newReport(to io.Writer) *report { return &report{to: to, tests: map[[2]string]*test{}} }
+
+// read takes the events until their end. A line that is none is shown as it is.
+func (r *report) read(from io.Reader) {
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadString('\n')
+		var e event
+		switch {
+		case line == "":
+		case json.Unmarshal([]byte(line), &e) != nil || e.Action == "":
+			fmt.Fprint(r.to, line)
+		default:
+			r.take(e)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (r *report) take(e event) {
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(r.to, e.Output)
+		r.builds = append(r.builds, e.Output)
+	case "output":
+		t := r.test(e.Package, e.Test)
+		t.output = append(t.output, e.Output)
+	case "run":
+		r.test(e.Package, e.Test)
+	case "pass", "skip", "fail":
+		t := r.test(e.Package, e.Test)
+		t.ended, t.failed = true, e.Action == "fail"
+		switch top, _, _ := strings.Cut(e.Test, "/"); {
+		case e.Test == "":
+			r.ended(t)
+		case top == e.Test:
+			r.over(t)
+		}
+	}
+}
+
+func (r *report) test(pkg, name string) *test {
+	key := [2]string{pkg, name}
+	t, known := r.tests[key]
+	if !known {
+		t = &test{pkg: pkg, name: name}
+		r.tests[key] = t
+		r.order = append(r.order, t)
+	}
+	return t
+}
+
+// over shows a test that has failed, with its subtests, and forgets one that has not.
+func (r *report) over(t *test) {
+	for _, s := range r.within(t) {
+		if t.failed {
+			fmt.Fprint(r.to, strings.Join(s.output, ""))
+		}
+		if !s.failed && (s.ended || !t.failed) {
+			delete(r.tests, [2]string{s.pkg, s.name})
+		}
+	}
+	r.order = slices.DeleteFunc(r.order, func(s *test) bool { return r.tests[[2]string{s.pkg, s.name}] == nil })
+}
+
+// within are a test and its subtests, or for a package all that it has left.
+func (r *report) within(t *test) (all []*test) {
+	for _, s := range r.order {
+		if s.pkg == t.pkg && (t.name == "" || s.name == t.name || strings.HasPrefix(s.name, t.name+"/")) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// ended shows the line of a package that has ended. Where it failed so have the tests that have not ended, which are shown here.
+func (r *report) ended(p *test) {
+	for _, s := range r.within(p) {
+		if p.failed && !s.ended {
+			s.failed = true
+			fmt.Fprint(r.to, strings.Join(s.output, ""))
+		}
+	}
+	said := p.output
+	if !p.failed && len(said) > 0 {
+		said = said[len(said)-1:]
+	}
+	fmt.Fprint(r.to, strings.Join(said, ""))
+	if !p.failed {
+		r.order = slices.DeleteFunc(r.order, func(s *test) bool { return s.pkg == p.pkg })
+	}
+}
+
+// end tells of all that failed.
+func (r *report) end() {
+	var failed []*test
+	for _, t := range r.order {
+		inner := slices.ContainsFunc(r.within(t), func(s *test) bool { return s != t && s.failed })
+		if t.failed && !inner {
+			failed = append(failed, t)
+		}
+	}
+	if len(failed)+len(r.builds) == 0 {
+		return
+	}
+	if len(r.builds) > 0 {
+		fmt.Fprintf(r.to, "\n=== does not compile\n%s", strings.Join(r.builds[max(0, len(r.builds)-last):], ""))
+	}
+	for _, t := range failed {
+		fmt.Fprintf(r.to, "\n=== %s %s\n", t.pkg, cmp.Or(t.name, "outside of its tests"))
+		from := slices.IndexFunc(t.output, func(line string) bool {
+			return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
+		})
+		if from < 0 {
+			from = max(0, len(t.output)-last)
+		}
+		fmt.Fprint(r.to, strings.Join(t.output[from:min(from+last, len(t.output))], ""))
+	}
+	fmt.Fprintf(r.to, "\n%d failed:\n", len(failed))
+	for _, t := range failed {
+		fmt.Fprintf(r.to, "FAIL\t%s\t%s\n", t.pkg, t.name)
+	}
+}
