@@ -111,6 +111,9 @@ func (r *report) take(e event) {
 		r.builds = append(r.builds, e.Output)
 	case "output":
 		t := r.test(e.Package, e.Test)
+		if strings.HasPrefix(e.Output, "=== ") && e.Test != "" {
+			return // the output of each test stands together
+		}
 		t.output = append(t.output, e.Output)
 	case "run":
 		r.test(e.Package, e.Test)

@@ -58,7 +58,7 @@ func TestBad(t *testing.T) {
 		t.Errorf("of a good package: %d and\n%s", code, out)
 	}
 	out, code := run("./...")
-	_, end, _ := strings.Cut(out, "\n=== ")
+	_, end, _ := strings.Cut(out, "\n=== does not compile")
 	for _, want := range []string{
 		"m/bad TestBad/wrong\n", "line 39\n", "m/panics TestPanic\n", "panic: in panic", "m/exits outside of its tests\nno more\n",
 		"undefined: undefined\n", "\n4 failed:\n", "FAIL\tm/bad\tTestBad/wrong\n", "FAIL\tm/broken\t\n",
