@@ -10,7 +10,10 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/clustertest"
+	"github.com/golaunch/golaunch/internal/suite"
 )
+
+func TestMain(m *testing.M) { suite.Main(m) }
 
 // TestGoTrainer runs the program that launches itself: its planted failure restarts all four ranks once.
 func TestGoTrainer(t *testing.T) {

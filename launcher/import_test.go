@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/golaunch/golaunch/internal/suite"
 )
 
 // mainVar, in the environment, makes the test program one that imports package launcher and says what it was started with.
@@ -19,7 +21,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(workerVar) != "" {
 		os.Exit(beWorker())
 	}
-	os.Exit(m.Run())
+	suite.Main(m)
 }
 
 // TestImportingChangesNothing starts such a program by the names and with the arguments that golaunch's own processes have.

@@ -11,7 +11,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/suite"
 )
+
+func TestMain(m *testing.M) { suite.Main(m) }
 
 // TestJobSockets finds jobs of short and long IDs, and nothing else.
 func TestJobSockets(t *testing.T) {

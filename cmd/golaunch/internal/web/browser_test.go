@@ -8,11 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +19,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/golaunch/golaunch/internal/suite"
 )
 
 // pictures is where TestPages leaves pictures of what it has seen, for people to judge.
@@ -31,44 +31,16 @@ var errNoBrowser = errors.New("install chromium: no browser is here")
 // atEnd is what is left to do when all tests are over, the last first.
 var atEnd []func()
 
+// TestMain runs the tests apart from others: a browser breaks off what it loads when an interface comes or goes on its machine, and others have
+// some come and go.
 func TestMain(m *testing.M) {
-	code, done := apart()
-	if done {
-		os.Exit(code)
-	}
-	code = m.Run()
+	done := suite.Apart()
+	code := m.Run()
 	for _, do := range slices.Backward(atEnd) {
 		do()
 	}
+	done()
 	os.Exit(code)
-}
-
-// apartVariable says that the tests are in a network of their own.
-const apartVariable = "GOLAUNCH_TEST_APART"
-
-// apart runs the tests in a network of their own, where root does: a browser breaks off what it loads when an interface comes or goes on its
-// machine, and other tests have some come and go.
-func apart() (code int, done bool) {
-	switch {
-	case os.Geteuid() != 0:
-		return 0, false
-	case os.Getenv(apartVariable) != "":
-		if err := exec.Command("ip", "link", "set", "lo", "up").Run(); err != nil {
-			fmt.Fprintln(os.Stderr, "ip link set lo up:", err)
-			return 1, true
-		}
-		return 0, false
-	}
-	goruntime.LockOSThread() // whose end is the child's
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), apartVariable+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-		fmt.Fprintln(os.Stderr, "cannot run the tests in a network of their own:", err)
-		return 1, true
-	}
-	return cmd.ProcessState.ExitCode(), true
 }
 
 // chromium is one for all tests, since it takes long to begin; each test has a profile of its own in it.
