@@ -193,7 +193,8 @@ func inTree(t *testing.T, line string) string {
 	if err := os.CopyFS(dir, sources{os.DirFS("../..")}); err != nil {
 		t.Fatal(err)
 	}
-	return shell(t, dir, line)
+	// With -trimpath what was compiled in other copies need not be compiled again.
+	return shell(t, dir, line, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -trimpath"))
 }
 
 // theJobAlone prints nothing else: no word of Go, and none of a C compiler.
@@ -317,10 +318,10 @@ func overSSH(t *testing.T, line string) string {
 }
 
 // shell runs a command line as a user does.
-func shell(t *testing.T, dir, line string) string {
+func shell(t *testing.T, dir, line string, env ...string) string {
 	cmd := exec.Command("sh", "-c", line)
 	cmd.Dir = dir
-	return ended(t, start(t, cmd, "TMPDIR="+t.TempDir(), path(dir), "GOLAUNCH_TEST_LIMIT=1m")) // others run beside it
+	return ended(t, start(t, cmd, append(env, path(dir))...))
 }
 
 // path finds programs in dir first.
