@@ -17,18 +17,20 @@ build:           ## bin/golaunch (NVML through go-nvml) and bin/golaunch-nocgo (
 	go build -trimpath -ldflags='-s -w -extldflags=-Wl,-z,lazy' -o $(BIN)/golaunch ./cmd/golaunch
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/golaunch-nocgo ./cmd/golaunch
 
-# Packages whose tests are over within seconds come first, so that their failures show at once; then the two that take longest, so that
-# neither is left over when all others are done.
-QUICK := ./placement ./rankenv ./nccl ./internal/job ./internal/cluster ./internal/verdict ./internal/goodput ./internal/straggler \
-	./internal/rounds ./internal/bind ./internal/deptest ./internal/contract ./internal/hostlist ./internal/snapshot ./internal/calls \
-	./internal/where ./internal/postmortem ./internal/trainjob ./internal/replica ./internal/topo ./internal/wire ./internal/suite \
-	./cmd/golaunch/internal/units ./cmd/golaunch/internal/concern ./cmd/golaunch/internal/view
+# What one goroutine does on values alone comes first, without the race detector: it is over within a minute. Then come other packages that
+# are quick, and then the two that take longest, so that neither is left over when all others are done.
+PURE := ./placement ./internal/job ./internal/cluster ./internal/replica ./internal/goodput ./internal/straggler \
+	./internal/rounds ./internal/bind ./internal/fold ./internal/deptest ./internal/hostlist
+QUICK := ./rankenv ./internal/contract ./internal/snapshot ./nccl ./internal/calls ./internal/where ./internal/postmortem ./internal/trainjob ./internal/topo ./internal/wire \
+	./internal/suite ./cmd/golaunch/internal/units ./cmd/golaunch/internal/concern ./cmd/golaunch/internal/view
+OTHERS = $(filter-out $(PURE:./%=github.com/golaunch/golaunch/%),$(shell go list ./...))
 MUTANTS := ./internal/job ./internal/cluster ./internal/quorum ./internal/rounds ./rendezvous ./rendezvous/tcpstore
 LIMIT ?= 40m
 
-test:            ## every test, with the race detector, against what make test-all has left in testdata
+test:            ## every test, with the race detector where goroutines meet, against what make test-all has left in testdata
 	go build -o $(BIN)/test ./tools/test
-	GORACE=atexit_sleep_ms=20 $(BIN)/test -race -count=1 -timeout $(LIMIT) $(QUICK) ./cmd/golaunch ./rendezvous ./...
+	GORACE=atexit_sleep_ms=20 $(BIN)/test $(if $(GOLAUNCH_TEST_ALL),-race) -count=1 -timeout $(LIMIT) $(PURE) -- \
+		-race -count=1 -timeout $(LIMIT) $(QUICK) ./cmd/golaunch ./rendezvous $(OTHERS)
 	cd tools/manifests && go test -count=1 ./...
 	cd tools/dist && go vet . && go test -count=1 ./release
 

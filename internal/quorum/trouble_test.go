@@ -13,7 +13,7 @@ import (
 // TestWorld has voters die and be replaced, the network lose, double, reorder and part, the past be replaced by snapshots often or seldom, and
 // somebody lead all the same.
 func TestWorld(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(mutants.Worlds(200)) {
 		if *worldSeed != 0 && *worldSeed != seed+1 {
 			continue
 		}

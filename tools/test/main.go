@@ -1,9 +1,9 @@
-// Test runs go test with its arguments and shows what failed: each failed test in full when it ends, and at the very end the names of
-// all of them with their last lines:
+// Test runs go test with its arguments, once for each part between "--", and shows what failed: each failed test in full when it ends,
+// and at the very end the names of all of them with their last lines:
 //
-//	go run ./tools/test -race ./...
+//	test ./internal/job -- -race ./...
 //
-// It exits as go test does.
+// It exits as the first go test that failed does.
 package main
 
 import (
@@ -25,40 +25,59 @@ import (
 const last = 30
 
 func main() {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, os.Args[1:]...)...)
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // go test, which gets it too, ends first
+	r := newReport(os.Stdout)
+	code := 0
+	for rest, more := os.Args[1:], true; more; {
+		part := rest
+		if i := slices.Index(rest, "--"); i >= 0 {
+			part, rest = rest[:i], rest[i+1:]
+		} else {
+			more = false
+		}
+		code = cmp.Or(code, run(r, part))
+	}
+	r.end()
+	os.Exit(code)
+}
+
+// run returns the exit code of a go test.
+func run(r *report, args []string) int {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stdin, cmd.Stderr = os.Stdin, os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
-		signal.Notify(make(chan os.Signal, 1), os.Interrupt) // go test, which gets it too, ends first
 		err = cmd.Start()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "go test:", err)
-		os.Exit(2)
+		return 2
 	}
-	forward(cmd.Process)
-	r := newReport(os.Stdout)
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(told)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case s := <-told:
+				_ = cmd.Process.Signal(s) // it may have ended
+			case <-done:
+				return
+			}
+		}
+	}()
 	r.read(out)
 	err = cmd.Wait()
-	r.end()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		os.Exit(max(exit.ExitCode(), 1))
+		return max(exit.ExitCode(), 1)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "go test:", err)
-		os.Exit(2)
+		return 2
 	}
-}
-
-// forward has go test end when this process is told to.
-func forward(p *os.Process) {
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM, syscall.SIGHUP)
-	go func() {
-		for s := range told {
-			_ = p.Signal(s) // it may have ended
-		}
-	}()
+	return 0
 }
 
 // event is a line of go test -json (go doc test2json).
