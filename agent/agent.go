@@ -85,6 +85,9 @@ type User struct {
 type Assignment struct {
 	Task      []byte
 	Submitter *uint32
+	// Cluster is the same on all of its nodes, for as long as the coordinators' log lasts, and no
+	// other cluster's.
+	Cluster string
 }
 
 // Agent is a node's part in a job, or in a cluster for as long as it stays there.

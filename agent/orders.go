@@ -118,7 +118,7 @@ func (a *life) follow(ctx context.Context) (job.Result, error) {
 func (a *life) execute(order wire.Order) {
 	switch do := order.Do.(type) {
 	case wire.Assign:
-		a.open(order.Job, Assignment(do))
+		a.open(order.Job, Assignment{Task: do.Task, Submitter: do.Submitter})
 		return
 	case wire.Signal:
 		a.signal(order.Job, do.Number)
@@ -173,6 +173,7 @@ func (a *life) later(ctx context.Context, do func()) {
 func (a *life) open(id string, as Assignment) *share {
 	s := a.shares[id]
 	if s == nil {
+		as.Cluster = a.session.Membership().Epoch
 		if a.keeper != nil {
 			a.put(id, as)
 		}

@@ -368,5 +368,11 @@ func spawnExit(err error) job.Exit {
 	if start := (*proc.StartError)(nil); errors.As(err, &start) {
 		return start.Exit
 	}
+	if _, taken := errors.AsType[*logs.TakenError](err); taken {
+		return job.Exit{Code: codeUsage, Spawn: err.Error()}
+	}
 	return job.Exit{Code: 125, Spawn: err.Error()}
 }
+
+// codeUsage is for what can never run as it was asked for.
+const codeUsage = 2

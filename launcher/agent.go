@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -109,7 +109,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if err := (Ranks{Preload: a.Preload}).checkPreload(); err != nil {
 		return 0, err
 	}
-	node, err := a.node(j, join, f)
+	node, owned, err := a.node(j, join, f)
 	if err != nil {
 		return 0, err
 	}
@@ -119,6 +119,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	go func() {
 		defer cancel(nil) // not when it hands over: that would end the ranks
 		_, err := node.Run(ctx)
+		err = errors.Join(err, owned.Close())
 		if r, ok := errors.AsType[*session.RefusedError](err); ok && j.Network.Name == "" && r.Another() != "" {
 			a.Say(err.Error() + "; it joins as " + r.Another())
 			err = a.again(ctx, j, join, r.Another(), f)
@@ -145,33 +146,35 @@ func (a Agent) again(ctx context.Context, j Job, join session.Options, name stri
 		return err
 	}
 	join.Node.Name, join.TLS = name, mtls.Client(token, mtls.Identity{Node: name})
-	node, err := a.node(j, join, f)
-	if err == nil {
-		_, err = node.Run(ctx)
+	node, owned, err := a.node(j, join, f)
+	if err != nil {
+		return err
 	}
-	return err
+	_, err = node.Run(ctx)
+	return errors.Join(err, owned.Close())
 }
 
-// node is the agent, which does what f says.
-func (a Agent) node(j Job, join session.Options, f *follower) (agent.Agent, error) {
+// node is the agent, which does what f says. Its directory is its own until owned is closed.
+func (a Agent) node(j Job, join session.Options, f *follower) (node agent.Agent, owned io.Closer, err error) {
 	base, err := logBase(a.LogDir)
 	if err != nil {
-		return agent.Agent{}, err
+		return agent.Agent{}, nil, err
 	}
-	k := &keptFiles{
-		base: filepath.Join(base, join.Node.Name), warn: a.Warn, elsewhere: map[string]place{}, as: submitters{a.AsSubmitter, a.AllowRunAsRoot},
-	}
-	if a.AsSubmitter {
-		if err := errors.Join(passable(base), passable(k.base)); err != nil {
-			return agent.Agent{}, fmt.Errorf("%w; choose another directory for logs with --log-dir", err)
-		}
-	}
+	k := &keptFiles{warn: a.Warn, elsewhere: map[string]place{}, as: submitters{a.AsSubmitter, a.AllowRunAsRoot}}
 	if k.ports, err = portRange(a.PortRange); err != nil {
-		return agent.Agent{}, err
+		return agent.Agent{}, nil, err
 	}
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
-		return agent.Agent{}, err
+		return agent.Agent{}, nil, err
+	}
+	if err := k.take(base, join.Node.Name, a.Adopt || a.LogDir != "" && a.Name != ""); err != nil {
+		return agent.Agent{}, nil, err
+	}
+	if a.AsSubmitter {
+		if err := errors.Join(passable(base), passable(k.base)); err != nil {
+			return agent.Agent{}, nil, errors.Join(fmt.Errorf("%w; choose another directory for logs with --log-dir", err), k.owned.Close())
+		}
 	}
 	n := agent.Agent{
 		Endpoints: mtls.Server(token, mtls.Identity{Node: join.Node.Name}),
@@ -188,7 +191,7 @@ func (a Agent) node(j Job, join session.Options, f *follower) (agent.Agent, erro
 	if !j.reached() {
 		n.Signals = f.pass
 	}
-	return n, nil
+	return n, k.owned, nil
 }
 
 // unheard has nobody wait for Say and Warn but the end of Serve, which calls what it returns.

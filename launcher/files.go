@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 
 	"github.com/golaunch/golaunch/agent"
@@ -18,9 +20,11 @@ import (
 
 // keptFiles are the files of the jobs that an agent has had.
 type keptFiles struct {
-	base string
-	warn func(error)
-	as   submitters
+	// base is this agent's alone until owned is closed.
+	base  string
+	owned io.Closer
+	warn  func(error)
+	as    submitters
 	// ports are those on which this node may listen.
 	ports ports.Range
 
@@ -30,6 +34,31 @@ type keptFiles struct {
 	// done counts the jobs that are over since the last were removed.
 	done int
 }
+
+// take chooses the directory for an agent and takes it. Where the user has said which, in all its
+// parts, and another agent has it, this one cannot begin, and neither can one that goes on with the
+// ranks that it finds there; any other gets one of its own.
+func (k *keptFiles) take(base, name string, asked bool) error {
+	run := logs.NewRun()
+	for n := 1; ; n++ {
+		k.base = filepath.Join(base, name)
+		if n > 1 {
+			k.base += "." + strconv.Itoa(n)
+		}
+		var err error
+		k.owned, err = logs.TakeBase(k.base, run)
+		switch taken, ok := errors.AsType[*logs.TakenError](err); {
+		case !ok:
+			return err
+		case asked || n == maxNamesakes:
+			return usage("%w: give this agent another --name or --log-dir", taken)
+		}
+	}
+}
+
+// maxNamesakes bounds the agents with one name on a machine that have no directory of their own
+// choice.
+const maxNamesakes = 100
 
 // place is where the directory of a job is, and whose.
 type place struct {
@@ -73,12 +102,14 @@ func (k *keptFiles) ready(id string, as agent.Assignment, at netip.Addr) (agent.
 		return agent.Work{}, err
 	}
 	work.Stdin, work.Ports = false, allowed.String() // the agent's standard input is nobody else's
-	p := place{k.base, logs.Whose{Job: rights}}
-	if j.Output.LogDir != "" {
-		p = place{j.Output.LogDir, logs.Whose{Base: rights, Job: rights}}
-		k.note(id, p)
+	var dir *logs.Dir
+	if p := (place{j.Output.LogDir, logs.Whose{Base: rights, Job: rights}}); p.base != "" {
+		if dir, err = takeDir(p.whose, p.base, id, as.Cluster, true); err == nil {
+			k.note(id, p) // before that, the directory has another job's output
+		}
+	} else {
+		dir, err = logs.Whose{Job: rights}.OpenDir(k.base, id)
 	}
-	dir, err := p.whose.OpenDir(p.base, id)
 	if err != nil {
 		return agent.Work{}, err
 	}

@@ -1,14 +1,18 @@
 package launcher_test
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -40,6 +44,7 @@ echo '{"message": "boom"}' >$TORCHELASTIC_ERROR_FILE; exit 1`)
 			t.Fatalf("%+v (%v)", result, err)
 		}
 		want := `drwx------ j
+-rw------- j/.owner
 drwx------ j/attempt-0
 -rw------- j/attempt-0/rank-0.error.json
 -rw------- j/attempt-0/rank-0.stderr.log
@@ -149,5 +154,97 @@ func TestLogsInASharedPlace(t *testing.T) {
 	result, err := launcher.Run(t.Context(), job)
 	if result.Code != 125 || err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "--log-dir") {
 		t.Errorf("code %d, error %v; want 125, the directory and a way out", result.Code, err)
+	}
+}
+
+// TestTwoRunsWithOneID at a time: the second has a directory of its own, or is refused where it was
+// told which.
+func TestTwoRunsWithOneID(t *testing.T) {
+	for _, c := range []struct {
+		dir  string
+		code int
+	}{{"", 5}, {filepath.Join(t.TempDir(), "logs"), 2}} {
+		tmp := t.TempDir()
+		t.Setenv("TMPDIR", tmp)
+		first, out, _ := marked(t, 1, `echo up; until [ -e end ]; do sleep 0.02; done; exit 7`)
+		first.ID, first.Output.LogDir, first.Dir = "j", c.dir, t.TempDir()
+		ended := make(chan launcher.Result, 1)
+		go func() {
+			result, err := launcher.Run(context.Background(), first)
+			if err != nil {
+				t.Error(err)
+			}
+			ended <- result
+		}()
+		out.await(t, "up")
+		second, _, words := marked(t, 1, `echo down; exit 5`)
+		second.ID, second.Output.LogDir = "j", c.dir
+		result, err := launcher.Run(t.Context(), second)
+		if result.Code != c.code {
+			t.Errorf("the second ends with %+v (%v), want code %d", result, err, c.code)
+		}
+		want := "logs           " + filepath.Join(tmp, fmt.Sprintf("golaunch-%d", os.Getuid()), "j.2")
+		if c.code == 2 {
+			want = fmt.Sprintf("is in use by another run (pid %d on ", os.Getpid())
+		}
+		if said := fmt.Sprint(words, err); !strings.Contains(said, want) {
+			t.Errorf("the second says %q, want %q", said, want)
+		}
+		if err := os.WriteFile(filepath.Join(first.Dir, "end"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if result := <-ended; result.Code != 7 {
+			t.Errorf("the first ends with %+v", result)
+		}
+		base := cmp.Or(c.dir, filepath.Join(tmp, fmt.Sprintf("golaunch-%d", os.Getuid())))
+		if text, err := os.ReadFile(filepath.Join(base, "j/attempt-0/rank-0.stdout.log")); err != nil || string(text) != "up\n" {
+			t.Errorf("the first has written %q (%v)", text, err)
+		}
+	}
+}
+
+// TestTwoAgentsWithOneName at a time: one that was told its name and its directory is refused,
+// another gets a directory of its own.
+func TestTwoAgentsWithOneName(t *testing.T) {
+	t.Setenv("GOLAUNCH_TOKEN", strings.Repeat("a", 64))
+	t.Setenv("TMPDIR", t.TempDir())
+	zero, asked := 0, filepath.Join(t.TempDir(), "logs")
+	agent := launcher.Agent{Coordinator: "127.0.0.1:1", Name: "n1", GPUs: &zero, Preflight: "off", AllowRunAsRoot: true, Say: func(string) {}}
+	begin := func(a launcher.Agent) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(context.Background())
+		left, tries := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		a.Warn = func(error) { once.Do(func() { close(tries) }) } // nobody is at that port
+		go func() {
+			defer close(left)
+			_, _ = a.Serve(ctx)
+		}()
+		t.Cleanup(func() {
+			cancel()
+			<-left
+		})
+		select {
+		case <-tries:
+		case <-time.After(patience):
+			t.Fatal("the agent does not try to join")
+		}
+	}
+	begin(agent)
+	begin(agent)
+	agent.LogDir = asked
+	begin(agent)
+	agent.Warn = func(error) {}
+	for _, adopt := range []bool{false, true} {
+		agent.Adopt = adopt
+		_, err := agent.Serve(t.Context())
+		if want := fmt.Sprintf("n1 is in use by another run (pid %d on ", os.Getpid()); !errors.Is(err, launcher.ErrUsage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("adopt %v: %v, want %q", adopt, err, want)
+		}
+	}
+	for _, name := range []string{"n1", "n1.2"} {
+		if _, err := os.Stat(filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid()), name)); err != nil {
+			t.Error(err)
+		}
 	}
 }

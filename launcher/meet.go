@@ -43,6 +43,7 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	m := membership{Options: session.Options{
 		Node: node, Target: net.JoinHostPort(at.host, strconv.Itoa(at.port)), TLS: mtls.Client(token, id), Dial: dialTCP(at.host, at.port),
 	}}
+	h.run = m.Target // it is one job that meets there
 	join := func() (Result, error) {
 		return h.join(ctx, node, m.Target, func(_ context.Context, node placement.Node) (membership, error) {
 			m.Node, m.TLS = node, mtls.Client(token, h.identity(node))

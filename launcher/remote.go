@@ -36,6 +36,8 @@ type enlistment struct {
 	Job Job
 	// Coordinator is ADDRESS:PORT, and Token the secret of this job alone.
 	Coordinator, Token string
+	// Run is as in here.
+	Run string
 	// Tied says that standard input stays open for as long as the node is wanted.
 	Tied bool
 	// Slots is how many of the node's GPUs it offers; 0 all.
@@ -54,7 +56,7 @@ func (h *here) remotely(ctx context.Context, start func(context.Context, enlistm
 		return Result{}, fmt.Errorf("cannot listen on %v for the nodes of the job: %w", own, err)
 	}
 	token := mtls.NewToken()
-	e := enlistment{Job: h.job, Coordinator: l.Addr().String(), Token: token.Text()}
+	e := enlistment{Job: h.job, Coordinator: l.Addr().String(), Token: token.Text(), Run: h.run}
 	if h.job.Resources.PlacementTimeout == 0 {
 		h.job.Resources.PlacementTimeout = startLimit
 	}
@@ -164,6 +166,7 @@ func (e enlistment) serve() error {
 	ctx := context.Background()
 	j.Stopping.Signals = e.signals()
 	h := arrive(j)
+	h.run = e.Run
 	node, err := h.offer(ctx, false)
 	if err != nil {
 		return err

@@ -117,8 +117,10 @@ type here struct {
 	console  *logs.Console
 	narrator narrator
 	// dir takes the files of the job with the ID opened; nil before open, which both the agent and the coordinator call.
-	dir     *logs.Dir
-	opened  string
+	dir    *logs.Dir
+	opened string
+	// run is the same for all processes of this job, and for no other run of a job with its ID.
+	run     string
 	opening sync.Mutex
 	// subdir is below the temporary directory, for the files of a job that names none: several nodes may share a machine.
 	subdir string
@@ -145,7 +147,7 @@ func arrive(j Job) *here {
 	console := j.Output.console()
 	left := make(chan struct{})
 	j.Stopping.Signals = j.Stopping.marked(left)
-	return &here{job: j, console: console, narrator: narrator{say: console.Say}, left: left}
+	return &here{job: j, console: console, narrator: narrator{say: console.Say}, left: left, run: logs.NewRun()}
 }
 
 // open makes the directory of the job's files. The job's ID is the coordinator's to say.
@@ -162,9 +164,22 @@ func (h *here) open(id string) (err error) {
 	if h.job.Output.LogDir == "" {
 		base = filepath.Join(base, h.subdir)
 	}
-	h.dir, err = logs.OpenDir(base, h.job.dirName(id))
+	h.dir, err = takeDir(logs.Whose{}, base, h.job.dirName(id), h.run, h.job.Output.LogDir != "")
 	h.opened = id
 	return err
+}
+
+// takeDir takes the directory of a job for a run. Where the user has said where it is and another
+// run has it, this one cannot begin; else it gets one of its own.
+func takeDir(w logs.Whose, base, name, run string, asked bool) (*logs.Dir, error) {
+	if !asked {
+		return w.TakeFree(base, name, run)
+	}
+	d, err := w.TakeDir(base, name, run)
+	if taken, ok := errors.AsType[*logs.TakenError](err); ok {
+		return nil, usage("%w: give this run another --job-id or --log-dir, or wait for the end of that one", taken)
+	}
+	return d, err
 }
 
 // enter is open for the agent, with whose job the directory goes of one that was given up for it before it began.

@@ -37,6 +37,8 @@ const (
 type simulation struct {
 	Job  Job
 	Node placement.Node
+	// Run is as in here.
+	Run string
 }
 
 func init() {
@@ -97,7 +99,7 @@ func (h *here) simulateNode(ctx context.Context, l offers, node placement.Node) 
 		return errors.Join(fmt.Errorf("cannot start %s: %w", node.Name, err), ours.Close(), orders.Close())
 	}
 	l.conns <- ours
-	err = errors.Join(json.NewEncoder(orders).Encode(simulation{h.job, node}), orders.Close())
+	err = errors.Join(json.NewEncoder(orders).Encode(simulation{h.job, node, h.run}), orders.Close())
 	err = errors.Join(err, output.Wait(), cmd.Wait())
 	if err != nil && ctx.Err() == nil {
 		h.warn(fmt.Errorf("%s: %w", node.Name, err))
@@ -150,6 +152,7 @@ func (s *simulation) beNode() error {
 	stream.Close()
 	s.Job.Output.Stdout, s.Job.Output.Stderr = os.Stdout, os.Stderr
 	h := arrive(s.Job)
+	h.run = s.Run
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	dial := dialOnce(conn.(*net.UnixConn), func() { cancel(errGone) })

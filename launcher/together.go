@@ -20,6 +20,7 @@ func (h *here) together(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	h.run = h.job.place.Job
 	if p := h.job.place; p.Node > 0 {
 		target := p.Head
 		if p.Port > 0 {

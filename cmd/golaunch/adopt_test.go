@@ -164,8 +164,8 @@ func TestAnAgentHandsOver(t *testing.T) {
 	t.Parallel()
 	h, coordinator, n10, _ := upAdopting(t)
 	job := h.counters()
-	h.start(1, "agent", "--adopt", "--coordinator", h.at, "--name", "n10", "--gpus", "1", "--log-dir", h.adoptDir()).ends(125,
-		"another agent with the same name lives on this machine")
+	h.start(1, "agent", "--adopt", "--coordinator", h.at, "--name", "n10", "--gpus", "1", "--log-dir", h.adoptDir()).ends(2,
+		fmt.Sprintf("/logs/n10 is in use by another run (pid %d on ", n10.cmd.Process.Pid), "): give this agent another --name or --log-dir")
 	n10.signal(syscall.SIGHUP)
 	n10.ends(129, "n10 leaves its ranks to the next agent")
 	h.adopting(1, "n10")

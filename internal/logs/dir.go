@@ -1,8 +1,10 @@
 package logs
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,7 +16,8 @@ import (
 )
 
 // Dir is the log directory of one job, <base>/<job id>. Several nodes may share it over a network file system: ranks are
-// numbered over the whole job, so no two of them write the same file.
+// numbered over the whole job, so no two of them write the same file. Another run of a job with
+// that ID may not, see TakeDir.
 type Dir struct {
 	path         string
 	job          string
@@ -23,7 +26,9 @@ type Dir struct {
 	// lock is shared by all that have the directory open: what nobody has may be removed. made says that this process made it.
 	lock *os.File
 	made bool
-	hub  hub
+	// owner holds it for a run; nil for who only reads.
+	owner io.Closer
+	hub   hub
 }
 
 // maxJobID bounds a job's ID in bytes.
@@ -183,9 +188,19 @@ func (d *Dir) Root() *own.Root { return d.root }
 // Path is absolute.
 func (d *Dir) Path() string { return d.path }
 
-// Remove deletes the directory with all logs in it, those of other nodes that share it too, and closes it.
+// Remove deletes the directory with all logs in it, those of other nodes that share it too, and
+// closes it. It gets another name before, so that a run that makes one with this name meanwhile
+// loses nothing.
 func (d *Dir) Remove() error {
-	if err := d.parent.RemoveAll(d.job); err != nil {
+	name := d.job + "." + rand.Text()[:8]
+	if d.parent.Rename(d.job, name) != nil {
+		name = d.job
+	}
+	if d.owner != nil { // NFS keeps an open file, and with it the directory
+		_ = d.owner.Close()
+		d.owner = nil
+	}
+	if err := d.parent.RemoveAll(name); err != nil {
 		return errors.Join(fmt.Errorf("remove the log directory of job %s: %w", d.job, err), d.Close())
 	}
 	return d.Close()
@@ -198,6 +213,10 @@ func (d *Dir) Close() error {
 	if d.lock != nil {
 		errs = append(errs, d.lock.Close())
 		d.lock = nil
+	}
+	if d.owner != nil {
+		errs = append(errs, d.owner.Close())
+		d.owner = nil
 	}
 	for _, root := range []*own.Root{d.root, d.parent} {
 		if root != nil {

@@ -139,7 +139,8 @@ func lookAt(base *own.Root, id string, alone bool) (j pastJob, ours bool, err er
 	return j, ours, err
 }
 
-// jobEntries are what is in a directory that has attempts and, perhaps, events and failure bundles, but nothing else.
+// jobEntries are what is in a directory that has attempts and, perhaps, an owner, events and
+// failure bundles, but nothing else.
 func jobEntries(dir *own.Root) (names []string, ours bool, err error) {
 	attempts := 0
 	err = list(dir, ".", func(e fs.DirEntry) bool {
@@ -148,7 +149,8 @@ func jobEntries(dir *own.Root) (names []string, ours bool, err error) {
 			attempts++
 		}
 		names = append(names, e.Name())
-		ours = attempt || e.Type().IsRegular() && (eventsFile.MatchString(e.Name()) || bundleFile.MatchString(e.Name()))
+		ours = attempt || e.Type().IsRegular() &&
+			(e.Name() == ownerFile || eventsFile.MatchString(e.Name()) || bundleFile.MatchString(e.Name()))
 		return ours
 	})
 	return names, ours && attempts > 0, err
