@@ -245,16 +245,21 @@ func vmHWM(t *testing.T, pid int) int {
 	return n
 }
 
-// TestNobodyReads golaunch's stdout: a pipe that is full, and one that is closed. The job's exit code stays its own.
+// TestNobodyReads golaunch's stdout, or either of its outputs: a pipe that is full, and one that is
+// closed. The job's exit code stays its own.
 func TestNobodyReads(t *testing.T) {
 	t.Parallel()
 	const talk = `echo "{\"rank\": $RANK}"; seq 1 200000; echo rank $RANK ends >&2; exit `
 	for _, c := range []struct {
 		name string
 		code int
+		to   string
 		want string
-	}{{"stuck", 3, "nobody reads it"}, {"closed", 3, "broken pipe"}, {"closed", 0, "broken pipe"}} {
-		t.Run(fmt.Sprint(c.name, c.code), func(t *testing.T) {
+	}{
+		{"stuck", 3, ">&3", "show the output on stdout: nobody reads it"}, {"stuck", 3, ">&3 2>&3", ""}, {"stuck", 0, ">&3 2>&3", ""},
+		{"closed", 3, ">&3", "show the output on stdout: broken pipe"}, {"closed", 0, ">&3", "show the output on stdout: broken pipe"},
+	} {
+		t.Run(fmt.Sprint(c.name, c.code, c.to), func(t *testing.T) {
 			r, w, err := os.Pipe()
 			if err != nil {
 				t.Fatal(err)
@@ -263,12 +268,12 @@ func TestNobodyReads(t *testing.T) {
 			if c.name == "closed" {
 				r.Close()
 			}
-			cmd := exec.Command("sh", "-c", `exec "$0" "$@" >&3`, golaunch(t), "--procs-per-node", "2", "--max-restarts", "0",
+			cmd := exec.Command("sh", "-c", `exec "$0" "$@" `+c.to, golaunch(t), "--procs-per-node", "2", "--max-restarts", "0",
 				"--", "sh", "-c", talk+strconv.Itoa(c.code))
 			cmd.ExtraFiles = []*os.File{w}
 			p := start(t, cmd)
 			w.Close()
-			p.ends(c.code, "show the output on stdout: "+c.want)
+			p.ends(c.code, c.want)
 		})
 	}
 	both := exec.Command("bash", "-c", `"$0" "$@" 2>&1 | head -n 1; exit ${PIPESTATUS[0]}`, golaunch(t), "--procs-per-node", "2",

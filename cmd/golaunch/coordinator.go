@@ -83,9 +83,9 @@ func (o *coordinatorOptions) announce(io *streams, at netip.AddrPort) error {
 	if o.quiet {
 		return nil
 	}
-	_, err := fmt.Fprintf(io.stderr, "golaunch: the coordinator listens at %v; on each node, with the same ~/.golaunch/token, run:\n"+
-		"  golaunch agent --coordinator %s\n", at, cmp.Or(strings.Join(o.Peers, ","), at.String()))
-	return err
+	io.print(fmt.Sprintf("golaunch: the coordinator listens at %v; on each node, with the same ~/.golaunch/token, run:\n"+
+		"  golaunch agent --coordinator %s\n", at, cmp.Or(strings.Join(o.Peers, ","), at.String())))
+	return nil
 }
 
 // untilStopped cancels at the first signal that means stop.

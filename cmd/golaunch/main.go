@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,6 +40,9 @@ type streams struct {
 	began bool
 	// json says that the verb was called with --json.
 	json bool
+	// words are for stderr.
+	begun sync.Once
+	words *speaker.Speaker
 }
 
 // say prints what a person may want to know.
@@ -50,11 +55,32 @@ func (s *streams) warn(err error) {
 
 // tell prints words as they were asked for.
 func (s *streams) tell(text string, words contract.Words) {
+	text += "\n"
 	if s.json {
-		fmt.Fprintf(s.stderr, "%s", words.Bytes())
-		return
+		text = string(words.Bytes())
 	}
-	fmt.Fprintln(s.stderr, text)
+	s.print(text)
+}
+
+// print prints on stderr, and waits for who reads that for a limited time: no verb goes on, or
+// ends, only when somebody reads.
+func (s *streams) print(text string) {
+	s.begun.Do(func() {
+		s.words = speaker.New(func(missed int) {
+			fmt.Fprintf(s.stderr, "golaunch: warning: %d messages are not shown: nobody has read those before\n", missed)
+		})
+	})
+	printed := make(chan struct{})
+	s.words.Say(func() {
+		fmt.Fprint(s.stderr, text)
+		close(printed)
+	})
+	late := time.NewTimer(speaker.Patience)
+	defer late.Stop()
+	select {
+	case <-printed:
+	case <-late.C:
+	}
 }
 
 func main() {
@@ -85,9 +111,7 @@ func Main(s *streams, args []string) int {
 		code = s.code
 	}
 	s.json = s.json || !s.began && wantsJSON(c, args)
-	last := speaker.New(nil) // nobody may read it
-	last.Say(func() { s.tell(who+": "+text, contract.Words{Error: errorShown(c, err, text, code)}) })
-	last.Finish(speaker.Patience)
+	s.tell(who+": "+text, contract.Words{Error: errorShown(c, err, text, code)})
 	return code
 }
 

@@ -39,7 +39,7 @@ func newRun(s *streams, name string) *cobra.Command {
 		case helpAll:
 			return 0, c.Help()
 		case nothing && !s.json:
-			fmt.Fprintln(s.stderr, helpOf(c.Root()))
+			s.print(helpOf(c.Root()) + "\n")
 		}
 		return o.run(s, c.Flags(), args)
 	})

@@ -82,7 +82,7 @@ func torchrun(io *streams, args []string) (int, error) {
 
 // refuse ends a command line that cannot be run as argparse does.
 func refuse(io *streams, err error) (int, error) {
-	fmt.Fprintf(io.stderr, "%s: %s\n", torchrunName, strings.TrimPrefix(err.Error(), launcher.ErrUsage.Error()+": "))
+	io.print(torchrunName + ": " + strings.TrimPrefix(err.Error(), launcher.ErrUsage.Error()+": ") + "\n")
 	return exitUsage, nil
 }
 

@@ -204,7 +204,7 @@ func TestCloseGivesUp(t *testing.T) {
 		synctest.Wait()
 		feed(&v, "d\ne\n")
 		began := time.Now()
-		if err := c.Close(); err == nil || !strings.Contains(err.Error(), "stdout: nobody reads it (lines not shown: 2") {
+		if err := c.Close(); err == nil || !strings.Contains(err.Error(), "stdout: nobody reads it (lines not shown: 5;") {
 			t.Errorf("error %v", err)
 		}
 		if took := time.Since(began); took != closePatience {
@@ -212,6 +212,25 @@ func TestCloseGivesUp(t *testing.T) {
 		}
 		close(block)
 	})
+}
+
+// TestEachLineIsShownOrCounted of what a console that nobody reads was given: what the kernel has
+// taken, and what has not been shown.
+func TestEachLineIsShownOrCounted(t *testing.T) {
+	r, w := pipe(t)
+	c := NewConsole(w, writer(nil))
+	const total = 100_000
+	run(t, newRank(t, openDir(t, t.TempDir()), RankOptions{Console: c}), fmt.Sprint("seq 1 ", total))
+	err := c.Close()
+	held, sizeErr := unix.IoctlGetInt(int(r.Fd()), fionread)
+	text := make([]byte, held)
+	if _, readErr := io.ReadFull(r, text); sizeErr != nil || readErr != nil {
+		t.Fatal(sizeErr, readErr)
+	}
+	want := fmt.Sprintf("nobody reads it (lines not shown: %d;", total-count(text))
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%d bytes are in the pipe, and the error is %v; want %q", held, err, want)
+	}
 }
 
 func TestReaderGone(t *testing.T) {

@@ -83,6 +83,7 @@ func (l *lane) run() {
 			l.tell()
 			return
 		default:
+			l.sink.left.Store(count(e.text))
 			l.wipe()
 			l.write(e.text, e.raw)
 			l.giveBack(e)
@@ -118,7 +119,7 @@ func (l *lane) write(text []byte, raw bool) {
 			l.err = l.endLine()
 		}
 		if l.err == nil {
-			l.err = l.sink.write(text)
+			l.err = l.sink.show(text)
 		}
 		if l.err == nil {
 			l.open = text[len(text)-1] != '\n'
@@ -129,7 +130,7 @@ func (l *lane) write(text []byte, raw bool) {
 			l.notices.say(fmt.Sprintf("%s: %v: nothing more is shown there; the log files have it", l.name, l.err))
 		}
 	}
-	l.lost.Add(count(text))
+	l.lost.Add(l.sink.left.Swap(0))
 }
 
 // endLine has what follows begin a line of its own.
@@ -146,15 +147,18 @@ func (l *lane) tell() {
 	if l.err != nil || l.lost.Load() == 0 {
 		return
 	}
-	n := l.lost.Swap(0)
+	n := l.lost.Load()
 	notice := fmt.Sprintf("nobody read %s for a while: lines not shown: %d; the log files have the ranks'", l.name, n)
 	switch {
 	case l.notices == nil:
 		if l.err = l.endLine(); l.err == nil {
 			l.err = l.sink.write(l.own(notice))
 		}
-	case !l.notices.say(notice):
-		l.lost.Add(n)
+		if l.err == nil {
+			l.lost.Add(-n)
+		}
+	case l.notices.say(notice):
+		l.lost.Add(-n)
 	}
 }
 
@@ -265,6 +269,7 @@ func (l *lane) close() error {
 			l.lost.Add(count(e.text))
 		default:
 			l.queue <- entry{} // the end mark is among what was taken
+			l.lost.Add(l.sink.left.Load())
 			return l.verdict(errors.New("nobody reads it"))
 		}
 	}

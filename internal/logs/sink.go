@@ -20,6 +20,8 @@ type sink struct {
 	// outq is the ioctl that tells how many bytes the reader has not taken yet.
 	outq  uint
 	wrote atomic.Int64
+	// left is how many lines of an entry have not been written yet: all until show has begun.
+	left atomic.Int64
 }
 
 func newSink(w io.Writer) *sink {
@@ -56,11 +58,20 @@ func (s *sink) same(o *sink) bool {
 	return s.file == nil && o.file == nil && reflect.ValueOf(s.w).Comparable() && s.w == o.w
 }
 
-// write writes all of b. It counts the bytes piece by piece, so that a reader who moves is seen to move.
-func (s *sink) write(b []byte) error {
+// write writes all of b, which is not counted in left.
+func (s *sink) write(b []byte) error { return s.put(b, func([]byte) {}) }
+
+// show writes all of b, an entry.
+func (s *sink) show(b []byte) error {
+	return s.put(b, func(shown []byte) { s.left.Add(-count(shown)) })
+}
+
+// put counts the bytes piece by piece, so that a reader who moves is seen to move.
+func (s *sink) put(b []byte, put func([]byte)) error {
 	for len(b) > 0 {
 		n, err := s.push(b[:min(len(b), s.room())])
 		s.wrote.Add(int64(n))
+		put(b[:n])
 		if err != nil {
 			return err
 		}
