@@ -192,6 +192,9 @@ func (s control) submit(sub replica.Submission) (*watcher, error) {
 		return nil, wire.Wrong("%s", why)
 	}
 	w, err := ask(s.c, func() (*watcher, error) {
+		if r := s.c.runs[sub.Job.ID]; r != nil && sub.Key != "" && r.Key == sub.Key { // its client has not heard that
+			return s.c.watch(r, true), nil
+		}
 		if err := s.c.check(sub); err != nil {
 			return nil, err
 		}
@@ -222,14 +225,18 @@ func (s control) promised(w *watcher) error {
 	return err
 }
 
-// recorded waits until what was done is known to a later coordinator too.
+// recorded waits until what was done is known to a later coordinator too. The error says that it
+// may not be.
 func (s control) recorded() error {
 	done := make(chan struct{})
 	s.c.post(func() { s.c.log.Then(func() { close(done) }) })
-	if _, ok := await(context.Background(), s.c, done); !ok {
+	if _, ok := await(context.Background(), s.c, done); ok {
+		return nil
+	}
+	if s.c.sole != nil {
 		return s.c.gone()
 	}
-	return nil
+	return errOver
 }
 
 func (s control) Watch(req *pb.WatchRequest, stream pb.Cluster_WatchServer) error {

@@ -363,10 +363,14 @@ func await[T any](ctx context.Context, c *Coordinator, answers <-chan T) (answer
 	}
 }
 
-// gone answers a client once the goroutine of Run has ended: the only job is over, or the coordinator may be back.
+// gone answers a client once the goroutine of Run has ended: the only job is over, or the
+// coordinator may be back, or is elsewhere.
 func (c *Coordinator) gone() error {
-	if c.sole != nil && c.over {
+	switch {
+	case c.sole != nil && c.over:
 		return status.Error(codes.NotFound, "job "+c.sole.Job.ID+" is over")
+	case c.sole == nil && c.cfg.Candidate != nil:
+		return c.cfg.Candidate.nowhere()
 	}
 	return errOver
 }

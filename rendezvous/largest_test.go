@@ -168,7 +168,7 @@ func largestSubmission() replica.Submission {
 	rules := strings.Repeat("# 漢字\n", wire.MaxRules)[:wire.MaxRules-100]
 	rules = rules[:strings.LastIndex(rules, "\n")+1] + "stop  licence  /licence server .* refused/  ask for a candidate\n"
 	s := replica.Submission{
-		Task: []byte(noise(wire.MaxTask)), Title: text(wire.MaxTitle), Detached: true, PlacementTimeout: longest, BackoffMin: longest, BackoffMax: longest,
+		Task: []byte(noise(wire.MaxTask)), Title: text(wire.MaxTitle), Key: text(wire.MaxKey), Detached: true, PlacementTimeout: longest, BackoffMin: longest, BackoffMax: longest,
 		Spec: cluster.Spec{
 			GPUs: repeat(wire.MaxGPUs, func(i int) int { return big - i }), Backfill: true,
 			Job: job.Spec{

@@ -33,6 +33,9 @@ type Submission struct {
 	Title string
 	// Detached says that the job goes on without the client that submitted it.
 	Detached bool
+	// Key is random, and the same each time that a client, which has not heard what became of it,
+	// brings the submission again.
+	Key string `json:",omitempty"`
 	// Submitter is the uid of who submitted it, by the kernel's word or munge's, never the client's; nil where it is not known.
 	Submitter *uint32
 	// PlacementTimeout bounds the wait for nodes and GPUs; 0 is no bound. LastCall is the wait for more nodes than the least.

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -48,6 +50,7 @@ func (c *Client) Submit(ctx context.Context, s replica.Submission) (*Watch, erro
 	if why := wire.Excess(s); why != "" {
 		return nil, &RequestError{Target: c.Target, Why: why, Bad: true}
 	}
+	s.Key = cmp.Or(s.Key, rand.Text())
 	return c.watch(ctx, &Watch{client: c, Job: s.Job.ID, submission: wire.FromSubmission(s), owner: !s.Detached})
 }
 
@@ -65,19 +68,30 @@ func (c *Client) watch(ctx context.Context, w *Watch) (*Watch, error) {
 	return w, nil
 }
 
-// open makes a stream and waits until the coordinator has accepted it.
+// open makes a stream and waits until the coordinator has accepted it. One that ends meanwhile may
+// have taken the submission in, or not: its key has it be brought again.
 func (w *Watch) open(patience time.Duration) error {
 	limit, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
 	end, _ := limit.Deadline()
-	return w.client.ask(limit, func() error {
-		if w.submission != nil {
-			return w.submit(limit, end)
-		}
-		return w.start(time.Until(end), func(ctx context.Context) (updates, error) {
-			return w.client.rpc.Watch(ctx, &pb.WatchRequest{Job: w.Job, Attach: w.owner}, grpc.WaitForReady(true))
+	for {
+		err := w.client.ask(limit, func() error {
+			if w.submission != nil {
+				return w.submit(limit, end)
+			}
+			return w.start(time.Until(end), func(ctx context.Context) (updates, error) {
+				return w.client.rpc.Watch(ctx, &pb.WatchRequest{Job: w.Job, Attach: w.owner}, grpc.WaitForReady(true))
+			})
 		})
-	})
+		if w.submission == nil || err == nil || !w.client.mendable(err) {
+			return err
+		}
+		select {
+		case <-time.After(redirectWait):
+		case <-limit.Done():
+			return err
+		}
+	}
 }
 
 // submit says who submits where the coordinator asks, by a credential for the connection, of which there may be a new one meanwhile. Without

@@ -74,6 +74,8 @@ const (
 	MaxTitle = MaxText
 	MaxSizes = 1 << 16
 	maxOrder = 4 << 20
+	// MaxKey bounds the key of a submission, which is random and has 26 bytes.
+	MaxKey = 64
 	// MaxCredential bounds a credential of munge, which has some 200 bytes, and comes with that.
 	MaxCredential = 4 << 10
 	// MaxSpans are the ranks that a reader of logs chooses, 14 bytes each, and MaxPositions what a node is told of the files that it has
@@ -109,6 +111,7 @@ func Excess(s replica.Submission) string {
 		{"the command and its --env", len(s.Task), MaxTask, "bytes"},
 		{"the failure rules", len(s.Job.Rules), MaxRules, "bytes"},
 		{"the id", len(s.Job.ID), MaxID, "bytes"},
+		{"the key", len(s.Key), MaxKey, "bytes"},
 		{fmt.Sprintf("the order's list of %d nodes", len(s.Job.Request.Order.List)), names, maxOrder, "bytes"},
 		{"the ranks per node", len(s.Job.Request.PerNode), MaxSizes, "numbers"},
 		{"the choice of GPUs", len(s.GPUs), MaxGPUs, "indexes"},

@@ -20,7 +20,7 @@ import (
 func FromSubmission(s replica.Submission) []*pb.Submission {
 	r := s.Job.Request
 	all := []*pb.Submission{{
-		Protocol: Protocol, Version: Version(), Task: s.Task, Title: Plain(s.Title), Detached: s.Detached,
+		Protocol: Protocol, Version: Version(), Task: s.Task, Title: Plain(s.Title), Detached: s.Detached, Key: s.Key,
 		PlacementTimeout: durationpb.New(s.PlacementTimeout),
 		BackoffMin:       durationpb.New(s.BackoffMin), BackoffMax: durationpb.New(s.BackoffMax), LastCall: durationpb.New(s.LastCall),
 		Spec: &pb.Spec{
@@ -48,7 +48,7 @@ func ToSubmission(m *pb.Submission) replica.Submission {
 	spec := m.GetSpec()
 	r := spec.GetRequest()
 	return replica.Submission{
-		Task: m.GetTask(), Title: Plain(m.GetTitle()), Detached: m.GetDetached(),
+		Task: m.GetTask(), Title: Plain(m.GetTitle()), Detached: m.GetDetached(), Key: m.GetKey(),
 		PlacementTimeout: m.GetPlacementTimeout().AsDuration(),
 		BackoffMin:       m.GetBackoffMin().AsDuration(), BackoffMax: m.GetBackoffMax().AsDuration(), LastCall: m.GetLastCall().AsDuration(),
 		Spec: cluster.Spec{

@@ -5032,8 +5032,10 @@ type Submission struct {
 	LastCall *durationpb.Duration `protobuf:"bytes,10,opt,name=last_call,json=lastCall,proto3" json:"last_call,omitempty"`
 	// seals says that the client can seal a credential, and credential is one for its connection, of who submits. A coordinator that wants one
 	// and has none refuses with UNAUTHENTICATED.
-	Seals         bool   `protobuf:"varint,11,opt,name=seals,proto3" json:"seals,omitempty"`
-	Credential    string `protobuf:"bytes,12,opt,name=credential,proto3" json:"credential,omitempty"`
+	Seals      bool   `protobuf:"varint,11,opt,name=seals,proto3" json:"seals,omitempty"`
+	Credential string `protobuf:"bytes,12,opt,name=credential,proto3" json:"credential,omitempty"`
+	// key is random, made once for each submission: a coordinator that has a job of this ID with the same key has taken this one in.
+	Key           string `protobuf:"bytes,13,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5148,6 +5150,13 @@ func (x *Submission) GetSeals() bool {
 func (x *Submission) GetCredential() string {
 	if x != nil {
 		return x.Credential
+	}
+	return ""
+}
+
+func (x *Submission) GetKey() string {
+	if x != nil {
+		return x.Key
 	}
 	return ""
 }
@@ -7325,7 +7334,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\afurther\x18\v \x01(\x05R\afurther\x12\x12\n" +
 	"\x04step\x18\f \x01(\x03R\x04step\x12\x16\n" +
 	"\x06kernel\x18\r \x01(\fR\x06kernel\x12\x12\n" +
-	"\x04hung\x18\x0e \x01(\bR\x04hung\"\xe8\x03\n" +
+	"\x04hung\x18\x0e \x01(\bR\x04hung\"\xfa\x03\n" +
 	"\n" +
 	"Submission\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
@@ -7344,7 +7353,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05seals\x18\v \x01(\bR\x05seals\x12\x1e\n" +
 	"\n" +
 	"credential\x18\f \x01(\tR\n" +
-	"credential\"\xb9\x06\n" +
+	"credential\x12\x10\n" +
+	"\x03key\x18\r \x01(\tR\x03key\"\xb9\x06\n" +
 	"\x04Spec\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x129\n" +
 	"\arequest\x18\x02 \x01(\v2\x1f.golaunch.rendezvous.v1.RequestR\arequest\x12\x18\n" +

@@ -1,0 +1,117 @@
+package rendezvous
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestSubmissionsWhileCoordinatorsCome and go: each is taken in, and once. Coordinators leave in
+// order and are killed in turn.
+func TestSubmissionsWhileCoordinatorsCome(t *testing.T) {
+	several(t, func(t *testing.T, h *headed) {
+		h.startAll()
+		var submitters sync.WaitGroup
+		stop := make(chan struct{})
+		submitted := make([]int, 4)
+		for i := range submitted {
+			c := h.client()
+			submitters.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(lease / 1000 * time.Duration(i+1)):
+					}
+					id := fmt.Sprintf("j%d-%d", i, submitted[i])
+					w, err := c.Submit(t.Context(), detached(task(id, 1, 1)))
+					if err != nil {
+						t.Errorf("%s: %v", id, err)
+						return
+					}
+					submitted[i]++
+					w.Close()
+				}
+			})
+		}
+		for round := range 6 {
+			addr, _ := h.lead()
+			time.Sleep(lease / 10)
+			if round%2 == 0 {
+				h.end(addr)
+			} else {
+				h.kill(addr)
+			}
+			h.lead()
+			h.start(addr)
+		}
+		close(stop)
+		submitters.Wait()
+		total := 0
+		for _, n := range submitted {
+			total += n
+		}
+		if jobs := len(h.client().status().Jobs); jobs != total || total == 0 {
+			t.Errorf("%d jobs of %d that were submitted", jobs, total)
+		}
+	})
+}
+
+// TestASubmissionOfWhichNothingIsKnown was brought to a coordinator that could not have it kept
+// before it ended.
+func TestASubmissionOfWhichNothingIsKnown(t *testing.T) {
+	for name, lose := range map[string]func(*headed, string){"ended": (*headed).end, "killed": (*headed).kill} {
+		t.Run(name, func(t *testing.T) {
+			several(t, func(t *testing.T, h *headed) {
+				h.startAll()
+				addr, _ := h.lead()
+				c := h.client()
+				if _, err := c.Status(t.Context()); err != nil { // so that it asks who leads from now on
+					t.Fatal(err)
+				}
+				h.part(hostOf(addr), "user")
+				accepted := make(chan error, 1)
+				go func() {
+					w, err := c.Submit(t.Context(), detached(task("a", 1, 1)))
+					if err == nil {
+						w.Close()
+					}
+					accepted <- err
+				}()
+				synctest.Wait()
+				lose(h, addr)
+				h.part()
+				if err := <-accepted; err != nil {
+					t.Error(err)
+				}
+				want(t, fmt.Sprint(len(h.client().status().Jobs)), "1")
+			})
+		})
+	}
+}
+
+// TestAJobIsSubmittedAgain by a client that has not heard that it was taken in, and by another one.
+func TestAJobIsSubmittedAgain(t *testing.T) {
+	s := detached(task("a", 1, 1))
+	s.Key = "a key"
+	host(t, func(t *testing.T, h *hosted) {
+		ask := func(key string) error {
+			s.Key = key
+			_, err := control{c: h.c}.submit(s)
+			return err
+		}
+		if err := ask("a key"); err != nil {
+			t.Fatal(err)
+		}
+		if err := ask("a key"); err != nil {
+			t.Errorf("the same client: %v", err)
+		}
+		for _, key := range []string{"another key", ""} {
+			if err := ask(key); err == nil {
+				t.Errorf("key %q: there are two jobs of one id", key)
+			}
+		}
+	})
+}
