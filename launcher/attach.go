@@ -67,7 +67,7 @@ func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
 		if cut := <-shown; !errors.Is(cut, context.Canceled) { // nothing may be shown once the console is closed
 			err = errors.Join(err, cut)
 		}
-		return Result{}, err
+		return Result{}, lost(err)
 	}
 	limit := time.AfterFunc(showLimit, stop)
 	defer limit.Stop()
@@ -78,6 +78,15 @@ func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
 	following.Wait()
 	tells.end(result)
 	return result, nil
+}
+
+// lost is why a job that the cluster has taken in is out of sight. That is never how it was asked for, not even where a coordinator says that
+// there is no such job.
+func lost(err error) error {
+	if errors.Is(err, ErrNotThere) {
+		return fmt.Errorf("the coordinator has come back without its log, and knows nothing of the job: %v; keep its --state-dir", err)
+	}
+	return err
 }
 
 // hand prints the id of a job that goes on.

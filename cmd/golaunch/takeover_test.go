@@ -143,6 +143,25 @@ func TestAWaitingClientSeesTheCoordinatorReturn(t *testing.T) {
 	}
 }
 
+// TestTheCoordinatorReturnsWithoutItsLog: a client that waits for its job does not take that for a mistake of its own.
+func TestTheCoordinatorReturnsWithoutItsLog(t *testing.T) {
+	t.Parallel()
+	h := newCluster(t)
+	coordinator := h.coordinate("--state-dir", t.TempDir())
+	h.join(1, "n10", 2)
+	var attached []*process
+	for i, more := range [][]string{nil, {"--exit-codes", "infrastructure=77"}} {
+		p := h.start(0, append(more, "--job-id", fmt.Sprint("j", i), "--gpus-per-node", "1", "--", "sh", "-c", hung)...)
+		p.line("up 0")
+		attached = append(attached, p)
+	}
+	coordinator.kill()
+	h.coordinate("--state-dir", t.TempDir())
+	for i, p := range attached {
+		p.ends([]int{125, 77}[i], "the coordinator has come back without its log, and knows nothing of the job: ", "keep its --state-dir")
+	}
+}
+
 // TestAnAgentLeavesWithoutACoordinator when it is told to, while it tries to join again.
 func TestAnAgentLeavesWithoutACoordinator(t *testing.T) {
 	t.Parallel()
