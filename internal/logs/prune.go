@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,8 +21,11 @@ import (
 // eventsFile is what coordinators keep beside the ranks' output, those that took over too.
 var eventsFile = regexp.MustCompile(`^events(-[a-zA-Z0-9._-]+)?\.jsonl$`)
 
-// rankFile is what ranks leave in the directory of an attempt.
-var rankFile = regexp.MustCompile(`^rank-[0-9]+\.(stdout\.log|stderr\.log|error\.json|notice\.json|notice\.json\.ready|heartbeat)$`)
+// rankFiles are what ranks leave in the directory of an attempt, behind rank-<r>.
+var (
+	rankFiles = []string{"stdout.log", "stderr.log", "error.json", "notice.json", "notice.json.ready", "heartbeat"}
+	rankFile  = regexp.MustCompile(`^rank-[0-9]+\.(` + strings.ReplaceAll(strings.Join(rankFiles, "|"), ".", `\.`) + `)$`)
+)
 
 // bundleFile is what package bundle leaves in the directory of a job, whole or not.
 var bundleFile = regexp.MustCompile(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)
@@ -163,4 +169,40 @@ func isAttempt(base *own.Root, name string) (bool, error) {
 		return ours
 	})
 	return ours, err
+}
+
+// keptAttempts is how many attempts of a rank have their files kept: the first, which most likely shows the root of what follows, and
+// the newest.
+const keptAttempts = 20
+
+// pruneAttempts removes the rank's files of older attempts. Other ranks of such an attempt may still run, here or on another node: each
+// removes its own, and the last of them the directory.
+func (r *Rank) pruneAttempts() error {
+	if r.opts.Attempt < keptAttempts {
+		return nil
+	}
+	all, err := r.dir.attempts(Filter{Attempt: AllAttempts})
+	if err != nil || len(all) < keptAttempts {
+		return err
+	}
+	for _, n := range all[1:] {
+		if n > r.opts.Attempt-keptAttempts+1 {
+			break
+		}
+		past := Rank{dir: r.dir, opts: RankOptions{Rank: r.opts.Rank, Attempt: n}}
+		for _, suffix := range rankFiles {
+			if err := r.dir.root.Remove(past.file(suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		// The directory of an alias ends with the number of the attempt, and is nothing without that one's.
+		alias, numbered := strings.CutSuffix(path.Dir(r.opts.Alias), strconv.Itoa(r.opts.Attempt))
+		if r.dir.root.Remove(past.attempt()) != nil || !numbered {
+			continue
+		}
+		if err := r.dir.root.RemoveAll(alias + strconv.Itoa(n)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -191,5 +192,29 @@ func TestPruneOthers(t *testing.T) {
 		if got := jobs(t, base); got != want {
 			t.Errorf("with mode %v left are %s, not %s", mode, got, want)
 		}
+	}
+}
+
+// TestOldAttempts leave nothing but what the first and the newest have, and a rank that still runs is left alone.
+func TestOldAttempts(t *testing.T) {
+	d := openDir(t, t.TempDir())
+	for attempt := range 50 {
+		if attempt == 3 {
+			run(t, newRank(t, d, RankOptions{Rank: 1, Attempt: attempt, Alias: "attempt_3/1"}), "echo x")
+		}
+		r := newRank(t, d, RankOptions{Attempt: attempt, Alias: fmt.Sprintf("attempt_%d/0", attempt)})
+		run(t, r, `echo x; echo y >&2; echo '{"message": "m"}' > "$1"; touch "$2"`, r.ErrorFile(), r.HeartbeatFile())
+	}
+	for attempt := range 50 {
+		for _, dir := range []string{"attempt-%d/rank-0.stderr.log", "attempt_%d/0/error.json", "attempt-%d", "attempt_%d"} {
+			name := fmt.Sprintf(dir, attempt)
+			want := attempt == 0 || attempt > 50-keptAttempts || attempt == 3 && dir != "attempt-%d/rank-0.stderr.log"
+			if _, err := d.root.Stat(name); (err == nil) != want {
+				t.Errorf("%s is there: %v, want %v", name, err == nil, want)
+			}
+		}
+	}
+	if _, err := d.root.Stat("attempt-3/rank-1.stdout.log"); err != nil {
+		t.Errorf("the file of another rank: %v", err)
 	}
 }

@@ -56,9 +56,13 @@ type Rank struct {
 
 // Rank starts to carry the output of a rank to <dir>/attempt-<n>/rank-<r>.stdout.log and .stderr.log, mode 0600. A file is made
 // at its first byte; one that is there already, from an earlier run under the same job id, is appended to. An error file, a heartbeat or
-// a notice from such a run is removed. The error says on which node and rank no pipe, directory or file could be made.
+// a notice from such a run is removed, and what the rank has left of all but its first and newest attempts. The error says on which node
+// and rank no pipe, directory or file could be made.
 func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	r := &Rank{dir: d, opts: opts}
+	if err := r.pruneAttempts(); err != nil && opts.Warn != nil {
+		opts.Warn(fmt.Errorf("remove the logs of old attempts of %s: %w", r.where(), err))
+	}
 	if err := d.root.Mkdir(r.attempt(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the log directory of %s: %w", r.where(), err)
 	}
