@@ -310,50 +310,6 @@ func TestASlowReader(t *testing.T) {
 	})
 }
 
-// TestConnectionsAreBounded: more have to wait until one is closed.
-func TestConnectionsAreBounded(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	bounded := &limited{l, make(chan struct{}, 1)}
-	dial := func() {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		t.Cleanup(func() { c.Close() })
-	}
-	dial()
-	dial()
-	first, err := bounded.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := make(chan net.Conn)
-	go func() {
-		c, err := bounded.Accept()
-		if err != nil {
-			t.Error(err)
-		}
-		second <- c
-	}()
-	select {
-	case <-second:
-		t.Fatal("a second connection is accepted beside the first")
-	default:
-	}
-	first.Close()
-	first.Close() // which leaves no second place
-	c := <-second
-	defer c.Close()
-	if len(bounded.places) != 1 {
-		t.Errorf("%d places are taken by one connection", len(bounded.places))
-	}
-}
-
 // FuzzHost: whatever the host is, only an address or a known name passes, and nothing panics.
 func FuzzHost(f *testing.F) {
 	for _, host := range []string{"localhost:1", "[::1]", "[::1", "a:b:c", "127.0.0.1%eth0", "", "xn--80ak6aa92e.com:80"} {

@@ -80,6 +80,7 @@ func (s *Server) guarded(next http.HandlerFunc) http.HandlerFunc {
 			fail(w, http.StatusForbidden, errors.New("this browser has no session: open the newest link that golaunch dashboard has printed"))
 			return
 		}
+		welcome(r)
 		ctx, cancel := context.WithDeadline(r.Context(), until)
 		defer cancel()
 		next(w, r.WithContext(ctx))
@@ -97,6 +98,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "the metrics are for whoever has the token: set authorization.credentials_file in the scrape config to a copy of the file of --metrics-token-file\n")
 		return
 	}
+	welcome(r)
 	s.await(r.Context())
 	s.opts.Metrics.ServeHTTP(w, r)
 }
@@ -107,6 +109,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 			"A link works once, in one browser; when it was used, the terminal shows the next.")
 		return
 	}
+	welcome(r)
 	write(w, "text/html; charset=utf-8", file("index.html"))
 }
 

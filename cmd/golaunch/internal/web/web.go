@@ -42,13 +42,14 @@ type Options struct {
 
 // Limits of the server. A page of 8,000 ranks is under 1 MiB; pages that are larger come less often.
 const (
-	maxConnections = 256
-	maxStreams     = 32
-	maxHeader      = 16 << 10
-	maxBody        = 4 << 10
-	maxRate        = 1 << 20
-	patience       = 30 * time.Second
-	linger         = 30 * time.Second
+	maxStrangers = 128
+	maxGuests    = 128
+	maxStreams   = 32
+	maxHeader    = 16 << 10
+	maxBody      = 4 << 10
+	maxRate      = 1 << 20
+	patience     = 30 * time.Second
+	linger       = 30 * time.Second
 )
 
 // Server serves the page. It may be used by several goroutines.
@@ -78,6 +79,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	h := &http.Server{
 		Handler: s.Handler(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: 2 * time.Minute,
 		WriteTimeout: stackPatience + patience, // streams have their own
+		ConnContext:  withPlace,
 	}
 	ended := context.AfterFunc(ctx, func() { _ = h.Close() }) // nobody waits for what is half sent
 	defer ended()
@@ -86,35 +88,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.feed.watch()
 	}
 	s.opts.Links(s.gate.link())
-	if err := h.Serve(&limited{l, make(chan struct{}, maxConnections)}); !errors.Is(err, http.ErrServerClosed) {
+	if err := h.Serve(&places{Listener: l, maxStrangers: maxStrangers, maxGuests: maxGuests}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("cannot serve the dashboard at %v: %w", l.Addr(), err)
 	}
 	return nil
-}
-
-// limited bounds the connections of a listener: more have to wait.
-type limited struct {
-	net.Listener
-	places chan struct{}
-}
-
-func (l *limited) Accept() (net.Conn, error) {
-	l.places <- struct{}{}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.places
-		return nil, err
-	}
-	return &placed{Conn: c, leave: sync.OnceFunc(func() { <-l.places })}, nil
-}
-
-// placed is a connection that leaves its place when it is closed.
-type placed struct {
-	net.Conn
-	leave func()
-}
-
-func (p *placed) Close() error {
-	p.leave()
-	return p.Conn.Close()
 }
