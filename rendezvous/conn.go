@@ -42,10 +42,11 @@ type watchedConn struct {
 	mu sync.Mutex
 	// closed says that the other end was.
 	closed bool
-	// tail is what came last, and commitment the SHA-256 of a tail that calls proven.
+	// tail is what came last, and commitment the SHA-256 of a tail that calls proven. That of the
+	// tail's own SHA-256 does so too, and says that the agent was killed for want of memory.
 	tail       [wire.ProofSize]byte
 	commitment []byte
-	proven     func()
+	proven     func(starved bool)
 }
 
 func (w *watchedConn) Read(b []byte) (int, error) {
@@ -62,7 +63,7 @@ func (w *watchedConn) Read(b []byte) (int, error) {
 
 // onProof calls f, in a goroutine of its own, when what comes ends with the proof of a commitment, or if it has already: TLS and gRPC
 // make nothing of it, and close the connection.
-func (w *watchedConn) onProof(commitment []byte, f func()) {
+func (w *watchedConn) onProof(commitment []byte, f func(starved bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.commitment, w.proven = commitment, f
@@ -73,9 +74,11 @@ func (w *watchedConn) judge() {
 	if len(w.commitment) == 0 {
 		return
 	}
-	if sum := sha256.Sum256(w.tail[:]); bytes.Equal(sum[:], w.commitment) {
+	proof := sha256.Sum256(w.tail[:])
+	second := sha256.Sum256(proof[:])
+	if starved := bytes.Equal(second[:], w.commitment); starved || bytes.Equal(proof[:], w.commitment) {
 		w.commitment = nil
-		go w.proven()
+		go w.proven(starved)
 	}
 }
 

@@ -79,7 +79,7 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 	m.link = l
 	m.answers(l)
 	l.conn.node = m.name
-	l.conn.onProof(h.GetCommitment(), func() { c.post(func() { c.died(m) }) })
+	l.conn.onProof(h.GetCommitment(), func(starved bool) { c.post(func() { c.died(m, starved) }) })
 	m.hear()
 	c.queue(m, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: &pb.Welcome{
 		JobId: c.soleID(), Epoch: c.state.Epoch,
@@ -313,9 +313,13 @@ func (c *Coordinator) broken(m *member, l *link) {
 }
 
 // died hears that an agent and its ranks are proven to be dead.
-func (c *Coordinator) died(m *member) {
+func (c *Coordinator) died(m *member, starved bool) {
 	if c.members[m.name] == m {
-		why := cmp.Or(m.fenced, "its agent has died")
+		why := "its agent has died"
+		if starved {
+			why += ": the kernel killed it (out of memory)"
+		}
+		why = cmp.Or(m.fenced, why)
 		c.note("node %s was lost: %s", m.name, why)
 		c.lost(m, why, nil)
 	}

@@ -211,18 +211,26 @@ func (m *mortal) die(words ...string) (err error) {
 
 // TestWatchedConn has what comes in pieces of any size.
 func TestWatchedConn(t *testing.T) {
-	var proof [wire.ProofSize]byte
-	rand.Read(proof[:])
-	sum := sha256.Sum256(proof[:])
+	var secret [wire.ProofSize]byte
+	rand.Read(secret[:])
+	proof := sha256.Sum256(secret[:])
+	watches(t, proof, proof, false)
+	watches(t, proof, secret, true)
+}
+
+// watches wants a proof to be heard by who was told the hash of the first one.
+func watches(t *testing.T, first, proof [wire.ProofSize]byte, starved bool) {
+	t.Helper()
+	sum := sha256.Sum256(first[:])
 	commitment := sum[:]
 	for size := 1; size < 3*wire.ProofSize; size++ {
 		for before := range 2 * wire.ProofSize {
 			stream := append(make([]byte, before), proof[:]...)
-			proven := make(chan struct{})
+			proven := make(chan bool)
 			for _, late := range []bool{false, true} {
 				w := &watchedConn{Conn: &script{said: stream, end: io.EOF}}
 				if !late {
-					w.onProof(commitment, func() { proven <- struct{}{} })
+					w.onProof(commitment, func(is bool) { proven <- is })
 				}
 				for {
 					if _, err := w.Read(make([]byte, size)); err != nil {
@@ -230,9 +238,11 @@ func TestWatchedConn(t *testing.T) {
 					}
 				}
 				if late { // the agent died before its hello was taken in
-					w.onProof(commitment, func() { proven <- struct{}{} })
+					w.onProof(commitment, func(is bool) { proven <- is })
 				}
-				<-proven
+				if is := <-proven; is != starved {
+					t.Errorf("killed for want of memory: %v, want %v", is, starved)
+				}
 			}
 		}
 	}
@@ -303,7 +313,7 @@ func TestCommitments(t *testing.T) {
 	zero := sha256.Sum256(make([]byte, wire.ProofSize))
 	for _, commitment := range [][]byte{nil, {}, zero[:8], append(zero[:], 0)} {
 		w := &watchedConn{Conn: &script{end: io.EOF}}
-		w.onProof(commitment, func() { t.Errorf("%x is kept", commitment) })
+		w.onProof(commitment, func(bool) { t.Errorf("%x is kept", commitment) })
 		w.Read(make([]byte, 1))
 	}
 }

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"strconv"
@@ -27,8 +28,10 @@ const (
 // guard is the supervisor's side of the guardian: what a guardian must know, and the process that now knows it. Messages are
 // records of words with NULs between them on a socket; the guardian sees its end when this process dies.
 type guard struct {
-	sup   *Supervisor
-	proof [32]byte
+	sup *Supervisor
+	// starved proves that all are dead, as proof does, which is its hash, and that the kernel has
+	// killed this process for want of memory.
+	starved, proof [32]byte
 	// lease is when the lease ends, in nanoseconds of CLOCK_BOOTTIME; 0 without one.
 	lease atomic.Int64
 	// first is closed when the first guardian was forked, or could not be.
@@ -51,7 +54,8 @@ func newGuard(s *Supervisor) *guard {
 		sup: s, sock: -1, trails: map[string]trail{},
 		first: make(chan struct{}), closing: make(chan struct{}), ended: make(chan struct{}),
 	}
-	_, _ = rand.Read(g.proof[:]) // it does not fail
+	_, _ = rand.Read(g.starved[:]) // it does not fail
+	g.proof = sha256.Sum256(g.starved[:])
 	go g.run()
 	return g
 }

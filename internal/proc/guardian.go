@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -36,9 +37,12 @@ func init() {
 type guardian struct {
 	timer int
 	// end is when the lease is over, by CLOCK_BOOTTIME; 0 without one.
-	end    time.Duration
-	held   []int
-	proof  []byte
+	end     time.Duration
+	held    []int
+	starved []byte
+	// oom knows of the kills for want of memory until the lease was renewed last. One since then
+	// was that of the parent, if it is dead.
+	oom    *oomCounter
 	home   string
 	trails map[string]trail
 	// adopter is the process that orphans go to, and session the one they are not in; 0 when it is not a subreaper.
@@ -57,7 +61,7 @@ func newGuardian() *guardian {
 	if err != nil {
 		fatal(err)
 	}
-	return &guardian{timer: timer, trails: map[string]trail{}}
+	return &guardian{timer: timer, trails: map[string]trail{}, oom: newOOMCounter("")}
 }
 
 // fatal ends a guardian that cannot work; its parent sees that.
@@ -163,6 +167,7 @@ func (g *guardian) obey(words []string, rights []byte) {
 // lease sets the time of CLOCK_BOOTTIME when the lease ends; 0 is never. A time that has passed comes at once.
 func (g *guardian) lease(end time.Duration) {
 	g.end = end
+	g.oom.seen = g.oom.read()
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(end.Nanoseconds())}
 	if err := unix.TimerfdSettime(g.timer, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
 		fatal(err)
@@ -170,10 +175,10 @@ func (g *guardian) lease(end time.Duration) {
 }
 
 // hold keeps the files in a message open, if any, instead of the former ones.
-func (g *guardian) hold(rights []byte, proof string) {
+func (g *guardian) hold(rights []byte, starved string) {
 	closeAll(g.held)
 	g.held = nil
-	g.proof, _ = hex.DecodeString(proof) // tellHeld's
+	g.starved, _ = hex.DecodeString(starved) // tellHeld's
 	if messages, err := unix.ParseSocketControlMessage(rights); err == nil && len(messages) == 1 {
 		g.held, _ = unix.ParseUnixRights(&messages[0]) // of one kind only
 	}
@@ -194,8 +199,13 @@ func (g *guardian) expire() {
 
 // finish ends everything, proves that to whom it may concern, and then ends itself, and with itself the lock that it holds.
 func (g *guardian) finish() {
+	proof := g.starved
+	if !g.oom.claim() {
+		sum := sha256.Sum256(proof)
+		proof = sum[:]
+	}
 	if g.kill(nil) {
-		testify(g.held, g.proof)
+		testify(g.held, proof)
 	}
 	if g.home == "" {
 		return

@@ -151,7 +151,9 @@ func (s *Supervisor) Hold(files ...*os.File) error {
 	return nil
 }
 
-// Proof is what the sockets that are held end with. A peer that is told its hash believes no other end: what is between may end a
+// Proof is what the sockets that are held end with, or what has it as its SHA-256 where the kernel
+// killed this process for want of memory. A peer that is told its hash believes no other end: what
+// is between may end a
 // connection as well.
 func (s *Supervisor) Proof() [32]byte { return s.guard.proof }
 

@@ -47,6 +47,8 @@ type plan struct {
 	Hold bool
 	// Cgroup is the directory of a cgroup to run in, if not the test's own.
 	Cgroup string
+	// Eat has the supervisor touch more memory than that allows.
+	Eat bool
 }
 
 // superviseHelper writes a line of facts to stdout and one for each warning, and goes on until it is killed.
@@ -85,6 +87,9 @@ func superviseHelper(text string) {
 		dir = s.home.dir
 	}
 	fmt.Printf("%d %x %s\n", s.guard.pid, s.Proof(), dir)
+	if p.Eat {
+		eatMemory()
+	}
 	fmt.Printf("%+v\n", rank.Exit())
 	select {}
 }

@@ -87,7 +87,7 @@ func (g *guard) hold(fds []int) {
 }
 
 // tellHeld comes after all trails: who could prove that they are dead must know them.
-func (g *guard) tellHeld() { g.tell(g.held, "hold", hex.EncodeToString(g.proof[:])) }
+func (g *guard) tellHeld() { g.tell(g.held, "hold", hex.EncodeToString(g.starved[:])) }
 
 func closeAll(fds []int) {
 	for _, fd := range fds {

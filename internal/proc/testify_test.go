@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"net"
@@ -112,6 +113,24 @@ func TestProofByAnotherGuardian(t *testing.T) {
 	if before := proven(t, peer, h.proof); before != 0 {
 		t.Errorf("%d bytes before the proof", before)
 	}
+}
+
+// TestProofOfDeathForWantOfMemory is another one, of which the usual proof is the hash.
+func TestProofOfDeathForWantOfMemory(t *testing.T) {
+	ours, peer := connection(t)
+	socket, err := ours.File()
+	must(t, err)
+	out := newOutput(t)
+	h := startHelper(t, plan{Script: "exec sleep 1000", Hold: true, Cgroup: memoryGroup(t), Eat: true}, out, socket)
+	must(t, errors.Join(socket.Close(), ours.Close()))
+	said, err := io.ReadAll(peer)
+	must(t, errors.Join(err, peer.Close()))
+	if sum := sha256.Sum256(said); !bytes.Equal(sum[:], h.proof) {
+		t.Errorf("the connection ends with %x, whose hash is not %x", said, h.proof)
+	}
+	h.cmd.Wait()
+	out.end()
+	h.end.await()
 }
 
 // TestNoProof without a guardian to give it.

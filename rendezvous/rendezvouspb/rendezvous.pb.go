@@ -992,7 +992,7 @@ type Hello struct {
 	// voter is this process, if it could keep the state of the job.
 	Voter *Voter `protobuf:"bytes,9,opt,name=voter,proto3" json:"voter,omitempty"`
 	// commitment is the SHA-256 of 32 secret bytes. They are the last of this connection, below TLS, once the agent and its ranks are dead:
-	// no other end of it says so.
+	// no other end of it says so. Where the kernel killed the agent for want of memory, the last are 32 bytes whose SHA-256 they are.
 	Commitment []byte `protobuf:"bytes,10,opt,name=commitment,proto3" json:"commitment,omitempty"`
 	// patience is how long the agent waits for an answer. Where nobody knows who leads it waits for that news, for a part of this time.
 	Patience *durationpb.Duration `protobuf:"bytes,11,opt,name=patience,proto3" json:"patience,omitempty"`
