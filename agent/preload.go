@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/forkserver"
+	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/proc"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -124,7 +125,7 @@ func (p *preload) fresh(env []string) (*warm, error) {
 		why = p.current.stale(env)
 	}
 	if why != "" {
-		p.share.agent.Say(p.share.agent.session.Node.Name + " imports anew: " + why)
+		p.share.agent.Say(p.share.agent.session.Node.Name + " imports anew: " + logs.Visible(why))
 		old := p.current
 		p.retiring.Go(func() {
 			old.users.Wait() // other units may have no fault to find with it
@@ -162,6 +163,11 @@ func (p *preload) begin(env []string) {
 	go func() {
 		defer close(w.done)
 		w.server, w.err = p.serve(ctx, w, name)
+		if w.err == nil {
+			if why := changed(w.server, w.rights); why != "" { // the next attempt has a server that imports it anew
+				w.err = errors.New("while modules were imported, " + why)
+			}
+		}
 		if unsafe, ok := errors.AsType[*forkserver.UnsafeError](w.err); ok && p.list == nil {
 			p.share.agent.pool.refuse(key, unsafe)
 		}
@@ -227,7 +233,7 @@ func (p *preload) relay(words io.ReadCloser) {
 	for {
 		line, err := lines.ReadSlice('\n')
 		if text := strings.TrimRight(string(line), "\r\n"); text != "" {
-			p.share.agent.Say("imports: " + text)
+			p.share.agent.Say("imports: " + logs.Visible(text))
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
@@ -274,5 +280,14 @@ func (p *preload) warn(node string, why error) {
 	if failed, ok := errors.AsType[*forkserver.ImportError](why); ok {
 		why = fmt.Errorf("%s cannot be imported:\n%s", p.modules(), strings.TrimSpace(failed.Traceback))
 	}
-	p.share.agent.Warn(fmt.Errorf("ranks on %s import for themselves: %w", node, why))
+	p.share.agent.Warn(fmt.Errorf("ranks on %s import for themselves: %s", node, visible(why)))
+}
+
+// visible is what a module has had a part in saying, as it may be shown on a terminal, in its lines.
+func visible(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		lines[i] = logs.Visible(line)
+	}
+	return strings.Join(lines, "\n")
 }

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// slowModule notes each process that imports it in the file of IMPORTS.
+// slowModule notes each process that imports it in the file of IMPORTS, in a way that is no reason against a fork.
 const slowModule = `import os
+pid = int(os.readlink("/proc/self"))
 with open(os.environ["IMPORTS"], "a") as f:
-    f.write("%d\n" % os.getpid())
-pid = os.getpid()
+    f.write("%d\n" % pid)
 `
 
 // withModule writes a module, slow, and returns the environment in which ranks find it, and where it notes who imports it.
@@ -22,8 +22,10 @@ func withModule(t *testing.T) (env []string, imports string) {
 	t.Helper()
 	dir := t.TempDir()
 	imports = filepath.Join(dir, "imports")
-	if err := os.WriteFile(filepath.Join(dir, "slow.py"), []byte(slowModule), 0o600); err != nil {
-		t.Fatal(err)
+	for file, text := range map[string]string{filepath.Join(dir, "slow.py"): slowModule, imports: ""} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return []string{"PYTHONPATH=" + dir, "PYTHONDONTWRITEBYTECODE=1", "IMPORTS=" + imports}, imports
 }

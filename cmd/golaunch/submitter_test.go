@@ -181,7 +181,7 @@ func TestForksAreTheirSubmitters(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)
 	s.agent()
-	s.write("slow.py", "import os\npid = os.getpid()\n")
+	s.write("slow.py", "import os\npid = int(os.readlink(\"/proc/self\"))\n")
 	job := s.submit(s.nodes[0], walter, "--preload", "slow", "--procs-per-node", "2", "--env", "PYTHONPATH="+s.place, "--", python, "-c",
 		`import os, slow
 held = any("-attempt-0" in line for line in open("/proc/self/cgroup"))

@@ -12,7 +12,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	_ "embed"
+	"embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -30,8 +30,22 @@ import (
 	"github.com/golaunch/golaunch/internal/proc"
 )
 
-//go:embed server.py
-var text string
+//go:embed server
+var server embed.FS
+
+// text is the server's: its files are one, in this order.
+var text = func() string {
+	var all strings.Builder
+	for _, job := range []string{"base", "order", "unsafe", "asked", "made", "imports", "chance", "kernel", "fork", "program", "serve"} {
+		part, err := server.ReadFile("server/" + job + ".py")
+		if err != nil {
+			panic(err) // this package was built without it
+		}
+		all.Write(part)
+		all.WriteString("\n\n")
+	}
+	return all.String()
+}()
 
 // stub is what the interpreter is given as its program: it reads the server's text, and runs it apart from what will be the program's. The text
 // cannot be read by any Python, and so does not say by itself that it is the wrong one; the stub can.

@@ -30,13 +30,13 @@ func TestTheNewest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", enter, root, self, "-test.v", "-test.run=^Test(TheSame|TheEnvironment|AFork)")
+	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", enter, root, self, "-test.v", "-test.run=^Test(TheSame|TheEnvironment|AFork|Modules)")
 	cmd.WaitDelay = patience
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for _, test := range []string{"TestTheSame", "TestTheEnvironmentOfAFork", "TestAForkThatIsLost"} {
+	for _, test := range []string{"TestTheSame", "TestTheEnvironmentOfAFork", "TestAForkThatIsLost", "TestModulesThatRanksShare"} {
 		if !strings.Contains(string(out), "--- PASS: "+test) {
 			t.Errorf("%s did not run:\n%s", test, out)
 		}

@@ -114,7 +114,13 @@ assert (numpy.ones((500, 500)) @ numpy.ones((500, 500))).sum() == 500 ** 3 and t
 		t.Fatal(err)
 	}
 	argv := []string{python, "draw.py"}
-	s, _, err := w.serve(argv, "torch", "torch.distributed", "torch.utils.data", "numpy", "generators")
+	modules := []string{"torch", "torch.distributed", "torch.utils.data", "numpy", "generators"}
+	for _, name := range []string{"_dynamo", "_inductor"} { // which older ones have not
+		if exec.Command(python, "-c", "import torch; open(torch.__path__[0] + '/"+name+"/__init__.py')").Run() == nil {
+			modules = append(modules, "torch."+name)
+		}
+	}
+	s, _, err := w.serve(argv, modules...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,5 +147,25 @@ assert (numpy.ones((500, 500)) @ numpy.ones((500, 500))).sum() == 500 ** 3 and t
 	}
 	if len(seen) != 8*17 {
 		t.Errorf("%d draws", len(seen))
+	}
+}
+
+// TestTransformers holds that what people have beside torch can be forked, too.
+func TestTransformers(t *testing.T) {
+	python := os.Getenv("GOLAUNCH_TEST_VERL")
+	switch {
+	case python == "" && os.Getenv("CI") == "true":
+		t.Fatal("GOLAUNCH_TEST_VERL names no Python with transformers; .ci/run makes one, or says none")
+	case python == "" || python == "none":
+		t.Skip("GOLAUNCH_TEST_VERL names no Python with transformers")
+	}
+	w := newWorld(t)
+	argv := []string{python, "-c", "import sys; print('transformers.trainer' in sys.modules)"}
+	s, _, err := w.serve(argv, "transformers", "transformers.trainer", "transformers.models.llama.modeling_llama", "tensordict", "ray", "verl.single_controller.base")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := w.run(argv, "", s); e.Out != "True\n" {
+		t.Errorf("%+v", e)
 	}
 }

@@ -1,0 +1,104 @@
+# The fork server of golaunch: it imports modules once, and forks each rank from what it has imported.
+#
+# It runs as `python FLAGS -c STUB WHAT` with the flags of the ranks' own interpreter. Its standard input is a socket to golaunch,
+# from which STUB reads this text. A message is its length in 4 bytes, big-endian, and words that end in NUL. The server says what it
+# has imported; each order after that is for one rank, and is answered with the number of the process or why there is none.
+#
+# A rank is made by clone3 with CLONE_PARENT: it is a child of golaunch as if golaunch had forked it, and what supervises processes
+# need not know of this server. It answers for itself, twice: with its number, while it is in the session of this server, where golaunch
+# finds what it has not heard of; and when it has left that, as golaunch then lets it, with the environment that marks it as the rank.
+#
+# Nothing here may leave a trace in a rank: this text has a namespace of its own, and the stack below a rank's program has two frames. It is
+# one text of several files, in the order that golaunch puts them in, and all of them see each other's names.
+
+import _collections_abc
+import _socket
+import atexit
+import builtins
+import ctypes
+import errno
+import gc
+import io
+import os
+import signal
+import stat
+import sys
+import time
+from itertools import compress
+
+__file__ = "<golaunch>"
+for name in ("b", "os", "struct", "sys"):  # the stub's, which a program would take for its own
+    vars(sys.modules["__main__"]).pop(name, None)
+at_start = frozenset(sys.modules)
+socket = _socket.socket(fileno=os.dup(0))
+libc = ctypes.PyDLL(None, use_errno=True)
+syscall = libc.syscall
+syscall.restype = ctypes.c_long
+python = ctypes.pythonapi
+python.PyOS_AfterFork_Child.restype = python.PyOS_AfterFork_Parent.restype = python.PyOS_BeforeFork.restype = None
+
+SYS_CLONE3 = 435
+SYS_OF = {  # get_robust_list, set_robust_list, set_mempolicy, set_tid_address
+    "x86_64": (274, 273, 238, 218),
+    "aarch64": (100, 99, 237, 96),
+}
+CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_INTO_CGROUP = 0x8000, 0x200000, 0x1000000, 0x200000000
+PR_SET_PDEATHSIG, PR_SET_MM, PR_SET_MM_MAP, PR_GET_TID_ADDRESS = 1, 35, 14, 40
+MPOL_PREFERRED = 1
+MAX_NAMES = 20000
+TORCH_SEED = 67280421310721  # default_rng_seed_val of c10/core/GeneratorImpl.h: before 2.15 torch had the same numbers in every process
+MAX_MESSAGE = 64 << 20
+MARK = b"RANKGUARD_"  # by a variable of such a name golaunch finds what descends from a process: this server has one, each rank another
+
+
+def syscalls(*args):
+    """Makes a system call, or raises OSError."""
+    result = syscall(*(ctypes.c_long(a) if isinstance(a, int) else a for a in args))
+    if result == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def prctl(*args):
+    if libc.prctl(*(ctypes.c_ulong(a) if isinstance(a, int) else a for a in args)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+# --- Messages
+
+
+def message(*words):
+    body = b"".join(w if isinstance(w, bytes) else os.fsencode(str(w)).replace(b"\0", b"?") for w in words for w in (w, b"\0"))
+    return len(body).to_bytes(4, "big") + body
+
+
+def send(*words):
+    socket.sendall(message(*words))
+
+
+def receive():
+    """Returns the next order and its descriptors, or ends with golaunch."""
+    head, ancillary, _, _ = socket.recvmsg(4, _socket.CMSG_SPACE(4 * 8), _socket.MSG_CMSG_CLOEXEC)
+    fds = [
+        int.from_bytes(data[i : i + 4], sys.byteorder)
+        for level, kind, data in ancillary
+        if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS)
+        for i in range(0, len(data) // 4 * 4, 4)
+    ]
+    body = exactly(int.from_bytes(head + exactly(4 - len(head)), "big"))
+    return body.split(b"\0")[:-1], fds
+
+
+def exactly(size):
+    if size > MAX_MESSAGE:
+        os._exit(1)
+    parts = []
+    while size:
+        part = socket.recv(min(size, 1 << 20))
+        if not part:
+            os._exit(0)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,84 @@
+def become(order, kernel, asked):
+    """Makes the child what a process that golaunch had forked and exec'd would be, up to its first line."""
+    stdin, stdout, stderr, go = order.fds[:4]
+    if os.read(go, 1) == b"":  # golaunch has died, or does not wait for this process any more
+        os._exit(1)
+    if order.cpus:
+        os.sched_setaffinity(0, order.cpus)
+    if order.memory:
+        kernel.prefer(int(order.memory))
+    if order.dir:
+        os.chdir(order.dir)
+    kinds = [kind(fd) for fd in (0, 1, 2)]
+    for fd, at in ((stdin, 0), (stdout, 1), (stderr, 2)):
+        os.dup2(fd, at)
+    while order.fds:
+        os.close(order.fds.pop())
+    socket.close()
+    os.environb.clear()
+    os.environb.update(order.environ)
+    asked.change()
+    for at, name in enumerate(("stdin", "stdout", "stderr")):
+        if kind(at) != kinds[at]:
+            reopen(at, name)
+    sys.argv[:] = [os.fsdecode(a) for a in order.argv]
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv[:] = [os.fsdecode(a) for a in order.orig_argv]
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading.main_thread()._set_native_id()
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    if multiprocessing is not None:
+        multiprocessing.current_process().authkey = os.urandom(32)
+
+
+def kind(fd):
+    return stat.S_IFMT(os.fstat(fd).st_mode), os.isatty(fd)
+
+
+def reopen(fd, name):
+    """Makes a standard stream for another kind of file as CPython does (create_stdio of pylifecycle.c)."""
+    old = getattr(sys, name)
+    if old is None:
+        return
+    mode, unbuffered = ("r" if fd == 0 else "w"), old.write_through
+    buffer = io.open(fd, mode + "b", 0 if unbuffered and fd > 0 else -1, closefd=False)
+    raw = getattr(buffer, "raw", buffer)
+    raw.name = "<%s>" % name
+    lines = not unbuffered and (fd == 2 or raw.isatty())
+    stream = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", line_buffering=lines, write_through=unbuffered)
+    stream.mode = mode
+    setattr(sys, name, stream)
+    setattr(sys, "__%s__" % name, stream)
+
+
+def fork(order, kernel, asked, made, before, chance):
+    """Makes one rank. Returns True in the rank, which is ready for its program."""
+    cgroup = order.fds[4] if len(order.fds) > 4 else None
+    script = os.path.join(os.fsdecode(order.dir), os.fsdecode(order.program))
+    folder = os.path.dirname(os.path.realpath(script)) if order.kind == "script" else os.path.realpath(os.fsdecode(order.dir) or ".")
+    order.folder = folder
+    why = unsafe(before, order.fds, memory=False) or asked.differs(order.environ) or elsewhere(order, made) or shadowed(folder)
+    if not why and order.kind == "script" and not os.access(script, os.R_OK):
+        why = "%s cannot be read" % script
+    if why:
+        send("unsafe", why)
+        return False
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    libc.fflush(None)
+    try:
+        pid = kernel.clone(cgroup, order.fds[3], b"\0".join(order.orig_argv + [b""]), b"\0".join(order.env + [b""]))
+    except OSError as e:
+        send("failed", e.strerror)
+        return False
+    if pid:
+        return False  # the child answers
+    try:
+        become(order, kernel, asked)
+        reseed(chance)
+    except BaseException as e:
+        os.write(2, os.fsencode("golaunch: the fork server cannot make this rank: %s: %s\n" % (type(e).__name__, e)))
+        os._exit(125)
+    return True

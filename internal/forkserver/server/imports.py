@@ -1,0 +1,104 @@
+# --- Import
+
+
+def load(names, asked, made, before, lenient):
+    """Imports modules; returns a traceback of the first that fails, unless that is no matter, or which one is why this process cannot be
+    forked, and why."""
+    for made.name in names:
+        name = made.name
+        if name in sys.modules:
+            continue
+        try:
+            with asked:
+                __import__(name)
+        except BaseException as e:
+            if lenient:
+                continue
+            import traceback
+
+            tb = e.__traceback__.tb_next if e.__traceback__ else None
+            return "".join(traceback.format_exception(type(e), e, tb)), "", ""
+        if len(os.listdir("/proc/self/task")) > 1:
+            calm()
+        why = unsafe(before, memory=not lenient) or asked.copied() or made.found()
+        if why:
+            return "", name, "after import %s %s" % (name, why)
+    return "", "", unsafe(before) or made.found()
+
+
+def record(path, folder):
+    """Notes which modules a program has loaded, but for those in its own folder, which it may be working on."""
+    names = []
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        if name in at_start or getattr(spec, "name", None) != name or getattr(module, "__name__", None) != name:
+            continue
+        origin = spec.origin if isinstance(spec.origin, str) else ""
+        own = folder and os.path.realpath(origin).startswith(os.path.join(folder, ""))
+        if not own or "site-packages" in origin or "dist-packages" in origin:
+            names.append(name)
+    new = "%s.%d" % (path, os.getpid())
+    try:
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        with open(new, "w", encoding="utf-8") as f:
+            f.write("".join(name + "\n" for name in names[:MAX_NAMES]))
+        os.replace(new, path)
+    except (OSError, UnicodeError):
+        pass  # the next run imports for itself, as this one did
+
+
+def origins():
+    """Yields the files that all modules came from."""
+    for module in list(sys.modules.values()):
+        spec = getattr(module, "__spec__", None)
+        yield getattr(module, "__file__", None)
+        yield getattr(spec, "origin", None)
+    yield os.path.realpath(sys.executable)
+
+
+class Stamps:
+    """Knows what the files of modules were before they were read: by then a file may change that is read already, and golaunch compares them
+    with what is there later."""
+
+    def __init__(self):
+        self.of, self.seen = {}, set()
+
+    def __enter__(self):
+        self.note(*sys.path, *origins())  # an archive has its list of files read before it is first looked into
+        self.plain = FROZEN._find_spec
+
+        def find_spec(name, path, target=None):
+            spec = self.plain(name, path, target)
+            self.note(getattr(spec, "origin", None))
+            return spec
+
+        FROZEN._find_spec = find_spec
+        return self
+
+    def __exit__(self, *_):
+        FROZEN._find_spec = self.plain
+        self.note(*origins())  # what other importers have found
+
+    def note(self, *paths):
+        for path in paths:
+            if not isinstance(path, str) or path in self.seen:
+                continue
+            self.seen.add(path)
+            path = os.path.abspath(path)
+            try:
+                while True:
+                    try:
+                        st = os.stat(path)
+                        break
+                    except NotADirectoryError:  # it is inside an archive
+                        path = os.path.dirname(path)
+            except (OSError, ValueError):
+                continue
+            if stat.S_ISREG(st.st_mode):
+                self.of.setdefault(path, "%d %d %d" % (st.st_size, st.st_mtime_ns, st.st_ino))
+
+    def words(self):
+        return [word for pair in self.of.items() for word in pair]
+
+
+FROZEN = sys.modules["_frozen_importlib"]

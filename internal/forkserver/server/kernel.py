@@ -1,0 +1,132 @@
+# --- Fork
+
+
+class CloneArgs(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in (
+            "flags pidfd child_tid parent_tid exit_signal stack stack_size tls set_tid set_tid_size cgroup".split()
+        )
+    ]
+
+
+def number_of_thread(cleared):
+    """Returns where the C library keeps the number of this thread: what the kernel is to clear when the thread ends, or since glibc 2.43 where
+    a description for debuggers says (libthread_db)."""
+    places = [cleared]
+    try:
+        libc.pthread_self.restype = ctypes.c_void_p
+        places.append(libc.pthread_self() + (ctypes.c_uint32 * 3).in_dll(libc, "_thread_db_pthread_tid")[2])  # of bits, elements, bytes before
+    except ValueError:
+        pass  # glibc before 2.34 has it in another library
+    for place in places:
+        if place and ctypes.c_int.from_address(place).value == os.getpid():
+            return place
+    raise OSError(errno.ENOSYS, "this C library keeps the number of a thread elsewhere")
+
+
+class Kernel:
+    """What a child must be told, or the kernel of it, that fork(2) of the C library would have done."""
+
+    def __init__(self):
+        self.socket = socket.fileno()
+        get_robust_list, self.set_robust_list, self.set_mempolicy, self.set_tid_address = SYS_OF[os.uname().machine]
+        cleared = ctypes.c_void_p()
+        prctl(PR_GET_TID_ADDRESS, ctypes.byref(cleared))
+        self.cleared, self.tid = cleared.value, number_of_thread(cleared.value)
+        self.robust, self.robust_size = ctypes.c_void_p(), ctypes.c_size_t()
+        syscalls(get_robust_list, 0, ctypes.byref(self.robust), ctypes.byref(self.robust_size))
+        libc.sbrk.restype = libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+        libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        libc.read.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+        self.map = self.layout()
+        prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(self.map), ctypes.sizeof(self.map), 0)  # is it allowed?
+
+    def layout(self):
+        """Returns where the memory of this process has what."""
+        with open("/proc/self/stat", "rb") as f:
+            field = [0, 0, 0] + f.read().rpartition(b")")[2].split()
+        where = {
+            "start_code": 26, "end_code": 27, "start_data": 45, "end_data": 46, "start_brk": 47, "start_stack": 28,
+            "arg_start": 48, "arg_end": 49, "env_start": 50, "env_end": 51,
+        }  # fmt: skip
+        return MemoryMap(brk=libc.sbrk(0), exe_fd=0xFFFFFFFF, **{name: int(field[n]) for name, n in where.items()})
+
+    def clone(self, cgroup, go, args, env):
+        """Forks; returns 0 in the child, whose /proc/PID/cmdline and environ are those of a program that was started with them, of which each
+        word ends in NUL."""
+        size = len(args) + len(env)
+        page = libc.mmap(None, size + 1, 3, 0x22, -1, 0)  # readable and writable, private, of no file
+        if page in (None, ctypes.c_void_p(-1).value):
+            raise OSError(ctypes.get_errno(), "mmap")
+        try:
+            ctypes.memmove(page, args + env, size)
+            m = self.map
+            m.arg_start, m.arg_end, m.env_start, m.env_end = page, page + len(args), page + len(args), page + size
+            m.brk = libc.sbrk(0)
+            pid = self.clone3(cgroup)
+            if pid == 0:
+                page = None
+                try:
+                    self.announce(go)
+                except BaseException:  # this process must not go on as a second server
+                    libc._exit(1)
+                python.PyOS_AfterFork_Child()
+            return pid
+        finally:
+            if page:
+                libc.munmap(page, size + 1)
+
+    def clone3(self, cgroup):
+        args = CloneArgs(flags=CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, child_tid=self.tid)
+        if cgroup is not None:
+            args.flags, args.cgroup = args.flags | CLONE_INTO_CGROUP, cgroup
+        size = ctypes.sizeof(args)
+        python.PyOS_BeforeFork()
+        pid = syscall(ctypes.c_long(SYS_CLONE3), ctypes.byref(args), ctypes.c_size_t(size))
+        if pid != 0:
+            number = ctypes.get_errno()
+            python.PyOS_AfterFork_Parent()
+            if pid < 0:
+                raise OSError(number, os.strerror(number))
+        return pid
+
+    def announce(self, go):
+        """The child answers as soon as golaunch may know of it, which signals sessions: what else a fork does in Python takes longer."""
+        libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+        self.answer("pid", libc.getpid())
+        byte = ctypes.create_string_buffer(1)
+        while (n := libc.read(go, byte, 1)) < 0 and ctypes.get_errno() == errno.EINTR:
+            pass
+        if n != 1:  # golaunch has died, or does not wait for this process any more
+            libc._exit(1)
+        if libc.prctl(PR_SET_MM, ctypes.c_ulong(PR_SET_MM_MAP), ctypes.byref(self.map), ctypes.c_ulong(ctypes.sizeof(self.map)), 0) != 0:
+            self.answer("failed", os.strerror(ctypes.get_errno()))
+            libc._exit(1)
+        libc.setsid()
+        self.answer("session")
+        if self.cleared != self.tid:
+            syscall(ctypes.c_long(self.set_tid_address), ctypes.c_void_p(self.cleared))
+        syscall(ctypes.c_long(self.set_robust_list), self.robust, self.robust_size)
+
+    def answer(self, *words):
+        answer = message(*words)
+        libc.send(self.socket, answer, ctypes.c_size_t(len(answer)), 0)
+
+    def prefer(self, node):
+        """Prefers the memory of a NUMA node."""
+        mask = (ctypes.c_ulong * 64)()
+        mask[node // 64] = 1 << node % 64
+        syscalls(self.set_mempolicy, MPOL_PREFERRED, mask, 64 * 64)
+
+
+class MemoryMap(ctypes.Structure):
+    """struct prctl_mm_map of <linux/prctl.h>."""
+
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in (
+            "start_code end_code start_data end_data start_brk brk start_stack arg_start arg_end env_start env_end auxv".split()
+        )
+    ] + [("auxv_size", ctypes.c_uint32), ("exe_fd", ctypes.c_uint32)]

@@ -1,0 +1,153 @@
+# --- What modules make for their process
+
+# What the imports of these packages, and of Python's own modules, make for their process was looked at, and harms no fork of it: handlers of
+# atexit that free what each process has for itself, caches of the user, and numbers of processes that are compared again before they count.
+HARMLESS = {
+    "PIL", "certifi", "filelock", "fsspec", "h5py", "joblib", "llvmlite", "matplotlib", "multiprocess", "numba", "psutil", "pyarrow", "ray",
+    "torch", "triton", "verl",
+}  # fmt: skip
+FOR_OTHERS = {"multiprocessing.process", "psutil", "psutil._pslinux"}  # they ask for the number of a process for who calls them
+STANDARD = os.path.join(os.path.dirname(os.__file__), "")
+MODULE_DICT = type(sys).__dict__["__dict__"]  # as a lazy module has it, not as it shows it
+
+
+class Watched:
+    # A function with one that is called before it, and another, which that returns, after it. A class that keeps it as an attribute has no method of
+    # it, as it has none of C's functions.
+    __slots__ = ("plain", "tell")
+
+    def __init__(self, plain, tell):
+        self.plain, self.tell = plain, tell
+
+    def __call__(self, *args, **kwargs):
+        then = self.tell(*args, **kwargs)
+        result = self.plain(*args, **kwargs)
+        if then:
+            then()
+        return result
+
+    def __getattr__(self, name):
+        return getattr(self.plain, name)
+
+
+class Made:
+    """Knows what modules have made for their process while they were imported, and would make anew in each rank: files, work for its end, and
+    what has its number in it."""
+
+    def __init__(self):
+        self.dir, self.why, self.cpus, self.files, self.name = os.getcwd(), "", "", [], ""
+        opens = Watched(open, self.opens)
+        new = {name: self.creates for name in ("mkdir", "mkfifo", "mknod")}
+        to = {name: self.creates_second for name in ("link", "rename", "replace", "symlink")}
+        tells = {**new, **to, "open": self.opens_descriptor, "getpid": self.numbers, "sched_getaffinity": self.asks_cpus}
+        self.watched = [(os, name, Watched(getattr(os, name), tell)) for name, tell in tells.items()]
+        self.watched += [(builtins, "open", opens), (io, "open", opens), (atexit, "register", Watched(atexit.register, self.registers))]
+
+    def __enter__(self):
+        for module, name, watched in self.watched:
+            setattr(module, name, watched)
+        return self
+
+    def __exit__(self, *_):
+        """Gives the plain functions to all modules that have taken a watched one."""
+        for module, name, watched in self.watched:
+            setattr(module, name, watched.plain)
+        for module in list(sys.modules.values()):
+            if isinstance(module, type(sys)):
+                names = MODULE_DICT.__get__(module)
+                for name, value in list(names.items()):
+                    if type(value) is Watched:
+                        names[name] = value.plain
+
+    def found(self):
+        """Says what there is that forks of this process cannot share, if there is anything."""
+        if not self.why and self.dir != os.getcwd():
+            self.why = "%s is the directory and no longer %s" % (os.getcwd(), self.dir)
+        for path, module in self.files:
+            if not self.why and os.path.lexists(path):
+                self.why = "%s makes %s when it is imported" % (module, path)
+        self.finalizers()
+        return self.why
+
+    def maker(self):
+        """Names the module whose import has called what has called this, unless what that makes is harmless."""
+        frame = sys._getframe(3)
+        while not of_module(frame.f_code) and frame.f_back:
+            frame = frame.f_back
+        own = frame.f_code.co_filename == __file__  # the code of a module in C has no frame
+        name = self.name if own else frame.f_globals.get("__name__", "?")
+        return "" if standard(frame) and not own or harmless(name) else name
+
+    def created(self, path, dir_fd=None):
+        if isinstance(path, int):
+            return None
+        path, module = os.fsdecode(path), self.maker()
+        if dir_fd is not None:
+            path = os.path.join(os.readlink("/proc/self/fd/%d" % dir_fd), path)
+        path = os.path.abspath(path)
+        return module and (lambda: self.files.append((path, module)))
+
+    def creates(self, path, *_, dir_fd=None, **__):
+        return self.created(path, dir_fd)
+
+    def creates_second(self, _, path, *__, dst_dir_fd=None, dir_fd=None, **___):
+        return self.created(path, dir_fd if dst_dir_fd is None else dst_dir_fd)
+
+    def opens_descriptor(self, path, flags, *_, dir_fd=None, **__):
+        if flags & os.O_CREAT and (flags & os.O_TRUNC or not os.path.exists(path)):
+            return self.created(path, dir_fd)
+        return None
+
+    def opens(self, path, mode="r", *_, **__):
+        if isinstance(path, int) or not set(mode) & set("wxa"):
+            return None
+        if os.path.exists(path) and ("a" in mode or not os.path.isfile(path)):
+            return None
+        return self.created(path)
+
+    def numbers(self):
+        caller = sys._getframe(2)
+        name = caller.f_globals.get("__name__", "")
+        if name in FOR_OTHERS or not (standard(caller) or harmless(name)):
+            module = self.maker()
+            if module and not self.why:
+                self.why = "%s asks for the number of its process when it is imported" % module
+
+    def asks_cpus(self, *_):
+        self.cpus = self.cpus or self.maker()
+
+    def registers(self, function, *_, **__):
+        module = self.maker()
+        if not module or self.why or harmless(module_of(function)) or function == getattr(finalize(), "_exitfunc", None):
+            return
+        self.why = "%s has work for the end of its process (atexit) when it is imported" % module
+
+    def finalizers(self):
+        """Looks through what is to be done when an object is gone, and at the latest at the end of the process."""
+        for of in list(getattr(finalize(), "_registry", {}).values()):
+            if of.atexit and not self.why and not harmless(module_of(of.func)):
+                self.why = "%s.%s is work for the end of the process (weakref.finalize)" % (module_of(of.func), getattr(of.func, "__qualname__", "?"))
+
+
+def finalize():
+    return getattr(sys.modules.get("weakref"), "finalize", None)
+
+
+def module_of(function):
+    function = getattr(function, "func", function)  # of a partial
+    return getattr(function, "__module__", None) or ""
+
+
+def of_module(code):
+    """Says whether code is a module's own, or this server's below that, and no text that it executes."""
+    return code.co_filename == __file__ or code.co_name == "<module>" and not code.co_filename.startswith("<")
+
+
+def harmless(module):
+    return module.partition(".")[0] in HARMLESS
+
+
+def standard(frame):
+    """Says whether code is Python's own."""
+    file = frame.f_code.co_filename
+    return file.startswith("<frozen ") or file == __file__ or (file.startswith(STANDARD) and "-packages" not in file)
