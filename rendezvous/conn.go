@@ -32,8 +32,11 @@ type watchedConn struct {
 	// placed is where its TLS handshake has a place, if it is at work, and claimed says that it has an agent.
 	placed  chan struct{}
 	claimed atomic.Bool
-	// node is that agent's; it belongs to the goroutine of the coordinator.
-	node string
+	// node is that agent's, and outputs how many it delivers; they belong to the goroutine of the coordinator.
+	node    string
+	outputs int
+	// These are how many streams are open, see streamLimits.
+	jobs, inquiries, deliveries, joins atomic.Int32
 
 	// writing is held by who writes, and reset says that this was told of a reset. Who reads sees an end in order then.
 	writing sync.Mutex

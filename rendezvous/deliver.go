@@ -269,25 +269,52 @@ func (s service) Deliver(stream pb.Rendezvous_DeliverServer) error {
 	p, _ := peer.FromContext(stream.Context())
 	conn := p.Addr.(watchedAddr).conn
 	var node string
+	var outputs int
 	d, err := ask(s.c, func() (*delivery, error) {
 		node = conn.node
-		if d := s.c.deliveries[first.GetId()]; d != nil && node != "" {
-			if p := d.pending[node]; p != nil {
-				p.delivers = true
-			}
-			return d, nil
+		d := s.c.deliveries[first.GetId()]
+		if d == nil || node == "" {
+			return nil, status.Error(codes.NotFound, "nobody waits for this")
 		}
-		return nil, status.Error(codes.NotFound, "nobody waits for this")
+		if p := d.pending[node]; p != nil {
+			p.delivers = true
+		}
+		if d.About == wire.AboutLogs {
+			conn.outputs++
+			outputs = conn.outputs
+		}
+		return d, nil
 	})
 	if err != nil {
 		return err
 	}
-	err = d.pass(stream, node)
-	s.c.post(func() { s.c.delivered(d, node, err) })
+	if outputs <= mostOutputs {
+		err = d.pass(stream, node)
+	} else {
+		err = d.full(stream, node)
+	}
+	s.c.post(func() {
+		if outputs > 0 {
+			conn.outputs--
+		}
+		s.c.delivered(d, node, err)
+	})
 	if err != nil {
 		return err
 	}
 	return stream.SendAndClose(&pb.Delivered{})
+}
+
+// full tells a client that a node delivers no further output.
+func (d *delivery) full(stream pb.Rendezvous_DeliverServer, node string) error {
+	why := fmt.Sprintf("node %s delivers the output of %d jobs to their readers, and of no more at a time: this job's is in its own files", node, mostOutputs)
+	select {
+	case d.answers <- &pb.Answer{Node: node, Missing: why}:
+	case <-d.over:
+	case <-d.done:
+	case <-stream.Context().Done():
+	}
+	return nil
 }
 
 func (d *delivery) pass(stream pb.Rendezvous_DeliverServer, node string) error {

@@ -133,7 +133,7 @@ func TestFloods(t *testing.T) {
 		}
 		n, b := runtime.NumGoroutine()-goroutines, live()-heap
 		t.Logf("%d goroutines and %d KiB more", n, b>>10)
-		if n > 600 || b > 64<<20 { // 64 streams for each of the four that open some, two goroutines each
+		if n > 600 || b > 64<<20 { // 64 hellos for each of the four that open some, two goroutines each
 			t.Errorf("%d goroutines and %d MiB more", n, b>>20)
 		}
 	}

@@ -67,18 +67,18 @@ func newServer(config *tls.Config, warn func(error), candidate *Candidate) (srv 
 		grpc.ConnectionTimeout(patienceForHello),
 		grpc.MaxRecvMsgSize(wire.MaxMessage),
 		grpc.MaxSendMsgSize(wire.MaxMessage),
-		grpc.MaxConcurrentStreams(64),
+		grpc.MaxConcurrentStreams(mostStreams),
 		grpc.MaxHeaderListSize(wire.MaxHeader),
 		grpc.ReadBufferSize(wire.BufferSize),
 		grpc.WriteBufferSize(wire.BufferSize),
-		grpc.StaticStreamWindowSize(wire.Window),
+		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(wire.Window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: 2 * wire.PingAfter, Time: wire.PingAfter, Timeout: 10 * time.Second,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainStreamInterceptor(
-			recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(recovered)), auth.StreamServerInterceptor(authorize)),
+			recovery.StreamServerInterceptor(recovery.WithRecoveryHandler(recovered)), auth.StreamServerInterceptor(authorize), limited),
 		grpc.ChainUnaryInterceptor(
 			recovery.UnaryServerInterceptor(recovery.WithRecoveryHandler(recovered)), auth.UnaryServerInterceptor(authorize)),
 	), a, end

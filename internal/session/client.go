@@ -169,7 +169,7 @@ func (c *Client) explain(err error) error {
 		return &RequestError{c.Target, s.Message(), true, true}
 	case codes.InvalidArgument, codes.AlreadyExists:
 		return &RequestError{c.Target, s.Message(), true, false}
-	case codes.FailedPrecondition:
+	case codes.FailedPrecondition, codes.ResourceExhausted:
 		return &RequestError{c.Target, s.Message(), false, false}
 	case codes.Unimplemented:
 		return &RequestError{c.Target, "the coordinator does not know this request; install the same golaunch on both", false, false}
