@@ -452,6 +452,16 @@ class Controllers(Case):
         self.assertEqual(p.communicate(timeout=LIMIT)[0], "[1, 2, 3]\n")
 
 
+class TooLong(Case):
+    def test_a_question_that_is_too_long_fails_alone(self):
+        cluster = self.cluster(2)
+        before = self.group(1, cluster=cluster)
+        with self.assertRaisesRegex(ValueError, "512 KiB"):
+            self.group(1, cluster=cluster, env={"LONG": "x" * (5 << 20)})
+        self.assertEqual(before.run_all_workers_single_data("give", 1).result(LIMIT), [1, 1])
+        self.assertEqual(self.group(1, cluster=cluster).run_all_workers_single_data("give", 2).result(LIMIT), [2, 2])
+
+
 class OtherPython(Case):
     def test_another_python(self):
         other, env = os.environ.get("OTHER_PYTHON"), {}

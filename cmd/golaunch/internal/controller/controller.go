@@ -6,7 +6,6 @@
 package controller
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -26,8 +25,8 @@ import (
 )
 
 const (
-	// maxLine bounds a question: a job of a cluster has 512 KiB at most, which JSON may make twice as long.
-	maxLine = 2 << 20
+	// maxLine bounds a question: a job of a cluster has 512 KiB at most, which JSON may make six times as long.
+	maxLine = 4 << 20
 	// maxAsked bounds the questions that have no answer yet.
 	maxAsked = 1024
 	// endLimit bounds the wait for the end of all groups when the program has gone; then golaunch's guardians and leases end them.
@@ -173,24 +172,26 @@ func withParent(ctx context.Context, cancel func()) error {
 
 // listen answers questions, each in its own time.
 func (c *controller) listen(conn io.Reader) error {
-	lines := bufio.NewScanner(conn)
-	lines.Buffer(make([]byte, 64<<10), maxLine)
+	questions := questionsOf(conn)
 	slots := make(chan struct{}, maxAsked)
-	for lines.Scan() {
-		var q question
-		if err := json.Unmarshal(lines.Bytes(), &q); err != nil {
-			return fmt.Errorf("cannot read a question of the program: %w", err)
+	for {
+		q, tooLong, err := questions.next()
+		switch {
+		case errors.Is(err, io.EOF), err != nil && c.ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("cannot read the questions of the program: %w", err)
 		}
 		slots <- struct{}{}
 		c.answering.Go(func() {
 			defer func() { <-slots }()
+			if tooLong != nil {
+				c.tell(answer{ID: q.ID, Error: tooLong.Error(), Usage: true})
+				return
+			}
 			c.tell(c.answer(q))
 		})
 	}
-	if err := lines.Err(); err != nil && c.ctx.Err() == nil {
-		return fmt.Errorf("cannot read the questions of the program: %w", err)
-	}
-	return nil
 }
 
 func (c *controller) answer(q question) answer {
