@@ -29,7 +29,7 @@ import (
 const (
 	// KeySize is that of a key, in hexadecimal digits.
 	KeySize = 64
-	// greeting bounds the time in which who comes must have said who it is, and strangers is how many may be about to.
+	// greeting bounds the time in which who comes must have said who it is, and strangers is how many may be about to on each side.
 	greeting  = 10 * time.Second
 	strangers = 128
 	// mostWorkers and mostControllers are how many wait for each other; of more, the one that came first is given up. A controller has one
@@ -65,7 +65,6 @@ type Endpoint struct {
 	o       Options
 	dir     string
 	workers net.Listener
-	slots   chan struct{}
 
 	mu sync.Mutex
 	// controllers is nil until somebody asks where they may come.
@@ -85,7 +84,7 @@ func Open(o Options) (*Endpoint, error) {
 		return nil, fmt.Errorf("make a directory for the workers' endpoint: %w", err)
 	}
 	e := &Endpoint{
-		o: o, dir: dir, slots: make(chan struct{}, strangers), conns: map[net.Conn]struct{}{},
+		o: o, dir: dir, conns: map[net.Conn]struct{}{},
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: e.Path(), Net: "unix"})
 	if err == nil {
@@ -98,7 +97,7 @@ func Open(o Options) (*Endpoint, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the workers' endpoint: %w", err), os.RemoveAll(dir))
 	}
-	e.all.Go(func() { e.accept(e.workers, e.greetWorker) })
+	e.all.Go(func() { e.accept(e.workers, workers(), e.greetWorker) })
 	return e, nil
 }
 
@@ -138,7 +137,7 @@ func (e *Endpoint) Listen(ctx context.Context) (netip.AddrPort, error) {
 		e.controllers = l
 		config := forEndpoints(e.o.TLS)
 		e.all.Go(func() {
-			e.accept(l, func(conn net.Conn) { e.greetController(tls.Server(conn, config)) })
+			e.accept(l, new(controllers).enter, func(conn net.Conn) { e.greetController(tls.Server(conn, config)) })
 		})
 	}
 	return e.controllers.Addr().(*net.TCPAddr).AddrPort(), nil
@@ -167,16 +166,14 @@ func (e *Endpoint) Close() error {
 	return os.RemoveAll(e.dir)
 }
 
-// accept greets who comes, some at a time.
-func (e *Endpoint) accept(l net.Listener, greet func(net.Conn)) {
+// accept greets who comes, once enter has let them in.
+func (e *Endpoint) accept(l net.Listener, enter func(net.Conn) (known func()), greet func(net.Conn)) {
 	for failed := 0; ; failed++ {
-		e.slots <- struct{}{}
 		conn, err := l.Accept()
 		if err == nil && !e.keep(conn) {
 			err = net.ErrClosed
 		}
 		if err != nil {
-			<-e.slots
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
@@ -187,8 +184,8 @@ func (e *Endpoint) accept(l net.Listener, greet func(net.Conn)) {
 			continue
 		}
 		failed = -1
+		free := sync.OnceFunc(enter(conn))
 		e.all.Go(func() {
-			free := sync.OnceFunc(func() { <-e.slots })
 			defer free()
 			_ = conn.SetDeadline(time.Now().Add(greeting))
 			greet(freed{conn, free})
