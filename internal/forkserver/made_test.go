@@ -36,17 +36,17 @@ func TestModulesThatRanksCannotShare(t *testing.T) {
 		"database":  {"import sqlite3\nc = sqlite3.connect(__file__ + '.db')", "it has " + filepath.Join(w.dir, "lib/database.py.db") + " open"},
 		"folder":    {"import os\nf = os.open('/', os.O_RDONLY)", "it has / open"},
 		"redirects": {"import os\nf = os.open(__file__, os.O_RDONLY)\nos.dup2(f, 1)\nos.close(f)", "it has " + filepath.Join(w.dir, "lib/redirects.py") + " open"},
-		"temporary": {"import tempfile\nd = tempfile.TemporaryDirectory()", "temporary makes " + temporary + "/"},
-		"kept":      {"import tempfile\nd = tempfile.mkdtemp(prefix='of-a-rank-')", "kept makes " + temporary + "/of-a-rank-"},
-		"paths":     {"import pathlib\np = pathlib.Path(__file__ + '.run')\np.mkdir()", "paths makes " + filepath.Join(w.dir, "lib/paths.py.run")},
-		"locks":     {"open(__file__ + '.lock', 'x').close()", "locks makes " + filepath.Join(w.dir, "lib/locks.py.lock")},
-		"truncates": {"open(__file__ + '.log', 'w').close()", "truncates makes "},
-		"links":     {"import os\nos.symlink('/', __file__ + '.link')", "links makes "},
-		"pid":       {"from os import getpid\nPID = getpid()", "pid asks for the number of its process"},
-		"named":     {"import multiprocessing\nPID = multiprocessing.current_process().pid", "named asks for the number of its process"},
-		"ends":      {"import atexit, shutil\natexit.register(shutil.rmtree, '/nothing')", "ends has work for the end of its process"},
-		"finalizes": {"import weakref, os\nclass C: pass\nc = C()\nf = weakref.finalize(c, os.unlink, '/nothing')", "work for the end of the process (weakref.finalize)"},
-		"goes":      {"import os\nos.chdir('/')", "/ is the directory and no longer " + w.dir},
+		"temporary": {"import tempfile\nd = tempfile.TemporaryDirectory()", "temporary creates " + temporary + "/"},
+		"kept":      {"import tempfile\nd = tempfile.mkdtemp(prefix='of-a-rank-')", "kept creates " + temporary + "/of-a-rank-"},
+		"paths":     {"import pathlib\np = pathlib.Path(__file__ + '.run')\np.mkdir()", "paths creates " + filepath.Join(w.dir, "lib/paths.py.run")},
+		"locks":     {"open(__file__ + '.lock', 'x').close()", "locks creates " + filepath.Join(w.dir, "lib/locks.py.lock")},
+		"truncates": {"open(__file__ + '.log', 'w').close()", "truncates creates "},
+		"links":     {"import os\nos.symlink('/', __file__ + '.link')", "links creates "},
+		"pid":       {"from os import getpid\nPID = getpid()", "pid asks for its process id"},
+		"named":     {"import multiprocessing\nPID = multiprocessing.current_process().pid", "named asks for its process id"},
+		"ends":      {"import atexit, shutil\natexit.register(shutil.rmtree, '/nothing')", "ends registers a function with atexit"},
+		"finalizes": {"import weakref, os\nclass C: pass\nc = C()\nf = weakref.finalize(c, os.unlink, '/nothing')", "is registered to run at exit (weakref.finalize)"},
+		"goes":      {"import os\nos.chdir('/')", "the working directory is / and was " + w.dir},
 	}
 	texts := map[string]string{}
 	for name, module := range refused {
@@ -73,11 +73,15 @@ func TestModulesThatRanksShare(t *testing.T) {
 	w.library(map[string]string{"fair": `import atexit, gc, io, logging, multiprocessing.util, os, pathlib, tempfile
 from atexit import register
 from os import getpid, mkdir
-logging.warning("which has the number of the process in it")
+logging.warning("which has the process id in its record")
 with tempfile.TemporaryDirectory(), tempfile.NamedTemporaryFile():
     pass
-with open("log", "a") as f:
+with open(file="log", mode="a") as f:
     f.write("a line\n")
+with open(file="once", mode="w"):
+    os.rename(src="once", dst="twice")
+os.link("twice", dst="thrice")
+os.unlink("twice"), pathlib.Path("thrice").unlink(), os.close(os.open(path="log", flags=os.O_CREAT | os.O_RDWR))
 null, path = os.open(os.devnull, os.O_RDWR), os.open("/", os.O_PATH)
 class C:
     keeps = mkdir

@@ -1,13 +1,14 @@
 # --- What modules make for their process
 
-# What the imports of these packages, and of Python's own modules, make for their process was looked at, and harms no fork of it: handlers of
-# atexit that free what each process has for itself, caches of the user, and numbers of processes that are compared again before they count.
+# What these packages, and Python's own modules, make for their process when they are imported does no harm in a fork: atexit handlers that free
+# what each process has for itself, caches of the user, and process ids that they compare before they rely on them.
 HARMLESS = {
     "PIL", "certifi", "filelock", "fsspec", "h5py", "joblib", "llvmlite", "matplotlib", "multiprocess", "numba", "psutil", "pyarrow", "ray",
     "torch", "triton", "verl",
 }  # fmt: skip
-FOR_OTHERS = {"multiprocessing.process", "psutil", "psutil._pslinux"}  # they ask for the number of a process for who calls them
+FOR_CALLERS = {"multiprocessing.process", "psutil", "psutil._pslinux"}  # these return the process id to who calls them
 STANDARD = os.path.join(os.path.dirname(os.__file__), "")
+HERE = "/proc/self/cwd"
 MODULE_DICT = type(sys).__dict__["__dict__"]  # as a lazy module has it, not as it shows it
 
 
@@ -31,15 +32,15 @@ class Watched:
 
 
 class Made:
-    """Knows what modules have made for their process while they were imported, and would make anew in each rank: files, work for its end, and
-    what has its number in it."""
+    """Knows what modules have made for their process while they were imported, and would make anew in each rank: files, functions to run at
+    exit, and what depends on the process id."""
 
     def __init__(self):
-        self.dir, self.why, self.cpus, self.files, self.name = os.getcwd(), "", "", [], ""
+        self.dir, self.why, self.cpus, self.files, self.name = os.readlink(HERE), "", "", [], ""
         opens = Watched(open, self.opens)
         new = {name: self.creates for name in ("mkdir", "mkfifo", "mknod")}
         to = {name: self.creates_second for name in ("link", "rename", "replace", "symlink")}
-        tells = {**new, **to, "open": self.opens_descriptor, "getpid": self.numbers, "sched_getaffinity": self.asks_cpus}
+        tells = {**new, **to, "open": self.opens_descriptor, "getpid": self.asks_pid, "sched_getaffinity": self.asks_cpus}
         self.watched = [(os, name, Watched(getattr(os, name), tell)) for name, tell in tells.items()]
         self.watched += [(builtins, "open", opens), (io, "open", opens), (atexit, "register", Watched(atexit.register, self.registers))]
 
@@ -61,11 +62,11 @@ class Made:
 
     def found(self):
         """Says what there is that forks of this process cannot share, if there is anything."""
-        if not self.why and self.dir != os.getcwd():
-            self.why = "%s is the directory and no longer %s" % (os.getcwd(), self.dir)
+        if not self.why and self.dir != os.readlink(HERE):
+            self.why = "the working directory is %s and was %s" % (os.readlink(HERE), self.dir)
         for path, module in self.files:
             if not self.why and os.path.lexists(path):
-                self.why = "%s makes %s when it is imported" % (module, path)
+                self.why = "%s creates %s when it is imported" % (module, path)
         self.finalizers()
         return self.why
 
@@ -78,9 +79,9 @@ class Made:
         name = self.name if own else frame.f_globals.get("__name__", "?")
         return "" if standard(frame) and not own or harmless(name) else name
 
+    # The functions below are called as those that they watch: their parameters have the same names.
+
     def created(self, path, dir_fd=None):
-        if isinstance(path, int):
-            return None
         path, module = os.fsdecode(path), self.maker()
         if dir_fd is not None:
             path = os.path.join(os.readlink("/proc/self/fd/%d" % dir_fd), path)
@@ -90,28 +91,28 @@ class Made:
     def creates(self, path, *_, dir_fd=None, **__):
         return self.created(path, dir_fd)
 
-    def creates_second(self, _, path, *__, dst_dir_fd=None, dir_fd=None, **___):
-        return self.created(path, dir_fd if dst_dir_fd is None else dst_dir_fd)
+    def creates_second(self, src, dst, *_, dst_dir_fd=None, dir_fd=None, **__):
+        return self.created(dst, dir_fd if dst_dir_fd is None else dst_dir_fd)
 
     def opens_descriptor(self, path, flags, *_, dir_fd=None, **__):
         if flags & os.O_CREAT and (flags & os.O_TRUNC or not os.path.exists(path)):
             return self.created(path, dir_fd)
         return None
 
-    def opens(self, path, mode="r", *_, **__):
-        if isinstance(path, int) or not set(mode) & set("wxa"):
+    def opens(self, file, mode="r", *_, **__):
+        if isinstance(file, int) or not set(mode) & set("wxa"):
             return None
-        if os.path.exists(path) and ("a" in mode or not os.path.isfile(path)):
+        if os.path.exists(file) and ("a" in mode or not os.path.isfile(file)):
             return None
-        return self.created(path)
+        return self.created(file)
 
-    def numbers(self):
+    def asks_pid(self):
         caller = sys._getframe(2)
         name = caller.f_globals.get("__name__", "")
-        if name in FOR_OTHERS or not (standard(caller) or harmless(name)):
+        if name in FOR_CALLERS or not (standard(caller) or harmless(name)):
             module = self.maker()
             if module and not self.why:
-                self.why = "%s asks for the number of its process when it is imported" % module
+                self.why = "%s asks for its process id when it is imported" % module
 
     def asks_cpus(self, *_):
         self.cpus = self.cpus or self.maker()
@@ -120,13 +121,13 @@ class Made:
         module = self.maker()
         if not module or self.why or harmless(module_of(function)) or function == getattr(finalize(), "_exitfunc", None):
             return
-        self.why = "%s has work for the end of its process (atexit) when it is imported" % module
+        self.why = "%s registers a function with atexit when it is imported" % module
 
     def finalizers(self):
-        """Looks through what is to be done when an object is gone, and at the latest at the end of the process."""
+        """Looks through what is to run when an object is gone, and at the latest at exit."""
         for of in list(getattr(finalize(), "_registry", {}).values()):
             if of.atexit and not self.why and not harmless(module_of(of.func)):
-                self.why = "%s.%s is work for the end of the process (weakref.finalize)" % (module_of(of.func), getattr(of.func, "__qualname__", "?"))
+                self.why = "%s.%s is registered to run at exit (weakref.finalize)" % (module_of(of.func), getattr(of.func, "__qualname__", "?"))
 
 
 def finalize():
