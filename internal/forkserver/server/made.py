@@ -50,9 +50,10 @@ class Made:
         return self
 
     def __exit__(self, *_):
-        """Gives the plain functions to all modules that have taken a watched one."""
+        """Gives the plain functions to all modules that have taken a watched one. What else has taken one has it tell nothing any more."""
         for module, name, watched in self.watched:
             setattr(module, name, watched.plain)
+            watched.tell = nothing
         for module in list(sys.modules.values()):
             if isinstance(module, type(sys)):
                 names = MODULE_DICT.__get__(module)
@@ -128,6 +129,10 @@ class Made:
         for of in list(getattr(finalize(), "_registry", {}).values()):
             if of.atexit and not self.why and not harmless(module_of(of.func)):
                 self.why = "%s.%s is registered to run at exit (weakref.finalize)" % (module_of(of.func), getattr(of.func, "__qualname__", "?"))
+
+
+def nothing(*_, **__):
+    pass
 
 
 def finalize():
