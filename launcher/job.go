@@ -10,6 +10,7 @@
 package launcher
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -107,6 +108,11 @@ func (j Job) together() int {
 		return j.place.Nodes
 	}
 	return 0
+}
+
+// started is how many nodes are started for the job, spares included.
+func (j Job) started() int {
+	return cmp.Or(j.together(), j.Resources.MaxNodes+j.Resources.Spares)
 }
 
 // closed says that no other nodes can come than those that are there from the start. Pods are replaced.

@@ -212,7 +212,7 @@ func (h *here) coordinator(journal io.Writer, m *roster, candidate *rendezvous.C
 		},
 	}
 	if term == nil {
-		cfg.Expect, cfg.Whole = h.job.together(), h.job.whole()
+		cfg.Expect, cfg.Whole, cfg.Nodes = h.job.together(), h.job.whole(), h.job.started()
 	}
 	return rendezvous.NewCoordinator(cfg)
 }
@@ -320,16 +320,14 @@ func (h *here) join(ctx context.Context, node placement.Node, target string, fin
 	})
 }
 
-// rename has this node ask again by another name, if its machine's own is another node's: machines may be named alike, and their addresses
-// tell them apart.
+// rename has this node ask again by another name, if its machine's own is another node's: machines may be named alike, and a machine may have
+// several nodes.
 func (h *here) rename(err error) bool {
 	r, ok := errors.AsType[*session.RefusedError](err)
-	if !ok || h.alias != "" || h.job.Network.Name != "" {
+	if !ok || h.job.Network.Name != "" || r.Another() == "" {
 		return false
 	}
-	if h.alias = r.Another(); h.alias == "" {
-		return false
-	}
+	h.alias = r.Another()
 	h.warn(fmt.Errorf("%s; this node is %s", r.Why, h.alias))
 	return true
 }

@@ -35,13 +35,20 @@ func (j *Job) locate() (err error) {
 		return nil
 	}
 	j.place, err = where.Find(where.Here())
-	if err != nil && j.Network.Rendezvous == "" {
+	if err != nil && j.Network.Rendezvous == "" && !j.oneNode() {
 		return usage("%v", err)
 	}
 	if j.place == nil {
 		return nil
 	}
-	j.name(j.place)
+	lone := j.lone()
+	if lone {
+		p := j.place
+		p.Nodes, p.Node, p.Names, p.Head, p.Ask, p.Several = 1, 0, []string{p.Name}, "", nil, nil
+	}
+	if err := j.name(j.place); err != nil {
+		return err
+	}
 	if err := j.ranks(j.place); err != nil {
 		return err
 	}
@@ -52,19 +59,41 @@ func (j *Job) locate() (err error) {
 		return nil // the user's own arrangement
 	}
 	if j.ID == "" {
-		j.ID = scheduledID(j.place)
+		j.ID = scheduledID(j.place, lone)
 	}
 	return j.nodes(j.place)
 }
 
-// name takes what a scheduler calls this node.
-func (j *Job) name(p *where.Place) {
-	if j.Network.Name == "" {
-		j.Network.Name = p.Name
-	}
+// oneNode says that the job is as torchrun starts it that is to meet nobody: then each process that runs the command has a job of its own.
+func (j Job) oneNode() bool {
+	return j.Output.Torch != nil && j.Network.Rendezvous == "" && j.Resources.MaxNodes == 1 && j.Resources.Spares == 0
+}
+
+// lone says that this process has a job of its own, though a scheduler has given it nodes or has started others beside it.
+func (j Job) lone() bool {
+	p, r := j.place, j.Resources
+	one := r.MinNodes == 1 && r.MaxNodes == 1 && r.Spares == 0 && j.Network.Rendezvous == ""
+	return p.Several != nil && one || p.Nodes > 1 && j.oneNode()
+}
+
+// name takes what a scheduler calls this node, with the number of the process where several are on it.
+func (j *Job) name(p *where.Place) (err error) {
 	if j.Network.Interface == "" && j.Network.Address == "" {
 		j.Network.Interface = p.Interface
 	}
+	if j.Network.Name != "" {
+		return nil
+	}
+	if j.Network.Name = p.Name; p.Several == nil {
+		return nil
+	}
+	if p.Name == "" {
+		if p.Name, err = machineName(); err != nil {
+			return err
+		}
+	}
+	j.Network.Name = p.Name + "-" + strconv.Itoa(p.Task)
+	return nil
 }
 
 // ranks takes how many ranks a scheduler wants on a node.
@@ -91,6 +120,9 @@ func (j *Job) ranks(p *where.Place) error {
 
 // nodes takes the nodes that a scheduler has given, and how they meet.
 func (j *Job) nodes(p *where.Place) error {
+	if p.Several != nil {
+		return usage("%v", p.Several)
+	}
 	if !p.Each && p.By != "Slurm" && !p.Alone() {
 		for _, name := range p.Names {
 			j.Network.Hosts = append(j.Network.Hosts, Host{Name: name})
@@ -123,13 +155,13 @@ func (j Job) solitary() bool {
 }
 
 // scheduledID begins with the scheduler's id of the job. An allocation may run many jobs, and a scheduler one job several times. It
-// is empty when the scheduler has none that would do.
-func scheduledID(p *where.Place) string {
+// is empty when the scheduler has none that would do. A lone job may be one of many at the same time.
+func scheduledID(p *where.Place, lone bool) string {
 	id := p.Job
 	switch {
 	case id == "":
 		return ""
-	case !p.Each:
+	case !p.Each || lone:
 		id += "-" + strings.ToLower(rand.Text()[:5])
 	case p.Restarts > 0:
 		id += "-r" + strconv.Itoa(p.Restarts)

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/golaunch/golaunch/internal/wire"
 
@@ -97,10 +99,30 @@ func (j Job) labels() map[string]string {
 	if j.Output.Torch != nil && j.Resources.MaxNodes > 1 { // under torchrun each node may have another
 		labels[placement.RoleLabel] = j.Ranks.Role
 	}
+	if r := j.Resources; r.MaxNodes+r.Spares > 1 {
+		if j.Network.Name == "" {
+			labels[wire.RenamesLabel] = "yes"
+		}
+		// Without a name, and but for torchrun, the same command twice on a machine is a mistake.
+		if machine := machineID(); machine != "" && (j.Network.Name != "" || j.Output.Torch != nil) {
+			labels[placement.MachineLabel] = machine
+		}
+	}
 	if len(labels) == 0 {
 		return nil
 	}
 	return labels
+}
+
+// machineID is the same for the processes that share this one's addresses, and no others: it names this boot of the machine, and the
+// network namespace in it. It is empty where the system does not say.
+func machineID() string {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	network, noNetwork := os.Readlink("/proc/self/ns/net")
+	if err != nil || noNetwork != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(boot)) + "." + strings.Trim(network, "net:[]")
 }
 
 // given is the address that the user wants for this node; none when he leaves it open.

@@ -71,7 +71,7 @@ func (r Request) candidates(nodes []Node) ([]*candidate, error) {
 	return sorted, r.distinct(sorted)
 }
 
-// distinct refuses what would make a plan ambiguous: two nodes under one name, or behind one address.
+// distinct refuses what would make a plan ambiguous: two nodes under one name, or two machines behind one address.
 func (r Request) distinct(sorted []*candidate) error {
 	names := make(map[string]*candidate, len(sorted))
 	addrs := make(map[netip.Addr]*candidate, len(sorted))
@@ -83,7 +83,7 @@ func (r Request) distinct(sorted []*candidate) error {
 		if !c.addr.IsValid() || r.SharedAddr {
 			continue
 		}
-		if twin := addrs[c.addr]; twin != nil {
+		if twin := addrs[c.addr]; twin != nil && !SameMachine(*twin.node, *c.node) {
 			return fmt.Errorf("nodes %s and %s have one address, %v; give each the address at which the others reach it",
 				twin.node.Name, c.node.Name, c.addr)
 		}

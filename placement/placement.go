@@ -80,7 +80,7 @@ type Request struct {
 	// Keep is the node rank that a node had before, by node name: such nodes are preferred and keep their rank, and new nodes
 	// take the ranks of lost ones. Only when the job shrinks below a kept rank do the kept nodes close up, in their old order.
 	Keep map[string]int
-	// SharedAddr lets several nodes have one address; otherwise that is an error.
+	// SharedAddr lets several nodes have one address; otherwise only nodes of the [SameMachine] may.
 	SharedAddr bool
 }
 
@@ -107,6 +107,16 @@ const SlotsLabel = "slots"
 
 // RoleLabel is the label of a node whose ranks have a role of their own (torch's ROLE_NAME).
 const RoleLabel = "role"
+
+// MachineLabel is the label of a node that may be one of several on its machine, which it names: nodes with one value of it may have one
+// address.
+const MachineLabel = "machine.id"
+
+// SameMachine says that two nodes are on one machine, by their [MachineLabel].
+func SameMachine(a, b Node) bool {
+	machine := a.Labels[MachineLabel]
+	return machine != "" && machine == b.Labels[MachineLabel]
+}
 
 // UnfitLabel is the label of a node that gets no ranks; its value says why.
 const UnfitLabel = "unfit"

@@ -13,7 +13,7 @@ import "slices"
 // nodes again.
 //
 // The error is an [*InfeasibleError] when the nodes do not suffice; any other error is a mistake in the request (see
-// [Request.Validate]) or two nodes with one name or address.
+// [Request.Validate]), or two nodes with one name, or two machines with one address.
 func Solve(r Request, nodes []Node) (Plan, error) {
 	if err := r.Validate(); err != nil {
 		return Plan{}, err

@@ -263,6 +263,15 @@ func TestTwins(t *testing.T) {
 			slices.Reverse(nodes)
 		}
 	}
+	machine := map[string]string{MachineLabel: "m1"}
+	addressed[0].Labels, addressed[1].Labels = machine, machine
+	if p, err := Solve(r, addressed); err != nil || text(p) != "a:-" {
+		t.Errorf("one machine: got %s, %v", text(p), err)
+	}
+	addressed[0].Labels = map[string]string{MachineLabel: "m2"}
+	if _, err := Solve(r, addressed); err == nil {
+		t.Error("two machines with one address were accepted")
+	}
 	r.SharedAddr = true
 	if p, err := Solve(r, addressed); err != nil || text(p) != "a:-" {
 		t.Errorf("shared address: got %s, %v", text(p), err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
@@ -38,25 +39,64 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return wire.Refused("node %s was counted as lost", node.Name)
 	case old != nil && (old.link == nil || time.Since(old.since()) > c.cfg.Lease/2): // its machine may have been replaced
 		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and ranks of it may still live there, for %v at most", node.Name, old.patience))
-	case old != nil && old.addr == node.Addr:
-		return wire.Refused("there is a node %s already, at %v too; give each node its own --name and --address", node.Name, old.addr)
-	case old != nil:
+	case old != nil && (old.addr == node.Addr && !old.shares(node) || c.sole != nil && node.Labels[wire.RenamesLabel] == ""):
+		return wire.Refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
+	case old != nil: // it may come again under another name
 		return status.Error(codes.AlreadyExists, wire.Plain(fmt.Sprintf("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)))
-	case c.addrs[node.Addr] != "" && !c.sharedAddr():
-		return wire.Refused("address %v is node %s's; give each node its own --address", node.Addr, c.addrs[node.Addr])
+	}
+	if twin := c.members[c.addrs[node.Addr]]; twin != nil && !c.sharedAddr() && !twin.shares(node) {
+		return wire.Refused("address %v is node %s's too; give each node the address at which the others reach it (--address or --interface), "+
+			"and nodes of one machine each a --name", node.Addr, twin.name)
 	}
 	return nil
 }
 
-// mismatched ends a job that still waits for nodes when one comes that was started for another job, which is told to the others: what they
-// wait for will not come. A job that has its nodes lets it go.
-func (c *Coordinator) mismatched(h *pb.Hello) {
-	name := h.GetNode().GetName()
-	why := wire.DifferentAt("on "+name, c.cfg.Facts, h.GetFacts())
-	if c.sole == nil || c.sole.Result != nil || why == "" || len(c.came) >= c.sole.Job.Request.MinNodes {
+// shares says that a node is on the machine of a member, with which it may share the address.
+func (m *member) shares(n placement.Node) bool {
+	return m.machine != "" && m.machine == n.Labels[placement.MachineLabel]
+}
+
+// leaveAddr leaves the address of a member that is gone to another one of its machine.
+func (c *Coordinator) leaveAddr(m *member) {
+	if c.addrs[m.addr] != m.name {
 		return
 	}
-	c.happened(c.sole, job.Cancel{Code: 2, Ending: job.EndProgram, Why: wire.Plain(why) + "; start the same command on every node"})
+	delete(c.addrs, m.addr)
+	if m.machine == "" {
+		return
+	}
+	for name, other := range c.members {
+		if other.addr == m.addr {
+			c.addrs[m.addr] = name
+			return
+		}
+	}
+}
+
+// turnedAway ends a job that still waits for nodes when one is refused for good and too few are left, or when one was started for another
+// job: the others hear why what they wait for will not come. A job that has its nodes lets it go.
+func (c *Coordinator) turnedAway(h *pb.Hello, err error) {
+	switch {
+	case c.sole == nil || c.sole.Result != nil || len(c.came) >= c.sole.Job.Request.MinNodes:
+		return
+	case status.Code(err) != codes.FailedPrecondition || h.GetEpoch() != "": // it may come again
+		return
+	}
+	name, least := h.GetNode().GetName(), c.sole.Job.Request.MinNodes
+	why := wire.DifferentAt("on "+name, c.cfg.Facts, h.GetFacts())
+	if c.cfg.Nodes > 0 {
+		c.unwelcome[name] = true
+	}
+	switch {
+	case why != "":
+		why += "; start the same command on every node"
+	case c.cfg.Nodes == 0 || c.cfg.Nodes-len(c.unwelcome) >= least:
+		return
+	default:
+		why = fmt.Sprintf("node %s was refused, and %d nodes do not come without it: %s", name, least, status.Convert(err).Message())
+	}
+	c.incomplete = true
+	c.happened(c.sole, job.Cancel{Code: 2, Ending: job.EndProgram, Why: wire.Plain(why)})
 }
 
 // sharedAddr says that several nodes may have one address.

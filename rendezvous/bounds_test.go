@@ -98,6 +98,41 @@ func TestAnotherCommandEndsTheWait(t *testing.T) {
 	})
 }
 
+// TestTooManyRefusedEndTheWait: a job of three nodes, of which four were started, goes on without the first that is refused, and not the second.
+// Nodes of one machine have one address, and are refused only by name.
+func TestTooManyRefusedEndTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldOf(t.Context(), t, Config{Nodes: 4}, one(3))
+		join := func(name, machine string) (*session.Session, error) {
+			n := placement.Node{Name: name, Addr: node(1).Addr, Labels: map[string]string{placement.MachineLabel: machine}}
+			return session.Join(t.Context(), session.Options{Target: "head:1", Dial: w.dial, Warn: w.warn, Node: n})
+		}
+		for _, name := range []string{"a", "b"} {
+			s, err := join(name, "m1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close("")
+		}
+		if _, err := join("a", "m1"); err == nil || !strings.Contains(err.Error(), "there is a node a already") {
+			t.Error(err)
+		}
+		synctest.Wait()
+		select {
+		case r := <-w.result:
+			t.Fatalf("it ended: %+v", r)
+		default:
+		}
+		if _, err := join("c", "m2"); err == nil || !strings.Contains(err.Error(), "give each node the address at which the others reach it") {
+			t.Error(err)
+		}
+		want := "job failed: node c was refused, and 3 nodes do not come without it: address 10.0.0.1 is node b's too; "
+		if r := <-w.result; r.Code != 2 || r.Ending != job.EndProgram || !strings.HasPrefix(r.Reason, want) {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 // TestARefusalThatEndsTheCoordinator is what the agent hears, and not that the coordinator has ended meanwhile.
 func TestARefusalThatEndsTheCoordinator(t *testing.T) {
 	c := &Coordinator{done: make(chan struct{})}

@@ -50,6 +50,9 @@ type Config struct {
 	// Expect is how many nodes were started together for the only job. Those that come when it is over already are told so, as long
 	// as they can be only just starting.
 	Expect int
+	// Nodes is how many nodes are started for the only job, spares included: where it refuses so many of them that too few are left, the job
+	// ends. 0 says that more may always come.
+	Nodes int
 	// Whole is how many nodes the only job has, spares included, when all are here. With fewer it starts only when no rank can live any
 	// more of the same job under a coordinator before this one, which had its state with it alone; 0 says that there was none.
 	Whole int
@@ -97,8 +100,10 @@ type Coordinator struct {
 	timers  map[replica.TimerID]*time.Timer
 	members map[string]*member
 	addrs   map[netip.Addr]string
-	// came are the nodes that have been members of the only job under this coordinator.
-	came map[string]bool
+	// came are the nodes that have been members of the only job under this coordinator, and unwelcome those that it has
+	// refused since. incomplete says that the job has ended for that.
+	came, unwelcome map[string]bool
+	incomplete      bool
 	// whole says that the only job need not wait for more of its nodes.
 	whole bool
 	// restored says that a coordinator before this one has welcomed agents.
@@ -123,7 +128,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 		cfg: cfg, since: time.Now(), inbox: make(chan func(), 256), done: make(chan struct{}), arrived: arrivals{wake: make(chan struct{}, 1)},
 		leadership: leadership{parting: map[*link]bool{}, peers: map[string]quorum.Voter{}, absent: map[string]bool{}},
 		runs:       map[string]*run{}, timers: map[replica.TimerID]*time.Timer{}, members: map[string]*member{}, addrs: map[netip.Addr]string{},
-		came: map[string]bool{}, whole: cfg.Whole == 0, deliveries: map[string]*delivery{}, journal: newJournal(cfg.Journal, cfg.Warn),
+		came: map[string]bool{}, unwelcome: map[string]bool{}, whole: cfg.Whole == 0, deliveries: map[string]*delivery{}, journal: newJournal(cfg.Journal, cfg.Warn),
 	}
 	c.words = speaker.New(func(missed int) {
 		cfg.Warn(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
@@ -462,7 +467,11 @@ func (c *Coordinator) farewell() {
 	c.log.Release(true) // the rest is for those who have time for it
 	late := time.NewTimer(time.Until(c.since.Add(startTime)))
 	defer late.Stop()
-	for waits := true; waits && len(c.came) < c.cfg.Expect; {
+	expect := c.cfg.Expect
+	if c.incomplete {
+		expect = c.cfg.Nodes
+	}
+	for waits := true; waits && len(c.came)+len(c.unwelcome) < expect; {
 		select {
 		case f := <-c.inbox:
 			f()

@@ -27,6 +27,8 @@ type member struct {
 	name     string
 	instance string
 	addr     netip.Addr
+	// machine is its [placement.MachineLabel].
+	machine string
 	// link is the stream to the agent, nil while there is none.
 	link *link
 	// pulse tells how long it has been silent. excused is since when it had been when the coordinator itself was paused as it should have been
@@ -58,7 +60,7 @@ type stray struct {
 func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) {
 	node := wire.ToNode(h.GetNode())
 	if err := c.refusal(h, from); err != nil {
-		c.mismatched(h)
+		c.turnedAway(h, err)
 		return nil, err
 	}
 	m := c.members[node.Name]
@@ -72,6 +74,7 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 	}
 	if c.sole != nil {
 		c.came[node.Name] = true
+		delete(c.unwelcome, node.Name)
 	}
 	if m.link != nil {
 		m.link.cut <- status.Error(codes.Aborted, "a newer connection of this agent is here")
@@ -136,7 +139,7 @@ func (c *Coordinator) employ(m *member) {
 // expect makes a member of an agent that is about to come; it is lost when it does not.
 func (c *Coordinator) expect(of replica.Member) *member {
 	m := &member{
-		name: of.Node.Name, addr: of.Node.Addr, instance: of.Instance, gone: make(chan struct{}),
+		name: of.Node.Name, addr: of.Node.Addr, machine: of.Node.Labels[placement.MachineLabel], instance: of.Instance, gone: make(chan struct{}),
 	}
 	m.begin(of.Patience, func() {
 		fired := time.Now()
@@ -344,9 +347,7 @@ func (c *Coordinator) silent(m *member, fired time.Time) {
 // lost forgets an agent and ends its stream with the given error, nil when it has asked for that.
 func (c *Coordinator) lost(m *member, why string, end error) {
 	delete(c.members, m.name)
-	if c.addrs[m.addr] == m.name {
-		delete(c.addrs, m.addr)
-	}
+	c.leaveAddr(m)
 	m.silence.Stop()
 	m.answers(nil)
 	close(m.gone)

@@ -110,7 +110,7 @@ func (x *translation) meet() error {
 		}
 		if x.max > 1 {
 			endpoint, port = net.JoinHostPort(host, port), "0"
-			if err := x.node(host); err != nil {
+			if err := x.node(); err != nil {
 				return err
 			}
 		} else if !static {
@@ -141,32 +141,22 @@ func (x *translation) where() (host, port string, err error) {
 	return host, port, nil
 }
 
-// node gives this node its place among several. With static that is --node-rank: node names are numbered, and sort by number. Nodes
-// that meet on the loopback are one machine's, and each needs an address, and with c10d a name, of its own.
-func (x *translation) node(host string) error {
-	name, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("this node has no name: %w", err)
-	}
-	addr, _ := netip.ParseAddr(host)
-	local := addr.IsLoopback() || host == "localhost"
-	place := x.nodeRank + 1
-	if x.backend == "static" {
-		if x.nodeRank < 0 || x.nodeRank >= x.max {
-			return fmt.Errorf("--node-rank %d: 0 to %d for --nnodes %s", x.nodeRank, x.max-1, x.nnodes)
+// node gives this node its place among several: with static that is --node-rank, as node names are numbered, and sort by number.
+func (x *translation) node() error {
+	if x.backend == "c10d" {
+		if x.nodeRank != 0 {
+			x.warn("--node-rank is for --rdzv-backend static alone; the nodes are numbered by address")
 		}
-		err = errors.Join(x.set("name", fmt.Sprintf("%d-%s", x.nodeRank, name)), x.set("order", "name"))
-	} else if local {
-		place = os.Getpid()
-		err = x.set("name", fmt.Sprintf("%s-%d", name, place))
+		return nil
 	}
-	if local && x.localAddr == "" {
-		x.localAddr = netip.AddrFrom4([4]byte{127, byte(place >> 16), byte(place >> 8), byte(place)}).String()
+	name, err := os.Hostname()
+	switch {
+	case err != nil:
+		return fmt.Errorf("this node has no name: %w", err)
+	case x.nodeRank < 0 || x.nodeRank >= x.max:
+		return fmt.Errorf("--node-rank %d: 0 to %d for --nnodes %s", x.nodeRank, x.max-1, x.nnodes)
 	}
-	if x.backend == "c10d" && x.nodeRank != 0 {
-		x.warn("--node-rank is for --rdzv-backend static alone; the nodes are numbered by address")
-	}
-	return err
+	return errors.Join(x.set("name", fmt.Sprintf("%d-%s", x.nodeRank, name)), x.set("order", "name"))
 }
 
 // address is --local-addr, which may be a name.

@@ -103,12 +103,15 @@ func waiting(n, size int, key string) string {
 	return fmt.Sprintf("%d of %d ranks wait for key %q", n, size, key)
 }
 
-// processes are the ranks by process, and homes the node ranks by address.
+// processes are the ranks by process, and homes the node ranks by address: of the nodes on one machine, which share its process ids, the
+// first.
 func (s *State) processes() (ranks map[process]int, homes map[netip.Addr]int) {
 	ranks, homes = make(map[process]int, len(s.pids)), make(map[netip.Addr]int, len(s.slots))
 	for i, sl := range s.slots {
 		for _, addr := range append([]netip.Addr{sl.Node.Addr}, sl.Node.Others...) {
-			homes[addr.Unmap()] = i
+			if _, shared := homes[addr.Unmap()]; !shared {
+				homes[addr.Unmap()] = i
+			}
 		}
 		for _, b := range sl.Bundles {
 			if pid := s.pids[b.Rank]; pid != 0 {

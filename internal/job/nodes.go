@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/golaunch/golaunch/placement"
@@ -9,7 +10,7 @@ import (
 
 // joined uses a node where one is wanted and parks it as a spare otherwise.
 func (s *State) joined(n placement.Node) string {
-	if other := s.addrs[n.Addr.Unmap()]; other != "" && other != n.Name && !s.spec.Request.SharedAddr {
+	if other := s.addrs[n.Addr.Unmap()]; other != "" && other != n.Name && !s.spec.Request.SharedAddr && !placement.SameMachine(s.nodes[other].Node, n) {
 		return fmt.Sprintf("%s is not used: its address %v is %s's; give each node its own", n.Name, n.Addr, other)
 	}
 	if old := s.nodes[n.Name]; old != nil {
@@ -58,9 +59,27 @@ func (s *State) remove(n *node) {
 	if n.leaves != nil {
 		s.departures = slices.DeleteFunc(s.departures, func(d departure) bool { return d.node == n.Name })
 	}
-	delete(s.addrs, n.Addr.Unmap())
+	s.leaveAddr(n)
 	delete(s.deaf, n.Name)
 	s.gpus -= len(n.GPUs)
+}
+
+// leaveAddr leaves the address of a node that goes to another one of its machine.
+func (s *State) leaveAddr(n *node) {
+	addr := n.Addr.Unmap()
+	if s.addrs[addr] != n.Name {
+		return
+	}
+	delete(s.addrs, addr)
+	if n.Labels[placement.MachineLabel] == "" {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+		if s.nodes[name].Addr.Unmap() == addr {
+			s.addrs[addr] = name
+			return
+		}
+	}
 }
 
 // lost takes a node away. It fails the units that have unfinished ranks there, and none of its processes is waited for.

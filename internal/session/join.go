@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,12 +26,17 @@ type RefusedError struct {
 	Taken netip.Addr
 }
 
-// Another is a name that this node may have in place of one that is taken; empty where another name would not help.
+// Another is a name that this node may have in place of one that is taken: with its address, or where one of its machine has that, with the
+// process id. It is empty where another name would not help.
 func (e *RefusedError) Another() string {
 	if !e.Taken.IsValid() {
 		return ""
 	}
-	return e.Node + "-" + strings.ReplaceAll(e.Taken.WithZone("").String(), ":", "-")
+	addr := "-" + strings.ReplaceAll(e.Taken.WithZone("").String(), ":", "-")
+	if strings.HasSuffix(e.Node, addr) {
+		return e.Node + "-" + strconv.Itoa(os.Getpid())
+	}
+	return e.Node + addr
 }
 
 func (e *RefusedError) Error() string {

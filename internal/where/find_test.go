@@ -67,11 +67,14 @@ func finds(t *testing.T, table map[string]found) {
 	}
 }
 
-// refuses wants an error of one line with these words, for each of which there is a process.
+// refuses wants an error of one line with these words, for each of which there is a process: it has no place, or none for a job of several nodes.
 func refuses(t *testing.T, table map[string]given) {
 	t.Helper()
 	for words, g := range table {
 		got, err := where.Find(g.machine())
+		if err == nil {
+			err = got.Several
+		}
 		if err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("found %+v, %v; want an error of one line with %q", got, err, words)
 		}
@@ -178,7 +181,7 @@ func FuzzFind(f *testing.F) {
 		if p == nil {
 			return
 		}
-		if err != nil || len(p.Job) > 64 || p.Node < 0 || p.Nodes > 0 && p.Node >= p.Nodes || p.Each && p.Nodes > 1 && p.Head == "" {
+		if err != nil || len(p.Job) > 64 || p.Node < 0 || p.Nodes > 0 && p.Node >= p.Nodes || p.Each && p.Nodes > 1 && p.Head == "" && p.Ask == nil && p.Several == nil {
 			t.Errorf("found %+v, %v", p, err)
 		}
 	})

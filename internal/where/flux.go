@@ -7,12 +7,12 @@ func flux(m Machine) (*Place, error) {
 	}
 	r := m.read("Flux")
 	r.place.Job = jobName("flux", r.must("FLUX_JOB_ID"))
-	r.place.Node, r.place.Nodes = r.number("FLUX_TASK_RANK", 0), r.number("FLUX_JOB_NNODES", 1)
-	if tasks := r.number("FLUX_JOB_SIZE", 1); tasks > r.place.Nodes {
-		r.fail("FLUX_JOB_SIZE is %d on %d nodes: start one golaunch per node (flux run --nodes=%[2]d --ntasks=%[2]d)",
-			tasks, r.place.Nodes)
-	}
-	if r.place.Nodes > 1 {
+	task, nodes, tasks := r.number("FLUX_TASK_RANK", 0), r.number("FLUX_JOB_NNODES", 1), r.number("FLUX_JOB_SIZE", 1)
+	r.place.Node, r.place.Nodes = task, max(nodes, tasks)
+	if tasks > nodes {
+		r.several(task, "FLUX_JOB_SIZE is %d on %d nodes: start one golaunch per node (flux run --nodes=%[2]d --ntasks=%[2]d), or --nodes 1 for a job of each",
+			tasks, nodes)
+	} else if nodes > 1 {
 		r.place.Ask = []string{"flux", "hostlist", "--nth=0", "local"}
 	}
 	return r.done()

@@ -19,7 +19,7 @@ func openMPI(m Machine) (*Place, error) {
 	r.ranks("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "mpirun --map-by ppr:1:node")
 	r.place.Job = jobName("mpi", r.must("PMIX_NAMESPACE"))
 	r.inOrder(r.allocated())
-	if r.place.Nodes > 1 && r.place.Head == "" {
+	if r.place.Nodes > 1 && r.place.Head == "" && r.place.Several == nil {
 		r.mpirun()
 	}
 	return r.done()
@@ -56,7 +56,7 @@ func pals(m Machine) (*Place, error) {
 func (r *reader) ranks(rank, size, local, hint string) {
 	r.place.Node, r.place.Nodes = r.number(rank, 0), r.number(size, 1)
 	if n := r.number(local, 1); n > 1 {
-		r.fail("%s is %d: start one golaunch per node (%s)", local, n, hint)
+		r.several(r.place.Node, "%s is %d: start one golaunch per node (%s), or --nodes 1 for a job of each", local, n, hint)
 	}
 }
 

@@ -26,7 +26,9 @@ func (r *reader) done() (*Place, error) {
 	if p.Nodes > 0 && p.Node >= p.Nodes {
 		r.fail("this would be node %d of only %d (read %s)", p.Node, p.Nodes, strings.Join(p.Sources, ", "))
 	}
-	if p.Each && p.Nodes > 1 && p.Head == "" && p.Ask == nil {
+	if p.Several != nil {
+		p.Several = fmt.Errorf("%s: %w", p.By, p.Several)
+	} else if p.Each && p.Nodes > 1 && p.Head == "" && p.Ask == nil {
 		r.fail("nothing says where node 0 is: give --rendezvous HOST:PORT with its host")
 	}
 	if r.err != nil {
@@ -39,6 +41,11 @@ func (r *reader) fail(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf(format, args...)
 	}
+}
+
+// several takes note that this process, with a number among all, is one of several on its node.
+func (r *reader) several(task int, format string, args ...any) {
+	r.place.Several, r.place.Task = fmt.Errorf(format, args...), task
 }
 
 // text is a variable's value, or "".

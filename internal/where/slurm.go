@@ -10,7 +10,7 @@ import (
 )
 
 // slurm reads what Slurm tells a task of a step (srun(1), OUTPUT ENVIRONMENT VARIABLES) or who holds an allocation (sbatch(1),
-// salloc(1)). A step has one task on each node; without one this process has to start it.
+// salloc(1)). A step should have one task on each node; without one this process has to start it.
 func slurm(m Machine) (*Place, error) {
 	if !m.has("SLURM_JOB_ID") {
 		return nil, nil
@@ -71,8 +71,8 @@ func (r *reader) slurmStep() {
 	p.Job += "." + r.must("SLURM_STEP_ID")
 	p.Names, p.Node = r.slurmNodes("SLURM_STEP_NODELIST"), r.number("SLURM_NODEID", 0)
 	if tasks := r.must("SLURM_STEP_TASKS_PER_NODE"); !oneEach(tasks) {
-		r.fail("this step has several tasks on a node (SLURM_STEP_TASKS_PER_NODE is %s), and golaunch starts the ranks itself: "+
-			"use srun --ntasks-per-node=1 golaunch ...", tasks)
+		r.several(r.number("SLURM_PROCID", 0), "this step has several tasks on a node (SLURM_STEP_TASKS_PER_NODE is %s), and golaunch starts the ranks itself: "+
+			"use srun --ntasks-per-node=1 golaunch ..., or --nodes 1 for a job of each task", tasks)
 	}
 	p.Topology = r.text("SLURM_TOPOLOGY_ADDR")
 }

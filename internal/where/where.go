@@ -31,6 +31,10 @@ type Place struct {
 	PerNode string
 	// Each says that this command was started on every node. Otherwise it runs once, and has to start something on the others.
 	Each bool
+	// Several says why the processes of this command cannot be the nodes of a job: a node has several of them. Whoever needs no nodes of
+	// this place does not mind. Task is this process's number among all of them, and is 0 where each is alone on its node.
+	Several error
+	Task    int
 	// Topology is this node's place in the network: switches from the top level down, and the node itself, with dots in between.
 	Topology string
 	// Sources are the variables that said so, for explanations.

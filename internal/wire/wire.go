@@ -14,6 +14,9 @@ import (
 // Protocol changes when an older agent or coordinator could misunderstand a newer one.
 const Protocol = 5
 
+// RenamesLabel is the label of a node of a job that comes again under another name where its own is taken.
+const RenamesLabel = "renames"
+
 // Different names the first fact that is not the same on both sides. An agent without facts goes along with any job.
 func Different(coordinator, agent map[string]string) string {
 	return DifferentAt("here", coordinator, agent)
