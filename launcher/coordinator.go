@@ -168,6 +168,11 @@ func (c Coordinator) listen(ctx context.Context) (net.Listener, error) {
 	}
 	if host == "" {
 		host = defaultAddr().String()
+	} else if at, err := resolve(ctx, host, DefaultPort); err == nil {
+		if at, err = at.reachable(ctx, Job{}, c.Say); err != nil {
+			return nil, err
+		}
+		host = at.host
 	}
 	if n, _ := strconv.Atoi(port); n == 0 {
 		return c.ports.Listen(ctx, host)

@@ -22,7 +22,7 @@ import (
 func (h *here) meet(ctx context.Context) (Result, error) {
 	at, code, err := h.meeting(ctx)
 	if err == nil && h.job.Resources.MaxNodes > 1 {
-		at, err = at.reachable()
+		at, err = at.reachable(ctx, h.job, h.say)
 	}
 	if err != nil {
 		return Result{Code: code}, err

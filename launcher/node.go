@@ -100,12 +100,15 @@ func (j Job) labels() map[string]string {
 		labels[placement.RoleLabel] = j.Ranks.Role
 	}
 	if r := j.Resources; r.MaxNodes+r.Spares > 1 {
-		if j.Network.Name == "" {
-			labels[wire.RenamesLabel] = "yes"
-		}
-		// Without a name, and but for torchrun, the same command twice on a machine is a mistake.
-		if machine := machineID(); machine != "" && (j.Network.Name != "" || j.Output.Torch != nil) {
+		if machine := machineID(); machine != "" {
 			labels[placement.MachineLabel] = machine
+		}
+		switch {
+		case j.Network.Name != "":
+		case j.Output.Torch != nil:
+			labels[wire.RenamesLabel] = wire.RenamesAlways
+		default: // the same command twice on a machine is a mistake
+			labels[wire.RenamesLabel] = wire.RenamesElsewhere
 		}
 	}
 	if len(labels) == 0 {
@@ -270,16 +273,27 @@ func resolve(ctx context.Context, text string, usual int) (endpoint, error) {
 	return e, nil
 }
 
-// reachable leaves only what other nodes can reach. Debian's /etc/hosts gives a machine's own name the address 127.0.1.1.
-func (e endpoint) reachable() (endpoint, error) {
+// reachable leaves only what other nodes can reach. Debian's /etc/hosts gives a machine's own name the address 127.0.1.1: others find it
+// where they reach this machine, as the job says of its node, and say hears that.
+func (e endpoint) reachable(ctx context.Context, j Job, say func(string)) (endpoint, error) {
 	if _, err := netip.ParseAddr(e.host); err == nil || e.host == "localhost" {
 		return e, nil // as it was asked for
 	}
 	far := slices.DeleteFunc(slices.Clone(e.addrs), netip.Addr.IsLoopback)
-	if len(far) == 0 {
+	if len(far) > 0 {
+		e.addrs = far
+		return e, nil
+	}
+	name, _ := os.Hostname()
+	if first, _, _ := strings.Cut(e.host, "."); name == "" || first != strings.Split(name, ".")[0] {
 		return e, fmt.Errorf("rendezvous host %s is %v on this machine (see /etc/hosts), which no other node can reach; use its address",
 			e.host, e.addrs[0])
 	}
-	e.addrs = far
+	own, err := j.headAddr(ctx)
+	if err != nil {
+		return e, fmt.Errorf("rendezvous host %s is %v on this machine (see /etc/hosts), and %w", e.host, e.addrs[0], err)
+	}
+	say(fmt.Sprintf("%s is %v on this machine (see /etc/hosts); the others find it at %v, or else --address or --interface says where", e.host, e.addrs[0], own))
+	e.host, e.addrs = own.String(), []netip.Addr{own}
 	return e, nil
 }

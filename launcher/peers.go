@@ -51,7 +51,7 @@ func (c Coordinator) ours(ctx context.Context, peers []string) (seat, error) {
 	for _, peer := range peers {
 		at, err := resolve(ctx, peer, DefaultPort) // they have their ports
 		if err == nil {
-			at, err = at.reachable()
+			at, err = at.reachable(ctx, Job{}, c.Say)
 		}
 		if err != nil {
 			unknown = errors.Join(unknown, err)

@@ -108,8 +108,7 @@ const SlotsLabel = "slots"
 // RoleLabel is the label of a node whose ranks have a role of their own (torch's ROLE_NAME).
 const RoleLabel = "role"
 
-// MachineLabel is the label of a node that may be one of several on its machine, which it names: nodes with one value of it may have one
-// address.
+// MachineLabel is the label that names a node's machine: nodes with one value of it may have one address.
 const MachineLabel = "machine.id"
 
 // SameMachine says that two nodes are on one machine, by their [MachineLabel].

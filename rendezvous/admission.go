@@ -16,7 +16,7 @@ import (
 // refusal says why an agent cannot be taken in.
 func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	node := wire.ToNode(h.GetNode())
-	old := c.members[node.Name]
+	old, renames := c.members[node.Name], node.Labels[wire.RenamesLabel]
 	switch why := wire.Different(c.cfg.Facts, h.GetFacts()); {
 	case h.GetProtocol() != wire.Protocol:
 		return wire.Refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
@@ -39,14 +39,14 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return wire.Refused("node %s was counted as lost", node.Name)
 	case old != nil && (old.link == nil || time.Since(old.since()) > c.cfg.Lease/2): // its machine may have been replaced
 		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and ranks of it may still live there, for %v at most", node.Name, old.patience))
-	case old != nil && (old.addr == node.Addr && !old.shares(node) || c.sole != nil && node.Labels[wire.RenamesLabel] == ""):
+	case old != nil && (old.addr == node.Addr && renames != wire.RenamesAlways || c.sole != nil && renames == ""):
 		return wire.Refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
 	case old != nil: // it may come again under another name
 		return status.Error(codes.AlreadyExists, wire.Plain(fmt.Sprintf("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)))
 	}
 	if twin := c.members[c.addrs[node.Addr]]; twin != nil && !c.sharedAddr() && !twin.shares(node) {
-		return wire.Refused("address %v is node %s's too; give each node the address at which the others reach it (--address or --interface), "+
-			"and nodes of one machine each a --name", node.Addr, twin.name)
+		return wire.Refused("address %v is node %s's too; give each node the address at which the others reach it (--address or --interface)",
+			node.Addr, twin.name)
 	}
 	return nil
 }

@@ -167,19 +167,36 @@ func TestANodeLeaves(t *testing.T) {
 	a.ends(125, "b leaves: got SIGTERM; 0 of 0 restarts used", "saved 0")
 }
 
-// TestTheHostsOwnName is 127.0.1.1 on Debian, where no other node can reach it.
+// TestTheHostsOwnName is 127.0.1.1 on Debian, where no other node can reach it: golaunch listens where the others find it.
 func TestTheHostsOwnName(t *testing.T) {
-	hosts := filepath.Join(t.TempDir(), "hosts")
-	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n127.0.1.1 own-name\n"), 0o644); err != nil {
-		t.Fatal(err)
+	t.Parallel()
+	nodes := nettest.Nodes(t, "10.83.0.2", "10.83.0.3")
+	run := func(node nettest.Node, host, addr string, args ...string) *process {
+		hosts := filepath.Join(t.TempDir(), "hosts")
+		if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n"+addr+" own-name\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		argv := []string{"unshare", "--mount", "--uts", "sh", "-c", `mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"`, hosts, host}
+		return start(t, node.Command(append(append(argv, golaunch(t)), args...)...), secret)
 	}
-	command := fmt.Sprintf(`mount --bind %s /etc/hosts && exec "$0" "$@"`, hosts)
-	run := func(nodes string) *process {
-		return start(t, exec.Command("unshare", "--mount", "sh", "-c", command, golaunch(t), "--rendezvous", fmt.Sprintf("own-name:%d", nettest.Port(t)),
-			"--nodes", nodes, "--placement-timeout", "10s", "--", "true"), secret)
+	for _, command := range [][]string{
+		{"--nodes", "3", "--rendezvous", "own-name:29400", "--placement-timeout", "1m", "--", "sh", "-c", told},
+		{"torchrun", "--nnodes", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", "own-name:29400", "--no-python", "sh", "-c", told},
+	} {
+		first := run(nodes[0], "own-name", "127.0.1.1", command...)
+		other := run(nodes[1], "n2", "10.83.0.2", command...)
+		first.line("own-name is 127.0.1.1 on this machine .*; the others find it at 10.83.0.2,")
+		if command[0] != "torchrun" { // whose nodes need no name
+			command = append([]string{"--name=twin"}, command...)
+		}
+		for _, p := range []*process{first, other, run(nodes[0], "own-name", "127.0.1.1", command...)} {
+			p.ends(0, "of 3 local 0")
+		}
 	}
-	run("2").ends(125, "rendezvous host own-name is 127.0.1.1 on this machine (see /etc/hosts), which no other node can reach; use its address")
-	run("1").ends(0)
+	run(nodes[0], "own-name", "127.0.1.1", "coordinator", "--listen", "own-name:29400", "--token-file", tokenFile(t)).line(`10\.83\.0\.2:29400`)
+	run(nodes[0], "own-name", "127.0.1.1", "--nodes", "1", "--rendezvous", "own-name:29400", "--", "true").ends(0)
+	run(nodes[0], "n9", "127.0.1.1", "--nodes", "2", "--rendezvous", "own-name:29400", "--", "true").ends(125,
+		"rendezvous host own-name is 127.0.1.1 on this machine (see /etc/hosts), which no other node can reach; use its address")
 }
 
 // TestLogsOfAnotherUser are not written to.

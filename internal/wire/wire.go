@@ -14,8 +14,13 @@ import (
 // Protocol changes when an older agent or coordinator could misunderstand a newer one.
 const Protocol = 5
 
-// RenamesLabel is the label of a node of a job that comes again under another name where its own is taken.
-const RenamesLabel = "renames"
+// RenamesLabel is the label of a node of a job that comes again under another name where its own is taken: always, or only by a node at
+// another address.
+const (
+	RenamesLabel     = "renames"
+	RenamesAlways    = "always"
+	RenamesElsewhere = "elsewhere"
+)
 
 // Different names the first fact that is not the same on both sides. An agent without facts goes along with any job.
 func Different(coordinator, agent map[string]string) string {
