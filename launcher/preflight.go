@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -65,6 +66,8 @@ type roster struct {
 	nodes  map[string]map[string]string
 	// untold are the nodes of whose findings nothing was said yet, in the order in which they came.
 	untold []string
+	// gpus are those that the nodes offer, and held is how many there should be of all nodes; 0 once that was told.
+	gpus, held int
 	// said are the differences between nodes that were told.
 	said map[string]bool
 	warn func(error)
@@ -77,6 +80,9 @@ type roster struct {
 func (m *roster) joined(n placement.Node) {
 	if labels, known := m.nodes[n.Name]; known && maps.Equal(labels, n.Labels) {
 		return
+	}
+	if _, known := m.nodes[n.Name]; !known {
+		m.gpus += len(n.GPUs)
 	}
 	m.nodes[n.Name] = n.Labels
 	m.untold = append(m.untold, n.Name)
@@ -119,6 +125,11 @@ func (m *roster) tell() {
 		}
 	}
 	m.untold = nil
+	if m.held > m.gpus {
+		m.warn(fmt.Errorf("Slurm has given this job %d GPUs, and golaunch, which is one task on each node, %d of them: request GPUs with "+
+			"--gpus-per-node, not for each task", m.held, m.gpus))
+		m.held = 0
+	}
 	for _, f := range findings {
 		m.warn(errors.New(f.String()))
 	}
@@ -126,7 +137,7 @@ func (m *roster) tell() {
 
 // roster is for the job that a coordinator of this process runs.
 func (h *here) roster() *roster {
-	m := &roster{wanted: h.job.Resources.MaxNodes, nodes: map[string]map[string]string{}, said: map[string]bool{}, warn: h.warn}
+	m := &roster{wanted: h.job.Resources.MaxNodes, nodes: map[string]map[string]string{}, said: map[string]bool{}, warn: h.warn, held: h.held}
 	m.wanted, m.fails = max(m.wanted, h.job.pool()), h.job.Health.Preflight == preflightFail
 	return m
 }

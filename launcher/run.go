@@ -137,6 +137,8 @@ type here struct {
 	joined atomic.Bool
 	// spread says that the ranks' files are on other nodes.
 	spread bool
+	// held is how many GPUs the job of a scheduler has on its nodes, if the nodes should offer all of them.
+	held int
 	// remote is the coordinator of the cluster that runs the job, if one does.
 	remote string
 	// left is closed when the job has ended here.
@@ -282,6 +284,7 @@ func (h *here) leave(result Result, err error) error {
 
 // alone runs coordinator and agent in this process, joined by a pipe in memory.
 func (h *here) alone(ctx context.Context) (Result, error) {
+	h.holdsMore(ctx)
 	node, err := h.offer(ctx, true)
 	if err != nil {
 		return Result{}, err

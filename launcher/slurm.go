@@ -24,6 +24,10 @@ import (
 // bySlurm runs a job on the nodes of a Slurm allocation, from its batch script or from under salloc: one srun starts an agent on
 // each.
 func (h *here) bySlurm(ctx context.Context) (Result, error) {
+	if h.job.Resources.GPU && h.job.place.Groups == 0 {
+		out, _ := slurmJob(ctx) // without its word srun decides
+		h.held = slurmGPUs(out)
+	}
 	return h.remotely(ctx, func(ctx context.Context, e enlistment) error {
 		order, err := json.Marshal(e)
 		if err != nil {
@@ -73,14 +77,46 @@ func (h *here) srunFlags() []string {
 	if p.Groups > 0 {
 		return append(flags, fmt.Sprintf("--het-group=0-%d", p.Groups-1))
 	}
+	if h.held > 0 {
+		flags = append(flags, "--gpus="+strconv.Itoa(h.held))
+	}
 	return append(flags, "--nodes="+strconv.Itoa(p.Nodes), "--ntasks="+strconv.Itoa(p.Nodes))
+}
+
+// slurmGPUs is how many GPUs a job holds that has them by tasks (--gpus-per-task, --ntasks-per-gpu), of which a step that does not ask for
+// all gets those of its own tasks; 0 for another job.
+func slurmGPUs(shown []byte) (held int) {
+	gres := jobGRES.FindSubmatch(shown)
+	if gres == nil || !byTask.Match(shown) {
+		return 0
+	}
+	for part := range strings.SplitSeq(string(gres[1]), ",") { // gpu:8, gpu:a100:8
+		words := strings.Split(part, ":")
+		if n, err := strconv.Atoi(words[len(words)-1]); err == nil && words[0] == "gpu" {
+			held += n
+		}
+	}
+	return held
+}
+
+// holdsMore takes note of the GPUs that the job holds on its nodes where this task of a step may have been given those of one task alone.
+func (h *here) holdsMore(ctx context.Context) {
+	p := h.job.place
+	if !h.job.reached() || !h.job.Resources.GPU || os.Getenv("SLURM_GPUS_PER_TASK")+os.Getenv("SLURM_TRES_PER_TASK") == "" ||
+		os.Getenv("SLURM_STEP_NUM_TASKS") != strconv.Itoa(p.Nodes) {
+		return
+	}
+	out, err := slurmJob(ctx)
+	if nodes := numNodes.FindSubmatch(out); err == nil && nodes != nil && string(nodes[1]) == strconv.Itoa(p.Nodes) {
+		h.held = slurmGPUs(out)
+	}
 }
 
 // narrows says that a variable, which sbatch or salloc has set for the steps of a job, would leave a task less than its whole node.
 func narrows(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	return slices.Contains([]string{
-		"SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GPU_BIND", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_CPU_BIND",
+		"SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GPU_BIND", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_CPU_BIND",
 		"SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_DISTRIBUTION",
 	}, name)
 }
@@ -102,7 +138,7 @@ func slurmGives(ctx context.Context) (bool, error) {
 	return gpuGRES.Match(out), nil
 }
 
-var gpuGRES = regexp.MustCompile(`\bTres\w*=\S*\bgpu\b|\bTRES=\S*gres/gpu\b`)
+var gpuGRES = regexp.MustCompile(`\bTres\w*=\S*\bgpu\b|\bTRES=\S*gres/gpu\b|\bJOB_GRES=\S*\bgpu\b`)
 
 // slurmAddr is where the controller has a node; empty if it does not say, or only repeats the name.
 func slurmAddr(ctx context.Context, node string) string {
@@ -123,7 +159,7 @@ func slurmShow(ctx context.Context, what, name string) (out []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
 	for range 3 {
-		cmd := exec.CommandContext(ctx, "scontrol", "--oneliner", "show", what, name)
+		cmd := exec.CommandContext(ctx, "scontrol", "--details", "--oneliner", "show", what, name)
 		cmd.Env = helper.Env()
 		out, err = cmd.Output()
 		if killed, ok := errors.AsType[*exec.ExitError](err); !ok || killed.Exited() {
@@ -134,6 +170,9 @@ func slurmShow(ctx context.Context, what, name string) (out []byte, err error) {
 }
 
 var (
+	byTask    = regexp.MustCompile(`\bTresPerTask=\S*\bgpu\b|\bNtasksPerTRES=[1-9]`)
+	jobGRES   = regexp.MustCompile(`\bJOB_GRES=(\S+)`)
+	numNodes  = regexp.MustCompile(`\bNumNodes=([0-9]+)`)
 	endTime   = regexp.MustCompile(`\bEndTime=(\S+)`)
 	nodeAddr  = regexp.MustCompile(`\bNodeAddr=(\S+)`)
 	cancelled = regexp.MustCompile(`\bJobState=CANCELLED`)

@@ -37,6 +37,7 @@ func (h *here) together(ctx context.Context) (Result, error) {
 
 // head is node 0's part.
 func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
+	h.holdsMore(ctx)
 	p := h.job.place
 	if p.Port == 0 && h.job.Resources.PlacementTimeout == 0 {
 		h.job.Resources.PlacementTimeout = startLimit

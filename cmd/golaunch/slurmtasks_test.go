@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/golaunch/golaunch/internal/slurmtest"
@@ -45,4 +46,31 @@ func TestSlurmTasksAlone(t *testing.T) {
 	s.run("srun", "--nodes=2", "--ntasks-per-node=1", golaunch(t), "torchrun", "--standalone", "--no-python", "sh", "-c",
 		"echo $SLURMD_NODENAME has rank $RANK of $WORLD_SIZE").ends(0, "n1 has rank 0 of 1", "n2 has rank 0 of 1")
 	s.run("salloc", "--nodes=2", golaunch(t), "torchrun", "--standalone", "--no-python", "hostname").ends(0, "head")
+}
+
+// TestSlurmGPUsByTask has the job's GPUs requested for each of its tasks: golaunch, which is one task on a node, takes those of all.
+func TestSlurmGPUsByTask(t *testing.T) {
+	s := startSlurm(t, slurmtest.Options{Nodes: 2, GPUs: 4})
+	job := []string{golaunch(t), "--", "sh", "-c", told}
+	const few = "Slurm has given this job"
+	for _, options := range [][]string{
+		{"--nodes=2", "--ntasks-per-node=4", "--gpus-per-task=1"},
+		{"--nodes=2", "--ntasks=8", "--ntasks-per-gpu=1"},
+	} {
+		p := s.run(append(append([]string{"salloc"}, options...), job...)...)
+		p.ends(0, "rank 0 of 8 local 0 on n2 at 10.79.0.9 gpus 0,1,2,3", "rank 7 of 8 local 3 on n1")
+		if _, text := p.wait(); strings.Contains(text, few) {
+			t.Errorf("it warns:\n%s", text)
+		}
+	}
+	s.run(append([]string{"salloc", "--nodes=2", "--ntasks=6", "--gpus-per-task=1"}, job...)...).ends(0, "rank 5 of 6 local 3 on n1 at 10.79.0.9 gpus 0,1,2,3")
+	s.output(s.batch(`$golaunch -- sh -c '`+told+`'; echo ended with $?`, "--nodes=2", "--ntasks-per-node=4", "--gpus-per-task=1"),
+		"rank 7 of 8 local 3 on n1", "ended with 0")
+	s.output(s.batch(`$golaunch -- sh -c '`+told+`'; echo ended with $?`, "--nodes=1", "--ntasks-per-node=4", "--gpus-per-task=1"),
+		"rank 3 of 4 local 3 on n1", "ended with 0")
+	for nodes, idle := range map[string]string{"1": "4 GPUs, and golaunch, which is one task on each node, 1 of them", "2": "8 GPUs, and golaunch, which is one task on each node, 2 of them"} {
+		s.run(append([]string{"salloc", "--nodes=" + nodes, "--ntasks-per-node=4", "--gpus-per-task=1", "srun", "--ntasks-per-node=1", "--ntasks=" + nodes}, job...)...).
+			ends(0, "rank 0 of "+nodes, few+" "+idle)
+	}
+	s.run("salloc", "--nodes=1", "--ntasks-per-node=4", "--gpus-per-task=1", "srun", golaunch(t), "torchrun", "--standalone", "--no-python", "true").ends(0)
 }
