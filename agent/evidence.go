@@ -78,11 +78,11 @@ func busiest(members []proc.Member, leader int) []proc.Member {
 // file writes what was kept, beside the next attempt. Of several units that fail at once, one has the facts about the node.
 func (u *unit) file() {
 	b, s := u.evidence.bundle, u.share
-	if b == nil {
+	dir := s.work.Output.Dir.Root()
+	if b == nil || dir == nil {
 		return
 	}
 	s.filing.Go(func() {
-		dir := s.work.Output.Dir.Root()
 		b.Words(context.Background(), dir, u.evidence.ranks)
 		if s.looking.TryLock() {
 			b.Node(context.Background(), s.rights())

@@ -71,7 +71,11 @@ func (u *unit) giveNotice(ranks []rank, over <-chan struct{}) {
 
 // awaitReady reports when all ranks are ready; it returns as soon as it would see that.
 func (u *unit) awaitReady(ranks []rank, over <-chan struct{}) error {
-	watch, err := watchDir(filepath.Dir(ranks[0].output.NoticeFile()))
+	at := ranks[0].output.NoticeFile()
+	if at == "" {
+		return errors.New("the job has no files")
+	}
+	watch, err := watchDir(filepath.Dir(at))
 	if err != nil {
 		return err
 	}

@@ -105,6 +105,9 @@ const maxBeat = 256
 
 // lastBeat reads a heartbeat; it is the zero one where there is none. What is written in part is read at the next look.
 func lastBeat(dir *own.Root, output *logs.Rank) (b heartbeat) {
+	if dir == nil || output.HeartbeatFile() == "" {
+		return b
+	}
 	f, err := dir.OpenFile(output.Heartbeat(), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return b

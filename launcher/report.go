@@ -66,7 +66,7 @@ func (h *here) report(r Result, logs string) {
 
 // bundle is the evidence of the failure that is on this node, of the failed rank's own if it is here; empty when there is none.
 func (h *here) bundle(r Result) string {
-	if r.Cause == nil || h.dir == nil {
+	if r.Cause == nil || h.dir == nil || h.dir.Root() == nil {
 		return ""
 	}
 	names, err := h.dir.Root().Glob(fmt.Sprintf("bundle-*-attempt-%d.tar.gz", r.Cause.Attempt))

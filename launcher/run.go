@@ -124,6 +124,8 @@ type here struct {
 	opening sync.Mutex
 	// subdir is below the temporary directory, for the files of a job that names none: several nodes may share a machine.
 	subdir string
+	// simulated says that this process stands for a node, and another one of this machine has said what is true of both.
+	simulated bool
 	// muted leaves it to another node of the job to say how it goes and ends.
 	muted bool
 	// leads is the coordinator of this process; nil while another node's leads the job.
@@ -152,7 +154,8 @@ func arrive(j Job) *here {
 	return &here{job: j, console: console, narrator: narrator{say: console.Say}, left: left, run: logs.NewRun()}
 }
 
-// open makes the directory of the job's files. The job's ID is the coordinator's to say.
+// open makes the directory of the job's files; where nobody has asked for one, a job does without that cannot have it. The job's ID is the
+// coordinator's to say.
 func (h *here) open(id string) (err error) {
 	h.opening.Lock()
 	defer h.opening.Unlock()
@@ -160,13 +163,18 @@ func (h *here) open(id string) (err error) {
 		return nil
 	}
 	base, err := logBase(h.job.Output.LogDir)
-	if err != nil {
-		return err
+	if err == nil {
+		if h.job.Output.LogDir == "" {
+			base = filepath.Join(base, h.subdir)
+		}
+		h.dir, err = takeDir(logs.Whose{}, base, h.job.dirName(id), h.run, h.job.Output.LogDir != "")
 	}
-	if h.job.Output.LogDir == "" {
-		base = filepath.Join(base, h.subdir)
+	if err != nil && h.job.Output.LogDir == "" {
+		if !h.simulated {
+			h.warn(fmt.Errorf("%w; this job goes on without files: no logs, no error files, no evidence", err))
+		}
+		h.dir, err = logs.NoDir(id), nil
 	}
-	h.dir, err = takeDir(logs.Whose{}, base, h.job.dirName(id), h.run, h.job.Output.LogDir != "")
 	h.opened = id
 	return err
 }
@@ -248,7 +256,7 @@ func (h *here) leave(result Result, err error) error {
 	h.narrator.end()
 	needless := h.job.Output.LogDir == "" && result.Reason != "" && (result.Code == 0 || result.Attempts == 0)
 	at := ""
-	if h.dir != nil && !needless {
+	if h.dir != nil && h.dir.Path() != "" && !needless {
 		at = h.dir.Path()
 		if h.spread && h.job.Output.LogDir == "" {
 			at = filepath.Join(filepath.Dir(at), "NODE", filepath.Base(at)) + " on each node"
@@ -267,7 +275,7 @@ func (h *here) leave(result Result, err error) error {
 	}
 	unshown := h.console.Close()
 	switch {
-	case h.dir == nil:
+	case h.dir == nil, h.dir.Path() == "":
 		return unshown
 	case needless && unshown == nil && h.dir.Made():
 		return h.dir.Remove()

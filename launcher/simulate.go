@@ -153,6 +153,7 @@ func (s *simulation) beNode() error {
 	s.Job.Output.Stdout, s.Job.Output.Stderr = os.Stdout, os.Stderr
 	h := arrive(s.Job)
 	h.run = s.Run
+	h.simulated = true
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	dial := dialOnce(conn.(*net.UnixConn), func() { cancel(errGone) })

@@ -62,6 +62,9 @@ func (w Whose) OpenDir(base, job string) (*Dir, error) {
 	return d, nil
 }
 
+// NoDir is for a job without files: what is written to it is gone, and nothing is in it. Its Root is nil and its Path empty.
+func NoDir(job string) *Dir { return &Dir{job: job} }
+
 // FindDir opens the log directory of a job that has ended, to read: OpenDir that makes nothing. The error is an fs.ErrNotExist where
 // there is none.
 func (w Whose) FindDir(base, job string) (*Dir, error) {
@@ -182,16 +185,19 @@ func (d *Dir) Create(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Root is the directory, for what is kept beside the logs; it ends with Close.
+// Root is the directory, for what is kept beside the logs; it ends with Close. It is nil where there are no files.
 func (d *Dir) Root() *own.Root { return d.root }
 
-// Path is absolute.
+// Path is absolute; empty where there are no files.
 func (d *Dir) Path() string { return d.path }
 
 // Remove deletes the directory with all logs in it, those of other nodes that share it too, and
 // closes it. It gets another name before, so that a run that makes one with this name meanwhile
 // loses nothing.
 func (d *Dir) Remove() error {
+	if d.root == nil {
+		return d.Close()
+	}
 	name := d.job + "." + rand.Text()[:8]
 	if d.parent.Rename(d.job, name) != nil {
 		name = d.job

@@ -44,6 +44,9 @@ func (d *Dir) files(attempt int, filter Filter) ([]File, error) {
 
 // list shows the entries of a directory, which may be many, until see returns false.
 func list(root *own.Root, name string, see func(fs.DirEntry) bool) error {
+	if root == nil {
+		return nil
+	}
 	dir, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err

@@ -60,20 +60,15 @@ type Rank struct {
 // and rank no pipe, directory or file could be made.
 func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	r := &Rank{dir: d, opts: opts}
-	if err := r.pruneAttempts(); err != nil && opts.Warn != nil {
-		opts.Warn(fmt.Errorf("remove the logs of old attempts of %s: %w", r.where(), err))
-	}
-	if err := d.root.Mkdir(r.attempt(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("make the log directory of %s: %w", r.where(), err)
-	}
-	for _, name := range []string{r.errorFile(), r.file("heartbeat"), r.file("notice.json"), r.file("notice.json.ready")} {
-		if err := d.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("remove an old file of %s: %w", r.where(), err)
+	err := r.prepare()
+	if full(err) {
+		if opts.Warn != nil {
+			opts.Warn(fmt.Errorf("%w: the rank goes on without files", err))
 		}
+		r.dir, r.opts.Exact, err = &Dir{job: d.job, whose: d.whose}, false, nil
 	}
-	err := r.alias()
 	if err != nil {
-		return nil, fmt.Errorf("link the log files of %s: %w", r.where(), err)
+		return nil, err
 	}
 	if r.out, r.Stdout, err = newPump(d.whose.Job); err != nil {
 		return nil, fmt.Errorf("carry the stdout of %s: %w", r.where(), err)
@@ -83,6 +78,34 @@ func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	}
 	r.run()
 	return r, nil
+}
+
+// prepare makes the directory of the attempt, and removes what an earlier run has left there.
+func (r *Rank) prepare() error {
+	root := r.dir.root
+	if root == nil {
+		return nil
+	}
+	if err := r.pruneAttempts(); err != nil && r.opts.Warn != nil {
+		r.opts.Warn(fmt.Errorf("remove the logs of old attempts of %s: %w", r.where(), err))
+	}
+	if err := root.Mkdir(r.attempt(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make the log directory of %s: %w", r.where(), err)
+	}
+	for _, name := range []string{r.errorFile(), r.file("heartbeat"), r.file("notice.json"), r.file("notice.json.ready")} {
+		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove an old file of %s: %w", r.where(), err)
+		}
+	}
+	if err := r.alias(); err != nil {
+		return fmt.Errorf("link the log files of %s: %w", r.where(), err)
+	}
+	return nil
+}
+
+// full says that a file system takes nothing more, which is no reason for a rank not to run.
+func full(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EROFS)
 }
 
 // Resume goes on with the output of a rank that another process, which is dead, began to carry with Exact. It takes over the
@@ -183,8 +206,11 @@ func (r *Rank) alias() error {
 	return nil
 }
 
-// openLog opens a file to append to, in a directory that is one user's alone.
+// openLog opens a file to append to, in a directory that is one user's alone; without one what is written is gone.
 func openLog(root *own.Root, name string) (*os.File, error) {
+	if root == nil {
+		return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	}
 	return root.OpenOwn(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
@@ -202,17 +228,29 @@ func (r *Rank) errorFile() string {
 	return r.file("error.json")
 }
 
-// ErrorFile is the absolute path for TORCHELASTIC_ERROR_FILE: <dir>/attempt-<n>/rank-<r>.error.json, or that in Alias.
-func (r *Rank) ErrorFile() string { return filepath.Join(r.dir.path, r.errorFile()) }
+// path is absolute; empty where there are no files.
+func (r *Rank) path(name string) string {
+	if r.dir.root == nil {
+		return ""
+	}
+	return filepath.Join(r.dir.path, name)
+}
+
+// ErrorFile is the absolute path for TORCHELASTIC_ERROR_FILE: <dir>/attempt-<n>/rank-<r>.error.json, or that in Alias. It and the other two
+// are empty where there are no files.
+func (r *Rank) ErrorFile() string { return r.path(r.errorFile()) }
 
 // NoticeFile is the absolute path for GOLAUNCH_NOTICE_FILE: <dir>/attempt-<n>/rank-<r>.notice.json.
-func (r *Rank) NoticeFile() string { return filepath.Join(r.dir.path, r.file("notice.json")) }
+func (r *Rank) NoticeFile() string { return r.path(r.file("notice.json")) }
 
 // Notify puts a text where NoticeFile is, whole or not at all.
 func (r *Rank) Notify(text []byte) error {
 	name := r.file("notice.json")
 	unfinished := name + ".new"
 	root := r.dir.root
+	if root == nil {
+		return errNoFiles
+	}
 	if err := root.Remove(unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -230,8 +268,10 @@ func (r *Rank) Notify(text []byte) error {
 	return nil
 }
 
+var errNoFiles = errors.New("it has no files")
+
 // HeartbeatFile is the absolute path for GOLAUNCH_HEARTBEAT_FILE: <dir>/attempt-<n>/rank-<r>.heartbeat. The rank makes it, if it does.
-func (r *Rank) HeartbeatFile() string { return filepath.Join(r.dir.path, r.Heartbeat()) }
+func (r *Rank) HeartbeatFile() string { return r.path(r.Heartbeat()) }
 
 // Heartbeat is the name of that file in the directory.
 func (r *Rank) Heartbeat() string { return r.file("heartbeat") }

@@ -41,6 +41,9 @@ func (r *Rank) readErrorFile() ([]byte, error) { return r.dir.readErrorFile(r.er
 
 // ErrorFile is what a rank has left in its error file, also where it has torchrun's name. It is an fs.ErrNotExist when it left nothing.
 func (d *Dir) ErrorFile(attempt, rank int) ([]byte, error) {
+	if d.root == nil {
+		return nil, fs.ErrNotExist
+	}
 	text, err := d.readErrorFile(fmt.Sprintf("attempt-%d/rank-%d.error.json", attempt, rank))
 	if !errors.Is(err, fs.ErrNotExist) {
 		return text, err
@@ -59,6 +62,9 @@ func (d *Dir) ErrorFile(attempt, rank int) ([]byte, error) {
 
 // readErrorFile reads a file that the rank made: it may be anything, and is opened so that a FIFO does not block.
 func (d *Dir) readErrorFile(name string) ([]byte, error) {
+	if d.root == nil {
+		return nil, fs.ErrNotExist
+	}
 	f, err := d.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
