@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/version"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
@@ -20,7 +21,7 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	switch why := wire.Different(c.cfg.Facts, h.GetFacts()); {
 	case h.GetProtocol() != wire.Protocol:
 		return wire.Refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
-			h.GetVersion(), wire.Version())
+			h.GetVersion(), version.String())
 	case !wire.ValidName(node.Name):
 		return wire.Refused("%q is no node name; use letters, digits, dots, dashes and underscores, 253 at most", node.Name)
 	case from != "" && from != node.Name:

@@ -20,6 +20,7 @@ import (
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/replica"
 	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/version"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -89,7 +90,7 @@ func TestStatus(t *testing.T) {
 		time.Sleep(time.Second)
 		u.submit(task("b", 1, 1))
 		s := u.status()
-		if !s.Since.Equal(since) || s.Version != wire.Version() || len(s.Nodes) != 2 || len(s.Jobs) != 2 {
+		if !s.Since.Equal(since) || s.Version != version.String() || len(s.Nodes) != 2 || len(s.Jobs) != 2 {
 			t.Fatalf("%+v", s)
 		}
 		n := s.Nodes[0]

@@ -21,6 +21,7 @@ import (
 	"github.com/golaunch/golaunch/internal/munge"
 	"github.com/golaunch/golaunch/internal/replica"
 	"github.com/golaunch/golaunch/internal/submitter"
+	"github.com/golaunch/golaunch/internal/version"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -143,7 +144,7 @@ func (s control) Submit(stream pb.Cluster_SubmitServer) error {
 	}
 	if req.GetProtocol() != wire.Protocol {
 		return wire.Refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
-			req.GetVersion(), wire.Version())
+			req.GetVersion(), version.String())
 	}
 	sub := wire.ToSubmission(req)
 	if sub.Submitter, err = s.submitter(stream.Context(), req); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/version"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -45,7 +46,7 @@ func (s control) Status(req *pb.StatusRequest, stream pb.Cluster_StatusServer) e
 }
 
 func (c *Coordinator) moment(q wire.Query) (moment, error) {
-	m := moment{Status: wire.Status{Version: wire.Version(), Since: c.since}, had: map[string]map[string]bool{}}
+	m := moment{Status: wire.Status{Version: version.String(), Since: c.since}, had: map[string]map[string]bool{}}
 	jobs := c.runs
 	if q.Job != "" {
 		r, err := c.find(q.Job)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/version"
 )
 
 func newVersion(s *streams) *cobra.Command {
@@ -40,13 +41,10 @@ func (v versionShown) String() string {
 
 // readBuild reads what the go command recorded in this binary.
 func readBuild() versionShown {
-	v := versionShown{Version: "devel", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	v := versionShown{Version: version.String(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
-	}
-	if info.Main.Version != "" && info.Main.Version != "(devel)" {
-		v.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {

@@ -76,6 +76,7 @@ var house = []struct {
 	{"internal/where", nil},
 	{"internal/hostlist", nil},
 	{"internal/hidden", nil},
+	{"internal/version", nil},
 	{"internal/contract", nil},
 	{"internal/helper", nil},
 	{"internal/account", nil},

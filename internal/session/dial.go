@@ -20,6 +20,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/ports"
+	"github.com/golaunch/golaunch/internal/version"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
@@ -155,7 +156,7 @@ func (d dialer) welcome(ctx context.Context, l *agentLink, patience time.Duratio
 
 func (d dialer) hello(n placement.Node, patience time.Duration) *pb.FromAgent {
 	return &pb.FromAgent{Body: &pb.FromAgent_Hello{Hello: &pb.Hello{
-		Protocol: wire.Protocol, Version: wire.Version(), Node: wire.FromNode(n), Instance: d.instance, Epoch: d.epoch, Facts: d.Facts,
+		Protocol: wire.Protocol, Version: version.String(), Node: wire.FromNode(n), Instance: d.instance, Epoch: d.epoch, Facts: d.Facts,
 		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())}, Voter: wire.FromVoter(d.Voter.Open(n.Addr)),
 		Commitment: d.commitment(), Patience: durationpb.New(patience), Lost: d.lost,
 	}}}

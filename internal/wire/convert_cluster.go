@@ -12,6 +12,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/version"
 	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -20,7 +21,7 @@ import (
 func FromSubmission(s replica.Submission) []*pb.Submission {
 	r := s.Job.Request
 	all := []*pb.Submission{{
-		Protocol: Protocol, Version: Version(), Task: s.Task, Title: Plain(s.Title), Detached: s.Detached, Key: s.Key,
+		Protocol: Protocol, Version: version.String(), Task: s.Task, Title: Plain(s.Title), Detached: s.Detached, Key: s.Key,
 		PlacementTimeout: durationpb.New(s.PlacementTimeout),
 		BackoffMin:       durationpb.New(s.BackoffMin), BackoffMax: durationpb.New(s.BackoffMax), LastCall: durationpb.New(s.LastCall),
 		Spec: &pb.Spec{

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"debug/buildinfo"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,10 +20,10 @@ import (
 // release is what is made, and what of.
 type release struct {
 	root, stage, out string
-	// version is semantic, without a v; at is the time of its commit, which all files have.
-	version string
-	at      time.Time
-	info    *debug.BuildInfo
+	// version is semantic, without a v, and marks the binaries if it is a release; at is the time of its commit, which all files have.
+	version, marks string
+	at             time.Time
+	info           *debug.BuildInfo
 	// deps are the modules of all binaries together.
 	deps []*debug.Module
 	// plain are the binaries without cgo, by architecture, which find GPUs through libc's loader, whichever glibc that is; static run without one,
@@ -39,6 +40,9 @@ var architectures = []string{"amd64", "arm64"}
 // build makes the binaries, and what goes with them.
 func build(ctx context.Context, root, stage string) (*release, error) {
 	r := &release{root: root, stage: stage, plain: map[string]string{}, static: map[string]string{}}
+	if err := r.mark(); err != nil {
+		return nil, err
+	}
 	for _, arch := range architectures {
 		r.plain[arch], r.static[arch] = filepath.Join(stage, arch, "golaunch"), filepath.Join(stage, arch+"_static", "golaunch")
 		for tags, to := range map[string]string{"": r.plain[arch], "static": r.static[arch]} {
@@ -53,13 +57,30 @@ func build(ctx context.Context, root, stage string) (*release, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.identify(); err != nil {
-		return nil, err
-	}
 	if err := r.depend(); err != nil {
 		return nil, err
 	}
-	return r, r.accompany(ctx)
+	if err := r.accompany(ctx); err != nil {
+		return nil, err
+	}
+	return r, r.identify(ctx)
+}
+
+// mark has binaries say that they are a release, if CHANGELOG.md has nothing that is unreleased and begins with the version in the repository.
+func (r *release) mark() error {
+	version, err := os.ReadFile(filepath.Join(r.root, "internal/version/VERSION"))
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
+	if err != nil {
+		return err
+	}
+	_, rest, _ := strings.Cut(string(text), "\n## Unreleased\n")
+	if strings.HasPrefix(strings.TrimSpace(rest), "## "+strings.TrimSpace(string(version))+" - ") {
+		r.marks = " -X github.com/golaunch/golaunch/internal/version.released=yes"
+	}
+	return nil
 }
 
 func (r *release) compile(ctx context.Context, to, ldflags, tags string, env ...string) error {
@@ -67,7 +88,7 @@ func (r *release) compile(ctx context.Context, to, ldflags, tags string, env ...
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=true", "-tags="+tags, "-ldflags="+ldflags, "-o", path, "./cmd/golaunch")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=true", "-tags="+tags, "-ldflags="+ldflags+r.marks, "-o", path, "./cmd/golaunch")
 	cmd.Dir, cmd.Env, cmd.Stderr = r.root, append(os.Environ(), append(env, "GOOS=linux", "GOFLAGS=")...), os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("build golaunch (%s): %w", strings.Join(env, " "), err)
@@ -75,18 +96,22 @@ func (r *release) compile(ctx context.Context, to, ldflags, tags string, env ...
 	return nil
 }
 
-// identify reads version and time from a binary.
-func (r *release) identify() error {
+// identify reads the time from a binary, and the version as that says it.
+func (r *release) identify(ctx context.Context) error {
 	info, err := buildinfo.ReadFile(r.plain["amd64"])
 	if err != nil {
 		return fmt.Errorf("read the version of golaunch: %w", err)
 	}
 	r.info = info
-	version, ok := strings.CutPrefix(info.Main.Version, "v")
-	if !ok {
-		return fmt.Errorf("the go command found no version (%q): build in a clone with git and its history", info.Main.Version)
+	var shown struct{ Version string }
+	out, err := r.run(ctx, filepath.Join(r.stage, "here", "golaunch"), "version", "--json")
+	if err == nil {
+		err = json.Unmarshal(out, &shown)
 	}
-	r.version = version
+	if err != nil {
+		return err
+	}
+	r.version = strings.TrimPrefix(shown.Version, "v")
 	for _, s := range info.Settings {
 		if s.Key == "vcs.time" {
 			r.at, err = time.Parse(time.RFC3339, s.Value)
@@ -169,18 +194,14 @@ func (r *release) name(parts string) string {
 	return filepath.Join(r.out, "golaunch_"+strings.ReplaceAll(r.version, "+", ".")+parts)
 }
 
-// pseudo are the parts of a version between two releases (https://go.dev/ref/mod#pseudo-versions), and preview those before one.
+// preview are the parts of a version before one, with what follows a + (see internal/version).
 var (
-	pseudo  = regexp.MustCompile(`^(\d+\.\d+\.\d+)-(?:.*\.)?(\d{14})-[0-9a-f]{12}(\+dirty)?$`)
-	preview = regexp.MustCompile(`^(\d+\.\d+\.\d+)-(a|b|rc|alpha|beta)\.?(\d+)(\+dirty)?$`)
-	plain   = regexp.MustCompile(`^\d+\.\d+\.\d+(\+dirty)?$`)
+	preview = regexp.MustCompile(`^(\d+\.\d+\.\d+)-(a|b|rc|alpha|beta)\.?(\d+)(\+[0-9a-z.]+)?$`)
+	plain   = regexp.MustCompile(`^\d+\.\d+\.\d+(\+[0-9a-z.]+)?$`)
 )
 
 // pythons is a version as Python writes it (https://packaging.python.org/en/latest/specifications/version-specifiers/).
 func pythons(version string) (string, error) {
-	if m := pseudo.FindStringSubmatch(version); m != nil {
-		return m[1] + ".dev" + m[2] + m[3], nil
-	}
 	if m := preview.FindStringSubmatch(version); m != nil {
 		return m[1] + map[string]string{"a": "a", "alpha": "a", "b": "b", "beta": "b", "rc": "rc"}[m[2]] + m[3] + m[4], nil
 	}

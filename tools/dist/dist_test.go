@@ -72,11 +72,11 @@ func TestSame(t *testing.T) {
 
 func TestPythons(t *testing.T) {
 	for version, want := range map[string]string{
-		"0.9.0": "0.9.0", "1.2.3+dirty": "1.2.3+dirty", "1.0.0-rc.1": "1.0.0rc1", "1.0.0-beta2": "1.0.0b2",
-		"0.0.0-20261124093309-79d7082ab9f0":         "0.0.0.dev20261124093309",
-		"0.9.1-0.20261124093309-79d7082ab9f0+dirty": "0.9.1.dev20261124093309+dirty",
-		"1.0.0-rc.1.0.20261124093309-79d7082ab9f0":  "1.0.0.dev20261124093309",
-		"1.0.0-rock": "", "1.0": "",
+		"0.9.0": "0.9.0", "1.0.0-rc.1": "1.0.0rc1", "1.0.0-beta2": "1.0.0b2",
+		"0.9.0+devel.79d7082ab9f0.dirty":    "0.9.0+devel.79d7082ab9f0.dirty",
+		"1.0.0-rc.1+devel.79d7082ab9f0":     "1.0.0rc1+devel.79d7082ab9f0",
+		"0.0.0-20261124093309-79d7082ab9f0": "",
+		"1.0.0-rock":                        "", "1.0": "",
 	} {
 		got, err := pythons(version)
 		if got != want || (err == nil) != (want != "") {

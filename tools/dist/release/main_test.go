@@ -8,7 +8,7 @@ import (
 )
 
 // repository is one with a version, after which a package has changed.
-func repository(t *testing.T, before, after, log string) string {
+func repository(t *testing.T, before, after, log, version string) string {
 	t.Helper()
 	dir := t.TempDir()
 	t.Setenv("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -30,6 +30,10 @@ func repository(t *testing.T, before, after, log string) string {
 	git("tag", "-a", "v1.2.0", "-m", "v1.2.0")
 	write("m.go", "package m\n\n"+after)
 	write("CHANGELOG.md", log)
+	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(versionFile)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(versionFile, version+"\n")
 	git("add", ".")
 	git("commit", "-q", "-m", "b")
 	return dir
@@ -54,12 +58,15 @@ func TestRelease(t *testing.T) {
 		{"1.3.0", "", "", "# C\n\n## Unreleased\n\n- A\n\n## 1.3.0 - 2026-11-24\n\n- B\n", "has changes in Unreleased"},
 		{"1.3.0", "", "", "# C\n\n## Unreleased\n\n## 1.3.0 - 2026-11-24\n\n## 1.2.0 - 2026-01-01\n\n- B\n", "to say what changed"},
 	} {
-		err := release(t.Context(), repository(t, c.before, c.after, c.log), c.version, true)
+		err := release(t.Context(), repository(t, c.before, c.after, c.log, c.version), c.version, true)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.version, err, c.want)
 		}
 	}
-	dir := repository(t, "", "", log("1.3.0"))
+	if err := release(t.Context(), repository(t, "", "", log("1.3.0"), "1.2.0"), "1.3.0", true); err == nil || !strings.Contains(err.Error(), versionFile+" says 1.2.0: write 1.3.0 there") {
+		t.Errorf("a version that was not written down: %v", err)
+	}
+	dir := repository(t, "", "", log("1.3.0"), "1.3.0")
 	if err := run(t.Context(), dir, "git", "tag", "v1.2.0-rc.1", "v1.2.0^{commit}"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,57 @@
+// Package version says which golaunch this is.
+package version
+
+import (
+	_ "embed"
+	"regexp"
+	"runtime/debug"
+	"strings"
+)
+
+// file has the version that was released last, or is about to be, without a v: tags do not travel with every clone.
+//
+//go:embed VERSION
+var file string
+
+// released is set in the binaries of a release (tools/dist).
+var released string
+
+// String is v1.2.3 for a release, and v1.2.3+devel with the commit for what was built after it.
+func String() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	return of(strings.TrimSpace(file), released != "", info)
+}
+
+const module = "github.com/golaunch/golaunch"
+
+// pseudo ends a version that the go command makes up for a commit (https://go.dev/ref/mod#pseudo-versions).
+var pseudo = regexp.MustCompile(`\d{14}-([0-9a-f]{12})$`)
+
+func of(version string, released bool, info *debug.BuildInfo) string {
+	version = "v" + version
+	this, settings := info.Main.Version, info.Settings
+	for _, m := range info.Deps {
+		if m.Path == module { // the program is another one, which imports it
+			this, settings = m.Version, nil
+		}
+	}
+	if released || this == version {
+		return version
+	}
+	commit, dirty := "", ""
+	if m := pseudo.FindStringSubmatch(this); m != nil {
+		commit = "." + m[1]
+	}
+	for _, s := range settings {
+		switch {
+		case s.Key == "vcs.revision":
+			commit = "." + s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = ".dirty"
+		}
+	}
+	return version + "+devel" + commit + dirty
+}
