@@ -11,8 +11,8 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// makeEndpoint is for ranks that a controller on another machine may call.
-func (s *share) makeEndpoint() {
+// makeEndpoint is for ranks that a controller on another machine may call. Those that an earlier agent has left come to where that one had it, in dir.
+func (s *share) makeEndpoint(dir string) {
 	if s.err != nil || !s.work.Task.Endpoint || s.agent.Endpoints == nil {
 		return
 	}
@@ -21,7 +21,7 @@ func (s *share) makeEndpoint() {
 		s.err = err
 		return
 	}
-	o := endpoint.Options{UID: os.Geteuid(), GID: os.Getegid(), Addr: s.agent.session.Node.Addr, Ports: within, TLS: s.agent.Endpoints, Warn: s.agent.Warn}
+	o := endpoint.Options{UID: os.Geteuid(), GID: os.Getegid(), Addr: s.agent.session.Node.Addr, Ports: within, TLS: s.agent.Endpoints, Dir: dir, Warn: s.agent.Warn}
 	if u := s.work.User; u != nil {
 		o.UID, o.GID = int(u.UID), int(u.GID)
 	}

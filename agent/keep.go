@@ -24,7 +24,13 @@ type scope interface {
 	Close() error
 }
 
-// keptUnit, keptRank and the order for a store are what the next agent must know to go on with what it finds at the keeper.
+// keptJob, keptUnit, keptRank and the order for a store are what the next agent must know to go on with what it finds at the keeper. Endpoint is the directory of
+// that of the job's ranks, which they know.
+type keptJob struct {
+	Assignment
+	Endpoint string `json:",omitempty"`
+}
+
 type keptUnit struct {
 	Job   string
 	Order job.Start
@@ -37,8 +43,8 @@ type keptRank struct {
 }
 
 // put has the keeper know what was assigned.
-func (a *life) put(id string, as Assignment) {
-	data, err := json.Marshal(as)
+func (a *life) put(id string, kept keptJob) {
+	data, err := json.Marshal(kept)
 	if err != nil {
 		panic(fmt.Sprintf("an assignment is no JSON: %v", err)) // bytes and a number
 	}
@@ -93,12 +99,12 @@ func (a *life) regain() {
 	}
 	left := a.keeper.Left
 	for id, data := range left.Jobs {
-		var as Assignment
-		if err := json.Unmarshal(data, &as); err != nil {
+		var kept keptJob
+		if err := json.Unmarshal(data, &kept); err != nil {
 			a.Warn(fmt.Errorf("ranks of an earlier agent end: this one does not know their job: %w", err))
 			continue
 		}
-		a.open(id, as)
+		a.openAgain(id, kept)
 	}
 	for id, kept := range left.Stores {
 		var o job.Prepare

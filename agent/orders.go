@@ -171,14 +171,22 @@ func (a *life) later(ctx context.Context, do func()) {
 
 // open makes ready for a job, unless that was done before.
 func (a *life) open(id string, as Assignment) *share {
+	return a.openAgain(id, keptJob{Assignment: as})
+}
+
+// openAgain makes ready for a job of which an earlier agent may have left something.
+func (a *life) openAgain(id string, kept keptJob) *share {
 	s := a.shares[id]
 	if s == nil {
-		as.Cluster = a.session.Membership().Epoch
-		if a.keeper != nil {
-			a.put(id, as)
-		}
-		s = newShare(a, id, as)
+		kept.Assignment.Cluster = a.session.Membership().Epoch
+		s = newShare(a, id, kept.Assignment, kept.Endpoint)
 		a.shares[id] = s
+		if a.keeper != nil {
+			if s.endpoint != nil {
+				kept.Endpoint = s.endpoint.Dir()
+			}
+			a.put(id, kept)
+		}
 	}
 	return s
 }

@@ -55,7 +55,8 @@ type share struct {
 	ending sync.Once
 }
 
-func newShare(a *life, id string, as Assignment) *share {
+// newShare makes ready for a job. endpoint is where an earlier agent has left that of the job's ranks; empty when there was none.
+func newShare(a *life, id string, as Assignment, endpoint string) *share {
 	s := &share{
 		agent: a, job: id, units: map[int]*unit{}, prepared: map[int]job.Prepared{}, over: make(chan struct{}),
 		unask: func() {}, unprepare: func() {}, warned: map[bind.Warning]bool{},
@@ -64,7 +65,7 @@ func newShare(a *life, id string, as Assignment) *share {
 	if s.err == nil && s.work.Task.Preload == nil {
 		s.work.Task.Preload = a.Preload
 	}
-	s.makeEndpoint()
+	s.makeEndpoint(endpoint)
 	if s.err == nil && len(s.work.Task.Preload) > 0 {
 		s.preload = newPreload(s)
 	}

@@ -3,6 +3,7 @@ package launcher
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,38 +63,38 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	defer conn.Close()
 	stop := context.AfterFunc(g.ctx, func() { conn.Close() })
 	defer stop()
-	who, methods, err := g.greeted(conn, in, taken)
-	if err != nil {
+	who, err := g.greeted(conn, in)
+	if err != nil || taken() != nil {
 		return
 	}
-	l := &link{
-		conn: conn, rank: who.Rank, node: who.Node, methods: methods, waits: map[uint64]chan calls.Frame{},
-		gone: make(chan struct{}), slots: make(chan struct{}, calls.MaxOutstanding), writing: make(chan struct{}, 1),
-	}
-	fresh := false
-	g.change(func() {
-		if w := &g.workers[who.Rank]; who.Attempt >= max(w.attempt, w.from) && g.over == nil {
-			if w.unclear != nil && w.attempt == who.Attempt { // it lives: golaunch will say nothing of it
-				w.unclear.fail(nil)
-			}
-			*w, fresh = caller{link: l, attempt: who.Attempt, from: w.from, node: who.Node, gpu: who.GPU, local: who.LocalRank}, true
+	l, last := g.resumed(conn, who)
+	if last != nil {
+		if calls.Write(conn, *last) == nil {
+			_, _ = io.Copy(io.Discard, in) // until the worker has ended: what is unread when a connection is closed may take the last word with it
 		}
-		if fresh && g.closing {
-			l.bye()
-		}
-	})
-	if !fresh {
 		return
 	}
-	l.read(in)
+	if l == nil {
+		if l, err = g.begun(conn, in, who); err != nil {
+			return
+		}
+	}
+	if err := l.read(conn, in); err != nil { // it is not read any more
+		l.fail(nil)
+	}
+	ended := false
 	g.change(func() {
-		if w := &g.workers[who.Rank]; w.link == l {
+		w := &g.workers[who.Rank]
+		if ended = l.left(conn); ended && w.link == l {
 			w.link = nil
 			if !g.closing {
 				w.unclear = l
 			}
 		}
 	})
+	if !ended {
+		return
+	}
 	select {
 	case g.lost <- struct{}{}:
 	default: // it is not heard yet that another one has ended
@@ -101,7 +102,8 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	g.explain(l, who.Attempt)
 }
 
-func (g *Group) greeted(conn net.Conn, in *bufio.Reader, taken func() error) (who calls.Greeting, methods []string, err error) {
+// greeted hears who a worker is.
+func (g *Group) greeted(conn net.Conn, in *bufio.Reader) (who calls.Greeting, err error) {
 	limit := timeout(conn)
 	defer limit()
 	f, err := calls.Read(in, calls.MaxHello)
@@ -109,24 +111,87 @@ func (g *Group) greeted(conn net.Conn, in *bufio.Reader, taken func() error) (wh
 		err = json.Unmarshal(f.Body, &who)
 	}
 	if err != nil || f.Kind != calls.Hello || !sameKey(who.Key, g.key) || who.Job != g.ID || who.Rank < 0 || who.Rank >= g.size {
-		return who, nil, errors.Join(err, calls.ErrFrame)
+		return who, errors.Join(err, calls.ErrFrame)
 	}
-	if err := taken(); err != nil {
-		return who, nil, err
+	return who, nil
+}
+
+// resumed is the link of a worker that has come before, which goes on; nil of one that comes for the first time. Last is what is said to one that is to end.
+func (g *Group) resumed(conn net.Conn, who calls.Greeting) (l *link, last *calls.Frame) {
+	g.change(func() {
+		w := &g.workers[who.Rank]
+		switch {
+		case g.closing:
+			last = &calls.Frame{Kind: calls.Bye}
+		case w.attempt == who.Attempt && cmp.Or(w.link, w.unclear) != nil:
+			l = cmp.Or(w.link, w.unclear)
+			if err := l.resume(conn, who.Received); err != nil {
+				l, last = nil, &calls.Frame{Kind: calls.Error, Codec: calls.Raw, Body: []byte(err.Error())}
+				return
+			}
+			w.link, w.unclear = l, nil
+		}
+	})
+	return l, last
+}
+
+// begun makes a link to a worker that comes for the first time, or whose first connection has ended early.
+func (g *Group) begun(conn net.Conn, in *bufio.Reader, who calls.Greeting) (*link, error) {
+	l := &link{
+		newest: conn, conn: conn, rank: who.Rank, node: who.Node, waits: map[uint64]chan calls.Frame{},
+		gone: make(chan struct{}), slots: make(chan struct{}, calls.MaxOutstanding), writing: make(chan struct{}, 1),
 	}
-	making, err := json.Marshal(calls.Making{Turns: []string{offload, onload}})
-	if err == nil {
-		err = calls.Write(conn, calls.Frame{Kind: calls.Make, Codec: calls.JSON, Body: making})
+	var err error
+	if l.methods, err = l.make(in, who.Received); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return who, nil, err
+	fresh := false
+	g.change(func() {
+		if w := &g.workers[who.Rank]; who.Attempt >= max(w.attempt, w.from) && g.over == nil {
+			*w, fresh = caller{link: l, attempt: who.Attempt, from: w.from, node: who.Node, gpu: who.GPU, local: who.LocalRank}, true
+		}
+		if fresh && g.closing {
+			l.bye()
+		}
+	})
+	if !fresh { // it may come late, and be about to be stopped
+		return nil, calls.ErrFrame
 	}
-	f, err = calls.Read(in, calls.MaxHello)
-	if err == nil && f.Kind != calls.Ready {
-		err = calls.ErrFrame
+	return l, nil
+}
+
+// make has a worker make ready, and returns the handlers of turns that it has.
+func (l *link) make(in *bufio.Reader, received *uint64) (methods []string, err error) {
+	limit := timeout(l.conn)
+	defer limit()
+	if received != nil {
+		l.replay = calls.Resumed[sentFrame](*received)
+		err = calls.Write(l.conn, l.replay.Ack())
 	}
-	if err == nil && len(f.Body) > 0 { // a worker of golaunch 0.9 does not say what it has
-		err = json.Unmarshal(f.Body, &methods)
+	if err == nil && (received == nil || *received == 0) {
+		var making []byte
+		if making, err = json.Marshal(calls.Making{Turns: []string{offload, onload}}); err == nil {
+			err = l.write(context.Background(), calls.Frame{Kind: calls.Make, Codec: calls.JSON, Body: making}, 0)
+		}
 	}
-	return who, methods, err
+	for err == nil {
+		var f calls.Frame
+		if f, err = calls.Read(in, calls.MaxHello); err != nil {
+			break
+		}
+		switch {
+		case f.Kind == calls.Ack && l.replay != nil:
+			err = l.replay.Acknowledge(f.Call)
+			continue
+		case f.Kind != calls.Ready:
+			return nil, calls.ErrFrame
+		case l.replay != nil:
+			l.replay.Take(f)
+		}
+		if len(f.Body) > 0 { // a worker of golaunch 0.9 does not say what it has
+			err = json.Unmarshal(f.Body, &methods)
+		}
+		return methods, err
+	}
+	return nil, err
 }

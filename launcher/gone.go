@@ -21,13 +21,14 @@ const (
 	lookWithin = time.Second
 )
 
-// explain ends the calls of a worker whose connection has ended: with what golaunch says of it, or soon without.
+// explain ends the calls of a worker whose connection has ended: with what golaunch says of it, or soon without. One that may come again has the time for it: golaunch
+// says when it lives no more.
 func (g *Group) explain(l *link, attempt int) {
 	limit := time.NewTimer(verdictLimit)
 	defer limit.Stop()
 	for {
 		g.mu.Lock()
-		f, over, changed := g.failed[attempt], g.over, g.changed
+		f, over, changed, again := g.failed[attempt], g.over, g.changed, g.workers[l.rank].unclear == l && l.resumes()
 		if f != nil && !g.endsWith(f, l.rank) {
 			f = nil
 		}
@@ -36,11 +37,18 @@ func (g *Group) explain(l *link, attempt int) {
 			l.fail(f)
 			return
 		}
+		if l.there() {
+			return
+		}
 		select {
 		case <-changed:
 		case <-l.gone:
 			return
 		case <-limit.C:
+			if again {
+				limit.Reset(verdictLimit)
+				continue
+			}
 			l.fail(nil)
 			return
 		case <-g.ctx.Done():

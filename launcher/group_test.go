@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -33,6 +34,9 @@ const afarVar = "GROUP_TEST_AFAR"
 
 // lateVar has rank 0 come for the first time when it is to end, and names a socket to which it connects when it is ready to hear so.
 const lateVar = "GROUP_TEST_LATE"
+
+// nth counts calls in a worker.
+var nth atomic.Int64
 
 // beWorker is the life of a worker.
 func beWorker() int {
@@ -91,6 +95,14 @@ func beWorker() int {
 					time.Sleep(time.Hour)
 				}
 			},
+			"hold": func(_ context.Context, socket []byte) ([]byte, error) {
+				conn, err := net.Dial("unix", string(socket))
+				if err == nil {
+					_, _ = conn.Read(make([]byte, 1)) // until it is closed
+				}
+				return []byte("held"), err
+			},
+			"nth":     func(context.Context, []byte) ([]byte, error) { return fmt.Append(nil, nth.Add(1)), nil },
 			"pid":     func(context.Context, []byte) ([]byte, error) { return fmt.Append(nil, os.Getpid()), nil },
 			"attempt": func(context.Context, []byte) ([]byte, error) { return fmt.Appendf(nil, "%d", me.Attempt), nil },
 			"gpu":     func(context.Context, []byte) ([]byte, error) { return []byte(me.GPUUUID), nil },

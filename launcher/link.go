@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -23,9 +24,8 @@ const (
 	sharedFrom = 64 << 10
 )
 
-// link is the connection to one worker.
+// link is the way to one worker, over all connections that it has.
 type link struct {
-	conn net.Conn
 	rank int
 	node string
 	// methods are the handlers of turns that the worker has.
@@ -36,10 +36,22 @@ type link struct {
 	// writing has room for who writes.
 	writing chan struct{}
 	mu      sync.Mutex
-	waits   map[uint64]chan calls.Frame
+	// newest is the connection that is read, and conn the same once it is written to; nil when there is none.
+	newest, conn net.Conn
+	// replay is nil of a worker that does not come again.
+	replay *calls.Replay[sentFrame]
+	acking bool
+	waits  map[uint64]chan calls.Frame
+
 	failure *Failure
 	lost    bool
 	gone    chan struct{}
+}
+
+// sentFrame is a frame; those with the same number of shared, which is not 0, have the same body.
+type sentFrame struct {
+	calls.Frame
+	shared uint64
 }
 
 func timeout(conn net.Conn) (end func()) {
@@ -106,26 +118,92 @@ func (l *link) outcome(f calls.Frame) ([]byte, error) {
 	return nil, &WorkerError{Rank: l.rank, Node: l.node, Message: failed.Message, Stack: failed.Stack}
 }
 
-// write says a frame, unless ctx ends before its turn comes. A write that fails ends the connection.
+// write says a frame, unless ctx ends before its turn comes. Without a connection it is said on the next one.
 func (l *link) write(ctx context.Context, f calls.Frame, shared uint64) error {
 	select {
 	case l.writing <- struct{}{}:
 		defer func() { <-l.writing }()
 	case <-ctx.Done():
 	}
-	err := context.Cause(ctx)
-	if err != nil {
+	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if far, is := l.conn.(*endpoints.Stream); is && shared > 0 && len(f.Body) >= sharedFrom {
-		err = writeShared(far, f, shared)
+	l.mu.Lock()
+	if l.replay != nil {
+		l.replay.Sent(sentFrame{f, shared})
+	}
+	conn := l.conn
+	l.mu.Unlock()
+	l.put(conn, sentFrame{f, shared})
+	return nil
+}
+
+// put writes to a connection, which a failure ends; who reads it hears that. The caller has the room in writing.
+func (l *link) put(conn net.Conn, f sentFrame) (ok bool) {
+	if conn == nil {
+		return false
+	}
+	var err error
+	if far, is := conn.(*endpoints.Stream); is && f.shared > 0 && len(f.Body) >= sharedFrom {
+		err = writeShared(far, f.Frame, f.shared)
 	} else {
-		err = calls.Write(l.conn, f)
+		err = calls.Write(conn, f.Frame)
 	}
 	if err != nil {
-		l.conn.Close()
+		conn.Close()
 	}
-	return err
+	return err == nil
+}
+
+// errNoResume says that a worker cannot go on with the calls that were made of it.
+var errNoResume = errors.New("its connection had ended, and its calls with it")
+
+// resume goes on with a worker that has come again, and has received some frames.
+func (l *link) resume(conn net.Conn, received *uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.replay == nil || received == nil {
+		return errNoResume
+	}
+	if err := l.replay.Acknowledge(*received); err != nil {
+		return err
+	}
+	if l.newest != nil {
+		l.newest.Close()
+	}
+	l.newest, l.conn = conn, nil
+	go l.sayAgain(conn)
+	return nil
+}
+
+// sayAgain begins with a connection: the worker hears what was received, and what it has not.
+func (l *link) sayAgain(conn net.Conn) {
+	l.writing <- struct{}{}
+	defer func() { <-l.writing }()
+	l.mu.Lock()
+	if l.newest != conn || l.replay == nil {
+		l.mu.Unlock()
+		return
+	}
+	l.conn = conn
+	again := append([]sentFrame{{Frame: l.replay.Ack()}}, l.replay.Unacked()...)
+	l.mu.Unlock()
+	for _, f := range again {
+		if !l.put(conn, f) {
+			return
+		}
+	}
+}
+
+// left says that a connection has ended, and whether there is none now.
+func (l *link) left(conn net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.newest != conn {
+		return false
+	}
+	l.newest, l.conn = nil, nil
+	return true
 }
 
 // writeShared says a frame with a body that other workers get too.
@@ -146,27 +224,80 @@ func (l *link) tell(f calls.Frame) { _ = l.write(context.Background(), f, 0) }
 // bye has the worker end.
 func (l *link) bye() { go l.tell(calls.Frame{Kind: calls.Bye}) }
 
-// read gives answers to who waits for them, until the connection ends.
-func (l *link) read(in *bufio.Reader) {
+// read gives answers to who waits for them, until the connection ends, or there is a newer one. The error is about a frame that makes no sense.
+func (l *link) read(conn net.Conn, in *bufio.Reader) error {
 	for {
 		f, err := calls.Read(in, calls.MaxBody)
-		if err != nil || f.Kind != calls.Result && f.Kind != calls.Error {
-			return
+		if err == nil {
+			err = l.hear(conn, f)
 		}
-		l.mu.Lock()
-		if answer := l.waits[f.Call]; answer != nil {
-			answer <- f
-			delete(l.waits, f.Call)
+		if errors.Is(err, calls.ErrFrame) {
+			return err
 		}
-		l.mu.Unlock()
+		if err != nil {
+			return nil // it comes again, or golaunch says why not
+		}
 	}
+}
+
+func (l *link) hear(conn net.Conn, f calls.Frame) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.newest != conn:
+		return net.ErrClosed
+	case f.Kind == calls.Ack && l.replay != nil:
+		return l.replay.Acknowledge(f.Call)
+	case f.Kind != calls.Result && f.Kind != calls.Error:
+		return calls.ErrFrame
+	}
+	if l.replay != nil {
+		l.replay.Answered(func(s sentFrame) bool { return s.Kind == calls.Call && s.Call == f.Call })
+		if l.replay.Take(f) && !l.acking {
+			l.acking = true
+			go l.ack()
+		}
+	}
+	if answer := l.waits[f.Call]; answer != nil {
+		answer <- f
+		delete(l.waits, f.Call)
+	}
+	return nil
+}
+
+// ack says how many frames were received. Who reads does not wait for who writes.
+func (l *link) ack() {
+	l.writing <- struct{}{}
+	defer func() { <-l.writing }()
+	l.mu.Lock()
+	l.acking = false
+	if l.replay == nil {
+		l.mu.Unlock()
+		return
+	}
+	conn, f := l.conn, l.replay.Ack()
+	l.mu.Unlock()
+	l.put(conn, sentFrame{Frame: f})
+}
+
+// resumes says whether the worker may come again and go on, and there whether it has a connection.
+func (l *link) resumes() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.replay != nil
+}
+
+func (l *link) there() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.newest != nil
 }
 
 // fail ends all calls with a failure, which may be nil. One that is known later is told to who asks later.
 func (l *link) fail(f *Failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failure = cmp.Or(l.failure, f)
+	l.failure, l.replay = cmp.Or(l.failure, f), nil
 	if !l.lost {
 		l.lost = true
 		close(l.gone)

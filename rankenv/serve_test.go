@@ -24,18 +24,35 @@ func TestAHandlerThatPanics(t *testing.T) {
 func TestCancelledCallsTakeNoRoom(t *testing.T) {
 	mine, its := net.Pipe()
 	ran := 0
-	w := &server{conn: its, in: bufio.NewReader(its), calls: newQueue(), handlers: map[string]Handler{
+	w := newServer(Info{}, map[string]Handler{
 		"wait": func(ctx context.Context, _ []byte) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() },
 		"run":  func(_ context.Context, in []byte) ([]byte, error) { ran++; return in, nil },
-	}}
+	})
 	served := make(chan error, 1)
-	go func() { served <- w.serve(t.Context()) }()
+	go func() { served <- w.serve(t.Context(), way{}, its) }()
+	in := bufio.NewReader(mine)
+	hear := func(kind calls.Kind) calls.Frame {
+		t.Helper()
+		for {
+			f, err := calls.Read(in, calls.MaxHello)
+			if err != nil {
+				t.Error(err)
+			}
+			if f.Kind == kind || err != nil {
+				return f
+			}
+		}
+	}
+	hear(calls.Hello)
 	say := func(kind calls.Kind, call uint64, name, body string) {
 		t.Helper()
 		if err := calls.Write(mine, calls.Frame{Kind: kind, Call: call, Name: name, Body: []byte(body)}); err != nil {
 			t.Fatal(err, <-served)
 		}
 	}
+	say(calls.Ack, 0, "", "")
+	answered := make(chan calls.Frame, 1)
+	go func() { answered <- hear(calls.Result) }()
 	say(calls.Call, 1, "wait", "")
 	last := uint64(2 * calls.MaxOutstanding)
 	for call := uint64(2); call < last; call++ {
@@ -44,8 +61,8 @@ func TestCancelledCallsTakeNoRoom(t *testing.T) {
 	}
 	say(calls.Call, last, "run", "wanted")
 	say(calls.Cancel, 1, "", "")
-	if f, err := calls.Read(bufio.NewReader(mine), calls.MaxHello); err != nil || f.Kind != calls.Result || f.Call != last || string(f.Body) != "wanted" {
-		t.Errorf("%+v, %v, want the answer to call %d", f, err, last)
+	if f := <-answered; f.Call != last || string(f.Body) != "wanted" {
+		t.Errorf("%+v, want the answer to call %d", f, last)
 	}
 	say(calls.Bye, 0, "", "")
 	if err := <-served; err != nil || ran != 1 {

@@ -20,12 +20,13 @@ const (
 	Ready                  // that it can be called
 	Call                   // a method, by name, and its argument
 	Result                 // the answer to a call
-	Error                  // why a call has none, in JSON
+	Error                  // why a call has none, in JSON; from a controller, why it does not go on with the worker, as text
 	Item                   // a part of an answer that goes on
 	End                    // its end
 	Cancel                 // that nobody wants the answer any more
 	Credit                 // that one more part is wanted
 	Bye                    // that the worker is needed no more
+	Ack                    // how many frames were received
 )
 
 // How a body is written.
@@ -79,6 +80,8 @@ type Greeting struct {
 	PID       int    `json:"pid"`
 	// Direct says that the other end is on this machine, so that descriptors may pass; a worker in Go takes none.
 	Direct bool `json:"direct"`
+	// Received is how many frames of the controller this process has, on the connections before; nil of one that does not go on after those.
+	Received *uint64 `json:"received,omitempty"`
 }
 
 // Head is what a frame has before its body.
@@ -118,7 +121,7 @@ func Read(r *bufio.Reader, most uint64) (Frame, error) {
 		return Frame{}, err
 	}
 	name, body := binary.LittleEndian.Uint32(head[4:]), binary.LittleEndian.Uint64(head[16:])
-	if head[0] == 0 || head[0] > byte(Bye) || head[1] > Raw || binary.LittleEndian.Uint16(head[2:]) != 0 || name > MaxName || body > most {
+	if head[0] == 0 || head[0] > byte(Ack) || head[1] > Raw || binary.LittleEndian.Uint16(head[2:]) != 0 || name > MaxName || body > most {
 		return Frame{}, fmt.Errorf("%w: kind %d, name of %d bytes, body of %d bytes, %d at most", ErrFrame, head[0], name, body, most)
 	}
 	f := Frame{Kind: Kind(head[0]), Codec: head[1], Call: binary.LittleEndian.Uint64(head[8:]), Body: make([]byte, body)}

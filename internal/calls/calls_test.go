@@ -56,7 +56,7 @@ func TestWhatMakesNoSense(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func([]byte){
-		"kind":    func(b []byte) { b[0] = byte(calls.Bye) + 1 },
+		"kind":    func(b []byte) { b[0] = byte(calls.Ack) + 1 },
 		"no kind": func(b []byte) { b[0] = 0 },
 		"codec":   func(b []byte) { b[1] = 0x80 },
 		"buffers": func(b []byte) { b[2] = 1 },

@@ -9,10 +9,13 @@ import (
 	"time"
 )
 
+// keepAlive has a connection end when the other end has not been heard of for half a minute: then it is made again.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
+
 // Dial comes to an endpoint as a controller with a key, waits for a worker, and returns its connection and its first frame. taken is to be called when it is
 // taken; until then the worker is nobody's.
 func Dial(ctx context.Context, addr string, config *tls.Config, key string) (s *Stream, first []byte, taken func() error, err error) {
-	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: greeting}, Config: forEndpoints(config)}
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: greeting, KeepAliveConfig: keepAlive}, Config: forEndpoints(config)}
 	at, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("reach the workers at %s: %w", addr, err)

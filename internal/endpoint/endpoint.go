@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/own"
@@ -56,6 +57,8 @@ type Options struct {
 	Ports ports.Range
 	// TLS is the node's side, which refuses who has no token.
 	TLS *tls.Config
+	// Dir is the [Endpoint.Dir] of an endpoint that a killed process has left, to which workers come again; a new one when empty.
+	Dir string
 	// Warn is told why nobody can come for a while, such as a limit on open files.
 	Warn func(error)
 }
@@ -79,7 +82,12 @@ type Endpoint struct {
 
 // Open makes an endpoint for workers; [Endpoint.Listen] opens its other side.
 func Open(o Options) (*Endpoint, error) {
-	dir, err := SocketDir("golaunch-endpoint-")
+	dir, err := o.Dir, error(nil)
+	if dir == "" {
+		dir, err = SocketDir("golaunch-endpoint-")
+	} else {
+		err = reuse(dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the workers' endpoint: %w", err)
 	}
@@ -120,7 +128,35 @@ func (e *Endpoint) Expect(workers int) {
 }
 
 // Path is where workers come.
-func (e *Endpoint) Path() string { return filepath.Join(e.dir, "endpoint") }
+func (e *Endpoint) Path() string { return filepath.Join(e.dir, socketName) }
+
+// Dir is the directory of the endpoint, which has nothing else.
+func (e *Endpoint) Dir() string { return e.dir }
+
+const socketName = "endpoint"
+
+// reuse makes the directory of an endpoint that a killed process has left as if it were new. It is taken from the job's user first, who then cannot put another
+// one in its place.
+func reuse(dir string) error {
+	err := os.Lchown(dir, os.Geteuid(), os.Getegid())
+	if errors.Is(err, os.ErrNotExist) { // another process has tidied up
+		return os.Mkdir(dir, 0o700)
+	}
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Lstat(dir)
+	}
+	if err != nil {
+		return err
+	}
+	if at, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || info.Mode().Perm() != 0o700 || int(at.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s is not what it was", dir)
+	}
+	if err := os.Remove(filepath.Join(dir, socketName)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
 
 // Listen opens the endpoint for controllers, the first time, and says where it is.
 func (e *Endpoint) Listen(ctx context.Context) (netip.AddrPort, error) {
@@ -184,6 +220,9 @@ func (e *Endpoint) accept(l net.Listener, enter func(net.Conn) (known func()), g
 			continue
 		}
 		failed = -1
+		if far, ok := conn.(*net.TCPConn); ok {
+			_ = far.SetKeepAliveConfig(keepAlive) // without it, it is found later that the other end is gone
+		}
 		free := sync.OnceFunc(enter(conn))
 		e.all.Go(func() {
 			defer free()

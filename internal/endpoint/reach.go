@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -33,8 +35,9 @@ type Reach struct {
 	once   sync.Once
 	asked  chan struct{}
 	mu     sync.Mutex
-	at     map[string]bool
-	all    sync.WaitGroup
+	// at has the endpoints that are waited at, and found those that there are, as far as the nodes said when they were asked last.
+	at, found map[string]bool
+	all       sync.WaitGroup
 }
 
 func (r *Reach) begin() {
@@ -80,7 +83,15 @@ func (r *Reach) find(ctx context.Context) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err != nil { // a node that does not say may have the one that it had
+		r.found = nil
+	} else {
+		r.found = map[string]bool{}
+	}
 	for _, addr := range endpoints {
+		if err == nil {
+			r.found[addr] = true
+		}
 		if !r.at[addr] {
 			r.at[addr] = true
 			r.all.Go(func() { r.wait(ctx, addr) })
@@ -88,31 +99,47 @@ func (r *Reach) find(ctx context.Context) {
 	}
 }
 
-// wait takes one worker after another from an endpoint.
+// wait takes one worker after another from an endpoint. When its connection there breaks, the node's agent may be another one, at another endpoint.
 func (r *Reach) wait(ctx context.Context, addr string) {
-	defer func() {
-		r.mu.Lock()
-		delete(r.at, addr)
-		r.mu.Unlock()
-	}()
 	told := false
-	for ctx.Err() == nil {
+	for {
 		s, first, taken, err := Dial(ctx, addr, r.TLS, r.Key)
 		if err == nil {
 			told = false
 			r.all.Go(func() { r.Bring(ctx, s, first, taken) })
 			continue
 		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || ctx.Err() != nil {
-			return // the job is over there
+		if ctx.Err() != nil {
+			return
 		}
-		if !told {
+		if !told && !broken(err) {
 			r.Warn(err)
 			told = true
 		}
 		select {
 		case <-time.After(againAfter):
 		case <-ctx.Done():
+			return
 		}
+		if r.given(addr) {
+			return
+		}
+		r.Ask()
 	}
+}
+
+// given says whether an endpoint is given up, for the nodes have said that there is none.
+func (r *Reach) given(addr string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.found == nil || r.found[addr] {
+		return false
+	}
+	delete(r.at, addr)
+	return true
+}
+
+// broken says whether an endpoint was there, and has ended the connection, or the network has.
+func broken(err error) bool {
+	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.ETIMEDOUT, syscall.EPIPE}, func(kind error) bool { return errors.Is(err, kind) })
 }

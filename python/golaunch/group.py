@@ -20,7 +20,7 @@ from .sharding import NamedSharding
 _log = logging.getLogger("golaunch")
 # How long after a worker's connection has ended its callers wait for golaunch's verdict, in seconds: some milliseconds are usual for one that
 # has failed, and up to two seconds for one that has exited with code 0; on a busy machine it is more. Why it ended is worth the wait, for what
-# to do about it depends on that.
+# to do about it depends on that. The connection of a worker on another machine may be made again: its calls wait for as long as golaunch has it live.
 _VERDICT = 10.0
 # What golaunch says of a worker that has ended as if it were done.
 _DONE = "exited with code 0"
@@ -46,12 +46,16 @@ class Worker:
         self.attempt = -1
         self.state = "starting"
         self._link = None
+        # What both ends need to go on after the connection has ended, which that to a worker on this machine does only at the end of one of them; and
+        # whether it has said that it is ready.
+        self._replay, self._is_ready = None, False
         # Calls that have no result yet, and generators that have not ended, which nobody but who reads them keeps.
         self._pending = {}
         self._streams = {}
         self._held = []
         self._since = {}
-        # What was pending, and streams, when its connection ended, by attempt, until golaunch says why that was: the next attempt may come first.
+        # What was pending, and streams, when its connection ended, and until when an exception of another worker may be an echo of that, by attempt, until
+        # golaunch says why that was: the next attempt may come first.
         self._unclear = {}
         # Why no call will be answered, once nothing starts it again.
         self._end = None
@@ -72,10 +76,17 @@ class Worker:
             self._lost(link)
             return
         kind, call = frame.kind, frame.call
+        if self._replay is not None:
+            if kind == wire.ACK:
+                self._replay.acknowledge(call)
+                return
+            due = self._replay.take(frame)
+            if due is not None:
+                link.send(due)
         if kind != wire.ITEM:
             self._since.pop(call, None)
         if kind == wire.READY:
-            self._methods = loads(frame.body, frame.buffers)
+            self._methods, self._is_ready = loads(frame.body, frame.buffers), True
             self.group._made(self)
             return
         if kind == wire.ERROR and call == 0:
@@ -108,7 +119,7 @@ class Worker:
         """A method has raised. When another worker has ended just now, that is the cause, and this may be an echo of it."""
         if self._pending.get(call) is not future:
             return  # the cause was told
-        if wait or any(w._unclear for w in self.group.workers):
+        if wait or any(until > time.monotonic() for w in self.group.workers for _, _, until in w._unclear.values()):
             self.group.cluster._after(_ECHO, lambda: self._raised(call, future, error, False))
             return
         del self._pending[call]
@@ -133,8 +144,47 @@ class Worker:
         items._end(error)
 
     def _say(self, call, kind):
+        self._send(*wire.encode(kind, call))
+
+    def _send(self, parts, segment=None):
+        if self._replay is not None:
+            self._replay.sent(parts, segment)
         if self._link is not None:
-            self._link.send(*wire.encode(kind, call))
+            self._link.send(parts, segment)
+
+    def _greeted(self, link, facts, limit):
+        """A process begins as this worker."""
+        self.node, self.gpu, self.local_rank, self.pid, self.attempt = facts["node"], facts.get("gpu"), facts["local_rank"], facts["pid"], facts["attempt"]
+        self._link, self.state, self._end, self._is_ready = link, "making", None, False
+        link.known(self, bool(facts.get("direct")), limit)
+        self._replay = None
+        if not facts.get("direct") and "received" in facts:
+            self._replay = wire.Replay()
+            link.send(self._replay.ack())
+
+    def _resumed(self, link, facts, limit):
+        """The same process has come again. What is wrong with that is a ProtocolError."""
+        if self._replay is None or not isinstance(facts.get("received"), int):
+            raise wire.ProtocolError("its connection had ended")
+        self._replay.acknowledge(facts["received"])
+        if self._link is not None:
+            self._link.close()  # which has ended at its other end
+        self._unclear.pop(self.attempt, None)
+        self._link, self.state = link, "ready" if self._is_ready else "making"
+        link.known(self, False, limit)
+        link.send(self._replay.ack())
+        for frame in list(self._replay.unacked):
+            link.send(*frame)
+        if self._is_ready:
+            self._take_held()
+
+    def _take_held(self):
+        """Calls it with what was called while it was not there."""
+        held, self._held = self._held, []
+        for call, future, frame in held:
+            self._pending[call] = future
+            self._since[call] = future.method, time.monotonic()
+            self._send(*frame)
 
     def _where(self):
         gpu = "" if self.gpu is None else f" (gpu {self.gpu})"
@@ -176,16 +226,22 @@ class Worker:
         if known is not None:
             self._fail(known)
             return
-        attempt, unknown = self.attempt, WorkerFailureError(
-            f"{self._where()} is gone: the connection to it ended, and golaunch has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
-            gpu=self.gpu, cause="unknown")
-        self._unclear[attempt] = dict(self._pending), dict(self._streams)
-        self.group.cluster._after(_VERDICT, lambda: self._explained(attempt, unknown))
+        self._unclear[self.attempt] = dict(self._pending), dict(self._streams), time.monotonic() + _VERDICT
+        self.group.cluster._after(_VERDICT, lambda attempt=self.attempt: self._unknown(attempt))
         self.group._look()
+
+    def _unknown(self, attempt):
+        """Nothing was said of an attempt for a while."""
+        _, _, until = self._unclear.get(attempt, (None, None, 0.0))
+        if self._replay is not None and attempt == self.attempt or until > time.monotonic():
+            return  # it may come again; or it did, and its connection has ended again
+        self._explained(attempt, WorkerFailureError(
+            f"{self._where()} is gone: the connection to it ended, and golaunch has not said why within {_VERDICT} s", rank=self.rank, node=self.node,
+            gpu=self.gpu, cause="unknown"))
 
     def _explained(self, attempt, error):
         """Fails what an attempt has left, unless that has an end already."""
-        pending, streams = self._unclear.pop(attempt, ({}, {}))
+        pending, streams, _ = self._unclear.pop(attempt, ({}, {}, 0.0))
         for call, future in pending.items():
             if self._pending.get(call) is future:
                 del self._pending[call]
@@ -210,7 +266,7 @@ class Worker:
         return self.state == "lost" and (self.rank, self.attempt) not in self.group._failures
 
     def _fail(self, error):
-        self._unclear = {}
+        self._unclear, self._replay = {}, None
         pending, self._pending = self._pending, {}
         for future in pending.values():
             future._settle(self.rank, futures._ERROR, error)
@@ -457,24 +513,32 @@ class WorkerGroup(_Calls):
         if facts.get("job") != self.job or not isinstance(rank, int) or not 0 <= rank < len(self.workers) or not isinstance(attempt, int):
             return False
         w = self.workers[rank]
-        if attempt < w.attempt or (rank, attempt) in self._failures or self._closing or self._dead:
+        if attempt < w.attempt or (rank, attempt) in self._failures or self._dead:
             return False  # it may come late, and be about to be stopped
-        if w._link is not None:
-            w._lost(w._link)
-        w.node, w.gpu, w.local_rank, w.pid, w.attempt = facts["node"], facts.get("gpu"), facts["local_rank"], facts["pid"], attempt
-        w._link, w.state, w._end = link, "making", None
-        link.known(w, bool(facts.get("direct")), self._max_result + (1 << 20))
-        link.send(*self._making)
+        limit = self._max_result + (1 << 20)
+        if self._closing:
+            if w._link is not None:
+                w._link.close()
+            w._link = link
+            link.known(w, False, limit)
+            link.send(*wire.encode(wire.BYE, 0))
+        elif attempt == w.attempt:
+            try:
+                w._resumed(link, facts, limit)
+            except wire.ProtocolError as error:
+                link.send(wire.encode(wire.ERROR, 0, body=str(error).encode(), codec=wire.RAW)[0])
+                return False
+        else:
+            if w._link is not None:
+                w._lost(w._link)
+            w._greeted(link, facts, limit)
+            w._send(*self._making)
         return True
 
     def _made(self, w):
         w.state = "ready"
         self._was_ready = self._was_ready or all(o.state == "ready" for o in self.workers)
-        held, w._held = w._held, []
-        for call, future, frame in held:
-            w._pending[call] = future
-            w._since[call] = future.method, time.monotonic()
-            w._link.send(*frame)
+        w._take_held()
 
     def _unmade(self, w, error):
         w.state = "lost"
@@ -613,7 +677,7 @@ class WorkerGroup(_Calls):
                 elif w.state == "ready":
                     w._pending[call] = future
                     w._since[call] = method, now
-                    w._link.send(*frame)
+                    w._send(*frame)
                 else:
                     w._held.append((call, future, frame))
             cluster._stir()

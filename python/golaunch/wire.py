@@ -10,6 +10,7 @@ import array
 import mmap
 import os
 import struct
+from collections import deque
 
 from .memory import POOL
 
@@ -17,7 +18,7 @@ from .memory import POOL
 HEADER = struct.Struct("<BBHIQQ")
 SIZE = struct.Struct("<Q")
 
-HELLO, MAKE, READY, CALL, RESULT, ERROR, ITEM, END, CANCEL, CREDIT, BYE = range(1, 12)
+HELLO, MAKE, READY, CALL, RESULT, ERROR, ITEM, END, CANCEL, CREDIT, BYE, ACK = range(1, 13)
 
 # Flags: how the body is written, and what is in the segment.
 PICKLE, JSON, RAW = 0, 1, 2
@@ -32,6 +33,8 @@ ALIGN = 64
 MAX_BUFFERS = 1 << 14
 MAX_NAME = 64 << 10
 MAX_HELLO = 64 << 10
+# After so many frames, or bytes of them, their receiver says that it has them.
+ACK_FRAMES, ACK_BYTES = 64, 64 << 10
 
 
 class ProtocolError(Exception):
@@ -73,6 +76,43 @@ def encode(kind, call, name=b"", body=b"", buffers=(), codec=PICKLE, shared=True
 
 def size_of(body, buffers):
     return len(body) + sum(len(b) for b in buffers)
+
+
+class Replay:
+    """One end's part in going on where a connection has ended: the frames it has sent that the other end may not have, and how many it has received.
+
+    Each end counts the frames of the other one, but for HELLO and ACK, over all connections of a worker's life. A worker's HELLO has its count, and the
+    controller answers with its own, by an ACK. Then each sends again what the other one does not have, so that every frame is received exactly once.
+    """
+
+    def __init__(self):
+        self.acked = self.received = 0
+        self.unacked = deque()
+        self._frames = self._bytes = 0
+
+    def sent(self, parts, segment=None):
+        """Keeps a frame, and returns its number."""
+        self.unacked.append((parts, segment))
+        return self.acked + len(self.unacked)
+
+    def acknowledge(self, count):
+        """Forgets the frames that the other end has received."""
+        if not self.acked <= count <= self.acked + len(self.unacked):
+            raise ProtocolError(f"{count} frames were received, it is said, and {self.acked} to {self.acked + len(self.unacked)} were sent")
+        while self.acked < count:
+            self.unacked.popleft()
+            self.acked += 1
+
+    def take(self, frame):
+        """Counts a frame of the other end, and returns the ACK that is due."""
+        self.received += 1
+        self._frames += 1
+        self._bytes += size_of(frame.body, frame.buffers)
+        return self.ack() if self._frames >= ACK_FRAMES or self._bytes >= ACK_BYTES else None
+
+    def ack(self):
+        self._frames = self._bytes = 0
+        return encode(ACK, self.received)[0]
 
 
 class Reader:

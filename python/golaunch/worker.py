@@ -5,6 +5,8 @@ golaunch starts it as a rank of a job: python -m golaunch.worker. It imports not
 
 import _signal
 import _socket
+import _thread
+import errno
 import fcntl
 import os
 import struct
@@ -19,19 +21,30 @@ from .pickling import dumps, loads
 AHEAD = 16
 _CREDENTIALS = struct.Struct("3i")
 _TAIL = 16 << 10
+# The shortest and the longest pause, in seconds, between attempts to reach a node's agent that is not there: no event tells that it is again.
+_PAUSES = 0.05, 1.0
+# Buffers of a result up to this size, in bytes, are copied, so that the next call need not wait until the controller has them.
+_COPIED = 1 << 20
 
 
 class _Cancelled(BaseException):
     """Ends a method in whatever it does: the call was cancelled."""
 
 
-class _Gone(BaseException):
-    """The controller has gone, or needs this worker no more."""
+class _Bye(BaseException):
+    """The controller needs this worker no more, or will not have it; its argument is what this process ends with (sys.exit)."""
 
 
 class Worker:
-    def __init__(self, sock, direct):
-        self.sock, self.direct = sock, direct
+    """What a controller calls. A connection that ends is made again, and both ends go on where they were: golaunch ends what a controller leaves behind."""
+
+    def __init__(self, path, sock, direct, hello):
+        self.path, self.sock, self.direct, self.hello = path, sock, direct, hello
+        self.replay = None  # a controller on this machine has none
+        # Whether frames wait for the controller to say what it has, and while a connection is made again a lock that is free when it is there.
+        self.resuming, self.reconnected, self.fresh = False, None, None
+        self.lent = 0  # the number of the newest frame that has memory of the user's objects
+        self.flags = fcntl.fcntl(sock.fileno(), fcntl.F_GETFL)
         self.reader = wire.Reader(sock, 1 << 62)  # segments come from this node's agent too
         self.calls = deque()
         self.cancelled = set()
@@ -39,9 +52,10 @@ class Worker:
         self.credit = {}
         self.running = None
         # The user's own code runs, which may be interrupted; this file's may not.
-        self.inside = self.signalled = False
+        self.entered = self.inside = self.signalled = False
         self.object = self.coming = None
         self.max_result = 1 << 62
+        self.watch()
 
     # What comes in
 
@@ -55,27 +69,111 @@ class Worker:
             if frame.call in self.credit:
                 self.credit[frame.call] += 1
         elif frame.kind == wire.BYE:
-            raise _Gone()
+            raise _Bye(0)
+        elif frame.kind == wire.ERROR:
+            raise _Bye(f"golaunch.worker: the controller does not go on with this worker: {str(frame.body, 'utf-8', 'replace')}")
         else:
             raise wire.ProtocolError(f"the controller says {frame.kind}")
 
     def fill(self, flags=0):
+        """Reads. While the connection is made again there is nothing to read, and only a caller that may wait waits."""
+        if self.reconnected is not None and not self.rejoin(not flags):
+            raise BlockingIOError
         try:
             if self.reader.fill(flags):
                 return
         except ConnectionError:
             pass
-        raise _Gone()
+        self.lose()
+
+    def received(self):
+        """A frame that has come as a whole, or None. What the ends of a connection say of frames is none."""
+        while True:
+            frame = self.reader.next() if self.reconnected is None else None
+            if frame is None:
+                return None
+            if frame.kind != wire.ACK:
+                due = self.replay.take(frame) if self.replay is not None else None
+                if due is not None and not self.resuming:
+                    self.acknowledge(due)
+                return frame
+            if self.replay is None:
+                self.replay = wire.Replay()
+            self.replay.acknowledge(frame.call)
+            if self.resuming:
+                self.resuming = False
+                for parts, _ in list(self.replay.unacked):
+                    if not self.resuming:
+                        self.transmit(parts)
+
+    def acknowledge(self, due):
+        """The controller may not be reading now: then a later ACK says the same."""
+        try:
+            self.sock.send(due[0], _socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            self.lose()
 
     def next(self):
         """Waits for the next frame."""
-        frame = self.reader.next()
+        frame = self.received()
         while frame is None:
             if POOL.files:
                 self.rest()
             self.fill()
-            frame = self.reader.next()
+            frame = self.received()
         return frame
+
+    # The connection
+
+    def greet(self):
+        import json
+
+        text = json.dumps(dict(self.hello, received=self.replay.received if self.replay is not None else 0)).encode()
+        self.transmit(wire.encode(wire.HELLO, 0, body=text, codec=wire.JSON, shared=False)[0])
+
+    def lose(self):
+        """The connection has ended. A thread makes it again, for a method may run meanwhile, and goes on."""
+        if self.reconnected is None:
+            self.resuming = True
+            self.reconnected = _thread.allocate_lock()
+            self.reconnected.acquire()
+            _thread.start_new_thread(self.reconnect, (_thread.get_ident(),))
+
+    def reconnect(self, main):
+        import time
+
+        pause, most = _PAUSES
+        while True:
+            try:
+                self.fresh = _come(self.path, self.direct)
+                break
+            except OSError:
+                time.sleep(pause)
+                pause = min(2 * pause, most)
+        self.reconnected.release()
+        _signal.pthread_kill(main, _signal.SIGURG)  # as if something had come
+
+    def rejoin(self, wait):
+        """Goes on with the connection that was made again, if it was."""
+        if not self.reconnected.acquire(wait):
+            return False
+        self.reconnected = None
+        os.dup2(self.fresh.fileno(), self.sock.fileno(), inheritable=False)
+        self.fresh.close()
+        self.reader.close()
+        self.reader = wire.Reader(self.sock, 1 << 62)
+        self.watch()
+        self.greet()
+        return True
+
+    def watch(self):
+        """Has the kernel signal what comes while a method runs."""
+        fd = self.sock.fileno()
+        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(fd, _F_SETSIG, _signal.SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETFL, self.flags | (os.O_ASYNC if self.entered else 0))
 
     def rest(self):
         """Gives memory back that is of no use, while nothing comes and now and then."""
@@ -91,7 +189,7 @@ class Worker:
     def drain(self):
         """Takes what has come already."""
         while True:
-            frame = self.reader.next()
+            frame = self.received()
             if frame is not None:
                 self.take(frame)
                 continue
@@ -122,13 +220,20 @@ class Worker:
 
     def enter(self, do, *args, **kwargs):
         """Runs code of the user's, which a cancel ends."""
+        while self.replay is not None and self.replay.acked < self.lent:  # the code may write to what is on its way
+            frame = self.received()
+            if frame is not None:
+                self.take(frame)
+            elif self.replay.acked < self.lent:
+                self.fill()
         fd = self.sock.fileno()
         try:
+            self.entered = True
             fcntl.fcntl(fd, fcntl.F_SETFL, self.flags | os.O_ASYNC)
             self.look()
             return do(*args, **kwargs)
         finally:
-            self.inside = False
+            self.entered = self.inside = False
             fcntl.fcntl(fd, fcntl.F_SETFL, self.flags)
 
     # What goes out
@@ -138,13 +243,25 @@ class Worker:
         size = wire.size_of(body, buffers)
         if size > self.max_result:
             raise _TooLarge(size, self.max_result)
-        self.put(wire.encode(kind, call, name, body, buffers, shared=self.direct))
+        parts, segment = wire.encode(kind, call, name, body, buffers, shared=self.direct)
+        lent = self.replay is not None and bool(buffers)
+        if lent and size <= _COPIED:
+            parts, lent = [b"".join(parts)], False
+        self.put(parts, segment)
+        if lent:
+            self.lent = self.replay.acked + len(self.replay.unacked)
 
-    def put(self, frame):
+    def put(self, parts, segment=None):
+        if self.replay is not None:
+            self.replay.sent(parts)
+        if not self.resuming:
+            self.transmit(parts, segment)
+
+    def transmit(self, parts, segment=None):
         try:
-            wire.send_all(self.sock, *frame)
+            wire.send_all(self.sock, parts, segment)
         except ConnectionError:
-            raise _Gone() from None
+            self.lose()
 
     def fail(self, call, error, name=b""):
         """Tells of an exception. What cannot be pickled of it goes as text."""
@@ -166,22 +283,15 @@ class Worker:
         except Exception:
             pass
         body, _ = dumps(told)
-        self.put(wire.encode(wire.ERROR, call, name, body, shared=self.direct))
+        self.put(*wire.encode(wire.ERROR, call, name, body, shared=self.direct))
 
     # Its life
-
-    def greet(self, key, facts):
-        import json
-
-        text = json.dumps(dict(facts, key=key)).encode()
-        self.put(wire.encode(wire.HELLO, 0, body=text, codec=wire.JSON, shared=False))
 
     def make(self):
         """Makes the object that the controller wants."""
         frame = self.next()
-        if frame.kind == wire.BYE:
-            raise _Gone()
         if frame.kind != wire.MAKE:
+            self.take(frame)
             raise wire.ProtocolError(f"the controller says {frame.kind} before it has said what to make")
         try:
             import json
@@ -199,12 +309,8 @@ class Worker:
         self.send(wire.READY, 0, found)
 
     def serve(self):
-        fd = self.sock.fileno()
-        self.flags = fcntl.fcntl(fd, fcntl.F_GETFL)
         # The kernel signals what comes while a method runs. SIGURG does nothing to a process that has no handler of it, such as a child.
         _signal.signal(_signal.SIGURG, self.interrupt)
-        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(fd, _F_SETSIG, _signal.SIGURG)
         while True:
             while not self.calls:
                 self.take(self.next())
@@ -224,7 +330,7 @@ class Worker:
                 self.send(wire.RESULT, call, value)
         except _Cancelled:
             pass
-        except _Gone:
+        except _Bye:
             raise
         except BaseException as error:
             self.fail(call, error, frame.name)
@@ -341,45 +447,51 @@ def _main(main):
     return module
 
 
+def _come(path, direct):
+    """A socket to the controller's own, or to that of this node's agent."""
+    sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
+    try:
+        if direct and os.stat(path).st_uid != os.geteuid():
+            raise PermissionError(errno.EACCES, "it is not this user's")
+        sock.connect(path)
+        if direct:
+            _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS.size))
+            if uid != os.geteuid():
+                raise PermissionError(errno.EACCES, "it is held by another user")
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 def _connect():
-    """The socket to the controller: its own, where that is on this machine and this user's, or the one of this node's agent."""
+    """The path, and the socket, to the controller where that is on this machine and this user's, or to this node's agent, and which of both it is."""
     path, endpoint = os.environ.get("GOLAUNCH_CONTROLLER"), os.environ.get("GOLAUNCH_ENDPOINT")
     why = "GOLAUNCH_CONTROLLER is not set"
     for at, direct in ((path, True), (endpoint, False)):
         if not at:
             continue
-        sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
         try:
-            if direct and os.stat(at).st_uid != os.geteuid():
-                why = f"{at} is not this user's"
-                continue
-            sock.connect(at)
-            if direct:
-                _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS.size))
-                if uid != os.geteuid():
-                    why = f"{at} is held by another user"
-                    continue
-            return sock, direct
+            return at, _come(at, direct), direct
         except OSError as error:
             why = f"{at}: {error.strerror}"
     raise SystemExit(f"golaunch.worker: the controller cannot be reached: {why}; this program is started by golaunch's WorkerGroup")
 
 
 def main():
-    sock, direct = _connect()
-    worker = Worker(sock, direct)
+    path, sock, direct = _connect()
     env = os.environ
-    key = env.pop("GOLAUNCH_CONTROLLER_KEY", "")
+    worker = Worker(path, sock, direct, {
+        "key": env.pop("GOLAUNCH_CONTROLLER_KEY", ""), "job": env.get("GOLAUNCH_JOB"), "rank": int(env["RANK"]), "local_rank": int(env["LOCAL_RANK"]),
+        "attempt": int(env["GOLAUNCH_ATTEMPT"]), "node": env.get("GOLAUNCH_NODE"), "gpu": env.get("GOLAUNCH_GPU_UUID"), "pid": os.getpid(), "direct": direct,
+    })
     os.register_at_fork(after_in_child=sock.close)  # else a child would keep the controller from seeing the worker's end
     try:
-        worker.greet(key, {
-            "job": env.get("GOLAUNCH_JOB"), "rank": int(env["RANK"]), "local_rank": int(env["LOCAL_RANK"]), "attempt": int(env["GOLAUNCH_ATTEMPT"]),
-            "node": env.get("GOLAUNCH_NODE"), "gpu": env.get("GOLAUNCH_GPU_UUID"), "pid": os.getpid(), "direct": direct,
-        })
+        worker.greet()
         worker.make()
         worker.serve()
-    except _Gone:
-        return 0  # golaunch ends what a controller has left behind
+    except _Bye as bye:
+        return bye.args[0]
 
 
 if __name__ == "__main__":

@@ -101,6 +101,55 @@ class Far(Case):
         self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1, 2, 3])
         self.assertTrue(g.shutdown())
 
+    def test_connections_are_reset(self):
+        """Each call is answered once, also what was called in between, and no worker ends."""
+        g = self.far()
+        pids = [w.pid for w in g.workers]
+        large = os.urandom(3 << 20)
+        for i in range(5):
+            path = self.path(str(i))
+            f = g.run_all_workers_single_data("wait_for", path)
+            behind = [g.run_all_workers_single_data("nth", large) for _ in range(3)]
+            self.assertGreater(_reset(g), 0)
+            between = g.run_all_workers_single_data("give", large)
+            with open(path, "w"):
+                pass
+            self.assertEqual(f.result(LIMIT), [0, 1, 2])
+            self.assertEqual([b.result(LIMIT) for b in behind], [[3 * i + n] * 3 for n in (1, 2, 3)])
+            self.assertEqual(between.result(LIMIT), [large] * 3)
+        many = [g.run_all_workers_single_data("nth") for _ in range(300)]
+        _reset(g)
+        self.assertEqual([f.result(LIMIT)[0] for f in many], list(range(16, 316)))
+        self.assertEqual([w.pid for w in g.workers], pids)
+        self.assertEqual({w.attempt for w in g.workers}, {0})
+        self.assertTrue(g.shutdown())
+
+    def test_a_stream_whose_connection_is_reset(self):
+        g = self.far()
+        items = g.run_single_worker_single_data("count", 2, 300).result(LIMIT)
+        got = [next(items) for _ in range(20)]
+        _reset(g)
+        self.assertEqual(got + list(items), list(range(200, 500)))
+        f = g.run_all_workers_single_data("sleep", 600)
+        _reset(g)
+        f.cancel()
+        self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1, 2, 3])
+        n = 5 << 20
+        for byte in range(10):
+            one, two = g.run_single_worker_single_data("reuse", 0, byte, n), g.run_single_worker_single_data("reuse", 0, byte + 100, n)
+            _reset(g)
+            self.assertEqual((bytes(one.result(LIMIT)), bytes(two.result(LIMIT))), (bytes([byte]) * n, bytes([byte + 100]) * n))
+
+    def test_a_worker_dies_while_its_connection_is_reset(self):
+        g = self.far()
+        f = g.run_all_workers_single_data("sleep", 600)
+        _reset(g)
+        os.kill(g.workers[1].pid, signal.SIGKILL)
+        with self.assertRaises(WorkerFailureError) as caught:
+            f.result(LIMIT)
+        self.assertEqual((caught.exception.rank, caught.exception.cause), (1, "killed"))
+        self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1, 2, 3])
+
     def test_near(self):
         cluster = self.cluster([2, 1], address=COORDINATOR, token_file=os.environ["TEST_TOKEN"])
         g = self.group(cluster=cluster)
@@ -120,6 +169,17 @@ def _sent(pid):
     """The bytes that a process has sent by TCP, on connections that it has."""
     lines = subprocess.run(["ss", "-tinpHO"], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout.splitlines()
     return sum(int(n) for line in lines if f"pid={pid}," in line for n in re.findall(r"\bbytes_sent:(\d+)", line))
+
+
+def _reset(group):
+    """Resets the connections of a group to its workers, and returns how many."""
+    helper, coordinator = group.cluster._helper.process.pid, COORDINATOR.rpartition(":")[2]
+    lines = subprocess.run(["ss", "-tnpHO"], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout.splitlines()
+    ends = [line.split()[3:5] for line in lines if f"pid={helper}," in line]
+    ports = [own.rpartition(":")[2] for own, peer in ends if peer.rpartition(":")[2] != coordinator]
+    for port in ports:
+        subprocess.run(["ss", "-K", "sport", "=", port], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    return len(ports)
 
 
 class _Far(WorkerGroup):

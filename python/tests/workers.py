@@ -93,6 +93,18 @@ class Worker:
         signal.signal(signal.SIGURG, before)
         time.sleep(600)
 
+    def nth(self, value=None):
+        """How often it was called."""
+        self.called = getattr(self, "called", 0) + 1
+        return self.called
+
+    def reuse(self, byte, n):
+        """A buffer that the next call writes to."""
+        if not hasattr(self, "buffer_of"):
+            self.buffer_of = bytearray(n)
+        self.buffer_of[:] = bytes([byte]) * n
+        return pickle.PickleBuffer(self.buffer_of)
+
     def wait_for(self, path):
         while not os.path.exists(path):
             time.sleep(0.001)
