@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"net"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -139,7 +138,8 @@ func (r *Reach) given(addr string) bool {
 	return true
 }
 
-// broken says whether an endpoint was there, and has ended the connection, or the network has.
+// broken says whether an endpoint was there, and it or the network has ended the connection. What TLS says of the other end is something else.
 func broken(err error) bool {
-	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.ETIMEDOUT, syscall.EPIPE}, func(kind error) bool { return errors.Is(err, kind) })
+	op, is := errors.AsType[*net.OpError](err)
+	return is && (op.Op == "read" || op.Op == "write") || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }

@@ -5,6 +5,7 @@ import asyncio
 import atexit
 import heapq
 import hmac
+import itertools
 import json
 import logging
 import os
@@ -16,11 +17,14 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
+from collections import deque
 
 from . import future as futures
 from . import wire
 from .errors import GolaunchError
 from .helper import Helper
+from .interrupts import Lock
 from .link import Link
 from .memory import AGE, POOL
 from .turns import Turns
@@ -31,6 +35,18 @@ _GREETING = 10.0  # seconds in which a connection must say whose it is
 _STRANGERS = 4096  # connections that have not
 _FULL = 0.5  # seconds until workers are let in again, after there was no descriptor for one
 _IDLE = 0.02  # seconds in which nobody waits, until a thread reads instead
+
+
+# Those of this process, and of its parent in a fork.
+_CLUSTERS = weakref.WeakSet()
+
+
+def _forked():
+    for cluster in list(_CLUSTERS):
+        cluster._forked()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class VirtualCluster:
@@ -55,24 +71,25 @@ class VirtualCluster:
         self.name = name or "cluster-" + secrets.token_hex(4)
         self.groups = []
         self._turns = Turns(self)
-        self._lock = threading.Condition(threading.RLock())
+        self._lock = Lock()
         self._leading = False
         self._epoll = select.epoll()
         self._handlers = {}
         self._timers = []
         self._tidying = False
-        self._timed = 0
-        self._due = []
-        self._calls = 0
+        self._timed = self._cancelled = 0
+        self._due = deque()
+        self._calls = itertools.count(1)
         self._by_job = {}
         self._strangers = set()
         self._loops = {}
         self._closed = False
-        self._idle = threading.Condition(self._lock._lock)
+        self._idle = threading.Condition(self._lock.raw)
         self._tender, self._stirred, self._tending, self._waiting, self._steps = None, False, False, 0, 0
         self._nudges = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._register(self._nudges[0], "nudge", select.EPOLLIN)
         self._pid = os.getpid()
+        _CLUSTERS.add(self)
         self._key = secrets.token_hex(32)
         self._dir = _directory()
         self._helper = None
@@ -89,7 +106,10 @@ class VirtualCluster:
                 "reserve", id=self.name, per_node=self.bundles_per_node, gpu=use_gpus, gpu_ids=list(gpu_ids or []), colocate=colocate,
                 strategy=strategy, timeout=placement_timeout or 0, backfill=backfill)
         except BaseException:
-            self.close()
+            try:
+                self.close()
+            except GolaunchError as error:
+                _log.warning("%s", error)
             raise
         atexit.register(self.close)
 
@@ -147,6 +167,18 @@ class VirtualCluster:
 
     shutdown = close
 
+    def _forked(self):
+        """In a child after a fork: all that is under way is the parent's."""
+        self._lock, self._closed, self._due = Lock(), True, deque()
+        for handler in list(self._handlers.values()):
+            if isinstance(handler, Link):
+                handler.sock.close()  # without a word to the parent's epoll
+        self._listener.close()
+        self._epoll.close()
+        if self._helper is not None:
+            self._helper.gone = "the cluster is that of the process that made it, of which this one is a fork"
+            self._helper.sock.close()
+
     # Who may come
 
     def _listen(self):
@@ -188,9 +220,9 @@ class VirtualCluster:
         self._strangers.discard(link)
         try:
             facts = json.loads(bytes(frame.body)) if frame.kind == wire.HELLO and frame.codec == wire.JSON else {}
-            known = hmac.compare_digest(str(facts.get("key", "")), self._key)
+            known = hmac.compare_digest(str(facts.get("key", "")).encode(), self._key.encode())
             group = self._by_job.get(facts.get("job")) if known else None
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, TypeError, RecursionError):  # it may have said anything
             group = None
         if group is None or not group._hello(link, facts):
             link.close()
@@ -210,11 +242,24 @@ class VirtualCluster:
             self._epoll.unregister(fd)
 
     def _after(self, seconds, do):
+        """Does something later, unless what this returns is cancelled."""
         self._timed += 1
         entry = [time.monotonic() + seconds, self._timed, do]
         heapq.heappush(self._timers, entry)
         if self._leading and self._timers[0] is entry:
             self._nudge()  # who waits does not know of it
+        return entry
+
+    def _cancel_timer(self, entry):
+        """What it would have done is given up at once, and its place when there are many such."""
+        if entry[2] is None:
+            return
+        entry[2] = None
+        self._cancelled += 1
+        if self._cancelled > 64 and 2 * self._cancelled > len(self._timers):
+            self._timers = [e for e in self._timers if e[2] is not None]
+            heapq.heapify(self._timers)
+            self._cancelled = 0
 
     def _tidy(self):
         """Gives memory back that no call has needed for a while, while somebody waits. The lock is held."""
@@ -229,40 +274,67 @@ class VirtualCluster:
 
     def _wait(self, ready, timeout, future):
         end = None if timeout is None else time.monotonic() + timeout
-        with self._lock:
-            self._waiting += 1
+        done = False
+        while not done:
             try:
-                while not ready():
-                    if self._closed:
-                        raise GolaunchError("the cluster is closed")
-                    left = None if end is None else end - time.monotonic()
-                    if left is not None and left <= 0:
-                        # What has come already counts, also with a timeout of 0.
-                        if not self._leading:
-                            self._step(0)
-                            if ready():
-                                return
-                        what = "golaunch" if future is None else repr(future)
-                        raise TimeoutError(f"not within {timeout} s: {what}")
-                    if not self._leading:
-                        self._step(left)
-                        continue
-                    if self._tending:
-                        self._nudge()
-                    self._lock.wait(left)
+                with self._lock:
+                    self._waiting += 1
+                    try:
+                        done = self._wait_for(ready, end, timeout, future)
+                    finally:
+                        self._waiting -= 1
+                        if not self._waiting and not self._stirred and not self._closed and self._busy():
+                            self._stir()
             finally:
-                self._waiting -= 1
-                if not self._waiting and not self._stirred and not self._closed and self._busy():
-                    self._stir()
+                self._call_back()
+
+    def _wait_for(self, ready, end, timeout, future):
+        """Returns whether it is ready. Else a signal has come, or there is something to call back, for which the lock must be let go."""
+        while not ready():
+            if self._due:
+                return False
+            if self._closed:
+                raise GolaunchError("the cluster is closed")
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                # What has come already counts, also with a timeout of 0.
+                if not self._leading:
+                    self._step(0)
+                    if ready():
+                        return True
+                what = "golaunch" if future is None else repr(future)
+                raise TimeoutError(f"not within {timeout} s: {what}")
+            if not self._leading:
+                going = self._step(left)
+            else:
+                if self._tending:
+                    self._nudge()
+                going = self._lock.wait(left)
+            if not going:
+                return False
+        return True
 
     def _turn(self):
         """Takes what has come."""
         with self._lock:
             if not self._leading and not self._closed:
                 self._step(0)
+        self._call_back()
+
+    def _call_back(self):
+        """Calls back those whose calls were answered. The lock is not held."""
+        while self._due:
+            try:
+                callback, future = self._due.popleft()
+            except IndexError:  # another thread does it
+                return
+            try:
+                callback(future)
+            except Exception:
+                _log.exception("%r, which was to be called back, has raised", callback)
 
     def _step(self, left):
-        """Waits for one event at least, or a timer, or the time of left."""
+        """Waits for one event at least, or a timer, or the time of left, or a signal, of which it returns False."""
         timeout = -1 if left is None else left
         if self._timers:
             until = max(0, self._timers[0][0] - time.monotonic())
@@ -271,13 +343,13 @@ class VirtualCluster:
             timeout += 0.0005  # epoll counts in milliseconds, and would be early
         self._leading = True
         self._steps += 1
-        self._lock.release()
         try:
-            events = self._epoll.poll(timeout, 256)
+            events = self._lock.apart(self._epoll.poll, timeout, 256)
         finally:
-            self._lock.acquire()
             self._leading = False
             self._lock.notify_all()
+        if events is None:
+            return False
         for fd, mask in events:
             handler = self._handlers.get(fd)
             if handler is None:
@@ -299,16 +371,14 @@ class VirtualCluster:
                         self._told(told)
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
-            heapq.heappop(self._timers)[2]()
-        if self._due:
-            due, self._due = self._due, []
-            self._lock.release()
-            try:
-                for do, what in due:
-                    do(what)
-            finally:
-                self._lock.acquire()
+            entry = heapq.heappop(self._timers)
+            do, entry[2] = entry[2], None
+            if do is None:
+                self._cancelled -= 1
+            else:
+                do()
         self._lock.notify_all()
+        return True
 
     def _read(self, link):
         try:
@@ -369,6 +439,12 @@ class VirtualCluster:
                         raise
                     finally:
                         self._tending = False
+                    if self._due:
+                        self._lock.raw.release()
+                        try:
+                            self._call_back()
+                        finally:
+                            self._lock.raw.acquire()
                 self._stirred = False
 
     def _busy(self):
@@ -386,6 +462,8 @@ class VirtualCluster:
     def _finished(self, future):
         self._due.extend((callback, future) for callback in future._callbacks)
         future._callbacks = []
+        if future._expiry is not None:
+            self._cancel_timer(future._expiry)
 
     def _cancel(self, future, error):
         with self._lock:
@@ -424,41 +502,67 @@ class VirtualCluster:
                 waiter.set_result(None)
 
         with self._lock:
-            if future._left and future._first_error() is None:
+            attended = bool(future._left) and future._first_error() is None and not self._closed
+            if attended:
                 future._wakers.append(lambda: loop.call_soon_threadsafe(wake))
-            else:
-                waiter.set_result(None)
-        self._attend(loop, 1)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            future.cancel()
-            raise
-        finally:
-            self._attend(loop, -1)
+                self._attend(loop, 1)
+        if attended:
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                future.cancel()
+                raise
+            finally:
+                with self._lock:
+                    self._attend(loop, -1)
         return future.result(0)
 
     def _attend(self, loop, more):
-        """Has an event loop read while something is awaited in it."""
-        count = self._loops.get(loop, 0) + more
-        if count > 0 and more > 0 and count == 1:
-            loop.add_reader(self._epoll.fileno(), self._on_loop, loop)
-        if count == 0:
-            self._loops.pop(loop, None)
-            if not self._closed:
-                loop.remove_reader(self._epoll.fileno())
+        """Has an event loop read while something is awaited in it. Only that loop's thread comes here, which has the lock."""
+        reading = self._loops.get(loop)
+        if reading is None:
+            reading = self._loops[loop] = _Reading(loop, os.dup(self._epoll.fileno()))
+            loop.add_reader(reading.fd, self._on_loop, reading)
+        reading.count += more
+        if reading.count:
+            self._alarm(reading)
             return
-        self._loops[loop] = count
-        self._alarm(loop)
+        del self._loops[loop]
+        reading.end()
 
-    def _on_loop(self, loop):
+    def _on_loop(self, reading):
         self._turn()
-        self._alarm(loop)
+        with self._lock:
+            self._alarm(reading)
 
-    def _alarm(self, loop):
-        """Wakes the loop for the next deadline."""
-        if self._timers and loop in self._loops:
-            loop.call_later(max(0.001, self._timers[0][0] - time.monotonic()), self._turn)
+    def _alarm(self, reading):
+        """Wakes the loop for the next timer."""
+        at = self._timers[0][0] if self._timers and reading.count and not self._closed else None
+        if at == reading.at:
+            return
+        if reading.alarm is not None:
+            reading.alarm.cancel()
+        reading.at, reading.alarm = at, None
+        if at is not None:
+            reading.alarm = reading.loop.call_later(max(0.001, at - time.monotonic()), self._rung, reading)
+
+    def _rung(self, reading):
+        reading.at = reading.alarm = None
+        self._on_loop(reading)
+
+
+class _Reading:
+    """An event loop that reads, by a descriptor of its own, which it has for as long as it needs it, also when the cluster is closed meanwhile."""
+
+    def __init__(self, loop, fd):
+        self.loop, self.fd, self.count = loop, fd, 0
+        self.at = self.alarm = None
+
+    def end(self):
+        if self.alarm is not None:
+            self.alarm.cancel()
+        self.loop.remove_reader(self.fd)
+        os.close(self.fd)
 
 
 def _directory():

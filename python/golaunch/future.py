@@ -1,6 +1,7 @@
 """What calls return: a future that is also a sequence of its results."""
 
 import time
+from collections import deque
 from collections.abc import Sequence
 
 from .errors import CallCancelled, DeadlineExceeded
@@ -34,6 +35,7 @@ class Future(Sequence):
         self._single = single
         self._callbacks, self._wakers = [], []
         self._finished = []
+        self._expiry = None  # what ends it at its deadline
 
     # What the cluster says. It holds the lock.
 
@@ -147,8 +149,7 @@ class RemoteGenerator:
 
     def __init__(self, future, worker):
         self._future, self._worker = future, worker
-        self._items = []
-        self._read = 0
+        self._items = deque()
         self._over, self._error = False, None
 
     def _add(self, item):
@@ -163,9 +164,18 @@ class RemoteGenerator:
     def __next__(self):
         cluster = self._future._cluster
         cluster._wait(lambda: self._items or self._over, None, None)
-        if self._items:
-            item = self._items.pop(0)
-            cluster._credit(self._future, self._worker)
+        took = False
+        try:
+            with cluster._lock:
+                if self._items:
+                    item = self._items.popleft()
+                    took = True
+                    cluster._credit(self._future, self._worker)
+        except BaseException:  # of a signal's handler
+            if took:
+                self._items.appendleft(item)
+            raise
+        if took:
             return item
         if self._error is not None:
             error, self._error = self._error, None

@@ -14,6 +14,7 @@ from . import wire
 from .cluster import main_program
 from .errors import CallCancelled, GolaunchError, GroupDeadError, ResultTooLarge, WorkerFailureError
 from .future import Future, RemoteGenerator
+from .interrupts import Deferred
 from .pickling import dumps, loads
 from .sharding import NamedSharding
 
@@ -245,6 +246,7 @@ class Worker:
         for call, future in pending.items():
             if self._pending.get(call) is future:
                 del self._pending[call]
+                self._since.pop(call, None)
                 future._settle(self.rank, futures._ERROR, error)
         for call, ref in streams.items():
             if self._streams.get(call) is ref:
@@ -266,7 +268,7 @@ class Worker:
         return self.state == "lost" and (self.rank, self.attempt) not in self.group._failures
 
     def _fail(self, error):
-        self._unclear, self._replay = {}, None
+        self._unclear, self._replay, self._since = {}, None, {}
         pending, self._pending = self._pending, {}
         for future in pending.values():
             future._settle(self.rank, futures._ERROR, error)
@@ -287,7 +289,7 @@ class _Calls:
     def run_all_workers_single_data(self, method_name, *args, run_rank_0_only_axes=None, **kwargs):
         """Calls a method of all workers with the same arguments; of the axes in run_rank_0_only_axes only the first along each."""
         workers = self._group._first_of(run_rank_0_only_axes)
-        return self._group._call(method_name, workers, [(args, kwargs)] * len(workers), self._seconds, same=True)
+        return self._group._call(method_name, workers, [(args, kwargs)] * len(workers), self._seconds)
 
     def run_all_workers_multiple_data(self, method_name, *args, run_rank_0_only_axes=None, common_kwargs=None, **kwargs):
         """Calls a method of all workers, each with its own element of each list; common_kwargs are the same for all."""
@@ -643,48 +645,45 @@ class WorkerGroup(_Calls):
         finally:
             self.cluster._turns.leave(self, came)
 
-    def _call(self, method, workers, calls, seconds=None, returned=None, single=False, same=False):
+    def _call(self, method, workers, calls, seconds=None, returned=None, single=False):
         if not isinstance(method, str) or len(method) > 256:
             raise TypeError(f"a method's name is a text: {method!r}")
-        cluster, name = self.cluster, method.encode()
-        with cluster._lock:
-            cluster._calls += 1
-            call = cluster._calls
-        pickled, last = [], (None, None)
-        for args in calls:
-            if args is not last[0]:
-                try:
-                    last = args, dumps(args)
-                except Exception as error:
-                    error = TypeError(f"the arguments of {method} cannot be pickled: {type(error).__name__}: {error}")
-                    raise error from None
-            pickled.append(last[1])
+        cluster, call = self.cluster, next(self.cluster._calls)
         deadline = None if seconds is None else time.monotonic() + seconds
         future = Future(cluster, call, method, workers, returned, deadline, single)
         future._group = self
         self._room(workers, deadline)
-        frames, last = [], (None, None)
-        for what in pickled:
-            if what is not last[0]:
-                last = what, wire.encode(wire.CALL, call, name, *what)  # also for who is not ready: what the buffers are of may change
+        with Deferred():  # also what a handler of a signal raises is none of the arguments' errors
+            self._send(future, calls)
+        return future
+
+    def _send(self, future, calls):
+        cluster, call, name, frames, last = self.cluster, future._call, future.method.encode(), [], (None, None)
+        for args in calls:
+            if args is not last[0]:
+                try:
+                    pickled = dumps(args)
+                except Exception as error:
+                    error = TypeError(f"the arguments of {future.method} cannot be pickled: {type(error).__name__}: {error}")
+                    raise error from None
+                last = args, wire.encode(wire.CALL, call, name, *pickled)  # also for who is not ready: what the buffers are of may change
             frames.append(last[1])
         with cluster._lock:
             now = time.monotonic()
-            for rank, frame in zip(workers, frames):
+            for rank, frame in zip(future.called_workers, frames):
                 w = self.workers[rank]
                 if self._dead is not None or w._end is not None:
                     future._settle(rank, futures._ERROR, w._end or self._dead)
                 elif w.state == "ready":
                     w._pending[call] = future
-                    w._since[call] = method, now
+                    w._since[call] = future.method, now
                     w._send(*frame)
                 else:
                     w._held.append((call, future, frame))
             cluster._stir()
             cluster._tidy()
-            if deadline is not None and future._left:
-                cluster._after(deadline - time.monotonic(), lambda: cluster._expire(future))
-        return future
+            if future._deadline is not None and future._left:
+                future._expiry = cluster._after(future._deadline - time.monotonic(), lambda: cluster._expire(future))
 
     def _room(self, workers, deadline):
         """Waits until the workers called take one more call: who calls faster than they answer waits."""
@@ -707,6 +706,7 @@ class WorkerGroup(_Calls):
         w._held = [h for h in w._held if h[1] is not future]
         runs = call == min(w._pending, default=None)
         if w._pending.pop(call, None) is not None or w._streams.pop(call, None) is not None:
+            w._since.pop(call, None)
             w._say(call, wire.CANCEL)
             for seconds in _CANCEL_AGAIN if runs else ():
                 self.cluster._after(seconds, lambda attempt=w.attempt: w.attempt == attempt and w._say(call, wire.CANCEL))

@@ -7,12 +7,15 @@ import pickle
 import re
 import signal
 import subprocess
+import sys
 import threading
+import time
 import unittest
 
 import golaunch.group
 from base import LIMIT, Case
 from golaunch import VirtualCluster, WorkerFailureError, WorkerGroup
+from test_failures import gone
 
 COORDINATOR = os.environ.get("TEST_COORDINATOR")
 
@@ -160,9 +163,60 @@ class Far(Case):
         with self.assertRaisesRegex(Exception, "(?s)no reservation.*"):
             VirtualCluster([2, 1, 1], address=COORDINATOR, token_file=os.environ["TEST_TOKEN"], placement_timeout=0.2)
 
+    def waiting(self):
+        """A program that waits for bundles that are not free, and its helper."""
+        p = subprocess.Popen([sys.executable, "-c", WAITING.format(paths=[p for p in sys.path if p]), COORDINATOR, os.environ["TEST_TOKEN"]],
+                             stdout=subprocess.PIPE, universal_newlines=True)
+        self.addCleanup(p.stdout.close)
+        self.addCleanup(p.wait)
+        self.addCleanup(p.kill)
+        helper = int(p.stdout.readline())
+        self.assertEqual(p.stdout.readline(), "waits\n")
+        return p, helper
+
+    def test_a_program_that_is_killed_while_it_waits(self):
+        """Nothing of it stays in the queue."""
+        p, helper = self.waiting()
+        p.kill()
+        p.wait()
+        gone(self, [helper])
+        # Who came later, and fits, does not wait behind it.
+        self.assertEqual(self.far().run_all_workers_single_data("add", 1).result(LIMIT), [1, 2, 3])
+
+    def test_an_interrupt_while_it_waits(self):
+        p, helper = self.waiting()
+        began = time.monotonic()
+        p.send_signal(signal.SIGINT)
+        self.assertEqual(p.stdout.readline(), "interrupted\n")
+        self.assertEqual(p.wait(LIMIT), 0)
+        gone(self, [helper])
+        self.assertLess(time.monotonic() - began, 45)  # what cannot be ended in order is given up after more than a minute
+
     def test_no_coordinator(self):
         with self.assertRaises(Exception):
             VirtualCluster([1], address="127.0.0.1:1", token_file=os.environ["TEST_TOKEN"])
+
+
+WAITING = """
+import sys
+sys.path[:0] = {paths!r}
+from golaunch import VirtualCluster
+
+said = False
+
+class Cluster(VirtualCluster):
+    def _told(self, told):
+        super()._told(told)
+        global said
+        if told["event"] == "decision" and not said:
+            said = True
+            print(self._helper.process.pid, "waits", sep="\\n", flush=True)
+
+try:
+    Cluster([2, 1, 1], address=sys.argv[1], token_file=sys.argv[2])
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
 
 
 def _sent(pid):

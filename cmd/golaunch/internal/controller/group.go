@@ -63,8 +63,9 @@ func (c *controller) reserve(ctx context.Context, r reserving) ([]reservedNode, 
 	j := launcher.Job{ID: r.ID, Resources: r.resources()}
 	j.Cluster.GPUs, j.Cluster.Backfill = r.GPUIDs, r.Backfill
 	j.Output.Observe = func(d launcher.Decision) { c.tell(told{Event: "decision", Job: r.ID, Reason: d.Reason, News: d.News}) }
-	// The reservation outlives this question.
-	held, err := client.Reserve(context.WithoutCancel(ctx), j, r.Colocate)
+	lasting, made := outliving(ctx)
+	held, err := client.Reserve(lasting, j, r.Colocate)
+	made()
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +88,14 @@ func (c *controller) reserve(ctx context.Context, r reserving) ([]reservedNode, 
 		}
 	}
 	return nodes, nil
+}
+
+// outliving is a context for what a question makes, which outlives it, and the program too, as that is ended in order: but not before made was called, for until then nobody
+// else would end it.
+func outliving(ctx context.Context) (lasting context.Context, made func()) {
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	return lasting, func() { stop() }
 }
 
 func (c *controller) release(ctx context.Context, r reserving) (struct{}, error) {
@@ -155,8 +164,9 @@ func (c *controller) start(ctx context.Context, s starting) (struct{}, error) {
 	if held == nil {
 		return struct{}{}, errors.New("the nodes of this group are not held any more")
 	}
-	ctx = context.WithoutCancel(ctx) // it ends with its reservation
+	ctx, made := outliving(ctx) // it ends with its reservation
 	w, err := held.Submit(ctx, s.job())
+	made()
 	if err != nil {
 		return struct{}{}, err
 	}
