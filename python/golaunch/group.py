@@ -25,6 +25,8 @@ _log = logging.getLogger("golaunch")
 _VERDICT = 10.0
 # What golaunch says of a worker that has ended as if it were done.
 _DONE = "exited with code 0"
+# How long golaunch may take to answer that it ends a group, and until that is killed, in seconds.
+_ANSWER, _KILLED = 10.0, 60.0
 # How long the exception of one of several workers waits for the end of another, of which it may be an echo, in seconds.
 _ECHO = 0.02
 # When a call that may run is cancelled again, in seconds: the signal that tells the worker may have come when a method was about to wait in the kernel,
@@ -479,10 +481,10 @@ class WorkerGroup(_Calls):
         except TimeoutError:
             fine = fine and force
             try:
-                cluster._helper.ask("stop", job=self.job, why="its controller ends it")
-                cluster._helper.ask("stop", job=self.job, why="its controller ends it")  # the second one kills
-                cluster._wait(lambda: self._dead, 60, None)
-            except (GolaunchError, ValueError) as error:
+                for _ in range(2):  # the second one kills
+                    cluster._helper.ask("stop", _limit=_ANSWER, job=self.job, why="its controller ends it")
+                cluster._wait(lambda: self._dead, _KILLED, None)
+            except (GolaunchError, ValueError, TimeoutError) as error:
                 if self._dead is None:  # else it has ended meanwhile
                     fine = False
                     _log.warning("%s may run on until golaunch misses its controller: %s", self.name, error)
@@ -513,6 +515,8 @@ class WorkerGroup(_Calls):
     def _hello(self, link, facts):
         rank, attempt = facts.get("rank"), facts.get("attempt")
         if facts.get("job") != self.job or not isinstance(rank, int) or not 0 <= rank < len(self.workers) or not isinstance(attempt, int):
+            return False
+        if not isinstance(facts.get("node"), str) or not isinstance(facts.get("local_rank"), int) or not isinstance(facts.get("pid"), int):
             return False
         w = self.workers[rank]
         if attempt < w.attempt or (rank, attempt) in self._failures or self._dead:

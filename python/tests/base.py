@@ -64,6 +64,16 @@ class Case(unittest.TestCase):
 
 
 @contextlib.contextmanager
+def patched(module, name, value):
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+@contextlib.contextmanager
 def stderr_into(path):
     """What is written to the descriptor of standard error, by children too, is in a file."""
     sys.stderr.flush()

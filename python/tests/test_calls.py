@@ -4,9 +4,10 @@ import os
 import threading
 import time
 import unittest
+import weakref
 
 from base import LIMIT, Case
-from golaunch import CallCancelled, DeadlineExceeded, NamedSharding, WorkerFailureError
+from golaunch import CallCancelled, DeadlineExceeded, GolaunchError, NamedSharding, WorkerFailureError
 from workers import Point
 
 
@@ -205,6 +206,86 @@ class Calls(Case):
 
         asyncio.run(calls())
         asyncio.run(calls())  # another loop
+
+    def test_what_was_awaited_leaves_nothing(self):
+        g = self.group(2)
+
+        async def calls():
+            loop = asyncio.get_running_loop()
+            for _ in range(300):
+                await g.within(600).run_all_workers_single_data("add", 1)
+            return len(loop._scheduled)
+
+        self.assertLess(asyncio.run(calls()), 10)
+        self.assertLess(len(g.cluster._timers), 200)
+
+    def test_what_was_answered_by_its_deadline_is_not_kept(self):
+        g = self.group(1)
+        f = g.within(600).run_single_worker_single_data("buffer", 0, 1 << 20)
+        f.result(LIMIT)
+        kept = weakref.ref(f)
+        del f
+        gc.collect()
+        self.assertIsNone(kept())
+        for _ in range(20):
+            g.run_single_worker_single_data("sleep", 0, 600).cancel()
+        self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1])
+        self.assertEqual(len(g.workers[0]._since), 0)
+
+    def test_a_cluster_is_closed_while_calls_are_awaited(self):
+        """The event loop hears of nothing that has the number of a descriptor which was the cluster's."""
+        g = self.group(1)
+
+        async def calls():
+            async def call():
+                await g.run_single_worker_single_data("sleep", 0, 600)
+
+            loop = asyncio.get_running_loop()
+            before = set(loop._selector.get_map())
+            task = asyncio.ensure_future(call())
+            await asyncio.sleep(0.1)
+            self.assertEqual(len(set(loop._selector.get_map()) - before), 1)
+            await loop.run_in_executor(None, g.cluster.close)
+            with self.assertRaises(GolaunchError):
+                await asyncio.wait_for(task, LIMIT)
+            self.assertEqual(set(loop._selector.get_map()) - before, set())
+
+        asyncio.run(calls())
+
+    def test_a_callback_that_raises(self):
+        """It is logged, and nobody else's trouble."""
+        g = self.group(1)
+        called = []
+
+        def bad(future):
+            called.append(future)
+            raise RuntimeError("called back")
+
+        with self.assertLogs("golaunch", "ERROR"):
+            f = g.run_all_workers_single_data("sleep", 0.1)
+            f.add_done_callback(bad)
+            f.add_done_callback(called.append)
+            f.result(LIMIT)
+        self.assertEqual(called, [f, f])
+
+    def test_a_fork_reads_nothing(self):
+        """A child of the program that ends with what its parent reads does not end that."""
+        g = self.group(1)
+        items = g.run_single_worker_single_data("count", 0, 100).result(LIMIT)
+        self.assertEqual(next(items), 0)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                items.close()
+                del items
+                g.run_all_workers_single_data("add", 1).result(1)
+            except GolaunchError:
+                os._exit(0)
+            finally:
+                os._exit(1)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        self.assertEqual(list(items), list(range(1, 100)))
+        self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1])
 
     def test_callbacks(self):
         g = self.group(2)

@@ -10,7 +10,8 @@ import threading
 import time
 import unittest
 
-from base import LIMIT, Case, stderr_into
+import golaunch.group
+from base import LIMIT, Case, patched, stderr_into
 from golaunch import GolaunchError, ResultTooLarge, VirtualCluster, WorkerFailureError, WorkerGroup
 from golaunch import wire
 from golaunch.errors import GroupDeadError
@@ -311,6 +312,20 @@ class Failures(Case):
         self.assertRaises(GolaunchError, f.result, LIMIT)
         self.assertRaises(GolaunchError, WorkerGroup, cluster, "workers:Worker")
 
+    def test_the_helper_stands_still(self):
+        """A group's end has a limit all the same."""
+        g = self.group(1)
+        helper = g.cluster._helper.process.pid
+        os.kill(helper, signal.SIGSTOP)
+        try:
+            f = g.run_all_workers_single_data("sleep", 600)
+            with self.assertLogs("golaunch", "WARNING") as logged, patched(golaunch.group, "_ANSWER", 0.5):
+                self.assertFalse(g.shutdown(timeout=0.5))
+            self.assertIn("may run on until golaunch misses its controller", logged.output[0])
+            self.assertRaises(GroupDeadError, f.result, LIMIT)
+        finally:
+            os.kill(helper, signal.SIGCONT)
+
     def test_the_helper_dies(self):
         g = self.group(2)
         f = g.run_all_workers_single_data("sleep", 60)
@@ -352,13 +367,21 @@ class Strangers(Case):
             s = self.hello(g.cluster, **wrong)
             s.sendall(b"".join(wire.encode(wire.RESULT, 1, body=body)[0]))
             self.closed(g, s)
-        for text in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, wire.HEADER.pack(wire.HELLO, 0, 0, 0, 0, 1 << 40)):
+        def greeting(text):
+            return b"".join(wire.encode(wire.HELLO, 0, body=text, codec=wire.JSON, shared=False)[0])
+
+        open_before = len(os.listdir("/proc/self/fd"))
+        odd = [greeting(text.encode()) for text in (
+            '{"key": "\u00e9"}', '{"key": 7, "job": []}', "[" * 60000, '{"a":' * 10000, "7", '"' + key, f'{{"key": "{key}", "job": ["{job}"]}}',
+            f'{{"key": "{key}", "job": "{job}", "rank": 0, "attempt": 5}}')]
+        for text in [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, wire.HEADER.pack(wire.HELLO, 0, 0, 0, 0, 1 << 40)] + odd:
             s = socket.socket(socket.AF_UNIX)
             s.settimeout(LIMIT)
             s.connect(g.cluster.socket_path)
             s.sendall(text)
             self.closed(g, s)
             s.close()
+        self.assertEqual(len(os.listdir("/proc/self/fd")), open_before)
         self.assertFalse(os.path.exists(trap))
         self.assertEqual(g.run_all_workers_single_data("add", 1), [1, 2])
         self.assertEqual(os.stat(g.cluster._dir).st_mode & 0o777, 0o700)

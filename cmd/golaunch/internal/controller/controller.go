@@ -177,7 +177,8 @@ func (c *controller) listen(conn io.Reader) error {
 	for {
 		q, tooLong, err := questions.next()
 		switch {
-		case errors.Is(err, io.EOF), err != nil && c.ctx.Err() != nil:
+		case errors.Is(err, io.EOF), err != nil && c.ctx.Err() != nil,
+			errors.Is(err, syscall.ECONNRESET): // the program has gone without reading what it was told
 			return nil
 		case err != nil:
 			return fmt.Errorf("cannot read the questions of the program: %w", err)
