@@ -625,7 +625,7 @@ class WorkerGroup(_Calls):
             w._fail(error)
             w._fail_held(error)
         self.cluster._by_job.pop(self.job, None)
-        self.cluster._lock.notify_all()
+        self.cluster._turns.over(self)
 
     # Calls
 
@@ -647,7 +647,7 @@ class WorkerGroup(_Calls):
         try:
             yield self
         finally:
-            self.cluster._turns.leave(self, came)
+            self.cluster._turns.leave(came)
 
     def _call(self, method, workers, calls, seconds=None, returned=None, single=False):
         if not isinstance(method, str) or len(method) > 256:

@@ -9,92 +9,105 @@ _FREED = 30.0  # seconds in which memory must be free once a group has offloaded
 
 
 class Turns:
-    """Whose turn it is on the GPUs of a cluster. Its state belongs to who holds the cluster's lock.
+    """Whose turn it is on the GPUs of a cluster, as launcher/turns.go has it. Its state belongs to who holds the cluster's lock.
 
     A turn is a group's, and all its threads share it: who comes while it lasts comes in at once, so that a thread of a turn may wait for another.
-    Groups that have no GPU in common do not wait for each other.
+    Groups that have no GPU in common do not wait for each other, nor does any for one that has ended.
     """
 
     def __init__(self, cluster):
         self.cluster = cluster
         self.running = {}  # by group, the turn that it has
         self.queue = []  # who waits, in order
-        self.leaving = set()  # groups that are told to offload
 
     def enter(self, group, timeout):
-        """Returns what leave wants: the thread that came in, for another may leave."""
-        me = threading.get_ident()
+        """Returns what leave wants: the turn, and the thread that came in, for another may leave."""
         end = None if timeout is None else time.monotonic() + timeout
-        mine = self._again(group, me)
-        if group in mine:
-            return me
-        want = _Want(group, mine)
-        with self.cluster._lock:
-            held = None if group in self.running else self._stuck(want, mine, set())
-            if held is not None:
-                raise GolaunchError(
-                    f"{group.name} cannot have its turn within that of {held.name}: {self._before(want)}, and there somebody waits for the end of "
-                    f"{held.name}'s: leave one of the blocks before the other begins")
-            self.queue.append(want)
+        want = _Want(group, threading.get_ident())
         try:
+            if not self._again(want):
+                self._wait(want, timeout, end)
+                if want.first:
+                    self._begin(group, end)
+            with self.cluster._lock:
+                want.turn.begun = True
+                self._stir()
+        except BaseException:
+            if want.turn is not None:
+                self.leave(want)
+            raise
+        return want
+
+    def leave(self, want):
+        with self.cluster._lock:
+            turn = want.turn
+            turn.threads[want.thread] -= 1
+            if not turn.threads[want.thread]:
+                del turn.threads[want.thread]
+            if not turn.threads and self.running.get(want.group) is turn:
+                del self.running[want.group]
+            self._stir()
+
+    def over(self, group):
+        """A group has ended, and with it its turn, though threads may be in its blocks. The lock is held."""
+        self.running.pop(group, None)
+        self._stir()
+
+    def _again(self, want):
+        """Whether the thread is in the group's turn already: then this block is a part of it."""
+        with self.cluster._lock:
+            turn = self.running.get(want.group)
+            if turn is not None and want.thread in turn.threads:
+                self._take(want, turn)
+            return want.turn is not None
+
+    def _wait(self, want, timeout, end):
+        group = want.group
+        try:
+            _present(group, end)  # before its workers are there, nobody knows where they are
+            with self.cluster._lock:
+                want.mine = [g for g, turn in self.running.items() if want.thread in turn.threads]
+                self.queue.append(want)
+                self._stir()
             try:
-                self.cluster._wait(lambda: self._claim(want), timeout, None)
-            except TimeoutError:
-                raise TimeoutError(f"{group.name} did not get its turn within {timeout} s: {self._why(want)}") from None
+                self.cluster._wait(lambda: self._claim(want), _left(end), None)
             finally:
                 with self.cluster._lock:
                     self.queue.remove(want)
                     self._stir()
-            if want.first:
-                self._begin(group, end)
-        except BaseException:
-            if want.taken:
-                self.leave(group, me)
-            raise
-        with self.cluster._lock:
-            self.running[group].begun = True
-            self._stir()
-        return me
+        except TimeoutError:
+            raise TimeoutError(f"{group.name} did not get its turn within {timeout} s: {self._why(want)}") from None
 
-    def leave(self, group, me):
-        with self.cluster._lock:
-            turn = self.running[group]
-            turn.threads[me] -= 1
-            if not turn.threads[me]:
-                del turn.threads[me]
-            if not turn.threads:
-                del self.running[group]
-            self._stir()
-
-    def _again(self, group, me):
-        """The groups in whose turns this thread is, with one more of the group's if that is among them. In a turn that keeps the group from its own
-        the thread would wait for itself."""
-        with self.cluster._lock:
-            mine = [g for g, turn in self.running.items() if me in turn.threads]
-            if group in mine:
-                self.running[group].threads[me] += 1
-                return mine
-            for other in mine:
-                if _share(other, group):
-                    raise GolaunchError(
-                        f"{group.name} cannot have its turn within that of {other.name}, which has the same GPUs: leave that block before this one begins")
-        return mine
+    def _take(self, want, turn):
+        want.turn = turn
+        turn.threads[want.thread] = turn.threads.get(want.thread, 0) + 1
 
     def _claim(self, want):
-        """Takes the turn if it can be had. The lock is held, so that nobody else takes it."""
-        if want.taken:
+        """Takes the turn if it can be had, and raises where it never can. The lock is held, so that nobody else takes it."""
+        group = want.group
+        if want.turn is not None:
             return True
-        group, me = want.group, threading.get_ident()
         if group._dead is not None:
             raise group._dead.again()
         turn = self.running.get(group)
-        if turn is None and not self._before(want):
-            self.running[group] = turn = _Turn()
-            want.first = True
-        if want.first or turn is not None and turn.begun:
-            turn.threads[me] = turn.threads.get(me, 0) + 1
-            want.taken = True
-        return want.taken
+        if turn is not None:
+            if turn.begun:
+                self._take(want, turn)
+            return turn.begun
+        held = self._stuck(want, [g for g in want.mine if g in self.running], set())
+        if held is not None:
+            if _overlap(held, group):
+                raise GolaunchError(
+                    f"{group.name} cannot have its turn within that of {held.name}, which has the same GPUs: leave that block before this one begins")
+            raise GolaunchError(
+                f"{group.name} cannot have its turn within that of {held.name}: {self._before(want)}, and there somebody waits for the end of "
+                f"{held.name}'s: leave one of the blocks before the other begins")
+        if self._before(want):
+            return False
+        self.running[group] = turn = _Turn()
+        want.first = True
+        self._take(want, turn)
+        return True
 
     def _before(self, want):
         """Why others come first, if they do."""
@@ -103,26 +116,26 @@ class Turns:
     def _ahead(self, want):
         """The groups that come first, with what they want if they wait too, and why."""
         for other in self.running:
-            if _share(other, want.group):
+            if other is not want.group and _share(other, want.group):
                 yield other, None, f"it is {other.name}'s"
-        for other in self.leaving:
-            if other is want.group or _share(other, want.group):
-                yield other, None, f"{other.name} is offloading"
         for earlier in self.queue:
             if earlier is want:
                 return
-            if any(_share(earlier.group, held) for held in want.mine):
-                continue  # its turn cannot come before this thread has left
+            if earlier.turn is not None or any(_share(earlier.group, held) for held in want.mine):
+                continue  # it has come, or cannot before this thread has left
             if earlier.group is not want.group and _share(earlier.group, want.group):
                 yield earlier.group, earlier, f"{earlier.group.name} waits for longer"
 
     def _stuck(self, want, mine, seen):
-        """The one of some groups that has to leave its turn before a want can come true, because of what others wait for in their turns. The lock is held."""
+        """The one of some groups that has to leave its turn before a want can come true, because of what others wait for in their turns. Where it is not known
+        where a group's workers are, it may be so for other reasons, and nothing is said. The lock is held."""
         seen.add(want)
-        for other, earlier, _ in self._ahead(want):
+        for other, earlier, _ in self._ahead(want) if mine else ():
+            if not _overlap(other, want.group):
+                continue
             if earlier is None and other in mine:
                 return other
-            for following in [w for w in self.queue if w is earlier or earlier is None and not w.taken and other in w.mine]:
+            for following in [w for w in self.queue if w is earlier or earlier is None and w.turn is None and other in w.mine]:
                 held = None if following in seen else self._stuck(following, mine, seen)
                 if held is not None:
                     return held
@@ -130,8 +143,10 @@ class Turns:
 
     def _why(self, want):
         with self.cluster._lock:
-            turn = self.running.get(want.group)
-            return "its workers are told to load" if turn is not None else self._before(want) or "nothing is known to be before it"
+            late = [w.rank for w in want.group.workers if w.state != "ready" and w._end is None]
+            if late:
+                return f"its workers {late[:16]} are not there"
+            return "its workers are told to load" if want.group in self.running else self._before(want) or "nothing is known to be before it"
 
     def _stir(self):
         """Has all who wait look again, also who waits for the cluster's sockets. The lock is held."""
@@ -146,27 +161,19 @@ class Turns:
         """Has the others free the GPUs, and the group take them."""
         with self.cluster._lock:
             others = [o for o in self.cluster.groups if o is not group and o._offloaded != _processes(o) and _share(o, group)]
-            self.leaving.update(others)
-        try:
-            for other in others:
-                _offload(other, end)
-        finally:
-            with self.cluster._lock:
-                self.leaving.difference_update(others)
-                self._stir()
+        for other in others:
+            _offload(other, end)
         _freed(group, end)
-        now = _processes(group)
-        if group._loaded != now:
+        if group._loaded != _processes(group):
             group._loaded = group._offloaded = None
-            _tell(group, group._onload, end)
-            group._loaded = now
+            group._loaded = _tell(group, group._onload, end)
 
 
 class _Want:
-    def __init__(self, group, mine):
-        self.group = group
-        self.mine = mine  # the groups in whose turns the thread is that waits
-        self.taken = False
+    def __init__(self, group, thread):
+        self.group, self.thread = group, thread
+        self.mine = []  # the groups in whose turns the thread is that waits
+        self.turn = None  # that it has got
         self.first = False  # it is to begin the turn
 
 
@@ -177,17 +184,30 @@ class _Turn:
 
 
 def _share(a, b):
-    """Whether two groups have a GPU in common, or without GPUs a place on a node."""
-    return a is b or _unplaced(a) or _unplaced(b) or not _places(a).isdisjoint(_places(b))
+    """Whether two groups may have a GPU in common: one whose workers start may get any."""
+    return a is b or _unplaced(a) or _unplaced(b) or _overlap(a, b)
+
+
+def _overlap(a, b):
+    """Whether two groups are known to have a GPU in common, or without GPUs a place on a node."""
+    return not _places(a).isdisjoint(_places(b))
 
 
 def _unplaced(group):
     """Whether it is not known where all its workers are: they start, and may be anywhere."""
-    return group._dead is None and any(w.node is None for w in group.workers)
+    return group._dead is None and any(w._link is None and w._end is None for w in group.workers)
 
 
 def _places(group):
-    return {(w.node, w.gpu or w.local_rank) for w in group.workers if w.node is not None}
+    """Where its workers are, or have been when they start again."""
+    return {(w.node, w.gpu or w.local_rank) for w in group.workers if w.node is not None and w._end is None} if group._dead is None else set()
+
+
+def _present(group, end):
+    """Waits until all workers are there but for those that have left."""
+    group.cluster._wait(lambda: group._dead or all(w.state == "ready" or w._end is not None for w in group.workers), _left(end), None)
+    if group._dead is not None:
+        raise group._dead.again()
 
 
 def _processes(group):
@@ -200,12 +220,17 @@ def _left(end):
 
 
 def _tell(group, method, end):
-    """Calls a method of all workers. One that golaunch assumes by its name need not be there."""
+    """Calls a method of all workers when they are there, and returns which they were. A method that golaunch assumes by its name need not be there."""
     name, must = method
-    if not must and not any(name in w._methods for w in group.workers):
-        return
-    left = _left(end)
     late = f"the time for a turn is over, and {group.name} has not answered {name}"
+    try:
+        _present(group, end)
+    except TimeoutError:
+        raise TimeoutError(late) from None
+    told = _processes(group)
+    if not must and not any(name in w._methods for w in group.workers):
+        return told
+    left = _left(end)
     if left == 0.0:
         raise TimeoutError(late)
     calls = group if left is None else group.within(left)
@@ -215,22 +240,21 @@ def _tell(group, method, end):
             called.result()
     except DeadlineExceeded as error:
         raise TimeoutError(late) from error
+    return told
 
 
 def _offload(other, end):
     """A group that has ended has no memory any more. When workers die of it, those that come after them are told too."""
-    other._loaded = None
+    other._loaded = other._offloaded = None
     for last in (False, True):
-        told = _processes(other)
         try:
-            _tell(other, other._offload, end)
+            other._offloaded = _tell(other, other._offload, end)
             break
         except GroupDeadError:
             break
         except WorkerFailureError as error:
             if last or error.cause == "exception":
                 raise
-    other._offloaded = told
 
 
 def _freed(group, end):

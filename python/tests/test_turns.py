@@ -126,12 +126,51 @@ class Turns(Case):
         self.work(b)
         self.assertEqual((self.shared._turns.running, self.shared._turns.queue), ({}, []))
 
-    def test_a_restart_beside_a_turn(self):
-        """Nobody knows where the workers of a group are that are being started: not beside those of another group's turn."""
+    def holding(self):
+        """A file, and a Python that does not begin while it is there."""
         held, python = self.path("held"), self.path("python")
         with open(python, "w") as f:
             f.write(f"#!/bin/sh\nwhile [ -e {held} ]; do sleep 0.01; done\nexec {sys.executable} \"$@\"\n")
         os.chmod(python, 0o700)
+        return held, python
+
+    def test_a_group_that_is_being_started(self):
+        """It may load where another group's turn begins: that one waits for it, and it is told to offload."""
+        held, python = self.holding()
+        a, = self.groups("a")
+        open(held, "w").close()
+        started = self.apart(lambda: self.turner("b", python=python))
+        self.shared._wait(lambda: len(self.shared.groups) == 2, LIMIT, None)
+        with self.assertRaisesRegex(TimeoutError, "b has not answered offload"):
+            a.active(0.1).__enter__()
+        working = self.apart(self.work, a)
+        self.shared._wait(lambda: self.shared._turns.running, LIMIT, None)
+        self.assertEqual(self.said(), [])
+        os.remove(held)
+        working()
+        started()
+        self.assertEqual(self.said(), ["b offload", "a onload", "a work"])
+
+    def test_a_group_that_ends_in_its_turn(self):
+        """Others do not wait for it, though a thread is still in its block."""
+        a, b = self.groups("a", "b")
+        c = self.turner("c", restart_on_failure=False)
+        with c.active(LIMIT):
+            waiting = self.apart(self.work, b)
+            self.waits(self.shared, 1)
+            with self.assertRaises(WorkerFailureError):
+                c.run_single_worker_single_data("work", 1, c.workers[1].pid).result(LIMIT)
+            self.shared._wait(lambda: c._dead, LIMIT, None)
+            waiting()
+            self.apart(self.work, a)()
+            c.restart_failed_workers(LIMIT)
+            self.work(c)  # another turn than that of the block around this one
+            self.assertEqual(self.said()[-3:], ["a offload", "c onload", "c work"])
+        self.assertEqual((self.shared._turns.running, self.shared._turns.queue), ({}, []))
+
+    def test_a_restart_beside_a_turn(self):
+        """Nobody knows where the workers of a group are that are being started: not beside those of another group's turn."""
+        held, python = self.holding()
         a, = self.groups("a")
         b = self.turner("b", restart_on_failure=False, python=python)
         with self.assertRaises(WorkerFailureError):
@@ -141,7 +180,7 @@ class Turns(Case):
         with a.active(LIMIT):
             started = self.apart(b.restart_failed_workers, LIMIT)
             self.shared._wait(lambda: b._dead is None, LIMIT, None)
-            with self.assertRaisesRegex(TimeoutError, "b did not get its turn within 0.1 s: it is a's"):
+            with self.assertRaisesRegex(TimeoutError, r"b did not get its turn within 0.1 s: its workers \[0, 1\] are not there"):
                 self.apart(lambda: b.active(0.1).__enter__())()
             os.remove(held)
             self.assertEqual(started(), [0, 1])
@@ -219,11 +258,13 @@ class Turns(Case):
             b.shutdown(force=True)
             self.assertRaises(GroupDeadError, waiting)
             a.shutdown(force=True)
-            c = self.turner("c")
-            waiting = self.apart(self.work, c)
-            self.waits(self.shared, 1)
-            self.shared.close()
-            self.assertRaises(GolaunchError, waiting)
+            c, d = self.turner("c"), self.turner("d")
+            self.apart(self.work, c)()  # nobody waits for a group that has ended
+            with c.active():
+                waiting = self.apart(self.work, d)
+                self.waits(self.shared, 1)
+                self.shared.close()
+                self.assertRaises(GolaunchError, waiting)
         self.assertRaises(GolaunchError, a.active().__enter__)
         self.assertEqual((self.shared._turns.running, self.shared._turns.queue), ({}, []))
 
