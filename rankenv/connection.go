@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// againAfter and againMost are the shortest and the longest pause between attempts to reach a node's agent that is not there: no event tells that it is again.
+	// againAfter and againMost are the shortest and the longest pause between attempts to reach a controller: no event tells that a node's agent is there again, or
+	// that golaunch is about to end a worker that the controller does not take.
 	againAfter = 50 * time.Millisecond
 	againMost  = time.Second
 	// copied is the size up to which an answer is copied, so that the next call need not wait until the controller has it.
@@ -57,16 +58,17 @@ func (at way) connect() (net.Conn, error) {
 	return conn, nil
 }
 
-// again connects after the connection has ended. golaunch ends a worker whose controller does not come back.
-func (at way) again(ctx context.Context) (net.Conn, error) {
-	for pause := againAfter; ; pause = min(2*pause, againMost) {
-		if conn, err := at.connect(); err == nil {
-			return conn, nil
-		}
+// again connects after the connection has ended, and a pause, which it returns longer. golaunch ends a worker whose controller does not come back.
+func (at way) again(ctx context.Context, pause time.Duration) (net.Conn, time.Duration, error) {
+	for {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, 0, context.Cause(ctx)
+		}
+		pause = min(max(2*pause, againAfter), againMost)
+		if conn, err := at.connect(); err == nil {
+			return conn, pause, nil
 		}
 	}
 }
@@ -97,33 +99,38 @@ func (w *server) serve(ctx context.Context, at way, conn net.Conn) (err error) {
 	answering.Go(func() { w.answer(ctx) })
 	defer answering.Wait()
 	defer cancel()
-	for {
-		over, err := w.converse(ctx, at, conn)
+	for pause := time.Duration(0); ; {
+		heard, over, err := w.converse(ctx, at, conn)
 		if over {
 			return err
 		}
-		if conn, err = at.again(ctx); err != nil {
+		if heard {
+			pause = 0
+		}
+		if conn, pause, err = at.again(ctx, pause); err != nil {
 			return err
 		}
 	}
 }
 
-// converse is the life of a connection. Over says that there is no other one: the controller needs this worker no more, or one of them does not understand the other.
-func (w *server) converse(ctx context.Context, at way, conn net.Conn) (over bool, err error) {
+// converse is the life of a connection, on which the controller may be heard. Over says that there is no other one: the controller needs this worker no more, or one of
+// them does not understand the other.
+func (w *server) converse(ctx context.Context, at way, conn net.Conn) (heard, over bool, err error) {
 	defer w.drop(conn)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	if err := w.greet(at, conn); err != nil {
-		return false, err
+		return false, false, err
 	}
 	in := bufio.NewReaderSize(conn, 64<<10)
 	for {
 		f, err := calls.Read(in, calls.MaxBody)
 		if err == nil {
+			heard = true
 			over, err = w.hear(conn, f)
 		}
 		if over || err != nil {
-			return over || errors.Is(err, calls.ErrFrame), err
+			return heard, over || errors.Is(err, calls.ErrFrame), err
 		}
 	}
 }

@@ -21,7 +21,8 @@ from .pickling import dumps, loads
 AHEAD = 16
 _CREDENTIALS = struct.Struct("3i")
 _TAIL = 16 << 10
-# The shortest and the longest pause, in seconds, between attempts to reach a node's agent that is not there: no event tells that it is again.
+# The shortest and the longest pause, in seconds, between attempts to reach a controller: no event tells that a node's agent is there again, or that golaunch
+# is about to end a worker that the controller does not take.
 _PAUSES = 0.05, 1.0
 # Buffers of a result up to this size, in bytes, are copied, so that the next call need not wait until the controller has them.
 _COPIED = 1 << 20
@@ -43,6 +44,7 @@ class Worker:
         self.replay = None  # a controller on this machine has none
         # Whether frames wait for the controller to say what it has, and while a connection is made again a lock that is free when it is there.
         self.resuming, self.reconnected, self.fresh = False, None, None
+        self.pause = 0.0  # before the next attempt to make it again
         self.lent = 0  # the number of the newest frame that has memory of the user's objects
         self.flags = fcntl.fcntl(sock.fileno(), fcntl.F_GETFL)
         self.reader = wire.Reader(sock, 1 << 62)  # segments come from this node's agent too
@@ -92,6 +94,7 @@ class Worker:
             frame = self.reader.next() if self.reconnected is None else None
             if frame is None:
                 return None
+            self.pause = 0.0
             if frame.kind != wire.ACK:
                 due = self.replay.take(frame) if self.replay is not None else None
                 if due is not None and not self.resuming:
@@ -144,14 +147,14 @@ class Worker:
     def reconnect(self, main):
         import time
 
-        pause, most = _PAUSES
         while True:
+            time.sleep(self.pause)
+            self.pause = min(max(2 * self.pause, _PAUSES[0]), _PAUSES[1])
             try:
                 self.fresh = _come(self.path, self.direct)
                 break
             except OSError:
-                time.sleep(pause)
-                pause = min(2 * pause, most)
+                pass
         self.reconnected.release()
         _signal.pthread_kill(main, _signal.SIGURG)  # as if something had come
 

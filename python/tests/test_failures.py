@@ -312,6 +312,20 @@ class Failures(Case):
         self.assertRaises(GolaunchError, f.result, LIMIT)
         self.assertRaises(GolaunchError, WorkerGroup, cluster, "workers:Worker")
 
+    def test_a_worker_that_is_not_understood(self):
+        """Its connection is ended for good: it says why, and golaunch starts it again."""
+        g = self.group(2)
+        w, pid = g.workers[0], g.workers[0].pid
+        f = g.run_single_worker_single_data("sleep", 0, 0.1)
+        with g.cluster._lock:
+            w._broken(w._link, wire.ProtocolError("nonsense"))
+        with self.assertRaisesRegex(WorkerFailureError, "sends what cannot be read: nonsense"):
+            f.result(LIMIT)
+        g.cluster._wait(lambda: g._failures.get((1, 0)), LIMIT, None)
+        self.assertIn("the controller does not go on with this worker: its connection had ended", g._failures[1, 0].last_words)
+        self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1, 2])
+        self.assertNotEqual(w.pid, pid)
+
     def test_the_helper_stands_still(self):
         """A group's end has a limit all the same."""
         g = self.group(1)
