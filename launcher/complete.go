@@ -35,7 +35,7 @@ func (j Job) complete() (Job, error) {
 		return j, err
 	}
 	var err error
-	j.rules, j.ruleText, err = postmortem.ReadRules(j.Health.FailureRules)
+	_, j.ruleText, err = postmortem.ReadRules(j.Health.FailureRules)
 	if _, input := errors.AsType[*postmortem.InputError](err); input {
 		return j, usage("%v", err)
 	}

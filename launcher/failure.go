@@ -26,6 +26,8 @@ type failure struct {
 	Traceback string  `json:"traceback,omitempty"`
 	Kernel    string  `json:"kernel,omitempty"`
 	Hung      bool    `json:"hung"`
+
+	Verdict *Verdict `json:"verdict,omitempty"`
 }
 
 // MarshalJSON writes the failure as docs/json.md says.
@@ -42,6 +44,9 @@ func (f Failure) MarshalJSON() ([]byte, error) {
 	}
 	if f.Exit != (Exit{}) {
 		j.Exit = &f.Exit
+	}
+	if f.Verdict != (Verdict{}) {
+		j.Verdict = &f.Verdict
 	}
 	return contract.Marshal(j)
 }
@@ -64,6 +69,9 @@ func (f *Failure) UnmarshalJSON(text []byte) error {
 	}
 	if j.Exit != nil {
 		f.Exit = *j.Exit
+	}
+	if j.Verdict != nil {
+		f.Verdict = *j.Verdict
 	}
 	return nil
 }

@@ -22,7 +22,6 @@ import (
 
 	"github.com/golaunch/golaunch/internal/cluster"
 	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/internal/where"
 )
 
@@ -47,10 +46,9 @@ type Job struct {
 	Network   Network   // where the nodes are, and how they meet
 	Cluster   Cluster   // a cluster that gets the job instead
 
-	// place is what a scheduler says, hasID that the ID was given, rules are those of FailureRules, and ruleText is that file.
+	// place is what a scheduler says, hasID that the ID was given, and ruleText is what the file of FailureRules has.
 	place    *where.Place
 	hasID    bool
-	rules    []verdict.Rule
 	ruleText string
 }
 

@@ -1,14 +1,15 @@
 package launcher
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/golaunch/golaunch/internal/contract"
-	"github.com/golaunch/golaunch/internal/verdict"
 )
 
 // observe tells what was decided: to the job's observer, or in words.
@@ -52,16 +53,29 @@ func (h *here) report(r Result, logs string) {
 		h.console.Print(contract.Words{Result: r}.Bytes())
 		return
 	}
-	text := report(r, logs, h.job.rules)
-	if path := h.bundle(r); path != "" {
-		text += "\n  bundle         " + path
-	}
-	if h.narrator.told(r.Reason) {
+	text := r.Report(h.where(r, logs))
+	if r.Cause == nil && h.narrator.told(r.Reason) { // what says of what a job failed stands alone
 		_, text, _ = strings.Cut(text, "\n")
 	}
 	if text != "" {
 		h.console.Say("%s", text)
 	}
+}
+
+// where adds to where the logs are what else has the evidence of a failure.
+func (h *here) where(r Result, logs string) string {
+	path := h.bundle(r)
+	switch {
+	case r.Cause == nil || h.dir == nil || logs == "":
+		return logs
+	case logs != h.dir.Path() && path != "":
+		return logs + "; " + path + " has the evidence"
+	case logs != h.dir.Path():
+		return logs
+	case path != "":
+		return logs + " (golaunch explain has the rest, " + filepath.Base(path) + " the evidence)"
+	}
+	return logs + " (golaunch explain has the rest)"
 }
 
 // bundle is the evidence of the failure that is on this node, of the failed rank's own if it is here; empty when there is none.
@@ -86,59 +100,63 @@ func (j Job) complain(err error) {
 	fmt.Fprintln(os.Stderr, "golaunch:", err)
 }
 
-// Report is the end of the job in words. After a failure it has when the first one over all nodes was, what that means, the rank's
-// traceback or its last words, and where the logs are; at last the goodput, if it is worth a line.
-func (r Result) Report(logs string) string { return report(r, logs, nil) }
-
-func report(r Result, logs string, rules []verdict.Rule) string {
-	text := ending(r, logs, rules)
-	if r.Goodput.Notable() {
-		text += fmt.Sprintf("\n  goodput        %v", r.Goodput)
+// Report is the end of the job in words. That of a job that failed has at most five lines of the failed rank's last words, and then
+// six: the rank, its node and how it ended; the cause; the line that shows it; what to do; the ending, with the exit code; and where
+// the logs are, as logs says. That of a job that succeeded has the goodput, if it is worth a line.
+func (r Result) Report(logs string) string {
+	var b strings.Builder
+	if f := r.Cause; f != nil && r.Code != 0 {
+		for _, line := range f.lastWords() {
+			fmt.Fprintf(&b, "  | %s\n", line)
+		}
 	}
-	return text
+	b.WriteString(r.Reason)
+	add := func(what, text string) {
+		if text != "" {
+			fmt.Fprintf(&b, "\n  %-9s %s", what, text)
+		}
+	}
+	if r.Code == 0 {
+		if r.Goodput.Notable() {
+			add("goodput", r.Goodput.String())
+		}
+		return b.String()
+	}
+	if f := r.Cause; f != nil {
+		if !strings.Contains(r.Reason, f.Why) {
+			add("failed", f.Why)
+		}
+		v := f.Verdict
+		if v.Cause != "" {
+			add("cause", v.Cause+": "+v.Title)
+		}
+		if f.Exit.Spawn == "" { // which the reason has
+			add("evidence", v.Quote)
+		}
+		if v.Cause != "" {
+			add("advice", v.Action+": "+v.Remedy)
+		}
+	}
+	add("ending", r.ending())
+	add("logs", logs)
+	return b.String()
 }
 
-func ending(r Result, logs string, rules []verdict.Rule) string {
-	if r.Code == 0 {
-		return r.Reason
+// ending is how the job ended, and the goodput of one that had an hour.
+func (r Result) ending() string {
+	text := fmt.Sprintf("exit code %d", r.Code)
+	if r.Ending != "" {
+		text = string(r.Ending)
+		if advice := again[r.Ending]; advice != "" {
+			text += ": " + advice
+		}
+		text += fmt.Sprintf(" (exit code %d)", r.Code)
 	}
-	var b strings.Builder
-	fmt.Fprintln(&b, r.Reason)
-	if f := r.Cause; f != nil {
-		why := f.Why
-		if f.Exit.Spawn != "" { // the reason has said what
-			why = fmt.Sprintf("rank %d on %s", f.Rank, f.Node)
-		}
-		fmt.Fprintf(&b, "  first failure  %s, attempt %d", why, f.Attempt)
-		if !f.At.IsZero() {
-			fmt.Fprintf(&b, ", at %s", f.At.Format("2006-01-02 15:04:05.000 MST"))
-		}
-		b.WriteByte('\n')
-		if f.Further > 0 {
-			fmt.Fprintf(&b, "  echoes         %d more failed before they were told to stop\n", f.Further)
-		}
-		if v := judgeFailure(*f, rules); v.Cause != "" && v.Cause != verdict.Unknown {
-			if f.Exit.Spawn != "" {
-				v.Quote = ""
-			}
-			fmt.Fprintf(&b, "  cause          %s\n", v)
-		}
-		switch {
-		case f.Traceback != "":
-			fmt.Fprintf(&b, "  traceback\n%s\n", indent(f.Traceback))
-		case f.Tail != "":
-			fmt.Fprintf(&b, "  last words\n%s\n", indent(f.Tail))
-		}
+	if g := r.Goodput; g != nil && g.Hours >= 1 {
+		goodput, _, _ := strings.Cut(g.String(), ";") // status has what cost how much
+		text += "; goodput " + goodput
 	}
-	fmt.Fprintf(&b, "  exit code      %d", r.Code)
-	if advice := again[r.Ending]; advice != "" {
-		fmt.Fprintf(&b, " (%s: %s)", r.Ending, advice)
-	}
-	b.WriteByte('\n')
-	if logs != "" {
-		fmt.Fprintf(&b, "  logs           %s\n", logs)
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return text
 }
 
 // again is whether to submit a job again that ended so.
@@ -149,16 +167,23 @@ var again = map[Ending]string{
 	EndPreempted:      "submit it again",
 }
 
-// judgeFailure is the verdict on the first failure; the zero one if it is not about the end of a rank.
-func judgeFailure(f Failure, rules []verdict.Rule) verdict.Verdict {
-	if f.Rank < 0 || f.Hung {
-		return verdict.Verdict{}
-	}
-	return verdict.Judge(verdict.Evidence{
-		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived, Step: f.Step, Kernel: f.Kernel,
-	}, rules...)
-}
+// Bounds of the last words in a report: lines, and bytes of each.
+const (
+	maxLastWords = 5
+	maxLastWord  = 300
+)
 
-func indent(text string) string {
-	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
+// lastWords are the last lines that say anything of the exception of the rank, or of what it wrote.
+func (f *Failure) lastWords() (lines []string) {
+	for line := range strings.Lines(cmp.Or(f.Traceback, f.Tail)) {
+		line = strings.TrimRightFunc(line, unicode.IsSpace)
+		if line == "" {
+			continue
+		}
+		if len(line) > maxLastWord {
+			line = strings.ToValidUTF8(line[:maxLastWord], "") + "..."
+		}
+		lines = append(lines, line)
+	}
+	return lines[max(0, len(lines)-maxLastWords):]
 }

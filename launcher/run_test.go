@@ -62,12 +62,38 @@ echo the last words >&2; exit 7`)
 		Node: "n1", Rank: 1, Attempt: 1, Why: "rank 1 on n1 exited with code 7", Tail: "the last words", Traceback: "Traceback: boom",
 	}
 	want.Exit.Code = 7
+	want.Verdict = launcher.Verdict{
+		Action: "restart", Cause: "unknown", Title: "nothing of it is recognised", From: "exit",
+		Remedy: "read the rank's log; a line of its own in --failure-rules makes it known",
+	}
 	if cause != want {
 		t.Errorf("cause %+v\nwant  %+v", cause, want)
 	}
-	for _, part := range []string{want.Why, "Traceback: boom", "exit code      7", "logs           " + job.Output.LogDir} {
+	for _, part := range []string{want.Why, "Traceback: boom", "(exit code 7)", "logs      " + job.Output.LogDir} {
 		if !strings.Contains(words.String(), part) {
 			t.Errorf("the report does not have %q:\n%s", part, words)
+		}
+	}
+}
+
+// TestDecisionIsReported holds that the report has what the coordinator decided: by the job's own rules, and the third time in a row.
+func TestDecisionIsReported(t *testing.T) {
+	job, _, words := marked(t, 1, `echo "AssertionError: no seat is free" >&2; exit 1`)
+	job.Restarts.Max, job.Health.FailureRules = 5, filepath.Join(t.TempDir(), "rules")
+	if err := os.WriteFile(job.Health.FailureRules, []byte("restart licence /no seat is free/ ask for one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	result, err := launcher.Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := result.Cause.Verdict
+	if v.Cause != "licence" || v.Action != "stop" || !strings.HasPrefix(v.Remedy, "it has come 3 times in a row") {
+		t.Errorf("verdict %+v", v)
+	}
+	for _, text := range []string{words.String(), result.Report("")} {
+		if !strings.Contains(text, "cause     licence: ") || !strings.Contains(text, "advice    stop: "+v.Remedy+"\n") {
+			t.Errorf("the report is\n%s", text)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/replica"
 	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/wiretest"
 	"github.com/golaunch/golaunch/placement"
@@ -80,6 +81,10 @@ func largestResult() job.Result {
 		Cause: &job.Failure{
 			Node: largestName, Rank: big, GPU: largestGPU(), Attempt: big, Exit: largestExit(), At: someDay, Lived: longest, Step: bigger, Further: big,
 			Why: text(wire.MaxText), Tail: noise(wire.MaxTail), Traceback: noise(wire.MaxTail), Kernel: noise(wire.MaxTail), Hung: true,
+			Verdict: verdict.Verdict{
+				Action: verdict.Replace, Cause: text(wire.MaxLine), Title: text(wire.MaxText), Quote: text(wire.MaxText), From: verdict.FromTraceback,
+				Line: big, Victim: true, Remedy: text(wire.MaxText),
+			},
 		},
 		Goodput: &goodput.Report{Unit: "GPU", Goodput: 0.1, Hours: 0.1, Interruptions: big, Costs: repeat(33, func(int) goodput.Cost { return cost })},
 	}

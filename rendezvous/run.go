@@ -8,6 +8,7 @@ import (
 	"github.com/golaunch/golaunch/internal/contract"
 	"github.com/golaunch/golaunch/internal/job"
 	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
@@ -198,14 +199,14 @@ func (r *run) failure(s replica.Step) *job.Failure {
 		}
 		unit = ev.Unit
 		f.Node, f.Rank, f.Attempt, f.Exit, f.At, f.Lived, f.Step = ev.Node, ev.Rank, ev.Attempt, ev.Exit, ev.At, ev.Lived, ev.Step
-		f.Tail, f.Traceback, f.Kernel = ev.Tail, ev.Traceback, ev.Kernel
+		f.Tail, f.Traceback, f.Kernel, f.Verdict = ev.Tail, ev.Traceback, ev.Kernel, s.Verdict
 	case job.Stalled:
 		if !news(s) {
 			return nil
 		}
-		unit, f.Node, f.Attempt, f.Hung = ev.Unit, ev.Node, ev.Attempt, true
+		unit, f.Node, f.Attempt, f.Hung, f.Verdict = ev.Unit, ev.Node, ev.Attempt, true, verdict.Hang
 	case job.Lost: // of several units, at whichever attempts: it is told each time
-		f.Node, f.Attempt = ev.Node, -1
+		f.Node, f.Attempt, f.Verdict = ev.Node, -1, verdict.NodeLost
 		return &f
 	default:
 		return nil

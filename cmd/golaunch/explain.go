@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -53,7 +54,12 @@ type explanation struct {
 	Try    *int    `json:"attempt,omitempty"`
 	Victim bool    `json:"victim"`
 	Remedy string  `json:"remedy"`
-	Ranks  []group `json:"ranks"`
+	// Decided says that it is what the coordinator decided, rather than a judgement of the logs now.
+	Decided bool    `json:"decided"`
+	Ranks   []group `json:"ranks"`
+
+	at    time.Time
+	words string
 }
 
 // group is the ranks with one cause.
@@ -103,7 +109,7 @@ func newExplanation(judged []postmortem.Judged) explanation {
 	j := judged[0]
 	e := explanation{
 		Cause: j.Cause, Title: j.Title, Action: string(j.Action), Quote: j.Quote, File: j.File, Node: j.Node, Victim: j.Victim,
-		Remedy: j.Remedy,
+		Remedy: j.Remedy, Decided: j.Decided, at: j.At, words: j.Words,
 	}
 	if j.File != "" {
 		e.Line = j.Line
@@ -141,7 +147,11 @@ func (e explanation) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "advice  %s: %s\n", e.Action, e.Remedy)
 	if e.Rank != nil {
-		fmt.Fprintf(w, "%-7s rank %d%s, attempt %d\n", e.role(), *e.Rank, on(e.Node), *e.Try)
+		fmt.Fprintf(w, "%-7s rank %d%s, attempt %d", e.role(), *e.Rank, on(e.Node), *e.Try)
+		if !e.at.IsZero() {
+			fmt.Fprintf(w, ", at %s", e.at.Local().Format("2006-01-02 15:04:05.000 MST"))
+		}
+		fmt.Fprintln(w)
 	}
 	for _, g := range e.Ranks {
 		switch {
@@ -151,6 +161,12 @@ func (e explanation) print(w io.Writer) {
 		default:
 			fmt.Fprintf(w, "also    ranks %s: %s\n", g.Ranks, g.Cause)
 		}
+	}
+	if e.words != "" {
+		fmt.Fprintln(w, "words")
+	}
+	for line := range strings.Lines(e.words) {
+		fmt.Fprintf(w, "    %s\n", logfiles.Visible(strings.TrimRight(line, "\r\n")))
 	}
 }
 

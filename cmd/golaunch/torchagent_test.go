@@ -258,7 +258,7 @@ trap 'echo told to stop >told; exit 1' TERM; echo >go; sleep 1000 & wait`),
 		see: func(r *torchRun) string {
 			r.nodes[0].code()
 			text := r.nodes[0].errors()
-			if m := regexp.MustCompile(`(?:first failure|Root Cause[^\n]*\n(?:.*\n){3}) +rank +:? ?(\d)`).FindStringSubmatch(text); m != nil {
+			if m := regexp.MustCompile(`(?:job failed:|Root Cause[^\n]*\n(?:.*\n){3}) +rank +:? ?(\d)`).FindStringSubmatch(text); m != nil {
 				return "rank " + m[1]
 			}
 			return text

@@ -31,6 +31,7 @@ package cluster
 import (
 	"github.com/golaunch/golaunch/internal/goodput"
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -101,6 +102,8 @@ type Step struct {
 	Reason  string
 	// Changes are what the job's ranks turned to, for its ledger.
 	Changes []goodput.Change
+	// Verdict is as [job.State.Judged].
+	Verdict verdict.Verdict
 	// Granted has the placement groups of a reservation, in each step that completes them.
 	Granted *placement.Plan
 }

@@ -165,7 +165,7 @@ func (s *State) happened(ev Happened) {
 // step steps a job and sees to what follows for the cluster.
 func (s *State) step(e *entry, ev job.Event) {
 	actions, reason := e.state.Step(ev)
-	st := Step{Job: e.Job.ID, Event: ev, Actions: actions, Reason: reason, Changes: e.state.Changes(), Stale: e.state.Stale()}
+	st := Step{Job: e.Job.ID, Event: ev, Actions: actions, Reason: reason, Changes: e.state.Changes(), Verdict: e.state.Judged(), Stale: e.state.Stale()}
 	over := e.ended
 	e.note(ev, actions)
 	s.shun(e, actions)

@@ -13,8 +13,7 @@ import (
 type fault struct {
 	Failure
 	// others are further nodes that are to blame.
-	others  []string
-	verdict verdict.Verdict
+	others []string
 	// told says that the rank had been told to stop before it ended.
 	told    bool
 	decided bool
@@ -28,8 +27,33 @@ type fault struct {
 const maxWeighed = 64
 
 func (s *State) fault(f Failure) *fault {
-	return &fault{Failure: f, verdict: verdict.Judge(evidence(f), s.ownRules()...)}
+	f.Verdict = s.judge(f)
+	return &fault{Failure: f}
 }
+
+// judge is what a failure means by itself.
+func (s *State) judge(f Failure) verdict.Verdict {
+	switch {
+	case f.Hung:
+		return verdict.Hang
+	case f.Rank < 0:
+		return verdict.NodeLost
+	}
+	return verdict.Judge(evidence(f), s.ownRules()...)
+}
+
+// failure is what the newest attempt of a unit failed of, and what that means by all that is known.
+func (u *unit) failure() Failure {
+	f := u.cause.Failure
+	if v := u.deserted(); v.Cause != "" {
+		f.Verdict = v
+	}
+	return f
+}
+
+// Judged is what the failure means which the newest step brought, as far as is known then; zero if it brought none that bears on
+// what an attempt failed of.
+func (s *State) Judged() verdict.Verdict { return s.judged }
 
 // Evidence is what is known of a rank that ended.
 func (e Exited) Evidence() verdict.Evidence {
@@ -39,11 +63,8 @@ func (e Exited) Evidence() verdict.Evidence {
 	}
 }
 
-// evidence is of a rank; that of a lost node is empty, and so is the verdict on it.
+// evidence is of a rank.
 func evidence(f Failure) verdict.Evidence {
-	if f.Rank < 0 {
-		return verdict.Evidence{}
-	}
 	return verdict.Evidence{
 		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived, Step: f.Step,
 		Kernel: f.Kernel,
@@ -64,6 +85,7 @@ func (s *State) blame(u *unit, f Failure, ev Exited) string {
 	}
 	other := s.fault(f)
 	other.told = ev.Told
+	s.judged = other.Verdict
 	return s.explain(u, other)
 }
 
@@ -121,19 +143,19 @@ func (s *State) explain(u *unit, other *fault) string {
 }
 
 // outside says that what failed is neither the program nor a node.
-func (f *fault) outside() bool { return f != nil && f.verdict.Action == verdict.Wait }
+func (f *fault) outside() bool { return f != nil && f.Verdict.Action == verdict.Wait }
 
 // precedes says that a failure is a better explanation of an attempt's end than an older report. The echo of another failure explains
 // nothing, as opposed to the loss of a node. What a rank does that was told to stop explains something only if there is nothing else,
 // and its words are known. Otherwise what came first counts.
 func (f *fault) precedes(old *fault) bool {
-	known := f.verdict.Cause != verdict.Unknown && f.verdict.Quote != ""
+	known := f.Verdict.Cause != verdict.Unknown && f.Verdict.Quote != ""
 	switch {
 	case old.Exit.Spawn != "":
 		return false
-	case f.verdict.Victim:
-		return old.verdict.Victim && !f.told && f.At.Before(old.At)
-	case old.verdict.Victim:
+	case f.Verdict.Victim:
+		return old.Verdict.Victim && !f.told && f.At.Before(old.At)
+	case old.Verdict.Victim:
 		return !f.told || known
 	case f.told || old.Rank < 0 || f.Rank < 0:
 		return false
@@ -157,8 +179,8 @@ func (s *State) decide(u *unit) string {
 	f := u.cause
 	f.decided = true
 	s.weighed -= len(f.weighed)
-	if f.Rank >= 0 {
-		s.recurrence, f.verdict = s.recurrence.Next(evidence(f.Failure), s.ownRules()...)
+	if f.Rank >= 0 && !f.Hung {
+		s.recurrence, f.Verdict = s.recurrence.Next(evidence(f.Failure), s.ownRules()...)
 	}
 	s.shun(f)
 	free := s.free(f)
@@ -172,21 +194,21 @@ func (s *State) decide(u *unit) string {
 		s.spent++
 		price = fmt.Sprintf("restart %d of %d", s.spent, s.spec.MaxRestarts)
 	}
-	return also(u.deserted(), also(price, s.suspect(f)))
+	return also(u.deserted().Quote, also(price, s.suspect(f)))
 }
 
 // free says that the budget bears nothing of a failure: the first that a node is to blame for.
 func (s *State) free(f *fault) bool {
-	return (f.Rank < 0 && !f.Hung || f.verdict.Action == verdict.Replace) && s.blamed[f.Node] == 0
+	return (f.Rank < 0 && !f.Hung || f.Verdict.Action == verdict.Replace) && s.blamed[f.Node] == 0
 }
 
 // final says why a failure is not followed by a restart; it is empty when it is. What could not be started would fail again.
 func (s *State) final(f *fault, free bool) string {
 	switch {
 	case f.Rank >= 0 && s.recurrence.Count >= verdict.Repeats:
-		return fmt.Sprintf("the same failure %d times in a row, without progress (%s)", s.recurrence.Count, f.verdict.Cause)
-	case f.verdict.Action == verdict.Stop && f.Exit.Spawn == "":
-		return fmt.Sprintf("a restart would not help (%s)", f.verdict.Cause)
+		return fmt.Sprintf("the same failure %d times in a row, without progress (%s)", s.recurrence.Count, f.Verdict.Cause)
+	case f.Verdict.Action == verdict.Stop && f.Exit.Spawn == "":
+		return fmt.Sprintf("a restart would not help (%s)", f.Verdict.Cause)
 	case !free && s.spent >= s.spec.MaxRestarts:
 		return fmt.Sprintf("%d of %d restarts used", s.spent, s.spec.MaxRestarts)
 	}
@@ -209,13 +231,10 @@ func (s *State) hopeless(f *fault) string {
 // failed ends the job for the failure of a unit, which is its cause as it is known when nothing lives any more.
 func (s *State) failed(u *unit, why string) string {
 	f := u.cause
-	if f.Rank < 0 {
-		why = also(why, f.verdict.Remedy)
+	if f.Verdict.Cause == unreachable.Cause {
+		why = also(why, f.Verdict.Remedy)
 	}
 	s.fatal, s.ending = u.id, why
-	if f.Rank >= 0 && !f.decided {
-		f.verdict = verdict.Judge(evidence(f.Failure), s.ownRules()...)
-	}
 	return s.end(Result{Code: code(f.Failure), Ending: s.endingOf(f), Reason: s.lament(u)})
 }
 
@@ -223,15 +242,17 @@ func (s *State) failed(u *unit, why string) string {
 func (s *State) lament(u *unit) string { return "job failed: " + also(u.blamed(), s.ending) }
 
 // blamed is what the newest attempt of a unit failed of.
-func (u *unit) blamed() string { return also(u.cause.Why, u.deserted()) }
+func (u *unit) blamed() string { return also(u.cause.Why, u.deserted().Quote) }
 
 // endingOf is what a job ends for that a failure ends.
 func (s *State) endingOf(f *fault) Ending {
-	switch v := f.verdict; {
+	switch v := f.Verdict; {
 	case f.Rank < 0 && !f.Hung, v.Action == verdict.Replace:
 		return EndInfrastructure
 	case v.Cause == "preempted" || v.Cause == "time-limit":
 		return EndPreempted
+	case v.Cause == verdict.Quit:
+		return EndCancelled
 	case f.Exit.Spawn != "", v.Action == verdict.Stop, s.recurrence.Count >= verdict.Repeats:
 		return EndProgram
 	}
@@ -257,16 +278,12 @@ func (u *unit) leaves(ev Exited) {
 	}
 }
 
-// deserted says which rank had gone before a failure that is the echo of another: the peer that was lost may have ended well, and too
-// soon. It is empty when there is none.
-func (u *unit) deserted() string {
+// deserted is the verdict where a rank had gone before a failure that is the echo of another: the peer that was lost has ended well, and
+// too soon. It is zero where none had.
+func (u *unit) deserted() verdict.Verdict {
 	f, e := u.cause, u.early
-	if !f.verdict.Victim || e == nil || !e.at.Before(f.At) {
-		return ""
+	if !f.Verdict.Victim || e == nil || !e.at.Before(f.At) {
+		return verdict.Verdict{}
 	}
-	before := f.At.Sub(e.at).Round(100 * time.Millisecond)
-	if e.more == 0 {
-		return fmt.Sprintf("rank %d on %s had exited with code 0 %v before", e.rank, e.node, before)
-	}
-	return fmt.Sprintf("rank %d on %s and %s had exited with code 0, the first %v before", e.rank, e.node, count(e.more, "more rank"), before)
+	return verdict.EarlyExit(e.rank, e.node, e.more, f.At.Sub(e.at))
 }

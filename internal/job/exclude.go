@@ -12,7 +12,7 @@ import (
 // suspect counts a failure against its nodes, and excludes them by that evidence. An echo is none, nor is a hang without a rank that is
 // behind.
 func (s *State) suspect(f *fault) string {
-	if f.verdict.Victim || f.Hung && f.Rank < 0 {
+	if f.Verdict.Victim || f.Hung && f.Rank < 0 {
 		return ""
 	}
 	var names []string
@@ -36,8 +36,8 @@ func (s *State) unfit(f *fault, name string) string {
 	switch n := s.blamed[name]; {
 	case s.spec.ExcludeAfter == 0 || s.Excludes(name):
 		return ""
-	case f.verdict.Action == verdict.Replace:
-		return f.verdict.Cause
+	case f.Verdict.Action == verdict.Replace && f.Verdict.Cause != verdict.NodeLost.Cause: // which may have been cut off once
+		return f.Verdict.Cause
 	case n < s.spec.ExcludeAfter:
 		return ""
 	default:
@@ -47,8 +47,8 @@ func (s *State) unfit(f *fault, name string) string {
 
 // shun tells of a node whose hardware has failed, by what one of its ranks or the kernel said.
 func (s *State) shun(f *fault) {
-	if f.Rank >= 0 && f.verdict.Action == verdict.Replace && s.spec.ExcludeAfter > 0 {
-		s.do(Shun{Node: f.Node, Why: f.verdict.Cause})
+	if f.Rank >= 0 && f.Verdict.Action == verdict.Replace && s.spec.ExcludeAfter > 0 {
+		s.do(Shun{Node: f.Node, Why: f.Verdict.Cause})
 	}
 }
 

@@ -41,6 +41,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/goodput"
+	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -176,6 +177,9 @@ type Failure struct {
 	Kernel string
 	// Hung says that nothing ended: the ranks stood still, and Rank is the one that lags, if one does.
 	Hung bool
+	// Verdict is what the failure means, as the job has decided with all that it knows. It goes wherever the failure goes, and
+	// nothing judges the failure a second time. It is zero where the job ended before anything could fail.
+	Verdict verdict.Verdict
 }
 
 // Ending says in one word what a job ended for, for whoever decides whether to submit it again.

@@ -228,8 +228,7 @@ func ending(code int) Ending {
 func (s *State) cause() *Failure {
 	for i := range s.units {
 		if u := &s.units[i]; u.cause != nil && !u.cause.departs {
-			f := u.cause.Failure
-			return &f
+			return new(u.failure())
 		}
 	}
 	return nil

@@ -14,7 +14,7 @@ func (s *State) severed() string {
 	ranks := slices.Sorted(maps.Keys(s.unreached))
 	why := s.notReached(ranks)
 	if s.attempts == 0 {
-		f := Failure{Node: s.slots[ranks[0]].Node.Name, Rank: -1, Why: why}
+		f := Failure{Node: s.slots[ranks[0]].Node.Name, Rank: -1, Why: why, Verdict: unreachable}
 		return s.end(Result{Code: codeOwn, Reason: "job failed: " + also(why, unreachable.Remedy), Cause: &f})
 	}
 	blamed := s.guilty(ranks)
@@ -26,17 +26,11 @@ func (s *State) severed() string {
 	if len(units) == 0 { // their nodes leave
 		return ""
 	}
-	f := s.fault(Failure{Node: blamed[0], Rank: -1, Attempt: units[0].attempt, Why: why})
-	f.verdict, f.others = unreachable, blamed[1:]
+	f := &fault{Failure: Failure{Node: blamed[0], Rank: -1, Attempt: units[0].attempt, Why: why, Verdict: unreachable}, others: blamed[1:]}
 	return s.fail(f, units...)
 }
 
-// unreachable is the verdict on a node that does not reach the master, or on a master that is not reached.
-var unreachable = verdict.Verdict{
-	Action: verdict.Replace, Cause: "unreachable",
-	Remedy: "check the route and the firewall between them, or choose other addresses with --address or --interface, or ports that the firewall " +
-		"lets through with --port-range",
-}
+var unreachable = verdict.Unreachable
 
 // guilty are the nodes that are to blame when some do not reach the master: it, if there are more of them than of those that do, and else
 // they. All that did not reach it since all ranks ran speak against it, but for who did not reach an earlier master either.
@@ -115,7 +109,7 @@ func (s *State) stranded(blamed []string) (units []*unit) {
 // elsewhere asks for another master among the nodes of the last attempt, if that was to blame for the end of it.
 func (s *State) elsewhere(r placement.Request) (placement.Request, bool) {
 	f := s.units[0].cause
-	if f == nil || f.verdict.Cause != unreachable.Cause || f.Node != s.slots[0].Node.Name || s.nodes[f.Node] == nil {
+	if f == nil || f.Verdict.Cause != unreachable.Cause || f.Node != s.slots[0].Node.Name || s.nodes[f.Node] == nil {
 		return r, false
 	}
 	here := slices.DeleteFunc(slices.Clone(s.slots[1:]), func(sl slot) bool { return s.nodes[sl.Node.Name] == nil })

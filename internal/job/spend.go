@@ -1,8 +1,6 @@
 package job
 
 import (
-	"cmp"
-
 	"github.com/golaunch/golaunch/internal/goodput"
 )
 
@@ -72,14 +70,8 @@ func (u *unit) culprit() (cause, node string) {
 		return "growth", ""
 	case f.departs:
 		return "drain", f.Node
-	case f.Hung && f.Rank < 0:
-		return "hang", ""
-	case f.Hung:
-		return "hang", f.Node
-	case f.Rank < 0:
-		return cmp.Or(f.verdict.Cause, "node-lost"), f.Node
-	case f.verdict.Victim:
-		return f.verdict.Cause, ""
+	case f.Hung && f.Rank < 0, f.Verdict.Victim:
+		return u.failure().Verdict.Cause, ""
 	}
-	return f.verdict.Cause, f.Node
+	return f.Verdict.Cause, f.Node
 }

@@ -91,9 +91,10 @@ type State struct {
 	result   *Result
 	finished bool
 
-	// actions, changes, stale and replaced are what the newest step came to.
+	// actions, changes, judged, stale and replaced are what the newest step came to.
 	actions []Action         `snapshot:"-"`
 	changes []goodput.Change `snapshot:"-"`
+	judged  verdict.Verdict  `snapshot:"-"`
 	stale   bool             `snapshot:"-"`
 	// replaced is for [State.Replaced].
 	replaced bool `snapshot:"-"`

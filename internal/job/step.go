@@ -5,12 +5,13 @@ import (
 	"fmt"
 
 	"github.com/golaunch/golaunch/internal/goodput"
+	"github.com/golaunch/golaunch/internal/verdict"
 )
 
 // Step takes what happened and returns what must now be done, in that order, and why. The reason is empty when the event decided
 // nothing: a report that was expected, or a stale one. After [Finish] every event is stale.
 func (s *State) Step(ev Event) (actions []Action, reason string) {
-	s.actions, s.changes, s.stale, s.replaced = nil, nil, s.finished, false
+	s.actions, s.changes, s.judged, s.stale, s.replaced = nil, nil, verdict.Verdict{}, s.finished, false
 	if s.finished {
 		return nil, ""
 	}
@@ -131,7 +132,7 @@ func (s *State) prepared(ev Prepared) string {
 func (s *State) unable(nodeRank int, first Exited) string {
 	sl := s.slots[nodeRank]
 	first.Node, first.Rank = sl.Node.Name, sl.Bundles[0].Rank
-	f := failure(first, sl.Bundles[0])
+	f := s.fault(failure(first, sl.Bundles[0])).Failure
 	return s.end(Result{Code: code(f), Ending: EndProgram, Reason: "job failed: " + also(f.Why, "a restart would not help"), Cause: &f})
 }
 
@@ -192,10 +193,12 @@ func (s *State) exited(ev Exited) string {
 		return s.blame(u, failure(ev, b), ev)
 	}
 	if !ev.Exit.OK() {
+		f := s.fault(failure(ev, b))
+		s.judged = f.Verdict
 		if u.excused(ev.Exit) {
-			return also(failure(ev, b).Why+" after the notice", s.vacate(u, *u.notice))
+			return also(f.Why+" after the notice", s.vacate(u, *u.notice))
 		}
-		return s.fail(s.fault(failure(ev, b)), u)
+		return s.fail(f, u)
 	}
 	s.done[ev.Rank] = true
 	m.left--
@@ -304,12 +307,12 @@ func (s *State) cancel(ev Cancel) string {
 }
 
 func (ev Cancel) result() Result {
-	verdict := "job cancelled: "
+	what := "job cancelled: "
 	switch {
 	case ev.Code == codeOwn, ev.Ending == EndProgram:
-		verdict = "job failed: "
+		what = "job failed: "
 	case ev.Ending == EndPreempted:
-		verdict = "job preempted: "
+		what = "job preempted: "
 	}
-	return Result{Code: cmp.Or(ev.Code, codeCancelled), Ending: ev.Ending, Reason: verdict + ev.Why}
+	return Result{Code: cmp.Or(ev.Code, codeCancelled), Ending: ev.Ending, Reason: what + ev.Why}
 }

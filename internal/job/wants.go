@@ -124,7 +124,7 @@ func (s *State) outcome() Result {
 	r := *s.result
 	if s.fatal != noUnit {
 		u := &s.units[s.fatal]
-		cause := u.cause.Failure
+		cause := u.failure()
 		cause.Why = u.blamed()
 		r.Cause = &cause
 	}

@@ -42,6 +42,10 @@ type Judged struct {
 	File string
 	// At is when the rank ended, if that is known.
 	At time.Time
+	// Decided says that the verdict is the coordinator's, as the job's record has it.
+	Decided bool
+	// Words are what the rank left of its exception, or wrote last, if the record has it.
+	Words string
 }
 
 // readTail is how much of the end of a log is judged, in bytes, and maxEvents how much is read of a record of events, which has as much at most.
@@ -72,8 +76,9 @@ func ReadRules(path string) ([]verdict.Rule, string, error) {
 }
 
 // Judge judges each file, and of each directory, which is that of a job in its --log-dir, every rank of the last attempt
-// that failed. Code is the exit code of ranks of which nothing tells it, or -1. The root cause comes first: of those that are no
-// echoes the first that ended, as far as is known.
+// that failed. Code is the exit code of ranks of which nothing tells it, or -1. The root cause comes first: what the coordinator
+// decided, where the directory has a record of that and there are no rules to judge by instead; else, of those that are no echoes, the
+// first that ended, as far as is known.
 func Judge(paths []string, code int, rules []verdict.Rule) ([]Judged, error) {
 	var all []Judged
 	for _, path := range paths {
@@ -91,15 +96,18 @@ func Judge(paths []string, code int, rules []verdict.Rule) ([]Judged, error) {
 		}
 		all = append(all, judged...)
 	}
-	slices.SortStableFunc(all, func(a, b Judged) int {
-		return cmp.Or(a.class()-b.class(), a.At.Compare(b.At))
-	})
+	slices.SortStableFunc(all, before)
 	return all, nil
 }
 
-// class is 0 for what may be the root cause, 1 for what says nothing, and 2 for an echo.
+// before has the root cause first.
+func before(a, b Judged) int { return cmp.Or(a.class()-b.class(), a.At.Compare(b.At)) }
+
+// class is -1 for what was decided to be the root cause, 0 for what may be it, 1 for what says nothing, and 2 for an echo.
 func (j Judged) class() int {
 	switch {
+	case j.Decided:
+		return -1
 	case j.Victim:
 		return 2
 	case j.Cause == verdict.Unknown:
@@ -116,7 +124,7 @@ func judgeFile(path string, code int, rules []verdict.Rule) ([]Judged, error) {
 
 // judge reads the ends of a rank's logs. The first of them that says something decides.
 func judge(x job.Exited, rules []verdict.Rule, files ...string) (Judged, error) {
-	j := Judged{Node: x.Node, Rank: x.Rank, Attempt: x.Attempt, At: x.At}
+	j := Judged{Node: x.Node, Rank: x.Rank, Attempt: x.Attempt, At: x.At, Words: cmp.Or(x.Traceback, x.Tail)}
 	for _, file := range files {
 		tail, skipped, err := lastOf(file)
 		if errors.Is(err, fs.ErrNotExist) && x.Rank != NoRank {
@@ -125,7 +133,9 @@ func judge(x job.Exited, rules []verdict.Rule, files ...string) (Judged, error) 
 		if err != nil {
 			return j, err
 		}
-		v := verdict.Judge(evidence(x, tail), rules...)
+		e := x.Evidence()
+		e.Tail = tail
+		v := verdict.Judge(e, rules...)
 		if j.Cause != "" && (v.Cause == verdict.Unknown || v.Quote == "") {
 			continue
 		}
@@ -137,15 +147,9 @@ func judge(x job.Exited, rules []verdict.Rule, files ...string) (Judged, error) 
 		}
 	}
 	if j.Cause == "" {
-		j.Verdict = verdict.Judge(evidence(x, x.Tail), rules...)
+		j.Verdict = verdict.Judge(x.Evidence(), rules...)
 	}
 	return j, nil
-}
-
-func evidence(x job.Exited, tail string) verdict.Evidence {
-	return verdict.Evidence{
-		Exit: verdict.Exit(x.Exit), Tail: tail, Traceback: x.Traceback, Node: x.Node, Rank: x.Rank, Attempt: x.Attempt,
-	}
 }
 
 // lastOf is the end of a file, from the beginning of a line, and the number of lines before it.
@@ -179,45 +183,121 @@ func (c *counter) Write(b []byte) (int, error) {
 }
 
 // judgeDir judges the ranks of the last attempt that failed: those that events.jsonl, where there is one, says to have failed by
-// themselves, or all that have logs.
+// themselves, or all that have logs. What the coordinator decided is not judged again.
 func judgeDir(dir string, code int, rules []verdict.Rule) ([]Judged, error) {
-	failed, unable, err := readFailures(filepath.Join(dir, "events.jsonl"))
+	r, err := readRecord(filepath.Join(dir, "events.jsonl"))
 	if err != nil {
 		return nil, err
 	}
-	if unable != nil {
-		j, err := judge(*unable, rules) // it has left no logs
+	if rules != nil {
+		r.decided = nil
+	}
+	if r.decided == nil && r.unable != nil {
+		j, err := judge(*r.unable, rules) // it has left no logs
 		return []Judged{j}, err
 	}
-	if len(failed) == 0 {
-		if failed, err = listRanks(dir, code); err != nil {
+	if len(r.failed) == 0 && r.decided == nil {
+		if r.failed, err = listRanks(dir, code); err != nil {
 			return nil, err
 		}
 	}
-	if len(failed) == 0 {
-		return nil, &InputError{errors.New("no rank has failed there, or it is not a job's log directory")}
-	}
 	var all []Judged
-	for _, x := range failed {
-		name := filepath.Join(dir, fmt.Sprintf("attempt-%d", x.Attempt), fmt.Sprintf("rank-%d", x.Rank))
-		j, err := judge(x, rules, name+".stderr.log", name+".stdout.log")
+	if r.decided != nil {
+		j, err := decided(dir, *r.decided)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, j)
 	}
+	for _, x := range r.failed {
+		if r.decided != nil && x.Rank == r.decided.Rank {
+			continue
+		}
+		j, err := judge(x, rules, logsOf(dir, x.Attempt, x.Rank)...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, j)
+	}
+	if len(all) == 0 {
+		return nil, &InputError{errors.New("no rank has failed there, or it is not a job's log directory")}
+	}
+	if r.decided == nil {
+		r.desert(all)
+	}
 	return all, nil
 }
 
-// readFailures are the failures of the last attempt in which a rank failed, as the coordinator recorded them; none without a record. Where
-// the job ended because a node knew that it could not start its ranks, unable is how the first of them would have ended.
-func readFailures(path string) (failed []job.Exited, unable *job.Exited, err error) {
+func logsOf(dir string, attempt, rank int) []string {
+	name := filepath.Join(dir, fmt.Sprintf("attempt-%d", attempt), fmt.Sprintf("rank-%d", rank))
+	return []string{name + ".stderr.log", name + ".stdout.log"}
+}
+
+// decided is what the coordinator took for the root cause, with the place in the logs of the line that decided.
+func decided(dir string, f job.Failure) (Judged, error) {
+	j := Judged{
+		Verdict: f.Verdict, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, At: f.At, Decided: true, Words: cmp.Or(f.Traceback, f.Tail),
+	}
+	if f.Verdict.From != verdict.FromTail {
+		return j, nil
+	}
+	for _, file := range logsOf(dir, f.Attempt, f.Rank) {
+		tail, skipped, err := lastOf(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return j, err
+		}
+		if at := strings.LastIndex(tail, strings.TrimSuffix(f.Verdict.Quote, "...")); at >= 0 {
+			j.File, j.Line = file, skipped+strings.Count(tail[:at], "\n")+1
+			return j, nil
+		}
+	}
+	return j, nil
+}
+
+// record is what a coordinator wrote of a job that bears on what its failure means.
+type record struct {
+	// failed are the failures of the last attempt in which a rank failed, and left the ranks that exited 0 in any.
+	failed, left []job.Exited
+	// unable, where the job ended because a node knew that it could not start its ranks, is how the first of them would have ended.
+	unable *job.Exited
+	// decided is the root cause with the coordinator's verdict; nil where the job has not ended yet, or did so when the record had none.
+	decided *job.Failure
+}
+
+// desert has an early exit be the cause of what is an echo, if nothing else is known.
+func (r record) desert(all []Judged) {
+	root := slices.MinFunc(all, before)
+	if !root.Victim {
+		return
+	}
+	var early []job.Exited
+	for _, x := range r.left {
+		if x.Attempt == root.Attempt && x.At.Before(root.At) {
+			early = append(early, x)
+		}
+	}
+	if len(early) == 0 {
+		return
+	}
+	first := slices.MinFunc(early, func(a, b job.Exited) int { return a.At.Compare(b.At) })
+	for i := range all {
+		if all[i].Rank == root.Rank && all[i].Attempt == root.Attempt {
+			all[i].Verdict, all[i].File = verdict.EarlyExit(first.Rank, first.Node, len(early)-1, root.At.Sub(first.At)), ""
+		}
+	}
+}
+
+// readRecord is empty where there is no record.
+func readRecord(path string) (r record, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
+		return r, nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return r, err
 	}
 	defer f.Close()
 	for events := json.NewDecoder(io.LimitReader(f, maxEvents)); ; {
@@ -226,32 +306,58 @@ func readFailures(path string) (failed []job.Exited, unable *job.Exited, err err
 			Detail json.RawMessage `json:"detail"`
 		}
 		if err := events.Decode(&event); err != nil {
-			return failed, unable, nil // its end, or the half of a line that a coordinator leaves which was killed
+			return r, nil // its end, or the half of a line that a coordinator leaves which was killed
 		}
-		// These names differ from those of the fields in case alone, which encoding/json does not mind, but for lived_seconds, which nobody asks for.
-		var detail struct {
+		if err := r.take(event.Event, event.Detail); err != nil {
+			return r, fmt.Errorf("%s is of another version of golaunch: %w", path, err)
+		}
+	}
+}
+
+// take adds an event. The names of its detail differ from those of the fields in case alone, which encoding/json does not mind, but for
+// lived_seconds, which does not bear on a verdict.
+func (r *record) take(event string, detail json.RawMessage) error {
+	switch event {
+	case "prepared", "reached":
+		var d struct {
 			job.Exited
 			Unable job.Exit
-			Cause  *job.Exited
 		}
-		switch event.Event {
-		case "prepared", "reached", "exited", "result":
-			if err := json.Unmarshal(event.Detail, &detail); err != nil {
-				return nil, nil, fmt.Errorf("%s is of another version of golaunch: %w", path, err)
-			}
-		default:
-			continue
+		if err := json.Unmarshal(detail, &d); err != nil {
+			return err
 		}
-		x := detail.Exited
-		switch {
-		case event.Event == "exited" && unable == nil:
-			failed = later(failed, x)
-		case !detail.Unable.OK() && unable == nil:
-			x.Rank, x.Exit = NoRank, detail.Unable
-			unable = &x
-		case unable != nil && detail.Cause != nil: // which says of which rank, in which attempt
-			unable = detail.Cause
+		if x := d.Exited; !d.Unable.OK() && r.unable == nil {
+			x.Rank, x.Exit = NoRank, d.Unable
+			r.unable = &x
 		}
+	case "exited":
+		var x job.Exited
+		if err := json.Unmarshal(detail, &x); err != nil {
+			return err
+		}
+		if x.Exit.OK() {
+			r.left = append(r.left, x)
+		} else if r.unable == nil {
+			r.failed = later(r.failed, x)
+		}
+	case "result":
+		var d struct{ Cause *job.Failure }
+		if err := json.Unmarshal(detail, &d); err != nil {
+			return err
+		}
+		r.end(d.Cause)
+	}
+	return nil
+}
+
+// end takes the root cause of the job: with the coordinator's verdict, or at least with whose it is.
+func (r *record) end(f *job.Failure) {
+	switch {
+	case f == nil:
+	case f.Verdict.Cause != "":
+		r.decided = f
+	case r.unable != nil:
+		r.unable.Node, r.unable.Rank, r.unable.Attempt, r.unable.Exit, r.unable.At = f.Node, f.Rank, f.Attempt, f.Exit, f.At
 	}
 }
 

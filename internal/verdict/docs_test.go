@@ -18,7 +18,7 @@ func TestCausesAreDocumented(t *testing.T) {
 		all = append(all, x.rule)
 	}
 	fault, _ := unhealthy("x")
-	for _, v := range []Verdict{fault, unknown} {
+	for _, v := range []Verdict{fault, unknown, NodeLost, Unreachable, Hang, EarlyExit(0, "n", 0, 0)} {
 		all = append(all, Rule{Action: v.Action, Cause: v.Cause, Title: v.Title})
 	}
 	all = append(all, raised, threw)

@@ -70,6 +70,25 @@ Cuda failure 2 'out of memory'
 			Exit: Exit{Code: 134, Signal: 6},
 			Tail: "terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  [Rank 0] Watchdog caught collective operation timeout: x\n",
 		}, "nccl-timeout", 2, Restart, true},
+		{"a path in /dev/shm", Evidence{
+			Exit: failed, Tail: traceback + "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1f'\n",
+		}, "shm-full", 5, Restart, false},
+		{"a path elsewhere", Evidence{
+			Exit: failed, Tail: traceback + "OSError: [Errno 28] No space left on device: '/data/ckpt.pt'\n",
+		}, "disk-full", 5, Wait, false},
+		{"a semaphore of Python, which is in /dev/shm", Evidence{
+			Exit: failed, Tail: strings.Replace(traceback, "train.py", "multiprocessing/synchronize.py", 1) + "OSError: [Errno 28] No space left on device\n",
+		}, "shm-full", 5, Restart, false},
+		{"NCCL's own line about /dev/shm", Evidence{
+			Exit: failed, Tail: traceback + `torch.distributed.DistBackendError: NCCL error in: a.cpp:3356, unhandled system error, NCCL version 2.26.2
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+Last error:
+Error while creating shared memory segment /dev/shm/nccl-T7ztZ6 (size 9637888)
+`}, "shm-full", 8, Restart, false},
+		{"no place for temporary files", Evidence{
+			Exit: failed, Tail: traceback + "FileNotFoundError: [Errno 2] No usable temporary directory found in ['/tmp', '/var/tmp']\n",
+		}, "disk-full", 5, Wait, false},
+		{"a person left the debugger", Evidence{Exit: failed, Tail: traceback + "bdb.BdbQuit\n"}, Quit, 5, Stop, false},
 		{"hardware beats an exception", Evidence{
 			Exit: failed, Kernel: "NVRM: Xid (PCI:0000:23:00): 79, GPU has fallen off the bus.\n", Tail: traceback + "KeyError: 'x'\n",
 		}, "gpu-lost", 1, Replace, false},
@@ -140,6 +159,7 @@ func TestRecurrence(t *testing.T) {
 	brief := func(code int, lived time.Duration) Evidence { return Evidence{Exit: Exit{Code: code}, Lived: lived} }
 	long, at := bug, func(step int64) Evidence { e := bug; e.Step = step; return e }
 	long.Lived = Progress
+	left := Evidence{Exit: Exit{Code: 1}, Tail: traceback + "bdb.BdbQuit", Lived: time.Hour}
 	for _, c := range []struct {
 		name string
 		in   []Evidence
@@ -168,6 +188,7 @@ func TestRecurrence(t *testing.T) {
 		{"words before routine ones", []Evidence{odd(3, "it broke\nINFO bye"), odd(3, "it broke\n[warning] bye"), odd(3, "it broke\nDEBUG:x:bye")}, Stop},
 		{"long lives", []Evidence{bug, bug, long, long, long}, Restart},
 		{"a long life, then none", []Evidence{long, bug, bug}, Stop},
+		{"the debugger was left after long", []Evidence{left}, Stop},
 		{"steps", []Evidence{at(5), at(6), at(7), at(8)}, Restart},
 		{"the same step", []Evidence{at(5), at(5), at(5)}, Stop},
 		{"a step back", []Evidence{at(5), at(4), at(5)}, Stop},

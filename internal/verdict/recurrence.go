@@ -44,7 +44,7 @@ func (r Recurrence) Next(e Evidence, own ...Rule) (Recurrence, Verdict) {
 	case r.Count >= Repeats && v.Action == Restart:
 		v.Action = Stop
 		v.Remedy = fmt.Sprintf("it has come %d times in a row without progress: a restart does not mend it; %s", r.Count, v.Remedy)
-	case r.Count < Repeats && v.Action == Stop && e.Lived >= Progress:
+	case r.Count < Repeats && v.Action == Stop && e.Lived >= Progress && v.Cause != Quit:
 		v.Action = Restart
 	}
 	return r, v

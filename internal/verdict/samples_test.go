@@ -42,6 +42,7 @@ var samples = []struct{ cause, line, seen, miss string }{
 	{"host-oom", "slurmstepd: error: Detected 1 oom_kill event in StepId=8538204.0. Some of the step tasks have been OOM Killed.", "Slurm", "oom_kill 0"},
 	{"dataloader-worker-killed", "RuntimeError: DataLoader worker (pid 12345) is killed by signal: Killed. ", "torch/csrc/DataLoader.cpp", "DataLoader worker 3 is ready"},
 	{"segfault", "Fatal Python error: Segmentation fault", "Python 3.11", "a segmentation model"},
+	{"shm-full", "RuntimeError: unable to write to file </torch_2034_3423_0>: No space left on device (28)", "torch 2.3", "RuntimeError: unable to open shared memory object </torch_18_1_0> in read-write mode: Too many open files (24)"},
 	{"disk-full", "OSError: [Errno 28] No space left on device", "ENOSPC", "12 GB of space left on the device"},
 	{"storage-error", "OSError: [Errno 116] Stale file handle: '/fsx/ckpt'", "ESTALE", "file handle 116 closed"},
 	{"limits", "OSError: [Errno 24] Too many open files", "EMFILE", "24 open files"},
@@ -72,6 +73,7 @@ var samples = []struct{ cause, line, seen, miss string }{
 	{"file-not-found", "FileNotFoundError: [Errno 2] No such file or directory: 'data.bin'", "Python 3.11", "file data.bin found"},
 	{"permission", "PermissionError: [Errno 13] Permission denied: '/ckpt'", "Python 3.11", "permission bits 0644"},
 	{"assertion", "AssertionError: loss is too large", "Python 3.11", "assertions are on"},
+	{"debugger-quit", "bdb.BdbQuit", "Python 3.13", "bdb is there"},
 	{"interrupted", "KeyboardInterrupt", "Python 3.11", "keyboard interrupts are ignored"},
 }
 

@@ -2,8 +2,12 @@ package verdict
 
 const (
 	hostMemory   = "give the job more memory, or take fewer DataLoader workers and less prefetching"
-	sharedMemory = "make /dev/shm larger (docker --shm-size, a memory emptyDir), or take fewer DataLoader workers"
+	sharedMemory = "make /dev/shm larger (docker --shm-size or --ipc=host, a memory emptyDir), or take fewer DataLoader workers"
 )
+
+// sharedMemoryFull is the cause that [Judge] also finds without the words: where Python makes something in /dev/shm, it says of which
+// file there is no space in the traceback alone.
+const sharedMemoryFull = "shm-full"
 
 // host are failures of the machine's memory, files and limits, and what a scheduler does.
 var host = []row{
@@ -49,12 +53,22 @@ var host = []row{
 		remedy: "the Python stack below it says where; look for mixed library versions",
 		origin: "Python faulthandler; torch/csrc/DataLoader.cpp",
 	}, {
+		action: Restart, cause: sharedMemoryFull, title: "shared memory (/dev/shm) is full",
+		patterns: `
+			/dev/shm/[^\n]{0,200}No space left on device
+			No space left on device[^\n]{0,80}/dev/shm
+			</torch_[^\n]{0,200}No space left on device
+			Error while creating shared memory segment /dev/shm/`,
+		remedy: sharedMemory, passing: true,
+		origin: "ENOSPC below /dev/shm: Python; torch MapAllocator.cpp; NCCL shmutils.cc",
+	}, {
 		action: Wait, cause: "disk-full", title: "a disk or a quota is full",
 		patterns: `
 			No space left on device
-			Disk quota exceeded`,
-		remedy: "free some of it, or keep fewer checkpoints", passing: true,
-		origin: "ENOSPC and EDQUOT, errno(3)",
+			Disk quota exceeded
+			No usable temporary directory found in`,
+		remedy: "free some of it, keep fewer checkpoints, or give temporary files another place (TMPDIR)", passing: true,
+		origin: "ENOSPC and EDQUOT, errno(3); Python tempfile",
 	}, {
 		action: Wait, cause: "storage-error", title: "a file system fails",
 		patterns: `

@@ -76,6 +76,13 @@ var program = []row{
 		remedy:   "read the traceback", passing: true,
 		origin: "Python",
 	}, {
+		action: Stop, cause: Quit, title: "somebody left the debugger, and so ended the program",
+		patterns: `
+			bdb\.BdbQuit
+			Quitting pdb will kill the process`,
+		remedy: "nothing, if it was meant", passing: true,
+		origin: "Python bdb and pdb",
+	}, {
 		action: Restart, cause: "interrupted", title: "somebody pressed ^C",
 		patterns: `KeyboardInterrupt`,
 		remedy:   "nothing, if it was meant", passing: true,

@@ -11,6 +11,7 @@ package verdict
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -31,6 +32,9 @@ const (
 
 // Unknown is the cause when nothing is recognised.
 const Unknown = "unknown"
+
+// Quit is the cause when a person has ended the program in its debugger: nothing may start it again.
+const Quit = "debugger-quit"
 
 // NotKnown is an exit code that nobody has told.
 const NotKnown = -1
@@ -68,7 +72,7 @@ type Verdict struct {
 	// Cause is a stable code, such as cuda-oom, and Title says it in words.
 	Cause, Title string
 	// Quote is the line that decided, cut to 300 bytes, and empty when the exit alone did. From says where it stands, and Line is
-	// its number there, from 1.
+	// its number there, from 1; From is empty, and Line 0, where it stands nowhere.
 	Quote string
 	From  Source
 	Line  int
@@ -96,8 +100,12 @@ const (
 	maxQuote = 300
 )
 
-// String is the verdict in one line: "cuda-oom: torch.OutOfMemoryError: CUDA out of memory. (stop: use a smaller batch)".
+// String is the verdict in one line: "cuda-oom: torch.OutOfMemoryError: CUDA out of memory. (stop: use a smaller batch)". It is
+// empty for the zero Verdict.
 func (v Verdict) String() string {
+	if v.Cause == "" {
+		return ""
+	}
 	return fmt.Sprintf("%s: %s (%s: %s)", v.Cause, cmp.Or(v.Quote, v.Title), v.Action, v.Remedy)
 }
 
@@ -124,11 +132,29 @@ func Judge(e Evidence, own ...Rule) Verdict {
 	}
 	for _, step := range steps {
 		if v, ok := step(); ok {
-			return v
+			return v.placed(e)
 		}
 	}
 	return unknown
 }
+
+// placed is the verdict with where the program was: a full disk is full shared memory where Python makes semaphores and memory for
+// several processes.
+func (v Verdict) placed(e Evidence) Verdict {
+	file, _, _ := strings.Cut(place(e), ":")
+	if v.Cause != "disk-full" || !slices.Contains(inSharedMemory, file) {
+		return v
+	}
+	for _, r := range builtin() {
+		if r.Cause == sharedMemoryFull {
+			v.Action, v.Cause, v.Title, v.Remedy = r.Action, r.Cause, r.Title, r.Remedy
+		}
+	}
+	return v
+}
+
+// inSharedMemory are the files of Python's multiprocessing that use /dev/shm.
+var inSharedMemory = []string{"synchronize.py", "shared_memory.py", "heap.py"}
 
 // fromText finds the line of the program that decides. A process that a signal ended did not end by an exception, but for
 // SIGABRT, which the C++ runtime raises for one.
@@ -164,6 +190,46 @@ func unhealthy(finding string) (Verdict, bool) {
 		Action: Replace, Cause: "node-unhealthy", Title: "a check of the node has found a fault", Quote: quote(finding),
 		From: FromHealth, Line: 1, Remedy: "look at the node: golaunch doctor",
 	}, finding != ""
+}
+
+// What these mean no line and no exit tells: the coordinator knows it of the whole job.
+var (
+	// NodeLost is the verdict on the loss of a node.
+	NodeLost = Verdict{
+		Action: Replace, Cause: "node-lost", Title: "a node, or its agent, is gone",
+		Remedy: "look at that machine and at the log of its agent",
+	}
+	// Hang is the verdict on ranks that stand still.
+	Hang = Verdict{
+		Action: Restart, Cause: "hang", Title: "no rank moved for --hang-timeout",
+		Remedy: "read where each rank stood: stacks.txt in the bundle",
+	}
+	// Unreachable is the verdict on a node that does not reach the master, or on a master that is not reached.
+	Unreachable = Verdict{
+		Action: Replace, Cause: "unreachable", Title: "a node does not reach MASTER_ADDR:MASTER_PORT",
+		Remedy: "check the route and the firewall between them, or choose other addresses with --address or --interface, or ports that the " +
+			"firewall lets through with --port-range",
+	}
+	early = Verdict{
+		Action: Restart, Cause: "early-exit", Title: "a rank exited 0 while its peers still needed it",
+		Remedy: "let all ranks leave together: a barrier, and then destroy_process_group(), at the end of the program",
+	}
+)
+
+// EarlyExit is the verdict on an attempt of which nothing but echoes is known, and before the first of them, by the time given, a rank
+// had exited 0, with so many more.
+func EarlyExit(rank int, node string, more int, before time.Duration) Verdict {
+	v := early
+	before = before.Round(100 * time.Millisecond)
+	switch more {
+	case 0:
+		v.Quote = fmt.Sprintf("rank %d on %s had exited with code 0 %v before", rank, node, before)
+	case 1:
+		v.Quote = fmt.Sprintf("rank %d on %s and 1 more rank had exited with code 0, the first %v before", rank, node, before)
+	default:
+		v.Quote = fmt.Sprintf("rank %d on %s and %d more ranks had exited with code 0, the first %v before", rank, node, more, before)
+	}
+	return v
 }
 
 var unknown = Verdict{

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/placement"
 	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
@@ -124,6 +125,24 @@ func fromFailure(f job.Failure) *pb.Failure {
 		Node: f.Node, Rank: int32(f.Rank), Gpu: optional(f.GPU, fromGPU), Attempt: int32(f.Attempt),
 		Exit: fromExit(f.Exit), At: fromTime(f.At), Lived: durationpb.New(f.Lived), Further: int32(f.Further), Step: f.Step, Kernel: []byte(tail(f.Kernel)),
 		Why: Plain(f.Why), Tail: []byte(tail(f.Tail)), Traceback: []byte(tail(f.Traceback)), Hung: f.Hung,
+		Verdict: fromVerdict(f.Verdict),
+	}
+}
+
+func fromVerdict(v verdict.Verdict) *pb.Verdict {
+	if v == (verdict.Verdict{}) {
+		return nil
+	}
+	return &pb.Verdict{
+		Action: string(v.Action), Cause: line(v.Cause, MaxLine), Title: Plain(v.Title), Quote: Plain(v.Quote), From: string(v.From),
+		Line: int32(v.Line), Victim: v.Victim, Remedy: Plain(v.Remedy),
+	}
+}
+
+func toVerdict(v *pb.Verdict) verdict.Verdict {
+	return verdict.Verdict{
+		Action: verdict.Action(v.GetAction()), Cause: v.GetCause(), Title: v.GetTitle(), Quote: v.GetQuote(), From: verdict.Source(v.GetFrom()),
+		Line: int(v.GetLine()), Victim: v.GetVictim(), Remedy: v.GetRemedy(),
 	}
 }
 
@@ -131,7 +150,7 @@ func toFailure(f *pb.Failure) job.Failure {
 	failure := job.Failure{
 		Node: f.GetNode(), Rank: int(f.GetRank()), Attempt: int(f.GetAttempt()), Exit: toExit(f.GetExit()),
 		At: toTime(f.GetAt()), Lived: f.GetLived().AsDuration(), Further: int(f.GetFurther()), Step: f.GetStep(), Kernel: string(tail(f.GetKernel())), Why: f.GetWhy(), Tail: string(tail(f.GetTail())), Traceback: string(tail(f.GetTraceback())),
-		Hung: f.GetHung(),
+		Hung: f.GetHung(), Verdict: toVerdict(f.GetVerdict()),
 	}
 	if f.GetGpu() != nil {
 		failure.GPU = new(toGPU(f.GetGpu()))

@@ -4881,6 +4881,7 @@ type Failure struct {
 	Step          int64                  `protobuf:"varint,12,opt,name=step,proto3" json:"step,omitempty"`
 	Kernel        []byte                 `protobuf:"bytes,13,opt,name=kernel,proto3" json:"kernel,omitempty"`
 	Hung          bool                   `protobuf:"varint,14,opt,name=hung,proto3" json:"hung,omitempty"`
+	Verdict       *Verdict               `protobuf:"bytes,15,opt,name=verdict,proto3" json:"verdict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5011,6 +5012,13 @@ func (x *Failure) GetHung() bool {
 		return x.Hung
 	}
 	return false
+}
+
+func (x *Failure) GetVerdict() *Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return nil
 }
 
 // Submission is a job, or a reservation, for a cluster.
@@ -6947,6 +6955,107 @@ func (x *Moment) GetReason() string {
 	return ""
 }
 
+// Verdict is what a failure means, as the coordinator has decided.
+type Verdict struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Action        string                 `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
+	Cause         string                 `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
+	Title         string                 `protobuf:"bytes,3,opt,name=title,proto3" json:"title,omitempty"`
+	Quote         string                 `protobuf:"bytes,4,opt,name=quote,proto3" json:"quote,omitempty"`
+	From          string                 `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`
+	Line          int32                  `protobuf:"varint,6,opt,name=line,proto3" json:"line,omitempty"`
+	Victim        bool                   `protobuf:"varint,7,opt,name=victim,proto3" json:"victim,omitempty"`
+	Remedy        string                 `protobuf:"bytes,8,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Verdict) Reset() {
+	*x = Verdict{}
+	mi := &file_rendezvous_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Verdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Verdict) ProtoMessage() {}
+
+func (x *Verdict) ProtoReflect() protoreflect.Message {
+	mi := &file_rendezvous_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
+func (*Verdict) Descriptor() ([]byte, []int) {
+	return file_rendezvous_proto_rawDescGZIP(), []int{89}
+}
+
+func (x *Verdict) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *Verdict) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *Verdict) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
+}
+
+func (x *Verdict) GetQuote() string {
+	if x != nil {
+		return x.Quote
+	}
+	return ""
+}
+
+func (x *Verdict) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Verdict) GetLine() int32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *Verdict) GetVictim() bool {
+	if x != nil {
+		return x.Victim
+	}
+	return false
+}
+
+func (x *Verdict) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
+}
+
 var File_rendezvous_proto protoreflect.FileDescriptor
 
 const file_rendezvous_proto_rawDesc = "" +
@@ -7318,7 +7427,7 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12$\n" +
 	"\rinterruptions\x18\x03 \x01(\x05R\rinterruptions\x12\x14\n" +
 	"\x05hours\x18\x04 \x01(\x01R\x05hours\x12\x12\n" +
-	"\x04lost\x18\x05 \x01(\x01R\x04lost\"\xa7\x03\n" +
+	"\x04lost\x18\x05 \x01(\x01R\x04lost\"\xe2\x03\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12-\n" +
@@ -7334,7 +7443,8 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\afurther\x18\v \x01(\x05R\afurther\x12\x12\n" +
 	"\x04step\x18\f \x01(\x03R\x04step\x12\x16\n" +
 	"\x06kernel\x18\r \x01(\fR\x06kernel\x12\x12\n" +
-	"\x04hung\x18\x0e \x01(\bR\x04hung\"\xfa\x03\n" +
+	"\x04hung\x18\x0e \x01(\bR\x04hung\x129\n" +
+	"\averdict\x18\x0f \x01(\v2\x1f.golaunch.rendezvous.v1.VerdictR\averdict\"\xfa\x03\n" +
 	"\n" +
 	"Submission\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x18\n" +
@@ -7504,7 +7614,16 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x02to\x18\x03 \x01(\tR\x02to\x12\x14\n" +
 	"\x05cause\x18\x04 \x01(\tR\x05cause\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason2\xae\x01\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"\xbb\x01\n" +
+	"\aVerdict\x12\x16\n" +
+	"\x06action\x18\x01 \x01(\tR\x06action\x12\x14\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x14\n" +
+	"\x05title\x18\x03 \x01(\tR\x05title\x12\x14\n" +
+	"\x05quote\x18\x04 \x01(\tR\x05quote\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\tR\x04from\x12\x12\n" +
+	"\x04line\x18\x06 \x01(\x05R\x04line\x12\x16\n" +
+	"\x06victim\x18\a \x01(\bR\x06victim\x12\x16\n" +
+	"\x06remedy\x18\b \x01(\tR\x06remedy2\xae\x01\n" +
 	"\n" +
 	"Rendezvous\x12N\n" +
 	"\x04Join\x12!.golaunch.rendezvous.v1.FromAgent\x1a\x1f.golaunch.rendezvous.v1.ToAgent(\x010\x01\x12P\n" +
@@ -7534,7 +7653,7 @@ func file_rendezvous_proto_rawDescGZIP() []byte {
 	return file_rendezvous_proto_rawDescData
 }
 
-var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
+var file_rendezvous_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
 var file_rendezvous_proto_goTypes = []any{
 	(*Voter)(nil),                 // 0: golaunch.rendezvous.v1.Voter
 	(*Chunk)(nil),                 // 1: golaunch.rendezvous.v1.Chunk
@@ -7625,21 +7744,22 @@ var file_rendezvous_proto_goTypes = []any{
 	(*Hold)(nil),                  // 86: golaunch.rendezvous.v1.Hold
 	(*JobStatus)(nil),             // 87: golaunch.rendezvous.v1.JobStatus
 	(*Moment)(nil),                // 88: golaunch.rendezvous.v1.Moment
-	nil,                           // 89: golaunch.rendezvous.v1.Greeting.FactsEntry
-	nil,                           // 90: golaunch.rendezvous.v1.Invitation.FactsEntry
-	nil,                           // 91: golaunch.rendezvous.v1.Hello.FactsEntry
-	nil,                           // 92: golaunch.rendezvous.v1.Node.LabelsEntry
-	nil,                           // 93: golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	(*durationpb.Duration)(nil),   // 94: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 95: google.protobuf.Timestamp
+	(*Verdict)(nil),               // 89: golaunch.rendezvous.v1.Verdict
+	nil,                           // 90: golaunch.rendezvous.v1.Greeting.FactsEntry
+	nil,                           // 91: golaunch.rendezvous.v1.Invitation.FactsEntry
+	nil,                           // 92: golaunch.rendezvous.v1.Hello.FactsEntry
+	nil,                           // 93: golaunch.rendezvous.v1.Node.LabelsEntry
+	nil,                           // 94: golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	(*durationpb.Duration)(nil),   // 95: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 96: google.protobuf.Timestamp
 }
 var file_rendezvous_proto_depIdxs = []int32{
 	0,   // 0: golaunch.rendezvous.v1.Chunk.from:type_name -> golaunch.rendezvous.v1.Voter
 	0,   // 1: golaunch.rendezvous.v1.Greeting.voter:type_name -> golaunch.rendezvous.v1.Voter
-	89,  // 2: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
-	90,  // 3: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
+	90,  // 2: golaunch.rendezvous.v1.Greeting.facts:type_name -> golaunch.rendezvous.v1.Greeting.FactsEntry
+	91,  // 3: golaunch.rendezvous.v1.Invitation.facts:type_name -> golaunch.rendezvous.v1.Invitation.FactsEntry
 	4,   // 4: golaunch.rendezvous.v1.Invitation.voters:type_name -> golaunch.rendezvous.v1.Voters
-	94,  // 5: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
+	95,  // 5: golaunch.rendezvous.v1.Voters.wait:type_name -> google.protobuf.Duration
 	7,   // 6: golaunch.rendezvous.v1.FromAgent.hello:type_name -> golaunch.rendezvous.v1.Hello
 	9,   // 7: golaunch.rendezvous.v1.FromAgent.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	12,  // 8: golaunch.rendezvous.v1.FromAgent.goodbye:type_name -> golaunch.rendezvous.v1.Goodbye
@@ -7671,38 +7791,38 @@ var file_rendezvous_proto_depIdxs = []int32{
 	4,   // 34: golaunch.rendezvous.v1.ToAgent.voters:type_name -> golaunch.rendezvous.v1.Voters
 	31,  // 35: golaunch.rendezvous.v1.ToAgent.peers:type_name -> golaunch.rendezvous.v1.Peers
 	13,  // 36: golaunch.rendezvous.v1.Hello.node:type_name -> golaunch.rendezvous.v1.Node
-	91,  // 37: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
-	95,  // 38: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
+	92,  // 37: golaunch.rendezvous.v1.Hello.facts:type_name -> golaunch.rendezvous.v1.Hello.FactsEntry
+	96,  // 38: golaunch.rendezvous.v1.Hello.time:type_name -> google.protobuf.Timestamp
 	9,   // 39: golaunch.rendezvous.v1.Hello.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
 	0,   // 40: golaunch.rendezvous.v1.Hello.voter:type_name -> golaunch.rendezvous.v1.Voter
-	94,  // 41: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
-	94,  // 42: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
+	95,  // 41: golaunch.rendezvous.v1.Hello.patience:type_name -> google.protobuf.Duration
+	95,  // 42: golaunch.rendezvous.v1.Welcome.lease:type_name -> google.protobuf.Duration
 	9,   // 43: golaunch.rendezvous.v1.Welcome.heartbeat:type_name -> golaunch.rendezvous.v1.Heartbeat
-	94,  // 44: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
-	95,  // 45: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	95,  // 44: golaunch.rendezvous.v1.Heartbeat.at:type_name -> google.protobuf.Duration
+	96,  // 45: golaunch.rendezvous.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
 	14,  // 46: golaunch.rendezvous.v1.Node.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	92,  // 47: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
+	93,  // 47: golaunch.rendezvous.v1.Node.labels:type_name -> golaunch.rendezvous.v1.Node.LabelsEntry
 	28,  // 48: golaunch.rendezvous.v1.Prepared.unable:type_name -> golaunch.rendezvous.v1.Exit
 	28,  // 49: golaunch.rendezvous.v1.Reached.unable:type_name -> golaunch.rendezvous.v1.Exit
-	94,  // 50: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
+	95,  // 50: golaunch.rendezvous.v1.Draining.within:type_name -> google.protobuf.Duration
 	20,  // 51: golaunch.rendezvous.v1.Started.imports:type_name -> golaunch.rendezvous.v1.Imports
-	94,  // 52: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
-	94,  // 53: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
-	94,  // 54: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
+	95,  // 52: golaunch.rendezvous.v1.Imports.waited:type_name -> google.protobuf.Duration
+	95,  // 53: golaunch.rendezvous.v1.Imports.took:type_name -> google.protobuf.Duration
+	95,  // 54: golaunch.rendezvous.v1.Imports.forking:type_name -> google.protobuf.Duration
 	22,  // 55: golaunch.rendezvous.v1.Met.homes:type_name -> golaunch.rendezvous.v1.Home
 	25,  // 56: golaunch.rendezvous.v1.Stalled.ranks:type_name -> golaunch.rendezvous.v1.Still
 	23,  // 57: golaunch.rendezvous.v1.Stalled.behind:type_name -> golaunch.rendezvous.v1.Client
-	94,  // 58: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
-	94,  // 59: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
+	95,  // 58: golaunch.rendezvous.v1.Still.for:type_name -> google.protobuf.Duration
+	95,  // 59: golaunch.rendezvous.v1.Stepped.ago:type_name -> google.protobuf.Duration
 	28,  // 60: golaunch.rendezvous.v1.Exited.exit:type_name -> golaunch.rendezvous.v1.Exit
-	95,  // 61: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
-	94,  // 62: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
+	96,  // 61: golaunch.rendezvous.v1.Exited.at:type_name -> google.protobuf.Timestamp
+	95,  // 62: golaunch.rendezvous.v1.Exited.lived:type_name -> google.protobuf.Duration
 	35,  // 63: golaunch.rendezvous.v1.Start.bundles:type_name -> golaunch.rendezvous.v1.Bundle
 	36,  // 64: golaunch.rendezvous.v1.Start.world:type_name -> golaunch.rendezvous.v1.World
 	14,  // 65: golaunch.rendezvous.v1.Bundle.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	14,  // 66: golaunch.rendezvous.v1.World.gpus:type_name -> golaunch.rendezvous.v1.GPU
-	94,  // 67: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
-	94,  // 68: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
+	95,  // 67: golaunch.rendezvous.v1.Notice.within:type_name -> google.protobuf.Duration
+	95,  // 68: golaunch.rendezvous.v1.Stop.grace:type_name -> google.protobuf.Duration
 	43,  // 69: golaunch.rendezvous.v1.Ask.question:type_name -> golaunch.rendezvous.v1.Question
 	50,  // 70: golaunch.rendezvous.v1.Question.logs:type_name -> golaunch.rendezvous.v1.LogFilter
 	46,  // 71: golaunch.rendezvous.v1.Question.ras:type_name -> golaunch.rendezvous.v1.Ras
@@ -7711,12 +7831,12 @@ var file_rendezvous_proto_depIdxs = []int32{
 	48,  // 74: golaunch.rendezvous.v1.Question.ping:type_name -> golaunch.rendezvous.v1.Ping
 	44,  // 75: golaunch.rendezvous.v1.Question.endpoint:type_name -> golaunch.rendezvous.v1.Endpoint
 	45,  // 76: golaunch.rendezvous.v1.Question.gpus:type_name -> golaunch.rendezvous.v1.Gpus
-	94,  // 77: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
-	94,  // 78: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
+	95,  // 77: golaunch.rendezvous.v1.SampleFilter.since:type_name -> google.protobuf.Duration
+	95,  // 78: golaunch.rendezvous.v1.SampleFilter.every:type_name -> google.protobuf.Duration
 	51,  // 79: golaunch.rendezvous.v1.LogFilter.ranks:type_name -> golaunch.rendezvous.v1.Span
 	52,  // 80: golaunch.rendezvous.v1.LogFilter.from:type_name -> golaunch.rendezvous.v1.LogPosition
 	52,  // 81: golaunch.rendezvous.v1.LogChunk.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	95,  // 82: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
+	96,  // 82: golaunch.rendezvous.v1.Samples.now:type_name -> google.protobuf.Timestamp
 	55,  // 83: golaunch.rendezvous.v1.Samples.series:type_name -> golaunch.rendezvous.v1.Series
 	56,  // 84: golaunch.rendezvous.v1.Series.tracks:type_name -> golaunch.rendezvous.v1.Track
 	53,  // 85: golaunch.rendezvous.v1.Answer.chunk:type_name -> golaunch.rendezvous.v1.LogChunk
@@ -7728,78 +7848,79 @@ var file_rendezvous_proto_depIdxs = []int32{
 	63,  // 91: golaunch.rendezvous.v1.Goodput.costs:type_name -> golaunch.rendezvous.v1.Cost
 	14,  // 92: golaunch.rendezvous.v1.Failure.gpu:type_name -> golaunch.rendezvous.v1.GPU
 	28,  // 93: golaunch.rendezvous.v1.Failure.exit:type_name -> golaunch.rendezvous.v1.Exit
-	95,  // 94: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
-	94,  // 95: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
-	66,  // 96: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
-	94,  // 97: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
-	94,  // 98: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
-	94,  // 99: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
-	94,  // 100: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
-	67,  // 101: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
-	94,  // 102: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
-	94,  // 103: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
-	94,  // 104: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
-	93,  // 105: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
-	94,  // 106: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
-	94,  // 107: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
-	70,  // 108: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
-	71,  // 109: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
-	61,  // 110: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
-	72,  // 111: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
-	94,  // 112: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
-	95,  // 113: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
-	64,  // 114: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
-	73,  // 115: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
-	13,  // 116: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
-	35,  // 117: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
-	43,  // 118: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
-	75,  // 119: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
-	94,  // 120: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
-	52,  // 121: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
-	94,  // 122: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
-	95,  // 123: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
-	84,  // 124: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
-	87,  // 125: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
-	13,  // 126: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
-	94,  // 127: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
-	86,  // 128: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
-	85,  // 129: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
-	95,  // 130: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	95,  // 131: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
-	95,  // 132: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
-	61,  // 133: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
-	62,  // 134: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
-	88,  // 135: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
-	95,  // 136: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
-	5,   // 137: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
-	58,  // 138: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
-	65,  // 139: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
-	68,  // 140: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
-	74,  // 141: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
-	76,  // 142: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
-	78,  // 143: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
-	80,  // 144: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
-	82,  // 145: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
-	1,   // 146: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
-	2,   // 147: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
-	3,   // 148: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
-	6,   // 149: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
-	59,  // 150: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
-	69,  // 151: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
-	69,  // 152: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
-	57,  // 153: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
-	77,  // 154: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
-	79,  // 155: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
-	81,  // 156: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
-	83,  // 157: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
-	2,   // 158: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 159: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
-	2,   // 160: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
-	149, // [149:161] is the sub-list for method output_type
-	137, // [137:149] is the sub-list for method input_type
-	137, // [137:137] is the sub-list for extension type_name
-	137, // [137:137] is the sub-list for extension extendee
-	0,   // [0:137] is the sub-list for field type_name
+	96,  // 94: golaunch.rendezvous.v1.Failure.at:type_name -> google.protobuf.Timestamp
+	95,  // 95: golaunch.rendezvous.v1.Failure.lived:type_name -> google.protobuf.Duration
+	89,  // 96: golaunch.rendezvous.v1.Failure.verdict:type_name -> golaunch.rendezvous.v1.Verdict
+	66,  // 97: golaunch.rendezvous.v1.Submission.spec:type_name -> golaunch.rendezvous.v1.Spec
+	95,  // 98: golaunch.rendezvous.v1.Submission.placement_timeout:type_name -> google.protobuf.Duration
+	95,  // 99: golaunch.rendezvous.v1.Submission.backoff_min:type_name -> google.protobuf.Duration
+	95,  // 100: golaunch.rendezvous.v1.Submission.backoff_max:type_name -> google.protobuf.Duration
+	95,  // 101: golaunch.rendezvous.v1.Submission.last_call:type_name -> google.protobuf.Duration
+	67,  // 102: golaunch.rendezvous.v1.Spec.request:type_name -> golaunch.rendezvous.v1.Request
+	95,  // 103: golaunch.rendezvous.v1.Spec.grace:type_name -> google.protobuf.Duration
+	95,  // 104: golaunch.rendezvous.v1.Spec.refill_after:type_name -> google.protobuf.Duration
+	95,  // 105: golaunch.rendezvous.v1.Spec.exclude_for:type_name -> google.protobuf.Duration
+	94,  // 106: golaunch.rendezvous.v1.Spec.exit_codes:type_name -> golaunch.rendezvous.v1.Spec.ExitCodesEntry
+	95,  // 107: golaunch.rendezvous.v1.Spec.grow_after:type_name -> google.protobuf.Duration
+	95,  // 108: golaunch.rendezvous.v1.Spec.drain_time:type_name -> google.protobuf.Duration
+	70,  // 109: golaunch.rendezvous.v1.Update.accepted:type_name -> golaunch.rendezvous.v1.Accepted
+	71,  // 110: golaunch.rendezvous.v1.Update.decision:type_name -> golaunch.rendezvous.v1.Decision
+	61,  // 111: golaunch.rendezvous.v1.Update.result:type_name -> golaunch.rendezvous.v1.Result
+	72,  // 112: golaunch.rendezvous.v1.Update.granted:type_name -> golaunch.rendezvous.v1.Granted
+	95,  // 113: golaunch.rendezvous.v1.Accepted.lease:type_name -> google.protobuf.Duration
+	96,  // 114: golaunch.rendezvous.v1.Decision.at:type_name -> google.protobuf.Timestamp
+	64,  // 115: golaunch.rendezvous.v1.Decision.failure:type_name -> golaunch.rendezvous.v1.Failure
+	73,  // 116: golaunch.rendezvous.v1.Granted.groups:type_name -> golaunch.rendezvous.v1.Group
+	13,  // 117: golaunch.rendezvous.v1.Group.node:type_name -> golaunch.rendezvous.v1.Node
+	35,  // 118: golaunch.rendezvous.v1.Group.bundles:type_name -> golaunch.rendezvous.v1.Bundle
+	43,  // 119: golaunch.rendezvous.v1.Inquiry.question:type_name -> golaunch.rendezvous.v1.Question
+	75,  // 120: golaunch.rendezvous.v1.Inquiry.from:type_name -> golaunch.rendezvous.v1.LogsFrom
+	95,  // 121: golaunch.rendezvous.v1.Inquiry.within:type_name -> google.protobuf.Duration
+	52,  // 122: golaunch.rendezvous.v1.LogsFrom.at:type_name -> golaunch.rendezvous.v1.LogPosition
+	95,  // 123: golaunch.rendezvous.v1.DrainRequest.within:type_name -> google.protobuf.Duration
+	96,  // 124: golaunch.rendezvous.v1.StatusReply.since:type_name -> google.protobuf.Timestamp
+	84,  // 125: golaunch.rendezvous.v1.StatusReply.nodes:type_name -> golaunch.rendezvous.v1.NodeStatus
+	87,  // 126: golaunch.rendezvous.v1.StatusReply.jobs:type_name -> golaunch.rendezvous.v1.JobStatus
+	13,  // 127: golaunch.rendezvous.v1.NodeStatus.node:type_name -> golaunch.rendezvous.v1.Node
+	95,  // 128: golaunch.rendezvous.v1.NodeStatus.silent:type_name -> google.protobuf.Duration
+	86,  // 129: golaunch.rendezvous.v1.NodeStatus.holds:type_name -> golaunch.rendezvous.v1.Hold
+	85,  // 130: golaunch.rendezvous.v1.NodeStatus.excluded:type_name -> golaunch.rendezvous.v1.Exclusion
+	96,  // 131: golaunch.rendezvous.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	96,  // 132: golaunch.rendezvous.v1.JobStatus.submitted:type_name -> google.protobuf.Timestamp
+	96,  // 133: golaunch.rendezvous.v1.JobStatus.finished:type_name -> google.protobuf.Timestamp
+	61,  // 134: golaunch.rendezvous.v1.JobStatus.result:type_name -> golaunch.rendezvous.v1.Result
+	62,  // 135: golaunch.rendezvous.v1.JobStatus.goodput:type_name -> golaunch.rendezvous.v1.Goodput
+	88,  // 136: golaunch.rendezvous.v1.JobStatus.history:type_name -> golaunch.rendezvous.v1.Moment
+	96,  // 137: golaunch.rendezvous.v1.Moment.at:type_name -> google.protobuf.Timestamp
+	5,   // 138: golaunch.rendezvous.v1.Rendezvous.Join:input_type -> golaunch.rendezvous.v1.FromAgent
+	58,  // 139: golaunch.rendezvous.v1.Rendezvous.Deliver:input_type -> golaunch.rendezvous.v1.Delivery
+	65,  // 140: golaunch.rendezvous.v1.Cluster.Submit:input_type -> golaunch.rendezvous.v1.Submission
+	68,  // 141: golaunch.rendezvous.v1.Cluster.Watch:input_type -> golaunch.rendezvous.v1.WatchRequest
+	74,  // 142: golaunch.rendezvous.v1.Cluster.Inquire:input_type -> golaunch.rendezvous.v1.Inquiry
+	76,  // 143: golaunch.rendezvous.v1.Cluster.Stop:input_type -> golaunch.rendezvous.v1.StopRequest
+	78,  // 144: golaunch.rendezvous.v1.Cluster.Forward:input_type -> golaunch.rendezvous.v1.ForwardRequest
+	80,  // 145: golaunch.rendezvous.v1.Cluster.Drain:input_type -> golaunch.rendezvous.v1.DrainRequest
+	82,  // 146: golaunch.rendezvous.v1.Cluster.Status:input_type -> golaunch.rendezvous.v1.StatusRequest
+	1,   // 147: golaunch.rendezvous.v1.Quorum.Step:input_type -> golaunch.rendezvous.v1.Chunk
+	2,   // 148: golaunch.rendezvous.v1.Quorum.Greet:input_type -> golaunch.rendezvous.v1.Greeting
+	3,   // 149: golaunch.rendezvous.v1.Quorum.Invite:input_type -> golaunch.rendezvous.v1.Invitation
+	6,   // 150: golaunch.rendezvous.v1.Rendezvous.Join:output_type -> golaunch.rendezvous.v1.ToAgent
+	59,  // 151: golaunch.rendezvous.v1.Rendezvous.Deliver:output_type -> golaunch.rendezvous.v1.Delivered
+	69,  // 152: golaunch.rendezvous.v1.Cluster.Submit:output_type -> golaunch.rendezvous.v1.Update
+	69,  // 153: golaunch.rendezvous.v1.Cluster.Watch:output_type -> golaunch.rendezvous.v1.Update
+	57,  // 154: golaunch.rendezvous.v1.Cluster.Inquire:output_type -> golaunch.rendezvous.v1.Answer
+	77,  // 155: golaunch.rendezvous.v1.Cluster.Stop:output_type -> golaunch.rendezvous.v1.StopReply
+	79,  // 156: golaunch.rendezvous.v1.Cluster.Forward:output_type -> golaunch.rendezvous.v1.ForwardReply
+	81,  // 157: golaunch.rendezvous.v1.Cluster.Drain:output_type -> golaunch.rendezvous.v1.DrainReply
+	83,  // 158: golaunch.rendezvous.v1.Cluster.Status:output_type -> golaunch.rendezvous.v1.StatusReply
+	2,   // 159: golaunch.rendezvous.v1.Quorum.Step:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 160: golaunch.rendezvous.v1.Quorum.Greet:output_type -> golaunch.rendezvous.v1.Greeting
+	2,   // 161: golaunch.rendezvous.v1.Quorum.Invite:output_type -> golaunch.rendezvous.v1.Greeting
+	150, // [150:162] is the sub-list for method output_type
+	138, // [138:150] is the sub-list for method input_type
+	138, // [138:138] is the sub-list for extension type_name
+	138, // [138:138] is the sub-list for extension extendee
+	0,   // [0:138] is the sub-list for field type_name
 }
 
 func init() { file_rendezvous_proto_init() }
@@ -7864,7 +7985,7 @@ func file_rendezvous_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rendezvous_proto_rawDesc), len(file_rendezvous_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   94,
+			NumMessages:   95,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

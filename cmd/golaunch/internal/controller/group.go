@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/endpoint"
-	"github.com/golaunch/golaunch/internal/verdict"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -150,7 +149,7 @@ type told struct {
 	Job    string `json:"job"`
 	Reason string `json:"reason"`
 	News   bool   `json:"news,omitempty"`
-	// Cause is one of docs/failures.md, and Verdict what it means, in a line; empty where nothing is known.
+	// Cause and Verdict, in a line, are the coordinator's verdict on the Failure; empty where there is none.
 	Cause   string            `json:"cause,omitempty"`
 	Verdict string            `json:"verdict,omitempty"`
 	Failure *launcher.Failure `json:"failure,omitempty"`
@@ -204,25 +203,14 @@ func (c *controller) watch(ctx context.Context, w *launcher.Watch, far *endpoint
 		case d.Result != nil:
 			t.Event, t.Failure = "over", d.Result.Cause
 		}
-		t.judge()
+		if f := t.Failure; f != nil {
+			t.Cause, t.Verdict = f.Verdict.Cause, f.Verdict.String()
+		}
 		c.tell(t)
 		if t.Event == "over" {
 			return
 		}
 	}
-}
-
-// judge says what a failure of a worker means.
-func (t *told) judge() {
-	f := t.Failure
-	if f == nil || f.Rank < 0 {
-		return
-	}
-	v := verdict.Judge(verdict.Evidence{
-		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived, Step: f.Step,
-		Kernel: f.Kernel,
-	})
-	t.Cause, t.Verdict = v.Cause, v.String()
 }
 
 // show prints what the workers print.
