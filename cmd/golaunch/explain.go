@@ -43,17 +43,17 @@ const rulesUsage = "`file` with rules for lines of logs that come before the bui
 // explanation is what explain --json prints; docs/json.md is its contract.
 type explanation struct {
 	contract.Header
-	Cause  string  `json:"cause"`
-	Title  string  `json:"title"`
-	Action string  `json:"action"`
-	Quote  string  `json:"quote,omitempty"`
-	File   string  `json:"file,omitempty"`
-	Line   int     `json:"line,omitempty"`
-	Node   string  `json:"node,omitempty"`
-	Rank   *int    `json:"rank,omitempty"`
-	Try    *int    `json:"attempt,omitempty"`
-	Victim bool    `json:"victim"`
-	Remedy string  `json:"remedy"`
+	Cause  string `json:"cause"`
+	Title  string `json:"title"`
+	Action string `json:"action"`
+	Quote  string `json:"quote,omitempty"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Node   string `json:"node,omitempty"`
+	Rank   *int   `json:"rank,omitempty"`
+	Try    *int   `json:"attempt,omitempty"`
+	Victim bool   `json:"victim"`
+	Remedy string `json:"remedy"`
 	// Decided says that it is what the coordinator decided, rather than a judgement of the logs now.
 	Decided bool    `json:"decided"`
 	Ranks   []group `json:"ranks"`

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/verdict"
 )
 
 // write makes files below a directory and returns it.
@@ -125,5 +127,50 @@ func TestJudgeLogsRefuses(t *testing.T) {
 	_, _, err := ReadRules(filepath.Join(dir, "missing"))
 	if _, input := errors.AsType[*InputError](err); !input {
 		t.Errorf("rules that are not there: %v", err)
+	}
+}
+
+// TestJudgeKernel holds that what the kernel said of a node's GPUs decides here as it does for the coordinator.
+func TestJudgeKernel(t *testing.T) {
+	const lost = `NVRM: Xid (PCI:0000:23:00): 79, pid=1122, GPU has fallen off the bus.`
+	dir := write(t, map[string]string{
+		"events.jsonl":                exited(0, 1, "01", `"code":1`, `,"kernel":"`+lost+`","tail":"RuntimeError: CUDA error: unknown error"`),
+		"attempt-0/rank-1.stderr.log": "RuntimeError: CUDA error: unknown error\n",
+	})
+	all, err := Judge([]string{dir}, -1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j := all[0]; j.Cause != "gpu-lost" || j.Action != verdict.Replace || j.Quote != lost || j.Decided || j.File != "" {
+		t.Errorf("%+v", j)
+	}
+}
+
+// TestDecided has a record of what the coordinator decided, which no log and no rule of golaunch's own would say.
+func TestDecided(t *testing.T) {
+	const result = `{"event":"result","detail":{"code":1,"cause":{"node":"n1","rank":1,"attempt":1,"exit":{"code":1},"at":"2026-05-04T03:02:05Z",` +
+		`"lived_seconds":1.5,"gpu":{"index":0},"tail":"no seat\nbye","verdict":{"action":"stop","cause":"licence","title":"x","quote":"no seat",` +
+		`"from":"tail","line":1,"victim":false,"remedy":"ask"}}}}` + "\n"
+	dir := write(t, map[string]string{
+		"events.jsonl":                exited(1, 0, "01", `"code":1`, `,"tail":"CUDA out of memory"`) + exited(1, 1, "05", `"code":1`, `,"tail":"no seat"`) + result,
+		"attempt-1/rank-1.stderr.log": "a\nno seat\nbye\n", "attempt-1/rank-0.stderr.log": "CUDA out of memory\n",
+	})
+	all, err := Judge([]string{dir}, -1, nil)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	log := filepath.Join(dir, "attempt-1/rank-1.stderr.log")
+	if j := all[0]; !j.Decided || j.Cause != "licence" || j.Action != verdict.Stop || j.Rank != 1 || j.File != log || j.Line != 2 || j.Words != "no seat\nbye" {
+		t.Errorf("%+v", j)
+	}
+	if j := all[1]; j.Decided || j.Rank != 0 || j.Cause != "cuda-oom" {
+		t.Errorf("also %+v", j)
+	}
+	rules, err := verdict.Parse("rules", "wait full /CUDA out of memory/ ask")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err = Judge([]string{dir}, -1, rules); err != nil || all[0].Decided || all[0].Cause != "full" {
+		t.Errorf("by other rules %+v, %v", all, err)
 	}
 }

@@ -47,6 +47,12 @@ type cause struct {
 	Tail      string `json:"tail"`
 	Traceback string `json:"traceback"`
 	Kernel    string `json:"kernel"`
+	// Cause to Remedy are the coordinator's verdict; empty where there is none.
+	Cause  string `json:"cause"`
+	Title  string `json:"title"`
+	Quote  string `json:"quote"`
+	Action string `json:"action"`
+	Remedy string `json:"remedy"`
 }
 
 // ledger is a goodput: hours of Unit by what they went into, in the order in which they are shown.
@@ -142,6 +148,8 @@ func causeOf(f *launcher.Failure) *cause {
 	return &cause{
 		text(f.Why, maxReason), text(f.Node, maxName), f.Rank, f.Attempt, when(f.At), real(f.Lived.Seconds()), f.Step, f.Further, f.Hung,
 		paragraph(f.Tail, maxTail), paragraph(f.Traceback, maxTail), paragraph(f.Kernel, maxTail),
+		text(f.Verdict.Cause, maxName), text(f.Verdict.Title, maxReason), text(f.Verdict.Quote, maxReason), text(f.Verdict.Action, maxName),
+		text(f.Verdict.Remedy, maxReason),
 	}
 }
 

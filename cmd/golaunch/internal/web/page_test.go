@@ -104,6 +104,7 @@ func (b broken) Query(ctx context.Context, q launcher.Query) (launcher.Status, e
 		Result: &launcher.Result{Code: 1, Ending: launcher.EndProgram, Reason: bad, Attempts: 4, Cause: &launcher.Failure{
 			Why: bad, Node: bad, Rank: 3, Attempt: 3, At: b.Began, Lived: time.Minute, Further: 7, Step: -1,
 			Tail: strings.Repeat(bad+"\n", 100), Traceback: "Traceback (most recent call last):\n  " + bad, Kernel: "NVRM: Xid 79 " + bad,
+			Verdict: launcher.Verdict{Action: "replace", Cause: "gpu-lost", Title: "a GPU is gone from the bus", Quote: bad, Remedy: "see to it"},
 		}},
 	})
 	return s, err
@@ -122,7 +123,7 @@ func TestNothingIsMarkup(t *testing.T) {
 	p.does(`window.evil = () => [...document.querySelectorAll('.grid a')].find((a) => a.textContent.includes('onerror'))`)
 	p.until(`evil()`) // rows come one after the other
 	p.does(`evil().click()`)
-	p.until(`document.querySelector('h1').textContent === ` + "`" + evil + "`" + ` && document.body.innerText.includes('Traceback (most recent') && document.body.innerText.includes('7 other ranks')`)
+	p.until(`document.querySelector('h1').textContent === ` + "`" + evil + "`" + ` && document.body.innerText.includes('Traceback (most recent') && document.body.innerText.includes('7 other ranks') && document.body.innerText.includes('Advice: replace: see to it')`)
 	for _, width := range []int64{375, 1280} {
 		p.size(width, 900)
 		for _, theme := range []string{"light", "dark"} {

@@ -201,6 +201,8 @@ export class JobPage {
     fill(this.failure, [result, job.step], () => [
       h('p', {}, badge(result.ending), ' ', result.reason, ' (exit code ' + result.code + ')'),
       ...(cause ? [h('p', {}, causeWords(cause, job))] : []),
+      ...(cause && cause.cause ? [h('p', {}, badge(cause.cause), ' ', cause.title, cause.quote ? ': ' : '', h('code', {}, cause.quote)),
+        h('p', {}, 'Advice: ' + cause.action + ': ' + cause.remedy)] : []),
       ...(cause ? [excerpt('Traceback', cause.traceback), excerpt('Kernel', cause.kernel), excerpt('Last output', cause.tail)].filter(Boolean) : [])]);
   }
 
