@@ -161,6 +161,20 @@ class Failures(Case):
         self.assertEqual(g.restart_failed_workers(LIMIT), [0, 1])
         self.assertEqual(g.run_all_workers_single_data("add", 1).result(LIMIT), [1, 2])
 
+    def test_the_third_time_is_a_bug(self):
+        """A group ends with the verdict that golaunch decided upon, which knows what came before."""
+        g = self.group(1, max_restarts=20)
+        with self.assertRaises(GroupDeadError) as caught:
+            for _ in range(20):
+                try:
+                    g.run_all_workers_single_data("kill", 0).result(LIMIT)
+                except GroupDeadError:
+                    raise
+                except WorkerFailureError as error:
+                    self.assertIn("(restart: ", error.verdict)
+        self.assertEqual(caught.exception.cause, "killed")
+        self.assertIn("(stop: it has come 3 times in a row", caught.exception.verdict)
+
     def test_no_restart(self):
         g = self.group(2, restart_on_failure=False)
         with self.assertRaises(WorkerFailureError):
