@@ -309,12 +309,24 @@ func (r *Rank) Flush(ctx context.Context) error {
 }
 
 // Tail is the last lines of stderr as far as it was read, see Flush: at most 40 lines and 8 KiB of valid UTF-8 without
-// control characters but newlines and tabs.
+// control characters but newlines and tabs. The question with which a person left pdb follows, if stdout ends with it.
 func (r *Rank) Tail() string {
+	t := r.err.tail
 	if r.opts.Exact {
-		return r.readTail(Stderr).text()
+		t = r.readTail(Stderr)
 	}
-	return r.err.tail.text()
+	return strings.TrimPrefix(t.text()+r.asked(), "\n")
+}
+
+// asked is pdb's question whether to end the program, from Python 3.14 on, after a newline, if that is the last line of stdout. The
+// program then ends with code 1, and nothing else tells that from a failure.
+func (r *Rank) asked() string {
+	out := strings.TrimRight(r.readTail(Stdout).text(), "\n ")
+	line := out[strings.LastIndexByte(out, '\n')+1:]
+	if !strings.Contains(line, "Quitting pdb will kill the process") {
+		return ""
+	}
+	return "\n" + line
 }
 
 // Close handles what the pipes still hold, whoever else has them open, and closes the files. When ctx ends before that the

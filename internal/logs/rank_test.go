@@ -121,6 +121,30 @@ func TestFlushWhilePipesAreHeld(t *testing.T) {
 	}
 }
 
+// TestTailHasTheQuestionOfPDB: how a person left pdb is on stdout alone, from Python 3.14 on, and counts only if nothing follows.
+func TestTailHasTheQuestionOfPDB(t *testing.T) {
+	const question = "(Pdb) Quitting pdb will kill the process. Quit anyway? [y/n] "
+	for script, want := range map[string]string{
+		"echo step; printf '%s' '" + question + "'":                      strings.TrimSpace(question),
+		"echo step; echo '" + question + "'; echo words >&2":             "words\n" + strings.TrimSpace(question),
+		"echo '" + question + "'; echo '(Pdb) c'; echo words >&2":        "words",
+		"echo step; echo 'it is the end of the process'; echo words >&2": "words",
+	} {
+		rank := newRank(t, openDir(t, t.TempDir()), RankOptions{})
+		cmd := start(t, rank, script+"; exit 1")
+		_ = cmd.Wait()
+		if err := rank.Flush(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+		if got := rank.Tail(); got != want {
+			t.Errorf("%s: tail %q, want %q", script, got, want)
+		}
+		if err := rank.Close(soon(t)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A pump that is woken before it has read handles what the pipe holds before it answers.
 func TestFlushHandlesWhatIsThere(t *testing.T) {
 	d := openDir(t, t.TempDir())
