@@ -177,7 +177,7 @@ const (
 func (f *Failure) lastWords() (lines []string) {
 	for line := range strings.Lines(cmp.Or(f.Traceback, f.Tail)) {
 		line = strings.TrimRightFunc(line, unicode.IsSpace)
-		if line == "" {
+		if strings.Trim(line, " ^~") == "" { // Python marks a place by such a line
 			continue
 		}
 		if len(line) > maxLastWord {

@@ -99,6 +99,7 @@ func TestContractOfTypes(t *testing.T) {
 		}
 	}
 	c.name(elsewhere[reflect.TypeFor[launcher.Failure]()], keysOf(t, launcher.Failure{Rank: 1})...)
+	c.walk(elsewhere[reflect.TypeFor[launcher.Failure]()], reflect.TypeFor[launcher.Verdict]())
 	c.name("events.jsonl", "detail")
 	c.walk("`golaunch stacks --json`", reflect.TypeFor[stacks.Tree]())
 	c.name("`golaunch stacks --json`", "silent_nodes")

@@ -166,11 +166,17 @@ func TestDecided(t *testing.T) {
 	if j := all[1]; j.Decided || j.Rank != 0 || j.Cause != "cuda-oom" {
 		t.Errorf("also %+v", j)
 	}
+	if err := os.Rename(filepath.Join(dir, "events.jsonl"), filepath.Join(dir, "events-n2.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	if all, err = Judge([]string{dir}, -1, nil); err != nil || !all[0].Decided || all[0].Cause != "licence" {
+		t.Errorf("by the record of a node that took over %+v, %v", all, err)
+	}
 	rules, err := verdict.Parse("rules", "wait full /CUDA out of memory/ ask")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all, err = Judge([]string{dir}, -1, rules); err != nil || all[0].Decided || all[0].Cause != "full" {
+	if all, err = Judge([]string{dir}, -1, rules); err != nil || all[0].Decided || all[0].Rank != 0 || all[0].Cause != "full" {
 		t.Errorf("by other rules %+v, %v", all, err)
 	}
 }
