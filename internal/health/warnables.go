@@ -98,7 +98,8 @@ var (
 	noCgroup = Warnable{
 		"no-cgroup", "What a rank starts may outlive a golaunch that is killed", Warning,
 		"no cgroup v2 that golaunch may write to, or Linux before 5.14: a process in a session of its own with an empty environment is ended with " +
-			"its rank, but not by kill -9 of golaunch; asked by golaunch doctor, golaunch agent and jobs on one machine",
+			"its rank, but not by kill -9 of golaunch; and golaunch lists /proc each time that it measures or ends ranks, which takes 1 to 4 ms for 1,000 " +
+			"processes of the machine; asked by golaunch doctor, golaunch agent and jobs on one machine",
 		"Delegate=yes for a systemd unit; systemd-run --user --scope -p Delegate=yes golaunch ... for a command; in a container, a /sys/fs/cgroup " +
 			"that is not read-only",
 	}

@@ -55,8 +55,10 @@ type Keeper struct {
 
 	link *link
 	lock *os.File
-	warn func(error)
-	gone chan struct{}
+	// process is a pidfd of the keeper; nil if it is older and does not tell its number, or there are no pidfds.
+	process *os.File
+	warn    func(error)
+	gone    chan struct{}
 
 	mu     sync.Mutex
 	seq    uint64
@@ -64,7 +66,7 @@ type Keeper struct {
 	scopes map[int]*Scope
 	stores map[string]*Store
 	held   int
-	// limit ends the connection to a keeper that does not answer.
+	// limit gives up a keeper that does not answer.
 	limit *time.Timer
 }
 
@@ -143,7 +145,7 @@ func (k *Keeper) ask(m message, fds ...int) (message, error) {
 	k.mu.Unlock()
 	if err := k.link.send(m, fds...); err != nil {
 		if os.IsTimeout(err) {
-			_ = k.link.conn.Close() // it hangs
+			k.giveUp()
 		}
 		<-k.gone
 	}
@@ -153,6 +155,17 @@ func (k *Keeper) ask(m message, fds ...int) (message, error) {
 	case <-k.gone:
 		return message{}, ErrGone
 	}
+}
+
+// giveUp kills a keeper that hangs. Its ranks die with it, or by its guardian, or before the next keeper begins: one that was stopped would
+// let them live while others run in their place.
+func (k *Keeper) giveUp() {
+	if k.process != nil {
+		if conn, err := k.process.SyscallConn(); err == nil {
+			_ = conn.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+		}
+	}
+	_ = k.link.conn.Close()
 }
 
 // say gives an order that has no answer. What does not reach a keeper is about ranks that are dead.
@@ -224,6 +237,7 @@ func (c *keptDial) Close() error {
 func (k *Keeper) End() error {
 	k.say(message{Do: doEnd})
 	<-k.gone
+	k.awaitEnd()
 	// What a keeper had to say to nobody stays.
 	dir := k.lock.Name()
 	err := os.Remove(filepath.Join(dir, socketName))
@@ -233,5 +247,34 @@ func (k *Keeper) End() error {
 	return errors.Join(err, k.Leave())
 }
 
+// awaitEnd waits until the keeper's process has ended: while it lives, what it has started is not the next one's to end.
+func (k *Keeper) awaitEnd() {
+	if k.process == nil {
+		return
+	}
+	if err := k.process.SetReadDeadline(time.Now().Add(endLimit)); err != nil {
+		return
+	}
+	if conn, err := k.process.SyscallConn(); err == nil {
+		_ = conn.Read(func(fd uintptr) bool { // the next keeper, if any, waits for whatever lives on
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return n > 0 && err == nil
+		})
+	}
+}
+
+// endLimit bounds the wait for a process that has been told to end, or killed.
+const endLimit = 10 * time.Second
+
 // Leave leaves the ranks to another agent.
-func (k *Keeper) Leave() error { return errors.Join(k.link.conn.Close(), k.lock.Close()) }
+func (k *Keeper) Leave() error {
+	err := k.link.conn.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil // it was given up
+	}
+	err = errors.Join(err, k.lock.Close())
+	if k.process != nil {
+		err = errors.Join(err, k.process.Close())
+	}
+	return err
+}

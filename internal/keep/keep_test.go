@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -175,6 +176,52 @@ func TestTheKeeperIsKilled(t *testing.T) {
 	if _, err := k.Scope("another", nil); !errors.Is(err, ErrGone) {
 		t.Errorf("a keeper that is dead says %v", err)
 	}
+}
+
+// TestAStoppedKeeperIsGivenUp with its guardian: neither would ever end the ranks, and the next keeper does so before it keeps others.
+func TestAStoppedKeeperIsGivenUp(t *testing.T) {
+	dir := t.TempDir()
+	k, err := Open(dir, func(error) {})
+	must(t, err)
+	sc, err := k.Scope("attempt", nil)
+	must(t, err)
+	r, w, err := os.Pipe()
+	must(t, err)
+	defer r.Close()
+	p, err := sc.Start(proc.Command{Path: "sh", Args: []string{"sh", "-c", "setsid sleep 1000 & echo; wait"}, Env: os.Environ(), Stdout: w}, nil)
+	must(t, err)
+	must(t, w.Close())
+	_, err = r.Read(make([]byte, 1))
+	must(t, err)
+	keeper := parent(t, p.Pid())
+	must(t, unix.Kill(keeper, unix.SIGSTOP))
+	must(t, unix.Waitid(unix.P_PID, keeper, nil, unix.WSTOPPED|unix.WNOWAIT, nil))
+	guardian := child(t, keeper, "rankguard")
+	must(t, unix.Kill(guardian, unix.SIGSTOP))
+	defer func() { must(t, unix.Kill(guardian, unix.SIGCONT)) }()
+	k.limit.Reset(0) // a second after the lease
+	<-k.Gone()
+	must(t, k.End())
+	open(t, dir)
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.Fd()), Events: unix.POLLIN}}, 0); n != 1 {
+		t.Errorf("a process of a keeper that was given up lives when there is another: poll gives %d, %v", n, err)
+	}
+}
+
+// child is the process of a name that another has started.
+func child(t *testing.T, of int, name string) int {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/comm")
+	must(t, err)
+	for _, path := range names {
+		text, err := os.ReadFile(path)
+		pid, numberErr := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err == nil && numberErr == nil && string(text) == name+"\n" && parent(t, pid) == of {
+			return pid
+		}
+	}
+	t.Fatalf("process %d has no child %s", of, name)
+	return 0
 }
 
 // TestConnections has the other end of a connection see its end neither when the agent dies nor when another comes, but when that has

@@ -66,6 +66,7 @@ type keptScope struct {
 	*proc.Scope
 	name  string
 	data  []byte
+	since proc.Epoch
 	ranks []*keptRank
 	// stopped says that the agent wanted its end.
 	stopped bool
@@ -170,7 +171,7 @@ func (k *keeper) welcome(l *link) {
 	k.link = l
 	k.hold()
 	proof := k.sup.Proof()
-	k.tell(message{Do: doJoined, ID: protocol, Data: k.membership, At: k.lease})
+	k.tell(message{Do: doJoined, ID: protocol, PID: os.Getpid(), Data: k.membership, At: k.lease})
 	k.tell(message{Do: doProof, Data: proof[:]})
 	for id, task := range k.jobs {
 		k.tell(message{Do: doPut, Job: id, Data: task})
@@ -182,7 +183,7 @@ func (k *keeper) welcome(l *link) {
 		}
 	}
 	for id, sc := range k.scopes {
-		k.tell(message{Do: doScope, ID: id, Name: sc.name, Data: sc.data, Stopped: sc.stopped})
+		k.tell(message{Do: doScope, ID: id, Name: sc.name, Data: sc.data, Since: &sc.since, Stopped: sc.stopped})
 		for _, r := range sc.ranks {
 			k.tell(message{Do: doStart, ID: id, PID: r.process.Pid(), Data: r.data}, r.files...)
 			select {

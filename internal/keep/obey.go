@@ -94,13 +94,14 @@ func (k *keeper) release(which func(keptConn) bool) {
 }
 
 func (k *keeper) scope(m message) {
+	since := proc.NewEpoch()
 	sc, err := k.sup.Scope(m.Name)
 	if err == nil {
 		k.made++
 		m.ID = k.made
-		k.scopes[m.ID] = &keptScope{Scope: sc, name: m.Name, data: m.Data}
+		k.scopes[m.ID] = &keptScope{Scope: sc, name: m.Name, data: m.Data, since: since}
 	}
-	k.answer(m, err, message{})
+	k.answer(m, err, message{Since: &since})
 }
 
 // aboutScope reports whether it has taken the files.

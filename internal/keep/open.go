@@ -42,9 +42,9 @@ func Open(dir string, warn func(error)) (*Keeper, error) {
 		asked: map[uint64]chan message{}, scopes: map[int]*Scope{}, stores: map[string]*Store{},
 	}
 	if err := k.arrive(); err != nil {
-		return nil, errors.Join(fmt.Errorf("keep ranks in %s: %w", dir, err), conn.Close(), lock.Close())
+		return nil, errors.Join(fmt.Errorf("keep ranks in %s: %w", dir, err), k.Leave())
 	}
-	k.limit = time.AfterFunc(arriveLimit, func() { _ = conn.Close() })
+	k.limit = time.AfterFunc(arriveLimit, k.giveUp)
 	k.limit.Stop()
 	go k.read()
 	return k, nil
@@ -158,6 +158,7 @@ func (k *Keeper) arrive() error {
 					max(0, m.At-proc.BootTime()).Round(time.Second))
 			}
 			k.Left.Membership, k.Left.Lease = m.Data, m.At
+			k.process = keeperOf(m.PID)
 		case doProof:
 			copy(k.Proof[:], m.Data)
 		case doPut:
@@ -165,7 +166,7 @@ func (k *Keeper) arrive() error {
 		case doStore:
 			k.Left.Stores[m.Job] = k.store(m.Job, m.Store, m.Data)
 		case doScope:
-			sc := k.scope(m.ID, m.Data)
+			sc := k.scope(m, m.Data)
 			sc.Stopped = m.Stopped
 			k.Left.Scopes = append(k.Left.Scopes, sc)
 		case doStart:
@@ -177,4 +178,22 @@ func (k *Keeper) arrive() error {
 			k.hear(m)
 		}
 	}
+}
+
+// keeperOf is a pidfd of the keeper with a number, which it has told itself; nil where there is none.
+func keeperOf(pid int) *os.File {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd)
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), "keeper")
+	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err != nil || string(name) != keeperName+"\n" {
+		_ = f.Close()
+		return nil
+	}
+	return f
 }

@@ -28,6 +28,8 @@ type Scope struct {
 
 	keeper *Keeper
 	id     int
+	// since is before all its processes; zero if an older keeper does not say.
+	since proc.Epoch
 	// alive are the processes of which no end was heard, fresh those that Start has not returned yet. Both belong to the keeper's lock.
 	alive map[int]func(job.Exit, time.Time)
 	fresh map[int]*proc.Process
@@ -49,14 +51,18 @@ func (k *Keeper) Scope(name string, data []byte) (*Scope, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.scope(m.ID, data), nil
+	return k.scope(m, data), nil
 }
 
-func (k *Keeper) scope(id int, data []byte) *Scope {
+// scope is one that the keeper has told of.
+func (k *Keeper) scope(m message, data []byte) *Scope {
 	sc := &Scope{
-		Data: data, keeper: k, id: id, alive: map[int]func(job.Exit, time.Time){}, fresh: map[int]*proc.Process{},
+		Data: data, keeper: k, id: m.ID, alive: map[int]func(job.Exit, time.Time){}, fresh: map[int]*proc.Process{},
 	}
-	k.scopes[id] = sc
+	if m.Since != nil {
+		sc.since = *m.Since
+	}
+	k.scopes[m.ID] = sc
 	return sc
 }
 
@@ -129,12 +135,11 @@ func (sc *Scope) Signal(sig os.Signal) {
 	}
 }
 
-// Members looks through all processes of the machine.
 func (sc *Scope) Members() ([]proc.Member, error) {
 	sc.keeper.mu.Lock()
 	leaders := slices.Collect(maps.Keys(sc.alive))
 	sc.keeper.mu.Unlock()
-	return proc.Members(leaders)
+	return proc.Members(leaders, sc.since)
 }
 
 func (sc *Scope) Stop(grace time.Duration) error { return sc.end(message{Do: doStop, At: grace}) }

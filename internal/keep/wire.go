@@ -41,7 +41,7 @@ const (
 // The agent's orders; what has no answer is marked so. A keeper says the same words of what it keeps when an agent comes.
 const (
 	doReady   = "ready"   // the last word to an agent that has come
-	doJoined  = "joined"  // Data is the agent's membership; the connections of those before it may end. No answer
+	doJoined  = "joined"  // Data is the agent's membership; the connections of those before it may end. No answer. The keeper's has its PID
 	doProof   = "proof"   // Data is what a connection that is held ends with; the keeper says it
 	doPut     = "put"     // Data is what Job is about. No answer
 	doDrop    = "drop"    // Job is over. No answer
@@ -94,9 +94,11 @@ type message struct {
 	At      time.Duration `json:",omitempty"`
 	Signal  int           `json:",omitempty"`
 	Stopped bool          `json:",omitempty"`
-	Peers   []netip.Addr  `json:",omitempty"`
-	Own     netip.Addr    `json:",omitzero"`
-	Most    int           `json:",omitempty"`
+	// Since is when scope ID was made.
+	Since *proc.Epoch  `json:",omitempty"`
+	Peers []netip.Addr `json:",omitempty"`
+	Own   netip.Addr   `json:",omitzero"`
+	Most  int          `json:",omitempty"`
 	// More says that further Peers follow.
 	More    bool                    `json:",omitempty"`
 	Store   netip.AddrPort          `json:",omitzero"`

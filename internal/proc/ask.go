@@ -56,9 +56,9 @@ func (sc *Scope) collect(deadline time.Time) error {
 		return nil
 	}
 	sessions := sc.trail().sessions
-	lost := func(st stat) bool {
+	lost := sc.sup.unmarked(func(st stat) bool {
 		return st.ppid == os.Getpid() && slices.Contains(sessions, st.session) && !sc.sup.knows(st)
-	}
+	})
 	if err := sweep(nil, lost, deadline); err != nil {
 		return err
 	}

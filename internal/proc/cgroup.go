@@ -17,12 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// homePrefix begins the name of every supervisor's cgroup, golaunch-PID-RANDOM, and homeMark is an attribute of it, without which one of such a
-// name is somebody else's (user attributes of cgroups: since Linux 5.7).
-const (
-	homePrefix = "golaunch-"
-	homeMark   = "user.golaunch"
-)
+// homePrefix begins the name of every supervisor's cgroup, golaunch-PID-RANDOM.
+const homePrefix = "golaunch-"
 
 // mount is where a hierarchy of cgroups can be seen, and ours in it.
 type mount struct {
@@ -83,11 +79,8 @@ func isHierarchy(fstype, options, controller string) bool {
 	return fstype == "cgroup" && slices.Contains(strings.Split(options, ","), controller)
 }
 
-// home is the cgroup of a supervisor. It is locked as long as the supervisor or its guardian lives: they share the open file.
-type home struct {
-	dir  string
-	lock *os.File
-}
+// home is the cgroup of a supervisor.
+type home struct{ dir string }
 
 // makeHome makes a cgroup below this process's own one, and returns nil where that cannot be done or does not help: without
 // permission, before Linux 5.14 (no cgroup.kill), or where clone3 is filtered.
@@ -100,9 +93,11 @@ func makeHome() *home {
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.EINVAL {
 		return nil
 	}
-	removeStale(m.own)
-	h := lockedHome(m.own)
-	if h != nil && unix.Access(filepath.Join(h.dir, "cgroup.kill"), unix.W_OK) != nil {
+	h := &home{filepath.Join(m.own, homePrefix+strconv.Itoa(os.Getpid())+"-"+rand.Text()[:8])}
+	if os.Mkdir(h.dir, 0o755) != nil {
+		return nil
+	}
+	if unix.Access(filepath.Join(h.dir, "cgroup.kill"), unix.W_OK) != nil {
 		_ = h.remove()
 		return nil
 	}
@@ -114,66 +109,6 @@ func makeHome() *home {
 func Holds() bool {
 	h := makeHome()
 	return h != nil && h.remove() == nil
-}
-
-// lockedHome tries again with another cgroup when a supervisor that looks for what is left behind holds this one just then.
-func lockedHome(parent string) *home {
-	for range 10 {
-		dir := filepath.Join(parent, homePrefix+strconv.Itoa(os.Getpid())+"-"+rand.Text()[:8])
-		if os.Mkdir(dir, 0o755) != nil {
-			return nil
-		}
-		lock, ok := tryLock(dir)
-		if !ok {
-			if unix.Rmdir(dir) != nil {
-				return nil
-			}
-			continue
-		}
-		if unix.Fsetxattr(int(lock.Fd()), homeMark, []byte("1"), unix.XATTR_CREATE) != nil {
-			_ = errors.Join(unix.Rmdir(dir), lock.Close())
-			return nil
-		}
-		return &home{dir, lock}
-	}
-	return nil
-}
-
-// tryLock locks a directory, and fails when another process has locked or removed it.
-func tryLock(dir string) (*os.File, bool) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, false
-	}
-	var opened, named unix.Stat_t
-	err = cmp.Or(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.Fstat(int(f.Fd()), &opened), unix.Stat(dir, &named))
-	if err != nil || opened.Ino != named.Ino {
-		_ = f.Close()
-		return nil, false
-	}
-	return f, true
-}
-
-// marked says that a supervisor has made a cgroup.
-func marked(dir *os.File) bool {
-	_, err := unix.Fgetxattr(int(dir.Fd()), homeMark, make([]byte, 1))
-	return err == nil
-}
-
-// removeStale removes what supervisors left behind that were killed together with their guardians, and kills what still runs
-// there; a cgroup with something dying in it is left to the next one who comes.
-func removeStale(parent string) {
-	old, _ := filepath.Glob(filepath.Join(parent, homePrefix+"*"))
-	for _, dir := range old {
-		lock, ok := tryLock(dir)
-		if !ok {
-			continue
-		}
-		if marked(lock) {
-			_ = errors.Join(killGroup(dir), removeGroup(dir))
-		}
-		_ = lock.Close()
-	}
 }
 
 // makeGroup makes the n-th cgroup in the home, with a plain name, and opens it.
@@ -260,8 +195,8 @@ func removeGroup(dir string) error {
 	return nil
 }
 
-// remove removes the home, which must be empty, and unlocks it.
-func (h *home) remove() error { return errors.Join(removeGroup(h.dir), h.lock.Close()) }
+// remove removes the home, which must be empty.
+func (h *home) remove() error { return removeGroup(h.dir) }
 
 // gone takes the error of a cgroup that does not exist any more for success.
 func gone(err error) error {

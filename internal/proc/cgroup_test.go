@@ -1,14 +1,8 @@
 package proc
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 func TestParseMount(t *testing.T) {
@@ -54,56 +48,5 @@ func TestParseStat(t *testing.T) {
 		if _, ok := parseStat(42, []byte(bad)); ok {
 			t.Errorf("%q is taken for a line of /proc/PID/stat", bad)
 		}
-	}
-}
-
-func TestStaleCgroups(t *testing.T) {
-	needCgroup(t)
-	outer := makeHome()
-	defer outer.remove()
-	left := lockedHome(outer.dir)
-	dead := left.dir
-	must(t, os.MkdirAll(filepath.Join(dead, "0-a"), 0o755))
-	must(t, left.lock.Close())
-	others := filepath.Join(outer.dir, homePrefix+"1-x")
-	must(t, os.MkdirAll(filepath.Join(others, "0-a"), 0o755))
-	alive := lockedHome(outer.dir)
-	removeStale(outer.dir)
-	if err := unix.Access(filepath.Join(others, "0-a"), unix.F_OK); err != nil {
-		t.Errorf("a cgroup that no supervisor has made is gone: %v", err)
-	}
-	must(t, removeGroup(others))
-	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a cgroup without a supervisor is left: %v", err)
-	}
-	must(t, unix.Access(alive.dir, unix.F_OK))
-	must(t, alive.remove())
-}
-
-// TestSupervisorsStartTogether: each has its own cgroup, and none of them leaves one behind.
-func TestSupervisorsStartTogether(t *testing.T) {
-	needCgroup(t)
-	outer := makeHome()
-	defer outer.remove()
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 100 {
-				removeStale(outer.dir)
-				h := lockedHome(outer.dir)
-				if h == nil {
-					t.Error("no cgroup while others make theirs")
-					return
-				}
-				if err := h.remove(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	left, err := filepath.Glob(filepath.Join(outer.dir, homePrefix+"*"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("%q are left, %v", left, err)
 	}
 }

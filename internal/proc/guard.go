@@ -84,10 +84,7 @@ func (g *guard) run() {
 			g.sup.opts.Warn(fmt.Errorf("%w; then: %w", former, err))
 		}
 		if former = err; err == nil {
-			h := openHandle(pid)
-			h.await()
-			h.close()
-			former = fmt.Errorf("the guardian (pid %d) ended with code %d", pid, exitOf(pid).Code)
+			former = outlive(pid)
 		}
 		if !g.bury() {
 			return
@@ -100,6 +97,18 @@ func (g *guard) run() {
 			}
 		}
 	}
+}
+
+// outlive returns when a guardian, which is a child of this process, guards no more, and says why. One that was stopped would never kill
+// the ranks; it is killed.
+func outlive(pid int) error {
+	info, err := waitFor(pid, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
+	if err == nil && info.code == cldStopped {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		exitOf(pid)
+		return fmt.Errorf("the guardian (pid %d) was stopped by signal %d", pid, info.status)
+	}
+	return fmt.Errorf("the guardian (pid %d) ended with code %d", pid, exitOf(pid).Code)
 }
 
 // launch starts a guardian and tells it all there is to know.
@@ -118,9 +127,7 @@ func (g *guard) launch() (int, error) {
 		g.kill()
 		return pid, nil
 	}
-	if g.sup.home != nil {
-		g.tell([]int{int(g.sup.home.lock.Fd())}, "home", g.sup.home.dir)
-	}
+	g.tellOrigin()
 	if g.sup.opts.Subreaper {
 		g.tell(nil, "adopter", strconv.Itoa(os.Getpid()), strconv.Itoa(g.sup.session))
 	}

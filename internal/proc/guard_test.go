@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -104,25 +103,6 @@ func TestSupervisorAndGuardianKilled(t *testing.T) {
 	})
 }
 
-// What they left in their cgroup is ended by the next supervisor.
-func TestStaleCgroupIsKilled(t *testing.T) {
-	needCgroup(t)
-	outer := makeHome()
-	defer outer.remove()
-	out := newOutput(t)
-	h := killBoth(t, plan{Script: "setsid sh -c 'echo ready; sleep 1000' & sleep 1000", Cgroup: outer.dir}, out)
-	if filepath.Dir(h.home) != outer.dir {
-		t.Fatalf("the cgroup is %s, not in %s", h.home, outer.dir)
-	}
-	removeStale(outer.dir)
-	out.end()
-	must(t, awaitEmpty(h.home, time.Now().Add(patience)))
-	removeStale(outer.dir)
-	if _, err := os.Stat(h.home); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the stale cgroup %s is left: %v", h.home, err)
-	}
-}
-
 // killBoth kills a supervisor and its guardian so that neither can act on the other's death.
 func killBoth(t *testing.T, p plan, out *output, more ...*os.File) *killable {
 	t.Helper()
@@ -133,10 +113,24 @@ func killBoth(t *testing.T, p plan, out *output, more ...*os.File) *killable {
 	must(t, unix.Kill(h.guardian, unix.SIGKILL))
 	h.end.await()
 	h.kill(t)
-	if h.home != "" {
-		t.Cleanup(func() { must(t, errors.Join(awaitEmpty(h.home, time.Now().Add(patience)), removeGroup(h.home))) })
-	}
+	t.Cleanup(func() { must(t, endStale(time.Now().Add(patience))) })
 	return h
+}
+
+// A guardian that was stopped would not act: it is replaced while its supervisor lives.
+func TestStoppedGuardianIsReplaced(t *testing.T) {
+	helperWays(t, func(t *testing.T, p plan) {
+		h, out := startEverything(t, p)
+		must(t, unix.Kill(h.guardian, unix.SIGSTOP))
+		warning, err := h.words.ReadString('\n')
+		if err != nil || !strings.Contains(warning, "was stopped by signal 19; pid") || !strings.Contains(warning, "takes over") {
+			t.Fatalf("no word of a new guardian: %q, %v", warning, err)
+		}
+		h.end.await()
+		h.kill(t)
+		out.end()
+		h.stderr.end()
+	})
 }
 
 func TestLease(t *testing.T) {

@@ -3,6 +3,7 @@ package proc
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -42,9 +43,11 @@ type guardian struct {
 	starved []byte
 	// oom knows of the kills for want of memory until the lease was renewed last. One since then
 	// was that of the parent, if it is dead.
-	oom    *oomCounter
-	home   string
-	trails map[string]trail
+	oom *oomCounter
+	// home is the cgroup of all, or empty, record the file of a [record], or empty, and since before all.
+	home, record string
+	since        Epoch
+	trails       map[string]trail
 	// adopter is the process that orphans go to, and session the one they are not in; 0 when it is not a subreaper.
 	adopter, session int
 }
@@ -144,13 +147,13 @@ func (g *guardian) receive() bool {
 func (g *guardian) obey(words []string, rights []byte) {
 	number := func(i int) int { n, _ := strconv.Atoi(words[i]); return n }
 	switch words[0] {
-	case "home":
-		// The file is the lock, kept until this process ends.
-		g.home = words[1]
+	case "origin":
+		g.home, g.record = words[1], words[2]
+		_ = json.Unmarshal([]byte(words[3]), &g.since) // tellOrigin's
 	case "adopter":
 		g.adopter, g.session = number(1), number(2)
 	case "scope":
-		g.trails[words[1]] = trail{marker: words[1], cgroup: words[2]}
+		g.trails[words[1]] = trail{marker: words[1], cgroup: words[2], since: g.since}
 	case "session":
 		t := g.trails[words[1]]
 		t.sessions = append(t.sessions, number(2))
@@ -190,34 +193,39 @@ func (g *guardian) expire() {
 	if _, err := unix.Read(g.timer, ticks[:]); err != nil {
 		return
 	}
-	var orphan func(stat) bool
+	var orphans *unmarked
 	if g.home == "" && g.adopter != 0 {
-		orphan = g.orphan
+		orphans = &unmarked{match: g.orphan, since: g.since}
 	}
-	g.kill(orphan)
+	g.kill(orphans)
 }
 
-// finish ends everything, proves that to whom it may concern, and then ends itself, and with itself the lock that it holds.
+// finish ends everything, proves that to whom it may concern, and leaves nothing for the next supervisor to do.
 func (g *guardian) finish() {
 	proof := g.starved
 	if !g.oom.claim() {
 		sum := sha256.Sum256(proof)
 		proof = sum[:]
 	}
-	if g.kill(nil) {
-		testify(g.held, proof)
-	}
-	if g.home == "" {
+	if !g.kill(nil) {
 		return
 	}
-	if err := removeGroup(g.home); err != nil {
-		fatal(err)
+	testify(g.held, proof)
+	if g.home != "" {
+		if err := removeGroup(g.home); err != nil {
+			fatal(err)
+		}
+	}
+	if g.record != "" {
+		if err := gone(os.Remove(g.record)); err != nil {
+			fatal(err)
+		}
 	}
 }
 
 // kill says whether all are dead. It reports only afterwards: standard error may be a pipe that nobody reads.
-func (g *guardian) kill(orphan func(stat) bool) bool {
-	err := hunt(slices.Collect(maps.Values(g.trails)), orphan, time.Now().Add(killLimit))
+func (g *guardian) kill(also *unmarked) bool {
+	err := hunt(slices.Collect(maps.Values(g.trails)), also, time.Now().Add(killLimit))
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", guardName, err)
 	}

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -23,11 +24,13 @@ type trail struct {
 	cgroup string
 	// sessions are those of the processes that were started; each is also the number of a process group.
 	sessions []int
+	// since is before all of them.
+	since Epoch
 }
 
 // owns reports whether a process belongs to the scope.
 func (t trail) owns(st stat) bool {
-	return slices.Contains(t.sessions, st.session) || bytes.Contains(environ(st.pid), []byte(t.marker))
+	return slices.Contains(t.sessions, st.session) || t.marker != "" && !t.since.older(st) && bytes.Contains(environ(st.pid), []byte(t.marker))
 }
 
 // grouped returns what still runs in the process groups that were started.
@@ -39,9 +42,10 @@ func (t trail) grouped() []handle {
 	return find(pids, func(st stat) bool { return slices.Contains(t.sessions, st.group) })
 }
 
+// candidates are the processes that may belong to the scope.
 func (t trail) candidates() ([]int, error) {
 	if t.cgroup == "" {
-		return processes()
+		return processes(t.since, t.sessions)
 	}
 	pids, err := readNumbers(filepath.Join(t.cgroup, "cgroup.procs"))
 	return pids, gone(err)
@@ -81,8 +85,15 @@ func (t trail) kill() error {
 	return killGroup(t.cgroup)
 }
 
-// hunt kills all processes of the trails, and those that orphan (which may be nil) recognizes, and returns when none is left.
-func hunt(trails []trail, orphan func(stat) bool, deadline time.Time) error {
+// unmarked are processes that no trail leads to. They are younger than since, as the known ones are.
+type unmarked struct {
+	match func(stat) bool
+	since Epoch
+	known []int
+}
+
+// hunt kills all processes of the trails, and unmarked ones (which may be nil), and returns when none is left.
+func hunt(trails []trail, also *unmarked, deadline time.Time) error {
 	var errs []error
 	var loose []trail
 	for _, t := range trails {
@@ -96,19 +107,28 @@ func hunt(trails []trail, orphan func(stat) bool, deadline time.Time) error {
 			errs = append(errs, awaitEmpty(t.cgroup, deadline))
 		}
 	}
-	if len(loose) > 0 || orphan != nil {
-		errs = append(errs, sweep(loose, orphan, deadline))
+	if len(loose) > 0 || also != nil {
+		errs = append(errs, sweep(loose, also, deadline))
 	}
 	return errors.Join(errs...)
 }
 
 // sweep kills what it finds in /proc until it finds nothing: a process may fork while it is being looked for.
-func sweep(trails []trail, orphan func(stat) bool, deadline time.Time) error {
+func sweep(trails []trail, also *unmarked, deadline time.Time) error {
 	match := func(st stat) bool {
-		return slices.ContainsFunc(trails, func(t trail) bool { return t.owns(st) }) || orphan != nil && orphan(st)
+		return slices.ContainsFunc(trails, func(t trail) bool { return t.owns(st) }) || also != nil && also.match(st)
 	}
+	var epochs []Epoch
+	var known []int
+	for _, t := range trails {
+		epochs, known = append(epochs, t.since), append(known, t.sessions...)
+	}
+	if also != nil {
+		epochs, known = append(epochs, also.since), append(known, also.known...)
+	}
+	since := slices.MinFunc(epochs, func(a, b Epoch) int { return cmp.Compare(a.At, b.At) })
 	for {
-		pids, err := processes()
+		pids, err := processes(since, known)
 		if err != nil {
 			return fmt.Errorf("look for processes to kill: %w", err)
 		}

@@ -26,14 +26,15 @@ type Member struct {
 	Memory uint64
 }
 
-// Members are the processes that live in the sessions of those that were started, in no order. A scope without cgroup looks through
-// all processes of the machine.
+// Members are the processes that live in the sessions of those that were started, in no order.
 func (sc *Scope) Members() ([]Member, error) {
 	return sc.trail().members()
 }
 
-// Members are the processes that live in the sessions of these leaders, which are another process's to start.
-func Members(leaders []int) ([]Member, error) { return trail{sessions: leaders}.members() }
+// Members are the processes that live in the sessions of these leaders, which another process has started since an epoch.
+func Members(leaders []int, since Epoch) ([]Member, error) {
+	return trail{sessions: leaders, since: since}.members()
+}
 
 func (t trail) members() ([]Member, error) {
 	pids, err := t.candidates()

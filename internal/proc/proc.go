@@ -9,14 +9,16 @@
 //     only when the supervisor is not a subreaper or was itself killed.
 //
 // Two things act when the supervisor's own process dies, even by SIGKILL: PR_SET_PDEATHSIG kills the ranks, and the guardian, a
-// small process of its own ("rankguard"), kills all scopes. The guardian also keeps a lease, see [Supervisor.Renew], and
-// proves the death of all to others, see [Supervisor.Hold].
+// small process of its own ("rankguard"), kills all scopes. Where both die at once, the next supervisor of the user on the
+// machine does, before it starts anything. The guardian also keeps a lease, see [Supervisor.Renew], and proves the death of all
+// to others, see [Supervisor.Hold].
 //
 // A rank that ended stays a zombie until its scope ends, so that its number, which names its session and its process group,
 // cannot come to mean anything else.
 package proc
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -50,8 +52,13 @@ type Options struct {
 type Supervisor struct {
 	opts    Options
 	session int
+	// since is before anything that was started.
+	since Epoch
+	// marker begins the variable that marks each process.
+	marker string
 	// home has a subgroup for each scope; nil when no cgroup can be made.
 	home    *home
+	record  *record
 	null    *os.File
 	spawner chan func(*thread)
 	guard   *guard
@@ -71,8 +78,9 @@ type Supervisor struct {
 	unswept bool
 }
 
-// New returns a supervisor with no scope; its guardian starts up in the background. It fails when the kernel refuses what
-// supervision needs.
+// New returns a supervisor with no scope; its guardian starts up in the background. What earlier supervisors of this user have left on this
+// machine, killed together with their guardians, is dead by then. It fails when that outlives SIGKILL, or the kernel refuses what supervision
+// needs.
 func New(opts Options) (*Supervisor, error) {
 	if opts.Warn == nil {
 		opts.Warn = func(error) {}
@@ -81,12 +89,15 @@ func New(opts Options) (*Supervisor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("get the session of this process: %w", err)
 	}
+	if err := endStale(time.Now().Add(staleLimit)); err != nil {
+		return nil, fmt.Errorf("end what an earlier golaunch has left on this node: %w", err)
+	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the input of ranks that have none: %w", err)
 	}
 	s := &Supervisor{
-		opts: opts, session: session, null: null,
+		opts: opts, session: session, since: NewEpoch(), marker: "RANKGUARD_" + rand.Text() + "_", null: null,
 		spawner: make(chan func(*thread)), reaped: make(chan struct{}),
 		pids: map[int]bool{}, scopes: map[*Scope]bool{},
 	}
@@ -95,9 +106,14 @@ func New(opts Options) (*Supervisor, error) {
 			return nil, errors.Join(err, null.Close())
 		}
 	}
+	left := recorded{Marker: s.marker, Since: s.since}
 	if !opts.noCgroup {
 		s.home = makeHome()
 	}
+	if s.home != nil {
+		left.Cgroup = s.home.dir
+	}
+	s.record = newRecord(left)
 	s.guard = newGuard(s)
 	for range min(runtime.GOMAXPROCS(0), 4) {
 		go spawn(s.spawner)
@@ -185,7 +201,7 @@ func (s *Supervisor) Close() error {
 	}
 	err := each(scopes, (*Scope).Close)
 	if s.needsSweep() {
-		err = errors.Join(err, sweep(nil, s.orphan, time.Now().Add(killLimit)))
+		err = errors.Join(err, sweep(nil, s.unmarked(s.orphan), time.Now().Add(killLimit)))
 	}
 	if err != nil {
 		return err
@@ -193,6 +209,9 @@ func (s *Supervisor) Close() error {
 	s.guard.close()
 	if s.home != nil {
 		err = s.home.remove()
+	}
+	if err == nil {
+		err = s.record.end()
 	}
 	if s.opts.Subreaper {
 		err = errors.Join(err, s.disown())

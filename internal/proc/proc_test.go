@@ -23,6 +23,7 @@ import (
 const patience = 20 * time.Second
 
 func TestMain(m *testing.M) {
+	recordBase = os.Getenv("PROC_TEST_RECORDS")
 	if plan := os.Getenv("PROC_TEST_SUPERVISE"); plan != "" {
 		superviseHelper(plan)
 	}
@@ -35,7 +36,25 @@ func TestMain(m *testing.M) {
 	if os.Getenv("PROC_TEST_PARENT") != "" {
 		parent()
 	}
-	os.Exit(m.Run())
+	os.Exit(withRecords(m))
+}
+
+// withRecords has supervisors of these tests find what those of these tests have left.
+func withRecords(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "records-")
+	if err == nil {
+		recordBase = dir
+		err = os.Setenv("PROC_TEST_RECORDS", dir)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Println(err)
+	}
+	return code
 }
 
 // plan is what a helper process, a supervisor that a test can kill, shall do. Its ranks write to its descriptor 3.

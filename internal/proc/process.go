@@ -77,23 +77,31 @@ type siginfo struct {
 
 // exitOf waits until pid, a child, has exited, and does not reap it.
 func exitOf(pid int) job.Exit {
-	var info siginfo
-	for {
-		err := unix.Waitid(unix.P_PID, pid, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT, nil)
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return job.Exit{Code: codeUnknown}
-		case info.code == cldExited:
-			return job.Exit{Code: int(info.status)}
-		default:
-			return job.Exit{Code: 128 + int(info.status), Signal: int(info.status)}
-		}
+	info, err := waitFor(pid, unix.WEXITED|unix.WNOWAIT)
+	switch {
+	case err != nil:
+		return job.Exit{Code: codeUnknown}
+	case info.code == cldExited:
+		return job.Exit{Code: int(info.status)}
+	default:
+		return job.Exit{Code: 128 + int(info.status), Signal: int(info.status)}
 	}
 }
 
-// cldExited is CLD_EXITED of <signal.h>; the other ways to exit are CLD_KILLED and CLD_DUMPED.
-const cldExited = 1
+// waitFor is waitid(2) for one child. It occupies a thread.
+func waitFor(pid, options int) (info siginfo, err error) {
+	err = unix.EINTR
+	for err == unix.EINTR {
+		err = unix.Waitid(unix.P_PID, pid, (*unix.Siginfo)(unsafe.Pointer(&info)), options, nil)
+	}
+	return info, err
+}
+
+// cldExited and cldStopped are CLD_EXITED and CLD_STOPPED of <signal.h>; the other ways to exit are CLD_KILLED and CLD_DUMPED.
+const (
+	cldExited  = 1
+	cldStopped = 5
+)
 
 // reap lets go of a child that has exited. It leaves the table first: between the two steps the number is still its own.
 func (s *Supervisor) reap(pid int) {

@@ -52,19 +52,19 @@ func (s *Supervisor) orphan(st stat) bool {
 }
 
 func (s *Supervisor) reapOrphans() {
-	if err := bury(s.orphan); err != nil {
+	if err := bury(s.unmarked(s.orphan)); err != nil {
 		s.opts.Warn(err)
 	}
 }
 
-// bury reaps the zombies that match.
-func bury(match func(stat) bool) error {
-	pids, err := processes()
+// bury reaps the zombies among some.
+func bury(of *unmarked) error {
+	pids, err := processes(of.since, of.known)
 	if err != nil {
 		return fmt.Errorf("look for processes to reap: %w", err)
 	}
 	for _, pid := range pids {
-		if st, ok := readStat(pid); ok && st.state == 'Z' && match(st) {
+		if st, ok := readStat(pid); ok && st.state == 'Z' && of.match(st) {
 			// Only the wait of an earlier look can have come first.
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}

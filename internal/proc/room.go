@@ -64,7 +64,7 @@ func number(path string) (int, bool) {
 
 // threadsOf counts the threads of a user, as RLIMIT_NPROC does.
 func threadsOf(uid int) (n int) {
-	pids, _ := processes()
+	pids, _ := processes(Epoch{}, nil)
 	for _, pid := range pids {
 		var st unix.Stat_t
 		dir := fmt.Sprintf("/proc/%d", pid)

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"crypto/rand"
 	"fmt"
 	"strings"
 	"sync"
@@ -16,6 +15,8 @@ type Scope struct {
 	sup    *Supervisor
 	name   string
 	marker string
+	// since is before any of its processes.
+	since Epoch
 	// cgroup is the scope's directory and cgroupFD the same, open; empty and -1 without cgroups.
 	cgroup   string
 	cgroupFD int
@@ -40,9 +41,9 @@ type Scope struct {
 }
 
 func newScope(s *Supervisor, name string, n int) (*Scope, error) {
-	sc := &Scope{sup: s, name: name, cgroupFD: -1, rush: make(chan struct{})}
+	sc := &Scope{sup: s, name: name, since: NewEpoch(), cgroupFD: -1, rush: make(chan struct{})}
 	sc.hurry = sync.OnceFunc(func() { close(sc.rush) })
-	sc.marker = "RANKGUARD_" + rand.Text() + "=" + plain(name)
+	sc.marker = fmt.Sprintf("%s%d=%s", s.marker, n, plain(name))
 	if s.home != nil {
 		var err error
 		if sc.cgroup, sc.cgroupFD, err = s.home.makeGroup(n, plain(name)); err != nil {
@@ -162,7 +163,7 @@ func (sc *Scope) explain(p *Process) {
 func (sc *Scope) trail() trail {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	t := trail{marker: sc.marker, cgroup: sc.cgroup, sessions: make([]int, len(sc.procs))}
+	t := trail{marker: sc.marker, cgroup: sc.cgroup, sessions: make([]int, len(sc.procs)), since: sc.since}
 	for i, p := range sc.procs {
 		t.sessions[i] = p.pid
 	}

@@ -19,6 +19,8 @@ type stat struct {
 	ticks, faults uint64
 	// pages are in memory, shared ones too.
 	pages uint64
+	// start is when the process began, in USER_HZ since the machine did.
+	start uint64
 }
 
 // dead reports whether nothing of the process runs any more.
@@ -58,8 +60,8 @@ func parseStat(pid int, line []byte) (stat, bool) {
 			return stat{}, false
 		}
 	}
-	// Fields count from 3, STATE: minflt is 10, cminflt 11, utime, stime, cutime and cstime are 14 to 17, rss is 24.
-	st.faults, st.ticks, st.pages = sum(fields, 10, 11), sum(fields, 14, 17), sum(fields, 24, 24)
+	// Fields count from 3, STATE: minflt is 10, cminflt 11, utime, stime, cutime and cstime are 14 to 17, starttime is 22, rss is 24.
+	st.faults, st.ticks, st.start, st.pages = sum(fields, 10, 11), sum(fields, 14, 17), sum(fields, 22, 22), sum(fields, 24, 24)
 	return st, true
 }
 
@@ -84,8 +86,8 @@ func environ(pid int) []byte {
 	return env
 }
 
-// processes lists the numbers of all processes.
-func processes() ([]int, error) {
+// processes lists the numbers of all processes that may be younger than an epoch, as some processes are.
+func processes(since Epoch, younger []int) ([]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -95,7 +97,7 @@ func processes() ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	return numbers(names), nil
+	return since.since(numbers(names), younger), nil
 }
 
 // numbers keeps what is a number.

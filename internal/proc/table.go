@@ -1,6 +1,9 @@
 package proc
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // knows reports whether a process is one that this supervisor started. Who asks has seen the process, so its fork, if it is a
 // fork of ours, has begun: once no fork is in flight, it is in the table. A Forker may take long, and is not waited for; while one is at
@@ -45,13 +48,23 @@ func (s *Supervisor) end(sc *Scope) {
 // orphans returns how a scope that ends finds the orphans that nothing marks as its own, when the supervisor adopts orphans and
 // the kernel does not keep them in a cgroup. They may be those of other scopes, so it takes the last one that lives, but for those of
 // which is forked: these live on, and what is theirs as far as it shows stays.
-func (s *Supervisor) orphans(ending *Scope) func(stat) bool {
+func (s *Supervisor) orphans(ending *Scope) *unmarked {
 	if s.home != nil || !s.opts.Subreaper {
 		return nil
 	}
+	servers, others := s.others(ending)
+	if others {
+		return nil
+	}
+	return s.unmarked(func(st stat) bool {
+		return s.orphan(st) && !slices.ContainsFunc(servers, func(sc *Scope) bool { return sc.trail().owns(st) })
+	})
+}
+
+// others are the scopes that live beside one that ends: those of which is forked, and whether there are any that are not.
+func (s *Supervisor) others(ending *Scope) (servers []*Scope, others bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var servers []*Scope
 	for sc, lives := range s.scopes {
 		switch {
 		case !lives || sc == ending:
@@ -59,12 +72,17 @@ func (s *Supervisor) orphans(ending *Scope) func(stat) bool {
 			servers = append(servers, sc)
 		default:
 			s.unswept = true
-			return nil
+			return nil, true
 		}
 	}
-	return func(st stat) bool {
-		return s.orphan(st) && !slices.ContainsFunc(servers, func(sc *Scope) bool { return sc.trail().owns(st) })
-	}
+	return servers, false
+}
+
+// unmarked are processes that this one may find among those that have begun since it supervises.
+func (s *Supervisor) unmarked(match func(stat) bool) *unmarked {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &unmarked{match: match, since: s.since, known: slices.Collect(maps.Keys(s.pids))}
 }
 
 func (s *Supervisor) needsSweep() bool {

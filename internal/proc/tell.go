@@ -2,6 +2,7 @@ package proc
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -33,6 +34,19 @@ func sendmsg(sock int, text string, rights []byte) unix.Errno {
 	err := unix.Sendmsg(sock, []byte(text), rights, nil, unix.MSG_NOSIGNAL)
 	errno, _ := errors.AsType[unix.Errno](err)
 	return errno
+}
+
+// tellOrigin comes before all trails.
+func (g *guard) tellOrigin() {
+	var home, path string
+	if g.sup.home != nil {
+		home = g.sup.home.dir
+	}
+	if g.sup.record != nil {
+		path = g.sup.record.path
+	}
+	since, _ := json.Marshal(g.sup.since) // numbers
+	g.tell(nil, "origin", home, path, string(since))
 }
 
 func (g *guard) tellTrail(t trail) {

@@ -1,0 +1,99 @@
+package proc
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Epoch is a moment of this machine, by which older processes are told from younger ones. Linux hands out process numbers in turn and
+// begins again at the end (idr_alloc_cyclic), so a number alone may say that its process is older: what descends from a rank is then
+// found among few processes, however many the machine has.
+type Epoch struct {
+	// At is the moment, by [BootTime].
+	At time.Duration
+	// Last is the process number handed out last, Forks how many processes and threads the machine has started, and Threads how many
+	// live, whose numbers are passed over. Last is 0 where the kernel does not say.
+	Last           int
+	Forks, Threads uint64
+}
+
+// NewEpoch is the epoch that begins now.
+func NewEpoch() Epoch {
+	e := Epoch{At: BootTime()}
+	for line := range strings.Lines(ofKernel("/proc/stat")) {
+		if forks, ok := strings.CutPrefix(line, "processes "); ok {
+			e.Forks, _ = strconv.ParseUint(strings.TrimSpace(forks), 10, 64)
+		}
+	}
+	// LOAD LOAD LOAD RUNNABLE/THREADS LAST, of this PID namespace (proc_loadavg(5))
+	words := strings.Fields(ofKernel("/proc/loadavg"))
+	if len(words) != 5 || e.Forks == 0 {
+		return e
+	}
+	_, threads, _ := strings.Cut(words[3], "/")
+	e.Threads, _ = strconv.ParseUint(threads, 10, 64)
+	e.Last, _ = strconv.Atoi(words[4])
+	return e
+}
+
+// ofKernel reads a file of /proc, unless something else than the kernel answers there, as lxcfs does in a container.
+func ofKernel(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	var fs unix.Statfs_t
+	if unix.Fstatfs(int(f.Fd()), &fs) != nil || fs.Type != unix.PROC_SUPER_MAGIC {
+		return ""
+	}
+	text := make([]byte, 256<<10) // /proc/stat has a number for each interrupt
+	n, _ := f.Read(text)
+	return string(text[:max(n, 0)])
+}
+
+const (
+	// reservedPIDs are numbers that are not handed out a second time (RESERVED_PIDS of kernel/pid.c).
+	reservedPIDs = 300
+	// epochSlack is for what starts while an epoch is read.
+	epochSlack = 1000
+)
+
+// since returns those of the numbers that a process younger than the epoch may have: all of them where that cannot be told, which the
+// numbers of such processes must agree to.
+func (e Epoch) since(pids, younger []int) []int {
+	limit, _ := number("/proc/sys/kernel/pid_max")
+	may := e.younger(NewEpoch(), limit)
+	if may == nil || slices.ContainsFunc(younger, func(pid int) bool { return !may(pid) }) {
+		return pids
+	}
+	return slices.DeleteFunc(pids, func(pid int) bool { return !may(pid) })
+}
+
+// younger says which numbers below a limit may have been handed out from e until now; nil says that all may: they have come round, or
+// have advanced by more than what has started explains.
+func (e Epoch) younger(now Epoch, limit int) func(pid int) bool {
+	if e.Last == 0 || now.Last == 0 || now.Forks < e.Forks {
+		return nil
+	}
+	advance := now.Last - e.Last
+	if advance < 0 {
+		advance += limit - reservedPIDs
+	}
+	most := now.Forks - e.Forks + e.Threads + epochSlack
+	if most+reservedPIDs >= uint64(limit) || uint64(advance) > most {
+		return nil
+	}
+	if e.Last <= now.Last {
+		return func(pid int) bool { return e.Last < pid && pid <= now.Last }
+	}
+	return func(pid int) bool { return e.Last < pid || pid <= now.Last }
+}
+
+// older reports whether a process began before the epoch. The kernel counts in ticks.
+func (e Epoch) older(st stat) bool { return time.Duration(st.start)*tick < e.At-2*tick }

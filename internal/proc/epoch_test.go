@@ -1,0 +1,70 @@
+package proc
+
+import (
+	"os/exec"
+	"slices"
+	"testing"
+)
+
+func TestEpoch(t *testing.T) {
+	const limit = 10_000
+	for name, test := range map[string]struct {
+		was, is  Epoch
+		old, new []int
+		untold   bool
+	}{
+		"some":      {was: Epoch{Last: 5000, Forks: 1}, is: Epoch{Last: 5100, Forks: 90}, old: []int{1, 5000, 5101}, new: []int{5001, 5100}},
+		"none":      {was: Epoch{Last: 5000, Forks: 1}, is: Epoch{Last: 5000, Forks: 1}, old: []int{1, 4999, 5000, 5001}},
+		"begun new": {was: Epoch{Last: 9990, Forks: 1}, is: Epoch{Last: 400, Forks: 100}, old: []int{401, 9990}, new: []int{9991, 301, 400}},
+		// Numbers are passed over that are in use.
+		"passed over": {was: Epoch{Last: 1000, Forks: 1, Threads: 5000}, is: Epoch{Last: 6000, Forks: 2}, old: []int{1000}, new: []int{1001}},
+		"come round":  {was: Epoch{Last: 5000, Forks: 1}, is: Epoch{Last: 5100, Forks: 9900}, untold: true},
+		"unexplained": {was: Epoch{Last: 1000, Forks: 1}, is: Epoch{Last: 6000, Forks: 2}, untold: true},
+		"unknown":     {is: Epoch{Last: 6000, Forks: 2}, untold: true},
+	} {
+		younger := test.was.younger(test.is, limit)
+		if (younger == nil) != test.untold {
+			t.Errorf("%s: younger is known: %v", name, younger != nil)
+		}
+		for _, pid := range test.old {
+			if younger(pid) {
+				t.Errorf("%s: %d is said to be younger", name, pid)
+			}
+		}
+		for _, pid := range test.new {
+			if !younger(pid) {
+				t.Errorf("%s: %d is said to be older", name, pid)
+			}
+		}
+	}
+}
+
+// TestEpochOfThisMachine tells a process that was there from one that comes.
+func TestEpochOfThisMachine(t *testing.T) {
+	sleep := func() int {
+		cmd := exec.Command("sleep", "1000")
+		must(t, cmd.Start())
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		return cmd.Process.Pid
+	}
+	before := sleep()
+	e := NewEpoch()
+	if e.Last == 0 {
+		t.Skip("this kernel does not say which number it has handed out last")
+	}
+	after := sleep()
+	pids, err := processes(e, []int{after})
+	must(t, err)
+	if !slices.Contains(pids, after) || slices.Contains(pids, before) {
+		t.Errorf("processes since %+v are %v: %d is older, %d is younger", e, pids, before, after)
+	}
+	if pids, err = processes(e, []int{before, after}); err != nil || !slices.Contains(pids, before) {
+		t.Errorf("%v, %v: %d, said to be younger, is left out", pids, err, before)
+	}
+	if st, ok := readStat(after); !ok || e.older(st) {
+		t.Errorf("%+v is said to be older than %v", st, e.At)
+	}
+	if st, ok := readStat(1); !ok || !e.older(st) {
+		t.Errorf("%+v is said to be younger than %v", st, e.At)
+	}
+}

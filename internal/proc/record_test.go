@@ -1,0 +1,121 @@
+package proc
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// left are processes that no death signal reaches; SELF is this program.
+const left = `
+	setsid sh -c 'echo ready; sleep 1000' &
+	sh -c 'sleep 1000' &
+	env -i sleep 1000 &
+	sleep 1000`
+
+func recordsLeft(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(recordBase, "golaunch-*", ".ranks", "*"))
+	must(t, err)
+	return names
+}
+
+// Of a supervisor and a guardian that were killed at once, the next supervisor ends what they left before it starts anything.
+func TestNextSupervisorEndsWhatIsLeft(t *testing.T) {
+	helperWays(t, func(t *testing.T, p plan) {
+		p.Script = left
+		before := recordsLeft(t)
+		out := newOutput(t)
+		h := killBoth(t, p, out)
+		during := recordsLeft(t)
+		if len(during) != len(before)+1 {
+			t.Fatalf("records: %q, and before the supervisor %q", during, before)
+		}
+		endedByNext(t, h, out)
+		after := recordsLeft(t)
+		for _, r := range during {
+			if !slices.Contains(before, r) && slices.Contains(after, r) {
+				t.Errorf("record %s is left", r)
+			}
+		}
+	})
+}
+
+// A guardian that was stopped acts no more than one that was killed.
+func TestNextSupervisorActsForAStoppedGuardian(t *testing.T) {
+	helperWays(t, func(t *testing.T, p plan) {
+		p.Script = left
+		out := newOutput(t)
+		h := startHelper(t, p, out)
+		out.line()
+		must(t, unix.Kill(h.cmd.Process.Pid, unix.SIGSTOP))
+		must(t, unix.Waitid(unix.P_PID, h.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil))
+		must(t, unix.Kill(h.guardian, unix.SIGSTOP))
+		t.Cleanup(func() { must(t, unix.Kill(h.guardian, unix.SIGCONT)) })
+		h.kill(t)
+		endedByNext(t, h, out)
+	})
+}
+
+func endedByNext(t *testing.T, h *killable, out *output) {
+	t.Helper()
+	newSupervisor(t, Options{})
+	if n, err := unix.Poll([]unix.PollFd{{Fd: endFD(out), Events: unix.POLLIN}}, 0); err != nil || n != 1 {
+		t.Errorf("a process of an earlier supervisor lives when there is a new one: poll gives %d, %v", n, err)
+	}
+	out.end()
+	if _, err := os.Stat(h.home); h.home != "" && !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the cgroup %s is left: %v", h.home, err)
+	}
+}
+
+// What another supervisor guards is not the next one's to end.
+func TestNextSupervisorSparesTheLiving(t *testing.T) {
+	helperWays(t, func(t *testing.T, p plan) {
+		p.Script = left
+		out := newOutput(t)
+		h := startHelper(t, p, out)
+		out.line()
+		newSupervisor(t, Options{})
+		out.w.Close()
+		if n, err := unix.Poll([]unix.PollFd{{Fd: endFD(out), Events: unix.POLLIN}}, 0); err != nil || n != 0 {
+			t.Errorf("its processes are gone: poll gives %d, %v", n, err)
+		}
+		h.kill(t)
+		out.end()
+	})
+}
+
+// Supervisors that come and go at the same time take no record of a living one for that of a dead one.
+func TestRecordsOfSupervisorsThatStartTogether(t *testing.T) {
+	before := len(recordsLeft(t))
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 100 {
+				r := newRecord(recorded{Marker: "RANKGUARD_NONE_"})
+				err := endStale(time.Now().Add(patience))
+				if r == nil || err != nil {
+					t.Errorf("record %v, %v", r, err)
+					return
+				}
+				if _, err := os.Stat(r.path); err != nil {
+					t.Error(err)
+				}
+				if err := r.end(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := recordsLeft(t); len(got) != before {
+		t.Errorf("records are left: %q", got)
+	}
+}
