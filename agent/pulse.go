@@ -8,11 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/internal/logs"
-	"github.com/golaunch/golaunch/internal/own"
 	"github.com/golaunch/golaunch/internal/proc"
 )
 
@@ -104,11 +101,8 @@ type heartbeat struct {
 const maxBeat = 256
 
 // lastBeat reads a heartbeat; it is the zero one where there is none. What is written in part is read at the next look.
-func lastBeat(dir *own.Root, output *logs.Rank) (b heartbeat) {
-	if dir == nil || output.HeartbeatFile() == "" {
-		return b
-	}
-	f, err := dir.OpenFile(output.Heartbeat(), os.O_RDONLY|unix.O_NONBLOCK, 0)
+func lastBeat(output *logs.Rank) (b heartbeat) {
+	f, err := output.OpenHeartbeat()
 	if err != nil {
 		return b
 	}
@@ -144,9 +138,13 @@ func (b heartbeat) total() (int64, bool) {
 	return total, err == nil && total > 0
 }
 
-// listen says whether there is a new heartbeat.
-func (p *pulse) listen(dir *own.Root) bool {
-	b := lastBeat(dir, p.output)
+// listen says whether there is a new heartbeat. A file that is gone, as with the user's last session (RemoveIPC of logind.conf(5)), tells
+// nothing of the rank.
+func (p *pulse) listen() bool {
+	b := lastBeat(p.output)
+	if b == (heartbeat{}) {
+		p.beats = false
+	}
 	if b == (heartbeat{}) || b == p.beat {
 		return false
 	}

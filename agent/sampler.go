@@ -294,7 +294,7 @@ func (m *measured) use(members []proc.Member, now time.Time) samples.Values {
 
 // told adds what the program says of itself: in its heartbeat and its output.
 func (m *measured) told(u *unit, now time.Time, v samples.Values) samples.Values {
-	b := lastBeat(u.share.work.Output.Dir.Root(), m.output)
+	b := lastBeat(m.output)
 	if b != (heartbeat{}) {
 		v[samples.BeatAge] = max(0, now.Sub(b.at).Seconds())
 	}

@@ -124,7 +124,7 @@ func (w *stallWatch) take(ctx context.Context) (live []*pulse) {
 		if p.take(members, w.look) {
 			p.move()
 		}
-		if p.listen(w.unit.share.work.Output.Dir.Root()) {
+		if p.listen() {
 			p.beats, p.still, p.mute = true, 0, 0
 		}
 	}

@@ -81,7 +81,7 @@ n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec
 }
 
 func TestHeartbeats(t *testing.T) {
-	w, look := watching(t, `[ $RANK = 1 ] || echo 7 of 9 >$GOLAUNCH_HEARTBEAT_FILE; echo up $RANK; while :; do echo busy; sleep 0.01; done`)
+	w, look := watching(t, `[ $RANK = 1 ] || { echo 7 of 9 >$GOLAUNCH_HEARTBEAT_FILE; echo file=$GOLAUNCH_HEARTBEAT_FILE; }; echo up $RANK; while :; do echo busy; sleep 0.01; done`)
 	w.order(attempt(0))
 	w.screen.await(t, "up 0")
 	w.screen.await(t, "up 1")
@@ -89,12 +89,24 @@ func TestHeartbeats(t *testing.T) {
 		look()
 	}
 	w.journal.await(t, `"beat":true,"step":7,`)
-	if err := os.WriteFile(filepath.Join(w.logs, "test/attempt-0/rank-0.heartbeat"), []byte("8\n"), 0o600); err != nil {
+	_, after, _ := strings.Cut(w.screen.String(), "file=")
+	file, _, _ := strings.Cut(after, "\n")
+	if err := os.WriteFile(file, []byte("8\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.screen.await(t, "busy")
 	look()
 	w.journal.await(t, `"ranks":[]`)
+	// Somebody else has removed the file: then what counts for any rank counts.
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 * looks {
+		look()
+	}
+	if text := w.journal.String(); strings.Contains(text, `"step":8,`) {
+		t.Errorf("a rank without its file is said to stand still:\n%s", text)
+	}
 	w.order(job.Stop{Attempt: 0, Kill: true})
 	w.quiet()
 }

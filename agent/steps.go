@@ -20,7 +20,7 @@ func (u *unit) tellSteps(ranks []rank) (stop func()) {
 	}
 	var told int64
 	tell := func() {
-		b := lastBeat(u.share.work.Output.Dir.Root(), ranks[i].output)
+		b := lastBeat(ranks[i].output)
 		if step, ok := b.step(); ok && step > 0 && step != told {
 			told = step
 			u.share.report(job.Stepped{

@@ -275,7 +275,7 @@ func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, lived tim
 		if b.GPU != nil {
 			e.Kernel = gpuFaults(lived)
 		}
-		e.Step, _ = lastBeat(u.share.work.Output.Dir.Root(), output).step()
+		e.Step, _ = lastBeat(output).step()
 		e.Tail = u.advised(output.Tail())
 		if e.Traceback, err = output.Traceback(); err != nil {
 			u.agent.Warn(err)

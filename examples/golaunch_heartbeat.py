@@ -7,8 +7,8 @@
         beat(step, len(batches))
 
 A rank that has called beat once must go on calling it, at least every --hang-timeout: nothing else counts for it any more. Call it at
-every step, so that the steps of ranks can be compared; it costs a system call. Where golaunch did not start the program, beat does
-nothing. The protocol is in docs/failures.md.
+every step, so that the steps of ranks can be compared; it costs a system call. Where golaunch did not start the program, or the file
+cannot be written, beat does nothing. The protocol is in docs/failures.md.
 """
 
 import os
@@ -22,7 +22,10 @@ def beat(step, total=0, text=""):
     path = os.environ.get("GOLAUNCH_HEARTBEAT_FILE")
     if not path:
         return
-    if _file is None:
-        _file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     line = f"{step} {total} {text}".encode()[:200]
-    os.pwrite(_file, line.ljust(200) + b"\n", 0)  # as long as all others: no part of an older one is left
+    try:
+        if _file is None:
+            _file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.pwrite(_file, line.ljust(200) + b"\n", 0)  # as long as all others: no part of an older one is left
+    except OSError:
+        pass  # a full disk must not end a training that needs none

@@ -28,7 +28,10 @@ type Dir struct {
 	made bool
 	// owner holds it for a run; nil for who only reads.
 	owner io.Closer
-	hub   hub
+	// beats is where heartbeats are, with beatName before the rank; nil if they are beside the logs.
+	beats    *own.Root
+	beatName string
+	hub      hub
 }
 
 // maxJobID bounds a job's ID in bytes.
@@ -125,7 +128,10 @@ func (d *Dir) create(base string) (err error) {
 			return err
 		}
 	}
-	return d.enter()
+	if err := d.enter(); err != nil {
+		return err
+	}
+	return d.openBeats()
 }
 
 func (d *Dir) find(base string) (err error) {
@@ -224,7 +230,7 @@ func (d *Dir) Close() error {
 		errs = append(errs, d.owner.Close())
 		d.owner = nil
 	}
-	for _, root := range []*own.Root{d.root, d.parent} {
+	for _, root := range []*own.Root{d.beats, d.root, d.parent} {
 		if root != nil {
 			errs = append(errs, root.Close())
 		}

@@ -65,7 +65,13 @@ func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 		if opts.Warn != nil {
 			opts.Warn(fmt.Errorf("%w: the rank goes on without files", err))
 		}
-		r.dir, r.opts.Exact, err = &Dir{job: d.job, whose: d.whose}, false, nil
+		r.dir = &Dir{job: d.job, whose: d.whose, beats: d.beats, beatName: d.beatName}
+		r.opts.Exact, err = false, nil
+	}
+	if err == nil {
+		if err = r.removeHeartbeat(); err != nil {
+			err = fmt.Errorf("remove an old heartbeat of %s: %w", r.where(), err)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -92,7 +98,7 @@ func (r *Rank) prepare() error {
 	if err := root.Mkdir(r.attempt(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make the log directory of %s: %w", r.where(), err)
 	}
-	for _, name := range []string{r.errorFile(), r.file("heartbeat"), r.file("notice.json"), r.file("notice.json.ready")} {
+	for _, name := range []string{r.errorFile(), r.file("notice.json"), r.file("notice.json.ready")} {
 		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove an old file of %s: %w", r.where(), err)
 		}
@@ -270,12 +276,6 @@ func (r *Rank) Notify(text []byte) error {
 
 var errNoFiles = errors.New("it has no files")
 
-// HeartbeatFile is the absolute path for GOLAUNCH_HEARTBEAT_FILE: <dir>/attempt-<n>/rank-<r>.heartbeat. The rank makes it, if it does.
-func (r *Rank) HeartbeatFile() string { return r.path(r.Heartbeat()) }
-
-// Heartbeat is the name of that file in the directory.
-func (r *Rank) Heartbeat() string { return r.file("heartbeat") }
-
 // Files are the names of the log files in the directory; one that nothing was written to is not there.
 func (r *Rank) Files() []string { return []string{r.file("stdout.log"), r.file("stderr.log")} }
 
@@ -334,7 +334,7 @@ func (r *Rank) asked() string {
 // rank is left that should be heard.
 func (r *Rank) Close(ctx context.Context) error {
 	r.Started()
-	err := errors.Join(r.out.close(ctx), r.err.close(ctx))
+	err := errors.Join(r.out.close(ctx), r.err.close(ctx), r.removeHeartbeat())
 	if r.opts.Console != nil {
 		r.opts.Console.folding.end(r.opts.Rank)
 	}

@@ -31,9 +31,6 @@ func TestRankFiles(t *testing.T) {
 	if want := filepath.Join(d.Path(), "attempt-2", "rank-3.error.json"); r.ErrorFile() != want {
 		t.Errorf("error file %s, want %s", r.ErrorFile(), want)
 	}
-	if want := filepath.Join(d.Path(), r.Heartbeat()); r.HeartbeatFile() != want {
-		t.Errorf("heartbeat file %s, want %s", r.HeartbeatFile(), want)
-	}
 	if want := int64(len("out\nerr\nno end")); r.Written() != want {
 		t.Errorf("%d bytes written, want %d", r.Written(), want)
 	}
