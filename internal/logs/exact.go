@@ -28,6 +28,8 @@ func (p *pump) move() error {
 		return err
 	case readErr == nil && n == 0:
 		return io.EOF
+	case readErr == nil:
+		p.busy(n)
 	case errors.Is(readErr, unix.EINTR):
 		return nil
 	}

@@ -32,8 +32,15 @@ type pump struct {
 	exact bool
 	asks  chan chan struct{}
 	stop  chan struct{}
-	hide  func() // ends waiting for the console
-	done  chan struct{}
+	// roused is sent to when the pump is to do more than read. bar says that what was read last overwrites itself, and that the pipe was then
+	// empty; size is that of the pipe.
+	roused chan struct{}
+	bar    bool
+	// moved is when an exact pump has last read or waited, filled when the pipe was last found full.
+	moved, filled time.Time
+	size          int
+	hide          func() // ends waiting for the console
+	done          chan struct{}
 }
 
 // newPump returns a pump that is not running, and the end of its pipe that the child writes to. That end is in blocking mode:
@@ -54,14 +61,20 @@ func newPump(of *own.Rights) (*pump, *os.File, error) {
 // pumpFrom returns a pump for the end of a pipe that is read; it is in non-blocking mode.
 func pumpFrom(fd int) *pump {
 	hide := make(chan struct{})
+	size, err := unix.FcntlInt(uintptr(fd), unix.F_GETPIPE_SZ, 0)
+	if err != nil {
+		size = page
+	}
 	return &pump{
-		in:   os.NewFile(uintptr(fd), "|0"),
-		fd:   fd,
-		view: view{hide: hide},
-		asks: make(chan chan struct{}, 1),
-		stop: make(chan struct{}),
-		hide: sync.OnceFunc(func() { close(hide) }),
-		done: make(chan struct{}),
+		in:     os.NewFile(uintptr(fd), "|0"),
+		fd:     fd,
+		view:   view{hide: hide},
+		asks:   make(chan chan struct{}, 1),
+		stop:   make(chan struct{}),
+		roused: make(chan struct{}, 1),
+		size:   size,
+		hide:   sync.OnceFunc(func() { close(hide) }),
+		done:   make(chan struct{}),
 	}
 }
 
@@ -83,6 +96,8 @@ func (p *pump) run() {
 		} else if err != nil {
 			p.view.end() // end of file: a pipe has no other error
 			return
+		} else {
+			p.pace()
 		}
 	}
 }
@@ -104,6 +119,7 @@ func (p *pump) read() error {
 	}
 	room := p.view.room()
 	n, err := p.in.Read(room)
+	p.bar = n < len(room) && isBar(room[:n]) // and then the pipe is empty
 	p.handle(room[:n])
 	return err
 }
@@ -179,7 +195,13 @@ func (p *pump) take(fd, limit int) (n int, err error) {
 }
 
 // wake makes the pump's read return at once.
-func (p *pump) wake() { _ = p.in.SetReadDeadline(time.Unix(1, 0)) } // fails once the pump is done, and then done is closed
+func (p *pump) wake() {
+	_ = p.in.SetReadDeadline(time.Unix(1, 0)) // fails once the pump is done, and then done is closed
+	select {
+	case p.roused <- struct{}{}:
+	default:
+	}
+}
 
 func (p *pump) flush(ctx context.Context) error {
 	answered := make(chan struct{})

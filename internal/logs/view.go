@@ -41,6 +41,8 @@ type view struct {
 	began, grown time.Time
 	stood        bool
 	full         bool
+	// bar says that the line has overwritten itself.
+	bar bool
 	// row shows buf[:kept], which is the rank's, at the bottom of a terminal; nil before there was any.
 	row           *row
 	rank, attempt int
@@ -84,15 +86,27 @@ func (v *view) add(n int) {
 		if v.kept == 0 {
 			v.began = v.grown
 		}
+		from := v.kept
 		v.kept = end
+		v.forget(from)
 		v.tell()
 		return
 	}
 	v.hush()
 	v.show(v.take(cut))
-	v.kept, v.began = copy(v.buf, v.buf[cut:end]), time.Now()
+	v.kept, v.began, v.bar = copy(v.buf, v.buf[cut:end]), time.Now(), false
 	v.grown = v.began
+	v.forget(0)
 	v.tell()
+}
+
+// forget drops what a line that overwrites itself has overwritten, which is not shown. What is new begins at from.
+func (v *view) forget(from int) {
+	text := bytes.TrimRight(v.buf[:v.kept], "\r")
+	from = min(max(0, from-1), len(text)) // it may overwrite what ended with a carriage return
+	if i := bytes.LastIndexByte(text[from:], '\r'); i >= 0 {
+		v.kept, v.bar = copy(v.buf, v.buf[from+i+1:v.kept]), true
+	}
 }
 
 // hush takes the start of a line from the bottom of a terminal, before the whole of it is shown.
@@ -102,16 +116,12 @@ func (v *view) hush() {
 	}
 }
 
-// tell shows the start of a line at the bottom of a terminal. What it has overwritten is not kept.
+// tell shows the start of a line at the bottom of a terminal.
 func (v *view) tell() {
 	if v.lane.live == nil {
 		return
 	}
 	text := bytes.TrimRight(v.buf[:v.kept], "\r")
-	if i := bytes.LastIndexByte(text, '\r') + 1; i > 0 {
-		v.kept = copy(v.buf, v.buf[i:v.kept])
-		text = v.buf[:len(text)-i]
-	}
 	if len(text) > 0 {
 		text = appendVisible(append([]byte(nil), v.prefix...), text[:min(len(text), maxRow)], true)
 		if v.row == nil {
@@ -139,7 +149,7 @@ func (v *view) stand() time.Time {
 		return time.Time{}
 	}
 	at := v.grown.Add(stands)
-	if late := v.began.Add(moves); late.Before(at) && bytes.IndexByte(v.buf[:v.kept], '\r') >= 0 {
+	if late := v.began.Add(moves); late.Before(at) && (v.bar || isBar(v.buf[:v.kept])) {
 		return late
 	}
 	return at
@@ -148,7 +158,7 @@ func (v *view) stand() time.Time {
 // showStanding shows the start of a line, the last text of a line that overwrites itself.
 func (v *view) showStanding() {
 	text := bytes.TrimRight(v.take(v.kept), "\r")
-	v.kept, v.stood = 0, true
+	v.kept, v.stood, v.bar = 0, true, false
 	if text = text[bytes.LastIndexByte(text, '\r')+1:]; len(text) > 0 {
 		v.show(text)
 	}
@@ -255,11 +265,13 @@ func (f *filter) keep(prefix, lines []byte) {
 	}
 }
 
-// appendLine appends a line or a piece of one, and sees to the newline.
+// appendLine appends a line or a piece of one, and sees to the newline. Of a line that overwrites itself the last text remains, elsewhere
+// too than on a terminal: it would overwrite the prefix, and the lines of other ranks beside it.
 func (v *view) appendLine(b, line []byte) []byte {
 	if v.lane.sink.tty {
 		return append(appendVisible(b, bytes.TrimSuffix(line, []byte{'\n'}), true), '\n')
 	}
+	line = line[bytes.LastIndexByte(bytes.TrimRight(line, "\r\n"), '\r')+1:]
 	b = append(b, line...)
 	if line[len(line)-1] != '\n' {
 		b = append(b, '\n')

@@ -1,0 +1,103 @@
+package logs
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestBarsAreReadNowAndThen writes an update as soon as the one before has reached its file, with and without a look at what it is. All are
+// in the file at a flush.
+func TestBarsAreReadNowAndThen(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		d := openDir(t, t.TempDir())
+		rank := newRank(t, d, RankOptions{Exact: exact})
+		o := newFollower(Filter{Attempt: AllAttempts})
+		d.hub.join(o)
+		defer d.hub.leave(o)
+		var all strings.Builder
+		update := func() {
+			text := fmt.Sprintf("\r%d of many", all.Len())
+			all.WriteString(text)
+			if _, err := rank.Stdout.WriteString(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reads, began := 0, time.Now()
+		for time.Since(began) < 10*barEvery {
+			update()
+			select {
+			case <-o.wake:
+			case <-time.After(time.Minute):
+				t.Fatal("an update is not read")
+			}
+			reads++
+		}
+		// An exact pump paces from the second on.
+		if most := 13; reads > most {
+			t.Errorf("exact %v: %d updates were read one by one in %v, want %d at most", exact, reads, 10*barEvery, most)
+		}
+		update()
+		if err := rank.Flush(soon(t)); err != nil {
+			t.Error(err)
+		}
+		if got := readFile(t, d.Path(), "attempt-0", "rank-0.stdout.log"); got != all.String() {
+			t.Errorf("exact %v: the file has %q, want %q", exact, got, all.String())
+		}
+		if err := rank.Close(soon(t)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestABarIsNotHeldUp while it fills its pipe: nobody else reads that.
+func TestABarIsNotHeldUp(t *testing.T) {
+	d := openDir(t, t.TempDir())
+	rank := newRank(t, d, RankOptions{})
+	text := strings.Repeat("\r"+strings.Repeat("#", 80), 100)
+	began := time.Now()
+	const times = 4000 // 32 MB, of which a pipe has an eighth of one
+	for range times {
+		if _, err := rank.Stdout.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(began); took > times*time.Duration(len(text))*barEvery/pipeSize/4 {
+		t.Errorf("%d bytes took %v", times*len(text), took)
+	}
+	if err := rank.Close(soon(t)); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(d.Path() + "/attempt-0/rank-0.stdout.log"); err != nil || info.Size() != int64(times*len(text)) {
+		t.Errorf("the file: %v, %v", info, err)
+	}
+}
+
+// TestBarsInAPipe do not run together: each line has its last text, behind the prefix.
+func TestBarsInAPipe(t *testing.T) {
+	for in, want := range map[string]string{
+		"\r10%\r20%\n":         "[0] 20%\n",
+		"10%\r20%\r\n":         "[0] 20%\r\n",
+		"dos\r\nline\r\n":      "[0] dos\r\n[0] line\r\n",
+		"a\n\r10%\r20%":        "[0] a\n[0] 20%\n",
+		"\r10%\r20%\nb\r30%\n": "[0] 20%\n[0] 30%\n",
+	} {
+		for cut := range len(in) + 1 {
+			var out strings.Builder
+			c := NewConsole(&out, &out)
+			v := view{lane: c.lane(Stdout), prefix: []byte("[0] "), hide: make(chan struct{})}
+			for _, piece := range []string{in[:cut], in[cut:]} {
+				v.add(copy(v.room(), piece))
+			}
+			v.end()
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			if out.String() != want {
+				t.Errorf("%q, cut at %d: %q, want %q", in, cut, out.String(), want)
+			}
+		}
+	}
+}
