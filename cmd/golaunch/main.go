@@ -13,8 +13,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -84,12 +86,27 @@ func (s *streams) print(text string) {
 }
 
 func main() {
+	keepDescriptors()
 	args := os.Args[1:]
 	own := len(args) > 0 && slices.Contains(hidden.Verbs, args[0])
 	if filepath.Base(os.Args[0]) == "torchrun" && !own {
 		args = append([]string{"torchrun"}, args...)
 	}
 	os.Exit(Main(&streams{stdout: os.Stdout, stderr: os.Stderr}, args))
+}
+
+// keepDescriptors has no other process inherit what this one was started with but its standard streams: a rank that outlives a script's lock,
+// or holds the end of a pipe, is a riddle.
+func keepDescriptors() {
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return // without /proc nobody knows
+	}
+	for _, f := range files {
+		if fd, err := strconv.Atoi(f.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
 }
 
 // Main runs golaunch with the given arguments and returns its exit code.
