@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/account"
 	"github.com/golaunch/golaunch/internal/announce"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/ports"
@@ -205,7 +206,7 @@ func defaultAddr() netip.Addr {
 func (c Coordinator) open(at string) (*rendezvous.File, error) {
 	dir := c.Store
 	if dir == "" {
-		home, err := os.UserHomeDir()
+		home, err := account.Home()
 		if err != nil {
 			return nil, fmt.Errorf("cannot find a directory for the coordinator's log: %w; give one with --state-dir", err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/golaunch/golaunch/internal/account"
 	"github.com/golaunch/golaunch/internal/mtls"
 )
 
@@ -22,7 +23,7 @@ func inPod() bool { return os.Getenv("KUBERNETES_SERVICE_HOST") != "" }
 func (j Job) token() (mtls.Token, error) {
 	env := os.Getenv("GOLAUNCH_TOKEN")
 	if inPod() && j.Network.TokenFile == "" && env == "" {
-		home, err := os.UserHomeDir()
+		home, err := account.Home()
 		if err == nil {
 			_, err = os.Stat(filepath.Join(home, ".golaunch", "token"))
 		}

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,6 +50,26 @@ func Find(ctx context.Context, uid uint32) (User, error) {
 		u.Groups = append(u.Groups, uint32(gid))
 	}
 	return u, nil
+}
+
+// Home is the home directory of this process's user: HOME, or without that, as in a daemon's environment, what the user database says.
+func Home() (string, error) {
+	home, undefined := os.UserHomeDir()
+	if undefined == nil {
+		return home, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	uid := uint32(os.Getuid())
+	line, err := run(ctx, "getent", "passwd", strconv.FormatUint(uint64(uid), 10))
+	if err != nil {
+		return "", fmt.Errorf("%w, and uid %d is no user here: %w", undefined, uid, err)
+	}
+	u, err := parse(line, uid)
+	if err == nil && !filepath.IsAbs(u.Home) {
+		err = fmt.Errorf("%w, and %s has no home directory in the user database", undefined, u.Name)
+	}
+	return u.Home, err
 }
 
 // parse reads a line of passwd(5), which must be that of the uid.

@@ -1,6 +1,7 @@
 package account
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,22 @@ func TestFind(t *testing.T) {
 		if u, err := Find(t.Context(), uid); err == nil || !strings.Contains(err.Error(), "is no user here") {
 			t.Errorf("%+v, %v", u, err)
 		}
+	}
+}
+
+// TestHome asks the user database where there is no HOME.
+func TestHome(t *testing.T) {
+	t.Setenv("HOME", "/somewhere")
+	if home, err := Home(); home != "/somewhere" || err != nil {
+		t.Errorf("%s, %v", home, err)
+	}
+	u, err := Find(t.Context(), uint32(os.Getuid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Unsetenv("HOME")
+	if home, err := Home(); home != u.Home || err != nil {
+		t.Errorf("%s, %v, want %s", home, err, u.Home)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/golaunch/golaunch/internal/account"
 )
 
 // Bounds of a token's text, in bytes. NewToken makes 64 hexadecimal digits.
@@ -130,7 +132,7 @@ func loadToken(path, env string) (Token, error) {
 		}
 		return t, nil
 	}
-	home, err := os.UserHomeDir()
+	home, err := account.Home()
 	if err != nil {
 		return Token{}, fmt.Errorf("cannot find ~/.golaunch/token: %w; set GOLAUNCH_TOKEN or --token-file", err)
 	}
@@ -144,7 +146,10 @@ func loadToken(path, env string) (Token, error) {
 
 // FindToken is LoadToken for who asks others, to whom a token that is made up would mean nothing: it makes none. A submit token is fine.
 func FindToken(path, env string) (Token, error) {
-	if home, err := os.UserHomeDir(); path == "" && env == "" && err == nil {
+	if path != "" || env != "" {
+		return loadToken(path, env)
+	}
+	if home, err := account.Home(); err == nil {
 		path = filepath.Join(home, ".golaunch", "token")
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return Token{}, fmt.Errorf("there is no token here: copy %s from the machine of the coordinator, or set GOLAUNCH_TOKEN or --token-file", path)
