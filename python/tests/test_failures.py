@@ -362,6 +362,8 @@ class Failures(Case):
         with self.assertRaisesRegex(WorkerFailureError, "ended"):
             f.result(LIMIT)
         gone(self, pids)
+        g.cluster.close()
+        self.assertFalse(os.path.exists(g.cluster._dir))
 
 
 class Strangers(Case):
