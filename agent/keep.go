@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/golaunch/golaunch/internal/job"
@@ -19,7 +20,9 @@ import (
 type scope interface {
 	Signal(os.Signal)
 	Members() ([]proc.Member, error)
-	Stop(grace time.Duration) error
+	Stop(sig syscall.Signal, grace time.Duration) error
+	Linger(limit time.Duration) ([]string, error)
+	Rest(grace time.Duration) error
 	Kill() error
 	Close() error
 }

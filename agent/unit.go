@@ -93,6 +93,7 @@ func (u *unit) run() {
 		var outputs []*logs.Rank
 		if err == nil {
 			outputs = u.ranks(scope)
+			u.settle(scope)
 		}
 		u.evidence.seal()
 		err := scope.Close()
@@ -345,8 +346,22 @@ func (u *unit) stop(o job.Stop) {
 	case !again:
 		go u.end(func() error {
 			u.keep(o.Evidence)
-			return u.scope.Stop(o.Grace)
+			return u.scope.Stop(u.asks(o), o.Grace)
 		})
+	}
+}
+
+// asks is the signal by which a stop asks the ranks to end: SIGCONT when they have heard it.
+func (u *unit) asks(o job.Stop) syscall.Signal {
+	switch sig := syscall.Signal(o.Signal); {
+	case u.share.work.Task.StopSignal != 0:
+		return u.share.work.Task.StopSignal
+	case sig != 0 && u.agent.Reached != nil && u.agent.Reached():
+		return syscall.SIGCONT
+	case sig == 0, sig == syscall.SIGHUP: // which programs take for a reason to read their files again
+		return syscall.SIGTERM
+	default:
+		return sig
 	}
 }
 

@@ -58,8 +58,8 @@ type Agent struct {
 	LogDir string
 	// Preload are Python modules, with commas between, for jobs whose Ranks.Preload is empty.
 	Preload string
-	// Signals takes what this process is told: INT, TERM, HUP and QUIT make the node leave in order, and a second one kills its
-	// ranks; USR1 and USR2 go to the ranks. Nil takes none.
+	// Signals takes what this process is told: INT, TERM, HUP and QUIT make the node leave in order, and a later INT or QUIT kills
+	// its ranks; USR1 and USR2 go to the ranks. Nil takes none.
 	Signals <-chan os.Signal
 	// DrainTime is how long ranks have to get ready when the node was told to TERM, before they are stopped.
 	DrainTime time.Duration
@@ -87,6 +87,10 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		return 0, err
 	}
 	defer a.unheard()()
+	left := make(chan struct{})
+	defer close(left)
+	hearing := listen(a.Signals, nil, left)
+	a.Signals = hearing.heard
 	addrs, code, err := a.heads(ctx)
 	if err != nil {
 		return code, err
@@ -96,8 +100,6 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		return 0, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	left := make(chan struct{})
-	defer close(left)
 	f := newFollower(cancel)
 	f.within = a.DrainTime
 	if a.Adopt {
@@ -109,7 +111,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if err := (Ranks{Preload: a.Preload}).checkPreload(); err != nil {
 		return 0, err
 	}
-	node, owned, err := a.node(j, join, f)
+	node, owned, err := a.node(j, join, f, hearing)
 	if err != nil {
 		return 0, err
 	}
@@ -122,7 +124,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		err = errors.Join(err, owned.Close())
 		if r, ok := errors.AsType[*session.RefusedError](err); ok && j.Network.Name == "" && r.Another() != "" {
 			a.Say(err.Error() + "; it joins as " + r.Another())
-			err = a.again(ctx, j, join, r.Another(), f)
+			err = a.again(ctx, j, join, r.Another(), f, hearing)
 		}
 		served <- err
 	}()
@@ -140,13 +142,13 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 }
 
 // again is the agent under another name.
-func (a Agent) again(ctx context.Context, j Job, join session.Options, name string, f *follower) error {
+func (a Agent) again(ctx context.Context, j Job, join session.Options, name string, f *follower, hearing *hearing) error {
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		return err
 	}
 	join.Node.Name, join.TLS = name, mtls.Client(token, mtls.Identity{Node: name})
-	node, owned, err := a.node(j, join, f)
+	node, owned, err := a.node(j, join, f, hearing)
 	if err != nil {
 		return err
 	}
@@ -155,7 +157,7 @@ func (a Agent) again(ctx context.Context, j Job, join session.Options, name stri
 }
 
 // node is the agent, which does what f says. Its directory is its own until owned is closed.
-func (a Agent) node(j Job, join session.Options, f *follower) (node agent.Agent, owned io.Closer, err error) {
+func (a Agent) node(j Job, join session.Options, f *follower, hearing *hearing) (node agent.Agent, owned io.Closer, err error) {
 	base, err := logBase(a.LogDir)
 	if err != nil {
 		return agent.Agent{}, nil, err
@@ -188,7 +190,9 @@ func (a Agent) node(j Job, join session.Options, f *follower) (node agent.Agent,
 	if a.Adopt {
 		n.Keep = k.base
 	}
-	if !j.reached() {
+	if j.reached() {
+		n.Reached = hearing.reached
+	} else {
 		n.Signals = f.pass
 	}
 	return n, k.owned, nil
@@ -207,11 +211,7 @@ func (a *Agent) unheard() (end func()) {
 
 // hears also knows what Slurm means by a signal. All of its nodes ask Slurm for the time, one after another.
 func (a Agent) hears(j Job, f *follower) func(os.Signal) {
-	var e echo
 	return func(s os.Signal) {
-		if e.hears(j, s) {
-			return
-		}
 		if sig, ok := s.(syscall.Signal); ok && passedOn(sig) && j.inSlurm() {
 			time.AfterFunc(rand.N(time.Duration(max(1, j.place.Nodes))*time.Millisecond), func() {
 				j.foretell(sig, a.Say, func(ev job.Cancel) { f.depart(agent.Departure{Why: ev.Why, Within: ev.Within}) })

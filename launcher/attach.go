@@ -179,7 +179,7 @@ func show(
 	return nil
 }
 
-// command passes on what this process is told: the coordinator stops the job in order at the first stop and kills it at the second;
+// command passes on what this process is told: the coordinator stops the job in order at the first stop, and kills it at a later ^C;
 // USR1 and USR2 go to every rank. The end of ctx is a stop too.
 func (h *here) command(ctx context.Context, c *Client) {
 	cancelled := ctx.Done()
@@ -208,6 +208,9 @@ func (h *here) pass(c *Client, s os.Signal) error {
 	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
 		return c.Signal(context.Background(), h.job.ID, sig)
 	}
-	_, err := c.Stop(context.Background(), h.job.ID, 128+number(s), "got "+name(s))
-	return err
+	if h.told && !typed(s) {
+		return nil
+	}
+	h.told = true
+	return asked(c.head.StopBy(context.Background(), h.job.ID, signalOf(s), "got "+name(s)))
 }

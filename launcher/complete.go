@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
@@ -236,9 +237,16 @@ func (s Stopping) check() error {
 		return usage("spot notices of %q: %s", s.Spot, strings.Join(spot.Clouds, ", "))
 	case s.NoticeSignal != 0 && !passedOn(s.NoticeSignal):
 		return usage("notice signal %s: SIGUSR1 or SIGUSR2", name(s.NoticeSignal))
+	case s.StopSignal != 0 && !slices.Contains(stopSignals, s.StopSignal):
+		return usage("stop signal %s: SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1 or SIGUSR2", name(s.StopSignal))
+	case s.Linger < 0:
+		return usage("linger %s: at least 0", s.Linger)
 	}
 	return nil
 }
+
+// stopSignals are those that may ask a rank to end.
+var stopSignals = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
 
 func (h Health) check() error {
 	switch {

@@ -35,23 +35,30 @@ func (j Job) foretell(s syscall.Signal, say func(string), stop func(job.Cancel))
 	}()
 }
 
-// forward has the node that leads hear of a warning that Slurm gives to its steps alone: then golaunch in the script does not. One node
-// does that for all.
+// forward has the node that leads hear of a warning, or of the reason to stop, that Slurm gives to its steps alone: then golaunch in the
+// script does not. One node does that for all.
 func (h *here) forward(f *follower, s os.Signal) {
-	sig, ok := s.(syscall.Signal)
-	if !ok || !passedOn(sig) || !h.job.reached() || h.job.place.Node > 0 || !f.member.Load() {
+	if !h.job.reached() || h.job.place.Node > 0 || !f.member.Load() {
 		return
 	}
-	h.job.foretell(sig, h.say, func(ev job.Cancel) { f.leave <- agent.Departure{Why: ev.Why, Within: ev.Within, All: true} })
+	tell := func(ev job.Cancel) { f.leave <- agent.Departure{Why: ev.Why, Within: ev.Within, All: true} }
+	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
+		h.job.foretell(sig, h.say, tell)
+		return
+	}
+	if s == syscall.SIGTERM && f.stop.Load() == 0 {
+		ev := job.Signalled(int(syscall.SIGTERM), "got SIGTERM", 0)
+		h.terminated(&ev, tell)
+		if ev.Ending == job.EndPreempted {
+			go tell(rendezvous.Preempted(ev.Why, max(ev.Within, time.Second), true))
+		}
+	}
 }
 
 // terminated gives ranks the time to get ready that the first TERM leaves them, and finds out whether it is Slurm that takes the nodes. Unless
 // the environment tells, that may take a while, and nothing waits for it.
 func (h *here) terminated(ev *job.Cancel, stop func(job.Cancel)) {
-	if h.told {
-		return
-	}
-	h.told, ev.Within = true, h.job.Stopping.DrainTime
+	ev.Within = h.job.Stopping.DrainTime
 	if !h.job.inSlurm() {
 		return
 	}
@@ -65,22 +72,6 @@ func (h *here) terminated(ev *job.Cancel, stop func(job.Cancel)) {
 			stop(rendezvous.Preempted("got SIGTERM, "+end.why(), within, true))
 		}
 	}()
-}
-
-// echoTime is how soon after another a TERM is the same one: when a step is to end, both srun and slurmstepd send it.
-const echoTime = 2 * time.Second
-
-// echo knows a TERM again. It belongs to the goroutine that hears signals.
-type echo struct{ termed time.Time }
-
-// hears says that a TERM from Slurm is the one before.
-func (e *echo) hears(j Job, s os.Signal) bool {
-	if s != syscall.SIGTERM || !j.inSlurm() {
-		return false
-	}
-	before := e.termed
-	e.termed = time.Now()
-	return e.termed.Sub(before) < echoTime
 }
 
 func (j Job) inSlurm() bool { return j.place != nil && j.place.By == "Slurm" }

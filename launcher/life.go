@@ -43,7 +43,7 @@ func (h *here) live(ctx context.Context, enter func(ctx context.Context, f *foll
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f := newFollower(cancel)
-	f.within = h.job.Stopping.DrainTime
+	f.within, f.all = h.job.Stopping.DrainTime, h.job.alike() && h.job.closed()
 	go h.attend(f)
 	h.watchSpot(ctx, f)
 	for again := true; again; again = h.rename(err) {

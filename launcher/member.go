@@ -38,7 +38,9 @@ func (h *here) agent(ctx context.Context, m membership, f *follower) (Result, er
 		},
 		Leave: f.leave,
 	}
-	if !h.job.reached() {
+	if h.job.reached() {
+		a.Reached = h.hearing.reached
+	} else {
 		a.Signals = f.pass
 	}
 	return ended(a.Run(ctx))
@@ -67,6 +69,7 @@ func (j Job) task(at netip.Addr, inherited []string) (agent.Task, error) {
 		Command: j.Command, Dir: j.Dir, Env: env, Presets: presets, Visibility: j.Ranks.Visibility, MasterPort: j.Ranks.MasterPort, Role: j.Ranks.Role,
 		Rank0Store: j.Ranks.Store == storeRank0, ProxyStore: j.Ranks.Store == storeProxy, Bind: bind.Policy(j.Ranks.Bind), Strict: j.Ranks.Strict,
 		Preload: j.Ranks.preload(), PreloadStrict: j.Ranks.PreloadStrict, Local: j.local(), Templates: j.Output.Torch != nil,
-		Ports: j.Network.PortRange, Endpoint: j.Ranks.Endpoint, Stdin: j.Ranks.Stdin, NoticeSignal: j.Stopping.NoticeSignal, Bundle: j.Health.Bundle == "on", HangTimeout: j.Health.HangTimeout,
+		Ports: j.Network.PortRange, Endpoint: j.Ranks.Endpoint, Stdin: j.Ranks.Stdin, NoticeSignal: j.Stopping.NoticeSignal,
+		StopSignal: j.Stopping.StopSignal, Linger: j.Stopping.Linger, Grace: max(0, j.Stopping.Grace), Bundle: j.Health.Bundle == "on", HangTimeout: j.Health.HangTimeout,
 	}, err
 }

@@ -130,9 +130,10 @@ type here struct {
 	muted bool
 	// leads is the coordinator of this process; nil while another node's leads the job.
 	leads atomic.Pointer[rendezvous.Coordinator]
-	// told says that this process, while it leads the job, was told to TERM. It belongs to the goroutine that hears signals.
-	told bool
-	echo echo
+	// told says that this process, while it leads the job, was told to stop. It belongs to the goroutine that hears signals, which come
+	// through hearing.
+	told    bool
+	hearing *hearing
 	// alias is this node's name where its machine's own is another node's.
 	alias string
 	// joined says that the coordinator has taken this node in.
@@ -150,8 +151,11 @@ type here struct {
 func arrive(j Job) *here {
 	console := j.Output.console()
 	left := make(chan struct{})
-	j.Stopping.Signals = j.Stopping.marked(left)
-	return &here{job: j, console: console, narrator: narrator{say: console.Say}, left: left, run: logs.NewRun()}
+	hearing := listen(j.Stopping.Signals, j.Stopping.Stops, left)
+	j.Stopping.Signals = hearing.heard
+	return &here{
+		job: j, console: console, narrator: narrator{say: console.Say}, left: left, run: logs.NewRun(), hearing: hearing,
+	}
 }
 
 // open makes the directory of the job's files; where nobody has asked for one, a job does without that cannot have it. The job's ID is the

@@ -232,10 +232,11 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestSignals stops a job in order, then at once.
+// TestSignals stops a job in order, and then, when a person keeps on pressing ^C, at once.
 func TestSignals(t *testing.T) {
 	job, out, words := marked(t, 1, `trap 'echo told' TERM USR1; echo up; while :; do sleep 1000 & wait $!; done`)
-	signals := make(chan os.Signal, 1)
+	job.Stopping.Grace = time.Hour
+	signals, ended := make(chan os.Signal, 1), make(chan struct{})
 	job.Stopping.Signals = signals
 	go func() {
 		out.await(t, "up")
@@ -245,10 +246,19 @@ func TestSignals(t *testing.T) {
 		signals <- syscall.SIGTERM
 		words.await(t, "job cancelled: got SIGTERM")
 		out.await(t, "told\n[r0 n1] told")
-		signals <- syscall.SIGINT
+		for presses := time.Tick(50 * time.Millisecond); ; {
+			select {
+			case <-presses:
+				signals <- syscall.SIGINT
+			case <-ended:
+				return
+			}
+		}
 	}()
 	job.Output.Prefix = new(true)
-	if result, err := launcher.Run(t.Context(), job); err != nil || result.Code != 143 {
+	result, err := launcher.Run(t.Context(), job)
+	close(ended)
+	if err != nil || result.Code != 143 {
 		t.Errorf("code %d (%v), want 143", result.Code, err)
 	}
 }

@@ -3,9 +3,7 @@ package launcher
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -18,16 +16,20 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// hear passes on to the whole job what this process is told while it leads that: the coordinator stops the job in order at the first stop,
-// of a TERM after the time that ranks have to get ready, and kills it at the second after that; pass has USR1 and USR2 for the ranks.
+// hear passes on to the whole job what this process is told while it leads that; pass has USR1 and USR2 for the ranks. The first signal that
+// stops has the coordinator stop the job in order, of a TERM after the time that ranks have to get ready. A later one ends that time, and
+// from then on a person's ^C kills.
 func (h *here) hear(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal) {
 	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
 		h.job.foretell(sig, h.say, c.Stop)
 		pass(sig)
 		return
 	}
-	ev := job.Cancel{Code: 128 + number(s), Why: "got " + name(s)}
-	if s == syscall.SIGTERM {
+	first := !h.told
+	h.told = true
+	ev := job.Signalled(number(s), "got "+name(s), 0)
+	ev.Once = first || !typed(s)
+	if first && s == syscall.SIGTERM {
 		h.terminated(&ev, c.Stop)
 	}
 	c.Stop(ev)
@@ -46,7 +48,6 @@ func (h *here) attend(f *follower) {
 			switch {
 			case !open:
 				return
-			case h.echo.hears(h.job, s):
 			case c == nil, s == syscall.SIGTERM && inPod() && c.Shared():
 				h.forward(f, s)
 				f.tell(s)
@@ -68,12 +69,14 @@ func (j Job) alike() bool {
 func (j Job) reached() bool { return j.place != nil && j.place.By == "Slurm" && j.place.Each }
 
 // follower passes on what this process is told while another node leads. The first stop makes this node leave in order, or give
-// up joining; the second kills its ranks.
+// up joining; a later one ends the time that its ranks have to get ready, and a person's ^C kills them.
 type follower struct {
 	pass  chan syscall.Signal
 	leave chan agent.Departure
 	// within is how long ranks have to get ready after a SIGTERM.
 	within time.Duration
+	// all says that a stop is told to every node's process: then the job is to end.
+	all    bool
 	cancel context.CancelCauseFunc
 	// member says that the coordinator has taken this node in, which joined hears if it is set.
 	member atomic.Bool
@@ -153,21 +156,22 @@ func (f *follower) tell(s os.Signal) {
 		return
 	}
 	first := f.stop.CompareAndSwap(0, int32(number(s)))
-	if s == syscall.SIGHUP && f.handOver != nil {
+	switch d := (agent.Departure{Why: "got " + name(s), All: f.all, Signal: signalOf(s)}); {
+	case s == syscall.SIGHUP && f.handOver != nil:
 		if first {
 			close(f.handOver)
 		}
-		return
-	}
-	if first && f.member.Load() {
-		d := agent.Departure{Why: "got " + name(s)}
-		if s == syscall.SIGTERM {
-			d.Within = f.within
-		}
+	case !f.member.Load(), !first && typed(s):
+		f.cancel(errors.New(d.Why))
+	case first && s == syscall.SIGTERM:
+		d.Within = f.within
 		f.leave <- d
-		return
+	default:
+		select {
+		case f.leave <- d:
+		default: // it is to leave at once already
+		}
 	}
-	f.cancel(fmt.Errorf("got %s", name(s)))
 }
 
 // welcome hears that the coordinator has taken this node in.
@@ -192,6 +196,9 @@ func (f *follower) code() int {
 // passedOn says that a signal is not a stop but goes to the ranks.
 func passedOn(s os.Signal) bool { return s == syscall.SIGUSR1 || s == syscall.SIGUSR2 }
 
+// typed says that a person sends such a signal, by a key of a terminal.
+func typed(s os.Signal) bool { return s == syscall.SIGINT || s == syscall.SIGQUIT }
+
 // stopSignal stops the job, whatever it is.
 type stopSignal struct{ by syscall.Signal }
 
@@ -199,36 +206,6 @@ func (s stopSignal) String() string { return s.by.String() }
 
 // Signal makes it an [os.Signal].
 func (s stopSignal) Signal() {}
-
-// marked are signals of which those in Stops stop the job, until the job has left.
-func (s Stopping) marked(left <-chan struct{}) <-chan os.Signal {
-	if len(s.Stops) == 0 {
-		return s.Signals
-	}
-	marked := make(chan os.Signal)
-	go func() {
-		for {
-			select {
-			case heard, open := <-s.Signals:
-				if !open {
-					close(marked)
-					return
-				}
-				if sig, ok := heard.(syscall.Signal); ok && slices.Contains(s.Stops, heard) {
-					heard = stopSignal{sig}
-				}
-				select {
-				case marked <- heard:
-				case <-left:
-					return
-				}
-			case <-left:
-				return
-			}
-		}
-	}()
-	return marked
-}
 
 // signalOf is the signal itself.
 func signalOf(s os.Signal) syscall.Signal {

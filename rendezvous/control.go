@@ -383,7 +383,7 @@ func (s control) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopReply, er
 		}
 		for _, r := range stop {
 			reply.Jobs = append(reply.Jobs, r.Job.ID)
-			s.c.happened(r, job.Cancel{Code: int(req.GetCode()), Why: wire.Plain(req.GetWhy())})
+			s.c.happened(r, job.Cancel{Code: int(req.GetCode()), Why: wire.Plain(req.GetWhy()), Signal: int(req.GetSignal())})
 		}
 		return reply, nil
 	})

@@ -195,9 +195,12 @@ func (c *Coordinator) take(m *member, l *link, msg *pb.FromAgent) {
 	}
 	if d := msg.GetDraining(); d != nil {
 		within, why := min(d.GetWithin().AsDuration(), maxNotice), wire.Plain(d.GetWhy())
-		if d.GetAll() && c.sole != nil && within > 0 {
+		switch sig := int(d.GetSignal()); {
+		case d.GetAll() && c.sole != nil && sig != 0:
+			c.happened(c.sole, job.Signalled(sig, why, within))
+		case d.GetAll() && c.sole != nil && within > 0:
 			c.happened(c.sole, Preempted(why, within, true))
-		} else {
+		default:
 			m.leaving = within <= 0
 			c.leaves(m.name, within, why)
 		}

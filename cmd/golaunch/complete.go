@@ -21,6 +21,7 @@ var choices = map[string][]cobra.Completion{
 	"store":          {"golaunch", "proxy", "rank0"},
 	"restart":        {"job", "node", "rank", "never"},
 	"notice-signal":  {"USR1", "USR2"},
+	"stop-signal":    {"TERM", "INT", "QUIT", "HUP", "USR1", "USR2"},
 	"spot-notice":    {"aws", "gcp", "azure"},
 	"preflight":      {"off", "warn", "exclude", "fail"},
 	"bundle":         {"on", "off"},

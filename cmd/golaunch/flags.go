@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/gpu"
 	"github.com/golaunch/golaunch/launcher"
@@ -33,6 +35,7 @@ type options struct {
 	see      string
 	backoff  string
 	notice   string
+	stop     string
 	ranks    string
 	prefix   bool
 	json     bool
@@ -185,8 +188,14 @@ func (o *options) complete(f *pflag.FlagSet, command []string) (err error) {
 	if j.Restarts.BackoffMin, j.Restarts.BackoffMax, err = parseBackoff(o.backoff); err != nil {
 		return bad("backoff", err)
 	}
-	if j.Stopping.NoticeSignal, err = parseSignal(o.notice); err != nil {
+	if j.Stopping.NoticeSignal, err = parseSignal(o.notice, "USR1", "USR2"); err != nil {
 		return bad("notice-signal", err)
+	}
+	if j.Stopping.StopSignal, err = parseSignal(o.stop, "TERM", "INT", "QUIT", "HUP", "USR1", "USR2"); err != nil {
+		return bad("stop-signal", err)
+	}
+	if j.Stopping.Linger < 0 {
+		return bad("linger", fmt.Errorf("%s: at least 0s", j.Stopping.Linger))
 	}
 	if j.Output.Ranks, err = parseSpans(o.ranks); err != nil {
 		return bad("ranks", err)
@@ -308,16 +317,15 @@ func parseBackoff(text string) (low, high time.Duration, err error) {
 	return low, high, nil
 }
 
-func parseSignal(text string) (syscall.Signal, error) {
-	switch strings.TrimPrefix(text, "SIG") {
-	case "":
+func parseSignal(text string, names ...string) (syscall.Signal, error) {
+	short := strings.TrimPrefix(text, "SIG")
+	switch {
+	case text == "":
 		return 0, nil
-	case "USR1":
-		return syscall.SIGUSR1, nil
-	case "USR2":
-		return syscall.SIGUSR2, nil
+	case slices.Contains(names, short):
+		return unix.SignalNum("SIG" + short), nil
 	}
-	return 0, fmt.Errorf("%q: USR1 or USR2", text)
+	return 0, fmt.Errorf("%q: %s", text, strings.Join(names, ", "))
 }
 
 // parseSpans reads ranks such as 0,8-15.

@@ -87,7 +87,9 @@ func (o *options) declareRestarts(f *pflag.FlagSet) {
 
 func (o *options) declareStopping(f *pflag.FlagSet) {
 	s := &o.job.Stopping
-	f.DurationVar(&s.Grace, "grace", launcher.DefaultGrace, "how long a rank may take to end after SIGTERM")
+	f.DurationVar(&s.Grace, "grace", launcher.DefaultGrace, "how long a rank may take to end after it was asked to")
+	f.StringVar(&o.stop, "stop-signal", "", "`signal` that asks a rank to end: TERM, INT, QUIT, HUP, USR1 or USR2 (what golaunch got, TERM for HUP; else TERM)")
+	f.DurationVar(&s.Linger, "linger", 0, "how long what ranks have left running may go on when all have exited with 0, before SIGTERM and --grace")
 	f.DurationVar(&s.DrainTime, "drain-time", 0, "how long ranks have to get ready when one of their nodes got SIGTERM, see GOLAUNCH_NOTICE_FILE")
 	f.StringVar(&o.notice, "notice-signal", "", "`signal` that tells ranks of such a notice: USR1 or USR2")
 	f.StringVar(&s.Spot, "spot-notice", "", "`cloud` to ask whether it takes this machine back: aws, gcp or azure")

@@ -159,7 +159,7 @@ func TestSlurmSignals(t *testing.T) {
 	p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=1:00", golaunch(t), "--", "bash", "-c", rank, "-", "a")
 	ready("a")
 	s.said("scancel", "--signal=USR1", strings.TrimSpace(s.said("squeue", "--noheader", "--format=%A")))
-	p.ends(0, "end 0 after 1", "end 1 after 1", "got SIGUSR1, which goes to the ranks; Slurm ends the job in ")
+	p.ends(143, "end 0 after 1", "end 1 after 1", "got SIGUSR1, which goes to the ranks; Slurm ends the job in ") // a program that exits with 0 then has saved
 	id := s.batch(`$golaunch -- bash -c '`+strings.ReplaceAll(rank, "'", `"`)+`' - b`, "--nodes=2")
 	ready("b")
 	s.said("scancel", "--signal=USR1", id)

@@ -116,3 +116,27 @@ func TestSlurmTimeLimit(t *testing.T) {
 	s.said("scontrol", "update", "JobId="+strings.TrimSpace(s.said("squeue", "--noheader", "--format=%A")), "EndTime=now+3") // by the time that Slurm looks, now may be over
 	p.ends(143, "stopped 0", "stopped 1", "job preempted: got SIGTERM, Slurm ends the job at ")
 }
+
+// TestSlurmStopsAllAgents by a signal that goes to the steps of a job alone, ranks included: that is a stop of the job, wherever golaunch
+// runs, and the ranks hear it once.
+func TestSlurmStopsAllAgents(t *testing.T) {
+	s := startSlurm(t, slurmtest.Options{Nodes: 2})
+	const rank = `n=0; trap 'n=$((n+1)); saved=1' INT TERM; touch up$1$RANK; while [ -z "$saved" ]; do sleep 0.05; done; sleep 2; echo saved $RANK after $n; exit 0`
+	for i, c := range []struct {
+		name, signal string
+		code         int
+	}{{"h", "INT", 130}, {"i", "TERM", 143}, {"j", "HUP", 129}} {
+		quoted := "bash -c '" + strings.ReplaceAll(strings.ReplaceAll(rank, "INT", "INT HUP"), "'", `'"'"'`) + "' - " + c.name
+		id := s.batch(`$golaunch -- `+quoted+`; echo ended with $?`, "--nodes=2")
+		s.up(c.name)
+		s.said("scancel", "--signal="+c.signal, id)
+		s.output(id, "saved 0 after 1", "saved 1 after 1", "job cancelled: got SIG"+c.signal, fmt.Sprintf("ended with %d", c.code))
+		if i > 0 {
+			continue
+		}
+		p := s.run("srun", "--nodes=2", "--ntasks-per-node=1", "--time=30", golaunch(t), "--", "bash", "-c", rank, "-", "k")
+		s.up("k")
+		s.said("scancel", "--signal="+c.signal, strings.TrimSpace(s.said("squeue", "--noheader", "--format=%A")))
+		p.ends(c.code, "saved 0 after 1", "saved 1 after 1", "job cancelled: got SIG"+c.signal)
+	}
+}

@@ -61,7 +61,8 @@ type (
 		Why           string
 		Alarm         int
 	}
-	// Stop orders a node to end a unit and to answer [Stopped]: SIGTERM, the grace period, SIGKILL; Kill goes to SIGKILL at once.
+	// Stop orders a node to end a unit and to answer [Stopped]: Signal, the grace period, SIGKILL; Kill goes to SIGKILL at once. Signal is
+	// what the job was told to stop with, 0 when it was not: then it is SIGTERM.
 	// An attempt that the node does not know yet must not start there any more. Evidence says what to keep of the ranks before that.
 	Stop struct {
 		Node          string
@@ -69,6 +70,7 @@ type (
 		Grace         time.Duration
 		Kill          bool
 		Evidence      Evidence
+		Signal        int `json:",omitempty"`
 	}
 	// Wait asks for an [Elapsed] after the backoff that follows the Restarts-th restart, at once for 0, or after the longest one: what
 	// is outside of the job must be mended first.

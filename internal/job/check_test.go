@@ -316,9 +316,6 @@ func (t *truth) checkExpiry(ev Event) error {
 			return fmt.Errorf("the job ends, and %v is not ready", p)
 		}
 	}
-	if t.done() {
-		return fmt.Errorf("the job ends, and has done its work")
-	}
 	return nil
 }
 
@@ -340,14 +337,14 @@ func (t *truth) done() bool {
 
 // checkKill holds that the second cancel reaches every process.
 func (t *truth) checkKill(ev Event, actions []Action) error {
-	if c, ok := ev.(Cancel); !ok || c.Within > 0 || t.cancels < 2 || t.result != nil {
+	if c, ok := ev.(Cancel); !ok || c.Within > 0 || c.Once || t.cancels < 2 || t.result != nil {
 		return nil
 	}
 	for p := range t.ordered {
 		if t.newest[p.unit] != p.attempt || t.ended[p] {
 			continue
 		}
-		if !slices.Contains(actions, Action(Stop{p.node, p.unit, p.attempt, t.w.spec.Grace, true, NoEvidence})) {
+		if !slices.Contains(actions, Action(Stop{p.node, p.unit, p.attempt, t.w.spec.Grace, true, NoEvidence, t.signal})) {
 			return fmt.Errorf("cancel %d does not kill %v", t.cancels, p)
 		}
 	}
@@ -390,6 +387,8 @@ func (t *truth) checkFinish(ev Event, r Result) error {
 		return fmt.Errorf("expires: %v", t.expires)
 	case t.cancelled != (r.Code == codeCancelled):
 		return fmt.Errorf("cancelled: %v", t.cancelled)
+	case r.Code == 0 && t.expires:
+		return fmt.Errorf("it was told to end before its ranks did")
 	case r.Code == 0:
 		return t.checkSuccess()
 	case r.Code == codeTimeout && !r.Cause.hung():

@@ -10,13 +10,25 @@ func (s *State) expires(ev Cancel) string {
 	if s.result != nil {
 		return s.reword(ev)
 	}
+	if !slices.ContainsFunc(s.units, func(u unit) bool { return !u.worked() }) { // it has done its work before it was told
+		return s.ignore()
+	}
 	r := ev.result()
-	s.expiry, s.homeless, s.asked = &r, nil, nil
 	d := departure{node: everyNode, within: ev.Within, why: ev.Why, loose: ev.Loose}
-	if !slices.ContainsFunc(s.departures, func(old departure) bool { return old.covers(d) }) {
+	known := slices.ContainsFunc(s.departures, func(old departure) bool { return old.covers(d) })
+	if known && s.expiry != nil && ev.Once {
+		return s.ignore()
+	}
+	s.expiry, s.homeless, s.asked = &r, nil, nil
+	if !known {
 		s.depart(d)
 	}
 	return fmt.Sprintf("the ranks have %v to get ready for the end of the job: %s", ev.Within, ev.Why)
+}
+
+// worked says that every rank of a unit has exited with 0, and nothing but what they have left may live.
+func (u *unit) worked() bool {
+	return u.phase == Finished || u.phase == Stopping && u.cause == nil
 }
 
 // reword says better why a job was told to stop that still does.

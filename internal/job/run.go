@@ -105,7 +105,7 @@ func (s *State) stop(u *unit) {
 func (s *State) orderStop(u *unit, nodeRank int) {
 	s.do(Stop{
 		Node: s.slots[nodeRank].Node.Name, Unit: u.id, Attempt: u.attempt, Grace: s.spec.Grace, Kill: s.cancels > 1,
-		Evidence: u.evidence(s.cancels),
+		Evidence: u.evidence(s.cancels), Signal: s.signal,
 	})
 }
 
@@ -160,7 +160,7 @@ func (s *State) settle(u *unit) string {
 	if u.cause == nil {
 		s.pass(u, Finished)
 		s.open--
-		if s.open == 0 {
+		if s.open == 0 && s.expiry == nil { // programs exit with 0 also when they have saved, to go on later
 			return s.end(Result{Reason: s.success()})
 		}
 		return also(s.label(u)+" is done", s.quits(u))

@@ -167,6 +167,8 @@ func parseEvent(t *testing.T, line string) Event {
 		return TimedOut{AlarmKind(f[1]), num(2)}
 	case "cancel":
 		return Cancel{Code: num(1), Why: rest(2)}
+	case "signalled":
+		return Signalled(num(1), rest(2), 0)
 	case "expire", "expireloosely", "expiretold":
 		within, err := time.ParseDuration(f[2])
 		if err != nil {

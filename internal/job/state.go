@@ -64,6 +64,8 @@ type State struct {
 	// seen counts the nodes that ever joined.
 	seen                        int
 	attempts, restarts, cancels int
+	// signal is what the job was told to stop with, see [Stop].
+	signal int
 	// streak are the restarts since the budget was last whole, and spent those of them that count against it. sick counts the units
 	// that do not run since they failed.
 	streak, spent, sick int

@@ -290,7 +290,12 @@ func (s *State) cancel(ev Cancel) string {
 	if ev.Within > 0 {
 		return s.expires(ev)
 	}
-	s.cancels++
+	if s.cancels > 0 && ev.Once {
+		return s.ignore()
+	}
+	if s.cancels++; s.cancels == 1 {
+		s.signal = ev.Signal
+	}
 	switch {
 	case s.cancels > 1:
 		for i := range s.units {

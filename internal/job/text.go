@@ -127,6 +127,9 @@ func (a Stop) String() string {
 		return "kill " + of(a.Unit, a.Attempt, a.Node)
 	}
 	text := fmt.Sprintf("stop %s grace %v", of(a.Unit, a.Attempt, a.Node), a.Grace)
+	if a.Signal != 0 {
+		text += fmt.Sprintf(" signal %d", a.Signal)
+	}
 	if a.Evidence != NoEvidence {
 		text += " after a " + string(a.Evidence)
 	}

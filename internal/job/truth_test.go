@@ -60,6 +60,8 @@ type truth struct {
 	alarms  map[AlarmKind]int
 	homes   map[string]int
 	cancels int
+	// signal is that of the first cancel.
+	signal int
 	// cancelled says that this is how the job ends.
 	cancelled bool
 	// expires says that the job was told that it will end, loose that somebody else ends it, and expired that it has ended for that;
@@ -155,7 +157,12 @@ func (t *truth) hear(ev Event) {
 			t.expire(ev.Loose)
 			return
 		}
-		t.cancels++
+		if ev.Once && t.cancels > 0 {
+			return
+		}
+		if t.cancels++; t.cancels == 1 {
+			t.signal = ev.Signal
+		}
 		t.cancelled = t.cancelled || t.w.state.result == nil
 	case Lost:
 		t.bereave(ev.Node)
@@ -276,7 +283,7 @@ func (t *truth) bereave(node string) {
 
 // expire notes that all nodes are to leave.
 func (t *truth) expire(loose bool) {
-	if t.w.state.result == nil {
+	if t.w.state.result == nil && !t.done() {
 		t.expires, t.loose = true, t.loose || loose
 		for _, a := range t.w.agents {
 			t.evacuate(a.node.Name)

@@ -220,7 +220,7 @@ func (w *world) act() error {
 	case n < 98 && len(w.past) > 0:
 		return w.step(w.past[w.rng.IntN(len(w.past))])
 	case w.cancels && w.chance(2):
-		return w.step(Cancel{Code: 130, Why: "^C"})
+		return w.step(Cancel{Code: 130, Why: "^C", Signal: 2 * w.rng.IntN(2), Once: w.chance(2)})
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -58,7 +59,7 @@ func (k *keeper) obey(m message, fds []int) {
 		k.scope(m)
 	case doEnd:
 		k.over = true
-	case doStart, doSignal, doStop, doKill, doClose, doForget:
+	case doStart, doSignal, doStop, doLinger, doRest, doKill, doClose, doForget:
 		kept = k.aboutScope(m, fds)
 	default:
 		k.answer(m, fmt.Errorf("this keeper does not know the order %q", m.Do), message{})
@@ -130,7 +131,14 @@ func (k *keeper) aboutScope(m message, fds []int) (kept bool) {
 		go sc.Signal(syscall.Signal(m.Signal)) // it waits for processes that are being started
 	case doStop:
 		sc.stopped = true
-		slow(func() error { return sc.Stop(m.At) })
+		slow(func() error { return sc.Stop(cmp.Or(syscall.Signal(m.Signal), unix.SIGTERM), m.At) })
+	case doLinger:
+		go func() {
+			names, err := sc.Linger(m.At)
+			k.post(func() { k.answer(m, err, message{Names: names[:min(len(names), maxNames)]}) })
+		}()
+	case doRest:
+		slow(func() error { return sc.Rest(m.At) })
 	case doKill:
 		sc.stopped = true
 		slow(sc.Kill)
@@ -190,6 +198,9 @@ func forked(p *proc.Process, server *forkserver.Server) message {
 	}
 	return reply
 }
+
+// maxNames are the processes that an agent hears have been left: they are for people.
+const maxNames = 64
 
 // changedEvery is how often an agent may hear that a store has changed.
 const changedEvery = time.Second

@@ -142,9 +142,17 @@ func (sc *Scope) Members() ([]proc.Member, error) {
 	return proc.Members(leaders, sc.since)
 }
 
-func (sc *Scope) Stop(grace time.Duration) error { return sc.end(message{Do: doStop, At: grace}) }
+func (sc *Scope) Stop(sig syscall.Signal, grace time.Duration) error {
+	return sc.end(message{Do: doStop, Signal: int(sig), At: grace})
+}
+func (sc *Scope) Rest(grace time.Duration) error { return sc.end(message{Do: doRest, At: grace}) }
 func (sc *Scope) Kill() error                    { return sc.end(message{Do: doKill}) }
 func (sc *Scope) Close() error                   { return sc.end(message{Do: doClose}) }
+
+func (sc *Scope) Linger(limit time.Duration) ([]string, error) {
+	m, err := sc.keeper.ask(message{Do: doLinger, ID: sc.id, At: limit})
+	return m.Names, err
+}
 
 func (sc *Scope) end(m message) error {
 	m.ID = sc.id

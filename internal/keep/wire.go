@@ -54,7 +54,9 @@ const (
 	doUnserve = "unserve" // forget Server. No answer
 	doExit    = "exit"    // PID of scope ID has ended
 	doSignal  = "signal"  // Signal to scope ID. No answer
-	doStop    = "stop"    // stop scope ID, with At for grace
+	doStop    = "stop"    // stop scope ID by Signal, SIGTERM when 0, with At for grace
+	doLinger  = "linger"  // wait for At until nothing of scope ID runs; the answer has the Names of what does
+	doRest    = "rest"    // ask what is left of scope ID to end, with At for grace
 	doKill    = "kill"
 	doClose   = "close"
 	doForget  = "forget"  // No answer
@@ -78,6 +80,7 @@ type message struct {
 	ID      int      `json:",omitempty"`
 	Job     string   `json:",omitempty"`
 	Name    string   `json:",omitempty"`
+	Names   []string `json:",omitempty"`
 	Data    []byte   `json:",omitempty"`
 	Command *command `json:",omitempty"`
 	Server  int      `json:",omitempty"`

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -104,7 +105,7 @@ func BenchmarkTeardown300(b *testing.B) {
 				}
 				b.StartTimer()
 				begin := time.Now()
-				must(b, sc.Stop(grace))
+				must(b, sc.Stop(syscall.SIGTERM, grace))
 				took += time.Since(begin) - grace
 				b.StopTimer()
 				must(b, sc.Close())

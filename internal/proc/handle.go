@@ -41,13 +41,15 @@ func (h handle) close() {
 }
 
 // kill sends SIGKILL.
-func (h handle) kill() {
+func (h handle) kill() { h.signal(unix.SIGKILL) }
+
+func (h handle) signal(sig unix.Signal) {
 	if h.file == nil {
-		_ = unix.Kill(h.pid, unix.SIGKILL)
+		_ = unix.Kill(h.pid, sig)
 		return
 	}
 	if conn, err := h.file.SyscallConn(); err == nil {
-		_ = conn.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+		_ = conn.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), sig, nil, 0) })
 	}
 }
 

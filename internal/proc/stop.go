@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Signal sends a signal to the process group of each process, those included whose Start has not returned yet. A group that has
-// ended, or that the kernel does not let us signal, is passed over.
+// Signal sends a signal to what catches it of the process group of each process, and to all of a group of which nothing does. Processes
+// whose Start has not returned yet are included.
 func (sc *Scope) Signal(sig os.Signal) {
 	number, ok := sig.(syscall.Signal)
 	if !ok {
@@ -22,24 +23,58 @@ func (sc *Scope) Signal(sig os.Signal) {
 	defer sc.asking.Unlock()
 	sc.sup.forks.Lock()
 	defer sc.sup.forks.Unlock()
+	f := sc.trail().family()
+	sc.living(func(p *Process) {
+		found := f.catchers(p.pid, number)
+		for _, h := range send(number, found) {
+			h.close()
+		}
+		if len(found) == 0 {
+			p.signalGroup(number)
+		}
+	})
+}
+
+// living calls f for each process unless the scope has ended: until then their numbers mean nothing else.
+func (sc *Scope) living(f func(*Process)) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	if sc.ended {
 		return
 	}
 	for _, p := range sc.procs {
-		_ = unix.Kill(-p.pid, number)
+		f(p)
 	}
 }
 
-// Stop sends SIGCONT and SIGTERM to each process group, waits until all processes in these groups have exited or the grace period
-// has passed, and kills what is left, strays included. It returns when the scope is empty; the error names the processes that
-// outlive SIGKILL for two minutes. No process can be started any more.
-func (sc *Scope) Stop(grace time.Duration) error {
+// Stop sends SIGCONT, and a signal to the processes of each rank that can act on it, see [Process.ask]; SIGCONT alone says that they
+// have had theirs. What is left of a rank when these have ended is sent SIGTERM. Stop waits until all processes in these groups have
+// exited or the grace period has passed, and kills what is left, strays included. It returns when the scope is empty; the error names
+// the processes that outlive SIGKILL for two minutes. No process can be started any more.
+func (sc *Scope) Stop(sig syscall.Signal, grace time.Duration) error {
 	deadline := time.Now().Add(grace)
 	sc.bar()
-	sc.Signal(unix.SIGCONT)
-	sc.Signal(unix.SIGTERM)
+	f := sync.OnceValue(sc.trail().family)
+	var asked sync.WaitGroup
+	sc.living(func(p *Process) { p.signalGroup(unix.SIGCONT) })
+	if sig != unix.SIGCONT {
+		sc.living(func(p *Process) {
+			told := p.ask(sig, f)
+			if told == nil {
+				return
+			}
+			asked.Go(func() {
+				if awaitEnd(told, deadline, sc.rush) {
+					sc.living(func(other *Process) {
+						if other == p {
+							p.signalGroup(unix.SIGTERM)
+						}
+					})
+				}
+			})
+		})
+	}
+	asked.Wait()
 	if sc.awaitLeaders(deadline, sc.rush) {
 		sc.awaitGroups(deadline)
 	}

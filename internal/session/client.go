@@ -211,6 +211,12 @@ func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]s
 	return reply.GetJobs(), err
 }
 
+// StopBy asks for the end of a job that this process was told by a signal, which the ranks get.
+func (c *Client) StopBy(ctx context.Context, id string, sig syscall.Signal, why string) error {
+	_, err := call(ctx, c, c.rpc.Stop, &pb.StopRequest{Job: id, Code: 128 + int32(sig), Why: wire.Plain(why), Signal: int32(sig)})
+	return err
+}
+
 // Signal forwards a signal to the ranks of a job.
 func (c *Client) Signal(ctx context.Context, id string, number syscall.Signal) error {
 	_, err := call(ctx, c, c.rpc.Forward, &pb.ForwardRequest{Job: id, Number: int32(number)})

@@ -63,7 +63,7 @@ func fromReport(ev any) *pb.FromAgent {
 		}}}
 	case Draining:
 		return &pb.FromAgent{Body: &pb.FromAgent_Draining{Draining: &pb.Draining{
-			Within: durationpb.New(e.Within), Why: Plain(e.Why), All: e.All,
+			Within: durationpb.New(e.Within), Why: Plain(e.Why), All: e.All, Signal: int32(e.Signal),
 		}}}
 	case job.Ready:
 		return &pb.FromAgent{Body: &pb.FromAgent_Ready{Ready: &pb.Ready{Unit: int32(e.Unit), Attempt: int32(e.Attempt)}}}
@@ -186,7 +186,7 @@ func fromAction(do any) *pb.ToAgent {
 	case job.Stop:
 		return &pb.ToAgent{Body: &pb.ToAgent_Stop{Stop: &pb.Stop{
 			Unit: int32(o.Unit), Attempt: int32(o.Attempt),
-			Grace: durationpb.New(o.Grace), Kill: o.Kill, Evidence: string(o.Evidence),
+			Grace: durationpb.New(o.Grace), Kill: o.Kill, Evidence: string(o.Evidence), Signal: int32(o.Signal),
 		}}}
 	case job.Finish:
 		return &pb.ToAgent{Body: &pb.ToAgent_Finish{Finish: &pb.Finish{Result: fromResult(o.Result)}}}
@@ -222,6 +222,7 @@ func ToAction(node placement.Node, m *pb.ToAgent) any {
 		return job.Stop{
 			Node: node.Name, Unit: int(b.Stop.GetUnit()), Attempt: int(b.Stop.GetAttempt()),
 			Grace: b.Stop.GetGrace().AsDuration(), Kill: b.Stop.GetKill(), Evidence: job.Evidence(b.Stop.GetEvidence()),
+			Signal: int(b.Stop.GetSignal()),
 		}
 	case *pb.ToAgent_Finish:
 		return job.Finish{Result: ToResult(b.Finish.GetResult())}

@@ -77,6 +77,7 @@ func fromHappened(id string, ev job.Event) *pb.Entry {
 	case job.Cancel:
 		return &pb.Entry{Body: &pb.Entry_Cancelled{Cancelled: &pb.Cancelled{
 			Code: int32(ev.Code), Why: Plain(ev.Why), Ending: string(ev.Ending), Within: durationpb.New(ev.Within), Loose: ev.Loose,
+			Signal: int32(ev.Signal), Once: ev.Once,
 		}}}
 	default: // an agent reports it
 	}
@@ -167,6 +168,7 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 		c := b.Cancelled
 		return happened(job.Cancel{
 			Code: int(c.GetCode()), Why: c.GetWhy(), Ending: job.Ending(c.GetEnding()), Within: c.GetWithin().AsDuration(), Loose: c.GetLoose(),
+			Signal: int(c.GetSignal()), Once: c.GetOnce(),
 		})
 	case *pb.Entry_Reported:
 		return happened(ToEvent(b.Reported.GetNode(), b.Reported.GetReport()))

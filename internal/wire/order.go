@@ -34,11 +34,13 @@ type (
 	// Opened is a report that the agent knows a job.
 	Opened struct{}
 	// Draining is a report that the node will be gone, after the time of Within at the latest. It is about all jobs, which give the
-	// node up; an order to leave follows when they have. With All, somebody else will end all nodes of the only job then.
+	// node up; an order to leave follows when they have. With All, somebody else will end all nodes of the only job then; with a Signal,
+	// who stops this node has told all of them to stop, and the job is to.
 	Draining struct {
 		Why    string
 		Within time.Duration
 		All    bool
+		Signal syscall.Signal
 	}
 	// Met is a report of who has come to the store that this node serves to a gang, and who waits there, after nothing of that has changed
 	// for a while; an empty one says that nobody needs to know any more.

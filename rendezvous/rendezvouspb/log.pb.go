@@ -863,6 +863,8 @@ type Cancelled struct {
 	Ending        string                 `protobuf:"bytes,3,opt,name=ending,proto3" json:"ending,omitempty"`
 	Within        *durationpb.Duration   `protobuf:"bytes,4,opt,name=within,proto3" json:"within,omitempty"`
 	Loose         bool                   `protobuf:"varint,5,opt,name=loose,proto3" json:"loose,omitempty"`
+	Signal        int32                  `protobuf:"varint,6,opt,name=signal,proto3" json:"signal,omitempty"`
+	Once          bool                   `protobuf:"varint,7,opt,name=once,proto3" json:"once,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -932,6 +934,20 @@ func (x *Cancelled) GetLoose() bool {
 	return false
 }
 
+func (x *Cancelled) GetSignal() int32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
+}
+
+func (x *Cancelled) GetOnce() bool {
+	if x != nil {
+		return x.Once
+	}
+	return false
+}
+
 var File_log_proto protoreflect.FileDescriptor
 
 const file_log_proto_rawDesc = "" +
@@ -989,13 +1005,15 @@ const file_log_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"0\n" +
 	"\bTimedOut\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03seq\x18\x02 \x01(\x05R\x03seq\"\x92\x01\n" +
+	"\x03seq\x18\x02 \x01(\x05R\x03seq\"\xbe\x01\n" +
 	"\tCancelled\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x16\n" +
 	"\x06ending\x18\x03 \x01(\tR\x06ending\x121\n" +
 	"\x06within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06within\x12\x14\n" +
-	"\x05loose\x18\x05 \x01(\bR\x05looseB6Z4github.com/golaunch/golaunch/rendezvous/rendezvouspbb\x06proto3"
+	"\x05loose\x18\x05 \x01(\bR\x05loose\x12\x16\n" +
+	"\x06signal\x18\x06 \x01(\x05R\x06signal\x12\x12\n" +
+	"\x04once\x18\a \x01(\bR\x04onceB6Z4github.com/golaunch/golaunch/rendezvous/rendezvouspbb\x06proto3"
 
 var (
 	file_log_proto_rawDescOnce sync.Once

@@ -1660,6 +1660,7 @@ type Draining struct {
 	Within        *durationpb.Duration   `protobuf:"bytes,1,opt,name=within,proto3" json:"within,omitempty"`
 	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
 	All           bool                   `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
+	Signal        int32                  `protobuf:"varint,4,opt,name=signal,proto3" json:"signal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1713,6 +1714,13 @@ func (x *Draining) GetAll() bool {
 		return x.All
 	}
 	return false
+}
+
+func (x *Draining) GetSignal() int32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
 }
 
 type Ready struct {
@@ -3203,6 +3211,7 @@ type Stop struct {
 	Grace         *durationpb.Duration   `protobuf:"bytes,3,opt,name=grace,proto3" json:"grace,omitempty"`
 	Kill          bool                   `protobuf:"varint,4,opt,name=kill,proto3" json:"kill,omitempty"`
 	Evidence      string                 `protobuf:"bytes,5,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	Signal        int32                  `protobuf:"varint,6,opt,name=signal,proto3" json:"signal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3270,6 +3279,13 @@ func (x *Stop) GetEvidence() string {
 		return x.Evidence
 	}
 	return ""
+}
+
+func (x *Stop) GetSignal() int32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
 }
 
 // Signal is forwarded to the ranks of the node.
@@ -6035,9 +6051,11 @@ func (x *LogsFrom) GetAt() []*LogPosition {
 type StopRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// job is empty for all jobs.
-	Job           string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	Code          int32  `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
-	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	Job  string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Code int32  `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
+	Why  string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	// signal is what the ranks get; SIGTERM when it is 0.
+	Signal        int32 `protobuf:"varint,4,opt,name=signal,proto3" json:"signal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6091,6 +6109,13 @@ func (x *StopRequest) GetWhy() string {
 		return x.Why
 	}
 	return ""
+}
+
+func (x *StopRequest) GetSignal() int32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
 }
 
 type StopReply struct {
@@ -7189,11 +7214,12 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\aReached\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x05R\x03seq\x12\x10\n" +
 	"\x03err\x18\x02 \x01(\tR\x03err\x124\n" +
-	"\x06unable\x18\x03 \x01(\v2\x1c.golaunch.rendezvous.v1.ExitR\x06unable\"a\n" +
+	"\x06unable\x18\x03 \x01(\v2\x1c.golaunch.rendezvous.v1.ExitR\x06unable\"y\n" +
 	"\bDraining\x121\n" +
 	"\x06within\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06within\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x10\n" +
-	"\x03all\x18\x03 \x01(\bR\x03all\"5\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\x12\x16\n" +
+	"\x06signal\x18\x04 \x01(\x05R\x06signal\"5\n" +
 	"\x05Ready\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\x98\x01\n" +
@@ -7314,13 +7340,14 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x121\n" +
 	"\x06within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06within\x12\x10\n" +
-	"\x03why\x18\x04 \x01(\tR\x03why\"\x95\x01\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"\xad\x01\n" +
 	"\x04Stop\x12\x12\n" +
 	"\x04unit\x18\x01 \x01(\x05R\x04unit\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12/\n" +
 	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x12\n" +
 	"\x04kill\x18\x04 \x01(\bR\x04kill\x12\x1a\n" +
-	"\bevidence\x18\x05 \x01(\tR\bevidence\" \n" +
+	"\bevidence\x18\x05 \x01(\tR\bevidence\x12\x16\n" +
+	"\x06signal\x18\x06 \x01(\x05R\x06signal\" \n" +
 	"\x06Signal\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\"M\n" +
 	"\x06Assign\x12\x12\n" +
@@ -7542,11 +7569,12 @@ const file_rendezvous_proto_rawDesc = "" +
 	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"S\n" +
 	"\bLogsFrom\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
-	"\x02at\x18\x02 \x03(\v2#.golaunch.rendezvous.v1.LogPositionR\x02at\"E\n" +
+	"\x02at\x18\x02 \x03(\v2#.golaunch.rendezvous.v1.LogPositionR\x02at\"]\n" +
 	"\vStopRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\x05R\x04code\x12\x10\n" +
-	"\x03why\x18\x03 \x01(\tR\x03why\"\x1f\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\x12\x16\n" +
+	"\x06signal\x18\x04 \x01(\x05R\x06signal\"\x1f\n" +
 	"\tStopReply\x12\x12\n" +
 	"\x04jobs\x18\x01 \x03(\tR\x04jobs\":\n" +
 	"\x0eForwardRequest\x12\x10\n" +

@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/golaunch/golaunch/internal/keep"
+)
+
+// maxLeft bounds the processes that are named.
+const maxLeft = 4
+
+// settle is for what ranks that have done their work have left running, such as an upload: it may go on for a while, and is then asked to
+// end. What is left when it returns is killed with the scope.
+func (u *unit) settle(scope scope) {
+	if u.told() || !u.succeeded() {
+		return
+	}
+	task := u.share.work.Task
+	left, err := scope.Linger(task.Linger)
+	if err == nil && len(left) > 0 && !u.told() {
+		u.agent.Say(fmt.Sprintf("%s: when the ranks had exited with 0, they left running %s: SIGTERM, and SIGKILL after %v (--linger waits first)",
+			u.agent.session.Node.Name, named(left), task.Grace))
+		err = scope.Rest(task.Grace)
+	}
+	if err != nil && !errors.Is(err, keep.ErrGone) {
+		u.agent.Warn(fmt.Errorf("attempt %d: end what ranks have left running: %w", u.order.Attempt, err))
+	}
+}
+
+func named(left []string) string {
+	text := strings.Join(left[:min(len(left), maxLeft)], ", ")
+	if more := len(left) - maxLeft; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// succeeded says that every rank here was started, and has exited with 0.
+func (u *unit) succeeded() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, r := range u.all {
+		if !r.process.Exit().OK() {
+			return false
+		}
+	}
+	return len(u.all) == len(u.order.Group.Bundles)
+}

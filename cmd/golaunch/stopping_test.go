@@ -1,0 +1,109 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// saves is a rank that is told by TERM to save, which takes a moment, and then exits with 0.
+const saves = `trap "sleep 0.5; echo saved; exit 0" TERM; echo up; sleep 1000 & wait`
+
+// TestOneEventIsOneStop delivers what one event sends: the ranks have their grace, and a job whose ranks save and exit with 0 is stopped.
+func TestOneEventIsOneStop(t *testing.T) {
+	for name, c := range map[string]struct {
+		signals []syscall.Signal
+		code    int
+	}{
+		"a terminal closes":   {[]syscall.Signal{syscall.SIGHUP, syscall.SIGHUP}, 129},
+		"timeout":             {[]syscall.Signal{syscall.SIGTERM, syscall.SIGTERM}, 143},
+		"shell and scheduler": {[]syscall.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGHUP}, 129},
+	} {
+		for _, link := range []string{"", "torchrun"} {
+			t.Run(name+" "+link, func(t *testing.T) {
+				t.Parallel()
+				args := []string{"--grace", "1h", "-n", "1", "--", "sh", "-c", saves}
+				if link != "" {
+					args = []string{link, "--shutdown-timeout", "3600", "--nproc-per-node", "1", "--no-python", "sh", "-c", saves}
+				}
+				p := start(t, exec.Command(golaunch(t), args...))
+				p.line("^up$")
+				p.line("attempt 0 runs")
+				for _, s := range c.signals {
+					p.signal(s)
+				}
+				p.ends(c.code, "saved", "job cancelled: got ")
+			})
+		}
+	}
+}
+
+// TestLaterStops has only a person's later ^C kill.
+func TestLaterStops(t *testing.T) {
+	const deaf = `trap "echo told" TERM INT; echo up; while :; do sleep 1000 & wait; done`
+	p := start(t, exec.Command(golaunch(t), "--grace", "1h", "-n", "1", "--", "sh", "-c", deaf))
+	p.line("^up$")
+	p.signal(syscall.SIGTERM)
+	p.line("^told$")
+	begin := time.Now()
+	for ticks := time.Tick(50 * time.Millisecond); time.Since(begin) < 2*time.Second; <-ticks {
+		p.signal(syscall.SIGTERM)
+	}
+	select {
+	case <-p.done:
+		t.Fatal("TERM has killed it")
+	default:
+	}
+	presses := time.NewTicker(50 * time.Millisecond)
+	defer presses.Stop()
+	for {
+		select {
+		case <-presses.C:
+			p.cmd.Process.Signal(syscall.SIGINT) // it may have ended
+			continue
+		case err := <-p.done:
+			p.done <- err
+		}
+		break
+	}
+	p.ends(143, "cancelled again: killing")
+}
+
+// TestExitCode0AfterANotice is that of a program which has saved.
+func TestExitCode0AfterANotice(t *testing.T) {
+	p := start(t, exec.Command(golaunch(t), "--drain-time", "1h", "--notice-signal", "USR1", "--json", "-n", "1", "--", "sh", "-c",
+		`trap "exit 0" USR1; echo up; sleep 1000 & wait`))
+	p.line("^up$")
+	p.line("attempt 0 runs")
+	p.signal(syscall.SIGTERM)
+	p.ends(143, `"ending":"cancelled"`)
+}
+
+// TestWhatRanksLeaveRunning is named, and has SIGTERM and the grace period, or --linger.
+func TestWhatRanksLeaveRunning(t *testing.T) {
+	const upload = `setsid sh -c 'trap "echo upload told; exit" TERM; echo uploads; while [ ! -e gate ]; do sleep 0.05; done; echo uploaded' & exec sleep 0.5`
+	for name, c := range map[string]struct{ linger, want string }{
+		"at once": {"0s", "upload told"},
+		"later":   {"1h", "uploaded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			cmd := exec.Command(golaunch(t), "--linger", c.linger, "--grace", "1h", "-n", "1", "--", "sh", "-c", upload)
+			cmd.Dir = dir
+			p := start(t, cmd)
+			if p.line("^uploads$"); c.linger != "0s" {
+				p.line("all ranks exited 0; waiting")
+				if err := os.WriteFile(filepath.Join(dir, "gate"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				p.ends(0, c.want, "job succeeded")
+				return
+			}
+			p.ends(0, c.want, "they left running sh (pid ", "job succeeded")
+		})
+	}
+}
