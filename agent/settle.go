@@ -20,7 +20,7 @@ func (u *unit) settle(scope scope) {
 	task := u.share.work.Task
 	left, err := scope.Linger(task.Linger)
 	if err == nil && len(left) > 0 && !u.told() {
-		u.agent.Say(fmt.Sprintf("%s: when the ranks had exited with 0, they left running %s: SIGTERM, and SIGKILL after %v (--linger waits first)",
+		u.agent.Say(fmt.Sprintf("%s: the ranks have exited with 0 and left running: %s. SIGTERM now, SIGKILL after %v; --linger gives them time",
 			u.agent.session.Node.Name, named(left), task.Grace))
 		err = scope.Rest(task.Grace)
 	}

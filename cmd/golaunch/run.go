@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/interrupt"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -136,6 +137,11 @@ func begin(more ...os.Signal) (signals <-chan os.Signal, done func(), err error)
 	for _, s := range slices.Concat(usual, more) {
 		if !signal.Ignored(s) { // as under nohup
 			signal.Notify(heard, s)
+		}
+	}
+	if signal.Ignored(syscall.SIGINT) { // as after & in a script; of SIGQUIT Go does not know
+		if err := interrupt.FromProcesses(heard, syscall.SIGINT, syscall.SIGQUIT); err != nil {
+			return nil, nil, fmt.Errorf("cannot hear SIGINT: %w", err)
 		}
 	}
 	// A console that is gone fails a write; without this, one to descriptor 1 or 2 would end the process (os/signal, SIGPIPE).

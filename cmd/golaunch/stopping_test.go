@@ -103,7 +103,17 @@ func TestWhatRanksLeaveRunning(t *testing.T) {
 				p.ends(0, c.want, "job succeeded")
 				return
 			}
-			p.ends(0, c.want, "they left running sh (pid ", "job succeeded")
+			p.ends(0, c.want, "have exited with 0 and left running: sh (pid ", "job succeeded")
 		})
 	}
+}
+
+// TestInterruptInTheBackground stops a golaunch that a script has started with &, by a SIGINT that is sent on purpose.
+func TestInterruptInTheBackground(t *testing.T) {
+	const script = `"$0" -n 1 -- sh -c 'trap "echo rank told INT; exit 0" INT; echo up; while :; do sleep 0.05; done' & trap 'kill -INT $!' TERM; until wait $!; c=$?; [ $c -ne 143 ]; do :; done; exit $c`
+	p := start(t, exec.Command("sh", "-c", script, golaunch(t)))
+	p.line("^up$")
+	p.line("attempt 0 runs")
+	p.signal(syscall.SIGTERM)
+	p.ends(130, "rank told INT", "job cancelled: got SIGINT")
 }

@@ -77,6 +77,7 @@ var house = []struct {
 	{"internal/hostlist", nil},
 	{"internal/hidden", nil},
 	{"internal/version", nil},
+	{"internal/interrupt", nil},
 	{"internal/contract", nil},
 	{"internal/helper", nil},
 	{"internal/account", nil},

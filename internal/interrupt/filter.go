@@ -1,0 +1,7 @@
+//go:build amd64 || arm64
+
+package interrupt
+
+// filter is a handler that goes on to next, unless the signal comes from the kernel. filterAddr is where it is.
+func filter()
+func filterAddr() uintptr

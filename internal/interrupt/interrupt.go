@@ -1,0 +1,57 @@
+// Package interrupt hears the signals of a terminal from other processes alone.
+//
+// A shell that starts a program with & in a script has it ignore SIGINT and SIGQUIT, since it shares the process group that a ^C goes to.
+// That is no reason to be deaf to who sends SIGINT on purpose, such as a trap of that script. The kernel says which it is: SI_KERNEL is the
+// terminal. os/signal does not pass that on, so a handler that looks at it stands before Go's.
+package interrupt
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// action is the kernel's struct sigaction.
+type action struct {
+	handler, flags, restorer uintptr
+	mask                     uint64
+}
+
+// next is Go's handler, which is one for all signals.
+var next uintptr
+
+// FromProcesses has heard get signals that another process, or this one, has sent. Those of the terminal are ignored. Where there is no filter
+// for the processor, all are.
+func FromProcesses(heard chan<- os.Signal, signals ...syscall.Signal) error {
+	if filterAddr() == 0 {
+		return nil
+	}
+	for _, s := range signals {
+		signal.Notify(heard, s)
+		var a action
+		if err := sigaction(s, nil, &a); err != nil {
+			return err
+		}
+		if a.handler == filterAddr() {
+			continue // it stands there already
+		}
+		next, a.handler = a.handler, filterAddr()
+		if err := sigaction(s, &a, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sigaction(s syscall.Signal, set, old *action) error {
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(old)),
+		unsafe.Sizeof(old.mask), 0, 0)
+	if errno != 0 {
+		return fmt.Errorf("sigaction of %v: %w", s, errno)
+	}
+	return nil
+}
