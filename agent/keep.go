@@ -20,7 +20,7 @@ import (
 type scope interface {
 	Signal(os.Signal)
 	Members() ([]proc.Member, error)
-	Stop(sig syscall.Signal, grace time.Duration) error
+	Stop(sig syscall.Signal, heard bool, grace time.Duration) error
 	Linger(limit time.Duration) ([]string, error)
 	Rest(grace time.Duration) error
 	Kill() error

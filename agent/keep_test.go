@@ -109,7 +109,7 @@ func TestStopBeforeTheRanksStart(t *testing.T) {
 	u := newUnit(w.shares["test"], attempt(0))
 	sc, err := w.newScope("stopped", keptUnit{})
 	must(t, err)
-	must(t, sc.Stop(syscall.SIGTERM, 0))
+	must(t, sc.Stop(syscall.SIGTERM, false, 0))
 	u.env, u.bindings = u.share.environment(u.order.World), make([]bind.Binding, len(u.order.Group.Bundles))
 	u.scope, u.stopped = sc, true
 	u.run()

@@ -60,9 +60,10 @@ func (a *life) follow(ctx context.Context) (job.Result, error) {
 	var late <-chan time.Time
 	var latest time.Time
 	var why error
+	var told syscall.Signal
 	leave := func() {
 		if left == nil {
-			left = a.leave()
+			left = a.leave(told)
 		}
 	}
 	for {
@@ -75,6 +76,7 @@ func (a *life) follow(ctx context.Context) (job.Result, error) {
 			return job.Result{}, keep.ErrGone
 		case d := <-a.Leave:
 			a.report("", wire.Draining(d))
+			told = d.Signal
 			switch {
 			case d.All:
 			case d.Within <= 0:
@@ -207,11 +209,11 @@ func (a *life) restate() {
 	a.report("", wire.Restated{})
 }
 
-// leave stops all ranks in order; what it returns is closed when they are gone.
-func (a *life) leave() chan struct{} {
+// leave stops all ranks in order, by what this node was told; what it returns is closed when they are gone.
+func (a *life) leave(sig syscall.Signal) chan struct{} {
 	a.leaving.Store(true)
 	for _, s := range a.shares {
-		s.end(a.Grace)
+		s.end(sig, a.Grace)
 	}
 	left := make(chan struct{})
 	go func() {

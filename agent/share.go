@@ -116,10 +116,10 @@ func (s *share) kill() {
 	s.ending.Do(func() { close(s.over) })
 }
 
-// end stops all units in order.
-func (s *share) end(grace time.Duration) {
+// end stops all units in order, by what this node was told.
+func (s *share) end(sig syscall.Signal, grace time.Duration) {
 	for _, u := range s.units {
-		u.stop(job.Stop{Grace: grace})
+		u.stop(job.Stop{Grace: grace, Signal: int(sig)})
 	}
 	s.unask()
 	s.unprepare()

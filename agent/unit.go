@@ -346,23 +346,24 @@ func (u *unit) stop(o job.Stop) {
 	case !again:
 		go u.end(func() error {
 			u.keep(o.Evidence)
-			return u.scope.Stop(u.asks(o), o.Grace)
+			sig, heard := u.asks(o)
+			return u.scope.Stop(sig, heard, o.Grace)
 		})
 	}
 }
 
-// asks is the signal by which a stop asks the ranks to end: SIGCONT when they have heard it.
-func (u *unit) asks(o job.Stop) syscall.Signal {
-	switch sig := syscall.Signal(o.Signal); {
-	case u.share.work.Task.StopSignal != 0:
-		return u.share.work.Task.StopSignal
-	case sig != 0 && u.agent.Reached != nil && u.agent.Reached():
-		return syscall.SIGCONT
-	case sig == 0, sig == syscall.SIGHUP: // which programs take for a reason to read their files again
-		return syscall.SIGTERM
-	default:
-		return sig
+// asks is the signal by which a stop asks the ranks to end, and whether they have heard it.
+func (u *unit) asks(o job.Stop) (sig syscall.Signal, heard bool) {
+	if sig = u.share.work.Task.StopSignal; sig != 0 {
+		return sig, false
 	}
+	if sig = syscall.Signal(o.Signal); sig == 0 {
+		return syscall.SIGTERM, false
+	}
+	if heard = u.agent.Reached != nil && u.agent.Reached(); !heard && sig == syscall.SIGHUP {
+		sig = syscall.SIGTERM // programs take a HUP for a reason to read their files again
+	}
+	return sig, heard
 }
 
 func (u *unit) end(stop func() error) {

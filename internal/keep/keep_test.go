@@ -64,7 +64,7 @@ func TestLeft(t *testing.T) {
 		wrote, err := bufio.NewReader(pipe).ReadString('\n')
 		must(t, errors.Join(err, pipe.Close()))
 		if i == 1 {
-			must(t, sc.Stop(unix.SIGTERM, patience))
+			must(t, sc.Stop(unix.SIGTERM, false, patience))
 		}
 		exit := r.Process.Exit()
 		if string(r.Data) != want.data || wrote != want.wrote || exit.Code != want.code || exit.Signal != want.signal {

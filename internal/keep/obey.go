@@ -131,7 +131,7 @@ func (k *keeper) aboutScope(m message, fds []int) (kept bool) {
 		go sc.Signal(syscall.Signal(m.Signal)) // it waits for processes that are being started
 	case doStop:
 		sc.stopped = true
-		slow(func() error { return sc.Stop(cmp.Or(syscall.Signal(m.Signal), unix.SIGTERM), m.At) })
+		slow(func() error { return sc.Stop(cmp.Or(syscall.Signal(m.Signal), unix.SIGTERM), m.Heard, m.At) })
 	case doLinger:
 		go func() {
 			names, err := sc.Linger(m.At)

@@ -142,8 +142,8 @@ func (sc *Scope) Members() ([]proc.Member, error) {
 	return proc.Members(leaders, sc.since)
 }
 
-func (sc *Scope) Stop(sig syscall.Signal, grace time.Duration) error {
-	return sc.end(message{Do: doStop, Signal: int(sig), At: grace})
+func (sc *Scope) Stop(sig syscall.Signal, heard bool, grace time.Duration) error {
+	return sc.end(message{Do: doStop, Signal: int(sig), Heard: heard, At: grace})
 }
 func (sc *Scope) Rest(grace time.Duration) error { return sc.end(message{Do: doRest, At: grace}) }
 func (sc *Scope) Kill() error                    { return sc.end(message{Do: doKill}) }

@@ -54,7 +54,7 @@ const (
 	doUnserve = "unserve" // forget Server. No answer
 	doExit    = "exit"    // PID of scope ID has ended
 	doSignal  = "signal"  // Signal to scope ID. No answer
-	doStop    = "stop"    // stop scope ID by Signal, SIGTERM when 0, with At for grace
+	doStop    = "stop"    // stop scope ID by Signal, SIGTERM when 0, unless it is Heard, with At for grace
 	doLinger  = "linger"  // wait for At until nothing of scope ID runs; the answer has the Names of what does
 	doRest    = "rest"    // ask what is left of scope ID to end, with At for grace
 	doKill    = "kill"
@@ -96,6 +96,7 @@ type message struct {
 	Ended   time.Time     `json:",omitzero"`
 	At      time.Duration `json:",omitempty"`
 	Signal  int           `json:",omitempty"`
+	Heard   bool          `json:",omitempty"`
 	Stopped bool          `json:",omitempty"`
 	// Since is when scope ID was made.
 	Since *proc.Epoch  `json:",omitempty"`

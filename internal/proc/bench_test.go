@@ -105,7 +105,7 @@ func BenchmarkTeardown300(b *testing.B) {
 				}
 				b.StartTimer()
 				begin := time.Now()
-				must(b, sc.Stop(syscall.SIGTERM, grace))
+				must(b, sc.Stop(syscall.SIGTERM, false, grace))
 				took += time.Since(begin) - grace
 				b.StopTimer()
 				must(b, sc.Close())

@@ -75,41 +75,46 @@ func (f family) catchers(group int, sig unix.Signal) (found []stat) {
 	return found
 }
 
-// ask sends a signal that asks a rank to end to those of its processes that can act on it, and returns these; nil says that the whole group
-// has got it, for none can. What no process catches gives way to SIGTERM, which programs without a handler die of, also where they ignore the other.
-func (p *Process) ask(sig unix.Signal, f func() family) []handle {
+// ask sends a signal that asks a rank to end to those of its processes that can act on it, unless they have heard it, and returns these; nil
+// says that the whole group has got it, for none can. What no process catches gives way to SIGTERM, which programs without a handler die
+// of, also where they ignore the other.
+func (p *Process) ask(sig unix.Signal, heard bool, f func() family) []handle {
+	found := p.recipients(sig, f)
+	switch {
+	case len(found) == 0 && heard:
+		return nil
+	case len(found) == 0 && sig != unix.SIGTERM:
+		return p.ask(unix.SIGTERM, false, f)
+	case len(found) == 0:
+		p.signalGroup(sig)
+		return nil
+	}
+	handles := open(found)
+	switch {
+	case heard:
+	case fromTerminal(sig):
+		p.signalGroup(sig)
+	default:
+		for _, h := range handles {
+			h.signal(sig)
+		}
+	}
+	return handles
+}
+
+// recipients are the processes of a rank that can act on a signal.
+func (p *Process) recipients(sig unix.Signal, f func() family) []stat {
 	switch {
 	case fromTerminal(sig):
-		if found := f().catchers(p.pid, sig); len(found) > 0 {
-			handles := open(found)
-			p.signalGroup(sig)
-			return handles
-		}
+		return f().catchers(p.pid, sig)
 	case catches(p.pid, sig):
-		return send(sig, []stat{{pid: p.pid}})
-	default:
-		if found := f().topmost(p.pid, sig); len(found) > 0 {
-			return send(sig, found)
-		}
+		return []stat{{pid: p.pid}}
 	}
-	if sig != unix.SIGTERM {
-		return p.ask(unix.SIGTERM, f)
-	}
-	p.signalGroup(sig)
-	return nil
+	return f().topmost(p.pid, sig)
 }
 
 // signalGroup passes over a group that has ended, or that the kernel does not let us signal.
 func (p *Process) signalGroup(sig unix.Signal) { _ = unix.Kill(-p.pid, sig) }
-
-// send sends a signal to processes, and returns those that got it.
-func send(sig unix.Signal, to []stat) []handle {
-	handles := open(to)
-	for _, h := range handles {
-		h.signal(sig)
-	}
-	return handles
-}
 
 // open opens a handle on each of those that still live.
 func open(processes []stat) []handle {

@@ -38,7 +38,7 @@ func TestStopAsksWhoCanAct(t *testing.T) {
 				start(t, sc, command)
 				out.line()
 				begin := time.Now()
-				must(t, sc.Stop(c.sig, patience))
+				must(t, sc.Stop(c.sig, false, patience))
 				if got := out.end(); got != c.want {
 					t.Errorf("it wrote %q, want %q", got, c.want)
 				}
@@ -53,11 +53,12 @@ func TestStopAsksWhoCanAct(t *testing.T) {
 // TestStopOfThoseWhoKnow waits for ranks that have had their signal from somebody else.
 func TestStopOfThoseWhoKnow(t *testing.T) {
 	out, sc := newOutput(t), newTestScope(t, newSupervisor(t, Options{}))
-	p := start(t, sc, shell(`trap "echo told" TERM; trap "sleep 0.2; echo saved; exit" USR1; echo ready; while :; do sleep 0.02; done`, out.w))
+	script := strings.ReplaceAll(trainer, "saved; exit' TERM", "saved; exit' INT") + `; trap "echo told" TERM`
+	p := start(t, sc, shell(script, out.w))
 	out.line()
-	must(t, unix.Kill(p.Pid(), unix.SIGUSR1))
-	must(t, sc.Stop(unix.SIGCONT, patience))
-	if got := out.end(); got != "saved\n" {
+	must(t, unix.Kill(p.Pid(), unix.SIGINT))
+	must(t, sc.Stop(unix.SIGINT, true, patience))
+	if got := out.end(); got != "saved\nworker told\n" {
 		t.Errorf("it wrote %q", got)
 	}
 }

@@ -150,7 +150,7 @@ func TestNoStrayOutlivesStop(t *testing.T) {
 			out, sc := newOutput(t), newTestScope(t, s)
 			p := start(t, sc, shell(script, out.w))
 			out.line()
-			must(t, sc.Stop(unix.SIGTERM, 50*time.Millisecond))
+			must(t, sc.Stop(unix.SIGTERM, false, 50*time.Millisecond))
 			select {
 			case <-p.Done():
 			default:
@@ -193,7 +193,7 @@ func TestStopGivesGroupsTheirGrace(t *testing.T) {
 		const save = `sh -c 'trap "sleep 0.3; echo saved; exit" TERM; echo ready; while :; do sleep 0.02; done' & wait`
 		start(t, sc, shell(save, out.w))
 		out.line()
-		must(t, sc.Stop(unix.SIGTERM, patience))
+		must(t, sc.Stop(unix.SIGTERM, false, patience))
 		if got := out.end(); got != "saved\n" {
 			t.Errorf("a child of a rank's shell could not end in order: it wrote %q", got)
 		}
@@ -208,7 +208,7 @@ func TestStopWakesStopped(t *testing.T) {
 	p := start(t, sc, shell(`trap "echo saved; exit 3" TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done`, out.w))
 	out.line()
 	must(t, unix.Waitid(unix.P_PID, p.Pid(), nil, unix.WSTOPPED|unix.WNOWAIT, nil))
-	must(t, sc.Stop(unix.SIGTERM, patience))
+	must(t, sc.Stop(unix.SIGTERM, false, patience))
 	if got := out.end(); got != "saved\n" || p.Exit() != (job.Exit{Code: 3}) {
 		t.Errorf("a stopped rank could not end in order: it wrote %q, exit %+v", got, p.Exit())
 	}
@@ -220,7 +220,7 @@ func TestStopDoesNotWaitForDaemons(t *testing.T) {
 		begin := time.Now()
 		start(t, sc, shell(strays["daemon"], out.w))
 		out.line()
-		must(t, sc.Stop(unix.SIGTERM, patience))
+		must(t, sc.Stop(unix.SIGTERM, false, patience))
 		if took := time.Since(begin); took > patience/2 {
 			t.Errorf("Stop waited %v for a process that was never told to end", took)
 		}
@@ -234,7 +234,7 @@ func TestKillHurriesStop(t *testing.T) {
 		p := start(t, sc, shell(`trap "echo term" TERM; echo ready; while :; do sleep 0.02; done`, out.w))
 		out.line()
 		stopped := make(chan error)
-		go func() { stopped <- sc.Stop(unix.SIGTERM, time.Hour) }()
+		go func() { stopped <- sc.Stop(unix.SIGTERM, false, time.Hour) }()
 		out.line()
 		must(t, sc.Kill())
 		must(t, <-stopped)

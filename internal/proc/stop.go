@@ -19,20 +19,26 @@ func (sc *Scope) Signal(sig os.Signal) {
 	if !ok {
 		return
 	}
-	sc.asking.Lock()
-	defer sc.asking.Unlock()
-	sc.sup.forks.Lock()
-	defer sc.sup.forks.Unlock()
-	f := sc.trail().family()
+	f := sc.started().family()
 	sc.living(func(p *Process) {
 		found := f.catchers(p.pid, number)
-		for _, h := range send(number, found) {
+		for _, h := range open(found) {
+			h.signal(number)
 			h.close()
 		}
 		if len(found) == 0 {
 			p.signalGroup(number)
 		}
 	})
+}
+
+// started is the trail with those whose Start has not returned yet.
+func (sc *Scope) started() trail {
+	sc.asking.Lock()
+	defer sc.asking.Unlock()
+	sc.sup.forks.Lock()
+	defer sc.sup.forks.Unlock()
+	return sc.trail()
 }
 
 // living calls f for each process unless the scope has ended: until then their numbers mean nothing else.
@@ -47,33 +53,31 @@ func (sc *Scope) living(f func(*Process)) {
 	}
 }
 
-// Stop sends SIGCONT, and a signal to the processes of each rank that can act on it, see [Process.ask]; SIGCONT alone says that they
-// have had theirs. What is left of a rank when these have ended is sent SIGTERM. Stop waits until all processes in these groups have
+// Stop sends SIGCONT, and a signal to the processes of each rank that can act on it, see [Process.ask], unless all have heard it from
+// somebody else. What is left of a rank when these have ended is sent SIGTERM. Stop waits until all processes in these groups have
 // exited or the grace period has passed, and kills what is left, strays included. It returns when the scope is empty; the error names
 // the processes that outlive SIGKILL for two minutes. No process can be started any more.
-func (sc *Scope) Stop(sig syscall.Signal, grace time.Duration) error {
+func (sc *Scope) Stop(sig syscall.Signal, heard bool, grace time.Duration) error {
 	deadline := time.Now().Add(grace)
 	sc.bar()
 	f := sync.OnceValue(sc.trail().family)
 	var asked sync.WaitGroup
 	sc.living(func(p *Process) { p.signalGroup(unix.SIGCONT) })
-	if sig != unix.SIGCONT {
-		sc.living(func(p *Process) {
-			told := p.ask(sig, f)
-			if told == nil {
-				return
+	sc.living(func(p *Process) {
+		told := p.ask(sig, heard, f)
+		if told == nil {
+			return
+		}
+		asked.Go(func() {
+			if awaitEnd(told, deadline, sc.rush) {
+				sc.living(func(other *Process) {
+					if other == p {
+						p.signalGroup(unix.SIGTERM)
+					}
+				})
 			}
-			asked.Go(func() {
-				if awaitEnd(told, deadline, sc.rush) {
-					sc.living(func(other *Process) {
-						if other == p {
-							p.signalGroup(unix.SIGTERM)
-						}
-					})
-				}
-			})
 		})
-	}
+	})
 	asked.Wait()
 	if sc.awaitLeaders(deadline, sc.rush) {
 		sc.awaitGroups(deadline)
