@@ -164,7 +164,8 @@ func (p *preload) begin(env []string) {
 		defer close(w.done)
 		w.server, w.err = p.serve(ctx, w, name)
 		if w.err == nil {
-			if why := changed(w.server, w.rights); why != "" { // the next attempt has a server that imports it anew
+			// The next attempt finds the same, and gets a server that imports it anew.
+			if why := changed(w.server, w.rights); why != "" {
 				w.err = errors.New("while modules were imported, " + why)
 			}
 		}
@@ -283,7 +284,7 @@ func (p *preload) warn(node string, why error) {
 	p.share.agent.Warn(fmt.Errorf("ranks on %s import for themselves: %s", node, visible(why)))
 }
 
-// visible is what a module has had a part in saying, as it may be shown on a terminal, in its lines.
+// visible is an error, whose text a module may have written, as it may be shown on a terminal.
 func visible(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {

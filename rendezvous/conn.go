@@ -32,7 +32,8 @@ type watchedConn struct {
 	// placed is where its TLS handshake has a place, if it is at work, and claimed says that it has an agent.
 	placed  chan struct{}
 	claimed atomic.Bool
-	// node is that agent's, and outputs how many it delivers; they belong to the goroutine of the coordinator.
+	// node is that agent's, and outputs is how many it delivers; both belong to the goroutine of the
+	// coordinator.
 	node    string
 	outputs int
 	// These are how many streams are open, see streamLimits.

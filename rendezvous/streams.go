@@ -12,17 +12,18 @@ import (
 )
 
 const (
-	// mostJobs are what one connection may submit and watch, and mostInquiries what it may ask: each costs a goroutine and the buffers of a stream,
-	// some 50 KiB.
+	// mostJobs are what one connection may submit and watch, and mostInquiries what it may ask. Each
+	// costs goroutines and the buffers of a stream, some 50 KiB.
 	mostJobs      = 1024
 	mostInquiries = 1024
-	// mostOutputs are the jobs whose output one agent delivers at a time, to each of their readers. What a reader does not take waits here, up to
-	// streamWindow for each: 64 MiB. mostDeliveries has room beside them for answers that are short.
+	// mostOutputs are the jobs whose output one agent delivers at a time, each reader counted. What a
+	// reader does not take waits here, up to streamWindow for each: 64 MiB. mostDeliveries has room
+	// beside them for answers that are short.
 	mostOutputs    = 256
 	mostDeliveries = mostOutputs + 256
 	// streamWindow is how much of a stream that comes in waits to be taken.
 	streamWindow = 256 << 10
-	// mostCalls are what else a connection may want at a time, which is short. They never wait for the others.
+	// mostCalls is the room for all other calls, which are short and never wait for the others.
 	mostCalls   = 64
 	mostStreams = mostJobs + mostInquiries + mostDeliveries + mostCalls
 )
@@ -41,13 +42,14 @@ var (
 	streamLimits = map[string]*streamLimit{
 		pb.Cluster_Submit_FullMethodName:     ofJobs,
 		pb.Cluster_Watch_FullMethodName:      ofJobs,
-		pb.Cluster_Inquire_FullMethodName:    {mostInquiries, "questions of one program, of which each job whose output it reads is one", func(c *watchedConn) *atomic.Int32 { return &c.inquiries }},
+		pb.Cluster_Inquire_FullMethodName:    {mostInquiries, "questions of one program, jobs whose output it reads included", func(c *watchedConn) *atomic.Int32 { return &c.inquiries }},
 		pb.Rendezvous_Deliver_FullMethodName: {mostDeliveries, "answers of one agent", func(c *watchedConn) *atomic.Int32 { return &c.deliveries }},
 		pb.Rendezvous_Join_FullMethodName:    {mostCalls, "agents that say hello", func(c *watchedConn) *atomic.Int32 { return &c.joins }},
 	}
 )
 
-// limited refuses a stream of which its connection has too many: gRPC would have it wait, and what is behind it.
+// limited refuses a stream if its connection has too many of its kind: gRPC would let it wait, and
+// all calls that come after it.
 func limited(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	l := streamLimits[info.FullMethod]
 	p, ok := peer.FromContext(stream.Context())

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// slowModule notes each process that imports it in the file of IMPORTS, in a way that is no reason against a fork.
+// slowModule notes each process that imports it in the file of IMPORTS. It asks for its process id
+// and writes the file in ways that do not prevent a fork.
 const slowModule = `import os
 pid = int(os.readlink("/proc/self"))
 with open(os.environ["IMPORTS"], "a") as f:

@@ -30,7 +30,8 @@ import (
 const (
 	// KeySize is that of a key, in hexadecimal digits.
 	KeySize = 64
-	// greeting bounds the time in which who comes must have said who it is, and strangers is how many may be about to on each side.
+	// greeting bounds the time in which who comes must have said who it is, and strangers is how many
+	// may be about to on each side.
 	greeting  = 10 * time.Second
 	strangers = 128
 	// mostWorkers and mostControllers are how many wait for each other; of more, the one that came first is given up. A controller has one

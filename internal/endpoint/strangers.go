@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// workers lets so many be about to say who they are; the others wait. They are all the job's user's.
+// workers lets so many say who they are at a time, and the others wait: all are the job's user's.
 func workers() func(net.Conn) (known func()) {
 	places := make(chan struct{}, strangers)
 	return func(net.Conn) func() {
@@ -16,7 +16,8 @@ func workers() func(net.Conn) (known func()) {
 	}
 }
 
-// controllers are those who are about to say who they are, and may be anybody, in the order in which they came.
+// controllers are connections that have not said yet who they are, in the order in which they came.
+// They may be anybody's.
 type controllers struct {
 	mu   sync.Mutex
 	here []controller
@@ -27,7 +28,8 @@ type controller struct {
 	from netip.Addr
 }
 
-// enter never waits: of too many, the one that came first from the machine that has most is given up, so that a machine keeps no other one out.
+// enter never waits. If there are too many connections, it closes the oldest one of the machine that
+// has most, so that no machine keeps another one out.
 func (s *controllers) enter(conn net.Conn) (known func()) {
 	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
 	s.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/internal/mtls"
 )
 
-// Connections that say nothing, of one machine, keep neither a worker nor another machine's controller out: these meet in less
-// time than those have to say something.
+// Silent connections of one machine keep neither a worker nor another machine's controller out: the
+// two meet before the time of the silent ones is over.
 func TestSilentStrangers(t *testing.T) {
 	token := mtls.NewToken()
 	d, addr := open(t, token)

@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/proc"
 )
 
-// library writes modules into a folder where the world's interpreters find them, and then what archives have.
+// library writes modules into a directory that is in the PYTHONPATH of the world, before archives.
 func (w *world) library(modules map[string]string, archives ...string) {
 	w.Helper()
 	lib := filepath.Join(w.dir, "lib")
@@ -63,7 +63,7 @@ func TestModulesThatRanksCannotShare(t *testing.T) {
 	}
 }
 
-// What leaves nothing behind, or what each process has for itself, is no reason, and nothing shows a rank that it was looked at.
+// A module that leaves nothing behind is forked, and finds no trace of having been watched.
 func TestModulesThatRanksShare(t *testing.T) {
 	w := newWorld(t)
 	log := filepath.Join(w.dir, "log")
@@ -116,7 +116,7 @@ func (w *world) notForked(argv []string, s *Server, want string) {
 	<-p.Done()
 }
 
-// A rank that has CPUs of its own is not forked when modules or libraries have looked at the server's.
+// A rank with CPUs of its own is not forked when modules or libraries have looked at the server's.
 func TestModulesThatLookAtTheirCPUs(t *testing.T) {
 	w := newWorld(t)
 	w.library(map[string]string{"counts": "import os\nCPUS = os.sched_getaffinity(0)\n", "plain": ""})
@@ -140,7 +140,8 @@ func TestModulesThatLookAtTheirCPUs(t *testing.T) {
 	}
 }
 
-// A file that is another than the one that was read is seen, also where it was read long before the imports had ended, and an archive.
+// A file that changes after it was read is noticed, also before the imports have ended, and also if
+// it is an archive.
 func TestModulesThatChangeWhileTheyAreImported(t *testing.T) {
 	w := newWorld(t)
 	archive := filepath.Join(w.dir, "more.zip")

@@ -57,14 +57,14 @@ def origins():
 
 
 class Stamps:
-    """Knows what the files of modules were before they were read: by then a file may change that is read already, and golaunch compares them
-    with what is there later."""
+    """Knows what the files of modules were before they were read. golaunch compares them with what is
+    there later: a file may change while others are still imported."""
 
     def __init__(self):
         self.of, self.seen = {}, set()
 
     def __enter__(self):
-        self.note(*sys.path, *origins())  # an archive has its list of files read before it is first looked into
+        self.note(*sys.path, *origins())  # of an archive, Python reads the list of files only once
         self.plain = FROZEN._find_spec
 
         def find_spec(name, path, target=None):

@@ -1,20 +1,22 @@
 # --- What modules make for their process
 
-# What these packages, and Python's own modules, make for their process when they are imported does no harm in a fork: atexit handlers that free
-# what each process has for itself, caches of the user, and process ids that they compare before they rely on them.
+# What these packages, and Python's own modules, make for their process when they are imported does no
+# harm in a fork: atexit handlers that free what each process has for itself, caches of the user, and
+# process ids that they compare before they rely on them.
 HARMLESS = {
     "PIL", "certifi", "filelock", "fsspec", "h5py", "joblib", "llvmlite", "matplotlib", "multiprocess", "numba", "psutil", "pyarrow", "ray",
     "torch", "triton", "verl",
 }  # fmt: skip
-FOR_CALLERS = {"multiprocessing.process", "psutil", "psutil._pslinux"}  # these return the process id to who calls them
+# These ask for the process id on behalf of who calls them.
+FOR_CALLERS = {"multiprocessing.process", "psutil", "psutil._pslinux"}
 STANDARD = os.path.join(os.path.dirname(os.__file__), "")
 HERE = "/proc/self/cwd"
 MODULE_DICT = type(sys).__dict__["__dict__"]  # as a lazy module has it, not as it shows it
 
 
 class Watched:
-    # A function with one that is called before it, and another, which that returns, after it. A class that keeps it as an attribute has no method of
-    # it, as it has none of C's functions.
+    # A function in C that tells of its calls: tell is called before it, and what tell returns after it.
+    # As an attribute of a class it is no method, like the function itself.
     __slots__ = ("plain", "tell")
 
     def __init__(self, plain, tell):
@@ -32,8 +34,8 @@ class Watched:
 
 
 class Made:
-    """Knows what modules have made for their process while they were imported, and would make anew in each rank: files, functions to run at
-    exit, and what depends on the process id."""
+    """Knows what modules have made for their process while they were imported, and would make anew in
+    each rank: files, functions to run at exit, and what depends on the process id."""
 
     def __init__(self):
         self.dir, self.why, self.cpus, self.files, self.name = os.readlink(HERE), "", "", [], ""
@@ -50,7 +52,8 @@ class Made:
         return self
 
     def __exit__(self, *_):
-        """Gives the plain functions to all modules that have taken a watched one. What else has taken one has it tell nothing any more."""
+        """Gives the plain functions to all modules that have imported a watched one. Where else one is
+        kept, it tells nothing any more."""
         for module, name, watched in self.watched:
             setattr(module, name, watched.plain)
             watched.tell = nothing
@@ -72,7 +75,7 @@ class Made:
         return self.why
 
     def maker(self):
-        """Names the module whose import has called what has called this, unless what that makes is harmless."""
+        """Names the module whose import has made the call, unless what that makes is harmless."""
         frame = sys._getframe(3)
         while not of_module(frame.f_code) and frame.f_back:
             frame = frame.f_back
@@ -145,7 +148,7 @@ def module_of(function):
 
 
 def of_module(code):
-    """Says whether code is a module's own, or this server's below that, and no text that it executes."""
+    """Says whether code is a module's own, or this server's below it, and no text that one executes."""
     return code.co_filename == __file__ or code.co_name == "<module>" and not code.co_filename.startswith("<")
 
 

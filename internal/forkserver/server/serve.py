@@ -24,7 +24,7 @@ def serve():
     names, wrapper = [os.fsdecode(name) for name in given[2 : 2 + n]], Wrapper(given[2 + n :])
     asked, made, stamps, chance, began = Asked(), Made(), Stamps(), [], time.monotonic()
     thresholds = gc.get_threshold()
-    gc.set_threshold(0)  # which is faster, and leaves it to the modules whether the collector is enabled
+    gc.set_threshold(0)  # faster; whether the collector is enabled is the modules' to say
     error, culprit, why = "", "", unsafe(before)
     if names and not why:
         with Seeded() as seeded, stamps, made:

@@ -1,6 +1,6 @@
 # --- What is not safe
 
-# Of these character devices (major, minor) a descriptor keeps nothing: null, zero, full, random and urandom.
+# Descriptors of these character devices (major, minor) have no state: null, zero, full, random, urandom.
 WITHOUT_STATE = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)}
 
 
@@ -16,8 +16,9 @@ def descriptors():
 
 
 def shared(fd, st, before):
-    """Says whether processes that are forked would share more of a descriptor than those that open it themselves: the place in a file at which
-    each of them reads, its locks, or a connection. What was there before the imports is shared by all ranks, forked or not."""
+    """Says whether forked processes would share what they would have for themselves if each opened the
+    file: the offset, the locks, the connection. What was open before the imports all ranks share,
+    forked or not."""
     was = before.get(fd)
     if was is not None and (was.st_dev, was.st_ino, was.st_rdev) == (st.st_dev, st.st_ino, st.st_rdev):
         return False
@@ -106,7 +107,7 @@ def inside(spec, path):
     return os.path.realpath(spec.origin or "").startswith(os.path.realpath(path))
 
 
-# Libraries that bind their threads read these, and the CPUs that they may use, when they are loaded.
+# Libraries that bind their threads read these variables, and their CPUs, when they are loaded.
 PLACES = (b"OMP_PROC_BIND", b"OMP_PLACES", b"GOMP_CPU_AFFINITY", b"KMP_AFFINITY", b"KMP_HW_SUBSET")
 
 

@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	// maxLine bounds a question: a job of a cluster has 512 KiB at most, which JSON may make six times as long.
+	// maxLine bounds a question: a job of a cluster has 512 KiB at most, and JSON makes up to 6 bytes
+	// of each.
 	maxLine = 4 << 20
 	// maxAsked bounds the questions that have no answer yet.
 	maxAsked = 1024

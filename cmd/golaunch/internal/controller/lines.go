@@ -16,7 +16,8 @@ type questions struct{ *bufio.Reader }
 
 func questionsOf(conn io.Reader) questions { return questions{bufio.NewReaderSize(conn, 64<<10)} }
 
-// next returns the next question. Of one that is too long it returns the number, and why it is refused.
+// next returns the next question. Of one that is too long it returns the number alone, with the
+// reason to refuse it.
 func (r questions) next() (q question, tooLong, err error) {
 	line, size, err := r.line()
 	if err != nil {
