@@ -6,11 +6,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -114,12 +117,12 @@ var kept = []string{
 }
 
 func environment() ([]string, error) {
-	dir, err := os.MkdirTemp("", "t") // short, for the sockets in it
+	dir, err := temporary()
 	if err != nil {
 		return nil, err
 	}
 	own := filepath.Join(dir, "home")
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(own, 0o700)); err != nil { //nolint:gosec // other users reach what is theirs in it
+	if err := os.Mkdir(own, 0o700); err != nil {
 		return nil, err
 	}
 	var env []string
@@ -142,6 +145,17 @@ func environment() ([]string, error) {
 	}
 	at := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	return append(env, "GOCACHE="+at[0], "GOMODCACHE="+at[1], "GOPATH="+at[2]), nil
+}
+
+// temporary makes a directory whose name is as short as can be: a socket's path has 107 bytes, and a test's own directory takes most of them.
+func temporary() (string, error) {
+	for {
+		dir := filepath.Join(os.TempDir(), strconv.FormatUint(rand.Uint64N(36*36*36*36), 36))
+		err := os.Mkdir(dir, 0o755) //nolint:gosec // other users reach what is theirs in it
+		if !errors.Is(err, fs.ErrExist) {
+			return dir, err
+		}
+	}
 }
 
 // Home is the home directory of the user who runs the tests.

@@ -44,7 +44,7 @@ func TestApart(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestApart") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), "t*", "home"))
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "*", "home"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("they leave %q (%v)", left, err)
 	}

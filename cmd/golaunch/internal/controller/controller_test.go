@@ -142,9 +142,14 @@ func runPython(t *testing.T, python, variable, file string, more ...string) stri
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
+	dir, err := os.MkdirTemp("", "p") //nolint:usetesting // short, for the sockets in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
 	cmd := exec.CommandContext(ctx, python, "-X", "faulthandler", file)
 	cmd.Env = append(append(os.Environ(), more...), variable, "GOLAUNCH_BINARY="+golaunch, "PYTHONPATH="+abs(t, tree), "PYTHONDONTWRITEBYTECODE=1",
-		"TMPDIR="+t.TempDir(), "GOLAUNCH_COORDINATOR=")
+		"TMPDIR="+dir, "GOLAUNCH_COORDINATOR=")
 	cmd.WaitDelay = time.Minute
 	out, err := cmd.CombinedOutput()
 	if err != nil {
