@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/internal/suite"
 )
@@ -88,9 +91,20 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
+// signal sends one; SIGSTOP has come when it returns: one thread gets it, and until that has run all others go on.
 func (p *process) signal(sig syscall.Signal) {
 	p.t.Helper()
 	kill(p.t, p.cmd.Process.Pid, sig)
+	if sig != syscall.SIGSTOP {
+		return
+	}
+	err := error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)
+	}
+	if err != nil {
+		p.t.Fatalf("wait until %v has stopped: %v", p.cmd.Args, err)
+	}
 }
 
 // kill is kill -9, of which it dies.
