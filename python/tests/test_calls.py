@@ -47,6 +47,13 @@ class Calls(Case):
         self.assertEqual(len({e["MASTER_PORT"] for e in envs}), 1)
         self.assertEqual([m["node"] for m in g.worker_metadata], ["n0", "n0", "n1"])
 
+    def test_two_clusters_with_one_log_dir(self):
+        logs = self.path("logs")
+        groups = [self.group(cluster=self.cluster([1], log_dir=logs)) for _ in range(2)]
+        for g in groups:
+            self.assertEqual(g.run_all_workers_single_data("give", 1).result(LIMIT), [1])
+        self.assertTrue(os.path.isdir(logs + ".2"))
+
     def test_gpus_and_colocated_groups(self):
         cluster = self.cluster([4, 2], use_gpus=True, declare_gpus=True, colocate=2)
         train = self.group(cluster=cluster, name="train")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/endpoint"
+	"github.com/golaunch/golaunch/internal/logs"
 	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -146,24 +147,35 @@ func (l *local) coordinate(asked context.Context, o *opening, dir string) (strin
 	}
 }
 
+func taken(err error) bool {
+	_, taken := errors.AsType[*logs.TakenError](err)
+	return taken
+}
+
 // join starts the agents, and waits until all are in the cluster.
 func (l *local) join(asked context.Context, o *opening, dir string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.endNodes = cancel
 	joined := make(chan struct{}, len(o.Local))
-	logs := o.LogDir
-	if logs == "" {
-		logs = filepath.Join(dir, "logs")
+	base := o.LogDir
+	if base == "" {
+		base = filepath.Join(dir, "logs")
 	}
 	for i, n := range o.Local {
 		in := sync.OnceFunc(func() { joined <- struct{}{} })
 		a := launcher.Agent{
 			Coordinator: o.Coordinator, TokenFile: o.TokenFile, Name: "n" + strconv.Itoa(i), Address: "127.0.0." + strconv.Itoa(i+1), GPUs: n.GPUs,
-			Preflight: "off", AllowRunAsRoot: true, LogDir: logs, Preload: o.Preload, Standalone: len(o.Local) == 1,
+			Preflight: "off", AllowRunAsRoot: true, LogDir: base, Preload: o.Preload, Standalone: len(o.Local) == 1,
 			Say: func(string) { in() }, Warn: l.warn,
 		}
 		l.nodes.Go(func() {
-			if _, err := a.Serve(ctx); err != nil && ctx.Err() == nil {
+			_, err := a.Serve(ctx)
+			// Another program has a cluster with the same directory of logs.
+			for n := 2; taken(err) && ctx.Err() == nil; n++ {
+				a.LogDir = fmt.Sprintf("%s.%d", base, n)
+				_, err = a.Serve(ctx)
+			}
+			if err != nil && ctx.Err() == nil {
 				l.failed <- err
 			}
 		})
