@@ -228,6 +228,9 @@ func (t *turn) serve(p part) error {
 // run coordinates for as long as the turn lasts.
 func (t *turn) run(ctx context.Context) (Result, error) {
 	result, err := ended(t.coordinator.Run(ctx))
+	if t.roster.lonely != nil {
+		t.roster.lonely.Stop()
+	}
 	t.roster.tell()
 	t.h.leads.CompareAndSwap(t.coordinator, nil)
 	if t.served != nil {

@@ -67,6 +67,10 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	if !m.Node.Addr.IsValid() {
 		m.Node.Addr = own
 	}
+	if name := bridge(own); name != "" && h.job.Resources.MaxNodes > 1 {
+		h.lonely = fmt.Sprintf("no other node has come yet: %v is the address of %s, a bridge inside this machine, and others may have the same one of their "+
+			"own; give --rendezvous another address of this machine (ip addr lists them), and nodes --interface", own, name)
+	}
 	m.Dial = dialTCP(own.String(), at.port)
 	m.candidate = h.candidate(node, token, l.Addr().String(), "")
 	return h.begin(ctx, l, mtls.Server(token, id), m)

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/golaunch/golaunch/internal/wire"
 
 	"github.com/golaunch/golaunch/internal/gpu"
@@ -213,6 +215,34 @@ func owns(addrs []netip.Addr) (netip.Addr, bool, error) {
 		}
 	}
 	return netip.Addr{}, false, nil
+}
+
+// bridge is the network bridge of this machine, such as docker0, that has an address, if its default route has another; empty for none.
+func bridge(addr netip.Addr) string {
+	interfaces, err := net.Interfaces()
+	if err != nil || addr.IsLoopback() || addr == defaultAddr() {
+		return ""
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	for _, i := range interfaces {
+		addrs, err := i.Addrs()
+		mine := func(a net.Addr) bool {
+			prefix, err := netip.ParsePrefix(a.String())
+			return err == nil && prefix.Addr().Unmap().WithZone("") == addr.WithZone("")
+		}
+		if err != nil || !slices.ContainsFunc(addrs, mine) {
+			continue
+		}
+		info, err := unix.IoctlGetEthtoolDrvinfo(fd, i.Name)
+		if err == nil && unix.ByteSliceToString(info.Driver[:]) == "bridge" {
+			return i.Name
+		}
+	}
+	return ""
 }
 
 // maxOthers bounds the addresses that a node tells of.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/wire"
 
@@ -68,6 +69,8 @@ type roster struct {
 	untold []string
 	// gpus are those that the nodes offer, and held is how many there should be of all nodes; 0 once that was told.
 	gpus, held int
+	// lonely tells, if nobody comes, why that may be; nil where nothing is known.
+	lonely *time.Timer
 	// said are the differences between nodes that were told.
 	said map[string]bool
 	warn func(error)
@@ -85,6 +88,9 @@ func (m *roster) joined(n placement.Node) {
 		m.gpus += len(n.GPUs)
 	}
 	m.nodes[n.Name] = n.Labels
+	if m.lonely != nil && len(m.nodes) > 1 {
+		m.lonely.Stop()
+	}
 	m.untold = append(m.untold, n.Name)
 	if codes := n.Labels[placement.UnfitLabel]; codes != "" && m.refuse != nil {
 		why := n.Name + " is unfit: " + codes
@@ -138,6 +144,9 @@ func (m *roster) tell() {
 // roster is for the job that a coordinator of this process runs.
 func (h *here) roster() *roster {
 	m := &roster{wanted: h.job.Resources.MaxNodes, nodes: map[string]map[string]string{}, said: map[string]bool{}, warn: h.warn, held: h.held}
+	if h.lonely != "" {
+		m.lonely = time.AfterFunc(patienceAtDoor, func() { h.warn(errors.New(h.lonely)) })
+	}
 	m.wanted, m.fails = max(m.wanted, h.job.pool()), h.job.Health.Preflight == preflightFail
 	return m
 }

@@ -140,6 +140,8 @@ type here struct {
 	joined atomic.Bool
 	// spread says that the ranks' files are on other nodes.
 	spread bool
+	// lonely is what to say when no other node comes, of one that leads where others may not find it; empty for one like any other.
+	lonely string
 	// held is how many GPUs the job of a scheduler has on its nodes, if the nodes should offer all of them.
 	held int
 	// remote is the coordinator of the cluster that runs the job, if one does.

@@ -42,6 +42,10 @@ func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
 	if p.Port == 0 && h.job.Resources.PlacementTimeout == 0 {
 		h.job.Resources.PlacementTimeout = startLimit
 	}
+	if h.job.inSlurm() {
+		h.lonely = fmt.Sprintf("no other node has come yet: Slurm has started this step with a task on each of %d nodes; if golaunch runs in that of %s alone, "+
+			"as in a shell of srun --pty, use salloc instead, or --scheduler none for this node alone", p.Nodes, node.Name)
+	}
 	sealed := p.Port == 0 && h.job.sealable()
 	token, err := mtls.NewToken(), error(nil)
 	if !sealed {

@@ -40,6 +40,9 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return wire.Refused("node %s was counted as lost", node.Name)
 	case old != nil && (old.link == nil || time.Since(old.since()) > c.cfg.Lease/2): // its machine may have been replaced
 		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and ranks of it may still live there, for %v at most", node.Name, old.patience))
+	case old != nil && old.addr == node.Addr && old.machine != node.Labels[placement.MachineLabel]:
+		return wire.Refused("another machine is node %s already, at %v too; give each node its own --name, and the address at which the others reach it "+
+			"(--address or --interface)", node.Name, old.addr)
 	case old != nil && (old.addr == node.Addr && renames != wire.RenamesAlways || c.sole != nil && renames == ""):
 		return wire.Refused("there is a node %s already, at %v; give each node its own --name", node.Name, old.addr)
 	case old != nil: // it may come again under another name
