@@ -86,6 +86,10 @@ func (s *streams) print(text string) {
 }
 
 func main() {
+	if why := cramped(); why != "" {
+		fmt.Fprintln(os.Stderr, "golaunch:", why)
+		os.Exit(exitFailure)
+	}
 	keepDescriptors()
 	args := os.Args[1:]
 	own := len(args) > 0 && slices.Contains(hidden.Verbs, args[0])

@@ -1,0 +1,21 @@
+package main
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// leastSpace is the address space, in bytes, below which Go's runtime may not start, or not start a thread, and then dies with a trace.
+const leastSpace = 2 << 30
+
+// cramped says that the limit of the address space (ulimit -v) is too low for golaunch; empty when it is not. A build with cgo says it
+// before the runtime needs the space (limit_cgo.go).
+func cramped() string {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil || limit.Cur >= leastSpace {
+		return ""
+	}
+	return fmt.Sprintf("the limit of address space (ulimit -v) is %d MiB, and golaunch needs %d: raise it, and limit memory with a cgroup instead",
+		limit.Cur>>20, leastSpace>>20)
+}

@@ -1,0 +1,21 @@
+//go:build cgo
+
+package main
+
+/*
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+// It runs before Go's runtime starts, which dies with a trace where it gets too little address space. The words are those of cramped.
+__attribute__((constructor)) static void cramped(void) {
+	const unsigned long long least = 2ULL << 30;
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur >= least)
+		return;
+	dprintf(2, "golaunch: the limit of address space (ulimit -v) is %llu MiB, and golaunch needs %llu: raise it, and limit memory with a cgroup instead\n",
+		(unsigned long long)limit.rlim_cur >> 20, least >> 20);
+	_exit(125);
+}
+*/
+import "C"
