@@ -95,8 +95,12 @@ type WorkerError struct {
 }
 
 func (e *WorkerError) Error() string {
-	if e.Failure != nil {
-		return fmt.Sprintf("worker %d on %s: %s", e.Rank, e.Node, e.Failure.Why)
+	if f := e.Failure; f != nil {
+		text := fmt.Sprintf("worker %d on %s: %s", e.Rank, e.Node, f.Why)
+		if means := f.Verdict.String(); means != "" {
+			text += "; " + means
+		}
+		return text
 	}
 	return fmt.Sprintf("worker %d on %s: %s", e.Rank, e.Node, e.Message)
 }

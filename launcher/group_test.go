@@ -283,7 +283,7 @@ func TestAWorkerOfAGroupDies(t *testing.T) {
 	if !ok {
 		t.Fatalf("%v, want how a worker failed", err)
 	}
-	if f := failed.Failure; f == nil || f.Rank != 1 || f.Exit.Signal != 9 || f.Tail != "my last words" {
+	if f := failed.Failure; f == nil || f.Rank != 1 || f.Exit.Signal != 9 || f.Tail != "my last words" || f.Verdict.Cause != "killed" {
 		t.Errorf("%+v", f)
 	}
 	if out, err := g.CallAll(ctx, "attempt", nil); err != nil || string(slices.Concat(out...)) != "111" {
