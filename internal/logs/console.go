@@ -15,10 +15,10 @@ import (
 // A console that is slow holds ranks back and loses nothing. One that does not move for a second loses lines until it moves
 // again; a line then says how many. One that is gone (EPIPE) is left alone, and the program is not ended by it.
 //
-// On a terminal the control characters that a rank writes are made visible, but for tabs and colours; of a line that
-// overwrites itself with carriage returns the last text is shown. Elsewhere bytes pass as they are.
+// Of a line that overwrites itself with carriage returns the last text is shown. On a terminal the control characters that a rank writes are
+// made visible, but for tabs and colours; elsewhere bytes pass as they are.
 //
-// A line that has no end yet, a prompt or a bar, is at the bottom of a terminal within 100 ms, with those of other ranks, as many as it has
+// A line that has no end yet, a prompt or a bar, is at the bottom of a terminal within 200 ms, with those of other ranks, as many as it has
 // rows for. Elsewhere, and where TERM is dumb or not set, it is shown once it has stood for a second, or one that overwrites itself every ten.
 type Console struct {
 	out, err *lane

@@ -21,6 +21,8 @@ const (
 	guardName = "rankguard"
 	// sendLimit is how long a message may wait for a guardian that does not read; it is then replaced.
 	sendLimit = 5 * time.Second
+	// stoppedLimit is how long a guardian may be stopped while this process runs.
+	stoppedLimit = time.Second
 	// respawnDelay follows when two guardians in a row lived for less than this.
 	respawnDelay = time.Second
 )
@@ -84,7 +86,7 @@ func (g *guard) run() {
 			g.sup.opts.Warn(fmt.Errorf("%w; then: %w", former, err))
 		}
 		if former = err; err == nil {
-			former = outlive(pid)
+			former = g.outlive(pid)
 		}
 		if !g.bury() {
 			return
@@ -99,16 +101,40 @@ func (g *guard) run() {
 	}
 }
 
-// outlive returns when a guardian, which is a child of this process, guards no more, and says why. One that was stopped would never kill
+// outlive returns when a guardian, which is a child of this process, guards no more, and says why. One that stays stopped would never kill
 // the ranks; it is killed.
-func outlive(pid int) error {
-	info, err := waitFor(pid, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
-	if err == nil && info.code == cldStopped {
-		_ = unix.Kill(pid, unix.SIGKILL)
-		exitOf(pid)
-		return fmt.Errorf("the guardian (pid %d) was stopped by signal %d", pid, info.status)
+func (g *guard) outlive(pid int) error {
+	for {
+		info, err := waitFor(pid, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
+		if err != nil || info.code != cldStopped {
+			return fmt.Errorf("the guardian (pid %d) ended with code %d", pid, exitOf(pid).Code)
+		}
+		if g.staysStopped(pid) {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			exitOf(pid)
+			return fmt.Errorf("the guardian (pid %d) was stopped by signal %d", pid, info.status)
+		}
 	}
-	return fmt.Errorf("the guardian (pid %d) ended with code %d", pid, exitOf(pid).Code)
+}
+
+// staysStopped gives a guardian a second to go on, in which this process ran: a scheduler that suspends a job stops one after the other, and
+// another guardian would not be stopped.
+func (g *guard) staysStopped(pid int) bool {
+	for {
+		begin := BootTime()
+		select {
+		case <-time.After(stoppedLimit):
+		case <-g.closing:
+			return true
+		}
+		info, err := waitFor(pid, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT|unix.WNOHANG)
+		if err != nil || info.code != cldStopped {
+			return false
+		}
+		if BootTime()-begin < 2*stoppedLimit {
+			return true
+		}
+	}
 }
 
 // launch starts a guardian and tells it all there is to know.
