@@ -64,8 +64,8 @@ type Task struct {
 	NoticeSignal syscall.Signal
 	// StopSignal asks a rank to end; when 0, what the job was told to stop with, or SIGTERM.
 	StopSignal syscall.Signal
-	// Linger is how long what ranks have left running, when all of them have exited with 0, may go on; Grace is how long it may take to end
-	// after that.
+	// Linger is how long what ranks have left running, when all of them have exited with 0, may go
+	// on; Grace is how long it may take to end after that.
 	Linger, Grace time.Duration
 }
 
@@ -122,17 +122,18 @@ type Agent struct {
 	Leave <-chan Departure
 	// Grace is how long its ranks may take then.
 	Grace time.Duration
-	// Reached, unless it is nil, waits for a moment and says whether who has just told this process to stop has told the ranks too: they do
-	// not hear it twice.
+	// Reached, unless it is nil, waits for a moment and says whether who has just told this process
+	// to stop has told the ranks too: they do not hear it twice.
 	Reached func() bool
 	// Say is told what a person wants to know, and Warn what went wrong without ending the agent, such as a full disk.
 	Say  func(string)
 	Warn func(error)
 }
 
-// Departure is why a node leaves, and how long its ranks, and those that work with them, have to get ready for that. With All it tells
-// of the end of the session's only job, on all nodes, by somebody else: this one stays until then. A Signal beside it is one that each
-// node's process has got, and has the job stopped.
+// Departure is why a node leaves, and how long its ranks, and those that work with them, have to
+// get ready for that. With All it tells of the end of the session's only job, on all nodes, by
+// somebody else: this one stays until then. A Signal beside it is one that each node's process has
+// got, and has the job stopped.
 type Departure struct {
 	Why    string
 	Within time.Duration

@@ -209,7 +209,8 @@ func (a *life) restate() {
 	a.report("", wire.Restated{})
 }
 
-// leave stops all ranks in order, by what this node was told; what it returns is closed when they are gone.
+// leave stops all ranks in order, by what this node was told; what it returns is closed when they
+// are gone.
 func (a *life) leave(sig syscall.Signal) chan struct{} {
 	a.leaving.Store(true)
 	for _, s := range a.shares {

@@ -11,8 +11,9 @@ import (
 // maxLeft bounds the processes that are named.
 const maxLeft = 4
 
-// settle is for what ranks that have done their work have left running, such as an upload: it may go on for a while, and is then asked to
-// end. What is left when it returns is killed with the scope.
+// settle is for what ranks that have done their work have left running, such as an upload: it may
+// go on for a while, and is then asked to end. What is left when it returns is killed with the
+// scope.
 func (u *unit) settle(scope scope) {
 	if u.told() || !u.succeeded() {
 		return

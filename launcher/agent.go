@@ -58,8 +58,9 @@ type Agent struct {
 	LogDir string
 	// Preload are Python modules, with commas between, for jobs whose Ranks.Preload is empty.
 	Preload string
-	// Signals takes what this process is told: INT, TERM, HUP and QUIT make the node leave in order, and a later INT or QUIT kills
-	// its ranks; USR1 and USR2 go to the ranks. Nil takes none.
+	// Signals takes what this process is told: INT, TERM, HUP and QUIT make the node leave in
+	// order, and a later INT or QUIT kills its ranks; USR1 and USR2 go to the ranks. Nil takes
+	// none.
 	Signals <-chan os.Signal
 	// DrainTime is how long ranks have to get ready when the node was told to TERM, before they are stopped.
 	DrainTime time.Duration

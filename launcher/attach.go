@@ -179,8 +179,8 @@ func show(
 	return nil
 }
 
-// command passes on what this process is told: the coordinator stops the job in order at the first stop, and kills it at a later ^C;
-// USR1 and USR2 go to every rank. The end of ctx is a stop too.
+// command passes on what this process is told: the coordinator stops the job in order at the first
+// stop, and kills it at a later ^C; USR1 and USR2 go to every rank. The end of ctx is a stop too.
 func (h *here) command(ctx context.Context, c *Client) {
 	cancelled := ctx.Done()
 	for {

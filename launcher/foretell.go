@@ -35,8 +35,8 @@ func (j Job) foretell(s syscall.Signal, say func(string), stop func(job.Cancel))
 	}()
 }
 
-// forward has the node that leads hear of a warning, or of the reason to stop, that Slurm gives to its steps alone: then golaunch in the
-// script does not. One node does that for all.
+// forward has the node that leads hear of a warning, or of the reason to stop, that Slurm gives to
+// its steps alone: then golaunch in the script does not. One node does that for all.
 func (h *here) forward(f *follower, s os.Signal) {
 	if !h.job.reached() || h.job.place.Node > 0 || !f.member.Load() {
 		return

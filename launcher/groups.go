@@ -126,11 +126,14 @@ type Restarts struct {
 
 // Stopping says what stops a job, and what its ranks hear of it in time.
 type Stopping struct {
-	// Grace is how long a rank may take to end after it was asked to, until it is killed; DefaultGrace when 0, none when negative.
+	// Grace is how long a rank may take to end after it was asked to, until it is killed;
+	// DefaultGrace when 0, none when negative.
 	Grace time.Duration
-	// StopSignal asks a rank to end; when 0 it is what this process was told, SIGTERM for a HUP, and SIGTERM where nobody was told.
+	// StopSignal asks a rank to end; when 0 it is what this process was told, SIGTERM for a HUP,
+	// and SIGTERM where nobody was told.
 	StopSignal syscall.Signal
-	// Linger is how long what ranks have left running goes on when all of them have exited with 0. After that it gets SIGTERM, and Grace.
+	// Linger is how long what ranks have left running goes on when all of them have exited with 0.
+	// After that it gets SIGTERM, and Grace.
 	Linger time.Duration
 	// DrainTime is how long ranks have to get ready when a node was told to TERM, before they are stopped, or the job if it leads that;
 	// 0 stops them at once. NoticeSignal, SIGUSR1 or SIGUSR2, tells ranks that they find a notice; none when 0.
@@ -138,8 +141,9 @@ type Stopping struct {
 	NoticeSignal syscall.Signal
 	// Spot is the cloud, "aws", "gcp" or "azure", that this node asks whether it takes the machine back; none when empty.
 	Spot string
-	// Signals takes what this process is told: INT, TERM, HUP and QUIT stop the job in order, a first TERM after DrainTime. What comes within
-	// a second of a stop is the same event. A later one ends the time of DrainTime, and a later INT or QUIT kills a job that is being stopped;
+	// Signals takes what this process is told: INT, TERM, HUP and QUIT stop the job in order, a
+	// first TERM after DrainTime. What comes within a second of a stop is the same event. A later
+	// one ends the time of DrainTime, and a later INT or QUIT kills a job that is being stopped;
 	// USR1 and USR2 go to the ranks. Nil takes none.
 	Signals <-chan os.Signal `json:"-"`
 	// Stops are signals that stop the job too.

@@ -16,8 +16,9 @@ type hearing struct {
 	came chan struct{}
 }
 
-// sameEvent is how long after a stop each further one is the same event: a terminal that closes sends HUP twice, by the shell and by the
-// kernel, timeout(1) and Slurm send TERM twice, and a shell and a scheduler may send different ones.
+// sameEvent is how long after a stop each further one is the same event: a terminal that closes
+// sends HUP twice, by the shell and by the kernel, timeout(1) and Slurm send TERM twice, and a
+// shell and a scheduler may send different ones.
 const sameEvent = time.Second
 
 // listen takes signals, of which those in stops are stops too, until left is closed.
@@ -69,7 +70,8 @@ func (h *hearing) listen(signals <-chan os.Signal, stops []os.Signal, left <-cha
 	close(h.heard)
 }
 
-// maxQueue bounds the signals that wait to be acted upon: several of one kind are one, as for the kernel.
+// maxQueue bounds the signals that wait to be acted upon: several of one kind are one, as for the
+// kernel.
 const maxQueue = 64
 
 func (h *hearing) note(at time.Time) {
@@ -80,8 +82,8 @@ func (h *hearing) note(at time.Time) {
 	}
 }
 
-// reached says whether a stop has come just now, or comes within the time of one event: who has signalled this process has then signalled
-// its ranks.
+// reached says whether a stop has come just now, or comes within the time of one event: who has
+// signalled this process has then signalled its ranks.
 func (h *hearing) reached() bool {
 	late := time.NewTimer(sameEvent)
 	defer late.Stop()

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestOneEvent has signals that come within a second of a stop be the same event, in any mixture, whenever they are acted upon.
+// TestOneEvent has signals that come within a second of a stop be the same event, in any mixture,
+// whenever they are acted upon.
 func TestOneEvent(t *testing.T) {
 	const ms = time.Millisecond
 	type told struct {

@@ -130,8 +130,8 @@ type here struct {
 	muted bool
 	// leads is the coordinator of this process; nil while another node's leads the job.
 	leads atomic.Pointer[rendezvous.Coordinator]
-	// told says that this process, while it leads the job, was told to stop. It belongs to the goroutine that hears signals, which come
-	// through hearing.
+	// told says that this process, while it leads the job, was told to stop. It belongs to the
+	// goroutine that hears signals, which come through hearing.
 	told    bool
 	hearing *hearing
 	// alias is this node's name where its machine's own is another node's.

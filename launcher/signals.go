@@ -16,9 +16,10 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// hear passes on to the whole job what this process is told while it leads that; pass has USR1 and USR2 for the ranks. The first signal that
-// stops has the coordinator stop the job in order, of a TERM after the time that ranks have to get ready. A later one ends that time, and
-// from then on a person's ^C kills.
+// hear passes on to the whole job what this process is told while it leads that; pass has USR1 and
+// USR2 for the ranks. The first signal that stops has the coordinator stop the job in order, of a
+// TERM after the time that ranks have to get ready. A later one ends that time, and from then on a
+// person's ^C kills.
 func (h *here) hear(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal) {
 	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
 		h.job.foretell(sig, h.say, c.Stop)
@@ -68,8 +69,9 @@ func (j Job) alike() bool {
 // reached says that the ranks hear what this process is sent: Slurm signals all processes of a step, not only its tasks.
 func (j Job) reached() bool { return j.place != nil && j.place.By == "Slurm" && j.place.Each }
 
-// follower passes on what this process is told while another node leads. The first stop makes this node leave in order, or give
-// up joining; a later one ends the time that its ranks have to get ready, and a person's ^C kills them.
+// follower passes on what this process is told while another node leads. The first stop makes this
+// node leave in order, or give up joining; a later one ends the time that its ranks have to get
+// ready, and a person's ^C kills them.
 type follower struct {
 	pass  chan syscall.Signal
 	leave chan agent.Departure

@@ -117,8 +117,8 @@ func TestSlurmTimeLimit(t *testing.T) {
 	p.ends(143, "stopped 0", "stopped 1", "job preempted: got SIGTERM, Slurm ends the job at ")
 }
 
-// TestSlurmStopsAllAgents by a signal that goes to the steps of a job alone, ranks included: that is a stop of the job, wherever golaunch
-// runs, and the ranks hear it once.
+// TestSlurmStopsAllAgents by a signal that goes to the steps of a job alone, ranks included: that
+// is a stop of the job, wherever golaunch runs, and the ranks hear it once.
 func TestSlurmStopsAllAgents(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	const rank = `n=0; trap 'n=$((n+1)); saved=1' INT TERM; touch up$1$RANK; while [ -z "$saved" ]; do sleep 0.05; done; sleep 2; echo saved $RANK after $n; exit 0`

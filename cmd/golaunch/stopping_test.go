@@ -13,7 +13,8 @@ import (
 // saves is a rank that is told by TERM to save, which takes a moment, and then exits with 0.
 const saves = `trap "sleep 0.5; echo saved; exit 0" TERM; echo up; sleep 1000 & wait`
 
-// TestOneEventIsOneStop delivers what one event sends: the ranks have their grace, and a job whose ranks save and exit with 0 is stopped.
+// TestOneEventIsOneStop delivers what one event sends: the ranks have their grace, and a job whose
+// ranks save and exit with 0 is stopped.
 func TestOneEventIsOneStop(t *testing.T) {
 	for name, c := range map[string]struct {
 		signals []syscall.Signal
@@ -113,7 +114,8 @@ func TestWhatRanksLeaveRunning(t *testing.T) {
 	}
 }
 
-// TestInterruptInTheBackground stops a golaunch that a script has started with &, by a SIGINT that is sent on purpose.
+// TestInterruptInTheBackground stops a golaunch that a script has started with &, by a SIGINT that
+// is sent on purpose.
 func TestInterruptInTheBackground(t *testing.T) {
 	const script = `"$0" -n 1 -- sh -c 'trap "echo rank told INT; exit 0" INT; echo up; while :; do sleep 0.05; done' & trap 'kill -INT $!' TERM; until wait $!; c=$?; [ $c -ne 143 ]; do :; done; exit $c`
 	p := start(t, exec.Command("sh", "-c", script, golaunch(t)))

@@ -2,6 +2,7 @@
 
 package interrupt
 
-// filter is a handler that goes on to next, unless the signal comes from the kernel. filterAddr is where it is.
+// filter is a handler that goes on to next, unless the signal comes from the kernel. filterAddr is
+// where it is.
 func filter()
 func filterAddr() uintptr

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// listen says what it hears, of SIGINT from other processes alone, until it hears that, and what a child would then inherit.
+// listen says what it hears, of SIGINT from other processes alone, until it hears that, and what a
+// child would then inherit.
 func listen() {
 	heard := make(chan os.Signal, 1)
 	if err := FromProcesses(heard, syscall.SIGINT, syscall.SIGQUIT); err != nil {
@@ -38,7 +39,8 @@ func listen() {
 	fmt.Print(string(out), err, "\n")
 }
 
-// TestFromProcesses presses ^C and ^\ on a terminal, which a shell beside it hears, and sends SIGINT.
+// TestFromProcesses presses ^C and ^\ on a terminal, which a shell beside it hears, and sends
+// SIGINT.
 func TestFromProcesses(t *testing.T) {
 	main, name := terminal(t)
 	tty, err := os.OpenFile(name, os.O_RDWR|unix.O_NOCTTY, 0)

@@ -61,9 +61,10 @@ type (
 		Why           string
 		Alarm         int
 	}
-	// Stop orders a node to end a unit and to answer [Stopped]: Signal, the grace period, SIGKILL; Kill goes to SIGKILL at once. Signal is
-	// what the job was told to stop with, 0 when it was not: then it is SIGTERM.
-	// An attempt that the node does not know yet must not start there any more. Evidence says what to keep of the ranks before that.
+	// Stop orders a node to end a unit and to answer [Stopped]: Signal, the grace period, SIGKILL;
+	// Kill goes to SIGKILL at once. Signal is what the job was told to stop with, 0 when it was
+	// not: then it is SIGTERM. An attempt that the node does not know yet must not start there any
+	// more. Evidence says what to keep of the ranks before that.
 	Stop struct {
 		Node          string
 		Unit, Attempt int

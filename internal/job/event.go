@@ -141,15 +141,15 @@ type (
 		// else will end what is not ready then.
 		Within time.Duration `json:",omitempty"`
 		Loose  bool          `json:",omitempty"`
-		// Signal is what the ranks get, see [Stop]. Once says that this changes nothing for a job that is being stopped already: of
-		// several processes each may be told the same.
+		// Signal is what the ranks get, see [Stop]. Once says that this changes nothing for a job
+		// that is being stopped already: of several processes each may be told the same.
 		Signal int  `json:",omitempty"`
 		Once   bool `json:",omitempty"`
 	}
 )
 
-// Signalled is how a signal stops a job of which each process may have got it; its ranks have the time of within to get ready, and then get
-// it too.
+// Signalled is how a signal stops a job of which each process may have got it; its ranks have the
+// time of within to get ready, and then get it too.
 func Signalled(number int, why string, within time.Duration) Cancel {
 	return Cancel{Code: 128 + number, Why: why, Within: within, Signal: number, Once: true}
 }

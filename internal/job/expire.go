@@ -26,7 +26,8 @@ func (s *State) expires(ev Cancel) string {
 	return fmt.Sprintf("the ranks have %v to get ready for the end of the job: %s", ev.Within, ev.Why)
 }
 
-// worked says that every rank of a unit has exited with 0, and nothing but what they have left may live.
+// worked says that every rank of a unit has exited with 0, and nothing but what they have left may
+// live.
 func (u *unit) worked() bool {
 	return u.phase == Finished || u.phase == Stopping && u.cause == nil
 }

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Linger waits for at most the given time until nothing of the scope runs, and names what does then. All that was started must have ended:
-// this is about what it has left. It returns at once when the scope is stopped or killed.
+// Linger waits for at most the given time until nothing of the scope runs, and names what does
+// then. All that was started must have ended: this is about what it has left. It returns at once
+// when the scope is stopped or killed.
 func (sc *Scope) Linger(limit time.Duration) ([]string, error) {
 	found := sc.trail()
 	deadline := time.Now().Add(limit)
@@ -29,7 +30,8 @@ func (sc *Scope) Linger(limit time.Duration) ([]string, error) {
 	}
 }
 
-// Rest asks all that is left of the scope to end, by SIGTERM, and waits for that for at most the grace period.
+// Rest asks all that is left of the scope to end, by SIGTERM, and waits for that for at most the
+// grace period.
 func (sc *Scope) Rest(grace time.Duration) error {
 	deadline := time.Now().Add(grace)
 	found := sc.trail()

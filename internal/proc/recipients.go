@@ -9,14 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A signal to a whole process group harms a rank whose processes depend on each other: data loader workers die of a SIGTERM at once, and
-// the trainer dies of their death instead of saving. So a signal goes to the process that can act on it. That is the leader; where the
-// leader does not catch the signal (a shell, conda run, numactl), it is the topmost descendants that do. What is left has SIGTERM once
-// these have ended. Where no process catches the signal, all of the group get it.
+// A signal to a whole process group harms a rank whose processes depend on each other: data loader
+// workers die of a SIGTERM at once, and the trainer dies of their death instead of saving. So a
+// signal goes to the process that can act on it. That is the leader; where the leader does not
+// catch the signal (a shell, conda run, numactl), it is the topmost descendants that do. What is
+// left has SIGTERM once these have ended. Where no process catches the signal, all of the group get
+// it.
 //
-// SIGINT and SIGQUIT are what a terminal sends to a whole group. Programs that start others (bash, uv, a launcher in Python) count on that:
-// they catch these two, wait for the other program, and do not pass them on. So all of the group get them, and what is left has SIGTERM once
-// those have ended that catch them.
+// SIGINT and SIGQUIT are what a terminal sends to a whole group. Programs that start others (bash,
+// uv, a launcher in Python) count on that: they catch these two, wait for the other program, and do
+// not pass them on. So all of the group get them, and what is left has SIGTERM once those have
+// ended that catch them.
 
 // fromTerminal says that programs expect a signal to reach the whole process group.
 func fromTerminal(sig unix.Signal) bool { return sig == unix.SIGINT || sig == unix.SIGQUIT }
@@ -75,9 +78,10 @@ func (f family) catchers(group int, sig unix.Signal) (found []stat) {
 	return found
 }
 
-// ask sends a signal that asks a rank to end to those of its processes that can act on it, unless they have heard it, and returns these; nil
-// says that the whole group has got it, for none can. What no process catches gives way to SIGTERM, which programs without a handler die
-// of, also where they ignore the other.
+// ask sends a signal that asks a rank to end to those of its processes that can act on it, unless
+// they have heard it, and returns these; nil says that the whole group has got it, for none can.
+// What no process catches gives way to SIGTERM, which programs without a handler die of, also where
+// they ignore the other.
 func (p *Process) ask(sig unix.Signal, heard bool, f func() family) []handle {
 	found := p.recipients(sig, f)
 	switch {
@@ -130,7 +134,8 @@ func open(processes []stat) []handle {
 	return handles
 }
 
-// awaitEnd waits for processes to end, and reports whether they did so before the deadline and rush.
+// awaitEnd waits for processes to end, and reports whether they did so before the deadline and
+// rush.
 func awaitEnd(handles []handle, deadline time.Time, rush <-chan struct{}) bool {
 	for len(handles) > 0 {
 		if !awaitAll(handles, deadline, rush) {

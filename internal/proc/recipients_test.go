@@ -13,7 +13,8 @@ import (
 const trainer = `trap 'sleep 0.2; echo saved; exit' TERM
 sh -c 'trap "echo worker told; exit" TERM; echo ready; while :; do sleep 0.02; done' & wait; while :; do sleep 0.02; done`
 
-// TestStopAsksWhoCanAct has a stop reach the process that can act on it, and the others once that has ended.
+// TestStopAsksWhoCanAct has a stop reach the process that can act on it, and the others once that
+// has ended.
 func TestStopAsksWhoCanAct(t *testing.T) {
 	for _, c := range []struct {
 		name, script string

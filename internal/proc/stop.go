@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signal sends a signal to what catches it of the process group of each process, and to all of a group of which nothing does. Processes
-// whose Start has not returned yet are included.
+// Signal sends a signal to what catches it of the process group of each process, and to all of a
+// group of which nothing does. Processes whose Start has not returned yet are included.
 func (sc *Scope) Signal(sig os.Signal) {
 	number, ok := sig.(syscall.Signal)
 	if !ok {
@@ -41,7 +41,8 @@ func (sc *Scope) started() trail {
 	return sc.trail()
 }
 
-// living calls f for each process unless the scope has ended: until then their numbers mean nothing else.
+// living calls f for each process unless the scope has ended: until then their numbers mean nothing
+// else.
 func (sc *Scope) living(f func(*Process)) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -53,10 +54,12 @@ func (sc *Scope) living(f func(*Process)) {
 	}
 }
 
-// Stop sends SIGCONT, and a signal to the processes of each rank that can act on it, see [Process.ask], unless all have heard it from
-// somebody else. What is left of a rank when these have ended is sent SIGTERM. Stop waits until all processes in these groups have
-// exited or the grace period has passed, and kills what is left, strays included. It returns when the scope is empty; the error names
-// the processes that outlive SIGKILL for two minutes. No process can be started any more.
+// Stop sends SIGCONT, and a signal to the processes of each rank that can act on it, see
+// [Process.ask], unless all have heard it from somebody else. What is left of a rank when these
+// have ended is sent SIGTERM. Stop waits until all processes in these groups have exited or the
+// grace period has passed, and kills what is left, strays included. It returns when the scope is
+// empty; the error names the processes that outlive SIGKILL for two minutes. No process can be
+// started any more.
 func (sc *Scope) Stop(sig syscall.Signal, heard bool, grace time.Duration) error {
 	deadline := time.Now().Add(grace)
 	sc.bar()

@@ -33,9 +33,10 @@ type (
 type (
 	// Opened is a report that the agent knows a job.
 	Opened struct{}
-	// Draining is a report that the node will be gone, after the time of Within at the latest. It is about all jobs, which give the
-	// node up; an order to leave follows when they have. With All, somebody else will end all nodes of the only job then; with a Signal,
-	// who stops this node has told all of them to stop, and the job is to.
+	// Draining is a report that the node will be gone, after the time of Within at the latest. It
+	// is about all jobs, which give the node up; an order to leave follows when they have. With
+	// All, somebody else will end all nodes of the only job then; with a Signal, who stops this
+	// node has told all of them to stop, and the job is to.
 	Draining struct {
 		Why    string
 		Within time.Duration
