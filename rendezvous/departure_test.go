@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,6 +47,28 @@ func TestTheEarliestDeparture(t *testing.T) {
 		for _, x := range []*agent{c, d} {
 			<-x.done
 			x.Close("")
+		}
+	})
+}
+
+// TestAStopOfAllNodes is told to each of them by a signal: it is one stop of the job, and the ranks get
+// that signal.
+func TestAStopOfAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		agents := []*agent{w.join(1, forever), w.join(2, forever)}
+		synctest.Wait()
+		for _, a := range agents {
+			a.Report("", wire.Draining{Why: "got SIGINT", All: true, Signal: syscall.SIGINT})
+		}
+		for _, a := range agents {
+			<-a.done
+			if len(a.stops) != 1 || a.stops[0].Kill || a.stops[0].Signal != int(syscall.SIGINT) {
+				t.Errorf("%s was told %+v", a.Node.Name, a.stops)
+			}
+		}
+		if r := <-w.result; r.Code != 130 || r.Reason != "job cancelled: got SIGINT" {
+			t.Errorf("%+v\n%s", r, strings.Join(w.decided(), "\n"))
 		}
 	})
 }
