@@ -357,7 +357,9 @@ func (u *unit) asks(o job.Stop) (sig syscall.Signal, heard bool) {
 	if sig = u.share.work.Task.StopSignal; sig != 0 {
 		return sig, false
 	}
-	if sig = syscall.Signal(o.Signal); sig == 0 {
+	// A second SIGTERM does no harm, and the first may have been sent to golaunch alone. A second SIGINT
+	// interrupts a save.
+	if sig = syscall.Signal(o.Signal); sig == 0 || sig == syscall.SIGTERM {
 		return syscall.SIGTERM, false
 	}
 	if heard = u.agent.Reached != nil && u.agent.Reached(); !heard && sig == syscall.SIGHUP {
