@@ -51,7 +51,8 @@ func Apart() (done func()) {
 			return func() {}
 		}
 		attend()
-		return func() { _ = os.RemoveAll(os.TempDir()) } // what is left is in a directory of temporary files
+		dir := os.Getenv("TMPDIR")
+		return func() { _ = os.RemoveAll(dir) } // what is left is in a directory of temporary files
 	}
 	err := enter()
 	fmt.Fprintln(os.Stderr, "cannot run the tests apart from all else on this machine:", err)
