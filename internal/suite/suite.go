@@ -84,7 +84,11 @@ func enter() error {
 			return err
 		}
 	}
-	return os.NewSyscallError("execve", syscall.Exec("/proc/self/exe", os.Args, env))
+	self, err := os.Executable() // whose name ps and golaunch show
+	if err != nil {
+		return err
+	}
+	return os.NewSyscallError("execve", syscall.Exec(self, os.Args, env))
 }
 
 // unshare moves this thread.
