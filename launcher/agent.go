@@ -54,7 +54,8 @@ type Agent struct {
 	// PortRange is where this node listens for others, as a Job's Network has it; what a job says narrows it.
 	PortRange string
 	// LogDir takes the output of jobs that name no directory, below the node's name; the system's temporary directory when empty.
-	// Those of the last jobs are kept, of 180 at least.
+	// Those of the last jobs are kept, of 180 at least. While another agent has it, this one is refused
+	// if it has a Name and a LogDir, or Adopt, and else takes a directory of its own beside it.
 	LogDir string
 	// Preload are Python modules, with commas between, for jobs whose Ranks.Preload is empty.
 	Preload string

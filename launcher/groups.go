@@ -187,6 +187,8 @@ type Output struct {
 	Torch *TorchOutput
 	// LogDir takes <id>/attempt-<n>/rank-<r>.{stdout.log,stderr.log,error.json} and <id>/events.jsonl. When it is empty, they
 	// stand below the system's temporary directory and are removed if the job succeeds.
+	// Another run with the same ID that lives has it for itself: this one is refused, or takes <id>.2 if
+	// LogDir is empty.
 	LogDir string
 	// LogLimit bounds each log file, in bytes; DefaultLogLimit when 0.
 	LogLimit int64
