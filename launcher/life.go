@@ -323,8 +323,8 @@ func (h *here) join(ctx context.Context, node placement.Node, target string, fin
 	})
 }
 
-// rename has this node ask again by another name, if its machine's own is another node's: machines may be named alike, and a machine may have
-// several nodes.
+// rename has this node ask again under another name if its machine's own name is taken: machines
+// may be named alike, and one machine may have several nodes.
 func (h *here) rename(err error) bool {
 	r, ok := errors.AsType[*session.RefusedError](err)
 	if !ok || h.job.Network.Name != "" || r.Another() == "" {

@@ -64,19 +64,22 @@ func (j *Job) locate() (err error) {
 	return j.nodes(j.place)
 }
 
-// oneNode says that the job is as torchrun starts it that is to meet nobody: then each process that runs the command has a job of its own.
+// oneNode reports whether torchrun's command line asks for one node: then each process that runs it
+// has a job of its own.
 func (j Job) oneNode() bool {
 	return j.Output.Torch != nil && j.Network.Rendezvous == "" && j.Resources.MaxNodes == 1 && j.Resources.Spares == 0
 }
 
-// lone says that this process has a job of its own, though a scheduler has given it nodes or has started others beside it.
+// lone reports whether this process runs a job of its own although a scheduler gave it more nodes,
+// or started other processes beside it.
 func (j Job) lone() bool {
 	p, r := j.place, j.Resources
 	one := r.MinNodes == 1 && r.MaxNodes == 1 && r.Spares == 0 && j.Network.Rendezvous == ""
 	return p.Several != nil && one || p.Nodes > 1 && j.oneNode()
 }
 
-// name takes what a scheduler calls this node, with the number of the process where several are on it.
+// name takes the scheduler's name for this node. Where several processes share the node, it adds
+// the process's number.
 func (j *Job) name(p *where.Place) (err error) {
 	if j.Network.Interface == "" && j.Network.Address == "" {
 		j.Network.Interface = p.Interface
@@ -154,8 +157,9 @@ func (j Job) solitary() bool {
 	return p.Each && (p.Nodes == 1 || p.Nodes == 0 && r.MinNodes == 1 && r.MaxNodes == 1 && j.Resources.Spares == 0)
 }
 
-// scheduledID begins with the scheduler's id of the job. An allocation may run many jobs, and a scheduler one job several times. It
-// is empty when the scheduler has none that would do. A lone job may be one of many at the same time.
+// scheduledID begins with the scheduler's id of the job. An allocation may run many jobs, and a
+// scheduler one job several times. It is empty when the scheduler has none that would do. A lone
+// job may be one of many at the same time.
 func scheduledID(p *where.Place, lone bool) string {
 	id := p.Job
 	switch {

@@ -119,8 +119,8 @@ func (j Job) labels() map[string]string {
 	return labels
 }
 
-// machineID is the same for the processes that share this one's addresses, and no others: it names this boot of the machine, and the
-// network namespace in it. It is empty where the system does not say.
+// machineID is equal for processes that share this one's addresses, and for no others: it names
+// this boot of the machine, and the network namespace. It is empty where the system does not say.
 func machineID() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	network, noNetwork := os.Readlink("/proc/self/ns/net")
@@ -217,7 +217,8 @@ func owns(addrs []netip.Addr) (netip.Addr, bool, error) {
 	return netip.Addr{}, false, nil
 }
 
-// bridge is the network bridge of this machine, such as docker0, that has an address, if its default route has another; empty for none.
+// bridge returns the name of this machine's network bridge, such as docker0, that has the address.
+// It is empty if none has it, or if it is the default route's.
 func bridge(addr netip.Addr) string {
 	interfaces, err := net.Interfaces()
 	if err != nil || addr.IsLoopback() || addr == defaultAddr() {
@@ -303,8 +304,9 @@ func resolve(ctx context.Context, text string, usual int) (endpoint, error) {
 	return e, nil
 }
 
-// reachable leaves only what other nodes can reach. Debian's /etc/hosts gives a machine's own name the address 127.0.1.1: others find it
-// where they reach this machine, as the job says of its node, and say hears that.
+// reachable leaves only addresses that other nodes can reach. Debian's /etc/hosts gives a machine's
+// own name the address 127.0.1.1: then it takes the address at which the others reach this machine,
+// as the job says of its node, and tells say.
 func (e endpoint) reachable(ctx context.Context, j Job, say func(string)) (endpoint, error) {
 	if _, err := netip.ParseAddr(e.host); err == nil || e.host == "localhost" {
 		return e, nil // as it was asked for

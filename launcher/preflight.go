@@ -67,7 +67,8 @@ type roster struct {
 	nodes  map[string]map[string]string
 	// untold are the nodes of whose findings nothing was said yet, in the order in which they came.
 	untold []string
-	// gpus are those that the nodes offer, and held is how many there should be of all nodes; 0 once that was told.
+	// gpus are those that the nodes offer, and held is how many there should be of all nodes; 0
+	// once that was told.
 	gpus, held int
 	// lonely tells, if nobody comes, why that may be; nil where nothing is known.
 	lonely *time.Timer

@@ -124,7 +124,8 @@ type here struct {
 	opening sync.Mutex
 	// subdir is below the temporary directory, for the files of a job that names none: several nodes may share a machine.
 	subdir string
-	// simulated says that this process stands for a node, and another one of this machine has said what is true of both.
+	// simulated says that this process stands for a node, and that the coordinator's process has
+	// said what is true of both.
 	simulated bool
 	// muted leaves it to another node of the job to say how it goes and ends.
 	muted bool
@@ -140,9 +141,11 @@ type here struct {
 	joined atomic.Bool
 	// spread says that the ranks' files are on other nodes.
 	spread bool
-	// lonely is what to say when no other node comes, of one that leads where others may not find it; empty for one like any other.
+	// lonely is the hint for a job that no other node finds, printed when none comes; empty for
+	// most.
 	lonely string
-	// held is how many GPUs the job of a scheduler has on its nodes, if the nodes should offer all of them.
+	// held is the number of GPUs that the scheduler gave the job, all of which its nodes should
+	// offer; 0 if that is not known.
 	held int
 	// remote is the coordinator of the cluster that runs the job, if one does.
 	remote string
@@ -160,8 +163,8 @@ func arrive(j Job) *here {
 	}
 }
 
-// open makes the directory of the job's files; where nobody has asked for one, a job does without that cannot have it. The job's ID is the
-// coordinator's to say.
+// open makes the directory of the job's files. A job that names no directory goes without one that
+// cannot be made. The coordinator decides the job's ID.
 func (h *here) open(id string) (err error) {
 	h.opening.Lock()
 	defer h.opening.Unlock()

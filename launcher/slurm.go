@@ -83,8 +83,9 @@ func (h *here) srunFlags() []string {
 	return append(flags, "--nodes="+strconv.Itoa(p.Nodes), "--ntasks="+strconv.Itoa(p.Nodes))
 }
 
-// slurmGPUs is how many GPUs a job holds that has them by tasks (--gpus-per-task, --ntasks-per-gpu), of which a step that does not ask for
-// all gets those of its own tasks; 0 for another job.
+// slurmGPUs returns how many GPUs a job holds that requested them for each task (--gpus-per-task,
+// --ntasks-per-gpu): a step that does not ask for all of them gets those of its own tasks. It
+// returns 0 for any other job.
 func slurmGPUs(shown []byte) (held int) {
 	gres := jobGRES.FindSubmatch(shown)
 	if gres == nil || !byTask.Match(shown) {
@@ -99,7 +100,8 @@ func slurmGPUs(shown []byte) (held int) {
 	return held
 }
 
-// holdsMore takes note of the GPUs that the job holds on its nodes where this task of a step may have been given those of one task alone.
+// holdsMore records how many GPUs the job holds if this task of a step may have been given those of
+// one task alone.
 func (h *here) holdsMore(ctx context.Context) {
 	p := h.job.place
 	if !h.job.reached() || !h.job.Resources.GPU || os.Getenv("SLURM_GPUS_PER_TASK")+os.Getenv("SLURM_TRES_PER_TASK") == "" ||

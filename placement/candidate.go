@@ -71,7 +71,8 @@ func (r Request) candidates(nodes []Node) ([]*candidate, error) {
 	return sorted, r.distinct(sorted)
 }
 
-// distinct refuses what would make a plan ambiguous: two nodes under one name, or two machines behind one address.
+// distinct refuses what would make a plan ambiguous: two nodes under one name, or two machines
+// behind one address.
 func (r Request) distinct(sorted []*candidate) error {
 	names := make(map[string]*candidate, len(sorted))
 	addrs := make(map[netip.Addr]*candidate, len(sorted))

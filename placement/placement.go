@@ -80,7 +80,8 @@ type Request struct {
 	// Keep is the node rank that a node had before, by node name: such nodes are preferred and keep their rank, and new nodes
 	// take the ranks of lost ones. Only when the job shrinks below a kept rank do the kept nodes close up, in their old order.
 	Keep map[string]int
-	// SharedAddr lets several nodes have one address; otherwise only nodes of the [SameMachine] may.
+	// SharedAddr lets several nodes have one address; otherwise only nodes of the [SameMachine]
+	// may.
 	SharedAddr bool
 }
 
@@ -108,7 +109,8 @@ const SlotsLabel = "slots"
 // RoleLabel is the label of a node whose ranks have a role of their own (torch's ROLE_NAME).
 const RoleLabel = "role"
 
-// MachineLabel is the label that names a node's machine: nodes with one value of it may have one address.
+// MachineLabel is the label that names a node's machine: nodes with the same value may share an
+// address.
 const MachineLabel = "machine.id"
 
 // SameMachine says that two nodes are on one machine, by their [MachineLabel].

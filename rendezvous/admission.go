@@ -77,8 +77,9 @@ func (c *Coordinator) leaveAddr(m *member) {
 	}
 }
 
-// turnedAway ends a job that still waits for nodes when one is refused for good and too few are left, or when one was started for another
-// job: the others hear why what they wait for will not come. A job that has its nodes lets it go.
+// turnedAway ends a job that still waits for nodes when it refuses one for good and too few are
+// left, or when the node was started for another job. The others hear why they wait in vain. A job
+// that has its nodes goes on.
 func (c *Coordinator) turnedAway(h *pb.Hello, err error) {
 	switch {
 	case c.sole == nil || c.sole.Result != nil || len(c.came) >= c.sole.Job.Request.MinNodes:

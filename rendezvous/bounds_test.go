@@ -98,8 +98,9 @@ func TestAnotherCommandEndsTheWait(t *testing.T) {
 	})
 }
 
-// TestTooManyRefusedEndTheWait: a job of three nodes, of which four were started, goes on without the first that is refused, and not the second.
-// Nodes of one machine have one address, and are refused only by name.
+// TestTooManyRefusedEndTheWait: a job of three nodes, four of which were started, survives the
+// first refusal but not the second. Nodes of one machine share an address, and are refused only by
+// name.
 func TestTooManyRefusedEndTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t.Context(), t, Config{Nodes: 4}, one(3))

@@ -50,8 +50,8 @@ type Config struct {
 	// Expect is how many nodes were started together for the only job. Those that come when it is over already are told so, as long
 	// as they can be only just starting.
 	Expect int
-	// Nodes is how many nodes are started for the only job, spares included: where it refuses so many of them that too few are left, the job
-	// ends. 0 says that more may always come.
+	// Nodes is how many nodes are started for the only job, spares included. Once so many of them
+	// were refused that too few are left, the job ends. 0 means that more may always come.
 	Nodes int
 	// Whole is how many nodes the only job has, spares included, when all are here. With fewer it starts only when no rank can live any
 	// more of the same job under a coordinator before this one, which had its state with it alone; 0 says that there was none.
@@ -100,8 +100,8 @@ type Coordinator struct {
 	timers  map[replica.TimerID]*time.Timer
 	members map[string]*member
 	addrs   map[netip.Addr]string
-	// came are the nodes that have been members of the only job under this coordinator, and unwelcome those that it has
-	// refused since. incomplete says that the job has ended for that.
+	// came are the nodes that have been members of the only job under this coordinator, and
+	// unwelcome those that it has refused since. incomplete says that the job ended for that.
 	came, unwelcome map[string]bool
 	incomplete      bool
 	// whole says that the only job need not wait for more of its nodes.

@@ -91,7 +91,8 @@ func TestStrangersAtTheDoor(t *testing.T) {
 	a.ends(0)
 }
 
-// TestAnotherVersionEndsTheWait: with a golaunch that the others do not understand the job does not get its nodes.
+// TestAnotherVersionEndsTheWait: with a golaunch that the others do not understand the job does not
+// get its nodes.
 func TestAnotherVersionEndsTheWait(t *testing.T) {
 	t.Parallel()
 	port := nettest.Port(t)
@@ -167,7 +168,8 @@ func TestANodeLeaves(t *testing.T) {
 	a.ends(125, "b leaves: got SIGTERM; 0 of 0 restarts used", "saved 0")
 }
 
-// TestTheHostsOwnName is 127.0.1.1 on Debian, where no other node can reach it: golaunch listens where the others find it.
+// TestTheHostsOwnName is 127.0.1.1 on Debian, where no other node can reach it: golaunch listens
+// where the others find it.
 func TestTheHostsOwnName(t *testing.T) {
 	t.Parallel()
 	nodes := nettest.Nodes(t, "10.83.0.2", "10.83.0.3")

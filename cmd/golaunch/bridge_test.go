@@ -42,7 +42,8 @@ func TestABridgesAddress(t *testing.T) {
 	}
 }
 
-// TestSlurmShell has golaunch in the first task of a step alone, as a shell with --pty does, and the step has two nodes.
+// TestSlurmShell has golaunch in the first task of a step alone, as a shell with --pty does, and
+// the step has two nodes.
 func TestSlurmShell(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	s.run("srun", "--nodes=2", "--ntasks=2", "--pty", "sh", "-c", "[ $SLURM_PROCID != 0 ] || "+golaunch(t)+" --placement-timeout=10s -- true").ends(124,

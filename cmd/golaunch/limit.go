@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastSpace is the address space, in bytes, below which Go's runtime may not start, or not start a thread, and then dies with a trace.
+// leastSpace is the address space, in bytes, below which Go's runtime may not start, or not start a
+// thread, and then dies with a trace.
 const leastSpace = 2 << 30
 
-// cramped says that the limit of the address space (ulimit -v) is too low for golaunch; empty when it is not. A build with cgo says it
-// before the runtime needs the space (limit_cgo.go).
+// cramped says that the limit of the address space (ulimit -v) is too low for golaunch; empty when
+// it is not. A build with cgo says it before the runtime needs the space (limit_cgo.go).
 func cramped() string {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil || limit.Cur >= leastSpace {

@@ -7,7 +7,8 @@ package main
 #include <sys/resource.h>
 #include <unistd.h>
 
-// It runs before Go's runtime starts, which dies with a trace where it gets too little address space. The words are those of cramped.
+// It runs before Go's runtime starts, which dies with a trace where it gets too little address
+// space. The words are those of cramped.
 __attribute__((constructor)) static void cramped(void) {
 	const unsigned long long least = 2ULL << 30;
 	struct rlimit limit;

@@ -99,8 +99,8 @@ func main() {
 	os.Exit(Main(&streams{stdout: os.Stdout, stderr: os.Stderr}, args))
 }
 
-// keepDescriptors has no other process inherit what this one was started with but its standard streams: a rank that outlives a script's lock,
-// or holds the end of a pipe, is a riddle.
+// keepDescriptors keeps the descriptors that this process inherited, apart from the standard
+// streams, from every process that it starts: a rank must not hold a script's lock or pipe.
 func keepDescriptors() {
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -39,4 +39,6 @@ func TestUnderMPIRun(t *testing.T) {
 		"rank 0 of 4 local 0 on n9 at 10.81.0.9", "rank 3 of 4 local 1 on n10 at 10.81.0.9")
 	run("--map-by", "ppr:1:node", golaunch(t), "--max-restarts=0", "--", "sh", "-c", "exit $((RANK * 7))").ends(7, "rank 1 on n10 exited with code 7")
 	run("--map-by", "ppr:2:node", golaunch(t), "--", "true").ends(2, "--map-by ppr:1:node")
+	run("--map-by", "ppr:2:node", golaunch(t), "torchrun", "--standalone", "--no-python", "sh", "-c", "echo a job of rank $RANK of $WORLD_SIZE").ends(0,
+		"a job of rank 0 of 1")
 }

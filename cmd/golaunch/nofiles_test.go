@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestNoPlaceForFiles: where nobody has asked for a log directory, a job runs without one that cannot be made, and says so once.
+// TestNoPlaceForFiles: where nobody has asked for a log directory, a job runs without one that
+// cannot be made, and says so once.
 func TestNoPlaceForFiles(t *testing.T) {
 	t.Parallel()
 	const said = "; this job goes on without files"

@@ -8,7 +8,8 @@ import (
 	"github.com/golaunch/golaunch/internal/slurmtest"
 )
 
-// TestSlurmTasksThatMeet has two tasks on each node of a step, which the command line, and not Slurm, makes the nodes of one job.
+// TestSlurmTasksThatMeet has two tasks on each node of a step, which the command line, and not
+// Slurm, makes the nodes of one job.
 func TestSlurmTasksThatMeet(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2})
 	srun := []string{"srun", "--nodes=2", "--ntasks-per-node=2", "--time=2", "sh", "-c"}
@@ -48,7 +49,8 @@ func TestSlurmTasksAlone(t *testing.T) {
 	s.run("salloc", "--nodes=2", golaunch(t), "torchrun", "--standalone", "--no-python", "hostname").ends(0, "head")
 }
 
-// TestSlurmGPUsByTask has the job's GPUs requested for each of its tasks: golaunch, which is one task on a node, takes those of all.
+// TestSlurmGPUsByTask has the job's GPUs requested for each of its tasks: golaunch, which is one
+// task on a node, takes those of all.
 func TestSlurmGPUsByTask(t *testing.T) {
 	s := startSlurm(t, slurmtest.Options{Nodes: 2, GPUs: 4})
 	job := []string{golaunch(t), "--", "sh", "-c", told}

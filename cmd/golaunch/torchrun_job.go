@@ -141,7 +141,8 @@ func (x *translation) where() (host, port string, err error) {
 	return host, port, nil
 }
 
-// node gives this node its place among several: with static that is --node-rank, as node names are numbered, and sort by number.
+// node gives this node its place among several: with static that is --node-rank, as node names are
+// numbered, and sort by number.
 func (x *translation) node() error {
 	if x.backend == "c10d" {
 		if x.nodeRank != 0 {

@@ -52,7 +52,8 @@ func Find(ctx context.Context, uid uint32) (User, error) {
 	return u, nil
 }
 
-// Home is the home directory of this process's user: HOME, or without that, as in a daemon's environment, what the user database says.
+// Home is the home directory of this process's user: HOME, or where that is not set, as in a
+// daemon's environment, what the user database says.
 func Home() (string, error) {
 	home, undefined := os.UserHomeDir()
 	if undefined == nil {

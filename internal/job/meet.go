@@ -103,8 +103,8 @@ func waiting(n, size int, key string) string {
 	return fmt.Sprintf("%d of %d ranks wait for key %q", n, size, key)
 }
 
-// processes are the ranks by process, and homes the node ranks by address: of the nodes on one machine, which share its process ids, the
-// first.
+// processes are the ranks by process, and homes the node ranks by address. Nodes of one machine
+// share its process ids: the first stands for all.
 func (s *State) processes() (ranks map[process]int, homes map[netip.Addr]int) {
 	ranks, homes = make(map[process]int, len(s.pids)), make(map[netip.Addr]int, len(s.slots))
 	for i, sl := range s.slots {

@@ -65,7 +65,8 @@ func (w Whose) OpenDir(base, job string) (*Dir, error) {
 	return d, nil
 }
 
-// NoDir is for a job without files: what is written to it is gone, and nothing is in it. Its Root is nil and its Path empty.
+// NoDir is for a job without files: what is written is lost, and there is nothing to read. Its Root
+// is nil and its Path empty.
 func NoDir(job string) *Dir { return &Dir{job: job} }
 
 // FindDir opens the log directory of a job that has ended, to read: OpenDir that makes nothing. The error is an fs.ErrNotExist where
@@ -191,7 +192,8 @@ func (d *Dir) Create(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Root is the directory, for what is kept beside the logs; it ends with Close. It is nil where there are no files.
+// Root is the directory, for what is kept beside the logs; it ends with Close. It is nil where
+// there are no files.
 func (d *Dir) Root() *own.Root { return d.root }
 
 // Path is absolute; empty where there are no files.

@@ -212,7 +212,8 @@ func (r *Rank) alias() error {
 	return nil
 }
 
-// openLog opens a file to append to, in a directory that is one user's alone; without one what is written is gone.
+// openLog opens a file to append to, in a directory that is one user's alone; without one what is
+// written is gone.
 func openLog(root *own.Root, name string) (*os.File, error) {
 	if root == nil {
 		return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
@@ -242,8 +243,9 @@ func (r *Rank) path(name string) string {
 	return filepath.Join(r.dir.path, name)
 }
 
-// ErrorFile is the absolute path for TORCHELASTIC_ERROR_FILE: <dir>/attempt-<n>/rank-<r>.error.json, or that in Alias. It and the other two
-// are empty where there are no files.
+// ErrorFile is the absolute path for TORCHELASTIC_ERROR_FILE:
+// <dir>/attempt-<n>/rank-<r>.error.json, or that in Alias. It and the other two are empty where
+// there are no files.
 func (r *Rank) ErrorFile() string { return r.path(r.errorFile()) }
 
 // NoticeFile is the absolute path for GOLAUNCH_NOTICE_FILE: <dir>/attempt-<n>/rank-<r>.notice.json.

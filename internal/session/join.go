@@ -26,8 +26,9 @@ type RefusedError struct {
 	Taken netip.Addr
 }
 
-// Another is a name that this node may have in place of one that is taken: with its address, or where one of its machine has that, with the
-// process id. It is empty where another name would not help.
+// Another is a name that this node may have in place of one that is taken: with its address, or if
+// a node of its machine has that, with the process id. It is empty where another name would not
+// help.
 func (e *RefusedError) Another() string {
 	if !e.Taken.IsValid() {
 		return ""

@@ -27,7 +27,8 @@ func String() string {
 
 const module = "github.com/golaunch/golaunch"
 
-// pseudo ends a version that the go command makes up for a commit (https://go.dev/ref/mod#pseudo-versions).
+// pseudo ends a version that the go command makes up for a commit
+// (https://go.dev/ref/mod#pseudo-versions).
 var pseudo = regexp.MustCompile(`\d{14}-([0-9a-f]{12})$`)
 
 func of(version string, released bool, info *debug.BuildInfo) string {

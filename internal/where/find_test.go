@@ -67,7 +67,8 @@ func finds(t *testing.T, table map[string]found) {
 	}
 }
 
-// refuses wants an error of one line with these words, for each of which there is a process: it has no place, or none for a job of several nodes.
+// refuses wants an error of one line with these words, for each of which there is a process: it has
+// no place, or none that a job of several nodes could use.
 func refuses(t *testing.T, table map[string]given) {
 	t.Helper()
 	for words, g := range table {

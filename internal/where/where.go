@@ -31,8 +31,9 @@ type Place struct {
 	PerNode string
 	// Each says that this command was started on every node. Otherwise it runs once, and has to start something on the others.
 	Each bool
-	// Several says why the processes of this command cannot be the nodes of a job: a node has several of them. Whoever needs no nodes of
-	// this place does not mind. Task is this process's number among all of them, and is 0 where each is alone on its node.
+	// Several says why the processes of this command cannot be the nodes of a job: several of them
+	// run on one node. It does not matter to a job that takes no nodes from this place. Task is
+	// this process's number among all of them; it is 0 where each is alone on its node.
 	Several error
 	Task    int
 	// Topology is this node's place in the network: switches from the top level down, and the node itself, with dots in between.

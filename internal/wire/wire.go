@@ -13,8 +13,8 @@ import (
 // Protocol changes when an older agent or coordinator could misunderstand a newer one.
 const Protocol = 5
 
-// RenamesLabel is the label of a node of a job that comes again under another name where its own is taken: always, or only by a node at
-// another address.
+// RenamesLabel is the label of a job's node that comes again under another name if its own is
+// taken: always, or only if the other node has another address.
 const (
 	RenamesLabel     = "renames"
 	RenamesAlways    = "always"

@@ -20,7 +20,8 @@ import (
 // release is what is made, and what of.
 type release struct {
 	root, stage, out string
-	// version is semantic, without a v, and marks the binaries if it is a release; at is the time of its commit, which all files have.
+	// version is semantic, without a v, and marks the binaries if it is a release; at is the time
+	// of its commit, which all files have.
 	version, marks string
 	at             time.Time
 	info           *debug.BuildInfo
@@ -66,7 +67,8 @@ func build(ctx context.Context, root, stage string) (*release, error) {
 	return r, r.identify(ctx)
 }
 
-// mark has binaries say that they are a release, if CHANGELOG.md has nothing that is unreleased and begins with the version in the repository.
+// mark makes the binaries say that they are a release if CHANGELOG.md lists nothing unreleased and
+// begins with the version in the repository.
 func (r *release) mark() error {
 	version, err := os.ReadFile(filepath.Join(r.root, "internal/version/VERSION"))
 	if err != nil {
