@@ -46,7 +46,8 @@ type Job struct {
 	Network   Network   // where the nodes are, and how they meet
 	Cluster   Cluster   // a cluster that gets the job instead
 
-	// place is what a scheduler says, hasID that the ID was given, and ruleText is what the file of FailureRules has.
+	// place is what a scheduler says, hasID that the ID was given, and ruleText is what the file of
+	// FailureRules has.
 	place    *where.Place
 	hasID    bool
 	ruleText string

@@ -100,9 +100,10 @@ func (j Job) complain(err error) {
 	fmt.Fprintln(os.Stderr, "golaunch:", err)
 }
 
-// Report is the end of the job in words. That of a job that failed has at most five lines of the failed rank's last words, and then
-// six: the rank, its node and how it ended; the cause; the line that shows it; what to do; the ending, with the exit code; and where
-// the logs are, as logs says. That of a job that succeeded has the goodput, if it is worth a line.
+// Report is the end of the job in words. That of a job that failed has at most five lines of the
+// failed rank's last words, and then six: the rank, its node and how it ended; the cause; the line
+// that shows it; what to do; the ending, with the exit code; and where the logs are, as logs says.
+// That of a job that succeeded has the goodput, if it is worth a line.
 func (r Result) Report(logs string) string {
 	var b strings.Builder
 	if f := r.Cause; f != nil && r.Code != 0 {

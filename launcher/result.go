@@ -70,30 +70,31 @@ type Failure struct {
 	Tail, Traceback, Kernel string
 	// Hung says that nothing ended: the ranks stood still, and Rank is the one that lags, if one does.
 	Hung bool
-	// Verdict is what it means, as the coordinator decided with all that it knows, the job's failure rules included.
+	// Verdict is what it means, as the coordinator decided with all that it knows, the job's
+	// failure rules included.
 	Verdict Verdict
 }
 
-// Verdict is what a failure means. The zero Verdict is that of a failure before anything ran, of which there is only a reason.
+// Verdict is what a failure means. It is zero where the job ended before anything could fail.
 type Verdict struct {
 	// Action is what the coordinator took it for: "restart", "replace" the node, "stop" or "wait".
 	Action string `json:"action"`
 	// Cause is one of docs/failures.md, or of the job's failure rules, and Title says it in words.
 	Cause string `json:"cause"`
 	Title string `json:"title"`
-	// Quote is the line that decided; empty when none did. From says where it stands (exit, tail, traceback, kernel or health), and
-	// Line is its number there, from 1.
+	// Quote is the line that decided; empty when none did. From says where it stands (exit, tail,
+	// traceback, kernel or health), and Line is its number there, from 1.
 	Quote string `json:"quote,omitempty"`
 	From  string `json:"from,omitempty"`
 	Line  int    `json:"line,omitempty"`
-	// Victim says that it is the echo of another failure, of which nothing is known.
+	// Victim says that it is the echo of another failure, and nothing is known of that one.
 	Victim bool `json:"victim"`
 	// Remedy is what a person can do.
 	Remedy string `json:"remedy"`
 }
 
-// String is the verdict in one line: "cuda-oom: torch.OutOfMemoryError: CUDA out of memory. (stop: use a smaller batch)". It is
-// empty for the zero Verdict.
+// String is the verdict in one line: "cuda-oom: torch.OutOfMemoryError: CUDA out of memory. (stop:
+// use a smaller batch)". It is empty for the zero Verdict.
 func (v Verdict) String() string {
 	return verdict.Verdict{Action: verdict.Action(v.Action), Cause: v.Cause, Title: v.Title, Quote: v.Quote, Remedy: v.Remedy}.String()
 }

@@ -51,8 +51,8 @@ func (u *unit) failure() Failure {
 	return f
 }
 
-// Judged is what the failure means which the newest step brought, as far as is known then; zero if it brought none that bears on
-// what an attempt failed of.
+// Judged is the verdict on the failure that the newest step reported, as far as was known then. It
+// is zero if the step reported none, or one that does not bear on what an attempt failed of.
 func (s *State) Judged() verdict.Verdict { return s.judged }
 
 // Evidence is what is known of a rank that ended.
@@ -278,8 +278,8 @@ func (u *unit) leaves(ev Exited) {
 	}
 }
 
-// deserted is the verdict where a rank had gone before a failure that is the echo of another: the peer that was lost has ended well, and
-// too soon. It is zero where none had.
+// deserted is the verdict on the echo of another failure before which a rank had left: the lost peer
+// ended well, but too soon. It is zero where no rank had.
 func (u *unit) deserted() verdict.Verdict {
 	f, e := u.cause, u.early
 	if !f.Verdict.Victim || e == nil || !e.at.Before(f.At) {

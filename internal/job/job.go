@@ -177,8 +177,9 @@ type Failure struct {
 	Kernel string
 	// Hung says that nothing ended: the ranks stood still, and Rank is the one that lags, if one does.
 	Hung bool
-	// Verdict is what the failure means, as the job has decided with all that it knows. It goes wherever the failure goes, and
-	// nothing judges the failure a second time. It is zero where the job ended before anything could fail.
+	// Verdict is what the failure means, as the job has decided with all that it knows. It goes
+	// wherever the failure goes, and nothing judges the failure a second time. It is zero where the
+	// job ended before anything could fail.
 	Verdict verdict.Verdict
 }
 

@@ -7,7 +7,8 @@ import (
 	"github.com/golaunch/golaunch/internal/verdict"
 )
 
-// TestDecisionIsInTheResult follows what jobs of two nodes with 8 ranks each fail of to the decision that their results have.
+// TestDecisionIsInTheResult follows what jobs of two nodes with 8 ranks each fail of to the
+// decision that their results have.
 func TestDecisionIsInTheResult(t *testing.T) {
 	at := time.Unix(1000, 0)
 	exit := func(node string, rank, code int, second time.Duration, tail string) Exited {
@@ -95,7 +96,8 @@ func TestDecisionIsInTheResult(t *testing.T) {
 // first is the actions of a step.
 func first(actions []Action, _ string) []Action { return actions }
 
-// TestDecisionCountsRepeats: the third failure of a kind is one that a restart does not mend, in the result too.
+// TestDecisionCountsRepeats: the third failure of a kind is one that a restart does not mend, in
+// the result too.
 func TestDecisionCountsRepeats(t *testing.T) {
 	s := crowd(t, RestartJob, 2)
 	for attempt := range verdict.Repeats {

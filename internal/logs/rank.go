@@ -320,8 +320,9 @@ func (r *Rank) Tail() string {
 	return strings.TrimPrefix(t.text()+r.asked(), "\n")
 }
 
-// asked is pdb's question whether to end the program, from Python 3.14 on, after a newline, if that is the last line of stdout. The
-// program then ends with code 1, and nothing else tells that from a failure.
+// asked is pdb's question whether to end the program, from Python 3.14 on, after a newline, if that
+// is the last line of stdout. The program then ends with code 1, and nothing else tells that from a
+// failure.
 func (r *Rank) asked() string {
 	out := strings.TrimRight(r.readTail(Stdout).text(), "\n ")
 	line := out[strings.LastIndexByte(out, '\n')+1:]

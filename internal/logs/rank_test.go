@@ -118,7 +118,8 @@ func TestFlushWhilePipesAreHeld(t *testing.T) {
 	}
 }
 
-// TestTailHasTheQuestionOfPDB: how a person left pdb is on stdout alone, from Python 3.14 on, and counts only if nothing follows.
+// TestTailHasTheQuestionOfPDB: how a person left pdb is on stdout alone, from Python 3.14 on, and
+// counts only if nothing follows.
 func TestTailHasTheQuestionOfPDB(t *testing.T) {
 	const question = "(Pdb) Quitting pdb will kill the process. Quit anyway? [y/n] "
 	for script, want := range map[string]string{

@@ -102,7 +102,8 @@ func Judge(paths []string, code int, rules []verdict.Rule) ([]Judged, error) {
 // before has the root cause first.
 func before(a, b Judged) int { return cmp.Or(a.class()-b.class(), a.At.Compare(b.At)) }
 
-// class is -1 for what was decided to be the root cause, 0 for what may be it, 1 for what says nothing, and 2 for an echo.
+// class is -1 for what was decided to be the root cause, 0 for what may be it, 1 for what says
+// nothing, and 2 for an echo.
 func (j Judged) class() int {
 	switch {
 	case j.Decided:
@@ -232,7 +233,8 @@ func logsOf(dir string, attempt, rank int) []string {
 	return []string{name + ".stderr.log", name + ".stdout.log"}
 }
 
-// decided is what the coordinator took for the root cause, with the place in the logs of the line that decided.
+// decided is what the coordinator took for the root cause, with the place in the logs of the line
+// that decided.
 func decided(dir string, f job.Failure) (Judged, error) {
 	j := Judged{
 		Verdict: f.Verdict, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, At: f.At, Decided: true, Words: cmp.Or(f.Traceback, f.Tail),

@@ -130,7 +130,8 @@ func TestJudgeLogsRefuses(t *testing.T) {
 	}
 }
 
-// TestJudgeKernel holds that what the kernel said of a node's GPUs decides here as it does for the coordinator.
+// TestJudgeKernel holds that what the kernel said of a node's GPUs decides here as it does for the
+// coordinator.
 func TestJudgeKernel(t *testing.T) {
 	const lost = `NVRM: Xid (PCI:0000:23:00): 79, pid=1122, GPU has fallen off the bus.`
 	dir := write(t, map[string]string{
@@ -146,7 +147,8 @@ func TestJudgeKernel(t *testing.T) {
 	}
 }
 
-// TestDecided has a record of what the coordinator decided, which no log and no rule of golaunch's own would say.
+// TestDecided has a record of what the coordinator decided, which no log and no rule of golaunch's
+// own would say.
 func TestDecided(t *testing.T) {
 	const result = `{"event":"result","detail":{"code":1,"cause":{"node":"n1","rank":1,"attempt":1,"exit":{"code":1},"at":"2026-05-04T03:02:05Z",` +
 		`"lived_seconds":1.5,"gpu":{"index":0},"tail":"no seat\nbye","verdict":{"action":"stop","cause":"licence","title":"x","quote":"no seat",` +

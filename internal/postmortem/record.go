@@ -18,11 +18,14 @@ import (
 
 // record is what a coordinator wrote of a job that bears on what its failure means.
 type record struct {
-	// failed are the failures of the last attempt in which a rank failed, and left the ranks that exited 0 in any.
+	// failed are the failures of the last attempt in which a rank failed, and left the ranks that
+	// exited 0 in any.
 	failed, left []job.Exited
-	// unable, where the job ended because a node knew that it could not start its ranks, is how the first of them would have ended.
+	// unable, where the job ended because a node knew that it could not start its ranks, is how the
+	// first of them would have ended.
 	unable *job.Exited
-	// decided is the root cause with the coordinator's verdict; nil where the job has not ended yet, or did so when the record had none.
+	// decided is the root cause with the coordinator's verdict; nil where the job has not ended
+	// yet, or did so when the record had none.
 	decided *job.Failure
 }
 
@@ -49,7 +52,8 @@ func (r record) desert(all []Judged) {
 	}
 }
 
-// readRecords reads events.jsonl, and where that has no decision and another node led the job at its end, the record of that one.
+// readRecords reads events.jsonl, and where that has no decision and another node led the job at
+// its end, the record of that one.
 func readRecords(dir string) (record, error) {
 	first, err := readRecord(filepath.Join(dir, "events.jsonl"))
 	if err != nil || first.decided != nil {
@@ -91,8 +95,8 @@ func readRecord(path string) (r record, err error) {
 	}
 }
 
-// take adds an event. The names of its detail differ from those of the fields in case alone, which encoding/json does not mind, but for
-// lived_seconds, which does not bear on a verdict.
+// take adds an event. The names of its detail differ from those of the fields in case alone, which
+// encoding/json does not mind, but for lived_seconds, which does not bear on a verdict.
 func (r *record) take(event string, detail json.RawMessage) error {
 	switch event {
 	case "prepared", "reached":
@@ -138,8 +142,8 @@ func (r *record) end(f *job.Failure) {
 	}
 }
 
-// later adds a failure to those of the last attempt. A rank that a signal ended after another one had failed was stopped by
-// golaunch.
+// later adds a failure to those of the last attempt. A rank that a signal ended after another one
+// had failed was stopped by golaunch.
 func later(failed []job.Exited, x job.Exited) []job.Exited {
 	switch {
 	case x.Exit.OK() || len(failed) > 0 && x.Attempt < failed[0].Attempt:

@@ -5,8 +5,8 @@ const (
 	sharedMemory = "make /dev/shm larger (docker --shm-size or --ipc=host, a memory emptyDir), or take fewer DataLoader workers"
 )
 
-// sharedMemoryFull is the cause that [Judge] also finds without the words: where Python makes something in /dev/shm, it says of which
-// file there is no space in the traceback alone.
+// sharedMemoryFull is a cause that [Judge] also finds by the traceback: Python's own error for a
+// semaphore in /dev/shm names no file.
 const sharedMemoryFull = "shm-full"
 
 // host are failures of the machine's memory, files and limits, and what a scheduler does.

@@ -76,7 +76,7 @@ var program = []row{
 		remedy:   "read the traceback", passing: true,
 		origin: "Python",
 	}, {
-		action: Stop, cause: Quit, title: "somebody left the debugger, and so ended the program",
+		action: Stop, cause: Quit, title: "a person left the debugger, which ends the program",
 		patterns: `
 			bdb\.BdbQuit
 			Quitting pdb will kill the process`,

@@ -100,8 +100,8 @@ const (
 	maxQuote = 300
 )
 
-// String is the verdict in one line: "cuda-oom: torch.OutOfMemoryError: CUDA out of memory. (stop: use a smaller batch)". It is
-// empty for the zero Verdict.
+// String is the verdict in one line: "cuda-oom: torch.OutOfMemoryError: CUDA out of memory. (stop:
+// use a smaller batch)". It is empty for the zero Verdict.
 func (v Verdict) String() string {
 	if v.Cause == "" {
 		return ""
@@ -138,8 +138,8 @@ func Judge(e Evidence, own ...Rule) Verdict {
 	return unknown
 }
 
-// placed is the verdict with where the program was: a full disk is full shared memory where Python makes semaphores and memory for
-// several processes.
+// placed corrects the verdict by the place in the program: what is full is shared memory, and no
+// disk, where Python makes semaphores and memory for several processes.
 func (v Verdict) placed(e Evidence) Verdict {
 	file, _, _ := strings.Cut(place(e), ":")
 	if v.Cause != "disk-full" || !slices.Contains(inSharedMemory, file) {
@@ -204,7 +204,8 @@ var (
 		Action: Restart, Cause: "hang", Title: "no rank moved for --hang-timeout",
 		Remedy: "read where each rank stood: stacks.txt in the bundle",
 	}
-	// Unreachable is the verdict on a node that does not reach the master, or on a master that is not reached.
+	// Unreachable is the verdict on a node that does not reach the master, or on a master that is
+	// not reached.
 	Unreachable = Verdict{
 		Action: Replace, Cause: "unreachable", Title: "a node does not reach MASTER_ADDR:MASTER_PORT",
 		Remedy: "check the route and the firewall between them, or choose other addresses with --address or --interface, or ports that the " +
@@ -216,8 +217,8 @@ var (
 	}
 )
 
-// EarlyExit is the verdict on an attempt of which nothing but echoes is known, and before the first of them, by the time given, a rank
-// had exited 0, with so many more.
+// EarlyExit is the verdict on an attempt that has nothing but echoes, where a rank, and so many
+// more, had exited 0 before the first of them, by the time given.
 func EarlyExit(rank int, node string, more int, before time.Duration) Verdict {
 	v := early
 	before = before.Round(100 * time.Millisecond)

@@ -34,8 +34,9 @@ const (
 )
 
 const (
-	// MaxText bounds a text for people, and MaxTail each of the three that an Exited or a Failure has of a rank's last words: 104 KiB,
-	// and 13 KiB for the verdict on a Failure. A Result has one with 33 costs of MaxText: 263 KiB.
+	// MaxText bounds a text for people, and MaxTail each of the three that an Exited or a Failure
+	// has of a rank's last words: 104 KiB, and 13 KiB for the verdict on a Failure. A Result has
+	// one with 33 costs of MaxText: 263 KiB.
 	MaxText = 4 << 10
 	MaxTail = 32 << 10
 	// MaxLine is that of words which come once for each rank of a node: what it does, and the key that it waits for.

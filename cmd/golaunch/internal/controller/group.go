@@ -149,7 +149,8 @@ type told struct {
 	Job    string `json:"job"`
 	Reason string `json:"reason"`
 	News   bool   `json:"news,omitempty"`
-	// Cause and Verdict, in a line, are the coordinator's verdict on the Failure; empty where there is none.
+	// Cause and Verdict, in a line, are the coordinator's verdict on the Failure; empty where there
+	// is none.
 	Cause   string            `json:"cause,omitempty"`
 	Verdict string            `json:"verdict,omitempty"`
 	Failure *launcher.Failure `json:"failure,omitempty"`
