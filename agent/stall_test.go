@@ -104,7 +104,7 @@ func TestHeartbeats(t *testing.T) {
 	for range 2 * looks {
 		look()
 	}
-	if text := w.journal.String(); strings.Contains(text, `"step":8,`) {
+	if text := w.journal.String(); strings.Contains(text, `"beat":true,"step":8,`) {
 		t.Errorf("a rank without its file is said to stand still:\n%s", text)
 	}
 	w.order(job.Stop{Attempt: 0, Kill: true})

@@ -64,7 +64,8 @@ func TestABarIsNotHeldUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if took := time.Since(began); took > times*time.Duration(len(text))*barEvery/pipeSize/4 {
+	// A pump that let each pipe stand full would need 12 s.
+	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("%d bytes took %v", times*len(text), took)
 	}
 	if err := rank.Close(soon(t)); err != nil {
