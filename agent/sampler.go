@@ -237,7 +237,7 @@ func (s *sampler) lookAt(u *unit, w *watched, now time.Time, readings map[string
 		if mine = busiest(mine, m.process.Pid()); len(mine) > 0 {
 			state.Does = does(mine[0])
 		}
-		v := m.told(u, now, m.use(mine, now))
+		v := m.told(now, m.use(mine, now))
 		if r, ok := readings[state.GPU]; ok {
 			gpuValues(r, &v)
 		}
@@ -254,7 +254,7 @@ func (s *sampler) end(u *unit, m *measured, now time.Time) {
 	m.ended = true
 	state := m.state()
 	state.Ended = m.process.Exit().String()
-	s.add(u, m, state, now, m.told(u, now, samples.None()))
+	s.add(u, m, state, now, m.told(now, samples.None()))
 }
 
 func (s *sampler) add(u *unit, m *measured, state samples.State, now time.Time, v samples.Values) {
@@ -293,7 +293,7 @@ func (m *measured) use(members []proc.Member, now time.Time) samples.Values {
 }
 
 // told adds what the program says of itself: in its heartbeat and its output.
-func (m *measured) told(u *unit, now time.Time, v samples.Values) samples.Values {
+func (m *measured) told(now time.Time, v samples.Values) samples.Values {
 	b := lastBeat(m.output)
 	if b != (heartbeat{}) {
 		v[samples.BeatAge] = max(0, now.Sub(b.at).Seconds())

@@ -84,7 +84,7 @@ func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
 // there is no such job.
 func lost(err error) error {
 	if errors.Is(err, ErrNotThere) {
-		return fmt.Errorf("the coordinator has come back without its log, and knows nothing of the job: %v; keep its --state-dir", err)
+		return fmt.Errorf("the coordinator has come back without its log, and knows nothing of the job: %s; keep its --state-dir", err.Error()) // not an ErrNotThere
 	}
 	return err
 }

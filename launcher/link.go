@@ -235,7 +235,7 @@ func (l *link) read(conn net.Conn, in *bufio.Reader) error {
 			return err
 		}
 		if err != nil {
-			return nil // it comes again, or golaunch says why not
+			return nil //nolint:nilerr // it comes again, or golaunch says why not
 		}
 	}
 }

@@ -56,7 +56,9 @@ job failed: rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)
   advice    stop: mend it
   ending    program: it would fail again (exit code 127)`},
 		{
-			"a restart", Result{Reason: "job succeeded: 4 ranks exited 0 after 1 restart", Goodput: goodput}, "/logs",
+			"a restart",
+			Result{Reason: "job succeeded: 4 ranks exited 0 after 1 restart", Goodput: goodput},
+			"/logs",
 			`job succeeded: 4 ranks exited 0 after 1 restart
   goodput   75.0 % of 2.0 GPU-hours; 1 interruption cost 0.500: 0.500 gpu-lost (n1)`,
 		},

@@ -291,7 +291,7 @@ func (s service) Deliver(stream pb.Rendezvous_DeliverServer) error {
 	if outputs <= mostOutputs {
 		err = d.pass(stream, node)
 	} else {
-		err = d.full(stream, node)
+		d.full(stream, node)
 	}
 	s.c.post(func() {
 		if outputs > 0 {
@@ -306,7 +306,7 @@ func (s service) Deliver(stream pb.Rendezvous_DeliverServer) error {
 }
 
 // full tells a client that a node delivers no further output.
-func (d *delivery) full(stream pb.Rendezvous_DeliverServer, node string) error {
+func (d *delivery) full(stream pb.Rendezvous_DeliverServer, node string) {
 	why := fmt.Sprintf("node %s delivers the output of %d jobs to their readers, and of no more at a time: this job's is in its own files", node, mostOutputs)
 	select {
 	case d.answers <- &pb.Answer{Node: node, Missing: why}:
@@ -314,7 +314,6 @@ func (d *delivery) full(stream pb.Rendezvous_DeliverServer, node string) error {
 	case <-d.done:
 	case <-stream.Context().Done():
 	}
-	return nil
 }
 
 func (d *delivery) pass(stream pb.Rendezvous_DeliverServer, node string) error {

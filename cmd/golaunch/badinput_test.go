@@ -282,8 +282,11 @@ func TestNobodyReads(t *testing.T) {
 		to   string
 		want string
 	}{
-		{"stuck", 3, ">&3", "show the output on stdout: nobody reads it"}, {"stuck", 3, ">&3 2>&3", ""}, {"stuck", 0, ">&3 2>&3", ""},
-		{"closed", 3, ">&3", "show the output on stdout: broken pipe"}, {"closed", 0, ">&3", "show the output on stdout: broken pipe"},
+		{"stuck", 3, ">&3", "show the output on stdout: nobody reads it"},
+		{"stuck", 3, ">&3 2>&3", ""},
+		{"stuck", 0, ">&3 2>&3", ""},
+		{"closed", 3, ">&3", "show the output on stdout: broken pipe"},
+		{"closed", 0, ">&3", "show the output on stdout: broken pipe"},
 	} {
 		t.Run(fmt.Sprint(c.name, c.code, c.to), func(t *testing.T) {
 			r, w, err := os.Pipe()

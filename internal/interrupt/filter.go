@@ -4,5 +4,5 @@ package interrupt
 
 // filter is a handler that goes on to next, unless the signal comes from the kernel. filterAddr is
 // where it is.
-func filter()
+func filter() //nolint:unused // filterAddr has its address
 func filterAddr() uintptr

@@ -23,7 +23,7 @@ type action struct {
 }
 
 // next is Go's handler, which is one for all signals.
-var next uintptr
+var next uintptr //nolint:unused // filter goes on to it
 
 // FromProcesses has heard get signals that another process, or this one, has sent. Those of the
 // terminal are ignored. Where there is no filter for the processor, all are.

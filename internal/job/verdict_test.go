@@ -22,31 +22,38 @@ func TestDecisionIsInTheResult(t *testing.T) {
 		want   verdict.Verdict
 	}{
 		{
-			"what its words mean", nil, []Event{exit("n1", 8, 1, 1, "CUDA out of memory")},
+			"what its words mean", nil,
+			[]Event{exit("n1", 8, 1, 1, "CUDA out of memory")},
 			verdict.Verdict{Action: verdict.Stop, Cause: "cuda-oom", Quote: "CUDA out of memory"},
 		},
 		{
 			"by a rule of the job's own", func(s *Spec) { s.Rules = "wait full /CUDA out of memory/ ask" },
-			[]Event{exit("n1", 8, 1, 1, "CUDA out of memory")}, verdict.Verdict{Action: verdict.Wait, Cause: "full", Quote: "CUDA out of memory"},
+			[]Event{exit("n1", 8, 1, 1, "CUDA out of memory")},
+			verdict.Verdict{Action: verdict.Wait, Cause: "full", Quote: "CUDA out of memory"},
 		},
 		{
-			"what explains an echo", nil, []Event{exit("n0", 0, 1, 1, lost), exit("n1", 8, 1, 2, "CUDA out of memory")},
+			"what explains an echo", nil,
+			[]Event{exit("n0", 0, 1, 1, lost), exit("n1", 8, 1, 2, "CUDA out of memory")},
 			verdict.Verdict{Action: verdict.Stop, Cause: "cuda-oom", Quote: "CUDA out of memory"},
 		},
 		{
-			"a rank that left before its peers lost it", nil, []Event{exit("n0", 0, 0, 1, ""), exit("n1", 8, 1, 3, lost)},
+			"a rank that left before its peers lost it", nil,
+			[]Event{exit("n0", 0, 0, 1, ""), exit("n1", 8, 1, 3, lost)},
 			verdict.Verdict{Action: verdict.Restart, Cause: "early-exit", Quote: "rank 0 on n0 had exited with code 0 2s before"},
 		},
 		{
-			"of which the coordinator hears later", nil, []Event{exit("n1", 8, 1, 3, lost), exit("n0", 0, 0, 1, "")},
+			"of which the coordinator hears later", nil,
+			[]Event{exit("n1", 8, 1, 3, lost), exit("n0", 0, 0, 1, "")},
 			verdict.Verdict{Action: verdict.Restart, Cause: "early-exit", Quote: "rank 0 on n0 had exited with code 0 2s before"},
 		},
 		{
-			"a rank that left before another failed by itself", nil, []Event{exit("n0", 0, 0, 1, ""), exit("n1", 8, 1, 3, "KeyError: 'x'\nCUDA out of memory")},
+			"a rank that left before another failed by itself", nil,
+			[]Event{exit("n0", 0, 0, 1, ""), exit("n1", 8, 1, 3, "KeyError: 'x'\nCUDA out of memory")},
 			verdict.Verdict{Action: verdict.Stop, Cause: "cuda-oom", Quote: "CUDA out of memory"},
 		},
 		{
-			"a lost node", nil, []Event{Lost{Node: "n1", Why: "its connection broke"}},
+			"a lost node", nil,
+			[]Event{Lost{Node: "n1", Why: "its connection broke"}},
 			verdict.Verdict{Action: verdict.Replace, Cause: "node-lost"},
 		},
 		{
@@ -56,7 +63,8 @@ func TestDecisionIsInTheResult(t *testing.T) {
 			}, verdict.Verdict{Action: verdict.Restart, Cause: "hang"},
 		},
 		{
-			"a person who left the debugger", nil, []Event{exit("n0", 0, 1, 1, "bdb.BdbQuit")},
+			"a person who left the debugger", nil,
+			[]Event{exit("n0", 0, 1, 1, "bdb.BdbQuit")},
 			verdict.Verdict{Action: verdict.Stop, Cause: verdict.Quit, Quote: "bdb.BdbQuit"},
 		},
 	} {

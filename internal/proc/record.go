@@ -75,7 +75,7 @@ func newRecord(r recorded) *record {
 	if err != nil {
 		return nil
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }() // it was only read
 	r.PIDs = pidNamespace()
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -130,7 +130,7 @@ func endStale(deadline time.Time) error {
 	if err != nil {
 		return nil // nothing was recorded there
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }() // it was only read
 	list, err := dir.Open(".")
 	if err != nil {
 		return err

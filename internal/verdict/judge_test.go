@@ -84,7 +84,8 @@ Cuda failure 2 'out of memory'
 ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
 Last error:
 Error while creating shared memory segment /dev/shm/nccl-T7ztZ6 (size 9637888)
-`}, "shm-full", 8, Restart, false},
+`,
+		}, "shm-full", 8, Restart, false},
 		{"no place for temporary files", Evidence{
 			Exit: failed, Tail: traceback + "FileNotFoundError: [Errno 2] No usable temporary directory found in ['/tmp', '/var/tmp']\n",
 		}, "disk-full", 5, Wait, false},

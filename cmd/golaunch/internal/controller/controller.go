@@ -180,7 +180,7 @@ func (c *controller) listen(conn io.Reader) error {
 		switch {
 		case errors.Is(err, io.EOF), err != nil && c.ctx.Err() != nil,
 			errors.Is(err, syscall.ECONNRESET): // the program has gone without reading what it was told
-			return nil
+			return nil //nolint:nilerr // that is how a program ends
 		case err != nil:
 			return fmt.Errorf("cannot read the questions of the program: %w", err)
 		}
