@@ -178,7 +178,7 @@ func (h *here) open(id string) (err error) {
 		}
 		h.dir, err = takeDir(logs.Whose{}, base, h.job.dirName(id), h.run, h.job.Output.LogDir != "")
 	}
-	if err != nil && h.job.Output.LogDir == "" {
+	if h.job.Output.LogDir == "" && (errors.Is(err, errNoPlace) || logs.Full(err)) {
 		if !h.simulated {
 			h.warn(fmt.Errorf("%w; this job goes on without files: no logs, no error files, no evidence", err))
 		}
@@ -238,13 +238,16 @@ func ownTemp() string { return filepath.Join(os.TempDir(), fmt.Sprintf("golaunch
 // private makes a directory in a place where others can make some too, and refuses one that is not this user's alone.
 func private(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("cannot make a directory for logs: %w; choose one with --log-dir", err)
+		return fmt.Errorf("%w: %w; choose one with --log-dir", errNoPlace, err)
 	}
 	if err := onlyMine(dir); err != nil {
 		return fmt.Errorf("%w; choose another directory for logs with --log-dir", err)
 	}
 	return nil
 }
+
+// errNoPlace says that there can be no directory, and not that another user has planted one.
+var errNoPlace = errors.New("cannot make a directory for logs")
 
 // onlyMine refuses a directory that is not this user's alone.
 func onlyMine(dir string) error {

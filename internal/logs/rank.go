@@ -61,7 +61,7 @@ type Rank struct {
 func (d *Dir) Rank(opts RankOptions) (*Rank, error) {
 	r := &Rank{dir: d, opts: opts}
 	err := r.prepare()
-	if full(err) {
+	if Full(err) {
 		if opts.Warn != nil {
 			opts.Warn(fmt.Errorf("%w: the rank goes on without files", err))
 		}
@@ -109,8 +109,8 @@ func (r *Rank) prepare() error {
 	return nil
 }
 
-// full says that a file system takes nothing more, which is no reason for a rank not to run.
-func full(err error) bool {
+// Full says that a file system takes nothing more, which is no reason for a rank not to run.
+func Full(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EROFS)
 }
 
