@@ -167,7 +167,7 @@ func (t *turns) claim(w *want) (taken *activeTurn, first bool, err error) {
 		g.turn.blocks++
 		return g.turn, false, nil
 	}
-	if held := t.stuck(w, w.within, nil); held != nil {
+	if held := t.stuck(w, w.within, t.queue[:slices.Index(t.queue, w)], nil); held != nil {
 		if overlap(held, g) {
 			return nil, false, fmt.Errorf("%s cannot have its turn within that of %s, which has the same GPUs: end that one before this one begins", g.ID, held.ID)
 		}
@@ -216,8 +216,9 @@ func (t *turns) before(w *want) string {
 }
 
 // stuck returns the group among those given that would have to end its turn before the want comes true, directly or by what others wait for, if there is one. Where
-// a group's workers are not known to be, it may be so for other reasons, and nothing is said.
-func (t *turns) stuck(w *want, within []*Group, seen map[*want]bool) *Group {
+// a group's workers are not known to be, it may be so for other reasons, and nothing is said. Only wants that came before count, so that of callers which wait for
+// each other the last one is told.
+func (t *turns) stuck(w *want, within []*Group, before []*want, seen map[*want]bool) *Group {
 	if len(within) == 0 || seen[w] {
 		return nil
 	}
@@ -232,9 +233,9 @@ func (t *turns) stuck(w *want, within []*Group, seen map[*want]bool) *Group {
 		case earlier == nil && slices.Contains(within, other):
 			return other
 		}
-		for _, next := range t.queue {
+		for _, next := range before {
 			if earlier == next || earlier == nil && slices.Contains(next.within, other) {
-				if held := t.stuck(next, within, seen); held != nil {
+				if held := t.stuck(next, within, before, seen); held != nil {
 					return held
 				}
 			}

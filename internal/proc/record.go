@@ -81,19 +81,22 @@ func newRecord(r recorded) *record {
 	if err != nil {
 		return nil
 	}
-	// Another supervisor that comes before the lock may take the file for that of a dead one, and remove it.
-	for range 10 {
+	// Another supervisor that comes before the lock takes the file for that of a dead one and removes
+	// it. It must not find in it what it would end.
+	for range 100 {
 		name := strconv.Itoa(os.Getpid()) + "-" + rand.Text()[:8]
 		f, err := dir.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
 			return nil
 		}
-		_, err = f.Write(text)
-		if err == nil && lock(f, dir, name, unix.LOCK_EX) {
-			return &record{path: f.Name(), file: f}
+		locked := lock(f, dir, name, unix.LOCK_EX)
+		if locked {
+			if _, err = f.Write(text); err == nil {
+				return &record{path: f.Name(), file: f}
+			}
 		}
 		_ = errors.Join(f.Close(), dir.Remove(name))
-		if err != nil {
+		if locked {
 			return nil
 		}
 	}

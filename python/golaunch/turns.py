@@ -94,7 +94,8 @@ class Turns:
             if turn.begun:
                 self._take(want, turn)
             return turn.begun
-        held = self._stuck(want, [g for g in want.mine if g in self.running], set())
+        mine = [g for g in want.mine if g in self.running]
+        held = self._stuck(want, mine, self.queue[:self.queue.index(want)], set())
         if held is not None:
             if _overlap(held, group):
                 raise GolaunchError(
@@ -126,17 +127,18 @@ class Turns:
             if earlier.group is not want.group and _share(earlier.group, want.group):
                 yield earlier.group, earlier, f"{earlier.group.name} waits for longer"
 
-    def _stuck(self, want, mine, seen):
+    def _stuck(self, want, mine, before, seen):
         """The one of some groups that has to leave its turn before a want can come true, because of what others wait for in their turns. Where it is not known
-        where a group's workers are, it may be so for other reasons, and nothing is said. The lock is held."""
+        where a group's workers are, it may be so for other reasons, and nothing is said. Only wants that came before count, so that of threads which wait
+        for each other the last one is told. The lock is held."""
         seen.add(want)
         for other, earlier, _ in self._ahead(want) if mine else ():
             if not _overlap(other, want.group):
                 continue
             if earlier is None and other in mine:
                 return other
-            for following in [w for w in self.queue if w is earlier or earlier is None and w.turn is None and other in w.mine]:
-                held = None if following in seen else self._stuck(following, mine, seen)
+            for following in [w for w in before if w is earlier or earlier is None and w.turn is None and other in w.mine]:
+                held = None if following in seen else self._stuck(following, mine, before, seen)
                 if held is not None:
                     return held
         return None

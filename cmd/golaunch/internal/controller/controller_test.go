@@ -204,7 +204,7 @@ func other(all []string, i int) string {
 // TestWhatIsNoProgram: what comes on standard input may be anything.
 func TestWhatIsNoProgram(t *testing.T) {
 	for text, want := range map[string]string{
-		"hello":                                      "cannot read a question of the program",
+		"hello":                                      "cannot read the questions of the program",
 		`{"id":1,"do":"x"}`:                          `this golaunch does not know \"x\"`,
 		`{"id":1,"do":"reserve"}`:                    "this program has no cluster",
 		`{"id":1,"do":"start"}`:                      "are not held any more",
@@ -215,7 +215,7 @@ func TestWhatIsNoProgram(t *testing.T) {
 		`{"id":1,"do":"open","with":{"local":7}}`:    "cannot read what the program asks",
 		`{"id":1,"do":"open","with":{"local":[{}]}}`: "names no socket of its own",
 		`{"id":1,"do":"open","with":{"lease":0.5,"local":[{}],"socket":"` + filepath.Join(t.TempDir(), "x") + `"}}`: "at least 1s",
-		strings.Repeat("x", 3<<20): "token too long",
+		strings.Repeat("x", 3<<20): "cannot read the questions of the program",
 	} {
 		said, err := ask(t, text, want)
 		if err != nil || !strings.Contains(said, want) {
