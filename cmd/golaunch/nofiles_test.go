@@ -30,7 +30,7 @@ func TestNoPlaceForFiles(t *testing.T) {
 			t.Errorf("exit code %d", code)
 		}
 		if code, text := run(tmp, "-n", "2", "--max-restarts=0", "--", "sh", "-c", "echo because >&2; exit 3"); code != 3 ||
-			!strings.Contains(text, "    because\n") || strings.Contains(text, "logs  ") {
+			!strings.Contains(text, "  | because\n") || strings.Contains(text, "  logs  ") {
 			t.Errorf("exit code %d", code)
 		}
 	}

@@ -91,9 +91,12 @@ func (l *logFile) openExact(root *own.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// readTail is the end of a log file.
+// readTail is the end of a log file; empty where there are no files.
 func (r *Rank) readTail(s Stream) *tail {
 	t := &tail{}
+	if r.dir.root == nil {
+		return t
+	}
 	f, err := r.dir.root.OpenFile(r.file(s.String()+".log"), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return t // nothing was written
