@@ -4,12 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/keep"
 )
 
 // maxLeft bounds the processes that are named.
 const maxLeft = 4
+
+// endingSoon is how long what ends with its rank may take for it, such as the processes of a Python
+// pool, which see the end of their parent only then.
+const endingSoon = time.Second
 
 // settle is for what ranks that have done their work have left running, such as an upload: it may
 // go on for a while, and is then asked to end. What is left when it returns is killed with the
@@ -19,7 +24,7 @@ func (u *unit) settle(scope scope) {
 		return
 	}
 	task := u.share.work.Task
-	left, err := scope.Linger(task.Linger)
+	left, err := scope.Linger(max(task.Linger, endingSoon))
 	if err == nil && len(left) > 0 && !u.told() {
 		u.agent.Say(fmt.Sprintf("%s: the ranks have exited with 0 and left running: %s. SIGTERM now, SIGKILL after %v; --linger gives them time",
 			u.agent.session.Node.Name, named(left), task.Grace))

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -111,6 +112,19 @@ func TestWhatRanksLeaveRunning(t *testing.T) {
 			}
 			p.ends(0, c.want, "have exited with 0 and left running: sh (pid ", "job succeeded")
 		})
+	}
+}
+
+// TestWhatEndsWithItsRank is not named: a pool's processes see the end of their parent only then.
+func TestWhatEndsWithItsRank(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, exec.Command(golaunch(t), "-n", "1", "--", "sh", "-c", `sh -c 'read end; echo over' <"$0" & exec 9>"$0"; exit 0`, path))
+	if code, text := p.wait(); code != 0 || !strings.Contains(text, "over\n") || strings.Contains(text, "left running") {
+		t.Errorf("exit code %d\n%s", code, text)
 	}
 }
 
