@@ -43,7 +43,8 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	m := membership{Options: session.Options{
 		Node: node, Target: net.JoinHostPort(at.host, strconv.Itoa(at.port)), TLS: mtls.Client(token, id), Dial: dialTCP(at.host, at.port),
 	}}
-	h.run = m.Target // it is one job that meets there
+	// What meets at one port is one job. The host may have another name on each node.
+	h.run = "rendezvous at port " + strconv.Itoa(at.port)
 	join := func() (Result, error) {
 		return h.join(ctx, node, m.Target, func(_ context.Context, node placement.Node) (membership, error) {
 			m.Node, m.TLS = node, mtls.Client(token, h.identity(node))

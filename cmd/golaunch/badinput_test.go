@@ -182,7 +182,7 @@ func TestTheHostsOwnName(t *testing.T) {
 		return start(t, node.Command(append(append(argv, golaunch(t)), args...)...), secret)
 	}
 	for _, command := range [][]string{
-		{"--nodes", "3", "--rendezvous", "own-name:29400", "--placement-timeout", "1m", "--", "sh", "-c", told},
+		{"--nodes", "3", "--rendezvous", "own-name:29400", "--placement-timeout", "1m", "--job-id", "j", "--log-dir", t.TempDir(), "--", "sh", "-c", told},
 		{"torchrun", "--nnodes", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", "own-name:29400", "--no-python", "sh", "-c", told},
 	} {
 		first := run(nodes[0], "own-name", "127.0.1.1", command...)
