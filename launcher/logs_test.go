@@ -183,7 +183,7 @@ func TestTwoRunsWithOneID(t *testing.T) {
 		if result.Code != c.code {
 			t.Errorf("the second ends with %+v (%v), want code %d", result, err, c.code)
 		}
-		want := "logs           " + filepath.Join(tmp, fmt.Sprintf("golaunch-%d", os.Getuid()), "j.2")
+		want := "logs      " + filepath.Join(tmp, fmt.Sprintf("golaunch-%d", os.Getuid()), "j.2")
 		if c.code == 2 {
 			want = fmt.Sprintf("is in use by another run (pid %d on ", os.Getpid())
 		}
