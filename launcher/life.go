@@ -32,6 +32,8 @@ type part struct {
 	// name is this node's, and candidate is it as one of those that may come to coordinate the job; nil when there are no others.
 	name      string
 	candidate *rendezvous.Candidate
+	// own is the node of this process, if it begins the job.
+	own *rendezvous.Own
 	// nodes are this process's agent, or those that it starts elsewhere, until the job has ended or their context. What they return is what
 	// the coordinator told them; their error means that the job cannot go on with this process.
 	nodes func(context.Context) (Result, error)
@@ -179,7 +181,7 @@ func (h *here) turn(p part, term *rendezvous.Term) (*turn, error) {
 		return nil, err
 	}
 	t := &turn{h: h, roster: h.roster(), journal: journal}
-	t.coordinator = h.coordinator(journal, t.roster, p.candidate, term)
+	t.coordinator = h.coordinator(journal, t.roster, p, term)
 	t.roster.asks(t.coordinator)
 	h.leads.Store(t.coordinator)
 	t.open()
@@ -200,13 +202,13 @@ func (t *turn) open() {
 	go func() { t.served <- t.coordinator.ServeClients(l) }()
 }
 
-func (h *here) coordinator(journal io.Writer, m *roster, candidate *rendezvous.Candidate, term *rendezvous.Term) *rendezvous.Coordinator {
+func (h *here) coordinator(journal io.Writer, m *roster, p part, term *rendezvous.Term) *rendezvous.Coordinator {
 	silence, kill := leaseParts(h.job.Network.Lease)
 	s := h.job.submission()
 	s.LastCall = max(0, h.job.Resources.LastCall)
 	cfg := rendezvous.Config{
 		Job: &s, Facts: h.job.facts(), Named: h.job.hasID, Lease: silence, KillTime: kill, Warn: h.warn, Note: h.say,
-		Candidate: candidate, Term: term, Journal: journal, Joined: m.joined, Observe: func(d wire.Decision) {
+		Candidate: p.candidate, Own: p.own, Term: term, Journal: journal, Joined: m.joined, Observe: func(d wire.Decision) {
 			m.decided(d)
 			h.observe(decisionOf(d))
 		},
@@ -278,8 +280,10 @@ func (h *here) node(m membership, f *follower) part {
 // begin is the part of the node that begins the job, and takes the others at a listener.
 func (h *here) begin(ctx context.Context, l net.Listener, server *tls.Config, m membership) (Result, error) {
 	return h.live(ctx, func(_ context.Context, f *follower) (part, error) {
+		own := rendezvous.NewOwn(m.Node)
+		m.Began = own.Began
 		p := h.node(m, f)
-		p.listener, p.tls = l, server
+		p.listener, p.tls, p.own = l, server, own
 		return p, nil
 	})
 }

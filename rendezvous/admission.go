@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -18,6 +19,10 @@ import (
 func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 	node := wire.ToNode(h.GetNode())
 	old, renames := c.members[node.Name], node.Labels[wire.RenamesLabel]
+	own := old == nil && c.cfg.Own.named(node.Name) && !c.cfg.Own.is(h.GetInstance())
+	if own { // it is about to join
+		old = &member{addr: c.cfg.Own.node.Addr, machine: c.cfg.Own.node.Labels[placement.MachineLabel]}
+	}
 	switch why := wire.Different(c.cfg.Facts, h.GetFacts()); {
 	case h.GetProtocol() != wire.Protocol:
 		return wire.Refused("golaunch %s here and %s on the coordinator do not understand each other; install the same on both",
@@ -38,7 +43,7 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 		return status.Error(codes.NotFound, fmt.Sprintf("this is another coordinator than the one that node %s had joined", node.Name))
 	case h.GetEpoch() != "": // its place may be given away, so that its lease must not be renewed
 		return wire.Refused("node %s was counted as lost", node.Name)
-	case old != nil && (old.link == nil || time.Since(old.since()) > c.cfg.Lease/2): // its machine may have been replaced
+	case old != nil && !own && (old.link == nil || time.Since(old.since()) > c.cfg.Lease/2): // its machine may have been replaced
 		return status.Error(codes.Unavailable, fmt.Sprintf("an earlier agent of node %s is silent, and ranks of it may still live there, for %v at most", node.Name, old.patience))
 	case old != nil && old.addr == node.Addr && old.machine != node.Labels[placement.MachineLabel]:
 		return wire.Refused("another machine is node %s already, at %v too; give each node its own --name, and the address at which the others reach it "+
@@ -53,6 +58,26 @@ func (c *Coordinator) refusal(h *pb.Hello, from string) error {
 			node.Addr, twin.name)
 	}
 	return nil
+}
+
+// Own is the node of the coordinator's own process. Another one that comes first does not get its
+// name: the job could not go on without this one.
+type Own struct {
+	node     placement.Node
+	instance atomic.Pointer[string]
+}
+
+// NewOwn makes the Own of a node, of which a session tells by Began.
+func NewOwn(node placement.Node) *Own { return &Own{node: node} }
+
+// Began takes what tells the session of the node from others.
+func (o *Own) Began(instance string) { o.instance.Store(&instance) }
+
+func (o *Own) named(name string) bool { return o != nil && o.node.Name == name }
+
+func (o *Own) is(instance string) bool {
+	its := o.instance.Load()
+	return its != nil && *its == instance
 }
 
 // shares says that a node is on the machine of a member, with which it may share the address.

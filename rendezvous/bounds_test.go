@@ -134,6 +134,32 @@ func TestTooManyRefusedEndTheWait(t *testing.T) {
 	})
 }
 
+// TestTheNameOfTheCoordinatorsNode is its own, though another process of its machine comes first,
+// which is told to come under another name.
+func TestTheNameOfTheCoordinatorsNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := placement.Node{Name: "a", Addr: node(1).Addr, Labels: map[string]string{placement.MachineLabel: "m1", wire.RenamesLabel: wire.RenamesAlways}}
+		own := NewOwn(n)
+		w := newWorldOf(t.Context(), t, Config{Own: own}, one(2))
+		join := func(name string, began func(string)) (*session.Session, error) {
+			n.Name = name
+			return session.Join(t.Context(), session.Options{Target: "head:1", Dial: w.dial, Warn: w.warn, Node: n, Began: began})
+		}
+		_, err := join("a", nil)
+		r, ok := errors.AsType[*session.RefusedError](err)
+		if !ok || r.Another() == "" {
+			t.Fatalf("%v, want a refusal with another name", err)
+		}
+		for name, began := range map[string]func(string){r.Another(): nil, "a": own.Began} {
+			s, err := join(name, began)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close("")
+		}
+	})
+}
+
 // TestARefusalThatEndsTheCoordinator is what the agent hears, and not that the coordinator has ended meanwhile.
 func TestARefusalThatEndsTheCoordinator(t *testing.T) {
 	c := &Coordinator{done: make(chan struct{})}

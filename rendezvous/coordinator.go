@@ -47,6 +47,8 @@ type Config struct {
 	// Lease is how long an agent may be silent before it must end its ranks; 15 s when 0. KillTime is how long that takes; 5 s
 	// when 0.
 	Lease, KillTime time.Duration
+	// Own is this process's node; nil when it has none.
+	Own *Own
 	// Expect is how many nodes were started together for the only job. Those that come when it is over already are told so, as long
 	// as they can be only just starting.
 	Expect int

@@ -71,6 +71,8 @@ type Options struct {
 	// Former, if set, is the [Session.Membership] of an agent of this node that has died and whose ranks live: this one goes on in
 	// its place, and is asked at once to [Restate] what it runs. That the other is dead must not have been proven.
 	Former Membership
+	// Began, if set, hears by what the coordinator will tell the session from others, before it joins.
+	Began func(instance string)
 	// Clock is what the lease is measured with; time since Join when nil. CLOCK_BOOTTIME also counts while the machine is suspended.
 	Clock func() time.Duration
 	// Heard tells, by Clock, from when the lease runs anew, and how long it is. It must not wait.
@@ -126,6 +128,9 @@ func Join(ctx context.Context, o Options) (*Session, error) {
 		return nil, &RefusedError{Node: o.Node.Name, Target: o.Target, Why: why}
 	}
 	d := dialer{Options: o, instance: cmp.Or(o.Former.Instance, rand.Text()), epoch: o.Former.Epoch, home: o.Target}
+	if o.Began != nil {
+		o.Began(d.instance)
+	}
 	d.lease = cmp.Or(o.Lease, wire.DefaultLease)
 	if len(o.Elsewhere) > 0 {
 		d.voters, d.turn = o.Elsewhere, -1 // the first leads
