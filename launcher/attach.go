@@ -64,7 +64,11 @@ func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
 	result, err := h.watch(w)
 	if err != nil {
 		stop()
-		if cut := <-shown; !errors.Is(cut, context.Canceled) { // nothing may be shown once the console is closed
+		cut := <-shown // nothing may be shown once the console is closed
+		if errors.Is(err, ErrNotThere) {
+			return Result{}, lost(err)
+		}
+		if !errors.Is(cut, context.Canceled) {
 			err = errors.Join(err, cut)
 		}
 		return Result{}, lost(err)
