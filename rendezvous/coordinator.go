@@ -446,21 +446,6 @@ func (c *Coordinator) arm(id replica.TimerID) {
 	})
 }
 
-// order gives an order to a node. One whose connection is broken gets it when it is back ([job.Rejoined]).
-func (c *Coordinator) order(node, job string, do any) {
-	if m := c.members[node]; m != nil {
-		for _, msg := range wire.FromOrders(wire.Order{Job: job, Do: do}) {
-			c.send(m, msg)
-		}
-	}
-}
-
-func (c *Coordinator) broadcast(job string, do any) {
-	for _, m := range c.members {
-		c.send(m, wire.FromOrder(wire.Order{Job: job, Do: do}))
-	}
-}
-
 // startTime is how much later than the first the last of the nodes may be that were started together.
 const startTime = 10 * time.Second
 

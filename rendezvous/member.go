@@ -366,3 +366,18 @@ func (c *Coordinator) lost(m *member, why string, end error) {
 	c.readLost(m.name)
 	c.cause(cluster.Lost{Node: m.name, Why: wire.Plain(why)})
 }
+
+// order gives an order to a node. One whose connection is broken gets it when it is back ([job.Rejoined]).
+func (c *Coordinator) order(node, job string, do any) {
+	if m := c.members[node]; m != nil {
+		for _, msg := range wire.FromOrders(wire.Order{Job: job, Do: do}) {
+			c.send(m, msg)
+		}
+	}
+}
+
+func (c *Coordinator) broadcast(job string, do any) {
+	for _, m := range c.members {
+		c.send(m, wire.FromOrder(wire.Order{Job: job, Do: do}))
+	}
+}
