@@ -59,8 +59,11 @@ func openRecords() (*os.Root, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := own.Dir(root); err != nil || filepath.Base(dir) == ".ranks" {
-			return root, err
+		if err := own.Dir(root); err != nil {
+			return nil, errors.Join(err, root.Close())
+		}
+		if filepath.Base(dir) == ".ranks" {
+			return root, nil
 		}
 		if err := root.Close(); err != nil {
 			return nil, err
