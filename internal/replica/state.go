@@ -22,7 +22,7 @@ import (
 )
 
 // Format is that of entries. It changes when the same entries would no longer give the same state.
-const Format = "golaunch-log-1"
+const Format = "golaunch-log-2"
 
 // Submission is a job, or a reservation, for a coordinator. Only Spec is needed.
 type Submission struct {
