@@ -47,7 +47,7 @@ const (
 )
 
 // protocol is what the two ends of TLS agree on: a coordinator's port is no endpoint.
-const protocol = "golaunch-endpoint/2"
+const protocol = "golaunch-endpoint/3"
 
 // Options say whose an endpoint is.
 type Options struct {

@@ -237,7 +237,7 @@ func TestControllersThatWait(t *testing.T) {
 }
 
 func withProtocol(config *tls.Config) *tls.Config {
-	config.NextProtos = []string{"golaunch-endpoint/2"}
+	config.NextProtos = []string{"golaunch-endpoint/3"}
 	return config
 }
 

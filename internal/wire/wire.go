@@ -11,7 +11,7 @@ import (
 )
 
 // Protocol changes when an older agent or coordinator could misunderstand a newer one.
-const Protocol = 5
+const Protocol = 6
 
 // RenamesLabel is the label of a job's node that comes again under another name if its own is
 // taken: always, or only if the other node has another address.
