@@ -19,12 +19,12 @@ build:           ## bin/golaunch (NVML through go-nvml) and bin/golaunch-nocgo (
 
 # What one goroutine does on values alone comes first, without the race detector: it is over within a minute. Then come other packages that
 # are quick, and then the two that take longest, so that neither is left over when all others are done.
-PURE := ./placement ./internal/job ./internal/cluster ./internal/replica ./internal/goodput ./internal/straggler \
-	./internal/rounds ./internal/bind ./internal/fold ./internal/deptest ./internal/hostlist
-QUICK := ./rankenv ./internal/contract ./internal/snapshot ./nccl ./internal/calls ./internal/where ./internal/postmortem ./internal/trainjob ./internal/topo ./internal/wire \
-	./internal/suite ./cmd/golaunch/internal/units ./cmd/golaunch/internal/concern ./cmd/golaunch/internal/view
+PURE := ./placement ./internal/core/job ./internal/core/cluster ./internal/core/replica ./internal/core/goodput ./cmd/golaunch/internal/straggler \
+	./cmd/golaunch/internal/fabric/pairtests ./internal/host/bind ./internal/process/fold ./internal/deptest ./internal/host/hostlist
+QUICK := ./rankenv ./internal/wire/jsonout ./internal/core/snapshot ./nccl ./internal/wire/rpcframe ./launcher/internal/schedenv ./internal/process/postmortem ./launcher/internal/trainjob ./internal/host/topology ./internal/wire \
+	./internal/testkit/suite ./cmd/golaunch/internal/units ./cmd/golaunch/internal/concern ./cmd/golaunch/internal/view
 OTHERS = $(filter-out $(PURE:./%=github.com/golaunch/golaunch/%),$(shell go list ./...))
-MUTANTS := ./internal/job ./internal/cluster ./internal/quorum ./internal/rounds ./rendezvous ./rendezvous/tcpstore
+MUTANTS := ./internal/core/job ./internal/core/cluster ./internal/wire/quorum ./cmd/golaunch/internal/fabric/pairtests ./rendezvous ./rendezvous/tcpstore
 LIMIT ?= 40m
 
 test:            ## every test, with the race detector where goroutines meet, against what make test-all has left in testdata
@@ -80,6 +80,6 @@ man:             ## bin/man: the manual pages
 	go run -tags man ./cmd/golaunch _man $(BIN)/man
 
 generate:        ## the gRPC code
-	go generate ./rendezvous/rendezvouspb
+	go generate ./internal/wire/rendezvouspb
 
 .PHONY: help build test test-all record lint bench bench-peers bench-scale soak gpu dist release man generate

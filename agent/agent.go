@@ -12,11 +12,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
 
-	"github.com/golaunch/golaunch/internal/bind"
-	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/host/bind"
+	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/rankenv"
 )
 

@@ -6,9 +6,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/samples"
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/host/samples"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
 // answer answers a question about a job, or about this node when id is empty.

@@ -6,9 +6,9 @@ import (
 	"os"
 	"slices"
 
-	"github.com/golaunch/golaunch/internal/bind"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/topo"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/bind"
+	"github.com/golaunch/golaunch/internal/host/topology"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -20,10 +20,10 @@ func Bind(policy bind.Policy, gpus []string) ([]bind.Binding, []bind.Warning) {
 // bindOn reads nothing for a policy that cannot bind these.
 func bindOn(sys fs.FS, policy bind.Policy, gpus []string) ([]bind.Binding, []bind.Warning) {
 	if policy == "" || policy == bind.None || policy == bind.Auto && slices.Contains(gpus, "") {
-		return bind.Plan(topo.Topology{}, make([]bind.Rank, len(gpus)), policy)
+		return bind.Plan(topology.Topology{}, make([]bind.Rank, len(gpus)), policy)
 	}
-	use, warnings := topo.Self()
-	machine, more := topo.Read(sys, use, policy.Levels()...)
+	use, warnings := topology.Self()
+	machine, more := topology.Read(sys, use, policy.Levels()...)
 	plan, most := bind.Plan(machine, near(&machine, sys, gpus), policy)
 	if policy == bind.Auto {
 		return plan, nil // which leaves alone what it does not know
@@ -31,7 +31,7 @@ func bindOn(sys fs.FS, policy bind.Policy, gpus []string) ([]bind.Binding, []bin
 	return plan, slices.Concat(warnings, more, most)
 }
 
-func near(machine *topo.Topology, sys fs.FS, gpus []string) []bind.Rank {
+func near(machine *topology.Topology, sys fs.FS, gpus []string) []bind.Rank {
 	ranks := make([]bind.Rank, len(gpus))
 	for i, address := range gpus {
 		if address != "" {

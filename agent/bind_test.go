@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/bind"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/topo"
-	"github.com/golaunch/golaunch/internal/topo/topotest"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/bind"
+	"github.com/golaunch/golaunch/internal/host/topology"
+	"github.com/golaunch/golaunch/internal/testkit/topotest"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -61,8 +61,8 @@ func (w *world) wrote(t *testing.T) string {
 }
 
 func TestRanksRunNearTheirGPUs(t *testing.T) {
-	all := topo.Topology{}
-	all.Use, _ = topo.Self()
+	all := topology.Topology{}
+	all.Use, _ = topology.Self()
 	for _, test := range []struct {
 		name    string
 		machine topotest.Machine

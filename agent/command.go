@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/golaunch/golaunch/internal/proc"
-	"github.com/golaunch/golaunch/internal/topo"
+	"github.com/golaunch/golaunch/internal/host/topology"
+	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -39,7 +39,7 @@ func (u *unit) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile 
 		Env:  u.env.Environ(facts),
 		CPUs: on.CPUs.List(), Rights: s.rights(),
 	}
-	if !on.CPUs.Empty() && on.Memory != topo.Unknown {
+	if !on.CPUs.Empty() && on.Memory != topology.Unknown {
 		c.Memory = &on.Memory
 	}
 	if s.work.Task.Stdin && b.Rank == 0 {

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"os"
 
-	"github.com/golaunch/golaunch/internal/endpoint"
-	"github.com/golaunch/golaunch/internal/ports"
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/host/ports"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/endpoint"
+	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
 // makeEndpoint is for ranks that a controller on another machine may call. Those that an earlier agent has left come to where that one had it, in dir.

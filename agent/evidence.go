@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/bundle"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/agent/internal/bundle"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
 // evidence is what is kept of an attempt that fails: once, by whoever is first to know.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 )
 
 // kept are the files of a bundle, by name; nil when there is none.

@@ -7,8 +7,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/gpu"
-	"github.com/golaunch/golaunch/internal/samples"
+	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/host/samples"
 	"github.com/golaunch/golaunch/internal/wire"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/samples"
+	"github.com/golaunch/golaunch/internal/host/samples"
 )
 
 // hostMeter measures this machine, as far as it shows in this process's namespaces.

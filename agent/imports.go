@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
 // warm waits until the attempt's ranks can be forked, or it is known that they cannot; the error is why they must not start at all.

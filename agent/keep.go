@@ -10,13 +10,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/keep"
-	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/placement"
 )
 
-// scope is a [proc.Scope], or a [keep.Scope] of an agent whose ranks may outlive it.
+// scope is a [proc.Scope], or a [keeper.Scope] of an agent whose ranks may outlive it.
 type scope interface {
 	Signal(os.Signal)
 	Members() ([]proc.Member, error)
@@ -68,7 +68,7 @@ func (a *life) newScope(name string, about keptUnit) (scope, error) {
 
 // startIn starts a process; an agent after this one is told about, and given files.
 func startIn(in scope, c proc.Command, about keptRank, files ...*os.File) (*proc.Process, error) {
-	kept, ok := in.(*keep.Scope)
+	kept, ok := in.(*keeper.Scope)
 	if !ok {
 		return in.(*proc.Scope).Start(c)
 	}
@@ -124,7 +124,7 @@ func (a *life) regain() {
 		go s.watchStore(kept, o)
 	}
 	// The newest attempt of a unit comes first.
-	units := make(map[*keep.Scope]keptUnit, len(left.Scopes))
+	units := make(map[*keeper.Scope]keptUnit, len(left.Scopes))
 	for _, sc := range left.Scopes {
 		var u keptUnit
 		if err := json.Unmarshal(sc.Data, &u); err != nil {
@@ -132,7 +132,7 @@ func (a *life) regain() {
 		}
 		units[sc] = u
 	}
-	slices.SortFunc(left.Scopes, func(x, y *keep.Scope) int { return units[y].Order.Attempt - units[x].Order.Attempt })
+	slices.SortFunc(left.Scopes, func(x, y *keeper.Scope) int { return units[y].Order.Attempt - units[x].Order.Attempt })
 	for _, sc := range left.Scopes {
 		o := units[sc].Order
 		if s := a.shares[units[sc].Job]; s != nil && s.units[o.Unit] == nil {
@@ -146,10 +146,10 @@ func (a *life) regain() {
 }
 
 // regain goes on with an attempt; ranks that were not started yet are.
-func (s *share) regain(sc *keep.Scope, o job.Start) {
+func (s *share) regain(sc *keeper.Scope, o job.Start) {
 	s.grown(o.World.WorldSize)
 	u := newUnit(s, o)
-	u.scope, u.stopped, u.former = sc, sc.Stopped, map[int]keep.Rank{}
+	u.scope, u.stopped, u.former = sc, sc.Stopped, map[int]keeper.Rank{}
 	for _, r := range sc.Ranks {
 		var of keptRank
 		if err := json.Unmarshal(r.Data, &of); err != nil {
@@ -164,7 +164,7 @@ func (s *share) regain(sc *keep.Scope, o job.Start) {
 }
 
 // regain goes on with a rank.
-func (u *unit) regain(b placement.Bundle, r keep.Rank) (rank, error) {
+func (u *unit) regain(b placement.Bundle, r keeper.Rank) (rank, error) {
 	var of keptRank
 	if err := json.Unmarshal(r.Data, &of); err != nil {
 		return rank{}, err
@@ -179,7 +179,7 @@ func (u *unit) regain(b placement.Bundle, r keep.Rank) (rank, error) {
 
 // forget ends the keeping of an attempt of which nothing lives.
 func (u *unit) forget() {
-	if kept, ok := u.scope.(*keep.Scope); ok {
+	if kept, ok := u.scope.(*keeper.Scope); ok {
 		kept.Forget()
 	}
 }

@@ -8,17 +8,17 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/bind"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/keep"
-	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/bind"
+	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
 // TestRegain has an agent go on with an attempt of which the one before had started only rank 1, which has ended since.
 func TestRegain(t *testing.T) {
 	dir := t.TempDir()
-	open := func() *keep.Keeper {
-		k, err := keep.Open(dir, func(err error) { t.Errorf("warning: %v", err) })
+	open := func() *keeper.Keeper {
+		k, err := keeper.Open(dir, func(err error) { t.Errorf("warning: %v", err) })
 		must(t, err)
 		return k
 	}
@@ -57,7 +57,7 @@ func TestRegain(t *testing.T) {
 }
 
 // leaveOne is an agent that dies when it has started rank 1 of an attempt.
-func leaveOne(t *testing.T, k *keep.Keeper, o job.Start) (pid int) {
+func leaveOne(t *testing.T, k *keeper.Keeper, o job.Start) (pid int) {
 	t.Helper()
 	k.Renew(proc.BootTime() + patience)
 	sc, err := k.Scope("attempt", encode(t, keptUnit{"test", o}))

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/health"
+	"github.com/golaunch/golaunch/internal/host/health"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/topo/topotest"
+	"github.com/golaunch/golaunch/internal/testkit/topotest"
 )
 
 // mapping is a rank that maps a libnccl, as a program does that loads it, tells so and waits until it is told to go on.

@@ -12,11 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/keep"
-	"github.com/golaunch/golaunch/internal/proc"
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
 // life is an agent while one coordinator has it, from the time that it is taken in.
@@ -25,7 +25,7 @@ type life struct {
 	session *session.Session
 	// supervisor has the ranks, or keeper, if they outlive this process.
 	supervisor *proc.Supervisor
-	keeper     *keep.Keeper
+	keeper     *keeper.Keeper
 
 	// sys is /sys when nil, loaded a timer of loadTime, looks a ticker of a part of HangTimeout, and beats one of stepEvery.
 	sys    fs.FS
@@ -140,7 +140,7 @@ func (a *life) supervise(ctx context.Context, join joining) (result job.Result, 
 // adopt has the ranks outlive this process, and goes on with those that it finds. When it cannot even join, they are left to an agent that
 // can.
 func (a *life) adopt(ctx context.Context, join joining) (job.Result, error) {
-	k, err := keep.Open(a.Keep, a.Warn)
+	k, err := keeper.Open(a.Keep, a.Warn)
 	if err != nil {
 		return job.Result{}, err
 	}
@@ -194,7 +194,7 @@ func (a *life) serve(ctx context.Context) (job.Result, error) {
 		a.Joined(a.session.Node)
 	}
 	result, err := a.run(ctx)
-	if ended := a.session.Err(); a.session.Job == "" && ended != nil && errors.Is(err, ended) || errors.Is(err, keep.ErrGone) {
+	if ended := a.session.Err(); a.session.Job == "" && ended != nil && errors.Is(err, ended) || errors.Is(err, keeper.ErrGone) {
 		err = lostError{err}
 	}
 	return result, err

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/golaunch/golaunch/internal/forkserver"
-	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/agent/internal/forkserver"
+	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
 // AutoPreload, as the only module of a [Task], stands for those that rank 0 of the last run of its command had loaded on this node.
@@ -45,7 +45,7 @@ const maxList = 1 << 20
 
 func readList(path string) []string {
 	info, err := os.Lstat(path)
-	if err != nil || info.Size() > maxList || !info.Mode().IsRegular() || !own.Is(info) {
+	if err != nil || info.Size() > maxList || !info.Mode().IsRegular() || !safefile.Is(info) {
 		return nil
 	}
 	text, err := os.ReadFile(path)
@@ -67,7 +67,7 @@ func (l *moduleList) exclude(name string) bool {
 	if slices.Contains(except, root(name)) {
 		return false
 	}
-	return own.Write(l.except, []byte(strings.Join(append(except, root(name)), "\n")+"\n"), 0o600) == nil
+	return safefile.Write(l.except, []byte(strings.Join(append(except, root(name)), "\n")+"\n"), 0o600) == nil
 }
 
 // root is the outermost package of a module.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 )
 
 // readySuffix is what a rank adds to the name of its notice for the file by which it says that it is ready.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 )
 
 // TestTheEarliestNotice counts: ranks hear of an end that is to come sooner than the one they know of, and of no other.

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/keep"
+	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
@@ -73,7 +73,7 @@ func (a *life) follow(ctx context.Context) (job.Result, error) {
 		case err := <-a.broken:
 			return job.Result{}, err
 		case <-a.keeper.Gone():
-			return job.Result{}, keep.ErrGone
+			return job.Result{}, keeper.ErrGone
 		case d := <-a.Leave:
 			a.report("", wire.Draining(d))
 			told = d.Signal

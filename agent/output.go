@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/placement"
 )
 

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/forkserver"
-	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/agent/internal/forkserver"
+	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
 // pool keeps fork servers for the next job of the same user with the same interpreter, modules and environment.
@@ -65,7 +65,7 @@ func (p *pool) refuse(key string, why *forkserver.UnsafeError) {
 }
 
 // refused says why no server of a key can fork, if that is known and its modules are as they were then.
-func (p *pool) refused(key string, rights *own.Rights) *forkserver.UnsafeError {
+func (p *pool) refused(key string, rights *safefile.Rights) *forkserver.UnsafeError {
 	if p == nil {
 		return nil
 	}

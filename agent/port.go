@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/golaunch/golaunch/internal/ports"
+	"github.com/golaunch/golaunch/internal/host/ports"
 )
 
 // lowPorts are where ports are chosen that no Task.Ports says: below Linux's ephemeral range (net.ipv4.ip_local_port_range, 32768 by

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 )
 
 // TestAFreePort has ports that rank 0 can bind as soon as they are let go.

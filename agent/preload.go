@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/forkserver"
-	"github.com/golaunch/golaunch/internal/logs"
-	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/agent/internal/forkserver"
+	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/rankenv"
 )
 

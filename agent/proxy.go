@@ -6,8 +6,8 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/keep"
+	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -117,7 +117,7 @@ func (s *share) serveProxy(l net.Listener, root netip.AddrPort, most int) (store
 }
 
 // regainProxy goes on with what an agent before this one has left at the keeper.
-func (a *life) regainProxy(id string, kept *keep.Store) {
+func (a *life) regainProxy(id string, kept *keeper.Store) {
 	var root netip.AddrPort
 	s := a.shares[id]
 	if err := json.Unmarshal(kept.Data, &root); err != nil || s == nil {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/gpu"
-	"github.com/golaunch/golaunch/internal/logs"
-	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
 // What counts as movement of a rank without heartbeat, between two looks. One that waits for others spins as often as it sleeps: NCCL

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/topo/topotest"
+	"github.com/golaunch/golaunch/internal/testkit/topotest"
 	"github.com/golaunch/golaunch/rankenv"
 )
 

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/nccl/dl"
 )
 

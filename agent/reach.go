@@ -10,8 +10,8 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/ports"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/ports"
 )
 
 const (

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
 
-	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
 // read delivers what a job's ranks wrote here, while they write it or after.

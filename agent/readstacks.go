@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/stacks"
+	"github.com/golaunch/golaunch/internal/process/stacks"
 	"github.com/golaunch/golaunch/internal/wire"
 )
 

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/gpu"
-	"github.com/golaunch/golaunch/internal/proc"
-	"github.com/golaunch/golaunch/internal/samples"
+	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/host/samples"
+	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/placement"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/proc"
-	"github.com/golaunch/golaunch/internal/samples"
+	"github.com/golaunch/golaunch/internal/host/samples"
+	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/keep"
+	"github.com/golaunch/golaunch/agent/internal/keeper"
 )
 
 // maxLeft bounds the processes that are named.
@@ -30,7 +30,7 @@ func (u *unit) settle(scope scope) {
 			u.agent.session.Node.Name, named(left), task.Grace))
 		err = scope.Rest(task.Grace)
 	}
-	if err != nil && !errors.Is(err, keep.ErrGone) {
+	if err != nil && !errors.Is(err, keeper.ErrGone) {
 		u.agent.Warn(fmt.Errorf("attempt %d: end what ranks have left running: %w", u.order.Attempt, err))
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/endpoint"
-	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/endpoint"
 
-	"github.com/golaunch/golaunch/internal/bind"
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/rankenv"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
@@ -85,7 +85,7 @@ func newShare(a *life, id string, as Assignment, endpoint string) *share {
 }
 
 // rights are those of the user whose ranks they are.
-func (s *share) rights() *own.Rights { return (*own.Rights)(s.work.User) }
+func (s *share) rights() *safefile.Rights { return (*safefile.Rights)(s.work.User) }
 
 // quieten waits until nothing of the job lives here, and nothing more is written.
 func (s *share) quieten() {

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/gpu"
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/gpu"
 )
 
 // Ranks are looked at four times in --hang-timeout. Time counts in looks, so that a node that was paused as a whole does not hang.

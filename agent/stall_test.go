@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/topo/topotest"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/testkit/topotest"
 	"github.com/golaunch/golaunch/rankenv"
 )
 

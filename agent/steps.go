@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 )
 
 // stepEvery is how often a step is told: each is in the job's journal.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 )
 
 func TestStepsAreTold(t *testing.T) {

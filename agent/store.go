@@ -11,8 +11,8 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/keep"
+	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -103,7 +103,7 @@ func (s *share) serve(l net.Listener, o job.Prepare) (store, error) {
 // grown hears how many ranks there are, each of which may have some connections to the store.
 func (s *share) grown(worldSize int) {
 	s.worldSize.Store(int64(worldSize))
-	if kept, ok := s.store.(*keep.Store); ok {
+	if kept, ok := s.store.(*keeper.Store); ok {
 		kept.Bound(perRank * worldSize)
 	}
 }
@@ -186,7 +186,7 @@ func meeting(clients []tcpstore.ClientStatus, ranks int) (m job.Meeting) {
 func (s *share) admit(addrs []netip.Addr) {
 	own := s.agent.session.Node.Addr
 	s.peers.Store(tcpstore.NewPeers(addrs, own))
-	if kept, ok := s.store.(*keep.Store); ok {
+	if kept, ok := s.store.(*keeper.Store); ok {
 		kept.Admit(addrs, own)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 

@@ -14,12 +14,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/golaunch/golaunch/internal/bind"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/keep"
-	"github.com/golaunch/golaunch/internal/logs"
-	"github.com/golaunch/golaunch/internal/proc"
-	"github.com/golaunch/golaunch/internal/verdict"
+	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/internal/host/bind"
+	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -65,7 +65,7 @@ type unit struct {
 	exiting sync.Mutex
 	twins   verdict.Twins
 	// former are the ranks that an agent before this one has started, by rank.
-	former map[int]keep.Rank
+	former map[int]keeper.Rank
 	// gone is closed when no process of the attempt lives any more.
 	gone chan struct{}
 }
@@ -97,7 +97,7 @@ func (u *unit) run() {
 		}
 		u.evidence.seal()
 		err := scope.Close()
-		if err == nil || errors.Is(err, keep.ErrGone) {
+		if err == nil || errors.Is(err, keeper.ErrGone) {
 			u.close(outputs)
 		}
 		if err != nil {

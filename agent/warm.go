@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/forkserver"
-	"github.com/golaunch/golaunch/internal/keep"
-	"github.com/golaunch/golaunch/internal/own"
-	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/agent/internal/forkserver"
+	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/proc"
 )
 
 // warm is a server that imports, or has imported. Its fields but done may be read once done is closed.
@@ -22,12 +22,12 @@ type warm struct {
 	process *proc.Process
 	server  *forkserver.Server
 	// kept is the keeper's end of it, where ranks outlive this agent.
-	kept   *keep.Server
+	kept   *keeper.Server
 	err    error
 	done   chan struct{}
 	cancel context.CancelCauseFunc
 	// rights are whose process it is, and users the units that wait for it or fork.
-	rights *own.Rights
+	rights *safefile.Rights
 	users  sync.WaitGroup
 	// expiry ends it while it is in a pool.
 	expiry *time.Timer
@@ -72,7 +72,7 @@ func (w *warm) stale(env []string) string {
 }
 
 // changed says which file of modules is another now.
-func changed(files interface{ Changed(*own.Rights) string }, rights *own.Rights) string {
+func changed(files interface{ Changed(*safefile.Rights) string }, rights *safefile.Rights) string {
 	found := make(chan string, 1)
 	go func() { found <- files.Changed(rights) }()
 	select {
@@ -114,7 +114,7 @@ func (w *warm) end(warn func(error)) {
 		if err := w.scope.Close(); err != nil {
 			warn(fmt.Errorf("end the fork server: %w", err))
 		}
-		if kept, ok := w.scope.(*keep.Scope); ok {
+		if kept, ok := w.scope.(*keeper.Scope); ok {
 			kept.Forget()
 		}
 	}

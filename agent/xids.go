@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/health"
-	"github.com/golaunch/golaunch/internal/samples"
+	"github.com/golaunch/golaunch/internal/host/health"
+	"github.com/golaunch/golaunch/internal/host/samples"
 )
 
 // xidLog counts the errors (Xids) that the driver has told the kernel's log of each GPU since the log was opened. The nil xidLog knows

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/samples"
+	"github.com/golaunch/golaunch/internal/host/samples"
 	"github.com/golaunch/golaunch/placement"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/clustertest"
-	"github.com/golaunch/golaunch/internal/suite"
+	"github.com/golaunch/golaunch/internal/testkit/clustertest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 func TestMain(m *testing.M) { suite.Main(m) }

@@ -14,17 +14,17 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/proc"
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/wire/session"
 
 	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/gpu"
-	"github.com/golaunch/golaunch/internal/health"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/internal/speaker"
-	"github.com/golaunch/golaunch/internal/spot"
-	"github.com/golaunch/golaunch/internal/where"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/host/health"
+	"github.com/golaunch/golaunch/internal/process/asyncwriter"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/launcher/internal/schedenv"
+	"github.com/golaunch/golaunch/launcher/internal/spot"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -203,12 +203,12 @@ func (a Agent) node(j Job, join session.Options, f *follower, hearing *hearing) 
 // unheard has nobody wait for Say and Warn but the end of Serve, which calls what it returns.
 func (a *Agent) unheard() (end func()) {
 	say, warn := a.Say, a.Warn
-	words := speaker.New(func(missed int) {
+	words := asyncwriter.New(func(missed int) {
 		warn(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
 	})
 	a.Say = func(text string) { words.Say(func() { say(text) }) }
 	a.Warn = func(err error) { words.Say(func() { warn(err) }) }
-	return func() { words.Finish(speaker.Patience) }
+	return func() { words.Finish(asyncwriter.Patience) }
 }
 
 // hears also knows what Slurm means by a signal. All of its nodes ask Slurm for the time, one after another.
@@ -248,7 +248,7 @@ func (a Agent) joining(ctx context.Context, addrs []string) (Job, session.Option
 		return Job{}, session.Options{}, err
 	}
 	j := Job{Network: Network{Name: a.Name, Address: a.Address, Interface: a.Interface}}
-	if p, err := where.Find(where.Here()); err == nil && p != nil {
+	if p, err := schedenv.Find(schedenv.Here()); err == nil && p != nil {
 		j.place = p
 		j.Network.Name = cmp.Or(j.Network.Name, p.Name)
 	}

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/contract"
-	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -96,7 +96,7 @@ func lost(err error) error {
 // hand prints the id of a job that goes on.
 func (h *here) hand(id string) error {
 	if h.job.Output.JSON {
-		return contract.Print(h.job.Output.Stdout, &contract.Submitted{Job: id})
+		return jsonout.Print(h.job.Output.Stdout, &jsonout.Submitted{Job: id})
 	}
 	_, err := fmt.Fprintln(h.job.Output.Stdout, id)
 	return err

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/internal/where"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -13,7 +13,7 @@ import (
 func TestSeats(t *testing.T) {
 	for _, c := range []struct {
 		nodes, spares int
-		place         *where.Place
+		place         *schedenv.Place
 		want          bool
 	}{
 		{nodes: 1},
@@ -21,8 +21,8 @@ func TestSeats(t *testing.T) {
 		{nodes: 1, spares: 1},
 		{nodes: 2, spares: 1, want: true},
 		{nodes: 3, want: true},
-		{nodes: 3, place: &where.Place{By: "Slurm"}, want: true},
-		{nodes: 3, place: &where.Place{Port: 29400}, want: true},
+		{nodes: 3, place: &schedenv.Place{By: "Slurm"}, want: true},
+		{nodes: 3, place: &schedenv.Place{Port: 29400}, want: true},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			j := Job{Resources: Resources{Spares: c.spares}, place: c.place}

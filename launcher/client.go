@@ -14,12 +14,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/replica"
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
 
-	"github.com/golaunch/golaunch/internal/announce"
-	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/launcher/internal/discovery"
 )
 
 // Client asks the coordinator of a cluster. It may be used by several goroutines.
@@ -39,7 +39,7 @@ type Client struct {
 func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error) {
 	if coordinator == "" {
 		var err error
-		if coordinator, err = announce.Find(ctx, wire.Protocol); err != nil {
+		if coordinator, err = discovery.Find(ctx, wire.Protocol); err != nil {
 			return nil, fmt.Errorf("%w; give --coordinator HOST:PORT", err)
 		}
 		if coordinator == "" {
@@ -65,7 +65,7 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 // ConnectJob reaches the coordinator of a job: the job's own, if it has one on this machine and this user's, else as Connect.
 func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Client, error) {
 	if coordinator == "" && job != "" {
-		if c, err := connectLocal(ctx, job); !errors.Is(err, announce.ErrNoJob) {
+		if c, err := connectLocal(ctx, job); !errors.Is(err, discovery.ErrNoJob) {
 			return c, err
 		}
 	}
@@ -87,16 +87,16 @@ func leftBehind(job string) string {
 
 // LocalJobs are the IDs of this user's jobs that have a coordinator of their own on this machine: those that were not submitted to a
 // cluster.
-func LocalJobs(ctx context.Context) ([]string, error) { return announce.Jobs(ctx) }
+func LocalJobs(ctx context.Context) ([]string, error) { return discovery.Jobs(ctx) }
 
 func connectLocal(ctx context.Context, job string) (*Client, error) {
 	var met atomic.Bool
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		conn, err := announce.Dial(ctx, job)
+		conn, err := discovery.Dial(ctx, job)
 		switch {
 		case err == nil:
 			met.Store(true)
-		case met.Load() && errors.Is(err, announce.ErrNoJob):
+		case met.Load() && errors.Is(err, discovery.ErrNoJob):
 			return nil, &session.RequestError{Target: localTarget, Why: "job " + job + " is over", Bad: true, NotThere: true}
 		}
 		return conn, err

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/clustertest"
+	"github.com/golaunch/golaunch/internal/testkit/clustertest"
 	"github.com/golaunch/golaunch/launcher"
 )
 

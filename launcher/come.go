@@ -13,9 +13,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/calls"
-	endpoints "github.com/golaunch/golaunch/internal/endpoint"
-	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	endpoints "github.com/golaunch/golaunch/internal/wire/endpoint"
+	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
 // How the workers of a group come
@@ -49,7 +49,7 @@ func (g *Group) accept() {
 }
 
 func sameUser(conn *net.UnixConn) bool {
-	peer, err := own.Peer(conn)
+	peer, err := safefile.Peer(conn)
 	return err == nil && int(peer.Uid) == os.Geteuid()
 }
 
@@ -69,7 +69,7 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 	}
 	l, last := g.resumed(conn, who)
 	if last != nil {
-		if calls.Write(conn, *last) == nil {
+		if rpcframe.Write(conn, *last) == nil {
 			_, _ = io.Copy(io.Discard, in) // until the worker has ended: what is unread when a connection is closed may take the last word with it
 		}
 		return
@@ -103,30 +103,30 @@ func (g *Group) serve(conn net.Conn, in *bufio.Reader, taken func() error) {
 }
 
 // greeted hears who a worker is.
-func (g *Group) greeted(conn net.Conn, in *bufio.Reader) (who calls.Greeting, err error) {
+func (g *Group) greeted(conn net.Conn, in *bufio.Reader) (who rpcframe.Greeting, err error) {
 	limit := timeout(conn)
 	defer limit()
-	f, err := calls.Read(in, calls.MaxHello)
+	f, err := rpcframe.Read(in, rpcframe.MaxHello)
 	if err == nil {
 		err = json.Unmarshal(f.Body, &who)
 	}
-	if err != nil || f.Kind != calls.Hello || !sameKey(who.Key, g.key) || who.Job != g.ID || who.Rank < 0 || who.Rank >= g.size {
-		return who, errors.Join(err, calls.ErrFrame)
+	if err != nil || f.Kind != rpcframe.Hello || !sameKey(who.Key, g.key) || who.Job != g.ID || who.Rank < 0 || who.Rank >= g.size {
+		return who, errors.Join(err, rpcframe.ErrFrame)
 	}
 	return who, nil
 }
 
 // resumed is the link of a worker that has come before, which goes on; nil of one that comes for the first time. Last is what is said to one that is to end.
-func (g *Group) resumed(conn net.Conn, who calls.Greeting) (l *link, last *calls.Frame) {
+func (g *Group) resumed(conn net.Conn, who rpcframe.Greeting) (l *link, last *rpcframe.Frame) {
 	g.change(func() {
 		w := &g.workers[who.Rank]
 		switch {
 		case g.closing:
-			last = &calls.Frame{Kind: calls.Bye}
+			last = &rpcframe.Frame{Kind: rpcframe.Bye}
 		case w.attempt == who.Attempt && cmp.Or(w.link, w.unclear) != nil:
 			l = cmp.Or(w.link, w.unclear)
 			if err := l.resume(conn, who.Received); err != nil {
-				l, last = nil, &calls.Frame{Kind: calls.Error, Codec: calls.Raw, Body: []byte(err.Error())}
+				l, last = nil, &rpcframe.Frame{Kind: rpcframe.Error, Codec: rpcframe.Raw, Body: []byte(err.Error())}
 				return
 			}
 			w.link, w.unclear = l, nil
@@ -136,10 +136,10 @@ func (g *Group) resumed(conn net.Conn, who calls.Greeting) (l *link, last *calls
 }
 
 // begun makes a link to a worker that comes for the first time, or whose first connection has ended early.
-func (g *Group) begun(conn net.Conn, in *bufio.Reader, who calls.Greeting) (*link, error) {
+func (g *Group) begun(conn net.Conn, in *bufio.Reader, who rpcframe.Greeting) (*link, error) {
 	l := &link{
-		newest: conn, conn: conn, rank: who.Rank, node: who.Node, waits: map[uint64]chan calls.Frame{},
-		gone: make(chan struct{}), slots: make(chan struct{}, calls.MaxOutstanding), writing: make(chan struct{}, 1),
+		newest: conn, conn: conn, rank: who.Rank, node: who.Node, waits: map[uint64]chan rpcframe.Frame{},
+		gone: make(chan struct{}), slots: make(chan struct{}, rpcframe.MaxOutstanding), writing: make(chan struct{}, 1),
 	}
 	var err error
 	if l.methods, err = l.make(in, who.Received); err != nil {
@@ -155,7 +155,7 @@ func (g *Group) begun(conn net.Conn, in *bufio.Reader, who calls.Greeting) (*lin
 		}
 	})
 	if !fresh { // it may come late, and be about to be stopped
-		return nil, calls.ErrFrame
+		return nil, rpcframe.ErrFrame
 	}
 	return l, nil
 }
@@ -165,26 +165,26 @@ func (l *link) make(in *bufio.Reader, received *uint64) (methods []string, err e
 	limit := timeout(l.conn)
 	defer limit()
 	if received != nil {
-		l.replay = calls.Resumed[sentFrame](*received)
-		err = calls.Write(l.conn, l.replay.Ack())
+		l.replay = rpcframe.Resumed[sentFrame](*received)
+		err = rpcframe.Write(l.conn, l.replay.Ack())
 	}
 	if err == nil && (received == nil || *received == 0) {
 		var making []byte
-		if making, err = json.Marshal(calls.Making{Turns: []string{offload, onload}}); err == nil {
-			err = l.write(context.Background(), calls.Frame{Kind: calls.Make, Codec: calls.JSON, Body: making}, 0)
+		if making, err = json.Marshal(rpcframe.Making{Turns: []string{offload, onload}}); err == nil {
+			err = l.write(context.Background(), rpcframe.Frame{Kind: rpcframe.Make, Codec: rpcframe.JSON, Body: making}, 0)
 		}
 	}
 	for err == nil {
-		var f calls.Frame
-		if f, err = calls.Read(in, calls.MaxHello); err != nil {
+		var f rpcframe.Frame
+		if f, err = rpcframe.Read(in, rpcframe.MaxHello); err != nil {
 			break
 		}
 		switch {
-		case f.Kind == calls.Ack && l.replay != nil:
+		case f.Kind == rpcframe.Ack && l.replay != nil:
 			err = l.replay.Acknowledge(f.Call)
 			continue
-		case f.Kind != calls.Ready:
-			return nil, calls.ErrFrame
+		case f.Kind != rpcframe.Ready:
+			return nil, rpcframe.ErrFrame
 		case l.replay != nil:
 			l.replay.Take(f)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
 // connection is one ssh.

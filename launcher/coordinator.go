@@ -15,12 +15,12 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/account"
-	"github.com/golaunch/golaunch/internal/announce"
-	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/internal/ports"
-	"github.com/golaunch/golaunch/internal/speaker"
+	"github.com/golaunch/golaunch/internal/host/account"
+	"github.com/golaunch/golaunch/internal/host/ports"
+	"github.com/golaunch/golaunch/internal/process/asyncwriter"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/launcher/internal/discovery"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -91,10 +91,10 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	words := speaker.New(func(missed int) {
+	words := asyncwriter.New(func(missed int) {
 		c.Warn(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
 	})
-	defer words.Finish(speaker.Patience)
+	defer words.Finish(asyncwriter.Patience)
 	ready, say, warn := c.Ready, c.Say, c.Warn
 	c.Say = func(text string) { words.Say(func() { say(text) }) }
 	c.Warn = func(err error) { words.Say(func() { warn(err) }) }
@@ -146,7 +146,7 @@ func warnStderr(err error) { fmt.Fprintf(os.Stderr, "golaunch: warning: %v\n", e
 
 // announced returns what ends the announcement, or why commands do not find the coordinator by themselves.
 func announced(at string) (end func(), err error) {
-	name, err := announce.Tell(at, wire.Protocol)
+	name, err := discovery.Tell(at, wire.Protocol)
 	switch {
 	case err == nil:
 		return func() { name.Close() }, nil

@@ -17,9 +17,9 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/internal/munge"
-	"github.com/golaunch/golaunch/internal/ports"
+	"github.com/golaunch/golaunch/internal/host/munge"
+	"github.com/golaunch/golaunch/internal/host/ports"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
 )
 
 // The nodes of a job that a scheduler has started know each other's names and the job's id, but neither a free port nor a secret.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/internal/ports"
+	"github.com/golaunch/golaunch/internal/host/ports"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
 )
 
 // answering listens at an address and says the same to everybody.

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/golaunch/golaunch/internal/filetimer"
+	"github.com/golaunch/golaunch/internal/process/filetimer"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"

@@ -6,7 +6,7 @@ import (
 	"net"
 	"time"
 
-	endpoints "github.com/golaunch/golaunch/internal/endpoint"
+	endpoints "github.com/golaunch/golaunch/internal/wire/endpoint"
 )
 
 // EndWithin sets how long workers may take to end when the group is closed.

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -48,7 +48,7 @@ func (f Failure) MarshalJSON() ([]byte, error) {
 	if f.Verdict != (Verdict{}) {
 		j.Verdict = &f.Verdict
 	}
-	return contract.Marshal(j)
+	return jsonout.Marshal(j)
 }
 
 // UnmarshalJSON reads what MarshalJSON has written.

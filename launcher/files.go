@@ -13,9 +13,9 @@ import (
 	"sync"
 
 	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/logs"
-	"github.com/golaunch/golaunch/internal/own"
-	"github.com/golaunch/golaunch/internal/ports"
+	"github.com/golaunch/golaunch/internal/host/ports"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
 // keptFiles are the files of the jobs that an agent has had.
@@ -78,7 +78,7 @@ func (k *keptFiles) ready(id string, as agent.Assignment, at netip.Addr) (agent.
 	if err := d.Decode(&j); err != nil {
 		return agent.Work{}, fmt.Errorf("this agent does not understand the job: %w; install the same golaunch on all nodes", err)
 	}
-	var rights *own.Rights
+	var rights *safefile.Rights
 	environ := os.Environ()
 	if user != nil {
 		rights, environ = &user.Rights, user.Environ(environ)
@@ -159,7 +159,7 @@ func (k *keptFiles) past(id string) (*logs.Dir, error) {
 		p.base = k.base
 	}
 	if info, err := os.Lstat(filepath.Join(k.base, id)); !elsewhere && k.as.each && err == nil {
-		p.whose.Job = own.Of(info)
+		p.whose.Job = safefile.Of(info)
 	}
 	return p.whose.FindDir(p.base, id)
 }

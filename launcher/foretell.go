@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 )
 
 // Why a worker whose connection has ended is gone

@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/golaunch/golaunch/internal/calls"
-	endpoints "github.com/golaunch/golaunch/internal/endpoint"
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
+	endpoints "github.com/golaunch/golaunch/internal/wire/endpoint"
+	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
 // leaveLimit is how long workers that are not needed any more may take to end in order.
@@ -184,8 +184,8 @@ func (g *Group) call(ctx context.Context, rank int, shared uint64, method string
 	if rank < 0 || rank >= g.size {
 		return nil, usage("worker %d: the group has 0 to %d", rank, g.size-1)
 	}
-	if len(method) > calls.MaxName || len(in) > calls.MaxBody {
-		return nil, usage("a method's name of %d bytes and an input of %d: %d and %d at most", len(method), len(in), calls.MaxName, calls.MaxBody)
+	if len(method) > rpcframe.MaxName || len(in) > rpcframe.MaxBody {
+		return nil, usage("a method's name of %d bytes and an input of %d: %d and %d at most", len(method), len(in), rpcframe.MaxName, rpcframe.MaxBody)
 	}
 	l, err := g.ready(ctx, rank)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/golaunch/golaunch/internal/hostlist"
+	"github.com/golaunch/golaunch/internal/host/hostlist"
 )
 
 // maxHostfile bounds a file of hosts, in bytes.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/hostlist"
+	"github.com/golaunch/golaunch/internal/host/hostlist"
 	"github.com/golaunch/golaunch/launcher"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/suite"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // mainVar, in the environment, makes the test program one that imports package launcher and says what it was started with.

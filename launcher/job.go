@@ -18,11 +18,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/core/replica"
 
-	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/where"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
 // Job is one command, what it runs on and what is done when it fails. Only Command has no default: the zero value of every other field is
@@ -48,7 +48,7 @@ type Job struct {
 
 	// place is what a scheduler says, hasID that the ID was given, and ruleText is what the file of
 	// FailureRules has.
-	place    *where.Place
+	place    *schedenv.Place
 	hasID    bool
 	ruleText string
 }

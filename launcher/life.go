@@ -14,12 +14,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/announce"
-	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/discovery"
 
 	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -190,7 +190,7 @@ func (h *here) turn(p part, term *rendezvous.Term) (*turn, error) {
 
 // open serves commands of this user on this machine. That it cannot is no reason for a job not to run.
 func (t *turn) open() {
-	l, err := announce.Listen(t.h.job.ID)
+	l, err := discovery.Listen(t.h.job.ID)
 	if err != nil {
 		t.h.warn(err)
 		return

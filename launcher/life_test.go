@@ -7,7 +7,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
 // TestAJobEndsForAnError: the job would wait for nodes that cannot come.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/calls"
-	endpoints "github.com/golaunch/golaunch/internal/endpoint"
+	endpoints "github.com/golaunch/golaunch/internal/wire/endpoint"
+	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
 const (
@@ -39,9 +39,9 @@ type link struct {
 	// newest is the connection that is read, and conn the same once it is written to; nil when there is none.
 	newest, conn net.Conn
 	// replay is nil of a worker that does not come again.
-	replay *calls.Replay[sentFrame]
+	replay *rpcframe.Replay[sentFrame]
 	acking bool
-	waits  map[uint64]chan calls.Frame
+	waits  map[uint64]chan rpcframe.Frame
 
 	failure *Failure
 	lost    bool
@@ -50,7 +50,7 @@ type link struct {
 
 // sentFrame is a frame; those with the same number of shared, which is not 0, have the same body.
 type sentFrame struct {
-	calls.Frame
+	rpcframe.Frame
 	shared uint64
 }
 
@@ -71,7 +71,7 @@ func (l *link) call(ctx context.Context, number, shared uint64, method string, i
 	case <-l.gone:
 		return nil, l.err()
 	}
-	answer := make(chan calls.Frame, 1)
+	answer := make(chan rpcframe.Frame, 1)
 	l.mu.Lock()
 	l.waits[number] = answer
 	l.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *link) call(ctx context.Context, number, shared uint64, method string, i
 	}()
 	said := make(chan error, 1)
 	go func() {
-		said <- l.write(ctx, calls.Frame{Kind: calls.Call, Codec: calls.Raw, Call: number, Name: method, Body: in}, shared)
+		said <- l.write(ctx, rpcframe.Frame{Kind: rpcframe.Call, Codec: rpcframe.Raw, Call: number, Name: method, Body: in}, shared)
 	}()
 	select {
 	case f := <-answer:
@@ -91,7 +91,7 @@ func (l *link) call(ctx context.Context, number, shared uint64, method string, i
 	case <-ctx.Done():
 		go func() {
 			if <-said == nil {
-				l.tell(calls.Frame{Kind: calls.Cancel, Call: number})
+				l.tell(rpcframe.Frame{Kind: rpcframe.Cancel, Call: number})
 			}
 			<-l.slots
 		}()
@@ -107,11 +107,11 @@ func (l *link) call(ctx context.Context, number, shared uint64, method string, i
 	}
 }
 
-func (l *link) outcome(f calls.Frame) ([]byte, error) {
-	if f.Kind == calls.Result {
+func (l *link) outcome(f rpcframe.Frame) ([]byte, error) {
+	if f.Kind == rpcframe.Result {
 		return f.Body, nil
 	}
-	var failed calls.Failure
+	var failed rpcframe.Failure
 	if err := json.Unmarshal(f.Body, &failed); err != nil {
 		failed.Message = "it fails with what cannot be read"
 	}
@@ -119,7 +119,7 @@ func (l *link) outcome(f calls.Frame) ([]byte, error) {
 }
 
 // write says a frame, unless ctx ends before its turn comes. Without a connection it is said on the next one.
-func (l *link) write(ctx context.Context, f calls.Frame, shared uint64) error {
+func (l *link) write(ctx context.Context, f rpcframe.Frame, shared uint64) error {
 	select {
 	case l.writing <- struct{}{}:
 		defer func() { <-l.writing }()
@@ -147,7 +147,7 @@ func (l *link) put(conn net.Conn, f sentFrame) (ok bool) {
 	if far, is := conn.(*endpoints.Stream); is && f.shared > 0 && len(f.Body) >= sharedFrom {
 		err = writeShared(far, f.Frame, f.shared)
 	} else {
-		err = calls.Write(conn, f.Frame)
+		err = rpcframe.Write(conn, f.Frame)
 	}
 	if err != nil {
 		conn.Close()
@@ -207,8 +207,8 @@ func (l *link) left(conn net.Conn) bool {
 }
 
 // writeShared says a frame with a body that other workers get too.
-func writeShared(far *endpoints.Stream, f calls.Frame, shared uint64) error {
-	head, err := calls.Head(f)
+func writeShared(far *endpoints.Stream, f rpcframe.Frame, shared uint64) error {
+	head, err := rpcframe.Head(f)
 	if err != nil {
 		return err
 	}
@@ -219,19 +219,19 @@ func writeShared(far *endpoints.Stream, f calls.Frame, shared uint64) error {
 }
 
 // tell says a frame that a worker which is gone need not hear.
-func (l *link) tell(f calls.Frame) { _ = l.write(context.Background(), f, 0) }
+func (l *link) tell(f rpcframe.Frame) { _ = l.write(context.Background(), f, 0) }
 
 // bye has the worker end.
-func (l *link) bye() { go l.tell(calls.Frame{Kind: calls.Bye}) }
+func (l *link) bye() { go l.tell(rpcframe.Frame{Kind: rpcframe.Bye}) }
 
 // read gives answers to who waits for them, until the connection ends, or there is a newer one. The error is about a frame that makes no sense.
 func (l *link) read(conn net.Conn, in *bufio.Reader) error {
 	for {
-		f, err := calls.Read(in, calls.MaxBody)
+		f, err := rpcframe.Read(in, rpcframe.MaxBody)
 		if err == nil {
 			err = l.hear(conn, f)
 		}
-		if errors.Is(err, calls.ErrFrame) {
+		if errors.Is(err, rpcframe.ErrFrame) {
 			return err
 		}
 		if err != nil {
@@ -240,19 +240,19 @@ func (l *link) read(conn net.Conn, in *bufio.Reader) error {
 	}
 }
 
-func (l *link) hear(conn net.Conn, f calls.Frame) error {
+func (l *link) hear(conn net.Conn, f rpcframe.Frame) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.newest != conn:
 		return net.ErrClosed
-	case f.Kind == calls.Ack && l.replay != nil:
+	case f.Kind == rpcframe.Ack && l.replay != nil:
 		return l.replay.Acknowledge(f.Call)
-	case f.Kind != calls.Result && f.Kind != calls.Error:
-		return calls.ErrFrame
+	case f.Kind != rpcframe.Result && f.Kind != rpcframe.Error:
+		return rpcframe.ErrFrame
 	}
 	if l.replay != nil {
-		l.replay.Answered(func(s sentFrame) bool { return s.Kind == calls.Call && s.Call == f.Call })
+		l.replay.Answered(func(s sentFrame) bool { return s.Kind == rpcframe.Call && s.Call == f.Call })
 		if l.replay.Take(f) && !l.acking {
 			l.acking = true
 			go l.ack()

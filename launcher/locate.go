@@ -13,9 +13,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/golaunch/golaunch/internal/gpu"
-	"github.com/golaunch/golaunch/internal/helper"
-	"github.com/golaunch/golaunch/internal/where"
+	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -34,7 +34,7 @@ func (j *Job) locate() (err error) {
 	if j.Network.Scheduler == noScheduler || j.Resources.Simulate || j.Cluster.Coordinator != "" {
 		return nil
 	}
-	j.place, err = where.Find(where.Here())
+	j.place, err = schedenv.Find(schedenv.Here())
 	if err != nil && j.Network.Rendezvous == "" && !j.oneNode() {
 		return usage("%v", err)
 	}
@@ -80,7 +80,7 @@ func (j Job) lone() bool {
 
 // name takes the scheduler's name for this node. Where several processes share the node, it adds
 // the process's number.
-func (j *Job) name(p *where.Place) (err error) {
+func (j *Job) name(p *schedenv.Place) (err error) {
 	if j.Network.Interface == "" && j.Network.Address == "" {
 		j.Network.Interface = p.Interface
 	}
@@ -100,7 +100,7 @@ func (j *Job) name(p *where.Place) (err error) {
 }
 
 // ranks takes how many ranks a scheduler wants on a node.
-func (j *Job) ranks(p *where.Place) error {
+func (j *Job) ranks(p *schedenv.Place) error {
 	if len(j.Resources.PerNode) > 0 {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (j *Job) ranks(p *where.Place) error {
 }
 
 // nodes takes the nodes that a scheduler has given, and how they meet.
-func (j *Job) nodes(p *where.Place) error {
+func (j *Job) nodes(p *schedenv.Place) error {
 	if p.Several != nil {
 		return usage("%v", p.Several)
 	}
@@ -160,7 +160,7 @@ func (j Job) solitary() bool {
 // scheduledID begins with the scheduler's id of the job. An allocation may run many jobs, and a
 // scheduler one job several times. It is empty when the scheduler has none that would do. A lone
 // job may be one of many at the same time.
-func scheduledID(p *where.Place, lone bool) string {
+func scheduledID(p *schedenv.Place, lone bool) string {
 	id := p.Job
 	switch {
 	case id == "":
@@ -177,7 +177,7 @@ func scheduledID(p *where.Place, lone bool) string {
 }
 
 // askHead asks a launcher for the host of node 0.
-func askHead(p *where.Place) error {
+func askHead(p *schedenv.Place) error {
 	if p.Head != "" || p.Node == 0 || len(p.Ask) == 0 {
 		return nil
 	}

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
 )
 

@@ -17,9 +17,9 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 
-	"github.com/golaunch/golaunch/internal/gpu"
-	"github.com/golaunch/golaunch/internal/health"
-	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/host/health"
+	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/placement"
 )
 

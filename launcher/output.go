@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/logs"
-	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
 // TorchOutput is what torchrun does with the output of ranks (torch/distributed/elastic/multiprocessing/api.py). Beside golaunch's
@@ -164,7 +164,7 @@ func (h *here) handOn(cause *Failure) error {
 		text, err = json.Marshal(file)
 	}
 	if err == nil {
-		err = own.Write(t.ErrorFile, text, 0o600)
+		err = safefile.Write(t.ErrorFile, text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("hand on the error of rank %d to TORCHELASTIC_ERROR_FILE: %w", cause.Rank, err)

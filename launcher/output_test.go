@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
 // TestWhatIsShown has two ranks, of a world of that size, say a word on each stream.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 

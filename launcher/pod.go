@@ -12,8 +12,8 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
-	"github.com/golaunch/golaunch/internal/account"
-	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/host/account"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
 )
 
 // inPod says that this process is in a pod: the kubelet sets the variable in every container.

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"net"
 
-	"github.com/golaunch/golaunch/internal/ports"
+	"github.com/golaunch/golaunch/internal/host/ports"
 )
 
 func portRange(text string) (ports.Range, error) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/placement"
 )
 

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/samples"
-	"github.com/golaunch/golaunch/internal/trainjob"
+	"github.com/golaunch/golaunch/internal/host/samples"
+	"github.com/golaunch/golaunch/launcher/internal/trainjob"
 )
 
 // Progress is how far a job has come, by the heartbeats of its ranks. What is not known is NaN, or a zero time.

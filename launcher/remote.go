@@ -19,9 +19,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/helper"
-	"github.com/golaunch/golaunch/internal/hidden"
-	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/process/internalverbs"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -29,7 +29,7 @@ import (
 // no other user of the machine can read either.
 const remoteVar = helper.Enlistment
 
-func init() { hidden.ServeNode = remote }
+func init() { internalverbs.ServeNode = remote }
 
 // enlistment is what such a process must know.
 type enlistment struct {

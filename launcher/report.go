@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
 // observe tells what was decided: to the job's observer, or in words.
@@ -19,7 +19,7 @@ func (h *here) observe(d Decision) {
 		h.job.Output.Observe(d)
 	case h.job.Output.Quiet || d.Reason == "":
 	case h.job.Output.JSON:
-		h.console.Print(contract.Words{Time: d.At, Reason: d.Reason}.Bytes())
+		h.console.Print(jsonout.Words{Time: d.At, Reason: d.Reason}.Bytes())
 	default:
 		h.narrator.tell(d)
 	}
@@ -30,7 +30,7 @@ func (h *here) say(what string) {
 	switch {
 	case h.job.Output.Quiet:
 	case h.job.Output.JSON:
-		h.console.Print(contract.Words{Reason: what}.Bytes())
+		h.console.Print(jsonout.Words{Reason: what}.Bytes())
 	default:
 		h.console.Say("%s", what)
 	}
@@ -41,7 +41,7 @@ func (h *here) warn(err error) {
 	switch {
 	case h.job.Output.Quiet:
 	case h.job.Output.JSON:
-		h.console.Print(contract.Words{Warning: err.Error()}.Bytes())
+		h.console.Print(jsonout.Words{Warning: err.Error()}.Bytes())
 	default:
 		h.console.Say("warning: %v", err)
 	}
@@ -50,7 +50,7 @@ func (h *here) warn(err error) {
 // report says how the job ended, and where its logs are unless they go.
 func (h *here) report(r Result, logs string) {
 	if h.job.Output.JSON {
-		h.console.Print(contract.Words{Result: r}.Bytes())
+		h.console.Print(jsonout.Words{Result: r}.Bytes())
 		return
 	}
 	text := r.Report(h.where(r, logs))
@@ -94,7 +94,7 @@ func (h *here) bundle(r Result) string {
 // complain says on standard error what a process of a node has failed of, which knows no more of its job than j.
 func (j Job) complain(err error) {
 	if j.Output.JSON {
-		fmt.Fprintf(os.Stderr, "%s", contract.Words{Warning: err.Error()}.Bytes())
+		fmt.Fprintf(os.Stderr, "%s", jsonout.Words{Warning: err.Error()}.Bytes())
 		return
 	}
 	fmt.Fprintln(os.Stderr, "golaunch:", err)

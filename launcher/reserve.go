@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire/session"
 
 	"github.com/golaunch/golaunch/placement"
 )

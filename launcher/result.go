@@ -5,9 +5,9 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 
-	"github.com/golaunch/golaunch/internal/goodput"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/verdict"
+	"github.com/golaunch/golaunch/internal/core/goodput"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/placement"
 )
 

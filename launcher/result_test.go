@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
 
-	"github.com/golaunch/golaunch/internal/goodput"
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/goodput"
+	"github.com/golaunch/golaunch/internal/core/job"
 )
 
 // fill sets every field below v to something, no two numbers and texts alike.

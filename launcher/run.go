@@ -12,11 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/own"
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/wire/session"
 
-	"github.com/golaunch/golaunch/internal/filetimer"
-	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/process/filetimer"
+	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -251,14 +251,14 @@ var errNoPlace = errors.New("cannot make a directory for logs")
 
 // onlyMine refuses a directory that is not this user's alone.
 func onlyMine(dir string) error {
-	if err := own.Path(dir); err != nil {
+	if err := safefile.Path(dir); err != nil {
 		return err
 	}
-	root, err := own.Open(dir)
+	root, err := safefile.Open(dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(own.Dir(root), root.Close())
+	return errors.Join(safefile.Dir(root), root.Close())
 }
 
 // leave prints the report and clears up. The files of a job that ended well, or before it began, go unless the user said where he

@@ -5,7 +5,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/samples"
+	"github.com/golaunch/golaunch/internal/host/samples"
 	"github.com/golaunch/golaunch/internal/wire"
 )
 

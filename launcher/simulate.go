@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/health"
-	"github.com/golaunch/golaunch/internal/helper"
-	"github.com/golaunch/golaunch/internal/logs"
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/host/health"
+	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/golaunch/golaunch/internal/helper"
-	"github.com/golaunch/golaunch/internal/hidden"
+	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/process/internalverbs"
 )
 
 // bySlurm runs a job on the nodes of a Slurm allocation, from its batch script or from under salloc: one srun starts an agent on
@@ -37,7 +37,7 @@ func (h *here) bySlurm(ctx context.Context) (Result, error) {
 		if err != nil {
 			return err
 		}
-		cmd := exec.CommandContext(ctx, "srun", append(h.srunFlags(), self, hidden.Node)...)
+		cmd := exec.CommandContext(ctx, "srun", append(h.srunFlags(), self, internalverbs.Node)...)
 		cmd.Env, cmd.Stdin = slices.DeleteFunc(helper.Env(), narrows), bytes.NewReader(order)
 		if h.job.place.Groups > 0 { // standard input reaches only the first part of a heterogeneous job
 			cmd.Env, cmd.Stdin = append(cmd.Env, remoteVar+"="+string(order)), nil

@@ -5,9 +5,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/contract"
-	"github.com/golaunch/golaunch/internal/stacks"
+	"github.com/golaunch/golaunch/internal/process/stacks"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
 // Stacks is where the ranks of a job are in their programs: one tree of the Python stacks of all their processes, in which ranks that are
@@ -23,7 +23,7 @@ func (s Stacks) Text(w io.Writer, width int) error { return s.tree.Text(w, width
 
 // MarshalJSON writes the tree.
 func (s Stacks) MarshalJSON() ([]byte, error) {
-	return contract.Marshal(struct {
+	return jsonout.Marshal(struct {
 		stacks.Tree
 		Silent []string `json:"silent_nodes"`
 	}{s.tree, s.Missing})

@@ -5,7 +5,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/wire"
 
-	"github.com/golaunch/golaunch/internal/cluster"
+	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/placement"
 )
 

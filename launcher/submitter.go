@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/golaunch/golaunch/internal/account"
-	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/internal/host/account"
+	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
 // mayRun refuses an agent that would have its ranks run as somebody whom nobody wants.
@@ -50,13 +50,13 @@ func (s submitters) user(uid *uint32) (*account.User, error) {
 
 // passable makes a directory of this user's, in which others cannot look around, but reach what is theirs.
 func passable(dir string) error {
-	if err := own.Path(dir); err != nil {
+	if err := safefile.Path(dir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return err
 	}
-	d, err := own.OpenRoot(dir, nil)
+	d, err := safefile.OpenRoot(dir, nil)
 	if err != nil {
 		return err
 	}

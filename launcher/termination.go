@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
 // noTerminationLog is a Job's TerminationLog that writes none.
@@ -32,7 +32,7 @@ func (j Job) terminate(r Result, err error, joined bool) error {
 			return nil
 		}
 	}
-	if err := own.Write(path, []byte(j.terminationLine(r, err, joined)), 0o644); err != nil { // others are to read it
+	if err := safefile.Write(path, []byte(j.terminationLine(r, err, joined)), 0o644); err != nil { // others are to read it
 		return fmt.Errorf("cannot write the termination message: %w; choose another file with --termination-log, or none", err)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/clustertest"
+	"github.com/golaunch/golaunch/internal/testkit/clustertest"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -250,7 +250,7 @@ func (t *turning) sides(groups ...*launcher.Group) []*launcher.Group {
 	return groups
 }
 
-// fakeDriver has the agents of a test find two GPUs of the driver of internal/gpu's tests, and one that is split in two. It returns the directory of who holds
+// fakeDriver has the agents of a test find two GPUs of the driver of internal/host/gpu's tests, and one that is split in two. It returns the directory of who holds
 // what of their memory.
 func fakeDriver(t *testing.T) string {
 	t.Helper()
@@ -260,7 +260,7 @@ func fakeDriver(t *testing.T) string {
 	}
 	dir, held := t.TempDir(), t.TempDir()
 	if out, err := exec.Command("cc", "-shared", "-fPIC", "-w", "-DNVML_NO_UNVERSIONED_FUNC_DEFS", "-I", strings.TrimSpace(string(header)),
-		"-o", filepath.Join(dir, "libnvidia-ml.so.1"), "../internal/gpu/testdata/nvml.c").CombinedOutput(); err != nil {
+		"-o", filepath.Join(dir, "libnvidia-ml.so.1"), "../internal/host/gpu/testdata/nvml.c").CombinedOutput(); err != nil {
 		t.Fatalf("build the fake driver: %v\n%s", err, out)
 	}
 	for _, uuid := range []string{"GPU-8f000000-0000", "GPU-0f000000-0000"} {

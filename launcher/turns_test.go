@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/clustertest"
+	"github.com/golaunch/golaunch/internal/testkit/clustertest"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -273,7 +273,7 @@ func TestTurnsOfGroupsThatStartAgain(tt *testing.T) {
 	}
 }
 
-// TestTurnsOnGPUs whose driver is that of the tests of internal/gpu.
+// TestTurnsOnGPUs whose driver is that of the tests of internal/host/gpu.
 func TestTurnsOnGPUs(tt *testing.T) {
 	const gib = 1 << 30
 	held := fakeDriver(tt)

@@ -7,8 +7,8 @@ import (
 	"iter"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
 // Watch follows a job of a cluster, over connections that may break, and over the end of a coordinator that is started again in time.

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/calls"
+	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
 const (
@@ -82,14 +82,14 @@ type server struct {
 	// mu is held by whoever writes to conn, which is nil while the controller has not said what it has received.
 	mu     sync.Mutex
 	conn   net.Conn
-	replay *calls.Replay[calls.Frame]
+	replay *rpcframe.Replay[rpcframe.Frame]
 	// lent is the number of the newest answer that is still the handler's memory, and acked has one when the controller may have it.
 	lent  uint64
 	acked chan struct{}
 }
 
 func newServer(i Info, handlers map[string]Handler) *server {
-	return &server{info: i, handlers: handlers, calls: newQueue(), replay: &calls.Replay[calls.Frame]{}, acked: make(chan struct{}, 1)}
+	return &server{info: i, handlers: handlers, calls: newQueue(), replay: &rpcframe.Replay[rpcframe.Frame]{}, acked: make(chan struct{}, 1)}
 }
 
 // serve reads while calls are answered, so that a cancel is heard.
@@ -124,13 +124,13 @@ func (w *server) converse(ctx context.Context, at way, conn net.Conn) (heard, ov
 	}
 	in := bufio.NewReaderSize(conn, 64<<10)
 	for {
-		f, err := calls.Read(in, calls.MaxBody)
+		f, err := rpcframe.Read(in, rpcframe.MaxBody)
 		if err == nil {
 			heard = true
 			over, err = w.hear(conn, f)
 		}
 		if over || err != nil {
-			return heard, over || errors.Is(err, calls.ErrFrame), err
+			return heard, over || errors.Is(err, rpcframe.ErrFrame), err
 		}
 	}
 }
@@ -140,14 +140,14 @@ func (w *server) greet(at way, conn net.Conn) error {
 	received := w.replay.Received()
 	w.mu.Unlock()
 	i := w.info
-	text, err := json.Marshal(calls.Greeting{
+	text, err := json.Marshal(rpcframe.Greeting{
 		Key: os.Getenv("GOLAUNCH_CONTROLLER_KEY"), Job: i.JobID, Rank: i.Rank, LocalRank: i.LocalRank, Attempt: i.Attempt, Node: i.NodeName, GPU: i.GPUUUID,
 		PID: os.Getpid(), Direct: at.direct, Received: &received,
 	})
 	if err != nil {
 		return err
 	}
-	return calls.Write(conn, calls.Frame{Kind: calls.Hello, Codec: calls.JSON, Body: text})
+	return rpcframe.Write(conn, rpcframe.Frame{Kind: rpcframe.Hello, Codec: rpcframe.JSON, Body: text})
 }
 
 // drop ends a connection. What is said from now on waits for the next one.
@@ -159,8 +159,8 @@ func (w *server) drop(conn net.Conn) {
 }
 
 // hear takes a frame.
-func (w *server) hear(conn net.Conn, f calls.Frame) (over bool, err error) {
-	if f.Kind == calls.Ack {
+func (w *server) hear(conn net.Conn, f rpcframe.Frame) (over bool, err error) {
+	if f.Kind == rpcframe.Ack {
 		return false, w.resume(conn, f.Call)
 	}
 	w.mu.Lock()
@@ -170,38 +170,38 @@ func (w *server) hear(conn net.Conn, f calls.Frame) (over bool, err error) {
 	}
 	w.mu.Unlock()
 	switch f.Kind {
-	case calls.Bye:
+	case rpcframe.Bye:
 		return true, nil
-	case calls.Error:
+	case rpcframe.Error:
 		return true, fmt.Errorf("the controller does not go on with this worker: %s", f.Body)
-	case calls.Make:
+	case rpcframe.Make:
 		if !resumed {
-			return true, fmt.Errorf("%w: it does not say what it has received; build the controller with the same golaunch", calls.ErrFrame)
+			return true, fmt.Errorf("%w: it does not say what it has received; build the controller with the same golaunch", rpcframe.ErrFrame)
 		}
 		return false, w.make(f)
-	case calls.Call:
+	case rpcframe.Call:
 		if !w.calls.put(f) {
-			return true, fmt.Errorf("%w: more than %d calls have no answer", calls.ErrFrame, calls.MaxOutstanding)
+			return true, fmt.Errorf("%w: more than %d calls have no answer", rpcframe.ErrFrame, rpcframe.MaxOutstanding)
 		}
-	case calls.Cancel:
+	case rpcframe.Cancel:
 		w.calls.cancel(f.Call)
 	default:
-		return true, fmt.Errorf("%w: kind %d", calls.ErrFrame, f.Kind)
+		return true, fmt.Errorf("%w: kind %d", rpcframe.ErrFrame, f.Kind)
 	}
 	return false, nil
 }
 
 // make answers which handlers of turns there are.
-func (w *server) make(f calls.Frame) error {
-	var making calls.Making
+func (w *server) make(f rpcframe.Frame) error {
+	var making rpcframe.Making
 	if err := json.Unmarshal(f.Body, &making); err != nil {
-		return fmt.Errorf("%w: %w", calls.ErrFrame, err)
+		return fmt.Errorf("%w: %w", rpcframe.ErrFrame, err)
 	}
 	text, err := json.Marshal(slices.DeleteFunc(making.Turns, func(name string) bool { return w.handlers[name] == nil }))
 	if err != nil {
 		return err
 	}
-	w.say(calls.Frame{Kind: calls.Ready, Codec: calls.JSON, Body: text})
+	w.say(rpcframe.Frame{Kind: rpcframe.Ready, Codec: rpcframe.JSON, Body: text})
 	return nil
 }
 
@@ -227,7 +227,7 @@ func (w *server) resume(conn net.Conn, received uint64) error {
 }
 
 // say says a frame, now or when there is a connection.
-func (w *server) say(f calls.Frame) {
+func (w *server) say(f rpcframe.Frame) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	small := len(f.Body) <= copied
@@ -241,8 +241,8 @@ func (w *server) say(f calls.Frame) {
 }
 
 // write writes to the connection, if there is one. What is not written whole is said again on the next. mu is held.
-func (w *server) write(f calls.Frame) {
-	if w.conn != nil && calls.Write(w.conn, f) != nil {
+func (w *server) write(f rpcframe.Frame) {
+	if w.conn != nil && rpcframe.Write(w.conn, f) != nil {
 		w.conn.Close() // the other goroutine reads its end
 		w.conn = nil
 	}
@@ -266,6 +266,6 @@ func (w *server) settle(ctx context.Context) bool {
 }
 
 func failure(message, stack string) []byte {
-	text, _ := json.Marshal(calls.Failure{Message: message, Stack: stack}) // two texts can be marshalled
+	text, _ := json.Marshal(rpcframe.Failure{Message: message, Stack: stack}) // two texts can be marshalled
 	return text
 }

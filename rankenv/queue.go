@@ -5,14 +5,14 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/golaunch/golaunch/internal/calls"
+	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
 // queue has the calls of a worker whose answers are wanted.
 type queue struct {
 	mu sync.Mutex
 	// waiting are those that have not begun, in the order in which they were made. More says that there may be one.
-	waiting []calls.Frame
+	waiting []rpcframe.Frame
 	more    chan struct{}
 	// running is the call that runs, and end ends it; nil when nobody wants its answer, or none runs.
 	running uint64
@@ -22,10 +22,10 @@ type queue struct {
 func newQueue() *queue { return &queue{more: make(chan struct{}, 1)} }
 
 // put adds a call, if there is room.
-func (q *queue) put(f calls.Frame) bool {
+func (q *queue) put(f rpcframe.Frame) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) == calls.MaxOutstanding {
+	if len(q.waiting) == rpcframe.MaxOutstanding {
 		return false
 	}
 	q.waiting = append(q.waiting, f)
@@ -45,11 +45,11 @@ func (q *queue) cancel(call uint64) {
 		q.end = nil
 		return
 	}
-	q.waiting = slices.DeleteFunc(q.waiting, func(f calls.Frame) bool { return f.Call == call })
+	q.waiting = slices.DeleteFunc(q.waiting, func(f rpcframe.Frame) bool { return f.Call == call })
 }
 
 // take waits for the next call, which end ends.
-func (q *queue) take(ctx context.Context, end func()) (f calls.Frame, is bool) {
+func (q *queue) take(ctx context.Context, end func()) (f rpcframe.Frame, is bool) {
 	for ctx.Err() == nil { // nobody wants the answers of a worker that ends
 		q.mu.Lock()
 		if len(q.waiting) > 0 {

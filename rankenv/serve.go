@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
-	"github.com/golaunch/golaunch/internal/calls"
+	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
 // Handler answers a call of a controller. ctx ends when nobody wants the answer any more.
@@ -49,9 +49,9 @@ func (w *server) one(ctx context.Context) {
 	}
 }
 
-func (w *server) do(ctx context.Context, f calls.Frame) (answer calls.Frame) {
+func (w *server) do(ctx context.Context, f rpcframe.Frame) (answer rpcframe.Frame) {
 	fail := func(message, stack string) {
-		answer = calls.Frame{Kind: calls.Error, Codec: calls.JSON, Call: f.Call, Name: f.Name, Body: failure(message, stack)}
+		answer = rpcframe.Frame{Kind: rpcframe.Error, Codec: rpcframe.JSON, Call: f.Call, Name: f.Name, Body: failure(message, stack)}
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -68,9 +68,9 @@ func (w *server) do(ctx context.Context, f calls.Frame) (answer calls.Frame) {
 		fail(err.Error(), "")
 		return answer
 	}
-	if len(out) > calls.MaxBody {
-		fail(fmt.Sprintf("the result has %d bytes, %d at most", len(out), calls.MaxBody), "")
+	if len(out) > rpcframe.MaxBody {
+		fail(fmt.Sprintf("the result has %d bytes, %d at most", len(out), rpcframe.MaxBody), "")
 		return answer
 	}
-	return calls.Frame{Kind: calls.Result, Codec: calls.Raw, Call: f.Call, Body: out}
+	return rpcframe.Frame{Kind: rpcframe.Result, Codec: rpcframe.Raw, Call: f.Call, Body: out}
 }

@@ -8,14 +8,14 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/calls"
+	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 )
 
 // TestAHandlerThatPanics has failed, with its stack.
 func TestAHandlerThatPanics(t *testing.T) {
 	w := &server{handlers: map[string]Handler{"panic": func(context.Context, []byte) ([]byte, error) { panic("no way") }}}
-	f := w.do(t.Context(), calls.Frame{Kind: calls.Call, Call: 7, Name: "panic"})
-	if f.Kind != calls.Error || f.Call != 7 || !strings.Contains(string(f.Body), "panic: no way") || !strings.Contains(string(f.Body), "serve_test.go") {
+	f := w.do(t.Context(), rpcframe.Frame{Kind: rpcframe.Call, Call: 7, Name: "panic"})
+	if f.Kind != rpcframe.Error || f.Call != 7 || !strings.Contains(string(f.Body), "panic: no way") || !strings.Contains(string(f.Body), "serve_test.go") {
 		t.Errorf("%+v %s", f, f.Body)
 	}
 }
@@ -31,10 +31,10 @@ func TestCancelledCallsTakeNoRoom(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- w.serve(t.Context(), way{}, its) }()
 	in := bufio.NewReader(mine)
-	hear := func(kind calls.Kind) calls.Frame {
+	hear := func(kind rpcframe.Kind) rpcframe.Frame {
 		t.Helper()
 		for {
-			f, err := calls.Read(in, calls.MaxHello)
+			f, err := rpcframe.Read(in, rpcframe.MaxHello)
 			if err != nil {
 				t.Error(err)
 			}
@@ -43,28 +43,28 @@ func TestCancelledCallsTakeNoRoom(t *testing.T) {
 			}
 		}
 	}
-	hear(calls.Hello)
-	say := func(kind calls.Kind, call uint64, name, body string) {
+	hear(rpcframe.Hello)
+	say := func(kind rpcframe.Kind, call uint64, name, body string) {
 		t.Helper()
-		if err := calls.Write(mine, calls.Frame{Kind: kind, Call: call, Name: name, Body: []byte(body)}); err != nil {
+		if err := rpcframe.Write(mine, rpcframe.Frame{Kind: kind, Call: call, Name: name, Body: []byte(body)}); err != nil {
 			t.Fatal(err, <-served)
 		}
 	}
-	say(calls.Ack, 0, "", "")
-	answered := make(chan calls.Frame, 1)
-	go func() { answered <- hear(calls.Result) }()
-	say(calls.Call, 1, "wait", "")
-	last := uint64(2 * calls.MaxOutstanding)
+	say(rpcframe.Ack, 0, "", "")
+	answered := make(chan rpcframe.Frame, 1)
+	go func() { answered <- hear(rpcframe.Result) }()
+	say(rpcframe.Call, 1, "wait", "")
+	last := uint64(2 * rpcframe.MaxOutstanding)
 	for call := uint64(2); call < last; call++ {
-		say(calls.Call, call, "run", "")
-		say(calls.Cancel, call, "", "")
+		say(rpcframe.Call, call, "run", "")
+		say(rpcframe.Cancel, call, "", "")
 	}
-	say(calls.Call, last, "run", "wanted")
-	say(calls.Cancel, 1, "", "")
+	say(rpcframe.Call, last, "run", "wanted")
+	say(rpcframe.Cancel, 1, "", "")
 	if f := <-answered; f.Call != last || string(f.Body) != "wanted" {
 		t.Errorf("%+v, want the answer to call %d", f, last)
 	}
-	say(calls.Bye, 0, "", "")
+	say(rpcframe.Bye, 0, "", "")
 	if err := <-served; err != nil || ran != 1 {
 		t.Errorf("%v, and %d calls were run, want the last alone", err, ran)
 	}
@@ -73,8 +73,8 @@ func TestCancelledCallsTakeNoRoom(t *testing.T) {
 // TestTooManyCalls are more than a controller may make without an answer.
 func TestTooManyCalls(t *testing.T) {
 	q := newQueue()
-	for call := range calls.MaxOutstanding + 1 {
-		if room := q.put(calls.Frame{Call: uint64(call)}); room != (call < calls.MaxOutstanding) {
+	for call := range rpcframe.MaxOutstanding + 1 {
+		if room := q.put(rpcframe.Frame{Call: uint64(call)}); room != (call < rpcframe.MaxOutstanding) {
 			t.Errorf("call %d: %v", call, room)
 		}
 	}
@@ -82,14 +82,14 @@ func TestTooManyCalls(t *testing.T) {
 
 // TestAResultThatIsTooLarge is a failure of its call alone.
 func TestAResultThatIsTooLarge(t *testing.T) {
-	unread, err := syscall.Mmap(-1, 0, calls.MaxBody+1, syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	unread, err := syscall.Mmap(-1, 0, rpcframe.MaxBody+1, syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Munmap(unread) }()
 	w := &server{handlers: map[string]Handler{"large": func(context.Context, []byte) ([]byte, error) { return unread, nil }}}
-	f := w.do(t.Context(), calls.Frame{Kind: calls.Call, Call: 7, Name: "large"})
-	if f.Kind != calls.Error || f.Call != 7 || !strings.Contains(string(f.Body), "the result has 4294967297 bytes, 4294967296 at most") {
+	f := w.do(t.Context(), rpcframe.Frame{Kind: rpcframe.Call, Call: 7, Name: "large"})
+	if f.Kind != rpcframe.Error || f.Call != 7 || !strings.Contains(string(f.Body), "the result has 4294967297 bytes, 4294967296 at most") {
 		t.Errorf("%+v %s", f, f.Body)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
-	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/wire"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // authorize lets who has the token do all, and who has the submit token be a client that does not touch nodes.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/contract"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
@@ -72,7 +72,7 @@ func (c *Coordinator) past() (past log.Past, err error) {
 // recall has the journal for people begin with what is past.
 func (c *Coordinator) recall(e replica.Entry, o replica.Outcome) {
 	if s := e.Submitted; s != nil && s.Sole {
-		c.journal.add(contract.Event{Time: e.At, Event: eventSubmission, Detail: s})
+		c.journal.add(jsonout.Event{Time: e.At, Event: eventSubmission, Detail: s})
 	}
 	for _, st := range o.Steps {
 		c.record(e.At, st)
@@ -84,11 +84,11 @@ func (c *Coordinator) record(at time.Time, st replica.Step) {
 	if st.Event == nil || c.journal == nil {
 		return
 	}
-	c.journal.add(contract.Event{Time: at, Event: eventName(st.Event), Reason: st.Reason, Detail: st.Event})
+	c.journal.add(jsonout.Event{Time: at, Event: eventName(st.Event), Reason: st.Reason, Detail: st.Event})
 	if st.Ends {
 		for _, a := range st.Actions {
 			if end, ok := a.(job.Finish); ok {
-				c.journal.add(contract.Event{Time: at, Event: eventResult, Detail: end.Result})
+				c.journal.add(jsonout.Event{Time: at, Event: eventResult, Detail: end.Result})
 			}
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/internal/quorum"
-	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
+	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
 // BenchmarkJoin is from dialling to Welcome, within one process and over loopback.

@@ -3,7 +3,7 @@ package rendezvous
 import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // echo is what the coordinator sends back of a heartbeat.

@@ -16,14 +16,14 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/munge"
-	"github.com/golaunch/golaunch/internal/replica"
-	"github.com/golaunch/golaunch/internal/submitter"
-	"github.com/golaunch/golaunch/internal/version"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/host/munge"
 	"github.com/golaunch/golaunch/internal/wire"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/submitter"
+	"github.com/golaunch/golaunch/internal/wire/version"
 )
 
 // errOver answers whoever asks a coordinator that is ending. A cluster's may be back.

@@ -1,9 +1,9 @@
 // Package rendezvous is the coordinator: it brings agents together, for one job or for a cluster that many jobs share.
 //
-// A [Coordinator] is a function of its log: one goroutine applies each entry to what it knows (internal/replica), has the entry kept
+// A [Coordinator] is a function of its log: one goroutine applies each entry to what it knows (internal/core/replica), has the entry kept
 // (rendezvous/internal/log), and gives the orders that follow once it is. To begin, to be started again and to take over from another are
 // the same: read the log, and hear from the agents what runs. A [Candidate] is a process that may come to coordinate, and keeps a part of the
-// log until then. What agents and clients do is in internal/session.
+// log until then. What agents and clients do is in internal/wire/session.
 package rendezvous
 
 import (
@@ -26,12 +26,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/quorum"
-	"github.com/golaunch/golaunch/internal/replica"
-	"github.com/golaunch/golaunch/internal/speaker"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/process/asyncwriter"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
@@ -115,7 +115,7 @@ type Coordinator struct {
 	deposed    error
 	deliveries map[string]*delivery
 	// words are for people, and journal has the events of the only job.
-	words   *speaker.Speaker
+	words   *asyncwriter.Speaker
 	journal *journal
 	leadership
 }
@@ -132,7 +132,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 		runs:       map[string]*run{}, timers: map[replica.TimerID]*time.Timer{}, members: map[string]*member{}, addrs: map[netip.Addr]string{},
 		came: map[string]bool{}, unwelcome: map[string]bool{}, whole: cfg.Whole == 0, deliveries: map[string]*delivery{}, journal: newJournal(cfg.Journal, cfg.Warn),
 	}
-	c.words = speaker.New(func(missed int) {
+	c.words = asyncwriter.New(func(missed int) {
 		cfg.Warn(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
 	})
 	if cfg.Candidate != nil {
@@ -216,7 +216,7 @@ func (c *Coordinator) close() {
 		c.drainLog()
 	}
 	c.journal.finish()
-	c.words.Finish(speaker.Patience)
+	c.words.Finish(asyncwriter.Patience)
 }
 
 // endLimit bounds the wait for what is to be kept when a coordinator ends.

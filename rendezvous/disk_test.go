@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/speaker"
+	"github.com/golaunch/golaunch/internal/process/asyncwriter"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
@@ -178,7 +178,7 @@ func TestNobodyReads(t *testing.T) {
 		n1 := h.joinAs(gpus(1, 1), forever)
 		h.user().submit(detached(task("a", 1, 1)))
 		w.c.post(func() {
-			for range 2 * speaker.Limit {
+			for range 2 * asyncwriter.Limit {
 				w.c.say("a line")
 			}
 		})
@@ -188,7 +188,7 @@ func TestNobodyReads(t *testing.T) {
 		}
 		close(wake)
 		synctest.Wait()
-		if notes < speaker.Limit || notes > speaker.Limit+10 || !strings.Contains(strings.Join(w.warnings, "\n"), "messages are not shown") {
+		if notes < asyncwriter.Limit || notes > asyncwriter.Limit+10 || !strings.Contains(strings.Join(w.warnings, "\n"), "messages are not shown") {
 			t.Errorf("%d notes, warnings %q", notes, w.warnings)
 		}
 		cancel()

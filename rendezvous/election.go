@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/quorum"
 	"github.com/golaunch/golaunch/internal/wire"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // electorate is how many of n nodes vote: an odd number, for an even one bears no more losses than the one below it.

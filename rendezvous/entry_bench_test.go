@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/contract"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
 // BenchmarkEntry is what an entry of the log costs to write, and to read, as it is and as a line of JSON for people.
@@ -22,7 +22,7 @@ func BenchmarkEntry(b *testing.B) {
 	})
 	b.Run("json/write", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := contract.Line(&contract.Event{Time: e.At, Event: eventName(ev), Reason: "because", Detail: ev}); err != nil {
+			if _, err := jsonout.Line(&jsonout.Event{Time: e.At, Event: eventName(ev), Reason: "because", Detail: ev}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -35,7 +35,7 @@ func BenchmarkEntry(b *testing.B) {
 			}
 		}
 	})
-	lines, err := contract.Marshal(ev)
+	lines, err := jsonout.Marshal(ev)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/goodput"
+	"github.com/golaunch/golaunch/internal/core/goodput"
 )
 
 // TestGoodput has a job train for three hours, fail once, lose a node for half an hour, and the coordinator with it.

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/golaunch/golaunch/internal/quorum"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // stepCall is one of another voter.

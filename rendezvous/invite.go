@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/golaunch/golaunch/internal/wire"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // inviteEvery is how long a coordinator waits between invitations: no event tells that somebody listens there again.

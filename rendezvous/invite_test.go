@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // thirdIsLast is secondIsLast with one attempt more.

@@ -13,16 +13,16 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/goodput"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/replica"
-	"github.com/golaunch/golaunch/internal/session"
-	"github.com/golaunch/golaunch/internal/verdict"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/goodput"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 	"github.com/golaunch/golaunch/internal/wire"
-	"github.com/golaunch/golaunch/internal/wire/wiretest"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // What is the largest: nodes and ranks of a job, and numbers as protobuf writes them at their longest.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/quorum"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
 // TestLease cuts the network one way, the other and both. The agent must give up its ranks before the coordinator counts them

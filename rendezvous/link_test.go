@@ -3,7 +3,7 @@ package rendezvous
 import (
 	"testing"
 
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // TestLinkIsBounded in messages and in bytes, and has room again once what came was taken.

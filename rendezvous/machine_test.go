@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
 )
 

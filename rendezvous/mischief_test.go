@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/session"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
 // act does one thing to the world.

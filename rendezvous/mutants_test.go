@@ -3,7 +3,7 @@ package rendezvous
 import (
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/mutants"
+	"github.com/golaunch/golaunch/internal/testkit/mutants"
 )
 
 func TestMutants(t *testing.T) { mutants.MustDie(t) }

@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/golaunch/golaunch/internal/quorum"
 	"github.com/golaunch/golaunch/internal/wire"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // Who asks for the coordinator where it is not hears where it is. While that is not known it is held on its connection until there is news: a

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/wire"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // TestAgentsWaitForTheNews when the coordinator dies that leads: each waits at another one for who leads next, and goes there if it is elsewhere.

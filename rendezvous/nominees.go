@@ -1,6 +1,6 @@
 package rendezvous
 
-import "github.com/golaunch/golaunch/internal/quorum"
+import "github.com/golaunch/golaunch/internal/wire/quorum"
 
 // nominees are nodes that could vote, in the order in which they came. What is done with one costs the same however many there are: each node
 // of a large job is one.

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
 )
 
 // TestNominees come in their order, but for those that have left; one that is back has its new identity.

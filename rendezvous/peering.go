@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/quorum"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // A cluster may have several coordinators, its peers, each of which keeps the log in a file of its own; one of them leads. They found the log

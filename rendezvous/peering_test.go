@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/session"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // headed is a cluster with several coordinators, in virtual time.

@@ -10,9 +10,9 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/golaunch/golaunch/internal/quorum"
 	"github.com/golaunch/golaunch/internal/wire"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // peers are the ways to other voters.

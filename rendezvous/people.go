@@ -6,9 +6,9 @@ import (
 	"io"
 	"strings"
 
-	"github.com/golaunch/golaunch/internal/contract"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/speaker"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/process/asyncwriter"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
 // maxJournal bounds the events of a job that are written for people, in bytes.
@@ -29,7 +29,7 @@ type journal struct {
 	w    io.Writer
 	size int
 	over bool
-	out  *speaker.Speaker
+	out  *asyncwriter.Speaker
 	warn func(error)
 }
 
@@ -39,21 +39,21 @@ func newJournal(w io.Writer, warn func(error)) *journal {
 		return nil
 	}
 	j := &journal{w: w, warn: warn}
-	j.out = speaker.New(func(int) { j.end(errors.New("the disk does not keep up")) })
+	j.out = asyncwriter.New(func(int) { j.end(errors.New("the disk does not keep up")) })
 	return j
 }
 
-func (j *journal) add(l contract.Event) {
+func (j *journal) add(l jsonout.Event) {
 	if j != nil {
 		j.out.Say(func() { j.write(l) })
 	}
 }
 
-func (j *journal) write(l contract.Event) {
+func (j *journal) write(l jsonout.Event) {
 	if j.over {
 		return
 	}
-	b, err := contract.Line(&l)
+	b, err := jsonout.Line(&l)
 	if j.size += len(b); err == nil && j.size > maxJournal {
 		err = fmt.Errorf("it has reached its limit of %d MiB", maxJournal>>20)
 	}
@@ -74,7 +74,7 @@ func (j *journal) end(err error) {
 
 // finish waits for what is not written yet, but not for a disk that hangs.
 func (j *journal) finish() {
-	if j != nil && !j.out.Finish(speaker.Patience) {
+	if j != nil && !j.out.Finish(asyncwriter.Patience) {
 		j.warn(errors.New("the end of the journal is not written: the disk hangs"))
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // pulse tells since when an agent is silent. Streams may use it beside the coordinator: heartbeats are answered by the goroutine that reads

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/golaunch/golaunch/internal/quorum"
 	"github.com/golaunch/golaunch/internal/wire"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // joinServer is where agents ask for the coordinator.

@@ -4,12 +4,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/contract"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/replica"
-	"github.com/golaunch/golaunch/internal/verdict"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
 // run is a job with who watches it. It belongs to the goroutine of Run.
@@ -36,7 +36,7 @@ type reason struct {
 func (c *Coordinator) submit(s replica.Submission) {
 	e := replica.Entry{At: now(), Submitted: &s}
 	if s.Sole {
-		c.journal.add(contract.Event{Time: e.At, Event: eventSubmission, Detail: s})
+		c.journal.add(jsonout.Event{Time: e.At, Event: eventSubmission, Detail: s})
 	}
 	c.step(e)
 }

@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/golaunch/golaunch/internal/mtls"
 	"github.com/golaunch/golaunch/internal/wire"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
@@ -60,7 +60,7 @@ func (s *sim) settle() {
 
 // kept holds that a coordinator which is started now knows the result that was told.
 func (s *sim) kept(id string, r job.Result) {
-	if s.trio != nil { // internal/quorum's worlds hold that voters keep what they must
+	if s.trio != nil { // internal/wire/quorum's worlds hold that voters keep what they must
 		return
 	}
 	text, err := os.ReadFile(s.path())

@@ -8,12 +8,12 @@ import (
 
 	"google.golang.org/grpc/peer"
 
-	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/replica"
-	"github.com/golaunch/golaunch/internal/version"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/version"
 )
 
 // patienceForReader bounds the wait for a client to take the next message of a status, which is held for it meanwhile.

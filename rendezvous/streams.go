@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
 // One program has hundreds of jobs on one node and reads the output of all: none waits for another's,

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/quorum"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
 )
 
 // trio are three voters with disks, of which one after another leads.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
 )
 
 // rankOf names a rank of a job, and exitOf the end of one of its attempts, as journals have it.

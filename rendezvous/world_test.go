@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/core/replica"
 
-	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -97,12 +97,12 @@ func (o *agentOptions) drainNode(io *streams) error {
 	if err != nil || !o.json {
 		return err
 	}
-	return contract.Print(io.stdout, &drainedShown{Node: name, Jobs: jobs})
+	return jsonout.Print(io.stdout, &drainedShown{Node: name, Jobs: jobs})
 }
 
 // drainedShown is what agent --drain prints as JSON; docs/json.md is its contract.
 type drainedShown struct {
-	contract.Header
+	jsonout.Header
 	Node string   `json:"node"`
 	Jobs []string `json:"jobs"`
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 	"github.com/golaunch/golaunch/internal/wire"
 )
 

@@ -19,9 +19,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/internal/nettest"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 const secret = "GOLAUNCH_TOKEN=0123456789abcdef0123456789abcdef"

@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/nettest"
-	"github.com/golaunch/golaunch/internal/slurmtest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
 // bridged are two machines, each with a docker0 of its own, which all have one address.

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // heads is a cluster on nodes of its own: the coordinator on the first, n10 and n9 on the others.

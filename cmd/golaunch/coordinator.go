@@ -13,7 +13,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -65,7 +65,7 @@ func (o *coordinatorOptions) run(io *streams) error {
 
 // headShown is where a coordinator is, in one line: whoever has started it waits for that. docs/json.md is its contract.
 type headShown struct {
-	contract.Header
+	jsonout.Header
 	Address string   `json:"address"`
 	Peers   []string `json:"peers"`
 	PID     int      `json:"pid"`
@@ -74,7 +74,7 @@ type headShown struct {
 // announce says how others come here.
 func (o *coordinatorOptions) announce(io *streams, at netip.AddrPort) error {
 	if o.json {
-		line, err := contract.Line(&headShown{Address: at.String(), Peers: o.Peers, PID: os.Getpid()})
+		line, err := jsonout.Line(&headShown{Address: at.String(), Peers: o.Peers, PID: os.Getpid()})
 		if err == nil {
 			_, err = io.stdout.Write(line)
 		}

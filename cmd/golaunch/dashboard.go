@@ -18,8 +18,8 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/web"
-	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/internal/ports"
+	"github.com/golaunch/golaunch/internal/host/ports"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/launcher"
 )
 

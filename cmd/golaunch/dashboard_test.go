@@ -22,7 +22,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 	"github.com/golaunch/golaunch/launcher"
 )
 

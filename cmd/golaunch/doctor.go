@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/golaunch/golaunch/internal/contract"
-	"github.com/golaunch/golaunch/internal/fabric"
-	"github.com/golaunch/golaunch/internal/health"
-	"github.com/golaunch/golaunch/internal/proc"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/fabric"
+	"github.com/golaunch/golaunch/internal/host/health"
+	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -64,7 +64,7 @@ func newDoctor(s *streams) *cobra.Command {
 
 // diagnosis is the doctor's JSON; docs/json.md is its contract.
 type diagnosis struct {
-	contract.Header
+	jsonout.Header
 	Node     string            `json:"node"`
 	Findings []finding         `json:"findings"`
 	Fine     []string          `json:"fine"`
@@ -87,7 +87,7 @@ func (o *doctorOptions) run(io *streams) (int, error) {
 		return 0, err
 	}
 	if o.json {
-		err = contract.Print(io.stdout, &d)
+		err = jsonout.Print(io.stdout, &d)
 	} else {
 		err = d.print(io.stdout)
 	}

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // saver is a rank that saves when it finds a notice, and says so; its second attempt ends well.

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/nccl"
 )
@@ -41,7 +41,7 @@ func (o *options) env(io *streams, f *pflag.FlagSet, command []string) error {
 	}
 	shown := show(s)
 	if o.json {
-		return contract.Print(io.stdout, &shown)
+		return jsonout.Print(io.stdout, &shown)
 	}
 	return shown.print(io.stdout, s)
 }
@@ -49,7 +49,7 @@ func (o *options) env(io *streams, f *pflag.FlagSet, command []string) error {
 // What env --json prints; docs/json.md is its contract.
 type (
 	surroundings struct {
-		contract.Header
+		jsonout.Header
 		Node    string   `json:"node"`
 		Address string   `json:"address"`
 		Network network  `json:"network"`

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/golaunch/golaunch/internal/contract"
-	logfiles "github.com/golaunch/golaunch/internal/logs"
-	"github.com/golaunch/golaunch/internal/postmortem"
-	"github.com/golaunch/golaunch/internal/verdict"
+	"github.com/golaunch/golaunch/internal/core/verdict"
+	logfiles "github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/process/postmortem"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -42,7 +42,7 @@ const rulesUsage = "`file` with rules for lines of logs that come before the bui
 
 // explanation is what explain --json prints; docs/json.md is its contract.
 type explanation struct {
-	contract.Header
+	jsonout.Header
 	Cause  string `json:"cause"`
 	Title  string `json:"title"`
 	Action string `json:"action"`
@@ -83,7 +83,7 @@ func (o *explainOptions) run(io *streams, paths []string) (int, error) {
 	}
 	e := newExplanation(judged)
 	if o.json {
-		err = contract.Print(io.stdout, &e)
+		err = jsonout.Print(io.stdout, &e)
 	} else {
 		e.print(io.stdout)
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/golaunch/golaunch/internal/contract"
-	"github.com/golaunch/golaunch/internal/fabric"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/fabric"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -55,7 +55,7 @@ func tellFabric(io *streams, report fabric.Report, err error) error {
 	case err != nil:
 		return err
 	}
-	return contract.Print(io.stdout, new(newFabricDiagnosis(report)))
+	return jsonout.Print(io.stdout, new(newFabricDiagnosis(report)))
 }
 
 // fabricRank is a rank of the check.
@@ -82,7 +82,7 @@ func (o *doctorOptions) fabricJob() launcher.Job {
 // fabricDiagnosis is the JSON of doctor --fabric; docs/json.md is its contract.
 type (
 	fabricDiagnosis struct {
-		contract.Header
+		jsonout.Header
 		Kind     fabric.Kind   `json:"kind,omitempty"`
 		Ill      bool          `json:"ill"`
 		Nodes    []fabricNode  `json:"nodes"`

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/fabric"
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/fabric"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // checkup runs golaunch doctor --fabric on each of four nodes, whose links have 400 Mbit/s each way, after something was done to one.

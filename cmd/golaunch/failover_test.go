@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // parliament is a job on three nodes with a spare, the same command on each, whose ranks run until they are killed in attempt 0, and end

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/suite"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // match waits for a line and returns what its groups hold.

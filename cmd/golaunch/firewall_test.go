@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/nccltest"
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nccltest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // walled is nodes whose firewalls let the coordinator's port and a range through, and a verdict for all else.

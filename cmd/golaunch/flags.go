@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/gpu"
+	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -82,9 +82,9 @@ func (o *statusOptions) print(io *streams, only string, nodes bool) error {
 	}
 	switch {
 	case o.json && nodes:
-		return contract.Print(io.stdout, &shown)
+		return jsonout.Print(io.stdout, &shown)
 	case o.json:
-		return contract.Print(io.stdout, &jobsShown{Jobs: shown.Jobs})
+		return jsonout.Print(io.stdout, &jobsShown{Jobs: shown.Jobs})
 	}
 	return shown.write(io.stdout, nodes)
 }
@@ -140,7 +140,7 @@ func (o *statusOptions) inquire(ctx context.Context, s view.Source, status launc
 // What status and jobs print as JSON; docs/json.md is its contract.
 type (
 	clusterShown struct {
-		contract.Header
+		jsonout.Header
 		Version string    `json:"version"`
 		Since   time.Time `json:"since"`
 		// Coordinators are there if the cluster has several.
@@ -149,7 +149,7 @@ type (
 		Jobs         []jobShown         `json:"jobs"`
 	}
 	jobsShown struct {
-		contract.Header
+		jsonout.Header
 		Jobs []jobShown `json:"jobs"`
 	}
 	coordinatorShown struct {

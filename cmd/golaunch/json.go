@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -49,19 +49,19 @@ func givenJSON(f *pflag.FlagSet) bool {
 }
 
 // errorShown is an error of a verb, with its exit code.
-func errorShown(c *cobra.Command, err error, message string, code int) *contract.Error {
-	kind := contract.Failure
+func errorShown(c *cobra.Command, err error, message string, code int) *jsonout.Error {
+	kind := jsonout.Failure
 	switch {
 	case errors.Is(err, launcher.ErrNotThere): // some are errors of usage too
-		kind = contract.NotThere
+		kind = jsonout.NotThere
 	case code == exitUsage:
-		kind = contract.Usage
+		kind = jsonout.Usage
 	case errors.Is(err, launcher.ErrNoCoordinator):
-		kind = contract.NoCoordinator
+		kind = jsonout.NoCoordinator
 	}
 	verb := "run"
 	if c.HasParent() {
 		verb = c.Name()
 	}
-	return &contract.Error{Kind: kind, Code: code, Verb: verb, Message: message}
+	return &jsonout.Error{Kind: kind, Code: code, Verb: verb, Message: message}
 }

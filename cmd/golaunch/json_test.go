@@ -21,18 +21,18 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/golaunch/golaunch/internal/contract"
-	"github.com/golaunch/golaunch/internal/stacks"
+	"github.com/golaunch/golaunch/internal/process/stacks"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
 // outputs are all objects that golaunch writes, by the section of docs/json.md that has their fields.
 var outputs = []struct {
 	section string
-	record  contract.Record
+	record  jsonout.Record
 }{
-	{"Errors and golaunch's own words", &contract.Words{}},
-	{"`golaunch run --json`", &contract.Submitted{}},
+	{"Errors and golaunch's own words", &jsonout.Words{}},
+	{"`golaunch run --json`", &jsonout.Submitted{}},
 	{"`golaunch plan --json`", &planShown{}},
 	{"`golaunch plan --explain --json`", &environment{}},
 	{"`golaunch env --json`", &surroundings{}},
@@ -50,7 +50,7 @@ var outputs = []struct {
 	{"`golaunch stop --json`", &stoppedShown{}},
 	{"`golaunch agent --drain --json`", &drainedShown{}},
 	{"`golaunch swap --json`", &swappedShown{}},
-	{"events.jsonl", &contract.Event{}},
+	{"events.jsonl", &jsonout.Event{}},
 }
 
 // elsewhere are the sections of objects that are a part of several.
@@ -82,14 +82,14 @@ func TestContractOfTypes(t *testing.T) {
 	for _, o := range outputs {
 		c.walk(o.section, reflect.TypeOf(o.record).Elem())
 		fill(reflect.ValueOf(o.record).Elem())
-		if w, ok := o.record.(*contract.Words); ok {
+		if w, ok := o.record.(*jsonout.Words); ok {
 			result := launcher.Result{}
 			fill(reflect.ValueOf(&result).Elem())
 			w.Result = result
 			c.walk(o.section, reflect.TypeOf(result))
 		}
-		for _, r := range []contract.Record{o.record, reflect.New(reflect.TypeOf(o.record).Elem()).Interface().(contract.Record)} {
-			text, err := contract.Line(r)
+		for _, r := range []jsonout.Record{o.record, reflect.New(reflect.TypeOf(o.record).Elem()).Interface().(jsonout.Record)} {
+			text, err := jsonout.Line(r)
 			if err != nil {
 				t.Fatalf("%T: %v", r, err)
 			}
@@ -112,7 +112,7 @@ func TestContractIsWhole(t *testing.T) {
 	for _, o := range outputs {
 		listed[reflect.TypeOf(o.record).Elem().Name()] = true
 	}
-	for _, dir := range []string{".", "../../internal/contract"} {
+	for _, dir := range []string{".", "../../internal/wire/jsonout"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", dir, err)
@@ -206,7 +206,7 @@ func (c checker) walk(section string, typ reflect.Type) {
 			c.t.Errorf("%s: durations, and nothing else, end in _seconds", where)
 		case options != "" && !opaque[f.Type] && (kind == reflect.Slice || kind == reflect.Map || kind == reflect.Bool):
 			c.t.Errorf("%s may be left out", where)
-		case kind == reflect.Interface && typ.PkgPath() != reflect.TypeFor[contract.Words]().PkgPath():
+		case kind == reflect.Interface && typ.PkgPath() != reflect.TypeFor[jsonout.Words]().PkgPath():
 			c.t.Errorf("%s may be anything", where)
 		}
 		if name != "format_version" {
@@ -222,7 +222,7 @@ func (c checker) docs() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if want := fmt.Sprintf("Its version is %d.", contract.Version); !strings.Contains(string(text), want) {
+	if want := fmt.Sprintf("Its version is %d.", jsonout.Version); !strings.Contains(string(text), want) {
 		c.t.Errorf("docs/json.md does not say: %s", want)
 	}
 	sections := map[string]string{}
@@ -255,7 +255,7 @@ func (c checker) docs() {
 func keysOf[T any](t *testing.T, v T) (keys []string) {
 	t.Helper()
 	fill(reflect.ValueOf(&v).Elem())
-	text, err := contract.Marshal(v)
+	text, err := jsonout.Marshal(v)
 	var fields map[string]any
 	if err := errors.Join(err, json.Unmarshal(text, &fields)); err != nil {
 		t.Fatal(err)
@@ -322,7 +322,7 @@ func checkJSON(text []byte) error {
 			return nil
 		case err != nil:
 			return err
-		case v["format_version"] != float64(contract.Version):
+		case v["format_version"] != float64(jsonout.Version):
 			return fmt.Errorf("format_version is %v", v["format_version"])
 		}
 		if err := checkValue("", v); err != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/nettest"
-	"github.com/golaunch/golaunch/internal/sshtest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/sshtest"
 )
 
 // TestUnderFlux has the environment of flux-environment(7), and a stand-in for flux-hostlist(1).

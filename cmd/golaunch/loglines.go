@@ -5,14 +5,14 @@ import (
 	"io"
 	"iter"
 
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
 // What golaunch logs prints as JSON: lines of ranks, and what is missing. docs/json.md is its contract.
 type (
 	lineShown struct {
-		contract.Header
+		jsonout.Header
 		Node    string `json:"node"`
 		Rank    int    `json:"rank"`
 		Attempt int    `json:"attempt"`
@@ -20,7 +20,7 @@ type (
 		Text    string `json:"text"`
 	}
 	missingShown struct {
-		contract.Header
+		jsonout.Header
 		Missing string `json:"missing"`
 	}
 )
@@ -87,8 +87,8 @@ func (l lines) print(file lineShown, text []byte) error {
 	return l.write(&file)
 }
 
-func (l lines) write(r contract.Record) error {
-	line, err := contract.Line(r)
+func (l lines) write(r jsonout.Record) error {
+	line, err := jsonout.Line(r)
 	if err == nil {
 		_, err = l.out.Write(line)
 	}

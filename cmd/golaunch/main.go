@@ -22,9 +22,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/controller"
-	"github.com/golaunch/golaunch/internal/contract"
-	"github.com/golaunch/golaunch/internal/hidden"
-	"github.com/golaunch/golaunch/internal/speaker"
+	"github.com/golaunch/golaunch/internal/process/asyncwriter"
+	"github.com/golaunch/golaunch/internal/process/internalverbs"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -44,19 +44,19 @@ type streams struct {
 	json bool
 	// words are for stderr.
 	begun sync.Once
-	words *speaker.Speaker
+	words *asyncwriter.Speaker
 }
 
 // say prints what a person may want to know.
-func (s *streams) say(text string) { s.tell("golaunch: "+text, contract.Words{Reason: text}) }
+func (s *streams) say(text string) { s.tell("golaunch: "+text, jsonout.Words{Reason: text}) }
 
 // warn prints what went wrong without ending the verb.
 func (s *streams) warn(err error) {
-	s.tell("golaunch: warning: "+err.Error(), contract.Words{Warning: err.Error()})
+	s.tell("golaunch: warning: "+err.Error(), jsonout.Words{Warning: err.Error()})
 }
 
 // tell prints words as they were asked for.
-func (s *streams) tell(text string, words contract.Words) {
+func (s *streams) tell(text string, words jsonout.Words) {
 	text += "\n"
 	if s.json {
 		text = string(words.Bytes())
@@ -68,7 +68,7 @@ func (s *streams) tell(text string, words contract.Words) {
 // ends, only when somebody reads.
 func (s *streams) print(text string) {
 	s.begun.Do(func() {
-		s.words = speaker.New(func(missed int) {
+		s.words = asyncwriter.New(func(missed int) {
 			fmt.Fprintf(s.stderr, "golaunch: warning: %d messages are not shown: nobody has read those before\n", missed)
 		})
 	})
@@ -77,7 +77,7 @@ func (s *streams) print(text string) {
 		fmt.Fprint(s.stderr, text)
 		close(printed)
 	})
-	late := time.NewTimer(speaker.Patience)
+	late := time.NewTimer(asyncwriter.Patience)
 	defer late.Stop()
 	select {
 	case <-printed:
@@ -92,7 +92,7 @@ func main() {
 	}
 	keepDescriptors()
 	args := os.Args[1:]
-	own := len(args) > 0 && slices.Contains(hidden.Verbs, args[0])
+	own := len(args) > 0 && slices.Contains(internalverbs.Verbs, args[0])
 	if filepath.Base(os.Args[0]) == "torchrun" && !own {
 		args = append([]string{"torchrun"}, args...)
 	}
@@ -132,7 +132,7 @@ func Main(s *streams, args []string) int {
 		code = s.code
 	}
 	s.json = s.json || !s.began && wantsJSON(c, args)
-	s.tell(who+": "+text, contract.Words{Error: errorShown(c, err, text, code)})
+	s.tell(who+": "+text, jsonout.Words{Error: errorShown(c, err, text, code)})
 	return code
 }
 
@@ -214,11 +214,11 @@ func takes(least, most int) cobra.PositionalArgs {
 
 // newHidden returns the verbs that golaunch itself calls, on other machines and as ranks.
 func newHidden(s *streams) []*cobra.Command {
-	node := newVerb(hidden.Node, "be a node of a job that was started on another machine", takes(0, 0))
-	node.RunE = s.does(func(*cobra.Command, []string) (int, error) { return hidden.ServeNode(), nil })
-	rank := newVerb(hidden.Fabric+" OPTIONS", "be a rank of doctor --fabric", takes(1, 1))
+	node := newVerb(internalverbs.Node, "be a node of a job that was started on another machine", takes(0, 0))
+	node.RunE = s.does(func(*cobra.Command, []string) (int, error) { return internalverbs.ServeNode(), nil })
+	rank := newVerb(internalverbs.Fabric+" OPTIONS", "be a rank of doctor --fabric", takes(1, 1))
 	rank.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return fabricRank(args[0]) })
-	program := newVerb(hidden.Controller, "be the helper of a program that runs groups of workers, which is at the other end of standard input", takes(0, 0))
+	program := newVerb(internalverbs.Controller, "be the helper of a program that runs groups of workers, which is at the other end of standard input", takes(0, 0))
 	program.RunE = s.does(func(*cobra.Command, []string) (int, error) {
 		return 0, controller.Serve(context.Background(), os.Stdin, s.stdout, s.stderr)
 	})

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // asNobody is golaunch as a user without rights, in a directory that is that user's.

@@ -20,8 +20,8 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/internal/mtls"
-	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -91,7 +91,7 @@ func (o *metricsOptions) check() error {
 	if info, err := os.Lstat(o.textfile); err == nil && !info.Mode().IsRegular() {
 		return bad("textfile", fmt.Errorf("%s is there, and no plain file", o.textfile))
 	}
-	if err := own.Path(filepath.Dir(o.textfile)); err != nil {
+	if err := safefile.Path(filepath.Dir(o.textfile)); err != nil {
 		return bad("textfile", err)
 	}
 	return nil

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/golaunch/golaunch/internal/hostlist"
+	"github.com/golaunch/golaunch/internal/host/hostlist"
 )
 
 // maxNodeRows is how many nodes have a row each. In a larger cluster those that are alike share one, as in sinfo.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // patience bounds every wait for a process in these tests.

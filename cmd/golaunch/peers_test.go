@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // several is a cluster that three machines coordinate, each with its own home, and a fourth one where all else is.

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -101,7 +101,7 @@ const maxDeclared = 1024
 // What plan prints as JSON; docs/json.md is its contract.
 type (
 	planShown struct {
-		contract.Header
+		jsonout.Header
 		WorldSize  int        `json:"world_size"`
 		Nodes      int        `json:"nodes"`
 		MasterAddr netip.Addr `json:"master_addr"`
@@ -130,7 +130,7 @@ func printPlan(w io.Writer, p placement.Plan, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		return contract.Print(w, &planShown{WorldSize: p.WorldSize(), Nodes: len(p.Groups), MasterAddr: p.Master(), Ranks: ranks})
+		return jsonout.Print(w, &planShown{WorldSize: p.WorldSize(), Nodes: len(p.Groups), MasterAddr: p.Master(), Ranks: ranks})
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RANK\tLOCAL\tNODE RANK\tNODE\tADDRESS\tGPU")
@@ -147,7 +147,7 @@ func printPlan(w io.Writer, p placement.Plan, asJSON bool) error {
 // environment is what golaunch sets and removes, as plan --explain and env show it. What a rank merely inherits stays out: it is the
 // user's own, secrets and all.
 type environment struct {
-	contract.Header
+	jsonout.Header
 	Set     []variable `json:"set"`
 	Dropped []dropped  `json:"dropped"`
 }
@@ -181,7 +181,7 @@ func newEnvironment(env rankenv.Env) (e environment) {
 func printEnv(w io.Writer, env rankenv.Env, asJSON bool) error {
 	shown := newEnvironment(env)
 	if asJSON {
-		return contract.Print(w, &shown)
+		return jsonout.Print(w, &shown)
 	}
 	return shown.print(w)
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // pods are nodes that see what containers of pods see: a network, a host name, /etc, /dev and processes of their own, and no variable

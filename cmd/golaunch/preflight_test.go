@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fakeDriver builds that of internal/gpu, whose GPU 0 has all that can be wrong, and GPU 2 nothing. It returns what a process needs to
+// fakeDriver builds that of internal/host/gpu, whose GPU 0 has all that can be wrong, and GPU 2 nothing. It returns what a process needs to
 // find just some of its GPUs.
 func fakeDriver(t *testing.T) (with func(indexes string) []string) {
 	t.Helper()
@@ -18,7 +18,7 @@ func fakeDriver(t *testing.T) (with func(indexes string) []string) {
 	}
 	dir := t.TempDir()
 	out, err := exec.Command("cc", "-shared", "-fPIC", "-w", "-DNVML_NO_UNVERSIONED_FUNC_DEFS", "-I", strings.TrimSpace(string(header)),
-		"-o", filepath.Join(dir, "libnvidia-ml.so.1"), "../../internal/gpu/testdata/nvml.c").CombinedOutput()
+		"-o", filepath.Join(dir, "libnvidia-ml.so.1"), "../../internal/host/gpu/testdata/nvml.c").CombinedOutput()
 	if err != nil {
 		t.Fatalf("build the fake driver: %v\n%s", err, out)
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // proxy is between those who connect to it and a coordinator on the same node.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // far is a second address of the coordinator's node, the lowest of all, so that rank 0 is there.

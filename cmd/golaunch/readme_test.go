@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/sshtest"
+	"github.com/golaunch/golaunch/internal/testkit/sshtest"
 )
 
 // documented says of each command in README.md and docs/*.md how it is run here, and what it then prints. What one machine without

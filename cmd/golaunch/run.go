@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/interrupt"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/interrupt"
 	"github.com/golaunch/golaunch/launcher"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/golaunch/golaunch/internal/suite"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // TestMain lets scripts call commands by name: golaunch and torchrun, built for these tests, and programs that are this test binary,

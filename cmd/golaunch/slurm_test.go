@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/slurmtest"
+	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
 // told is what a rank says of itself.

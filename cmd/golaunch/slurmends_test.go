@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/slurmtest"
+	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
 // keeper is a rank that counts the warnings, and is ready when it finds a notice, no file named busy$1 and has had $2 warnings, which may

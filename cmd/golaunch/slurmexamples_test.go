@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/slurmtest"
+	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
 // slurmExamples is a cluster and, in the directory that its nodes share, what the scripts of examples/slurm use.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/slurmtest"
+	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
 // TestSlurmTasksThatMeet has two tasks on each node of a step, which the command line, and not

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/sshtest"
+	"github.com/golaunch/golaunch/internal/testkit/sshtest"
 	"github.com/golaunch/golaunch/launcher"
 )
 

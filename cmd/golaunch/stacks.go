@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -43,7 +43,7 @@ func width(w io.Writer) int {
 
 // stacksShown is what stacks prints as JSON; docs/json.md is its contract.
 type stacksShown struct {
-	contract.Header
+	jsonout.Header
 	Job    string          `json:"job"`
 	Stacks launcher.Stacks `json:"stacks"`
 }
@@ -68,7 +68,7 @@ func (o *stacksOptions) run(out *streams, id string) (int, error) {
 		code = exitWrong
 	}
 	if o.json {
-		return code, contract.Print(out.stdout, &stacksShown{Job: id, Stacks: tree})
+		return code, jsonout.Print(out.stdout, &stacksShown{Job: id, Stacks: tree})
 	}
 	for _, why := range tree.Missing {
 		out.say(why)

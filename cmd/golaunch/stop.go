@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -54,7 +54,7 @@ func (o *stopOptions) run(io *streams, args []string) error {
 		}
 	}
 	if o.json {
-		return contract.Print(io.stdout, &stoppedShown{Stopped: stopped})
+		return jsonout.Print(io.stdout, &stoppedShown{Stopped: stopped})
 	}
 	if len(stopped) == 0 {
 		io.say("nothing to stop")
@@ -64,7 +64,7 @@ func (o *stopOptions) run(io *streams, args []string) error {
 
 // stoppedShown is what stop prints as JSON; docs/json.md is its contract.
 type stoppedShown struct {
-	contract.Header
+	jsonout.Header
 	Stopped []string `json:"stopped"`
 }
 

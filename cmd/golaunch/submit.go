@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -44,7 +44,7 @@ func (s *submission) submit(io *streams, f *pflag.FlagSet, j launcher.Job) error
 		case err != nil:
 			return err
 		case io.json:
-			return contract.Print(io.stdout, &contract.Submitted{Job: id})
+			return jsonout.Print(io.stdout, &jsonout.Submitted{Job: id})
 		}
 		text = id + "\n"
 	}

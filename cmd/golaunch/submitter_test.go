@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/nettest"
-	"github.com/golaunch/golaunch/internal/slurmtest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
 // walter is a user of the node alone on which ranks are run as those who submitted them.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -41,7 +41,7 @@ func (o *swapOptions) run(io *streams, node string) error {
 		return err
 	}
 	if o.json {
-		return contract.Print(io.stdout, &swappedShown{Node: node})
+		return jsonout.Print(io.stdout, &swappedShown{Node: node})
 	}
 	io.say(node + " has left")
 	return nil
@@ -49,6 +49,6 @@ func (o *swapOptions) run(io *streams, node string) error {
 
 // swappedShown is what swap prints as JSON; docs/json.md is its contract.
 type swappedShown struct {
-	contract.Header
+	jsonout.Header
 	Node string `json:"node"`
 }

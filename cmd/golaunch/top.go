@@ -18,7 +18,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/top"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -114,7 +114,7 @@ func (o *topOptions) print(ctx context.Context, w io.Writer, m *view.Model, job 
 		code = exitWrong
 	}
 	if o.json {
-		return code, contract.Print(w, showPicture(p, wrong))
+		return code, jsonout.Print(w, showPicture(p, wrong))
 	}
 	return code, top.Print(w, p, job, 0)
 }

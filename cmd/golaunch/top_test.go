@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // screenPatience bounds the wait for a text on a screen.

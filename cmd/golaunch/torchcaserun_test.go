@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // A torchRun is one run of a case, by golaunch or by torchrun.

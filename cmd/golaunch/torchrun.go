@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/golaunch/golaunch/internal/contract"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -74,7 +74,7 @@ func torchrun(io *streams, args []string) (int, error) {
 	io.json = j.Output.JSON
 	if !j.Output.Quiet {
 		for _, w := range warnings {
-			io.tell(torchrunName+": warning: "+w, contract.Words{Warning: w})
+			io.tell(torchrunName+": warning: "+w, jsonout.Words{Warning: w})
 		}
 	}
 	return launch(io, j, t.stops()...)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/golaunch/golaunch/internal/filetimer"
+	"github.com/golaunch/golaunch/internal/process/filetimer"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
 )

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/suite"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // testPython names a variable with the Python whose torch the cases of torch are run against, such as that of a virtual environment

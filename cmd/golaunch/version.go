@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/golaunch/golaunch/internal/contract"
-	"github.com/golaunch/golaunch/internal/version"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/internal/wire/version"
 )
 
 func newVersion(s *streams) *cobra.Command {
@@ -17,7 +17,7 @@ func newVersion(s *streams) *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = s.does(func(*cobra.Command, []string) (int, error) {
 		if asJSON {
-			return 0, contract.Print(s.stdout, new(readBuild()))
+			return 0, jsonout.Print(s.stdout, new(readBuild()))
 		}
 		_, err := fmt.Fprintln(s.stdout, readBuild())
 		return 0, err
@@ -27,7 +27,7 @@ func newVersion(s *streams) *cobra.Command {
 
 // versionShown says which golaunch this is; docs/json.md is the contract of version --json.
 type versionShown struct {
-	contract.Header
+	jsonout.Header
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
 	Go      string `json:"go"`

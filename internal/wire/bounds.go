@@ -3,12 +3,12 @@ package wire
 import (
 	"fmt"
 
-	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/core/replica"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/golaunch/golaunch/internal/verdict"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/core/verdict"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // The largest legal value of everything fits through every channel that it passes: these are the bounds, TestLargest sends each value, and

@@ -7,9 +7,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/placement"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // tail keeps the end of a rank's output, which may be any bytes.

@@ -5,16 +5,16 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/golaunch/golaunch/internal/replica"
+	"github.com/golaunch/golaunch/internal/core/replica"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/version"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/version"
 	"github.com/golaunch/golaunch/placement"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // FromSubmission is a submission in messages, of which the first has all but the order's list.

@@ -1,8 +1,8 @@
 package wire
 
 import (
-	"github.com/golaunch/golaunch/internal/goodput"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/core/goodput"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 func fromGoodput(r goodput.Report) *pb.Goodput {

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/golaunch/golaunch/internal/job"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/core/job"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // fromMet leaves out the names of processes that are too many for a message.

@@ -7,9 +7,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/job"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // FromStatus is a status in messages, each made when the one before it was taken.

@@ -1,8 +1,8 @@
 package wire
 
 import (
-	"github.com/golaunch/golaunch/internal/quorum"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/quorum"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // FromVoter is nil for none.

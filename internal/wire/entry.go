@@ -8,10 +8,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/replica"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // The log has what agents and clients say in the words in which they say it.

@@ -4,7 +4,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 )
 
 // Order is what a node is asked to do for a job, or for all jobs when Job is empty. The same order can come twice.

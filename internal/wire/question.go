@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/golaunch/golaunch/internal/samples"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/host/samples"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 )
 
 // About is what nodes are asked for.

@@ -7,8 +7,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/golaunch/golaunch/internal/samples"
-	"github.com/golaunch/golaunch/internal/wire/wiretest"
+	"github.com/golaunch/golaunch/internal/host/samples"
+	"github.com/golaunch/golaunch/internal/testkit/wiretest"
 )
 
 // TestSamplesArrive holds that what a node has measured arrives as it was, in messages that are small enough.

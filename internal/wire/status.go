@@ -3,9 +3,9 @@ package wire
 import (
 	"time"
 
-	"github.com/golaunch/golaunch/internal/cluster"
-	"github.com/golaunch/golaunch/internal/goodput"
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/goodput"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/placement"
 )
 

@@ -3,7 +3,7 @@ package wire
 import (
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/placement"
 )
 

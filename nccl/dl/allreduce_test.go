@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/nccltest"
+	"github.com/golaunch/golaunch/internal/testkit/nccltest"
 )
 
 // reduction is what a rank of a test is told, and what it says.

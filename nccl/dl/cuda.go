@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"unsafe"
 
-	"github.com/golaunch/golaunch/internal/dylib"
+	"github.com/golaunch/golaunch/internal/host/dylib"
 )
 
 // Device is a GPU with memory and a stream, through the driver's libcuda alone. It is for one goroutine at a time, and its driver may

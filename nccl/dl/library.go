@@ -9,7 +9,7 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/golaunch/golaunch/internal/dylib"
+	"github.com/golaunch/golaunch/internal/host/dylib"
 )
 
 // soname is the name under which programs link NCCL 2.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/mutants"
+	"github.com/golaunch/golaunch/internal/testkit/mutants"
 )
 
 var worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")

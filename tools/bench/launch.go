@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/slurmtest"
+	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 

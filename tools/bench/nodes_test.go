@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 // BenchmarkLossOverNodes is the time from kill -9 of the golaunch of one of 4 nodes to the exec of the last of 8 new ranks, with a

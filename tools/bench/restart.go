@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 	"github.com/golaunch/golaunch/tools/bench/record"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/slurmtest"
+	"github.com/golaunch/golaunch/internal/testkit/slurmtest"
 )
 
 // BenchmarkSlurmStep is the time of a whole command that runs two ranks of true on each of four nodes of Slurm: golaunch's and srun's,

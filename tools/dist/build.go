@@ -70,7 +70,7 @@ func build(ctx context.Context, root, stage string) (*release, error) {
 // mark makes the binaries say that they are a release if CHANGELOG.md lists nothing unreleased and
 // begins with the version in the repository.
 func (r *release) mark() error {
-	version, err := os.ReadFile(filepath.Join(r.root, "internal/version/VERSION"))
+	version, err := os.ReadFile(filepath.Join(r.root, "internal/wire/version/VERSION"))
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (r *release) mark() error {
 	}
 	_, rest, _ := strings.Cut(string(text), "\n## Unreleased\n")
 	if strings.HasPrefix(strings.TrimSpace(rest), "## "+strings.TrimSpace(string(version))+" - ") {
-		r.marks = " -X github.com/golaunch/golaunch/internal/version.released=yes"
+		r.marks = " -X github.com/golaunch/golaunch/internal/wire/version.released=yes"
 	}
 	return nil
 }
@@ -196,7 +196,7 @@ func (r *release) name(parts string) string {
 	return filepath.Join(r.out, "golaunch_"+strings.ReplaceAll(r.version, "+", ".")+parts)
 }
 
-// preview are the parts of a version before one, with what follows a + (see internal/version).
+// preview are the parts of a version before one, with what follows a + (see internal/wire/version).
 var (
 	preview = regexp.MustCompile(`^(\d+\.\d+\.\d+)-(a|b|rc|alpha|beta)\.?(\d+)(\+[0-9a-z.]+)?$`)
 	plain   = regexp.MustCompile(`^\d+\.\d+\.\d+(\+[0-9a-z.]+)?$`)

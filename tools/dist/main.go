@@ -4,7 +4,7 @@
 //
 // For linux on amd64 and arm64 these are archives with the binary for any glibc and with the static one, deb and rpm packages, and wheels for pip; and
 // an archive with the binary that is built with cgo (amd64), an image for containers (both architectures), a chart for Helm, a list of all that is in
-// the binaries (SBOM) and the checksums of everything. The version is that in internal/version/VERSION, with +devel and the commit if CHANGELOG.md has changes since. Two
+// the binaries (SBOM) and the checksums of everything. The version is that in internal/wire/version/VERSION, with +devel and the commit if CHANGELOG.md has changes since. Two
 // runs on one commit and one machine make the same bytes.
 package main
 

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/job"
-	"github.com/golaunch/golaunch/internal/session"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
 // phase is a part of what is measured.

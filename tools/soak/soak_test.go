@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/nettest"
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
 var (

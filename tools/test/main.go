@@ -1,7 +1,7 @@
 // Test runs go test with its arguments, once for each part between "--", and shows what failed: each failed test in full when it ends,
 // and at the very end the names of all of them with their last lines:
 //
-//	test ./internal/job -- -race ./...
+//	test ./internal/core/job -- -race ./...
 //
 // It exits as the first go test that failed does.
 package main

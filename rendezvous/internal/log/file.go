@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/own"
+	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
 // File keeps a log in a directory, for a coordinator that is started again.
@@ -60,16 +60,16 @@ func Open(dir string) (*File, error) {
 }
 
 func (f *File) open(dir string) (err error) {
-	if err := own.Path(dir); err != nil {
+	if err := safefile.Path(dir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if f.root, err = own.Open(dir); err != nil {
+	if f.root, err = safefile.Open(dir); err != nil {
 		return err
 	}
-	if err := own.Dir(f.root); err != nil { // what is read there is run
+	if err := safefile.Dir(f.root); err != nil { // what is read there is run
 		return fmt.Errorf("%w, or name a directory below it, which golaunch makes", err)
 	}
 	if f.lock, err = f.openOwn("lock", os.O_CREATE|os.O_RDWR); err != nil {
@@ -93,7 +93,7 @@ func (f *File) openOwn(name string, flag int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := own.File(file); err != nil {
+	if err := safefile.File(file); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil

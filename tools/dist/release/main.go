@@ -2,7 +2,7 @@
 //
 //	go run ./release -version 1.2.0
 //
-// The tree is clean, the version is a next one of the last tag's, internal/version/VERSION says it, CHANGELOG.md has a section of it and nothing that is unreleased, and its number says
+// The tree is clean, the version is a next one of the last tag's, internal/wire/version/VERSION says it, CHANGELOG.md has a section of it and nothing that is unreleased, and its number says
 // what changed for Go programs (https://go.dev/doc/modules/version-numbers): what is taken from them needs a new major version, or before 1.0.0 a
 // new minor one. Then it runs .ci/run test-all, tags the commit, and makes dist/. Nothing leaves this machine.
 package main
@@ -96,7 +96,7 @@ func release(ctx context.Context, root, next string, check bool) error {
 }
 
 // versionFile has the version where there is no tag.
-const versionFile = "internal/version/VERSION"
+const versionFile = "internal/wire/version/VERSION"
 
 // version is a semantic one (https://semver.org), less what may follow its three numbers.
 type version struct {

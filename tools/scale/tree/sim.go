@@ -72,7 +72,7 @@ func (m Model) Run(rounds ...Round) (sum Result) {
 	return sum
 }
 
-// maxWeighed is how many ranks' evidence a coordinator looks at (internal/job).
+// maxWeighed is how many ranks' evidence a coordinator looks at (internal/core/job).
 const maxWeighed = 64
 
 // onWire is what a message has on the network: a header of gRPC, HTTP/2 and TLS, and those of Ethernet, IP and TCP for each segment of

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/golaunch/golaunch/internal/job"
+	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/placement"
-	pb "github.com/golaunch/golaunch/rendezvous/rendezvouspb"
 )
 
 // Load is how much there is to say: Ranks of each node, the bytes of a job's Task, of the Evidence of a rank that fails, of a node's Answer to
@@ -25,7 +25,7 @@ type work struct {
 	rounds []Round
 }
 
-// works are what the model does. The messages are those of a cluster (rendezvous, internal/session), in their real sizes, but for the few that
+// works are what the model does. The messages are those of a cluster (rendezvous, internal/wire/session), in their real sizes, but for the few that
 // only one node gets.
 func (l Load) works(c Cost) []work {
 	again := said(wire.Opened{}, l.started(), wire.Restated{})

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/straggler"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/internal/straggler"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
 )

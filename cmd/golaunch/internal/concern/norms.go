@@ -7,7 +7,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/internal/samples"
+	"github.com/golaunch/golaunch/internal/host/samples"
 )
 
 // Norms are what is usual among the ranks of a job that run: medians, and NaN where nothing is known.

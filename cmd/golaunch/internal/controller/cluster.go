@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/endpoint"
-	"github.com/golaunch/golaunch/internal/logs"
-	"github.com/golaunch/golaunch/internal/mtls"
+	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/wire/endpoint"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/launcher"
 )
 

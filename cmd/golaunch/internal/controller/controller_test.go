@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/clustertest"
-	"github.com/golaunch/golaunch/internal/hidden"
-	"github.com/golaunch/golaunch/internal/suite"
+	"github.com/golaunch/golaunch/internal/process/internalverbs"
+	"github.com/golaunch/golaunch/internal/testkit/clustertest"
+	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
 // golaunch is the command that controllers start.
@@ -118,7 +118,7 @@ func TestPythonOfAfar(t *testing.T) {
 	runPython(t, "python3", "TEST_COORDINATOR="+cluster.Coordinator, filepath.Join(tree, "tests", "test_far.py"), "TEST_TOKEN="+cluster.TokenFile)
 }
 
-// TestPythonOfGPUs has GPUs of the driver that internal/gpu has for its tests.
+// TestPythonOfGPUs has GPUs of the driver that internal/host/gpu has for its tests.
 func TestPythonOfGPUs(t *testing.T) {
 	t.Parallel()
 	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()
@@ -127,7 +127,7 @@ func TestPythonOfGPUs(t *testing.T) {
 	}
 	dir := t.TempDir()
 	out, err := exec.Command("cc", "-shared", "-fPIC", "-w", "-DNVML_NO_UNVERSIONED_FUNC_DEFS", "-I", strings.TrimSpace(string(header)),
-		"-o", filepath.Join(dir, "libnvidia-ml.so.1"), "../../../../internal/gpu/testdata/nvml.c").CombinedOutput()
+		"-o", filepath.Join(dir, "libnvidia-ml.so.1"), "../../../../internal/host/gpu/testdata/nvml.c").CombinedOutput()
 	if err != nil {
 		t.Fatalf("build the fake driver: %v\n%s", err, out)
 	}
@@ -239,7 +239,7 @@ func ask(t *testing.T, text, want string) (string, error) {
 		t.Fatal(err)
 	}
 	var words strings.Builder
-	cmd := exec.CommandContext(t.Context(), golaunch, hidden.Controller)
+	cmd := exec.CommandContext(t.Context(), golaunch, internalverbs.Controller)
 	cmd.Stdin, cmd.Stderr = theirs, &words
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/endpoint"
+	"github.com/golaunch/golaunch/internal/wire/endpoint"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
 )

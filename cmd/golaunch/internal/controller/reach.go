@@ -5,7 +5,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/endpoint"
+	"github.com/golaunch/golaunch/internal/wire/endpoint"
 )
 
 // askLimit bounds the wait for nodes that are asked where their workers are.

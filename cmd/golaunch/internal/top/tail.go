@@ -11,7 +11,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/internal/fold"
+	"github.com/golaunch/golaunch/internal/process/fold"
 	"github.com/golaunch/golaunch/launcher"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/straggler"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/straggler"
 )
 
 const (

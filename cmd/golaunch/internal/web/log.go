@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/fold"
+	"github.com/golaunch/golaunch/internal/process/fold"
 	"github.com/golaunch/golaunch/launcher"
 )
 

@@ -5,7 +5,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/golaunch/golaunch/internal/logs"
+	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
 // Bounds of texts, in characters. What programs and users have named may be long, and a page shows many.

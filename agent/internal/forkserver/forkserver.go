@@ -1,0 +1,404 @@
+// Package forkserver starts Python programs without the time that their imports take: a server process imports modules once, and each
+// program is a fork of it.
+//
+// It is named after, and does what, the forkserver of Python's multiprocessing does, for whole programs: a process that is forked is, to
+// itself and to others, the one that `python script.py` would have been. What is the same nevertheless in all that one server has
+// forked, and what a server refuses, is in docs/preload.md.
+//
+// A [Server] is a [proc.Forker]. It makes children of its own parent (CLONE_PARENT), the process that started it.
+package forkserver
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/proc"
+)
+
+//go:embed server
+var server embed.FS
+
+// text is the server's: its files are one, in this order.
+var text = func() string {
+	var all strings.Builder
+	for _, job := range []string{"base", "order", "unsafe", "asked", "made", "imports", "chance", "kernel", "fork", "program", "serve"} {
+		part, err := server.ReadFile("server/" + job + ".py")
+		if err != nil {
+			panic(err) // this package was built without it
+		}
+		all.Write(part)
+		all.WriteString("\n\n")
+	}
+	return all.String()
+}()
+
+// stub is what the interpreter is given as its program: it reads the server's text, and runs it apart from what will be the program's. The text
+// cannot be read by any Python, and so does not say by itself that it is the wrong one; the stub can.
+const stub = `import os,sys,struct;` +
+	`b=("failed\0Python %%d.%%d is not CPython 3.9 to 3.14\0"%%sys.version_info[:2]).encode();` +
+	`sys.version_info>=(3,9)or os._exit(os.write(0,struct.pack(">I",len(b))+b)and 1);` +
+	`exec(compile(open(0,"rb",closefd=False).read(%d),"<golaunch>","exec"),{"__name__":"golaunch"})`
+
+const (
+	// maxMessage is more than arguments and environment can have (6 MiB, execve(2)), and than the stamps of 100,000 files.
+	maxMessage = 64 << 20
+	// forkLimit is how long a server may take for one fork: one that is stopped, or swaps, must not hold up an attempt.
+	forkLimit = 5 * time.Second
+)
+
+// Server is a process that has imported modules.
+type Server struct {
+	conn    *net.UnixConn
+	program Program
+
+	// Took is how long the imports took, and Files are how many files they came from.
+	Took  time.Duration
+	stamp Stamps
+
+	mu     sync.Mutex
+	broken error
+
+	// forking counts the calls of Fork that have not returned, and held are processes that wait for the last of these: with a gang that
+	// begins to run one by one the later forks would share the CPUs with the ranks.
+	gates   sync.Mutex
+	forking int
+	held    []int
+}
+
+// ImportError is a module that could not be imported.
+type ImportError struct {
+	// Traceback is Python's, without the server's own frames.
+	Traceback string
+}
+
+func (e *ImportError) Error() string {
+	lines := strings.Split(strings.TrimSpace(e.Traceback), "\n")
+	return lines[len(lines)-1]
+}
+
+// UnsafeError is why a process cannot be forked from the server; one that is started by itself can do the same without harm. Module is the one
+// whose import was the cause, if it was one, and Files are what had been imported then.
+type UnsafeError struct {
+	Why, Module string
+	Files       Stamps
+}
+
+func (e *UnsafeError) Error() string { return e.Why }
+
+// Argv is the command line of a server for a program; what it is there for is for people who list processes.
+func Argv(p Program, what string) []string {
+	argv := append([]string{p.Interpreter}, p.Flags...)
+	return append(argv, "-c", fmt.Sprintf(stub, len(text)), what)
+}
+
+// Modules are what a server is to import, by their names.
+type Modules struct {
+	Names []string
+	// Record, if set, is a file that a program with LOCAL_RANK=0 writes when it ends: names of the modules that it has loaded, a line each,
+	// without those in its own folder. Modules that cannot be imported are then no matter.
+	Record string
+}
+
+// Pair returns the two ends of a server's connection: golaunch's, and what is the standard input of the server, to be closed once that
+// has started, so that its end is seen.
+func Pair() (conn *net.UnixConn, stdin *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make the connection of a fork server: %w", err)
+	}
+	own, stdin := os.NewFile(uintptr(fds[0]), "fork server"), os.NewFile(uintptr(fds[1]), "fork server's input")
+	defer own.Close()
+	c, err := net.FileConn(own)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("make the connection of a fork server: %w", err), stdin.Close())
+	}
+	return c.(*net.UnixConn), stdin, nil
+}
+
+// Greet gives a server its text and the environment that it was started with, and waits until it has imported its modules. It owns conn. The
+// error may be an [*ImportError] or an [*UnsafeError]; any other says why there is no server.
+func Greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, env []string) (*Server, error) {
+	s, err := greet(ctx, conn, p, modules, env)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return s, nil
+}
+
+func greet(ctx context.Context, conn *net.UnixConn, p Program, modules Modules, env []string) (*Server, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	words, err := hello(conn, modules, env)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, io.EOF), errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
+		return nil, errors.New("the fork server ended before it had imported its modules")
+	case err != nil:
+		return nil, fmt.Errorf("wait for the fork server: %w", err)
+	case len(words) == 2 && words[0] == "failed":
+		return nil, errors.New(words[1])
+	case len(words) < 5 || words[0] != "ready":
+		return nil, fmt.Errorf("the fork server says %.80q", words)
+	case words[2] != "":
+		return nil, &ImportError{words[2]}
+	case words[4] != "":
+		return nil, &UnsafeError{Why: words[4], Module: words[3], Files: stampsOf(words[5:])}
+	}
+	seconds, err := strconv.ParseFloat(words[1], 64)
+	if err != nil {
+		return nil, fmt.Errorf("the fork server says %.80q", words)
+	}
+	return &Server{conn: conn, program: p, Took: time.Duration(seconds * float64(time.Second)), stamp: stampsOf(words[5:])}, nil
+}
+
+// Share is a server that another process has greeted, and that has imported what this one does not know. It owns conn. One of the two
+// processes may fork.
+func Share(conn *net.UnixConn, p Program) *Server { return &Server{conn: conn, program: p} }
+
+// Conn is the server's connection, to be shared with the process whose children its forks are.
+func (s *Server) Conn() *net.UnixConn { return s.conn }
+
+// Program is one that the server forks.
+func (s *Server) Program() Program { return s.program }
+
+// hello begins the conversation, and returns what the server says in the end.
+func hello(conn *net.UnixConn, modules Modules, env []string) ([]string, error) {
+	_, refused := io.WriteString(conn, text) // by one that does not read it, but says why
+	words, err := receive(conn)
+	if err != nil {
+		return nil, cmp.Or(refused, err)
+	}
+	if len(words) != 1 {
+		return words, nil
+	}
+	given := append([]string{modules.Record, strconv.Itoa(len(modules.Names))}, modules.Names...)
+	if err := send(conn, append(given, env...)); err != nil {
+		return nil, err
+	}
+	return receive(conn)
+}
+
+// Close lets the server end. What it has forked goes on.
+func (s *Server) Close() error { return s.conn.Close() }
+
+// Files are how many files its modules came from.
+func (s *Server) Files() int { return len(s.stamp) }
+
+// Err is why the server cannot be used any more: it was killed, or did not answer in time.
+func (s *Server) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
+}
+
+// Changed names a file of its modules that has changed, see [Stamps.Changed].
+func (s *Server) Changed(as *safefile.Rights) string { return s.stamp.Changed(as) }
+
+// Fork implements [proc.Forker]. The error may be an [*UnsafeError].
+func (s *Server) Fork(c *proc.Command, env []string, files []uintptr, cgroup int) (pid int, run func(), err error) {
+	p, err := Parse(c.Args)
+	if err != nil {
+		return 0, nil, &UnsafeError{Why: err.Error()}
+	}
+	if !p.Same(s.program) {
+		return 0, nil, &UnsafeError{Why: "the fork server has another interpreter, or other flags of it"}
+	}
+	gate := make([]int, 2)
+	if err := unix.Pipe2(gate, unix.O_CLOEXEC); err != nil {
+		return 0, nil, fmt.Errorf("make a pipe for the fork server: %w", err)
+	}
+	s.begun()
+	defer s.returned()
+	fds := []int{int(files[0]), int(files[1]), int(files[2]), gate[0]}
+	// A server of another user may not make processes in a cgroup of this one, which then moves them there.
+	moves := cgroup >= 0 && c.Rights != nil
+	if cgroup >= 0 && !moves {
+		fds = append(fds, cgroup)
+	}
+	pid, err = s.order(c, words(c, p, env), fds, gate[1])
+	_ = unix.Close(gate[0])
+	if err == nil && moves {
+		err = move(pid, cgroup)
+	}
+	if err != nil {
+		_ = unix.Close(gate[1]) // a process that there may be nevertheless ends by that
+		return 0, nil, err
+	}
+	return pid, func() { s.open(gate[1]) }, nil
+}
+
+// move moves a process to a cgroup.
+func move(pid, cgroup int) error {
+	procs, err := unix.Openat(cgroup, "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the cgroup of a rank: %w", err)
+	}
+	defer unix.Close(procs)
+	if _, err := unix.Write(procs, []byte(strconv.Itoa(pid))); err != nil {
+		return fmt.Errorf("move a rank to its cgroup: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) begun() {
+	s.gates.Lock()
+	defer s.gates.Unlock()
+	s.forking++
+}
+
+func (s *Server) returned() {
+	s.gates.Lock()
+	defer s.gates.Unlock()
+	s.forking--
+	s.release()
+}
+
+// open lets a process run, once nobody waits for a fork any more.
+func (s *Server) open(gate int) {
+	s.gates.Lock()
+	defer s.gates.Unlock()
+	s.held = append(s.held, gate)
+	s.release()
+}
+
+func (s *Server) release() {
+	if s.forking > 0 {
+		return
+	}
+	for _, gate := range s.held {
+		_, _ = unix.Write(gate, []byte{1}) // who does not hear it is dead
+		_ = unix.Close(gate)
+	}
+	s.held = nil
+}
+
+func words(c *proc.Command, p Program, env []string) []string {
+	cpus := make([]string, len(c.CPUs))
+	for i, cpu := range c.CPUs {
+		cpus[i] = strconv.Itoa(cpu)
+	}
+	memory := ""
+	if c.Memory != nil {
+		memory = strconv.Itoa(*c.Memory)
+	}
+	argv := p.argv()
+	out := []string{string(p.Kind), p.Name, c.Dir, strings.Join(cpus, " "), memory, fmt.Sprintf("%d %d", len(c.Args), len(argv))}
+	return append(append(append(out, c.Args...), argv...), env...)
+}
+
+// order has the server make a process, and that go on into a session of its own when it is known here.
+func (s *Server) order(c *proc.Command, words []string, fds []int, gate int) (pid int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken != nil {
+		return 0, s.broken
+	}
+	answer, err := s.ask(words, fds)
+	if pid = number(answer); pid > 0 && err == nil {
+		if err := c.Born(pid); err != nil {
+			return 0, s.lies(err)
+		}
+		_, _ = unix.Write(gate, []byte{1}) // who does not hear it is dead
+		answer, err = receive(s.conn)
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		s.broken = fmt.Errorf("the fork server did not answer for %v", forkLimit)
+		return 0, s.broken
+	case err != nil:
+		s.broken = fmt.Errorf("the fork server has died: %w", err)
+		return 0, s.broken
+	case len(answer) == 1 && answer[0] == "session" && pid > 0:
+		if err := c.Apart(); err != nil {
+			return 0, s.lies(err)
+		}
+		return pid, nil
+	case len(answer) == 2 && answer[0] == "unsafe":
+		return 0, &UnsafeError{Why: answer[1]}
+	case len(answer) == 2 && answer[0] == "failed":
+		return 0, fmt.Errorf("the fork server cannot fork: %s", answer[1])
+	default:
+		s.broken = fmt.Errorf("the fork server says %.80q", answer)
+		return 0, s.broken
+	}
+}
+
+// number is that of the process which a server says it has made, and 0 if it says nothing of the kind: what is 1, less than that or more than a
+// pid_t has can be none, and to signal it would reach others, or all.
+func number(answer []string) int {
+	if len(answer) != 2 || answer[0] != "pid" {
+		return 0
+	}
+	pid, err := strconv.ParseInt(answer[1], 10, 32)
+	if err != nil || pid <= 1 {
+		return 0
+	}
+	return int(pid)
+}
+
+// lies ends the use of a server that does not do what it says: modules run in it, whoever wrote them.
+func (s *Server) lies(err error) error {
+	s.broken = fmt.Errorf("the fork server does not behave: %w", err)
+	return s.broken
+}
+
+func (s *Server) ask(words []string, fds []int) ([]string, error) {
+	if err := s.conn.SetDeadline(time.Now().Add(forkLimit)); err != nil {
+		return nil, err
+	}
+	if err := send(s.conn, words, fds...); err != nil {
+		return nil, err
+	}
+	return receive(s.conn)
+}
+
+// send says words, each of which ends in NUL, behind their length.
+func send(conn *net.UnixConn, words []string, fds ...int) error {
+	var body bytes.Buffer
+	for _, w := range words {
+		body.WriteString(w)
+		body.WriteByte(0)
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	head := binary.BigEndian.AppendUint32(nil, uint32(body.Len()))
+	if _, _, err := conn.WriteMsgUnix(head, rights, nil); err != nil {
+		return err
+	}
+	_, err := body.WriteTo(conn)
+	return err
+}
+
+func receive(r io.Reader) ([]string, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size > maxMessage {
+		return nil, fmt.Errorf("a message of %d bytes", size)
+	}
+	body := make([]byte, size)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, err
+	}
+	return strings.Split(strings.TrimSuffix(string(body), "\x00"), "\x00"), nil
+}

@@ -1,0 +1,273 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/agent/internal/forkserver"
+	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/rendezvous/tcpstore"
+)
+
+const (
+	// keeperName is the keeper's argv[0] and thread name, so that pkill golaunch and killall golaunch miss it.
+	keeperName = "rankkeeper"
+	// keeperSocket is the descriptor at which a keeper listens.
+	keeperSocket = helper.First
+)
+
+// A program that has this package in it is also its own keeper, where it is started as one, as it is its own guardian (internal/process/proc).
+func init() {
+	if helper.Is(keeperName) {
+		if err := serve(); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", keeperName, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// keeper is what the process knows. All of it belongs to the goroutine of run.
+type keeper struct {
+	sup  *proc.Supervisor
+	work chan func()
+	// link is the agent's, and nil while there is none.
+	link       *link
+	membership []byte
+	jobs       map[string][]byte
+	stores     map[string]*keptStore
+	scopes     map[int]*keptScope
+	// servers are the agent's, and end with it.
+	servers map[int]*forkserver.Server
+	made    int
+	conns   []keptConn
+	// lease is when the ranks must be dead, by CLOCK_BOOTTIME, unless it is renewed; 0 without one. The guardian sees to that; limit
+	// ends a keeper that no agent came to by then.
+	lease time.Duration
+	limit *time.Timer
+	// starts are the processes that are being started for the agent.
+	starts sync.WaitGroup
+	over   bool
+}
+
+// keptScope is a scope with what its agent knows of it.
+type keptScope struct {
+	*proc.Scope
+	name  string
+	data  []byte
+	since proc.Epoch
+	ranks []*keptRank
+	// stopped says that the agent wanted its end.
+	stopped bool
+}
+
+// keptRank is a process, with the files that an agent needs to go on with it.
+type keptRank struct {
+	process *proc.Process
+	data    []byte
+	files   []int
+}
+
+// keptConn is a connection of the agent's that must not end before the ranks are dead. A former one is that of an agent that has died.
+type keptConn struct {
+	id     int
+	file   *os.File
+	former bool
+}
+
+// keptStore is torch's store of a job.
+type keptStore struct {
+	*tcpstore.Store
+	data  []byte
+	peers atomic.Pointer[tcpstore.Peers]
+	most  atomic.Int64
+	// coming are peers of which more are to come.
+	coming []netip.Addr
+	// ended says that it has, by itself: a proxy does with its store.
+	ended bool
+}
+
+// serve keeps ranks until it is told to end, or no agent came within the lease.
+func serve() error {
+	// Ignored signals would be ignored by the ranks too.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGALRM, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+	unix.CloseOnExec(keeperSocket)
+	name, _ := unix.BytePtrFromString(keeperName)
+	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0); err != nil {
+		return err
+	}
+	file := os.NewFile(keeperSocket, "keeper")
+	listener, err := net.FileListener(file)
+	if err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	k := &keeper{
+		work: make(chan func()), jobs: map[string][]byte{}, stores: map[string]*keptStore{}, scopes: map[int]*keptScope{}, servers: map[int]*forkserver.Server{},
+	}
+	k.limit = time.AfterFunc(sendLimit, func() { k.post(k.expire) })
+	if k.sup, err = proc.New(proc.Options{Subreaper: true, Warn: func(err error) { go k.post(func() { k.warn(err) }) }}); err != nil {
+		return err
+	}
+	go k.accept(listener.(*net.UnixListener))
+	for !k.over {
+		(<-k.work)()
+	}
+	return k.sup.Close()
+}
+
+func (k *keeper) post(f func()) { k.work <- f }
+
+// accept serves one agent after another.
+func (k *keeper) accept(l *net.UnixListener) {
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			k.post(func() { k.end(err) })
+			return
+		}
+		if err := checkPeer(conn); err != nil {
+			k.post(func() { k.warn(fmt.Errorf("refused who connected: %w", err)) })
+			_ = conn.Close()
+			continue
+		}
+		k.attend(&link{conn: conn})
+	}
+}
+
+// attend serves an agent until it is dead and nothing that it asked for is about to start.
+func (k *keeper) attend(l *link) {
+	k.post(func() { k.welcome(l) })
+	for {
+		m, fds, err := l.receive()
+		if err != nil {
+			break
+		}
+		m.from = l
+		done := make(chan struct{})
+		k.post(func() { k.obey(m, fds); close(done) })
+		<-done
+	}
+	k.starts.Wait()
+	k.post(k.depart)
+}
+
+// welcome tells an agent all that is kept. The connection goes to the guardian too: it must end only when the ranks are dead.
+func (k *keeper) welcome(l *link) {
+	k.link = l
+	k.hold()
+	proof := k.sup.Proof()
+	k.tell(message{Do: doJoined, ID: protocol, PID: os.Getpid(), Data: k.membership, At: k.lease})
+	k.tell(message{Do: doProof, Data: proof[:]})
+	for id, task := range k.jobs {
+		k.tell(message{Do: doPut, Job: id, Data: task})
+	}
+	for id, s := range k.stores {
+		k.tell(message{Do: doStore, Job: id, Data: s.data, Store: s.Addr()})
+		if s.ended {
+			k.tell(message{Do: doEnded, Job: id})
+		}
+	}
+	for id, sc := range k.scopes {
+		k.tell(message{Do: doScope, ID: id, Name: sc.name, Data: sc.data, Since: &sc.since, Stopped: sc.stopped})
+		for _, r := range sc.ranks {
+			k.tell(message{Do: doStart, ID: id, PID: r.process.Pid(), Data: r.data}, r.files...)
+			select {
+			case <-r.process.Done():
+				k.tell(exited(id, r.process))
+			default:
+			}
+		}
+	}
+	k.tell(message{Do: doReady})
+}
+
+func exited(id int, p *proc.Process) message {
+	exit := p.Exit()
+	return message{Do: doExit, ID: id, PID: p.Pid(), Exit: &exit, Ended: p.At()}
+}
+
+// depart has the ranks wait for another agent.
+func (k *keeper) depart() {
+	_ = k.link.conn.Close()
+	k.link = nil
+	for i := range k.conns {
+		k.conns[i].former = true
+	}
+	for id := range k.servers {
+		k.unserve(id)
+	}
+	k.hold()
+	k.expire()
+}
+
+// expire ends a keeper without an agent once the lease is over.
+func (k *keeper) expire() {
+	left := k.lease - proc.BootTime()
+	switch {
+	case k.link != nil:
+	case left > 0:
+		k.limit.Reset(left)
+	default:
+		k.over = true
+	}
+}
+
+// tell gives up when the agent does not read: it then cannot keep its lease either, and nobody could tell what it knows.
+func (k *keeper) tell(m message, fds ...int) {
+	if k.link == nil {
+		return
+	}
+	switch err := k.link.send(m, fds...); {
+	case os.IsTimeout(err):
+		k.end(fmt.Errorf("the agent does not read what it is told: %w", err))
+	case errors.Is(err, errTooLong) && m.Seq != 0: // it waits for this answer
+		k.tell(message{Do: m.Do, Seq: m.Seq, ID: m.ID, Error: err.Error()})
+	}
+}
+
+func (k *keeper) warn(err error) {
+	if k.link == nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", keeperName, err)
+	}
+	k.tell(message{Do: doWarn, Error: err.Error()})
+}
+
+func (k *keeper) end(why error) {
+	fmt.Fprintf(os.Stderr, "%s: %v\n", keeperName, why)
+	k.over = true
+}
+
+// hold has the guardian hold what must not end before the ranks are dead.
+func (k *keeper) hold() {
+	var files []*os.File
+	for _, c := range k.conns {
+		files = append(files, c.file)
+	}
+	if k.link != nil {
+		f, err := k.link.conn.File()
+		if err != nil {
+			k.end(err)
+			return
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
+	if err := k.sup.Hold(files...); err != nil {
+		k.end(err)
+	}
+}

@@ -1,0 +1,107 @@
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/agent/internal/forkserver"
+	"github.com/golaunch/golaunch/internal/process/proc"
+)
+
+// Server is a fork server, started in a [Scope], of which the keeper forks ranks: it is the [proc.Forker] of a command for [Scope.Start].
+type Server struct {
+	keeper *Keeper
+	id     int
+
+	mu     sync.Mutex
+	broken error
+}
+
+// Server has the keeper fork from a server that has greeted this process.
+func (k *Keeper) Server(s *forkserver.Server) (*Server, error) {
+	data, err := json.Marshal(s.Program())
+	if err != nil {
+		return nil, err
+	}
+	fd, err := proc.Duplicate(s.Conn())
+	if err != nil {
+		return nil, fmt.Errorf("share the fork server: %w", err)
+	}
+	defer unix.Close(fd)
+	k.mu.Lock()
+	k.held++
+	id := k.held
+	k.mu.Unlock()
+	if err := k.link.send(message{Do: doServer, Server: id, Data: data}, fd); err != nil {
+		return nil, fmt.Errorf("share the fork server: %w", err)
+	}
+	return &Server{keeper: k, id: id}, nil
+}
+
+// Fork is the keeper's to do.
+func (s *Server) Fork(*proc.Command, []string, []uintptr, int) (pid int, run func(), err error) {
+	return 0, nil, errors.New("the keeper alone forks from this server")
+}
+
+// Err is why the keeper cannot use the server any more.
+func (s *Server) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
+}
+
+// Close has the keeper forget the server.
+func (s *Server) Close() { s.keeper.say(message{Do: doUnserve, Server: s.id}) }
+
+func (s *Server) heard(m message) {
+	if m.Broken {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.broken = errors.New(m.Unforked)
+	}
+}
+
+// share takes a server of the agent's.
+func (k *keeper) share(m message, fds []int) error {
+	if len(fds) != 1 {
+		return errors.New("a fork server without its connection")
+	}
+	fd, err := unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), "fork server")
+	defer file.Close()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return err
+	}
+	var p forkserver.Program
+	socket, ok := conn.(*net.UnixConn)
+	if err := json.Unmarshal(m.Data, &p); err != nil || !ok {
+		return errors.Join(err, conn.Close())
+	}
+	k.servers[m.Server] = forkserver.Share(socket, p)
+	return nil
+}
+
+// unserve forgets a server.
+func (k *keeper) unserve(id int) {
+	if s := k.servers[id]; s != nil {
+		delete(k.servers, id)
+		_ = s.Close()
+	}
+}
+
+// noServer is one that could not be taken over.
+type noServer struct{}
+
+func (noServer) Fork(*proc.Command, []string, []uintptr, int) (pid int, run func(), err error) {
+	return 0, nil, errors.New("the keeper does not have the fork server")
+}

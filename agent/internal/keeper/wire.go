@@ -1,0 +1,239 @@
+package keeper
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/rendezvous/tcpstore"
+)
+
+const (
+	// protocol changes when an older keeper could misunderstand a newer agent, or the other way round. An addition does not change it:
+	// fields and news that one side does not know mean nothing to it, and an order that a keeper does not know it answers with an error.
+	protocol = 2
+	// maxMessage is more than the arguments and the environment of a process can have (6 MiB, execve(2)), in base64, and than the clients of
+	// a store for 100,000 ranks are (28 MB, with keys of maxKey).
+	maxMessage = 32 << 20
+	// maxKey bounds a key that a client of a store waits for: it is for people.
+	maxKey = 128
+	// maxPeers are the addresses in a message; more take several.
+	maxPeers = 100_000
+	// maxFiles come with one message.
+	maxFiles = 8
+	// sendLimit is how long a message may wait for a process that does not read.
+	sendLimit = 5 * time.Second
+)
+
+// The agent's orders; what has no answer is marked so. A keeper says the same words of what it keeps when an agent comes.
+const (
+	doReady   = "ready"   // the last word to an agent that has come
+	doJoined  = "joined"  // Data is the agent's membership; the connections of those before it may end. No answer. The keeper's has its PID
+	doProof   = "proof"   // Data is what a connection that is held ends with; the keeper says it
+	doPut     = "put"     // Data is what Job is about. No answer
+	doDrop    = "drop"    // Job is over. No answer
+	doHold    = "hold"    // hold a file, number ID, until release. No answer
+	doRelease = "release" // No answer
+	doRenew   = "renew"   // the lease ends At by CLOCK_BOOTTIME; the keeper says it back
+	doScope   = "scope"   // a scope called Name, with Data; the answer has its ID
+	doStart   = "start"   // a Command in scope ID, with Data and its files, then what to keep, forked by Server; the answer has its PID
+	doServer  = "server"  // Server forks the program of Data, at the connection that comes along. No answer
+	doUnserve = "unserve" // forget Server. No answer
+	doExit    = "exit"    // PID of scope ID has ended
+	doSignal  = "signal"  // Signal to scope ID. No answer
+	doStop    = "stop"    // stop scope ID by Signal, SIGTERM when 0, unless it is Heard, with At for grace
+	doLinger  = "linger"  // wait for At until nothing of scope ID runs; the answer has the Names of what does
+	doRest    = "rest"    // ask what is left of scope ID to end, with At for grace
+	doKill    = "kill"
+	doClose   = "close"
+	doForget  = "forget"  // No answer
+	doStore   = "store"   // serve Job's store at the listener that comes along
+	doProxy   = "proxy"   // likewise, a proxy of the store at Root
+	doEnded   = "ended"   // Job's store has, by itself
+	doAdmit   = "admit"   // Peers, seen from Own, may use Job's store. No answer
+	doBound   = "bound"   // Job's store takes Most clients. No answer
+	doChanged = "changed" // the clients of Job's store have
+	doStatus  = "status"  // the answer has the Clients of Job's store
+	doUnstore = "unstore" // close Job's store
+	doWarn    = "warn"    // Error is for people
+	doEnd     = "end"     // kill all and end
+)
+
+// message is an order, an answer, or news.
+type message struct {
+	Do string
+	// Seq is that of an order that wants an answer, and of the answer.
+	Seq     uint64   `json:",omitempty"`
+	ID      int      `json:",omitempty"`
+	Job     string   `json:",omitempty"`
+	Name    string   `json:",omitempty"`
+	Names   []string `json:",omitempty"`
+	Data    []byte   `json:",omitempty"`
+	Command *command `json:",omitempty"`
+	Server  int      `json:",omitempty"`
+	// ForkOnly is the command's.
+	ForkOnly bool `json:",omitempty"`
+	PID      int  `json:",omitempty"`
+	// Forked and Unforked are what came of a Server.
+	Forked   bool   `json:",omitempty"`
+	Unforked string `json:",omitempty"`
+	// Broken says that the Server will not do so again.
+	Broken  bool          `json:",omitempty"`
+	Exit    *job.Exit     `json:",omitempty"`
+	Ended   time.Time     `json:",omitzero"`
+	At      time.Duration `json:",omitempty"`
+	Signal  int           `json:",omitempty"`
+	Heard   bool          `json:",omitempty"`
+	Stopped bool          `json:",omitempty"`
+	// Since is when scope ID was made.
+	Since *proc.Epoch  `json:",omitempty"`
+	Peers []netip.Addr `json:",omitempty"`
+	Own   netip.Addr   `json:",omitzero"`
+	Most  int          `json:",omitempty"`
+	// More says that further Peers follow.
+	More    bool                    `json:",omitempty"`
+	Store   netip.AddrPort          `json:",omitzero"`
+	Root    netip.AddrPort          `json:",omitzero"`
+	Clients []tcpstore.ClientStatus `json:",omitempty"`
+	Error   string                  `json:",omitempty"`
+
+	// from is whose order it is: an answer to another would be taken for one to an order of its own.
+	from *link
+}
+
+func (m message) err() error {
+	if m.Error == "" {
+		return nil
+	}
+	return errors.New(m.Error)
+}
+
+// command is a [proc.Command] without its files. Its words are bytes: not all are UTF-8.
+type command struct {
+	Path, Dir []byte
+	Args, Env [][]byte
+	CPUs      []int
+	Memory    *int
+	Rights    *safefile.Rights
+	Serves    bool
+}
+
+func fromCommand(c proc.Command) *command {
+	return &command{[]byte(c.Path), []byte(c.Dir), toBytes(c.Args), toBytes(c.Env), c.CPUs, c.Memory, c.Rights, c.Serves}
+}
+
+func (c *command) command(stdin, stdout, stderr *os.File) proc.Command {
+	return proc.Command{
+		Path: string(c.Path), Dir: string(c.Dir), Args: toStrings(c.Args), Env: toStrings(c.Env), CPUs: c.CPUs, Memory: c.Memory, Rights: c.Rights,
+		Stdin: stdin, Stdout: stdout, Stderr: stderr, Serves: c.Serves,
+	}
+}
+
+func toBytes(words []string) [][]byte {
+	out := make([][]byte, len(words))
+	for i, w := range words {
+		out[i] = []byte(w)
+	}
+	return out
+}
+
+func toStrings(words [][]byte) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = string(w)
+	}
+	return out
+}
+
+var errTooLong = errors.New("the message is too long")
+
+// link is a connection between an agent and its keeper: messages are their length in 4 bytes, with which files come, and JSON.
+type link struct {
+	conn *net.UnixConn
+	mu   sync.Mutex
+}
+
+func (l *link) send(m message, fds ...int) error {
+	body, err := json.Marshal(m)
+	if err == nil && len(body) > maxMessage {
+		err = fmt.Errorf("%w: %d bytes, %d at most", errTooLong, len(body), maxMessage)
+	}
+	if err != nil {
+		return fmt.Errorf("tell of %s: %w", m.Do, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.conn.SetWriteDeadline(time.Now().Add(sendLimit)); err != nil {
+		return err
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	if _, _, err := l.conn.WriteMsgUnix(binary.BigEndian.AppendUint32(nil, uint32(len(body))), rights, nil); err != nil {
+		return err
+	}
+	_, err = l.conn.Write(body)
+	return err
+}
+
+// receive returns a message and what came with it, which is the caller's to close.
+func (l *link) receive() (m message, fds []int, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(fds)
+		}
+	}()
+	var head [4]byte
+	rights := make([]byte, unix.CmsgSpace(4*maxFiles))
+	n, nr, _, _, err := l.conn.ReadMsgUnix(head[:], rights)
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		return m, nil, err
+	}
+	if messages, _ := unix.ParseSocketControlMessage(rights[:nr]); len(messages) == 1 {
+		fds, _ = unix.ParseUnixRights(&messages[0]) // nobody sends another kind
+	}
+	if _, err := io.ReadFull(l.conn, head[n:]); err != nil {
+		return m, fds, err
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size > maxMessage {
+		return m, fds, fmt.Errorf("a message of %d bytes", size)
+	}
+	var body bytes.Buffer
+	if _, err := io.CopyN(&body, l.conn, int64(size)); err != nil {
+		return m, fds, err
+	}
+	return m, fds, json.Unmarshal(body.Bytes(), &m)
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+// checkPeer is an error unless the other end is this user's.
+func checkPeer(conn *net.UnixConn) error {
+	peer, err := safefile.Peer(conn)
+	if err == nil && int(peer.Uid) != os.Geteuid() {
+		err = fmt.Errorf("it belongs to uid %d, not to uid %d", peer.Uid, os.Geteuid())
+	}
+	return err
+}

@@ -1,0 +1,135 @@
+package fabric
+
+import (
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/nccl/dl"
+)
+
+// childName is the argv[0] of a helper that tests one GPU. The only argument is a child.
+const childName = "golaunch-allreduce"
+
+// child is what the process of a GPU is told.
+type child struct {
+	Library         string
+	GPU, Rank, Size int
+	// Make says that it makes the communicator's ID, which all get on their standard input.
+	Make  bool
+	Limit time.Duration
+}
+
+// report is what it says on file helper.First, in JSON: at the beginning of each stage, and at the end, which is Done.
+type report struct {
+	Stage, ID string
+	Figures
+	Library, File, Err, Code string
+	Done, Killed             bool
+}
+
+func init() {
+	if !helper.Is(childName) {
+		return
+	}
+	var c child
+	if err := json.Unmarshal([]byte(os.Args[len(os.Args)-1]), &c); err != nil {
+		os.Exit(2)
+	}
+	// The parent may be killed before it can kill this group.
+	time.AfterFunc(c.Limit, func() { _ = syscall.Kill(-os.Getpid(), syscall.SIGKILL) })
+	w := worker{child: c, out: json.NewEncoder(os.NewFile(helper.First, "reports"))}
+	if err := w.work(); err != nil {
+		w.report.Err = err.Error()
+	}
+	w.report.Done = true
+	w.say("")
+	os.Exit(0)
+}
+
+// worker is the child at work. Its parent is gone when a report cannot be written, and then the time limit ends it.
+type worker struct {
+	child
+	report
+	out *json.Encoder
+}
+
+// say begins a stage. What fails in it has the code, if that is not empty.
+func (w *worker) say(stage string) {
+	w.Stage = stage
+	_ = w.out.Encode(w.report)
+	w.report.ID = ""
+}
+
+func (w *worker) work() error {
+	w.Code = "fabric-nccl"
+	w.say("loading libnccl")
+	l, err := dl.Open(cmp.Or(w.child.Library, pythons()))
+	if err != nil {
+		return err
+	}
+	v, err := l.Version()
+	if err != nil {
+		return err
+	}
+	w.report.Library, w.File = v.String(), l.Path()
+	w.say("taking the GPU into use")
+	d, err := dl.OpenDevice(w.GPU)
+	if err != nil {
+		return err
+	}
+	id, err := w.meet(l)
+	if err != nil {
+		return err
+	}
+	w.Code = ""
+	w.say(fmt.Sprintf("joining the communicator as rank %d of %d", w.Rank, w.Size))
+	c, err := l.Join(d, id, w.Rank, w.Size)
+	if err != nil {
+		return err
+	}
+	w.say("reducing")
+	if w.Latency, w.Bandwidth, err = c.Measure(); err != nil {
+		return err // the process ends, which aborts what is left
+	}
+	w.say("leaving the communicator")
+	return errors.Join(c.Close(), d.Close())
+}
+
+// meet makes the communicator's ID if that is its task, and gets the one that all have.
+func (w *worker) meet(l *dl.Library) (id dl.UniqueID, err error) {
+	if w.Make {
+		w.say("making a communicator")
+		if id, err = l.NewID(); err != nil {
+			return id, err
+		}
+		w.ID = hex.EncodeToString(id.Bytes[:])
+	}
+	w.say("waiting for the communicator's ID")
+	var m meeting
+	if err := json.NewDecoder(os.Stdin).Decode(&m); err != nil {
+		return id, fmt.Errorf("get the communicator's ID: %w", err)
+	}
+	if n, err := hex.Decode(id.Bytes[:], []byte(m.ID)); err != nil || n != len(id.Bytes) {
+		return id, fmt.Errorf("%q is no ID of a communicator", m.ID)
+	}
+	return id, nil
+}
+
+// pythons is the libnccl of PyTorch in the active Python environment, which a job's ranks load too; empty when there is none.
+func pythons() string {
+	for _, env := range []string{os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")} {
+		found, _ := filepath.Glob(filepath.Join(env, "lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2")) // the pattern is good
+		if env != "" && len(found) > 0 {
+			return found[0]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,143 @@
+// Package pairtests decides which nodes test their communication with which, round by round, until each is proven good or named bad.
+//
+// It is arithmetic on results. All nodes are tested alone at first, those who pass in pairs, and those of a pair that failed each with
+// a partner that is proven good. A round takes as long as one test, whatever the number of nodes, since no node is in two of its tests.
+package pairtests
+
+import (
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// Test is of two nodes, by their numbers, or of one alone, which is then both A and B.
+type Test struct{ A, B int }
+
+// Alone says that the test is inside one node.
+func (t Test) Alone() bool { return t.A == t.B }
+
+// Result is what came of a test. A test in which one node fell silent has none: the silent node gets one that failed, alone.
+type Result struct {
+	Test
+	Latency time.Duration
+	// Bandwidth is in GB/s; 0 when it was not measured.
+	Bandwidth float64
+	// Err says why the test failed; empty when it passed.
+	Err string
+}
+
+// State is what is known of a node.
+type State string
+
+const (
+	// Good has passed alone, and with another node if there is one.
+	Good State = "good"
+	// Slow has passed, but with far less bandwidth than others: alone, or with a good node.
+	Slow State = "slow"
+	// Bad has failed alone or with a good node.
+	Bad State = "bad"
+	// Suspect has failed, and no good node was there to tell whose fault it was.
+	Suspect State = "suspect"
+	// Untested has passed alone, and has had no partner.
+	Untested State = "untested"
+)
+
+// Verdict is a node's state and the result that it rests on: the best of a good node, the worst of another. Tested is false when
+// there is no such result.
+type Verdict struct {
+	State    State
+	Evidence Result
+	Tested   bool
+}
+
+// Contest is the results of a number of nodes so far.
+type Contest struct {
+	Nodes int
+	// Slow is the part of the usual bandwidth below which a node is slow; 0 compares none. Usual is what three in four tests do not
+	// exceed: a slow node makes two of each pair look slow, so that the median would already be wrong with every fourth node slow.
+	Slow float64
+	Done []Result
+}
+
+// Next is the tests of a round, counted from 0; none when nothing is left to learn.
+func (c Contest) Next(round int) []Test {
+	if round == 0 {
+		return c.alone()
+	}
+	if round > lastRound(c.Nodes) {
+		return nil
+	}
+	v := c.view()
+	var good, open []int
+	for n := range c.Nodes {
+		switch v.verdicts[n].State {
+		case Good:
+			good = append(good, n)
+		case Suspect, Untested:
+			open = append(open, n)
+		}
+	}
+	switch {
+	case len(good) == 0:
+		return v.among(open, round-1)
+	case len(open) == 0 && len(good) == 3 && v.tests < 3 && c.Slow > 0:
+		return v.among(good, round-1) // of three nodes the slow one is in two pairs: it takes all three to tell
+	}
+	return v.against(good, open, round)
+}
+
+// lastRound bounds the rounds: in each, at least as many nodes are settled as are good. Most nodes must be bad to need more.
+func lastRound(nodes int) int { return 2*bits.Len(uint(nodes)) + 2 }
+
+func (c Contest) alone() []Test {
+	tests := make([]Test, c.Nodes)
+	for n := range tests {
+		tests[n] = Test{n, n}
+	}
+	return tests
+}
+
+// among pairs nodes with each other as in a round-robin tournament: one stays, the others turn by one place each round.
+func (v view) among(nodes []int, turn int) (tests []Test) {
+	ring := slices.Clone(nodes)
+	if len(ring)%2 == 1 {
+		ring = append(ring, -1)
+	}
+	for range len(ring) { // those who fell silent change the ring: a turn may have no new pair
+		for i := range len(ring) / 2 {
+			a, b := seat(ring, i, turn), seat(ring, len(ring)-1-i, turn)
+			if a >= 0 && b >= 0 && !v.met(a, b) {
+				tests = append(tests, pair(a, b))
+			}
+		}
+		if len(tests) > 0 {
+			return tests
+		}
+		turn++
+	}
+	return nil
+}
+
+func seat(ring []int, place, turn int) int {
+	if place == 0 {
+		return ring[0]
+	}
+	return ring[1+(place-1+turn)%(len(ring)-1)]
+}
+
+func pair(a, b int) Test { return Test{min(a, b), max(a, b)} }
+
+// against gives each open node a good one that it has not met. Who gets none this time waits: those who pass are partners next time.
+func (v view) against(good, open []int, turn int) (tests []Test) {
+	turn %= len(good)
+	free := slices.Concat(good[turn:], good[:turn])
+	for _, n := range open {
+		i := slices.IndexFunc(free, func(g int) bool { return !v.met(n, g) })
+		if i >= 0 {
+			tests = append(tests, pair(n, free[i]))
+			free[i] = free[0]
+			free = free[1:]
+		}
+	}
+	return tests
+}

@@ -1,0 +1,224 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// TestScripts plays the traces in testdata/scripts: one event a line; the answer has each step's event, reason and actions. "run"
+// answers what a job asks of its nodes until it runs. Run with -rewrite to accept what the code does now.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		m := newSim()
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var b strings.Builder
+			for line := range strings.Lines(d.Input) {
+				if line = strings.TrimSpace(line); line != "" {
+					fmt.Fprintf(&b, "%s\n", line)
+					m.play(t, &b, strings.Fields(line))
+				}
+			}
+			return b.String()
+		})
+	})
+}
+
+func (m *sim) play(t *testing.T, b *strings.Builder, f []string) {
+	switch f[0] {
+	case "join":
+		n := machineOf(number(t, f[1][1:]), number(t, f[2]), option(t, f, "cpus", 0))
+		n.Labels = labels(f)
+		m.say(t, b, Joined{n})
+	case "lost":
+		m.say(t, b, Lost{f[1], strings.Join(f[2:], " ")})
+	case "rejoined":
+		m.say(t, b, Rejoined{f[1]})
+	case "drain":
+		m.say(t, b, Drain{Node: f[1]})
+	case "leave":
+		m.say(t, b, Drain{f[1], &job.Draining{Node: f[1], Within: time.Minute, Why: "maintenance"}})
+	case "submit":
+		spec := parseSpec(t, f)
+		if err := m.state.Check(spec); err != nil {
+			fmt.Fprintf(b, "  refused: %v\n", err)
+			return
+		}
+		m.say(t, b, Submitted{spec})
+	case "cancel":
+		m.say(t, b, Happened{f[1], job.Cancel{Code: 130, Why: "^C"}})
+	case "run":
+		m.answer(t, b, f[1])
+	case "exit":
+		r := m.job(f[1])
+		for _, p := range r.places() {
+			m.end(r, p, number(t, f[2]), "")
+		}
+		m.answer(t, b, f[1])
+	case "break":
+		r := m.job(f[1])
+		for _, p := range r.places() {
+			if p.node == f[2] {
+				m.end(r, p, 1, ecc)
+			}
+		}
+		m.answer(t, b, f[1])
+	case "readmit":
+		m.say(t, b, Happened{f[1], job.TimedOut{Kind: job.AlarmExclusion, Seq: m.job(f[1]).exclusion}})
+	case "avoid":
+		m.say(t, b, Avoid{f[1], strings.Join(f[2:], " ")})
+	case "crash":
+		if err := m.crash(); err != nil {
+			t.Fatal(err)
+		}
+	case "compact":
+		if err := m.compact(); err != nil {
+			t.Fatal(err)
+		}
+	case "jobs":
+		for _, j := range m.state.Jobs() {
+			fmt.Fprintf(b, "  %s %s: %s\n", j.Spec.Job.ID, j.Summary.Phase, j.Summary.Waits)
+		}
+	case "nodes":
+		for _, n := range m.state.Nodes() {
+			fmt.Fprintf(b, "  %s drained %v held %v", n.Node.Name, n.Drained, n.Held)
+			if why := m.state.Shunned(n.Node.Name); why != "" || n.Excluded != nil {
+				fmt.Fprintf(b, " shunned %q excluded %v", why, n.Excluded)
+			}
+			b.WriteByte('\n')
+		}
+	default:
+		t.Fatalf("unknown event %q", f)
+	}
+}
+
+// answer brings all that is on its way to a job, and what follows from that.
+func (m *sim) answer(t *testing.T, b *strings.Builder, id string) {
+	for {
+		i := slices.IndexFunc(m.due, func(h Happened) bool { return h.Job == id })
+		if i < 0 {
+			return
+		}
+		ev := m.due[i]
+		m.due = slices.Delete(m.due, i, i+1)
+		m.say(t, b, ev)
+	}
+}
+
+func (m *sim) say(t *testing.T, b *strings.Builder, ev Event) {
+	out, err := m.step(ev)
+	m.show(t, b, out, err)
+}
+
+func (m *sim) show(t *testing.T, b *strings.Builder, out Outcome, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, st := range out.Steps {
+		if st.Reason == "" && len(st.Actions) == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "  %s: %v\n      = %s\n", st.Job, st.Event, st.Reason)
+		for _, a := range st.Actions {
+			fmt.Fprintf(b, "      > %v\n", a)
+		}
+		if st.Granted != nil {
+			for _, g := range st.Granted.Groups {
+				fmt.Fprintf(b, "      granted node rank %d: %s with %d bundles\n", g.NodeRank, g.Node.Name, len(g.Bundles))
+			}
+		}
+	}
+	for _, name := range out.Leave {
+		fmt.Fprintf(b, "  %s may leave\n", name)
+	}
+}
+
+// parseSpec reads "submit ID nodes=MIN:MAX gpus=N,M procs=N cpus=N only=0,1 in=ID strategy=S restart=P exclude=N grow backfill reserve sole".
+func parseSpec(t *testing.T, f []string) Spec {
+	spec := Spec{Job: job.Spec{ID: f[1], Restart: job.RestartJob, MaxRestarts: 3}}
+	r := &spec.Job.Request
+	r.MinNodes, r.MaxNodes = 1, 1
+	for _, word := range f[2:] {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "nodes":
+			least, most, ok := strings.Cut(value, ":")
+			r.MinNodes = number(t, least)
+			if r.MaxNodes = r.MinNodes; ok {
+				r.MaxNodes = number(t, most)
+			}
+		case "gpus":
+			r.GPU, r.PerNode = true, numbers(t, value)
+		case "procs":
+			r.PerNode = numbers(t, value)
+		case "cpus":
+			r.CPUs = number(t, value)
+		case "only":
+			spec.GPUs = numbers(t, value)
+		case "in":
+			spec.Within = value
+		case "strategy":
+			r.Strategy = placement.Strategy(value)
+		case "restart":
+			spec.Job.Restart = job.Restart(value)
+		case "colocated":
+			spec.Colocated = number(t, value)
+		case "exclude":
+			spec.Job.ExcludeAfter, spec.Job.ExcludeFor = number(t, value), time.Hour
+		case "grow":
+			spec.Job.GrowAfter = time.Minute
+		case "backfill":
+			spec.Backfill = true
+		case "reserve":
+			spec.Reserve = true
+		case "sole":
+			spec.Sole = true
+		default:
+			t.Fatalf("unknown word %q", word)
+		}
+	}
+	return spec
+}
+
+// labels reads "at=BLOCK.NODE".
+func labels(f []string) map[string]string {
+	for _, word := range f {
+		if at, ok := strings.CutPrefix(word, "at="); ok {
+			return map[string]string{placement.TopologyLabel: at}
+		}
+	}
+	return nil
+}
+
+func option(t *testing.T, f []string, key string, otherwise int) int {
+	for _, word := range f {
+		if value, ok := strings.CutPrefix(word, key+"="); ok {
+			return number(t, value)
+		}
+	}
+	return otherwise
+}
+
+func numbers(t *testing.T, text string) []int {
+	var list []int
+	for word := range strings.SplitSeq(text, ",") {
+		list = append(list, number(t, word))
+	}
+	return list
+}
+
+func number(t *testing.T, text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

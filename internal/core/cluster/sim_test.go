@@ -1,0 +1,359 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/snapshot"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// sim is a cluster with the coordinator's side of it: it keeps a log, carries out actions on nodes that are values, and starts the
+// coordinator anew from the log. Its own books of who holds what follow from the steps alone.
+type sim struct {
+	state *State
+	// past is a snapshot, nil at first, and log the events since.
+	past  []byte
+	log   []told
+	nodes map[string]placement.Node
+	jobs  []*record
+	// due are answers to actions, on their way.
+	due []Happened
+	// drained are nodes that were asked to drain, true once they may leave.
+	drained map[string]bool
+}
+
+// record is a job, and what lives of it.
+type record struct {
+	Spec
+	// steps counts those that it has made.
+	steps int
+	held  map[string]placement.Node
+	// leaving are the nodes that it is to give up.
+	leaving map[string]bool
+	// runs are the starts whose processes live, by node and unit.
+	runs map[place]job.Start
+	// known are the newest attempts that nodes have heard of.
+	known   map[place]int
+	result  *job.Result
+	granted *placement.Plan
+	told    string
+	// gifts counts the nodes that the newest outcome gave it, and gave those that it gave back for others.
+	gifts, gave int
+	// exclusion is the newest alarm that ends the exclusion of its nodes.
+	exclusion int
+}
+
+type place struct {
+	node string
+	unit int
+}
+
+func newSim() *sim {
+	return &sim{state: New(), nodes: map[string]placement.Node{}, drained: map[string]bool{}}
+}
+
+// told is an event, and which nodes it let leave, in order.
+type told struct {
+	what  Event
+	leave []string
+}
+
+func (m *sim) job(id string) *record {
+	if i := slices.IndexFunc(m.jobs, func(r *record) bool { return r.Job.ID == id }); i >= 0 {
+		return m.jobs[i]
+	}
+	return nil
+}
+
+// step hands an event to the cluster and carries out what follows.
+func (m *sim) step(ev Event) (Outcome, error) {
+	switch ev := ev.(type) {
+	case Submitted:
+		m.jobs = append(m.jobs, &record{Spec: ev.Spec, held: map[string]placement.Node{}, leaving: map[string]bool{}, runs: map[place]job.Start{}, known: map[place]int{}})
+	case Joined:
+		// Each entry of a log is read anew, so no two have GPUs in common.
+		ev.Node.GPUs = slices.Clone(ev.Node.GPUs)
+		m.nodes[ev.Node.Name] = ev.Node
+		return m.steps(ev)
+	case Lost:
+		m.die(ev.Node)
+	case Drain:
+		if _, there := m.nodes[ev.Node]; there {
+			m.drained[ev.Node] = m.drained[ev.Node] || false
+		}
+	case Happened:
+		if e, ok := ev.Event.(job.Exited); ok && !m.state.Weighs(ev.Job, e) {
+			e.Tail = ""
+			return m.steps(Happened{ev.Job, e})
+		}
+	default: // it changes no books
+	}
+	return m.steps(ev)
+}
+
+func (m *sim) steps(ev Event) (Outcome, error) {
+	var before []byte
+	if h, ok := ev.(Happened); ok && (isTimer(h.Event) || len(m.log)%8 == 0) { // a snapshot is dear
+		before = snapshot.Encode(m.state)
+	}
+	out := m.state.Step(ev)
+	switch {
+	case !out.Stale:
+		m.log = append(m.log, told{ev, out.Leave})
+	case before != nil && !bytes.Equal(before, snapshot.Encode(m.state)):
+		return out, fmt.Errorf("%v is said to change nothing, and does", ev)
+	}
+	return out, m.carryOut(out)
+}
+
+// isTimer says that an event is often too late.
+func isTimer(ev job.Event) bool {
+	_, out := ev.(job.TimedOut)
+	return out
+}
+
+func (m *sim) die(node string) {
+	delete(m.nodes, node)
+	delete(m.drained, node)
+	for _, r := range m.jobs {
+		maps.DeleteFunc(r.runs, func(p place, _ job.Start) bool { return p.node == node })
+		maps.DeleteFunc(r.known, func(p place, _ int) bool { return p.node == node })
+	}
+	m.due = slices.DeleteFunc(m.due, func(h Happened) bool { return nodeOf(h.Event) == node })
+}
+
+func nodeOf(ev job.Event) string {
+	switch ev := ev.(type) {
+	case job.Prepared:
+		return ev.Node
+	case job.Reached:
+		return ev.Node
+	case job.Started:
+		return ev.Node
+	case job.Exited:
+		return ev.Node
+	case job.Ready:
+		return ev.Node
+	case job.Stopped:
+		return ev.Node
+	}
+	return ""
+}
+
+func (m *sim) carryOut(out Outcome) error {
+	for _, r := range m.jobs {
+		r.gifts, r.gave = 0, 0
+	}
+	for _, st := range out.Steps {
+		r := m.job(st.Job)
+		r.steps++
+		if st.Granted != nil {
+			r.granted = st.Granted
+		}
+		if q := m.state.jobs[st.Job].queue; strings.Contains(st.Reason, "the job grows") && len(q.waiting) > 0 {
+			return fmt.Errorf("job %s grows while %s waits", st.Job, q.waiting[0].Job.ID)
+		}
+		if err := m.book(r, st.Event); err != nil {
+			return fmt.Errorf("job %s: %v: %w", st.Job, st.Event, err)
+		}
+		for _, a := range st.Actions {
+			if err := m.act(r, a); err != nil {
+				return fmt.Errorf("job %s: %v: %w", st.Job, a, err)
+			}
+		}
+	}
+	for _, r := range slices.Backward(m.jobs) { // those within a reservation before it
+		for name := range r.leaving {
+			if !m.state.jobs[r.Job.ID].state.Has(name) && !m.uses(r, name) {
+				delete(r.leaving, name)
+				delete(r.held, name)
+			}
+		}
+	}
+	for _, name := range out.Leave {
+		if _, asked := m.drained[name]; !asked || len(m.holders(name)) > 0 {
+			return fmt.Errorf("%s may leave, asked %v, held by %d", name, asked, len(m.holders(name)))
+		}
+		m.drained[name] = true
+	}
+	return nil
+}
+
+// uses says that a job within a reservation holds a node of it.
+func (m *sim) uses(reservation *record, node string) bool {
+	return slices.ContainsFunc(m.jobs, func(r *record) bool {
+		_, holds := r.held[node]
+		return r.Within == reservation.Job.ID && holds
+	})
+}
+
+// book keeps the books.
+func (m *sim) book(r *record, ev job.Event) error {
+	switch ev := ev.(type) {
+	case job.Joined:
+		if r.leaving[ev.Node.Name] { // it has given it up in the same step
+			delete(r.leaving, ev.Node.Name)
+			delete(r.held, ev.Node.Name)
+		}
+		_, there := m.nodes[ev.Node.Name]
+		if _, draining := m.drained[ev.Node.Name]; !r.Sole && (!there || draining) {
+			return fmt.Errorf("a node that is gone or drained")
+		}
+		if _, holds := r.held[ev.Node.Name]; holds && !r.Sole {
+			return fmt.Errorf("it holds that")
+		}
+		r.held[ev.Node.Name] = ev.Node
+		r.gifts++
+	case job.Lost:
+		delete(r.held, ev.Node)
+		return nil
+	case job.Draining:
+		r.leaving[ev.Node] = true
+		return m.giveBack(r, ev)
+	case job.Queued:
+		if ev.Why == "" {
+			return fmt.Errorf("told nothing")
+		}
+		r.told = ev.Why
+		return nil
+	default: // it is about the job alone
+		return nil
+	}
+	r.told = ""
+	return nil
+}
+
+func (m *sim) act(r *record, a job.Action) error {
+	will := func(ev job.Event) { m.due = append(m.due, Happened{r.Job.ID, ev}) }
+	switch a := a.(type) {
+	case job.Prepare:
+		will(job.Prepared{Node: a.Node, Unit: a.Unit, Attempt: a.Attempt, Port: 1024})
+	case job.Reach:
+		will(job.Reached{Node: a.Node, Seq: a.Seq})
+	case job.Notice:
+		will(job.Ready{Node: a.Node, Unit: a.Unit, Attempt: a.Attempt})
+	case job.Start:
+		p := place{a.Group.Node.Name, a.Unit}
+		if err := m.mayStart(r, a); err != nil {
+			return err
+		}
+		if attempt, known := r.known[p]; !known || attempt < a.Attempt {
+			r.runs[p], r.known[p] = a, a.Attempt
+			will(job.Started{Node: p.node, Unit: a.Unit, Attempt: a.Attempt})
+		}
+	case job.Stop:
+		p := place{a.Node, a.Unit}
+		delete(r.runs, p)
+		r.known[p] = a.Attempt
+		will(job.Stopped{Node: a.Node, Unit: a.Unit, Attempt: a.Attempt})
+	case job.Wait:
+		will(job.Elapsed{Unit: a.Unit, Attempt: a.Attempt})
+	case job.Finish:
+		if r.result != nil && *r.result != a.Result && r.result.Reason != a.Result.Reason {
+			return fmt.Errorf("it has ended otherwise: %+v", *r.result)
+		}
+		if len(r.runs) > 0 || m.open(r) > 0 {
+			return fmt.Errorf("%d processes and %d jobs live", len(r.runs), m.open(r))
+		}
+		r.result = &a.Result
+		clear(r.held)
+	case job.Alarm:
+		switch a.Kind {
+		case job.AlarmExclusion:
+			r.exclusion = a.Seq
+		case job.AlarmGrow, job.AlarmDeparture, job.AlarmLastCall:
+			will(job.TimedOut{Kind: a.Kind, Seq: a.Seq})
+		default: // a limit on waiting
+		}
+	}
+	return nil
+}
+
+// open counts the jobs within a reservation that have not ended.
+func (m *sim) open(r *record) int {
+	open := 0
+	for _, other := range m.jobs {
+		if other.Within == r.Job.ID && other.result == nil {
+			open++
+		}
+	}
+	return open
+}
+
+// mayStart holds that ranks start only on GPUs that their job holds.
+func (m *sim) mayStart(r *record, a job.Start) error {
+	share, ok := r.held[a.Group.Node.Name]
+	if r.result != nil || r.Reserve || !ok {
+		return fmt.Errorf("it has ended, is a reservation, or does not hold the node")
+	}
+	for _, b := range a.Group.Bundles {
+		if b.GPU != nil && !has(share.GPUs, b.GPU.Index) {
+			return fmt.Errorf("gpu %d is not its own", b.GPU.Index)
+		}
+	}
+	return nil
+}
+
+func (m *sim) holders(node string) []*record {
+	var list []*record
+	for _, r := range m.jobs {
+		if _, ok := r.held[node]; ok {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// end has all processes of a job on a node end with a code, and with last words.
+func (m *sim) end(r *record, p place, code int, tail string) {
+	a := r.runs[p]
+	delete(r.runs, p)
+	for _, b := range a.Group.Bundles {
+		m.due = append(m.due, Happened{r.Job.ID, job.Exited{
+			Node: p.node, Unit: p.unit, Attempt: a.Attempt, Rank: b.Rank, Exit: job.Exit{Code: code}, Tail: tail,
+		}})
+	}
+	m.due = append(m.due, Happened{r.Job.ID, job.Stopped{Node: p.node, Unit: p.unit, Attempt: a.Attempt}})
+}
+
+// crash starts the coordinator anew from its log, which must give the state that it had, to the last byte.
+func (m *sim) crash() error {
+	again := New()
+	if m.past != nil {
+		again = &State{}
+		if err := snapshot.Decode(m.past, again); err != nil {
+			return err
+		}
+	}
+	for _, e := range m.log {
+		if out := again.Step(e.what); !slices.Equal(out.Leave, e.leave) {
+			return fmt.Errorf("the log lets %v leave, not %v", out.Leave, e.leave)
+		}
+	}
+	if !bytes.Equal(snapshot.Encode(again), snapshot.Encode(m.state)) {
+		return errors.New("the log gives another state")
+	}
+	m.state = again
+	return nil
+}
+
+// compact has a snapshot take the place of the log.
+func (m *sim) compact() error {
+	m.past, m.log = snapshot.Encode(m.state), nil
+	return snapshot.Check(m.state)
+}
+
+func machineOf(i, gpus, cpus int) placement.Node {
+	n := placement.Node{Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), CPUs: cpus}
+	for g := range gpus {
+		n.GPUs = append(n.GPUs, placement.GPU{Index: g})
+	}
+	return n
+}

@@ -1,0 +1,236 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Step takes what happened and returns the steps of jobs that it caused. What is about a job or node that is not there causes
+// none.
+func (s *State) Step(ev Event) Outcome {
+	s.out = Outcome{}
+	switch ev := ev.(type) {
+	case Submitted:
+		s.submit(ev.Spec)
+	case Joined:
+		s.joined(ev.Node)
+	case Lost:
+		s.lost(ev)
+	case Rejoined:
+		s.rejoined(ev.Node)
+	case Drain:
+		s.drain(ev)
+	case Avoid:
+		s.avoid(ev)
+	case Happened:
+		s.happened(ev)
+	}
+	s.serve()
+	_, told := ev.(Happened)
+	s.out.Stale = told && len(s.out.Leave) == 0 && !slices.ContainsFunc(s.out.Steps, func(st Step) bool { return !st.Stale })
+	return s.out
+}
+
+func (s *State) submit(spec Spec) {
+	e := s.add(spec)
+	s.step(e, job.Submitted{})
+	if spec.Sole {
+		for _, name := range sorted(s.nodes) {
+			s.give(e, s.nodes[name].facts)
+		}
+	}
+}
+
+func (s *State) joined(facts placement.Node) {
+	n := s.nodes[facts.Name]
+	if n == nil {
+		n = &node{}
+		s.nodes[facts.Name] = n
+	}
+	n.facts = facts
+	s.refresh(n)
+	s.queue.mark(s, true)
+	for _, e := range slices.Clone(n.holders) {
+		if e.inner != nil {
+			e.inner.mark(s, true)
+		}
+		if !e.Sole {
+			s.step(e, job.Rejoined{Node: facts.Name})
+		}
+	}
+	s.dismiss(n)
+	if s.sole != nil && !s.sole.done {
+		s.give(s.sole, facts)
+	}
+}
+
+// give tells a job of a node that it now holds.
+func (s *State) give(e *entry, share placement.Node) {
+	s.hold(e, share)
+	s.step(e, job.Joined{Node: share})
+}
+
+func (s *State) lost(ev Lost) {
+	n := s.nodes[ev.Node]
+	if n == nil {
+		return
+	}
+	s.forget(n)
+	s.queue.mark(s, false)
+	for _, e := range n.holders {
+		delete(e.held, ev.Node)
+	}
+	s.unshadow(n)
+	for _, e := range n.holders {
+		s.step(e, job.Lost{Node: ev.Node, Why: ev.Why})
+	}
+}
+
+func (s *State) rejoined(name string) {
+	if n := s.nodes[name]; n != nil {
+		for _, e := range slices.Clone(n.holders) {
+			s.step(e, job.Rejoined{Node: name})
+		}
+		s.dismiss(n)
+	}
+}
+
+// dismiss lets a node leave that is drained and that nothing holds. One that is back may not have heard of it.
+func (s *State) dismiss(n *node) {
+	if n.drained && len(n.holders) == 0 && !slices.Contains(s.out.Leave, n.facts.Name) {
+		s.out.Leave = append(s.out.Leave, n.facts.Name)
+	}
+}
+
+func (s *State) drain(ev Drain) {
+	n := s.nodes[ev.Node]
+	if n == nil {
+		return
+	}
+	if !n.drained {
+		n.drained = true
+		s.refresh(n)
+		s.unshadow(n)
+		s.queue.mark(s, false)
+		s.dismiss(n)
+	}
+	if ev.Leaves == nil {
+		return
+	}
+	for _, e := range slices.Clone(n.holders) {
+		s.step(e, *ev.Leaves)
+	}
+}
+
+// unload takes from a job the nodes that it has given up; from a reservation, when the jobs within it have given them up too. It
+// says whether there were any.
+func (s *State) unload(e *entry) (fewer bool) {
+	for _, name := range sorted(e.leaving) {
+		n := s.nodes[name]
+		if e.state.Has(name) || n != nil && slices.ContainsFunc(n.holders, func(o *entry) bool { return o.queue.reservation == e }) {
+			continue
+		}
+		delete(e.leaving, name)
+		if n != nil && slices.Contains(n.holders, e) {
+			s.drop(e, n)
+			e.queue.mark(s, true)
+			fewer = true
+		}
+	}
+	return fewer
+}
+
+func (s *State) happened(ev Happened) {
+	e := s.jobs[ev.Job]
+	switch {
+	case e == nil || e.done:
+	case e.ended:
+		if c, ok := ev.Event.(job.Cancel); ok {
+			s.cancelWithin(e, c)
+		}
+	default:
+		if _, again := ev.Event.(job.Elapsed); again {
+			s.exchange(e)
+		}
+		s.step(e, ev.Event)
+		if out, ok := ev.Event.(job.TimedOut); ok && out.Kind == job.AlarmGrow && !e.state.Stale() {
+			e.queue.mark(s, true)
+		}
+	}
+}
+
+// step steps a job and sees to what follows for the cluster.
+func (s *State) step(e *entry, ev job.Event) {
+	actions, reason := e.state.Step(ev)
+	st := Step{Job: e.Job.ID, Event: ev, Actions: actions, Reason: reason, Changes: e.state.Changes(), Verdict: e.state.Judged(), Stale: e.state.Stale()}
+	over := e.ended
+	e.note(ev, actions)
+	s.shun(e, actions)
+	if _, first := ev.(job.Submitted); first && !e.Sole {
+		st.Reason = "in the queue"
+	}
+	if e.inner != nil {
+		s.reserve(e, &st)
+	}
+	s.out.Steps = append(s.out.Steps, st)
+	fewer := s.unload(e)
+	switch {
+	case over:
+	case e.ended:
+		s.end(e)
+	case !e.Sole:
+		s.attend(e, ev, actions)
+	}
+	if fewer && !e.Sole && e.state.Wanting() {
+		s.enter(e)
+	}
+	if res := e.queue.reservation; res != nil && s.unload(res) && res.state.Wanting() {
+		s.enter(res)
+	}
+}
+
+// note takes from a step of a job what the cluster must know.
+func (e *entry) note(ev job.Event, actions []job.Action) {
+	switch ev := ev.(type) {
+	case job.Queued:
+		e.told = ev.Why
+	case job.Joined:
+		e.told, e.behind = "", nil
+	case job.Draining:
+		e.leaving[ev.Node] = true
+	case job.TimedOut:
+		if ev.Kind == job.AlarmGrow && e.state.Grows() && !slices.Contains(e.queue.growing, e) {
+			e.queue.growing = append(e.queue.growing, e)
+		}
+	default: // it is about the job alone
+	}
+	if slices.ContainsFunc(actions, func(a job.Action) bool { _, ok := a.(job.Finish); return ok }) {
+		e.ended = true
+	}
+}
+
+// attend puts a job into the queue when it begins to lack nodes, and takes it out when it does not lack any.
+func (s *State) attend(e *entry, ev job.Event, actions []job.Action) {
+	_, lost := ev.(job.Lost)
+	begins := lost || !e.waits && (e.state.Replaced() || slices.ContainsFunc(actions, isAlarm))
+	if !e.waits && !begins {
+		return
+	}
+	switch wants := e.state.Wanting(); {
+	case !wants:
+		s.leave(e)
+	case begins:
+		s.enter(e)
+	}
+}
+
+// isAlarm says that a job begins to wait for nodes, which has limits.
+func isAlarm(a job.Action) bool {
+	alarm, ok := a.(job.Alarm)
+	return ok && (alarm.Kind == job.AlarmPlacement || alarm.Kind == job.AlarmLastCall)
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,29 @@
+package job
+
+import (
+	"reflect"
+
+	"github.com/golaunch/golaunch/internal/core/snapshot"
+	"github.com/golaunch/golaunch/internal/core/verdict"
+)
+
+// clone is a state as one that is written down and read again.
+func (s *State) clone() *State {
+	c := &State{}
+	if err := snapshot.Decode(snapshot.Encode(s), c); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// lasting is the state without what the newest step came to, and what is found again when it is needed.
+func (s *State) lasting() State {
+	c := *s
+	c.actions, c.changes, c.judged, c.stale, c.replaced, c.rules = nil, nil, verdict.Verdict{}, false, false, nil
+	return c
+}
+
+// equals compares all but that.
+func (s *State) equals(other *State) bool {
+	return reflect.DeepEqual(s.lasting(), other.lasting())
+}

@@ -1,0 +1,77 @@
+package job
+
+import (
+	"github.com/golaunch/golaunch/internal/core/goodput"
+)
+
+// Changes are what units turned to in the newest step, for a ledger that knows when that was.
+func (s *State) Changes() []goodput.Change { return s.changes }
+
+// spending is what the ranks of a unit spend their time on in a phase. They train once all of them have started.
+var spending = map[Phase]goodput.Use{
+	Gathering: goodput.Waiting, Preparing: goodput.Starting, Running: goodput.Starting, Stopping: goodput.Stopping,
+	Backoff: goodput.Backoff, Finished: goodput.Over,
+}
+
+func (s *State) pass(u *unit, to Phase) {
+	u.phase = to
+	s.spend(u, spending[to])
+}
+
+func (s *State) spend(u *unit, use goodput.Use) {
+	c := goodput.Change{Unit: u.id, Ranks: s.size(u), To: use}
+	if use == goodput.Backoff {
+		c.Cause, c.Node = u.culprit()
+	}
+	c.Imported = u.imports.Waited
+	s.changes = append(s.changes, c)
+}
+
+// spendLast is for the end of the job.
+func (s *State) spendLast(u *unit) {
+	if u.live > 0 {
+		s.spend(u, goodput.Stopping)
+	} else {
+		s.spend(u, goodput.Over)
+	}
+}
+
+func (s *State) spendNothing(units []unit) {
+	for i := range units {
+		s.spend(&units[i], goodput.Over)
+	}
+}
+
+// stepped tells the ledger how far a gang has come. Units that restart on their own are not at one step.
+func (s *State) stepped(ev Stepped) string {
+	if _, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt); !ok || ev.Step <= 0 || !s.gang() || sl.NodeRank != 0 {
+		return s.ignore()
+	}
+	s.changes = append(s.changes, goodput.Change{Step: ev.Step, Ago: ev.Ago})
+	return ""
+}
+
+// size is how many ranks a unit has; 0 before there is a plan.
+func (s *State) size(u *unit) int {
+	switch {
+	case s.gang(), len(s.slots) == 0:
+		return s.world.WorldSize
+	case s.spec.Restart == RestartRank:
+		return 1
+	}
+	return len(s.slots[u.first].Bundles)
+}
+
+// culprit is why a unit was stopped, and the node that is to blame.
+func (u *unit) culprit() (cause, node string) {
+	f := u.cause
+	switch {
+	case f.departs && f.Node == everyNode:
+		return "growth", ""
+	case f.departs:
+		return "drain", f.Node
+	case f.Hung && f.Rank < 0, f.Verdict.Victim:
+		return u.failure().Verdict.Cause, ""
+	}
+	return f.Verdict.Cause, f.Node
+}

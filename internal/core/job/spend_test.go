@@ -1,0 +1,119 @@
+package job
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/goodput"
+)
+
+// books are the ledger of a world in which each step takes a second, with what each unit does, and what all of that comes to.
+type books struct {
+	ledger  goodput.Ledger
+	doing   map[int]goodput.Change
+	seconds int
+}
+
+// keep enters what a step has changed, the n-th from 1.
+func (b *books) keep(n int, changes []goodput.Change) {
+	for _, c := range b.doing {
+		if c.To != goodput.Over {
+			b.seconds += c.Ranks
+		}
+	}
+	b.ledger.Take(time.Unix(int64(n), 0), changes)
+	for _, c := range changes {
+		if c.Step == 0 {
+			b.doing[c.Unit] = c
+		}
+	}
+}
+
+func (b *books) report(n int) *goodput.Report { return b.ledger.Report(time.Unix(int64(n), 0), "rank") }
+
+// checkBooks holds that every unit is known to do what it does, that the parts of the ledger are the whole, and that costs are of
+// what is no training.
+func (w *world) checkBooks() error {
+	s, n := w.state, len(w.history)
+	w.books.keep(n, s.Changes())
+	for id, c := range w.books.doing {
+		switch {
+		case id >= len(s.units) || s.finished:
+			if c.To != goodput.Over {
+				return fmt.Errorf("unit %d is no more, but does %v", id, c)
+			}
+		case c.Ranks != s.size(&s.units[id]) && c.To != goodput.Over, !s.does(&s.units[id], c.To):
+			return fmt.Errorf("unit %d of %d ranks is %s, but does %v", id, s.size(&s.units[id]), s.units[id].phase, c)
+		}
+	}
+	if s.attempts > 0 && len(w.books.doing) < len(s.units) {
+		return fmt.Errorf("only %d of %d units are known", len(w.books.doing), len(s.units))
+	}
+	r := w.books.report(n)
+	if r != nil && s.gang() && r.Interruptions != s.units[0].attempt {
+		return fmt.Errorf("%d interruptions before attempt %d", r.Interruptions, s.units[0].attempt)
+	}
+	return checkSums(r, w.books.seconds)
+}
+
+// beat has rank 0 come to a step now and then, which decides nothing. It is left to no chance, on which all that follows would depend.
+func (w *world) beat() error {
+	n := len(w.history)
+	if n%5 != 0 || len(w.state.slots) == 0 {
+		return nil
+	}
+	ev := Stepped{
+		Node: w.state.slots[0].Node.Name, Attempt: w.state.units[0].attempt, Step: int64(n % 50), Ago: time.Duration(n%9) * time.Second,
+	}
+	actions, reason := w.state.Step(ev)
+	w.history = append(w.history, turn{ev, actions, reason, w.state.Stale()})
+	if len(actions) > 0 || reason != "" {
+		return fmt.Errorf("%v does %v: %s", ev, actions, reason)
+	}
+	return w.checkBooks()
+}
+
+func (s *State) does(u *unit, use goodput.Use) bool {
+	switch {
+	case s.result != nil && u.live > 0:
+		return use == goodput.Stopping
+	case s.result != nil:
+		return use == goodput.Stopping || use == goodput.Over
+	case u.phase == Running && u.starting == 0:
+		return use == goodput.Training
+	case u.phase == Running, u.phase == Preparing:
+		return use == goodput.Starting
+	case u.phase == Gathering:
+		return use == goodput.Waiting
+	}
+	return use == spending[u.phase]
+}
+
+func checkSums(r *goodput.Report, seconds int) error {
+	if r == nil {
+		if seconds > 0 {
+			return fmt.Errorf("no report of %d s", seconds)
+		}
+		return nil
+	}
+	idle := r.Starting + r.Stopping + r.Backoff + r.Waiting
+	costs := 0.0
+	for _, c := range r.Costs {
+		costs += c.Hours
+	}
+	if math.Abs(r.Training+r.Lost+idle-r.Hours) > 1e-9 || math.Abs(r.Hours*3600-float64(seconds)) > 1e-6 || costs > idle+1e-9 {
+		return fmt.Errorf("%d s are %+v", seconds, r)
+	}
+	return nil
+}
+
+// checkReplay holds that the same events at the same times give the same ledger.
+func (w *world) checkReplay(replayed books) error {
+	if n := len(w.history); !reflect.DeepEqual(replayed.report(n), w.books.report(n)) {
+		return fmt.Errorf("the ledger was %+v, and is %+v", w.books.report(n), replayed.report(n))
+	}
+	w.books = replayed
+	return nil
+}

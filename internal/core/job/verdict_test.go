@@ -1,0 +1,131 @@
+package job
+
+import (
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/verdict"
+)
+
+// TestDecisionIsInTheResult follows what jobs of two nodes with 8 ranks each fail of to the
+// decision that their results have.
+func TestDecisionIsInTheResult(t *testing.T) {
+	at := time.Unix(1000, 0)
+	exit := func(node string, rank, code int, second time.Duration, tail string) Exited {
+		return Exited{Node: node, Rank: rank, Exit: Exit{Code: code}, At: at.Add(second * time.Second), Tail: tail}
+	}
+	const lost = "RuntimeError: [pair.cc:598] Connection closed by peer [10.0.0.1]:1\n"
+	for _, c := range []struct {
+		name   string
+		spec   func(*Spec)
+		events []Event
+		want   verdict.Verdict
+	}{
+		{
+			"what its words mean", nil,
+			[]Event{exit("n1", 8, 1, 1, "CUDA out of memory")},
+			verdict.Verdict{Action: verdict.Stop, Cause: "cuda-oom", Quote: "CUDA out of memory"},
+		},
+		{
+			"by a rule of the job's own", func(s *Spec) { s.Rules = "wait full /CUDA out of memory/ ask" },
+			[]Event{exit("n1", 8, 1, 1, "CUDA out of memory")},
+			verdict.Verdict{Action: verdict.Wait, Cause: "full", Quote: "CUDA out of memory"},
+		},
+		{
+			"what explains an echo", nil,
+			[]Event{exit("n0", 0, 1, 1, lost), exit("n1", 8, 1, 2, "CUDA out of memory")},
+			verdict.Verdict{Action: verdict.Stop, Cause: "cuda-oom", Quote: "CUDA out of memory"},
+		},
+		{
+			"a rank that left before its peers lost it", nil,
+			[]Event{exit("n0", 0, 0, 1, ""), exit("n1", 8, 1, 3, lost)},
+			verdict.Verdict{Action: verdict.Restart, Cause: "early-exit", Quote: "rank 0 on n0 had exited with code 0 2s before"},
+		},
+		{
+			"of which the coordinator hears later", nil,
+			[]Event{exit("n1", 8, 1, 3, lost), exit("n0", 0, 0, 1, "")},
+			verdict.Verdict{Action: verdict.Restart, Cause: "early-exit", Quote: "rank 0 on n0 had exited with code 0 2s before"},
+		},
+		{
+			"a rank that left before another failed by itself", nil,
+			[]Event{exit("n0", 0, 0, 1, ""), exit("n1", 8, 1, 3, "KeyError: 'x'\nCUDA out of memory")},
+			verdict.Verdict{Action: verdict.Stop, Cause: "cuda-oom", Quote: "CUDA out of memory"},
+		},
+		{
+			"a lost node", nil,
+			[]Event{Lost{Node: "n1", Why: "its connection broke"}},
+			verdict.Verdict{Action: verdict.Replace, Cause: "node-lost"},
+		},
+		{
+			"a hang", nil, []Event{
+				Stalled{Node: "n0", Ranks: []Still{{Rank: 0, For: time.Minute, Step: -1}}},
+				Stalled{Node: "n1", Ranks: []Still{{Rank: 8, For: time.Minute, Step: -1}}},
+			}, verdict.Verdict{Action: verdict.Restart, Cause: "hang"},
+		},
+		{
+			"a person who left the debugger", nil,
+			[]Event{exit("n0", 0, 1, 1, "bdb.BdbQuit")},
+			verdict.Verdict{Action: verdict.Stop, Cause: verdict.Quit, Quote: "bdb.BdbQuit"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := crowd(t, RestartNever, 2)
+			if c.spec != nil {
+				c.spec(&s.spec)
+			}
+			var result *Result
+			step := func(ev Event) {
+				for _, a := range first(s.Step(ev)) {
+					if end, ends := a.(Finish); ends {
+						result = &end.Result
+					}
+				}
+			}
+			for _, ev := range c.events {
+				step(ev)
+			}
+			for _, sl := range s.slots {
+				step(Stopped{Node: sl.Node.Name})
+			}
+			if result == nil || result.Cause == nil {
+				t.Fatalf("%+v", result)
+			}
+			v := result.Cause.Verdict
+			if v.Action != c.want.Action || v.Cause != c.want.Cause || v.Quote != c.want.Quote || v.Victim || v.Title == "" || v.Remedy == "" {
+				t.Errorf("%+v, want %+v", v, c.want)
+			}
+			if (result.Ending == EndCancelled) != (v.Cause == verdict.Quit) {
+				t.Errorf("ending %s of %s", result.Ending, v.Cause)
+			}
+		})
+	}
+}
+
+// first is the actions of a step.
+func first(actions []Action, _ string) []Action { return actions }
+
+// TestDecisionCountsRepeats: the third failure of a kind is one that a restart does not mend, in
+// the result too.
+func TestDecisionCountsRepeats(t *testing.T) {
+	s := crowd(t, RestartJob, 2)
+	for attempt := range verdict.Repeats {
+		if attempt > 0 {
+			s.Step(Elapsed{Attempt: attempt})
+			s.Step(Prepared{Node: "n0", Attempt: attempt, Port: 1000})
+			s.Step(Reached{Node: "n1", Seq: s.questions})
+		}
+		s.Step(Exited{Node: "n1", Attempt: attempt, Rank: 8, Exit: Exit{Code: 1}, At: time.Unix(1000, 0), Tail: "AssertionError: x"})
+		if v := s.Judged(); v.Cause != "assertion" {
+			t.Errorf("attempt %d began to fail of %+v", attempt, v)
+		}
+		for _, node := range []string{"n0", "n1"} {
+			s.Step(Stopped{Node: node, Attempt: attempt})
+		}
+	}
+	if s.result == nil || s.result.Ending != EndProgram {
+		t.Fatalf("%+v", s.result)
+	}
+	if v := s.outcome().Cause.Verdict; v.Action != verdict.Stop || v.Cause != "assertion" {
+		t.Errorf("%+v", v)
+	}
+}

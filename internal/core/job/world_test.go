@@ -1,0 +1,421 @@
+package job
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/goodput"
+	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/internal/testkit/mutants"
+	"github.com/golaunch/golaunch/placement"
+)
+
+var (
+	worlds    = flag.Int("worlds", mutants.Worlds(20_000), "how many random worlds TestWorld makes")
+	worldSeed = flag.Uint64("world-seed", 0, "make just this world, and print what happens in it")
+)
+
+// TestWorld runs jobs in random worlds, whose nodes act late, die and come back, and whose messages are lost, doubled and
+// reordered, and holds every action against what truly lives where. Coordinators crash and start again.
+func TestWorld(t *testing.T) {
+	if *worldSeed != 0 {
+		w := newWorld(*worldSeed)
+		if err := w.run(); err != nil {
+			t.Error(err)
+		}
+		t.Logf("%+v\n%v", w.spec, w.history)
+		return
+	}
+	var seed atomic.Uint64
+	var failed atomic.Bool
+	var ends sync.Map
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for n := seed.Add(1); n <= uint64(*worlds) && !failed.Load(); n = seed.Add(1) {
+				w := newWorld(n)
+				if err := w.run(); err != nil && failed.CompareAndSwap(false, true) {
+					t.Errorf("%v; see go test -run TestWorld -v -world-seed=%d", err, n)
+				}
+				for what := range w.truth.seen {
+					ends.Store(what, true)
+				}
+				ends.Store(w.truth.ending(), true)
+			}
+		})
+	}
+	all.Wait()
+	for _, want := range []string{"success", "success after restarts", "rank failed", "timeout", "own failure", "cancelled", "hang", "expired", "severed", "a sooner departure"} {
+		if _, ok := ends.Load(want); !ok && !failed.Load() {
+			t.Errorf("no world had %s: the worlds are too tame", want)
+		}
+	}
+}
+
+// world is a job and everything around it, in one goroutine, from one seed.
+type world struct {
+	rng    *rand.Rand
+	spec   Spec
+	state  *State
+	truth  *truth
+	books  books
+	agents []*agent
+	// timers are events that are due some day, past those that were delivered and may come again.
+	timers, past []Event
+	// calm is the time of repair; the others say what may happen before it, so that not every world ends early.
+	calm, cancels, impatient, hopeless, crashes, hangs, expires, cuts bool
+	// drains is how seldom a node is to leave.
+	drains int
+
+	history []turn
+}
+
+// agent is a node. A dead one has no processes; the coordinator knows of it later, or never if it did not know the node.
+type agent struct {
+	node        placement.Node
+	up, known   bool
+	incarnation int
+	orders      []Action
+	reports     []report
+	runs        map[int]*run
+}
+
+// report is an event with the incarnation of the agent that sent it.
+type report struct {
+	Event
+	incarnation int
+}
+
+// run is the newest attempt of a unit on a node.
+type run struct {
+	attempt         int
+	start           Start
+	stopping, ended bool
+	// hung says that its ranks end only when they are told to, and beats that they had a heartbeat.
+	hung, beats bool
+	alive       []int
+	exits       []Exited
+	twins       verdict.Twins
+}
+
+func newWorld(seed uint64) *world {
+	w := &world{rng: rand.New(rand.NewPCG(seed, 1))}
+	w.cancels, w.impatient, w.hopeless, w.crashes = w.chance(5), w.chance(8), w.chance(8), w.chance(3)
+	w.hangs, w.expires, w.drains, w.cuts = w.chance(3), seed%8 == 0, 1+w.rng.IntN(3), w.chance(3)
+	r := placement.Request{MinNodes: 1 + w.rng.IntN(3), PerNode: []int{1 + w.rng.IntN(2)}, GPU: w.chance(2)}
+	r.MaxNodes = r.MinNodes
+	if w.chance(3) {
+		r.MaxNodes++
+	}
+	if w.chance(3) {
+		r.PerNode = nil
+		for range r.MaxNodes {
+			r.PerNode = append(r.PerNode, 1+w.rng.IntN(2))
+		}
+	}
+	policies := []Restart{RestartJob, RestartJob, RestartNode, RestartRank, RestartNever}
+	w.spec = Spec{
+		ID: "j", Request: r, Restart: policies[w.rng.IntN(len(policies))], MaxRestarts: w.rng.IntN(7), FixedPool: w.chance(6),
+		Grace: time.Second,
+	}
+	if w.chance(3) {
+		w.spec.RefillAfter = time.Hour
+	}
+	if w.chance(2) || r.MinNodes < r.MaxNodes {
+		w.spec.GrowAfter, w.spec.DrainTime = time.Minute, time.Duration(w.rng.IntN(3))*time.Minute
+	}
+	if w.chance(2) {
+		w.spec.ExcludeAfter, w.spec.ExcludeFor = 1+w.rng.IntN(3), time.Hour
+	}
+	for i := range r.MaxNodes + w.rng.IntN(3) {
+		w.agents = append(w.agents, &agent{node: placement.Node{
+			Name: fmt.Sprintf("n%d", i), Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), GPUs: gpus(1 + w.rng.IntN(3)),
+		}})
+	}
+	w.state, w.books = New(w.spec), books{doing: map[int]goodput.Change{}}
+	w.truth = newTruth(w)
+	return w
+}
+
+// chance is true once in n.
+func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
+
+// run plays a wild time, then a calm one in which the job must come to its end.
+func (w *world) run() error {
+	if err := w.step(Submitted{}); err != nil {
+		return err
+	}
+	for range 20 + w.rng.IntN(400) {
+		if err := w.act(); err != nil {
+			return err
+		}
+	}
+	if err := w.calmDown(); err != nil {
+		return err
+	}
+	for range 4000 {
+		if w.truth.result != nil && !w.truth.anyAlive() {
+			return nil
+		}
+		if err := w.act(); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("stuck while %s", w.state.Summary().Waits)
+}
+
+// calmDown brings every node back with all it needs, and repairs every connection.
+func (w *world) calmDown() error {
+	w.calm = true
+	for _, a := range w.agents {
+		if len(a.node.GPUs) < 2 {
+			a.node.GPUs = gpus(2)
+		}
+		if err := w.reconnect(a); err != nil {
+			return err
+		}
+	}
+	if w.truth.loose { // whoever has said that he ends the job does
+		return w.step(Cancel{Code: codeCancelled, Why: "the time is over"})
+	}
+	return nil
+}
+
+// act lets one thing happen.
+func (w *world) act() error {
+	a := w.agents[w.rng.IntN(len(w.agents))]
+	switch n := w.rng.IntN(100); {
+	case w.expires && !w.calm && w.state.live > 0 && len(w.state.unproven) > 0 && w.chance(4): // a rare moment
+		return w.expire()
+	case n < 25:
+		return w.obey(a)
+	case n < 55:
+		return w.deliver(a)
+	case n < 75:
+		return w.live(a)
+	case n < 85:
+		return w.tick()
+	case n < 92:
+		return w.join(a)
+	case !a.up && a.known:
+		return w.lose(a)
+	case w.calm:
+		return nil
+	case n < 94:
+		a.die()
+	case n < 96:
+		return w.reconnect(a)
+	case n < 97 && a.up && w.chance(w.drains):
+		return w.drain(a)
+	case n < 98 && w.expires && w.chance(2):
+		return w.expire()
+	case n < 98 && len(w.past) > 0:
+		return w.step(w.past[w.rng.IntN(len(w.past))])
+	case w.cancels && w.chance(2):
+		return w.step(Cancel{Code: 130, Why: "^C", Signal: 2 * w.rng.IntN(2), Once: w.chance(2)})
+	}
+	return nil
+}
+
+// expire tells the job that it will end.
+func (w *world) expire() error {
+	within := time.Duration(1+w.rng.IntN(3)) * time.Minute
+	return w.step(Cancel{Code: codeExpired, Why: "the time is over", Ending: EndPreempted, Within: within, Loose: w.chance(2)})
+}
+
+// step hands an event to the job, checks what it does, and sends its orders.
+func (w *world) step(ev Event) error {
+	w.truth.hear(ev)
+	recorded := ev
+	if e, ok := ev.(Exited); ok {
+		weighs := w.state.Weighs(e)
+		if w.truth.weighs(e) && !weighs {
+			return fmt.Errorf("what is left of %v is not looked at", e)
+		}
+		if !weighs {
+			e.Tail, e.Traceback, e.Kernel = "", "", ""
+			recorded = e
+		}
+	}
+	actions, reason := w.state.Step(ev)
+	w.history = append(w.history, turn{recorded, actions, reason, w.state.Stale()})
+	if err := w.truth.check(ev, actions, reason); err != nil {
+		return err
+	}
+	if err := w.checkBooks(); err != nil {
+		return err
+	}
+	if err := w.beat(); err != nil {
+		return err
+	}
+	if err := w.checkSummary(); err != nil {
+		return err
+	}
+	if w.crashes && w.chance(20) {
+		return w.crash(actions)
+	}
+	w.perform(actions)
+	return nil
+}
+
+// perform sends orders and sets timers.
+func (w *world) perform(actions []Action) {
+	for _, act := range actions {
+		switch act := act.(type) {
+		case Prepare:
+			w.send(act.Node, act)
+		case Reach:
+			w.send(act.Node, act)
+		case Start:
+			w.send(act.Group.Node.Name, act)
+		case Notice:
+			w.send(act.Node, act)
+		case Stop:
+			w.send(act.Node, act)
+		case Wait:
+			w.timers = append(w.timers, Elapsed{act.Unit, act.Attempt})
+		case Alarm:
+			w.timers = append(w.timers, TimedOut{act.Kind, act.Seq})
+		}
+	}
+}
+
+// checkSummary holds now and then that the job knows what it waits for.
+func (w *world) checkSummary() error {
+	if !w.chance(8) {
+		return nil
+	}
+	if sum := w.state.Summary(); sum.Waits == "" || (sum.Phase == Finished) != (w.truth.result != nil) {
+		return fmt.Errorf("bad summary %+v", sum)
+	}
+	return nil
+}
+
+// send puts an order on its way, sometimes twice, and not to the dead.
+func (w *world) send(name string, order Action) {
+	a := w.agent(name)
+	if !a.up {
+		return
+	}
+	a.orders = append(a.orders, order)
+	if !w.calm && w.chance(10) {
+		a.orders = append(a.orders, order)
+	}
+}
+
+func (w *world) agent(name string) *agent {
+	return w.agents[slices.IndexFunc(w.agents, func(a *agent) bool { return a.node.Name == name })]
+}
+
+// pick is where in a queue the next message is: at the front, or anywhere in a wild time.
+func (w *world) pick(n int) int {
+	if !w.calm && w.chance(5) {
+		return w.rng.IntN(n)
+	}
+	return 0
+}
+
+// deliver brings a report of an agent to the job; a dead agent's come as well.
+func (w *world) deliver(a *agent) error {
+	if len(a.reports) == 0 {
+		return nil
+	}
+	i := w.pick(len(a.reports))
+	r := a.reports[i]
+	if w.calm || !w.chance(10) {
+		a.reports = slices.Delete(a.reports, i, i+1)
+	}
+	if !isA[Stalled](r.Event) { // it is never restated: see below
+		w.past = append(w.past, r.Event)
+	}
+	if r.incarnation == a.incarnation && a.known {
+		w.truth.believe(r.Event)
+	}
+	if err := w.step(r.Event); err != nil {
+		return err
+	}
+	if w.cancels && !w.calm && w.state.Phase() == Stopping && w.chance(3) { // somebody sees it fail
+		return w.step(Cancel{Code: 130, Why: "^C"})
+	}
+	return nil
+}
+
+// tick answers a timer. The placement limit is long.
+func (w *world) tick() error {
+	if len(w.timers) == 0 {
+		return nil
+	}
+	i := w.rng.IntN(len(w.timers))
+	ev := w.timers[i]
+	if t, ok := ev.(TimedOut); ok && t.Kind == AlarmPlacement && !(w.impatient && w.chance(5)) {
+		return nil
+	}
+	if t, ok := ev.(TimedOut); ok && t.Kind == AlarmRefill && t.Seq == w.truth.alarms[AlarmRefill] && w.truth.healthy() {
+		w.truth.refills++
+	}
+	if t, ok := ev.(TimedOut); ok && t.Kind == AlarmExclusion {
+		w.truth.readmits++
+	}
+	w.timers = slices.Delete(w.timers, i, i+1)
+	w.past = append(w.past, ev)
+	return w.step(ev)
+}
+
+// join starts an agent, or repeats that it is there.
+func (w *world) join(a *agent) error {
+	if !a.up && a.known {
+		return w.lose(a)
+	}
+	if !a.up {
+		a.up, a.known, a.runs, a.orders = true, true, map[int]*run{}, nil
+		a.incarnation++
+	}
+	return w.step(Joined{a.node})
+}
+
+// drain says that a node will be gone. It stays, and may join again: then it does not leave any more.
+func (w *world) drain(a *agent) error {
+	within := time.Duration(w.rng.IntN(4)) * time.Minute
+	w.truth.drained(a.node.Name)
+	return w.step(Draining{a.node.Name, within, "maintenance"})
+}
+
+func (w *world) lose(a *agent) error {
+	a.known = false
+	return w.step(Lost{a.node.Name, "it died"})
+}
+
+// reconnect drops some of what is on its way, after which the job repeats its orders and the agent all it knows.
+func (w *world) reconnect(a *agent) error {
+	if !a.up {
+		return nil
+	}
+	a.orders = slices.DeleteFunc(a.orders, func(Action) bool { return w.chance(2) })
+	a.reports = slices.DeleteFunc(a.reports, func(report) bool { return w.chance(2) })
+	if err := w.step(Rejoined{a.node.Name}); err != nil {
+		return err
+	}
+	for id := range w.spec.Request.MaxNodes * 2 {
+		r := a.runs[id]
+		if r == nil {
+			continue
+		}
+		for _, e := range r.exits {
+			a.report(e)
+		}
+		if r.ended {
+			a.report(Stopped{a.node.Name, id, r.attempt})
+		} else {
+			a.report(Started{a.node.Name, id, r.attempt, nil, nil, Imports{}})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/core/job"
+)
+
+// Step is a step of a job.
+type Step struct {
+	cluster.Step
+	// Told says that its reason is another one than that of the step before.
+	Told bool
+	// Ends says that the job is over with it.
+	Ends bool
+}
+
+// Outcome is what an entry caused.
+type Outcome struct {
+	Steps []Step
+	// Leave are drained nodes that no job holds any more.
+	Leave []string
+	// Armed are deadlines that are new.
+	Armed []TimerID
+	// Forgotten are jobs that were over and are known no more.
+	Forgotten []string
+	// Stale says that the entry changed nothing, as a report that an agent repeats: it does not count, and need not be kept.
+	Stale bool
+}
+
+// Bounds on jobs that are over: how many are known, and of how many the evidence of their failure is.
+const (
+	maxEnded    = 1000
+	maxEvidence = 100
+)
+
+// Weighs says that what a rank of a job has left behind can bear on what its failure means; of what cannot, the entry has nothing.
+func (s *State) Weighs(id string, ev job.Exited) bool { return s.Cluster.Weighs(id, ev) }
+
+// Apply takes the next entry. An entry that makes no sense changes nothing: who writes one has checked it.
+func (s *State) Apply(e Entry) Outcome {
+	var o Outcome
+	s.Index++
+	switch {
+	case e.Founded != nil:
+		s.Epoch = e.Founded.Epoch
+	case e.Admitted != nil:
+		s.Members[e.Admitted.Node.Name] = *e.Admitted
+	case e.Submitted != nil:
+		s.Jobs[e.Submitted.Job.ID] = &Record{Submission: *e.Submitted, Since: e.At, Nodes: map[string]bool{}}
+		s.step(e.At, cluster.Submitted{Spec: e.Submitted.Spec}, &o)
+	default:
+		s.happened(e, &o)
+	}
+	if o.Stale {
+		s.Index--
+	}
+	return o
+}
+
+func (s *State) happened(e Entry, o *Outcome) {
+	fired := false
+	switch ev := e.Event.(type) {
+	case cluster.Lost:
+		delete(s.Members, ev.Node)
+		if s.Cluster.Drained(ev.Node) { // somebody has seen to it
+			s.readmit(e.At, ev.Node, o)
+		}
+	case cluster.Avoid:
+		if ev.Why == "" {
+			delete(s.Avoided, ev.Node)
+			delete(s.Timers, TimerID{Of: ev.Node, Kind: readmission})
+		}
+	case cluster.Drain:
+		if m, there := s.Members[ev.Node]; there {
+			m.Drained = true
+			s.Members[ev.Node] = m
+		}
+	case cluster.Happened:
+		fired = s.expired(ev)
+		ev.Event = dated(e.At, ev.Event)
+		e.Event = ev
+	default: // it concerns the cluster alone
+	}
+	s.step(e.At, e.Event, o)
+	o.Stale = o.Stale && !fired
+	if ev, joins := e.Event.(cluster.Joined); joins && s.Members[ev.Node.Name].Drained {
+		s.step(e.At, cluster.Drain{Node: ev.Node.Name}, o)
+	}
+}
+
+// dated has the time of a failure of which no agent says when it was.
+func dated(at time.Time, ev job.Event) job.Event {
+	switch ev := ev.(type) {
+	case job.Prepared:
+		if ev.Err != "" || !ev.Unable.OK() {
+			ev.At = at
+		}
+		return ev
+	case job.Reached:
+		if ev.Err != "" || !ev.Unable.OK() {
+			ev.At = at
+		}
+		return ev
+	default:
+		return ev
+	}
+}
+
+// readmit has a node be given to jobs as any other.
+func (s *State) readmit(at time.Time, node string, o *Outcome) {
+	if _, avoided := s.Avoided[node]; avoided {
+		s.happened(Entry{At: at, Event: cluster.Avoid{Node: node}}, o)
+	}
+}
+
+func (s *State) step(at time.Time, ev cluster.Event, o *Outcome) {
+	out := s.Cluster.Step(ev)
+	o.Leave, o.Stale = append(o.Leave, out.Leave...), out.Stale
+	for _, st := range out.Steps {
+		o.Steps = append(o.Steps, s.stepped(at, st, o))
+	}
+}
+
+// stepped keeps what a step of a job comes to.
+func (s *State) stepped(at time.Time, st cluster.Step, o *Outcome) Step {
+	j := s.Jobs[st.Job]
+	if len(st.Changes) > 0 {
+		j.Ledger.Take(at, st.Changes)
+	}
+	if ev, gets := st.Event.(job.Joined); gets {
+		j.Nodes[ev.Node.Name] = true
+	}
+	for i, a := range st.Actions {
+		switch a := a.(type) {
+		case job.Wait:
+			s.arm(at, TimerID{Of: st.Job, Kind: attempt, Number: a.Unit}, j.wait(a), a.Attempt, o)
+		case job.Alarm:
+			s.alarm(at, j, a, o)
+		case job.Shun:
+			s.avoid(at, j, a, o)
+		case job.Finish:
+			a.Result.Goodput = j.Goodput(at)
+			j.Result, st.Actions[i] = &a.Result, a
+		default: // it is an order to a node
+		}
+	}
+	if st.Granted != nil {
+		j.Granted = st.Granted
+	}
+	told := st.Reason != "" && st.Reason != j.Reason
+	if told {
+		j.Reason = st.Reason
+		j.remember(at, st.Actions, st.Changes)
+	}
+	ends := j.Result != nil && j.Over.IsZero()
+	if ends {
+		s.conclude(at, j, o)
+	}
+	return Step{st, told, ends}
+}
+
+// avoid has jobs pass a node over whose hardware failed in one of them, for as long as that one excludes it.
+func (s *State) avoid(at time.Time, j *Record, a job.Shun, o *Outcome) {
+	if !j.Sole {
+		s.Avoided[a.Node] = at.Add(j.Job.ExcludeFor)
+		s.arm(at, TimerID{Of: a.Node, Kind: readmission}, j.Job.ExcludeFor, 0, o)
+	}
+}
+
+// conclude keeps a job that is over, and forgets the oldest of those that are.
+func (s *State) conclude(at time.Time, j *Record, o *Outcome) {
+	j.Over = at
+	for id := range s.Timers {
+		if id.Of == j.Job.ID && id.Kind != readmission {
+			delete(s.Timers, id)
+		}
+	}
+	s.Ended = append(s.Ended, j.Job.ID)
+	if n := len(s.Ended) - maxEvidence; n > 0 {
+		s.Jobs[s.Ended[n-1]].summarize()
+	}
+	for len(s.Ended) > maxEnded {
+		id := s.Ended[0]
+		s.Ended = s.Ended[1:]
+		delete(s.Jobs, id)
+		s.Cluster.Forget(id)
+		o.Forgotten = append(o.Forgotten, id)
+	}
+}
+
+// summarize leaves out the evidence of a failure.
+func (j *Record) summarize() {
+	j.History = slices.Clone(j.History[max(0, len(j.History)-maxSummary):])
+	if j.Result.Cause == nil {
+		return
+	}
+	cause := *j.Result.Cause
+	cause.Tail, cause.Traceback, cause.Kernel = "", "", ""
+	result := *j.Result
+	result.Cause = &cause
+	j.Result = &result
+}
+
+// Began is the first entry of a log.
+func Began(at time.Time, epoch string) Entry {
+	return Entry{At: at, Founded: &Founded{Format: Format, Epoch: epoch}}
+}
+
+// Replay is the state after a snapshot, which may be nil, and the entries that follow it. Heard, if it is not nil, is told what each of
+// these caused.
+func Replay(snapshot []byte, entries []Entry, heard func(Entry, Outcome)) (*State, error) {
+	s := New()
+	if snapshot != nil {
+		var err error
+		if s, err = Restore(snapshot); err != nil {
+			return nil, err
+		}
+	}
+	for i, e := range entries {
+		first := i == 0 && snapshot == nil
+		switch {
+		case first != (e.Founded != nil):
+			return nil, fmt.Errorf("entry %d of the log is out of place", i)
+		case first && e.Founded.Format != Format:
+			return nil, ErrVersion
+		}
+		o := s.Apply(e)
+		if heard != nil {
+			heard(e, o)
+		}
+	}
+	return s, nil
+}

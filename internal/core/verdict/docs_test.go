@@ -1,0 +1,45 @@
+package verdict
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestCausesAreDocumented wants docs/failures.md to have exactly the causes that there are.
+func TestCausesAreDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../../docs/failures.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := builtin()
+	for _, x := range exits {
+		all = append(all, x.rule)
+	}
+	fault, _ := unhealthy("x")
+	for _, v := range []Verdict{fault, unknown, NodeLost, Unreachable, Hang, EarlyExit(0, "n", 0, 0)} {
+		all = append(all, Rule{Action: v.Action, Cause: v.Cause, Title: v.Title})
+	}
+	all = append(all, raised, threw)
+	want := table(all)
+	if _, have, _ := strings.Cut(string(data), "| cause | advice | what it is |\n| --- | --- | --- |\n"); !strings.HasPrefix(have, want+"\n") {
+		t.Errorf("docs/failures.md should have\n%s", want)
+	}
+}
+
+// table has each cause once; the first rule of a cause speaks for it.
+func table(rules []Rule) string {
+	var b strings.Builder
+	for _, r := range rules {
+		if strings.Contains(b.String(), "`"+r.Cause+"`") {
+			continue
+		}
+		echo := ""
+		if r.Victim {
+			echo = ", echo"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s%s | %s |\n", r.Cause, r.Action, echo, r.Title)
+	}
+	return b.String()
+}

@@ -1,0 +1,206 @@
+package bind
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/golaunch/golaunch/internal/host/topology"
+)
+
+// plan is one call of [Plan].
+type plan struct {
+	topology *topology.Topology
+	policy   Policy
+	ranks    []Rank
+	domains  []domain
+	// home is, for each rank, the index of its domain, and lodgers has the ranks of each domain.
+	home     []int
+	lodgers  [][]int
+	warnings []Warning
+}
+
+// domain is a NUMA node or a socket, as far as it may be used.
+type domain struct {
+	cpus topology.Set
+	name string
+	// memory is the NUMA node that has all of it, if that has memory.
+	memory int
+}
+
+func newPlan(t topology.Topology, ranks []Rank, p Policy) *plan {
+	pl := &plan{topology: &t, policy: p, ranks: ranks}
+	if p == Socket {
+		for i, s := range t.Groups[topology.Socket] {
+			pl.add(s, "socket", i)
+		}
+	} else {
+		for _, n := range t.Nodes {
+			pl.add(n.CPUs, "NUMA node", n.ID)
+		}
+	}
+	if len(pl.domains) == 0 {
+		pl.add(t.CPUs, "machine", 0) // sysfs is not about the CPUs that the kernel lets it use
+	}
+	pl.settle()
+	return pl
+}
+
+func (pl *plan) add(cpus topology.Set, name string, number int) {
+	if cpus = cpus.And(pl.topology.CPUs); !cpus.Empty() {
+		pl.domains = append(pl.domains, domain{cpus, fmt.Sprint(name, " ", number), pl.memory(cpus)})
+	}
+}
+
+// memory is the node to prefer. For CPUs of several nodes the kernel does better by itself, with the memory of the node on which a
+// thread runs.
+func (pl *plan) memory(cpus topology.Set) int {
+	for i := range pl.topology.Nodes {
+		n := &pl.topology.Nodes[i]
+		if beyond := cpus.Without(n.CPUs); beyond.Empty() && n.Memory {
+			return n.ID
+		}
+	}
+	return topology.Unknown
+}
+
+func (pl *plan) warn(code, format string, args ...any) {
+	pl.warnings = append(pl.warnings, Warning{Code: code, Text: fmt.Sprintf(format, args...)})
+}
+
+// settle finds each rank's domain: the one near its GPU. The others are dealt out evenly, neighbours to the same.
+func (pl *plan) settle() {
+	pl.home, pl.lodgers = make([]int, len(pl.ranks)), make([][]int, len(pl.domains))
+	var homeless []int
+	for i, r := range pl.ranks {
+		if pl.home[i] = pl.near(r); pl.home[i] < 0 {
+			homeless = append(homeless, i)
+		}
+	}
+	for i, rank := range homeless {
+		pl.home[rank] = i * len(pl.domains) / len(homeless)
+	}
+	for rank, d := range pl.home {
+		pl.lodgers[d] = append(pl.lodgers[d], rank)
+	}
+}
+
+// near is the index of the domain near a rank's GPU, -1 when nobody knows.
+func (pl *plan) near(r Rank) int {
+	if r.GPU == "" {
+		return -1
+	}
+	i := pl.topology.Nearest(r.Node)
+	if i < 0 {
+		if len(pl.domains) > 1 {
+			pl.warn(CodeGPU, "nobody knows which NUMA node GPU %s is near", r.GPU)
+		}
+		return -1
+	}
+	n := &pl.topology.Nodes[i]
+	if n.ID != r.Node && pl.topology.Has(r.Node) {
+		pl.warn(CodeFar, "GPU %s is near NUMA node %d, of whose CPUs golaunch may use none: its rank is bound to those of node %d",
+			r.GPU, r.Node, n.ID)
+	}
+	usable := n.CPUs.And(pl.topology.CPUs)
+	cpu := usable.First()
+	return slices.IndexFunc(pl.domains, func(d domain) bool { return d.cpus.Has(cpu) })
+}
+
+// even says that there is something to bind to, that every domain has ranks, and that none has many more than another.
+func (pl *plan) even() bool {
+	fewest, most := len(pl.ranks), 0
+	for _, l := range pl.lodgers {
+		fewest, most = min(fewest, len(l)), max(most, len(l))
+	}
+	return len(pl.domains) > 1 && fewest > 0 && most <= fewest+1 && len(pl.warnings) == 0
+}
+
+// wholes bind each rank to its whole domain.
+func (pl *plan) wholes() []Binding {
+	out := make([]Binding, len(pl.ranks))
+	for i, r := range pl.ranks {
+		d := &pl.domains[pl.home[i]]
+		out[i] = Binding{CPUs: d.cpus, Memory: d.memory, Why: r.why("", d)}
+	}
+	return out
+}
+
+// why says where a rank is: on so much of a domain.
+func (r Rank) why(part string, d *domain) string {
+	text := part + d.name
+	if r.GPU != "" && r.Node != topology.Unknown {
+		text += ", near GPU " + r.GPU
+	}
+	return text
+}
+
+// shares bind the ranks of each domain to parts of it.
+func (pl *plan) shares() []Binding {
+	level := topology.Core
+	if pl.policy == Cache {
+		level = topology.Cache
+	}
+	if level == topology.Cache && pl.topology.Groups[level] == nil {
+		pl.warn(CodeCache, "this machine does not tell of its level 3 caches: ranks are bound to NUMA nodes")
+		return pl.wholes()
+	}
+	out := make([]Binding, len(pl.ranks))
+	for i := range pl.domains {
+		pl.share(&pl.domains[i], pl.lodgers[i], level, out)
+	}
+	return out
+}
+
+// share deals the groups of a domain out to its ranks, neighbours to the same, so that their numbers differ by one at most. Ranks
+// share groups when there are more of them.
+func (pl *plan) share(d *domain, ranks []int, level topology.Level, out []Binding) {
+	if len(ranks) == 0 {
+		return
+	}
+	groups := pl.within(d, level)
+	cores := groups
+	if level != topology.Core {
+		cores = pl.within(d, topology.Core)
+	}
+	if len(ranks) > len(cores) {
+		pl.warn(CodeShared, "%s has fewer cores (%d) than ranks (%d), which share them", d.name, len(cores), len(ranks))
+	}
+	for i, rank := range ranks {
+		low := i * len(groups) / len(ranks)
+		high := max((i+1)*len(groups)/len(ranks), low+1)
+		b := Binding{Memory: d.memory, Why: pl.ranks[rank].why(fmt.Sprintf("%d of %d %ss of ", high-low, len(groups), level), d)}
+		for _, g := range groups[low:high] {
+			b.CPUs = b.CPUs.Or(g)
+		}
+		if b.Cores = overlapping(cores, b.CPUs); len(ranks) > len(groups) {
+			b.Cores = max(1, b.Cores*len(groups)/len(ranks))
+		}
+		out[rank] = b
+	}
+}
+
+// within are the usable parts of a level's groups in a domain. CPUs of no group are one each.
+func (pl *plan) within(d *domain, level topology.Level) []topology.Set {
+	parts := make([]topology.Set, 0, len(pl.topology.Groups[level]))
+	rest := d.cpus
+	for _, g := range pl.topology.Groups[level] {
+		if g.Meets(&rest) {
+			parts = append(parts, g.And(rest))
+			rest = rest.Without(g)
+		}
+	}
+	for _, cpu := range rest.List() {
+		parts = append(parts, topology.SetOf(cpu))
+	}
+	return parts
+}
+
+// overlapping counts the groups that have some of the CPUs.
+func overlapping(groups []topology.Set, cpus topology.Set) (n int) {
+	for i := range groups {
+		if groups[i].Meets(&cpus) {
+			n++
+		}
+	}
+	return n
+}

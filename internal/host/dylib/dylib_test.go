@@ -1,0 +1,34 @@
+package dylib
+
+import (
+	"debug/elf"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestStatic: with the tag static golaunch needs no loader, and without it that of libc.
+func TestStatic(t *testing.T) {
+	for tag, loader := range map[string]bool{"static": false, "": true} {
+		name := filepath.Join(t.TempDir(), "golaunch")
+		cmd := exec.Command("go", "build", "-tags", tag, "-o", name, "../../../cmd/golaunch")
+		cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		f, err := elf.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asks := false
+		for _, p := range f.Progs {
+			asks = asks || p.Type == elf.PT_INTERP
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if asks != loader {
+			t.Errorf("built with the tag %q it wants a loader: %v", tag, asks)
+		}
+	}
+}

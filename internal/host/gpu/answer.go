@@ -1,0 +1,89 @@
+package gpu
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"syscall"
+
+	"github.com/golaunch/golaunch/internal/host/helper"
+)
+
+// meterName is the argv[0] of a meter's child. It ends with its standard input.
+const meterName = "gpumeter"
+
+// answer is a line that the child prints: one when it has opened the driver, and then one for each line that it is sent.
+type answer struct {
+	Readings []line
+	// Why says that there is no device, and Err that the driver has failed; the child is of no more use then.
+	Why, Err string
+}
+
+// line is a reading in JSON, which has no NaN.
+type line struct {
+	Reading
+	Use *float64
+}
+
+// init is the child: it must not reach the main of a program that has no idea of meters.
+func init() {
+	if !helper.Is(meterName) {
+		return
+	}
+	questions := make(chan struct{}, 1)
+	go listen(questions)
+	out, lib := json.NewEncoder(os.Stdout), newLibrary()
+	why, err := start(lib)
+	for a := newAnswer(nil, why, err); out.Encode(a) == nil; a = newAnswer(measure(lib)) {
+		<-questions
+	}
+	os.Exit(1)
+}
+
+// listen passes questions on, one at a time as they are asked, and ends this process group when there will be none. The parent may have
+// been killed, and a driver that hangs must not keep the child from noticing.
+func listen(questions chan<- struct{}) {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		questions <- struct{}{}
+	}
+	_ = syscall.Kill(-os.Getpid(), syscall.SIGKILL)
+}
+
+func newAnswer(readings []Reading, why string, err error) answer {
+	a := answer{Why: why, Readings: make([]line, len(readings))}
+	for i, r := range readings {
+		a.Readings[i].Reading = r
+		if !math.IsNaN(r.Use) {
+			a.Readings[i].Use = &r.Use
+		}
+	}
+	if err != nil {
+		a.Err = err.Error()
+	}
+	return a
+}
+
+// parseAnswer is the answer that a line has; that the driver has failed is an error.
+func parseAnswer(text []byte) (a answer, err error) {
+	if err := json.Unmarshal(text, &a); err != nil {
+		return answer{}, fmt.Errorf("GPU meter printed %.80q instead of its readings: %w", text, err)
+	}
+	if a.Err != "" {
+		return answer{}, errors.New("NVIDIA driver: " + a.Err)
+	}
+	return a, nil
+}
+
+func (a answer) readings() []Reading {
+	readings := make([]Reading, len(a.Readings))
+	for i, l := range a.Readings {
+		readings[i] = l.Reading
+		if readings[i].Use = math.NaN(); l.Use != nil {
+			readings[i].Use = *l.Use
+		}
+	}
+	return readings
+}

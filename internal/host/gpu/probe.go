@@ -1,0 +1,146 @@
+package gpu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/host/helper"
+)
+
+const (
+	// patience is how long a driver may take where the caller sets no deadline: eight GPUs without persistence mode take seconds.
+	patience = 10 * time.Second
+	// farewell is how long a killed probe may take to die; one that is in the driver's hands may never.
+	farewell = time.Second
+	// maxReport and maxComplaint bound what a probe may print, in bytes: 128 devices with 100 holders each take 100 kB.
+	maxReport    = 1 << 20
+	maxComplaint = 4 << 10
+)
+
+// probe asks the driver through a child, and kills it when it takes too long.
+func probe(ctx context.Context) (report, error) {
+	if _, set := ctx.Deadline(); !set {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	deadline, _ := ctx.Deadline()
+	limit := time.Until(deadline).Round(time.Millisecond)
+	stdout := &bounded{max: maxReport, full: func() { stop(errors.New("it printed more than 1 MiB")) }}
+	stderr := &bounded{max: maxComplaint, full: func() {}}
+	cmd, err := command(ctx, childName, (limit + farewell).String())
+	if err != nil {
+		return report{}, err
+	}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if err := cmd.Start(); err != nil {
+		return report{}, fmt.Errorf("start a GPU probe: %w", err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	dead, err := await(ctx, exited)
+	switch {
+	case ctx.Err() != nil:
+		return report{}, givenUp(ctx, limit, dead, cmd.Process.Pid)
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // a daemon that the driver has started may hold our pipes
+		return report{}, fmt.Errorf("GPU probe died: %w%s; hint: run nvidia-smi", err, firstLine(stderr.data))
+	}
+	return parse(stdout.data)
+}
+
+// command is a child as a process group of its own, so that helpers of the driver are killed with it.
+func command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
+	proof, err := helper.File()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	cmd.Args[0], cmd.ExtraFiles, cmd.Env = name, []*os.File{proof}, helper.Env()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = farewell / 2
+	return cmd, nil
+}
+
+// await returns how the probe ended. When ctx is done first, dead says whether the killed probe is gone: one in an
+// uninterruptible sleep is not, and is left to the goroutine that waits for it.
+func await(ctx context.Context, exited <-chan error) (dead bool, err error) {
+	select {
+	case err := <-exited:
+		return true, err
+	case <-ctx.Done():
+	}
+	select {
+	case <-exited: //nolint:errcheck // by the kill, and how does not matter
+		return true, nil
+	case <-time.After(farewell):
+		return false, nil
+	}
+}
+
+// givenUp is why the probe was killed, and whether it is still there.
+func givenUp(ctx context.Context, limit time.Duration, dead bool, pid int) error {
+	lingers := ""
+	if !dead {
+		lingers = fmt.Sprintf(", and its probe, pid %d, cannot be killed", pid)
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("the NVIDIA driver did not answer within %v%s; hint: run nvidia-smi, look for Xid in dmesg, "+
+			"and set persistence mode (nvidia-smi -pm 1)", limit, lingers)
+	}
+	return fmt.Errorf("GPU probe given up%s: %w", lingers, context.Cause(ctx))
+}
+
+func parse(text []byte) (report, error) {
+	var r report
+	if err := json.Unmarshal(text, &r); err != nil {
+		return report{}, fmt.Errorf("GPU probe printed %.80q instead of its report: %w", text, err)
+	}
+	switch {
+	case r.Lost:
+		return report{}, lost{r.Err}
+	case r.Err != "":
+		return report{}, errors.New("NVIDIA driver: " + r.Err)
+	}
+	return r, nil
+}
+
+// lost is an error of the driver about a GPU that is.
+type lost struct{ text string }
+
+func (l lost) Error() string { return "NVIDIA driver: " + l.text }
+func (l lost) Unwrap() error { return ErrLost }
+
+// firstLine is what a dying process had to say.
+func firstLine(text []byte) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	if line == "" {
+		return ""
+	}
+	return ": " + line
+}
+
+// bounded keeps the first max bytes that are written to it, and calls full for the first that it does not keep.
+type bounded struct {
+	max  int
+	data []byte
+	full func()
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n := min(len(p), b.max-len(b.data))
+	b.data = append(b.data, p[:n]...)
+	if n < len(p) {
+		b.full()
+	}
+	return len(p), nil
+}

@@ -1,0 +1,65 @@
+package health
+
+import (
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/gpu"
+)
+
+// Here is this machine. Dirs are directories that jobs write to, beside that of temporary files.
+func Here(dirs ...string) System {
+	return System{
+		Root: os.DirFS("/"), Statfs: statfs, Limits: limits, Clock: clock, KernelLog: kernelLog, Getenv: os.LookupEnv,
+		GPUs: gpu.Survey, Temp: os.TempDir(), Dirs: dirs,
+	}
+}
+
+func statfs(path string) (Disk, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return Disk{}, err
+	}
+	block := uint64(s.Bsize)
+	return Disk{
+		Size: s.Blocks * block, Free: s.Bavail * block, Files: s.Files, Unused: s.Ffree, NoExec: s.Flags&unix.ST_NOEXEC != 0,
+	}, nil
+}
+
+// limits are the hard ones where a process may raise its own: the Go runtime does so with that of open files, and not for its children.
+func limits() (l Limits) {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r) == nil {
+		l.Memlock = r.Cur
+	}
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) == nil {
+		l.NoFile = r.Max
+	}
+	if unix.Getrlimit(unix.RLIMIT_NPROC, &r) == nil && os.Getuid() != 0 { // fork(2): CAP_SYS_RESOURCE knows no limit
+		l.NProc = r.Cur
+	}
+	return l
+}
+
+func clock() Clock {
+	var t unix.Timex
+	if _, err := unix.Adjtimex(&t); err != nil {
+		return Clock{}
+	}
+	const unsynchronized = 0x40 // STA_UNSYNC in linux/timex.h
+	return Clock{Unsynchronized: t.Status&unsynchronized != 0, Error: time.Duration(t.Maxerror) * time.Microsecond}
+}
+
+// maxLog bounds what is read of the kernel log, in bytes: its end. The usual log is smaller.
+const maxLog = 1 << 20
+
+func kernelLog() (string, error) {
+	buf := make([]byte, maxLog)
+	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}

@@ -1,0 +1,46 @@
+package topology
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Flags of get_mempolicy(2), from linux/mempolicy.h.
+const (
+	mpolDefault     = 0
+	mpolMemsAllowed = 4
+)
+
+// Self is what this process may use now: the cpuset of its cgroup, and what taskset, Slurm or a container left of it. Where the kernel
+// does not tell, that is empty and a warning says why.
+func Self() (u Use, warnings []Warning) {
+	var cpus unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &cpus); err != nil {
+		return u, []Warning{{CodeAffinity, fmt.Sprintf("the CPUs of this process are unknown: %v", err)}}
+	}
+	for cpu := range Limit {
+		if cpus.IsSet(cpu) {
+			u.CPUs.Add(cpu)
+		}
+	}
+	// Containers without CAP_SYS_NICE may not even ask (Docker's seccomp profile), and lose nothing: a bound thread's memory is near its
+	// CPUs by the kernel's own policy.
+	mode, _, err := memoryPolicy(0)
+	if err == nil {
+		_, u.Memory, _ = memoryPolicy(mpolMemsAllowed)
+	}
+	u.Policed = mode != mpolDefault
+	return u, nil
+}
+
+// memoryPolicy asks for the policy of this thread, or for the nodes that may be in one.
+func memoryPolicy(flags uintptr) (mode int32, nodes Set, err error) {
+	_, _, errno := unix.Syscall6(unix.SYS_GET_MEMPOLICY,
+		uintptr(unsafe.Pointer(&mode)), uintptr(unsafe.Pointer(&nodes)), Limit+1, 0, flags, 0)
+	if errno != 0 {
+		return 0, Set{}, errno
+	}
+	return mode, nodes, nil
+}

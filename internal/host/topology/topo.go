@@ -1,0 +1,238 @@
+// Package topology says how this machine's CPUs lie: on which NUMA node, in which socket, behind which cache and on which core, and which
+// NUMA node a PCI device is near. It reads sysfs, from any file system, so that a captured tree is as good as the machine.
+//
+// A file that is missing or makes no sense never ends the reading: what can be known is known, and a [Warning] says what is not.
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Level is a kind of groups of CPUs below or beside NUMA nodes.
+type Level string
+
+// Levels are, from the widest to the narrowest: a socket, the CPUs that share a level 3 cache (AMD's core complex), and the hardware
+// threads of one core.
+const (
+	Socket Level = "socket"
+	Cache  Level = "L3 cache"
+	Core   Level = "core"
+)
+
+// lists are the files below /sys/devices/system/cpu/cpu* that say who else is in a CPU's group; the second name is that of kernels
+// before 5.3. Level 3 caches are index3 wherever level 1 is split into data and instructions.
+var lists = map[Level][]string{
+	Socket: {"topology/package_cpus_list", "topology/core_siblings_list"},
+	Cache:  {"cache/index3/shared_cpu_list"},
+	Core:   {"topology/core_cpus_list", "topology/thread_siblings_list"},
+}
+
+// Codes of warnings about what the machine does not tell.
+const (
+	// CodeTopology is for files of sysfs that are missing or make no sense.
+	CodeTopology = "topology"
+	// CodeAffinity says that the kernel did not tell which CPUs this process may use.
+	CodeAffinity = "affinity"
+)
+
+// Warning is something that is not as it should be, and ends nothing. Codes are stable.
+type Warning struct{ Code, Text string }
+
+func (w Warning) Error() string { return fmt.Sprintf("%s (bind/%s)", w.Text, w.Code) }
+
+// Use is what a process may use: see [Self].
+type Use struct {
+	// CPUs are those it may run on. Memory are the NUMA nodes that may be in a memory policy; none where the kernel allows none.
+	CPUs, Memory Set
+	// Policed says that it has a memory policy already, such as numactl's.
+	Policed bool
+}
+
+// Node is a NUMA node that has CPUs.
+type Node struct {
+	ID int
+	// CPUs are all that it has online. Memory says that it has some that the process may use.
+	CPUs   Set
+	Memory bool
+	// distance is by the ID of other nodes, also of those without CPUs; local is 10.
+	distance map[int]int
+}
+
+// Topology is how CPUs lie.
+type Topology struct {
+	Use
+	// Nodes are in the order of their IDs. A machine without NUMA is one node, 0.
+	Nodes []Node
+	// Groups are, for each level that was asked for, all online CPUs of each of its groups, in the order of their first CPU. A CPU of
+	// which nothing is known is a group of its own, but for Cache, which is then missing.
+	Groups map[Level][]Set
+}
+
+// Read reads the topology from sys, which is /sys, at the levels that are asked for.
+func Read(sys fs.FS, use Use, levels ...Level) (Topology, []Warning) {
+	r := reader{sys: sys}
+	t := Topology{Use: use, Nodes: r.nodes(use), Groups: map[Level][]Set{}}
+	var online Set
+	for _, n := range t.Nodes {
+		online = online.Or(n.CPUs)
+	}
+	for _, l := range levels {
+		if groups := r.groups(l, online); groups != nil {
+			t.Groups[l] = groups
+		}
+	}
+	return t, r.warnings
+}
+
+type reader struct {
+	sys      fs.FS
+	warnings []Warning
+}
+
+// text is the content of a file, which the kernel bounds.
+func text(sys fs.FS, name string) (string, error) {
+	data, err := fs.ReadFile(sys, name)
+	return strings.TrimSpace(string(data)), err
+}
+
+func set(sys fs.FS, name string) (Set, error) {
+	list, err := text(sys, name)
+	if err != nil {
+		return Set{}, err
+	}
+	return ParseSet(list)
+}
+
+func (r *reader) warn(format string, args ...any) {
+	r.warnings = append(r.warnings, Warning{CodeTopology, fmt.Sprintf(format, args...)})
+}
+
+const nodeDir = "devices/system/node/"
+
+// nodes are those with CPUs; a machine that tells of none is one node.
+func (r *reader) nodes(use Use) []Node {
+	whole := []Node{{CPUs: use.CPUs, Memory: use.Memory.Has(0)}}
+	if _, err := fs.Stat(r.sys, "devices/system/node"); err != nil {
+		return whole // a kernel without NUMA
+	}
+	ids, err := set(r.sys, nodeDir+"has_cpu")
+	if err != nil || ids.Empty() {
+		r.warn("the NUMA nodes are unknown (/sys/%shas_cpu: %v): the machine counts as one", nodeDir, orEmpty(err))
+		return whole
+	}
+	online, _ := set(r.sys, nodeDir+"online")
+	filled, _ := set(r.sys, nodeDir+"has_memory")
+	var nodes []Node
+	for _, id := range ids.List() {
+		cpus, err := set(r.sys, fmt.Sprintf("%snode%d/cpulist", nodeDir, id))
+		if err != nil || cpus.Empty() {
+			r.warn("the CPUs of NUMA node %d are unknown (/sys/%snode%d/cpulist: %v)", id, nodeDir, id, orEmpty(err))
+			continue
+		}
+		nodes = append(nodes, Node{
+			ID: id, CPUs: cpus, Memory: filled.Has(id) && use.Memory.Has(id), distance: r.distance(id, online.List()),
+		})
+	}
+	if nodes == nil {
+		return whole
+	}
+	return disjoint(nodes)
+}
+
+// disjoint keeps each CPU in the first node that has it: the rest of golaunch counts on it, whatever a file says.
+func disjoint(nodes []Node) []Node {
+	var seen Set
+	for i, n := range nodes {
+		nodes[i].CPUs = n.CPUs.Without(seen)
+		seen = seen.Or(n.CPUs)
+	}
+	return nodes
+}
+
+func orEmpty(err error) string {
+	if err == nil {
+		return "it is empty"
+	}
+	return err.Error()
+}
+
+// distance reads a row of the matrix, which has a number for each online node. One that makes no sense tells of no node.
+func (r *reader) distance(id int, online []int) map[int]int {
+	row, _ := text(r.sys, fmt.Sprintf("%snode%d/distance", nodeDir, id))
+	words := strings.Fields(row)
+	if len(words) != len(online) {
+		return nil
+	}
+	far := make(map[int]int, len(words))
+	for i, word := range words {
+		if d, err := strconv.Atoi(word); err == nil {
+			far[online[i]] = d
+		}
+	}
+	return far
+}
+
+// groups divides CPUs by a level, with one file read for each group.
+func (r *reader) groups(l Level, cpus Set) []Set {
+	var groups []Set
+	var unknown Set
+	for rest := cpus; !rest.Empty(); {
+		cpu := rest.First()
+		group, ok := r.group(l, cpu)
+		if group = group.And(rest); !ok || !group.Has(cpu) {
+			unknown.Add(cpu)
+			group = SetOf(cpu)
+		}
+		groups = append(groups, group)
+		rest = rest.Without(group)
+	}
+	switch {
+	case unknown.Empty():
+		return groups
+	case l == Cache:
+		return nil // a virtual machine, or an ARM without tables; who asks says what follows
+	}
+	r.warn("the %ss of CPUs %v are unknown (/sys/devices/system/cpu/cpu%d/%s): each counts as one",
+		l, unknown, unknown.First(), lists[l][0])
+	return groups
+}
+
+func (r *reader) group(l Level, cpu int) (Set, bool) {
+	for _, name := range lists[l] {
+		if s, err := set(r.sys, "devices/system/cpu/cpu"+strconv.Itoa(cpu)+"/"+name); err == nil {
+			return s, true
+		}
+	}
+	return Set{}, false
+}
+
+// Nearest is the index in Nodes of a node with CPUs that may be used: the node with that ID, or the one at the least distance from
+// it; -1 when there is none, or nothing is known of the ID. NUMA nodes without CPUs are those of the memory of a GPU, as on GB200.
+func (t *Topology) Nearest(id int) int {
+	type candidate struct{ index, distance int }
+	var found []candidate
+	for i, n := range t.Nodes {
+		far, known := n.distance[id]
+		switch {
+		case !n.CPUs.Meets(&t.CPUs):
+		case n.ID == id:
+			return i
+		case known:
+			found = append(found, candidate{i, far})
+		}
+	}
+	if len(found) == 0 {
+		return -1
+	}
+	return slices.MinFunc(found, func(a, b candidate) int { return cmp.Compare(a.distance, b.distance) }).index
+}
+
+// Has reports whether the NUMA node with that ID has CPUs online, whether they may be used or not.
+func (t *Topology) Has(id int) bool {
+	return slices.ContainsFunc(t.Nodes, func(n Node) bool { return n.ID == id })
+}

@@ -1,0 +1,50 @@
+package asyncwriter
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestNobodyListens for an hour: who speaks never waits, what is too much is counted, and the rest is said in its order.
+func TestNobodyListens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said []int
+		missed := 0
+		s := New(func(n int) { missed += n })
+		s.Say(func() { time.Sleep(time.Hour) })
+		synctest.Wait()
+		before := time.Now()
+		for i := range Limit + 3 {
+			s.Say(func() { said = append(said, i) })
+		}
+		if s.Finish(Patience) || time.Since(before) != Patience {
+			t.Errorf("the end waits for %v", time.Since(before))
+		}
+		if !s.Finish(2 * time.Hour) {
+			t.Error("all was said, and the end does not know")
+		}
+		if len(said) != Limit || missed != 3 {
+			t.Fatalf("%d are said, %d are missed", len(said), missed)
+		}
+		for i, n := range said {
+			if i != n {
+				t.Fatalf("%d is said in the place of %d", n, i)
+			}
+		}
+	})
+}
+
+// TestAfterASilence words are heard again, and the end of silence needs no wait.
+func TestAfterASilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(nil)
+		said := 0
+		for want := 1; want <= 3; want++ {
+			s.Say(func() { said++ })
+			if !s.Finish(Patience) || said != want {
+				t.Errorf("%d are said, want %d", said, want)
+			}
+		}
+	})
+}

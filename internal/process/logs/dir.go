@@ -1,0 +1,241 @@
+package logs
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/safefile"
+)
+
+// Dir is the log directory of one job, <base>/<job id>. Several nodes may share it over a network file system: ranks are
+// numbered over the whole job, so no two of them write the same file. Another run of a job with
+// that ID may not, see TakeDir.
+type Dir struct {
+	path         string
+	job          string
+	whose        Whose
+	parent, root *safefile.Root
+	// lock is shared by all that have the directory open: what nobody has may be removed. made says that this process made it.
+	lock *os.File
+	made bool
+	// owner holds it for a run; nil for who only reads.
+	owner io.Closer
+	// beats is where heartbeats are, with beatName before the rank; nil if they are beside the logs.
+	beats    *safefile.Root
+	beatName string
+	hub      hub
+}
+
+// maxJobID bounds a job's ID in bytes.
+const maxJobID = 128
+
+// isJobID says what may be a directory name: no separator, no leading dot.
+func isJobID(s string) bool {
+	odd := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_.-", r))
+	}
+	return s != "" && len(s) <= maxJobID && s[0] != '.' && s[0] != '-' && !strings.ContainsFunc(s, odd)
+}
+
+// Whose says with whose rights a directory is made in its base, and whose it is then, with all that is in it. Nothing is made, read or removed
+// in it with other rights.
+type Whose struct{ Base, Job *safefile.Rights }
+
+// OpenDir opens a directory of this process's user.
+func OpenDir(base, job string) (*Dir, error) { return Whose{}.OpenDir(base, job) }
+
+// FindDir finds one.
+func FindDir(base, job string) (*Dir, error) { return Whose{}.FindDir(base, job) }
+
+// OpenDir makes the log directory of a job, mode 0700, and base where it is missing. One that is there already is used if it is no symbolic
+// link, and its user's alone by the rules of package own. No name inside can lead out of it.
+func (w Whose) OpenDir(base, job string) (*Dir, error) {
+	d, err := w.newDir(base, job, (*Dir).create)
+	if err != nil {
+		return nil, fmt.Errorf("open the log directory of job %s in %s: %w (choose another with --log-dir)", job, base, err)
+	}
+	return d, nil
+}
+
+// NoDir is for a job without files: what is written is lost, and there is nothing to read. Its Root
+// is nil and its Path empty.
+func NoDir(job string) *Dir { return &Dir{job: job} }
+
+// FindDir opens the log directory of a job that has ended, to read: OpenDir that makes nothing. The error is an fs.ErrNotExist where
+// there is none.
+func (w Whose) FindDir(base, job string) (*Dir, error) {
+	d, err := w.newDir(base, job, (*Dir).find)
+	if err != nil {
+		return nil, fmt.Errorf("find the logs of job %s in %s: %w", job, base, err)
+	}
+	d.Done()
+	return d, nil
+}
+
+func (w Whose) newDir(base, job string, open func(d *Dir, base string) error) (*Dir, error) {
+	if !isJobID(job) {
+		return nil, fmt.Errorf("job id %q may have only letters, digits, '_', '-' and '.', up to 128", job)
+	}
+	base, err := filepath.Abs(base)
+	if err != nil {
+		return nil, err
+	}
+	for range maxEntries {
+		d := &Dir{path: filepath.Join(base, job), job: job, whose: w}
+		err := open(d, base)
+		if err == nil {
+			return d, nil
+		}
+		if err = errors.Join(err, d.Close()); !errors.Is(err, errRemoved) {
+			return nil, err
+		}
+	}
+	return nil, errRemoved
+}
+
+// errRemoved says that somebody removed a directory while it was opened, and maxEntries is how often one is made again then.
+var errRemoved = errors.New("it was removed at the same time")
+
+const maxEntries = 3
+
+func (d *Dir) create(base string) (err error) {
+	err = d.whose.Base.Do(func() error {
+		if err := safefile.Path(base); err != nil {
+			return err
+		}
+		return os.MkdirAll(base, 0o700)
+	})
+	if err != nil {
+		return err
+	}
+	if d.parent, err = safefile.OpenRoot(base, d.whose.Base); err != nil {
+		return err
+	}
+	err = d.parent.Mkdir(d.job, 0o700)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	d.made = err == nil
+	if to := d.whose.Job; d.made && to != d.whose.Base {
+		if err := d.parent.Lchown(d.job, int(to.UID), int(to.GID)); err != nil {
+			return err
+		}
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	return d.openBeats()
+}
+
+func (d *Dir) find(base string) (err error) {
+	if d.parent, err = safefile.OpenRoot(base, d.whose.Base); err != nil {
+		return err
+	}
+	return d.enter()
+}
+
+func (d *Dir) enter() error {
+	named, err := d.parent.Lstat(d.job)
+	if err == nil && named.Mode()&(fs.ModeDir|fs.ModeSymlink) == 0 { // opening a FIFO would wait
+		err = fmt.Errorf("%s is no directory", d.path)
+	}
+	if err != nil {
+		return err
+	}
+	if d.root, err = d.parent.OpenRoot(d.job, d.whose.Job); err != nil {
+		return err
+	}
+	opened, err := d.root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(named, opened) {
+		return fmt.Errorf("%s is a symbolic link", d.path)
+	}
+	if err := d.root.Own(); err != nil {
+		return err
+	}
+	return d.hold(opened)
+}
+
+// hold keeps others from removing the directory.
+func (d *Dir) hold(opened fs.FileInfo) (err error) {
+	if d.lock, err = d.root.OpenFile(".", os.O_RDONLY, 0); err != nil {
+		return err
+	}
+	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_SH); err != nil {
+		return nil //nolint:nilerr // a file system without locks: nobody can take it for unused there
+	}
+	if now, err := d.parent.Lstat(d.job); err != nil || !os.SameFile(now, opened) {
+		return errRemoved
+	}
+	return nil
+}
+
+// Made says that this process made the directory: what was there before is somebody else's.
+func (d *Dir) Made() bool { return d.made }
+
+// Create opens a file in the directory to append to, mode 0600.
+func (d *Dir) Create(name string) (*os.File, error) {
+	f, err := openLog(d.root, name)
+	if err != nil {
+		return nil, fmt.Errorf("open %s of job %s: %w", name, d.job, err)
+	}
+	return f, nil
+}
+
+// Root is the directory, for what is kept beside the logs; it ends with Close. It is nil where
+// there are no files.
+func (d *Dir) Root() *safefile.Root { return d.root }
+
+// Path is absolute; empty where there are no files.
+func (d *Dir) Path() string { return d.path }
+
+// Remove deletes the directory with all logs in it, those of other nodes that share it too, and
+// closes it. It gets another name before, so that a run that makes one with this name meanwhile
+// loses nothing.
+func (d *Dir) Remove() error {
+	if d.root == nil {
+		return d.Close()
+	}
+	name := d.job + "." + rand.Text()[:8]
+	if d.parent.Rename(d.job, name) != nil {
+		name = d.job
+	}
+	if d.owner != nil { // NFS keeps an open file, and with it the directory
+		_ = d.owner.Close()
+		d.owner = nil
+	}
+	if err := d.parent.RemoveAll(name); err != nil {
+		return errors.Join(fmt.Errorf("remove the log directory of job %s: %w", d.job, err), d.Close())
+	}
+	return d.Close()
+}
+
+// Close releases the directory; its ranks and readers must be closed before.
+func (d *Dir) Close() error {
+	d.Done()
+	var errs []error
+	if d.lock != nil {
+		errs = append(errs, d.lock.Close())
+		d.lock = nil
+	}
+	if d.owner != nil {
+		errs = append(errs, d.owner.Close())
+		d.owner = nil
+	}
+	for _, root := range []*safefile.Root{d.beats, d.root, d.parent} {
+		if root != nil {
+			errs = append(errs, root.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,111 @@
+package logs
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/safefile"
+)
+
+// move waits for output, and has it in the file before it is out of the pipe: whoever reads the pipe after this process was killed goes
+// on at the right byte. What the file does not take goes the usual way.
+func (p *pump) move() error {
+	conn, err := p.in.SyscallConn()
+	if err != nil {
+		return err
+	}
+	n := 0
+	var readErr error
+	err = conn.Read(func(fd uintptr) bool {
+		n, readErr = p.take(int(fd), maxRead)
+		return !errors.Is(readErr, unix.EAGAIN)
+	})
+	switch {
+	case err != nil:
+		return err
+	case readErr == nil && n == 0:
+		return io.EOF
+	case readErr == nil:
+		p.busy(n)
+	case errors.Is(readErr, unix.EINTR):
+		return nil
+	}
+	return readErr
+}
+
+// splice moves up to limit bytes from a pipe to the file by splice(2), which takes from the pipe exactly what it has written, also when
+// a signal ends this process in the middle (fs/splice.c, iter_file_splice_write). It is io.EOF when nobody can write to the pipe any
+// more, and EAGAIN when the pipe is empty. It is errNoSplice where splicing cannot be done: at the limit of the log, after an error, on
+// a file system without it. What went wrong is then not told: to write will have the same.
+func (l *logFile) splice(pipe, limit int) (int, error) {
+	if l.gap > 0 {
+		return 0, errNoSplice
+	}
+	if l.f == nil {
+		if l.f, _ = l.open(); l.f == nil {
+			return 0, errNoSplice
+		}
+	}
+	if l.limit > 0 {
+		if limit = min(limit, int(max(0, l.limit-l.kept))); limit == 0 {
+			return 0, errNoSplice
+		}
+	}
+	n, err := unix.Splice(pipe, nil, int(l.f.Fd()), nil, limit, unix.SPLICE_F_NONBLOCK)
+	switch {
+	case n > 0:
+		l.kept += n
+		if l.wrote != nil {
+			l.wrote()
+		}
+		return int(n), nil
+	case err == nil:
+		return 0, io.EOF
+	case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		return 0, err
+	}
+	return 0, errNoSplice
+}
+
+var errNoSplice = errors.New("it cannot be spliced")
+
+// openExact opens a file to write where it ends, but not to append: splice(2) takes no such file. What is there counts as kept.
+func (l *logFile) openExact(root *safefile.Root, name string) (*os.File, error) {
+	f, err := openLog(root, name)
+	if err != nil {
+		return nil, err
+	}
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_SETFL, flags&^unix.O_APPEND)
+	}
+	if err == nil {
+		l.kept, err = f.Seek(0, io.SeekEnd)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// readTail is the end of a log file; empty where there are no files.
+func (r *Rank) readTail(s Stream) *tail {
+	t := &tail{}
+	if r.dir.root == nil {
+		return t
+	}
+	f, err := r.dir.root.OpenFile(r.file(s.String()+".log"), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return t // nothing was written
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil {
+		end := make([]byte, min(tailBytes, info.Size()))
+		n, _ := f.ReadAt(end, info.Size()-int64(len(end)))
+		t.write(end[:n])
+	}
+	return t
+}

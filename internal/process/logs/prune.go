@@ -1,0 +1,208 @@
+package logs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/safefile"
+)
+
+// eventsFile is what coordinators keep beside the ranks' output, those that took over too.
+var eventsFile = regexp.MustCompile(`^events(-[a-zA-Z0-9._-]+)?\.jsonl$`)
+
+// rankFiles are what ranks leave in the directory of an attempt, behind rank-<r>.
+var (
+	rankFiles = []string{"stdout.log", "stderr.log", "error.json", "notice.json", "notice.json.ready", "heartbeat"}
+	rankFile  = regexp.MustCompile(`^rank-[0-9]+\.(` + strings.ReplaceAll(strings.Join(rankFiles, "|"), ".", `\.`) + `)$`)
+)
+
+// bundleFile is what package bundle leaves in the directory of a job, whole or not.
+var bundleFile = regexp.MustCompile(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)
+
+// Prune removes the directories of jobs from base but for the keep that were written last, by the times of the directory and of
+// what is right inside, and those that a process has open. Only a directory with logs in it and nothing else is taken for a job's, if it is
+// this user's, or another's where nobody but this user can have made it; no link is followed. One that cannot be looked at or removed is told
+// of at the end, and the others go.
+func Prune(base string, keep int) error {
+	root, err := safefile.OpenRoot(base, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove old logs: %w", err)
+	}
+	if err := errors.Join(prune(root, keep), root.Close()); err != nil {
+		return fmt.Errorf("remove old logs in %s: %w", base, err)
+	}
+	return nil
+}
+
+func prune(base *safefile.Root, keep int) error {
+	jobs, err := pastJobs(base)
+	slices.SortFunc(jobs, func(a, b pastJob) int { return cmp.Or(b.written.Compare(a.written), cmp.Compare(a.id, b.id)) })
+	for _, j := range jobs[min(max(0, keep), len(jobs)):] {
+		err = errors.Join(err, removeUnused(base, j))
+	}
+	return err
+}
+
+// removeUnused removes a directory that no process has open, as far as its file system can tell. What is in it goes with the rights of its
+// owner.
+func removeUnused(base *safefile.Root, j pastJob) error {
+	d, err := base.OpenRoot(j.id, j.of)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	lock, err := d.OpenFile(".", os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	entries, err := d.ReadDir(".")
+	for _, e := range entries {
+		err = errors.Join(err, d.RemoveAll(e.Name()))
+	}
+	if err != nil {
+		return err
+	}
+	return base.Remove(j.id)
+}
+
+type pastJob struct {
+	id      string
+	written time.Time
+	// of are the rights of its owner.
+	of *safefile.Rights
+}
+
+func pastJobs(base *safefile.Root) ([]pastJob, error) {
+	var jobs []pastJob
+	var errs []error
+	alone := base.Own() == nil
+	err := list(base, ".", func(e fs.DirEntry) bool {
+		if !isJobID(e.Name()) {
+			return true
+		}
+		job, ours, err := lookAt(base, e.Name(), alone)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // another process was faster
+		case err != nil:
+			errs = append(errs, err)
+		case ours:
+			jobs = append(jobs, job)
+		}
+		return true
+	})
+	return jobs, errors.Join(append(errs, err)...)
+}
+
+// lookAt reports whether a directory is one that Dir made, and when it was last written. That of another user is none unless base is this
+// user's alone.
+func lookAt(base *safefile.Root, id string, alone bool) (j pastJob, ours bool, err error) {
+	info, err := base.Lstat(id)
+	if err != nil || !info.IsDir() || !safefile.Is(info) && !alone {
+		return j, false, err
+	}
+	j = pastJob{id, info.ModTime(), safefile.Of(info)}
+	dir, err := base.OpenRoot(id, j.of)
+	if err != nil {
+		return j, false, err
+	}
+	defer dir.Close()
+	names, ours, err := jobEntries(dir)
+	for _, name := range names {
+		if err != nil || !ours {
+			break
+		}
+		if info, err = dir.Lstat(name); err != nil {
+			break
+		}
+		if info.ModTime().After(j.written) {
+			j.written = info.ModTime()
+		}
+		if info.IsDir() {
+			ours, err = isAttempt(dir, name)
+		}
+	}
+	return j, ours, err
+}
+
+// jobEntries are what is in a directory that has attempts and, perhaps, an owner, events and
+// failure bundles, but nothing else.
+func jobEntries(dir *safefile.Root) (names []string, ours bool, err error) {
+	attempts := 0
+	err = list(dir, ".", func(e fs.DirEntry) bool {
+		_, attempt := parseAttempt(e.Name())
+		if attempt = attempt && e.IsDir(); attempt {
+			attempts++
+		}
+		names = append(names, e.Name())
+		ours = attempt || e.Type().IsRegular() &&
+			(e.Name() == ownerFile || eventsFile.MatchString(e.Name()) || bundleFile.MatchString(e.Name()))
+		return ours
+	})
+	return names, ours && attempts > 0, err
+}
+
+func isAttempt(base *safefile.Root, name string) (bool, error) {
+	ours := true
+	err := list(base, name, func(e fs.DirEntry) bool {
+		ours = rankFile.MatchString(e.Name()) && e.Type().IsRegular()
+		return ours
+	})
+	return ours, err
+}
+
+// keptAttempts is how many attempts of a rank have their files kept: the first, which most likely shows the root of what follows, and
+// the newest.
+const keptAttempts = 20
+
+// pruneAttempts removes the rank's files of older attempts. Other ranks of such an attempt may still run, here or on another node: each
+// removes its own, and the last of them the directory.
+func (r *Rank) pruneAttempts() error {
+	if r.opts.Attempt < keptAttempts {
+		return nil
+	}
+	all, err := r.dir.attempts(Filter{Attempt: AllAttempts})
+	if err != nil || len(all) < keptAttempts {
+		return err
+	}
+	for _, n := range all[1:] {
+		if n > r.opts.Attempt-keptAttempts+1 {
+			break
+		}
+		past := Rank{dir: r.dir, opts: RankOptions{Rank: r.opts.Rank, Attempt: n}}
+		for _, suffix := range rankFiles {
+			if err := r.dir.root.Remove(past.file(suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		// The directory of an alias ends with the number of the attempt, and is nothing without that one's.
+		alias, numbered := strings.CutSuffix(path.Dir(r.opts.Alias), strconv.Itoa(r.opts.Attempt))
+		if r.dir.root.Remove(past.attempt()) != nil || !numbered {
+			continue
+		}
+		if err := r.dir.root.RemoveAll(alias + strconv.Itoa(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package postmortem
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/verdict"
+)
+
+// record is what a coordinator wrote of a job that bears on what its failure means.
+type record struct {
+	// failed are the failures of the last attempt in which a rank failed, and left the ranks that
+	// exited 0 in any.
+	failed, left []job.Exited
+	// unable, where the job ended because a node knew that it could not start its ranks, is how the
+	// first of them would have ended.
+	unable *job.Exited
+	// decided is the root cause with the coordinator's verdict; nil where the job has not ended
+	// yet, or did so when the record had none.
+	decided *job.Failure
+}
+
+// desert has an early exit be the cause of what is an echo, if nothing else is known.
+func (r record) desert(all []Judged) {
+	root := slices.MinFunc(all, before)
+	if !root.Victim {
+		return
+	}
+	var early []job.Exited
+	for _, x := range r.left {
+		if x.Attempt == root.Attempt && x.At.Before(root.At) {
+			early = append(early, x)
+		}
+	}
+	if len(early) == 0 {
+		return
+	}
+	first := slices.MinFunc(early, func(a, b job.Exited) int { return a.At.Compare(b.At) })
+	for i := range all {
+		if all[i].Rank == root.Rank && all[i].Attempt == root.Attempt {
+			all[i].Verdict, all[i].File = verdict.EarlyExit(first.Rank, first.Node, len(early)-1, root.At.Sub(first.At)), ""
+		}
+	}
+}
+
+// readRecords reads events.jsonl, and where that has no decision and another node led the job at
+// its end, the record of that one.
+func readRecords(dir string) (record, error) {
+	first, err := readRecord(filepath.Join(dir, "events.jsonl"))
+	if err != nil || first.decided != nil {
+		return first, err
+	}
+	others, err := filepath.Glob(filepath.Join(escape(dir), "events-*.jsonl"))
+	if err != nil {
+		return first, err
+	}
+	for _, path := range others {
+		if r, err := readRecord(path); err != nil || r.decided != nil {
+			return r, err
+		}
+	}
+	return first, nil
+}
+
+// readRecord is empty where there is no record.
+func readRecord(path string) (r record, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return r, err
+	}
+	defer f.Close()
+	for events := json.NewDecoder(io.LimitReader(f, maxEvents)); ; {
+		var event struct {
+			Event  string          `json:"event"`
+			Detail json.RawMessage `json:"detail"`
+		}
+		if err := events.Decode(&event); err != nil {
+			return r, nil // its end, or the half of a line that a coordinator leaves which was killed
+		}
+		if err := r.take(event.Event, event.Detail); err != nil {
+			return r, fmt.Errorf("%s is of another version of golaunch: %w", path, err)
+		}
+	}
+}
+
+// take adds an event. The names of its detail differ from those of the fields in case alone, which
+// encoding/json does not mind, but for lived_seconds, which does not bear on a verdict.
+func (r *record) take(event string, detail json.RawMessage) error {
+	switch event {
+	case "prepared", "reached":
+		var d struct {
+			job.Exited
+			Unable job.Exit
+		}
+		if err := json.Unmarshal(detail, &d); err != nil {
+			return err
+		}
+		if x := d.Exited; !d.Unable.OK() && r.unable == nil {
+			x.Rank, x.Exit = NoRank, d.Unable
+			r.unable = &x
+		}
+	case "exited":
+		var x job.Exited
+		if err := json.Unmarshal(detail, &x); err != nil {
+			return err
+		}
+		if x.Exit.OK() {
+			r.left = append(r.left, x)
+		} else if r.unable == nil {
+			r.failed = later(r.failed, x)
+		}
+	case "result":
+		var d struct{ Cause *job.Failure }
+		if err := json.Unmarshal(detail, &d); err != nil {
+			return err
+		}
+		r.end(d.Cause)
+	}
+	return nil
+}
+
+// end takes the root cause of the job: with the coordinator's verdict, or at least with whose it is.
+func (r *record) end(f *job.Failure) {
+	switch {
+	case f == nil:
+	case f.Verdict.Cause != "":
+		r.decided = f
+	case r.unable != nil:
+		r.unable.Node, r.unable.Rank, r.unable.Attempt, r.unable.Exit, r.unable.At = f.Node, f.Rank, f.Attempt, f.Exit, f.At
+	}
+}
+
+// later adds a failure to those of the last attempt. A rank that a signal ended after another one
+// had failed was stopped by golaunch.
+func later(failed []job.Exited, x job.Exited) []job.Exited {
+	switch {
+	case x.Exit.OK() || len(failed) > 0 && x.Attempt < failed[0].Attempt:
+		return failed
+	case len(failed) > 0 && x.Attempt > failed[0].Attempt:
+		failed = failed[:0]
+	case len(failed) > 0 && !x.Exit.OOM && (x.Exit.Signal == int(unix.SIGTERM) || x.Exit.Signal == int(unix.SIGKILL)):
+		return failed
+	}
+	return append(failed, x)
+}

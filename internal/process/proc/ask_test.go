@@ -1,0 +1,207 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/safefile"
+)
+
+// forker is a Forker that makes nothing, and says so when it is told to.
+type forker struct{ asked, answer chan struct{} }
+
+func (f forker) Fork(*Command, []string, []uintptr, int) (pid int, run func(), err error) {
+	close(f.asked)
+	<-f.answer
+	return 0, nil, errors.New("it cannot")
+}
+
+// A scope whose Forker does not answer holds up none but itself.
+func TestSlowForker(t *testing.T) {
+	ways(t, func(t *testing.T, opts Options) {
+		s := newSupervisor(t, opts)
+		slow := forker{make(chan struct{}), make(chan struct{})}
+		waiting := newTestScope(t, s)
+		started := make(chan error, 1)
+		go func() {
+			c := shell("exit 0", nil)
+			c.Forker = slow
+			p, err := waiting.Start(c)
+			if err == nil {
+				<-p.Done()
+				_, err = p.Forked()
+			}
+			started <- err
+		}()
+		<-slow.asked
+		other := newTestScope(t, s)
+		done := make(chan error, 1)
+		go func() {
+			_, err := other.Start(shell("sleep 1000", nil))
+			other.Signal(unix.SIGUSR1)
+			s.reapOrphans()
+			done <- errors.Join(err, other.Close())
+		}()
+		select {
+		case err := <-done:
+			must(t, err)
+		case <-time.After(patience):
+			t.Error("a scope waits for the Forker of another")
+		}
+		close(slow.answer)
+		if err := <-started; err == nil || err.Error() != "it cannot" {
+			t.Errorf("the process was started because %v", err)
+		}
+	})
+}
+
+// parent is a server that makes a child of its own parent, which reads its input, and says the numbers of that and of a thread.
+func parent() {
+	child, err := syscall.ForkExec("/bin/cat", []string{"cat"}, &syscall.ProcAttr{
+		Files: []uintptr{0, 2, 2}, Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_PARENT},
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	thread := make(chan int)
+	for range 2 { // one of the two is not the first thread
+		go func() {
+			runtime.LockOSThread()
+			thread <- unix.Gettid()
+			select {}
+		}()
+	}
+	a, b := <-thread, <-thread
+	fmt.Println(child, max(a, b))
+	select {}
+}
+
+// namer is a Forker that names a process as its fork, hears whether it can be one, and then fails.
+type namer struct {
+	pid         int
+	born, apart error
+}
+
+func (n *namer) Fork(c *Command, _ []string, _ []uintptr, _ int) (pid int, run func(), err error) {
+	if n.born = c.Born(n.pid); n.born == nil {
+		n.apart = c.Apart()
+	}
+	return 0, nil, errors.New("it cannot")
+}
+
+// A scope has no process that its Forker cannot have made, whatever the Forker is told by its server.
+func TestForksThatAreNone(t *testing.T) {
+	s := newSupervisor(t, Options{Subreaper: true})
+	in, words := newOutput(t), newOutput(t)
+	serving := newTestScope(t, s)
+	c := Command{Path: "/proc/self/exe", Args: []string{"parent"}, Env: []string{"PROC_TEST_PARENT=1"}, Stdin: in.f, Stdout: words.w, Serves: true}
+	server := start(t, serving, c)
+	must(t, in.f.Close())
+	var fork, thread int
+	_, err := fmt.Sscan(words.line(), &fork, &thread)
+	must(t, err)
+	ranks := newTestScope(t, s)
+	rank := start(t, ranks, shell("sleep 1000", nil))
+	child := exec.Command("sleep", "1000")
+	must(t, child.Start())
+	t.Cleanup(func() { must(t, errors.Join(child.Process.Kill(), waitKilled(child))) })
+	name := func(pid int) *namer {
+		n := &namer{pid: pid}
+		c := shell("exit 0", nil)
+		c.Forker, c.ForkOnly = n, true
+		sc := newTestScope(t, s)
+		if _, err := sc.Start(c); err == nil {
+			t.Errorf("process %d was started", pid)
+		}
+		if n.born != nil && len(sc.procs) > 0 {
+			t.Errorf("process %d was refused, and is in the scope", pid)
+		}
+		must(t, sc.Close())
+		return n
+	}
+	for _, is := range []struct {
+		what string
+		pid  int
+		want string
+	}{
+		{"init", 1, "is a child of process"},
+		{"nobody", 0, "no such process"},
+		{"all", -1, "no such process"},
+		{"a group", -rank.Pid(), "no such process"},
+		{"more than a pid_t", 1<<32 + rank.Pid(), "it is gone"},
+		{"golaunch", os.Getpid(), fmt.Sprint("is a child of process ", os.Getppid())},
+		{"a child that is not forked", child.Process.Pid, "not that of a fork server"},
+		{"the guardian", s.guard.pid, "not that of a fork server"},
+		{"a rank", rank.Pid(), "not that of a fork server"},
+		{"the server", server.Pid(), "knows it as another one"},
+		{"a thread", thread, "no such process"},
+	} {
+		if err := examineNumber(s, is.pid); is.pid <= 1 && err == nil {
+			t.Fatalf("%s is taken for a fork", is.what) // and is not tried: to end it would end this machine's processes
+		}
+		if n := name(is.pid); n.born == nil || !strings.Contains(n.born.Error(), is.want) {
+			t.Errorf("%s is a fork because %v, want %q", is.what, n.born, is.want)
+		}
+	}
+	other := &safefile.Rights{UID: uint32(os.Geteuid()) + 1}
+	if _, err := ranks.admit(fork, other); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("does not run as uid %d alone", other.UID)) {
+		t.Errorf("a fork of this user's is uid %d's: %v", other.UID, err)
+	}
+	if n := name(fork); n.born != nil || n.apart == nil || !strings.Contains(n.apart.Error(), fmt.Sprint("still in session ", server.Pid())) {
+		t.Errorf("a fork is none because %v, and in a session of its own because %v", n.born, n.apart)
+	}
+	if n := name(fork); n.born == nil {
+		t.Error("a fork that was ended and reaped is one again")
+	}
+	for _, pid := range []int{server.Pid(), rank.Pid(), child.Process.Pid, s.guard.pid} {
+		if st, ok := readStat(pid); !ok || st.dead() {
+			t.Errorf("process %d has ended: %v", pid, st)
+		}
+	}
+}
+
+func examineNumber(s *Supervisor, pid int) error {
+	h := openHandle(pid)
+	defer h.close()
+	return s.examine(h, nil)
+}
+
+// waitKilled reaps a process that was killed.
+func waitKilled(cmd *exec.Cmd) error {
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
+		return fmt.Errorf("it has ended by itself: %v", cmd.ProcessState)
+	}
+	return nil
+}
+
+// A process of which others are forked may outlive all scopes, and what it has marked stays with it; an orphan without a mark does not.
+func TestOrphansBesideAServer(t *testing.T) {
+	ways(t, func(t *testing.T, opts Options) {
+		s := newSupervisor(t, opts)
+		hidden, marked := newOutput(t), newOutput(t)
+		server := newTestScope(t, s)
+		c := shell(`(setsid sh -c "echo ready; exec sleep 1000" &); exec sleep 1000 >/dev/null`, marked.w)
+		c.Serves = true
+		start(t, server, c)
+		marked.line()
+		ranks := newTestScope(t, s)
+		start(t, ranks, shell(`(env -i setsid sh -c "trap '' TERM; echo ready; exec sleep 1000" &); exit 0`, hidden.w))
+		hidden.line()
+		must(t, ranks.Close())
+		hidden.end()
+		if n, err := unix.Poll([]unix.PollFd{{Fd: endFD(marked), Events: unix.POLLIN}}, 0); err != nil || n != 0 {
+			t.Error("what a server has started has ended with another scope")
+		}
+		must(t, server.Close())
+		marked.end()
+	})
+}

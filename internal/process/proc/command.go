@@ -1,0 +1,280 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+)
+
+// The exit codes of a command that did not start, as in POSIX shells and env(1).
+const (
+	codeOwn           = 125
+	codeNotExecutable = 126
+	codeNotFound      = 127
+)
+
+// Command is what to start.
+type Command struct {
+	// Path is the program; without a slash it is looked up in the PATH of Env, as execvp(3) does. Relative paths start at Dir.
+	Path string
+	// Args are all arguments, with the program's name as Args[0].
+	Args []string
+	// Env is the whole environment, NAME=value.
+	Env []string
+	// Dir is the working directory; this process's own when empty.
+	Dir string
+	// Stdin, Stdout and Stderr are /dev/null when nil. They become blocking files, as with os/exec.
+	Stdin, Stdout, Stderr *os.File
+	// CPUs are those that the process may run on; all that this process may use when empty.
+	CPUs []int
+	// Rights are those of the user whose process it is; this process's own when nil. It is looked for, and at, with them.
+	Rights *safefile.Rights
+	// Memory is the ID of the NUMA node whose memory it prefers (MPOL_PREFERRED, set_mempolicy(2)); nil leaves it this process's policy.
+	Memory *int
+	// Forker makes the process, if it can; nil leaves it to fork and exec, and so does a Forker that fails, see [Process.Forked].
+	Forker Forker
+	// ForkOnly has a Forker that fails be a failure to start.
+	ForkOnly bool
+	// Serves says that a Forker forks of this process. Its scope may then live as long as the supervisor, and nothing waits for its end.
+	Serves bool
+	// Looking, unless it is nil, hears of each file that [Check] looks at before it does, for the file system may not answer.
+	Looking func(path string)
+
+	// born takes the number of a process that the Forker has made, and apart hears that it has called setsid.
+	born  func(pid int) error
+	apart func() error
+}
+
+// Forker makes a process that has done already what the first part of a program does.
+type Forker interface {
+	// Fork makes a child of this process that is what c would have become with an environment, three open files and, if cgroup is not
+	// negative, the cgroup that this refers to. The child calls setsid once [Command.Born] has returned, and has the environment by then;
+	// until then it stays in the session of the process that it is forked of, which has [Command.Serves]: what is lost on the way ends by
+	// itself, and is found there. The child does nothing more before run is called, and ends if it never is. Fork fails if Born or
+	// [Command.Apart] does.
+	Fork(c *Command, env []string, files []uintptr, cgroup int) (pid int, run func(), err error)
+}
+
+// Born is for a Forker to say that there is a child, whatever comes of it. The error says why this process is none that can have been forked: it
+// is then not the command's, and nothing may be done with it.
+func (c *Command) Born(pid int) error { return c.born(pid) }
+
+// Apart is for a Forker to say that the child of which it has said Born has called setsid. The error says why that is not so.
+func (c *Command) Apart() error { return c.apart() }
+
+// StartError says why a command did not start.
+type StartError struct {
+	// Exit has the code 127 (not found), 126 (not executable) or 125 (anything else), and the reason in words.
+	Exit job.Exit
+}
+
+func (e *StartError) Error() string { return e.Exit.Spawn }
+
+func (c *Command) failure(code int, format string, args ...any) *StartError {
+	return &StartError{job.Exit{Code: code, Spawn: fmt.Sprintf("start %q: ", c.Path) + fmt.Sprintf(format, args...)}}
+}
+
+// prepare checks a command and finds its program and its files.
+func prepare(c *Command, null *os.File) (files []uintptr, path string, fail *StartError) {
+	if err := checkStrings(c); err != nil {
+		return nil, "", c.failure(codeOwn, "%v", err)
+	}
+	files, err := descriptors(null, c.Stdin, c.Stdout, c.Stderr)
+	if err != nil {
+		return nil, "", c.failure(codeOwn, "%v", err)
+	}
+	fail = c.as(func() *StartError {
+		path, fail = lookPath(c)
+		return fail
+	})
+	return files, path, fail
+}
+
+// as does f with the rights of whose process it is.
+func (c *Command) as(f func() *StartError) (fail *StartError) {
+	err := c.Rights.Do(func() error {
+		fail = f()
+		return nil
+	})
+	if err != nil {
+		return c.failure(codeOwn, "%v", err)
+	}
+	return fail
+}
+
+// access says why the user of this thread's files may not do something with one, or enter it.
+func access(file string) error {
+	return unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS)
+}
+
+// Check says why a command would not start, as far as that shows before an attempt.
+func Check(c Command) *StartError {
+	if err := checkStrings(&c); err != nil {
+		return c.failure(codeOwn, "%v", err)
+	}
+	return c.as(c.check)
+}
+
+func (c *Command) check() *StartError {
+	path, fail := lookPath(c)
+	if fail != nil {
+		return fail
+	}
+	c.look(c.Dir)
+	if c.Dir != "" && access(c.Dir) != nil {
+		return diagnose(c, path, unix.EACCES)
+	}
+	if err := access(c.at(path)); err != nil {
+		return diagnose(c, path, err)
+	}
+	if info, err := os.Stat(c.at(path)); err == nil && info.IsDir() {
+		return diagnose(c, path, unix.EACCES)
+	}
+	return nil
+}
+
+// checkStrings finds a NUL, which would end a string early for the kernel.
+func checkStrings(c *Command) error {
+	if len(c.Args) == 0 {
+		return errors.New("no arguments, not even the program's name")
+	}
+	for i, a := range c.Args {
+		if strings.ContainsRune(a, 0) {
+			return fmt.Errorf("argument %d has a NUL byte in it", i)
+		}
+	}
+	for _, e := range c.Env {
+		if strings.ContainsRune(e, 0) {
+			name, _, _ := strings.Cut(e, "=")
+			return fmt.Errorf("environment variable %q has a NUL byte in it", name)
+		}
+	}
+	if strings.ContainsRune(c.Path+c.Dir, 0) {
+		return fmt.Errorf("the path or the working directory %q has a NUL byte in it", c.Dir)
+	}
+	return nil
+}
+
+// lookPath does what execvp does, without a fork for each directory: the first executable file, else a file that is not
+// executable is worth 126, else 127.
+func lookPath(c *Command) (string, *StartError) {
+	if strings.Contains(c.Path, "/") {
+		return c.Path, nil
+	}
+	path := searchPath(c.Env)
+	var denied string
+	for _, dir := range filepath.SplitList(path) {
+		file := filepath.Join(dir, c.Path)
+		info, err := os.Stat(c.at(file))
+		switch {
+		case err != nil || info.IsDir() || c.Path == "":
+		case access(c.at(file)) == nil:
+			return file, nil
+		case denied == "":
+			denied = file
+		}
+	}
+	if denied != "" {
+		return "", c.failure(codeNotExecutable, "%s is not executable; chmod +x it, or run it with its interpreter", denied)
+	}
+	return "", c.failure(codeNotFound, "not found in the PATH %q", path)
+}
+
+// at is where the process will find a file that is now looked at, seen from here.
+func (c *Command) at(file string) string {
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(c.Dir, file)
+	}
+	c.look(file)
+	return file
+}
+
+func (c *Command) look(path string) {
+	if c.Looking != nil && path != "" {
+		c.Looking(path)
+	}
+}
+
+// searchPath is the PATH of an environment; without one it is that of execvp in glibc.
+func searchPath(env []string) string {
+	for _, e := range env {
+		if path, ok := strings.CutPrefix(e, "PATH="); ok {
+			return path
+		}
+	}
+	return "/bin:/usr/bin"
+}
+
+// diagnose puts into words why the kernel did not start a program: fork, chdir and execve share one error number.
+func diagnose(c *Command, path string, err error) *StartError {
+	if c.Dir != "" {
+		if info, dirErr := os.Stat(c.Dir); dirErr != nil {
+			return c.failure(codeNotFound, "working directory: %v", dirErr)
+		} else if !info.IsDir() || access(c.Dir) != nil {
+			return c.failure(codeNotExecutable, "cannot enter the working directory %s", c.Dir)
+		}
+	}
+	info, statErr := os.Stat(c.at(path))
+	switch {
+	case errors.Is(err, unix.ENOENT) && statErr == nil:
+		return c.failure(codeNotFound, "%s exists, but its interpreter does not: %s", path, interpreter(c.at(path)))
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return c.failure(codeNotFound, "%v", err)
+	case errors.Is(err, unix.EACCES) && statErr == nil && info.IsDir():
+		return c.failure(codeNotExecutable, "it is a directory")
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return c.failure(codeNotExecutable, "%v; is it executable (chmod +x), and on a file system without noexec?", err)
+	case errors.Is(err, unix.ENOEXEC):
+		return c.failure(codeNotExecutable, "%v; a script needs a #! line, a binary this machine's architecture", err)
+	case errors.Is(err, unix.E2BIG):
+		return c.failure(codeNotExecutable, "%v: arguments and environment have %d bytes; see execve(2) for the limits",
+			err, size(c.Args)+size(c.Env))
+	case isOwn(err):
+		return c.failure(codeOwn, "%v; see ulimit -u, ulimit -n and the pids limit of the cgroup", err)
+	default:
+		return c.failure(codeNotExecutable, "%v", err)
+	}
+}
+
+// isOwn reports whether an error is about resources and not about the program.
+func isOwn(err error) bool {
+	return slices.ContainsFunc(ownErrors, func(own error) bool { return errors.Is(err, own) })
+}
+
+var ownErrors = []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EBUSY, unix.ENODEV, unix.EOPNOTSUPP}
+
+func size(words []string) int {
+	n := 0
+	for _, w := range words {
+		n += len(w) + 1
+	}
+	return n
+}
+
+// interpreter says what the kernel looked for to run an existing file.
+func interpreter(file string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	head := make([]byte, 256)
+	n, err := f.Read(head)
+	if err != nil {
+		return err.Error()
+	}
+	line, _, _ := bytes.Cut(head[:n], []byte("\n"))
+	if script, ok := bytes.CutPrefix(line, []byte("#!")); ok {
+		return fmt.Sprintf("%q", bytes.TrimLeft(script, " \t"))
+	}
+	return "its dynamic loader (readelf -l shows which)"
+}

@@ -1,0 +1,219 @@
+package stacks
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/safefile"
+)
+
+const (
+	maxTasks    = 4096    // threads of a process that the kernel is asked for
+	maxChildren = 64      // processes of a rank that are followed
+	maxFile     = 8 << 20 // of /proc, in bytes
+)
+
+var (
+	errGone     = errors.New("the process has ended")
+	errStranger = errors.New("the process is not of the rank's user and group, or is one that he may not look into (ptrace(2))")
+)
+
+// status is what /proc/PID/stat says of a process.
+type status struct {
+	name, state string
+	parent      int
+	// started tells the process from a later one with its number.
+	started string
+}
+
+func statusOf(pid int) (status, error) {
+	st, err := parseStatus(small("/proc/" + strconv.Itoa(pid) + "/stat"))
+	if err == nil && (st.state == "Z" || st.state == "X") {
+		err = errGone
+	}
+	return st, err
+}
+
+// parseStatus reads "PID (NAME) STATE PPID ...", where NAME may have any character in it; the 22nd is when the process has started.
+func parseStatus(line string) (status, error) {
+	from, to := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
+	if from < 0 || to < from {
+		return status{}, errGone
+	}
+	fields := strings.Fields(line[to+1:])
+	if len(fields) < 20 {
+		return status{}, errGone
+	}
+	parent, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return status{}, errGone
+	}
+	return status{name: clean(line[from+1 : to]), state: fields[0], parent: parent, started: fields[19]}, nil
+}
+
+// permit refuses a process that the rank's user may not look into himself, as the kernel would refuse him (ptrace(2)): one with another user
+// or group among its own, or one that the kernel protects, such as what has gained rights with its program. Of such a one the files in
+// /proc/PID are root's; the directory itself is not.
+func permit(pid int, r *safefile.Rights) error {
+	if r == nil {
+		return nil
+	}
+	dir := "/proc/" + strconv.Itoa(pid)
+	var mem unix.Stat_t
+	if err := unix.Stat(dir+"/mem", &mem); err != nil {
+		return errGone
+	}
+	text := small(dir + "/status")
+	if mem.Uid != r.UID || mem.Gid != r.GID || !only(field(text, "Uid"), r.UID) || !only(field(text, "Gid"), r.GID) {
+		return errStranger
+	}
+	return nil
+}
+
+// only reports whether there are numbers, and all are the same one.
+func only(text string, number uint32) bool {
+	numbers := strings.Fields(text)
+	other := func(n string) bool { return n != strconv.FormatUint(uint64(number), 10) }
+	return len(numbers) > 0 && !slices.ContainsFunc(numbers, other)
+}
+
+// field is a line of /proc/PID/status without its name.
+func field(text, name string) string {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// small is a small file of /proc; empty where it may not be read.
+func small(path string) string {
+	var buf [4096]byte
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(buf[:n]))
+}
+
+// large is a file of /proc of any length up to a bound.
+func large(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFile))
+}
+
+// entries are the numbers that a directory of /proc has.
+func entries(dir string) (numbers []int) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(maxTasks)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil
+	}
+	for _, name := range names {
+		if n, err := strconv.Atoi(name); err == nil {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}
+
+// children are the processes that a process has begun.
+func children(pid int) (pids []int) {
+	for _, tid := range entries(fmt.Sprintf("/proc/%d/task", pid)) {
+		for child := range strings.FieldsSeq(small(fmt.Sprintf("/proc/%d/task/%d/children", pid, tid))) {
+			if n, err := strconv.Atoi(child); err == nil && len(pids) < maxChildren {
+				pids = append(pids, n)
+			}
+		}
+	}
+	return pids
+}
+
+// task is what the kernel says of a thread.
+func task(pid, tid int) Thread {
+	dir := fmt.Sprintf("/proc/%d/task/%d/", pid, tid)
+	t := Thread{TID: tid, Main: tid == pid}
+	st, err := parseStatus(small(dir + "stat"))
+	if err != nil {
+		return t
+	}
+	t.Name, t.State = st.name, st.state
+	if st.state == "R" {
+		return t
+	}
+	t.Call = callName(small(dir + "syscall"))
+	if wait := small(dir + "wchan"); wait != "0" {
+		t.Wait = clean(wait)
+	}
+	return t
+}
+
+// callName is the name of the system call that a thread is in, as /proc has it: a number and its arguments.
+func callName(text string) string {
+	number, _, _ := strings.Cut(text, " ")
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 {
+		return ""
+	}
+	return cmp.Or(systemCalls[n], olderCalls[n], "system call "+number)
+}
+
+var systemCalls = map[int]string{
+	unix.SYS_FUTEX: "futex", unix.SYS_READ: "read", unix.SYS_WRITE: "write", unix.SYS_PREAD64: "pread", unix.SYS_PWRITE64: "pwrite",
+	unix.SYS_READV: "readv", unix.SYS_WRITEV: "writev", unix.SYS_RECVFROM: "recv", unix.SYS_RECVMSG: "recvmsg",
+	unix.SYS_SENDTO: "send", unix.SYS_SENDMSG: "sendmsg", unix.SYS_PPOLL: "ppoll", unix.SYS_PSELECT6: "pselect",
+	unix.SYS_EPOLL_PWAIT: "epoll_wait", unix.SYS_NANOSLEEP: "nanosleep", unix.SYS_CLOCK_NANOSLEEP: "clock_nanosleep",
+	unix.SYS_WAIT4: "wait", unix.SYS_WAITID: "wait", unix.SYS_IOCTL: "ioctl", unix.SYS_CONNECT: "connect", unix.SYS_ACCEPT: "accept",
+	unix.SYS_ACCEPT4: "accept", unix.SYS_OPENAT: "open", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync",
+	unix.SYS_FLOCK: "flock", unix.SYS_FCNTL: "fcntl", unix.SYS_RT_SIGTIMEDWAIT: "sigwait", unix.SYS_RT_SIGSUSPEND: "sigsuspend",
+	unix.SYS_SCHED_YIELD: "sched_yield", unix.SYS_MUNMAP: "munmap", unix.SYS_MMAP: "mmap", unix.SYS_EXIT_GROUP: "exit",
+	unix.SYS_STATX: "stat", unix.SYS_GETDENTS64: "getdents", unix.SYS_SEMTIMEDOP: "semop", unix.SYS_RESTART_SYSCALL: "a call that goes on",
+}
+
+// numbers translates the kernel's numbers of threads as the process knows them to those of this process's: in a PID namespace they differ.
+// It is nil where they do not.
+func numbers(pid int, tids []int) map[int]int {
+	if len(strings.Fields(field(small(fmt.Sprintf("/proc/%d/status", pid)), "NSpid"))) < 2 {
+		return nil
+	}
+	inner := make(map[int]int, len(tids))
+	for _, tid := range tids {
+		known := strings.Fields(field(small(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid)), "NSpid"))
+		if len(known) == 0 {
+			continue
+		}
+		if n, err := strconv.Atoi(known[len(known)-1]); err == nil {
+			inner[n] = tid
+		}
+	}
+	return inner
+}
+
+// gone reports whether an error means that a process is no more.
+func gone(err error) bool {
+	return errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, errGone)
+}

@@ -1,0 +1,185 @@
+package stacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/internal/host/safefile"
+)
+
+// maxProcesses bounds those of one Take.
+const maxProcesses = 8192
+
+// Options are of a [Take].
+type Options struct {
+	// Children adds the processes that the ones named have begun, such as those that load data.
+	Children bool
+}
+
+// Take looks into processes, and returns what was learnt of each, in their order, those that they have begun behind them. It returns when
+// ctx ends at the latest: what was not learnt until then says so. A process is not stopped.
+func Take(ctx context.Context, processes []Process, o Options) []Sample {
+	if o.Children {
+		processes = withChildren(processes)
+	}
+	var mu sync.Mutex
+	samples := make([]Sample, len(processes))
+	for i, p := range processes {
+		samples[i] = Sample{PID: p.PID, Rank: p.Rank, Role: p.Role, Missing: "no time was left to look into it"}
+		if i >= maxProcesses {
+			samples[i].Missing = fmt.Sprintf("no more than %d processes are looked into", maxProcesses)
+		}
+	}
+	processes = processes[:min(len(processes), maxProcesses)]
+	parents := make([]int, len(processes))
+	queue := make(chan int, len(processes))
+	for i := range processes {
+		queue <- i
+	}
+	close(queue)
+	done := make(chan struct{}, readersOfUser)
+	work := func() {
+		for i := range queue {
+			readOne(ctx, processes[i], func(s Sample, parent int) {
+				mu.Lock()
+				defer mu.Unlock()
+				samples[i], parents[i] = s, parent
+			})
+		}
+		done <- struct{}{}
+	}
+	for range readersOfUser {
+		go work()
+	}
+	for range readersOfUser {
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	samples = slices.Clone(samples)
+	name(samples, parents)
+	return samples
+}
+
+// withChildren adds those of processes that are not among them yet.
+func withChildren(processes []Process) []Process {
+	seen := make(map[int]bool, len(processes))
+	for _, p := range processes {
+		seen[p.PID] = true
+	}
+	var all []Process
+	for _, p := range processes {
+		family := []Process{p}
+		for i := 0; i < len(family) && len(family) <= maxChildren; i++ {
+			for _, pid := range children(family[i].PID) {
+				if !seen[pid] && len(family) <= maxChildren {
+					seen[pid] = true
+					family = append(family, Process{PID: pid, Rank: p.Rank, Rights: p.Rights})
+				}
+			}
+		}
+		all = append(all, family...)
+	}
+	return all
+}
+
+// readOne looks into a process when its turn comes.
+func readOne(ctx context.Context, p Process, tell func(s Sample, parent int)) {
+	why := func(err error) { tell(Sample{PID: p.PID, Rank: p.Rank, Role: p.Role, Missing: err.Error()}, 0) }
+	if node.await(ctx, p, why) {
+		defer node.giveBack(p)
+		look(ctx, p, tell)
+	}
+}
+
+// look tells what the kernel knows of a process, and then what its memory has: the kernel may keep who reads that waiting.
+func look(ctx context.Context, p Process, tell func(s Sample, parent int)) {
+	s := Sample{PID: p.PID, Rank: p.Rank, Role: p.Role}
+	st, err := statusOf(p.PID)
+	if err == nil {
+		err = permit(p.PID, p.Rights)
+	}
+	if err != nil {
+		s.Missing = err.Error()
+		tell(s, 0)
+		return
+	}
+	s.Name = st.name
+	s.Threads = []Thread{task(p.PID, p.PID)}
+	s.Missing = errLate.Error()
+	tell(s, st.parent)
+	threads, version, cut, err := python(ctx, p)
+	if s.Python = version; err != nil && !errors.Is(err, errNoPython) && !gone(err) && ctx.Err() == nil {
+		threads, cut, err = spied(ctx, p, err)
+	}
+	if err := same(p, st); err != nil { // of another process nothing may be told
+		tell(Sample{PID: p.PID, Rank: p.Rank, Role: p.Role, Missing: err.Error()}, 0)
+		return
+	}
+	if s.Missing = ""; err == nil {
+		s.Threads, s.Cut = threads, cut
+	} else if !errors.Is(err, errNoPython) {
+		s.Missing = missing(err, p.Rights)
+	}
+	tell(s, st.parent)
+}
+
+// same refuses a process that is not the one that it was, or not permitted any more.
+func same(p Process, st status) error {
+	if now, err := statusOf(p.PID); err != nil || now.started != st.started {
+		return errGone
+	}
+	return permit(p.PID, p.Rights)
+}
+
+// python is the Python of a process.
+func python(ctx context.Context, p Process) (threads []Thread, version string, cut bool, err error) {
+	memory, err := open(p.PID)
+	if err != nil {
+		return nil, "", false, err
+	}
+	defer memory.close()
+	if err := permit(p.PID, p.Rights); err != nil { // the program may be another one than before
+		return nil, "", false, err
+	}
+	m := borrow(ctx, memory.page)
+	defer m.release()
+	in, version, err := find(p.PID, m)
+	if err != nil {
+		return nil, version, false, err
+	}
+	threads, cut, err = in.read(p.PID, m)
+	return threads, version, cut, err
+}
+
+// missing says what an error keeps from being told, and what a person can do.
+func missing(err error, r *safefile.Rights) string {
+	switch {
+	case gone(err):
+		return errGone.Error()
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return errLate.Error()
+	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
+		return "the kernel does not let golaunch read its memory (ptrace(2)); run the agent as root, or as the rank's user with " +
+			"kernel.yama.ptrace_scope at most 1"
+	case errors.Is(err, errReplaced):
+		return errReplaced.Error()
+	case errors.Is(err, errNone):
+		return errNone.Error()
+	}
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	text = "Python's frames cannot be read: " + clean(text)
+	if r != nil {
+		return text + "; py-spy is not run for ranks of other users than the agent's"
+	}
+	return text + "; install py-spy on this node, in the PATH of the agent, to see them"
+}

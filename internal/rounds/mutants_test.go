@@ -1,9 +1,0 @@
-package rounds
-
-import (
-	"testing"
-
-	"github.com/golaunch/golaunch/internal/mutants"
-)
-
-func TestMutants(t *testing.T) { mutants.MustDie(t) }

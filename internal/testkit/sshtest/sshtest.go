@@ -1,0 +1,237 @@
+// Package sshtest runs real SSH servers for the length of a test: a head node with an ssh client, and nodes with an sshd each. A node
+// is namespaces of this machine: a network with an address of its own (package nettest), and for a server a host name and a process
+// namespace, whose end takes along whatever was started there. It is for tests, on Linux, as root, with what nettest needs, and with
+// Debian's packages openssh-server and openssh-client.
+package sshtest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/testkit/nettest"
+)
+
+// Hosts are running servers.
+type Hosts struct {
+	// Head is where commands run that use ssh. It has no server.
+	Head nettest.Node
+	// Nodes have one each, with their own host keys. The head's ssh_config calls them n1, n2 and so on, and has three more names:
+	// closed refuses the connection, stranger is n1 with a host key that nobody knows, and locked is n1 without the user's key.
+	Nodes []nettest.Node
+
+	t testing.TB
+	// dir has the keys and the configurations.
+	dir string
+	// netns are the network namespaces, the head's first.
+	netns []string
+	// servers are the first processes of the nodes.
+	servers []int
+}
+
+// startLimit bounds the start of a server, which takes 20 ms on an idle machine.
+const startLimit = time.Minute
+
+// Start returns n hosts, and ends them with all that runs there at the end of the test. The servers' logs are shown if the test
+// fails. Where OpenSSH is not installed the test is skipped, or fails if CI=true.
+func Start(t testing.TB, n int) *Hosts {
+	t.Helper()
+	need(t)
+	addrs := []string{"10.78.0.2"}
+	for i := range n {
+		addrs = append(addrs, fmt.Sprintf("10.78.0.%d", 9+i))
+	}
+	nodes := nettest.Nodes(t, addrs...)
+	h := &Hosts{Head: nodes[0], Nodes: nodes[1:], t: t, dir: t.TempDir()}
+	for _, node := range nodes {
+		h.netns = append(h.netns, node.Name)
+	}
+	for i := range h.Nodes {
+		h.Nodes[i].Name = fmt.Sprintf("n%d", i+1)
+	}
+	h.keygen("user")
+	h.keygen("other")
+	h.configure()
+	for _, node := range h.Nodes {
+		h.serve(node)
+	}
+	return h
+}
+
+func need(t testing.TB) {
+	t.Helper()
+	for _, program := range []string{"/usr/sbin/sshd", "ssh", "ssh-keygen"} {
+		_, err := exec.LookPath(program)
+		if err == nil {
+			continue
+		}
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("CI needs OpenSSH: %v", err)
+		}
+		t.Skip("there is no OpenSSH: apt-get install openssh-server openssh-client")
+	}
+}
+
+// Command is a command that runs on the head node. The ssh that it finds reads the head's ssh_config in place of the user's.
+func (h *Hosts) Command(argv ...string) *exec.Cmd {
+	cmd := h.Head.Command(argv...)
+	cmd.Env = append(os.Environ(), "PATH="+h.file("bin")+":"+os.Getenv("PATH"))
+	return cmd
+}
+
+// Processes are those on the nodes and on the head, but for the servers. One may end while it is looked at.
+func (h *Hosts) Processes() []int {
+	h.t.Helper()
+	var pids []int
+	for _, name := range h.netns {
+		out, err := exec.Command("ip", "netns", "pids", name).Output()
+		if err != nil {
+			h.t.Fatalf("list the processes of %s: %v", name, err)
+		}
+		for text := range strings.FieldsSeq(string(out)) {
+			pid, err := strconv.Atoi(text)
+			comm, gone := os.ReadFile("/proc/" + text + "/comm")
+			if err == nil && gone == nil && string(comm) != "sshd\n" && !slices.Contains(h.servers, pid) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// configure writes the head's ssh_config, and a script named ssh that reads it: ssh looks for the user's own where the user database
+// says, whatever HOME is.
+func (h *Hosts) configure() {
+	h.t.Helper()
+	var config, known strings.Builder
+	alias := func(name string, addr netip.Addr, hostKey, userKey string) {
+		fmt.Fprintf(&config, "Host %s\n\tHostName %v\n\tHostKeyAlias %s\n\tIdentityFile %s\n", name, addr, hostKey, h.file(userKey))
+	}
+	for _, n := range h.Nodes {
+		h.keygen(n.Name)
+		key, err := os.ReadFile(h.file(n.Name + ".pub"))
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		fmt.Fprintf(&known, "%s %s", n.Name, key)
+		alias(n.Name, n.Addr, n.Name, "user")
+	}
+	alias("closed", h.Head.Addr, "n1", "user")
+	alias("stranger", h.Nodes[0].Addr, "stranger", "user")
+	alias("locked", h.Nodes[0].Addr, "n1", "other")
+	fmt.Fprintf(&config, "Host *\n\tUser root\n\tIdentitiesOnly yes\n\tIdentityAgent none\n")
+	fmt.Fprintf(&config, "\tUserKnownHostsFile %s\n\tGlobalKnownHostsFile /dev/null\n", h.file("known"))
+	h.write("config", config.String(), 0o600)
+	h.write("known", known.String(), 0o600)
+	ssh, err := exec.LookPath("ssh")
+	if err == nil {
+		err = os.Mkdir(h.file("bin"), 0o755)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.write("bin/ssh", fmt.Sprintf("#!/bin/sh\nexec %s -F %s \"$@\"\n", ssh, h.file("config")), 0o755)
+}
+
+// sshd is in the foreground and takes the user's key alone. Its files are in a directory that anyone may write to, /tmp, as StrictModes
+// would not have it.
+const sshd = `HostKey %[1]s
+ListenAddress %[2]v
+AuthorizedKeysFile %[3]s
+PermitRootLogin yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+StrictModes no
+UsePAM no
+PidFile none
+SetEnv TMPDIR=%[4]s
+`
+
+// serve starts a server as the first process of a process namespace: when it ends, at the latest when this process does, the kernel
+// ends all that it started.
+func (h *Hosts) serve(n nettest.Node) {
+	h.t.Helper()
+	h.write(n.Name+".sshd", fmt.Sprintf(sshd, h.file(n.Name), n.Addr, h.file("user.pub"), h.dir), 0o600)
+	// The shell reaps what sessions leave to it. Debian's sshd wants a directory in /run, which only its service would make. What this
+	// machine's user has for his own shells (.bashrc) is not there: it may be slow, and leave files when it is killed.
+	const script = `hostname "$0" && mount -t proc proc /proc && mount -t tmpfs run /run && mkdir -m 755 /run/sshd &&
+		mount -t tmpfs home ~root && { "$@"; exit $?; }`
+	argv := n.Command("sh", "-c", script, n.Name, "/usr/sbin/sshd", "-D", "-e", "-f", h.file(n.Name+".sshd")).Args
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL,
+	}
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	listens, ended := make(chan bool, 2), make(chan struct{})
+	h.t.Cleanup(func() { cancel(); <-ended })
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // the parent of Pdeathsig is a thread
+		if err := cmd.Start(); err != nil {
+			h.t.Errorf("start sshd: %v", err)
+			listens <- false
+			return
+		}
+		h.follow(n.Name, log, listens)
+		_ = cmd.Wait()
+	}()
+	select {
+	case ok := <-listens:
+		if ok {
+			h.servers = append(h.servers, cmd.Process.Pid)
+			return
+		}
+	case <-time.After(startLimit):
+	}
+	h.t.Fatalf("sshd of %s does not listen", n.Name)
+}
+
+// follow tells when a server listens, and keeps the last that it says for a test that fails.
+func (h *Hosts) follow(name string, log io.Reader, listens chan<- bool) {
+	const kept = 30
+	var last []string
+	lines := bufio.NewScanner(log)
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "Server listening on ") {
+			listens <- true
+		}
+		last = append(last[max(0, len(last)-kept):], lines.Text())
+	}
+	listens <- false
+	if h.t.Failed() {
+		h.t.Logf("sshd of %s:\n%s", name, strings.Join(last, "\n"))
+	}
+}
+
+func (h *Hosts) keygen(name string) {
+	h.t.Helper()
+	out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", h.file(name)).CombinedOutput()
+	if err != nil {
+		h.t.Fatalf("make a key: %v\n%s", err, out)
+	}
+}
+
+func (h *Hosts) write(name, text string, mode os.FileMode) {
+	h.t.Helper()
+	if err := os.WriteFile(h.file(name), []byte(text), mode); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *Hosts) file(name string) string { return filepath.Join(h.dir, name) }

@@ -1,0 +1,238 @@
+package mtls
+
+import (
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/golaunch/golaunch/internal/host/account"
+)
+
+// Bounds of a token's text, in bytes. NewToken makes 64 hexadecimal digits.
+const (
+	minToken = 16
+	maxToken = 4096
+)
+
+// Token is the secret that the machines of a cluster share, or a submit token, which is made from it. It prints and logs as its ID, which
+// both have alike, never as itself.
+type Token struct {
+	text string
+	// submits is set in a submit token alone.
+	submits submitter
+}
+
+// A submitter proves that it may submit, and knows a coordinator when it sees one, but can pass for neither that nor an agent.
+type submitter struct {
+	seed        [ed25519.SeedSize]byte
+	coordinator [ed25519.PublicKeySize]byte
+}
+
+// submitPrefix begins a submit token. The seed and the key follow, as hexadecimal digits.
+const submitPrefix = "submit-"
+
+// ErrSubmitToken says that a token does not let its holder be a node or a coordinator.
+var ErrSubmitToken = errors.New("this token lets its holder submit, watch and stop jobs; a node or a coordinator needs the token of the cluster itself")
+
+// ParseToken takes a token's text, less the white space around it: 16 to 4096 bytes, which must be random, for whoever can reach
+// a coordinator can try guesses at home.
+func ParseToken(text string) (Token, error) {
+	text = strings.TrimSpace(text)
+	if digits, is := strings.CutPrefix(text, submitPrefix); is {
+		var s submitter
+		b, err := hex.DecodeString(digits)
+		if err != nil || len(b) != len(s.seed)+len(s.coordinator) {
+			return Token{}, errors.New("the submit token is not whole; golaunch submit-token prints it")
+		}
+		copy(s.coordinator[:], b[copy(s.seed[:], b):])
+		return Token{text, s}, nil
+	}
+	switch {
+	case len(text) < minToken:
+		return Token{}, fmt.Errorf("the token has %d bytes, fewer than %d; make one with: openssl rand -hex 32", len(text), minToken)
+	case len(text) > maxToken:
+		return Token{}, fmt.Errorf("the token has more than %d bytes; is it the right file?", maxToken)
+	}
+	return Token{text: text}, nil
+}
+
+// NewToken makes a token of 32 random bytes.
+func NewToken() Token {
+	var b [32]byte
+	rand.Read(b[:]) // never fails (crypto/rand)
+	return Token{text: hex.EncodeToString(b[:])}
+}
+
+// Submit is the token for those who may submit jobs, and no more.
+func (t Token) Submit() Token {
+	s := t.submitter()
+	return Token{submitPrefix + hex.EncodeToString(slices.Concat(s.seed[:], s.coordinator[:])), s}
+}
+
+func (t Token) submitter() (s submitter) {
+	if t.onlySubmits() {
+		return t.submits
+	}
+	copy(s.seed[:], t.derive("golaunch mtls submit authority v1", len(s.seed)))
+	copy(s.coordinator[:], t.key().Public().(ed25519.PublicKey))
+	return s
+}
+
+func (t Token) onlySubmits() bool { return t.submits != submitter{} }
+
+// key is what the machines of the cluster sign with.
+func (t Token) key() ed25519.PrivateKey {
+	if t.onlySubmits() {
+		panic("a submit token has no such key")
+	}
+	return ed25519.NewKeyFromSeed(t.derive("golaunch mtls authority v1", ed25519.SeedSize))
+}
+
+// ticketKey seals the tickets of all coordinators. Who knows it, and so the token, may be anybody; what was said over a resumed connection
+// stays secret from him as over any other, by a key exchange of its own.
+func (t Token) ticketKey() (key [32]byte) {
+	copy(key[:], t.derive("golaunch mtls tickets v1", len(key)))
+	return key
+}
+
+// LoadToken finds the token: in the file at path, else in env (the value of GOLAUNCH_TOKEN), else in ~/.golaunch/token, which it
+// makes at first use. A file that others can read is refused, and so is a submit token ([ErrSubmitToken]).
+func LoadToken(path, env string) (Token, error) { return ofCluster(loadToken(path, env)) }
+
+// FindClusterToken is LoadToken, but makes no token.
+func FindClusterToken(path, env string) (Token, error) { return ofCluster(FindToken(path, env)) }
+
+func ofCluster(t Token, err error) (Token, error) {
+	if err == nil && t.onlySubmits() {
+		return Token{}, ErrSubmitToken
+	}
+	return t, err
+}
+
+func loadToken(path, env string) (Token, error) {
+	if path != "" {
+		return readToken(path)
+	}
+	if env != "" {
+		t, err := ParseToken(env)
+		if err != nil {
+			return Token{}, fmt.Errorf("GOLAUNCH_TOKEN: %w", err)
+		}
+		return t, nil
+	}
+	home, err := account.Home()
+	if err != nil {
+		return Token{}, fmt.Errorf("cannot find ~/.golaunch/token: %w; set GOLAUNCH_TOKEN or --token-file", err)
+	}
+	path = filepath.Join(home, ".golaunch", "token")
+	t, err := readToken(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeToken(path)
+	}
+	return t, err
+}
+
+// FindToken is LoadToken for who asks others, to whom a token that is made up would mean nothing: it makes none. A submit token is fine.
+func FindToken(path, env string) (Token, error) {
+	if path != "" || env != "" {
+		return loadToken(path, env)
+	}
+	if home, err := account.Home(); err == nil {
+		path = filepath.Join(home, ".golaunch", "token")
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return Token{}, fmt.Errorf("there is no token here: copy %s from the machine of the coordinator, or set GOLAUNCH_TOKEN or --token-file", path)
+		}
+	}
+	return loadToken(path, env)
+}
+
+// readToken checks the file that it opened, not the path, so that nobody can swap the file in between.
+func readToken(path string) (Token, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Token{}, fmt.Errorf("cannot read the token: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Token{}, fmt.Errorf("cannot read the token: %w", err)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return Token{}, fmt.Errorf("token file %s belongs to uid %d, who knows it; make one of your own", path, st.Uid)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return Token{}, fmt.Errorf("token file %s is open to others (mode %04o); run: chmod 600 %[1]s", path, mode)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxToken+2))
+	if err != nil {
+		return Token{}, fmt.Errorf("cannot read the token: %w", err)
+	}
+	t, err := ParseToken(string(text))
+	if err != nil {
+		return Token{}, fmt.Errorf("token file %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// makeToken links a finished file into place: of two processes that start at once one wins, and both read the winner's token.
+func makeToken(path string) (Token, error) {
+	fail := func(err error) (Token, error) {
+		return Token{}, fmt.Errorf("cannot make the token file: %w; set GOLAUNCH_TOKEN or --token-file", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fail(err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".token-*") // mode 0600
+	if err != nil {
+		return fail(err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(NewToken().text + "\n")
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fail(err)
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fail(err)
+	}
+	return readToken(path)
+}
+
+// Text is the secret itself, for the environment of an agent that golaunch starts.
+func (t Token) Text() string { return t.text }
+
+// ID is a public fingerprint of four hexadecimal digits, enough to see that two machines have different tokens.
+func (t Token) ID() string {
+	key := t.submitter().coordinator
+	sum := sha256.Sum256(key[:])
+	return hex.EncodeToString(sum[:2])
+}
+
+// String hides the token.
+func (t Token) String() string { return "token " + t.ID() }
+
+// GoString hides the token.
+func (t Token) GoString() string { return t.String() }
+
+// LogValue hides the token.
+func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
+
+// derive makes n bytes for one purpose, from which neither the token nor another purpose's bytes can be found (RFC 5869).
+func (t Token) derive(purpose string, n int) []byte {
+	b, err := hkdf.Key(sha256.New, []byte(t.text), nil, purpose, n)
+	if err != nil {
+		panic(err) // only for a purpose or a length that no caller asks for
+	}
+	return b
+}

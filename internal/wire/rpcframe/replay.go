@@ -1,0 +1,68 @@
+package rpcframe
+
+import (
+	"fmt"
+	"slices"
+)
+
+// After so many frames, or bytes of them, their receiver says that it has them.
+const (
+	ackFrames = 64
+	ackBytes  = 64 << 10
+)
+
+// Replay is one end's part in going on where a connection has ended: the frames that it has sent and the other end may not have, and how many it has received.
+//
+// Each end counts the frames of the other one, but for Hello and Ack, over all connections of a worker's life. A worker's Hello has its count, and the controller
+// answers with its own, by an Ack. Then each sends again what the other one does not have, so that every frame is received exactly once.
+type Replay[Sent any] struct {
+	unacked         []Sent
+	acked, received uint64
+	frames, bytes   int
+}
+
+// Resumed is the part of an end that knows nothing of the frames before: the other one has received some, and sent none that count.
+func Resumed[Sent any](received uint64) *Replay[Sent] { return &Replay[Sent]{acked: received} }
+
+// Sent keeps a frame, and returns its number.
+func (r *Replay[Sent]) Sent(f Sent) uint64 {
+	r.unacked = append(r.unacked, f)
+	return r.acked + uint64(len(r.unacked))
+}
+
+// Unacked are the frames that the other end may not have.
+func (r *Replay[Sent]) Unacked() []Sent { return slices.Clone(r.unacked) }
+
+// Acked is how many frames the other end is known to have received, and Received how many this one has.
+func (r *Replay[Sent]) Acked() uint64    { return r.acked }
+func (r *Replay[Sent]) Received() uint64 { return r.received }
+
+// Acknowledge forgets the frames that the other end has received.
+func (r *Replay[Sent]) Acknowledge(count uint64) error {
+	if count < r.acked || count > r.acked+uint64(len(r.unacked)) {
+		return fmt.Errorf("%w: %d frames were received, it is said, and %d to %d were sent", ErrFrame, count, r.acked, r.acked+uint64(len(r.unacked)))
+	}
+	r.forget(int(count - r.acked))
+	return nil
+}
+
+// Answered forgets the frames up to the one that was answered.
+func (r *Replay[Sent]) Answered(is func(Sent) bool) { r.forget(slices.IndexFunc(r.unacked, is) + 1) }
+
+func (r *Replay[Sent]) forget(n int) {
+	r.unacked, r.acked = slices.Delete(r.unacked, 0, n), r.acked+uint64(n)
+}
+
+// Take counts a frame of the other end, and says whether an Ack is due.
+func (r *Replay[Sent]) Take(f Frame) bool {
+	r.received++
+	r.frames++
+	r.bytes += len(f.Body)
+	return r.frames >= ackFrames || r.bytes >= ackBytes
+}
+
+// Ack says how many frames were received.
+func (r *Replay[Sent]) Ack() Frame {
+	r.frames, r.bytes = 0, 0
+	return Frame{Kind: Ack, Codec: Raw, Call: r.received}
+}

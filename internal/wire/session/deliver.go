@@ -1,0 +1,55 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/golaunch/golaunch/internal/wire"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+)
+
+// Deliver answers with what next returns until that is io.EOF. Another error is told instead of what is missing. Deliver waits for whoever
+// reads; its own error says that nobody does any more.
+func Deliver(ctx context.Context, r wire.Ask, next func(context.Context) (wire.Answer, error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := pb.NewRendezvousClient(r.Via).Deliver(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(&pb.Delivery{Id: r.ID}); err != nil {
+		return err
+	}
+	for {
+		answer, err := next(stream.Context())
+		if errors.Is(err, io.EOF) {
+			_, err = stream.CloseAndRecv()
+			return err
+		}
+		if err != nil {
+			answer = wire.Answer{Missing: err.Error()}
+		}
+		for m := range wire.FromAnswer(answer) {
+			if failed := stream.Send(&pb.Delivery{Answer: m}); failed != nil {
+				return failed
+			}
+		}
+		if err != nil {
+			_, err = stream.CloseAndRecv()
+			return err
+		}
+	}
+}
+
+// Unread says of an error of Deliver that nobody reads any more, which is nobody's fault.
+func Unread(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.Unavailable, codes.NotFound:
+		return true
+	}
+	return errors.Is(err, io.EOF)
+}

@@ -1,0 +1,268 @@
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/golaunch/golaunch/internal/host/ports"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/internal/wire/version"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// agentLink is an agent's side of a stream. What is sent to out goes to the coordinator; in has what comes, first aside, and is
+// closed at the end of the stream, for which ended then has the reason.
+type agentLink struct {
+	node   placement.Node
+	first  *pb.ToAgent
+	out    chan *pb.FromAgent
+	in     chan *pb.ToAgent
+	ended  error
+	stream pb.Rendezvous_JoinClient
+	cancel context.CancelFunc
+	client *grpc.ClientConn
+	// conn is the connection, and way what is secure on it.
+	conn, way net.Conn
+}
+
+// helloLimit bounds a hello. A coordinator that greets thousands of agents at once may take many seconds.
+const helloLimit = 30 * time.Second
+
+// minLease keeps heartbeats below a thousand a second.
+const minLease = 4 * time.Millisecond
+
+// patience is how long an agent waits for each step of a link: a connection, its handshake, and the answer to its hello.
+type patience struct{ dial, secure, hello time.Duration }
+
+// patience is short where another place may be quicker, but no shorter than who does not lead holds an agent for the news of who does, and who
+// leads may need for thousands that all come at once.
+func (d dialer) patience() patience {
+	if len(d.voters) == 0 {
+		return patience{wire.DialLimit, helloLimit, helloLimit}
+	}
+	return patience{min(wire.DialLimit, d.lease/8), min(helloLimit, d.lease/2), min(helloLimit, d.lease/2)}
+}
+
+// unreachableError says that nobody listens at a place, or none that can be reached.
+type unreachableError struct{ error }
+
+func (e *unreachableError) Unwrap() error { return e.error }
+
+// dial makes one connection, opens a stream on it and says hello.
+func (d dialer) dial(ctx context.Context) (*agentLink, error) {
+	limits := d.patience()
+	dialCtx, cancel := context.WithTimeout(ctx, limits.dial)
+	defer cancel()
+	raw, err := d.Dial(dialCtx)
+	if err != nil {
+		if why := ports.Why(err); why != "" {
+			err = fmt.Errorf("%w (%s)", err, why)
+		}
+		return nil, &unreachableError{fmt.Errorf("cannot reach the coordinator at %s: %w", d.Target, err)}
+	}
+	hurry(raw)
+	l := &agentLink{conn: raw, node: d.Node, out: make(chan *pb.FromAgent), in: make(chan *pb.ToAgent)}
+	if !l.node.Addr.IsValid() {
+		if ap, err := netip.ParseAddrPort(raw.LocalAddr().String()); err == nil {
+			l.node.Addr = ap.Addr().Unmap()
+		}
+	}
+	if err := d.greet(ctx, l, limits); err != nil {
+		l.close()
+		return nil, err
+	}
+	go l.receive()
+	go l.send()
+	return l, nil
+}
+
+// greet secures the connection and says hello.
+func (d dialer) greet(ctx context.Context, l *agentLink, limits patience) error {
+	for _, step := range []struct {
+		limit time.Duration
+		do    func(context.Context) error
+	}{
+		{limits.secure, func(ctx context.Context) error { return d.secure(ctx, l) }},
+		{limits.hello, func(ctx context.Context) error { return d.welcome(ctx, l, limits.hello) }},
+	} {
+		within, cancel := context.WithTimeout(ctx, step.limit)
+		err := step.do(within)
+		late := within.Err() != nil
+		cancel()
+		if err != nil && late && !permanent(err) {
+			return fmt.Errorf("the coordinator at %s does not answer: %w", d.Target, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// secure has the coordinator and the agent show each other who they are.
+func (d dialer) secure(ctx context.Context, l *agentLink) error {
+	if d.TLS == nil {
+		l.way = l.conn
+		return nil
+	}
+	secure := tls.Client(l.conn, d.TLS)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return mtls.ExplainClient(err, d.Target, d.TLS)
+	}
+	l.way = secure
+	return nil
+}
+
+// welcome says hello, and waits for the answer.
+func (d dialer) welcome(ctx context.Context, l *agentLink, patience time.Duration) error {
+	var err error
+	if l.client, err = client(l.way); err != nil {
+		return fmt.Errorf("cannot talk to the coordinator at %s: %w", d.Target, err)
+	}
+	var streamCtx context.Context
+	streamCtx, l.cancel = context.WithCancel(context.Background())
+	defer context.AfterFunc(ctx, l.cancel)()
+	if l.stream, err = pb.NewRendezvousClient(l.client).Join(streamCtx); err != nil {
+		return d.explain(err)
+	}
+	if err := l.stream.Send(d.hello(l.node, patience)); err != nil && status.Code(err) == codes.ResourceExhausted {
+		return &RefusedError{Node: l.node.Name, Target: d.Target, Why: "the node's description is too long: " + err.Error()}
+	}
+	if l.first, err = l.stream.Recv(); err != nil {
+		d.Node.Addr = l.node.Addr
+		return d.explain(err)
+	}
+	if l.first.GetWelcome().GetLease().AsDuration() < minLease {
+		return &RefusedError{Node: l.node.Name, Target: d.Target, Why: "its welcome makes no sense; install the same golaunch on both"}
+	}
+	return nil
+}
+
+func (d dialer) hello(n placement.Node, patience time.Duration) *pb.FromAgent {
+	return &pb.FromAgent{Body: &pb.FromAgent_Hello{Hello: &pb.Hello{
+		Protocol: wire.Protocol, Version: version.String(), Node: wire.FromNode(n), Instance: d.instance, Epoch: d.epoch, Facts: d.Facts,
+		Time: timestamppb.Now(), Heartbeat: &pb.Heartbeat{At: durationpb.New(d.Clock())}, Voter: wire.FromVoter(d.Voter.Open(n.Addr)),
+		Commitment: d.commitment(), Patience: durationpb.New(patience), Lost: d.lost,
+	}}}
+}
+
+// commitment is what the coordinator knows the proof by.
+func (o Options) commitment() []byte {
+	if o.Proof == ([wire.ProofSize]byte{}) {
+		return nil
+	}
+	sum := sha256.Sum256(o.Proof[:])
+	return sum[:]
+}
+
+// explain tells a refusal, and a job that goes on elsewhere, from an end that a new connection may mend. To a member of the job that knows
+// its voters, one that does not lead is no news, but may know of others. Where there was but one, and another coordinator is in its place,
+// the job is over.
+func (d dialer) explain(err error) error {
+	s := status.Convert(err)
+	e := wire.Elsewhere(s)
+	if e != nil && (d.epoch == "" || len(d.voters) == 0) {
+		return e
+	}
+	if s.Code() == codes.NotFound && d.epoch != "" && len(d.voters) == 0 && !d.bound {
+		return &wire.ElsewhereError{Why: s.Message()}
+	}
+	if s.Code() == codes.FailedPrecondition || s.Code() == codes.NotFound && len(d.voters) <= 1 {
+		return &RefusedError{Node: d.Node.Name, Target: d.Target, Why: s.Message()}
+	}
+	if s.Code() == codes.AlreadyExists {
+		return &RefusedError{Node: d.Node.Name, Target: d.Target, Why: s.Message(), Taken: d.Node.Addr}
+	}
+	err = fmt.Errorf("the connection to the coordinator at %s broke: %s", d.Target, s.Message())
+	if e != nil {
+		return &hintError{err, e}
+	}
+	return err
+}
+
+// hintError is an end that a new connection may mend, to one of more places.
+type hintError struct {
+	error
+	of *wire.ElsewhereError
+}
+
+// Client makes gRPC use a connection that is there, and secure, already.
+func client(conn net.Conn) (*grpc.ClientConn, error) {
+	var used atomic.Bool
+	use := func(context.Context, string) (net.Conn, error) {
+		if used.Swap(true) {
+			return nil, net.ErrClosed
+		}
+		return conn, nil
+	}
+	return grpc.NewClient("passthrough:///coordinator",
+		grpc.WithContextDialer(use),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: wire.PingAfter, Timeout: 10 * time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessage), grpc.MaxCallSendMsgSize(wire.MaxMessage)),
+		grpc.WithMaxHeaderListSize(wire.MaxHeader),
+		grpc.WithReadBufferSize(wire.BufferSize),
+		grpc.WithStaticStreamWindowSize(wire.Window),
+		grpc.WithStaticConnWindowSize(wire.Window),
+		grpc.WithWriteBufferSize(wire.BufferSize),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithIdleTimeout(0),
+	)
+}
+
+func (l *agentLink) receive() {
+	defer close(l.in)
+	for {
+		msg, err := l.stream.Recv()
+		if err != nil {
+			l.ended = err
+			return
+		}
+		select {
+		case l.in <- msg:
+		case <-l.stream.Context().Done():
+			l.ended = context.Canceled
+			return
+		}
+	}
+}
+
+// send ends with the stream; the reason is receive's to tell.
+func (l *agentLink) send() {
+	for {
+		select {
+		case msg := <-l.out:
+			if l.stream.Send(msg) != nil {
+				return
+			}
+		case <-l.stream.Context().Done():
+			return
+		}
+	}
+}
+
+// close ends the stream and the connection, of which the latter comes first: nobody waits for last words of gRPC and TLS.
+func (l *agentLink) close() {
+	_ = l.conn.Close() // nobody is left to care
+	if l.client != nil {
+		l.cancel()
+		_ = l.client.Close() // closed once only
+	}
+}

@@ -1,0 +1,140 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	"github.com/golaunch/golaunch/internal/wire"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+)
+
+// LogChunk is a piece of a rank's output that a node has delivered, or in Missing what could not be read instead.
+type LogChunk struct {
+	wire.LogChunk
+	Node    string
+	Missing string
+}
+
+// LogReader reads the output of a job's ranks, over connections that may break.
+type LogReader struct {
+	client *Client
+	job    string
+	filter wire.LogFilter
+	known  map[wire.LogPosition]known
+	// lacking are the nodes of which it was told that something is missing.
+	lacking map[string]bool
+	cancel  context.CancelFunc
+	stream  grpc.BidiStreamingClient[pb.Inquiry, pb.Answer]
+}
+
+// known is how much of a file was read, and the node that has it; empty when several have, or it was read before.
+type known struct {
+	offset int64
+	node   string
+}
+
+// Logs reads what the ranks of a job wrote, on all nodes: each rank's output in its order, that of different nodes as it comes.
+func (c *Client) Logs(ctx context.Context, id string, f wire.LogFilter) (*LogReader, error) {
+	if len(f.Ranks) > wire.MaxSpans {
+		return nil, &RequestError{Target: c.Target, Why: fmt.Sprintf("%d ranges of ranks are chosen, %d at most", len(f.Ranks), wire.MaxSpans), Bad: true}
+	}
+	r := &LogReader{client: c, job: id, filter: f, known: map[wire.LogPosition]known{}, lacking: map[string]bool{}}
+	for _, at := range f.From {
+		r.known[at.File()] = known{offset: at.Offset}
+	}
+	return r, r.open(ctx)
+}
+
+// open makes a stream, for a while also where the coordinator is not yet there to stay.
+func (r *LogReader) open(ctx context.Context) (err error) {
+	about := wire.Inquiry{Job: r.job, Question: wire.Question{About: wire.AboutLogs, Logs: r.filter}}
+	r.stream, r.cancel, err = r.client.inquire(ctx, about, r.from())
+	return err
+}
+
+// from are the positions by node, those of the newest attempts first: of as many files as a request can have. Of others all comes again,
+// and is dropped.
+func (r *LogReader) from() map[string][]wire.LogPosition {
+	from, size := map[string][]wire.LogPosition{}, wire.MaxPiece
+	byAge := func(a, b wire.LogPosition) int {
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Stream, b.Stream))
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(r.known), byAge) {
+		k := r.known[at]
+		if from[k.node] == nil {
+			size += len(k.node) + wire.MaxPosition
+		}
+		if size += wire.MaxPosition; size > wire.MaxRequest {
+			break
+		}
+		at.Offset = k.offset
+		from[k.node] = append(from[k.node], at)
+	}
+	return from
+}
+
+// maxMended bounds the times that a reader connects again without having read anything.
+const maxMended = 8
+
+// Next waits for the next piece. It returns io.EOF when everything was read, and with Follow, when the job is over.
+func (r *LogReader) Next(ctx context.Context) (LogChunk, error) {
+	for mended := 0; ; mended++ {
+		m, err := r.stream.Recv()
+		switch {
+		case err == nil:
+			chunk := LogChunk{Node: m.GetNode(), Missing: m.GetMissing()}
+			if c := wire.ToAnswer(m).Chunk; c != nil {
+				chunk.LogChunk = *c
+			}
+			if r.fresh(&chunk) {
+				return chunk, nil
+			}
+			mended = 0
+			continue
+		case errors.Is(err, io.EOF):
+			return LogChunk{}, io.EOF
+		case ctx.Err() != nil:
+			return LogChunk{}, context.Cause(ctx)
+		case !r.client.mendable(err) || mended == maxMended:
+			return LogChunk{}, r.client.explain(err)
+		}
+		r.cancel()
+		if err := r.open(ctx); err != nil {
+			return LogChunk{}, err
+		}
+	}
+}
+
+// fresh cuts off what is known: nodes that share a file system may both have a file. It is false if nothing is new.
+func (r *LogReader) fresh(chunk *LogChunk) bool {
+	if chunk.Missing != "" {
+		told := r.lacking[chunk.Node]
+		r.lacking[chunk.Node] = true
+		return !told
+	}
+	file := chunk.File()
+	end := chunk.Offset + int64(len(chunk.Data))
+	before, again := r.known[file]
+	now := known{max(before.offset, end), chunk.Node}
+	if again && before.node != chunk.Node {
+		now.node = ""
+	}
+	r.known[file] = now
+	if end <= before.offset {
+		return false
+	}
+	if chunk.Offset < before.offset {
+		chunk.Data, chunk.Offset = chunk.Data[before.offset-chunk.Offset:], before.offset
+	}
+	return true
+}
+
+// Close ends the reading.
+func (r *LogReader) Close() { r.cancel() }

@@ -1,0 +1,324 @@
+// Package session is the other side of a coordinator. An agent holds a [Session], which delivers its orders and carries its reports, over
+// connections that may break and be made again, for as long as its lease. A [Client] submits jobs to a cluster, watches, reads and stops
+// them.
+package session
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/wire"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/placement"
+)
+
+const (
+	// maxUnacked bounds the reports that an agent keeps for the coordinator.
+	maxUnacked = 1 << 14
+	// maxPending is the number of orders that the agent may leave lying before nothing more is read.
+	maxPending = 64
+)
+
+// Session is an agent's membership in a job. It outlives broken connections for as long as its lease.
+//
+// One lease bounds both sides. An agent's lease runs from when it sent the newest heartbeat that the coordinator sent back; once
+// it is over, the agent must end its ranks. The coordinator counts an agent as lost a lease and the time that killing takes after
+// it last heard of it, which is later, whichever direction of the network is cut (Gray and Cheriton, "Leases", SOSP 1989). It
+// does so at once when the agent says goodbye, and when it is proven that agent and ranks are dead: the last bytes of the connection are
+// then a secret that the agent has committed itself to, and that its guardian keeps until then. Any other end of a connection, as what is
+// between may bring about, is nobody's death.
+type Session struct {
+	// Job is the ID of the only job, empty in a cluster, Lease the coordinator's lease, and Node what was said of this node, with its address.
+	Job   string
+	Lease time.Duration
+	Node  placement.Node
+
+	orders  chan wire.Order
+	reports chan *pb.FromAgent
+	leave   chan string
+	done    chan struct{}
+	err     error
+	closing sync.Once
+
+	// What follows belongs to the goroutine of run, and to Close once that has ended.
+	dialer dialer
+	link   *agentLink
+	// in and out are link's channels; nil once its stream has ended.
+	in  <-chan *pb.ToAgent
+	out chan<- *pb.FromAgent
+	// unacked are the reports that the coordinator may not have, of which the first sent were sent on this link.
+	unacked []*pb.FromAgent
+	sent    int
+	seq     uint64
+	pending []wire.Order
+	// peers came ahead of an order.
+	peers []netip.Addr
+	beat  *pb.FromAgent
+	// heard is when the newest heartbeat that came back was sent, and limit the timer that ends the lease. asked is when a session that
+	// was paused beyond that asked whether it still has it; 0 when it has not.
+	heard time.Duration
+	asked time.Duration
+	limit *time.Timer
+	// pulse is when a heartbeat is due, or the answer to one that is unanswered.
+	pulse      *time.Timer
+	unanswered bool
+	// redial has the outcome of connecting anew, and is nil while nothing is under way; stop ends that.
+	redial chan dialled
+	stop   context.CancelFunc
+	// trouble is why the connection broke.
+	trouble error
+	clock   clock
+}
+
+type dialled struct {
+	link *agentLink
+	err  error
+}
+
+func newSession(d dialer, w *pb.Welcome, l *agentLink) *Session {
+	s := &Session{
+		Job: w.GetJobId(), Lease: w.GetLease().AsDuration(), Node: d.Node,
+		orders: make(chan wire.Order), reports: make(chan *pb.FromAgent), leave: make(chan string), done: make(chan struct{}),
+		dialer: d, limit: time.NewTimer(w.GetLease().AsDuration()), pulse: time.NewTimer(0),
+		// The numbers of an agent in whose place this one is have been used.
+		seq: l.first.GetAcked(),
+	}
+	s.dialer.shared = s.Job == ""
+	s.dialer.bound = s.dialer.shared
+	if d.Former != (Membership{}) {
+		s.pending = append(s.pending, wire.Order{Do: wire.Restate{}})
+	}
+	s.adopt(l)
+	return s
+}
+
+// Orders has what the coordinator asks. It is closed after the [job.Finish] of the only job, after Close, and when the session ends for a reason
+// that Err then has: the agent must end its ranks and call Close.
+func (s *Session) Orders() <-chan wire.Order { return s.orders }
+
+// Membership is what an agent needs that goes on in the place of this one.
+func (s *Session) Membership() Membership { return Membership{s.dialer.instance, s.dialer.epoch} }
+
+// Err is why Orders was closed: nil when the job has finished or the agent has left, a [RefusedError], or that the coordinator
+// was not heard for a lease. It is nil before.
+func (s *Session) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// Report tells the coordinator, once, of a [job.Prepared], [job.Reached], [job.Started], [job.Stalled], [job.Stepped], [job.Exited] or
+// [job.Stopped] of a job, an [Opened], a [Met], a [Draining] or a [Restated], however often the connection breaks within the lease. It does
+// not wait for the network. After the session's end it does nothing, and one that is too long for a message it warns of instead: that would
+// break each connection anew.
+func (s *Session) Report(id string, ev any) {
+	msg := wire.FromEvent(id, ev)
+	if msg == nil {
+		panic(fmt.Sprintf("rendezvous: no agent reports a %T", ev))
+	}
+	if size := proto.Size(msg); size > wire.MaxReport {
+		s.dialer.Warn(fmt.Errorf("node %s cannot report a %T of job %s: %d bytes, %d at most", s.Node.Name, ev, id, size, wire.MaxReport))
+		return
+	}
+	select {
+	case s.reports <- msg:
+	case <-s.done:
+	}
+}
+
+// Close leaves the job for the given reason, if the session has not ended by itself, and closes its connections. The caller has
+// ended all ranks before: the coordinator may now start them elsewhere.
+func (s *Session) Close(why string) {
+	s.closing.Do(func() {
+		select {
+		case s.leave <- why:
+		case <-s.done:
+		}
+		<-s.done
+		s.link.close()
+	})
+	<-s.done
+}
+
+func (s *Session) run() {
+	defer close(s.orders) // after done, so that Err says why
+	defer close(s.done)
+	defer func() { _ = s.abandon() }()
+	defer s.limit.Stop()
+	defer s.pulse.Stop()
+	for s.err == nil {
+		if late := s.dialer.Clock() - s.heard - s.Lease; late >= 0 && !s.reprieve(late) {
+			s.err = s.lost()
+			return
+		}
+		next, out := s.next()
+		order, orders := s.first()
+		select {
+		case orders <- order:
+			s.pending = s.pending[1:]
+			if _, over := order.Do.(job.Finish); over && order.Job == s.Job {
+				s.farewell("the job is over")
+				return
+			}
+		case out <- next:
+			s.wrote()
+		case msg, ok := <-s.readable():
+			if !ok {
+				s.broken()
+			} else {
+				s.take(msg)
+			}
+		case msg := <-s.reports:
+			s.seq++
+			msg.Seq = s.seq
+			s.clock.correct(msg)
+			s.unacked = append(s.unacked, msg)
+		case <-s.pulse.C:
+			if s.unanswered && s.readable() != nil {
+				s.connect(firstOther)
+			}
+			s.heartbeat()
+		case r := <-s.redial:
+			s.redialled(r)
+		case <-s.limit.C: // the lease is over
+		case why := <-s.leave:
+			s.farewell(why)
+			return
+		}
+		if len(s.unacked) > maxUnacked {
+			s.err = fmt.Errorf("the coordinator at %s does not take the reports of node %s", s.dialer.Target, s.Node.Name)
+		}
+	}
+}
+
+// reprieve says that a session whose lease was over some time ago may still have it.
+func (s *Session) reprieve(late time.Duration) bool {
+	now := s.dialer.Clock()
+	switch {
+	case s.asked != 0:
+		return now-s.asked < wire.Reprieval
+	case late < wire.Paused:
+		return false
+	}
+	s.asked = now
+	s.heartbeat()
+	s.limit.Reset(wire.Reprieval)
+	return true
+}
+
+// slot is how far apart heartbeats of different nodes are at least: those of many come together, by the coordinator's clock, which then
+// wakes up once for all of them. They cost it a fifth less processor time so.
+const slot = 100 * time.Millisecond
+
+// interval is the time from a heartbeat that was answered to the next: a third of the lease.
+func (s *Session) interval() time.Duration {
+	every := s.Lease / 3
+	if s.several() {
+		every = s.Lease / 5
+	}
+	now := time.Now().Add(s.clock.ahead)
+	return now.Add(every).Truncate(min(slot, s.Lease/20)).Sub(now)
+}
+
+// several says that the cluster has several coordinators. Of one that is cut off, or stopped, an agent hears nothing, not even the end of the
+// connection: the sooner it asks, the sooner it turns to the next, within a third of a lease.
+func (s *Session) several() bool { return s.dialer.shared && len(s.dialer.voters) > 1 }
+
+// heartbeat takes the place of one that was not sent. A quarter of the lease without an answer is reason to try another connection, and less
+// where others may lead.
+func (s *Session) heartbeat() {
+	s.unanswered = true
+	patience := s.Lease / 4
+	if s.several() {
+		patience = s.Lease / 10
+	}
+	s.pulse.Reset(patience)
+	s.beat = &pb.FromAgent{Body: &pb.FromAgent_Heartbeat{Heartbeat: &pb.Heartbeat{At: durationpb.New(s.dialer.Clock())}}}
+}
+
+// next is what is to be sent: heartbeats go before reports.
+func (s *Session) next() (*pb.FromAgent, chan<- *pb.FromAgent) {
+	switch {
+	case s.beat != nil:
+		return s.beat, s.out
+	case s.sent < len(s.unacked):
+		return s.unacked[s.sent], s.out
+	}
+	return nil, nil
+}
+
+func (s *Session) wrote() {
+	if s.beat != nil {
+		s.beat = nil
+	} else {
+		s.sent++
+	}
+}
+
+func (s *Session) first() (wire.Order, chan<- wire.Order) {
+	if len(s.pending) == 0 {
+		return wire.Order{}, nil
+	}
+	return s.pending[0], s.orders
+}
+
+// readable is nil while the agent does not take its orders. No heartbeat is then heard either, so that an agent that hangs
+// loses its lease.
+func (s *Session) readable() <-chan *pb.ToAgent {
+	if len(s.pending) >= maxPending {
+		return nil
+	}
+	return s.in
+}
+
+func (s *Session) take(msg *pb.ToAgent) {
+	s.acked(msg.GetAcked())
+	if w := msg.GetWelcome(); w != nil {
+		s.peers = nil // what they came ahead of is said again
+		s.hear(w.GetHeartbeat())
+	}
+	if b := msg.GetHeartbeat(); b != nil {
+		s.hear(b)
+	}
+	if v := msg.GetVoters(); v != nil {
+		s.dialer.voters = v.GetAddrs()
+		s.dialer.Voter.Learn(v.GetAddrs())
+	}
+	do := wire.ToAction(s.Node, msg)
+	if s.peers, do = wire.Gather(s.peers, msg, do); do != nil {
+		s.dialer.bound = true
+		if a, ok := do.(wire.Ask); ok {
+			a.Via = s.link.client
+			do = a
+		}
+		s.pending = append(s.pending, wire.Order{Job: msg.GetJob(), Do: do})
+	}
+}
+
+func (s *Session) hear(b *pb.Heartbeat) {
+	s.clock.hear(b, s.dialer.Clock())
+	if at := b.GetAt().AsDuration(); at >= s.heard {
+		s.heard, s.asked, s.unanswered = at, 0, false
+		s.pulse.Reset(s.interval())
+		s.limit.Reset(at + s.Lease - s.dialer.Clock())
+		s.dialer.Heard(at, s.Lease)
+	}
+}
+
+// acked forgets the reports up to number n.
+func (s *Session) acked(n uint64) {
+	for len(s.unacked) > 0 && s.unacked[0].Seq <= n {
+		s.unacked = s.unacked[1:]
+		s.sent = max(0, s.sent-1)
+	}
+}

@@ -1,0 +1,91 @@
+// Package discovery is how the commands of a user find the coordinator that the same user runs on this machine.
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/launcher/internal/schedenv"
+)
+
+// A coordinator tells its address at a socket in Linux's abstract namespace (unix(7)), which has no file that could be left behind,
+// and which other machines and containers do not see.
+func localName() string { return fmt.Sprintf("@golaunch-coordinator-%d", os.Getuid()) }
+
+// Tell tells processes of this machine where a coordinator listens, and which protocol it speaks, until it is closed. The error is
+// syscall.EADDRINUSE when another coordinator of this user does so, or somebody in its place.
+func Tell(at string, protocol int) (io.Closer, error) {
+	l, err := net.Listen("unix", localName())
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.SetDeadline(time.Now().Add(localLimit))
+			_, _ = fmt.Fprintln(conn, at, protocol) // who does not listen does not want to know
+			_ = conn.Close()
+		}
+	}()
+	return l, nil
+}
+
+// localLimit bounds asking for a coordinator on this machine.
+const localLimit = 5 * time.Second
+
+// Find finds the coordinator that this user runs on this machine; it is empty when there is none, and when a scheduler has
+// started this process on each of several nodes, for a job that they run together. The error says why what is there is of no use.
+func Find(ctx context.Context, protocol int) (at string, err error) {
+	if p, err := schedenv.Find(schedenv.Here()); err == nil && p != nil && p.Each && p.Nodes != 1 {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, localLimit)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", localName())
+	if err != nil {
+		return "", nil
+	}
+	defer conn.Close()
+	if err := ours(conn.(*net.UnixConn)); err != nil {
+		return "", err
+	}
+	limit, _ := ctx.Deadline()
+	if err := conn.SetDeadline(limit); err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(io.LimitReader(conn, 4096))
+	if err == nil && len(text) == 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return "", fmt.Errorf("the coordinator on this machine does not say where it listens: %w", err)
+	}
+	var speaks int
+	if _, err := fmt.Sscan(string(text), &at, &speaks); err != nil || speaks != protocol {
+		return "", fmt.Errorf("the coordinator on this machine is of another version of golaunch, which this one does not understand: %q",
+			strings.TrimSpace(string(text)))
+	}
+	return at, nil
+}
+
+// ours refuses a socket that another user holds under this user's name.
+func ours(conn *net.UnixConn) error {
+	peer, err := safefile.Peer(conn)
+	if err != nil {
+		return fmt.Errorf("cannot see who runs the coordinator on this machine: %w", err)
+	}
+	if peer.Uid != 0 && int(peer.Uid) != os.Getuid() {
+		return fmt.Errorf("uid %d (pid %d) passes itself off as the coordinator of uid %d on this machine",
+			peer.Uid, peer.Pid, os.Getuid())
+	}
+	return nil
+}

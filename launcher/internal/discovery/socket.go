@@ -1,0 +1,132 @@
+package discovery
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/host/safefile"
+)
+
+// A job that has a coordinator of its own has a socket on the coordinator's machine, also in the abstract namespace, whose name
+// ends with the job's ID, and at which the coordinator serves clients of this user and of root's.
+func jobPrefix() string { return fmt.Sprintf("@golaunch-job-%d-", os.Getuid()) }
+
+// Listen listens for clients of a job, and refuses those of other users.
+func Listen(job string) (net.Listener, error) {
+	l, err := net.Listen("unix", fmt.Sprintf("%s%d-%s", jobPrefix(), os.Getpid(), label(job)))
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen for commands about job %s: %w", job, err)
+	}
+	return jobListener{l}, nil
+}
+
+type jobListener struct{ net.Listener }
+
+// Accept lets nobody in whom the kernel does not know as this user or root.
+func (l jobListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		peer, err := safefile.Peer(conn.(*net.UnixConn))
+		if err == nil && (peer.Uid == 0 || int(peer.Uid) == os.Getuid()) {
+			return conn, nil
+		}
+		_ = conn.Close() // of somebody whom nobody answers
+	}
+}
+
+// maxLabel bounds what of an ID fits in the name of a socket (unix(7): 108 bytes).
+const maxLabel = 64
+
+// label stands for an ID in a name. No ID begins with a dash, as that of a long one does.
+func label(job string) string {
+	if len(job) <= maxLabel {
+		return job
+	}
+	sum := sha256.Sum256([]byte(job))
+	return "-" + hex.EncodeToString(sum[:16])
+}
+
+// Jobs are the IDs of this user's jobs that have a socket on this machine, sorted, but for very long ones, which must be named. Anybody may
+// make sockets of any name: each is asked whose it is. The error is that of /proc/net/unix.
+func Jobs(ctx context.Context) ([]string, error) {
+	names, err := jobSockets()
+	var jobs []string
+	for _, name := range names {
+		if job := labelOf(name); !strings.HasPrefix(job, "-") && !slices.Contains(jobs, job) {
+			if conn, err := dialAt(ctx, name); err == nil {
+				jobs = append(jobs, job)
+				_ = conn.Close() // it was only looked at
+			}
+		}
+	}
+	slices.Sort(jobs)
+	return jobs, err
+}
+
+func jobSockets() (names []string, err error) {
+	text, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the jobs on this machine: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		// Num RefCount Protocol Flags Type St Inode Path; a socket that listens has the flag __SO_ACCEPTCON (net/unix/af_unix.c).
+		if len(fields) == 8 && fields[3] == "00010000" && strings.HasPrefix(fields[7], jobPrefix()) {
+			names = append(names, fields[7])
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// labelOf is that of a name: behind the number of the process.
+func labelOf(name string) string {
+	_, job, _ := strings.Cut(strings.TrimPrefix(name, jobPrefix()), "-")
+	return job
+}
+
+// ErrNoJob says that a job has no socket on this machine.
+var ErrNoJob = errors.New("no such job on this machine")
+
+// Dial reaches the coordinator of a job of this user's on this machine. Of several jobs with one ID it is one.
+func Dial(ctx context.Context, job string) (net.Conn, error) {
+	all, err := jobSockets()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range all {
+		if labelOf(name) == label(job) {
+			if conn, err := dialAt(ctx, name); err == nil {
+				return conn, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("job %s: %w", job, ErrNoJob)
+}
+
+// dialLimit bounds the wait at one socket, which another user may hold, and where nobody may answer.
+const dialLimit = time.Second
+
+func dialAt(ctx context.Context, name string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", name)
+	if err != nil {
+		return nil, err
+	}
+	if err := ours(conn.(*net.UnixConn)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}

@@ -1,0 +1,19 @@
+package schedenv
+
+// flux reads what Flux tells each task (flux-environment(7)). Its hosts are flux-hostlist(1)'s to say, of which the first has task 0.
+func flux(m Machine) (*Place, error) {
+	if !m.has("FLUX_JOB_ID") || !m.has("FLUX_TASK_RANK") {
+		return nil, nil
+	}
+	r := m.read("Flux")
+	r.place.Job = jobName("flux", r.must("FLUX_JOB_ID"))
+	task, nodes, tasks := r.number("FLUX_TASK_RANK", 0), r.number("FLUX_JOB_NNODES", 1), r.number("FLUX_JOB_SIZE", 1)
+	r.place.Node, r.place.Nodes = task, max(nodes, tasks)
+	if tasks > nodes {
+		r.several(task, "FLUX_JOB_SIZE is %d on %d nodes: start one golaunch per node (flux run --nodes=%[2]d --ntasks=%[2]d), or --nodes 1 for a job of each",
+			tasks, nodes)
+	} else if nodes > 1 {
+		r.place.Ask = []string{"flux", "hostlist", "--nth=0", "local"}
+	}
+	return r.done()
+}

@@ -1,0 +1,76 @@
+package schedenv
+
+import (
+	"net"
+	"strconv"
+	"strings"
+)
+
+// kubeflow reads torchrun's own variables, by which Kubeflow's Trainer (TrainJob; pkg/runtime/framework/plugins/torch) and the
+// training operator before it (PyTorchJob; pkg/controller.v1/pytorch) tell torchrun its node. An elastic PyTorchJob has no
+// PET_NODE_RANK: its pods are JOB-worker-INDEX, and the endpoint is the first of them. A range of nodes, MIN:MAX, is not told.
+func kubeflow(m Machine) (*Place, error) {
+	if !m.has("PET_NNODES") {
+		return nil, nil
+	}
+	r := m.read("Kubeflow")
+	if !r.has("KUBERNETES_SERVICE_HOST") {
+		r.place.By = "the environment (PET_NNODES)"
+	}
+	least, most, elastic := strings.Cut(r.text("PET_NNODES"), ":")
+	r.place.Nodes = r.count("PET_NNODES", least, 1, maxNodes)
+	if elastic && r.count("PET_NNODES", most, r.place.Nodes, maxNodes) != r.place.Nodes {
+		r.place.Nodes = 0
+	}
+	r.place.PerNode = r.perNode()
+	if r.place.Nodes != 1 {
+		r.endpoint()
+	}
+	return r.done()
+}
+
+// perNode is torchrun's --nproc-per-node.
+func (r *reader) perNode() string {
+	switch n := r.text("PET_NPROC_PER_NODE"); n {
+	case "", "gpu", "cpu", "auto":
+		return n
+	default:
+		return strconv.Itoa(r.count("PET_NPROC_PER_NODE", n, 1, maxNodes))
+	}
+}
+
+// endpoint is where torchrun would meet: at PET_RDZV_ENDPOINT, or else at the master (torch/distributed/run.py).
+func (r *reader) endpoint() {
+	p, pod := &r.place, r.pod()
+	if at := r.text("PET_RDZV_ENDPOINT"); at != "" {
+		host, number, err := net.SplitHostPort(at)
+		if err != nil {
+			host, number = at, strconv.Itoa(port)
+		}
+		p.Head, p.Port = host, r.count("the port in PET_RDZV_ENDPOINT", number, 1, 65535)
+	} else {
+		p.Head, p.Port = r.must("PET_MASTER_ADDR"), r.port("PET_MASTER_PORT")
+	}
+	first := short(p.Head)
+	p.Job = jobName(r.text("PET_RDZV_ID"), first, pod.namespace)
+	if job, ok := strings.CutSuffix(first, "-0"); ok && !r.has("PET_NODE_RANK") {
+		if index, ok := strings.CutPrefix(pod.host, job+"-"); ok {
+			p.Node = r.count("the end of the host name "+pod.host, index, 0, maxNodes)
+			return
+		}
+	}
+	p.Node = r.number("PET_NODE_RANK", 0)
+}
+
+// master reads the node's RANK and WORLD_SIZE that older training operators and the pytorch plugin of Volcano
+// (docs/user-guide/how_to_use_pytorch_plugin.md) give a pod. With a LOCAL_RANK they are those of a process.
+func master(m Machine) (*Place, error) {
+	if !m.has("KUBERNETES_SERVICE_HOST") || !m.has("MASTER_ADDR") || !m.has("RANK") || !m.has("WORLD_SIZE") || m.has("LOCAL_RANK") {
+		return nil, nil
+	}
+	r := m.read("Kubernetes (MASTER_ADDR)")
+	r.place.Node, r.place.Nodes = r.number("RANK", 0), r.number("WORLD_SIZE", 1)
+	r.place.Head, r.place.Port = r.must("MASTER_ADDR"), r.port("MASTER_PORT")
+	r.place.Job = jobName(short(r.place.Head), r.pod().namespace)
+	return r.done()
+}

@@ -1,0 +1,72 @@
+package schedenv
+
+import (
+	"strconv"
+	"strings"
+)
+
+// pod is what a pod's host name and /etc/hosts say. The kubelet writes the whole name, HOST.SUBDOMAIN.NAMESPACE.svc.ZONE, there
+// for a pod that has a subdomain, which is the name of its headless service
+// (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/).
+type pod struct {
+	host string
+	// domain is the whole name's part behind the host, and subdomain and namespace are its first words; all empty without one.
+	domain, subdomain, namespace string
+}
+
+func (m Machine) pod() pod {
+	p := pod{host: short(m.Hostname)}
+	data, err := m.file("/etc/hosts")
+	if err != nil || p.host == "" {
+		return p
+	}
+	for name := range strings.FieldsSeq(string(data)) {
+		domain, ok := strings.CutPrefix(name, p.host+".")
+		if words := strings.Split(domain, "."); ok && len(words) > 2 && words[2] == "svc" {
+			p.domain, p.subdomain, p.namespace = domain, words[0], words[1]
+			return p
+		}
+	}
+	return p
+}
+
+// indexedJob reads what Kubernetes tells the pods of an Indexed Job, whose host names are JOB-INDEX
+// (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/). The number of pods is not told. Without a headless
+// service, or in the network of its host, a pod cannot reach another by name, and there is no head; a job whose pods work alone
+// needs none.
+//
+// A JobSet's jobs are such jobs, with the host names JOBSET-REPLICATEDJOB-JOB-INDEX (https://jobset.sigs.k8s.io/docs/concepts/);
+// the pods of one job are the nodes. It sets no variable, but manifests map its annotation jobset.sigs.k8s.io/restart-attempt to
+// JOBSET_RESTART_ATTEMPT.
+func indexedJob(m Machine) (*Place, error) {
+	if !m.has("JOB_COMPLETION_INDEX") {
+		return nil, nil
+	}
+	r := m.read("Kubernetes (Indexed Job)")
+	r.place.Node = r.number("JOB_COMPLETION_INDEX", 0)
+	pod := r.pod()
+	job, ok := strings.CutSuffix(pod.host, "-"+strconv.Itoa(r.place.Node))
+	if ok {
+		r.place.Job = jobName(job, pod.namespace)
+	}
+	if ok && pod.domain != "" {
+		r.place.Head, r.place.Port = job+"-0."+pod.domain, port
+	}
+	if r.has("JOBSET_RESTART_ATTEMPT") {
+		r.place.By, r.place.Restarts = "Kubernetes (JobSet)", r.number("JOBSET_RESTART_ATTEMPT", 0)
+	}
+	return r.done()
+}
+
+// leaderWorkerSet reads what LeaderWorkerSet tells the pods of a group (https://lws.sigs.k8s.io/docs/reference/): the leader is
+// LWS-GROUP.SUBDOMAIN.NAMESPACE, which tells groups apart.
+func leaderWorkerSet(m Machine) (*Place, error) {
+	if !m.has("LWS_LEADER_ADDRESS") {
+		return nil, nil
+	}
+	r := m.read("Kubernetes (LeaderWorkerSet)")
+	r.place.Head, r.place.Port = r.must("LWS_LEADER_ADDRESS"), port
+	r.place.Node, r.place.Nodes = r.number("LWS_WORKER_INDEX", 0), r.number("LWS_GROUP_SIZE", 1)
+	r.place.Job = jobName(r.place.Head)
+	return r.done()
+}

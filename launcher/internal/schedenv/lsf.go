@@ -1,0 +1,56 @@
+package schedenv
+
+import (
+	"slices"
+	"strings"
+)
+
+// lsf reads what LSF tells a job (https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-set-job-execution).
+// The job's command runs on the first host; what blaunch starts has a task id.
+func lsf(m Machine) (*Place, error) {
+	if !m.has("LSB_JOBID") {
+		return nil, nil
+	}
+	r := m.read("LSF")
+	r.place.Job = r.lsfJob()
+	r.place.Each = r.text("LSF_PM_TASKID") != ""
+	r.among(r.lsfHosts())
+	return r.done()
+}
+
+// jsrun reads what the job step manager of CORAL systems tells. The job's first host is the launch node, which no step uses
+// (Lightning's LSFEnvironment skips it as well).
+func jsrun(m Machine) (*Place, error) {
+	if !m.has("JSM_NAMESPACE_RANK") {
+		return nil, nil
+	}
+	r := m.read("jsrun")
+	r.place.Job = r.lsfJob()
+	r.ranks("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_SIZE", "jsrun --rs_per_host 1 --tasks_per_rs 1")
+	if hosts, _ := r.lsfHosts(); len(hosts) > 0 {
+		r.inOrder(hosts[1:])
+	}
+	return r.done()
+}
+
+// lsfJob has the position in a job array, which is 0 outside one.
+func (r *reader) lsfJob() string {
+	index := r.text("LSB_JOBINDEX")
+	if index == "0" {
+		index = ""
+	}
+	return jobName("lsf", r.must("LSB_JOBID"), index)
+}
+
+// lsfHosts are the hosts and the variable that told them: LSB_MCPU_HOSTS is "host1 slots1 host2 slots2 ...", and the file has a
+// line for each slot.
+func (r *reader) lsfHosts() ([]string, string) {
+	if hosts, err := r.hosts(r.text("LSB_DJOB_HOSTFILE")); err == nil && len(hosts) > 0 {
+		return hosts, "LSB_DJOB_HOSTFILE"
+	}
+	var hosts []string
+	for pair := range slices.Chunk(strings.Fields(r.must("LSB_MCPU_HOSTS")), 2) {
+		hosts = append(hosts, pair[0])
+	}
+	return once(hosts), "LSB_MCPU_HOSTS"
+}

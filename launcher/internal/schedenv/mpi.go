@@ -1,0 +1,139 @@
+package schedenv
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/golaunch/golaunch/internal/host/hostlist"
+)
+
+// openMPI reads what Open MPI's mpirun tells each process, in 4 and in 5
+// (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html). It does not tell rank 0's host, but where mpirun runs:
+// that is the same host in every job script.
+func openMPI(m Machine) (*Place, error) {
+	if !m.has("OMPI_COMM_WORLD_RANK") {
+		return nil, nil
+	}
+	r := m.read("Open MPI")
+	r.ranks("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "mpirun --map-by ppr:1:node")
+	r.place.Job = jobName("mpi", r.must("PMIX_NAMESPACE"))
+	r.inOrder(r.allocated())
+	if r.place.Nodes > 1 && r.place.Head == "" && r.place.Several == nil {
+		r.mpirun()
+	}
+	return r.done()
+}
+
+// hydra reads what the process manager of MPICH, MVAPICH and Intel MPI tells (hydra's proxy sets MPI_LOCALNRANKS where Slurm and
+// Flux, which set PMI_RANK as well, do not). It names no host and no job, so both must come from the batch system around it.
+func hydra(m Machine) (*Place, error) {
+	if !m.has("PMI_RANK") || !m.has("MPI_LOCALNRANKS") {
+		return nil, nil
+	}
+	r := m.read("MPI's hydra")
+	r.ranks("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "mpiexec -ppn 1")
+	r.inOrder(r.allocated())
+	if id := r.allocation(); id != "" {
+		r.place.Job = jobName("mpi", id)
+	}
+	return r.done()
+}
+
+// pals reads what the mpiexec of HPE Cray systems tells (mpiexec(1) of the HPE Cray Programming Environment).
+func pals(m Machine) (*Place, error) {
+	if !m.has("PALS_RANKID") {
+		return nil, nil
+	}
+	r := m.read("HPE's PALS")
+	r.ranks("PALS_RANKID", "PMI_SIZE", "PMI_LOCAL_SIZE", "mpiexec --ppn 1")
+	r.inOrder(r.allocated())
+	r.place.Job = jobName("mpi", r.allocation(), r.text("PALS_APID"))
+	return r.done()
+}
+
+// ranks makes the processes of an MPI job the nodes, which they are if each is alone on its host.
+func (r *reader) ranks(rank, size, local, hint string) {
+	r.place.Node, r.place.Nodes = r.number(rank, 0), r.number(size, 1)
+	if n := r.number(local, 1); n > 1 {
+		r.several(r.place.Node, "%s is %d: start one golaunch per node (%s), or --nodes 1 for a job of each", local, n, hint)
+	}
+}
+
+// inOrder takes hosts for those of the ranks if there are as many and this one stands in its place. A list that is right for this
+// rank and wrong for rank 0 does no harm: rank 0 ends the job.
+func (r *reader) inOrder(hosts []string) {
+	p := &r.place
+	if len(hosts) == p.Nodes && position(hosts, r.Hostname) == p.Node {
+		p.Names, p.Name, p.Head = hosts, hosts[p.Node], hosts[0]
+	}
+}
+
+// allocated are the hosts that a batch system or a host file has for mpirun, in its order; none where nothing tells them.
+func (r *reader) allocated() []string {
+	if hosts, err := hostlist.Expand(r.text("SLURM_JOB_NODELIST")); err == nil && len(hosts) > 0 {
+		return hosts
+	}
+	for name := range strings.FieldsSeq("PBS_NODEFILE LSB_DJOB_HOSTFILE " +
+		"OMPI_MCA_orte_default_hostfile PRTE_MCA_prte_default_hostfile") {
+		if hosts, err := r.hosts(r.text(name)); err == nil && len(hosts) > 0 {
+			return hosts
+		}
+	}
+	return nil
+}
+
+// allocation is the number of the batch job around mpirun.
+func (r *reader) allocation() string {
+	for _, name := range []string{"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"} {
+		if id := r.text(name); id != "" {
+			return id
+		}
+	}
+	return ""
+}
+
+// mpirun makes mpirun's host the head, by its own name on that host. Open MPI 4 has its daemon's addresses, and 5 (PRRTE,
+// plm_base_jobid.c) begins the namespace with the tool, the host and the pid of mpirun: prterun-HOST-PID@1.
+func (r *reader) mpirun() {
+	daemon, own := r.text("OMPI_MCA_orte_hnp_uri"), r.text("OMPI_MCA_orte_local_daemon_uri")
+	here := daemon == own
+	switch {
+	case daemon != "" && here:
+		r.place.Head = r.Hostname
+	case daemon != "":
+		r.place.Head = reachable(addresses(daemon), addresses(own))
+	default:
+		_, rest, _ := strings.Cut(r.text("PMIX_NAMESPACE"), "-")
+		r.place.Head = rest[:max(0, strings.LastIndex(rest, "-"))]
+		here = position([]string{r.place.Head}, r.Hostname) == 0
+	}
+	if r.place.Node == 0 && !here {
+		r.fail("mpirun runs on another host than rank 0, %s: start mpirun there, or give --rendezvous %s:PORT", r.Hostname, r.Hostname)
+	}
+}
+
+// addresses are those of a daemon's contact, "1294532608.0;tcp://192.0.2.2,10.0.0.2:32771;tcp6://[fd00::2]:42797".
+func addresses(contact string) []string {
+	var all []string
+	for _, part := range strings.Split(contact, ";")[1:] {
+		_, hosts, _ := strings.Cut(part, "://")
+		for host := range strings.SplitSeq(hosts[:max(0, strings.LastIndex(hosts, ":"))], ",") {
+			if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil && !a.IsLoopback() {
+				all = append(all, a.String())
+			}
+		}
+	}
+	return all
+}
+
+// reachable is the first address that this node does not have as well: that would be a bridge of its own, like docker's. Two
+// daemons of one host have the same addresses.
+func reachable(daemon, own []string) string {
+	for _, a := range daemon {
+		if slices.Equal(daemon, own) || !slices.Contains(own, a) {
+			return a
+		}
+	}
+	return ""
+}

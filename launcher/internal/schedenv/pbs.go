@@ -1,0 +1,19 @@
+package schedenv
+
+// pbs reads what PBS Professional, OpenPBS and Torque tell (qsub(1B), pbsdsh(1B)): a job script is task 1 on the first host; what
+// pbsdsh starts has a later number, or runs on another host. The numbers are those of slots, so this host's name says its
+// position.
+func pbs(m Machine) (*Place, error) {
+	if !m.has("PBS_JOBID") {
+		return nil, nil
+	}
+	r := m.read("PBS")
+	r.place.Job = jobName("pbs", r.must("PBS_JOBID"))
+	r.place.Each = r.has("PBS_NODENUM") && (r.text("PBS_NODENUM") != "0" || r.text("PBS_TASKNUM") != "1")
+	hosts, err := r.hosts(r.must("PBS_NODEFILE"))
+	if err != nil {
+		r.fail("read PBS_NODEFILE: %v: run golaunch on the job's first host, or give --rendezvous HOST:PORT", err)
+	}
+	r.among(hosts, "PBS_NODEFILE")
+	return r.done()
+}

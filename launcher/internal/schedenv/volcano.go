@@ -1,0 +1,42 @@
+package schedenv
+
+import "io/fs"
+
+// volcano reads what the env and svc plugins of Volcano tell the pods of a job (docs/user-guide/how_to_use_svc_plugin.md): the
+// hosts of each task are in a file /etc/volcano/TASK.host. The pods of one task are the nodes; the pytorch plugin numbers those
+// of a master and workers through, and comes first therefore.
+func volcano(m Machine) (*Place, error) {
+	if !m.has("VC_TASK_INDEX") && !m.has("VK_TASK_INDEX") {
+		return nil, nil
+	}
+	r := m.read("Volcano")
+	name := "VC_TASK_INDEX"
+	if !r.has(name) {
+		name = "VK_TASK_INDEX"
+	}
+	index := r.number(name, 0)
+	files, err := fs.Glob(r.FS, "etc/volcano/*.host")
+	switch {
+	case err != nil || len(files) == 0:
+		r.fail("/etc/volcano names no hosts: add the svc plugin to the job, or give --rendezvous HOST:PORT")
+	case len(files) > 1:
+		r.fail("the job has %d tasks: add the pytorch plugin, which numbers the pods of two, or give --rendezvous HOST:PORT",
+			len(files))
+	default:
+		r.task(files[0], index)
+	}
+	return r.done()
+}
+
+func (r *reader) task(file string, index int) {
+	hosts, err := r.hosts(file)
+	if err != nil {
+		r.fail("read /%s: %v", file, err)
+	}
+	r.among(hosts, "/"+file)
+	if r.err == nil && r.place.Node != index {
+		r.fail("/%s has this host, %s, in place %d, and the task's index is %d", file, r.Hostname, r.place.Node, index)
+	}
+	pod := r.pod()
+	r.place.Job, r.place.Names, r.place.Name, r.place.Port = jobName(pod.subdomain, pod.namespace), nil, "", port
+}
