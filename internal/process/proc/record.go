@@ -168,22 +168,32 @@ func endStaleOne(dir *os.Root, name string, deadline time.Time) error {
 	}
 	var r recorded
 	if json.Unmarshal(text, &r) == nil && r.Marker != "" {
-		if r.PIDs != pidNamespace() {
-			return nil // its processes are not to be seen from here
+		end := r.end
+		if r.PIDs != pidNamespace() { // its processes are not to be seen from here
+			if _, err := os.Stat(r.Cgroup); err != nil {
+				return nil
+			}
+			end = r.endGroup
 		}
-		if err := r.end(deadline); err != nil {
+		if err := end(deadline); err != nil {
 			return err
 		}
 	}
 	return gone(dir.Remove(name))
 }
 
+// endGroup kills what is in the cgroup, and removes that.
+func (r recorded) endGroup(deadline time.Time) error {
+	if r.Cgroup == "" {
+		return nil
+	}
+	return cmp.Or(killGroup(r.Cgroup), awaitEmpty(r.Cgroup, deadline), removeGroup(r.Cgroup))
+}
+
 // end kills what is left. What this process itself descends from is spared, with its sessions.
 func (r recorded) end(deadline time.Time) error {
-	if r.Cgroup != "" {
-		if err := cmp.Or(killGroup(r.Cgroup), awaitEmpty(r.Cgroup, deadline), removeGroup(r.Cgroup)); err != nil {
-			return err
-		}
+	if err := r.endGroup(deadline); err != nil {
+		return err
 	}
 	// The cgroup may be where this process does not see it.
 	pids, sessions := lineage()

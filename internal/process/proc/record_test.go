@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -73,6 +74,24 @@ func endedByNext(t *testing.T, h *killable, out *output) {
 	out.end()
 	if _, err := os.Stat(h.home); h.home != "" && !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the cgroup %s is left: %v", h.home, err)
+	}
+}
+
+// The processes of a container that is gone cannot be seen, but its cgroup can, where it was not one of its own.
+func TestNextSupervisorRemovesTheCgroupOfAContainer(t *testing.T) {
+	needCgroup(t)
+	home := makeHome()
+	dir, err := openRecords()
+	must(t, err)
+	defer dir.Close()
+	text, err := json.Marshal(recorded{Marker: "RANKGUARD_NONE_", Cgroup: home.dir, PIDs: "pid:[1]"})
+	must(t, err)
+	must(t, dir.WriteFile("1-CONTAINER", text, 0o600))
+	must(t, endStale(time.Now().Add(patience)))
+	for _, path := range []string{home.dir, filepath.Join(dir.Name(), "1-CONTAINER")} {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", path, err)
+		}
 	}
 }
 
