@@ -147,6 +147,7 @@ class Worker:
     def reconnect(self, main):
         import time
 
+        lock = self.reconnected
         while True:
             time.sleep(self.pause)
             self.pause = min(max(2 * self.pause, _PAUSES[0]), _PAUSES[1])
@@ -155,8 +156,12 @@ class Worker:
                 break
             except OSError:
                 pass
-        self.reconnected.release()
-        _signal.pthread_kill(main, _signal.SIGURG)  # as if something had come
+        lock.release()
+        again = 0.0
+        while self.reconnected is lock:  # a signal may come when a method was about to wait in the kernel, after Python has looked for signals
+            _signal.pthread_kill(main, _signal.SIGURG)  # as if something had come
+            again = min(max(2 * again, _PAUSES[0]), _PAUSES[1])
+            time.sleep(again)
 
     def rejoin(self, wait):
         """Goes on with the connection that was made again, if it was."""
