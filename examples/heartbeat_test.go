@@ -11,6 +11,9 @@ import (
 func TestHeartbeatThatCannotBeWritten(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
 		t.Skip("there is no python3 here")
 	}
 	const twice = "import golaunch_heartbeat\nfor step in range(2):\n    golaunch_heartbeat.beat(step, 2, 'words')\nprint('trained')"

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"os"
 	"os/exec"
 	"slices"
 	"testing"
@@ -50,6 +51,9 @@ func TestEpochOfThisMachine(t *testing.T) {
 	before := sleep()
 	e := NewEpoch()
 	if e.Last == 0 {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("this kernel does not say which number it has handed out last")
+		}
 		t.Skip("this kernel does not say which number it has handed out last")
 	}
 	after := sleep()
