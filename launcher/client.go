@@ -111,6 +111,10 @@ func connectLocal(ctx context.Context, job string) (*Client, error) {
 // localTarget stands for a job's own coordinator in messages.
 const localTarget = "this machine"
 
+// TLS is how a controller connects to the addresses of [Client.Endpoints]; nil for a job's own
+// coordinator on this machine.
+func (c *Client) TLS() *tls.Config { return c.tls }
+
 // Local says whether this is a job's own coordinator on this machine, which ends with it.
 func (c *Client) Local() bool { return c.Target == localTarget }
 

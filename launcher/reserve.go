@@ -32,7 +32,7 @@ func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservatio
 	if err != nil {
 		return nil, asked(err)
 	}
-	r := &Reservation{ID: j.ID, client: c, watch: w, turns: newTurns(), over: make(chan struct{})}
+	r := &Reservation{ID: j.ID, client: c, watch: w, over: make(chan struct{})}
 	for r.Plan.Groups == nil {
 		u, err := w.Next(ctx)
 		switch {
@@ -60,7 +60,6 @@ type Reservation struct {
 
 	client *Client
 	watch  *session.Watch
-	turns  *turns
 	over   chan struct{}
 	err    error
 }

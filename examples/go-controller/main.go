@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/group"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
@@ -61,7 +62,7 @@ func control(ctx context.Context) error {
 		return err
 	}
 	where := launcher.Resources{PerNode: []int{4}}
-	held, err := c.Reserve(ctx, launcher.Job{Resources: where}, 0)
+	held, err := group.Reserve(ctx, c, launcher.Job{Resources: where}, 0)
 	if err != nil {
 		return err
 	}

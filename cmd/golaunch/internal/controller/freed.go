@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/group"
 )
 
-// freeing is a launcher.MemoryQuery, as the program says it.
+// freeing is a group.MemoryQuery, as the program says it.
 type freeing struct {
 	Job   string              `json:"job"`
 	GPUs  map[string][]string `json:"gpus"`
@@ -18,7 +18,7 @@ type freeing struct {
 	Within float64 `json:"within"`
 }
 
-// holding is a launcher.GPUMemory.
+// holding is a group.GPUMemory.
 type holding struct {
 	Node  string `json:"node"`
 	GPU   string `json:"gpu_uuid"`
@@ -41,8 +41,8 @@ func (c *controller) freed(ctx context.Context, f freeing) (freed, error) {
 	if err != nil {
 		return found, err
 	}
-	err = client.Freed(ctx, launcher.MemoryQuery{Job: f.Job, GPUs: f.GPUs, Keep: f.Keep, Whole: f.Whole, Within: time.Duration(f.Within * float64(time.Second))})
-	if in, ok := errors.AsType[*launcher.GPUMemoryError](err); ok {
+	err = group.Freed(ctx, client, group.MemoryQuery{Job: f.Job, GPUs: f.GPUs, Keep: f.Keep, Whole: f.Whole, Within: time.Duration(f.Within * float64(time.Second))})
+	if in, ok := errors.AsType[*group.GPUMemoryError](err); ok {
 		for _, h := range in.Held {
 			found.Held = append(found.Held, holding(h))
 		}

@@ -1,4 +1,4 @@
-package launcher_test
+package group_test
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/testkit/clustertest"
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/group"
 )
 
 // TestTurns of groups with the same GPUs: each offloads before another one loads, and keeps what it has until then.
 func TestTurns(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2)
-	for _, g := range []*launcher.Group{a, a, b, a} {
+	for _, g := range []*group.Group{a, a, b, a} {
 		t.work(g)
 	}
 	if got, want := t.said(), "b offload, a onload, a work, a work, a offload, b onload, b work, b offload, a onload, a work"; got != want {
@@ -67,7 +67,7 @@ func TestTurnsAreInOrder(tt *testing.T) {
 	}
 	many := make(chan error)
 	inside := make(chan struct{}, 1)
-	for _, g := range []*launcher.Group{a, b, c} {
+	for _, g := range []*group.Group{a, b, c} {
 		go func() {
 			var err error
 			for range 4 {
@@ -160,7 +160,7 @@ func TestTurnsThatFail(tt *testing.T) {
 		_ = b.Active(t.ctx, 0, func(context.Context) error { panic("mine") })
 	}()
 	err := a.Active(t.ctx, 0, t.nothing)
-	if failed, ok := errors.AsType[*launcher.WorkerError](err); !ok || failed.Message != "it cannot offload" {
+	if failed, ok := errors.AsType[*group.WorkerError](err); !ok || failed.Message != "it cannot offload" {
 		t.Errorf("%v, want what the worker says", err)
 	}
 	t.want(err, "a did not get its turn: offload of b: worker 0 on n0: it cannot offload")
@@ -282,13 +282,13 @@ func TestTurnsOnGPUs(tt *testing.T) {
 		return []string{heldVar + "=" + held, takesVar + "=" + fmt.Sprint(40*gib), keepsVar + "=" + fmt.Sprint(keeps)}
 	}
 	a, b := t.group("a", 2, env(gib)...), t.group("b", 2, env(gib)...)
-	for _, g := range []*launcher.Group{a, b, a} {
+	for _, g := range []*group.Group{a, b, a} {
 		t.work(g)
 	}
 	greedy := t.group("greedy", 2, env(30*gib)...)
 	t.work(greedy)
 	err := a.Active(t.ctx, time.Second, t.nothing)
-	failed, ok := errors.AsType[*launcher.GPUMemoryError](err)
+	failed, ok := errors.AsType[*group.GPUMemoryError](err)
 	if !ok || len(failed.Held) != 2 {
 		t.Fatalf("%v, want who holds what", err)
 	}

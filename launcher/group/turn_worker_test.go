@@ -1,4 +1,4 @@
-package launcher_test
+package group_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/testkit/clustertest"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/group"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
@@ -96,7 +97,7 @@ func turnerHandlers(me rankenv.Info) map[string]rankenv.Handler {
 // turning is a reservation whose groups take turns.
 type turning struct {
 	*testing.T
-	*launcher.Reservation
+	*group.Reservation
 	ctx context.Context
 	log string
 }
@@ -105,7 +106,7 @@ type turning struct {
 func takeTurns(t *testing.T, gpus int) *turning {
 	t.Helper()
 	c := clustertest.Start(t, gpus).Connect(t)
-	r, err := c.Reserve(t.Context(), launcher.Job{Resources: launcher.Resources{PerNode: []int{2}, GPU: true}}, 4)
+	r, err := group.Reserve(t.Context(), c, launcher.Job{Resources: launcher.Resources{PerNode: []int{2}, GPU: true}}, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,12 +119,12 @@ func takeTurns(t *testing.T, gpus int) *turning {
 }
 
 // group has n workers, and variables for them.
-func (t *turning) group(name string, n int, env ...string) *launcher.Group {
+func (t *turning) group(name string, n int, env ...string) *group.Group {
 	t.Helper()
 	return t.restarting(name, n, 1, env...)
 }
 
-func (t *turning) restarting(name string, n, restarts int, env ...string) *launcher.Group {
+func (t *turning) restarting(name string, n, restarts int, env ...string) *group.Group {
 	t.Helper()
 	g := t.starting(name, n, restarts, []string{os.Args[0]}, env...)
 	if _, err := g.CallAll(t.ctx, "attempt", nil); err != nil { // so that its place is known
@@ -132,7 +133,7 @@ func (t *turning) restarting(name string, n, restarts int, env ...string) *launc
 	return g
 }
 
-func (t *turning) starting(name string, n, restarts int, command []string, env ...string) *launcher.Group {
+func (t *turning) starting(name string, n, restarts int, command []string, env ...string) *group.Group {
 	t.Helper()
 	j := launcher.Job{ID: name, Command: command, Resources: launcher.Resources{PerNode: []int{n}, GPU: true}}
 	j.Env = append([]string{workerVar + "=1", "GORACE=atexit_sleep_ms=0", turnerVar + "=" + name, logVar + "=" + t.log}, env...)
@@ -161,14 +162,14 @@ func (t *turning) write(suffix string) {
 }
 
 // work has a group do something in a turn of its.
-func work(ctx context.Context, g *launcher.Group) error {
+func work(ctx context.Context, g *group.Group) error {
 	return g.Active(ctx, 0, func(ctx context.Context) error {
 		_, err := g.CallAll(ctx, "work", nil)
 		return err
 	})
 }
 
-func (t *turning) work(g *launcher.Group) {
+func (t *turning) work(g *group.Group) {
 	t.Helper()
 	if err := work(t.ctx, g); err != nil {
 		t.Error(err)
@@ -176,10 +177,10 @@ func (t *turning) work(g *launcher.Group) {
 }
 
 // die kills worker 1 of a group, once, and returns how its call ends.
-func (t *turning) die(ctx context.Context, g *launcher.Group) error {
+func (t *turning) die(ctx context.Context, g *group.Group) error {
 	t.Helper()
 	_, err := g.Call(ctx, 1, "work", []byte("1 of 0"))
-	if _, ok := errors.AsType[*launcher.WorkerError](err); !ok {
+	if _, ok := errors.AsType[*group.WorkerError](err); !ok {
 		t.Errorf("%v, want how a worker failed", err)
 	}
 	return err
@@ -233,9 +234,9 @@ func (t *turning) nothing(context.Context) error {
 }
 
 // sides sorts groups of one worker by their GPU.
-func (t *turning) sides(groups ...*launcher.Group) []*launcher.Group {
+func (t *turning) sides(groups ...*group.Group) []*group.Group {
 	t.Helper()
-	gpu := map[*launcher.Group]string{}
+	gpu := map[*group.Group]string{}
 	for _, g := range groups {
 		out, err := g.Call(t.ctx, 0, "gpu", nil)
 		if err != nil {
@@ -243,7 +244,7 @@ func (t *turning) sides(groups ...*launcher.Group) []*launcher.Group {
 		}
 		gpu[g] = string(out)
 	}
-	slices.SortStableFunc(groups, func(a, b *launcher.Group) int { return strings.Compare(gpu[a], gpu[b]) })
+	slices.SortStableFunc(groups, func(a, b *group.Group) int { return strings.Compare(gpu[a], gpu[b]) })
 	if n := len(groups) / 2; gpu[groups[0]] != gpu[groups[n-1]] || gpu[groups[n]] != gpu[groups[2*n-1]] || gpu[groups[0]] == gpu[groups[n]] {
 		t.Fatalf("the GPUs are %v", gpu)
 	}
@@ -260,7 +261,7 @@ func fakeDriver(t *testing.T) string {
 	}
 	dir, held := t.TempDir(), t.TempDir()
 	if out, err := exec.Command("cc", "-shared", "-fPIC", "-w", "-DNVML_NO_UNVERSIONED_FUNC_DEFS", "-I", strings.TrimSpace(string(header)),
-		"-o", filepath.Join(dir, "libnvidia-ml.so.1"), "../internal/host/gpu/testdata/nvml.c").CombinedOutput(); err != nil {
+		"-o", filepath.Join(dir, "libnvidia-ml.so.1"), "../../internal/host/gpu/testdata/nvml.c").CombinedOutput(); err != nil {
 		t.Fatalf("build the fake driver: %v\n%s", err, out)
 	}
 	for _, uuid := range []string{"GPU-8f000000-0000", "GPU-0f000000-0000"} {

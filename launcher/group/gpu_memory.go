@@ -1,4 +1,4 @@
-package launcher
+package group
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/golaunch/golaunch/launcher"
 )
 
 // MemoryQuery asks whether others than a job hold memory of its GPUs.
@@ -85,14 +87,14 @@ const (
 
 // Freed looks at a job's GPUs by NVML, on each of its nodes, until nobody else's memory is in the way, or its time is over: then it returns a [*GPUMemoryError].
 // Where no node has a driver, nothing is in the way.
-func (c *Client) Freed(ctx context.Context, q MemoryQuery) error {
+func Freed(ctx context.Context, client *launcher.Client, q MemoryQuery) error {
 	begin := time.Now()
 	end := begin.Add(q.Within)
 	limited, cancel := context.WithDeadline(ctx, end.Add(freedAsk))
 	defer cancel()
 	var last *GPUMemoryError // what was in the way at the last look that was done
 	for {
-		found, checked, err := c.look(limited, q)
+		found, checked, err := look(limited, client, q)
 		over := time.Until(end) < freedEvery
 		switch {
 		case err == nil && len(found.Held)+len(found.Missing) == 0:
@@ -101,7 +103,7 @@ func (c *Client) Freed(ctx context.Context, q MemoryQuery) error {
 			return found
 		case err == nil:
 			last = found
-		case errors.Is(err, ErrNotThere) || over && ctx.Err() == nil:
+		case errors.Is(err, launcher.ErrNotThere) || over && ctx.Err() == nil:
 			return err
 		}
 		select {
@@ -129,10 +131,10 @@ func (q MemoryQuery) known(checked int) error {
 }
 
 // look asks the nodes once. It returns what is in the way, and of how many GPUs a driver has told.
-func (c *Client) look(ctx context.Context, q MemoryQuery) (*GPUMemoryError, int, error) {
+func look(ctx context.Context, client *launcher.Client, q MemoryQuery) (*GPUMemoryError, int, error) {
 	found, checked := &GPUMemoryError{Job: q.Job, Keep: q.Keep, Within: q.Within}, 0
 	silent := maps.Clone(q.GPUs)
-	for n, err := range c.GPUs(ctx, q.Job, freedAsk) {
+	for n, err := range client.GPUs(ctx, q.Job, freedAsk) {
 		if err != nil {
 			return nil, 0, err
 		}
@@ -155,7 +157,7 @@ func (c *Client) look(ctx context.Context, q MemoryQuery) (*GPUMemoryError, int,
 }
 
 // judge says what is in the way on a node, and of how many GPUs the driver has told.
-func (q MemoryQuery) judge(n NodeSamples) (checked int, held []GPUMemory) {
+func (q MemoryQuery) judge(n launcher.NodeSamples) (checked int, held []GPUMemory) {
 	for _, uuid := range q.GPUs[n.Node] {
 		whole, told := math.NaN(), false
 		for _, s := range n.Series {

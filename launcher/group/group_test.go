@@ -1,4 +1,4 @@
-package launcher_test
+package group_test
 
 import (
 	"bytes"
@@ -23,6 +23,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/testkit/clustertest"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/group"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
@@ -120,11 +121,11 @@ func beWorker() int {
 }
 
 // startGroup has 2 and 1 workers on two nodes.
-func startGroup(t *testing.T, j launcher.Job) *launcher.Group {
+func startGroup(t *testing.T, j launcher.Job) *group.Group {
 	t.Helper()
 	c := clustertest.Start(t, 2, 1).Connect(t)
 	where := launcher.Resources{MinNodes: 2, MaxNodes: 2, PerNode: []int{2, 1}, GPU: true}
-	r, err := c.Reserve(t.Context(), launcher.Job{Resources: where}, 0)
+	r, err := group.Reserve(t.Context(), c, launcher.Job{Resources: where}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +248,7 @@ func TestGroup(t *testing.T) {
 	}
 	for method, want := range map[string]string{"fail": "rank 1 cannot", "panic": "panic: no way", "nothing": `no handler is called "nothing"`} {
 		_, err := g.Call(ctx, 1, method, nil)
-		failed, ok := errors.AsType[*launcher.WorkerError](err)
+		failed, ok := errors.AsType[*group.WorkerError](err)
 		if !ok || failed.Rank != 1 || failed.Node == "" || failed.Message != want || failed.Failure != nil {
 			t.Errorf("%s: %+v", method, err)
 		}
@@ -279,7 +280,7 @@ func TestAWorkerOfAGroupDies(t *testing.T) {
 	g := startGroup(t, j)
 	ctx := limited(t)
 	_, err := g.CallAll(ctx, "die", []byte("1"))
-	failed, ok := errors.AsType[*launcher.WorkerError](err)
+	failed, ok := errors.AsType[*group.WorkerError](err)
 	if !ok {
 		t.Fatalf("%v, want how a worker failed", err)
 	}
@@ -313,7 +314,7 @@ func TestAWorkerOfAGroupLeaves(t *testing.T) {
 			}
 			for _, method := range []string{"leave", "rank"} {
 				_, err := g.Call(ctx, 1, method, []byte("1"))
-				failed, ok := errors.AsType[*launcher.WorkerError](err)
+				failed, ok := errors.AsType[*group.WorkerError](err)
 				if !ok || failed.Failure == nil || failed.Failure.Rank != 1 || failed.Failure.Exit.Code != 0 || !strings.Contains(err.Error(), "exited with code 0: it is not started again") {
 					t.Fatalf("%s: %v, want that the worker has left", method, err)
 				}
@@ -418,7 +419,7 @@ func meeting(t *testing.T) *net.UnixListener {
 }
 
 // hang has a worker be in a call that does not end.
-func hang(t *testing.T, g *launcher.Group, rank int) {
+func hang(t *testing.T, g *group.Group, rank int) {
 	t.Helper()
 	socket := meeting(t)
 	ctx, cancel := context.WithCancel(limited(t))

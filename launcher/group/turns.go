@@ -1,4 +1,4 @@
-package launcher
+package group
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/golaunch/golaunch/launcher"
 )
 
 const (
@@ -345,7 +347,7 @@ func (g *Group) freed(ctx context.Context, sharing int) error {
 	if end, limited := ctx.Deadline(); limited {
 		q.Within = max(0, min(q.Within, time.Until(end)))
 	}
-	return g.client.Freed(ctx, q)
+	return Freed(ctx, g.client, q)
 }
 
 // What is known of a group
@@ -370,7 +372,11 @@ func (g *Group) present(ctx context.Context) ([]string, error) {
 func (g *Group) attempts() []int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return each(g.workers, func(w caller) int { return w.attempt })
+	attempts := make([]int, len(g.workers))
+	for rank, w := range g.workers {
+		attempts[rank] = w.attempt
+	}
+	return attempts
 }
 
 // tell notes what workers were told last.
@@ -395,7 +401,7 @@ func (g *Group) ended() error {
 	return whyOver(g.over)
 }
 
-func whyOver(over *Result) error {
+func whyOver(over *launcher.Result) error {
 	if over == nil {
 		return nil
 	}

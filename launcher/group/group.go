@@ -1,4 +1,4 @@
-package launcher
+package group
 
 import (
 	"context"
@@ -19,6 +19,8 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	endpoints "github.com/golaunch/golaunch/internal/wire/endpoint"
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
+
+	"github.com/golaunch/golaunch/launcher"
 )
 
 // leaveLimit is how long workers that are not needed any more may take to end in order.
@@ -31,10 +33,10 @@ type Group struct {
 	// It is 4 GB when 0. Set it before the first turn.
 	OthersKeep int64
 
-	client   *Client
+	client   *launcher.Client
 	turns    *turns
 	turn     *activeTurn // guarded by turns.mu
-	watch    *Watch
+	watch    *launcher.Watch
 	dir, key string
 	socket   *net.UnixListener
 	size     int
@@ -51,8 +53,8 @@ type Group struct {
 	next    uint64
 	closing bool
 	// failed is how an attempt failed, by attempt, and over how the job ended.
-	failed map[int]*Failure
-	over   *Result
+	failed map[int]*launcher.Failure
+	over   *launcher.Result
 	// trouble is why workers could not come, when that was last so.
 	trouble error
 	// word is what turns have told workers last, of the attempts in heard.
@@ -89,7 +91,7 @@ type WorkerError struct {
 	Rank           int
 	Node           string
 	Message, Stack string
-	Failure        *Failure
+	Failure        *launcher.Failure
 
 	gone bool // the worker has ended, and not its handler alone
 }
@@ -108,7 +110,7 @@ func (e *WorkerError) Error() string {
 // Group starts a job on the reservation whose ranks are workers, and returns at once: the first calls wait for them. It ends with ctx, with Close, or with the
 // reservation. Its failures and restarts are those of any job; a call that a worker does not live to answer is a [WorkerError]. One that exits with code 0 before
 // Close is not started again, while the others go on.
-func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
+func (r *Reservation) Group(ctx context.Context, j launcher.Job) (*Group, error) {
 	secret := make([]byte, endpoints.KeySize/2)
 	if _, err := rand.Read(secret); err != nil {
 		return nil, err
@@ -122,7 +124,7 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 	}
 	g := &Group{
 		client: r.client, turns: r.turns, key: hex.EncodeToString(secret), size: size, workers: make([]caller, size), changed: make(chan struct{}),
-		restart: job.Restart(j.Restarts.Policy), failed: map[int]*Failure{}, lost: make(chan struct{}, 1), endWithin: leaveLimit,
+		restart: job.Restart(j.Restarts.Policy), failed: map[int]*launcher.Failure{}, lost: make(chan struct{}, 1), endWithin: leaveLimit,
 	}
 	for i := range g.workers {
 		g.workers[i].attempt = -1
@@ -140,7 +142,7 @@ func (r *Reservation) Group(ctx context.Context, j Job) (*Group, error) {
 	g.ctx, g.end = context.WithCancelCause(ctx)
 	g.turns.change(func() { g.turns.groups = append(g.turns.groups, g) })
 	far := &endpoints.Reach{
-		TLS: r.client.tls, Key: g.key, Warn: g.troubled,
+		TLS: r.client.TLS(), Key: g.key, Warn: g.troubled,
 		Find:  func(ctx context.Context) (map[string]string, error) { return r.client.Endpoints(ctx, g.ID, findLimit) },
 		Bring: g.bring,
 	}
@@ -242,7 +244,7 @@ func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.S
 
 // Close has the workers end, in order, and waits for the end of the job. Workers that have not ended after 30 s are stopped, as [Client.Stop] does. The error
 // says why they could not be, as without a coordinator: they go on then until it misses this program.
-func (g *Group) Close() (Result, error) {
+func (g *Group) Close() (launcher.Result, error) {
 	g.mu.Lock()
 	g.closing = true
 	for _, w := range g.workers {
@@ -265,19 +267,19 @@ func (g *Group) Close() (Result, error) {
 		case <-late.C:
 			if err := g.stop(); err != nil {
 				err = fmt.Errorf("stop workers that did not end within %s: %w", g.endWithin, err)
-				return Result{}, errors.Join(err, g.release(err))
+				return launcher.Result{}, errors.Join(err, g.release(err))
 			}
 		case <-g.ctx.Done():
 			err := context.Cause(g.ctx)
-			return Result{}, errors.Join(err, g.release(err))
+			return launcher.Result{}, errors.Join(err, g.release(err))
 		}
 	}
 }
 
 // stop ends workers that do not end in order.
 func (g *Group) stop() error {
-	_, err := g.client.Stop(g.ctx, g.ID, CodeStopped, fmt.Sprintf("the group was closed, and workers did not end within %s", g.endWithin))
-	if errors.Is(err, ErrNotThere) { // it has ended meanwhile
+	_, err := g.client.Stop(g.ctx, g.ID, launcher.CodeStopped, fmt.Sprintf("the group was closed, and workers did not end within %s", g.endWithin))
+	if errors.Is(err, launcher.ErrNotThere) { // it has ended meanwhile
 		return nil
 	}
 	return err
@@ -357,7 +359,7 @@ func (g *Group) follow(far *endpoints.Reach) {
 		if err != nil {
 			g.change(func() {
 				if g.over == nil {
-					g.over = &Result{Code: 125, Reason: err.Error()}
+					g.over = &launcher.Result{Code: 125, Reason: err.Error()}
 				}
 				g.lose(nil)
 			})
@@ -378,7 +380,7 @@ func (g *Group) follow(far *endpoints.Reach) {
 
 // lose gives up workers that end with a failure: those of the attempt, or of a node, or one that restarts alone, or all. It is the answer to their calls;
 // later ones wait for who comes next.
-func (g *Group) lose(f *Failure) {
+func (g *Group) lose(f *launcher.Failure) {
 	for i := range g.workers {
 		w := &g.workers[i]
 		if f != nil && !g.endsWith(f, i) {
@@ -400,7 +402,7 @@ func (g *Group) lose(f *Failure) {
 }
 
 // endsWith says whether a worker ends with a failure.
-func (g *Group) endsWith(f *Failure, rank int) bool {
+func (g *Group) endsWith(f *launcher.Failure, rank int) bool {
 	switch g.restart {
 	case job.RestartRank:
 		return f.Rank == rank || f.Rank < 0 && f.Node == g.workers[rank].node

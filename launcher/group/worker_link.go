@@ -1,4 +1,4 @@
-package launcher
+package group
 
 import (
 	"bufio"
@@ -14,6 +14,8 @@ import (
 
 	endpoints "github.com/golaunch/golaunch/internal/wire/endpoint"
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
+
+	"github.com/golaunch/golaunch/launcher"
 )
 
 const (
@@ -43,7 +45,7 @@ type link struct {
 	acking bool
 	waits  map[uint64]chan rpcframe.Frame
 
-	failure *Failure
+	failure *launcher.Failure
 	lost    bool
 	gone    chan struct{}
 }
@@ -294,7 +296,7 @@ func (l *link) there() bool {
 }
 
 // fail ends all calls with a failure, which may be nil. One that is known later is told to who asks later.
-func (l *link) fail(f *Failure) {
+func (l *link) fail(f *launcher.Failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failure, l.replay = cmp.Or(l.failure, f), nil

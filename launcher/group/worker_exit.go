@@ -1,4 +1,4 @@
-package launcher
+package group
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/job"
+
+	"github.com/golaunch/golaunch/launcher"
 )
 
 // Why a worker whose connection has ended is gone
@@ -78,7 +80,7 @@ func (g *Group) look() {
 		if !g.unclear() {
 			continue
 		}
-		for n, err := range g.client.Samples(g.ctx, SampleQuery{Job: g.ID, Within: lookWithin}) {
+		for n, err := range g.client.Samples(g.ctx, launcher.SampleQuery{Job: g.ID, Within: lookWithin}) {
 			if err != nil { // what is wrong with the coordinator, the watch says
 				break
 			}
@@ -105,7 +107,7 @@ func (g *Group) left(rank, attempt int) {
 		if w.unclear == nil || w.attempt != attempt {
 			return
 		}
-		w.unclear.fail(&Failure{
+		w.unclear.fail(&launcher.Failure{
 			Node: w.node, Rank: rank, Attempt: attempt, At: time.Now(),
 			Why: fmt.Sprintf("rank %d on %s %s: it is not started again", rank, w.node, job.Exit{}),
 		})

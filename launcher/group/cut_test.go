@@ -1,4 +1,4 @@
-package launcher_test
+package group_test
 
 import (
 	"io"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/testkit/clustertest"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/group"
 )
 
 // cable is the network between a program and a coordinator.
@@ -80,7 +81,8 @@ func TestAGroupWithoutItsCoordinator(t *testing.T) {
 	c := clustertest.Start(t, 1)
 	way := lay(t, c.Coordinator)
 	j := launcher.Job{Resources: launcher.Resources{PerNode: []int{1}, GPU: true}}
-	r, err := clustertest.Cluster{Coordinator: way.Addr().String(), TokenFile: c.TokenFile}.Connect(t).Reserve(t.Context(), j, 0)
+	client := clustertest.Cluster{Coordinator: way.Addr().String(), TokenFile: c.TokenFile}.Connect(t)
+	r, err := group.Reserve(t.Context(), client, j, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
