@@ -8,14 +8,23 @@ import (
 func (s *State) Changes() []goodput.Change { return s.changes }
 
 // spending is what the ranks of a unit spend their time on in a phase. They train once all of them have started.
-var spending = map[Phase]goodput.Use{
-	Gathering: goodput.Waiting, Preparing: goodput.Starting, Running: goodput.Starting, Stopping: goodput.Stopping,
-	Backoff: goodput.Backoff, Finished: goodput.Over,
+func spending(p Phase) goodput.Use {
+	switch p {
+	case Preparing, Running:
+		return goodput.Starting
+	case Stopping:
+		return goodput.Stopping
+	case Backoff:
+		return goodput.Backoff
+	case Finished:
+		return goodput.Over
+	}
+	return goodput.Waiting
 }
 
 func (s *State) pass(u *unit, to Phase) {
 	u.phase = to
-	s.spend(u, spending[to])
+	s.spend(u, spending(to))
 }
 
 func (s *State) spend(u *unit, use goodput.Use) {

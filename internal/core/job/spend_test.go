@@ -88,7 +88,7 @@ func (s *State) does(u *unit, use goodput.Use) bool {
 	case u.phase == Gathering:
 		return use == goodput.Waiting
 	}
-	return use == spending[u.phase]
+	return use == spending(u.phase)
 }
 
 func checkSums(r *goodput.Report, seconds int) error {

@@ -1,4 +1,5 @@
-// Package mutants shows that the random worlds of a decision maker can fail: a simulator that cannot proves nothing. It is for tests.
+// Package mutants shows that the random worlds of a package find planted bugs: a simulator that cannot
+// fail proves nothing. It is for tests.
 package mutants
 
 import (
@@ -19,8 +20,9 @@ import (
 	"github.com/golaunch/golaunch/internal/testkit/suite"
 )
 
-// Worlds is how many of n worlds a test makes where it is run by itself: a tenth under the race detector, which makes them six times
-// slower and finds nothing in what one goroutine does. MustDie makes all of them, without it, for [suite.All].
+// Worlds is how many of n worlds a test makes when it runs by itself: a tenth under the race detector,
+// which is six times slower and finds nothing in a single goroutine. MustDie always runs without it,
+// and makes all worlds for [suite.All].
 func Worlds(n int) int {
 	if raced {
 		return n / 10
@@ -28,22 +30,29 @@ func Worlds(n int) int {
 	return n
 }
 
-// record has MustDie look for worlds and write them down.
+// record makes MustDie look for worlds and write them down.
 var record = flag.Bool("record", false, "have TestMutants write the worlds that find bugs into testdata/mutants.txt")
 
-// MustDie plants each bug of testdata/mutants.txt in the package that is tested, one at a time, and holds that its TestWorld finds it,
-// and finds none where none is planted.
-// A bug is a sentence, a file, and the lines that it replaces (-) by others (+); an empty line follows. Behind the file stands the number
-// of a world that has found it (-world-seed), which is made alone: "state.go, world 7". Only where that does not find it, since the code has
-// changed, are all worlds made; go test -run TestMutants -record then writes another number. What stands as "state.go, all worlds" is found by no
-// world alone, and waits for [suite.All], for which all worlds are made where no bug is planted, too.
+// MustDie plants each bug of testdata/mutants.txt in the tested package, one at a time, and checks that
+// the package's TestWorld finds it. It also checks that the same worlds pass without a bug.
+//
+// An entry is a sentence, the place of the bug, and the lines that it replaces (-) by others (+); an empty
+// line ends it. The place is a function ("find"), a method ("State.find") or a type, in the tested
+// package or in another one ("Log.Append in internal/log"). The lines must be there once; indentation
+// does not count. Behind the place stands a world that finds the bug ("State.find, world 7"): the test
+// makes that world alone (-world-seed), and all worlds only if it no longer finds the bug. Then
+//
+//	go test -run TestMutants -record
+//
+// writes another number. "State.find, all worlds" marks a bug that no single world finds; it is
+// tried for [suite.All] only.
 func MustDie(t *testing.T) {
 	text, err := os.ReadFile(list)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	field := &field{files: map[string]*file{}}
+	field := &field{packages: map[string]*sources{}}
 	var beds []bed
 	for entry := range strings.SplitSeq(string(text), "\n\n") {
 		if strings.HasPrefix(entry, "#") {
@@ -61,7 +70,7 @@ func MustDie(t *testing.T) {
 	}
 	worlds := filepath.Join(dir, "worlds.test")
 	build(t, worlds, field.overlay())
-	sound(t, worlds, beds)
+	checkSound(t, worlds, beds)
 	found := make([]string, len(beds))
 	t.Run("bugs", func(t *testing.T) {
 		slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -78,7 +87,7 @@ func MustDie(t *testing.T) {
 					worlds = filepath.Join(t.TempDir(), "worlds.test")
 					build(t, worlds, b.alone)
 				}
-				found[i] = dies(t, worlds, i+1, b.world)
+				found[i] = mustFind(t, worlds, i+1, b.world)
 			})
 		}
 	})
@@ -92,8 +101,8 @@ func MustDie(t *testing.T) {
 
 const list = "testdata/mutants.txt"
 
-// sound holds that worlds find nothing where no bug is planted: those that find bugs, or all.
-func sound(t *testing.T, worlds string, beds []bed) {
+// checkSound checks that worlds pass without a bug: those that find bugs, or all of them.
+func checkSound(t *testing.T, worlds string, beds []bed) {
 	t.Helper()
 	asked := map[string]bool{"": suite.All()}
 	for _, b := range beds {
@@ -104,13 +113,13 @@ func sound(t *testing.T, worlds string, beds []bed) {
 			continue
 		}
 		if out, err := run(worlds, 0, world); err != nil {
-			t.Fatalf("world %s fails where no bug is planted: %v\n%s", cmp.Or(world, "1 or a later one"), err, out)
+			t.Fatalf("world %s fails without a planted bug: %v\n%s", cmp.Or(world, "1 or a later one"), err, out)
 		}
 	}
 }
 
-// dies holds that a bug is found, and returns the world that does so if it is asked to look for one.
-func dies(t *testing.T, worlds string, planted int, world string) string {
+// mustFind checks that a bug is found. With -record it returns the world that finds it.
+func mustFind(t *testing.T, worlds string, planted int, world string) string {
 	if world == allWorlds {
 		world = ""
 	}
@@ -118,7 +127,7 @@ func dies(t *testing.T, worlds string, planted int, world string) string {
 		return world
 	}
 	if world != "" && !*record {
-		t.Logf("world %s does not find it any more; go test -run TestMutants -record finds one that does", world)
+		t.Logf("world %s no longer finds it; go test -run TestMutants -record writes one that does", world)
 	}
 	out, err := run(worlds, planted, "")
 	switch {
@@ -136,7 +145,7 @@ func dies(t *testing.T, worlds string, planted int, world string) string {
 	if m := seed.FindStringSubmatch(string(out)); m != nil && finds(worlds, planted, m[1]) {
 		return m[1]
 	}
-	for n := 1; n <= 50; n++ { // the code may have panicked, or that world may have found it by chance
+	for n := 1; n <= 50; n++ { // a panic names no world, and a world may have found the bug by chance
 		if world := strconv.Itoa(n); finds(worlds, planted, world) {
 			return world
 		}
@@ -144,14 +153,14 @@ func dies(t *testing.T, worlds string, planted int, world string) string {
 	return allWorlds
 }
 
-// allWorlds is in the place of a world's number.
+// allWorlds stands in the place of a world's number.
 const allWorlds = "all worlds"
 
-// seed is how the worlds name the one that failed; package rapid says it in its own way.
+// seed finds the number of the world that failed, as TestWorld or package rapid prints it.
 var seed = regexp.MustCompile(`(?:-world-seed|-rapid\.seed)=(\d+)`)
 
-// finds says that a world finds a bug: once, or each of several times before it is recorded, since in some worlds the order of goroutines is
-// Go's to choose.
+// finds reports whether a world finds a bug. Before a world is recorded it must do so five times: some
+// worlds depend on the order of goroutines.
 func finds(worlds string, planted int, world string) bool {
 	times := 1
 	if *record {
@@ -165,7 +174,7 @@ func finds(worlds string, planted int, world string) bool {
 	return true
 }
 
-// build makes the test binary of this directory's package, in which some files are others for the compiler alone.
+// build makes the test binary of the tested package, with other text in place of some files.
 func build(t *testing.T, name string, files map[string]string) {
 	dir := t.TempDir()
 	replace := map[string]string{}
@@ -186,7 +195,7 @@ func build(t *testing.T, name string, files map[string]string) {
 	}
 }
 
-// run makes the worlds, or just one, with one bug, or with none for 0. They end with the tests that want them.
+// run makes one world, or all of them if it is empty, with one bug, or with none for 0.
 func run(worlds string, planted int, world string) ([]byte, error) {
 	c := exec.Command(worlds, "-test.run=^TestWorld$", "-test.timeout=9m")
 	if world != "" {

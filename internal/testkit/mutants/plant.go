@@ -7,25 +7,37 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
-// variable is that of the environment which names the bug that is planted.
+// variable names the environment variable whose value is the number of the planted bug.
 const variable = "GOLAUNCH_TEST_MUTANT"
 
-// mutant is a bug: in a file, old becomes new. At is its line of the list, and world is the number of one that has found it; empty when none is known.
-type mutant struct{ name, at, file, old, new, world string }
+// mutant is a bug: in a declaration, the lines of old become those of new.
+type mutant struct {
+	name string
+	// at is the second line of the entry: "State.find in ../other/package, world 7".
+	at string
+	// dir is the directory of the package, decl the function, "Type.method" or type in it.
+	dir, decl string
+	old, new  string
+	// world is the number of a world that has found the bug, [allWorlds], or empty if none is recorded.
+	world string
+}
 
 func parseMutant(entry string) (m mutant, err error) {
 	lines := strings.Split(strings.TrimSpace(entry), "\n")
 	m.name = lines[0]
 	if len(lines) < 3 {
-		return m, fmt.Errorf("a mutant has a sentence, a file, - and +, not %q", entry)
+		return m, fmt.Errorf("a mutant has a sentence, a function, - and +, not %q", entry)
 	}
 	m.at = lines[1]
-	file, world, _ := strings.Cut(m.at, ", ")
+	place, world, _ := strings.Cut(m.at, ", ")
 	m.world = strings.TrimPrefix(world, "world ")
-	if m.file, err = filepath.Abs(file); err != nil {
+	decl, dir, _ := strings.Cut(place, " in ")
+	m.decl = decl
+	if m.dir, err = filepath.Abs(dir); err != nil {
 		return m, err
 	}
 	for _, line := range lines[2:] {
@@ -38,13 +50,30 @@ func parseMutant(entry string) (m mutant, err error) {
 			return m, fmt.Errorf("unexpected line %q", line)
 		}
 	}
-	m.old, m.new = strings.TrimSuffix(m.old, "\n"), strings.TrimSuffix(m.new, "\n")
+	m.new = strings.TrimSuffix(m.new, "\n")
 	return m, nil
 }
 
-// recorded is the list with the number of a world behind a bug's file.
+// pattern matches the mutant's old lines whatever their indentation.
+func (m mutant) pattern() *regexp.Regexp {
+	var lines []string
+	for line := range strings.Lines(m.old) {
+		lines = append(lines, regexp.QuoteMeta(strings.TrimSpace(line)))
+	}
+	return regexp.MustCompile(strings.Join(lines, `\n\s*`))
+}
+
+// apply is the text of the declaration with the bug in it.
+func (m mutant) apply(text string) (string, error) {
+	found := m.pattern().FindAllStringIndex(text, -1)
+	if len(found) != 1 {
+		return "", fmt.Errorf("%s has %q %d times; the mutant needs it once", m.decl, m.old, len(found))
+	}
+	return text[:found[0][0]] + m.new + text[found[0][1]:], nil
+}
+
+// recorded is the list with the number of a world that finds the mutant.
 func recorded(list []byte, m mutant, world string) []byte {
-	head := m.name + "\n" + m.at
 	at, _, _ := strings.Cut(m.at, ", ")
 	switch world {
 	case "":
@@ -53,120 +82,155 @@ func recorded(list []byte, m mutant, world string) []byte {
 	default:
 		at += ", world " + world
 	}
-	return []byte(strings.Replace(string(list), head+"\n", m.name+"\n"+at+"\n", 1))
+	return []byte(strings.Replace(string(list), m.name+"\n"+m.at+"\n", m.name+"\n"+at+"\n", 1))
 }
 
-// field is a package's source in which many bugs are planted at once, each in a copy of the function that it is in. The function
-// calls the copy when [variable] names the bug: the compiler and the linker, which take longer than most worlds, run once.
-type field struct{ files map[string]*file }
+// field is source in which many bugs are planted at once, each in a copy of its function. The function calls the copy
+// when [variable] names the bug. So the compiler and the linker, which take longer than most worlds, run once.
+type field struct{ packages map[string]*sources }
 
-// file is a file's text as it is, what goes into it at which offset, and what follows it.
+// sources are the files of one package, and its declarations by name.
+type sources struct {
+	name  string
+	files map[string]*file
+	decls map[string][]declaration
+}
+
+// declaration is a function or a type.
+type declaration struct {
+	file *file
+	node ast.Node
+}
+
+func (d declaration) text() string { return d.file.text[d.node.Pos()-1 : d.node.End()-1] }
+
+// file is a source file, what goes into it at which offset, and what follows it.
 type file struct {
-	text, name string
+	path, text string
 	insert     map[int]string
 	copies     strings.Builder
 }
 
-// bed is where a bug is planted: in the field, or in files of its own where no function can be copied.
+// bed is where a bug is planted: in the field, or in a file of its own if it is not in a function.
 type bed struct {
 	mutant
 	alone map[string]string
 }
 
 func (g *field) plant(m mutant, n int) (bed, error) {
-	f, err := g.open(m.file)
+	p, err := g.open(m.dir)
 	if err != nil {
 		return bed{}, err
 	}
-	if n := strings.Count(f.text, m.old); n != 1 {
-		return bed{}, fmt.Errorf("%s has %q %d times; the mutant needs it once", m.file, m.old, n)
+	if found := len(p.decls[m.decl]); found != 1 {
+		return bed{}, fmt.Errorf("%s has %d declarations of %s; the mutant needs one", m.dir, found, m.decl)
 	}
-	mutated := strings.Replace(f.text, m.old, m.new, 1)
-	before, err := parse(f.text)
+	d := p.decls[m.decl][0]
+	text, err := m.apply(d.text())
 	if err != nil {
 		return bed{}, err
 	}
-	after, err := parse(mutated)
-	if err != nil {
-		return bed{}, err
+	fn, ok := d.node.(*ast.FuncDecl)
+	if !ok {
+		whole := d.file.text[:d.node.Pos()-1] + text + d.file.text[d.node.End()-1:]
+		return bed{mutant: m, alone: map[string]string{d.file.path: whole}}, nil
 	}
-	f.name = before.name
-	was, is := differ(before, after)
-	if was == nil {
-		return bed{mutant: m, alone: map[string]string{m.file: mutated}}, nil
-	}
-	f.dispatch(was, n)
-	start, name := int(is.Pos())-1, int(is.Name.End())-1
-	fmt.Fprintf(&f.copies, "\n\n%s%s%s", after.text[start:name], suffix(n), after.text[name:int(is.End())-1])
+	d.file.dispatch(fn, n)
+	name := int(fn.Name.End() - fn.Pos())
+	fmt.Fprintf(&d.file.copies, "\n\n%s%s%s", text[:name], suffix(n), text[name:])
 	return bed{mutant: m}, nil
 }
 
-func (g *field) open(path string) (*file, error) {
-	if f, known := g.files[path]; known {
-		return f, nil
+func (g *field) open(dir string) (*sources, error) {
+	if p, known := g.packages[dir]; known {
+		return p, nil
 	}
-	text, err := os.ReadFile(path)
+	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return nil, err
 	}
-	g.files[path] = &file{text: string(text), insert: map[int]string{}}
-	return g.files[path], nil
+	p := &sources{files: map[string]*file{}, decls: map[string][]declaration{}}
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		if err := p.parse(path); err != nil {
+			return nil, err
+		}
+	}
+	g.packages[dir] = p
+	return p, nil
 }
 
-// overlay has the files as the compiler is to see them, and one more in each directory, which knows the bug.
+func (p *sources) parse(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	parsed, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	f := &file{path: path, text: string(text), insert: map[int]string{}}
+	p.name, p.files[path] = parsed.Name.Name, f
+	for _, d := range parsed.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			name := receiver(d) + d.Name.Name
+			p.decls[name] = append(p.decls[name], declaration{f, d})
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				if t, ok := spec.(*ast.TypeSpec); ok {
+					p.decls[t.Name.Name] = append(p.decls[t.Name.Name], declaration{f, t})
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// receiver is the type of a method with a dot behind it, or empty for a function.
+func receiver(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return ""
+	}
+	t := d.Recv.List[0].Type
+	for {
+		switch inner := t.(type) {
+		case *ast.StarExpr:
+			t = inner.X
+		case *ast.IndexExpr:
+			t = inner.X
+		default:
+			return fmt.Sprint(t) + "."
+		}
+	}
+}
+
+// overlay has the files as the compiler must see them, with one more in each package that reads [variable].
 func (g *field) overlay() map[string]string {
 	all := map[string]string{}
-	for path, f := range g.files {
-		var text strings.Builder
-		for i, c := range []byte(f.text) {
-			text.WriteString(f.insert[i])
-			text.WriteByte(c)
+	for dir, p := range g.packages {
+		for path, f := range p.files {
+			if f.copies.Len() == 0 {
+				continue
+			}
+			var text strings.Builder
+			for i, c := range []byte(f.text) {
+				text.WriteString(f.insert[i])
+				text.WriteByte(c)
+			}
+			all[path] = text.String() + f.copies.String() + "\n"
 		}
-		all[path] = text.String() + f.copies.String() + "\n"
-		all[filepath.Join(filepath.Dir(path), "planted_mutant.go")] = fmt.Sprintf(
-			"package %s\n\nimport \"os\"\n\nvar plantedMutant = os.Getenv(%q)\n", f.name, variable)
+		all[filepath.Join(dir, "planted_mutant.go")] = fmt.Sprintf(
+			"package %s\n\nimport \"os\"\n\nvar plantedMutant = os.Getenv(%q)\n", p.name, variable)
 	}
 	return all
 }
 
-// source is a file that was parsed. Positions count from 1.
-type source struct {
-	text, name string
-	decls      []ast.Decl
-}
-
-func parse(text string) (source, error) {
-	f, err := parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
-	if err != nil {
-		return source{}, err
-	}
-	return source{text, f.Name.Name, f.Decls}, nil
-}
-
-// differ is the one function that differs, as it was and as it is, and nil where it is not one.
-func differ(before, after source) (was, is *ast.FuncDecl) {
-	if len(before.decls) != len(after.decls) {
-		return nil, nil
-	}
-	for i, d := range before.decls {
-		e := after.decls[i]
-		if before.text[d.Pos()-1:d.End()-1] == after.text[e.Pos()-1:e.End()-1] {
-			continue
-		}
-		f, _ := d.(*ast.FuncDecl)
-		g, _ := e.(*ast.FuncDecl)
-		if was != nil || f == nil || g == nil || f.Name.Name == "init" ||
-			before.text[f.Pos()-1:f.Body.Pos()-1] != after.text[g.Pos()-1:g.Body.Pos()-1] {
-			return nil, nil
-		}
-		was, is = f, g
-	}
-	return was, is
-}
-
 func suffix(n int) string { return fmt.Sprintf("_mutant%d", n) }
 
-// dispatch has a function call its copy when the bug is planted. Parameters that have no name get one.
+// dispatch makes a function call its copy when the bug is planted. It names parameters that have no name.
 func (f *file) dispatch(d *ast.FuncDecl, n int) {
 	call := d.Name.Name + suffix(n) + "("
 	if d.Recv != nil {
