@@ -2,11 +2,11 @@ package agent
 
 import (
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 	"github.com/golaunch/golaunch/internal/host/topology"
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/placement"
@@ -63,11 +63,11 @@ func (t Task) arguments(localRank int) []string {
 }
 
 // macros are what Python's string.Template reads; of those in braces none but one means anything.
-var macros = regexp.MustCompile(`\$(\$|\w+|\{local_rank\})`)
+var macros = lazyregexp.New(`\$(\$|\w+|\{local_rank\})`)
 
 // substitute is Template.safe_substitute, for a macro of torchrun's (torch/distributed/launcher/api.py): an unknown one stays.
 func substitute(template, localRank string) string {
-	return macros.ReplaceAllStringFunc(template, func(macro string) string {
+	return macros.Get().ReplaceAllStringFunc(template, func(macro string) string {
 		switch macro {
 		case "$$":
 			return "$"

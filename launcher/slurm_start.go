@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
 )
 
@@ -87,8 +87,8 @@ func (h *here) srunFlags() []string {
 // --ntasks-per-gpu): a step that does not ask for all of them gets those of its own tasks. It
 // returns 0 for any other job.
 func slurmGPUs(shown []byte) (held int) {
-	gres := jobGRES.FindSubmatch(shown)
-	if gres == nil || !byTask.Match(shown) {
+	gres := jobGRES.Get().FindSubmatch(shown)
+	if gres == nil || !byTask.Get().Match(shown) {
 		return 0
 	}
 	for part := range strings.SplitSeq(string(gres[1]), ",") { // gpu:8, gpu:a100:8
@@ -109,7 +109,7 @@ func (h *here) holdsMore(ctx context.Context) {
 		return
 	}
 	out, err := slurmJob(ctx)
-	if nodes := numNodes.FindSubmatch(out); err == nil && nodes != nil && string(nodes[1]) == strconv.Itoa(p.Nodes) {
+	if nodes := numNodes.Get().FindSubmatch(out); err == nil && nodes != nil && string(nodes[1]) == strconv.Itoa(p.Nodes) {
 		h.held = slurmGPUs(out)
 	}
 }
@@ -137,15 +137,15 @@ func slurmGives(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("cannot ask Slurm whether the job has GPUs (scontrol show job: %w); give --gpus-per-node or --procs-per-node", err)
 	}
-	return gpuGRES.Match(out), nil
+	return gpuGRES.Get().Match(out), nil
 }
 
-var gpuGRES = regexp.MustCompile(`\bTres\w*=\S*\bgpu\b|\bTRES=\S*gres/gpu\b|\bJOB_GRES=\S*\bgpu\b`)
+var gpuGRES = lazyregexp.New(`\bTres\w*=\S*\bgpu\b|\bTRES=\S*gres/gpu\b|\bJOB_GRES=\S*\bgpu\b`)
 
 // slurmAddr is where the controller has a node; empty if it does not say, or only repeats the name.
 func slurmAddr(ctx context.Context, node string) string {
 	out, err := slurmShow(ctx, "node", node)
-	if match := nodeAddr.FindSubmatch(out); err == nil && match != nil && string(match[1]) != node {
+	if match := nodeAddr.Get().FindSubmatch(out); err == nil && match != nil && string(match[1]) != node {
 		return string(match[1])
 	}
 	return ""
@@ -172,10 +172,10 @@ func slurmShow(ctx context.Context, what, name string) (out []byte, err error) {
 }
 
 var (
-	byTask    = regexp.MustCompile(`\bTresPerTask=\S*\bgpu\b|\bNtasksPerTRES=[1-9]`)
-	jobGRES   = regexp.MustCompile(`\bJOB_GRES=(\S+)`)
-	numNodes  = regexp.MustCompile(`\bNumNodes=([0-9]+)`)
-	endTime   = regexp.MustCompile(`\bEndTime=(\S+)`)
-	nodeAddr  = regexp.MustCompile(`\bNodeAddr=(\S+)`)
-	cancelled = regexp.MustCompile(`\bJobState=CANCELLED`)
+	byTask    = lazyregexp.New(`\bTresPerTask=\S*\bgpu\b|\bNtasksPerTRES=[1-9]`)
+	jobGRES   = lazyregexp.New(`\bJOB_GRES=(\S+)`)
+	numNodes  = lazyregexp.New(`\bNumNodes=([0-9]+)`)
+	endTime   = lazyregexp.New(`\bEndTime=(\S+)`)
+	nodeAddr  = lazyregexp.New(`\bNodeAddr=(\S+)`)
+	cancelled = lazyregexp.New(`\bJobState=CANCELLED`)
 )

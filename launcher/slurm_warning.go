@@ -89,12 +89,12 @@ func (t slurmTime) why() string { return "Slurm ends the job at " + t.at.Format(
 // slurmEnd is what the controller says, who may have changed it since the job began, or else the environment.
 func slurmEnd() (slurmTime, bool) {
 	out, err := slurmJob(context.Background())
-	match := endTime.FindSubmatch(out)
+	match := endTime.Get().FindSubmatch(out)
 	if err != nil || match == nil {
 		return slurmEnv()
 	}
 	at, err := time.ParseInLocation("2006-01-02T15:04:05", string(match[1]), time.Local)
-	return slurmTime{at, cancelled.Match(out)}, err == nil
+	return slurmTime{at, cancelled.Get().Match(out)}, err == nil
 }
 
 // slurmEnv is what Slurm has said at the start, from 23.02 on.

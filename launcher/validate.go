@@ -6,13 +6,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 	"github.com/golaunch/golaunch/internal/wire"
 
 	"github.com/golaunch/golaunch/internal/core/job"
@@ -169,7 +169,7 @@ func (r Ranks) check() error {
 }
 
 // modules are names that Python can import.
-var modules = regexp.MustCompile(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*$`)
+var modules = lazyregexp.New(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*$`)
 
 // preload is Preload in its parts: nil where it is empty, and none of them where it is "none".
 func (r Ranks) preload() []string {
@@ -185,7 +185,7 @@ func (r Ranks) preload() []string {
 
 func (r Ranks) checkPreload() error {
 	for _, module := range r.preload() {
-		if !modules.MatchString(module) || module == agent.AutoPreload && r.Preload != module {
+		if !modules.Get().MatchString(module) || module == agent.AutoPreload && r.Preload != module {
 			return usage("preload %q: names of Python modules with commas between, such as torch,transformers, or auto, or none", r.Preload)
 		}
 	}

@@ -3,9 +3,10 @@ package nccl
 import (
 	"io/fs"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 // Place is where a PCI device is: its folder in /sys, "devices/pci0000:00/0000:00:01.0/0000:01:00.0", empty for what is on no PCI
@@ -28,7 +29,7 @@ func GPUPlace(sys fs.FS, address string) Place {
 	return placeOf(sys, path.Join("bus/pci/devices", address))
 }
 
-var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+var pciAddress = lazyregexp.New(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
 // placeOf follows a link to a device, or to what a driver made of one: the last PCI address on the way is its own.
 func placeOf(sys fs.FS, link string) Place {
@@ -37,7 +38,7 @@ func placeOf(sys fs.FS, link string) Place {
 		return Place{NUMA: -1}
 	}
 	p := Place{Path: path.Join(path.Dir(link), target), NUMA: -1}
-	for !pciAddress.MatchString(path.Base(p.Path)) {
+	for !pciAddress.Get().MatchString(path.Base(p.Path)) {
 		if p.Path = path.Dir(p.Path); p.Path == "." || p.Path == "/" {
 			return Place{NUMA: -1}
 		}

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"io"
 	"io/fs"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 // Versions are those of the software below NCCL on EFA, as their files say: "1.22.0", "1.7.3-aws"; empty where none does.
@@ -63,13 +64,13 @@ func ReadVersions(root fs.FS) Versions {
 const version = `(\d{1,9}(?:\.\d{1,9})+[0-9A-Za-z.~+-]{0,32})`
 
 var (
-	installer = regexp.MustCompile(`(?m)^# EFA installer version: ` + version)
+	installer = lazyregexp.New(`(?m)^# EFA installer version: ` + version)
 	// Debian's packages are libfabric1-aws_1.16.0~amzn3.0_amd64 and libnccl-ofi_1.19.0-1_amd64, those of RPM
 	// libfabric-aws-1.17.0-1.el8.x86_64 and libnccl-ofi-1.14.0-1.x86_64.
-	libfabricPackage = regexp.MustCompile(`(?:^|\s)libfabric1?(?:-aws)?[_-](\d{1,9}(?:\.\d{1,9})+)`)
-	pluginPackage    = regexp.MustCompile(`(?:^|\s)libnccl-ofi(?:-ngc-v\d)?[_-](\d{1,9}(?:\.\d{1,9})+)`)
-	pkgconfig        = regexp.MustCompile(`(?m)^Version:\s*` + version)
-	pluginString     = regexp.MustCompile(`aws-ofi-nccl ` + version)
+	libfabricPackage = lazyregexp.New(`(?:^|\s)libfabric1?(?:-aws)?[_-](\d{1,9}(?:\.\d{1,9})+)`)
+	pluginPackage    = lazyregexp.New(`(?:^|\s)libnccl-ofi(?:-ngc-v\d)?[_-](\d{1,9}(?:\.\d{1,9})+)`)
+	pkgconfig        = lazyregexp.New(`(?m)^Version:\s*` + version)
+	pluginString     = lazyregexp.New(`aws-ofi-nccl ` + version)
 )
 
 // parsePackages reads what the EFA installer says that it has installed.
@@ -81,8 +82,8 @@ func parsePackages(text string) Versions {
 
 func parsePkgconfig(text string) string { return first(pkgconfig, text) }
 
-func first(pattern *regexp.Regexp, text string) string {
-	if m := pattern.FindStringSubmatch(text); m != nil {
+func first(pattern *lazyregexp.Regexp, text string) string {
+	if m := pattern.Get().FindStringSubmatch(text); m != nil {
 		return m[1]
 	}
 	return ""

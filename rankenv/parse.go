@@ -3,18 +3,19 @@ package rankenv
 import (
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-var validName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var validName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // ParseEnv reads one --env setting: NAME=value, or NAME alone for the value that the caller's own environment has. It refuses a
 // name that is not a POSIX environment variable name, a NUL byte in the value, and golaunch's token.
 func ParseEnv(arg string) (Var, error) {
 	name, value, given := strings.Cut(arg, "=")
 	switch {
-	case !validName.MatchString(name):
+	case !validName.Get().MatchString(name):
 		return Var{}, fmt.Errorf("--env %q: %q is no name: want NAME=value or NAME, of letters, digits and '_'", arg, name)
 	case secret(name):
 		return Var{}, fmt.Errorf("--env %s: a rank never sees golaunch's token", name)

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -67,11 +67,11 @@ func parseFilters(text string) (filters []string) {
 
 // parseStreams reads 0 to 3, for all local ranks, or such a number by local rank.
 func parseStreams(text string) (map[int]int, error) {
-	if oneStream.MatchString(text) {
+	if oneStream.Get().MatchString(text) {
 		n, _ := strconv.Atoi(text)
 		return map[int]int{-1: n}, nil
 	}
-	if !manyStreams.MatchString(text) {
+	if !manyStreams.Get().MatchString(text) {
 		return nil, fmt.Errorf("%q: 0 (none), 1 (stdout), 2 (stderr), 3 (both), or by local rank such as 0:1,12:3", text)
 	}
 	streams := map[int]int{}
@@ -85,8 +85,8 @@ func parseStreams(text string) (map[int]int, error) {
 
 // torchrun's own patterns, but for local ranks of more than one digit.
 var (
-	oneStream   = regexp.MustCompile(`^[0-3]$`)
-	manyStreams = regexp.MustCompile(`^(\d{1,6}:[0-3],)*\d{1,6}:[0-3]$`)
+	oneStream   = lazyregexp.New(`^[0-3]$`)
+	manyStreams = lazyregexp.New(`^(\d{1,6}:[0-3],)*\d{1,6}:[0-3]$`)
 )
 
 // refused are values that torchrun refuses too, and what would make the job another one.

@@ -4,7 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 // Report is what the RAS service knows about its job. The fields are those of rasDumpCommsToJSON in src/ras/client_support.cc.
@@ -69,11 +70,11 @@ type MissingRank struct {
 }
 
 // noComma is what NCCL 2.28.9 writes about each missing rank, and is nowhere in valid JSON.
-var noComma = regexp.MustCompile(`("nvml_dev": -?\d+)(\s+"status":)`)
+var noComma = lazyregexp.New(`("nvml_dev": -?\d+)(\s+"status":)`)
 
 func parseReport(raw string) (Report, error) {
 	var r Report
-	err := json.Unmarshal(noComma.ReplaceAll([]byte(raw), []byte("$1,$2")), &r)
+	err := json.Unmarshal(noComma.Get().ReplaceAll([]byte(raw), []byte("$1,$2")), &r)
 	if err == nil && r.NCCL == "" {
 		err = errors.New("it names no version of NCCL")
 	}

@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"strconv"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 // Version is a release of NCCL.
@@ -32,12 +33,12 @@ func decode(code int32) (Version, error) {
 	}
 }
 
-var versioned = regexp.MustCompile(`^libnccl\.so\.(\d{1,4})\.(\d{1,4})\.(\d{1,4})$`)
+var versioned = lazyregexp.New(`^libnccl\.so\.(\d{1,4})\.(\d{1,4})\.(\d{1,4})$`)
 
 // VersionOf reads the version from a library's file name, as in libnccl.so.2.30.7, and says whether the name has one. Those of
 // Python's packages, libnccl.so.2, have none.
 func VersionOf(file string) (Version, bool) {
-	m := versioned.FindStringSubmatch(path.Base(file))
+	m := versioned.Get().FindStringSubmatch(path.Base(file))
 	if m == nil {
 		return Version{}, false
 	}

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 // known are the names of variables whose values may be seen, as patterns of path.Match: what tells a rank, torch, NCCL, libfabric, CUDA, Slurm
@@ -24,18 +25,18 @@ var known = strings.Fields(`
 `)
 
 // secret are the names of variables among them that are none.
-var secret = regexp.MustCompile(`(?i)token($|[^i])|secret|passw|pwd.+|key|credential|auth|cookie|jwt`)
+var secret = lazyregexp.New(`(?i)token($|[^i])|secret|passw|pwd.+|key|credential|auth|cookie|jwt`)
 
 // open says that the value of a variable may be seen.
 func open(name string) bool {
-	return !secret.MatchString(name) && slices.ContainsFunc(known, func(pattern string) bool {
+	return !secret.Get().MatchString(name) && slices.ContainsFunc(known, func(pattern string) bool {
 		ok, _ := path.Match(pattern, name) // the patterns are well formed
 		return ok
 	})
 }
 
 // login is a name and a password in a URL.
-var login = regexp.MustCompile(`://[^/\s:@]+:[^/\s@]+@`)
+var login = lazyregexp.New(`://[^/\s:@]+:[^/\s@]+@`)
 
 const masked = "***"
 
@@ -59,7 +60,7 @@ func (s *secrets) learn(env []string) {
 	}
 	for _, pair := range env {
 		name, value, _ := strings.Cut(pair, "=")
-		if open(name) || len(value) < shortest || slices.Contains(*s, value) || !secret.MatchString(name) && harmless(value) {
+		if open(name) || len(value) < shortest || slices.Contains(*s, value) || !secret.Get().MatchString(name) && harmless(value) {
 			continue
 		}
 		*s = append(*s, value)
@@ -78,7 +79,7 @@ func (s secrets) mask() func(text []byte) []byte {
 		if !bytes.Contains(text, []byte("://")) && len(s) == 0 {
 			return text
 		}
-		return login.ReplaceAll([]byte(hide.Replace(string(text))), []byte("://"+masked+"@"))
+		return login.Get().ReplaceAll([]byte(hide.Replace(string(text))), []byte("://"+masked+"@"))
 	}
 }
 

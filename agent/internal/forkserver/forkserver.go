@@ -34,7 +34,7 @@ import (
 var server embed.FS
 
 // text is the server's: its files are one, in this order.
-var text = func() string {
+var text = sync.OnceValue(func() string {
 	var all strings.Builder
 	for _, job := range []string{"base", "order", "unsafe", "asked", "made", "imports", "chance", "kernel", "fork", "program", "serve"} {
 		part, err := server.ReadFile("server/" + job + ".py")
@@ -45,7 +45,7 @@ var text = func() string {
 		all.WriteString("\n\n")
 	}
 	return all.String()
-}()
+})
 
 // stub is what the interpreter is given as its program: it reads the server's text, and runs it apart from what will be the program's. The text
 // cannot be read by any Python, and so does not say by itself that it is the wrong one; the stub can.
@@ -103,7 +103,7 @@ func (e *UnsafeError) Error() string { return e.Why }
 // Argv is the command line of a server for a program; what it is there for is for people who list processes.
 func Argv(p Program, what string) []string {
 	argv := append([]string{p.Interpreter}, p.Flags...)
-	return append(argv, "-c", fmt.Sprintf(stub, len(text)), what)
+	return append(argv, "-c", fmt.Sprintf(stub, len(text())), what)
 }
 
 // Modules are what a server is to import, by their names.
@@ -179,7 +179,7 @@ func (s *Server) Program() Program { return s.program }
 
 // hello begins the conversation, and returns what the server says in the end.
 func hello(conn *net.UnixConn, modules Modules, env []string) ([]string, error) {
-	_, refused := io.WriteString(conn, text) // by one that does not read it, but says why
+	_, refused := io.WriteString(conn, text()) // by one that does not read it, but says why
 	words, err := receive(conn)
 	if err != nil {
 		return nil, cmp.Or(refused, err)

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 // Program is a command line of CPython, taken apart as the interpreter does it (Python/getopt.c and initconfig.c of CPython).
@@ -31,11 +32,11 @@ const (
 )
 
 // interpreters are the names under which CPython is installed. Whether it is CPython, and which, the interpreter itself says.
-var interpreters = regexp.MustCompile(`^python(3(\.\d+t?)?)?$`)
+var interpreters = lazyregexp.New(`^python(3(\.\d+t?)?)?$`)
 
 // Parse takes a command line apart. The error says why no rank can be forked for it.
 func Parse(argv []string) (Program, error) {
-	if len(argv) == 0 || !interpreters.MatchString(filepath.Base(argv[0])) {
+	if len(argv) == 0 || !interpreters.Get().MatchString(filepath.Base(argv[0])) {
 		return Program{}, fmt.Errorf("%q is not Python: the command must begin with python, python3 or python3.N (what a script starts is not seen)",
 			strings.Join(argv[:min(len(argv), 1)], ""))
 	}

@@ -9,10 +9,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 const (
@@ -54,13 +55,13 @@ func Decode(ctx context.Context, credential string) (text string, err error) {
 func Open(ctx context.Context, credential string) (text string, uid uint32, err error) {
 	out, err := run(ctx, credential, "unmunge", "--keys=STATUS,UID")
 	head, text, ok := strings.Cut(out, "\n\n")
-	if status := verdict.FindStringSubmatch(head); err != nil && status != nil {
+	if status := verdict.Get().FindStringSubmatch(head); err != nil && status != nil {
 		return "", 0, fmt.Errorf("unmunge: %s", status[1])
 	}
 	if err != nil {
 		return "", 0, err
 	}
-	if said := sealer.FindStringSubmatch(head); ok && said != nil {
+	if said := sealer.Get().FindStringSubmatch(head); ok && said != nil {
 		number, err := strconv.ParseUint(said[1], 10, 32)
 		return text, uint32(number), err
 	}
@@ -68,8 +69,8 @@ func Open(ctx context.Context, credential string) (text string, uid uint32, err 
 }
 
 var (
-	verdict = regexp.MustCompile(`(?m)^STATUS:\s+(.+)$`)
-	sealer  = regexp.MustCompile(`(?m)^UID:\s.*\(([0-9]+)\)$`)
+	verdict = lazyregexp.New(`(?m)^STATUS:\s+(.+)$`)
+	sealer  = lazyregexp.New(`(?m)^UID:\s.*\(([0-9]+)\)$`)
 )
 
 func run(ctx context.Context, input, program string, args ...string) (string, error) {
@@ -97,10 +98,10 @@ func socket() string {
 	if err != nil {
 		return ""
 	}
-	if match := authInfo.FindSubmatch(text); match != nil {
+	if match := authInfo.Get().FindSubmatch(text); match != nil {
 		return string(match[1])
 	}
 	return ""
 }
 
-var authInfo = regexp.MustCompile(`(?im)^[ \t]*AuthInfo[ \t]*=.*\bsocket=([^,\s]+)`)
+var authInfo = lazyregexp.New(`(?im)^[ \t]*AuthInfo[ \t]*=.*\bsocket=([^,\s]+)`)

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,20 +14,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
 // eventsFile is what coordinators keep beside the ranks' output, those that took over too.
-var eventsFile = regexp.MustCompile(`^events(-[a-zA-Z0-9._-]+)?\.jsonl$`)
+var eventsFile = lazyregexp.New(`^events(-[a-zA-Z0-9._-]+)?\.jsonl$`)
 
 // rankFiles are what ranks leave in the directory of an attempt, behind rank-<r>.
 var (
 	rankFiles = []string{"stdout.log", "stderr.log", "error.json", "notice.json", "notice.json.ready", "heartbeat"}
-	rankFile  = regexp.MustCompile(`^rank-[0-9]+\.(` + strings.ReplaceAll(strings.Join(rankFiles, "|"), ".", `\.`) + `)$`)
+	rankFile  = lazyregexp.New(`^rank-[0-9]+\.(` + strings.ReplaceAll(strings.Join(rankFiles, "|"), ".", `\.`) + `)$`)
 )
 
 // bundleFile is what package bundle leaves in the directory of a job, whole or not.
-var bundleFile = regexp.MustCompile(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)
+var bundleFile = lazyregexp.New(`^bundle-[a-zA-Z0-9._-]+\.tar\.gz(\.part)?$`)
 
 // Prune removes the directories of jobs from base but for the keep that were written last, by the times of the directory and of
 // what is right inside, and those that a process has open. Only a directory with logs in it and nothing else is taken for a job's, if it is
@@ -156,7 +156,7 @@ func jobEntries(dir *safefile.Root) (names []string, ours bool, err error) {
 		}
 		names = append(names, e.Name())
 		ours = attempt || e.Type().IsRegular() &&
-			(e.Name() == ownerFile || eventsFile.MatchString(e.Name()) || bundleFile.MatchString(e.Name()))
+			(e.Name() == ownerFile || eventsFile.Get().MatchString(e.Name()) || bundleFile.Get().MatchString(e.Name()))
 		return ours
 	})
 	return names, ours && attempts > 0, err
@@ -165,7 +165,7 @@ func jobEntries(dir *safefile.Root) (names []string, ours bool, err error) {
 func isAttempt(base *safefile.Root, name string) (bool, error) {
 	ours := true
 	err := list(base, name, func(e fs.DirEntry) bool {
-		ours = rankFile.MatchString(e.Name()) && e.Type().IsRegular()
+		ours = rankFile.Get().MatchString(e.Name()) && e.Type().IsRegular()
 		return ours
 	})
 	return ours, err

@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 const (
@@ -23,10 +24,10 @@ const (
 var errNoPython = errors.New("the process runs no Python")
 
 // binary is a file that may have a Python in it.
-var binaries = regexp.MustCompile(`^(lib)?python[0-9.]*[a-z]*(\.so[0-9.]*)?$`)
+var binaries = lazyregexp.New(`^(lib)?python[0-9.]*[a-z]*(\.so[0-9.]*)?$`)
 
 // versioned is a path that names a version: of a library, of a program, or of a module.
-var versioned = regexp.MustCompile(`python3\.([0-9]{1,2})|cpython-3([0-9]{1,2})-`)
+var versioned = lazyregexp.New(`python3\.([0-9]{1,2})|cpython-3([0-9]{1,2})-`)
 
 // candidate is where a file of a process begins in its memory, and whether it is called as Python's files are.
 type candidate struct {
@@ -44,12 +45,12 @@ func mapped(maps []byte, program string) (files []candidate, minor int) {
 		}
 		file := strings.TrimSuffix(string(bytes.TrimSpace(line[slash:])), " (deleted)")
 		if minor == 0 {
-			if m := versioned.FindStringSubmatch(file); m != nil {
+			if m := versioned.Get().FindStringSubmatch(file); m != nil {
 				minor, _ = strconv.Atoi(cmp.Or(m[1], m[2])) // it has one or two digits
 			}
 		}
 		fields := bytes.Fields(line[:slash]) // RANGE PERMISSIONS OFFSET DEVICE INODE
-		likely := strings.Contains(file, "python") && binaries.MatchString(path.Base(file))
+		likely := strings.Contains(file, "python") && binaries.Get().MatchString(path.Base(file))
 		if len(fields) < 5 || !likely && file != program || len(bytes.Trim(fields[2], "0")) > 0 {
 			continue
 		}

@@ -9,8 +9,9 @@ import (
 	"io"
 	"net"
 	"os"
-	"regexp"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 // The names of authorities begin so, and end with their token's ID.
@@ -72,12 +73,12 @@ func explain(err error, who string) error {
 	return fmt.Errorf("TLS handshake with %s failed: %w", who, err)
 }
 
-var tokenID = regexp.MustCompile(`^[0-9a-f]{4}$`)
+var tokenID = lazyregexp.New(`^[0-9a-f]{4}$`)
 
 // issuer is the ID of the token that made a certificate. A peer is not to be trusted, so only four digits are shown.
 func issuer(cert *x509.Certificate) string {
 	for _, name := range []string{machineName, submitName} {
-		if id, ok := strings.CutPrefix(cert.Issuer.CommonName, name); ok && tokenID.MatchString(id) {
+		if id, ok := strings.CutPrefix(cert.Issuer.CommonName, name); ok && tokenID.Get().MatchString(id) {
 			return id
 		}
 	}

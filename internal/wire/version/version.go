@@ -3,9 +3,10 @@ package version
 
 import (
 	_ "embed"
-	"regexp"
 	"runtime/debug"
 	"strings"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 // file has the version that was released last, or is about to be, without a v: tags do not travel with every clone.
@@ -29,7 +30,7 @@ const module = "github.com/golaunch/golaunch"
 
 // pseudo ends a version that the go command makes up for a commit
 // (https://go.dev/ref/mod#pseudo-versions).
-var pseudo = regexp.MustCompile(`\d{14}-([0-9a-f]{12})$`)
+var pseudo = lazyregexp.New(`\d{14}-([0-9a-f]{12})$`)
 
 func of(version string, released bool, info *debug.BuildInfo) string {
 	version = "v" + version
@@ -43,7 +44,7 @@ func of(version string, released bool, info *debug.BuildInfo) string {
 		return version
 	}
 	commit, dirty := "", ""
-	if m := pseudo.FindStringSubmatch(this); m != nil {
+	if m := pseudo.Get().FindStringSubmatch(this); m != nil {
 		commit = "." + m[1]
 	}
 	for _, s := range settings {

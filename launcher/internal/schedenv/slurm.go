@@ -2,11 +2,11 @@ package schedenv
 
 import (
 	"io/fs"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/golaunch/golaunch/internal/host/hostlist"
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 // slurm reads what Slurm tells a task of a step (srun(1), OUTPUT ENVIRONMENT VARIABLES) or who holds an allocation (sbatch(1),
@@ -105,7 +105,7 @@ func oneEach(tasks string) bool {
 }
 
 // stepd is how slurmstepd names itself: "slurmstepd: [123.0]" for a step, [123.batch], [123.interactive].
-var stepd = regexp.MustCompile(`^slurmstepd: \[[0-9]+\.([0-9a-z]+)`)
+var stepd = lazyregexp.New(`^slurmstepd: \[[0-9]+\.([0-9a-z]+)`)
 
 // inStep says whether this process is a task of a numbered step. A batch job that was submitted from within a step inherits that
 // step's variables, so the nearest slurmstepd above this process is asked first, where it can be seen.
@@ -113,12 +113,12 @@ func (r *reader) inStep() bool {
 	pid := "self"
 	for range maxAncestors {
 		if title, err := fs.ReadFile(r.FS, "proc/"+pid+"/cmdline"); err == nil {
-			if match := stepd.FindSubmatch(title); match != nil {
+			if match := stepd.Get().FindSubmatch(title); match != nil {
 				return match[1][0] >= '0' && match[1][0] <= '9'
 			}
 		}
 		status, err := fs.ReadFile(r.FS, "proc/"+pid+"/status")
-		match := parent.FindSubmatch(status)
+		match := parent.Get().FindSubmatch(status)
 		if err != nil || match == nil {
 			break
 		}
@@ -130,4 +130,4 @@ func (r *reader) inStep() bool {
 // maxAncestors bounds the way up.
 const maxAncestors = 64
 
-var parent = regexp.MustCompile(`(?m)^PPid:\s*([1-9][0-9]*)$`)
+var parent = lazyregexp.New(`(?m)^PPid:\s*([1-9][0-9]*)$`)

@@ -8,11 +8,12 @@ import (
 // A frame is an entry or a snapshot with a header: its size and its checksum, four bytes each, little-endian.
 const frameHeader = 8
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli computes its tables on first use: a job whose log is in memory needs none.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 func appendFrame(b, payload []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
-	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(payload, castagnoli))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(payload, castagnoli()))
 	return append(b, payload...)
 }
 
@@ -23,7 +24,7 @@ func cutFrame(b []byte) (payload, rest []byte, ok bool) {
 	}
 	size, sum := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
 	body := b[frameHeader:]
-	if size == 0 || uint64(size) > uint64(len(body)) || crc32.Checksum(body[:size], castagnoli) != sum {
+	if size == 0 || uint64(size) > uint64(len(body)) || crc32.Checksum(body[:size], castagnoli()) != sum {
 		return nil, b, false
 	}
 	return body[:size:size], body[size:], true

@@ -1,19 +1,20 @@
 package top
 
 import (
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"charm.land/lipgloss/v2"
+
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
 // maxText bounds what is looked at of a text from outside, in bytes. No screen is so wide.
 const maxText = 4 << 10
 
 // escapes are the control sequences of terminals (ECMA-48): CSI, the strings OSC, DCS, SOS, PM and APC, and all others that begin with ESC.
-var escapes = regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)`)
+var escapes = lazyregexp.New(`\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)`)
 
 // clean is a text from outside as one that can stand on a screen: no control sequence is left in it, and its display width is the sum of its
 // characters', on which all terminals agree.
@@ -24,7 +25,7 @@ func clean(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText]
 	}
-	s = strings.ToValidUTF8(escapes.ReplaceAllString(s, ""), "\uFFFD")
+	s = strings.ToValidUTF8(escapes.Get().ReplaceAllString(s, ""), "\uFFFD")
 	s = visible(s)
 	if !plain(s) && lipgloss.Width(" "+s+" ") != width(s)+2 { // characters that join to one, on some terminals, or to what is before them
 		s = strings.Map(asciiOnly, s)
