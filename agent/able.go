@@ -11,6 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -25,7 +26,7 @@ func (s *share) ask(before *context.CancelFunc) context.Context {
 // able finds out how a rank would end that this node started, of so many, if it is known that it could not be: a gang of which some run is of
 // no use. It is the zero value where nothing is known against it. What that then does is done in another goroutine, and not at all once ctx
 // has ended.
-func (s *share) able(ctx context.Context, ranks int, then func(unable job.Exit)) {
+func (s *share) able(ctx context.Context, ranks int, then func(unable report.Exit)) {
 	unable := s.unable(ranks)
 	var l *look
 	if unable.OK() {
@@ -42,7 +43,7 @@ func (s *share) able(ctx context.Context, ranks int, then func(unable job.Exit))
 }
 
 // unable is what is known without a look at file systems.
-func (s *share) unable(ranks int) job.Exit {
+func (s *share) unable(ranks int) report.Exit {
 	if s.err != nil {
 		return spawnExit(s.err)
 	}
@@ -60,7 +61,7 @@ func (s *share) unable(ranks int) job.Exit {
 	if err != nil {
 		return spawnExit(err)
 	}
-	return job.Exit{}
+	return report.Exit{}
 }
 
 // sample is the command of a rank, but for what differs between ranks and attempts.

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 const (
@@ -24,7 +24,7 @@ type look struct {
 	// at is the path that is looked at.
 	at atomic.Pointer[string]
 	// exit is how a rank would end, once done is closed.
-	exit job.Exit
+	exit report.Exit
 	done chan struct{}
 }
 
@@ -54,14 +54,14 @@ func (s *share) look() *look {
 }
 
 // wait returns how a rank would end; after ctx what it returns means nothing.
-func (l *look) wait(ctx context.Context) job.Exit {
+func (l *look) wait(ctx context.Context) report.Exit {
 	slow, late := time.NewTimer(sayItIsSlow), time.NewTimer(patienceToLook)
 	defer slow.Stop()
 	defer late.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return job.Exit{}
+			return report.Exit{}
 		case <-l.done:
 			return l.exit
 		case <-slow.C:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/ports"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 // before. It goes on when units stop, for others may wait for it.
 func (s *share) reach(o job.Reach) {
 	ctx := s.ask(&s.unask)
-	s.able(ctx, o.Ranks, func(unable job.Exit) {
+	s.able(ctx, o.Ranks, func(unable report.Exit) {
 		answer := job.Reached{Node: o.Node, Seq: o.Seq, Unable: unable}
 		if unable.OK() {
 			late := o.Late && s.work.Task.Rank0Store

@@ -24,6 +24,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 	"github.com/golaunch/golaunch/rendezvous"
@@ -192,7 +193,7 @@ func TestALookThatTakesLong(t *testing.T) {
 		}
 		before := time.Now()
 		got := l.wait(t.Context())
-		want := job.Exit{Code: 125, Spawn: `start "python": /dead/bin/python has not answered for 5m0s: is its file system there?`}
+		want := report.Exit{Code: 125, Spawn: `start "python": /dead/bin/python has not answered for 5m0s: is its file system there?`}
 		if took := time.Since(before); got != want || took != patienceToLook {
 			t.Errorf("%+v after %v", got, took)
 		}

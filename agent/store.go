@@ -13,6 +13,7 @@ import (
 
 	"github.com/golaunch/golaunch/agent/internal/keeper"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -25,7 +26,7 @@ func (s *share) prepare(o job.Prepare) {
 		s.report(answer)
 		return
 	}
-	s.able(ctx, o.Ranks, func(unable job.Exit) {
+	s.able(ctx, o.Ranks, func(unable report.Exit) {
 		s.agent.later(ctx, func() {
 			if unable.OK() {
 				s.report(s.answer(o))

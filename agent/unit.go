@@ -20,6 +20,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -266,7 +267,7 @@ func (u *unit) watch(r rank) {
 	}
 }
 
-func (u *unit) exited(b placement.Bundle, exit job.Exit, at time.Time, lived time.Duration, output *logs.Rank) {
+func (u *unit) exited(b placement.Bundle, exit report.Exit, at time.Time, lived time.Duration, output *logs.Rank) {
 	e := job.Exited{
 		Node: u.agent.session.Node.Name, Unit: u.order.Unit, Attempt: u.order.Attempt, Rank: b.Rank, Exit: exit, At: at,
 		Lived: lived, Told: u.told(),
@@ -382,14 +383,14 @@ func (u *unit) signal(sig syscall.Signal) {
 	}
 }
 
-func spawnExit(err error) job.Exit {
+func spawnExit(err error) report.Exit {
 	if start := (*proc.StartError)(nil); errors.As(err, &start) {
 		return start.Exit
 	}
 	if _, taken := errors.AsType[*logs.TakenError](err); taken {
-		return job.Exit{Code: codeUsage, Spawn: err.Error()}
+		return report.Exit{Code: codeUsage, Spawn: err.Error()}
 	}
-	return job.Exit{Code: 125, Spawn: err.Error()}
+	return report.Exit{Code: 125, Spawn: err.Error()}
 }
 
 // codeUsage is for what can never run as it was asked for.

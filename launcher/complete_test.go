@@ -5,6 +5,8 @@ import (
 	"maps"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // TestCompleteAgain completes a job that was completed and has travelled, as the agents of ssh and srun do: the nodes must agree on it.
@@ -15,7 +17,7 @@ func TestCompleteAgain(t *testing.T) {
 		"no waiting": {Resources: Resources{LastCall: -1, GrowAfter: -1}},
 		"given": {
 			Resources: Resources{MinNodes: 2, MaxNodes: 3, PerNode: []int{4}, GrowAfter: time.Hour},
-			Health:    Health{ExcludeAfter: 1}, Restarts: Restarts{Max: 3, ExitCodes: map[Ending]int{"budget": 9}},
+			Health:    Health{ExcludeAfter: 1}, Restarts: Restarts{Max: 3, ExitCodes: map[report.Ending]int{"budget": 9}},
 		},
 	} {
 		j.Command, j.Network.Scheduler = []string{"true"}, noScheduler

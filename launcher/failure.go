@@ -5,18 +5,19 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
 // failure is a [Failure] as docs/json.md has it: what there is not is left out.
 type failure struct {
-	Node    string    `json:"node"`
-	Rank    *int      `json:"rank,omitempty"`
-	GPU     *int      `json:"gpu,omitempty"`
-	GPUUUID string    `json:"gpu_uuid,omitempty"`
-	Attempt int       `json:"attempt"`
-	Exit    *Exit     `json:"exit,omitempty"`
-	At      time.Time `json:"at"`
+	Node    string       `json:"node"`
+	Rank    *int         `json:"rank,omitempty"`
+	GPU     *int         `json:"gpu,omitempty"`
+	GPUUUID string       `json:"gpu_uuid,omitempty"`
+	Attempt int          `json:"attempt"`
+	Exit    *report.Exit `json:"exit,omitempty"`
+	At      time.Time    `json:"at"`
 	// Lived is a number, so that encoding/json can read it.
 	Lived     float64 `json:"lived_seconds"`
 	Step      int64   `json:"step,omitempty"`
@@ -42,7 +43,7 @@ func (f Failure) MarshalJSON() ([]byte, error) {
 	if f.GPU != nil {
 		j.GPU, j.GPUUUID = &f.GPU.Index, f.GPU.UUID
 	}
-	if f.Exit != (Exit{}) {
+	if f.Exit != (report.Exit{}) {
 		j.Exit = &f.Exit
 	}
 	if f.Verdict != (Verdict{}) {

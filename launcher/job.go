@@ -23,6 +23,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Job is one command, what it runs on and what is done when it fails. Only Command has no default: the zero value of every other field is
@@ -68,12 +69,12 @@ func usage(format string, args ...any) error {
 
 // submission is the job as a coordinator sees it.
 func (j Job) submission() replica.Submission {
-	var exitCodes map[job.Ending]int
+	var exitCodes map[report.Ending]int
 	for ending, code := range j.Restarts.ExitCodes {
 		if exitCodes == nil {
-			exitCodes = map[job.Ending]int{}
+			exitCodes = map[report.Ending]int{}
 		}
-		exitCodes[job.Ending(ending)] = code
+		exitCodes[report.Ending(ending)] = code
 	}
 	return replica.Submission{
 		Title:            strings.Join(j.Command, " "),

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -121,7 +122,7 @@ type Restarts struct {
 	BackoffMin, BackoffMax time.Duration
 	// ExitCodes are codes, 1 to 255, for endings other than success, in place of those that docs/failures.md has, for whoever decides by
 	// the code whether to submit the job again.
-	ExitCodes map[Ending]int
+	ExitCodes map[report.Ending]int
 }
 
 // Stopping says what stops a job, and what its ranks hear of it in time.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/samples"
 	"github.com/golaunch/golaunch/launcher/internal/trainjob"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Progress is how far a job has come, by the heartbeats of its ranks. What is not known is NaN, or a zero time.
@@ -217,7 +218,7 @@ func (t *teller) end(r Result) {
 	}
 	ctx, now := context.Background(), time.Now() // a push has a limit of its own
 	switch {
-	case r.Ending == EndSuccess:
+	case r.Ending == report.EndSuccess:
 		t.push(ctx, trainjob.Progress{Percent: 100, At: now})
 	case t.last != nil:
 		told := t.words(*t.last, now)

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // observe tells what was decided: to the job's observer, or in words.
@@ -161,11 +162,11 @@ func (r Result) ending() string {
 }
 
 // again is whether to submit a job again that ended so.
-var again = map[Ending]string{
-	EndProgram:        "it would fail again",
-	EndBudget:         "it has failed more often than it may",
-	EndInfrastructure: "submit it again",
-	EndPreempted:      "submit it again",
+var again = map[report.Ending]string{
+	report.EndProgram:        "it would fail again",
+	report.EndBudget:         "it has failed more often than it may",
+	report.EndInfrastructure: "submit it again",
+	report.EndPreempted:      "submit it again",
 }
 
 // Bounds of the last words in a report: lines, and bytes of each.

@@ -8,35 +8,16 @@ import (
 	"github.com/golaunch/golaunch/internal/core/goodput"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
-)
-
-// Ending says in one word what a job ended for, for whoever decides whether to submit it again.
-type Ending string
-
-const (
-	// EndSuccess has all ranks of the last attempt exit 0.
-	EndSuccess Ending = "success"
-	// EndProgram would fail again: do not submit it again as it is.
-	EndProgram Ending = "program"
-	// EndBudget has failed more often than it may. A restart might have helped, or not.
-	EndBudget Ending = "budget"
-	// EndInfrastructure has failed: a node, its hardware, the network or golaunch itself. Submit it again.
-	EndInfrastructure Ending = "infrastructure"
-	// EndPreempted lost its nodes to another job, or its time was over. Submit it again.
-	EndPreempted Ending = "preempted"
-	// EndTimeout has not got its nodes in time.
-	EndTimeout Ending = "timeout"
-	// EndCancelled was told to stop.
-	EndCancelled Ending = "cancelled"
 )
 
 // Result is how a job ended. As JSON it is what docs/json.md says.
 type Result struct {
 	// Code is 0 for success, the root cause's exit code, or golaunch's own: 124 a timeout waiting for nodes, 125 golaunch's own
 	// failure, an infeasible request or a lost node; or what Restarts.ExitCodes has for the Ending.
-	Code   int    `json:"code"`
-	Ending Ending `json:"ending"`
+	Code   int           `json:"code"`
+	Ending report.Ending `json:"ending"`
 	// Reason is the whole in one line.
 	Reason string `json:"reason"`
 	// Cause is the root cause of the last attempt; nil on success and when there was none.
@@ -58,7 +39,7 @@ type Failure struct {
 	GPU     *placement.GPU
 	Attempt int
 	// Exit is how the rank ended, at a time of the coordinator's clock, having Lived so long and come to Step, if it tells its steps.
-	Exit  Exit
+	Exit  report.Exit
 	At    time.Time
 	Lived time.Duration
 	Step  int64
@@ -97,18 +78,6 @@ type Verdict struct {
 // use a smaller batch)". It is empty for the zero Verdict.
 func (v Verdict) String() string {
 	return verdict.Verdict{Action: verdict.Action(v.Action), Cause: v.Cause, Title: v.Title, Quote: v.Quote, Remedy: v.Remedy}.String()
-}
-
-// Exit is how one process ended.
-type Exit struct {
-	// Code is the exit code; for a process that died of a signal it is 128+Signal.
-	Code int `json:"code"`
-	// Signal is the signal that ended the process, or 0.
-	Signal int `json:"signal,omitempty"`
-	// OOM says that the kernel killed it for want of memory.
-	OOM bool `json:"oom"`
-	// Spawn says why the process could not be started at all: Code is then 126 (not executable), 127 (not found) or 125.
-	Spawn string `json:"spawn,omitempty"`
 }
 
 // Goodput is what the time of a job's ranks went into, in hours of one GPU, or of one rank of a job without GPUs. A rank counts for as
@@ -171,7 +140,7 @@ func ended(r job.Result, err error) (Result, error) { return resultOf(r), err }
 // resultOf, and each function of such a name, turns what a package below says into the word of this one.
 func resultOf(r job.Result) Result {
 	result := Result{
-		Code: r.Code, Ending: Ending(r.Ending), Reason: r.Reason, Attempts: r.Attempts, Restarts: r.Restarts, Goodput: goodputOf(r.Goodput),
+		Code: r.Code, Ending: r.Ending, Reason: r.Reason, Attempts: r.Attempts, Restarts: r.Restarts, Goodput: goodputOf(r.Goodput),
 	}
 	result.Cause = failureOf(r.Cause)
 	return result
@@ -182,7 +151,7 @@ func failureOf(f *job.Failure) *Failure {
 		return nil
 	}
 	return &Failure{
-		Node: f.Node, Rank: f.Rank, GPU: f.GPU, Attempt: f.Attempt, Exit: Exit(f.Exit), At: f.At, Lived: f.Lived, Step: f.Step,
+		Node: f.Node, Rank: f.Rank, GPU: f.GPU, Attempt: f.Attempt, Exit: f.Exit, At: f.At, Lived: f.Lived, Step: f.Step,
 		Further: f.Further, Why: f.Why, Tail: f.Tail, Traceback: f.Traceback, Kernel: f.Kernel, Hung: f.Hung,
 		Verdict: Verdict{
 			Action: string(f.Verdict.Action), Cause: f.Verdict.Cause, Title: f.Verdict.Title, Quote: f.Verdict.Quote,

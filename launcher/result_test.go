@@ -14,6 +14,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/goodput"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // fill sets every field below v to something, no two numbers and texts alike.
@@ -58,7 +59,7 @@ func filled[T any]() (v T) {
 
 // TestNothingIsLost holds that what the packages below say comes here whole, under the same names.
 func TestNothingIsLost(t *testing.T) {
-	result, status, ras, report := filled[job.Result](), filled[wire.Status](), filled[wire.RAS](), filled[goodput.Report]()
+	result, status, ras, spent := filled[job.Result](), filled[wire.Status](), filled[wire.RAS](), filled[goodput.Report]()
 	chunk := filled[session.LogChunk]()
 	for what, c := range map[string][2]any{
 		"result":           {result, resultOf(result)},
@@ -66,8 +67,8 @@ func TestNothingIsLost(t *testing.T) {
 		"status":           {status, statusOf(status)},
 		"an empty cluster": {wire.Status{}, statusOf(wire.Status{})},
 		"ras":              {ras, rasOf(ras)},
-		"goodput":          {report, *goodputOf(&report)},
-		"goodput and back": {report, *goodputOf(&report).report()},
+		"goodput":          {spent, *goodputOf(&spent)},
+		"goodput and back": {spent, *goodputOf(&spent).report()},
 		"a log's chunk":    {chunk, chunkOf(chunk)},
 	} {
 		if diff := differ(reflect.ValueOf(c[0]), reflect.ValueOf(c[1])); diff != "" {
@@ -77,8 +78,8 @@ func TestNothingIsLost(t *testing.T) {
 	if got, want := rasOf(ras).String(), ras.String(); got != want {
 		t.Errorf("ras reads %q, want %q", got, want)
 	}
-	for _, e := range append(slices.Clone(job.Unsuccessful), job.EndSuccess) {
-		if !slices.Contains([]Ending{EndSuccess, EndProgram, EndBudget, EndInfrastructure, EndPreempted, EndTimeout, EndCancelled}, Ending(e)) {
+	for _, e := range append(slices.Clone(report.Unsuccessful()), report.EndSuccess) {
+		if !slices.Contains([]report.Ending{report.EndSuccess, report.EndProgram, report.EndBudget, report.EndInfrastructure, report.EndPreempted, report.EndTimeout, report.EndCancelled}, report.Ending(e)) {
 			t.Errorf("ending %s has no word here", e)
 		}
 	}

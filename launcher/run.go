@@ -17,6 +17,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/process/filetimer"
 	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -80,7 +81,7 @@ func (h *here) finish(result Result, err error) (Result, error) {
 	case errors.Is(err, ErrUsage):
 		result.Code = 2
 	default:
-		result.Code = cmp.Or(h.job.Restarts.ExitCodes[EndInfrastructure], 125)
+		result.Code = cmp.Or(h.job.Restarts.ExitCodes[report.EndInfrastructure], 125)
 	}
 	j := h.job
 	j.Network.Name = cmp.Or(h.alias, j.Network.Name)

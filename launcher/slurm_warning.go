@@ -10,6 +10,7 @@ import (
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -49,7 +50,7 @@ func (h *here) forward(f *follower, s os.Signal) {
 	if s == syscall.SIGTERM && f.stop.Load() == 0 {
 		ev := job.Signalled(int(syscall.SIGTERM), "got SIGTERM", 0)
 		h.terminated(&ev, tell)
-		if ev.Ending == job.EndPreempted {
+		if ev.Ending == report.EndPreempted {
 			go tell(rendezvous.Preempted(ev.Why, max(ev.Within, time.Second), true))
 		}
 	}
@@ -64,7 +65,7 @@ func (h *here) terminated(ev *job.Cancel, stop func(job.Cancel)) {
 	}
 	within := max(ev.Within, time.Second)
 	if end, known := slurmEnv(); known && time.Until(end.at) < time.Minute {
-		ev.Ending, ev.Why = job.EndPreempted, "got SIGTERM, "+end.why()
+		ev.Ending, ev.Why = report.EndPreempted, "got SIGTERM, "+end.why()
 		return
 	}
 	go func() {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // noTerminationLog is a Job's TerminationLog that writes none.
@@ -73,7 +74,7 @@ func outcome(r Result, cause string, left bool) string {
 		return "lost"
 	case r.Code == 124 && (r.Cause == nil || r.Cause.Exit.Code != 124):
 		return "timed-out"
-	case r.Ending == EndPreempted:
+	case r.Ending == report.EndPreempted:
 		return "preempted"
 	case cancelled && r.Code != 125:
 		return "cancelled"

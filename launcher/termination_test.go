@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 func TestTerminationLine(t *testing.T) {
@@ -88,7 +90,7 @@ func TestTerminationLine(t *testing.T) {
 	}
 }
 
-func failedExit(code int) (e Exit) {
+func failedExit(code int) (e report.Exit) {
 	e.Code = code
 	return e
 }

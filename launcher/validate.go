@@ -19,6 +19,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/process/postmortem"
 	"github.com/golaunch/golaunch/launcher/internal/spot"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -222,8 +223,8 @@ func (r Restarts) check() error {
 		return usage("backoff %s:%s: the first wait is at least 0 and at most the bound", r.BackoffMin, r.BackoffMax)
 	}
 	for ending, code := range r.ExitCodes {
-		if code < 1 || code > 255 || !slices.Contains(job.Unsuccessful, job.Ending(ending)) {
-			return usage("exit code of %s=%d: 1 to 255, for one of %s", ending, code, job.Unsuccessful)
+		if code < 1 || code > 255 || !slices.Contains(report.Unsuccessful(), report.Ending(ending)) {
+			return usage("exit code of %s=%d: 1 to 255, for one of %s", ending, code, report.Unsuccessful())
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/version"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -126,7 +127,7 @@ func (c *Coordinator) turnedAway(h *pb.Hello, err error) {
 		why = fmt.Sprintf("node %s was refused, and %d nodes do not come without it: %s", name, least, status.Convert(err).Message())
 	}
 	c.incomplete = true
-	c.happened(c.sole, job.Cancel{Code: 2, Ending: job.EndProgram, Why: wire.Plain(why)})
+	c.happened(c.sole, job.Cancel{Code: 2, Ending: report.EndProgram, Why: wire.Plain(why)})
 }
 
 // sharedAddr says that several nodes may have one address.

@@ -16,6 +16,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -232,7 +233,7 @@ func (a *agent) stop(id string, o job.Stop) {
 func (a *agent) over(id string, u *unit, code int) {
 	a.w.died(id, a.Node.Name, u)
 	for _, b := range u.Group.Bundles {
-		u.say(a, id, job.Exited{Unit: u.Unit, Attempt: u.Attempt, Rank: b.Rank, Exit: job.Exit{Code: code}, At: time.Now(), Tail: a.tail})
+		u.say(a, id, job.Exited{Unit: u.Unit, Attempt: u.Attempt, Rank: b.Rank, Exit: report.Exit{Code: code}, At: time.Now(), Tail: a.tail})
 	}
 	u.say(a, id, job.Stopped{Unit: u.Unit, Attempt: u.Attempt})
 	for _, attempt := range u.asked {

@@ -16,10 +16,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -91,7 +91,7 @@ func TestAnotherCommandEndsTheWait(t *testing.T) {
 			t.Error(err)
 		}
 		want := "job failed: --nodes differs: 2 on n2, 3 on the coordinator; start the same command on every node"
-		if r := <-w.result; r.Code != 2 || r.Ending != job.EndProgram || r.Reason != want {
+		if r := <-w.result; r.Code != 2 || r.Ending != report.EndProgram || r.Reason != want {
 			t.Errorf("%+v", r)
 		}
 		a.Close("")
@@ -128,7 +128,7 @@ func TestTooManyRefusedEndTheWait(t *testing.T) {
 			t.Error(err)
 		}
 		want := "job failed: node c was refused, and 3 nodes do not come without it: address 10.0.0.1 is node b's too; "
-		if r := <-w.result; r.Code != 2 || r.Ending != job.EndProgram || !strings.HasPrefix(r.Reason, want) {
+		if r := <-w.result; r.Code != 2 || r.Ending != report.EndProgram || !strings.HasPrefix(r.Reason, want) {
 			t.Errorf("%+v", r)
 		}
 	})

@@ -32,6 +32,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/asyncwriter"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/quorum"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
@@ -279,7 +280,7 @@ func Cancelled(ctx context.Context) job.Cancel {
 
 // Preempted ends a job whose nodes will be gone after the time of within; loose leaves it to who takes them to end what is not ready then.
 func Preempted(why string, within time.Duration, loose bool) job.Cancel {
-	return job.Cancel{Code: codePreempted, Why: why, Ending: job.EndPreempted, Within: within, Loose: loose}
+	return job.Cancel{Code: codePreempted, Why: why, Ending: report.EndPreempted, Within: within, Loose: loose}
 }
 
 // codePreempted is that of a process which a scheduler has ended (128 + SIGTERM).

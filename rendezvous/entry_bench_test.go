@@ -9,11 +9,12 @@ import (
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // BenchmarkEntry is what an entry of the log costs to write, and to read, as it is and as a line of JSON for people.
 func BenchmarkEntry(b *testing.B) {
-	ev := job.Exited{Node: "n1", Rank: 3, Exit: job.Exit{Code: 1}, At: now(), Tail: string(make([]byte, 200))}
+	ev := job.Exited{Node: "n1", Rank: 3, Exit: report.Exit{Code: 1}, At: now(), Tail: string(make([]byte, 200))}
 	e := replica.Entry{At: now(), Event: cluster.Happened{Job: "j", Event: ev}}
 	b.Run("protobuf/write", func(b *testing.B) {
 		for b.Loop() {

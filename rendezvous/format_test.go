@@ -12,6 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
@@ -106,7 +107,7 @@ func (s *story) submit(id string, nodes, ranks int, change func(*replica.Submiss
 		Spec: cluster.Spec{Job: job.Spec{
 			ID: id, Restart: job.RestartJob, MaxRestarts: 2, RefillAfter: time.Hour, ExcludeAfter: 2, ExcludeFor: time.Hour, GrowAfter: 5 * time.Minute,
 			DrainTime: time.Minute, Grace: 30 * time.Second, Rules: "stop licence /licence refused/ ask for a seat\n",
-			ExitCodes: map[job.Ending]int{job.EndPreempted: 75, job.EndProgram: 3},
+			ExitCodes: map[report.Ending]int{report.EndPreempted: 75, report.EndProgram: 3},
 			Request:   placement.Request{MinNodes: nodes, MaxNodes: nodes, PerNode: []int{ranks}, GPU: true, CPUs: 2, Memory: 1 << 30},
 		}},
 	}
@@ -114,7 +115,7 @@ func (s *story) submit(id string, nodes, ranks int, change func(*replica.Submiss
 	s.add(replica.Entry{Submitted: &sub})
 }
 
-func (s *story) exit(id, node string, unit, attempt, rank int, x job.Exit, text string) {
+func (s *story) exit(id, node string, unit, attempt, rank int, x report.Exit, text string) {
 	s.reports(id, job.Exited{
 		Node: node, Unit: unit, Attempt: attempt, Rank: rank, Exit: x, At: s.at, Lived: time.Minute + time.Millisecond, Step: 41, Tail: text + "\xff\n",
 		Traceback: "Traceback (most recent call last):\nRuntimeError: " + text, Kernel: "NVRM: of " + node,
@@ -137,7 +138,7 @@ func tellStory() *story {
 		sub.Submitter, sub.Job.Request.MaxNodes, sub.Job.Request.MinNodes = new(uint32(1000)), 3, 2
 	})
 	s.submit("nodes", 1, 2, ones(job.RestartNode))
-	s.exit("gang", "n1", 0, 0, 0, job.Exit{Code: 1}, "CUDA error: unknown error")
+	s.exit("gang", "n1", 0, 0, 0, report.Exit{Code: 1}, "CUDA error: unknown error")
 	s.reports("gang", job.Elapsed{Unit: 0, Attempt: 1})
 	s.reports("gang", job.Met{Node: "n1", Attempt: 1, Why: "7 of 8 ranks have come"})
 	s.reports("gang", job.Stepped{Node: "n1", Attempt: 1, Step: 12, Ago: time.Second})
@@ -164,12 +165,12 @@ func tellStory() *story {
 	// Jobs that end: by success, by a failure of the program, by a wish.
 	cpu := func(sub *replica.Submission) { sub.Job.Request.GPU = false }
 	s.submit("good", 1, 1, cpu)
-	s.exit("good", s.node("good"), 0, 0, 0, job.Exit{}, "done")
+	s.exit("good", s.node("good"), 0, 0, 0, report.Exit{}, "done")
 	s.reports("good", job.Stopped{Node: s.node("good")})
 	s.submit("bad", 1, 1, func(sub *replica.Submission) { cpu(sub); sub.Job.Restart = job.RestartNever })
-	s.exit("bad", s.node("bad"), 0, 0, 0, job.Exit{Code: 137, Signal: 9, OOM: true}, "killed")
+	s.exit("bad", s.node("bad"), 0, 0, 0, report.Exit{Code: 137, Signal: 9, OOM: true}, "killed")
 	s.submit("unwanted", 1, 1, cpu)
-	s.reports("unwanted", job.Cancel{Code: 130, Why: "interrupted", Ending: job.EndCancelled, Within: time.Second, Loose: true, Signal: 2, Once: true})
+	s.reports("unwanted", job.Cancel{Code: 130, Why: "interrupted", Ending: report.EndCancelled, Within: time.Second, Loose: true, Signal: 2, Once: true})
 	s.submit("unable", 1, 1, cpu)
 	// One that waits, one behind it, and one that was never placed in time.
 	s.submit("large", 7, 3, none)
@@ -177,8 +178,8 @@ func tellStory() *story {
 	s.submit("late", 6, 3, none)
 	s.reports("late", job.TimedOut{Kind: job.AlarmPlacement, Seq: 1})
 	s.event(cluster.Lost{Node: "n1", Why: "its agent was silent for 15s"})
-	s.reports("gang", job.Prepared{Node: "n3", Attempt: 9, Err: "in use", Unable: job.Exit{Code: 127, Spawn: "python: not found"}})
-	s.reports("gang", job.Reached{Node: "n3", Seq: 99, Err: "no route to host", Unable: job.Exit{Code: 126, Spawn: "it is a directory"}})
+	s.reports("gang", job.Prepared{Node: "n3", Attempt: 9, Err: "in use", Unable: report.Exit{Code: 127, Spawn: "python: not found"}})
+	s.reports("gang", job.Reached{Node: "n3", Seq: 99, Err: "no route to host", Unable: report.Exit{Code: 126, Spawn: "it is a directory"}})
 	return s
 }
 

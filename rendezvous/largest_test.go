@@ -22,6 +22,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -68,8 +69,8 @@ func largestNode(name string) placement.Node {
 	return n
 }
 
-func largestExit() job.Exit {
-	return job.Exit{Code: big, Signal: big, OOM: true, Spawn: text(wire.MaxText)}
+func largestExit() report.Exit {
+	return report.Exit{Code: big, Signal: big, OOM: true, Spawn: text(wire.MaxText)}
 }
 
 func largestGPU() *placement.GPU { return &placement.GPU{Index: big, UUID: text(60), HeldBy: text(60)} }
@@ -77,7 +78,7 @@ func largestGPU() *placement.GPU { return &placement.GPU{Index: big, UUID: text(
 func largestResult() job.Result {
 	cost := goodput.Cost{Cause: text(wire.MaxText), Node: largestName, Interruptions: big, Hours: 0.1, Lost: 0.1}
 	return job.Result{
-		Code: big, Ending: job.EndInfrastructure, Reason: text(wire.MaxText), Attempts: big, Restarts: big,
+		Code: big, Ending: report.EndInfrastructure, Reason: text(wire.MaxText), Attempts: big, Restarts: big,
 		Cause: &job.Failure{
 			Node: largestName, Rank: big, GPU: largestGPU(), Attempt: big, Exit: largestExit(), At: someDay, Lived: longest, Step: bigger, Further: big,
 			Why: text(wire.MaxText), Tail: noise(wire.MaxTail), Traceback: noise(wire.MaxTail), Kernel: noise(wire.MaxTail), Hung: true,
@@ -178,7 +179,7 @@ func largestSubmission() replica.Submission {
 			GPUs: repeat(wire.MaxGPUs, func(i int) int { return big - i }), Backfill: true,
 			Job: job.Spec{
 				ID: largestID, Restart: job.RestartJob, MaxRestarts: big, RefillAfter: longest, ExcludeAfter: big, ExcludeFor: longest, GrowAfter: longest,
-				DrainTime: longest, ExitCodes: map[job.Ending]int{}, Rules: rules, Grace: longest,
+				DrainTime: longest, ExitCodes: map[report.Ending]int{}, Rules: rules, Grace: longest,
 				Request: placement.Request{
 					MinNodes: 1, MaxNodes: wire.MaxSizes, GPU: true, CPUs: big, Memory: bigger, Strategy: placement.StrictPack,
 					PerNode: repeat(wire.MaxSizes, func(int) int { return wire.MaxRanks }),
@@ -187,7 +188,7 @@ func largestSubmission() replica.Submission {
 			},
 		},
 	}
-	for _, e := range job.Unsuccessful {
+	for _, e := range report.Unsuccessful() {
 		s.Job.ExitCodes[e] = 255
 	}
 	return s

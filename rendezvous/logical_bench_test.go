@@ -13,6 +13,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
 
@@ -72,7 +73,7 @@ func (l *logical) live(nodes int) {
 		said := make([][]any, nodes)
 		one := nodes / 2
 		said[one] = append(said[one], job.Exited{
-			Rank: starts[one].Group.Bundles[0].Rank, Exit: job.Exit{Code: 1}, At: now(), Lived: time.Minute, Step: 1, Tail: lastWords,
+			Rank: starts[one].Group.Bundles[0].Rank, Exit: report.Exit{Code: 1}, At: now(), Lived: time.Minute, Step: 1, Tail: lastWords,
 		})
 		l.report("exited", said)
 		if again := l.obey(); again[0].Attempt != 1 {

@@ -21,6 +21,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
 )
@@ -220,7 +221,7 @@ func (o *owner) life(nodes int) {
 	said := make([][]any, nodes)
 	for i, start := range o.obey() {
 		for _, bundle := range start.Group.Bundles {
-			said[i] = append(said[i], job.Exited{Rank: bundle.Rank, Exit: job.Exit{Code: 1}, At: now(), Lived: time.Minute, Step: 1, Tail: lastWords})
+			said[i] = append(said[i], job.Exited{Rank: bundle.Rank, Exit: report.Exit{Code: 1}, At: now(), Lived: time.Minute, Step: 1, Tail: lastWords})
 		}
 	}
 	o.report("exited", said)

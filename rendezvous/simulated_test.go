@@ -9,6 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // proc is an agent process with its guardian.
@@ -293,7 +294,7 @@ func (p *proc) ended(rank rankOf, attempt, code int) {
 		}
 		delete(u.left, rank.rank)
 		p.add(rank.job, u, job.Exited{
-			Unit: unit, Attempt: attempt, Rank: rank.rank, Exit: job.Exit{Code: code}, At: time.Now(), Told: u.told,
+			Unit: unit, Attempt: attempt, Rank: rank.rank, Exit: report.Exit{Code: code}, At: time.Now(), Told: u.told,
 		})
 		if len(u.left) > 0 {
 			return

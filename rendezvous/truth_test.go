@@ -33,8 +33,8 @@ type life struct {
 	code    int
 }
 
-// report counts what an agent said of an exit.
-type report struct {
+// exitReport counts what an agent said of an exit.
+type exitReport struct {
 	p    *proc
 	said int
 }
@@ -47,7 +47,7 @@ type truth struct {
 
 	mu      sync.Mutex
 	lives   map[rankOf]life
-	reports map[exitOf]report
+	reports map[exitOf]exitReport
 	history []string
 	// told is what each job was told, and last the index at which the coordinator before this one stood.
 	told   map[string][]told
@@ -56,7 +56,7 @@ type truth struct {
 }
 
 func newTruth(t *testing.T, seed uint64) *truth {
-	return &truth{t: t, seed: seed, began: time.Now(), lives: map[rankOf]life{}, reports: map[exitOf]report{}, told: map[string][]told{}}
+	return &truth{t: t, seed: seed, began: time.Now(), lives: map[rankOf]life{}, reports: map[exitOf]exitReport{}, told: map[string][]told{}}
 }
 
 // tell adds to the history of a world.
@@ -136,7 +136,7 @@ func (w *truth) reported(p *proc, id string, ev any) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		exit := exitOf{id, e.Unit, e.Attempt, e.Rank}
-		w.reports[exit] = report{p, w.reports[exit].said + 1}
+		w.reports[exit] = exitReport{p, w.reports[exit].said + 1}
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // trains is a program whose ranks tell their steps and their loss until a file is there.
@@ -234,7 +235,7 @@ func (p *page) mailed(file string) {
 // unless it was told how the job ended.
 func TestMetricsOfAJobThatVanished(t *testing.T) {
 	known := launcher.Status{Version: "v1", Since: time.Now(), Jobs: []launcher.JobStatus{{ID: "x", Phase: "running", Submitted: time.Now()}}}
-	for _, result := range []*launcher.Result{nil, {Ending: launcher.EndSuccess}} {
+	for _, result := range []*launcher.Result{nil, {Ending: report.EndSuccess}} {
 		said := 0
 		job := &localJob{job: "x", last: known, result: result, lost: func() { said++ }}
 		for range 2 {

@@ -24,6 +24,7 @@ import (
 	"github.com/golaunch/golaunch/internal/process/stacks"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // outputs are all objects that golaunch writes, by the section of docs/json.md that has their fields.
@@ -57,7 +58,7 @@ var outputs = []struct {
 var elsewhere = map[reflect.Type]string{
 	reflect.TypeFor[launcher.Result]():  "`golaunch run --json`",
 	reflect.TypeFor[launcher.Failure](): "`golaunch run --json`",
-	reflect.TypeFor[launcher.Exit]():    "`golaunch run --json`",
+	reflect.TypeFor[report.Exit]():      "`golaunch run --json`",
 	reflect.TypeFor[launcher.Goodput](): "`golaunch status --json`",
 	reflect.TypeFor[launcher.Cost]():    "`golaunch status --json`",
 	reflect.TypeFor[jobShown]():         "`golaunch status --json`",

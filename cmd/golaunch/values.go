@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // window is a number of events in a time: N, or N/TIME.
@@ -42,21 +42,21 @@ func (w window) Set(text string) error {
 }
 
 // exitCodes are ENDING=CODE,...
-type exitCodes struct{ codes *map[launcher.Ending]int }
+type exitCodes struct{ codes *map[report.Ending]int }
 
 func (e exitCodes) Type() string { return "ENDING=CODE" }
 
 func (e exitCodes) String() string { return "" }
 
 func (e exitCodes) Set(text string) error {
-	codes := map[launcher.Ending]int{}
+	codes := map[report.Ending]int{}
 	for pair := range strings.SplitSeq(text, ",") {
 		ending, number, _ := strings.Cut(pair, "=")
 		code, err := strconv.Atoi(number)
 		if err != nil {
 			return fmt.Errorf("%q: ENDING=CODE such as preempted=75", pair)
 		}
-		codes[launcher.Ending(ending)] = code
+		codes[report.Ending(ending)] = code
 	}
 	*e.codes = codes
 	return nil

@@ -28,7 +28,7 @@ var floors = [][]string{
 	{"internal/host", "internal/core"},
 	{"nccl"},
 	{"rankenv"},
-	{"placement", "rendezvous/tcpstore", "internal/wire/rpcframe", "internal/host/dylib", "internal/host/lazyregexp"},
+	{"launcher/report", "placement", "rendezvous/tcpstore", "internal/wire/rpcframe", "internal/host/dylib", "internal/host/lazyregexp"},
 }
 
 // room is the room that a package is in, and its floor.

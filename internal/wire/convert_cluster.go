@@ -14,6 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/version"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -73,7 +74,7 @@ func ToSubmission(m *pb.Submission) replica.Submission {
 	}
 }
 
-func fromExitCodes(codes map[job.Ending]int) map[string]int32 {
+func fromExitCodes(codes map[report.Ending]int) map[string]int32 {
 	m := map[string]int32{}
 	for ending, code := range codes {
 		m[string(ending)] = int32(code)
@@ -81,13 +82,13 @@ func fromExitCodes(codes map[job.Ending]int) map[string]int32 {
 	return m
 }
 
-func toExitCodes(m map[string]int32) map[job.Ending]int {
+func toExitCodes(m map[string]int32) map[report.Ending]int {
 	if len(m) == 0 {
 		return nil
 	}
-	codes := make(map[job.Ending]int, len(m))
+	codes := make(map[report.Ending]int, len(m))
 	for ending, code := range m {
-		codes[job.Ending(ending)] = int(code)
+		codes[report.Ending(ending)] = int(code)
 	}
 	return codes
 }

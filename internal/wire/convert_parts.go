@@ -10,6 +10,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/verdict"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -108,7 +109,7 @@ func fromResult(r job.Result) *pb.Result {
 
 func ToResult(r *pb.Result) job.Result {
 	result := job.Result{
-		Code: int(r.GetCode()), Ending: job.Ending(r.GetEnding()), Reason: r.GetReason(), Attempts: int(r.GetAttempts()),
+		Code: int(r.GetCode()), Ending: report.Ending(r.GetEnding()), Reason: r.GetReason(), Attempts: int(r.GetAttempts()),
 		Restarts: int(r.GetRestarts()),
 	}
 	if r.GetGoodput() != nil {
@@ -158,12 +159,12 @@ func toFailure(f *pb.Failure) job.Failure {
 	return failure
 }
 
-func fromExit(e job.Exit) *pb.Exit {
+func fromExit(e report.Exit) *pb.Exit {
 	return &pb.Exit{Code: int32(e.Code), Signal: int32(e.Signal), Oom: e.OOM, Spawn: Plain(e.Spawn)}
 }
 
-func toExit(e *pb.Exit) job.Exit {
-	return job.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), OOM: e.GetOom(), Spawn: Plain(e.GetSpawn())}
+func toExit(e *pb.Exit) report.Exit {
+	return report.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), OOM: e.GetOom(), Spawn: Plain(e.GetSpawn())}
 }
 
 // fromTime and toTime keep the zero time zero.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -174,7 +175,7 @@ func TestClusterArrives(t *testing.T) {
 // TestOutputIsBounded holds that a report fits into a message whatever a rank has printed.
 func TestOutputIsBounded(t *testing.T) {
 	noise := strings.Repeat("\xff\x00", 1<<20)
-	m := FromEvent("j7", job.Exited{Tail: noise + "end", Traceback: noise, Exit: job.Exit{Spawn: noise}})
+	m := FromEvent("j7", job.Exited{Tail: noise + "end", Traceback: noise, Exit: report.Exit{Spawn: noise}})
 	if size := proto.Size(m); size > MaxMessage/2 {
 		t.Errorf("%d bytes", size)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // The log has what agents and clients say in the words in which they say it.
@@ -167,7 +168,7 @@ func toEntry(m *pb.Entry) (e replica.Entry) {
 	case *pb.Entry_Cancelled:
 		c := b.Cancelled
 		return happened(job.Cancel{
-			Code: int(c.GetCode()), Why: c.GetWhy(), Ending: job.Ending(c.GetEnding()), Within: c.GetWithin().AsDuration(), Loose: c.GetLoose(),
+			Code: int(c.GetCode()), Why: c.GetWhy(), Ending: report.Ending(c.GetEnding()), Within: c.GetWithin().AsDuration(), Loose: c.GetLoose(),
 			Signal: int(c.GetSignal()), Once: c.GetOnce(),
 		})
 	case *pb.Entry_Reported:

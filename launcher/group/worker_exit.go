@@ -5,9 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/core/job"
-
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Why a worker whose connection has ended is gone
@@ -85,7 +84,7 @@ func (g *Group) look() {
 				break
 			}
 			for _, s := range n.Series {
-				if s.Job == g.ID && s.Rank >= 0 && s.Rank < g.size && s.Ended == (job.Exit{}).String() && len(s.Samples) > 0 {
+				if s.Job == g.ID && s.Rank >= 0 && s.Rank < g.size && s.Ended == (report.Exit{}).String() && len(s.Samples) > 0 {
 					g.left(s.Rank, s.Samples[len(s.Samples)-1].Attempt)
 				}
 			}
@@ -109,7 +108,7 @@ func (g *Group) left(rank, attempt int) {
 		}
 		w.unclear.fail(&launcher.Failure{
 			Node: w.node, Rank: rank, Attempt: attempt, At: time.Now(),
-			Why: fmt.Sprintf("rank %d on %s %s: it is not started again", rank, w.node, job.Exit{}),
+			Why: fmt.Sprintf("rank %d on %s %s: it is not started again", rank, w.node, report.Exit{}),
 		})
 		w.left, w.unclear = w.unclear, nil
 	})

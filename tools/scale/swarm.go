@@ -19,6 +19,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -214,7 +215,7 @@ func (a *puppet) fail() {
 	for id, start := range a.started {
 		for i, b := range start.Group.Bundles {
 			e := job.Exited{
-				Unit: start.Unit, Attempt: start.Attempt, Rank: b.Rank, Exit: job.Exit{Code: 1}, At: time.Now(), Lived: time.Minute,
+				Unit: start.Unit, Attempt: start.Attempt, Rank: b.Rank, Exit: report.Exit{Code: 1}, At: time.Now(), Lived: time.Minute,
 				Step: int64(start.Attempt + 1), Tail: evidence,
 			}
 			if i > 0 && !a.loud {

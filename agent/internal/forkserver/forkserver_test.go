@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // patience bounds every wait of a test; nothing that works comes near it.
@@ -165,7 +165,7 @@ func pipe(t testing.TB, read *sync.WaitGroup, done func([]byte)) *os.File {
 
 // end is all that a process leaves.
 type end struct {
-	Exit        job.Exit
+	Exit        report.Exit
 	Out, Errors string
 }
 

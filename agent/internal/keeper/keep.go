@@ -22,8 +22,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 var (
@@ -85,7 +85,7 @@ func (k *Keeper) read() {
 	close(k.gone)
 	for _, sc := range k.scopes {
 		for _, end := range sc.alive {
-			end(job.Exit{Code: codeUnknown}, time.Now())
+			end(report.Exit{Code: codeUnknown}, time.Now())
 		}
 		clear(sc.alive)
 	}

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -31,7 +31,7 @@ type Scope struct {
 	// since is before all its processes; zero if an older keeper does not say.
 	since proc.Epoch
 	// alive are the processes of which no end was heard, fresh those that Start has not returned yet. Both belong to the keeper's lock.
-	alive map[int]func(job.Exit, time.Time)
+	alive map[int]func(report.Exit, time.Time)
 	fresh map[int]*proc.Process
 }
 
@@ -57,7 +57,7 @@ func (k *Keeper) Scope(name string, data []byte) (*Scope, error) {
 // scope is one that the keeper has told of.
 func (k *Keeper) scope(m message, data []byte) *Scope {
 	sc := &Scope{
-		Data: data, keeper: k, id: m.ID, alive: map[int]func(job.Exit, time.Time){}, fresh: map[int]*proc.Process{},
+		Data: data, keeper: k, id: m.ID, alive: map[int]func(report.Exit, time.Time){}, fresh: map[int]*proc.Process{},
 	}
 	if m.Since != nil {
 		sc.since = *m.Since

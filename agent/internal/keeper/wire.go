@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
@@ -92,7 +92,7 @@ type message struct {
 	Unforked string `json:",omitempty"`
 	// Broken says that the Server will not do so again.
 	Broken  bool          `json:",omitempty"`
-	Exit    *job.Exit     `json:",omitempty"`
+	Exit    *report.Exit  `json:",omitempty"`
 	Ended   time.Time     `json:",omitzero"`
 	At      time.Duration `json:",omitempty"`
 	Signal  int           `json:",omitempty"`

@@ -11,6 +11,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/snapshot"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -317,7 +318,7 @@ func (m *sim) end(r *record, p place, code int, tail string) {
 	delete(r.runs, p)
 	for _, b := range a.Group.Bundles {
 		m.due = append(m.due, Happened{r.Job.ID, job.Exited{
-			Node: p.node, Unit: p.unit, Attempt: a.Attempt, Rank: b.Rank, Exit: job.Exit{Code: code}, Tail: tail,
+			Node: p.node, Unit: p.unit, Attempt: a.Attempt, Rank: b.Rank, Exit: report.Exit{Code: code}, Tail: tail,
 		}})
 	}
 	m.due = append(m.due, Happened{r.Job.ID, job.Stopped{Node: p.node, Unit: p.unit, Attempt: a.Attempt}})

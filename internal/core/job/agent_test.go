@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // The agents of a world do what package agent does, with processes that are numbers.
 
-func (a *agent) report(ev Event) { a.reports = append(a.reports, report{ev, a.incarnation}) }
+func (a *agent) report(ev Event) { a.reports = append(a.reports, sentEvent{ev, a.incarnation}) }
 
 // die ends all processes at once. What the agent sent is still on its way.
 func (a *agent) die() {
@@ -152,23 +154,23 @@ func (w *world) stalled(node string, id int, r *run) Stalled {
 }
 
 // unable is what a node knows that could not start a rank.
-func (w *world) unable() Exit {
+func (w *world) unable() report.Exit {
 	if w.hopeless && w.chance(20) {
-		return Exit{Code: 127, Spawn: "no such file"}
+		return report.Exit{Code: 127, Spawn: "no such file"}
 	}
-	return Exit{}
+	return report.Exit{}
 }
 
-func (w *world) exit(r *run) Exit {
+func (w *world) exit(r *run) report.Exit {
 	switch n := w.rng.IntN(20); {
 	case r.stopping && n < 18:
-		return Exit{Code: 143, Signal: 15}
+		return report.Exit{Code: 143, Signal: 15}
 	case w.calm || n > 3:
-		return Exit{}
+		return report.Exit{}
 	case n == 0 && w.hopeless:
-		return Exit{Code: 127, Spawn: "no such file"}
+		return report.Exit{Code: 127, Spawn: "no such file"}
 	default:
-		return Exit{Code: n + 1}
+		return report.Exit{Code: n + 1}
 	}
 }
 

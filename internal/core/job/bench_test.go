@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -39,7 +40,7 @@ func BenchmarkMissing(b *testing.B) {
 			reports := 0
 			for b.Loop() {
 				for _, ev := range []Event{
-					Exited{Node: first.Group.Node.Name, Unit: first.Unit, Attempt: first.Attempt, Rank: first.Group.Bundles[0].Rank, Exit: Exit{Code: 1}, Step: int64(first.Attempt + 1)},
+					Exited{Node: first.Group.Node.Name, Unit: first.Unit, Attempt: first.Attempt, Rank: first.Group.Bundles[0].Rank, Exit: report.Exit{Code: 1}, Step: int64(first.Attempt + 1)},
 					Stopped{first.Group.Node.Name, first.Unit, first.Attempt},
 					Elapsed{first.Unit, first.Attempt + 1},
 				} {

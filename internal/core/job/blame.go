@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // fault is why an attempt failed, as far as is known: until nothing of the attempt lives, a better cause may come. What follows is
@@ -58,7 +59,7 @@ func (s *State) Judged() verdict.Verdict { return s.judged }
 // Evidence is what is known of a rank that ended.
 func (e Exited) Evidence() verdict.Evidence {
 	return verdict.Evidence{
-		Exit: verdict.Exit(e.Exit), Tail: e.Tail, Traceback: e.Traceback, Kernel: e.Kernel, Node: e.Node, Rank: e.Rank, Attempt: e.Attempt,
+		Exit: e.Exit, Tail: e.Tail, Traceback: e.Traceback, Kernel: e.Kernel, Node: e.Node, Rank: e.Rank, Attempt: e.Attempt,
 		Lived: e.Lived, Step: e.Step,
 	}
 }
@@ -66,7 +67,7 @@ func (e Exited) Evidence() verdict.Evidence {
 // evidence is of a rank.
 func evidence(f Failure) verdict.Evidence {
 	return verdict.Evidence{
-		Exit: verdict.Exit(f.Exit), Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived, Step: f.Step,
+		Exit: f.Exit, Tail: f.Tail, Traceback: f.Traceback, Node: f.Node, Rank: f.Rank, Attempt: f.Attempt, Lived: f.Lived, Step: f.Step,
 		Kernel: f.Kernel,
 	}
 }
@@ -245,18 +246,18 @@ func (s *State) lament(u *unit) string { return "job failed: " + also(u.blamed()
 func (u *unit) blamed() string { return also(u.cause.Why, u.deserted().Quote) }
 
 // endingOf is what a job ends for that a failure ends.
-func (s *State) endingOf(f *fault) Ending {
+func (s *State) endingOf(f *fault) report.Ending {
 	switch v := f.Verdict; {
 	case f.Rank < 0 && !f.Hung, v.Action == verdict.Replace:
-		return EndInfrastructure
+		return report.EndInfrastructure
 	case v.Cause == "preempted" || v.Cause == "time-limit":
-		return EndPreempted
+		return report.EndPreempted
 	case v.Cause == verdict.Quit:
-		return EndCancelled
+		return report.EndCancelled
 	case f.Exit.Spawn != "", v.Action == verdict.Stop, s.recurrence.Count >= verdict.Repeats:
-		return EndProgram
+		return report.EndProgram
 	}
-	return EndBudget
+	return report.EndBudget
 }
 
 // early is a rank that exited 0 while others of its attempt ran, and how many more did after it.

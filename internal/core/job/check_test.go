@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // check holds the answer to an event against the truth.
@@ -383,7 +385,7 @@ func (t *truth) checkFinish(ev Event, r Result) error {
 		return fmt.Errorf("what was told before is charged")
 	case strings.Contains(r.Reason, "cannot reach") && len(t.newest) > 0 && !strings.Contains(r.Reason, "restarts used"):
 		return fmt.Errorf("it has run, and restarts are left")
-	case r.Code == codeExpired && (!t.expires || r.Ending != EndPreempted || r.Cause != nil):
+	case r.Code == codeExpired && (!t.expires || r.Ending != report.EndPreempted || r.Cause != nil):
 		return fmt.Errorf("expires: %v", t.expires)
 	case t.cancelled != (r.Code == codeCancelled):
 		return fmt.Errorf("cancelled: %v", t.cancelled)

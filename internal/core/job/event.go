@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -45,8 +46,8 @@ type (
 		Attempt int
 		Port    int
 		Err     string
-		Unable  Exit      `json:",omitzero"`
-		At      time.Time `json:",omitzero"`
+		Unable  report.Exit `json:",omitzero"`
+		At      time.Time   `json:",omitzero"`
 	}
 	// Reached answers the [Reach] of that number: the node reaches the master's port, or says in Err why not. Unable and At are as in
 	// [Prepared].
@@ -54,8 +55,8 @@ type (
 		Node   string
 		Seq    int
 		Err    string
-		Unable Exit      `json:",omitzero"`
-		At     time.Time `json:",omitzero"`
+		Unable report.Exit `json:",omitzero"`
+		At     time.Time   `json:",omitzero"`
 	}
 	// Started says that all ranks of a unit on this node were started, with their process ids and, for ranks with GPUs, the addresses
 	// on their node where NCCL's RAS service of each can be asked, both in the order of the ranks.
@@ -99,7 +100,7 @@ type (
 		Node          string
 		Unit, Attempt int
 		Rank          int
-		Exit          Exit
+		Exit          report.Exit
 		// At is when it ended, by the coordinator's clock, and Lived for how long it had run.
 		At    time.Time
 		Lived time.Duration
@@ -131,11 +132,11 @@ type (
 	// Queued says why a cluster has not given the job the nodes that it [State.Wants]; the next node it gets makes that void.
 	Queued struct{ Why string }
 	// Cancel asks for the end of the job: Code is its exit code (130 for ^C; 0 counts as 130), Why the reason, and Ending the word for
-	// it, [EndCancelled] when empty. A second one kills.
+	// it, [report.EndCancelled] when empty. A second one kills.
 	Cancel struct {
 		Code   int
 		Why    string
-		Ending Ending `json:",omitempty"`
+		Ending report.Ending `json:",omitempty"`
 		// Within, if there is any, is the time that ranks have to get ready before the job ends. A later one of this kind may end it
 		// sooner, and has the last word on why until nothing lives; one without Within ends the job at once. Loose says that somebody
 		// else will end what is not ready then.

@@ -3,6 +3,8 @@ package job
 import (
 	"fmt"
 	"slices"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // expires tells the ranks of all units that the job will end. What does not run does not begin any more.
@@ -34,7 +36,7 @@ func (u *unit) worked() bool {
 
 // reword says better why a job was told to stop that still does.
 func (s *State) reword(ev Cancel) string {
-	if s.result.Ending != EndCancelled || s.result.Code != s.exitCode(EndCancelled, ev.Code) || ev.Ending == "" {
+	if s.result.Ending != report.EndCancelled || s.result.Code != s.exitCode(report.EndCancelled, ev.Code) || ev.Ending == "" {
 		return s.ignore()
 	}
 	s.result.Code, s.result.Ending, s.result.Reason = s.exitCode(ev.Ending, ev.Code), ev.Ending, ev.result().Reason

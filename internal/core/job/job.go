@@ -42,6 +42,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/goodput"
 	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -76,7 +77,7 @@ type Spec struct {
 	// more, if there are any; 0 for ever. DrainTime is how long its ranks then have to get ready.
 	GrowAfter, DrainTime time.Duration
 	// ExitCodes are codes for endings, in place of those that the result would have.
-	ExitCodes map[Ending]int
+	ExitCodes map[report.Ending]int
 	// Rules are the user's own rules of what a failure means, as [verdict.Parse] reads them; they come before the built-in ones.
 	Rules string
 	// Grace is how long a rank may take to end after SIGTERM before it is killed.
@@ -120,21 +121,6 @@ func (m Imports) words(ranks int) string {
 	return also(forked, others)
 }
 
-// Exit is how one process ended.
-type Exit struct {
-	// Code is the exit code; for a process that died of a signal it is 128+Signal.
-	Code int
-	// Signal is the signal that ended the process, or 0.
-	Signal int
-	// OOM says that the kernel killed it for want of memory.
-	OOM bool
-	// Spawn says why the process could not be started at all: Code is then 126 (not executable), 127 (not found) or 125.
-	Spawn string
-}
-
-// OK reports success.
-func (e Exit) OK() bool { return e.Code == 0 && e.Spawn == "" }
-
 // World is what a rank must know of the whole: a few facts, whatever the number of nodes.
 type World struct {
 	WorldSize, Nodes int
@@ -164,7 +150,7 @@ type Failure struct {
 	// GPU is the rank's GPU, for the report; nil for a CPU rank.
 	GPU     *placement.GPU `snapshot:"value"`
 	Attempt int
-	Exit    Exit
+	Exit    report.Exit
 	At      time.Time
 	Lived   time.Duration
 	Step    int64
@@ -183,35 +169,12 @@ type Failure struct {
 	Verdict verdict.Verdict
 }
 
-// Ending says in one word what a job ended for, for whoever decides whether to submit it again.
-type Ending string
-
-const (
-	// EndSuccess has all ranks of the last attempt exit 0.
-	EndSuccess Ending = "success"
-	// EndProgram would fail again: do not submit it again as it is.
-	EndProgram Ending = "program"
-	// EndBudget has failed more often than it may. A restart might have helped, or not.
-	EndBudget Ending = "budget"
-	// EndInfrastructure has failed: a node, its hardware, the network or golaunch itself. Submit it again.
-	EndInfrastructure Ending = "infrastructure"
-	// EndPreempted lost its nodes to another job, or its time was over. Submit it again.
-	EndPreempted Ending = "preempted"
-	// EndTimeout has not got its nodes in time.
-	EndTimeout Ending = "timeout"
-	// EndCancelled was told to stop.
-	EndCancelled Ending = "cancelled"
-)
-
-// Unsuccessful are all endings but one.
-var Unsuccessful = []Ending{EndProgram, EndBudget, EndInfrastructure, EndPreempted, EndTimeout, EndCancelled}
-
 // Result is how a job ended.
 type Result struct {
 	// Code is 0 for success, the root cause's exit code, or golaunch's own: 124 a timeout waiting for nodes, 125 golaunch's own
 	// failure, an infeasible request or a lost node.
 	Code   int
-	Ending Ending
+	Ending report.Ending
 	// Reason is the whole in one line.
 	Reason string
 	// Cause is the root cause of the last attempt; nil on success and when there was none.

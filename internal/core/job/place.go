@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -100,7 +101,7 @@ func (s *State) unplaceable(why string) string {
 	}
 	r := Result{Code: codeOwn, Reason: "job failed: " + why, Cause: s.cause()}
 	if s.loss == "" {
-		r.Ending = EndProgram // the request is for what is not there
+		r.Ending = report.EndProgram // the request is for what is not there
 	}
 	return s.end(r)
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -209,19 +210,19 @@ func (s *State) end(r Result) string {
 }
 
 // exitCode is the user's for an ending, if there is one.
-func (s *State) exitCode(e Ending, code int) int { return cmp.Or(s.spec.ExitCodes[e], code) }
+func (s *State) exitCode(e report.Ending, code int) int { return cmp.Or(s.spec.ExitCodes[e], code) }
 
 // ending is what a code of golaunch's own means.
-func ending(code int) Ending {
+func ending(code int) report.Ending {
 	switch code {
 	case 0:
-		return EndSuccess
+		return report.EndSuccess
 	case codeTimeout:
-		return EndTimeout
+		return report.EndTimeout
 	case codeOwn:
-		return EndInfrastructure
+		return report.EndInfrastructure
 	}
-	return EndCancelled
+	return report.EndCancelled
 }
 
 // cause is a failure whose restart has not begun; nil when there is none. That a node leaves in order is no failure.

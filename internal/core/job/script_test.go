@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -57,7 +58,7 @@ func parseSpec(t *testing.T, d *datadriven.TestData) Spec {
 	}
 	spec.FixedPool = d.HasArg("fixed")
 	if d.HasArg("codes") {
-		spec.ExitCodes = map[Ending]int{EndBudget: 76, EndCancelled: 77}
+		spec.ExitCodes = map[report.Ending]int{report.EndBudget: 76, report.EndCancelled: 77}
 	}
 	if d.HasArg("grow") {
 		spec.GrowAfter, spec.DrainTime = 10*time.Minute, time.Minute
@@ -126,7 +127,7 @@ func parseEvent(t *testing.T, line string) Event {
 	case "reached", "unreached":
 		return Reached{Node: f[1], Seq: num(2), Err: rest(3)}
 	case "unable": // to start what node 0 asks for with a port, another with a question
-		e := Exit{Code: 127, Spawn: rest(3)}
+		e := report.Exit{Code: 127, Spawn: rest(3)}
 		if seq, err := strconv.Atoi(f[2]); err == nil {
 			return Reached{Node: f[1], Seq: seq, Unable: e}
 		}
@@ -155,7 +156,7 @@ func parseEvent(t *testing.T, line string) Event {
 		words, told := strings.CutPrefix(rest(5), "told ")
 		words, alike := strings.CutPrefix(words, "alike")
 		return Exited{
-			Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), Exit: Exit{Code: 1}, At: time.Unix(int64(num(4)), 0), Told: told, Alike: alike, Tail: words,
+			Node: f[1], Unit: unit, Attempt: attempt, Rank: num(3), Exit: report.Exit{Code: 1}, At: time.Unix(int64(num(4)), 0), Told: told, Alike: alike, Tail: words,
 		}
 	case "stopped":
 		at(2)
@@ -176,7 +177,7 @@ func parseEvent(t *testing.T, line string) Event {
 		}
 		ev := Cancel{Code: num(1), Why: rest(3), Within: within, Loose: f[0] == "expireloosely"}
 		if f[0] != "expiretold" {
-			ev.Ending = EndPreempted
+			ev.Ending = report.EndPreempted
 		}
 		return ev
 	}
@@ -201,7 +202,7 @@ func parseStill(t *testing.T, f []string) (ranks []Still) {
 }
 
 // parseExit reads "CODE", "signal N", "oom N" or "spawn CODE WHY".
-func parseExit(t *testing.T, f []string) (e Exit) {
+func parseExit(t *testing.T, f []string) (e report.Exit) {
 	switch f[0] {
 	case "signal", "oom":
 		scan(t, f[1], "%d", &e.Signal)

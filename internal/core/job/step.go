@@ -6,6 +6,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/goodput"
 	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Step takes what happened and returns what must now be done, in that order, and why. The reason is empty when the event decided
@@ -133,7 +134,7 @@ func (s *State) unable(nodeRank int, first Exited) string {
 	sl := s.slots[nodeRank]
 	first.Node, first.Rank = sl.Node.Name, sl.Bundles[0].Rank
 	f := s.fault(failure(first, sl.Bundles[0])).Failure
-	return s.end(Result{Code: code(f), Ending: EndProgram, Reason: "job failed: " + also(f.Why, "a restart would not help"), Cause: &f})
+	return s.end(Result{Code: code(f), Ending: report.EndProgram, Reason: "job failed: " + also(f.Why, "a restart would not help"), Cause: &f})
 }
 
 func (s *State) started(ev Started) string {
@@ -215,7 +216,7 @@ func (s *State) exited(ev Exited) string {
 }
 
 // excused says that the end of a rank is no failure: it was told that it will be stopped.
-func (u *unit) excused(e Exit) bool { return u.notice != nil && e.Spawn == "" }
+func (u *unit) excused(e report.Exit) bool { return u.notice != nil && e.Spawn == "" }
 
 func (s *State) stopped(ev Stopped) string {
 	u, m, _, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
@@ -314,9 +315,9 @@ func (s *State) cancel(ev Cancel) string {
 func (ev Cancel) result() Result {
 	what := "job cancelled: "
 	switch {
-	case ev.Code == codeOwn, ev.Ending == EndProgram:
+	case ev.Code == codeOwn, ev.Ending == report.EndProgram:
 		what = "job failed: "
-	case ev.Ending == EndPreempted:
+	case ev.Ending == report.EndPreempted:
 		what = "job preempted: "
 	}
 	return Result{Code: cmp.Or(ev.Code, codeCancelled), Ending: ev.Ending, Reason: what + ev.Why}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // attemptOf names one attempt of a unit.
@@ -25,7 +27,7 @@ type truth struct {
 	ordered map[place][]int
 	told    map[place]bool
 	// exits is how ranks truly ended, and tails their last words; heard, ended and begun are what was reported of that, by agents that were not lost since.
-	exits map[attemptOf]map[int]Exit
+	exits map[attemptOf]map[int]report.Exit
 	tails map[attemptOf]map[int]string
 	heard map[attemptOf]map[int]bool
 	ended map[place]bool
@@ -95,7 +97,7 @@ func newTruth(w *world) *truth {
 	return &truth{
 		w: w, newest: map[int]int{}, ordered: map[place][]int{}, told: map[place]bool{}, begun: map[place]bool{},
 		ports: map[question][]int{}, unable: map[string]bool{}, used: map[question]bool{}, reach: map[string]Reach{}, reached: map[Reach]bool{}, cut: map[Reach]bool{},
-		exits: map[attemptOf]map[int]Exit{}, tails: map[attemptOf]map[int]string{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
+		exits: map[attemptOf]map[int]report.Exit{}, tails: map[attemptOf]map[int]string{}, heard: map[attemptOf]map[int]bool{}, ended: map[place]bool{},
 		readied: map[place]bool{}, still: map[place]Stalled{}, hung: map[attemptOf]bool{}, kept: map[place]Evidence{},
 		failed: map[attemptOf][]reported{}, evacuated: map[attemptOf]bool{}, leaves: map[string]bool{}, broken: map[string]bool{}, elapsed: map[attemptOf]bool{}, alarms: map[AlarmKind]int{}, homes: map[string]int{},
 		weighed: map[attemptOf]map[int]bool{}, seen: map[string]bool{}, departs: map[int]departing{}, limits: map[attemptOf]time.Duration{},
@@ -109,7 +111,7 @@ const codeExpired = 143
 func (t *truth) exited(e Exited) {
 	at := attemptOf{e.Unit, e.Attempt}
 	if t.exits[at] == nil {
-		t.exits[at] = map[int]Exit{}
+		t.exits[at] = map[int]report.Exit{}
 	}
 	t.exits[at][e.Rank] = e.Exit
 	if t.tails[at] == nil {

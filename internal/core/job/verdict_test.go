@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // TestDecisionIsInTheResult follows what jobs of two nodes with 8 ranks each fail of to the
@@ -12,7 +13,7 @@ import (
 func TestDecisionIsInTheResult(t *testing.T) {
 	at := time.Unix(1000, 0)
 	exit := func(node string, rank, code int, second time.Duration, tail string) Exited {
-		return Exited{Node: node, Rank: rank, Exit: Exit{Code: code}, At: at.Add(second * time.Second), Tail: tail}
+		return Exited{Node: node, Rank: rank, Exit: report.Exit{Code: code}, At: at.Add(second * time.Second), Tail: tail}
 	}
 	const lost = "RuntimeError: [pair.cc:598] Connection closed by peer [10.0.0.1]:1\n"
 	for _, c := range []struct {
@@ -94,7 +95,7 @@ func TestDecisionIsInTheResult(t *testing.T) {
 			if v.Action != c.want.Action || v.Cause != c.want.Cause || v.Quote != c.want.Quote || v.Victim || v.Title == "" || v.Remedy == "" {
 				t.Errorf("%+v, want %+v", v, c.want)
 			}
-			if (result.Ending == EndCancelled) != (v.Cause == verdict.Quit) {
+			if (result.Ending == report.EndCancelled) != (v.Cause == verdict.Quit) {
 				t.Errorf("ending %s of %s", result.Ending, v.Cause)
 			}
 		})
@@ -114,7 +115,7 @@ func TestDecisionCountsRepeats(t *testing.T) {
 			s.Step(Prepared{Node: "n0", Attempt: attempt, Port: 1000})
 			s.Step(Reached{Node: "n1", Seq: s.questions})
 		}
-		s.Step(Exited{Node: "n1", Attempt: attempt, Rank: 8, Exit: Exit{Code: 1}, At: time.Unix(1000, 0), Tail: "AssertionError: x"})
+		s.Step(Exited{Node: "n1", Attempt: attempt, Rank: 8, Exit: report.Exit{Code: 1}, At: time.Unix(1000, 0), Tail: "AssertionError: x"})
 		if v := s.Judged(); v.Cause != "assertion" {
 			t.Errorf("attempt %d began to fail of %+v", attempt, v)
 		}
@@ -122,7 +123,7 @@ func TestDecisionCountsRepeats(t *testing.T) {
 			s.Step(Stopped{Node: node, Attempt: attempt})
 		}
 	}
-	if s.result == nil || s.result.Ending != EndProgram {
+	if s.result == nil || s.result.Ending != report.EndProgram {
 		t.Fatalf("%+v", s.result)
 	}
 	if v := s.outcome().Cause.Verdict; v.Action != verdict.Stop || v.Cause != "assertion" {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -39,7 +40,7 @@ func everyRank(s *State) (events []Exited) {
 			for _, u := range s.unitsAt(i) {
 				if _, ok := bundle(s.share(&u, i), b.Rank); ok {
 					events = append(events, Exited{
-						Node: sl.Node.Name, Unit: u.id, Attempt: u.attempt, Rank: b.Rank, Exit: Exit{Code: 1}, Tail: echo, Traceback: echo, Kernel: "NVRM: Xid",
+						Node: sl.Node.Name, Unit: u.id, Attempt: u.attempt, Rank: b.Rank, Exit: report.Exit{Code: 1}, Tail: echo, Traceback: echo, Kernel: "NVRM: Xid",
 					})
 				}
 			}
@@ -99,10 +100,10 @@ func TestWeighsAgain(t *testing.T) {
 		t.Errorf("%d are still weighed", s.weighed)
 	}
 	for _, ev := range []Exited{
-		{Node: "none", Exit: Exit{Code: 1}},
+		{Node: "none", Exit: report.Exit{Code: 1}},
 		{Node: next.Node, Unit: next.Unit, Rank: next.Rank},
-		{Node: next.Node, Unit: next.Unit, Attempt: 1, Rank: next.Rank, Exit: Exit{Code: 1}},
-		{Node: next.Node, Unit: -1, Rank: next.Rank, Exit: Exit{Code: 1}},
+		{Node: next.Node, Unit: next.Unit, Attempt: 1, Rank: next.Rank, Exit: report.Exit{Code: 1}},
+		{Node: next.Node, Unit: -1, Rank: next.Rank, Exit: report.Exit{Code: 1}},
 	} {
 		if s.Weighs(ev) {
 			t.Errorf("%+v counts", ev)

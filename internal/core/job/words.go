@@ -123,35 +123,6 @@ func (s *State) success() string {
 	return text
 }
 
-// String is the end of a process in words that follow its name: "exited with code 7", "died of SIGKILL (out of memory)".
-func (e Exit) String() string {
-	text := fmt.Sprintf("exited with code %d", e.Code)
-	switch {
-	case e.Spawn != "":
-		return "could not be started: " + e.Spawn
-	case e.Signal != 0:
-		text = "died of " + signalName(e.Signal)
-	}
-	if e.OOM {
-		text += " (out of memory)"
-	}
-	return text
-}
-
-// signals are the names of Linux's signals on all its GPU platforms (signal(7)).
-var signals = map[int]string{
-	1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
-	10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ",
-	31: "SIGSYS",
-}
-
-func signalName(n int) string {
-	if name, ok := signals[n]; ok {
-		return name
-	}
-	return fmt.Sprintf("signal %d", n)
-}
-
 // count has a number and its noun: "1 node", "2 nodes".
 func count(n int, noun string) string {
 	if n == 1 {

@@ -15,6 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/goodput"
 	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/internal/testkit/mutants"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -84,12 +85,12 @@ type agent struct {
 	up, known   bool
 	incarnation int
 	orders      []Action
-	reports     []report
+	reports     []sentEvent
 	runs        map[int]*run
 }
 
-// report is an event with the incarnation of the agent that sent it.
-type report struct {
+// sentEvent is an event with the incarnation of the agent that sent it.
+type sentEvent struct {
 	Event
 	incarnation int
 }
@@ -228,7 +229,7 @@ func (w *world) act() error {
 // expire tells the job that it will end.
 func (w *world) expire() error {
 	within := time.Duration(1+w.rng.IntN(3)) * time.Minute
-	return w.step(Cancel{Code: codeExpired, Why: "the time is over", Ending: EndPreempted, Within: within, Loose: w.chance(2)})
+	return w.step(Cancel{Code: codeExpired, Why: "the time is over", Ending: report.EndPreempted, Within: within, Loose: w.chance(2)})
 }
 
 // step hands an event to the job, checks what it does, and sends its orders.
@@ -399,7 +400,7 @@ func (w *world) reconnect(a *agent) error {
 		return nil
 	}
 	a.orders = slices.DeleteFunc(a.orders, func(Action) bool { return w.chance(2) })
-	a.reports = slices.DeleteFunc(a.reports, func(report) bool { return w.chance(2) })
+	a.reports = slices.DeleteFunc(a.reports, func(sentEvent) bool { return w.chance(2) })
 	if err := w.step(Rejoined{a.node.Name}); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/snapshot"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -39,7 +40,7 @@ func TestBackoff(t *testing.T) {
 // TestCausesHaveATime though the agent that could not start a rank says none.
 func TestCausesHaveATime(t *testing.T) {
 	for what, ev := range map[string]job.Prepared{
-		"no command": {Node: "n1", Unable: job.Exit{Code: 127, Spawn: "not found"}},
+		"no command": {Node: "n1", Unable: report.Exit{Code: 127, Spawn: "not found"}},
 		"no port":    {Node: "n1", Err: "in use"},
 	} {
 		s := New()
@@ -73,7 +74,7 @@ func story(jobs int) []Entry {
 		for _, ev := range []job.Event{
 			job.Prepared{Node: "n1", Port: 1024},
 			job.Started{Node: "n1", PIDs: []int{7}},
-			job.Exited{Node: "n1", Exit: job.Exit{Code: 1}, Tail: "last words", At: at},
+			job.Exited{Node: "n1", Exit: report.Exit{Code: 1}, Tail: "last words", At: at},
 			job.Stopped{Node: "n1"},
 		} {
 			entries = append(entries, Entry{At: at, Event: cluster.Happened{Job: id, Event: ev}})

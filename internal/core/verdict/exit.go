@@ -1,6 +1,10 @@
 package verdict
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/golaunch/golaunch/launcher/report"
+)
 
 const sigabrt = 6
 
@@ -15,14 +19,14 @@ const (
 // exits are what the end of a process alone tells; the first that applies decides.
 var exits = []struct {
 	when  certainty
-	meant func(Exit) bool
+	meant func(report.Exit) bool
 	rule  Rule
 }{
-	{certain, func(x Exit) bool { return x.Spawn != "" }, Rule{
+	{certain, func(x report.Exit) bool { return x.Spawn != "" }, Rule{
 		Action: Stop, Cause: "not-started", Title: "the command could not be started", Origin: "execve(2)",
 		Remedy: "mend on that node what keeps it from starting",
 	}},
-	{certain, func(x Exit) bool { return x.OOM }, Rule{
+	{certain, func(x report.Exit) bool { return x.OOM }, Rule{
 		Action: Restart, Cause: "host-oom", Title: "the kernel killed it for want of memory", Origin: "memory.events of its cgroup",
 		Remedy: hostMemory,
 	}},
@@ -54,11 +58,13 @@ var exits = []struct {
 }
 
 // signal matches what died of one of these signals, and a shell's exit code for that.
-func signal(numbers ...int) func(Exit) bool {
-	return func(x Exit) bool { return slices.Contains(numbers, x.Signal) || slices.Contains(numbers, x.Code-128) }
+func signal(numbers ...int) func(report.Exit) bool {
+	return func(x report.Exit) bool {
+		return slices.Contains(numbers, x.Signal) || slices.Contains(numbers, x.Code-128)
+	}
 }
 
-func fromExit(x Exit, when certainty) (Verdict, bool) {
+func fromExit(x report.Exit, when certainty) (Verdict, bool) {
 	for _, e := range exits {
 		if e.when == when && e.meant(x) {
 			r := e.rule

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 const traceback = `Traceback (most recent call last):
@@ -13,7 +15,7 @@ const traceback = `Traceback (most recent call last):
 `
 
 func TestJudge(t *testing.T) {
-	failed := Exit{Code: 1}
+	failed := report.Exit{Code: 1}
 	for _, c := range []struct {
 		name   string
 		e      Evidence
@@ -64,10 +66,10 @@ Cuda failure 2 'out of memory'
 			Exit: failed, Tail: "[rank3]: " + strings.ReplaceAll(strings.TrimSpace(traceback), "\n", "\n[rank3]: ") + "\n[rank3]: KeyError: 'x'\n",
 		}, "python-error", 5, Restart, false},
 		{"a C++ exception", Evidence{
-			Exit: Exit{Code: 134, Signal: 6}, Tail: "terminate called after throwing an instance of 'std::runtime_error'\n  what():  it is odd\n",
+			Exit: report.Exit{Code: 134, Signal: 6}, Tail: "terminate called after throwing an instance of 'std::runtime_error'\n  what():  it is odd\n",
 		}, "cpp-error", 2, Restart, false},
 		{"the watchdog throws", Evidence{
-			Exit: Exit{Code: 134, Signal: 6},
+			Exit: report.Exit{Code: 134, Signal: 6},
 			Tail: "terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  [Rank 0] Watchdog caught collective operation timeout: x\n",
 		}, "nccl-timeout", 2, Restart, true},
 		{"a path in /dev/shm", Evidence{
@@ -97,18 +99,18 @@ Error while creating shared memory segment /dev/shm/nccl-T7ztZ6 (size 9637888)
 			Exit: failed, Kernel: "NVRM: Xid (PCI:0000:23:00): 13, pid=1\nNVRM: Xid (PCI:0000:23:00): 45, pid=1\n", Tail: traceback + "KeyError: 'x'\n",
 		}, "python-error", 5, Restart, false},
 		{"the kernel killed it", Evidence{
-			Exit: Exit{Code: 137, Signal: 9}, Kernel: "Out of memory: Killed process 12 (python3) total-vm:1kB\n",
+			Exit: report.Exit{Code: 137, Signal: 9}, Kernel: "Out of memory: Killed process 12 (python3) total-vm:1kB\n",
 		}, "host-oom", 1, Restart, false},
 		{"a check failed", Evidence{Exit: failed, Unhealthy: "mlx5_0 port 1 is down", Tail: traceback + "KeyError: 'x'\n"}, "node-unhealthy", 1, Replace, false},
-		{"the cgroup killed it", Evidence{Exit: Exit{Code: 137, Signal: 9, OOM: true}, Tail: "CUDA out of memory"}, "host-oom", 0, Restart, false},
-		{"it was not started", Evidence{Exit: Exit{Code: 127, Spawn: "no-such-program: not found"}}, "not-started", 0, Stop, false},
-		{"SIGKILL after an exception that was handled", Evidence{Exit: Exit{Code: 137, Signal: 9}, Tail: traceback + "KeyError: 'x'\nstep 8\n"}, "killed", 0, Restart, false},
-		{"SIGSEGV", Evidence{Exit: Exit{Code: 139, Signal: 11}, Tail: "ImportError: slow path\n"}, "segfault", 0, Restart, false},
-		{"a shell's word for SIGSEGV", Evidence{Exit: Exit{Code: 139}}, "segfault", 0, Restart, false},
-		{"SIGTERM", Evidence{Exit: Exit{Code: 143, Signal: 15}}, "terminated", 0, Restart, false},
-		{"a signal without a rule", Evidence{Exit: Exit{Code: 153, Signal: 25}}, Unknown, 0, Restart, false},
+		{"the cgroup killed it", Evidence{Exit: report.Exit{Code: 137, Signal: 9, OOM: true}, Tail: "CUDA out of memory"}, "host-oom", 0, Restart, false},
+		{"it was not started", Evidence{Exit: report.Exit{Code: 127, Spawn: "no-such-program: not found"}}, "not-started", 0, Stop, false},
+		{"SIGKILL after an exception that was handled", Evidence{Exit: report.Exit{Code: 137, Signal: 9}, Tail: traceback + "KeyError: 'x'\nstep 8\n"}, "killed", 0, Restart, false},
+		{"SIGSEGV", Evidence{Exit: report.Exit{Code: 139, Signal: 11}, Tail: "ImportError: slow path\n"}, "segfault", 0, Restart, false},
+		{"a shell's word for SIGSEGV", Evidence{Exit: report.Exit{Code: 139}}, "segfault", 0, Restart, false},
+		{"SIGTERM", Evidence{Exit: report.Exit{Code: 143, Signal: 15}}, "terminated", 0, Restart, false},
+		{"a signal without a rule", Evidence{Exit: report.Exit{Code: 153, Signal: 25}}, Unknown, 0, Restart, false},
 		{"the error file", Evidence{Exit: failed, Tail: "CUDA out of memory\n", Traceback: traceback + "KeyError: 'x'"}, "python-error", 5, Restart, false},
-		{"an exit that nobody knows", Evidence{Exit: Exit{Code: NotKnown}, Tail: "x\nCUDA out of memory"}, "cuda-oom", 2, Stop, false},
+		{"an exit that nobody knows", Evidence{Exit: report.Exit{Code: NotKnown}, Tail: "x\nCUDA out of memory"}, "cuda-oom", 2, Stop, false},
 	} {
 		v := Judge(c.e)
 		if v.Cause != c.cause || v.Line != c.line || v.Action != c.action || v.Victim != c.victim {
@@ -122,11 +124,11 @@ func TestOwnRulesComeFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := Judge(Evidence{Exit: Exit{Code: 1}, Tail: "licence X denied\n" + traceback + "KeyError: 'x'"}, own...)
+	v := Judge(Evidence{Exit: report.Exit{Code: 1}, Tail: "licence X denied\n" + traceback + "KeyError: 'x'"}, own...)
 	if want := (Verdict{Wait, "seat-taken", "a rule of your own", "licence X denied", FromTail, 1, false, "ask for a seat"}); v != want {
 		t.Errorf("%+v", v)
 	}
-	if v := Judge(Evidence{Exit: Exit{Code: 1}, Tail: "peer / gone"}, own...); v.Cause != "peer" || !v.Victim {
+	if v := Judge(Evidence{Exit: report.Exit{Code: 1}, Tail: "peer / gone"}, own...); v.Cause != "peer" || !v.Victim {
 		t.Errorf("%+v", v)
 	}
 }
@@ -151,16 +153,18 @@ func TestParseErrors(t *testing.T) {
 }
 
 func TestRecurrence(t *testing.T) {
-	bug := Evidence{Exit: Exit{Code: 1}, Tail: traceback + "KeyError: 'x'"}
-	other := Evidence{Exit: Exit{Code: 1}, Tail: traceback + "ValueError: y"}
-	node := Evidence{Exit: Exit{Code: 1}, Tail: "CUDA error: uncorrectable ECC error encountered"}
-	echo := Evidence{Exit: Exit{Code: 1}, Tail: "Watchdog caught collective operation timeout"}
-	full := Evidence{Exit: Exit{Code: 1}, Tail: "No space left on device"}
-	odd := func(code int, words string) Evidence { return Evidence{Exit: Exit{Code: code}, Tail: words} }
-	brief := func(code int, lived time.Duration) Evidence { return Evidence{Exit: Exit{Code: code}, Lived: lived} }
+	bug := Evidence{Exit: report.Exit{Code: 1}, Tail: traceback + "KeyError: 'x'"}
+	other := Evidence{Exit: report.Exit{Code: 1}, Tail: traceback + "ValueError: y"}
+	node := Evidence{Exit: report.Exit{Code: 1}, Tail: "CUDA error: uncorrectable ECC error encountered"}
+	echo := Evidence{Exit: report.Exit{Code: 1}, Tail: "Watchdog caught collective operation timeout"}
+	full := Evidence{Exit: report.Exit{Code: 1}, Tail: "No space left on device"}
+	odd := func(code int, words string) Evidence { return Evidence{Exit: report.Exit{Code: code}, Tail: words} }
+	brief := func(code int, lived time.Duration) Evidence {
+		return Evidence{Exit: report.Exit{Code: code}, Lived: lived}
+	}
 	long, at := bug, func(step int64) Evidence { e := bug; e.Step = step; return e }
 	long.Lived = Progress
-	left := Evidence{Exit: Exit{Code: 1}, Tail: traceback + "bdb.BdbQuit", Lived: time.Hour}
+	left := Evidence{Exit: report.Exit{Code: 1}, Tail: traceback + "bdb.BdbQuit", Lived: time.Hour}
 	for _, c := range []struct {
 		name string
 		in   []Evidence
@@ -207,14 +211,14 @@ func TestRecurrence(t *testing.T) {
 
 func TestLongInput(t *testing.T) {
 	tail := strings.Repeat("x\n", maxText) + "CUDA out of memory\n"
-	if v := Judge(Evidence{Exit: Exit{Code: 1}, Tail: tail}); v.Cause != "cuda-oom" || v.Line != maxText+1 {
+	if v := Judge(Evidence{Exit: report.Exit{Code: 1}, Tail: tail}); v.Cause != "cuda-oom" || v.Line != maxText+1 {
 		t.Errorf("%+v", v)
 	}
-	if v := Judge(Evidence{Exit: Exit{Code: 1}, Tail: "CUDA out of memory\n" + strings.Repeat("x", maxText)}); v.Cause != Unknown {
+	if v := Judge(Evidence{Exit: report.Exit{Code: 1}, Tail: "CUDA out of memory\n" + strings.Repeat("x", maxText)}); v.Cause != Unknown {
 		t.Errorf("%+v: beyond the bound", v)
 	}
 	line := strings.Repeat("é", 1000) + "CUDA out of memory"
-	if v := Judge(Evidence{Exit: Exit{Code: 1}, Tail: line}); len(v.Quote) > maxQuote+3 || !strings.HasSuffix(v.Quote, "é...") {
+	if v := Judge(Evidence{Exit: report.Exit{Code: 1}, Tail: line}); len(v.Quote) > maxQuote+3 || !strings.HasSuffix(v.Quote, "é...") {
 		t.Errorf("%q", v.Quote)
 	}
 }
@@ -229,7 +233,7 @@ func BenchmarkWorstTexts(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				Signature(Evidence{Exit: Exit{Code: 1}, Tail: s, Traceback: s, Kernel: s})
+				Signature(Evidence{Exit: report.Exit{Code: 1}, Tail: s, Traceback: s, Kernel: s})
 			}
 		})
 	}
@@ -239,6 +243,6 @@ func BenchmarkJudge(b *testing.B) {
 	tail := strings.Repeat("[rank0]: step 12 of 500000, loss 2.13, 412 ms, 88 GiB, grad norm 0.31\n", maxText/70) + traceback + "KeyError: 'x'\n"
 	b.SetBytes(maxText)
 	for b.Loop() {
-		Judge(Evidence{Exit: Exit{Code: 1}, Tail: tail})
+		Judge(Evidence{Exit: report.Exit{Code: 1}, Tail: tail})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // failures are the same failure as different ranks would write it at different times.
@@ -27,7 +29,7 @@ func draw(t *rapid.T, template string) Evidence {
 	}
 	at := rapid.SampledFrom([]string{"20:27:21.426415540", "07:00:00", "2026-01-02T03:04:05Z", "2026-11-21 10:00:00,123"}).Draw(t, "time")
 	tail, _, _ := strings.Cut(fmt.Sprintf(template, n[0]%100, n[1], at, fmt.Sprintf("0x%x", rapid.Uint64().Draw(t, "address")), n[2]), "%!(EXTRA")
-	return Evidence{Exit: Exit{Code: 1}, Tail: tail, Rank: n[0] % 100, Node: fmt.Sprintf("node-%d", n[0]%100), Attempt: n[1] % 9}
+	return Evidence{Exit: report.Exit{Code: 1}, Tail: tail, Rank: n[0] % 100, Node: fmt.Sprintf("node-%d", n[0]%100), Attempt: n[1] % 9}
 }
 
 func TestSignatureIsTheFailures(t *testing.T) {
@@ -47,7 +49,7 @@ func TestSignatureIsTheFailures(t *testing.T) {
 
 func TestSignatureKnowsThePlace(t *testing.T) {
 	at := func(place string) string {
-		return Signature(Evidence{Exit: Exit{Code: 1}, Tail: "Traceback (most recent call last):\n  File \"/a/" + place + ", in f\nKeyError: 'x'\n"})
+		return Signature(Evidence{Exit: report.Exit{Code: 1}, Tail: "Traceback (most recent call last):\n  File \"/a/" + place + ", in f\nKeyError: 'x'\n"})
 	}
 	if at(`t.py", line 3`) == at(`t.py", line 4`) || at(`t.py", line 3`) == at(`u.py", line 3`) {
 		t.Error("another line, and another file, have the same signature")
@@ -64,9 +66,9 @@ func FuzzJudge(f *testing.F) {
 	}
 	f.Add(134, 6, thrown+" 'x'\n  what():  y", traceback+"KeyError: 1\n\n"+during+"\n\n"+traceback, "NVRM: Xid (PCI:0): 79")
 	f.Fuzz(func(t *testing.T, code, signal int, tail, trace, kernel string) {
-		e := Evidence{Exit: Exit{Code: code, Signal: signal}, Tail: tail, Traceback: trace, Kernel: kernel}
+		e := Evidence{Exit: report.Exit{Code: code, Signal: signal}, Tail: tail, Traceback: trace, Kernel: kernel}
 		v := Judge(e)
-		if e.Exit == (Exit{}) {
+		if e.Exit == (report.Exit{}) {
 			if v != (Verdict{}) {
 				t.Fatalf("a verdict on success: %+v", v)
 			}
@@ -100,6 +102,6 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%+v", r)
 			}
 		}
-		Judge(Evidence{Exit: Exit{Code: 1}, Tail: data}, rules...)
+		Judge(Evidence{Exit: report.Exit{Code: 1}, Tail: data}, rules...)
 	})
 }

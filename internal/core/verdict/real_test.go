@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // python has torch where the distribution's package is installed (python3-torch).
@@ -32,9 +34,9 @@ func fail(t *testing.T, command string, args ...string) Evidence {
 	if !ok {
 		t.Fatalf("%s %v: %v\n%s", command, args, err, stderr.String())
 	}
-	e := Evidence{Exit: Exit{Code: exit.ExitCode()}, Tail: stderr.String()}
+	e := Evidence{Exit: report.Exit{Code: exit.ExitCode()}, Tail: stderr.String()}
 	if status := exit.Sys().(syscall.WaitStatus); status.Signaled() {
-		e.Exit = Exit{Code: 128 + int(status.Signal()), Signal: int(status.Signal())}
+		e.Exit = report.Exit{Code: 128 + int(status.Signal()), Signal: int(status.Signal())}
 	}
 	return e
 }

@@ -3,6 +3,8 @@ package verdict
 import (
 	"strings"
 	"testing"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // samples are, for each rule, a line as it is really written, where that was seen or who writes it, and a line that looks like it
@@ -99,7 +101,7 @@ func TestEveryRuleHasARealSample(t *testing.T) {
 func TestSamplesAreJudged(t *testing.T) {
 	for _, s := range samples {
 		for _, tail := range []string{s.line, "Traceback (most recent call last):\n  File \"t.py\", line 3, in f\n    f()\n" + s.line + "\n"} {
-			v := Judge(Evidence{Exit: Exit{Code: 1}, Tail: "step 1\nstep 2\n" + tail})
+			v := Judge(Evidence{Exit: report.Exit{Code: 1}, Tail: "step 1\nstep 2\n" + tail})
 			if v.Cause != s.cause {
 				t.Errorf("%q is %s, want %s", tail, v.Cause, s.cause)
 			}
@@ -107,7 +109,7 @@ func TestSamplesAreJudged(t *testing.T) {
 				t.Errorf("%s: quote %q", s.cause, v.Quote)
 			}
 		}
-		if v := Judge(Evidence{Exit: Exit{Code: 1}, Tail: s.miss}); v.Cause == s.cause {
+		if v := Judge(Evidence{Exit: report.Exit{Code: 1}, Tail: s.miss}); v.Cause == s.cause {
 			t.Errorf("%q is %s", s.miss, v.Cause)
 		}
 	}

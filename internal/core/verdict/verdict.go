@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Action is what a verdict advises.
@@ -39,21 +41,9 @@ const Quit = "debugger-quit"
 // NotKnown is an exit code that nobody has told.
 const NotKnown = -1
 
-// Exit is how a process ended; its fields are those of internal/core/job's Exit.
-type Exit struct {
-	// Code is the exit code, 128+Signal for a signal, or NotKnown.
-	Code int
-	// Signal is the signal that ended the process, or 0.
-	Signal int
-	// OOM says that the kernel killed it for want of memory.
-	OOM bool
-	// Spawn says why it could not be started.
-	Spawn string
-}
-
 // Evidence is what is known of one failed rank.
 type Evidence struct {
-	Exit Exit
+	Exit report.Exit
 	// Tail has its last lines, Traceback what it left in its error file. Of each the last 256 KiB are read.
 	Tail, Traceback string
 	// Kernel is what the kernel of its node logged at that time, Unhealthy what a check of the node's GPUs and links has found
@@ -116,7 +106,7 @@ func (v Verdict) String() string {
 // words. Of what it wrote, the exception that ended it decides before the lines above that exception, and those lines before an
 // exception that is only the echo of another rank's failure.
 func Judge(e Evidence, own ...Rule) Verdict {
-	if e.Exit == (Exit{}) {
+	if e.Exit == (report.Exit{}) {
 		return Verdict{}
 	}
 	texts := []text{read(FromTraceback, e.Traceback), read(FromTail, e.Tail)}
@@ -158,7 +148,7 @@ var inSharedMemory = []string{"synchronize.py", "shared_memory.py", "heap.py"}
 
 // fromText finds the line of the program that decides. A process that a signal ended did not end by an exception, but for
 // SIGABRT, which the C++ runtime raises for one.
-func fromText(texts []text, x Exit) (Verdict, bool) {
+func fromText(texts []text, x report.Exit) (Verdict, bool) {
 	raised := x.Signal == 0 || x.Signal == sigabrt
 	var echo Verdict
 	for _, t := range texts {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // NoRank is the rank of a log that is not known to be one rank's.
@@ -117,7 +118,7 @@ func (j Judged) class() int {
 }
 
 func judgeFile(path string, code int, rules []verdict.Rule) ([]Judged, error) {
-	x := job.Exited{Rank: NoRank, Exit: job.Exit{Code: code}}
+	x := job.Exited{Rank: NoRank, Exit: report.Exit{Code: code}}
 	j, err := judge(x, rules, path)
 	return []Judged{j}, err
 }
@@ -270,7 +271,7 @@ func listRanks(dir string, code int) ([]job.Exited, error) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(file), "rank-"), ".")
 		rank, err2 := strconv.Atoi(name)
 		if err == nil && err2 == nil {
-			last = later(last, job.Exited{Attempt: attempt, Rank: rank, Exit: job.Exit{Code: code}})
+			last = later(last, job.Exited{Attempt: attempt, Rank: rank, Exit: report.Exit{Code: code}})
 		}
 	}
 	slices.SortFunc(last, func(a, b job.Exited) int { return a.Rank - b.Rank })

@@ -14,6 +14,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // record is what a coordinator wrote of a job that bears on what its failure means.
@@ -102,7 +103,7 @@ func (r *record) take(event string, detail json.RawMessage) error {
 	case "prepared", "reached":
 		var d struct {
 			job.Exited
-			Unable job.Exit
+			Unable report.Exit
 		}
 		if err := json.Unmarshal(detail, &d); err != nil {
 			return err

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // The exit codes of a command that did not start, as in POSIX shells and env(1).
@@ -74,13 +74,13 @@ func (c *Command) Apart() error { return c.apart() }
 // StartError says why a command did not start.
 type StartError struct {
 	// Exit has the code 127 (not found), 126 (not executable) or 125 (anything else), and the reason in words.
-	Exit job.Exit
+	Exit report.Exit
 }
 
 func (e *StartError) Error() string { return e.Exit.Spawn }
 
 func (c *Command) failure(code int, format string, args ...any) *StartError {
-	return &StartError{job.Exit{Code: code, Spawn: fmt.Sprintf("start %q: ", c.Path) + fmt.Sprintf(format, args...)}}
+	return &StartError{report.Exit{Code: code, Spawn: fmt.Sprintf("start %q: ", c.Path) + fmt.Sprintf(format, args...)}}
 }
 
 // prepare checks a command and finds its program and its files.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // memoryGroup makes a memory cgroup with a limit of 64 MiB, of version 1 or 2. That takes root, so the test is skipped without.
@@ -47,7 +47,7 @@ func TestOOMIsNamed(t *testing.T) {
 		t.Cleanup(func() { h.stderr.end() })
 		line, err := h.words.ReadString('\n')
 		must(t, err)
-		if want := fmt.Sprintf("%+v\n", job.Exit{Code: 137, Signal: 9, OOM: true}); line != want {
+		if want := fmt.Sprintf("%+v\n", report.Exit{Code: 137, Signal: 9, OOM: true}); line != want {
 			t.Errorf("exit %s, want %s", line, want)
 		}
 		h.kill(t)

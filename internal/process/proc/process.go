@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // codeUnknown is the exit code of a process whose status somebody else took: an unknown end is never a success.
@@ -18,7 +18,7 @@ type Process struct {
 	// handle is a pidfd of what a Forker has made, until it is waited for; zero for others.
 	handle handle
 	done   chan struct{}
-	exit   job.Exit
+	exit   report.Exit
 	at     time.Time
 
 	forked   bool
@@ -27,9 +27,9 @@ type Process struct {
 
 // Kept is a process that another process of golaunch supervises, and whether that has forked it, or why not. End, to be called once, says how
 // and when it ended.
-func Kept(pid int, forked bool, unforked error) (p *Process, end func(job.Exit, time.Time)) {
+func Kept(pid int, forked bool, unforked error) (p *Process, end func(report.Exit, time.Time)) {
 	p = &Process{pid: pid, forked: forked, unforked: unforked, done: make(chan struct{})}
-	return p, func(exit job.Exit, at time.Time) {
+	return p, func(exit report.Exit, at time.Time) {
 		p.exit, p.at = exit, at
 		close(p.done)
 	}
@@ -45,7 +45,7 @@ func (p *Process) Forked() (bool, error) { return p.forked, p.unforked }
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Exit waits for Done and says how the process ended.
-func (p *Process) Exit() job.Exit {
+func (p *Process) Exit() report.Exit {
 	<-p.done
 	return p.exit
 }
@@ -76,15 +76,15 @@ type siginfo struct {
 }
 
 // exitOf waits until pid, a child, has exited, and does not reap it.
-func exitOf(pid int) job.Exit {
+func exitOf(pid int) report.Exit {
 	info, err := waitFor(pid, unix.WEXITED|unix.WNOWAIT)
 	switch {
 	case err != nil:
-		return job.Exit{Code: codeUnknown}
+		return report.Exit{Code: codeUnknown}
 	case info.code == cldExited:
-		return job.Exit{Code: int(info.status)}
+		return report.Exit{Code: int(info.status)}
 	default:
-		return job.Exit{Code: 128 + int(info.status), Signal: int(info.status)}
+		return report.Exit{Code: 128 + int(info.status), Signal: int(info.status)}
 	}
 }
 

@@ -15,13 +15,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 func TestExit(t *testing.T) {
 	ways(t, func(t *testing.T, opts Options) {
 		sc := newTestScope(t, newSupervisor(t, opts))
-		for script, want := range map[string]job.Exit{
+		for script, want := range map[string]report.Exit{
 			"exit 0":        {},
 			"exit 7":        {Code: 7},
 			"exit 255":      {Code: 255},
@@ -209,7 +209,7 @@ func TestStopWakesStopped(t *testing.T) {
 	out.line()
 	must(t, unix.Waitid(unix.P_PID, p.Pid(), nil, unix.WSTOPPED|unix.WNOWAIT, nil))
 	must(t, sc.Stop(unix.SIGTERM, false, patience))
-	if got := out.end(); got != "saved\n" || p.Exit() != (job.Exit{Code: 3}) {
+	if got := out.end(); got != "saved\n" || p.Exit() != (report.Exit{Code: 3}) {
 		t.Errorf("a stopped rank could not end in order: it wrote %q, exit %+v", got, p.Exit())
 	}
 }
@@ -238,7 +238,7 @@ func TestKillHurriesStop(t *testing.T) {
 		out.line()
 		must(t, sc.Kill())
 		must(t, <-stopped)
-		if got := p.Exit(); got != (job.Exit{Code: 137, Signal: 9}) {
+		if got := p.Exit(); got != (report.Exit{Code: 137, Signal: 9}) {
 			t.Errorf("exit %+v, want SIGKILL", got)
 		}
 		var fail *StartError

@@ -12,6 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -108,7 +109,7 @@ func (l Load) started() job.Started {
 
 func (l Load) exits(evidence int) Message {
 	one := said(job.Exited{
-		Attempt: 1, Rank: 1 << 16, Exit: job.Exit{Code: 1}, At: when, Lived: time.Hour, Step: 1 << 16, Tail: strings.Repeat("x", evidence),
+		Attempt: 1, Rank: 1 << 16, Exit: report.Exit{Code: 1}, At: when, Lived: time.Hour, Step: 1 << 16, Tail: strings.Repeat("x", evidence),
 	})
 	return Message{Count: l.Ranks, Bytes: l.Ranks * one.Bytes, Evidence: l.Ranks * evidence}
 }

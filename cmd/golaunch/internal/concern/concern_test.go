@@ -10,6 +10,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/straggler"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -93,7 +94,7 @@ func TestWorst(t *testing.T) {
 
 // TestWrong: what scripts ask.
 func TestWrong(t *testing.T) {
-	job := func(id, phase string, ending launcher.Ending) *view.Job {
+	job := func(id, phase string, ending report.Ending) *view.Job {
 		j := &view.Job{JobStatus: launcher.JobStatus{ID: id, Phase: phase}}
 		if ending != "" {
 			j.Result = &launcher.Result{Ending: ending}
@@ -127,9 +128,9 @@ func TestWrong(t *testing.T) {
 		{"hangs", "", view.State{Jobs: []*view.Job{hung}}, true},
 		{"stands still", "", view.State{Jobs: []*view.Job{stalled}}, true},
 		{"is gone", "a", view.State{Jobs: []*view.Job{job("a", "finished", "")}}, true},
-		{"has failed before", "", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndProgram)}}, false},
-		{"has failed", "a", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndProgram)}}, true},
-		{"has ended well", "a", view.State{Jobs: []*view.Job{job("a", "finished", launcher.EndSuccess)}}, false},
+		{"has failed before", "", view.State{Jobs: []*view.Job{job("a", "finished", report.EndProgram)}}, false},
+		{"has failed", "a", view.State{Jobs: []*view.Job{job("a", "finished", report.EndProgram)}}, true},
+		{"has ended well", "a", view.State{Jobs: []*view.Job{job("a", "finished", report.EndSuccess)}}, false},
 		{"silent", "", view.State{Nodes: []*view.Node{silent}}, true},
 		{"is not there", "x", view.State{}, false},
 	} {
@@ -148,9 +149,9 @@ func TestSaid(t *testing.T) {
 		state, why string
 	}{
 		{launcher.JobStatus{Phase: "gathering", Waits: "2 nodes"}, Warn, "gathering", "waits: 2 nodes"},
-		{launcher.JobStatus{Phase: "finished", Waits: "done", Result: &launcher.Result{Ending: launcher.EndSuccess}}, Fine, "success", "done"},
-		{launcher.JobStatus{Phase: "finished", Waits: "no more", Result: &launcher.Result{Ending: launcher.EndBudget}}, Bad, "failed", "no more"},
-		{launcher.JobStatus{Phase: "finished", Waits: cancelled, Result: &launcher.Result{Ending: launcher.EndCancelled}}, Note, "cancelled", cancelled},
+		{launcher.JobStatus{Phase: "finished", Waits: "done", Result: &launcher.Result{Ending: report.EndSuccess}}, Fine, "success", "done"},
+		{launcher.JobStatus{Phase: "finished", Waits: "no more", Result: &launcher.Result{Ending: report.EndBudget}}, Bad, "failed", "no more"},
+		{launcher.JobStatus{Phase: "finished", Waits: cancelled, Result: &launcher.Result{Ending: report.EndCancelled}}, Note, "cancelled", cancelled},
 		{launcher.JobStatus{Phase: "finished", Waits: "nobody tells"}, Note, "gone", "nobody tells"},
 		{launcher.JobStatus{
 			Phase: "stopping", Waits: cancelled + "; 2 ranks to end", History: []launcher.Moment{{To: "stopping", Reason: cancelled + "; 2 ranks to end"}},

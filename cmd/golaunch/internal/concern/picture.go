@@ -10,7 +10,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/units"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Picture is a State with what there is to say about it, the worst first everywhere.
@@ -150,13 +150,13 @@ func (j *Job) Over() bool { return j.Phase == "finished" }
 
 // Failed says that a job has ended, and neither well nor because somebody wanted it to.
 func (j *Job) Failed() bool {
-	return j.Over() && j.Result != nil && !slices.Contains([]launcher.Ending{launcher.EndSuccess, launcher.EndCancelled, launcher.EndPreempted}, j.Result.Ending)
+	return j.Over() && j.Result != nil && !slices.Contains([]report.Ending{report.EndSuccess, report.EndCancelled, report.EndPreempted}, j.Result.Ending)
 }
 
 // concern is what there is to say about a job in one line.
 func (j *Job) concern() Concern {
 	switch {
-	case j.Over() && j.Result != nil && j.Result.Ending == launcher.EndSuccess:
+	case j.Over() && j.Result != nil && j.Result.Ending == report.EndSuccess:
 		return Concern{Why: j.Waits}
 	case j.Over() && j.Result == nil:
 		return concern(Note, 0, 0, "%s", j.Waits)

@@ -25,6 +25,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 const grafana = "../../../../examples/grafana"
@@ -189,7 +190,7 @@ func failing(t *testing.T) *target {
 			j.Restarts, j.Ranks[3].Now.Xids = 4, 2
 		}
 		over := s.Job("tokenize")
-		over.Finished, over.Result = s.At, &launcher.Result{Code: 137, Ending: launcher.EndProgram}
+		over.Finished, over.Result = s.At, &launcher.Result{Code: 137, Ending: report.EndProgram}
 	}}
 }
 

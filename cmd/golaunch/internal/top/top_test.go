@@ -18,6 +18,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // TestClean: whatever comes is one line without control characters, as wide as it is thought to be.
@@ -346,7 +347,7 @@ func BenchmarkPicture(b *testing.B) {
 func TestLastAttempt(t *testing.T) {
 	now := time.Unix(1e6, 0)
 	j := &view.Job{JobStatus: launcher.JobStatus{
-		ID: "a", Phase: "finished", Finished: now, Result: &launcher.Result{Ending: launcher.EndBudget, Reason: "rank 0 exited with code 3"},
+		ID: "a", Phase: "finished", Finished: now, Result: &launcher.Result{Ending: report.EndBudget, Reason: "rank 0 exited with code 3"},
 		History: []launcher.Moment{{At: now.Add(-time.Minute), To: "starting", Reason: "attempt 0 starts"}},
 	}}
 	s := pictured(NewPicture(&view.State{At: now, Jobs: []*view.Job{j}}), "a")

@@ -20,6 +20,7 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // pages are those of the simulated cluster, with what is seen when all is there.
@@ -100,7 +101,7 @@ func (b broken) Query(ctx context.Context, q launcher.Query) (launcher.Status, e
 			{At: b.Began, To: "training", Reason: bad},
 			{At: b.Began.Add(30 * time.Second), Attempt: 3, To: "stopping", Cause: bad, Node: bad, Reason: bad},
 		},
-		Result: &launcher.Result{Code: 1, Ending: launcher.EndProgram, Reason: bad, Attempts: 4, Cause: &launcher.Failure{
+		Result: &launcher.Result{Code: 1, Ending: report.EndProgram, Reason: bad, Attempts: 4, Cause: &launcher.Failure{
 			Why: bad, Node: bad, Rank: 3, Attempt: 3, At: b.Began, Lived: time.Minute, Further: 7, Step: -1,
 			Tail: strings.Repeat(bad+"\n", 100), Traceback: "Traceback (most recent call last):\n  " + bad, Kernel: "NVRM: Xid 79 " + bad,
 			Verdict: launcher.Verdict{Action: "replace", Cause: "gpu-lost", Title: "a GPU is gone from the bus", Quote: bad, Remedy: "see to it"},
@@ -275,7 +276,7 @@ type over struct{ *viewtest.Cluster }
 func (o over) Query(context.Context, launcher.Query) (launcher.Status, error) {
 	return launcher.Status{Version: "v0.9.0", Since: o.Began, Jobs: []launcher.JobStatus{{
 		ID: "stood", Phase: "finished", Submitted: o.Began, Finished: o.Began.Add(time.Hour), Ranks: 8,
-		Result: &launcher.Result{Code: 1, Ending: launcher.EndProgram, Reason: "stood still", Cause: &launcher.Failure{
+		Result: &launcher.Result{Code: 1, Ending: report.EndProgram, Reason: "stood still", Cause: &launcher.Failure{
 			Why: "rank 3 lags behind", Rank: 3, Attempt: 2, Step: 1200, Hung: true,
 		}},
 	}}}, nil
@@ -383,7 +384,7 @@ func TestStopsAJob(t *testing.T) {
 
 // TestFindings: who is slow is said first, and the ranks are first in the table.
 func TestFindings(t *testing.T) {
-	file, body := report(t, 16, "llama-70b")
+	file, body := writeReport(t, 16, "llama-70b")
 	found := []byte(`"findings":[{"text":"rank 37: 12 % slower than the median for 4 min; without it the job would be 9 % faster","ranks":[37],"node":"gpu0004"}]`)
 	body = bytes.Replace(body, []byte(`"findings":[]`), found, 1)
 	if err := os.WriteFile(file, body, 0o600); err != nil {

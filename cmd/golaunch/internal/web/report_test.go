@@ -14,8 +14,8 @@ import (
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-// report writes one of a job, and returns the file.
-func report(t *testing.T, nodes int, job string) (file string, body []byte) {
+// writeReport writes a report of a job, and returns the file.
+func writeReport(t *testing.T, nodes int, job string) (file string, body []byte) {
 	t.Helper()
 	c := cluster(nodes)
 	m := view.New(map[string]view.Source{"10.0.0.1:29400": c}, view.Options{Job: job})
@@ -45,7 +45,7 @@ func report(t *testing.T, nodes int, job string) (file string, body []byte) {
 // TestReport opens one from a file, with nothing else there.
 func TestReport(t *testing.T) {
 	b := browser(t)
-	file, _ := report(t, 16, "llama-70b")
+	file, _ := writeReport(t, 16, "llama-70b")
 	p := newTab(t, b, "file:")
 	p.do(chromedp.Navigate("file://" + file))
 	p.until(`document.querySelectorAll('main tbody tr[tabindex]').length > 7 && document.body.innerText.includes('by golaunch v0.9.0, from 10.0.0.1:29400')`)
@@ -58,14 +58,14 @@ func TestReport(t *testing.T) {
 	p.until(`document.querySelector('.scale').parentElement.innerText.includes('W')`)
 	p.do(chromedp.KeyEvent("?"))
 	p.until(`document.querySelector('dialog[open]')`)
-	odd, _ := report(t, 1, "tokenize")
+	odd, _ := writeReport(t, 1, "tokenize")
 	p.do(chromedp.Navigate("file://" + odd))
 	p.until(`document.querySelector('.command')?.textContent.includes('<script>alert(1)</script> red')`)
 }
 
 // TestReportIsSafe: what is known of a job ends no script, and is JSON.
 func TestReportIsSafe(t *testing.T) {
-	_, body := report(t, 1, "tokenize")
+	_, body := writeReport(t, 1, "tokenize")
 	if n := bytes.Count(body, []byte("</script>")); n != 2 {
 		t.Errorf("%d scripts end", n)
 	}

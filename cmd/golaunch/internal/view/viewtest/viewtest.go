@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -134,7 +135,7 @@ func (c *Cluster) jobs() []launcher.JobStatus {
 		Submitted: at(5), Detached: true, MaxRestarts: 3,
 	}, launcher.JobStatus{
 		ID: "tokenize", Title: "python tokenize.py <script>alert(1)</script> \x1b[31mred", Phase: "finished", Waits: "all ranks exited with code 0", Submitted: at(1), Finished: at(4),
-		Nodes: first[:1], Result: &launcher.Result{Ending: launcher.EndSuccess, Reason: "all ranks exited with code 0", Attempts: 1},
+		Nodes: first[:1], Result: &launcher.Result{Ending: report.EndSuccess, Reason: "all ranks exited with code 0", Attempts: 1},
 	})
 }
 
