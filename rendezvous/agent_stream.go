@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // link is one stream to an agent. Its goroutine sends what is queued when woken, and ends the stream with what is in cut; over is closed at
@@ -14,7 +15,7 @@ type link struct {
 	wake chan struct{}
 	cut  chan error
 	over chan struct{}
-	conn *watchedConn
+	conn *server.Conn
 	// room is sent to when messages that came were taken.
 	room chan struct{}
 
@@ -32,7 +33,7 @@ const (
 	maxCameSize = 256 << 10
 )
 
-func newLink(conn *watchedConn) *link {
+func newLink(conn *server.Conn) *link {
 	return &link{wake: make(chan struct{}, 1), cut: make(chan error, 1), over: make(chan struct{}), room: make(chan struct{}, 1), conn: conn}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 func TestRefused(t *testing.T) {
@@ -168,11 +169,11 @@ func TestARefusalThatEndsTheCoordinator(t *testing.T) {
 	for range 100 { // of two cases that are ready, select takes any
 		answers := make(chan admission, 1)
 		answers <- admission{err: want}
-		if _, err := (service{c: c}).admission(t.Context(), answers); err != want {
+		if _, err := (agentService{c: c}).admission(t.Context(), answers); err != want {
 			t.Fatalf("%v, want %v", err, want)
 		}
 	}
-	if _, err := (service{c: c}).admission(t.Context(), nil); !errors.Is(err, errOver) {
+	if _, err := (agentService{c: c}).admission(t.Context(), nil); !errors.Is(err, errOver) {
 		t.Errorf("%v, want that the coordinator has ended", err)
 	}
 }
@@ -300,7 +301,7 @@ func TestBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = stream.Recv(); status.Code(err) != codes.DeadlineExceeded || time.Since(at) != patienceForHello {
+		if _, err = stream.Recv(); status.Code(err) != codes.DeadlineExceeded || time.Since(at) != server.HelloTimeout {
 			t.Errorf("an agent that says nothing: %v after %v", err, time.Since(at))
 		}
 		w.c.Cancel(130, "enough")

@@ -15,6 +15,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // CandidateConfig is what a [Candidate] must know. Listen, Dial and Note may be nil.
@@ -135,9 +136,8 @@ func (s *Candidate) Shared() bool { return len(s.others()) > 0 }
 // Serve takes agents and other voters, and clients of a cluster, from a listener until Close. Another error than of the listener is that this
 // one's part of a cluster's log could not be read or kept.
 func (s *Candidate) Serve(l net.Listener) error {
-	srv, audit, end := newServer(s.cfg.Server, s.cfg.Warn, s)
-	defer end()
-	pb.RegisterRendezvousServer(srv, joinServer{candidate: s, audit: audit})
+	srv := server.New(s.cfg.Server, s.cfg.Warn, s.await)
+	pb.RegisterRendezvousServer(srv, joinServer{candidate: s, refusals: srv.Refusals})
 	pb.RegisterQuorumServer(srv, quorumServer{candidate: s})
 	if len(s.cfg.Peers) > 0 {
 		pb.RegisterClusterServer(srv, clusterServer{candidate: s})
@@ -146,7 +146,7 @@ func (s *Candidate) Serve(l net.Listener) error {
 		}
 		defer s.Close()
 	}
-	err := serve(srv, l, s.closed.Done(), end)
+	err := srv.Serve(l, s.closed.Done())
 	if log := s.logged(); log != nil && !errors.Is(log.Err(), errLeaving) {
 		err = errors.Join(err, log.Err())
 	}

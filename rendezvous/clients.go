@@ -24,6 +24,7 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/submitter"
 	"github.com/golaunch/golaunch/internal/wire/version"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // errOver answers whoever asks a coordinator that is ending. A cluster's may be back.
@@ -131,13 +132,13 @@ func (c *Coordinator) unwatch(w *watcher, died bool) {
 	}
 }
 
-// control translates between clients and the goroutine of Host.
-type control struct {
+// clientService translates between clients and the goroutine of Run.
+type clientService struct {
 	pb.UnimplementedClusterServer
 	c *Coordinator
 }
 
-func (s control) Submit(stream pb.Cluster_SubmitServer) error {
+func (s clientService) Submit(stream pb.Cluster_SubmitServer) error {
 	req, err := wire.Take(stream)
 	if err != nil {
 		return err
@@ -159,12 +160,12 @@ func (s control) Submit(stream pb.Cluster_SubmitServer) error {
 
 // submitter is the uid of who submits: by the kernel's word if the client is on this machine, else by munge's, which the client is asked for
 // where both have it. It is nil if neither knows.
-func (s control) submitter(ctx context.Context, req *pb.Submission) (*uint32, error) {
-	p, _ := peer.FromContext(ctx)
-	conn := p.Addr.(watchedAddr).conn
-	if uid, ok := submitter.Local(conn.Conn.LocalAddr(), conn.RemoteAddr().(watchedAddr).Addr); ok {
+func (s clientService) submitter(ctx context.Context, req *pb.Submission) (*uint32, error) {
+	conn := server.ConnOf(ctx)
+	if uid, ok := submitter.Local(conn.LocalAddr(), conn.PeerAddr()); ok {
 		return &uid, nil
 	}
+	p, _ := peer.FromContext(ctx)
 	info, secure := p.AuthInfo.(credentials.TLSInfo)
 	switch {
 	case !secure || !req.GetSeals() || !munge.Installed():
@@ -188,7 +189,7 @@ func (s control) submitter(ctx context.Context, req *pb.Submission) (*uint32, er
 }
 
 // submit takes a job in, which is accepted once it is kept: a disk that hangs holds up its client alone.
-func (s control) submit(sub replica.Submission) (*watcher, error) {
+func (s clientService) submit(sub replica.Submission) (*watcher, error) {
 	if why := wire.Excess(sub); why != "" {
 		return nil, wire.Wrong("%s", why)
 	}
@@ -214,7 +215,7 @@ func (s control) submit(sub replica.Submission) (*watcher, error) {
 }
 
 // promised ends a job that could not be kept.
-func (s control) promised(w *watcher) error {
+func (s clientService) promised(w *watcher) error {
 	_, err := ask(s.c, func() (bool, error) {
 		if s.c.log.Trouble() == nil {
 			return true, nil
@@ -228,7 +229,7 @@ func (s control) promised(w *watcher) error {
 
 // recorded waits until what was done is known to a later coordinator too. The error says that it
 // may not be.
-func (s control) recorded() error {
+func (s clientService) recorded() error {
 	done := make(chan struct{})
 	s.c.post(func() { s.c.log.Then(func() { close(done) }) })
 	if _, ok := await(context.Background(), s.c, done); ok {
@@ -240,7 +241,7 @@ func (s control) recorded() error {
 	return errOver
 }
 
-func (s control) Watch(req *pb.WatchRequest, stream pb.Cluster_WatchServer) error {
+func (s clientService) Watch(req *pb.WatchRequest, stream pb.Cluster_WatchServer) error {
 	w, err := ask(s.c, func() (*watcher, error) {
 		r, err := s.c.find(req.GetJob())
 		if err != nil {
@@ -258,15 +259,14 @@ func (s control) Watch(req *pb.WatchRequest, stream pb.Cluster_WatchServer) erro
 }
 
 // follow sends updates until the job is over.
-func (s control) follow(stream interface {
+func (s clientService) follow(stream interface {
 	Send(*pb.Update) error
 	Context() context.Context
 }, w *watcher,
 ) error {
-	p, _ := peer.FromContext(stream.Context())
-	conn := p.Addr.(watchedAddr).conn
+	conn := server.ConnOf(stream.Context())
 	defer func() {
-		died := conn.gone()
+		died := conn.ClosedInOrder()
 		s.c.post(func() { s.c.unwatch(w, died) })
 	}()
 	if err := stream.Send(&pb.Update{Body: &pb.Update_Accepted{Accepted: w.accepted}}); err != nil {
@@ -303,7 +303,7 @@ func (s control) follow(stream interface {
 }
 
 // rest sends what was decided before the coordinator ended.
-func (s control) rest(stream interface{ Send(*pb.Update) error }, w *watcher) error {
+func (s clientService) rest(stream interface{ Send(*pb.Update) error }, w *watcher) error {
 	for {
 		select {
 		case u, ok := <-w.updates:
@@ -329,7 +329,7 @@ func update(stream interface{ Send(*pb.Update) error }, u wire.Update, ok bool) 
 	return u.Result != nil, nil
 }
 
-func (s control) Inquire(stream pb.Cluster_InquireServer) error {
+func (s clientService) Inquire(stream pb.Cluster_InquireServer) error {
 	req, err := wire.Take(stream)
 	if err != nil {
 		return err
@@ -368,7 +368,7 @@ func (s control) Inquire(stream pb.Cluster_InquireServer) error {
 	}
 }
 
-func (s control) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopReply, error) {
+func (s clientService) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopReply, error) {
 	reply, err := ask(s.c, func() (*pb.StopReply, error) {
 		reply := &pb.StopReply{}
 		var stop []*run
@@ -396,7 +396,7 @@ func (s control) Stop(_ context.Context, req *pb.StopRequest) (*pb.StopReply, er
 	return reply, nil
 }
 
-func (s control) Forward(_ context.Context, req *pb.ForwardRequest) (*pb.ForwardReply, error) {
+func (s clientService) Forward(_ context.Context, req *pb.ForwardRequest) (*pb.ForwardReply, error) {
 	return ask(s.c, func() (*pb.ForwardReply, error) {
 		r, err := s.c.find(req.GetJob())
 		if err != nil {
@@ -409,7 +409,7 @@ func (s control) Forward(_ context.Context, req *pb.ForwardRequest) (*pb.Forward
 	})
 }
 
-func (s control) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.DrainReply, error) {
+func (s clientService) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.DrainReply, error) {
 	if req.GetLeaves() {
 		return s.swap(ctx, req)
 	}
@@ -432,7 +432,7 @@ func (s control) Drain(ctx context.Context, req *pb.DrainRequest) (*pb.DrainRepl
 }
 
 // swap has the jobs give a node up, and waits until its agent has left.
-func (s control) swap(ctx context.Context, req *pb.DrainRequest) (*pb.DrainReply, error) {
+func (s clientService) swap(ctx context.Context, req *pb.DrainRequest) (*pb.DrainReply, error) {
 	gone, err := ask(s.c, func() (<-chan struct{}, error) {
 		m, err := s.c.member(req.GetNode())
 		if err != nil {

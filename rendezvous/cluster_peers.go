@@ -259,40 +259,40 @@ type clusterServer struct {
 }
 
 func (s clusterServer) Submit(stream pb.Cluster_SubmitServer) error {
-	return s.led(stream.Context(), func(c control) error { return c.Submit(stream) })
+	return s.led(stream.Context(), func(c clientService) error { return c.Submit(stream) })
 }
 
 func (s clusterServer) Watch(q *pb.WatchRequest, stream pb.Cluster_WatchServer) error {
-	return s.led(stream.Context(), func(c control) error { return c.Watch(q, stream) })
+	return s.led(stream.Context(), func(c clientService) error { return c.Watch(q, stream) })
 }
 
 func (s clusterServer) Inquire(stream pb.Cluster_InquireServer) error {
-	return s.led(stream.Context(), func(c control) error { return c.Inquire(stream) })
+	return s.led(stream.Context(), func(c clientService) error { return c.Inquire(stream) })
 }
 
 func (s clusterServer) Status(q *pb.StatusRequest, stream pb.Cluster_StatusServer) error {
-	return s.led(stream.Context(), func(c control) error { return c.Status(q, stream) })
+	return s.led(stream.Context(), func(c clientService) error { return c.Status(q, stream) })
 }
 
 func (s clusterServer) Stop(ctx context.Context, q *pb.StopRequest) (a *pb.StopReply, err error) {
-	err = s.led(ctx, func(c control) error { a, err = c.Stop(ctx, q); return err })
+	err = s.led(ctx, func(c clientService) error { a, err = c.Stop(ctx, q); return err })
 	return a, err
 }
 
 func (s clusterServer) Forward(ctx context.Context, q *pb.ForwardRequest) (a *pb.ForwardReply, err error) {
-	err = s.led(ctx, func(c control) error { a, err = c.Forward(ctx, q); return err })
+	err = s.led(ctx, func(c clientService) error { a, err = c.Forward(ctx, q); return err })
 	return a, err
 }
 
 func (s clusterServer) Drain(ctx context.Context, q *pb.DrainRequest) (a *pb.DrainReply, err error) {
-	err = s.led(ctx, func(c control) error { a, err = c.Drain(ctx, q); return err })
+	err = s.led(ctx, func(c clientService) error { a, err = c.Drain(ctx, q); return err })
 	return a, err
 }
 
-func (s clusterServer) led(ctx context.Context, do func(control) error) error {
+func (s clusterServer) led(ctx context.Context, do func(clientService) error) error {
 	c, err := s.candidate.lead(ctx, s.candidate.question())
 	if err != nil {
 		return err
 	}
-	return do(control{c: c})
+	return do(clientService{c: c})
 }

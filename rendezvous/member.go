@@ -81,8 +81,8 @@ func (c *Coordinator) admit(l *link, h *pb.Hello, from string) (*member, error) 
 	}
 	m.link = l
 	m.answers(l)
-	l.conn.node = m.name
-	l.conn.onProof(h.GetCommitment(), func(starved bool) { c.post(func() { c.died(m, starved) }) })
+	l.conn.Node = m.name
+	l.conn.OnDeath(h.GetCommitment(), func(starved bool) { c.post(func() { c.died(m, starved) }) })
 	m.hear()
 	c.queue(m, c.log.Vouch, &pb.ToAgent{Body: &pb.ToAgent_Welcome{Welcome: &pb.Welcome{
 		JobId: c.soleID(), Epoch: c.state.Epoch,

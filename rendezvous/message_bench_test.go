@@ -24,6 +24,7 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/internal/log"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // used is the processor time of this process, or thread: a busy machine changes less of it than of what a clock shows.
@@ -138,10 +139,10 @@ func (t *teller) serve(b *testing.B) (target string, end func()) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	srv, _, over := newServer(mtls.Server(token, mtls.Identity{Job: "j1"}), func(err error) { b.Error(err) }, nil)
+	srv := server.New(mtls.Server(token, mtls.Identity{Job: "j1"}), func(err error) { b.Error(err) }, nil)
 	pb.RegisterRendezvousServer(srv, t)
 	done, served := make(chan struct{}), make(chan error, 1)
-	go func() { served <- serve(srv, l, done, over) }()
+	go func() { served <- srv.Serve(l, done) }()
 	return l.Addr().String(), func() {
 		close(done)
 		if err := <-served; err != nil {
@@ -240,7 +241,7 @@ func (o *owner) join(nodes int) {
 	}
 	o.do("hello", nodes, func(i int) {
 		var err error
-		o.links[i] = &link{wake: o.wake, cut: make(chan error, 1), over: make(chan struct{}), conn: &watchedConn{}}
+		o.links[i] = &link{wake: o.wake, cut: make(chan error, 1), over: make(chan struct{}), conn: &server.Conn{}}
 		hello := &pb.Hello{Protocol: wire.Protocol, Instance: "i", Time: timestamppb.Now(), Node: wire.FromNode(o.nodes[i])}
 		if o.members[i], err = o.c.admit(o.links[i], hello, ""); err != nil {
 			o.b.Error(err)

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // delivery is what nodes answer to one client. answers and over are between the goroutines of the streams; the rest belongs to the
@@ -261,17 +261,16 @@ func (c *Coordinator) forgetDelivery(d *delivery) {
 }
 
 // Deliver passes a node's part on, as fast as the client takes it.
-func (s service) Deliver(stream pb.Rendezvous_DeliverServer) error {
+func (s agentService) Deliver(stream pb.Rendezvous_DeliverServer) error {
 	first, err := stream.Recv()
 	if err != nil {
 		return err
 	}
-	p, _ := peer.FromContext(stream.Context())
-	conn := p.Addr.(watchedAddr).conn
+	conn := server.ConnOf(stream.Context())
 	var node string
 	var outputs int
 	d, err := ask(s.c, func() (*delivery, error) {
-		node = conn.node
+		node = conn.Node
 		d := s.c.deliveries[first.GetId()]
 		if d == nil || node == "" {
 			return nil, status.Error(codes.NotFound, "nobody waits for this")
@@ -280,22 +279,22 @@ func (s service) Deliver(stream pb.Rendezvous_DeliverServer) error {
 			p.delivers = true
 		}
 		if d.About == wire.AboutLogs {
-			conn.outputs++
-			outputs = conn.outputs
+			conn.Outputs++
+			outputs = conn.Outputs
 		}
 		return d, nil
 	})
 	if err != nil {
 		return err
 	}
-	if outputs <= mostOutputs {
+	if outputs <= server.MaxOutputs {
 		err = d.pass(stream, node)
 	} else {
 		d.full(stream, node)
 	}
 	s.c.post(func() {
 		if outputs > 0 {
-			conn.outputs--
+			conn.Outputs--
 		}
 		s.c.delivered(d, node, err)
 	})
@@ -307,7 +306,7 @@ func (s service) Deliver(stream pb.Rendezvous_DeliverServer) error {
 
 // full tells a client that a node delivers no further output.
 func (d *delivery) full(stream pb.Rendezvous_DeliverServer, node string) {
-	why := fmt.Sprintf("node %s delivers the output of %d jobs to their readers, and of no more at a time: this job's is in its own files", node, mostOutputs)
+	why := fmt.Sprintf("node %s delivers the output of %d jobs to their readers, and of no more at a time: this job's is in its own files", node, server.MaxOutputs)
 	select {
 	case d.answers <- &pb.Answer{Node: node, Missing: why}:
 	case <-d.over:

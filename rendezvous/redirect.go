@@ -13,6 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // Who asks for the coordinator where it is not hears where it is. While that is not known it is held on its connection until there is news: a
@@ -89,7 +90,7 @@ const maxAwait = 25 * time.Second
 // await has somebody wait for the news who has not had a handshake yet, and is one of a crowd: if the coordinator comes to be here, it costs one
 // handshake to be greeted, and if not, none. Who is sent on without a word goes through its list. A few are greeted, and told where to go.
 func (s *Candidate) await(over context.Context, waiting *atomic.Int64) error {
-	if s == nil || s.logged() == nil {
+	if s.logged() == nil {
 		return nil
 	}
 	limit := time.NewTimer(min(s.cfg.Lease/longestHold, maxAwait))
@@ -97,7 +98,7 @@ func (s *Candidate) await(over context.Context, waiting *atomic.Int64) error {
 	for {
 		settled := s.led.next()
 		crowd := waiting.Load()
-		if s.head.Load() != nil || crowd <= maxHandshakes {
+		if s.head.Load() != nil || crowd <= server.MaxHandshakes {
 			return nil
 		}
 		if s.leader().ID != 0 {

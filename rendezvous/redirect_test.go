@@ -1,10 +1,7 @@
 package rendezvous
 
 import (
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,8 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/golaunch/golaunch/internal/wire"
-	"github.com/golaunch/golaunch/internal/wire/mtls"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // TestAgentsWaitForTheNews when the coordinator dies that leads: each waits at another one for who leads next, and goes there if it is elsewhere.
@@ -116,10 +113,7 @@ func TestACrowd(t *testing.T) {
 		leads, _ := h.lead()
 		var crowd, few atomic.Int64
 		crowd.Store(12_500)
-		few.Store(maxHandshakes)
-		if err := (*Candidate)(nil).await(t.Context(), &crowd); err != nil {
-			t.Error("a coordinator without others:", err)
-		}
+		few.Store(server.MaxHandshakes)
 		for addr, p := range h.living {
 			if err := p.await(t.Context(), &few); err != nil {
 				t.Errorf("a few at %s: %v", addr, err)
@@ -160,40 +154,4 @@ func TestACrowd(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestVotersGoFirst: an election does not wait for the handshakes of agents.
-func TestVotersGoFirst(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	creds := serverCredentials(t.Context(), mtls.Server(token, mtls.Identity{}), &audit{warn: func(err error) { t.Error(err) }, told: map[string]time.Time{}}, nil)
-	places := creds.(auditedCredentials).places
-	for range cap(places) {
-		places <- struct{}{}
-	}
-	for range 2 * maxOfVoters { // each gives its place back
-		client, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn, err := watchedListener{l}.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		greeted := make(chan error, 1)
-		secure := tls.Client(client, asVoter(client1(token, "n1")))
-		go func() { greeted <- secure.Handshake() }()
-		_, _, err = creds.ServerHandshake(conn)
-		if err := errors.Join(err, <-greeted); err != nil || secure.ConnectionState().NegotiatedProtocol != "h2" {
-			t.Fatal(fmt.Sprint(err, secure.ConnectionState().NegotiatedProtocol))
-		}
-		client.Close()
-		conn.Close()
-	}
-	if len(places) != cap(places) {
-		t.Error("they have taken the places of others")
-	}
 }

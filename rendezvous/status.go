@@ -6,14 +6,13 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/peer"
-
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/version"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // patienceForReader bounds the wait for a client to take the next message of a status, which is held for it meanwhile.
@@ -27,14 +26,14 @@ type moment struct {
 }
 
 // Status tells of one moment, in several messages.
-func (s control) Status(req *pb.StatusRequest, stream pb.Cluster_StatusServer) error {
+func (s clientService) Status(req *pb.StatusRequest, stream pb.Cluster_StatusServer) error {
 	q := wire.Query{Job: req.GetJob(), Jobs: req.GetJobs(), Open: req.GetOpen(), Brief: req.GetBrief()}
 	now, err := ask(s.c, func() (moment, error) { return s.c.moment(q) })
 	if err != nil {
 		return err
 	}
-	p, _ := peer.FromContext(stream.Context())
-	limit := time.AfterFunc(patienceForReader, func() { _ = p.Addr.(watchedAddr).conn.Close() }) // it hangs
+	conn := server.ConnOf(stream.Context())
+	limit := time.AfterFunc(patienceForReader, func() { _ = conn.Close() }) // it hangs
 	defer limit.Stop()
 	for piece := range wire.FromStatus(now.status(q)) {
 		if err := stream.Send(piece); err != nil {

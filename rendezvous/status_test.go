@@ -26,6 +26,7 @@ import (
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // largestCluster has as many nodes as there can be, of which no agent is there, a job that has them all, and jobs that have failed on 64
@@ -62,7 +63,7 @@ func largestCluster(tb testing.TB, ended int) (*Coordinator, func(context.Contex
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := (control{c: c}).submit(detached(task("large", mostNodes, 8))); err != nil {
+	if _, err := (clientService{c: c}).submit(detached(task("large", mostNodes, 8))); err != nil {
 		tb.Fatal(err)
 	}
 	return c, dial
@@ -226,12 +227,11 @@ func testLongestStatus(t *testing.T) {
 		})
 	}
 	l, dial := session.Pipe()
-	srv, _, end := newServer(nil, func(err error) { t.Error(err) }, nil)
-	defer end()
+	srv := server.New(nil, func(err error) { t.Error(err) }, nil)
 	pb.RegisterClusterServer(srv, oneStatus{all: s})
 	done := make(chan struct{})
 	defer close(done)
-	go serve(srv, l, done, end)
+	go srv.Serve(l, done)
 	got, err := clientOf(t, dial).Status(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -8,13 +8,14 @@ import (
 	"testing/synctest"
 
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // One program has hundreds of jobs on one node and reads the output of all: none waits for another's,
 // and a stop for none of them. What is too much is refused with the limit.
 func TestManyJobsOfOneProgram(t *testing.T) {
 	host(t, func(t *testing.T, h *hosted) {
-		const n = mostOutputs + 3
+		const n = server.MaxOutputs + 3
 		n1, u := h.joinAs(gpus(1, n+1), forever), h.user()
 		var jobs []*sight
 		var pages []*page
@@ -25,10 +26,10 @@ func TestManyJobsOfOneProgram(t *testing.T) {
 			n1.write(id, 0, "output of "+id)
 		}
 		synctest.Wait()
-		for i, p := range pages[:mostOutputs] {
+		for i, p := range pages[:server.MaxOutputs] {
 			p.has(t, fmt.Sprintf("output of j%d", i))
 		}
-		for _, p := range pages[mostOutputs:] {
+		for _, p := range pages[server.MaxOutputs:] {
 			p.has(t, "")
 			want(t, strings.Join(p.missing, "\n"), "node n1 delivers the output of 256 jobs", "no more at a time")
 		}
@@ -36,7 +37,7 @@ func TestManyJobsOfOneProgram(t *testing.T) {
 		var refused *session.RequestError
 		for i := len(jobs); ; i++ {
 			w, err := u.Watch(t.Context(), "j1")
-			if errors.As(err, &refused) && i == mostJobs {
+			if errors.As(err, &refused) && i == server.MaxJobs {
 				break
 			}
 			if err != nil {

@@ -13,11 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 var token = mtls.NewToken()
@@ -233,7 +232,7 @@ func say(t *testing.T, target, text string) {
 func TestHandshakesEnd(t *testing.T) {
 	_, target, _ := head(t, 1)
 	strange := client1(mtls.NewToken(), "n1")
-	for range maxHandshakes {
+	for range server.MaxHandshakes {
 		if _, err := tls.Dial("tcp", target, strange); err == nil {
 			t.Fatal("a stranger got in")
 		}
@@ -243,72 +242,6 @@ func TestHandshakesEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-}
-
-// TestWhoDoesNotWait takes no handshake, when it is its turn, and nobody is warned of it.
-func TestWhoDoesNotWait(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	for _, waits := range []bool{true, false} {
-		warned := make(chan error, 1)
-		creds := serverCredentials(t.Context(), mtls.Server(token, mtls.Identity{}), &audit{warn: func(err error) { warned <- err }, told: map[string]time.Time{}}, nil)
-		places := creds.(auditedCredentials).places
-		for range cap(places) {
-			places <- struct{}{}
-		}
-		client, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		conn, err := watchedListener{l}.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		greeted := make(chan error, 1)
-		go func() { greeted <- tls.Client(client, client1(token, "n1")).Handshake() }()
-		awaitHello(t, conn.(*watchedConn).Conn.(*net.TCPConn))
-		if !waits {
-			client.(*net.TCPConn).CloseWrite()
-		}
-		served := make(chan error, 1)
-		go func() { _, _, err := creds.ServerHandshake(conn); served <- err }()
-		for len(places) == cap(places) {
-			<-places
-		}
-		if err := <-served; waits != (err == nil) || !waits && !errors.Is(err, errLeft) {
-			t.Errorf("who waits (%v): %v", waits, err)
-		}
-		conn.Close()
-		if err := <-greeted; waits != (err == nil) {
-			t.Errorf("who waits (%v) hears %v", waits, err)
-		}
-		select {
-		case err := <-warned:
-			t.Errorf("who waits (%v): warned of %v", waits, err)
-		default:
-		}
-	}
-}
-
-// awaitHello waits until a peer has said something, and leaves that unread.
-func awaitHello(t *testing.T, conn *net.TCPConn) {
-	t.Helper()
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = raw.Read(func(fd uintptr) bool {
-		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		return n > 0 || err != nil && err != unix.EAGAIN
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestNobodyWaitsForASilentPeer at the end.
@@ -364,24 +297,5 @@ func TestServeWantsTLS(t *testing.T) {
 	defer l.Close()
 	if err := NewCoordinator(Config{}).Serve(l, nil); err == nil || !strings.Contains(err.Error(), "open to other machines") {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestAuditIsBounded(t *testing.T) {
-	a := audit{told: map[string]time.Time{}}
-	now := time.Now()
-	told := 0
-	for i := range 3 * maxAudited {
-		for range 2 {
-			if a.due(node(i).Addr.String(), now) {
-				told++
-			}
-		}
-	}
-	if told != maxAudited || len(a.told) != maxAudited {
-		t.Errorf("%d lines, %d machines", told, len(a.told))
-	}
-	if later := now.Add(2 * time.Minute); !a.due("10.0.0.1", later) || a.due("10.0.0.1", later) || len(a.told) != 1 {
-		t.Errorf("%d machines after two minutes", len(a.told))
 	}
 }

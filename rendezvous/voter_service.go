@@ -17,18 +17,19 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/quorum"
 	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
 )
 
 // joinServer is where agents ask for the coordinator.
 type joinServer struct {
 	pb.UnimplementedRendezvousServer
 	candidate *Candidate
-	audit     *audit
+	refusals  *server.Refusals
 }
 
 // Join serves an agent if the coordinator is here, and else tells it where it is.
 func (j joinServer) Join(stream pb.Rendezvous_JoinServer) error {
-	h, err := j.audit.hello(stream)
+	h, err := receiveHello(stream, j.refusals)
 	if err != nil {
 		return err
 	}
@@ -36,7 +37,7 @@ func (j joinServer) Join(stream pb.Rendezvous_JoinServer) error {
 	if err != nil {
 		return err
 	}
-	return service{c: c, audit: j.audit}.serve(stream, h)
+	return agentService{c: c, refusals: j.refusals}.serve(stream, h)
 }
 
 // Deliver takes output for a reader.
@@ -45,7 +46,7 @@ func (j joinServer) Deliver(stream pb.Rendezvous_DeliverServer) error {
 	if err != nil {
 		return err
 	}
-	return service{c: c, audit: j.audit}.Deliver(stream)
+	return agentService{c: c, refusals: j.refusals}.Deliver(stream)
 }
 
 // quorumServer is what voters say to each other.
@@ -93,7 +94,7 @@ func (s *Candidate) greeting() *pb.Greeting {
 func (s *Candidate) way(addr string) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if s.cfg.Client != nil {
-		creds = credentials.NewTLS(asVoter(s.cfg.Client))
+		creds = credentials.NewTLS(server.VoterTLS(s.cfg.Client))
 	}
 	return grpc.NewClient("passthrough:///"+addr,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.cfg.Dial(ctx, addr) }),

@@ -1,0 +1,205 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/golaunch/golaunch/internal/wire"
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+	"github.com/golaunch/golaunch/rendezvous/internal/server"
+)
+
+// maxOrders bounds the messages queued for one agent. A node whose ranks restart one by one gets a
+// message for each.
+const maxOrders = 4096
+
+// Serve serves agents and clients at a listener until Run returns. Without TLS it refuses to listen
+// to other machines.
+func (c *Coordinator) Serve(l net.Listener, config *tls.Config) error {
+	if config == nil && !server.Local(l.Addr()) {
+		return fmt.Errorf("refusing to take agents at %v without TLS: it is open to other machines", l.Addr())
+	}
+	srv := server.New(config, c.cfg.Warn, nil)
+	pb.RegisterRendezvousServer(srv, agentService{c: c, refusals: srv.Refusals})
+	pb.RegisterClusterServer(srv, clientService{c: c})
+	return srv.Serve(l, c.done)
+}
+
+// ServeClients serves clients, but no agents, at a listener of this machine until Run returns.
+func (c *Coordinator) ServeClients(l net.Listener) error {
+	if !server.Local(l.Addr()) {
+		return fmt.Errorf("refusing to take clients at %v without TLS: it is open to other machines", l.Addr())
+	}
+	srv := server.New(nil, c.cfg.Warn, nil)
+	pb.RegisterClusterServer(srv, clientService{c: c})
+	return srv.Serve(l, c.done)
+}
+
+// agentService translates between the streams of agents and the goroutine of Run.
+type agentService struct {
+	pb.UnimplementedRendezvousServer
+	c        *Coordinator
+	refusals *server.Refusals
+}
+
+// Join serves one agent for as long as its stream lasts.
+func (s agentService) Join(stream pb.Rendezvous_JoinServer) error {
+	h, err := receiveHello(stream, s.refusals)
+	if err != nil {
+		return err
+	}
+	return s.serve(stream, h)
+}
+
+// receiveHello waits for an agent's first message.
+func receiveHello(stream pb.Rendezvous_JoinServer, refusals *server.Refusals) (*pb.Hello, error) {
+	msg, err := receiveFirst(stream)
+	if err == nil && msg.GetHello() == nil {
+		err = wire.Refused("an agent must say hello first")
+	}
+	if err != nil {
+		refusals.Agent(stream.Context(), err)
+	}
+	return msg.GetHello(), err
+}
+
+// serve serves an agent that has said hello.
+func (s agentService) serve(stream pb.Rendezvous_JoinServer, h *pb.Hello) error {
+	conn := server.ConnOf(stream.Context())
+	if !conn.ClaimAgent() {
+		return status.Error(codes.ResourceExhausted, "this connection has an agent already")
+	}
+	l := newLink(conn)
+	defer close(l.over)
+	m, err := s.greet(stream.Context(), h, l)
+	if status.Code(err) == codes.AlreadyExists {
+		return err // it may come again under another name, and else says so itself
+	}
+	if err != nil {
+		s.refusals.Agent(stream.Context(), err)
+		return err
+	}
+	defer s.c.post(func() { s.c.broken(m, l) })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.forward(stream, m, l)
+	}()
+	for {
+		select {
+		case <-l.wake:
+			for _, msg := range l.drain() {
+				if err := stream.Send(msg); err != nil {
+					return err
+				}
+			}
+		case err := <-l.cut:
+			return err
+		case <-ended:
+			return status.Error(codes.Canceled, "the stream has ended")
+		case <-s.c.done:
+			return s.c.ending()
+		}
+	}
+}
+
+// forward has the coordinator take what an agent says, until that ends, at the latest with Join.
+func (s agentService) forward(stream pb.Rendezvous_JoinServer, m *member, l *link) {
+	for {
+		msg, err := stream.Recv()
+		if err != nil {
+			return
+		}
+		if b := msg.GetHeartbeat(); b != nil && s.c.alone.Load() {
+			s.c.beat(m, l, b)
+			continue
+		}
+		first, last := l.add(msg)
+		if first {
+			s.c.arrived.add(arrival{m, l})
+		}
+		if !last {
+			continue
+		}
+		select {
+		case <-l.room:
+		case <-stream.Context().Done():
+			return
+		}
+	}
+}
+
+// ending answers an agent of a coordinator that is done.
+func (c *Coordinator) ending() error {
+	if c.elsewhere != nil {
+		return c.elsewhere.Status()
+	}
+	return errOver
+}
+
+// greet asks for the admission of an agent.
+func (s agentService) greet(ctx context.Context, hello *pb.Hello, l *link) (*member, error) {
+	from, err := server.CertifiedNode(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answers := make(chan admission, 1)
+	s.c.post(func() {
+		if ctx.Err() == nil {
+			m, err := s.c.admit(l, hello, from)
+			s.c.log.Vouch(func() { answers <- admission{m, err} })
+		}
+	})
+	return s.admission(ctx, answers)
+}
+
+// admission is what an agent is told: it is a member, or why not.
+type admission struct {
+	m   *member
+	err error
+}
+
+// admission waits for the answer to an agent.
+func (s agentService) admission(ctx context.Context, answers <-chan admission) (*member, error) {
+	a, ok := await(ctx, s.c, answers)
+	switch {
+	case ok:
+		return a.m, a.err
+	case ctx.Err() != nil:
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case s.c.sole == nil || s.c.cfg.Candidate != nil:
+		return nil, s.c.ending()
+	}
+	return nil, wire.Refused(wire.Over)
+}
+
+// receiveFirst waits for the first message of a stream. The end of the handler ends a Recv that is
+// too late.
+func receiveFirst(stream pb.Rendezvous_JoinServer) (*pb.FromAgent, error) {
+	limit := time.NewTimer(server.HelloTimeout)
+	defer limit.Stop()
+	type message struct {
+		*pb.FromAgent
+		err error
+	}
+	came := make(chan message, 1)
+	go func() {
+		msg, err := stream.Recv()
+		came <- message{msg, err}
+	}()
+	select {
+	case m := <-came:
+		if m.err != nil {
+			return nil, status.Error(codes.Canceled, "it left without a word")
+		}
+		return m.FromAgent, nil
+	case <-limit.C:
+		return nil, status.Error(codes.DeadlineExceeded, "it says no hello")
+	}
+}

@@ -1,0 +1,149 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/peer"
+
+	"github.com/golaunch/golaunch/internal/wire"
+)
+
+// listener accepts connections as [Conn].
+type listener struct{ net.Listener }
+
+func (l listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{Conn: conn}, nil
+}
+
+// Conn is a connection below TLS. It sees how the connection ends, which gRPC does not tell.
+type Conn struct {
+	net.Conn
+	// Node is the agent's node and Outputs the number of jobs whose output it delivers. Both belong
+	// to the coordinator's goroutine.
+	Node    string
+	Outputs int
+
+	// slot is where its TLS handshake counts, once it is under way.
+	slot     chan struct{}
+	hasAgent atomic.Bool
+	// The number of open streams of each kind, see streamLimits.
+	jobs, inquiries, deliveries, joins atomic.Int32
+
+	// writing serializes writes. reset says that a write met a reset: reads then see an ordinary end.
+	writing sync.Mutex
+	reset   bool
+
+	mu sync.Mutex
+	// closed says that the peer closed its end.
+	closed bool
+	// tail holds the last bytes read. onDeath is called when commitment is the SHA-256 of tail, or the
+	// SHA-256 of the SHA-256 of tail, which says that the kernel killed the agent for memory.
+	tail       [wire.ProofSize]byte
+	commitment []byte
+	onDeath    func(outOfMemory bool)
+}
+
+// ConnOf is the connection of a call.
+func ConnOf(ctx context.Context) *Conn {
+	p, _ := peer.FromContext(ctx)
+	return p.Addr.(connAddr).conn
+}
+
+// ClaimAgent is true for the first caller. A connection carries one agent only, so that the end of
+// the connection says something about that agent.
+func (c *Conn) ClaimAgent() bool { return c.hasAgent.CompareAndSwap(false, true) }
+
+func (c *Conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := b[max(0, n-wire.ProofSize):n]
+	copy(c.tail[:], c.tail[len(last):])
+	copy(c.tail[wire.ProofSize-len(last):], last)
+	c.closed = c.closed || errors.Is(err, io.EOF)
+	c.checkProof()
+	return n, err
+}
+
+// OnDeath calls f in a goroutine of its own when the bytes read end with the proof of a commitment,
+// even if they already do. TLS and gRPC cannot parse a proof and close the connection.
+func (c *Conn) OnDeath(commitment []byte, f func(outOfMemory bool)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.commitment, c.onDeath = commitment, f
+	c.checkProof()
+}
+
+func (c *Conn) checkProof() {
+	if len(c.commitment) == 0 {
+		return
+	}
+	once := sha256.Sum256(c.tail[:])
+	twice := sha256.Sum256(once[:])
+	outOfMemory := bytes.Equal(twice[:], c.commitment)
+	if outOfMemory || bytes.Equal(once[:], c.commitment) {
+		c.commitment = nil
+		go c.onDeath(outOfMemory)
+	}
+}
+
+func (c *Conn) Write(b []byte) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	n, err := c.Conn.Write(b)
+	c.reset = c.reset || errors.Is(err, syscall.ECONNRESET)
+	return n, err
+}
+
+// ClosedInOrder says that the peer closed the connection, as the kernel does for a process that
+// dies, rather than broke it. It waits for a write under way.
+func (c *Conn) ClosedInOrder() bool {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed && !c.reset
+}
+
+// abandoned says that the peer has closed the connection and left nothing to read. The caller must
+// not read at the same time.
+func (c *Conn) abandoned() bool {
+	socket, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return true
+	}
+	abandoned := false
+	err = raw.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		abandoned = n == 0 && err == nil || err != nil && err != unix.EAGAIN && err != unix.EINTR
+	})
+	return abandoned || err != nil
+}
+
+// RemoteAddr leads from gRPC's peer back to the connection.
+func (c *Conn) RemoteAddr() net.Addr { return connAddr{c.Conn.RemoteAddr(), c} }
+
+// PeerAddr is the address of the other end as package net knows it.
+func (c *Conn) PeerAddr() net.Addr { return c.Conn.RemoteAddr() }
+
+type connAddr struct {
+	net.Addr
+	conn *Conn
+}

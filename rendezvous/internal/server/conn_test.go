@@ -1,0 +1,122 @@
+package server
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/golaunch/golaunch/internal/wire"
+)
+
+// TestProofInPieces reads proofs in pieces of any size.
+func TestProofInPieces(t *testing.T) {
+	var secret [wire.ProofSize]byte
+	rand.Read(secret[:])
+	proof := sha256.Sum256(secret[:])
+	readsProof(t, proof, proof, false)
+	readsProof(t, proof, secret, true)
+}
+
+// readsProof checks that a proof is recognized by the hash of the first one.
+func readsProof(t *testing.T, first, proof [wire.ProofSize]byte, outOfMemory bool) {
+	t.Helper()
+	sum := sha256.Sum256(first[:])
+	commitment := sum[:]
+	for size := 1; size < 3*wire.ProofSize; size++ {
+		for before := range 2 * wire.ProofSize {
+			stream := append(make([]byte, before), proof[:]...)
+			proven := make(chan bool)
+			for _, late := range []bool{false, true} {
+				w := &Conn{Conn: &script{said: stream, end: io.EOF}}
+				if !late {
+					w.OnDeath(commitment, func(is bool) { proven <- is })
+				}
+				for {
+					if _, err := w.Read(make([]byte, size)); err != nil {
+						break
+					}
+				}
+				if late { // the agent died before its hello was handled
+					w.OnDeath(commitment, func(is bool) { proven <- is })
+				}
+				if is := <-proven; is != outOfMemory {
+					t.Errorf("killed for want of memory: %v, want %v", is, outOfMemory)
+				}
+			}
+		}
+	}
+}
+
+// TestAClosedEnd is no broken connection.
+func TestAClosedEnd(t *testing.T) {
+	for _, c := range []struct {
+		end  error
+		inOrder bool
+	}{
+		{io.EOF, true},
+		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, false},
+		{&net.OpError{Op: "read", Err: syscall.ETIMEDOUT}, false},
+	} {
+		w := &Conn{Conn: &script{end: c.end}}
+		w.Read(make([]byte, 1))
+		if w.ClosedInOrder() != c.inOrder {
+			t.Errorf("after %v closed in order: %v", c.end, w.ClosedInOrder())
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	near, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := listener{l}.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	if err := errors.Join(near.(*net.TCPConn).SetLinger(0), near.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = far.Write([]byte("x"))
+	}
+	if _, err := far.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("after a reset that a write was told of, a read is told of %v", err)
+	}
+	if far.(*Conn).ClosedInOrder() {
+		t.Error("after a reset that a write was told of, it is gone")
+	}
+}
+
+// script is a connection on which something is said, and which then ends.
+type script struct {
+	net.Conn
+	said []byte
+	end  error
+}
+
+func (s *script) Read(b []byte) (int, error) {
+	if len(s.said) == 0 {
+		return 0, s.end
+	}
+	n := copy(b, s.said)
+	s.said = s.said[n:]
+	return n, nil
+}
+
+// TestCommitments has those of a wrong length be kept by nothing, and zeros be no proof.
+func TestCommitments(t *testing.T) {
+	zero := sha256.Sum256(make([]byte, wire.ProofSize))
+	for _, commitment := range [][]byte{nil, {}, zero[:8], append(zero[:], 0)} {
+		w := &Conn{Conn: &script{end: io.EOF}}
+		w.OnDeath(commitment, func(bool) { t.Errorf("%x is kept", commitment) })
+		w.Read(make([]byte, 1))
+	}
+}

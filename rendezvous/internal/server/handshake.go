@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+)
+
+const (
+	// MaxHandshakes bounds concurrent TLS handshakes, maxVoterHandshakes those of other voters beside
+	// them, and slotTimeout the wait for one.
+	MaxHandshakes      = 128
+	maxVoterHandshakes = 16
+	slotTimeout        = 25 * time.Second
+)
+
+// HoldFunc holds a client that has sent its TLS hello until the handshake is worth its cost. waiting
+// counts the clients that wait. After an error the connection is closed without a word.
+type HoldFunc func(ctx context.Context, waiting *atomic.Int64) error
+
+// handshakes limits concurrent TLS handshakes, so that each is quick: a thousand at once would all
+// end late, and many too late. Only a peer that has sent a whole TLS hello takes a slot.
+type handshakes struct {
+	credentials.TransportCredentials
+	// over ends all handshakes.
+	over     context.Context
+	refusals *Refusals
+	hold     HoldFunc
+	// waiting counts the peers that wait for a slot.
+	waiting           *atomic.Int64
+	slots, voterSlots chan struct{}
+}
+
+// transportCredentials limits the handshakes of config; without TLS there are none. hold may be nil.
+func transportCredentials(over context.Context, config *tls.Config, r *Refusals, hold HoldFunc) credentials.TransportCredentials {
+	if config == nil {
+		return insecure.NewCredentials()
+	}
+	h := handshakes{
+		over: over, refusals: r, hold: hold, waiting: new(atomic.Int64),
+		slots: make(chan struct{}, MaxHandshakes), voterSlots: make(chan struct{}, maxVoterHandshakes),
+	}
+	config = config.Clone()
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return nil, h.enter(hello) }
+	h.TransportCredentials = credentials.NewTLS(config)
+	return h
+}
+
+// errAbandoned spares a handshake. When more peers come than can be served in time, the handshakes
+// of those that have given up would delay all others until they give up too.
+var errAbandoned = errors.New("the peer has given up waiting for its handshake")
+
+// errHeld spares the handshake of a client that is better served elsewhere.
+var errHeld = errors.New("the client was not admitted to a handshake")
+
+// voterProtocol is offered beside HTTP/2 (RFC 7301) by a voter that calls another one, and never
+// selected. It proves nothing, but lets voters go first: thousands of agents that look for a new
+// leader must not delay its election.
+const voterProtocol = "golaunch-voter"
+
+// VoterTLS is the configuration of a voter that calls another one.
+func VoterTLS(config *tls.Config) *tls.Config {
+	config = config.Clone()
+	config.NextProtos = append(slices.Clone(config.NextProtos), voterProtocol)
+	return config
+}
+
+func (h handshakes) enter(hello *tls.ClientHelloInfo) error {
+	conn, voters := hello.Conn.(*Conn), (chan struct{})(nil)
+	h.waiting.Add(1)
+	defer h.waiting.Add(-1)
+	if slices.Contains(hello.SupportedProtos, voterProtocol) {
+		voters = h.voterSlots
+	} else if h.hold != nil {
+		if err := h.hold(h.over, h.waiting); err != nil {
+			return errors.Join(errHeld, err, conn.Close())
+		}
+	}
+	limit := time.NewTimer(slotTimeout)
+	defer limit.Stop()
+	select {
+	case h.slots <- struct{}{}:
+		conn.slot = h.slots
+	case voters <- struct{}{}:
+		conn.slot = voters
+	case <-limit.C:
+		return errors.New("too many TLS handshakes at once")
+	}
+	if conn.abandoned() {
+		return errAbandoned
+	}
+	return conn.SetDeadline(time.Now().Add(HelloTimeout))
+}
+
+func (h handshakes) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	defer context.AfterFunc(h.over, func() { conn.Close() })()
+	secure, info, err := h.TransportCredentials.ServerHandshake(conn)
+	if slot := conn.(*Conn).slot; slot != nil {
+		<-slot
+	}
+	if err != nil && h.over.Err() == nil && !errors.Is(err, errAbandoned) && !errors.Is(err, errHeld) {
+		addr := conn.RemoteAddr()
+		h.refusals.warnOnce(addr, mtls.ExplainServer(err, addr.String()))
+	}
+	return secure, info, err
+}

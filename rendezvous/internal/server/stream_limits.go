@@ -1,0 +1,63 @@
+package server
+
+import (
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/golaunch/golaunch/internal/wire/rendezvouspb"
+)
+
+const (
+	// MaxJobs bounds what one connection may submit and watch, maxInquiries what it may ask. Each
+	// costs goroutines and the buffers of a stream, some 50 KiB.
+	MaxJobs      = 1024
+	maxInquiries = 1024
+	// MaxOutputs bounds the jobs whose output one agent delivers at a time, counting each reader. What
+	// a reader does not take waits here, up to streamWindow for each: 64 MiB. maxDeliveries leaves
+	// room for other answers, which are short.
+	MaxOutputs    = 256
+	maxDeliveries = MaxOutputs + 256
+	// streamWindow is how much of an incoming stream may wait, in bytes.
+	streamWindow = 256 << 10
+	// maxCalls is the room for all other calls, which are short and never wait for the streams.
+	maxCalls   = 64
+	maxStreams = MaxJobs + maxInquiries + maxDeliveries + maxCalls
+)
+
+// streamLimit bounds the open streams of one kind on a connection.
+type streamLimit struct {
+	max int32
+	// what describes the streams in the refusal.
+	what    string
+	counter func(*Conn) *atomic.Int32
+}
+
+var (
+	jobLimit = &streamLimit{MaxJobs, "jobs that one program submits or watches", func(c *Conn) *atomic.Int32 { return &c.jobs }}
+	// streamLimits has every kind of stream that may stay open.
+	streamLimits = map[string]*streamLimit{
+		pb.Cluster_Submit_FullMethodName:     jobLimit,
+		pb.Cluster_Watch_FullMethodName:      jobLimit,
+		pb.Cluster_Inquire_FullMethodName:    {maxInquiries, "questions of one program, jobs whose output it reads included", func(c *Conn) *atomic.Int32 { return &c.inquiries }},
+		pb.Rendezvous_Deliver_FullMethodName: {maxDeliveries, "answers of one agent", func(c *Conn) *atomic.Int32 { return &c.deliveries }},
+		pb.Rendezvous_Join_FullMethodName:    {maxCalls, "agents that say hello", func(c *Conn) *atomic.Int32 { return &c.joins }},
+	}
+)
+
+// limitStreams refuses a stream if its connection has too many of its kind. gRPC would let it wait,
+// and with it every later call.
+func limitStreams(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	limit := streamLimits[info.FullMethod]
+	if limit == nil {
+		return handle(srv, stream)
+	}
+	open := limit.counter(ConnOf(stream.Context()))
+	defer open.Add(-1)
+	if open.Add(1) > limit.max {
+		return status.Errorf(codes.ResourceExhausted, "there are %d %s, and no more at a time", limit.max, limit.what)
+	}
+	return handle(srv, stream)
+}
