@@ -76,8 +76,8 @@ func TestBoard(t *testing.T) {
 		t.Errorf("the variables are %v, not %v", variables, want)
 	}
 	ids, taken, known := map[int]bool{}, map[[2]int]string{}, map[string]bool{}
-	for _, f := range families {
-		known[f.name] = true
+	for _, f := range declared(t) {
+		known[f.name()] = true
 	}
 	for _, p := range b.Panels {
 		if ids[p.ID] || p.ID == 0 {

@@ -1,44 +1,57 @@
 package metrics
 
-import (
-	"math"
+// kind is what a metric's TYPE line says.
+type kind string
 
-	"github.com/prometheus/client_golang/prometheus"
+const (
+	gaugeKind   kind = "gauge"
+	counterKind kind = "counter"
 )
 
-// family is one metric, without its values.
+// family is one metric, without its values. Families are data: a process that shows no metrics pays nothing for them.
 type family struct {
-	name, help string
-	labels     []string
-	kind       prometheus.ValueType
-	level      Level
-	desc       *prometheus.Desc
+	level Level
+	kind  kind
+	// base is the name after the prefix of the level.
+	base, help string
+	// own are the labels after those of the level.
+	own []string
 }
 
-// families are all that there are, in the order of the documentation.
-var families []*family
-
-func declare(level Level, kind prometheus.ValueType, name, help string, labels ...string) *family {
-	f := &family{name: "golaunch_" + name, help: help, labels: labels, kind: kind, level: level}
-	f.desc = prometheus.NewDesc(f.name, help, labels, nil)
-	families = append(families, f)
-	return f
+func gauge(base, help string, labels ...string) *family {
+	return &family{Jobs, gaugeKind, base, help, labels}
 }
 
-func gauge(name, help string, labels ...string) *family {
-	return declare(Jobs, prometheus.GaugeValue, name, help, labels...)
+func counter(base, help string, labels ...string) *family {
+	return &family{Jobs, counterKind, base, help, labels}
 }
 
-func counter(name, help string, labels ...string) *family {
-	return declare(Jobs, prometheus.CounterValue, name, help, labels...)
+func ofNode(base, help string, labels ...string) *family {
+	return &family{Nodes, gaugeKind, base, help, labels}
 }
 
-func ofNode(name, help string, labels ...string) *family {
-	return declare(Nodes, prometheus.GaugeValue, "node_"+name, help, append([]string{"node"}, labels...)...)
+func ofRank(kind kind, base, help string) *family { return &family{Ranks, kind, base, help, nil} }
+
+// name is the metric's name.
+func (f *family) name() string {
+	switch f.level {
+	case Nodes:
+		return "golaunch_node_" + f.base
+	case Ranks:
+		return "golaunch_rank_" + f.base
+	}
+	return "golaunch_" + f.base
 }
 
-func ofRank(kind prometheus.ValueType, name, help string) *family {
-	return declare(Ranks, kind, "rank_"+name, help, "job", "rank", "node")
+// labels are the names of the labels, in the order in which [sheet.set] takes their values.
+func (f *family) labels() []string {
+	switch f.level {
+	case Nodes:
+		return append([]string{"node"}, f.own...)
+	case Ranks:
+		return []string{"job", "rank", "node"}
+	}
+	return f.own
 }
 
 // What is seen, and of what.
@@ -120,25 +133,14 @@ var (
 
 // Each rank that runs, at level rank.
 var (
-	rankCPUs        = ofRank(prometheus.GaugeValue, "cpu_cores", "CPUs that a rank uses, such as 1.5.")
-	rankMemory      = ofRank(prometheus.GaugeValue, "memory_bytes", "Bytes that a rank has in memory.")
-	rankStep        = ofRank(prometheus.GaugeValue, "step", "The newest step that a rank has told in its heartbeat.")
-	rankStepSeconds = ofRank(prometheus.GaugeValue, "step_seconds", "Seconds that a step of a rank takes.")
-	rankBeat        = ofRank(prometheus.GaugeValue, "heartbeat_age_seconds", "Seconds since the last heartbeat of a rank that is known.")
-	rankLines       = ofRank(prometheus.CounterValue, "log_lines_total", "Lines of output of a rank since this exporter began to watch.")
-	rankGPUUse      = ofRank(prometheus.GaugeValue, "gpu_utilization_ratio", "Part of time in which a kernel ran on a rank's GPU, 0 to 1.")
-	rankGPUMemory   = ofRank(prometheus.GaugeValue, "gpu_memory_used_bytes", "Bytes in use on a rank's GPU.")
-	rankGPUPower    = ofRank(prometheus.GaugeValue, "gpu_power_watts", "Watts that a rank's GPU draws.")
-	rankGPUHeat     = ofRank(prometheus.GaugeValue, "gpu_temperature_celsius", "Degrees Celsius of a rank's GPU.")
+	rankCPUs        = ofRank(gaugeKind, "cpu_cores", "CPUs that a rank uses, such as 1.5.")
+	rankMemory      = ofRank(gaugeKind, "memory_bytes", "Bytes that a rank has in memory.")
+	rankStep        = ofRank(gaugeKind, "step", "The newest step that a rank has told in its heartbeat.")
+	rankStepSeconds = ofRank(gaugeKind, "step_seconds", "Seconds that a step of a rank takes.")
+	rankBeat        = ofRank(gaugeKind, "heartbeat_age_seconds", "Seconds since the last heartbeat of a rank that is known.")
+	rankLines       = ofRank(counterKind, "log_lines_total", "Lines of output of a rank since this exporter began to watch.")
+	rankGPUUse      = ofRank(gaugeKind, "gpu_utilization_ratio", "Part of time in which a kernel ran on a rank's GPU, 0 to 1.")
+	rankGPUMemory   = ofRank(gaugeKind, "gpu_memory_used_bytes", "Bytes in use on a rank's GPU.")
+	rankGPUPower    = ofRank(gaugeKind, "gpu_power_watts", "Watts that a rank's GPU draws.")
+	rankGPUHeat     = ofRank(gaugeKind, "gpu_temperature_celsius", "Degrees Celsius of a rank's GPU.")
 )
-
-// sheet is one scrape.
-type sheet struct{ to chan<- prometheus.Metric }
-
-// set shows a value, if it is known.
-func (s sheet) set(f *family, value float64, labels ...string) {
-	if math.IsNaN(value) {
-		return
-	}
-	s.to <- prometheus.MustNewConstMetric(f.desc, f.kind, value, labels...)
-}

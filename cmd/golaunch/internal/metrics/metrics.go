@@ -7,16 +7,15 @@ package metrics
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/prometheus/common/expfmt"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
@@ -58,7 +57,7 @@ const (
 	Stale = 30 * time.Second
 )
 
-// Collector is a [prometheus.Collector]. Its fields are set before its first use.
+// Collector shows the newest states as metrics. Its fields are set before its first use.
 type Collector struct {
 	// States are read at each scrape: one for each source.
 	States func() []*view.State
@@ -85,55 +84,31 @@ func New(level Level, models ...Model) *Collector {
 // Handler serves the metrics of a model.
 func Handler(m Model, level Level) http.Handler { return New(level, m).Handler() }
 
-// maxScrapes bounds those that are under way at a time; others are told to come later.
-const maxScrapes = 4
-
-// Handler serves the metrics.
-func (c *Collector) Handler() http.Handler {
-	return promhttp.HandlerFor(c.registry(), promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
-}
-
 // Write writes the metrics in Prometheus' text format.
-func (c *Collector) Write(w io.Writer) error {
-	families, err := c.registry().Gather()
-	if err != nil {
-		return err
-	}
-	e := expfmt.NewEncoder(w, expfmt.NewFormat(expfmt.TypeTextPlain))
-	for _, f := range families {
-		if err := e.Encode(f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (c *Collector) Write(w io.Writer) error { return c.collect().write(w) }
 
 // WriteFile replaces a file for node-exporter's textfile collector, which sees the old one or the new one and never a part. Everybody may
 // read it.
 func (c *Collector) WriteFile(path string) error {
-	return prometheus.WriteToTextfile(path, c.registry())
-}
-
-func (c *Collector) registry() *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(c)
-	return r
-}
-
-// Describe has all that there may be.
-func (c *Collector) Describe(to chan<- *prometheus.Desc) {
-	for _, f := range families {
-		if f.level == Jobs || f.level == c.Level || c.Level == Ranks {
-			to <- f.desc
-		}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path))
+	if err != nil {
+		return err
 	}
+	err = errors.Join(c.Write(f), f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
 }
 
-// Collect has what is known now.
-func (c *Collector) Collect(to chan<- prometheus.Metric) {
+// collect has what is known now.
+func (c *Collector) collect() sheet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := sheet{to: to}
+	s := sheet{}
 	seen := s.sources(c.look())
 	all := gather(seen)
 	c.tally.take(all)
@@ -149,6 +124,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	if c.Level == Ranks {
 		s.ranks(all, &c.tally, c.Once)
 	}
+	return s
 }
 
 // source is a State and how much of it counts.
