@@ -14,6 +14,7 @@ import (
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/internal/host/health"
+	"github.com/golaunch/golaunch/launcher/internal/door"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -146,7 +147,7 @@ func (m *roster) tell() {
 func (h *here) roster() *roster {
 	m := &roster{wanted: h.job.Resources.MaxNodes, nodes: map[string]map[string]string{}, said: map[string]bool{}, warn: h.warn, held: h.held}
 	if h.lonely != "" {
-		m.lonely = time.AfterFunc(patienceAtDoor, func() { h.warn(errors.New(h.lonely)) })
+		m.lonely = time.AfterFunc(door.Quiet, func() { h.warn(errors.New(h.lonely)) })
 	}
 	m.wanted, m.fails = max(m.wanted, h.job.pool()), h.job.Health.Preflight == preflightFail
 	return m

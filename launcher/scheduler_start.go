@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 
+	"github.com/golaunch/golaunch/internal/host/munge"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/door"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -64,11 +67,11 @@ func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
 		return Result{}, fmt.Errorf("cannot listen for the other nodes: %w", err)
 	}
 	if p.Port == 0 {
-		d, err := openDoor(doorOf(h.job), node.Addr, l.Addr(), token, sealed, h.warn)
+		d, err := h.job.door().Open(node.Addr, l.Addr(), token, sealed, h.warn)
 		if err != nil {
 			return Result{}, errors.Join(err, l.Close())
 		}
-		defer d.close()
+		defer d.Close()
 	}
 	m := h.member(node, l.Addr().String(), token)
 	m.candidate = h.candidate(node, token, l.Addr().String(), "")
@@ -79,26 +82,26 @@ func (h *here) head(ctx context.Context, node placement.Node) (Result, error) {
 func (h *here) find(ctx context.Context, node placement.Node) (membership, error) {
 	p := h.job.place
 	head := h.headHost(ctx)
-	at := found{coordinator: net.JoinHostPort(head, strconv.Itoa(p.Port))}
+	at := door.Answer{Coordinator: net.JoinHostPort(head, strconv.Itoa(p.Port))}
 	if p.Port == 0 {
 		var err error
-		if at, err = knock(ctx, doorOf(h.job), head, func(text string) { h.warn(errors.New(text)) }); err != nil {
+		if at, err = h.job.door().Knock(ctx, head, func(text string) { h.warn(errors.New(text)) }); err != nil {
 			return membership{}, err
 		}
 	}
-	if at.token == nil {
+	if at.Token == nil {
 		token, err := h.job.token()
 		if err != nil {
 			return membership{}, err
 		}
-		at.token = &token
+		at.Token = &token
 	}
-	m := h.member(node, at.coordinator, *at.token)
+	m := h.member(node, at.Coordinator, *at.Token)
 	home := ""
 	if p.Port > 0 {
-		home = at.coordinator
+		home = at.Coordinator
 	}
-	m.candidate = h.candidate(node, *at.token, "", home)
+	m.candidate = h.candidate(node, *at.Token, "", home)
 	return m, nil
 }
 
@@ -131,4 +134,11 @@ func (h *here) member(node placement.Node, target string, token mtls.Token) memb
 
 func (h *here) identity(node placement.Node) mtls.Identity {
 	return mtls.Identity{Node: node.Name, Job: h.job.ID}
+}
+
+func (j Job) door() door.Door { return door.Door{Job: j.place.Job, Ports: j.Network.ports()} }
+
+// sealable reports whether munge can carry a new token, because the user gave none.
+func (j Job) sealable() bool {
+	return j.Network.TokenFile == "" && os.Getenv("GOLAUNCH_TOKEN") == "" && munge.Installed()
 }
