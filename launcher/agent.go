@@ -216,7 +216,7 @@ func (a Agent) hears(j Job, f *follower) func(os.Signal) {
 	return func(s os.Signal) {
 		if sig, ok := s.(syscall.Signal); ok && passedOn(sig) && j.inSlurm() {
 			time.AfterFunc(rand.N(time.Duration(max(1, j.place.Nodes))*time.Millisecond), func() {
-				j.foretell(sig, a.Say, func(ev job.Cancel) { f.depart(agent.Departure{Why: ev.Why, Within: ev.Within}) })
+				j.warnOfEnd(sig, a.Say, func(ev job.Cancel) { f.depart(agent.Departure{Why: ev.Why, Within: ev.Within}) })
 			})
 		}
 		f.tell(s)

@@ -16,6 +16,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
+	"github.com/golaunch/golaunch/launcher/internal/slurm"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -105,7 +106,7 @@ func (j *Job) ranks(p *schedenv.Place) error {
 		return nil
 	}
 	if p.PerNode != "gpu" && p.By == "Slurm" && !p.Each && p.Name == "" {
-		switch gpus, err := slurmGives(context.Background()); {
+		switch gpus, err := slurm.GivesGPUs(context.Background()); {
 		case err != nil:
 			return err
 		case gpus:

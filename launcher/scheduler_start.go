@@ -13,6 +13,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/internal/door"
+	"github.com/golaunch/golaunch/launcher/internal/slurm"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -116,7 +117,7 @@ func (h *here) headHost(ctx context.Context) string {
 	if _, err := net.DefaultResolver.LookupNetIP(ctx, "ip", p.Head); err == nil {
 		return p.Head
 	}
-	addr := slurmAddr(context.WithoutCancel(ctx), p.Head)
+	addr := slurm.NodeAddr(context.WithoutCancel(ctx), p.Head)
 	if addr == "" {
 		return p.Head
 	}

@@ -22,7 +22,7 @@ import (
 // person's ^C kills.
 func (h *here) hear(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal) {
 	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
-		h.job.foretell(sig, h.say, c.Stop)
+		h.job.warnOfEnd(sig, h.say, c.Stop)
 		pass(sig)
 		return
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
+	"github.com/golaunch/golaunch/launcher/internal/shellword"
 )
 
 const (
@@ -112,7 +113,7 @@ func (f *fleet) start(ctx context.Context, host Host) error {
 		return err
 	}
 	// The login shell of any user reads this line: that of sh, csh or fish.
-	c := &connection{host: host, line: "cd " + quote(f.dir) + " && exec " + quote(f.exe) + " " + internalverbs.Node}
+	c := &connection{host: host, line: "cd " + shellword.Quote(f.dir) + " && exec " + shellword.Quote(f.exe) + " " + internalverbs.Node}
 	c.cmd = exec.CommandContext(ctx, "ssh", append(f.sshFlags(), "--", host.Name, c.line)...)
 	c.cmd.Env = helper.Env()
 	return c.run(f.here, order, up)

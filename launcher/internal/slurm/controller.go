@@ -1,0 +1,159 @@
+// Package slurm speaks to Slurm: it asks the controller about a job, and writes what srun and sbatch
+// read.
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/golaunch/golaunch/internal/host/helper"
+)
+
+// askLimit bounds a question to the controller.
+const askLimit = 10 * time.Second
+
+// show returns scontrol's line of Key=value words about a job or node. A signal that Slurm sends to
+// all processes of a step ends scontrol too, which is then asked again.
+func show(ctx context.Context, what, name string) (facts, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	var out []byte
+	var err error
+	for range 3 {
+		cmd := exec.CommandContext(ctx, "scontrol", "--details", "--oneliner", "show", what, name)
+		cmd.Env = helper.Env()
+		out, err = cmd.Output()
+		if killed, ok := errors.AsType[*exec.ExitError](err); !ok || killed.Exited() {
+			break
+		}
+	}
+	return facts(out), err
+}
+
+func showJob(ctx context.Context) (facts, error) {
+	return show(ctx, "job", os.Getenv("SLURM_JOB_ID"))
+}
+
+// facts are words of the form Key=value, of which the first with a key counts.
+type facts string
+
+func (f facts) value(key string) string {
+	for word := range strings.FieldsSeq(string(f)) {
+		if value, ok := strings.CutPrefix(word, key+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// GivesGPUs asks whether the job has GPUs. salloc does not tell that to what it runs on the user's
+// own machine.
+func GivesGPUs(ctx context.Context) (bool, error) {
+	f, err := showJob(ctx)
+	if err != nil {
+		return false, fmt.Errorf("cannot ask Slurm whether the job has GPUs (scontrol show job: %w); give --gpus-per-node or --procs-per-node", err)
+	}
+	return f.haveGPUs(), nil
+}
+
+func (f facts) haveGPUs() bool {
+	for word := range strings.FieldsSeq(string(f)) {
+		key, value, _ := strings.Cut(word, "=")
+		if (strings.HasPrefix(key, "Tres") || key == "TRES" || key == "JOB_GRES") && namesGPU(value) {
+			return true
+		}
+	}
+	return false
+}
+
+// namesGPU finds the word gpu in a list of resources, such as cpu=8,gres/gpu:a100=4.
+func namesGPU(resources string) bool {
+	between := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' }
+	return slices.Contains(strings.FieldsFunc(resources, between), "gpu")
+}
+
+// GPUsPerTask returns how many GPUs the job holds if it requested them for each task
+// (--gpus-per-task, --ntasks-per-gpu): a step that does not ask for all of them gets those of its own
+// tasks alone. It returns 0 for any other job, and when the controller does not answer.
+func GPUsPerTask(ctx context.Context) int {
+	f, _ := showJob(ctx)
+	return f.gpusPerTask()
+}
+
+// GPUsOfStep is [GPUsPerTask] for a step with one task on each of the job's nodes, and 0 for others.
+func GPUsOfStep(ctx context.Context, nodes int) int {
+	perTask := os.Getenv("SLURM_GPUS_PER_TASK") + os.Getenv("SLURM_TRES_PER_TASK")
+	if perTask == "" || os.Getenv("SLURM_STEP_NUM_TASKS") != strconv.Itoa(nodes) {
+		return 0
+	}
+	f, err := showJob(ctx)
+	if err != nil || f.value("NumNodes") != strconv.Itoa(nodes) {
+		return 0
+	}
+	return f.gpusPerTask()
+}
+
+func (f facts) gpusPerTask() (held int) {
+	perGPU := strings.TrimLeft(f.value("NtasksPerTRES"), "0")
+	if !namesGPU(f.value("TresPerTask")) && perGPU == "" {
+		return 0
+	}
+	for part := range strings.SplitSeq(f.value("JOB_GRES"), ",") { // gpu:8, gpu:a100:8
+		words := strings.Split(part, ":")
+		if n, err := strconv.Atoi(words[len(words)-1]); err == nil && words[0] == "gpu" {
+			held += n
+		}
+	}
+	return held
+}
+
+// NodeAddr is the controller's address for a node; empty if it has none but the name.
+func NodeAddr(ctx context.Context, node string) string {
+	f, err := show(ctx, "node", node)
+	if addr := f.value("NodeAddr"); err == nil && addr != node {
+		return addr
+	}
+	return ""
+}
+
+// End is when Slurm ends the job.
+type End struct {
+	At time.Time
+	// Cancelled is set if a person or a program ended the job early.
+	Cancelled bool
+}
+
+// near is how soon Slurm must end a job for a signal to be the warning of that (sbatch(1),
+// --signal). Even if it is not, ranks that save with so little time left do no harm.
+const near = 10 * time.Minute
+
+// Near reports whether a signal that came now is likely to be the warning of the end.
+func (e End) Near() bool { return time.Until(e.At) < near }
+
+func (e End) String() string { return "Slurm ends the job at " + e.At.Format(time.TimeOnly) }
+
+// JobEnd asks the controller, since the end may have been changed after the job began. Without an
+// answer it returns [EndFromEnv].
+func JobEnd() (end End, known bool) {
+	f, err := showJob(context.Background())
+	text := f.value("EndTime")
+	if err != nil || text == "" {
+		return EndFromEnv()
+	}
+	at, err := time.ParseInLocation("2006-01-02T15:04:05", text, time.Local)
+	return End{at, strings.HasPrefix(f.value("JobState"), "CANCELLED")}, err == nil
+}
+
+// EndFromEnv is what Slurm said at the start of the job, from 23.02 on.
+func EndFromEnv() (end End, known bool) {
+	s, err := strconv.ParseInt(os.Getenv("SLURM_JOB_END_TIME"), 10, 64)
+	return End{At: time.Unix(s, 0)}, err == nil
+}

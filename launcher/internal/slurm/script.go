@@ -1,0 +1,52 @@
+package slurm
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/golaunch/golaunch/launcher/internal/shellword"
+)
+
+// Script is a batch script for sbatch that runs one command.
+type Script struct {
+	Name string
+	// MinNodes and MaxNodes include spares, and NoKill keeps the job when it loses one.
+	MinNodes, MaxNodes int
+	NoKill             bool
+	// Ranks is how many ranks, or GPUs if GPU is set, a node must have room for; 0 asks for nothing.
+	Ranks int
+	GPU   bool
+	// Options are sbatch's own and follow those above.
+	Options []string
+	Command []string
+}
+
+// Text is the script. It fails for an option that is none.
+func (s Script) Text() (string, error) {
+	nodes := strconv.Itoa(s.MinNodes)
+	if s.MaxNodes > s.MinNodes {
+		nodes += "-" + strconv.Itoa(s.MaxNodes)
+	}
+	lines := []string{"#!/bin/sh", "#SBATCH --job-name=" + shellword.Quote(s.Name), "#SBATCH --nodes=" + nodes}
+	if s.Ranks > 0 { // at least one CPU for each
+		lines = append(lines, "#SBATCH --ntasks-per-node="+strconv.Itoa(s.Ranks))
+		if s.GPU {
+			lines = append(lines, "#SBATCH --gpus-per-node="+strconv.Itoa(s.Ranks))
+		}
+	}
+	if s.NoKill {
+		lines = append(lines, "#SBATCH --no-kill")
+	}
+	for _, o := range s.Options {
+		if strings.ContainsAny(o, "\n\r") || !strings.HasPrefix(o, "-") {
+			return "", fmt.Errorf("sbatch option %q: one such as --partition=gpu", o)
+		}
+		lines = append(lines, "#SBATCH "+o)
+	}
+	words := make([]string, len(s.Command))
+	for i, word := range s.Command {
+		words[i] = shellword.Quote(word)
+	}
+	return strings.Join(append(lines, "exec "+strings.Join(words, " ")), "\n") + "\n", nil
+}
