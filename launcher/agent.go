@@ -14,17 +14,20 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/process/proc"
-	"github.com/golaunch/golaunch/internal/wire/session"
-
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/internal/host/health"
 	"github.com/golaunch/golaunch/internal/process/asyncwriter"
+	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/peers"
+	"github.com/golaunch/golaunch/launcher/internal/pod"
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/launcher/internal/spot"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -91,8 +94,8 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	defer a.unheard()()
 	left := make(chan struct{})
 	defer close(left)
-	hearing := listen(a.Signals, nil, left)
-	a.Signals = hearing.heard
+	merged := signals.Merge(a.Signals, nil, left)
+	a.Signals = merged.C
 	addrs, code, err := a.heads(ctx)
 	if err != nil {
 		return code, err
@@ -102,23 +105,23 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		return 0, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	f := newFollower(cancel)
-	f.within = a.DrainTime
+	f := signals.NewNode(cancel)
+	f.DrainTime = a.DrainTime
 	if a.Adopt {
-		f.handOver = make(chan struct{})
+		f.HandOver = make(chan struct{})
 	}
 	if a.Spot != "" && !slices.Contains(spot.Clouds, a.Spot) {
-		return 0, usage("spot notices of %q: %s", a.Spot, strings.Join(spot.Clouds, ", "))
+		return 0, usage.Errorf("spot notices of %q: %s", a.Spot, strings.Join(spot.Clouds, ", "))
 	}
 	if err := (Ranks{Preload: a.Preload}).checkPreload(); err != nil {
 		return 0, err
 	}
-	node, owned, err := a.node(j, join, f, hearing)
+	node, owned, err := a.node(j, join, f, merged)
 	if err != nil {
 		return 0, err
 	}
-	go f.follow(a.Signals, left, a.hears(j, f))
-	watchSpot(ctx, a.Spot, a.Warn, f.depart)
+	go signals.Follow(a.Signals, left, a.hears(j, f))
+	watchSpot(ctx, a.Spot, a.Warn, f.Depart)
 	served := make(chan error, 1)
 	go func() {
 		defer cancel(nil) // not when it hands over: that would end the ranks
@@ -126,7 +129,7 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		err = errors.Join(err, owned.Close())
 		if r, ok := errors.AsType[*session.RefusedError](err); ok && j.Network.Name == "" && r.Another() != "" {
 			a.Say(err.Error() + "; it joins as " + r.Another())
-			err = a.again(ctx, j, join, r.Another(), f, hearing)
+			err = a.again(ctx, j, join, r.Another(), f, merged)
 		}
 		served <- err
 	}()
@@ -136,21 +139,21 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 			a.Say(err.Error())
 			return 0, nil
 		}
-		return f.code(), err
-	case <-f.handOver:
+		return f.Code(), err
+	case <-f.HandOver:
 		a.Say(join.Node.Name + " leaves its ranks to the next agent")
-		return f.code(), nil
+		return f.Code(), nil
 	}
 }
 
 // again is the agent under another name.
-func (a Agent) again(ctx context.Context, j Job, join session.Options, name string, f *follower, hearing *hearing) error {
+func (a Agent) again(ctx context.Context, j Job, join session.Options, name string, f *signals.Node, merged *signals.Merged) error {
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		return err
 	}
 	join.Node.Name, join.TLS = name, mtls.Client(token, mtls.Identity{Node: name})
-	node, owned, err := a.node(j, join, f, hearing)
+	node, owned, err := a.node(j, join, f, merged)
 	if err != nil {
 		return err
 	}
@@ -159,7 +162,7 @@ func (a Agent) again(ctx context.Context, j Job, join session.Options, name stri
 }
 
 // node is the agent, which does what f says. Its directory is its own until owned is closed.
-func (a Agent) node(j Job, join session.Options, f *follower, hearing *hearing) (node agent.Agent, owned io.Closer, err error) {
+func (a Agent) node(j Job, join session.Options, f *signals.Node, merged *signals.Merged) (node agent.Agent, owned io.Closer, err error) {
 	base, err := logBase(a.LogDir)
 	if err != nil {
 		return agent.Agent{}, nil, err
@@ -182,10 +185,10 @@ func (a Agent) node(j Job, join session.Options, f *follower, hearing *hearing) 
 	}
 	n := agent.Agent{
 		Endpoints: mtls.Server(token, mtls.Identity{Node: join.Node.Name}),
-		Join:      join, Standalone: a.Standalone, Open: k.ready, Leave: f.leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
+		Join:      join, Standalone: a.Standalone, Open: k.ready, Leave: f.Leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
 		Past: k.past, Preload: Ranks{Preload: a.Preload}.preload(),
 		Joined: func(n placement.Node) {
-			f.welcome()
+			f.Join()
 			a.Say(fmt.Sprintf("%s (%v, %d GPUs) is in the cluster of %s", n.Name, n.Addr, len(n.GPUs), a.Coordinator))
 		},
 	}
@@ -193,9 +196,9 @@ func (a Agent) node(j Job, join session.Options, f *follower, hearing *hearing) 
 		n.Keep = k.base
 	}
 	if j.reached() {
-		n.Reached = hearing.reached
+		n.Reached = merged.JustStopped
 	} else {
-		n.Signals = f.pass
+		n.Signals = f.Pass
 	}
 	return n, k.owned, nil
 }
@@ -212,14 +215,14 @@ func (a *Agent) unheard() (end func()) {
 }
 
 // hears also knows what Slurm means by a signal. All of its nodes ask Slurm for the time, one after another.
-func (a Agent) hears(j Job, f *follower) func(os.Signal) {
+func (a Agent) hears(j Job, f *signals.Node) func(os.Signal) {
 	return func(s os.Signal) {
-		if sig, ok := s.(syscall.Signal); ok && passedOn(sig) && j.inSlurm() {
+		if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) && j.inSlurm() {
 			time.AfterFunc(rand.N(time.Duration(max(1, j.place.Nodes))*time.Millisecond), func() {
-				j.warnOfEnd(sig, a.Say, func(ev job.Cancel) { f.depart(agent.Departure{Why: ev.Why, Within: ev.Within}) })
+				j.warnOfEnd(sig, a.Say, func(ev job.Cancel) { f.Depart(agent.Departure{Why: ev.Why, Within: ev.Within}) })
 			})
 		}
-		f.tell(s)
+		f.Tell(s)
 	}
 }
 
@@ -227,15 +230,15 @@ func (a Agent) hears(j Job, f *follower) func(os.Signal) {
 func (a Agent) heads(ctx context.Context) (addrs []string, code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	f, over, heard := newFollower(cancel), make(chan struct{}), make(chan struct{})
+	f, over, heard := signals.NewNode(cancel), make(chan struct{}), make(chan struct{})
 	go func() {
-		f.follow(a.Signals, over, f.tell)
+		signals.Follow(a.Signals, over, f.Tell)
 		close(heard)
 	}()
-	addrs, err = whenKnown(ctx, a.Warn, func(ctx context.Context) ([]string, error) { return heads(ctx, a.Coordinator) })
+	addrs, err = pod.Await(ctx, a.Warn, func(ctx context.Context) ([]string, error) { return peers.Resolve(ctx, a.Coordinator, DefaultPort) })
 	close(over)
 	<-heard
-	if code := f.code(); code != 0 {
+	if code := f.Code(); code != 0 {
 		return nil, code, fmt.Errorf("gave up waiting for the name of %s: %w", a.Coordinator, context.Cause(ctx))
 	}
 	return addrs, 0, err
@@ -278,7 +281,7 @@ func (a Agent) joining(ctx context.Context, addrs []string) (Job, session.Option
 func (a Agent) examine(ctx context.Context, node *placement.Node, devices []gpu.Device) error {
 	policy := cmp.Or(a.Preflight, preflightWarn)
 	if !slices.Contains(preflights, policy) {
-		return usage("preflight %q: off, warn, exclude or fail", policy)
+		return usage.Errorf("preflight %q: off, warn, exclude or fail", policy)
 	}
 	system := health.Here(a.LogDir)
 	system.Holds = proc.Holds
@@ -303,7 +306,7 @@ func (a Agent) gpus(ctx context.Context, j Job, name string) ([]placement.GPU, [
 		return gpus, devices, err
 	}
 	if *a.GPUs < 0 || *a.GPUs > maxDeclared {
-		return nil, nil, usage("gpus %d: 0 to %d", *a.GPUs, maxDeclared)
+		return nil, nil, usage.Errorf("gpus %d: 0 to %d", *a.GPUs, maxDeclared)
 	}
 	gpus := make([]placement.GPU, *a.GPUs)
 	for i := range gpus {

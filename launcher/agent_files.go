@@ -16,6 +16,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/ports"
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
 // keptFiles are the files of the jobs that an agent has had.
@@ -51,7 +52,7 @@ func (k *keptFiles) take(base, name string, asked bool) error {
 		case !ok:
 			return err
 		case asked || n == maxNamesakes:
-			return usage("%w: give this agent another --name or --log-dir", taken)
+			return usage.Errorf("%w: give this agent another --name or --log-dir", taken)
 		}
 	}
 }
@@ -83,10 +84,10 @@ func (k *keptFiles) ready(id string, as agent.Assignment, at netip.Addr) (agent.
 	if user != nil {
 		rights, environ = &user.Rights, user.Environ(environ)
 		if j.Ranks.MasterPort > 0 && j.Ranks.MasterPort < unprivileged {
-			return agent.Work{}, usage("master port %d: only root may listen there", j.Ranks.MasterPort)
+			return agent.Work{}, usage.Errorf("master port %d: only root may listen there", j.Ranks.MasterPort)
 		}
 		if r := j.Network.ports(); !r.Any() && r.First < unprivileged {
-			return agent.Work{}, usage("port range %v: only root may listen below %d", r, unprivileged)
+			return agent.Work{}, usage.Errorf("port range %v: only root may listen below %d", r, unprivileged)
 		}
 	}
 	allowed, err := k.ports.Within(j.Network.ports())

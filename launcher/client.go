@@ -16,10 +16,11 @@ import (
 
 	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/wire"
-	"github.com/golaunch/golaunch/internal/wire/session"
-
 	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/discovery"
+	"github.com/golaunch/golaunch/launcher/internal/peers"
 )
 
 // Client asks the coordinator of a cluster. It may be used by several goroutines.
@@ -46,7 +47,7 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 			return nil, ErrNoCoordinator
 		}
 	}
-	addrs, err := heads(ctx, coordinator)
+	addrs, err := peers.Resolve(ctx, coordinator, DefaultPort)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +56,7 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 		return nil, err
 	}
 	config := mtls.Client(token, mtls.Identity{})
-	c, err := session.Connect(ctx, session.ClientOptions{Target: strings.Join(addrs, ","), Dial: dialAt, TLS: config})
+	c, err := session.Connect(ctx, session.ClientOptions{Target: strings.Join(addrs, ","), Dial: address.Dial, TLS: config})
 	if err != nil {
 		return nil, err
 	}

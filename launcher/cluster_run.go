@@ -12,6 +12,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -209,12 +210,12 @@ func (h *here) command(ctx context.Context, c *Client) {
 }
 
 func (h *here) pass(c *Client, s os.Signal) error {
-	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
+	if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) {
 		return c.Signal(context.Background(), h.job.ID, sig)
 	}
-	if h.told && !typed(s) {
+	if h.told && !signals.FromKeyboard(s) {
 		return nil
 	}
 	h.told = true
-	return asked(c.head.StopBy(context.Background(), h.job.ID, signalOf(s), "got "+name(s)))
+	return asked(c.head.StopBy(context.Background(), h.job.ID, signals.Of(s), "got "+signals.Name(s)))
 }

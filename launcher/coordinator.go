@@ -20,7 +20,11 @@ import (
 	"github.com/golaunch/golaunch/internal/process/asyncwriter"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/discovery"
+	"github.com/golaunch/golaunch/launcher/internal/peers"
+	"github.com/golaunch/golaunch/launcher/internal/pod"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -60,7 +64,7 @@ type Coordinator struct {
 func (c Coordinator) Serve(ctx context.Context) error {
 	c.defaults()
 	if c.Lease < time.Second {
-		return usage("lease %s: at least 1s", c.Lease)
+		return usage.Errorf("lease %s: at least 1s", c.Lease)
 	}
 	var err error
 	if c.ports, err = portRange(c.PortRange); err != nil {
@@ -70,13 +74,15 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var peers []string
+	var all []string
 	own := ""
 	if len(c.Peers) > 0 {
-		if peers, err = c.listOf(); err == nil {
-			var place seat
-			place, err = whenKnown(ctx, c.Warn, func(ctx context.Context) (seat, error) { return c.ours(ctx, peers) })
-			own, c.Listen = place.own, place.listen
+		if all, err = peers.Parse(c.Peers, coordinatorPort(c.ports)); err == nil {
+			var self peers.Self
+			self, err = pod.Await(ctx, c.Warn, func(ctx context.Context) (peers.Self, error) {
+				return peers.Find(ctx, all, c.Listen, coordinatorPort(c.ports), Job{}.headAddr, c.Say)
+			})
+			own, c.Listen = self.Name, self.Listen
 		}
 		if err != nil {
 			return err
@@ -99,7 +105,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	c.Say = func(text string) { words.Say(func() { say(text) }) }
 	c.Warn = func(err error) { words.Say(func() { warn(err) }) }
 	if c.Announced {
-		end, err := announced(cmp.Or(strings.Join(peers, ","), at.String()))
+		end, err := announced(cmp.Or(strings.Join(all, ","), at.String()))
 		defer end()
 		if err != nil {
 			c.Warn(err)
@@ -108,8 +114,8 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	words.Say(func() { ready(at) })
 	silence, kill := leaseParts(c.Lease)
 	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Note: c.Say, Warn: c.Warn}
-	if len(peers) > 0 {
-		cfg.Candidate = c.candidate(own, peers, token, file, silence)
+	if len(all) > 0 {
+		cfg.Candidate = c.candidate(own, all, token, file, silence)
 	} else {
 		cfg.File = file
 	}
@@ -165,15 +171,15 @@ func (c Coordinator) listen(ctx context.Context) (net.Listener, error) {
 		host, port = c.Listen, strconv.Itoa(coordinatorPort(c.ports))
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 || strings.ContainsAny(host, "/ ") {
-		return nil, usage("listen %q: HOST:PORT, HOST or :PORT, such as 10.0.0.5:%d", c.Listen, DefaultPort)
+		return nil, usage.Errorf("listen %q: HOST:PORT, HOST or :PORT, such as 10.0.0.5:%d", c.Listen, DefaultPort)
 	}
 	if host == "" {
-		host = defaultAddr().String()
-	} else if at, err := resolve(ctx, host, DefaultPort); err == nil {
-		if at, err = at.reachable(ctx, Job{}, c.Say); err != nil {
+		host = address.OnDefaultRoute().String()
+	} else if at, err := address.Resolve(ctx, host, DefaultPort); err == nil {
+		if at, err = at.ForOthers(ctx, Job{}.headAddr, c.Say); err != nil {
 			return nil, err
 		}
-		host = at.host
+		host = at.Host
 	}
 	if n, _ := strconv.Atoi(port); n == 0 {
 		return c.ports.Listen(ctx, host)
@@ -187,19 +193,6 @@ func (c Coordinator) listen(ctx context.Context) (net.Listener, error) {
 		return nil, fmt.Errorf("cannot listen on %s: %w", net.JoinHostPort(host, port), err)
 	}
 	return l, nil
-}
-
-// defaultAddr is this machine's address on its default route. No packet is sent to find it.
-func defaultAddr() netip.Addr {
-	for _, elsewhere := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // RFC 5737, RFC 3849: nobody's
-		conn, err := net.Dial("udp", elsewhere)
-		if err != nil {
-			continue
-		}
-		defer conn.Close()
-		return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
-	}
-	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
 // open opens the coordinator's log.
@@ -225,3 +218,12 @@ func (c Coordinator) open(at string) (*rendezvous.File, error) {
 
 // raftDir has a peer's part of the log.
 const raftDir = "raft"
+
+// candidate is this coordinator, of several.
+func (c Coordinator) candidate(own string, peers []string, token mtls.Token, file *rendezvous.File, lease time.Duration) *rendezvous.Candidate {
+	id := mtls.Identity{}
+	return rendezvous.NewCandidate(rendezvous.CandidateConfig{
+		Node: own, Addr: own, Peers: peers, File: file, Lease: lease, Server: mtls.Server(token, id), Client: mtls.Client(token, id),
+		Facts: map[string]string{"--peers": strings.Join(peers, ",")}, Note: c.Say, Warn: c.Warn,
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/golaunch/golaunch/internal/process/filetimer"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -27,7 +28,7 @@ func (j Job) user() ([]rankenv.Var, error) {
 	for i, text := range j.Env {
 		var err error
 		if vars[i], err = rankenv.ParseEnv(text); err != nil {
-			return nil, usage("%v", err)
+			return nil, usage.Errorf("%v", err)
 		}
 	}
 	return vars, nil
@@ -54,7 +55,7 @@ func (j Job) fabric(addr netip.Addr) (func(network string) []rankenv.Var, error)
 		return nil, err
 	}
 	if _, err := nccl.Vars(j.Ranks.Preset, facts.Own(), facts); err != nil {
-		return nil, usage("%v", err)
+		return nil, usage.Errorf("%v", err)
 	}
 	return func(network string) []rankenv.Var {
 		agreed, ok := nccl.ParseAgreement(network)

@@ -1,30 +1,28 @@
 package launcher
 
 import (
-	"fmt"
-	"net/netip"
-	"strings"
-
-	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/internal/hostfile"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/placement"
 )
 
 // Host is a machine that the job may use.
 type Host struct {
-	// Name is what ssh knows it by: a name, an address, an alias of ssh_config(5), each with USER@ before it or not.
+	// Name is a name, an address or an alias of ssh_config(5), with or without USER@ before it.
 	Name string
-	// Slots is how many ranks it may have, and how many GPUs it offers, its first; 0 as many as the job wants, and all.
+	// Slots is how many ranks the host may have, and how many of its GPUs it offers. 0 is as many
+	// ranks as the job wants, and all GPUs.
 	Slots int
 }
 
-// settle completes a job by its hosts, where the user has not said otherwise.
-func (j *Job) settle() error {
+// takeHosts completes a job by its hosts, unless the user has said otherwise.
+func (j *Job) takeHosts() error {
 	if j.Resources.Simulate || j.Cluster.Coordinator != "" || j.Network.Rendezvous != "" {
-		return usage("hosts are machines on which this process starts the nodes; leave out simulate, coordinator and rendezvous")
+		return usage.Errorf("hosts are machines on which this process starts the nodes; leave out simulate, coordinator and rendezvous")
 	}
 	for _, h := range j.Network.Hosts {
-		if err := checkHost(h.Name); err != nil {
-			return usage("%v", err)
+		if err := hostfile.Check(h.Name); err != nil {
+			return usage.Errorf("%v", err)
 		}
 	}
 	user, err := j.user()
@@ -32,7 +30,7 @@ func (j *Job) settle() error {
 		return err
 	}
 	j.Env = nil
-	for _, v := range user { // NAME alone means the value here
+	for _, v := range user { // NAME alone has this process's value
 		j.Env = append(j.Env, v.Name+"="+v.Value)
 	}
 	r := &j.Resources
@@ -41,24 +39,24 @@ func (j *Job) settle() error {
 		r.MaxNodes = r.MinNodes
 	}
 	if r.MaxNodes > len(j.Network.Hosts)-j.Resources.Spares {
-		return usage("it wants %d nodes and %d spares, and has %d hosts", r.MaxNodes, j.Resources.Spares, len(j.Network.Hosts))
+		return usage.Errorf("it wants %d nodes and %d spares, and has %d hosts", r.MaxNodes, j.Resources.Spares, len(j.Network.Hosts))
 	}
-	return j.settleRanks()
+	return j.takeSlots()
 }
 
-// settleRanks makes the slots of hosts the ranks of each node, or holds them against those that are wanted. Who gets which share of a
-// list is not known before the nodes are in order.
-func (j *Job) settleRanks() error {
+// takeSlots makes the slots of the hosts the ranks of each node, or checks that the wanted ranks fit.
+// It cannot check a list of ranks: the order of the nodes is not known yet.
+func (j *Job) takeSlots() error {
 	r, first := &j.Resources, j.Network.Hosts[0]
 	differ := false
 	for _, h := range j.Network.Hosts {
 		differ = differ || h.Slots != first.Slots
 		switch {
 		case len(r.PerNode) == 0 && (h.Slots == 0) != (first.Slots == 0):
-			return usage("%s has %d slots and %s has %d: give slots to all hosts or to none, or --gpus-per-node auto for a rank on each GPU",
+			return usage.Errorf("%s has %d slots and %s has %d: give slots to all hosts or to none, or --gpus-per-node auto for a rank on each GPU",
 				first.Name, first.Slots, h.Name, h.Slots)
 		case len(r.PerNode) == 1 && h.Slots > 0 && r.PerNode[0] > h.Slots:
-			return usage("%s has %d slots, and each node %d ranks: give it more slots, or the nodes fewer ranks",
+			return usage.Errorf("%s has %d slots, and each node %d ranks: give it more slots, or the nodes fewer ranks",
 				h.Name, h.Slots, r.PerNode[0])
 		}
 	}
@@ -70,28 +68,28 @@ func (j *Job) settleRanks() error {
 	return nil
 }
 
-// node is the host's name as a node; empty if it can have none of its own choice, as an IPv6 address.
-func (h Host) node() string {
-	name := h.Name[strings.LastIndexByte(h.Name, '@')+1:]
-	if !wire.ValidName(name) {
-		return ""
+// ParseHosts reads a list such as n1,n2:4, where the number after the colon is the slots, or a file of
+// mpirun or DeepSpeed: n1 slots=4. It returns none if both are empty, and at most 2^20. A name may be a
+// Slurm host list, such as gpu[01-08]. An IPv6 address stands in brackets.
+//
+// In a file, a host on several lines without slots has one slot for each (orte_hosts(7)). Any other
+// host may occur only once, in a list too. Errors are ErrUsage, have one line, and name the flag, or
+// the file with the line.
+func ParseHosts(list, file string) (hosts []Host, err error) {
+	var found []hostfile.Host
+	switch {
+	case list != "" && file != "":
+		return nil, usage.Errorf("give --hosts or --hostfile, not both")
+	case file != "":
+		found, err = hostfile.Read(file)
+	default:
+		found, err = hostfile.Parse(list)
 	}
-	return name
-}
-
-// checkHost refuses what ssh, or a shell that it starts for a ProxyCommand, could take for something else than a host.
-func checkHost(name string) error {
-	at := strings.LastIndexByte(name, '@') + 1
-	user, host := name[:at], name[at:]
-	bad := func(c rune) bool {
-		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune(`._-+@\`, c))
+	if err != nil {
+		return nil, err
 	}
-	if user == "@" || strings.HasPrefix(user, "-") || strings.ContainsFunc(user, bad) {
-		return fmt.Errorf("%.60q: a user before @ is of letters, digits and ._-+@\\, and does not begin with '-'", name)
+	for _, h := range found {
+		hosts = append(hosts, Host(h))
 	}
-	addr, err := netip.ParseAddr(host)
-	if zone := addr.Zone(); !wire.ValidName(host) && (err != nil || zone != "" && !wire.ValidName(zone)) {
-		return fmt.Errorf("%.60q is no host: a name of letters, digits, '.', '_' and '-', or an address", name)
-	}
-	return nil
+	return hosts, nil
 }

@@ -18,11 +18,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/golaunch/golaunch/internal/core/replica"
-
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
+	"github.com/golaunch/golaunch/launcher/internal/pod"
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -56,16 +57,12 @@ type Job struct {
 
 var (
 	// ErrUsage marks errors of a Job, or a request, that can never do: the caller must change it.
-	ErrUsage = errors.New("bad job")
+	ErrUsage = usage.Kind()
 	// ErrNotThere marks errors about a job or node that the cluster does not have.
 	ErrNotThere = errors.New("it is not there")
 	// ErrNoCoordinator says that no coordinator was named, and none runs on this machine.
 	ErrNoCoordinator = errors.New("no coordinator runs on this machine; start one (golaunch coordinator), or name one (--coordinator HOST:PORT)")
 )
-
-func usage(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrUsage}, args...)...)
-}
 
 // submission is the job as a coordinator sees it.
 func (j Job) submission() replica.Submission {
@@ -124,7 +121,7 @@ func (j Job) closed() bool {
 // is 0 for others, and for a job that waits for all of them anyway.
 func (j Job) whole() int {
 	r, all := j.Resources, j.Resources.MaxNodes+j.Resources.Spares
-	if !inPod() || j.closed() || r.MinNodes == all || r.MinNodes < r.MaxNodes && j.Resources.LastCall > j.Network.Lease {
+	if !pod.Inside() || j.closed() || r.MinNodes == all || r.MinNodes < r.MaxNodes && j.Resources.LastCall > j.Network.Lease {
 		return 0
 	}
 	return all

@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/golaunch/golaunch/internal/wire/session"
-
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/host/bind"
+	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -21,7 +21,7 @@ type membership struct {
 }
 
 // agent runs this node's agent, which does what f says, and returns the job's result as the coordinator told it.
-func (h *here) agent(ctx context.Context, m membership, f *follower) (Result, error) {
+func (h *here) agent(ctx context.Context, m membership, f *signals.Node) (Result, error) {
 	m.Facts = h.job.facts()
 	m.Lease, _ = leaseParts(h.job.Network.Lease)
 	if m.candidate != nil {
@@ -31,17 +31,17 @@ func (h *here) agent(ctx context.Context, m membership, f *follower) (Result, er
 		Join: m.Options, Standalone: h.job.Stopping.Standalone, Grace: max(0, h.job.Stopping.Grace), Say: h.say, Warn: h.warn,
 		Open: func(id string, _ agent.Assignment, at netip.Addr) (agent.Work, error) { return h.ready(id, at) },
 		Joined: func(placement.Node) {
-			if f.member.Load() { // in place of the one that began here
+			if f.Joined() { // in place of the one that began here
 				h.joined.Store(true)
 			}
-			f.welcome()
+			f.Join()
 		},
-		Leave: f.leave,
+		Leave: f.Leave,
 	}
 	if h.job.reached() {
-		a.Reached = h.hearing.reached
+		a.Reached = h.merged.JustStopped
 	} else {
-		a.Signals = f.pass
+		a.Signals = f.Pass
 	}
 	return ended(a.Run(ctx))
 }

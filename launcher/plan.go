@@ -8,6 +8,8 @@ import (
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/launcher/internal/address"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -32,7 +34,7 @@ func (j Job) imagined(ctx context.Context) ([]placement.Node, error) {
 	if j.Resources.MaxNodes == 1 && j.Resources.GPU && !j.Resources.Simulate {
 		if devices, _, err := gpu.List(ctx); err == nil && len(devices) > 0 {
 			node, err := j.thisNode(ctx)
-			node.Addr = loopback(0)
+			node.Addr = address.Loopback(0)
 			return []placement.Node{node}, err
 		}
 	}
@@ -58,7 +60,7 @@ func (j Job) Explain(plan placement.Plan, rank int) (rankenv.Env, error) {
 			}
 		}
 	}
-	return rankenv.Env{}, usage("rank %d: the job has ranks 0 to %d", rank, plan.WorldSize()-1)
+	return rankenv.Env{}, usage.Errorf("rank %d: the job has ranks 0 to %d", rank, plan.WorldSize()-1)
 }
 
 func (j Job) explain(plan placement.Plan, g placement.Group, b placement.Bundle) (rankenv.Env, error) {

@@ -5,12 +5,13 @@ import (
 	"net"
 
 	"github.com/golaunch/golaunch/internal/host/ports"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
 func portRange(text string) (ports.Range, error) {
 	r, err := ports.Parse(text)
 	if err != nil {
-		return r, usage("%v", err)
+		return r, usage.Errorf("%v", err)
 	}
 	return r, nil
 }

@@ -9,11 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/wire"
-
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/internal/host/health"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/internal/door"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"

@@ -22,6 +22,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -103,17 +104,17 @@ func (j Job) headAddr(ctx context.Context) (netip.Addr, error) {
 	node := placement.Node{Name: j.Network.Name}
 	var err error
 	if node.Name == "" {
-		if node.Name, err = machineName(); err != nil {
+		if node.Name, err = address.MachineName(); err != nil {
 			return node.Addr, err
 		}
 	}
 	if node.Addr, err = j.given(node.Name); err != nil {
 		return node.Addr, err
 	}
-	if node.Others, err = others(); err != nil {
+	if node.Others, err = address.Global(); err != nil {
 		return node.Addr, err
 	}
-	return j.ownAddr(ctx, node)
+	return address.Reachable(ctx, node)
 }
 
 // remote is the whole life of an agent that was started from elsewhere. It says nothing of the job's end, which the coordinator

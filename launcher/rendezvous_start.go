@@ -15,6 +15,7 @@ import (
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -22,7 +23,7 @@ import (
 func (h *here) meet(ctx context.Context) (Result, error) {
 	at, code, err := h.meeting(ctx)
 	if err == nil && h.job.Resources.MaxNodes > 1 {
-		at, err = at.reachable(ctx, h.job, h.say)
+		at, err = at.ForOthers(ctx, h.job.headAddr, h.say)
 	}
 	if err != nil {
 		return Result{Code: code}, err
@@ -35,16 +36,16 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	own, ours, err := owns(at.addrs)
+	own, ours, err := address.Own(at.Addrs)
 	if err != nil {
 		return Result{}, err
 	}
 	id := h.identity(node)
 	m := membership{Options: session.Options{
-		Node: node, Target: net.JoinHostPort(at.host, strconv.Itoa(at.port)), TLS: mtls.Client(token, id), Dial: dialTCP(at.host, at.port),
+		Node: node, Target: at.String(), TLS: mtls.Client(token, id), Dial: address.Dialer(at.String()),
 	}}
 	// What meets at one port is one job. The host may have another name on each node.
-	h.run = "rendezvous at port " + strconv.Itoa(at.port)
+	h.run = "rendezvous at port " + strconv.Itoa(at.Port)
 	join := func() (Result, error) {
 		return h.join(ctx, node, m.Target, func(_ context.Context, node placement.Node) (membership, error) {
 			m.Node, m.TLS = node, mtls.Client(token, h.identity(node))
@@ -55,11 +56,11 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	if !ours {
 		return join()
 	}
-	l, err := net.Listen("tcp", netip.AddrPortFrom(own, uint16(at.port)).String())
+	l, err := net.Listen("tcp", netip.AddrPortFrom(own, uint16(at.Port)).String())
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE) && foreign(ctx, m):
 		return Result{}, fmt.Errorf("port %d of %v is in use%s, which is no golaunch coordinator, or hangs; end it, or choose another port",
-			at.port, own, agent.PortHolder(at.port))
+			at.Port, own, agent.PortHolder(at.Port))
 	case errors.Is(err, syscall.EADDRINUSE):
 		return join()
 	case err != nil:
@@ -68,11 +69,11 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	if !m.Node.Addr.IsValid() {
 		m.Node.Addr = own
 	}
-	if name := bridge(own); name != "" && h.job.Resources.MaxNodes > 1 {
+	if name := address.Bridge(own); name != "" && h.job.Resources.MaxNodes > 1 {
 		h.lonely = fmt.Sprintf("no other node has come yet: %v is the address of %s, a bridge inside this machine, and others may have the same one of their "+
 			"own; give --rendezvous another address of this machine (ip addr lists them), and nodes --interface", own, name)
 	}
-	m.Dial = dialTCP(own.String(), at.port)
+	m.Dial = address.Dialer(l.Addr().String())
 	m.candidate = h.candidate(node, token, l.Addr().String(), "")
 	return h.begin(ctx, l, mtls.Server(token, id), m)
 }
@@ -92,18 +93,6 @@ func foreign(ctx context.Context, m membership) bool {
 	defer conn.Close()
 	err = tls.Client(conn, m.TLS).HandshakeContext(ctx)
 	return err != nil && !errors.Is(mtls.ExplainClient(err, m.Target, m.TLS), mtls.ErrToken)
-}
-
-// dialTCP resolves the host anew each time and tries all its addresses.
-func dialTCP(host string, port int) func(context.Context) (net.Conn, error) {
-	return func(ctx context.Context) (net.Conn, error) {
-		return dialAt(ctx, net.JoinHostPort(host, strconv.Itoa(port)))
-	}
-}
-
-// dialAt does so for HOST:PORT.
-func dialAt(ctx context.Context, addr string) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 }
 
 // orForever is a limit that 0 takes away.

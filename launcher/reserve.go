@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"github.com/golaunch/golaunch/internal/wire/session"
-
 	"github.com/golaunch/golaunch/placement"
 )
 

@@ -3,11 +3,10 @@ package launcher
 import (
 	"time"
 
-	"github.com/golaunch/golaunch/internal/wire"
-
 	"github.com/golaunch/golaunch/internal/core/goodput"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/core/verdict"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 )

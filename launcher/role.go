@@ -14,12 +14,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/internal/discovery"
-
-	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -41,11 +41,11 @@ type part struct {
 
 // live is a process's life in a job: it meets the others, as enter says, takes part, and leaves. What the process is told is heard from the
 // beginning, and goes through f.
-func (h *here) live(ctx context.Context, enter func(ctx context.Context, f *follower) (part, error)) (result Result, err error) {
+func (h *here) live(ctx context.Context, enter func(ctx context.Context, f *signals.Node) (part, error)) (result Result, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	f := newFollower(cancel)
-	f.within, f.all = h.job.Stopping.DrainTime, h.job.alike() && h.job.closed()
+	f := signals.NewNode(cancel)
+	f.DrainTime, f.EndsJob = h.job.Stopping.DrainTime, h.job.alike() && h.job.closed()
 	go h.attend(f)
 	h.watchSpot(ctx, f)
 	for again := true; again; again = h.rename(err) {
@@ -58,7 +58,7 @@ func (h *here) live(ctx context.Context, enter func(ctx context.Context, f *foll
 	case errors.Is(err, errLate):
 		result.Code = 124
 	case err != nil && result.Code == 0:
-		result.Code = f.code()
+		result.Code = f.Code()
 	}
 	return result, err
 }
@@ -273,13 +273,13 @@ func orCancel(c *rendezvous.Coordinator, err error) error {
 }
 
 // node is the part of a node: an agent in this process, which does what f says.
-func (h *here) node(m membership, f *follower) part {
+func (h *here) node(m membership, f *signals.Node) part {
 	return part{name: m.Node.Name, candidate: m.candidate, nodes: func(ctx context.Context) (Result, error) { return h.agent(ctx, m, f) }}
 }
 
 // begin is the part of the node that begins the job, and takes the others at a listener.
 func (h *here) begin(ctx context.Context, l net.Listener, server *tls.Config, m membership) (Result, error) {
-	return h.live(ctx, func(_ context.Context, f *follower) (part, error) {
+	return h.live(ctx, func(_ context.Context, f *signals.Node) (part, error) {
 		own := rendezvous.NewOwn(m.Node)
 		m.Began = own.Began
 		p := h.node(m, f)
@@ -291,7 +291,7 @@ func (h *here) begin(ctx context.Context, l net.Listener, server *tls.Config, m 
 // afar is the part of a process that begins the job, and starts its nodes in other processes. That they fail once the job has ended is no
 // news.
 func (h *here) afar(ctx context.Context, l net.Listener, server *tls.Config, nodes func(context.Context) error) (Result, error) {
-	return h.live(ctx, func(context.Context, *follower) (part, error) {
+	return h.live(ctx, func(context.Context, *signals.Node) (part, error) {
 		return part{listener: l, tls: server, nodes: func(ctx context.Context) (Result, error) {
 			err := nodes(ctx)
 			if ctx.Err() != nil {
@@ -309,9 +309,9 @@ var errLate = errors.New("no coordinator came in time, see --placement-timeout")
 // job in order, with the exit code of the signal.
 func (h *here) join(ctx context.Context, node placement.Node, target string, find func(context.Context, placement.Node) (membership, error)) (Result, error) {
 	var late *time.Timer
-	return h.live(ctx, func(ctx context.Context, f *follower) (part, error) {
+	return h.live(ctx, func(ctx context.Context, f *signals.Node) (part, error) {
 		if late == nil {
-			late = time.AfterFunc(orForever(h.job.Resources.PlacementTimeout), func() { f.cancel(errLate) })
+			late = time.AfterFunc(orForever(h.job.Resources.PlacementTimeout), func() { f.Cancel(errLate) })
 			context.AfterFunc(ctx, func() { late.Stop() })
 		}
 		node.Name = cmp.Or(h.alias, node.Name)
@@ -319,7 +319,7 @@ func (h *here) join(ctx context.Context, node placement.Node, target string, fin
 			h.say(node.Name + " asks to join at " + target)
 		}
 		m, err := find(ctx, node)
-		f.joined = func() {
+		f.OnJoin = func() {
 			late.Stop()
 			h.joined.Store(true)
 		}

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
-	"github.com/golaunch/golaunch/internal/wire/session"
-
 	"github.com/golaunch/golaunch/internal/process/filetimer"
 	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/address"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous"
 )
@@ -134,8 +136,8 @@ type here struct {
 	leads atomic.Pointer[rendezvous.Coordinator]
 	// told says that this process, while it leads the job, was told to stop. It belongs to the
 	// goroutine that hears signals, which come through hearing.
-	told    bool
-	hearing *hearing
+	told   bool
+	merged *signals.Merged
 	// alias is this node's name where its machine's own is another node's.
 	alias string
 	// joined says that the coordinator has taken this node in.
@@ -157,10 +159,10 @@ type here struct {
 func arrive(j Job) *here {
 	console := j.Output.console()
 	left := make(chan struct{})
-	hearing := listen(j.Stopping.Signals, j.Stopping.Stops, left)
-	j.Stopping.Signals = hearing.heard
+	merged := signals.Merge(j.Stopping.Signals, j.Stopping.Stops, left)
+	j.Stopping.Signals = merged.C
 	return &here{
-		job: j, console: console, narrator: narrator{say: console.Say}, left: left, run: logs.NewRun(), hearing: hearing,
+		job: j, console: console, narrator: narrator{say: console.Say}, left: left, run: logs.NewRun(), merged: merged,
 	}
 }
 
@@ -197,7 +199,7 @@ func takeDir(w logs.Whose, base, name, run string, asked bool) (*logs.Dir, error
 	}
 	d, err := w.TakeDir(base, name, run)
 	if taken, ok := errors.AsType[*logs.TakenError](err); ok {
-		return nil, usage("%w: give this run another --job-id or --log-dir, or wait for the end of that one", taken)
+		return nil, usage.Errorf("%w: give this run another --job-id or --log-dir, or wait for the end of that one", taken)
 	}
 	return d, err
 }
@@ -311,10 +313,10 @@ func (h *here) alone(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	if !node.Addr.IsValid() {
-		node.Addr = loopback(0)
+		node.Addr = address.Loopback(0)
 	}
 	if least := h.job.Resources.MinNodes; least > 1 {
-		return Result{}, usage("it wants %d nodes and this is one: give --rendezvous HOST:PORT on each of them, or --simulate", least)
+		return Result{}, usage.Errorf("it wants %d nodes and this is one: give --rendezvous HOST:PORT on each of them, or --simulate", least)
 	}
 	h.job.Network.Lease, h.job.Resources.LastCall = unleased, 0 // this node is all there will ever be
 	l, dial := session.Pipe()

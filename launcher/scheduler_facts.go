@@ -6,17 +6,16 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 
 	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/internal/host/helper"
+	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 	"github.com/golaunch/golaunch/launcher/internal/slurm"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -30,14 +29,14 @@ func (j *Job) locate() (err error) {
 		}()
 	}
 	if len(j.Network.Hosts) > 0 {
-		return j.settle()
+		return j.takeHosts()
 	}
 	if j.Network.Scheduler == noScheduler || j.Resources.Simulate || j.Cluster.Coordinator != "" {
 		return nil
 	}
 	j.place, err = schedenv.Find(schedenv.Here())
 	if err != nil && j.Network.Rendezvous == "" && !j.oneNode() {
-		return usage("%v", err)
+		return usage.Errorf("%v", err)
 	}
 	if j.place == nil {
 		return nil
@@ -92,7 +91,7 @@ func (j *Job) name(p *schedenv.Place) (err error) {
 		return nil
 	}
 	if p.Name == "" {
-		if p.Name, err = machineName(); err != nil {
+		if p.Name, err = address.MachineName(); err != nil {
 			return err
 		}
 	}
@@ -117,7 +116,7 @@ func (j *Job) ranks(p *schedenv.Place) error {
 		return nil
 	}
 	if err := j.perNode(p.PerNode); err != nil {
-		return usage("%s: %v", p.By, err)
+		return usage.Errorf("%s: %v", p.By, err)
 	}
 	return nil
 }
@@ -125,13 +124,13 @@ func (j *Job) ranks(p *schedenv.Place) error {
 // nodes takes the nodes that a scheduler has given, and how they meet.
 func (j *Job) nodes(p *schedenv.Place) error {
 	if p.Several != nil {
-		return usage("%v", p.Several)
+		return usage.Errorf("%v", p.Several)
 	}
 	if !p.Each && p.By != "Slurm" && !p.Alone() {
 		for _, name := range p.Names {
 			j.Network.Hosts = append(j.Network.Hosts, Host{Name: name})
 		}
-		return j.settle()
+		return j.takeHosts()
 	}
 	if err := askHead(p); err != nil {
 		return err
@@ -143,11 +142,11 @@ func (j *Job) nodes(p *schedenv.Place) error {
 	}
 	switch {
 	case p.Nodes > 0 && r.MinNodes > p.Nodes:
-		return usage("it wants %d nodes, and %s gives it %d", r.MinNodes, p.By, p.Nodes)
+		return usage.Errorf("it wants %d nodes, and %s gives it %d", r.MinNodes, p.By, p.Nodes)
 	case p.Each && p.Nodes == 0 && r.MinNodes == 0:
-		return usage("%s does not tell how many nodes the job has: give --nodes", p.By)
+		return usage.Errorf("%s does not tell how many nodes the job has: give --nodes", p.By)
 	case p.Each && p.Head == "" && p.Ask == nil && !j.solitary():
-		return usage("%s does not tell where node 0 is: give the pods the subdomain of a headless service, or --rendezvous HOST:PORT", p.By)
+		return usage.Errorf("%s does not tell where node 0 is: give the pods the subdomain of a headless service, or --rendezvous HOST:PORT", p.By)
 	}
 	return nil
 }
@@ -199,7 +198,7 @@ const bySlurm = "slurm"
 
 func (j *Job) slurmOrder() error {
 	if j.place == nil || j.place.By != "Slurm" {
-		return usage("order slurm: this process is not in a Slurm job")
+		return usage.Errorf("order slurm: this process is not in a Slurm job")
 	}
 	j.Resources.Order = placement.Order{By: "list", List: j.place.Names}
 	return nil
@@ -214,61 +213,4 @@ func (j *Job) perNode(text string) (err error) {
 	}
 	r.PerNode, r.GPU, err = gpu.TorchRanks(context.Background(), text)
 	return err
-}
-
-// ownAddr is where other nodes reach this one: as the user says, as they will understand this node's name, or on the default route.
-func (j Job) ownAddr(ctx context.Context, node placement.Node) (netip.Addr, error) {
-	if node.Addr.IsValid() {
-		return node.Addr, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
-	defer cancel()
-	addrs, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", node.Name) // a name may mean nothing
-	for _, a := range addrs {
-		if a = a.Unmap(); !a.IsLoopback() {
-			if own, ours, err := owns([]netip.Addr{a}); err != nil || ours {
-				return own, err
-			}
-		}
-	}
-	if own := defaultAddr(); !own.IsLoopback() {
-		return own, nil
-	}
-	if len(node.Others) > 0 {
-		return node.Others[0], nil
-	}
-	return netip.Addr{}, fmt.Errorf("%s has no address that other nodes could reach; give one with --address or --interface", node.Name)
-}
-
-// interfaceAddr is the first address of a network interface, IPv4 before IPv6.
-func interfaceAddr(name string) (netip.Addr, error) {
-	i, err := net.InterfaceByName(name)
-	if err != nil {
-		return netip.Addr{}, usage("interface %q: %v; ip link lists them", name, err)
-	}
-	addrs, err := i.Addrs()
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("interface %s: %w", name, err)
-	}
-	var found netip.Addr
-	for _, a := range addrs {
-		prefix, err := netip.ParsePrefix(a.String())
-		addr := prefix.Addr().Unmap()
-		if err == nil && !addr.IsLinkLocalUnicast() && (!found.IsValid() || found.Is6() && addr.Is4()) {
-			found = addr
-		}
-	}
-	if !found.IsValid() {
-		return found, fmt.Errorf("interface %s has no address; ip addr lists them", name)
-	}
-	return found, nil
-}
-
-// machineName is this machine's own name.
-func machineName() (string, error) {
-	name, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("this node has no name: %w; give one with --name", err)
-	}
-	return name, nil
 }

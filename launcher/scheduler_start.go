@@ -12,6 +12,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/munge"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/door"
 	"github.com/golaunch/golaunch/launcher/internal/slurm"
 	"github.com/golaunch/golaunch/placement"
@@ -33,7 +34,7 @@ func (h *here) together(ctx context.Context) (Result, error) {
 		h.muted = p.Port == 0 // they have one console, where node 0 says it
 		return h.join(ctx, node, target, h.find)
 	}
-	if node.Addr, err = h.job.ownAddr(ctx, node); err != nil {
+	if node.Addr, err = address.Reachable(ctx, node); err != nil {
 		return Result{}, err
 	}
 	return h.head(ctx, node)
@@ -112,12 +113,10 @@ func (h *here) headHost(ctx context.Context) string {
 	if p.By != "Slurm" {
 		return p.Head
 	}
-	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
-	defer cancel()
-	if _, err := net.DefaultResolver.LookupNetIP(ctx, "ip", p.Head); err == nil {
+	if address.Resolves(ctx, p.Head) {
 		return p.Head
 	}
-	addr := slurm.NodeAddr(context.WithoutCancel(ctx), p.Head)
+	addr := slurm.NodeAddr(ctx, p.Head)
 	if addr == "" {
 		return p.Head
 	}
@@ -129,7 +128,7 @@ func (h *here) headHost(ctx context.Context) string {
 func (h *here) member(node placement.Node, target string, token mtls.Token) membership {
 	return membership{Options: session.Options{
 		Node: node, Target: target, TLS: mtls.Client(token, h.identity(node)),
-		Dial: func(ctx context.Context) (net.Conn, error) { return dialAt(ctx, target) },
+		Dial: address.Dialer(target),
 	}}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -157,7 +158,7 @@ func (s *simulation) beNode() error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	dial := dialOnce(conn.(*net.UnixConn), func() { cancel(errGone) })
-	_, err = h.agent(ctx, membership{Options: session.Options{Node: s.Node, Target: "the coordinator", Dial: dial}}, newFollower(cancel))
+	_, err = h.agent(ctx, membership{Options: session.Options{Node: s.Node, Target: "the coordinator", Dial: dial}}, signals.NewNode(cancel))
 	if h.dir != nil {
 		err = errors.Join(err, h.dir.Close())
 	}

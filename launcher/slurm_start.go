@@ -90,9 +90,5 @@ func (j Job) SlurmScript(argv, options []string) (string, error) {
 	if r.PerNode[0] != placement.AllGPUs {
 		s.Ranks = slices.Max(r.PerNode)
 	}
-	text, err := s.Text()
-	if err != nil {
-		return "", usage("%v", err)
-	}
-	return text, nil
+	return s.Text()
 }

@@ -8,7 +8,9 @@ import (
 
 	"github.com/golaunch/golaunch/agent"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/launcher/internal/slurm"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
@@ -23,7 +25,7 @@ func (j Job) warnOfEnd(s syscall.Signal, say func(string), stop func(job.Cancel)
 		if known {
 			left = fmt.Sprintf("Slurm ends the job in %v", time.Until(end.At).Round(time.Second))
 		}
-		say(fmt.Sprintf("got %s, which goes to the ranks; %s", name(s), left))
+		say(fmt.Sprintf("got %s, which goes to the ranks; %s", signals.Name(s), left))
 		if within := time.Until(end.At).Truncate(time.Second); known && end.Near() && within > 0 {
 			stop(rendezvous.Preempted(end.String(), within, true))
 		}
@@ -32,19 +34,19 @@ func (j Job) warnOfEnd(s syscall.Signal, say func(string), stop func(job.Cancel)
 
 // forward tells the leading node of a warning or a stop that Slurm gives to the tasks of a step
 // alone, since golaunch in the batch script does not hear it. Node 0 does so for all.
-func (h *here) forward(f *follower, s os.Signal) {
-	if !h.job.reached() || h.job.place.Node > 0 || !f.member.Load() {
+func (h *here) forward(f *signals.Node, s os.Signal) {
+	if !h.job.reached() || h.job.place.Node > 0 || !f.Joined() {
 		return
 	}
-	tell := func(ev job.Cancel) { f.leave <- agent.Departure{Why: ev.Why, Within: ev.Within, All: true} }
-	if sig, ok := s.(syscall.Signal); ok && passedOn(sig) {
+	tell := func(ev job.Cancel) { f.Leave <- agent.Departure{Why: ev.Why, Within: ev.Within, All: true} }
+	if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) {
 		h.job.warnOfEnd(sig, h.say, tell)
 		return
 	}
-	if s == syscall.SIGTERM && f.stop.Load() == 0 {
+	if s == syscall.SIGTERM && !f.Stopped() {
 		ev := job.Signalled(int(syscall.SIGTERM), "got SIGTERM", 0)
 		h.terminated(&ev, tell)
-		if ev.Ending == job.EndPreempted {
+		if ev.Ending == report.EndPreempted {
 			go tell(rendezvous.Preempted(ev.Why, max(ev.Within, time.Second), true))
 		}
 	}
@@ -59,7 +61,7 @@ func (h *here) terminated(ev *job.Cancel, stop func(job.Cancel)) {
 	}
 	within := max(ev.Within, time.Second)
 	if end, known := slurm.EndFromEnv(); known && time.Until(end.At) < time.Minute {
-		ev.Ending, ev.Why = job.EndPreempted, "got SIGTERM, "+end.String()
+		ev.Ending, ev.Why = report.EndPreempted, "got SIGTERM, "+end.String()
 		return
 	}
 	go func() {

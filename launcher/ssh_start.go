@@ -13,6 +13,7 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/helper"
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
+	"github.com/golaunch/golaunch/launcher/internal/hostfile"
 	"github.com/golaunch/golaunch/launcher/internal/shellword"
 )
 
@@ -104,7 +105,7 @@ func (f *fleet) start(ctx context.Context, host Host) error {
 	up := sync.OnceFunc(func() { <-f.setup })
 	defer up()
 	e := f.enlistment
-	e.Job.Network.Name, e.Slots = host.node(), host.Slots
+	e.Job.Network.Name, e.Slots = hostfile.NodeName(host.Name), host.Slots
 	if !e.Job.Resources.GPU {
 		e.Job.Resources.Slots = host.Slots
 	}

@@ -3,9 +3,8 @@ package launcher
 import (
 	"time"
 
-	"github.com/golaunch/golaunch/internal/wire"
-
 	"github.com/golaunch/golaunch/internal/core/cluster"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
 

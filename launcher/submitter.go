@@ -8,15 +8,16 @@ import (
 
 	"github.com/golaunch/golaunch/internal/host/account"
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
 // mayRun refuses an agent that would have its ranks run as somebody whom nobody wants.
 func (a Agent) mayRun() error {
 	switch root := os.Geteuid() == 0; {
 	case a.AsSubmitter && !root:
-		return usage("an agent that runs ranks as those who submitted them must be root: start it as root, or leave out --as-submitter")
+		return usage.Errorf("an agent that runs ranks as those who submitted them must be root: start it as root, or leave out --as-submitter")
 	case root && !a.AsSubmitter && !a.AllowRunAsRoot:
-		return usage("an agent that runs as root makes everybody who has the token root on this node: run it as another user, or give " +
+		return usage.Errorf("an agent that runs as root makes everybody who has the token root on this node: run it as another user, or give " +
 			"--as-submitter (ranks run as those who submitted them) or --allow-run-as-root")
 	}
 	return nil

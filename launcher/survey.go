@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
@@ -33,7 +34,7 @@ func (j Job) Survey(ctx context.Context) (Surroundings, error) {
 		return s, err
 	}
 	if !s.Node.Addr.IsValid() {
-		s.Node.Addr = loopback(0)
+		s.Node.Addr = address.Loopback(0)
 		if len(s.Node.Others) > 0 {
 			s.Node.Addr = s.Node.Others[0]
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/launcher/internal/address"
+	"github.com/golaunch/golaunch/launcher/internal/pod"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
@@ -25,7 +27,7 @@ const maxCause = 900
 func (j Job) terminate(r Result, err error, joined bool) error {
 	path := j.Output.TerminationLog
 	switch {
-	case path == noTerminationLog, path == "" && !inPod(), j.Cluster.Detached && err == nil:
+	case path == noTerminationLog, path == "" && !pod.Inside(), j.Cluster.Detached && err == nil:
 		return nil
 	case path == "":
 		path = podTerminationLog
@@ -47,7 +49,7 @@ func (j Job) terminationLine(r Result, err error, joined bool) string {
 	}
 	node := j.Network.Name
 	if node == "" {
-		node, _ = machineName() // it has said so if it needed one
+		node, _ = address.MachineName() // it has said so if it needed one
 	}
 	if f := r.Cause; f != nil {
 		node, cause = f.Node, f.Why

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
-	"github.com/golaunch/golaunch/internal/host/lazyregexp"
-	"github.com/golaunch/golaunch/internal/wire"
-
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/bind"
+	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 	"github.com/golaunch/golaunch/internal/process/postmortem"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/launcher/internal/spot"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
@@ -39,7 +40,7 @@ func (j Job) complete() (Job, error) {
 	var err error
 	_, j.ruleText, err = postmortem.ReadRules(j.Health.FailureRules)
 	if _, input := errors.AsType[*postmortem.InputError](err); input {
-		return j, usage("%v", err)
+		return j, usage.Errorf("%v", err)
 	}
 	if err != nil {
 		return j, err
@@ -102,9 +103,9 @@ func (o *Output) defaults() {
 func (j Job) check() error {
 	switch {
 	case len(j.Command) == 0 || j.Command[0] == "":
-		return usage("no command; say what to run after --")
+		return usage.Errorf("no command; say what to run after --")
 	case !validID(j.ID):
-		return usage("job id %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit", j.ID)
+		return usage.Errorf("job id %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit", j.ID)
 	}
 	for _, check := range []func() error{
 		j.Resources.check, j.Ranks.check, j.Restarts.check, j.Stopping.check, j.Health.check, j.Output.check, j.Network.check,
@@ -115,16 +116,16 @@ func (j Job) check() error {
 	}
 	switch simulate, c := j.Resources.Simulate, j.Cluster; {
 	case simulate && j.Network.Rendezvous != "":
-		return usage("a simulated job has all its nodes on this machine; leave out the rendezvous")
+		return usage.Errorf("a simulated job has all its nodes on this machine; leave out the rendezvous")
 	case c.Coordinator != "" && (simulate || j.Network.Rendezvous != ""):
-		return usage("a job runs on a cluster (coordinator) or on nodes of its own (rendezvous, simulate); give one of them")
+		return usage.Errorf("a job runs on a cluster (coordinator) or on nodes of its own (rendezvous, simulate); give one of them")
 	case c.Coordinator == "" && (c.Detached || c.Within != "" || len(c.GPUs) > 0 || c.Backfill):
-		return usage("detach, within, gpu ids and backfill are for a cluster; give its coordinator")
+		return usage.Errorf("detach, within, gpu ids and backfill are for a cluster; give its coordinator")
 	case j.Network.PortRange != "" && len(j.listeners()) > j.Network.ports().Size():
-		return usage("port range %s has %d ports, and a node of this job may listen on %d: %s; give at least as many",
+		return usage.Errorf("port range %s has %d ports, and a node of this job may listen on %d: %s; give at least as many",
 			j.Network.PortRange, j.Network.ports().Size(), len(j.listeners()), strings.Join(j.listeners(), ", "))
 	case j.Resources.OwnGPUs != "" && (c.Coordinator != "" || simulate):
-		return usage("gpu ids: these nodes have no GPUs of this machine to choose from")
+		return usage.Errorf("gpu ids: these nodes have no GPUs of this machine to choose from")
 	}
 	return nil
 }
@@ -132,14 +133,14 @@ func (j Job) check() error {
 func (r Resources) check() error {
 	switch {
 	case r.PlacementTimeout < 0:
-		return usage("placement timeout %s: at least 0", r.PlacementTimeout)
+		return usage.Errorf("placement timeout %s: at least 0", r.PlacementTimeout)
 	case r.Spares < 0 || r.Spares > maxSpares:
-		return usage("spares %d: 0 to %d", r.Spares, maxSpares)
+		return usage.Errorf("spares %d: 0 to %d", r.Spares, maxSpares)
 	case r.OwnGPUs != "" && !r.GPU:
-		return usage("gpu ids are for ranks with a GPU each; give --gpus-per-node")
+		return usage.Errorf("gpu ids are for ranks with a GPU each; give --gpus-per-node")
 	}
 	if err := r.request().Validate(); err != nil {
-		return usage("%v", err)
+		return usage.Errorf("%v", err)
 	}
 	return nil
 }
@@ -150,21 +151,21 @@ const maxSpares = 1 << 16
 func (r Ranks) check() error {
 	switch {
 	case r.Visibility != rankenv.SeeJob && r.Visibility != rankenv.SeeOwn:
-		return usage("gpu visibility %q: job or own", r.Visibility)
+		return usage.Errorf("gpu visibility %q: job or own", r.Visibility)
 	case !slices.Contains(bind.Policies, bind.Policy(r.Bind)):
-		return usage("bind %q: auto, none, numa, socket, l3 or core", r.Bind)
+		return usage.Errorf("bind %q: auto, none, numa, socket, l3 or core", r.Bind)
 	case r.MasterPort < 0 || r.MasterPort > 65535:
-		return usage("master port %d: 0 (a free one) to 65535", r.MasterPort)
+		return usage.Errorf("master port %d: 0 (a free one) to 65535", r.MasterPort)
 	case r.Store != storeGolaunch && r.Store != storeProxy && r.Store != storeRank0:
-		return usage("store %q: golaunch, proxy or rank0", r.Store)
+		return usage.Errorf("store %q: golaunch, proxy or rank0", r.Store)
 	case r.Inspector != "" && !filepath.IsAbs(r.Inspector):
-		return usage("NCCL inspector %q: an absolute path, for each node", r.Inspector)
+		return usage.Errorf("NCCL inspector %q: an absolute path, for each node", r.Inspector)
 	}
 	if err := r.checkPreload(); err != nil {
 		return err
 	}
 	if _, err := nccl.Vars(r.Preset, nccl.Agreement{}, nccl.Facts{}); err != nil {
-		return usage("%v", err)
+		return usage.Errorf("%v", err)
 	}
 	return nil
 }
@@ -187,7 +188,7 @@ func (r Ranks) preload() []string {
 func (r Ranks) checkPreload() error {
 	for _, module := range r.preload() {
 		if !modules.Get().MatchString(module) || module == agent.AutoPreload && r.Preload != module {
-			return usage("preload %q: names of Python modules with commas between, such as torch,transformers, or auto, or none", r.Preload)
+			return usage.Errorf("preload %q: names of Python modules with commas between, such as torch,transformers, or auto, or none", r.Preload)
 		}
 	}
 	return nil
@@ -214,17 +215,17 @@ const (
 func (r Restarts) check() error {
 	switch {
 	case !slices.Contains([]job.Restart{job.RestartJob, job.RestartNode, job.RestartRank, job.RestartNever}, job.Restart(r.Policy)):
-		return usage("restart %q: job, node, rank or never", r.Policy)
+		return usage.Errorf("restart %q: job, node, rank or never", r.Policy)
 	case r.Max < 0:
-		return usage("max restarts %d: at least 0", r.Max)
+		return usage.Errorf("max restarts %d: at least 0", r.Max)
 	case r.RefillAfter < 0:
-		return usage("restarts back after %s: at least 0", r.RefillAfter)
+		return usage.Errorf("restarts back after %s: at least 0", r.RefillAfter)
 	case r.BackoffMin < 0 || r.BackoffMax < r.BackoffMin:
-		return usage("backoff %s:%s: the first wait is at least 0 and at most the bound", r.BackoffMin, r.BackoffMax)
+		return usage.Errorf("backoff %s:%s: the first wait is at least 0 and at most the bound", r.BackoffMin, r.BackoffMax)
 	}
 	for ending, code := range r.ExitCodes {
 		if code < 1 || code > 255 || !slices.Contains(report.Unsuccessful(), report.Ending(ending)) {
-			return usage("exit code of %s=%d: 1 to 255, for one of %s", ending, code, report.Unsuccessful())
+			return usage.Errorf("exit code of %s=%d: 1 to 255, for one of %s", ending, code, report.Unsuccessful())
 		}
 	}
 	return nil
@@ -233,15 +234,15 @@ func (r Restarts) check() error {
 func (s Stopping) check() error {
 	switch {
 	case s.DrainTime < 0:
-		return usage("drain time %s: at least 0", s.DrainTime)
+		return usage.Errorf("drain time %s: at least 0", s.DrainTime)
 	case s.Spot != "" && !slices.Contains(spot.Clouds, s.Spot):
-		return usage("spot notices of %q: %s", s.Spot, strings.Join(spot.Clouds, ", "))
-	case s.NoticeSignal != 0 && !passedOn(s.NoticeSignal):
-		return usage("notice signal %s: SIGUSR1 or SIGUSR2", name(s.NoticeSignal))
+		return usage.Errorf("spot notices of %q: %s", s.Spot, strings.Join(spot.Clouds, ", "))
+	case s.NoticeSignal != 0 && !signals.ForRanks(s.NoticeSignal):
+		return usage.Errorf("notice signal %s: SIGUSR1 or SIGUSR2", signals.Name(s.NoticeSignal))
 	case s.StopSignal != 0 && !slices.Contains(stopSignals, s.StopSignal):
-		return usage("stop signal %s: SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1 or SIGUSR2", name(s.StopSignal))
+		return usage.Errorf("stop signal %s: SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1 or SIGUSR2", signals.Name(s.StopSignal))
 	case s.Linger < 0:
-		return usage("linger %s: at least 0", s.Linger)
+		return usage.Errorf("linger %s: at least 0", s.Linger)
 	}
 	return nil
 }
@@ -252,26 +253,26 @@ var stopSignals = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQ
 func (h Health) check() error {
 	switch {
 	case !slices.Contains(preflights, h.Preflight):
-		return usage("preflight %q: off, warn, exclude or fail", h.Preflight)
+		return usage.Errorf("preflight %q: off, warn, exclude or fail", h.Preflight)
 	case h.HangTimeout != 0 && h.HangTimeout < time.Second:
-		return usage("hang timeout %s: at least 1s, or 0 for none", h.HangTimeout)
+		return usage.Errorf("hang timeout %s: at least 1s, or 0 for none", h.HangTimeout)
 	case h.ExcludeAfter < 0 || h.ExcludeFor < 0:
-		return usage("exclude after %d failures for %s: at least 0, and for some time", h.ExcludeAfter, h.ExcludeFor)
+		return usage.Errorf("exclude after %d failures for %s: at least 0, and for some time", h.ExcludeAfter, h.ExcludeFor)
 	case h.Bundle != "on" && h.Bundle != "off":
-		return usage("bundle %q: on or off", h.Bundle)
+		return usage.Errorf("bundle %q: on or off", h.Bundle)
 	}
 	return nil
 }
 
 func (o Output) check() error {
 	if o.LogLimit < 0 {
-		return usage("log limit %d bytes: at least 0", o.LogLimit)
+		return usage.Errorf("log limit %d bytes: at least 0", o.LogLimit)
 	}
 	if err := o.validateFold(); err != nil {
-		return usage("%v", err)
+		return usage.Errorf("%v", err)
 	}
 	if err := o.Torch.validate(); err != nil {
-		return usage("%v", err)
+		return usage.Errorf("%v", err)
 	}
 	return nil
 }
@@ -279,9 +280,9 @@ func (o Output) check() error {
 func (n Network) check() error {
 	switch {
 	case n.Scheduler != "" && n.Scheduler != noScheduler:
-		return usage("scheduler %q: none, or nothing", n.Scheduler)
+		return usage.Errorf("scheduler %q: none, or nothing", n.Scheduler)
 	case n.Lease < time.Second:
-		return usage("lease %s: at least 1s", n.Lease)
+		return usage.Errorf("lease %s: at least 1s", n.Lease)
 	}
 	_, err := portRange(n.PortRange)
 	return err

@@ -21,6 +21,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/rpcframe"
 
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
 // leaveLimit is how long workers that are not needed any more may take to end in order.
@@ -184,10 +185,10 @@ func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([
 // call calls a worker. Calls with the same number of shared, which is not 0, have the same in.
 func (g *Group) call(ctx context.Context, rank int, shared uint64, method string, in []byte) ([]byte, error) {
 	if rank < 0 || rank >= g.size {
-		return nil, usage("worker %d: the group has 0 to %d", rank, g.size-1)
+		return nil, usage.Errorf("worker %d: the group has 0 to %d", rank, g.size-1)
 	}
 	if len(method) > rpcframe.MaxName || len(in) > rpcframe.MaxBody {
-		return nil, usage("a method's name of %d bytes and an input of %d: %d and %d at most", len(method), len(in), rpcframe.MaxName, rpcframe.MaxBody)
+		return nil, usage.Errorf("a method's name of %d bytes and an input of %d: %d and %d at most", len(method), len(in), rpcframe.MaxName, rpcframe.MaxBody)
 	}
 	l, err := g.ready(ctx, rank)
 	if err != nil {
@@ -222,7 +223,7 @@ func (g *Group) CallAll(ctx context.Context, method string, in []byte) ([][]byte
 func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.Seq[Answer] {
 	return func(yield func(Answer) bool) {
 		if len(in) != g.size {
-			yield(Answer{Rank: -1, Err: usage("%d inputs for %d workers: one for each", len(in), g.size)})
+			yield(Answer{Rank: -1, Err: usage.Errorf("%d inputs for %d workers: one for each", len(in), g.size)})
 			return
 		}
 		ctx, cancel := context.WithCancel(ctx)

@@ -10,7 +10,6 @@ package group
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -30,8 +29,4 @@ func Reserve(ctx context.Context, client *launcher.Client, j launcher.Job, coloc
 		return nil, err
 	}
 	return &Reservation{r, client, newTurns()}, nil
-}
-
-func usage(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{launcher.ErrUsage}, args...)...)
 }

@@ -102,8 +102,8 @@ func GPUsOfStep(ctx context.Context, nodes int) int {
 }
 
 func (f facts) gpusPerTask() (held int) {
-	perGPU := strings.TrimLeft(f.value("NtasksPerTRES"), "0")
-	if !namesGPU(f.value("TresPerTask")) && perGPU == "" {
+	perGPU := f.value("NtasksPerTRES")
+	if !namesGPU(f.value("TresPerTask")) && (perGPU == "" || perGPU[0] < '1' || perGPU[0] > '9') {
 		return 0
 	}
 	for part := range strings.SplitSeq(f.value("JOB_GRES"), ",") { // gpu:8, gpu:a100:8

@@ -1,6 +1,8 @@
 package slurm
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestFacts(t *testing.T) {
 	for _, c := range []struct {
@@ -14,6 +16,7 @@ func TestFacts(t *testing.T) {
 		{"JobId=1 TresPerTask=gres/gpu:1 JOB_GRES=gpu:a100:8,nvme:1,gpu:2", true, 10},
 		{"JobId=1 NtasksPerTRES=2 JOB_GRES=gpu:8", true, 8},
 		{"JobId=1 TresPerNode=gres/gpumem:4 JOB_GRES=(null)", false, 0},
+		{"JobId=1 NtasksPerTRES=(null) JOB_GRES=gpu:8", true, 0},
 		{"", false, 0},
 	} {
 		if gpus, held := c.facts.haveGPUs(), c.facts.gpusPerTask(); gpus != c.gpus || held != c.held {

@@ -1,11 +1,11 @@
 package slurm
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/golaunch/golaunch/launcher/internal/shellword"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
 // Script is a batch script for sbatch that runs one command.
@@ -40,7 +40,7 @@ func (s Script) Text() (string, error) {
 	}
 	for _, o := range s.Options {
 		if strings.ContainsAny(o, "\n\r") || !strings.HasPrefix(o, "-") {
-			return "", fmt.Errorf("sbatch option %q: one such as --partition=gpu", o)
+			return "", usage.Errorf("sbatch option %q: one such as --partition=gpu", o)
 		}
 		lines = append(lines, "#SBATCH "+o)
 	}

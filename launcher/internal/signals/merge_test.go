@@ -1,4 +1,4 @@
-package launcher
+package signals
 
 import (
 	"os"
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestOneEvent has signals that come within a second of a stop be the same event, in any mixture,
-// whenever they are acted upon.
+// TestOneEvent: signals within a second of a stop are one event, in any mixture, even if nothing
+// receives them yet.
 func TestOneEvent(t *testing.T) {
 	const ms = time.Millisecond
 	type told struct {
@@ -27,45 +27,45 @@ func TestOneEvent(t *testing.T) {
 		"a person's later ^C":       {[]told{{0, term}, {5 * ms, term}, {1200 * ms, intr}, {ms, intr}}, []os.Signal{term, intr}},
 		"the second is the first's": {[]told{{0, term}, {900 * ms, term}, {900 * ms, term}}, []os.Signal{term, term}},
 		"not for the ranks":         {[]told{{0, usr1}, {ms, term}, {ms, usr1}, {ms, term}}, []os.Signal{usr1, term, usr1}},
-		"a signal that stops too":   {[]told{{0, usr2}, {ms, term}}, []os.Signal{stopSignal{usr2}}},
+		"a signal that stops too":   {[]told{{0, usr2}, {ms, term}}, []os.Signal{stop{usr2}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				signals, left := make(chan os.Signal), make(chan struct{})
-				h := listen(signals, []os.Signal{usr2, term}, left)
-				for _, s := range c.told { // nobody hears them yet
+				signals, done := make(chan os.Signal), make(chan struct{})
+				m := Merge(signals, []os.Signal{usr2, term}, done)
+				for _, s := range c.told { // nothing receives them yet
 					time.Sleep(s.after)
 					signals <- s.sig
 				}
 				close(signals)
 				var got []os.Signal
-				for s := range h.heard {
+				for s := range m.C {
 					got = append(got, s)
 				}
 				if !slices.Equal(got, c.want) {
-					t.Errorf("heard %v, want %v", got, c.want)
+					t.Errorf("got %v, want %v", got, c.want)
 				}
-				close(left)
+				close(done)
 			})
 		})
 	}
 }
 
-// TestReached says whether who stops this process does so just now.
-func TestReached(t *testing.T) {
+// TestJustStopped tells a stop of this moment from an earlier one.
+func TestJustStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		signals, left := make(chan os.Signal, 1), make(chan struct{})
-		defer close(left)
-		h := listen(signals, nil, left)
-		if h.reached() {
-			t.Error("nobody has stopped it")
+		signals, done := make(chan os.Signal, 1), make(chan struct{})
+		defer close(done)
+		m := Merge(signals, nil, done)
+		if m.JustStopped() {
+			t.Error("nothing has stopped it")
 		}
-		time.AfterFunc(sameEvent/2, func() { signals <- syscall.SIGINT })
-		if !h.reached() || !h.reached() {
+		time.AfterFunc(oneEvent/2, func() { signals <- syscall.SIGINT })
+		if !m.JustStopped() || !m.JustStopped() {
 			t.Error("it was told while that was asked")
 		}
-		time.Sleep(3 * sameEvent)
-		if h.reached() {
+		time.Sleep(3 * oneEvent)
+		if m.JustStopped() {
 			t.Error("that was another event")
 		}
 	})

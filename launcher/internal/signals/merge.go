@@ -1,0 +1,100 @@
+package signals
+
+import (
+	"os"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Merged is a channel of signals on which those that are one event are one signal.
+type Merged struct {
+	// C is nil if no signals come.
+	C chan os.Signal
+	// newest is when the newest stop came, in Unix nanoseconds. Each new stop sends to stopped.
+	newest  atomic.Int64
+	stopped chan struct{}
+}
+
+// oneEvent is how long after a stop each further one belongs to the same event: a terminal that
+// closes sends SIGHUP twice, by the shell and by the kernel; timeout(1) and Slurm send SIGTERM twice;
+// a shell and a scheduler may send different signals.
+const oneEvent = time.Second
+
+// maxQueue bounds the signals that wait for the receiver: several of one kind are one, as for the
+// kernel.
+const maxQueue = 64
+
+// Merge receives signals until done is closed. Those in stops are stops too.
+func Merge(signals <-chan os.Signal, stops []os.Signal, done <-chan struct{}) *Merged {
+	m := &Merged{stopped: make(chan struct{}, 1)}
+	if signals != nil {
+		m.C = make(chan os.Signal)
+		go m.run(signals, stops, done)
+	}
+	return m
+}
+
+// run receives each signal at once, even if nothing receives from C.
+func (m *Merged) run(signals <-chan os.Signal, stops []os.Signal, done <-chan struct{}) {
+	var began time.Time
+	var queue []os.Signal
+	for signals != nil || len(queue) > 0 {
+		var out chan os.Signal
+		var next os.Signal
+		if len(queue) > 0 {
+			out, next = m.C, queue[0]
+		}
+		select {
+		case s, open := <-signals:
+			switch sig, ok := s.(syscall.Signal); {
+			case !open:
+				signals = nil
+				continue
+			case ok && ForRanks(s) && slices.Contains(stops, s):
+				s = stop{sig}
+			}
+			if !ForRanks(s) {
+				if time.Since(began) < oneEvent {
+					continue
+				}
+				began = time.Now()
+				m.note(began)
+			}
+			if len(queue) < maxQueue {
+				queue = append(queue, s)
+			}
+		case out <- next:
+			queue = queue[1:]
+		case <-done:
+			return
+		}
+	}
+	close(m.C)
+}
+
+func (m *Merged) note(at time.Time) {
+	m.newest.Store(at.UnixNano())
+	select {
+	case m.stopped <- struct{}{}:
+	default: // JustStopped has not seen the previous one yet
+	}
+}
+
+// JustStopped reports whether a stop came a moment ago, or comes within the time of one event: if
+// Slurm has signalled this process, it has signalled the ranks too.
+func (m *Merged) JustStopped() bool {
+	late := time.NewTimer(oneEvent)
+	defer late.Stop()
+	for {
+		if time.Since(time.Unix(0, m.newest.Load())) < 2*oneEvent {
+			return true
+		}
+		select {
+		case <-m.stopped:
+		case <-late.C:
+			return false
+		}
+	}
+}

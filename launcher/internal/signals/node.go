@@ -1,0 +1,120 @@
+package signals
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/golaunch/golaunch/agent"
+)
+
+// Node passes on what this process is told while another node leads the job. The first stop makes the
+// node leave in order, or give up joining. A later one ends the time that its ranks have to get ready.
+// A later one from the keyboard kills them.
+type Node struct {
+	// Pass has the signals for the ranks, and Leave the reason to leave.
+	Pass  chan syscall.Signal
+	Leave chan agent.Departure
+	// DrainTime is how long ranks have to get ready after a SIGTERM.
+	DrainTime time.Duration
+	// EndsJob says that every node's process gets the stop: it then ends the job.
+	EndsJob bool
+	// HandOver, if set, is closed by a SIGHUP, which then is no stop.
+	HandOver chan struct{}
+	// OnJoin, if set, is called when the coordinator has taken this node in.
+	OnJoin func()
+	// Cancel ends the node without order.
+	Cancel context.CancelCauseFunc
+
+	joined atomic.Bool
+	// first is the number of the first stop; departing is set if the node leaves without one.
+	first     atomic.Int32
+	departing atomic.Bool
+}
+
+// NewNode is a node that cancel ends.
+func NewNode(cancel context.CancelCauseFunc) *Node {
+	return &Node{Pass: make(chan syscall.Signal, 8), Leave: make(chan agent.Departure, 2), Cancel: cancel}
+}
+
+// Follow calls tell for each signal until done is closed.
+func Follow(signals <-chan os.Signal, done <-chan struct{}, tell func(os.Signal)) {
+	for {
+		select {
+		case <-done:
+			return
+		case s, open := <-signals:
+			if !open {
+				return
+			}
+			tell(s)
+		}
+	}
+}
+
+// Depart makes the node leave the job, which a stop may hasten, or give up joining.
+func (n *Node) Depart(d agent.Departure) {
+	switch {
+	case n.first.Load() != 0 || n.departing.Swap(true):
+	case n.joined.Load():
+		n.Leave <- d
+	default:
+		n.Cancel(errors.New(d.Why))
+	}
+}
+
+// Tell never waits: a stop must get past everything that was sent before it.
+func (n *Node) Tell(s os.Signal) {
+	if sig, ok := s.(syscall.Signal); ok && ForRanks(sig) {
+		select {
+		case n.Pass <- sig:
+		default: // several are one, as for the kernel
+		}
+		return
+	}
+	first := n.first.CompareAndSwap(0, int32(Of(s)))
+	switch d := (agent.Departure{Why: "got " + Name(s), All: n.EndsJob, Signal: Of(s)}); {
+	case s == syscall.SIGHUP && n.HandOver != nil:
+		if first {
+			close(n.HandOver)
+		}
+	case !n.joined.Load(), !first && FromKeyboard(s):
+		n.Cancel(errors.New(d.Why))
+	case first && s == syscall.SIGTERM:
+		d.Within = n.DrainTime
+		n.Leave <- d
+	default:
+		select {
+		case n.Leave <- d:
+		default: // it leaves at once already
+		}
+	}
+}
+
+// Join notes that the coordinator has taken this node in.
+func (n *Node) Join() {
+	n.joined.Store(true)
+	if n.OnJoin != nil {
+		n.OnJoin()
+	}
+}
+
+// Joined reports whether the coordinator has taken this node in.
+func (n *Node) Joined() bool { return n.joined.Load() }
+
+// Stopped reports whether a stop has come.
+func (n *Node) Stopped() bool { return n.first.Load() != 0 }
+
+// Code is the exit code of a node that was told to stop; 0 if it was not.
+func (n *Node) Code() int {
+	switch first := n.first.Load(); {
+	case first != 0:
+		return 128 + int(first)
+	case n.departing.Load():
+		return 128 + int(syscall.SIGTERM)
+	}
+	return 0
+}

@@ -1,0 +1,41 @@
+// Package signals decides what the signals that golaunch receives mean: a stop, or something that
+// goes to the ranks.
+package signals
+
+import (
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ForRanks reports whether a signal is no stop but goes to the ranks.
+func ForRanks(s os.Signal) bool { return s == syscall.SIGUSR1 || s == syscall.SIGUSR2 }
+
+// FromKeyboard reports whether a key of a terminal sends the signal.
+func FromKeyboard(s os.Signal) bool { return s == syscall.SIGINT || s == syscall.SIGQUIT }
+
+// stop is a signal that stops the job, although [ForRanks] has it.
+type stop struct{ by syscall.Signal }
+
+func (s stop) String() string { return s.by.String() }
+
+// Signal makes it an [os.Signal].
+func (s stop) Signal() {}
+
+// Of is the signal itself; 0 if it is not one of the system's.
+func Of(s os.Signal) syscall.Signal {
+	if stop, ok := s.(stop); ok {
+		return stop.by
+	}
+	sig, _ := s.(syscall.Signal)
+	return sig
+}
+
+// Name is the signal's name, such as SIGTERM.
+func Name(s os.Signal) string {
+	if name := unix.SignalName(Of(s)); name != "" {
+		return name
+	}
+	return s.String()
+}
