@@ -54,7 +54,7 @@ func (u *unit) failure() Failure {
 
 // Judged is the verdict on the failure that the newest step reported, as far as was known then. It
 // is zero if the step reported none, or one that does not bear on what an attempt failed of.
-func (s *State) Judged() verdict.Verdict { return s.judged }
+func (s *State) Judged() verdict.Verdict { return s.step.judged }
 
 // Evidence is what is known of a rank that ended.
 func (e Exited) Evidence() verdict.Evidence {
@@ -86,17 +86,17 @@ func (s *State) blame(u *unit, f Failure, ev Exited) string {
 	}
 	other := s.fault(f)
 	other.told = ev.Told
-	s.judged = other.Verdict
+	s.step.judged = other.Verdict
 	return s.explain(u, other)
 }
 
 // weighs says that a further failure of that rank bears on what a unit's attempt failed of, unless the job ends for another reason.
 func (s *State) weighs(u *unit, rank int) bool {
 	old := u.cause
-	if old == nil || old.decided || old.weighed[rank] || s.weighed >= maxWeighed {
+	if old == nil || old.decided || old.weighed[rank] || s.verdicts.weighed >= maxWeighed {
 		return false
 	}
-	return s.result == nil || s.fatal == u.id
+	return s.ending.result == nil || s.ending.fatal == u.id
 }
 
 func (s *State) weigh(f *fault, rank int) {
@@ -104,7 +104,7 @@ func (s *State) weigh(f *fault, rank int) {
 		f.weighed = map[int]bool{}
 	}
 	f.weighed[rank] = true
-	s.weighed++
+	s.verdicts.weighed++
 }
 
 // Weighs says that what a rank has left behind (Tail, Traceback and Kernel of its end) can bear on what its failure means. What cannot is
@@ -114,11 +114,11 @@ func (s *State) Weighs(ev Exited) bool {
 	if !ok || ev.Exit.OK() {
 		return false
 	}
-	if _, ok := bundle(s.share(u, sl.NodeRank), ev.Rank); !ok || s.done[ev.Rank] {
+	if _, ok := bundle(s.share(u, sl.NodeRank), ev.Rank); !ok || s.progress.done[ev.Rank] {
 		return false
 	}
-	if u.phase == Running && s.result == nil {
-		return s.weighed < maxWeighed && !u.excused(ev.Exit)
+	if u.phase == Running && s.ending.result == nil {
+		return s.verdicts.weighed < maxWeighed && !u.excused(ev.Exit)
 	}
 	return s.weighs(u, ev.Rank)
 }
@@ -132,11 +132,11 @@ func (s *State) explain(u *unit, other *fault) string {
 	other.Further, other.weighed = other.Further+old.Further, old.weighed
 	u.cause = other
 	switch {
-	case s.result != nil:
-		s.result.Ending = s.endingOf(other)
-		s.result.Code = s.exitCode(s.result.Ending, code(other.Failure))
-		s.result.Reason = s.lament(u)
-		return s.result.Reason
+	case s.ending.result != nil:
+		s.ending.result.Ending = s.endingOf(other)
+		s.ending.result.Code = s.exitCode(s.ending.result.Ending, code(other.Failure))
+		s.ending.result.Reason = s.lament(u)
+		return s.ending.result.Reason
 	case other.Rank < 0:
 		return "that is the cause"
 	}
@@ -179,39 +179,39 @@ func code(f Failure) int {
 func (s *State) decide(u *unit) string {
 	f := u.cause
 	f.decided = true
-	s.weighed -= len(f.weighed)
+	s.verdicts.weighed -= len(f.weighed)
 	if f.Rank >= 0 && !f.Hung {
-		s.recurrence, f.Verdict = s.recurrence.Next(evidence(f.Failure), s.ownRules()...)
+		s.verdicts.recurrence, f.Verdict = s.verdicts.recurrence.Next(evidence(f.Failure), s.ownRules()...)
 	}
 	s.shun(f)
 	free := s.free(f)
 	if why := s.final(f, free); why != "" {
 		return s.failed(u, why)
 	}
-	s.restarts++
-	s.streak++
+	s.budget.restarts++
+	s.budget.streak++
 	price := "restart at no cost: it is the node's fault"
 	if !free {
-		s.spent++
-		price = fmt.Sprintf("restart %d of %d", s.spent, s.spec.MaxRestarts)
+		s.budget.spent++
+		price = fmt.Sprintf("restart %d of %d", s.budget.spent, s.spec.MaxRestarts)
 	}
 	return also(u.deserted().Quote, also(price, s.suspect(f)))
 }
 
 // free says that the budget bears nothing of a failure: the first that a node is to blame for.
 func (s *State) free(f *fault) bool {
-	return (f.Rank < 0 && !f.Hung || f.Verdict.Action == verdict.Replace) && s.blamed[f.Node] == 0
+	return (f.Rank < 0 && !f.Hung || f.Verdict.Action == verdict.Replace) && s.suspects.blamed[f.Node] == 0
 }
 
 // final says why a failure is not followed by a restart; it is empty when it is. What could not be started would fail again.
 func (s *State) final(f *fault, free bool) string {
 	switch {
-	case f.Rank >= 0 && s.recurrence.Count >= verdict.Repeats:
-		return fmt.Sprintf("the same failure %d times in a row, without progress (%s)", s.recurrence.Count, f.Verdict.Cause)
+	case f.Rank >= 0 && s.verdicts.recurrence.Count >= verdict.Repeats:
+		return fmt.Sprintf("the same failure %d times in a row, without progress (%s)", s.verdicts.recurrence.Count, f.Verdict.Cause)
 	case f.Verdict.Action == verdict.Stop && f.Exit.Spawn == "":
 		return fmt.Sprintf("a restart would not help (%s)", f.Verdict.Cause)
-	case !free && s.spent >= s.spec.MaxRestarts:
-		return fmt.Sprintf("%d of %d restarts used", s.spent, s.spec.MaxRestarts)
+	case !free && s.budget.spent >= s.spec.MaxRestarts:
+		return fmt.Sprintf("%d of %d restarts used", s.budget.spent, s.spec.MaxRestarts)
 	}
 	return s.hopeless(f)
 }
@@ -235,12 +235,12 @@ func (s *State) failed(u *unit, why string) string {
 	if f.Verdict.Cause == unreachable.Cause {
 		why = also(why, f.Verdict.Remedy)
 	}
-	s.fatal, s.ending = u.id, why
+	s.ending.fatal, s.ending.why = u.id, why
 	return s.end(Result{Code: code(f.Failure), Ending: s.endingOf(f), Reason: s.lament(u)})
 }
 
 // lament is why the job has failed, of the attempt of a unit.
-func (s *State) lament(u *unit) string { return "job failed: " + also(u.blamed(), s.ending) }
+func (s *State) lament(u *unit) string { return "job failed: " + also(u.blamed(), s.ending.why) }
 
 // blamed is what the newest attempt of a unit failed of.
 func (u *unit) blamed() string { return also(u.cause.Why, u.deserted().Quote) }
@@ -254,7 +254,7 @@ func (s *State) endingOf(f *fault) report.Ending {
 		return report.EndPreempted
 	case v.Cause == verdict.Quit:
 		return report.EndCancelled
-	case f.Exit.Spawn != "", v.Action == verdict.Stop, s.recurrence.Count >= verdict.Repeats:
+	case f.Exit.Spawn != "", v.Action == verdict.Stop, s.verdicts.recurrence.Count >= verdict.Repeats:
 		return report.EndProgram
 	}
 	return report.EndBudget

@@ -29,7 +29,7 @@ func (t *truth) check(ev Event, actions []Action, reason string) error {
 	if strings.Contains(reason, "at no cost") {
 		t.gratis++
 	}
-	if a := t.w.state.asked; a != nil && !t.w.state.Has(a.Node) {
+	if a := t.w.state.master.question; a != nil && !t.w.state.Has(a.Node) {
 		return fmt.Errorf("waits for %v, which is not there", a)
 	}
 	if err := t.checkExpiry(ev); err != nil {
@@ -127,7 +127,7 @@ func (t *truth) checkAction(ev Event, act Action, again bool) error {
 func (t *truth) checkBegin(at attemptOf, node string) error {
 	newest, begun := t.newest[at.unit]
 	switch {
-	case t.cancels > 0 || t.expires && (!begun || at.attempt > newest) || t.w.state.result != nil:
+	case t.cancels > 0 || t.expires && (!begun || at.attempt > newest) || t.w.state.ending.result != nil:
 		return fmt.Errorf("when the end is decided")
 	case t.spawned:
 		return fmt.Errorf("what cannot be started is tried again")
@@ -147,7 +147,7 @@ func (t *truth) checkBegin(at attemptOf, node string) error {
 func (t *truth) checkReach(o Reach, again bool) error {
 	old := t.reach[o.Node]
 	switch n := t.w.agent(o.Node); {
-	case t.cancels > 0 || t.w.state.result != nil:
+	case t.cancels > 0 || t.w.state.ending.result != nil:
 		return fmt.Errorf("when the end is decided")
 	case !n.known:
 		return fmt.Errorf("to a lost node")
@@ -199,7 +199,7 @@ func (t *truth) checkStart(o Start, again bool) error {
 	if !again { // what is repeated may be from before the newest question
 		t.used[t.asked] = true
 	}
-	if n := t.w.state.nodes[node]; n.leaves != nil && !again {
+	if n := t.w.state.roster.nodes[node]; n.leaves != nil && !again {
 		return fmt.Errorf("%s leaves", node)
 	}
 	t.homes[node] = o.Group.NodeRank
@@ -305,7 +305,7 @@ func (t *truth) checkWait(o Wait) error {
 
 // checkExpiry holds that a job which was told that it will end does so when its ranks are ready, or the time is over.
 func (t *truth) checkExpiry(ev Event) error {
-	r := t.w.state.result
+	r := t.w.state.ending.result
 	if r == nil || r.Code != codeExpired || t.expired {
 		return nil
 	}
@@ -323,7 +323,7 @@ func (t *truth) checkExpiry(ev Event) error {
 
 // done says that all ranks have ended well, and none was told to.
 func (t *truth) done() bool {
-	for id := range t.w.state.units {
+	for id := range t.w.state.progress.units {
 		at := attemptOf{id, t.newest[id]}
 		if _, begun := t.newest[id]; !begun || !t.allHeard(at) || len(t.failed[at]) > 0 {
 			return false

@@ -4,7 +4,6 @@ import (
 	"reflect"
 
 	"github.com/golaunch/golaunch/internal/core/snapshot"
-	"github.com/golaunch/golaunch/internal/core/verdict"
 )
 
 // clone is a state as one that is written down and read again.
@@ -19,7 +18,7 @@ func (s *State) clone() *State {
 // lasting is the state without what the newest step came to, and what is found again when it is needed.
 func (s *State) lasting() State {
 	c := *s
-	c.actions, c.changes, c.judged, c.stale, c.replaced, c.rules = nil, nil, verdict.Verdict{}, false, false, nil
+	c.step, c.verdicts.rules = step{}, nil
 	return c
 }
 

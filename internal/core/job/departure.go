@@ -37,7 +37,7 @@ func (d departure) covers(other departure) bool {
 // depart begins a departure: the ranks that run are told, and stopped when all of them are ready or the time is over.
 func (s *State) depart(d departure) (text string) {
 	units := s.leavers(d)
-	if s.result != nil || !slices.ContainsFunc(units, func(u unit) bool { return u.phase == Running }) {
+	if s.ending.result != nil || !slices.ContainsFunc(units, func(u unit) bool { return u.phase == Running }) {
 		return ""
 	}
 	if d.within <= 0 {
@@ -46,7 +46,7 @@ func (s *State) depart(d departure) (text string) {
 	if !d.loose {
 		d.alarm = s.alarm(AlarmDeparture, d.within)
 	}
-	s.departures = append(s.departures, d)
+	s.departures.announced = append(s.departures.announced, d)
 	for i := range units {
 		if u := &units[i]; u.phase == Running && (u.notice == nil || d.within < u.notice.within) {
 			s.forewarn(u, d)
@@ -59,9 +59,9 @@ func (s *State) depart(d departure) (text string) {
 // leavers are the units that a departure is about: nothing starts on a node that leaves, so that they are the ones that were told.
 func (s *State) leavers(d departure) []unit {
 	if d.node == everyNode {
-		return s.units
+		return s.progress.units
 	}
-	if n := s.nodes[d.node]; n != nil && n.slot != spare {
+	if n := s.roster.nodes[d.node]; n != nil && n.slot != spare {
 		return s.unitsAt(n.slot)
 	}
 	return nil
@@ -79,14 +79,14 @@ func (s *State) forewarn(u *unit, d departure) {
 
 func (s *State) orderNotice(u *unit, nodeRank int, d departure) {
 	s.do(Notice{
-		Node: s.slots[nodeRank].Node.Name, Unit: u.id, Attempt: u.attempt, Within: d.within, Why: d.reason(), Alarm: d.alarm,
+		Node: s.plan.slots[nodeRank].Node.Name, Unit: u.id, Attempt: u.attempt, Within: d.within, Why: d.reason(), Alarm: d.alarm,
 	})
 }
 
 // remind repeats to a node what its share of a unit was told.
 func (s *State) remind(u *unit, nodeRank int) {
-	for _, d := range s.departures {
-		if n := s.nodes[d.node]; d.node == everyNode || n != nil && u.member(n.slot) != nil {
+	for _, d := range s.departures.announced {
+		if n := s.roster.nodes[d.node]; d.node == everyNode || n != nil && u.member(n.slot) != nil {
 			s.orderNotice(u, nodeRank, d)
 		}
 	}
@@ -100,7 +100,7 @@ func (s *State) readied(ev Ready) string {
 	}
 	m.ready = true
 	u.ready++
-	s.ready++
+	s.progress.ready++
 	return s.heeded(u)
 }
 
@@ -108,13 +108,13 @@ func (s *State) unready(u *unit, m *member) {
 	if m.ready {
 		m.ready = false
 		u.ready--
-		s.ready--
+		s.progress.ready--
 	}
 }
 
 // heeded stops a unit once all of its ranks that live are ready. For the end of the job, all units wait for each other.
 func (s *State) heeded(u *unit) string {
-	if u.notice == nil || u.ready < u.live || s.expiry != nil {
+	if u.notice == nil || u.ready < u.live || s.departures.end != nil {
 		return ""
 	}
 	return also(s.label(u)+": all ranks are ready", s.vacate(u, *u.notice))
@@ -122,15 +122,15 @@ func (s *State) heeded(u *unit) string {
 
 // overdue ends the wait for ranks to get ready.
 func (s *State) overdue(ev TimedOut) string {
-	i := slices.IndexFunc(s.departures, func(d departure) bool { return !d.loose && d.alarm == ev.Seq })
+	i := slices.IndexFunc(s.departures.announced, func(d departure) bool { return !d.loose && d.alarm == ev.Seq })
 	if i < 0 {
 		return s.ignore()
 	}
-	d := s.departures[i]
-	s.departures = slices.Delete(s.departures, i, i+1)
+	d := s.departures.announced[i]
+	s.departures.announced = slices.Delete(s.departures.announced, i, i+1)
 	text := ""
-	if d.node == everyNode && s.expiry != nil {
-		text = s.end(*s.expiry)
+	if d.node == everyNode && s.departures.end != nil {
+		text = s.end(*s.departures.end)
 	} else {
 		text = s.vacateAll(d)
 	}
@@ -144,7 +144,7 @@ func (s *State) overdue(ev TimedOut) string {
 func (s *State) vacateAll(d departure) (text string) {
 	units := s.leavers(d)
 	for i := range units {
-		if u := &units[i]; u.phase == Running && s.result == nil {
+		if u := &units[i]; u.phase == Running && s.ending.result == nil {
 			text = also(text, s.vacate(u, d))
 		}
 	}

@@ -18,7 +18,7 @@ func (t *truth) foretell(ev Event) {
 	t.party = nil
 	switch ev := ev.(type) {
 	case Draining:
-		if n := t.w.state.nodes[ev.Node]; n != nil {
+		if n := t.w.state.roster.nodes[ev.Node]; n != nil {
 			t.party = t.running(ev.Node)
 		}
 	case Cancel, Joined, TimedOut:
@@ -31,7 +31,7 @@ func (t *truth) foretell(ev Event) {
 func (t *truth) running(node string) (list []attemptOf) {
 	for unit, attempt := range t.newest {
 		at := attemptOf{unit, attempt}
-		if t.ordered[place{at, node}] == nil && node != everyNode || t.w.state.result != nil {
+		if t.ordered[place{at, node}] == nil && node != everyNode || t.w.state.ending.result != nil {
 			continue
 		}
 		if len(t.failed[at]) == 0 && !t.allHeard(at) && !t.stops(at) {
@@ -81,7 +81,7 @@ func (t *truth) checkHeeded(actions []Action) error {
 	for _, a := range actions {
 		o, ok := a.(Stop)
 		at := attemptOf{o.Unit, o.Attempt}
-		if !ok || t.w.state.result != nil || len(t.failed[at]) > 0 {
+		if !ok || t.w.state.ending.result != nil || len(t.failed[at]) > 0 {
 			continue
 		}
 		for p := range t.ordered {

@@ -8,7 +8,7 @@ import (
 // draining takes note that a node will be gone. The units that have ranks there stop in time, and start again elsewhere, which is charged
 // to nobody.
 func (s *State) draining(ev Draining) string {
-	n := s.nodes[ev.Node]
+	n := s.roster.nodes[ev.Node]
 	d := departure{node: ev.Node, within: ev.Within, why: ev.Why}
 	if n == nil || n.leaves != nil && n.leaves.covers(d) {
 		return s.ignore()
@@ -20,7 +20,7 @@ func (s *State) draining(ev Draining) string {
 
 // quit gives a node up that leaves, once it has no part in what runs.
 func (s *State) quit(n *node) string {
-	if n == nil || n.leaves == nil || s.result != nil {
+	if n == nil || n.leaves == nil || s.ending.result != nil {
 		return ""
 	}
 	if n.slot != spare {
@@ -30,14 +30,14 @@ func (s *State) quit(n *node) string {
 			}
 		}
 	}
-	s.loss = fmt.Sprintf("%s has left: %s", n.Name, n.leaves.why)
+	s.roster.loss = fmt.Sprintf("%s has left: %s", n.Name, n.leaves.why)
 	return s.gone(n)
 }
 
 // quits has the nodes of a unit quit that has ended.
 func (s *State) quits(u *unit) (text string) {
 	for i := range u.members {
-		text = also(text, s.quit(s.nodes[s.slots[u.first+i].Node.Name]))
+		text = also(text, s.quit(s.roster.nodes[s.plan.slots[u.first+i].Node.Name]))
 	}
 	return text
 }
@@ -48,7 +48,7 @@ func (s *State) poised(u *unit) bool { return u.phase == Preparing && !s.leaves(
 // leaves says that a unit cannot start where it is: its node will be gone, and waits for others there to end.
 func (s *State) leaves(u *unit) bool {
 	for i := range u.members {
-		if n := s.nodes[s.slots[u.first+i].Node.Name]; n != nil && n.slot == u.first+i && n.leaves != nil {
+		if n := s.roster.nodes[s.plan.slots[u.first+i].Node.Name]; n != nil && n.slot == u.first+i && n.leaves != nil {
 			return true
 		}
 	}
@@ -56,4 +56,4 @@ func (s *State) leaves(u *unit) bool {
 }
 
 // Has says that the job counts on a node.
-func (s *State) Has(node string) bool { return s.nodes[node] != nil }
+func (s *State) Has(node string) bool { return s.roster.nodes[node] != nil }

@@ -18,9 +18,9 @@ func (s *State) suspect(f *fault) string {
 	var names []string
 	why := ""
 	for _, name := range append([]string{f.Node}, f.others...) {
-		s.blamed[name]++
+		s.suspects.blamed[name]++
 		if reason := s.unfit(f, name); reason != "" {
-			s.excluded[name], why = reason, reason
+			s.suspects.excluded[name], why = reason, reason
 			names = append(names, name)
 		}
 	}
@@ -33,7 +33,7 @@ func (s *State) suspect(f *fault) string {
 
 // unfit is why a failure excludes a node that is to blame for it; empty when it does not.
 func (s *State) unfit(f *fault, name string) string {
-	switch n := s.blamed[name]; {
+	switch n := s.suspects.blamed[name]; {
 	case s.spec.ExcludeAfter == 0 || s.Excludes(name):
 		return ""
 	case f.Verdict.Action == verdict.Replace && f.Verdict.Cause != verdict.NodeLost.Cause: // which may have been cut off once
@@ -54,8 +54,8 @@ func (s *State) shun(f *fault) {
 
 // shunLast does so for the failures that ended the job before they were weighed.
 func (s *State) shunLast() {
-	for i := range s.units {
-		if f := s.units[i].cause; f != nil && !f.decided {
+	for i := range s.progress.units {
+		if f := s.progress.units[i].cause; f != nil && !f.decided {
 			f.decided = true
 			s.shun(f)
 		}
@@ -64,13 +64,13 @@ func (s *State) shunLast() {
 
 // readmit forgets what was held against nodes.
 func (s *State) readmit(ev TimedOut) string {
-	if ev.Seq == 0 || ev.Seq != s.alarms[AlarmExclusion] {
+	if ev.Seq == 0 || ev.Seq != s.timers.armed[AlarmExclusion] {
 		return s.ignore()
 	}
-	s.alarms[AlarmExclusion] = 0
-	text := count(len(s.excluded), "node") + " excluded until now can be used again"
-	clear(s.excluded)
-	clear(s.blamed)
+	s.timers.armed[AlarmExclusion] = 0
+	text := count(len(s.suspects.excluded), "node") + " excluded until now can be used again"
+	clear(s.suspects.excluded)
+	clear(s.suspects.blamed)
 	return text
 }
 
@@ -104,12 +104,12 @@ func (s *State) fit(nodes []placement.Node) []placement.Node {
 
 // reused says which excluded nodes a unit that is to start uses all the same.
 func (s *State) reused(u *unit) string {
-	if len(s.excluded) == 0 {
+	if len(s.suspects.excluded) == 0 {
 		return ""
 	}
 	var names []string
 	for i := range u.members {
-		if name := s.slots[u.first+i].Node.Name; s.Excludes(name) {
+		if name := s.plan.slots[u.first+i].Node.Name; s.Excludes(name) {
 			names = append(names, name)
 		}
 	}
@@ -120,17 +120,17 @@ func (s *State) reused(u *unit) string {
 }
 
 // Excludes says that a node is used only if others will not do.
-func (s *State) Excludes(node string) bool { return s.excluded[node] != "" }
+func (s *State) Excludes(node string) bool { return s.suspects.excluded[node] != "" }
 
 // Excluded says why nodes are used only if others will not do, by name. It is the state's own map.
-func (s *State) Excluded() map[string]string { return s.excluded }
+func (s *State) Excluded() map[string]string { return s.suspects.excluded }
 
 // Idle are the excluded nodes with a node rank whose units all wait for their next attempt or are done: another node can take that
 // node rank at no cost.
 func (s *State) Idle() (nodes []string) {
-	for _, name := range slices.Sorted(maps.Keys(s.excluded)) {
-		n := s.nodes[name]
-		if n == nil || n.slot == spare || s.result != nil {
+	for _, name := range slices.Sorted(maps.Keys(s.suspects.excluded)) {
+		n := s.roster.nodes[name]
+		if n == nil || n.slot == spare || s.ending.result != nil {
 			continue
 		}
 		busy := func(u unit) bool { return u.phase != Backoff && u.phase != Finished }
@@ -146,7 +146,7 @@ func (s *State) Instead(node string) placement.Request {
 	r := s.spec.Request
 	r.MinNodes, r.MaxNodes, r.Strategy, r.Keep = 1, 1, placement.StrictPack, nil
 	if !s.whole() || !allGPUs(r) {
-		r.PerNode = []int{len(s.slots[s.nodes[node].slot].Bundles)}
+		r.PerNode = []int{len(s.plan.slots[s.roster.nodes[node].slot].Bundles)}
 	}
 	return r
 }

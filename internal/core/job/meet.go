@@ -16,9 +16,9 @@ const sharedNode = -1
 // note keeps the process ids of ranks that were started.
 func (s *State) note(g placement.Group, pids []int) {
 	for i, b := range g.Bundles {
-		s.pids[b.Rank] = 0
+		s.progress.pids[b.Rank] = 0
 		if i < len(pids) {
-			s.pids[b.Rank] = pids[i]
+			s.progress.pids[b.Rank] = pids[i]
 		}
 	}
 }
@@ -26,11 +26,11 @@ func (s *State) note(g placement.Group, pids []int) {
 // met takes note of how the start of a gang goes.
 func (s *State) met(ev Met) string {
 	u, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt)
-	if !ok || u.phase != Running || sl.NodeRank != 0 || s.meeting == ev.Why {
+	if !ok || u.phase != Running || sl.NodeRank != 0 || s.progress.meeting == ev.Why {
 		return s.ignore()
 	}
-	s.meeting = ev.Why
-	return s.meeting
+	s.progress.meeting = ev.Why
+	return s.progress.meeting
 }
 
 // Meeting tells who is missing at the start of a gang, or what all but a few wait for: the words of a [Met]. It costs O(ranks + clients).
@@ -41,7 +41,7 @@ func (s *State) Meeting(m Meeting) string {
 	ranks, homes := s.processes()
 	came, waits := map[int]bool{}, map[int]bool{}
 	others := 0
-	for rank, done := range s.done {
+	for rank, done := range s.progress.done {
 		if done {
 			came[rank] = true
 		}
@@ -57,7 +57,7 @@ func (s *State) Meeting(m Meeting) string {
 			waits[rank] = true
 		}
 	}
-	size := len(s.pids)
+	size := len(s.progress.pids)
 	switch {
 	case others > 0 && len(came)+others >= size:
 		return ""
@@ -75,8 +75,8 @@ func (s *State) Meeting(m Meeting) string {
 
 // crowd is what can be said of so many that nobody is named.
 func (s *State) crowd(m Meeting) string {
-	came, size := m.Came, len(s.pids)
-	for _, done := range s.done {
+	came, size := m.Came, len(s.progress.pids)
+	for _, done := range s.progress.done {
 		if done {
 			came++
 		}
@@ -106,15 +106,15 @@ func waiting(n, size int, key string) string {
 // processes are the ranks by process, and homes the node ranks by address. Nodes of one machine
 // share its process ids: the first stands for all.
 func (s *State) processes() (ranks map[process]int, homes map[netip.Addr]int) {
-	ranks, homes = make(map[process]int, len(s.pids)), make(map[netip.Addr]int, len(s.slots))
-	for i, sl := range s.slots {
+	ranks, homes = make(map[process]int, len(s.progress.pids)), make(map[netip.Addr]int, len(s.plan.slots))
+	for i, sl := range s.plan.slots {
 		for _, addr := range append([]netip.Addr{sl.Node.Addr}, sl.Node.Others...) {
 			if _, shared := homes[addr.Unmap()]; !shared {
 				homes[addr.Unmap()] = i
 			}
 		}
 		for _, b := range sl.Bundles {
-			if pid := s.pids[b.Rank]; pid != 0 {
+			if pid := s.progress.pids[b.Rank]; pid != 0 {
 				ranks[process{home(homes, sl.Node.Addr), pid}] = b.Rank
 			}
 		}
@@ -137,14 +137,14 @@ const shownRanks = 4
 func (s *State) without(has func(rank int) bool) string {
 	var names []string
 	more := 0
-	for _, sl := range s.slots {
+	for _, sl := range s.plan.slots {
 		for _, b := range sl.Bundles {
 			switch {
 			case has(b.Rank):
 			case len(names) == shownRanks:
 				more++
 			default:
-				names = append(names, fmt.Sprintf("rank %d (%s, pid %d)", b.Rank, sl.Node.Name, s.pids[b.Rank]))
+				names = append(names, fmt.Sprintf("rank %d (%s, pid %d)", b.Rank, sl.Node.Name, s.progress.pids[b.Rank]))
 			}
 		}
 	}

@@ -29,7 +29,7 @@ func withNetwork(i int, network string) placement.Node {
 // begin answers all questions until the ranks start, and returns what each node is told of the network, and what is said when all run.
 func begin(s *State, attempt int) (networks map[string]string, reason string) {
 	networks = map[string]string{}
-	asks, _ := s.Step(Prepared{Node: s.slots[0].Node.Name, Attempt: attempt, Port: 1000})
+	asks, _ := s.Step(Prepared{Node: s.plan.slots[0].Node.Name, Attempt: attempt, Port: 1000})
 	starts := asks
 	for _, a := range asks {
 		if o, ok := a.(Reach); ok {

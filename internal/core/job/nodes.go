@@ -10,23 +10,23 @@ import (
 
 // joined uses a node where one is wanted and parks it as a spare otherwise.
 func (s *State) joined(n placement.Node) string {
-	if other := s.addrs[n.Addr.Unmap()]; other != "" && other != n.Name && !s.spec.Request.SharedAddr && !placement.SameMachine(s.nodes[other].Node, n) {
+	if other := s.roster.addrs[n.Addr.Unmap()]; other != "" && other != n.Name && !s.spec.Request.SharedAddr && !placement.SameMachine(s.roster.nodes[other].Node, n) {
 		return fmt.Sprintf("%s is not used: its address %v is %s's; give each node its own", n.Name, n.Addr, other)
 	}
-	if old := s.nodes[n.Name]; old != nil {
+	if old := s.roster.nodes[n.Name]; old != nil {
 		if old.slot != spare {
 			return s.ignore()
 		}
 		s.remove(old)
-		s.seen--
+		s.roster.joined--
 	}
-	s.seen++
+	s.roster.joined++
 	here := &node{Node: n}
-	s.nodes[n.Name] = here
+	s.roster.nodes[n.Name] = here
 	s.seat(here, spare)
-	s.addrs[n.Addr.Unmap()] = n.Name
-	s.gpus += len(n.GPUs)
-	s.queued = ""
+	s.roster.addrs[n.Addr.Unmap()] = n.Name
+	s.roster.gpus += len(n.GPUs)
+	s.shortage.queued = ""
 	if s.whole() {
 		if s.gathering() {
 			return s.placeAll(false)
@@ -39,44 +39,44 @@ func (s *State) joined(n placement.Node) string {
 
 // fill gives a node to the units that wait for one; all that then start are of the node rank that it takes.
 func (s *State) fill(n placement.Node) (reason string) {
-	waiting, taken := s.homeless[:0], false
-	for _, id := range s.homeless {
-		u := &s.units[id]
-		if s.slots[u.first].vacant && (taken || s.replace(u.first, []placement.Node{n}) != nil) {
+	waiting, taken := s.shortage.homeless[:0], false
+	for _, id := range s.shortage.homeless {
+		u := &s.progress.units[id]
+		if s.plan.slots[u.first].vacant && (taken || s.replace(u.first, []placement.Node{n}) != nil) {
 			waiting = append(waiting, id)
 			continue
 		}
 		taken = true
 		reason = s.prepare(u)
 	}
-	s.homeless = waiting
+	s.shortage.homeless = waiting
 	return reason
 }
 
 func (s *State) remove(n *node) {
-	delete(s.nodes, n.Name)
-	delete(s.spares, n.Name)
+	delete(s.roster.nodes, n.Name)
+	delete(s.roster.spares, n.Name)
 	if n.leaves != nil {
-		s.departures = slices.DeleteFunc(s.departures, func(d departure) bool { return d.node == n.Name })
+		s.departures.announced = slices.DeleteFunc(s.departures.announced, func(d departure) bool { return d.node == n.Name })
 	}
 	s.leaveAddr(n)
-	delete(s.deaf, n.Name)
-	s.gpus -= len(n.GPUs)
+	delete(s.master.missed, n.Name)
+	s.roster.gpus -= len(n.GPUs)
 }
 
 // leaveAddr leaves the address of a node that goes to another one of its machine.
 func (s *State) leaveAddr(n *node) {
 	addr := n.Addr.Unmap()
-	if s.addrs[addr] != n.Name {
+	if s.roster.addrs[addr] != n.Name {
 		return
 	}
-	delete(s.addrs, addr)
+	delete(s.roster.addrs, addr)
 	if n.Labels[placement.MachineLabel] == "" {
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-		if s.nodes[name].Addr.Unmap() == addr {
-			s.addrs[addr] = name
+	for _, name := range slices.Sorted(maps.Keys(s.roster.nodes)) {
+		if s.roster.nodes[name].Addr.Unmap() == addr {
+			s.roster.addrs[addr] = name
 			return
 		}
 	}
@@ -84,11 +84,11 @@ func (s *State) leaveAddr(n *node) {
 
 // lost takes a node away. It fails the units that have unfinished ranks there, and none of its processes is waited for.
 func (s *State) lost(ev Lost) string {
-	n := s.nodes[ev.Node]
+	n := s.roster.nodes[ev.Node]
 	if n == nil {
 		return s.ignore()
 	}
-	s.loss = fmt.Sprintf("%s was lost: %s", n.Name, ev.Why)
+	s.roster.loss = fmt.Sprintf("%s was lost: %s", n.Name, ev.Why)
 	return s.gone(n)
 }
 
@@ -96,17 +96,17 @@ func (s *State) lost(ev Lost) string {
 func (s *State) gone(n *node) string {
 	s.remove(n)
 	if n.slot == spare {
-		if s.result == nil && s.whole() && s.gathering() {
-			return s.loss + "; " + s.gatherLess()
+		if s.ending.result == nil && s.whole() && s.gathering() {
+			return s.roster.loss + "; " + s.gatherLess()
 		}
-		return s.loss + "; it was a spare"
+		return s.roster.loss + "; it was a spare"
 	}
-	s.slots[n.slot].vacant = true
-	s.vacant = append(s.vacant, n.slot)
-	if s.asked != nil && s.asked.Node == n.Name {
-		s.asked = nil
+	s.plan.slots[n.slot].vacant = true
+	s.plan.vacant = append(s.plan.vacant, n.slot)
+	if s.master.question != nil && s.master.question.Node == n.Name {
+		s.master.question = nil
 	}
-	if len(s.unproven) == 0 {
+	if len(s.master.pending) == 0 {
 		return s.bereave(n)
 	}
 	s.unask(n.slot)
@@ -115,9 +115,9 @@ func (s *State) gone(n *node) string {
 
 // gatherLess goes on gathering after a node was lost that no group used.
 func (s *State) gatherLess() string {
-	s.enough--
-	if least := s.spec.Request.MinNodes; s.strict() && len(s.nodes) < least {
-		s.alarms[AlarmLastCall], s.enough = 0, least
+	s.shortage.enough--
+	if least := s.spec.Request.MinNodes; s.strict() && len(s.roster.nodes) < least {
+		s.timers.armed[AlarmLastCall], s.shortage.enough = 0, least
 	}
 	return s.placeAll(false)
 }
@@ -134,7 +134,7 @@ func (s *State) bereave(n *node) string {
 			s.settled(&units[i], m)
 		}
 	}
-	loss := s.fault(Failure{Node: n.Name, Rank: -1, Attempt: units[0].attempt, Why: s.loss}) // one, however many units fail of it
+	loss := s.fault(Failure{Node: n.Name, Rank: -1, Attempt: units[0].attempt, Why: s.roster.loss}) // one, however many units fail of it
 	for i := range units {
 		u := &units[i]
 		if lived[i] && s.weighs(u, loss.Rank) {
@@ -142,7 +142,7 @@ func (s *State) bereave(n *node) string {
 			reason = also(reason, s.explain(u, loss))
 		}
 		switch {
-		case s.result != nil, u.phase == Finished:
+		case s.ending.result != nil, u.phase == Finished:
 			continue
 		case u.phase == Preparing:
 			displaced = append(displaced, u)
@@ -152,19 +152,19 @@ func (s *State) bereave(n *node) string {
 			}
 		case u.phase == Running && n.leaves != nil:
 			reason = also(reason, s.vacate(u, *n.leaves))
-		case u.phase == Running && s.expiry != nil:
+		case u.phase == Running && s.departures.end != nil:
 			reason = also(reason, s.vacate(u, *u.notice))
 		case (u.phase == Running || u.phase == Stopping) && (lived[i] || u.left > 0):
 			failed = append(failed, u)
 		}
 		if n.slot == 0 {
-			s.ported = false
+			s.master.ported = false
 		}
 	}
-	if len(failed) > 0 && s.result == nil {
+	if len(failed) > 0 && s.ending.result == nil {
 		reason = also(s.fail(loss, failed...), reason)
 	} else {
-		reason = also(s.loss, reason)
+		reason = also(s.roster.loss, reason)
 	}
 	return also(reason, s.rehouse(displaced))
 }
@@ -172,12 +172,12 @@ func (s *State) bereave(n *node) string {
 // rehouse places anew the units whose node was lost before they started, at no cost to the budget.
 func (s *State) rehouse(displaced []*unit) (reason string) {
 	if len(displaced) > 0 && s.whole() {
-		s.spendNothing(s.units[1:])
-		s.units = s.units[:1]
+		s.spendNothing(s.progress.units[1:])
+		s.progress.units = s.progress.units[:1]
 		return s.placeAll(false)
 	}
 	for _, u := range displaced {
-		if s.result == nil && s.expiry == nil {
+		if s.ending.result == nil && s.departures.end == nil {
 			reason = s.place(u)
 		}
 	}
@@ -186,17 +186,17 @@ func (s *State) rehouse(displaced []*unit) (reason string) {
 
 // rejoined repeats the orders that a node has not answered: its connection may have swallowed them.
 func (s *State) rejoined(ev Rejoined) string {
-	n := s.nodes[ev.Node]
+	n := s.roster.nodes[ev.Node]
 	if n == nil || n.slot == spare {
 		return s.ignore()
 	}
-	if s.asked != nil && s.asked.Node == n.Name && s.result == nil {
-		s.do(*s.asked)
+	if s.master.question != nil && s.master.question.Node == n.Name && s.ending.result == nil {
+		s.do(*s.master.question)
 	}
-	if n.slot == 0 && !s.gang() && s.result == nil {
+	if n.slot == 0 && !s.gang() && s.ending.result == nil {
 		s.admit()
 	}
-	if s.unproven[n.slot] != 0 && s.result == nil {
+	if s.master.pending[n.slot] != 0 && s.ending.result == nil {
 		s.orderReach(n.slot)
 	}
 	units := s.unitsAt(n.slot)
@@ -215,8 +215,8 @@ func (s *State) rejoined(ev Rejoined) string {
 			}
 		}
 	}
-	if len(s.actions) == 0 {
+	if len(s.step.actions) == 0 {
 		return s.ignore()
 	}
-	return fmt.Sprintf("%s is back; repeating %s", n.Name, count(len(s.actions), "order"))
+	return fmt.Sprintf("%s is back; repeating %s", n.Name, count(len(s.step.actions), "order"))
 }

@@ -17,20 +17,20 @@ func (s *State) place(u *unit) string {
 	if s.whole() {
 		return s.placeAll(u.grows())
 	}
-	home, text := s.slots[u.first], ""
+	home, text := s.plan.slots[u.first], ""
 	switch {
 	case s.leaves(u):
 		s.pass(u, Preparing)
 		return s.label(u) + ": " + s.leaveWait(u)
 	case home.vacant:
 		if s.rehome(u.first, s.fit(s.list())) != nil && s.rehome(u.first, s.list()) != nil {
-			s.homeless = append(s.homeless, u.id)
+			s.shortage.homeless = append(s.shortage.homeless, u.id)
 			return s.gather(u, s.wanting())
 		}
 	default:
 		text = s.exchange(u.first)
 	}
-	if s.excluded[s.slots[0].Node.Name] == unreachable.Cause {
+	if s.suspects.excluded[s.plan.slots[0].Node.Name] == unreachable.Cause {
 		text = also(s.exchange(0), text)
 	}
 	return also(text, also(s.reused(u), s.prepare(u)))
@@ -39,7 +39,7 @@ func (s *State) place(u *unit) string {
 // placeAll plans the whole job anew; surviving nodes keep their ranks. Unless there are as many nodes as it can use it waits for
 // more, until the last call or because none can come.
 func (s *State) placeAll(lastCall bool) string {
-	u := &s.units[0]
+	u := &s.progress.units[0]
 	if u.phase != Gathering {
 		s.release()
 	}
@@ -51,14 +51,14 @@ func (s *State) placeAll(lastCall bool) string {
 		return s.infeasible(u, err)
 	}
 	if !lastCall && !s.closed() && !s.complete(plan) {
-		s.enough = max(len(s.nodes)+1, s.spec.Request.MaxNodes)
-		if s.alarms[AlarmLastCall] == 0 {
+		s.shortage.enough = max(len(s.roster.nodes)+1, s.spec.Request.MaxNodes)
+		if s.timers.armed[AlarmLastCall] == 0 {
 			s.arm(AlarmLastCall)
 		}
 		return s.gather(u, s.shortfall())
 	}
 	s.adopt(plan)
-	return also(s.reused(&s.units[0]), s.prepare(&s.units[0]))
+	return also(s.reused(&s.progress.units[0]), s.prepare(&s.progress.units[0]))
 }
 
 // infeasible waits for what is missing, or ends the job when that can never come.
@@ -67,9 +67,9 @@ func (s *State) infeasible(u *unit, err error) string {
 	if !ok || s.spec.FixedPool && !e.Ever {
 		return s.unplaceable(err.Error())
 	}
-	s.alarms[AlarmLastCall] = 0
+	s.timers.armed[AlarmLastCall] = 0
 	if s.strict() {
-		s.enough = len(s.nodes) + e.Missing
+		s.shortage.enough = len(s.roster.nodes) + e.Missing
 	}
 	switch {
 	case e.Missing == 0:
@@ -90,17 +90,17 @@ func (s *State) gather(u *unit, why string) string {
 		s.arm(AlarmPlacement)
 	}
 	if s.whole() {
-		s.waiting = why
+		s.shortage.text = why
 	}
 	return why
 }
 
 func (s *State) unplaceable(why string) string {
-	if s.closed() && s.loss != "" {
-		why = s.loss + "; no other can come; " + why
+	if s.closed() && s.roster.loss != "" {
+		why = s.roster.loss + "; no other can come; " + why
 	}
 	r := Result{Code: codeOwn, Reason: "job failed: " + why, Cause: s.cause()}
-	if s.loss == "" {
+	if s.roster.loss == "" {
 		r.Ending = report.EndProgram // the request is for what is not there
 	}
 	return s.end(r)
@@ -109,10 +109,10 @@ func (s *State) unplaceable(why string) string {
 // worthAsking says whether a plan can have become possible. Each question costs O(nodes): one for every join would be quadratic.
 func (s *State) worthAsking() bool {
 	r := s.spec.Request
-	if len(s.nodes) < s.enough {
+	if len(s.roster.nodes) < s.shortage.enough {
 		return false
 	}
-	return s.strict() || len(s.nodes) >= r.MinNodes || !r.GPU || s.gpus >= ranks(r, r.MinNodes)
+	return s.strict() || len(s.roster.nodes) >= r.MinNodes || !r.GPU || s.roster.gpus >= ranks(r, r.MinNodes)
 }
 
 // strict says that the job cannot be placed on fewer nodes than the request names.
@@ -147,9 +147,9 @@ func ranks(r placement.Request, nodes int) int {
 // request asks that the nodes of the last attempt keep their ranks.
 func (s *State) request() placement.Request {
 	r := s.spec.Request
-	if s.attempts > 0 {
-		r.Keep = make(map[string]int, len(s.slots))
-		for rank, sl := range s.slots {
+	if s.budget.attempts > 0 {
+		r.Keep = make(map[string]int, len(s.plan.slots))
+		for rank, sl := range s.plan.slots {
 			r.Keep[sl.Node.Name] = rank
 		}
 	}
@@ -158,9 +158,9 @@ func (s *State) request() placement.Request {
 
 // list has the nodes that no group uses, in the order of their names so that it does not depend on a map.
 func (s *State) list() []placement.Node {
-	nodes := make([]placement.Node, 0, len(s.spares))
-	for name := range s.spares {
-		nodes = append(nodes, s.nodes[name].Node)
+	nodes := make([]placement.Node, 0, len(s.roster.spares))
+	for name := range s.roster.spares {
+		nodes = append(nodes, s.roster.nodes[name].Node)
 	}
 	slices.SortFunc(nodes, func(a, b placement.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return nodes
@@ -168,10 +168,10 @@ func (s *State) list() []placement.Node {
 
 // release takes all nodes out of their groups, between attempts of the whole. What was asked of them does not matter any more.
 func (s *State) release() {
-	s.asked, s.ported = nil, false
+	s.master.question, s.master.ported = nil, false
 	s.unask(0)
-	for _, sl := range s.slots {
-		if n := s.nodes[sl.Node.Name]; n != nil {
+	for _, sl := range s.plan.slots {
+		if n := s.roster.nodes[sl.Node.Name]; n != nil {
 			s.seat(n, spare)
 		}
 	}
@@ -179,48 +179,48 @@ func (s *State) release() {
 
 // adopt makes a plan the job's own and divides it into units.
 func (s *State) adopt(p placement.Plan) {
-	s.slots, s.vacant = make([]slot, len(p.Groups)), nil
-	s.roles = map[string]int{}
+	s.plan.slots, s.plan.vacant = make([]slot, len(p.Groups)), nil
+	s.plan.roles = map[string]int{}
 	for i, g := range p.Groups {
 		role := g.Node.Labels[placement.RoleLabel]
-		s.slots[i] = slot{Group: g, role: role, roleFirst: s.roles[role]}
-		s.roles[role] += len(g.Bundles)
-		s.seat(s.nodes[g.Node.Name], i)
+		s.plan.slots[i] = slot{Group: g, role: role, roleFirst: s.plan.roles[role]}
+		s.plan.roles[role] += len(g.Bundles)
+		s.seat(s.roster.nodes[g.Node.Name], i)
 	}
-	s.alarms[AlarmLastCall] = 0
-	s.enough, s.partial = 0, !s.complete(p)
-	s.done, s.pids = make([]bool, p.WorldSize()), make([]int, p.WorldSize())
-	s.world = World{WorldSize: p.WorldSize(), Nodes: len(p.Groups), Uniform: uniform(p), MaxRestarts: s.spec.MaxRestarts}
-	if s.spec.Request.GPU && len(s.slots) > 1 {
-		s.world.Network, s.differing = s.agree()
+	s.timers.armed[AlarmLastCall] = 0
+	s.shortage.enough, s.growth.partial = 0, !s.complete(p)
+	s.progress.done, s.progress.pids = make([]bool, p.WorldSize()), make([]int, p.WorldSize())
+	s.plan.world = World{WorldSize: p.WorldSize(), Nodes: len(p.Groups), Uniform: uniform(p), MaxRestarts: s.spec.MaxRestarts}
+	if s.spec.Request.GPU && len(s.plan.slots) > 1 {
+		s.plan.world.Network, s.plan.differing = s.agree()
 	}
 	switch s.spec.Restart {
 	case RestartNode:
-		s.units = make([]unit, len(p.Groups))
-		for i := range s.units {
-			s.units[i] = unit{id: i, first: i, members: make([]member, 1)}
+		s.progress.units = make([]unit, len(p.Groups))
+		for i := range s.progress.units {
+			s.progress.units[i] = unit{id: i, first: i, members: make([]member, 1)}
 		}
 	case RestartRank:
-		s.units = make([]unit, 0, p.WorldSize())
+		s.progress.units = make([]unit, 0, p.WorldSize())
 		for i, g := range p.Groups {
 			for range g.Bundles {
-				s.units = append(s.units, unit{id: len(s.units), first: i, members: make([]member, 1)})
+				s.progress.units = append(s.progress.units, unit{id: len(s.progress.units), first: i, members: make([]member, 1)})
 			}
 		}
 	default:
-		s.units[0].members = make([]member, len(p.Groups))
+		s.progress.units[0].members = make([]member, len(p.Groups))
 	}
-	s.open = len(s.units)
-	for i := range s.units {
-		s.pass(&s.units[i], Preparing)
+	s.progress.open = len(s.progress.units)
+	for i := range s.progress.units {
+		s.pass(&s.progress.units[i], Preparing)
 	}
 }
 
 // agree is on what the ranks use the network for as long as the job is not placed anew: a node that takes the place of another must
 // do as those do that run.
 func (s *State) agree() (agreed, differing string) {
-	nodes := make([]placement.Node, len(s.slots))
-	for i, sl := range s.slots {
+	nodes := make([]placement.Node, len(s.plan.slots))
+	for i, sl := range s.plan.slots {
 		nodes[i] = sl.Node
 	}
 	return nccl.Agree(nodes)
@@ -238,11 +238,11 @@ func uniform(p placement.Plan) int {
 
 // exchange has a spare take the place of an excluded node on which nothing lives.
 func (s *State) exchange(nodeRank int) string {
-	old := s.slots[nodeRank]
+	old := s.plan.slots[nodeRank]
 	if old.vacant || !s.Excludes(old.Node.Name) || s.liveAt(nodeRank) || s.rehome(nodeRank, s.fit(s.list())) != nil {
 		return ""
 	}
-	return fmt.Sprintf("%s takes the place of %s", s.slots[nodeRank].Node.Name, old.Node.Name)
+	return fmt.Sprintf("%s takes the place of %s", s.plan.slots[nodeRank].Node.Name, old.Node.Name)
 }
 
 // rehome gives a node rank of which nothing lives to one of the spares, the least that suffices: a larger one may have come for a larger rank.
@@ -258,22 +258,22 @@ func (s *State) replace(nodeRank int, candidates []placement.Node) error {
 	}
 	s.unask(nodeRank)
 	if nodeRank == 0 {
-		s.asked, s.ported = nil, false
+		s.master.question, s.master.ported = nil, false
 	}
-	if old := s.nodes[s.slots[nodeRank].Node.Name]; old != nil && old.slot == nodeRank {
+	if old := s.roster.nodes[s.plan.slots[nodeRank].Node.Name]; old != nil && old.slot == nodeRank {
 		s.seat(old, spare)
 	}
-	was := s.slots[nodeRank] // whose role the ranks go on with
-	s.slots[nodeRank], s.replaced = slot{Group: g}, true
-	s.slots[nodeRank].role, s.slots[nodeRank].roleFirst = was.role, was.roleFirst
-	s.vacant = slices.DeleteFunc(s.vacant, func(rank int) bool { return rank == nodeRank })
-	s.seat(s.nodes[g.Node.Name], nodeRank)
+	was := s.plan.slots[nodeRank] // whose role the ranks go on with
+	s.plan.slots[nodeRank], s.step.replaced = slot{Group: g}, true
+	s.plan.slots[nodeRank].role, s.plan.slots[nodeRank].roleFirst = was.role, was.roleFirst
+	s.plan.vacant = slices.DeleteFunc(s.plan.vacant, func(rank int) bool { return rank == nodeRank })
+	s.seat(s.roster.nodes[g.Node.Name], nodeRank)
 	s.admit()
 	return nil
 }
 
 func (s *State) substitute(nodeRank int, candidates []placement.Node) (placement.Group, error) {
-	old := s.slots[nodeRank].Group
+	old := s.plan.slots[nodeRank].Group
 	r := s.spec.Request
 	r.MinNodes, r.MaxNodes, r.PerNode, r.Strategy = 1, 1, []int{len(old.Bundles)}, placement.StrictPack
 	r.Keep = map[string]int{old.Node.Name: 0}
@@ -291,7 +291,7 @@ func (s *State) substitute(nodeRank int, candidates []placement.Node) (placement
 
 // snug are the spares with the least room that suffices for a node rank.
 func (s *State) snug(nodeRank int, spares []placement.Node) []placement.Node {
-	need, least := len(s.slots[nodeRank].Bundles), math.MaxInt
+	need, least := len(s.plan.slots[nodeRank].Bundles), math.MaxInt
 	for _, n := range spares {
 		if room := s.room(n); room >= need {
 			least = min(least, room)
@@ -323,24 +323,24 @@ func (s *State) room(n placement.Node) int {
 // gathering says that the job, or a part of it, waits for nodes.
 func (s *State) gathering() bool {
 	if s.whole() {
-		return s.units[0].phase == Gathering
+		return s.progress.units[0].phase == Gathering
 	}
-	return len(s.homeless) > 0
+	return len(s.shortage.homeless) > 0
 }
 
 // wanting says what the job waits for while it gathers, and why the nodes that are there do not do.
 func (s *State) wanting() string {
-	if s.queued != "" {
-		return s.queued
+	if s.shortage.queued != "" {
+		return s.shortage.queued
 	}
 	if s.whole() {
-		return s.waiting
+		return s.shortage.text
 	}
-	if len(s.homeless) == 0 {
+	if len(s.shortage.homeless) == 0 {
 		return ""
 	}
-	rank := s.units[s.homeless[0]].first
-	text := fmt.Sprintf("waiting for a node in the place of %s (node rank %d)", s.slots[rank].Node.Name, rank)
+	rank := s.progress.units[s.shortage.homeless[0]].first
+	text := fmt.Sprintf("waiting for a node in the place of %s (node rank %d)", s.plan.slots[rank].Node.Name, rank)
 	if spares := s.list(); len(spares) > 0 {
 		if _, err := s.substitute(rank, spares); err != nil {
 			text += "; " + err.Error()

@@ -12,9 +12,9 @@ import (
 func (s *State) reach(u *unit) {
 	for i := range u.members {
 		rank := u.first + i
-		if sl := &s.slots[rank]; !sl.asked && !s.slots[0].vacant {
-			s.questions++
-			sl.asked, s.unproven[rank] = true, s.questions
+		if sl := &s.plan.slots[rank]; !sl.asked && !s.plan.slots[0].vacant {
+			s.master.questions++
+			sl.asked, s.master.pending[rank] = true, s.master.questions
 			s.orderReach(rank)
 		}
 	}
@@ -22,50 +22,50 @@ func (s *State) reach(u *unit) {
 
 func (s *State) orderReach(nodeRank int) {
 	s.do(Reach{
-		Node: s.slots[nodeRank].Node.Name, Seq: s.unproven[nodeRank],
-		Addr: s.world.MasterAddr, Port: s.world.MasterPort, Late: s.launched, Ranks: len(s.slots[nodeRank].Bundles),
+		Node: s.plan.slots[nodeRank].Node.Name, Seq: s.master.pending[nodeRank],
+		Addr: s.plan.world.MasterAddr, Port: s.plan.world.MasterPort, Late: s.master.launched, Ranks: len(s.plan.slots[nodeRank].Bundles),
 	})
 }
 
 // unask forgets what was asked of a lost node: of all nodes when it was the master.
 func (s *State) unask(nodeRank int) {
-	delete(s.unproven, nodeRank)
-	delete(s.unreached, nodeRank)
+	delete(s.master.pending, nodeRank)
+	delete(s.master.unreached, nodeRank)
 	if nodeRank == 0 {
-		clear(s.unproven)
-		clear(s.unreached)
+		clear(s.master.pending)
+		clear(s.master.unreached)
 	}
 }
 
 func (s *State) reached(ev Reached) string {
-	n := s.nodes[ev.Node]
-	if n == nil || ev.Seq == 0 || ev.Seq != s.unproven[n.slot] {
+	n := s.roster.nodes[ev.Node]
+	if n == nil || ev.Seq == 0 || ev.Seq != s.master.pending[n.slot] {
 		return s.ignore()
 	}
-	delete(s.unproven, n.slot)
+	delete(s.master.pending, n.slot)
 	if !ev.Unable.OK() {
 		return s.unable(n.slot, Exited{Attempt: s.unitsAt(n.slot)[0].attempt, Exit: ev.Unable, At: ev.At})
 	}
 	if ev.Err != "" {
-		s.unreached[n.slot] = ev.Err
+		s.master.unreached[n.slot] = ev.Err
 	}
 	return s.launch()
 }
 
 // launch starts the units that wait for nothing but the port, when all who were asked have said whether they reach it.
 func (s *State) launch() string {
-	if s.result != nil || s.expiry != nil || !s.ported || len(s.unproven) > 0 {
+	if s.ending.result != nil || s.departures.end != nil || !s.master.ported || len(s.master.pending) > 0 {
 		return ""
 	}
 	failed := ""
-	if len(s.unreached) > 0 {
-		if failed = s.severed(); s.result != nil {
+	if len(s.master.unreached) > 0 {
+		if failed = s.severed(); s.ending.result != nil {
 			return failed
 		}
 	}
 	var started []*unit
-	for i := range s.units {
-		if u := &s.units[i]; s.poised(u) {
+	for i := range s.progress.units {
+		if u := &s.progress.units[i]; s.poised(u) {
 			s.start(u)
 			started = append(started, u)
 		}
@@ -78,12 +78,12 @@ func (s *State) launch() string {
 
 // proving names the nodes that have not answered, when they are few.
 func (s *State) proving() string {
-	if len(s.unproven) > shownNodes {
-		return count(len(s.unproven), "node")
+	if len(s.master.pending) > shownNodes {
+		return count(len(s.master.pending), "node")
 	}
 	var names []string
-	for _, rank := range slices.Sorted(maps.Keys(s.unproven)) {
-		names = append(names, named(s.slots[rank].Node))
+	for _, rank := range slices.Sorted(maps.Keys(s.master.pending)) {
+		names = append(names, named(s.plan.slots[rank].Node))
 	}
 	return strings.Join(names, ", ")
 }
@@ -91,18 +91,18 @@ func (s *State) proving() string {
 // notReached says which nodes do not reach the master. How many of how many they are tells a firewall of one node from a wrong address of
 // the master.
 func (s *State) notReached(ranks []int) string {
-	master := fmt.Sprintf("%s at %s (MASTER_ADDR:MASTER_PORT)", s.slots[0].Node.Name, endpoint(s.world.MasterAddr, s.world.MasterPort))
+	master := fmt.Sprintf("%s at %s (MASTER_ADDR:MASTER_PORT)", s.plan.slots[0].Node.Name, endpoint(s.plan.world.MasterAddr, s.plan.world.MasterPort))
 	if len(ranks) == 1 {
-		return fmt.Sprintf("%s cannot reach %s: %s", named(s.slots[ranks[0]].Node), master, s.unreached[ranks[0]])
+		return fmt.Sprintf("%s cannot reach %s: %s", named(s.plan.slots[ranks[0]].Node), master, s.master.unreached[ranks[0]])
 	}
-	return fmt.Sprintf("%d of the %d other nodes cannot reach %s: %s", len(ranks), len(s.slots)-1, master, s.whyNot(ranks))
+	return fmt.Sprintf("%d of the %d other nodes cannot reach %s: %s", len(ranks), len(s.plan.slots)-1, master, s.whyNot(ranks))
 }
 
 // whyNot says of the first node ranks why they do not reach the master.
 func (s *State) whyNot(ranks []int) string {
 	var list []string
 	for _, rank := range ranks[:min(len(ranks), shownNodes)] {
-		list = append(list, fmt.Sprintf("%s: %s", named(s.slots[rank].Node), s.unreached[rank]))
+		list = append(list, fmt.Sprintf("%s: %s", named(s.plan.slots[rank].Node), s.master.unreached[rank]))
 	}
 	if more := len(ranks) - shownNodes; more > 0 {
 		list = append(list, fmt.Sprintf("and %d more", more))

@@ -20,33 +20,33 @@ const (
 // prepare starts a placed unit once the master's port is known and its nodes reach it.
 func (s *State) prepare(u *unit) string {
 	s.pass(u, Preparing)
-	if s.ported {
+	if s.master.ported {
 		s.reach(u)
-		if len(s.unproven) > 0 {
+		if len(s.master.pending) > 0 {
 			return s.label(u) + ": " + s.portWait()
 		}
 		s.start(u)
 		return s.starting(u)
 	}
-	master := s.slots[0]
-	if s.asked == nil && !master.vacant {
-		s.asked = &Prepare{Node: master.Node.Name, Unit: u.id, Attempt: u.attempt, Fresh: s.gang(), Peers: s.peers(), Ranks: len(master.Bundles)}
-		s.do(*s.asked)
+	master := s.plan.slots[0]
+	if s.master.question == nil && !master.vacant {
+		s.master.question = &Prepare{Node: master.Node.Name, Unit: u.id, Attempt: u.attempt, Fresh: s.gang(), Peers: s.peers(), Ranks: len(master.Bundles)}
+		s.do(*s.master.question)
 	}
 	return s.label(u) + ": " + s.portWait()
 }
 
 // admit tells the master of a node that came in the place of another after the master gave its port.
 func (s *State) admit() {
-	if master := s.slots[0]; s.ported && !master.vacant {
+	if master := s.plan.slots[0]; s.master.ported && !master.vacant {
 		s.do(Admit{Node: master.Node.Name, Peers: s.peers()})
 	}
 }
 
 // peers are the addresses of the nodes that have ranks.
 func (s *State) peers() []netip.Addr {
-	peers := make([]netip.Addr, 0, len(s.slots))
-	for _, sl := range s.slots {
+	peers := make([]netip.Addr, 0, len(s.plan.slots))
+	for _, sl := range s.plan.slots {
 		if !sl.vacant {
 			peers = append(append(peers, sl.Node.Addr), sl.Node.Others...)
 		}
@@ -58,28 +58,28 @@ func (s *State) peers() []netip.Addr {
 func (s *State) start(u *unit) {
 	s.pass(u, Running)
 	u.cause, u.notice, u.told, u.early, u.split = nil, nil, false, nil, false
-	s.meeting, s.launched = "", true
-	s.alarms[AlarmGrow], s.ripe = 0, false
-	s.departures = slices.DeleteFunc(s.departures, func(d departure) bool { return d.node == everyNode }) // its growth
+	s.progress.meeting, s.master.launched = "", true
+	s.timers.armed[AlarmGrow], s.growth.due = 0, false
+	s.departures.announced = slices.DeleteFunc(s.departures.announced, func(d departure) bool { return d.node == everyNode }) // its growth
 	u.left, u.live, u.starting, u.imports = 0, len(u.members), len(u.members), Imports{}
-	s.live += u.live
-	s.attempts++
+	s.progress.live += u.live
+	s.budget.attempts++
 	for i := range u.members {
 		g := s.orderStart(u, u.first+i)
 		u.members[i] = member{live: true, left: len(g.Bundles)}
 		u.left += len(g.Bundles)
 		for _, b := range g.Bundles {
-			s.done[b.Rank] = false
+			s.progress.done[b.Rank] = false
 		}
 	}
 }
 
 func (s *State) orderStart(u *unit, nodeRank int) placement.Group {
 	g := s.share(u, nodeRank)
-	w := s.world
-	all := s.slots[nodeRank].Bundles
+	w := s.plan.world
+	all := s.plan.slots[nodeRank].Bundles
 	w.LocalSize = len(all)
-	w.RoleSize, w.RoleFirst = s.roles[s.slots[nodeRank].role], s.slots[nodeRank].roleFirst
+	w.RoleSize, w.RoleFirst = s.plan.roles[s.plan.slots[nodeRank].role], s.plan.slots[nodeRank].roleFirst
 	if s.spec.Request.GPU {
 		w.GPUs = make([]placement.GPU, len(all))
 		for i, b := range all {
@@ -105,8 +105,8 @@ func (s *State) stop(u *unit) {
 
 func (s *State) orderStop(u *unit, nodeRank int) {
 	s.do(Stop{
-		Node: s.slots[nodeRank].Node.Name, Unit: u.id, Attempt: u.attempt, Grace: s.spec.Grace, Kill: s.cancels > 1,
-		Evidence: u.evidence(s.cancels), Signal: s.signal,
+		Node: s.plan.slots[nodeRank].Node.Name, Unit: u.id, Attempt: u.attempt, Grace: s.spec.Grace, Kill: s.ending.cancels > 1,
+		Evidence: u.evidence(s.ending.cancels), Signal: s.ending.signal,
 	})
 }
 
@@ -128,19 +128,19 @@ func (s *State) fail(f *fault, units ...*unit) string {
 		u.cause = f
 		if !u.sick {
 			u.sick = true
-			s.sick++
+			s.budget.failing++
 		}
 	}
 	if why := s.hopeless(f); why != "" {
 		return s.failed(units[0], why)
 	}
-	s.alarms[AlarmRefill] = 0
+	s.timers.armed[AlarmRefill] = 0
 	first := ""
 	for i, u := range units {
 		s.pass(u, Stopping)
 		s.stop(u)
 		next := s.settle(u)
-		if s.result != nil {
+		if s.ending.result != nil {
 			return next
 		}
 		if i == 0 {
@@ -160,20 +160,20 @@ func (s *State) settle(u *unit) string {
 	}
 	if u.cause == nil {
 		s.pass(u, Finished)
-		s.open--
-		if s.open == 0 && s.expiry == nil { // programs exit with 0 also when they have saved, to go on later
+		s.progress.open--
+		if s.progress.open == 0 && s.departures.end == nil { // programs exit with 0 also when they have saved, to go on later
 			return s.end(Result{Reason: s.success()})
 		}
 		return also(s.label(u)+" is done", s.quits(u))
 	}
 	price := ""
 	switch {
-	case s.expiry != nil:
+	case s.departures.end != nil:
 		return also(s.label(u)+" was the last", s.quits(u))
 	case u.cause.departs && s.hopeless(u.cause) != "":
 		return s.failed(u, s.hopeless(u.cause))
 	case !u.cause.decided:
-		if price = s.decide(u); s.result != nil {
+		if price = s.decide(u); s.ending.result != nil {
 			return price
 		}
 	}
@@ -190,7 +190,7 @@ func (s *State) settle(u *unit) string {
 
 // backoff is the wait before the next attempt of a unit: none when it is nobody's failure.
 func (s *State) backoff(u *unit) Wait {
-	w := Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.streak, Long: u.cause.outside()}
+	w := Wait{Unit: u.id, Attempt: u.attempt, Restarts: s.budget.streak, Long: u.cause.outside()}
 	if u.cause.departs {
 		w.Restarts = 0
 	}
@@ -199,21 +199,21 @@ func (s *State) backoff(u *unit) Wait {
 
 // end decides the end of the job; it is finished when nothing lives any more.
 func (s *State) end(r Result) string {
-	r.Attempts, r.Restarts, r.Ending = s.attempts, s.restarts, cmp.Or(r.Ending, ending(r.Code))
+	r.Attempts, r.Restarts, r.Ending = s.budget.attempts, s.budget.restarts, cmp.Or(r.Ending, endingFor(r.Code))
 	r.Code = s.exitCode(r.Ending, r.Code)
-	s.result = &r
-	for i := range s.units {
-		s.stop(&s.units[i])
-		s.spendLast(&s.units[i])
+	s.ending.result = &r
+	for i := range s.progress.units {
+		s.stop(&s.progress.units[i])
+		s.spendLast(&s.progress.units[i])
 	}
-	return also(r.Reason, s.stopWait(s.live))
+	return also(r.Reason, s.stopWait(s.progress.live))
 }
 
 // exitCode is the user's for an ending, if there is one.
 func (s *State) exitCode(e report.Ending, code int) int { return cmp.Or(s.spec.ExitCodes[e], code) }
 
 // ending is what a code of golaunch's own means.
-func ending(code int) report.Ending {
+func endingFor(code int) report.Ending {
 	switch code {
 	case 0:
 		return report.EndSuccess
@@ -227,8 +227,8 @@ func ending(code int) report.Ending {
 
 // cause is a failure whose restart has not begun; nil when there is none. That a node leaves in order is no failure.
 func (s *State) cause() *Failure {
-	for i := range s.units {
-		if u := &s.units[i]; u.cause != nil && !u.cause.departs {
+	for i := range s.progress.units {
+		if u := &s.progress.units[i]; u.cause != nil && !u.cause.departs {
 			return new(u.failure())
 		}
 	}

@@ -11,17 +11,17 @@ import (
 // severed is what follows when nodes do not reach the master. Before anything has run the network or an address is wrong, and a person
 // must mend that. Later it is the failure of a node, as any other.
 func (s *State) severed() string {
-	ranks := slices.Sorted(maps.Keys(s.unreached))
+	ranks := slices.Sorted(maps.Keys(s.master.unreached))
 	why := s.notReached(ranks)
-	if s.attempts == 0 {
-		f := Failure{Node: s.slots[ranks[0]].Node.Name, Rank: -1, Why: why, Verdict: unreachable}
+	if s.budget.attempts == 0 {
+		f := Failure{Node: s.plan.slots[ranks[0]].Node.Name, Rank: -1, Why: why, Verdict: unreachable}
 		return s.end(Result{Code: codeOwn, Reason: "job failed: " + also(why, unreachable.Remedy), Cause: &f})
 	}
 	blamed := s.guilty(ranks)
 	for _, rank := range ranks {
-		s.slots[rank].asked = false
+		s.plan.slots[rank].asked = false
 	}
-	clear(s.unreached)
+	clear(s.master.unreached)
 	units := s.stranded(blamed)
 	if len(units) == 0 { // their nodes leave
 		return ""
@@ -35,21 +35,21 @@ var unreachable = verdict.Unreachable
 // guilty are the nodes that are to blame when some do not reach the master: it, if there are more of them than of those that do, and else
 // they. All that did not reach it since all ranks ran speak against it, but for who did not reach an earlier master either.
 func (s *State) guilty(ranks []int) (blamed []string) {
-	master, against, reaching := s.slots[0].Node.Name, 0, 0
+	master, against, reaching := s.plan.slots[0].Node.Name, 0, 0
 	for _, rank := range ranks {
-		name := s.slots[rank].Node.Name
+		name := s.plan.slots[rank].Node.Name
 		blamed = append(blamed, name)
-		if s.deaf[name] == "" {
-			s.deaf[name] = master
+		if s.master.missed[name] == "" {
+			s.master.missed[name] = master
 		}
 	}
-	for _, unheard := range s.deaf {
+	for _, unheard := range s.master.missed {
 		if unheard == master {
 			against++
 		}
 	}
-	for i, sl := range s.slots {
-		if s.unreached[i] == "" && sl.asked && !sl.vacant && (i > 0 || s.vouches(ranks)) {
+	for i, sl := range s.plan.slots {
+		if s.master.unreached[i] == "" && sl.asked && !sl.vacant && (i > 0 || s.vouches(ranks)) {
 			reaching++
 		}
 	}
@@ -67,11 +67,11 @@ func (s *State) acquit(blamed []string) {
 		guilty[name] = true
 	}
 	forgive := func(name string) {
-		if s.excluded[name] == unreachable.Cause {
-			delete(s.excluded, name)
+		if s.suspects.excluded[name] == unreachable.Cause {
+			delete(s.suspects.excluded, name)
 		}
 	}
-	for name, unheard := range s.deaf {
+	for name, unheard := range s.master.missed {
 		if guilty[name] {
 			forgive(unheard)
 		}
@@ -84,7 +84,7 @@ func (s *State) acquit(blamed []string) {
 // vouches says that the master speaks for itself: ranks run there, or have, while those who do not reach it have had none yet.
 func (s *State) vouches(ranks []int) bool {
 	ran := func(rank int) bool {
-		n := s.nodes[s.slots[rank].Node.Name]
+		n := s.roster.nodes[s.plan.slots[rank].Node.Name]
 		return n != nil && n.ran
 	}
 	return s.liveAt(0) || ran(0) && !slices.ContainsFunc(ranks, ran)
@@ -93,12 +93,12 @@ func (s *State) vouches(ranks []int) bool {
 // stranded are the units that wait for the master on nodes that are to blame. If it is the master itself they are all that wait, and with
 // them, if a spare can take its place, those that run there.
 func (s *State) stranded(blamed []string) (units []*unit) {
-	all := s.gang() || blamed[0] == s.slots[0].Node.Name
+	all := s.gang() || blamed[0] == s.plan.slots[0].Node.Name
 	_, err := s.substitute(0, s.fit(s.list()))
 	movable := all && err == nil && s.spec.ExcludeAfter > 0
-	for i := range s.units {
-		u := &s.units[i]
-		waits := s.poised(u) && (all || slices.Contains(blamed, s.slots[u.first].Node.Name))
+	for i := range s.progress.units {
+		u := &s.progress.units[i]
+		waits := s.poised(u) && (all || slices.Contains(blamed, s.plan.slots[u.first].Node.Name))
 		if waits || movable && u.first == 0 && u.phase == Running {
 			units = append(units, u)
 		}
@@ -108,11 +108,11 @@ func (s *State) stranded(blamed []string) (units []*unit) {
 
 // elsewhere asks for another master among the nodes of the last attempt, if that was to blame for the end of it.
 func (s *State) elsewhere(r placement.Request) (placement.Request, bool) {
-	f := s.units[0].cause
-	if f == nil || f.Verdict.Cause != unreachable.Cause || f.Node != s.slots[0].Node.Name || s.nodes[f.Node] == nil {
+	f := s.progress.units[0].cause
+	if f == nil || f.Verdict.Cause != unreachable.Cause || f.Node != s.plan.slots[0].Node.Name || s.roster.nodes[f.Node] == nil {
 		return r, false
 	}
-	here := slices.DeleteFunc(slices.Clone(s.slots[1:]), func(sl slot) bool { return s.nodes[sl.Node.Name] == nil })
+	here := slices.DeleteFunc(slices.Clone(s.plan.slots[1:]), func(sl slot) bool { return s.roster.nodes[sl.Node.Name] == nil })
 	fit := slices.IndexFunc(here, func(sl slot) bool { return !s.Excludes(sl.Node.Name) })
 	if len(here) == 0 {
 		return r, false

@@ -5,7 +5,7 @@ import (
 )
 
 // Changes are what units turned to in the newest step, for a ledger that knows when that was.
-func (s *State) Changes() []goodput.Change { return s.changes }
+func (s *State) Changes() []goodput.Change { return s.step.changes }
 
 // spending is what the ranks of a unit spend their time on in a phase. They train once all of them have started.
 func spending(p Phase) goodput.Use {
@@ -33,7 +33,7 @@ func (s *State) spend(u *unit, use goodput.Use) {
 		c.Cause, c.Node = u.culprit()
 	}
 	c.Imported = u.imports.Waited
-	s.changes = append(s.changes, c)
+	s.step.changes = append(s.step.changes, c)
 }
 
 // spendLast is for the end of the job.
@@ -56,19 +56,19 @@ func (s *State) stepped(ev Stepped) string {
 	if _, _, sl, ok := s.find(ev.Node, ev.Unit, ev.Attempt); !ok || ev.Step <= 0 || !s.gang() || sl.NodeRank != 0 {
 		return s.ignore()
 	}
-	s.changes = append(s.changes, goodput.Change{Step: ev.Step, Ago: ev.Ago})
+	s.step.changes = append(s.step.changes, goodput.Change{Step: ev.Step, Ago: ev.Ago})
 	return ""
 }
 
 // size is how many ranks a unit has; 0 before there is a plan.
 func (s *State) size(u *unit) int {
 	switch {
-	case s.gang(), len(s.slots) == 0:
-		return s.world.WorldSize
+	case s.gang(), len(s.plan.slots) == 0:
+		return s.plan.world.WorldSize
 	case s.spec.Restart == RestartRank:
 		return 1
 	}
-	return len(s.slots[u.first].Bundles)
+	return len(s.plan.slots[u.first].Bundles)
 }
 
 // culprit is why a unit was stopped, and the node that is to blame.

@@ -40,20 +40,20 @@ func (w *world) checkBooks() error {
 	w.books.keep(n, s.Changes())
 	for id, c := range w.books.doing {
 		switch {
-		case id >= len(s.units) || s.finished:
+		case id >= len(s.progress.units) || s.ending.finished:
 			if c.To != goodput.Over {
 				return fmt.Errorf("unit %d is no more, but does %v", id, c)
 			}
-		case c.Ranks != s.size(&s.units[id]) && c.To != goodput.Over, !s.does(&s.units[id], c.To):
-			return fmt.Errorf("unit %d of %d ranks is %s, but does %v", id, s.size(&s.units[id]), s.units[id].phase, c)
+		case c.Ranks != s.size(&s.progress.units[id]) && c.To != goodput.Over, !s.does(&s.progress.units[id], c.To):
+			return fmt.Errorf("unit %d of %d ranks is %s, but does %v", id, s.size(&s.progress.units[id]), s.progress.units[id].phase, c)
 		}
 	}
-	if s.attempts > 0 && len(w.books.doing) < len(s.units) {
-		return fmt.Errorf("only %d of %d units are known", len(w.books.doing), len(s.units))
+	if s.budget.attempts > 0 && len(w.books.doing) < len(s.progress.units) {
+		return fmt.Errorf("only %d of %d units are known", len(w.books.doing), len(s.progress.units))
 	}
 	r := w.books.report(n)
-	if r != nil && s.gang() && r.Interruptions != s.units[0].attempt {
-		return fmt.Errorf("%d interruptions before attempt %d", r.Interruptions, s.units[0].attempt)
+	if r != nil && s.gang() && r.Interruptions != s.progress.units[0].attempt {
+		return fmt.Errorf("%d interruptions before attempt %d", r.Interruptions, s.progress.units[0].attempt)
 	}
 	return checkSums(r, w.books.seconds)
 }
@@ -61,11 +61,11 @@ func (w *world) checkBooks() error {
 // beat has rank 0 come to a step now and then, which decides nothing. It is left to no chance, on which all that follows would depend.
 func (w *world) beat() error {
 	n := len(w.history)
-	if n%5 != 0 || len(w.state.slots) == 0 {
+	if n%5 != 0 || len(w.state.plan.slots) == 0 {
 		return nil
 	}
 	ev := Stepped{
-		Node: w.state.slots[0].Node.Name, Attempt: w.state.units[0].attempt, Step: int64(n % 50), Ago: time.Duration(n%9) * time.Second,
+		Node: w.state.plan.slots[0].Node.Name, Attempt: w.state.progress.units[0].attempt, Step: int64(n % 50), Ago: time.Duration(n%9) * time.Second,
 	}
 	actions, reason := w.state.Step(ev)
 	w.history = append(w.history, turn{ev, actions, reason, w.state.Stale()})
@@ -77,9 +77,9 @@ func (w *world) beat() error {
 
 func (s *State) does(u *unit, use goodput.Use) bool {
 	switch {
-	case s.result != nil && u.live > 0:
+	case s.ending.result != nil && u.live > 0:
 		return use == goodput.Stopping
-	case s.result != nil:
+	case s.ending.result != nil:
 		return use == goodput.Stopping || use == goodput.Over
 	case u.phase == Running && u.starting == 0:
 		return use == goodput.Training

@@ -64,7 +64,7 @@ func (s *State) divided(u *unit) string {
 	moving, longest := map[int]bool{}, time.Duration(0)
 	for i, m := range u.members {
 		for _, b := range s.share(u, u.first+i).Bundles {
-			moving[b.Rank] = !s.done[b.Rank]
+			moving[b.Rank] = !s.progress.done[b.Rank]
 		}
 		if m.stalled != nil {
 			longest = max(longest, m.stalled.longest())
@@ -101,7 +101,7 @@ func (s *State) hang(u *unit) Failure {
 			longest = max(longest, m.stalled.longest())
 		}
 	}
-	f := Failure{Node: s.slots[u.first].Node.Name, Rank: -1, Attempt: u.attempt, Hung: true}
+	f := Failure{Node: s.plan.slots[u.first].Node.Name, Rank: -1, Attempt: u.attempt, Hung: true}
 	f.Why = fmt.Sprintf("hang: %s not moved for %v", have(len(all)+more), longest)
 	late, why := s.laggards(all, behind)
 	if len(late) == 0 {
@@ -110,7 +110,7 @@ func (s *State) hang(u *unit) Failure {
 	}
 	f.Why += fmt.Sprintf("; behind is %s: %s", s.without(func(rank int) bool { return !late[rank] }), why)
 	first := slices.Min(slices.Collect(maps.Keys(late)))
-	for _, sl := range s.slots {
+	for _, sl := range s.plan.slots {
 		if b, ok := bundle(sl.Group, first); ok {
 			f.Node, f.Rank, f.GPU = sl.Node.Name, first, b.GPU
 		}

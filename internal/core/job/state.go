@@ -9,97 +9,158 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// State is one job as it stands. One goroutine owns it.
+// State is one job as it stands. One goroutine owns it. Only the methods of a part change the fields of that part.
 type State struct {
-	spec Spec
-	// nodes are the agents that are there, by name; addrs are their addresses, and gpus is the number of their GPUs.
+	spec       Spec
+	roster     roster
+	plan       plan
+	progress   progress
+	master     master
+	shortage   shortage
+	budget     budget
+	verdicts   verdicts
+	suspects   suspects
+	departures departures
+	growth     growth
+	timers     timers
+	ending     ending
+	step       step `snapshot:"-"`
+}
+
+// roster has the nodes that are there.
+type roster struct {
 	nodes map[string]*node
+	// addrs has the node at each address.
 	addrs map[netip.Addr]string
 	gpus  int
 	// spares are the nodes that no group uses. Reports ask for them while a node is missing, and must not cost O(nodes).
 	spares map[string]bool
-
-	// slots are the placement groups of the newest plan by node rank, and world what their ranks know of the whole. It is ported
-	// when its master has a port; asked is the question for one that is out.
-	slots []slot
-	world World
-	// roles are the ranks of each role.
-	roles  map[string]int
-	ported bool
-	asked  *Prepare
-	// unproven are the node ranks that have not said whether they reach that port, with the number of the question, and unreached
-	// are those that do not reach it, with why. questions counts, and launched says that units have started with that port.
-	unproven  map[int]int
-	unreached map[int]string
-	questions int
-	launched  bool
-
-	// units are all ranks in parts that restart on their own; until there is a first plan, unit 0 stands for the whole.
-	units []unit
-	// done says of each rank whether it exited 0 in the newest attempt of its unit.
-	done []bool
-	// pids are the process ids of the ranks, 0 for those that are not known, and meeting is what the newest [Met] says.
-	pids    []int
-	meeting string
-	// open counts the units that have not succeeded, and live the pairs of unit and node that may have processes.
-	open, live int
-
-	// alarms has the sequence number of the newest alarm of each kind, 0 when it does not matter any more.
-	alarms map[AlarmKind]int
-	seq    int
-	// homeless are the units whose node was lost, and that wait for one in its place while the others run.
-	homeless []int
-	// enough is the number of nodes from which on it is worth asking for a plan again, and waiting what is waited for.
-	enough  int
-	waiting string
-	// queued is why a cluster has no nodes for the job, empty when it has given one since.
-	queued string
-	// vacant are the node ranks whose node was lost.
-	vacant []int
-	// differing is why the nodes have no fabric in common, until it was told.
-	differing string
+	// joined counts the nodes that ever joined.
+	joined int
 	// loss is the newest loss of a node in words.
 	loss string
+}
 
-	// seen counts the nodes that ever joined.
-	seen                        int
-	attempts, restarts, cancels int
-	// signal is what the job was told to stop with, see [Stop].
-	signal int
-	// streak are the restarts since the budget was last whole, and spent those of them that count against it. sick counts the units
-	// that do not run since they failed.
-	streak, spent, sick int
-	// recurrence knows a failure again, and rules are the user's own of what one means, once they were needed. blamed counts the failures since the budget
-	// was last whole by the node that is to blame, and excluded says why nodes are used only if others will not do.
+// plan is where the ranks are: the newest placement, by node rank.
+type plan struct {
+	slots []slot
+	// vacant are the node ranks whose node was lost.
+	vacant []int
+	// world is what ranks know of the whole, and roles are the ranks of each role.
+	world World
+	roles map[string]int
+	// differing is why the nodes have no fabric in common, until it was told.
+	differing string
+}
+
+// master is the port of the node with rank 0, and which nodes reach it.
+type master struct {
+	// question is the one for a port that is out. Once it is answered, ported is true, until the master changes.
+	question *Prepare
+	ported   bool
+	// launched says that units have started with that port.
+	launched bool
+	// pending are the node ranks that have not said whether they reach the port, with the number of the question; unreached
+	// are those that do not reach it, with why.
+	pending   map[int]int
+	unreached map[int]string
+	questions int
+	// missed are the nodes that did not reach a master since all units ran, with the first that they did not reach.
+	missed map[string]string
+}
+
+// progress is how far the units and their ranks have come.
+type progress struct {
+	// units are all ranks in parts that restart on their own; until there is a first plan, unit 0 stands for the whole.
+	units []unit
+	// done says of each rank whether it exited 0 in the newest attempt of its unit. pids are their process ids, 0 for unknown ones.
+	done []bool
+	pids []int
+	// meeting is what the newest [Met] says.
+	meeting string
+	// open counts the units that have not succeeded, live the pairs of unit and node that may have processes, and ready those of
+	// them that are ready for the end of the job.
+	open, live, ready int
+}
+
+// shortage is what a job does without that lacks nodes.
+type shortage struct {
+	// homeless are the units whose node was lost, and that wait for one in its place while the others run.
+	homeless []int
+	// enough is the number of nodes from which on a new plan may be possible.
+	enough int
+	// text is what the whole waits for. queued is why a cluster has no nodes for the job, empty when it has given one since.
+	text, queued string
+}
+
+// budget counts attempts and failures.
+type budget struct {
+	attempts, restarts int
+	// streak are the restarts since the budget was last whole, and spent those of them that count against it.
+	streak, spent int
+	// failing counts the units that do not run since they failed.
+	failing int
+}
+
+// verdicts is what failures mean.
+type verdicts struct {
+	// recurrence knows a failure again.
 	recurrence verdict.Recurrence
 	// weighed counts the ranks whose failures were weighed and not yet decided.
-	weighed  int
-	rules    []verdict.Rule `snapshot:"-"`
+	weighed int
+	// rules are the user's own, once they were needed.
+	rules []verdict.Rule `snapshot:"-"`
+}
+
+// suspects are the nodes that are to blame for failures.
+type suspects struct {
+	// blamed counts the failures of each node since the budget was last whole. excluded says why nodes are used only if others will not do.
 	blamed   map[string]int
 	excluded map[string]string
-	// deaf are nodes that did not reach a master since all units ran, with the first that they did not reach.
-	deaf map[string]string
-	// departures are those whose time is not over, in the order in which they were told.
-	departures []departure
-	// expiry is how the job ends once as many pairs of unit and node are ready for that as live; nil before it was said that it will.
-	expiry *Result
-	ready  int
-	// partial says that the job was placed on fewer nodes than its most, and ripe that it has run so for long enough.
-	partial, ripe bool
-	// fatal is the unit whose failure ends the job, or noUnit, and ending is why no restart follows.
-	fatal  int
-	ending string
+}
+
+// departures are the ends that were announced to ranks.
+type departures struct {
+	// announced are those whose time is not over, in the order in which they were told.
+	announced []departure
+	// end is how the job ends once all that lives is ready; nil before it was said that it will.
+	end *Result
+}
+
+// growth is the time after which a job that was placed on fewer nodes than its most asks for more.
+type growth struct {
+	// partial says that it was placed so, and due that it has run for long enough.
+	partial, due bool
+}
+
+// timers are the alarms that are out.
+type timers struct {
+	// armed has the sequence number of the newest alarm of each kind, 0 when it does not matter any more.
+	armed map[AlarmKind]int
+	seq   int
+}
+
+// ending is how the job ends.
+type ending struct {
+	cancels int
+	// signal is what the job was told to stop with, see [Stop].
+	signal int
+	// fatal is the unit whose failure ends the job, or noUnit, and why no restart follows.
+	fatal int
+	why   string
 	// result is set once the end is decided; what still lives then stops, and the job is finished when nothing does.
 	result   *Result
 	finished bool
+}
 
-	// actions, changes, judged, stale and replaced are what the newest step came to.
-	actions []Action         `snapshot:"-"`
-	changes []goodput.Change `snapshot:"-"`
-	judged  verdict.Verdict  `snapshot:"-"`
-	stale   bool             `snapshot:"-"`
-	// replaced is for [State.Replaced].
-	replaced bool `snapshot:"-"`
+// step is what the newest event came to.
+type step struct {
+	actions []Action
+	changes []goodput.Change
+	judged  verdict.Verdict
+	stale   bool
+	// replaced says that a spare took the place of a node.
+	replaced bool
 }
 
 // node is a machine that is there; slot is its node rank, or spare, and ran says that ranks have started there. leaves is that it will be
@@ -178,50 +239,47 @@ const (
 // New returns a job that waits for nodes. Its first step arms the [AlarmPlacement].
 func New(spec Spec) *State {
 	s := &State{
-		spec:   spec,
-		nodes:  map[string]*node{},
-		addrs:  map[netip.Addr]string{},
-		spares: map[string]bool{},
-		alarms: map[AlarmKind]int{},
-
-		unproven: map[int]int{}, unreached: map[int]string{},
-		blamed: map[string]int{}, excluded: map[string]string{}, deaf: map[string]string{},
-
-		units: []unit{{phase: Gathering}}, fatal: noUnit,
+		spec:     spec,
+		roster:   roster{nodes: map[string]*node{}, addrs: map[netip.Addr]string{}, spares: map[string]bool{}},
+		progress: progress{units: []unit{{phase: Gathering}}},
+		master:   master{pending: map[int]int{}, unreached: map[int]string{}, missed: map[string]string{}},
+		suspects: suspects{blamed: map[string]int{}, excluded: map[string]string{}},
+		timers:   timers{armed: map[AlarmKind]int{}},
+		ending:   ending{fatal: noUnit},
 	}
-	s.waiting = s.shortfall()
+	s.shortage.text = s.shortfall()
 	return s
 }
 
 // ownRules are the user's own.
 func (s *State) ownRules() []verdict.Rule {
-	if s.rules == nil && s.spec.Rules != "" {
-		s.rules, _ = verdict.Parse("--failure-rules", s.spec.Rules) // who submits the job has checked them
+	if s.verdicts.rules == nil && s.spec.Rules != "" {
+		s.verdicts.rules, _ = verdict.Parse("--failure-rules", s.spec.Rules) // who submits the job has checked them
 	}
-	return s.rules
+	return s.verdicts.rules
 }
 
 // gang says that all ranks are one unit.
 func (s *State) gang() bool { return s.spec.Restart != RestartNode && s.spec.Restart != RestartRank }
 
 // whole says that the next placement is of all nodes at once: of a gang always, of other units before their first start.
-func (s *State) whole() bool { return s.gang() || s.attempts == 0 }
+func (s *State) whole() bool { return s.gang() || s.budget.attempts == 0 }
 
 // closed says that no node will join any more.
 func (s *State) closed() bool {
-	return s.spec.FixedPool && s.seen >= s.spec.Pool && (s.attempts > 0 || s.loss != "")
+	return s.spec.FixedPool && s.roster.joined >= s.spec.Pool && (s.budget.attempts > 0 || s.roster.loss != "")
 }
 
 // unitsAt are the units that have ranks on a node rank.
 func (s *State) unitsAt(nodeRank int) []unit {
 	switch {
-	case len(s.units) == 1:
-		return s.units
+	case len(s.progress.units) == 1:
+		return s.progress.units
 	case s.spec.Restart == RestartNode:
-		return s.units[nodeRank : nodeRank+1]
+		return s.progress.units[nodeRank : nodeRank+1]
 	}
-	b := s.slots[nodeRank].Bundles
-	return s.units[b[0].Rank : b[0].Rank+len(b)]
+	b := s.plan.slots[nodeRank].Bundles
+	return s.progress.units[b[0].Rank : b[0].Rank+len(b)]
 }
 
 // member finds the member of a unit on a node rank.
@@ -236,30 +294,30 @@ func (u *unit) member(nodeRank int) *member {
 func (s *State) seat(n *node, slot int) {
 	n.slot = slot
 	if slot == spare {
-		s.spares[n.Name] = true
+		s.roster.spares[n.Name] = true
 	} else {
-		delete(s.spares, n.Name)
+		delete(s.roster.spares, n.Name)
 	}
 }
 
 // find says whom a report is about. It is false for a report from a node that was lost, of another attempt, or of a node that
 // has said stopped: such reports are stale.
 func (s *State) find(name string, id, attempt int) (*unit, *member, *slot, bool) {
-	n := s.nodes[name]
-	if n == nil || n.slot == spare || id < 0 || id >= len(s.units) {
+	n := s.roster.nodes[name]
+	if n == nil || n.slot == spare || id < 0 || id >= len(s.progress.units) {
 		return nil, nil, nil, false
 	}
-	u := &s.units[id]
+	u := &s.progress.units[id]
 	m := u.member(n.slot)
 	if m == nil || !m.live || u.attempt != attempt {
 		return nil, nil, nil, false
 	}
-	return u, m, &s.slots[n.slot], true
+	return u, m, &s.plan.slots[n.slot], true
 }
 
 // share is the placement group of a unit on one node rank.
 func (s *State) share(u *unit, nodeRank int) placement.Group {
-	g := s.slots[nodeRank].Group
+	g := s.plan.slots[nodeRank].Group
 	if s.spec.Restart == RestartRank {
 		i := u.id - g.Bundles[0].Rank
 		g.Bundles = g.Bundles[i : i+1 : i+1]
@@ -267,16 +325,16 @@ func (s *State) share(u *unit, nodeRank int) placement.Group {
 	return g
 }
 
-func (s *State) do(a Action) { s.actions = append(s.actions, a) }
+func (s *State) do(a Action) { s.step.actions = append(s.step.actions, a) }
 
 // arm asks for a timer; answers to older ones of its kind are stale from now on.
-func (s *State) arm(kind AlarmKind) { s.alarms[kind] = s.alarm(kind, 0) }
+func (s *State) arm(kind AlarmKind) { s.timers.armed[kind] = s.alarm(kind, 0) }
 
 // alarm asks for a timer, and returns its number.
 func (s *State) alarm(kind AlarmKind, after time.Duration) int {
-	s.seq++
-	s.do(Alarm{Kind: kind, Seq: s.seq, For: after})
-	return s.seq
+	s.timers.seq++
+	s.do(Alarm{Kind: kind, Seq: s.timers.seq, For: after})
+	return s.timers.seq
 }
 
 // settled counts a member that has no process any more.
@@ -285,5 +343,5 @@ func (s *State) settled(u *unit, m *member) {
 	s.unready(u, m)
 	m.live = false
 	u.live--
-	s.live--
+	s.progress.live--
 }

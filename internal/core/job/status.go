@@ -32,9 +32,9 @@ type NodeStatus struct {
 // Phase is where the job stands. With several units it is that of the unit that has come furthest but not finished.
 func (s *State) Phase() Phase {
 	switch {
-	case s.finished:
+	case s.ending.finished:
 		return Finished
-	case s.result != nil:
+	case s.ending.result != nil:
 		return Stopping
 	}
 	for _, p := range []Phase{Running, Stopping, Backoff, Preparing} {
@@ -47,12 +47,12 @@ func (s *State) Phase() Phase {
 
 // Summary describes the job. It costs O(nodes + units).
 func (s *State) Summary() Summary {
-	sum := Summary{Phase: s.Phase(), Restarts: s.restarts, MaxRestarts: s.spec.MaxRestarts, Waits: s.waits()}
-	for _, u := range s.units {
+	sum := Summary{Phase: s.Phase(), Restarts: s.budget.restarts, MaxRestarts: s.spec.MaxRestarts, Waits: s.waits()}
+	for _, u := range s.progress.units {
 		sum.Attempt = max(sum.Attempt, u.attempt)
 	}
-	for i, sl := range s.slots {
-		if n := s.nodes[sl.Node.Name]; n != nil && n.slot == i {
+	for i, sl := range s.plan.slots {
+		if n := s.roster.nodes[sl.Node.Name]; n != nil && n.slot == i {
 			sum.Nodes = append(sum.Nodes, NodeStatus{Node: n.Node, NodeRank: i, Ranks: sl.Bundles, Live: s.liveAt(i)})
 		}
 	}
@@ -67,9 +67,9 @@ func (s *State) liveAt(nodeRank int) bool {
 }
 
 func (s *State) first(p Phase) *unit {
-	for i := range s.units {
-		if s.units[i].phase == p {
-			return &s.units[i]
+	for i := range s.progress.units {
+		if s.progress.units[i].phase == p {
+			return &s.progress.units[i]
 		}
 	}
 	return nil
@@ -77,11 +77,11 @@ func (s *State) first(p Phase) *unit {
 
 // waits has one part for each thing that units wait for.
 func (s *State) waits() string {
-	if s.result != nil {
-		return also(s.result.Reason, s.stopWait(s.live))
+	if s.ending.result != nil {
+		return also(s.ending.result.Reason, s.stopWait(s.progress.live))
 	}
 	var starting, stopping, ranks int
-	for _, u := range s.units {
+	for _, u := range s.progress.units {
 		switch u.phase {
 		case Running:
 			starting += u.starting
@@ -97,7 +97,7 @@ func (s *State) waits() string {
 	if s.first(Preparing) != nil {
 		text = also(text, s.portWait())
 	}
-	if u := s.first(Backoff); u != nil && s.expiry == nil {
+	if u := s.first(Backoff); u != nil && s.departures.end == nil {
 		text = also(text, s.label(u)+" follows after a backoff")
 	}
 	text = also(text, s.stopWait(stopping))
@@ -108,7 +108,7 @@ func (s *State) waits() string {
 		text = also(text, count(ranks, "rank")+" to end")
 	}
 	if s.first(Running) != nil {
-		text = also(text, s.meeting)
+		text = also(text, s.progress.meeting)
 	}
 	return text
 }

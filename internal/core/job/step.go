@@ -5,42 +5,41 @@ import (
 	"fmt"
 
 	"github.com/golaunch/golaunch/internal/core/goodput"
-	"github.com/golaunch/golaunch/internal/core/verdict"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // Step takes what happened and returns what must now be done, in that order, and why. The reason is empty when the event decided
 // nothing: a report that was expected, or a stale one. After [Finish] every event is stale.
 func (s *State) Step(ev Event) (actions []Action, reason string) {
-	s.actions, s.changes, s.judged, s.stale, s.replaced = nil, nil, verdict.Verdict{}, s.finished, false
-	if s.finished {
+	s.step = step{stale: s.ending.finished}
+	if s.ending.finished {
 		return nil, ""
 	}
-	if s.seq == 0 {
+	if s.timers.seq == 0 {
 		s.arm(AlarmPlacement)
 	}
 	reason = also(s.take(ev), s.expire())
-	s.stale = s.stale && len(s.actions) == 0
-	if s.result != nil && s.live == 0 {
-		s.finished = true
+	s.step.stale = s.step.stale && len(s.step.actions) == 0
+	if s.ending.result != nil && s.progress.live == 0 {
+		s.ending.finished = true
 		s.shunLast()
-		s.spendNothing(s.units)
+		s.spendNothing(s.progress.units)
 		s.do(Finish{Result: s.outcome()})
-		reason = s.result.Reason
+		reason = s.ending.result.Reason
 	}
-	return s.actions, reason
+	return s.step.actions, reason
 }
 
 // Stale says that the event of the newest step changed nothing: it was a report of an earlier attempt or of a lost node, a repetition, or
 // the answer of a timer that does not matter any more. A record of the job can do without it.
-func (s *State) Stale() bool { return s.stale }
+func (s *State) Stale() bool { return s.step.stale }
 
 // Replaced says that in the newest step a spare took the place of a node. It may have come for another place, which lacks a node again.
-func (s *State) Replaced() bool { return s.replaced }
+func (s *State) Replaced() bool { return s.step.replaced }
 
 // ignore is the answer to an event that changes nothing.
 func (s *State) ignore() string {
-	s.stale = true
+	s.step.stale = true
 	return ""
 }
 
@@ -58,7 +57,7 @@ func (s *State) take(ev Event) string {
 	case Cancel:
 		return s.cancel(ev)
 	default:
-		if s.result != nil {
+		if s.ending.result != nil {
 			return s.ignore()
 		}
 	}
@@ -88,7 +87,7 @@ func (s *State) take(ev Event) string {
 	case TimedOut:
 		return s.timedOut(ev)
 	case Queued:
-		s.queued = ev.Why
+		s.shortage.queued = ev.Why
 		return ev.Why
 	default:
 		return s.ignore()
@@ -101,10 +100,10 @@ func (p *Prepare) asks(ev Prepared) bool {
 }
 
 func (s *State) prepared(ev Prepared) string {
-	if !s.asked.asks(ev) {
+	if !s.master.question.asks(ev) {
 		return s.ignore()
 	}
-	s.asked = nil
+	s.master.question = nil
 	if !ev.Unable.OK() {
 		return s.unable(0, Exited{Attempt: ev.Attempt, Exit: ev.Unable, At: ev.At})
 	}
@@ -112,13 +111,13 @@ func (s *State) prepared(ev Prepared) string {
 		f := Failure{Node: ev.Node, Rank: -1, Attempt: ev.Attempt, At: ev.At, Why: ev.Node + " has no port for the master: " + ev.Err}
 		return s.end(Result{Code: codeOwn, Reason: "job failed: " + f.Why, Cause: &f})
 	}
-	s.ported, s.launched = true, false
-	s.world.MasterAddr, s.world.MasterPort = s.slots[0].Node.Addr.String(), ev.Port
-	for i := range s.slots {
-		s.slots[i].asked = i == 0 // the master need not prove it
+	s.master.ported, s.master.launched = true, false
+	s.plan.world.MasterAddr, s.plan.world.MasterPort = s.plan.slots[0].Node.Addr.String(), ev.Port
+	for i := range s.plan.slots {
+		s.plan.slots[i].asked = i == 0 // the master need not prove it
 	}
-	for i := range s.units {
-		if u := &s.units[i]; s.poised(u) {
+	for i := range s.progress.units {
+		if u := &s.progress.units[i]; s.poised(u) {
 			s.reach(u)
 		}
 	}
@@ -131,7 +130,7 @@ func (s *State) prepared(ev Prepared) string {
 // unable ends the job for a node that could not start its ranks, the first of which would end so. Those of no other node have started for
 // nothing.
 func (s *State) unable(nodeRank int, first Exited) string {
-	sl := s.slots[nodeRank]
+	sl := s.plan.slots[nodeRank]
 	first.Node, first.Rank = sl.Node.Name, sl.Bundles[0].Rank
 	f := s.fault(failure(first, sl.Bundles[0])).Failure
 	return s.end(Result{Code: code(f), Ending: report.EndProgram, Reason: "job failed: " + also(f.Why, "a restart would not help"), Cause: &f})
@@ -142,7 +141,7 @@ func (s *State) started(ev Started) string {
 	if !ok || m.started {
 		return s.ignore()
 	}
-	m.started, s.nodes[ev.Node].ran = true, true
+	m.started, s.roster.nodes[ev.Node].ran = true, true
 	s.note(s.share(u, sl.NodeRank), ev.PIDs)
 	u.imports.add(ev.Imports)
 	u.starting--
@@ -152,17 +151,17 @@ func (s *State) started(ev Started) string {
 	s.spend(u, goodput.Training)
 	if u.sick {
 		u.sick = false
-		s.sick--
+		s.budget.failing--
 	}
-	if s.sick == 0 {
-		clear(s.deaf)
+	if s.budget.failing == 0 {
+		clear(s.master.missed)
 	}
-	if s.spec.RefillAfter > 0 && s.streak > 0 && s.sick == 0 {
+	if s.spec.RefillAfter > 0 && s.budget.streak > 0 && s.budget.failing == 0 {
 		s.arm(AlarmRefill)
 	}
 	s.settleIn()
-	text := also(also(s.label(u)+" runs", s.differing), u.imports.words(s.size(u)))
-	s.differing = ""
+	text := also(also(s.label(u)+" runs", s.plan.differing), u.imports.words(s.size(u)))
+	s.plan.differing = ""
 	return text
 }
 
@@ -174,20 +173,20 @@ func (s *State) exited(ev Exited) string {
 		return s.ignore()
 	}
 	b, ok := bundle(s.share(u, sl.NodeRank), ev.Rank)
-	if !ok || s.done[ev.Rank] {
+	if !ok || s.progress.done[ev.Rank] {
 		return s.ignore()
 	}
 	if !s.Weighs(ev) {
 		ev.Tail, ev.Traceback, ev.Kernel = "", "", ""
 	}
-	if u.phase != Running || s.result != nil {
+	if u.phase != Running || s.ending.result != nil {
 		if ev.Exit.OK() {
 			if u.early != nil && !ev.At.Before(u.early.at) {
 				return s.ignore()
 			}
 			u.leaves(ev)
-			if s.result != nil && s.fatal == u.id {
-				s.result.Reason = s.lament(u)
+			if s.ending.result != nil && s.ending.fatal == u.id {
+				s.ending.result.Reason = s.lament(u)
 			}
 			return ""
 		}
@@ -195,13 +194,13 @@ func (s *State) exited(ev Exited) string {
 	}
 	if !ev.Exit.OK() {
 		f := s.fault(failure(ev, b))
-		s.judged = f.Verdict
+		s.step.judged = f.Verdict
 		if u.excused(ev.Exit) {
 			return also(f.Why+" after the notice", s.vacate(u, *u.notice))
 		}
 		return s.fail(f, u)
 	}
-	s.done[ev.Rank] = true
+	s.progress.done[ev.Rank] = true
 	m.left--
 	u.left--
 	if u.left > 0 {
@@ -225,7 +224,7 @@ func (s *State) stopped(ev Stopped) string {
 	}
 	s.settled(u, m)
 	switch {
-	case s.result != nil, u.phase == Stopping && u.live > 0:
+	case s.ending.result != nil, u.phase == Stopping && u.live > 0:
 		return ""
 	case u.phase == Running && m.left > 0:
 		f := Failure{Node: ev.Node, Rank: -1, Attempt: u.attempt, Why: ev.Node + " stopped before its ranks had ended"}
@@ -237,11 +236,11 @@ func (s *State) stopped(ev Stopped) string {
 }
 
 func (s *State) elapsed(ev Elapsed) string {
-	if ev.Unit < 0 || ev.Unit >= len(s.units) {
+	if ev.Unit < 0 || ev.Unit >= len(s.progress.units) {
 		return s.ignore()
 	}
-	u := &s.units[ev.Unit]
-	if u.phase != Backoff || u.attempt != ev.Attempt || s.expiry != nil {
+	u := &s.progress.units[ev.Unit]
+	if u.phase != Backoff || u.attempt != ev.Attempt || s.departures.end != nil {
 		return s.ignore()
 	}
 	return s.place(u)
@@ -260,15 +259,15 @@ func (s *State) timedOut(ev TimedOut) string {
 		return s.ripen(ev)
 	default: // a limit on waiting for nodes
 	}
-	if ev.Seq == 0 || ev.Seq != s.alarms[ev.Kind] || !s.gathering() {
+	if ev.Seq == 0 || ev.Seq != s.timers.armed[ev.Kind] || !s.gathering() {
 		return s.ignore()
 	}
-	s.alarms[ev.Kind], s.enough = 0, 0
+	s.timers.armed[ev.Kind], s.shortage.enough = 0, 0
 	reason := ""
 	if s.whole() {
 		reason = s.placeAll(true)
 	}
-	if ev.Kind == AlarmLastCall || s.result != nil || !s.gathering() {
+	if ev.Kind == AlarmLastCall || s.ending.result != nil || !s.gathering() {
 		return reason
 	}
 	return s.end(Result{Code: codeTimeout, Reason: "job timed out: " + s.wanting(), Cause: s.cause()})
@@ -276,36 +275,36 @@ func (s *State) timedOut(ev TimedOut) string {
 
 // refill gives the budget back to a job that has run long enough without a failure.
 func (s *State) refill(ev TimedOut) string {
-	if ev.Seq == 0 || ev.Seq != s.alarms[AlarmRefill] {
+	if ev.Seq == 0 || ev.Seq != s.timers.armed[AlarmRefill] {
 		return s.ignore()
 	}
-	s.alarms[AlarmRefill], s.spent, s.streak = 0, 0, 0
-	clear(s.blamed)
+	s.timers.armed[AlarmRefill], s.budget.spent, s.budget.streak = 0, 0, 0
+	clear(s.suspects.blamed)
 	return fmt.Sprintf("nothing has failed for %v: %s again", s.spec.RefillAfter, count(s.spec.MaxRestarts, "restart"))
 }
 
 func (s *State) cancel(ev Cancel) string {
-	if s.expiry != nil && s.expiry.Code == ev.Code { // it was told before why
-		ev.Ending = cmp.Or(ev.Ending, s.expiry.Ending)
+	if s.departures.end != nil && s.departures.end.Code == ev.Code { // it was told before why
+		ev.Ending = cmp.Or(ev.Ending, s.departures.end.Ending)
 	}
 	if ev.Within > 0 {
 		return s.expires(ev)
 	}
-	if s.cancels > 0 && ev.Once {
+	if s.ending.cancels > 0 && ev.Once {
 		return s.ignore()
 	}
-	if s.cancels++; s.cancels == 1 {
-		s.signal = ev.Signal
+	if s.ending.cancels++; s.ending.cancels == 1 {
+		s.ending.signal = ev.Signal
 	}
 	switch {
-	case s.cancels > 1:
-		for i := range s.units {
-			s.units[i].told = false
-			s.stop(&s.units[i])
+	case s.ending.cancels > 1:
+		for i := range s.progress.units {
+			s.progress.units[i].told = false
+			s.stop(&s.progress.units[i])
 		}
 		return "cancelled again: killing what still runs"
-	case s.result != nil:
-		return s.result.Reason + "; still stopping; cancel again to kill"
+	case s.ending.result != nil:
+		return s.ending.result.Reason + "; still stopping; cancel again to kill"
 	}
 	r := ev.result()
 	r.Cause = s.cause()

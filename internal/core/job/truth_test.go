@@ -165,7 +165,7 @@ func (t *truth) hear(ev Event) {
 		if t.cancels++; t.cancels == 1 {
 			t.signal = ev.Signal
 		}
-		t.cancelled = t.cancelled || t.w.state.result == nil
+		t.cancelled = t.cancelled || t.w.state.ending.result == nil
 	case Lost:
 		t.bereave(ev.Node)
 	default: // a report: see believe
@@ -247,7 +247,7 @@ func (t *truth) weighs(e Exited) bool {
 	}
 	t.weighed[at][e.Rank] = true
 	lives := t.ordered[p] != nil && !t.ended[p] && t.newest[e.Unit] == e.Attempt
-	return t.w.state.gang() && lives && !t.hung[at] && !t.evacuated[at] && t.w.state.result == nil
+	return t.w.state.gang() && lives && !t.hung[at] && !t.evacuated[at] && t.w.state.ending.result == nil
 }
 
 // reported is a failure as it was reported; rank is -1 for one of a whole node.
@@ -285,7 +285,7 @@ func (t *truth) bereave(node string) {
 
 // expire notes that all nodes are to leave.
 func (t *truth) expire(loose bool) {
-	if t.w.state.result == nil && !t.done() {
+	if t.w.state.ending.result == nil && !t.done() {
 		t.expires, t.loose = true, t.loose || loose
 		for _, a := range t.w.agents {
 			t.evacuate(a.node.Name)

@@ -85,7 +85,7 @@ func TestDecisionIsInTheResult(t *testing.T) {
 			for _, ev := range c.events {
 				step(ev)
 			}
-			for _, sl := range s.slots {
+			for _, sl := range s.plan.slots {
 				step(Stopped{Node: sl.Node.Name})
 			}
 			if result == nil || result.Cause == nil {
@@ -113,7 +113,7 @@ func TestDecisionCountsRepeats(t *testing.T) {
 		if attempt > 0 {
 			s.Step(Elapsed{Attempt: attempt})
 			s.Step(Prepared{Node: "n0", Attempt: attempt, Port: 1000})
-			s.Step(Reached{Node: "n1", Seq: s.questions})
+			s.Step(Reached{Node: "n1", Seq: s.master.questions})
 		}
 		s.Step(Exited{Node: "n1", Attempt: attempt, Rank: 8, Exit: report.Exit{Code: 1}, At: time.Unix(1000, 0), Tail: "AssertionError: x"})
 		if v := s.Judged(); v.Cause != "assertion" {
@@ -123,8 +123,8 @@ func TestDecisionCountsRepeats(t *testing.T) {
 			s.Step(Stopped{Node: node, Attempt: attempt})
 		}
 	}
-	if s.result == nil || s.result.Ending != report.EndProgram {
-		t.Fatalf("%+v", s.result)
+	if s.ending.result == nil || s.ending.result.Ending != report.EndProgram {
+		t.Fatalf("%+v", s.ending.result)
 	}
 	if v := s.outcome().Cause.Verdict; v.Action != verdict.Stop || v.Cause != "assertion" {
 		t.Errorf("%+v", v)

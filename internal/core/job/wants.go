@@ -39,16 +39,16 @@ func (s *State) LastCall() int {
 	if !s.gathering() {
 		return 0
 	}
-	return s.alarms[AlarmLastCall]
+	return s.timers.armed[AlarmLastCall]
 }
 
 // lacking says of the whole that it waits for nodes, or will once it has stopped.
 func (s *State) lacking() bool {
-	if s.result != nil {
+	if s.ending.result != nil {
 		return false
 	}
-	u := &s.units[0]
-	return u.phase == Gathering || len(s.vacant) > 0 && owes(u)
+	u := &s.progress.units[0]
+	return u.phase == Gathering || len(s.plan.vacant) > 0 && owes(u)
 }
 
 // owes says that a unit that lost a node needs another.
@@ -58,10 +58,10 @@ func owes(u *unit) bool { return u.phase != Finished && (u.phase != Stopping || 
 // lost node that comes back takes its own if it is still vacant.
 func (s *State) regroup() placement.Request {
 	r := s.spec.Request
-	r.Keep = make(map[string]int, len(s.nodes))
-	taken := make([]bool, len(s.slots)+len(s.nodes))
-	for rank, sl := range s.slots {
-		if s.nodes[sl.Node.Name] != nil {
+	r.Keep = make(map[string]int, len(s.roster.nodes))
+	taken := make([]bool, len(s.plan.slots)+len(s.roster.nodes))
+	for rank, sl := range s.plan.slots {
+		if s.roster.nodes[sl.Node.Name] != nil {
 			r.Keep[sl.Node.Name], taken[rank] = rank, true
 		}
 	}
@@ -75,7 +75,7 @@ func (s *State) regroup() placement.Request {
 		}
 		r.Keep[n.Name], taken[rank] = rank, true
 	}
-	for rank, sl := range s.slots {
+	for rank, sl := range s.plan.slots {
 		if !taken[rank] {
 			r.Keep[sl.Node.Name] = rank
 		}
@@ -85,14 +85,14 @@ func (s *State) regroup() placement.Request {
 
 // uncovered are the ranks on each of the vacant node ranks for which there is no spare, fewest first.
 func (s *State) uncovered() []int {
-	if s.result != nil || len(s.vacant) == 0 {
+	if s.ending.result != nil || len(s.plan.vacant) == 0 {
 		return nil
 	}
 	var sizes []int
-	for _, rank := range s.vacant {
+	for _, rank := range s.plan.vacant {
 		units := s.unitsAt(rank)
 		if slices.ContainsFunc(units, func(u unit) bool { return owes(&u) }) {
-			sizes = append(sizes, len(s.slots[rank].Bundles))
+			sizes = append(sizes, len(s.plan.slots[rank].Bundles))
 		}
 	}
 	slices.Sort(sizes)
@@ -113,7 +113,7 @@ func (s *State) Live(node string, unit, attempt int) bool {
 
 // Result is how the job ends; false while that is not decided. The job is finished once nothing of it lives.
 func (s *State) Result() (Result, bool) {
-	if s.result == nil {
+	if s.ending.result == nil {
 		return Result{}, false
 	}
 	return s.outcome(), true
@@ -121,9 +121,9 @@ func (s *State) Result() (Result, bool) {
 
 // outcome is the result with its cause as it is known by now.
 func (s *State) outcome() Result {
-	r := *s.result
-	if s.fatal != noUnit {
-		u := &s.units[s.fatal]
+	r := *s.ending.result
+	if s.ending.fatal != noUnit {
+		u := &s.progress.units[s.ending.fatal]
 		cause := u.failure()
 		cause.Why = u.blamed()
 		r.Cause = &cause

@@ -20,14 +20,14 @@ func crowd(t *testing.T, restart Restart, nodes int) *State {
 	}
 	s.Step(Prepared{Node: "n0", Port: 1000})
 	for i := range nodes - 1 {
-		s.Step(Reached{Node: s.slots[i+1].Node.Name, Seq: i + 1})
+		s.Step(Reached{Node: s.plan.slots[i+1].Node.Name, Seq: i + 1})
 	}
-	for i := range s.units {
-		for m := range s.units[i].members {
-			s.Step(Started{Node: s.slots[s.units[i].first+m].Node.Name, Unit: i})
+	for i := range s.progress.units {
+		for m := range s.progress.units[i].members {
+			s.Step(Started{Node: s.plan.slots[s.progress.units[i].first+m].Node.Name, Unit: i})
 		}
 	}
-	if s.Phase() != Running || s.sick > 0 || s.units[len(s.units)-1].starting > 0 {
+	if s.Phase() != Running || s.budget.failing > 0 || s.progress.units[len(s.progress.units)-1].starting > 0 {
 		t.Fatal(s.Summary().Waits)
 	}
 	return s
@@ -35,7 +35,7 @@ func crowd(t *testing.T, restart Restart, nodes int) *State {
 
 // everyRank is that all ranks of a crowd fail at once, with words.
 func everyRank(s *State) (events []Exited) {
-	for i, sl := range s.slots {
+	for i, sl := range s.plan.slots {
 		for _, b := range sl.Bundles {
 			for _, u := range s.unitsAt(i) {
 				if _, ok := bundle(s.share(&u, i), b.Rank); ok {
@@ -96,8 +96,8 @@ func TestWeighsAgain(t *testing.T) {
 	for _, ev := range events[1:maxWeighed] {
 		s.Step(Stopped{Node: ev.Node, Unit: ev.Unit})
 	}
-	if s.weighed != 0 {
-		t.Errorf("%d are still weighed", s.weighed)
+	if s.verdicts.weighed != 0 {
+		t.Errorf("%d are still weighed", s.verdicts.weighed)
 	}
 	for _, ev := range []Exited{
 		{Node: "none", Exit: report.Exit{Code: 1}},

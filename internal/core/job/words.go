@@ -15,23 +15,23 @@ const shownNodes = 4
 
 // shortfall says who is here and how many of the wanted nodes are not. It takes the same time however many nodes there are.
 func (s *State) shortfall() string {
-	if s.alarms[AlarmLastCall] != 0 {
+	if s.timers.armed[AlarmLastCall] != 0 {
 		return s.missing(s.spec.Request.MaxNodes) + "; starting with these at the last call"
 	}
 	return s.missing(s.spec.Request.MinNodes)
 }
 
 func (s *State) missing(want int) string {
-	text := fmt.Sprintf("waiting for %d of %s", max(0, want-len(s.nodes)), count(want, "node"))
-	switch n := len(s.nodes); {
+	text := fmt.Sprintf("waiting for %d of %s", max(0, want-len(s.roster.nodes)), count(want, "node"))
+	switch n := len(s.roster.nodes); {
 	case n == 0:
 		return text + "; none is here"
 	case n > shownNodes:
 		return text + fmt.Sprintf("; %d are here", n)
 	}
 	var here []string
-	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-		here = append(here, named(s.nodes[name].Node))
+	for _, name := range slices.Sorted(maps.Keys(s.roster.nodes)) {
+		here = append(here, named(s.roster.nodes[name].Node))
 	}
 	return text + "; here: " + strings.Join(here, ", ")
 }
@@ -68,22 +68,22 @@ func (s *State) label(u *unit) string {
 
 // leaveWait is what a unit waits for whose node leaves.
 func (s *State) leaveWait(u *unit) string {
-	return "waiting for " + s.slots[u.first].Node.Name + " to leave"
+	return "waiting for " + s.plan.slots[u.first].Node.Name + " to leave"
 }
 
 func (s *State) portWait() string {
 	switch {
-	case s.ported && len(s.unproven) == 0:
+	case s.master.ported && len(s.master.pending) == 0:
 		if u := s.first(Preparing); u != nil {
 			return s.leaveWait(u)
 		}
 		return ""
-	case s.ported:
-		return fmt.Sprintf("waiting for %s to reach the master at %s", s.proving(), endpoint(s.world.MasterAddr, s.world.MasterPort))
-	case s.asked == nil:
-		return fmt.Sprintf("waiting for a node in the place of the master, %s", s.slots[0].Node.Name)
+	case s.master.ported:
+		return fmt.Sprintf("waiting for %s to reach the master at %s", s.proving(), endpoint(s.plan.world.MasterAddr, s.plan.world.MasterPort))
+	case s.master.question == nil:
+		return fmt.Sprintf("waiting for a node in the place of the master, %s", s.plan.slots[0].Node.Name)
 	}
-	return fmt.Sprintf("waiting for a free port on the master, %s", named(s.slots[0].Node))
+	return fmt.Sprintf("waiting for a free port on the master, %s", named(s.plan.slots[0].Node))
 }
 
 func (s *State) starting(units ...*unit) string {
@@ -91,7 +91,7 @@ func (s *State) starting(units ...*unit) string {
 	for _, u := range units {
 		ranks += u.left
 	}
-	master := netip.AddrPortFrom(s.slots[0].Node.Addr, uint16(s.world.MasterPort))
+	master := netip.AddrPortFrom(s.plan.slots[0].Node.Addr, uint16(s.plan.world.MasterPort))
 	text := fmt.Sprintf("starting %s, master %v", count(ranks, "rank"), master)
 	if len(units) == 1 {
 		text = s.label(units[0]) + ": " + text
@@ -116,9 +116,9 @@ func (s *State) places(n int) string {
 }
 
 func (s *State) success() string {
-	text := fmt.Sprintf("job succeeded: %s exited 0", count(s.world.WorldSize, "rank"))
-	if s.restarts > 0 {
-		text += " after " + count(s.restarts, "restart")
+	text := fmt.Sprintf("job succeeded: %s exited 0", count(s.plan.world.WorldSize, "rank"))
+	if s.budget.restarts > 0 {
+		text += " after " + count(s.budget.restarts, "restart")
 	}
 	return text
 }

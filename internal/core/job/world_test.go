@@ -194,7 +194,7 @@ func (w *world) calmDown() error {
 func (w *world) act() error {
 	a := w.agents[w.rng.IntN(len(w.agents))]
 	switch n := w.rng.IntN(100); {
-	case w.expires && !w.calm && w.state.live > 0 && len(w.state.unproven) > 0 && w.chance(4): // a rare moment
+	case w.expires && !w.calm && w.state.progress.live > 0 && len(w.state.master.pending) > 0 && w.chance(4): // a rare moment
 		return w.expire()
 	case n < 25:
 		return w.obey(a)
