@@ -8,29 +8,30 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
 type agentOptions struct {
 	launcher.Agent
-	clusterFlags
+	cli.ClusterFlags
 	gpus          int
 	labels        map[string]string
 	drain, noWait bool
 }
 
-func newAgent(s *streams) *cobra.Command {
+func newAgent(s *cli.Console) *cobra.Command {
 	var o agentOptions
-	c := newVerb("agent --coordinator HOST:PORT | --drain", "be a node of a cluster, or ask one to leave", takes(0, 0))
+	c := cli.NewVerb("agent --coordinator HOST:PORT | --drain", "be a node of a cluster, or ask one to leave", cli.Args(0, 0))
 	f := c.Flags()
-	o.clusterFlags.declare(f)
+	o.ClusterFlags.Declare(f)
 	f.IntVar(&o.gpus, "num-gpus", 0, "declare this `number` of GPUs instead of those that are found here")
 	f.StringToStringVar(&o.labels, "label", nil, "`KEY=value`: a fact about this node, such as rack=r7; repeat it for more")
 	f.StringVar(&o.Name, "name", "", "this node's `name` (the host name)")
 	f.StringVar(&o.Address, "address", "", "this node's `address` (the one on the route to the coordinator)")
 	f.StringVar(&o.Interface, "interface", "", "network `interface` that has this node's address")
-	f.StringVar(&o.PortRange, "port-range", "", portRangeUsage)
+	f.StringVar(&o.PortRange, "port-range", "", cli.PortRangeUsage)
 	f.StringVar(&o.LogDir, "log-dir", "", "`directory` for the ranks' output (one below the temporary directory)")
 	f.StringVar(&o.Preflight, "preflight", "warn", "`what` is done if something is wrong with this node, see golaunch doctor: off, warn, exclude or fail")
 	f.DurationVar(&o.DrainTime, "drain-time", 0, "how long ranks have to get ready when this agent got SIGTERM, see GOLAUNCH_NOTICE_FILE")
@@ -41,8 +42,8 @@ func newAgent(s *streams) *cobra.Command {
 	f.StringVar(&o.Spot, "spot-notice", "", "`cloud` to ask whether it takes this machine back: aws, gcp or azure")
 	f.BoolVar(&o.drain, "drain", false, "ask the node's agent to leave once no job needs it, and wait for that")
 	f.BoolVar(&o.noWait, "no-wait", false, "with --drain: do not wait")
-	completeFlags(c)
-	c.RunE = s.does(func(*cobra.Command, []string) (int, error) {
+	cli.CompleteFlags(c)
+	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) {
 		if f.Changed("num-gpus") {
 			o.GPUs = &o.gpus
 		}
@@ -52,11 +53,11 @@ func newAgent(s *streams) *cobra.Command {
 }
 
 // run makes this machine a node of a cluster, or asks a node to leave it.
-func (o *agentOptions) run(io *streams) (int, error) {
+func (o *agentOptions) run(io *cli.Console) (int, error) {
 	switch {
 	case o.drain:
 		return 0, o.drainNode(io)
-	case o.coordinator == "":
+	case o.ClusterFlags.Coordinator == "":
 		return 0, fmt.Errorf("%w: an agent needs --coordinator HOST:PORT", launcher.ErrUsage)
 	}
 	signals, done, err := begin()
@@ -64,13 +65,14 @@ func (o *agentOptions) run(io *streams) (int, error) {
 		return 0, err
 	}
 	defer done()
-	o.Coordinator, o.TokenFile, o.Labels, o.Signals, o.Standalone = o.coordinator, o.tokenFile, o.labels, signals, true
-	o.Say, o.Warn = io.say, io.warn
+	o.Agent.Coordinator, o.Agent.TokenFile = o.ClusterFlags.Coordinator, o.ClusterFlags.TokenFile
+	o.Labels, o.Signals, o.Standalone = o.labels, signals, true
+	o.Say, o.Warn = io.Say, io.Warn
 	return o.Serve(context.Background())
 }
 
 // drainNode keeps new ranks from a node, and waits for as long as the jobs take that have some there.
-func (o *agentOptions) drainNode(io *streams) error {
+func (o *agentOptions) drainNode(io *cli.Console) error {
 	name := o.Name
 	if name == "" {
 		var err error
@@ -79,14 +81,14 @@ func (o *agentOptions) drainNode(io *streams) error {
 		}
 	}
 	ctx := context.Background()
-	c, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
+	c, err := launcher.Connect(ctx, o.ClusterFlags.Coordinator, o.ClusterFlags.TokenFile)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	jobs, err := c.Drain(ctx, name)
 	for err == nil && len(jobs) > 0 && !o.noWait {
-		io.say(fmt.Sprintf("%s gets no more ranks, and leaves after job %s", name, jobs[0]))
+		io.Say(fmt.Sprintf("%s gets no more ranks, and leaves after job %s", name, jobs[0]))
 		if _, err = c.Wait(ctx, jobs[0]); err == nil {
 			jobs, err = c.Drain(ctx, name)
 		}
@@ -94,10 +96,10 @@ func (o *agentOptions) drainNode(io *streams) error {
 			jobs, err = nil, nil // it has left
 		}
 	}
-	if err != nil || !o.json {
+	if err != nil || !o.JSON {
 		return err
 	}
-	return jsonout.Print(io.stdout, &drainedShown{Node: name, Jobs: jobs})
+	return jsonout.Print(io.Stdout, &drainedShown{Node: name, Jobs: jobs})
 }
 
 // drainedShown is what agent --drain prints as JSON; docs/json.md is its contract.

@@ -13,6 +13,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -22,25 +23,25 @@ type coordinatorOptions struct {
 	json, quiet bool
 }
 
-func newCoordinator(s *streams) *cobra.Command {
+func newCoordinator(s *cli.Console) *cobra.Command {
 	var o coordinatorOptions
-	c := newVerb("coordinator [--listen HOST:PORT]", "be the head of a cluster that jobs share", takes(0, 0))
+	c := cli.NewVerb("coordinator [--listen HOST:PORT]", "be the head of a cluster that jobs share", cli.Args(0, 0))
 	f := c.Flags()
 	f.StringVar(&o.Listen, "listen", "", fmt.Sprintf("`HOST:PORT` for agents and clients (this machine's address on the default route, port %d or the first of --port-range)",
 		launcher.DefaultPort))
 	f.StringSliceVar(&o.Peers, "peers", nil, "`HOST:PORT,...` of all coordinators of the cluster, 3, 5 or 7: give each the same list; any minority may be lost")
-	f.StringVar(&o.PortRange, "port-range", "", portRangeUsage)
+	f.StringVar(&o.PortRange, "port-range", "", cli.PortRangeUsage)
 	f.StringVar(&o.Store, "state-dir", "", "`directory` for what a coordinator that is started again must know (~/.golaunch/HOST:PORT)")
 	f.DurationVar(&o.Lease, "lease", launcher.DefaultLease, "the silence after which a node counts as lost, and its ranks are dead")
-	f.StringVar(&o.TokenFile, "token-file", "", tokenUsage)
+	f.StringVar(&o.TokenFile, "token-file", "", cli.TokenUsage)
 	f.BoolVar(&o.json, "json", false, "print the address as JSON")
 	f.BoolVar(&o.quiet, "quiet", false, "print warnings only")
-	c.RunE = s.does(func(*cobra.Command, []string) (int, error) { return 0, o.run(s) })
+	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) { return 0, o.run(s) })
 	return c
 }
 
 // run is the head of a cluster until it is told to stop.
-func (o *coordinatorOptions) run(io *streams) error {
+func (o *coordinatorOptions) run(io *cli.Console) error {
 	signals, done, err := begin()
 	if err != nil {
 		return err
@@ -49,15 +50,15 @@ func (o *coordinatorOptions) run(io *streams) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go untilStopped(signals, cancel)
-	o.Announced, o.Warn = true, io.warn
+	o.Announced, o.Warn = true, io.Warn
 	if !o.quiet {
-		o.Say = io.say
+		o.Say = io.Say
 	}
 	o.Ready = func(at netip.AddrPort) {
 		// A service of type notify has started now (sd_notify(3)); it is none where nobody asks.
 		_, told := daemon.SdNotify(true, daemon.SdNotifyReady)
 		if err := errors.Join(o.announce(io, at), told); err != nil {
-			io.warn(err)
+			io.Warn(err)
 		}
 	}
 	return o.Serve(ctx)
@@ -72,18 +73,18 @@ type headShown struct {
 }
 
 // announce says how others come here.
-func (o *coordinatorOptions) announce(io *streams, at netip.AddrPort) error {
+func (o *coordinatorOptions) announce(io *cli.Console, at netip.AddrPort) error {
 	if o.json {
 		line, err := jsonout.Line(&headShown{Address: at.String(), Peers: o.Peers, PID: os.Getpid()})
 		if err == nil {
-			_, err = io.stdout.Write(line)
+			_, err = io.Stdout.Write(line)
 		}
 		return err
 	}
 	if o.quiet {
 		return nil
 	}
-	io.print(fmt.Sprintf("golaunch: the coordinator listens at %v; on each node, with the same ~/.golaunch/token, run:\n"+
+	io.Print(fmt.Sprintf("golaunch: the coordinator listens at %v; on each node, with the same ~/.golaunch/token, run:\n"+
 		"  golaunch agent --coordinator %s\n", at, cmp.Or(strings.Join(o.Peers, ","), at.String())))
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/web"
@@ -34,21 +35,21 @@ const dashboardLong = `It prints a link that works once, in one browser; when it
 golaunch logs show, and changes nothing unless --allow-stop is given. For one on a login node, forward its port from your own machine:
 ssh -L 8265:127.0.0.1:8265 LOGIN-NODE. It ends with ^C.`
 
-func newDashboard(s *streams) *cobra.Command {
+func newDashboard(s *cli.Console) *cobra.Command {
 	var o dashboardOptions
-	c := newVerb("dashboard [--listen HOST:PORT]", "show a cluster and its jobs in a browser", takes(0, 0))
+	c := cli.NewVerb("dashboard [--listen HOST:PORT]", "show a cluster and its jobs in a browser", cli.Args(0, 0))
 	c.Long = dashboardLong
 	f := c.Flags()
 	f.StringVar(&o.Coordinator, "coordinator", "", whereUsage)
-	f.StringVar(&o.TokenFile, "token-file", "", tokenUsage)
+	f.StringVar(&o.TokenFile, "token-file", "", cli.TokenUsage)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8265", "`HOST:PORT` where browsers find it; port 0 chooses a free one, of --port-range if that is given")
-	f.StringVar(&o.portRange, "port-range", "", portRangeUsage)
+	f.StringVar(&o.portRange, "port-range", "", cli.PortRangeUsage)
 	f.BoolVar(&o.stop, "allow-stop", false, "whoever has the page may stop jobs")
 	f.StringVar(&o.metricsToken, "metrics-token-file", "", "serve /metrics to a Prometheus that sends the token in `FILE` as its bearer token; not at all when empty (GOLAUNCH_METRICS_TOKEN has the token itself)")
 	f.StringVar(&o.level, "metrics-level", string(metrics.Jobs), "how much the metrics tell apart: `job`, node or rank")
-	c.RunE = s.does(func(*cobra.Command, []string) (int, error) {
+	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) {
 		if _, err := metrics.ParseLevel(o.level); err != nil {
-			return 0, bad("metrics-level", err)
+			return 0, cli.BadFlag("metrics-level", err)
 		}
 		if f.Changed("metrics-level") && o.metricsToken == "" && os.Getenv("GOLAUNCH_METRICS_TOKEN") == "" {
 			return 0, fmt.Errorf("%w: --metrics-level is for --metrics-token-file, without which there are no metrics", launcher.ErrUsage)
@@ -61,7 +62,7 @@ func newDashboard(s *streams) *cobra.Command {
 const whereUsage = "`HOST:PORT` of the coordinator, or of several with commas between them; all that run on this machine when empty"
 
 // run serves until it is told to end.
-func (o *dashboardOptions) run(io *streams) error {
+func (o *dashboardOptions) run(io *cli.Console) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
 	open, err := openTo(o.listen)
@@ -83,7 +84,7 @@ func (o *dashboardOptions) run(io *streams) error {
 	}
 	defer p.close()
 	if open {
-		io.warn(fmt.Errorf("the page at %s is plain HTTP, and whoever reads the link, or the traffic, sees it too; "+
+		io.Warn(fmt.Errorf("the page at %s is plain HTTP, and whoever reads the link, or the traffic, sees it too; "+
 			"better listen at 127.0.0.1 and forward that: %s", o.listen, web.Forward(loopback(l.Addr()), hostname())))
 	}
 	shown.Host, _, _ = net.SplitHostPort(o.listen)
@@ -115,11 +116,11 @@ func (o *dashboardOptions) readMetricsToken(shown *web.Options) error {
 		return nil
 	}
 	if err != nil {
-		return bad("metrics-token-file", err)
+		return cli.BadFlag("metrics-token-file", err)
 	}
 	cluster, err := mtls.FindToken(o.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err == nil && cluster.ID() == token.ID() {
-		return bad("metrics-token-file", fmt.Errorf("%s has the token of the cluster, with which everybody does everything; make one that is only for metrics: "+
+		return cli.BadFlag("metrics-token-file", fmt.Errorf("%s has the token of the cluster, with which everybody does everything; make one that is only for metrics: "+
 			"(umask 077; openssl rand -hex 32 >metrics.token)", cmp.Or(o.metricsToken, "GOLAUNCH_METRICS_TOKEN")))
 	}
 	shown.MetricsToken = token.Text()
@@ -129,7 +130,7 @@ func (o *dashboardOptions) readMetricsToken(shown *web.Options) error {
 func listenForBrowsers(ctx context.Context, at, within string) (l net.Listener, err error) {
 	r, err := ports.Parse(within)
 	if err != nil {
-		return nil, bad("port-range", err)
+		return nil, cli.BadFlag("port-range", err)
 	}
 	if host, port, _ := net.SplitHostPort(at); port == "0" {
 		l, err = r.Listen(ctx, host)
@@ -146,7 +147,7 @@ func listenForBrowsers(ctx context.Context, at, within string) (l net.Listener, 
 }
 
 // printer prints each link to a listener at a name that the user has given.
-func printer(io *streams, host string, at net.Addr) func(string) {
+func printer(io *cli.Console, host string, at net.Addr) func(string) {
 	var mu sync.Mutex
 	used := false
 	return func(path string) {
@@ -154,14 +155,14 @@ func printer(io *streams, host string, at net.Addr) func(string) {
 		defer mu.Unlock()
 		switch {
 		case used:
-			io.say("the link was used; the next is")
+			io.Say("the link was used; the next is")
 		case os.Getenv("SSH_CONNECTION") != "" && loopback(at) == at:
-			io.say("the dashboard runs here; on your own machine run " + web.Forward(at, hostname()) + ", and open there, once")
+			io.Say("the dashboard runs here; on your own machine run " + web.Forward(at, hostname()) + ", and open there, once")
 		default:
-			io.say("the dashboard runs; open, once")
+			io.Say("the dashboard runs; open, once")
 		}
 		used = true
-		fmt.Fprintln(io.stdout, "http://"+addressOf(host, at)+path)
+		fmt.Fprintln(io.Stdout, "http://"+addressOf(host, at)+path)
 	}
 }
 
@@ -204,18 +205,18 @@ func everywhere(host string) bool {
 func openTo(listen string) (bool, error) {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
-		return false, bad("listen", fmt.Errorf("%q is not HOST:PORT, such as 127.0.0.1:8265", listen))
+		return false, cli.BadFlag("listen", fmt.Errorf("%q is not HOST:PORT, such as 127.0.0.1:8265", listen))
 	}
 	addr, err := netip.ParseAddr(host)
 	if everywhere(host) && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
-		return false, bad("listen", fmt.Errorf("%q is all addresses of this machine: name one, or better 127.0.0.1 with ssh -L", listen))
+		return false, cli.BadFlag("listen", fmt.Errorf("%q is all addresses of this machine: name one, or better 127.0.0.1 with ssh -L", listen))
 	}
 	return !(err == nil && addr.IsLoopback() || host == "localhost"), nil
 }
 
 // pace is how often a cluster is looked at: large ones less often, since each of their ranks is measured and kept.
 func pace(ctx context.Context, sources map[string]view.Source) time.Duration {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	ctx, cancel := context.WithTimeout(ctx, cli.AskTimeout)
 	defer cancel()
 	nodes := 0
 	for _, s := range sources {

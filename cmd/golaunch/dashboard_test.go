@@ -17,6 +17,9 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+
 	devtools "github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
@@ -269,7 +272,7 @@ func TestLinks(t *testing.T) {
 		t.Setenv("SSH_CONNECTION", c.ssh)
 		at := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.at))
 		var out, said bytes.Buffer
-		printer(&streams{stdout: &out, stderr: &said}, c.host, at)("/login")
+		printer(&cli.Console{Stdout: &out, Stderr: &said}, c.host, at)("/login")
 		if !strings.Contains(said.String(), c.says) || strings.TrimSpace(out.String()) != c.link {
 			t.Errorf("%s: %s%s", c.host, said.String(), out.String())
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/fabric"
 	"github.com/golaunch/golaunch/internal/host/health"
 	"github.com/golaunch/golaunch/internal/process/proc"
@@ -29,15 +30,15 @@ type doctorOptions struct {
 	check  fabric.Options
 }
 
-func newDoctor(s *streams) *cobra.Command {
+func newDoctor(s *cli.Console) *cobra.Command {
 	var o doctorOptions
-	c := newVerb("doctor [--json] | --fabric [flags of run]", "say what is wrong with this machine, or between the nodes of a job", nil)
+	c := cli.NewVerb("doctor [--json] | --fabric [flags of run]", "say what is wrong with this machine, or between the nodes of a job", nil)
 	f := c.Flags()
 	o.declare(f)
 	f.BoolVar(&o.fabric, "fabric", false, "check how nodes communicate, by a job with the flags of golaunch run: --nodes, --gpus-per-node, ...")
 	f.StringVar(&o.check.Library, "libnccl", "", "with --fabric: load this `file`, not the libnccl.so.2 of the Python environment or the loader")
 	f.DurationVar(&o.check.Limit, "test-limit", 0, "with --fabric: how long one test may take (2s; 20s with GPUs)")
-	completeFlags(c)
+	cli.CompleteFlags(c)
 	var jobs string // a flag of a job that is on the command line, whatever variables say
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -50,12 +51,12 @@ func newDoctor(s *streams) *cobra.Command {
 		})
 		return nil
 	}
-	c.RunE = s.does(func(*cobra.Command, []string) (int, error) {
+	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) {
 		switch {
 		case o.fabric:
 			return o.runFabric(s, f)
 		case jobs != "":
-			return 0, bad(jobs, errors.New("only with --fabric"))
+			return 0, cli.BadFlag(jobs, errors.New("only with --fabric"))
 		}
 		return o.run(s)
 	})
@@ -81,15 +82,15 @@ type finding struct {
 }
 
 // run says what is wrong with this machine.
-func (o *doctorOptions) run(io *streams) (int, error) {
+func (o *doctorOptions) run(io *cli.Console) (int, error) {
 	d, err := diagnose(context.Background(), o.job.Output.LogDir)
 	if err != nil {
 		return 0, err
 	}
 	if o.json {
-		err = jsonout.Print(io.stdout, &d)
+		err = jsonout.Print(io.Stdout, &d)
 	} else {
-		err = d.print(io.stdout)
+		err = d.print(io.Stdout)
 	}
 	if slices.ContainsFunc(d.Findings, func(f finding) bool { return f.Severity == string(health.Error) }) {
 		return exitIll, err

@@ -13,22 +13,23 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/nccl"
 )
 
-func newEnv(s *streams) *cobra.Command {
+func newEnv(s *cli.Console) *cobra.Command {
 	var o options
-	c := newVerb("env [flags]", "show what a rank on this machine would get, and what is known of its network", afterDashes)
+	c := cli.NewVerb("env [flags]", "show what a rank on this machine would get, and what is known of its network", afterDashes)
 	o.declare(c.Flags())
-	completeFlags(c)
-	c.RunE = s.does(func(c *cobra.Command, args []string) (int, error) { return 0, o.env(s, c.Flags(), args) })
+	cli.CompleteFlags(c)
+	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) { return 0, o.env(s, c.Flags(), args) })
 	return c
 }
 
 // env shows what a rank on this machine would get, and why.
-func (o *options) env(io *streams, f *pflag.FlagSet, command []string) error {
+func (o *options) env(io *cli.Console, f *pflag.FlagSet, command []string) error {
 	if err := o.complete(f, command); err != nil {
 		return err
 	}
@@ -41,9 +42,9 @@ func (o *options) env(io *streams, f *pflag.FlagSet, command []string) error {
 	}
 	shown := show(s)
 	if o.json {
-		return jsonout.Print(io.stdout, &shown)
+		return jsonout.Print(io.Stdout, &shown)
 	}
-	return shown.print(io.stdout, s)
+	return shown.print(io.Stdout, s)
 }
 
 // What env --json prints; docs/json.md is its contract.

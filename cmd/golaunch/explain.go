@@ -11,7 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/core/verdict"
+
 	logfiles "github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/process/postmortem"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
@@ -27,14 +29,14 @@ type explainOptions struct {
 	code  int
 }
 
-func newExplain(s *streams) *cobra.Command {
+func newExplain(s *cli.Console) *cobra.Command {
 	var o explainOptions
-	c := newVerb("explain FILE|DIR...", "say what a failure means, from its logs", takes(1, maxFiles))
+	c := cli.NewVerb("explain FILE|DIR...", "say what a failure means, from its logs", cli.Args(1, maxFiles))
 	f := c.Flags()
 	f.StringVar(&o.rules, "failure-rules", "", rulesUsage)
 	f.IntVar(&o.code, "exit", -1, "exit `code` of the ranks, where nothing tells it; -1 is unknown")
 	f.BoolVar(&o.json, "json", false, "print JSON")
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args) })
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args) })
 	return c
 }
 
@@ -70,9 +72,9 @@ type group struct {
 }
 
 // run says what a failure means, from its logs.
-func (o *explainOptions) run(io *streams, paths []string) (int, error) {
+func (o *explainOptions) run(io *cli.Console, paths []string) (int, error) {
 	if o.code == 0 || o.code < -1 || o.code > 255 {
-		return 0, bad("exit", errors.New("1 to 255"))
+		return 0, cli.BadFlag("exit", errors.New("1 to 255"))
 	}
 	judged, err := o.judge(paths)
 	if _, input := errors.AsType[*postmortem.InputError](err); input {
@@ -83,9 +85,9 @@ func (o *explainOptions) run(io *streams, paths []string) (int, error) {
 	}
 	e := newExplanation(judged)
 	if o.json {
-		err = jsonout.Print(io.stdout, &e)
+		err = jsonout.Print(io.Stdout, &e)
 	} else {
-		e.print(io.stdout)
+		e.print(io.Stdout)
 	}
 	if e.Cause == verdict.Unknown {
 		return exitUnknown, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/fabric"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
@@ -19,21 +20,21 @@ import (
 )
 
 // runFabric runs the check as a job, wherever golaunch runs jobs.
-func (o *doctorOptions) runFabric(io *streams, f *pflag.FlagSet) (int, error) {
+func (o *doctorOptions) runFabric(io *cli.Console, f *pflag.FlagSet) (int, error) {
 	if err := o.complete(f, nil); err != nil {
 		return 0, err
 	}
 	if o.check.Limit < 0 {
-		return 0, bad("test-limit", fmt.Errorf("%v: at least 0s", o.check.Limit))
+		return 0, cli.BadFlag("test-limit", fmt.Errorf("%v: at least 0s", o.check.Limit))
 	}
 	if o.job.Cluster.Detached {
-		return 0, bad("detach", errors.New("the check is over in seconds, and its result is printed"))
+		return 0, cli.BadFlag("detach", errors.New("the check is over in seconds, and its result is printed"))
 	}
 	if err := o.findCluster(io); err != nil {
 		return 0, err
 	}
 	var out bytes.Buffer
-	code, err := launch(&streams{stdout: &out, stderr: io.stderr, json: io.json}, o.fabricJob())
+	code, err := launch(&cli.Console{Stdout: &out, Stderr: io.Stderr, JSON: io.JSON}, o.fabricJob())
 	report, unread := fabric.Read(&out)
 	if unread != nil {
 		if code == 0 || out.Len() > 0 {
@@ -48,14 +49,14 @@ func (o *doctorOptions) runFabric(io *streams, f *pflag.FlagSet) (int, error) {
 }
 
 // tellFabric prints a report. Where the check failed for all that, people may want it still; a program has the error alone.
-func tellFabric(io *streams, report fabric.Report, err error) error {
+func tellFabric(io *cli.Console, report fabric.Report, err error) error {
 	switch {
-	case !io.json:
-		return errors.Join(err, printFabric(io.stdout, report))
+	case !io.JSON:
+		return errors.Join(err, printFabric(io.Stdout, report))
 	case err != nil:
 		return err
 	}
-	return jsonout.Print(io.stdout, new(newFabricDiagnosis(report)))
+	return jsonout.Print(io.Stdout, new(newFabricDiagnosis(report)))
 }
 
 // fabricRank is a rank of the check.

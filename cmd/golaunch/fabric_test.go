@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/fabric"
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
@@ -114,7 +115,7 @@ func TestAFabricThatFailed(t *testing.T) {
 		"for people": {false, true, failed}, "for a program": {true, false, failed}, "no error": {true, true, nil},
 	} {
 		var out bytes.Buffer
-		err := tellFabric(&streams{stdout: &out, json: c.json}, fabric.Report{Led: true}, c.err)
+		err := tellFabric(&cli.Console{Stdout: &out, JSON: c.json}, fabric.Report{Led: true}, c.err)
 		if !errors.Is(err, c.err) || (out.Len() > 0) != c.printed || c.json && c.printed && !json.Valid(out.Bytes()) {
 			t.Errorf("%s: %v, and it prints %q", name, err, out.String())
 		}

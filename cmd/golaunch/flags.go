@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
@@ -41,129 +42,18 @@ type options struct {
 	json     bool
 }
 
-// aliases are other names of a job's flags: torchrun's, and those that they had before.
-var aliases = map[string]string{
-	"nnodes":        "nodes",
-	"rdzv-endpoint": "rendezvous",
-	"rdzv-id":       "job-id",
-	"gpus":          "gpu-ids",
-}
-
-// normalize takes _ for - and an alias for the flag.
-func normalize(f *pflag.FlagSet, name string) pflag.NormalizedName {
-	name = strings.ReplaceAll(name, "_", "-")
-	switch verb := f.Name(); {
-	case verb == "agent" && name == "gpus":
-		name = "num-gpus"
-	case verb == "logs" && name == "rank":
-		name = "ranks"
-	case verb == "plan" && name == "dry-run":
-		name = "explain"
-	case aliases[name] != "" && verb != "agent":
-		name = aliases[name]
-	}
-	return pflag.NormalizedName(name)
-}
-
 // noTerminationLog is a job's that is not written.
 const noTerminationLog = "none"
 
-// fromVariable annotates a flag with the variable that has set it.
-const fromVariable = "variable"
-
-// kinds say what flags of Go's own types want.
-var kinds = map[string]string{
-	"int": "a whole number", "int64": "a whole number", "duration": "a time with its unit, such as 30s, 5m or 1h", "float64": "a number", "bool": "true or false",
-}
-
-// plainly says what is wrong with the value of a flag without the words of Go's packages.
-func plainly(err error) error {
-	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
-	if !ok || kinds[invalid.GetFlag().Value.Type()] == "" {
-		return err
-	}
-	flag := invalid.GetFlag()
-	return fmt.Errorf("invalid argument %q for \"--%s\": want %s", invalid.GetValue(), flag.Name, kinds[flag.Value.Type()])
-}
-
-// fromEnv reads golaunch's variables, then torchrun's PET_ variables, each only for the flags that were not given.
-func fromEnv(f *pflag.FlagSet) error {
-	var errs []error
-	f.VisitAll(func(flag *pflag.Flag) {
-		for _, name := range variables(f.Name(), flag.Name) {
-			value, ok := os.LookupEnv(name)
-			if !ok || flag.Changed {
-				continue
-			}
-			if err := f.Set(flag.Name, value); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", name, plainly(err)))
-			}
-			_ = f.SetAnnotation(flag.Name, fromVariable, []string{name}) // the flag is there
-		}
-	})
-	if len(errs) > 0 {
-		return fmt.Errorf("%w: %w", launcher.ErrUsage, errors.Join(errs...))
-	}
-	return nil
-}
-
-// variables are the names under which the environment can give a flag of a verb, the strongest first. What is asked of a coordinator once
-// has none: GOLAUNCH_ALL=true would stop all jobs. Nor has what ranks are told of themselves in a variable of that name.
-func variables(verb, flag string) []string {
-	upper := func(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
-	switch flag {
-	case "help", "help-all", "version":
-		return nil
-	}
-	switch verb {
-	case "status", "jobs", "logs", "stop", "swap":
-		if flag != "coordinator" && flag != "token-file" {
-			return nil
-		}
-	case "plan":
-		if flag == "node" || flag == "rank" {
-			return nil
-		}
-	case "agent":
-		switch flag {
-		case "drain", "no-wait":
-			return nil
-		case "num-gpus":
-			return []string{"GOLAUNCH_AGENT_GPUS"}
-		}
-	}
-	names := []string{"GOLAUNCH_" + upper(flag)}
-	switch flag {
-	case "nproc-per-node", "max-restarts", "master-port", "log-dir":
-		names = append(names, "PET_"+upper(flag))
-	}
-	for alias, to := range aliases {
-		switch {
-		case to != flag:
-		case to == "gpu-ids":
-			names = append(names, "GOLAUNCH_"+upper(alias))
-		default:
-			names = append(names, "PET_"+upper(alias))
-		}
-	}
-	return names
-}
-
 // complete turns the text of flags into the job's fields.
 func (o *options) complete(f *pflag.FlagSet, command []string) (err error) {
-	defer func() {
-		if wrong, ok := errors.AsType[*badValue](err); ok {
-			if variable := f.Lookup(wrong.flag).Annotations[fromVariable]; len(variable) > 0 {
-				wrong.name = variable[0]
-			}
-		}
-	}()
+	defer func() { err = cli.NameVariable(f, err) }()
 	j := &o.job
 	j.Command = command
 	j.Ranks.Visibility = rankenv.Visibility(o.see)
 	switch {
 	case j.Stopping.Grace < 0:
-		return bad("grace", fmt.Errorf("%s: at least 0s", j.Stopping.Grace))
+		return cli.BadFlag("grace", fmt.Errorf("%s: at least 0s", j.Stopping.Grace))
 	case j.Stopping.Grace == 0:
 		j.Stopping.Grace = -1
 	}
@@ -177,32 +67,32 @@ func (o *options) complete(f *pflag.FlagSet, command []string) (err error) {
 		j.Output.TerminationLog = noTerminationLog
 	}
 	if j.Resources.MinNodes, j.Resources.MaxNodes, err = parseNodes(o.nodes); err != nil {
-		return bad("nodes", err)
+		return cli.BadFlag("nodes", err)
 	}
 	if j.Resources.Strategy, err = placement.ParseStrategy(o.strategy); err != nil {
-		return bad("strategy", err)
+		return cli.BadFlag("strategy", err)
 	}
 	if j.Resources.Order, err = parseOrder(o.order); err != nil {
-		return bad("order", err)
+		return cli.BadFlag("order", err)
 	}
 	if j.Restarts.BackoffMin, j.Restarts.BackoffMax, err = parseBackoff(o.backoff); err != nil {
-		return bad("backoff", err)
+		return cli.BadFlag("backoff", err)
 	}
 	if j.Stopping.NoticeSignal, err = parseSignal(o.notice, "USR1", "USR2"); err != nil {
-		return bad("notice-signal", err)
+		return cli.BadFlag("notice-signal", err)
 	}
 	if j.Stopping.StopSignal, err = parseSignal(o.stop, "TERM", "INT", "QUIT", "HUP", "USR1", "USR2"); err != nil {
-		return bad("stop-signal", err)
+		return cli.BadFlag("stop-signal", err)
 	}
 	if j.Stopping.Linger < 0 {
-		return bad("linger", fmt.Errorf("%s: at least 0s", j.Stopping.Linger))
+		return cli.BadFlag("linger", fmt.Errorf("%s: at least 0s", j.Stopping.Linger))
 	}
 	if j.Output.Ranks, err = parseSpans(o.ranks); err != nil {
-		return bad("ranks", err)
+		return cli.BadFlag("ranks", err)
 	}
 	for _, flag := range []string{"hosts", "hostfile"} { // a variable that is empty must not make this a job of one machine
 		if f.Changed(flag) && f.Lookup(flag).Value.String() == "" {
-			return bad(flag, errors.New("it is empty"))
+			return cli.BadFlag(flag, errors.New("it is empty"))
 		}
 	}
 	if j.Network.Hosts, err = launcher.ParseHosts(o.hosts, o.hostfile); err != nil {
@@ -227,24 +117,12 @@ func (o *options) chooseGPUs() error {
 		}
 		index, err := strconv.Atoi(strings.TrimSpace(text))
 		if err != nil {
-			return bad("gpu-ids", fmt.Errorf("%q: on a cluster an index, such as 0,2,5", text))
+			return cli.BadFlag("gpu-ids", fmt.Errorf("%q: on a cluster an index, such as 0,2,5", text))
 		}
 		o.job.Cluster.GPUs = append(o.job.Cluster.GPUs, index)
 	}
 	return nil
 }
-
-// badValue is what is wrong with the value of a flag, which is named as it was given.
-type badValue struct {
-	flag, name string
-	err        error
-}
-
-func (b *badValue) Error() string { return fmt.Sprintf("%v: %s: %v", launcher.ErrUsage, b.name, b.err) }
-
-func (b *badValue) Unwrap() []error { return []error{launcher.ErrUsage, b.err} }
-
-func bad(flag string, err error) error { return &badValue{flag, "--" + flag, err} }
 
 // perNode settles how many ranks a node has from the one flag of three that was given.
 func (o *options) perNode() (err error) {
@@ -257,15 +135,15 @@ func (o *options) perNode() (err error) {
 	case o.gpus != "":
 		r.GPU = true
 		if r.PerNode, err = placement.ParsePerNode(o.gpus); err != nil {
-			return bad("gpus-per-node", err)
+			return cli.BadFlag("gpus-per-node", err)
 		}
 	case o.procs != "":
 		if r.PerNode, err = placement.ParsePerNode(o.procs); err != nil || r.PerNode[0] == placement.AllGPUs {
-			return bad("procs-per-node", fmt.Errorf("%q: a number from 1 to 65535, or a list such as 4,8,2", o.procs))
+			return cli.BadFlag("procs-per-node", fmt.Errorf("%q: a number from 1 to 65535, or a list such as 4,8,2", o.procs))
 		}
 	case o.nproc != "":
 		if r.PerNode, r.GPU, err = gpu.TorchRanks(context.Background(), o.nproc); err != nil {
-			return bad("nproc-per-node", err)
+			return cli.BadFlag("nproc-per-node", err)
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -23,7 +24,7 @@ func TestHelpHasTheGroupsOfAJob(t *testing.T) {
 			}
 		}
 	}
-	if got := groupNames(); !slices.Equal(got, want) {
+	if got := cli.FlagGroups(newRoot(&cli.Console{}).Flags()); !slices.Equal(got, want) {
 		t.Errorf("the flags have the groups %q, a job has %q", got, want)
 	}
 }
@@ -34,7 +35,7 @@ func TestManualPages(t *testing.T) {
 	if out, err := exec.Command("go", "run", "-tags", "man", ".", "_man", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, c := range newRoot(&streams{}).Commands() {
+	for _, c := range newRoot(&cli.Console{}).Commands() {
 		text, err := os.ReadFile(filepath.Join(dir, "golaunch-"+c.Name()+".1"))
 		switch wanted := c.IsAvailableCommand() && c.Name() != "help"; {
 		case (err == nil) != wanted:

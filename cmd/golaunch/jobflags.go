@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -24,18 +25,15 @@ var groups = []struct {
 	{"Cluster", (*options).declareCluster},
 }
 
-// groupNote is the annotation of a flag that says to which group it belongs.
-const groupNote = "group"
-
 // declare declares the flags of a job, which end where its command begins.
 func (o *options) declare(f *pflag.FlagSet) {
 	f.SetInterspersed(false)
-	f.SetNormalizeFunc(normalize)
+	f.SetNormalizeFunc(cli.NormalizeName)
 	for _, g := range groups {
 		own := pflag.NewFlagSet(g.name, pflag.ContinueOnError)
 		own.SortFlags = false
 		g.declare(o, own)
-		own.VisitAll(func(flag *pflag.Flag) { flag.Annotations = map[string][]string{groupNote: {g.name}} })
+		own.VisitAll(func(flag *pflag.Flag) { flag.Annotations = map[string][]string{cli.GroupNote: {g.name}} })
 		f.AddFlagSet(own)
 	}
 }
@@ -127,7 +125,7 @@ func (o *options) declareNetwork(f *pflag.FlagSet) {
 	f.StringVar(&j.Network.Name, "name", "", "this node's `name` (the host name)")
 	f.StringVar(&j.Network.Address, "address", "", "this node's `address` (the one on the route to the coordinator)")
 	f.StringVar(&j.Network.Interface, "interface", "", "network `interface` that has this node's address")
-	f.StringVar(&j.Network.PortRange, "port-range", "", portRangeUsage)
+	f.StringVar(&j.Network.PortRange, "port-range", "", cli.PortRangeUsage)
 	f.StringVar(&j.Network.TokenFile, "token-file", "", "`file` with the nodes' shared secret (~/.golaunch/token; GOLAUNCH_TOKEN has the secret itself)")
 }
 

@@ -16,52 +16,53 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
 type statusOptions struct {
-	clusterFlags
+	cli.ClusterFlags
 	all, ras bool
 }
 
-func newStatus(s *streams) *cobra.Command {
+func newStatus(s *cli.Console) *cobra.Command {
 	var o statusOptions
-	c := newVerb("status [JOB]", "print a cluster's nodes and jobs", takes(0, 1))
+	c := cli.NewVerb("status [JOB]", "print a cluster's nodes and jobs", cli.Args(0, 1))
 	o.declare(c.Flags())
 	c.Flags().BoolVar(&o.ras, "ras", false, "also what the RAS service of JOB's NCCL says; for jobs in trouble, since some versions of NCCL have crashed when asked")
-	c.ValidArgsFunction = o.completeJobs(true)
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return 0, o.print(s, strings.Join(args, ""), true) })
+	c.ValidArgsFunction = o.CompleteJobs(true)
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return 0, o.print(s, strings.Join(args, ""), true) })
 	return c
 }
 
 // newJobs returns status without the nodes.
-func newJobs(s *streams) *cobra.Command {
+func newJobs(s *cli.Console) *cobra.Command {
 	var o statusOptions
-	c := newVerb("jobs", "print a cluster's jobs", takes(0, 0))
+	c := cli.NewVerb("jobs", "print a cluster's jobs", cli.Args(0, 0))
 	o.declare(c.Flags())
-	c.RunE = s.does(func(*cobra.Command, []string) (int, error) { return 0, o.print(s, "", false) })
+	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) { return 0, o.print(s, "", false) })
 	return c
 }
 
 func (o *statusOptions) declare(f *pflag.FlagSet) {
-	o.clusterFlags.declare(f)
+	o.ClusterFlags.Declare(f)
 	f.BoolVar(&o.all, "all", false, "also the jobs that are over")
 }
 
 // print prints the nodes, if wanted, and the jobs, or only one.
-func (o *statusOptions) print(io *streams, only string, nodes bool) error {
+func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 	if o.ras && only == "" {
 		return fmt.Errorf("%w: --ras is about one job: golaunch status JOB --ras", launcher.ErrUsage)
 	}
 	ctx := context.Background()
-	sources, err := view.Where{Coordinator: o.coordinator, TokenFile: o.tokenFile, Job: only}.Connect(ctx)
+	sources, err := view.Where{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: only}.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = view.Close(sources) }() // they have answered
-	s, err := o.query(ctx, sources, launcher.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.json})
+	s, err := o.query(ctx, sources, launcher.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.JSON})
 	if err != nil {
 		return err
 	}
@@ -81,12 +82,12 @@ func (o *statusOptions) print(io *streams, only string, nodes bool) error {
 		}
 	}
 	switch {
-	case o.json && nodes:
-		return jsonout.Print(io.stdout, &shown)
-	case o.json:
-		return jsonout.Print(io.stdout, &jobsShown{Jobs: shown.Jobs})
+	case o.JSON && nodes:
+		return jsonout.Print(io.Stdout, &shown)
+	case o.JSON:
+		return jsonout.Print(io.Stdout, &jobsShown{Jobs: shown.Jobs})
 	}
-	return shown.write(io.stdout, nodes)
+	return shown.write(io.Stdout, nodes)
 }
 
 // query asks a cluster, or each job that has a coordinator of its own here, of which one may have ended meanwhile.

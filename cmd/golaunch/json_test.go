@@ -21,6 +21,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/process/stacks"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
@@ -420,7 +421,7 @@ func TestJSONOnACluster(t *testing.T) {
 	_, text := head.wait()
 	has(text)
 	code, text := h.start(0, "status", "--coordinator", h.at, "--json").wait()
-	if code != exitFailure {
+	if code != cli.ExitFailure {
 		t.Errorf("status ends with %d", code)
 	}
 	has(text, `"error":{"kind":"failure","code":125,"verb":"status","message":"`)

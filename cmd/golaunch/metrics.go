@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/host/safefile"
@@ -26,25 +27,25 @@ import (
 )
 
 type metricsOptions struct {
-	clusterFlags
+	cli.ClusterFlags
 	job, textfile, level string
 	every                time.Duration
 }
 
-func newMetrics(s *streams) *cobra.Command {
+func newMetrics(s *cli.Console) *cobra.Command {
 	var o metricsOptions
-	c := newVerb("metrics [JOB]", "print metrics of jobs and nodes for Prometheus, or keep a file of them up to date", takes(0, 1))
+	c := cli.NewVerb("metrics [JOB]", "print metrics of jobs and nodes for Prometheus, or keep a file of them up to date", cli.Args(0, 1))
 	f := c.Flags()
-	f.StringVar(&o.coordinator, "coordinator", "", "`HOST:PORT` of the coordinator, or of several with commas between them; when empty, the one that runs on this machine, and those of your jobs here")
-	f.StringVar(&o.tokenFile, "token-file", "", tokenUsage)
+	f.StringVar(&o.Coordinator, "coordinator", "", "`HOST:PORT` of the coordinator, or of several with commas between them; when empty, the one that runs on this machine, and those of your jobs here")
+	f.StringVar(&o.TokenFile, "token-file", "", cli.TokenUsage)
 	f.StringVar(&o.textfile, "textfile", "", "write `FILE` for node-exporter's textfile collector, in one piece, instead of printing; its name ends in .prom")
 	f.DurationVar(&o.every, "every", 0, "write FILE again each `TIME` until this is stopped, and remove it then; once when 0")
 	f.StringVar(&o.level, "metrics-level", string(metrics.Jobs), "how much is told apart: `job`, node or rank")
-	c.ValidArgsFunction = o.completeJobs(false)
+	c.ValidArgsFunction = o.CompleteJobs(false)
 	if err := c.RegisterFlagCompletionFunc("metrics-level", cobra.FixedCompletions([]cobra.Completion{"job", "node", "rank"}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // there is no such flag
 	}
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) {
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) {
 		o.job = strings.Join(args, "")
 		return 0, o.run(s)
 	})
@@ -54,15 +55,15 @@ func newMetrics(s *streams) *cobra.Command {
 // leastEvery is how often nodes measure at most.
 const leastEvery = time.Second
 
-func (o *metricsOptions) run(s *streams) error {
+func (o *metricsOptions) run(s *cli.Console) error {
 	level, err := metrics.ParseLevel(o.level)
 	if err != nil {
-		return bad("metrics-level", err)
+		return cli.BadFlag("metrics-level", err)
 	}
 	if err := o.check(); err != nil {
 		return err
 	}
-	r := newRounds(o, s.warn)
+	r := newRounds(o, s.Warn)
 	r.all.Level, r.all.Once = level, o.every == 0
 	if o.every == 0 {
 		return r.once(s)
@@ -77,22 +78,22 @@ func (o *metricsOptions) check() error {
 	case o.every != 0 && o.textfile == "":
 		return fmt.Errorf("%w: --every is for --textfile; golaunch dashboard serves the metrics to a Prometheus", launcher.ErrUsage)
 	case o.every != 0 && o.every < leastEvery:
-		return bad("every", fmt.Errorf("%v: at least %v", o.every, leastEvery))
+		return cli.BadFlag("every", fmt.Errorf("%v: at least %v", o.every, leastEvery))
 	case o.textfile == "":
 		return nil
 	case filepath.Ext(o.textfile) != ".prom":
-		return bad("textfile", fmt.Errorf("%s: node-exporter reads only files whose names end in .prom", o.textfile))
+		return cli.BadFlag("textfile", fmt.Errorf("%s: node-exporter reads only files whose names end in .prom", o.textfile))
 	}
 	info, err := os.Stat(filepath.Dir(o.textfile))
 	if err != nil || !info.IsDir() {
-		return bad("textfile", fmt.Errorf("%s: there is no directory %s; make it, and give it to node-exporter as --collector.textfile.directory",
+		return cli.BadFlag("textfile", fmt.Errorf("%s: there is no directory %s; make it, and give it to node-exporter as --collector.textfile.directory",
 			o.textfile, filepath.Dir(o.textfile)))
 	}
 	if info, err := os.Lstat(o.textfile); err == nil && !info.Mode().IsRegular() {
-		return bad("textfile", fmt.Errorf("%s is there, and no plain file", o.textfile))
+		return cli.BadFlag("textfile", fmt.Errorf("%s is there, and no plain file", o.textfile))
 	}
 	if err := safefile.Path(filepath.Dir(o.textfile)); err != nil {
-		return bad("textfile", err)
+		return cli.BadFlag("textfile", err)
 	}
 	return nil
 }
@@ -122,7 +123,7 @@ func newRounds(o *metricsOptions, warn func(error)) *rounds {
 }
 
 // once asks once. A file that is wanted says in any case what came of it.
-func (r *rounds) once(s *streams) error {
+func (r *rounds) once(s *cli.Console) error {
 	err := errors.Join(r.ask(context.Background()), r.end(whichever))
 	switch {
 	case r.o.textfile != "":
@@ -130,7 +131,7 @@ func (r *rounds) once(s *streams) error {
 	case err != nil:
 		return err
 	}
-	return r.all.Write(s.stdout)
+	return r.all.Write(s.Stdout)
 }
 
 // keep asks until ctx ends, and leaves no file behind: what it says would look like now.
@@ -184,7 +185,7 @@ const (
 func (r *rounds) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, errors.New("no coordinator has answered within 20s"))
 	defer cancel()
-	sources, err := view.Where{Coordinator: r.o.coordinator, TokenFile: r.o.tokenFile, Job: r.o.job}.Connect(ctx)
+	sources, err := view.Where{Coordinator: r.o.Coordinator, TokenFile: r.o.TokenFile, Job: r.o.job}.Connect(ctx)
 	if err != nil && !r.idle(err) {
 		r.states = []*view.State{r.nothing(err)}
 		return errors.Join(r.tokenless(err), r.end(whichever))
@@ -197,7 +198,7 @@ type tokenless struct{ error }
 
 // tokenless is what hinders a connection, as a [tokenless] where that is it.
 func (r *rounds) tokenless(err error) error {
-	_, none := mtls.FindToken(r.o.tokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	_, none := mtls.FindToken(r.o.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if none == nil || errors.Is(err, launcher.ErrNoCoordinator) {
 		return err
 	}
@@ -347,7 +348,7 @@ func settled(s *view.State) bool {
 
 // nothing is a State without anything. That this machine has no coordinator, and no job, is a state of it too, and no error.
 func (r *rounds) nothing(err error) *view.State {
-	s := &view.State{At: time.Now(), Source: cmp.Or(r.o.coordinator, "this machine")}
+	s := &view.State{At: time.Now(), Source: cmp.Or(r.o.Coordinator, "this machine")}
 	if err == nil {
 		s.Since = s.At
 	} else {

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
@@ -307,8 +308,8 @@ func TestMetricsCannotBeWritten(t *testing.T) {
 		filepath.Join(dir, "a.prom"):         "no plain file",
 	} {
 		var said bytes.Buffer
-		code := Main(&streams{stdout: io.Discard, stderr: &said}, []string{"metrics", "--textfile", path})
-		if code != exitUsage || !strings.Contains(said.String(), want) || strings.Count(said.String(), "\n") != 1 {
+		code := Main(&cli.Console{Stdout: io.Discard, Stderr: &said}, []string{"metrics", "--textfile", path})
+		if code != cli.ExitUsage || !strings.Contains(said.String(), want) || strings.Count(said.String(), "\n") != 1 {
 			t.Errorf("%s: exit code %d, %s", path, code, said.String())
 		}
 	}

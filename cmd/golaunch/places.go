@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
@@ -39,10 +40,10 @@ func newPlace(ctx context.Context, where view.Where, warn func(error)) (*place, 
 }
 
 // place is as of newPlace. Without a coordinator that was named there may be nothing yet.
-func (o *dashboardOptions) place(ctx context.Context, io *streams) (*place, error) {
-	p, err := newPlace(ctx, o.Where, io.warn)
+func (o *dashboardOptions) place(ctx context.Context, io *cli.Console) (*place, error) {
+	p, err := newPlace(ctx, o.Where, io.Warn)
 	if errors.Is(err, launcher.ErrNoCoordinator) && o.Coordinator == "" {
-		io.say("no job of yours runs on this machine; the page will show those that begin here. --coordinator HOST:PORT is for those of a cluster")
+		io.Say("no job of yours runs on this machine; the page will show those that begin here. --coordinator HOST:PORT is for those of a cluster")
 		err = nil
 	}
 	return p, err

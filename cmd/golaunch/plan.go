@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
@@ -25,22 +26,22 @@ type planOptions struct {
 	rank     int
 }
 
-func newPlan(s *streams) *cobra.Command {
+func newPlan(s *cli.Console) *cobra.Command {
 	var o planOptions
-	c := newVerb("plan [flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", afterDashes)
+	c := cli.NewVerb("plan [flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", afterDashes)
 	f := c.Flags()
 	o.declare(f)
 	f.StringArrayVar(&o.declared, "node", nil, "plan for this node, `NAME,ADDRESS[,GPUS]`; repeat it for more")
 	f.BoolVar(&o.explain, "explain", false, "print every variable of one rank, with its source and reason")
 	f.IntVar(&o.rank, "rank", 0, "the rank that --explain is about")
-	completeFlags(c)
-	c.ValidArgsFunction = completeCommand
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, f, args) })
+	cli.CompleteFlags(c)
+	c.ValidArgsFunction = cli.CompleteCommand
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, f, args) })
 	return c
 }
 
 // run shows what a job would do, and starts nothing.
-func (o *planOptions) run(io *streams, f *pflag.FlagSet, command []string) error {
+func (o *planOptions) run(io *cli.Console, f *pflag.FlagSet, command []string) error {
 	if err := o.complete(f, command); err != nil {
 		return err
 	}
@@ -52,20 +53,20 @@ func (o *planOptions) run(io *streams, f *pflag.FlagSet, command []string) error
 	}
 	nodes, err := parseDeclared(o.declared)
 	if err != nil {
-		return bad("node", err)
+		return cli.BadFlag("node", err)
 	}
 	p, err := launcher.Plan(context.Background(), o.job, nodes...)
 	if err != nil {
 		return err
 	}
 	if !o.explain {
-		return printPlan(io.stdout, p, o.json)
+		return printPlan(io.Stdout, p, o.json)
 	}
 	env, err := o.job.Explain(p, o.rank)
 	if err != nil {
 		return err
 	}
-	return printEnv(io.stdout, env, o.json)
+	return printEnv(io.Stdout, env, o.json)
 }
 
 // parseDeclared reads nodes such as n1,10.0.0.9,8.

@@ -13,42 +13,43 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/web"
 )
 
 type reportOptions struct {
-	clusterFlags
+	cli.ClusterFlags
 	out string
 }
 
 const reportLong = `The file is the job's page of golaunch dashboard as it is now. It needs nothing else, loads nothing, and can be mailed. It has the
 job's command, the names of nodes, and the last lines that rank 0 and a rank that failed have written: look at it before you send it.`
 
-func newReport(s *streams) *cobra.Command {
+func newReport(s *cli.Console) *cobra.Command {
 	var o reportOptions
-	c := newVerb("report JOB -o FILE.html", "write the page of a job as one file", takes(1, 1))
+	c := cli.NewVerb("report JOB -o FILE.html", "write the page of a job as one file", cli.Args(1, 1))
 	c.Long = reportLong
 	f := c.Flags()
-	f.StringVar(&o.coordinator, "coordinator", "", whereUsage)
-	f.StringVar(&o.tokenFile, "token-file", "", tokenUsage)
+	f.StringVar(&o.Coordinator, "coordinator", "", whereUsage)
+	f.StringVar(&o.TokenFile, "token-file", "", cli.TokenUsage)
 	f.StringVarP(&o.out, "output", "o", "", "`file` to write; - is the standard output")
-	c.ValidArgsFunction = o.completeJobs(true)
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, args[0]) })
+	c.ValidArgsFunction = o.CompleteJobs(true)
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, args[0]) })
 	return c
 }
 
 // run writes the report of a job.
-func (o *reportOptions) run(io *streams, job string) error {
+func (o *reportOptions) run(io *cli.Console, job string) error {
 	if o.out == "" {
-		return bad("output", errors.New("which file? -o FILE.html, or -o - for the standard output"))
+		return cli.BadFlag("output", errors.New("which file? -o FILE.html, or -o - for the standard output"))
 	}
 	if about, err := os.Lstat(o.out); err == nil && o.out != "-" && !about.Mode().IsRegular() {
-		return bad("output", fmt.Errorf("%s is there, and no plain file; name one, or give -o - for the standard output", o.out))
+		return cli.BadFlag("output", fmt.Errorf("%s is there, and no plain file; name one, or give -o - for the standard output", o.out))
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
-	sources, err := view.Where{Coordinator: o.coordinator, TokenFile: o.tokenFile, Job: job}.Connect(ctx)
+	sources, err := view.Where{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: job}.Connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -103,10 +104,10 @@ func measured(ctx context.Context, model *view.Model, job string) *view.State {
 }
 
 // write writes the report beside its place, and then puts it there.
-func (o *reportOptions) write(s *streams, state *view.State, job string, log web.Log) error {
+func (o *reportOptions) write(s *cli.Console, state *view.State, job string, log web.Log) error {
 	version := readBuild().Version
 	if o.out == "-" {
-		return web.Report(s.stdout, state, job, log, version)
+		return web.Report(s.Stdout, state, job, log, version)
 	}
 	size, replaced, err := replaceFile(o.out, func(w io.Writer) error { return web.Report(w, state, job, log, version) })
 	if err != nil {
@@ -116,7 +117,7 @@ func (o *reportOptions) write(s *streams, state *view.State, job string, log web
 	if replaced {
 		said += ", in the place of what was there"
 	}
-	s.say(said)
+	s.Say(said)
 	return nil
 }
 

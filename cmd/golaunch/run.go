@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/interrupt"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -23,24 +24,24 @@ type runOptions struct {
 }
 
 // newRun returns the main job, which ends with the root cause's exit code, under a name: golaunch, the root, or run.
-func newRun(s *streams, name string) *cobra.Command {
+func newRun(s *cli.Console, name string) *cobra.Command {
 	var o runOptions
-	c := newVerb(name+" [flags] -- COMMAND [ARG...]", "run a job (the default verb)", afterDashes)
+	c := cli.NewVerb(name+" [flags] -- COMMAND [ARG...]", "run a job (the default verb)", afterDashes)
 	o.declare(c.Flags())
 	o.submission.declare(c.Flags())
 	helpAll, nothing := false, false
 	if name == "golaunch" {
 		c.Flags().BoolVar(&helpAll, "help-all", false, "print all flags of a job")
 	}
-	completeFlags(c)
-	c.ValidArgsFunction = completeCommand
+	cli.CompleteFlags(c)
+	c.ValidArgsFunction = cli.CompleteCommand
 	c.PreRun = func(c *cobra.Command, args []string) { nothing = len(args) == 0 && c.Flags().NFlag() == 0 }
-	c.RunE = s.does(func(c *cobra.Command, args []string) (int, error) {
+	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) {
 		switch {
 		case helpAll:
 			return 0, c.Help()
-		case nothing && !s.json:
-			s.print(helpOf(c.Root()) + "\n")
+		case nothing && !s.JSON:
+			s.Print(cli.HelpOf(c.Root()) + "\n")
 		}
 		return o.run(s, c.Flags(), args)
 	})
@@ -54,12 +55,12 @@ func afterDashes(c *cobra.Command, args []string) error {
 	}
 	hint := ""
 	if !c.HasParent() {
-		hint = didYouMean(c, args[0])
+		hint = cli.DidYouMean(c, args[0])
 	}
 	return fmt.Errorf("%w: %q is no verb; %sa command begins after \"--\": golaunch [flags] -- %s ...", launcher.ErrUsage, args[0], hint, args[0])
 }
 
-func (o *runOptions) run(s *streams, f *pflag.FlagSet, command []string) (int, error) {
+func (o *runOptions) run(s *cli.Console, f *pflag.FlagSet, command []string) (int, error) {
 	if err := o.complete(f, command); err != nil {
 		return 0, err
 	}
@@ -77,13 +78,13 @@ func (o *runOptions) run(s *streams, f *pflag.FlagSet, command []string) (int, e
 }
 
 // launch runs a job as this process's own, to its end. Stops are signals that stop it beside the usual ones.
-func launch(io *streams, j launcher.Job, stops ...os.Signal) (int, error) {
+func launch(io *cli.Console, j launcher.Job, stops ...os.Signal) (int, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("cannot tell which golaunch this is, for other nodes: %w", err)
 	}
 	j.Ranks.Stdin, j.Stopping.Standalone, j.Network.Golaunch = true, true, self
-	j.Output.Stdout, j.Output.Stderr = io.stdout, io.stderr
+	j.Output.Stdout, j.Output.Stderr = io.Stdout, io.Stderr
 	signals, done, err := begin(stops...)
 	if err != nil {
 		return 0, err
@@ -92,14 +93,14 @@ func launch(io *streams, j launcher.Job, stops ...os.Signal) (int, error) {
 	j.Stopping.Signals, j.Stopping.Stops = signals, stops
 	result, err := launcher.Run(context.Background(), j)
 	if err != nil && result.Code == 0 {
-		io.warn(err)
+		io.Warn(err)
 		err = nil
 	}
 	return result.Code, err
 }
 
 // findCluster gives the job to the coordinator on this machine, if there is one and no other place was named.
-func (o *options) findCluster(io *streams) (err error) {
+func (o *options) findCluster(io *cli.Console) (err error) {
 	j := &o.job
 	switch {
 	case j.Cluster.Coordinator == noCoordinator:
@@ -116,13 +117,13 @@ func (o *options) findCluster(io *streams) (err error) {
 			return errors.Join(err, c.Close())
 		}
 		if !j.Output.Quiet {
-			io.say("on the cluster of " + c.Target + ", which this machine heads; --coordinator none runs here")
+			io.Say("on the cluster of " + c.Target + ", which this machine heads; --coordinator none runs here")
 		}
 		return c.Close()
 	case j.Cluster.Detached || there && (j.Cluster.Within != "" || j.Cluster.Backfill):
 		return err
 	case there: // it may be anybody's
-		io.warn(fmt.Errorf("this job runs here, and on no cluster: %w", err))
+		io.Warn(fmt.Errorf("this job runs here, and on no cluster: %w", err))
 	}
 	return nil
 }

@@ -11,23 +11,24 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
 type stacksOptions struct {
-	clusterFlags
+	cli.ClusterFlags
 	timeout time.Duration
 }
 
-func newStacks(s *streams) *cobra.Command {
+func newStacks(s *cli.Console) *cobra.Command {
 	var o stacksOptions
-	c := newVerb("stacks JOB", "print where the ranks of a job are in their Python programs, as one tree", takes(1, 1))
-	o.declare(c.Flags())
+	c := cli.NewVerb("stacks JOB", "print where the ranks of a job are in their Python programs, as one tree", cli.Args(1, 1))
+	o.Declare(c.Flags())
 	c.Flags().DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for nodes")
-	c.ValidArgsFunction = o.completeJobs(false)
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args[0]) })
+	c.ValidArgsFunction = o.CompleteJobs(false)
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args[0]) })
 	return c
 }
 
@@ -49,12 +50,12 @@ type stacksShown struct {
 }
 
 // run prints the tree. The code says whether it is whole.
-func (o *stacksOptions) run(out *streams, id string) (int, error) {
+func (o *stacksOptions) run(out *cli.Console, id string) (int, error) {
 	if o.timeout <= 0 {
-		return 0, bad("timeout", errors.New("more than 0"))
+		return 0, cli.BadFlag("timeout", errors.New("more than 0"))
 	}
 	ctx := context.Background()
-	c, err := launcher.ConnectJob(ctx, o.coordinator, o.tokenFile, id)
+	c, err := launcher.ConnectJob(ctx, o.Coordinator, o.TokenFile, id)
 	if err != nil {
 		return 0, err
 	}
@@ -67,17 +68,17 @@ func (o *stacksOptions) run(out *streams, id string) (int, error) {
 	if len(tree.Missing) > 0 {
 		code = exitWrong
 	}
-	if o.json {
-		return code, jsonout.Print(out.stdout, &stacksShown{Job: id, Stacks: tree})
+	if o.JSON {
+		return code, jsonout.Print(out.Stdout, &stacksShown{Job: id, Stacks: tree})
 	}
 	for _, why := range tree.Missing {
-		out.say(why)
+		out.Say(why)
 	}
 	if ranks, _ := tree.Ranks(); ranks == 0 && code == 0 {
-		out.say("no rank of job " + id + " runs")
+		out.Say("no rank of job " + id + " runs")
 		return 0, nil
 	}
-	return code, tree.Text(out.stdout, width(out.stdout))
+	return code, tree.Text(out.Stdout, width(out.Stdout))
 }
 
 // stacksOf is what golaunch stacks prints of a job.

@@ -8,35 +8,36 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
 type stopOptions struct {
-	clusterFlags
+	cli.ClusterFlags
 	all, kill, noWait bool
 }
 
-func newStop(s *streams) *cobra.Command {
+func newStop(s *cli.Console) *cobra.Command {
 	var o stopOptions
-	c := newVerb("stop JOB | --all", "stop jobs, and wait until nothing of them lives", takes(0, 1))
+	c := cli.NewVerb("stop JOB | --all", "stop jobs, and wait until nothing of them lives", cli.Args(0, 1))
 	f := c.Flags()
-	o.declare(f)
+	o.Declare(f)
 	f.BoolVar(&o.all, "all", false, "stop all jobs")
 	f.BoolVar(&o.kill, "kill", false, "kill the ranks at once")
 	f.BoolVar(&o.noWait, "no-wait", false, "do not wait until nothing of it lives")
-	c.ValidArgsFunction = o.completeJobs(false)
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, args) })
+	c.ValidArgsFunction = o.CompleteJobs(false)
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, args) })
 	return c
 }
 
 // run ends jobs, and returns when no process of them lives on any node.
-func (o *stopOptions) run(io *streams, args []string) error {
+func (o *stopOptions) run(io *cli.Console, args []string) error {
 	if o.all == (len(args) == 1) {
 		return fmt.Errorf("%w: stop which job? give its id, or --all", launcher.ErrUsage)
 	}
 	ctx := context.Background()
-	c, err := launcher.ConnectJob(ctx, o.coordinator, o.tokenFile, strings.Join(args, ""))
+	c, err := launcher.ConnectJob(ctx, o.Coordinator, o.TokenFile, strings.Join(args, ""))
 	if err != nil {
 		return err
 	}
@@ -53,11 +54,11 @@ func (o *stopOptions) run(io *streams, args []string) error {
 			return err
 		}
 	}
-	if o.json {
-		return jsonout.Print(io.stdout, &stoppedShown{Stopped: stopped})
+	if o.JSON {
+		return jsonout.Print(io.Stdout, &stoppedShown{Stopped: stopped})
 	}
 	if len(stopped) == 0 {
-		io.say("nothing to stop")
+		io.Say("nothing to stop")
 	}
 	return nil
 }

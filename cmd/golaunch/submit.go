@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -28,7 +29,7 @@ func (s *submission) declare(f *pflag.FlagSet) {
 }
 
 // submit writes the batch script, in which the same command runs without the flags of submission.
-func (s *submission) submit(io *streams, f *pflag.FlagSet, j launcher.Job) error {
+func (s *submission) submit(io *cli.Console, f *pflag.FlagSet, j launcher.Job) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -43,12 +44,12 @@ func (s *submission) submit(io *streams, f *pflag.FlagSet, j launcher.Job) error
 		switch {
 		case err != nil:
 			return err
-		case io.json:
-			return jsonout.Print(io.stdout, &jsonout.Submitted{Job: id})
+		case io.JSON:
+			return jsonout.Print(io.Stdout, &jsonout.Submitted{Job: id})
 		}
 		text = id + "\n"
 	}
-	_, err = fmt.Fprint(io.stdout, text)
+	_, err = fmt.Fprint(io.Stdout, text)
 	return err
 }
 

@@ -7,32 +7,33 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
 type swapOptions struct {
-	clusterFlags
+	cli.ClusterFlags
 	within time.Duration
 }
 
-func newSwap(s *streams) *cobra.Command {
+func newSwap(s *cli.Console) *cobra.Command {
 	var o swapOptions
-	c := newVerb("swap NODE [--within TIME]", "have the jobs on a node go on elsewhere, and the node leave", takes(1, 1))
-	o.declare(c.Flags())
+	c := cli.NewVerb("swap NODE [--within TIME]", "have the jobs on a node go on elsewhere, and the node leave", cli.Args(1, 1))
+	o.Declare(c.Flags())
 	c.Flags().DurationVar(&o.within, "within", 2*time.Minute, "how long the ranks of its jobs have to get ready, see GOLAUNCH_NOTICE_FILE")
-	c.ValidArgsFunction = o.completeNodes()
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, args[0]) })
+	c.ValidArgsFunction = o.CompleteNodes()
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return 0, o.run(s, args[0]) })
 	return c
 }
 
 // run takes a node out of its jobs, which go on elsewhere at no cost, and returns when its agent has left.
-func (o *swapOptions) run(io *streams, node string) error {
+func (o *swapOptions) run(io *cli.Console, node string) error {
 	if o.within < 0 {
 		return fmt.Errorf("%w: --within %s: at least 0s", launcher.ErrUsage, o.within)
 	}
 	ctx := context.Background()
-	c, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
+	c, err := launcher.Connect(ctx, o.Coordinator, o.TokenFile)
 	if err != nil {
 		return err
 	}
@@ -40,10 +41,10 @@ func (o *swapOptions) run(io *streams, node string) error {
 	if err := c.Swap(ctx, node, o.within); err != nil {
 		return err
 	}
-	if o.json {
-		return jsonout.Print(io.stdout, &swappedShown{Node: node})
+	if o.JSON {
+		return jsonout.Print(io.Stdout, &swappedShown{Node: node})
 	}
-	io.say(node + " has left")
+	io.Say(node + " has left")
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/top"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
@@ -23,7 +24,7 @@ import (
 )
 
 type topOptions struct {
-	clusterFlags
+	cli.ClusterFlags
 	once bool
 }
 
@@ -31,17 +32,17 @@ const topLong = `It shows jobs, then the nodes and ranks of one, the worst first
 Where there is no terminal it prints one picture, as with --once. The exit code of --once and --json is 1 where something is wrong: a job waits
 for nodes, has failed or stands still, or a node is silent. Of a job that is over only its end counts, and only if it was named.`
 
-func newTop(s *streams) *cobra.Command {
+func newTop(s *cli.Console) *cobra.Command {
 	var o topOptions
-	c := newVerb("top [JOB]", "show jobs, nodes and ranks in a terminal, the worst first", takes(0, 1))
+	c := cli.NewVerb("top [JOB]", "show jobs, nodes and ranks in a terminal, the worst first", cli.Args(0, 1))
 	c.Long = topLong
 	f := c.Flags()
-	f.StringVar(&o.coordinator, "coordinator", "", whereUsage)
-	f.StringVar(&o.tokenFile, "token-file", "", tokenUsage)
+	f.StringVar(&o.Coordinator, "coordinator", "", whereUsage)
+	f.StringVar(&o.TokenFile, "token-file", "", cli.TokenUsage)
 	f.BoolVar(&o.once, "once", false, "print one picture as text; the exit code is 1 where something is wrong")
-	f.BoolVar(&o.json, "json", false, "print one picture as JSON; the exit code is as with --once")
-	c.ValidArgsFunction = o.completeJobs(true)
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, strings.Join(args, "")) })
+	f.BoolVar(&o.JSON, "json", false, "print one picture as JSON; the exit code is as with --once")
+	c.ValidArgsFunction = o.CompleteJobs(true)
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, strings.Join(args, "")) })
 	return c
 }
 
@@ -54,10 +55,10 @@ const (
 	pictureLimit = 3 * time.Second
 )
 
-func (o *topOptions) run(out *streams, job string) (int, error) {
+func (o *topOptions) run(out *cli.Console, job string) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	where := view.Where{Coordinator: o.coordinator, TokenFile: o.tokenFile, Job: job}
+	where := view.Where{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: job}
 	known, err := newPlace(ctx, where, func(error) {}) // the picture says what is lost
 	if err != nil {
 		return 0, err
@@ -73,9 +74,9 @@ func (o *topOptions) run(out *streams, job string) (int, error) {
 	if err := m.Ready(limited); err != nil {
 		return 0, err
 	}
-	terminal, there := out.stdout.(*os.File)
-	if o.once || o.json || !there || !draws(os.Stdin, terminal) {
-		return o.print(ctx, out.stdout, m, job)
+	terminal, there := out.Stdout.(*os.File)
+	if o.once || o.JSON || !there || !draws(os.Stdin, terminal) {
+		return o.print(ctx, out.Stdout, m, job)
 	}
 	return 0, top.Run(ctx, top.Options{
 		Model: m, Sources: known.list, Job: job, Input: os.Stdin, Output: terminal, Environ: os.Environ(),
@@ -113,7 +114,7 @@ func (o *topOptions) print(ctx context.Context, w io.Writer, m *view.Model, job 
 	if wrong {
 		code = exitWrong
 	}
-	if o.json {
+	if o.JSON {
 		return code, jsonout.Print(w, showPicture(p, wrong))
 	}
 	return code, top.Print(w, p, job, 0)

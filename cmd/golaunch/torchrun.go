@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -41,26 +42,26 @@ type torchFlags struct {
 const torchrunName = "torchrun"
 
 // newTorchrun returns torchrun, which reads its command line itself, by torchrun's rules.
-func newTorchrun(s *streams) *cobra.Command {
-	c := newVerb("torchrun [FLAGS] SCRIPT [ARG...]", "run a job from torchrun's command line, as a link named torchrun does", nil)
+func newTorchrun(s *cli.Console) *cobra.Command {
+	c := cli.NewVerb("torchrun [FLAGS] SCRIPT [ARG...]", "run a job from torchrun's command line, as a link named torchrun does", nil)
 	c.DisableFlagParsing = true
 	c.Long = fmt.Sprintf("Its flags are torchrun's:\n\n%s", newTorchFlags(new(torchFlags)).FlagUsagesWrapped(110))
 	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return torchWords(newTorchFlags(new(torchFlags))), cobra.ShellCompDirectiveDefault
 	}
-	c.RunE = s.does(func(_ *cobra.Command, args []string) (int, error) { return torchrun(s, args) })
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return torchrun(s, args) })
 	return c
 }
 
 // torchrun runs the job that torchrun's command line describes (torch 2.15, torch/distributed/run.py). docs/torchrun.md says what
 // each flag means here.
-func torchrun(io *streams, args []string) (int, error) {
+func torchrun(io *cli.Console, args []string) (int, error) {
 	var t torchFlags
 	f := newTorchFlags(&t)
 	err := parseTorch(f, args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		fmt.Fprintf(io.stdout, torchIntro, f.FlagUsagesWrapped(110))
+		fmt.Fprintf(io.Stdout, torchIntro, f.FlagUsagesWrapped(110))
 		return 0, nil
 	case err == nil && t.shell != "":
 		return torchCompletion(io, f, t.shell)
@@ -71,19 +72,19 @@ func torchrun(io *streams, args []string) (int, error) {
 	if err != nil {
 		return refuse(io, err)
 	}
-	io.json = j.Output.JSON
+	io.JSON = j.Output.JSON
 	if !j.Output.Quiet {
 		for _, w := range warnings {
-			io.tell(torchrunName+": warning: "+w, jsonout.Words{Warning: w})
+			io.Message(torchrunName+": warning: "+w, jsonout.Words{Warning: w})
 		}
 	}
 	return launch(io, j, t.stops()...)
 }
 
 // refuse ends a command line that cannot be run as argparse does.
-func refuse(io *streams, err error) (int, error) {
-	io.print(torchrunName + ": " + strings.TrimPrefix(err.Error(), launcher.ErrUsage.Error()+": ") + "\n")
-	return exitUsage, nil
+func refuse(io *cli.Console, err error) (int, error) {
+	io.Print(torchrunName + ": " + strings.TrimPrefix(err.Error(), launcher.ErrUsage.Error()+": ") + "\n")
+	return cli.ExitUsage, nil
 }
 
 const torchIntro = `usage: torchrun [FLAGS] SCRIPT [ARG...]
@@ -173,7 +174,7 @@ func parseTorch(f *pflag.FlagSet, args []string) error {
 				return fmt.Errorf("--%s could be --%s", unknown.GetSpecifiedName(), strings.Join(all, ", --"))
 			}
 		}
-		return plainly(err)
+		return cli.PlainError(err)
 	}
 	var errs []error
 	f.VisitAll(func(flag *pflag.Flag) {
@@ -191,7 +192,7 @@ func parseTorch(f *pflag.FlagSet, args []string) error {
 			value = strconv.FormatBool(n != 0)
 		}
 		if err := f.Set(flag.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, plainly(err)))
+			errs = append(errs, fmt.Errorf("%s: %w", name, cli.PlainError(err)))
 		}
 	})
 	return errors.Join(errs...)
@@ -298,7 +299,7 @@ func isEnvironment(dir string) bool {
 func activated() bool { return os.Getenv("VIRTUAL_ENV")+os.Getenv("CONDA_PREFIX") != "" }
 
 // torchCompletion prints a script that completes torchrun's flags.
-func torchCompletion(io *streams, f *pflag.FlagSet, shell string) (int, error) {
+func torchCompletion(io *cli.Console, f *pflag.FlagSet, shell string) (int, error) {
 	script := map[string]string{
 		"bash": "complete -o default -W %q torchrun\n",
 		"zsh":  "#compdef torchrun\n_arguments '*: :(%s)'\n",
@@ -307,7 +308,7 @@ func torchCompletion(io *streams, f *pflag.FlagSet, shell string) (int, error) {
 	if script == "" {
 		return refuse(io, fmt.Errorf("--print-completion %s: bash, zsh or tcsh", shell))
 	}
-	fmt.Fprintf(io.stdout, script, strings.Join(torchWords(f), " "))
+	fmt.Fprintf(io.Stdout, script, strings.Join(torchWords(f), " "))
 	return 0, nil
 }
 

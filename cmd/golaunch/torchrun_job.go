@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/process/filetimer"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
@@ -43,7 +44,7 @@ func (t *torchFlags) job(given *pflag.FlagSet) (launcher.Job, []string, error) {
 		}
 	}
 	x.ignored()
-	err := errors.Join(fromEnv(x.ours), x.o.complete(x.ours, nil))
+	err := errors.Join(cli.SetFromEnv(x.ours), x.o.complete(x.ours, nil))
 	if err != nil {
 		return launcher.Job{}, nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
@@ -26,9 +27,9 @@ func TestVariables(t *testing.T) {
 		told[v.Name] = true
 	}
 	types := map[string]string{}
-	for _, v := range newRoot(&streams{}).Commands() {
+	for _, v := range newRoot(&cli.Console{}).Commands() {
 		v.Flags().VisitAll(func(flag *pflag.Flag) {
-			for _, name := range variables(v.Name(), flag.Name) {
+			for _, name := range cli.Variables(v.Name(), flag.Name) {
 				if told[name] {
 					t.Errorf("%s is told to ranks, and read for --%s of %s", name, flag.Name, v.Name())
 				}

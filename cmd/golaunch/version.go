@@ -7,19 +7,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/internal/wire/version"
 )
 
-func newVersion(s *streams) *cobra.Command {
+func newVersion(s *cli.Console) *cobra.Command {
 	asJSON := false
-	c := newVerb("version [--json]", "print the version", takes(0, 0))
+	c := cli.NewVerb("version [--json]", "print the version", cli.Args(0, 0))
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = s.does(func(*cobra.Command, []string) (int, error) {
+	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) {
 		if asJSON {
-			return 0, jsonout.Print(s.stdout, new(readBuild()))
+			return 0, jsonout.Print(s.Stdout, new(readBuild()))
 		}
-		_, err := fmt.Fprintln(s.stdout, readBuild())
+		_, err := fmt.Fprintln(s.Stdout, readBuild())
 		return 0, err
 	})
 	return c

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -31,7 +31,7 @@ var choices = map[string][]cobra.Completion{
 }
 
 // completeFlags has the shell offer the values of a verb's flags.
-func completeFlags(c *cobra.Command) {
+func CompleteFlags(c *cobra.Command) {
 	for name, values := range choices {
 		if c.Flags().Lookup(name) == nil {
 			continue
@@ -50,7 +50,7 @@ func unquote(c *cobra.Command) {
 }
 
 // completeCommand offers files for what follows "--".
-func completeCommand(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func CompleteCommand(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if c.ArgsLenAtDash() < 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -58,17 +58,17 @@ func completeCommand(c *cobra.Command, _ []string, _ string) ([]cobra.Completion
 }
 
 // askPatience is how long a shell waits for a coordinator's names.
-const askPatience = 2 * time.Second
+const AskTimeout = 2 * time.Second
 
 // completeFrom offers names that the coordinator knows, for a verb's one argument. It offers none when nobody answers.
-func (o *clusterFlags) completeFrom(q launcher.Query, names func(launcher.Status) []string) cobra.CompletionFunc {
+func (o *ClusterFlags) completeFrom(q launcher.Query, names func(launcher.Status) []string) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, begun string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(context.Background(), askPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), AskTimeout)
 		defer cancel()
-		if len(args) > 0 || fromEnv(c.Flags()) != nil {
+		if len(args) > 0 || SetFromEnv(c.Flags()) != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		client, err := launcher.Connect(ctx, o.coordinator, o.tokenFile)
+		client, err := launcher.Connect(ctx, o.Coordinator, o.TokenFile)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -87,7 +87,7 @@ func (o *clusterFlags) completeFrom(q launcher.Query, names func(launcher.Status
 }
 
 // completeJobs offers the ids of jobs, of those that are over too if wanted.
-func (o *clusterFlags) completeJobs(over bool) cobra.CompletionFunc {
+func (o *ClusterFlags) CompleteJobs(over bool) cobra.CompletionFunc {
 	return o.completeFrom(launcher.Query{Jobs: true, Open: !over, Brief: true}, func(s launcher.Status) (all []string) {
 		for _, j := range s.Jobs {
 			all = append(all, j.ID)
@@ -96,7 +96,7 @@ func (o *clusterFlags) completeJobs(over bool) cobra.CompletionFunc {
 	})
 }
 
-func (o *clusterFlags) completeNodes() cobra.CompletionFunc {
+func (o *ClusterFlags) CompleteNodes() cobra.CompletionFunc {
 	return o.completeFrom(launcher.Query{Open: true, Brief: true}, func(s launcher.Status) (all []string) {
 		for _, n := range s.Nodes {
 			all = append(all, n.Node.Name)

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-const intro = `Golaunch starts, watches and restarts distributed training jobs.
+const Intro = `Golaunch starts, watches and restarts distributed training jobs.
 
   golaunch --gpus-per-node auto -- python3 train.py                                one rank per GPU here
   golaunch --nodes 2 --rendezvous n1:29400 --gpus-per-node 8 -- python3 train.py   the same command on n1 and n2
@@ -38,21 +38,21 @@ var common = []struct {
 	{"Slurm", []string{"slurm-submit"}},
 }
 
-func newHelp(s *streams) *cobra.Command {
-	c := newVerb("help [VERB]", "print this, or a verb's flags", takes(0, 1))
+func NewHelp(s *Console) *cobra.Command {
+	c := NewVerb("help [VERB]", "print this, or a verb's flags", Args(0, 1))
 	c.RunE = func(c *cobra.Command, args []string) error {
 		about, rest, err := c.Root().Find(args)
 		if err != nil || len(rest) > 0 {
-			return fmt.Errorf("%w: no verb %q; %ssee golaunch help", launcher.ErrUsage, args[0], didYouMean(c.Root(), args[0]))
+			return fmt.Errorf("%w: no verb %q; %ssee golaunch help", launcher.ErrUsage, args[0], DidYouMean(c.Root(), args[0]))
 		}
-		fmt.Fprint(s.stdout, helpOf(about))
+		fmt.Fprint(s.Stdout, HelpOf(about))
 		return nil
 	}
 	return c
 }
 
 // helpOf is what --help prints.
-func helpOf(c *cobra.Command) string {
+func HelpOf(c *cobra.Command) string {
 	if c.HasParent() {
 		text := fmt.Sprintf("%s%s\n\n%s\n", c.CommandPath(), strings.TrimPrefix(c.Use, c.Name()), strings.TrimSpace(c.Short+"\n\n"+c.Long))
 		if c.Flags().HasAvailableFlags() {
@@ -76,11 +76,27 @@ func helpOf(c *cobra.Command) string {
 	return text
 }
 
-// usages are the flags of a job by their groups, and then a verb's own.
+// groupNote is the annotation that names the group of a flag.
+const GroupNote = "group"
+
+// groupOf returns the group of a flag, or "".
+func groupOf(flag *pflag.Flag) string { return strings.Join(flag.Annotations[GroupNote], "") }
+
+// flagGroups returns the groups of flags in their order.
+func FlagGroups(f *pflag.FlagSet) (names []string) {
+	f.VisitAll(func(flag *pflag.Flag) {
+		if g := groupOf(flag); g != "" && !slices.Contains(names, g) {
+			names = append(names, g)
+		}
+	})
+	return names
+}
+
+// usages returns the help of flags by group.
 func usages(f *pflag.FlagSet) string {
 	text := ""
-	for _, g := range append(groupNames(), "") {
-		flags := some(f, func(flag *pflag.Flag) bool { return strings.Join(flag.Annotations[groupNote], "") == g })
+	for _, g := range append(FlagGroups(f), "") {
+		flags := some(f, func(flag *pflag.Flag) bool { return groupOf(flag) == g })
 		if flags == "" {
 			continue
 		}
@@ -104,15 +120,8 @@ func some(f *pflag.FlagSet, chosen func(*pflag.Flag) bool) string {
 	return few.FlagUsagesWrapped(110)
 }
 
-func groupNames() (names []string) {
-	for _, g := range groups {
-		names = append(names, g.name)
-	}
-	return names
-}
-
 // didYouMean has the verbs that are spelt alike.
-func didYouMean(root *cobra.Command, word string) string {
+func DidYouMean(root *cobra.Command, word string) string {
 	if all := root.SuggestionsFor(word); len(all) > 0 {
 		return "did you mean " + strings.Join(all, " or ") + "? "
 	}

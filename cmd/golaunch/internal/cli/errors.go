@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"errors"
@@ -16,14 +16,36 @@ import (
 // With --json, what a verb prints on stdout is an object of the contract in docs/json.md, or several in lines, and each of golaunch's own
 // words on stderr is one of its lines. A verb prints with contract.Print, say and warn, and leaves its errors to Main.
 
+// execute runs the verb that args name, prints its error, and returns its exit code.
+func (s *Console) Execute(root *cobra.Command, args []string) int {
+	root.SetArgs(args)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		unquote(root)
+	}
+	c, err := root.ExecuteC()
+	if err == nil {
+		return s.code
+	}
+	who, text, code := "golaunch", err.Error(), ExitFailure
+	if errors.Is(err, launcher.ErrUsage) || !s.began {
+		who, text, code = c.CommandPath(), strings.TrimPrefix(text, launcher.ErrUsage.Error()+": "), ExitUsage
+	}
+	if s.code != 0 {
+		code = s.code
+	}
+	s.JSON = s.JSON || !s.began && wantsJSON(c, args)
+	s.Message(who+": "+text, jsonout.Words{Error: errorShown(c, err, text, code)})
+	return code
+}
+
 // wantsJSON says whether a verb that has not run was asked for JSON: its flags may be what is wrong. The command line of torchrun is the
 // script's too.
 func wantsJSON(c *cobra.Command, args []string) bool {
-	if c.Name() == torchrunName {
+	if c.DisableFlagParsing {
 		return false
 	}
 	wants := false
-	for _, name := range variables(c.Name(), "json") {
+	for _, name := range Variables(c.Name(), "json") {
 		if f := c.Flags().Lookup("json"); f != nil {
 			wants, _ = strconv.ParseBool(os.Getenv(name))
 		}
@@ -54,7 +76,7 @@ func errorShown(c *cobra.Command, err error, message string, code int) *jsonout.
 	switch {
 	case errors.Is(err, launcher.ErrNotThere): // some are errors of usage too
 		kind = jsonout.NotThere
-	case code == exitUsage:
+	case code == ExitUsage:
 		kind = jsonout.Usage
 	case errors.Is(err, launcher.ErrNoCoordinator):
 		kind = jsonout.NoCoordinator

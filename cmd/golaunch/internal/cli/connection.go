@@ -1,0 +1,20 @@
+package cli
+
+import "github.com/spf13/pflag"
+
+// portRangeUsage is the flag's of all verbs that listen.
+const PortRangeUsage = "listen for other nodes on ports `FIRST:LAST` only, such as 30000:30100, where no port is given; for firewalls"
+
+// clusterFlags are those of the verbs that ask a coordinator.
+type ClusterFlags struct {
+	Coordinator, TokenFile string
+	JSON                   bool
+}
+
+const TokenUsage = "`file` with the cluster's secret (~/.golaunch/token; GOLAUNCH_TOKEN has the secret itself)"
+
+func (c *ClusterFlags) Declare(f *pflag.FlagSet) {
+	f.StringVar(&c.Coordinator, "coordinator", "", "`HOST:PORT` of the coordinator, or of several with commas between them; the one that runs on this machine when empty")
+	f.StringVar(&c.TokenFile, "token-file", "", TokenUsage)
+	f.BoolVar(&c.JSON, "json", false, "print JSON")
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// aliases are other names of a job's flags: torchrun's, and those that they had before.
+var aliases = map[string]string{
+	"nnodes":        "nodes",
+	"rdzv-endpoint": "rendezvous",
+	"rdzv-id":       "job-id",
+	"gpus":          "gpu-ids",
+}
+
+// normalize takes _ for - and an alias for the flag.
+func NormalizeName(f *pflag.FlagSet, name string) pflag.NormalizedName {
+	name = strings.ReplaceAll(name, "_", "-")
+	switch verb := f.Name(); {
+	case verb == "agent" && name == "gpus":
+		name = "num-gpus"
+	case verb == "logs" && name == "rank":
+		name = "ranks"
+	case verb == "plan" && name == "dry-run":
+		name = "explain"
+	case aliases[name] != "" && verb != "agent":
+		name = aliases[name]
+	}
+	return pflag.NormalizedName(name)
+}
+
+// fromVariable annotates a flag with the variable that has set it.
+const fromVariable = "variable"
+
+// kinds say what flags of Go's own types want.
+var kinds = map[string]string{
+	"int": "a whole number", "int64": "a whole number", "duration": "a time with its unit, such as 30s, 5m or 1h", "float64": "a number", "bool": "true or false",
+}
+
+// plainly says what is wrong with the value of a flag without the words of Go's packages.
+func PlainError(err error) error {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok || kinds[invalid.GetFlag().Value.Type()] == "" {
+		return err
+	}
+	flag := invalid.GetFlag()
+	return fmt.Errorf("invalid argument %q for \"--%s\": want %s", invalid.GetValue(), flag.Name, kinds[flag.Value.Type()])
+}
+
+// fromEnv reads golaunch's variables, then torchrun's PET_ variables, each only for the flags that were not given.
+func SetFromEnv(f *pflag.FlagSet) error {
+	var errs []error
+	f.VisitAll(func(flag *pflag.Flag) {
+		for _, name := range Variables(f.Name(), flag.Name) {
+			value, ok := os.LookupEnv(name)
+			if !ok || flag.Changed {
+				continue
+			}
+			if err := f.Set(flag.Name, value); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", name, PlainError(err)))
+			}
+			_ = f.SetAnnotation(flag.Name, fromVariable, []string{name}) // the flag is there
+		}
+	})
+	if len(errs) > 0 {
+		return fmt.Errorf("%w: %w", launcher.ErrUsage, errors.Join(errs...))
+	}
+	return nil
+}
+
+// variables are the names under which the environment can give a flag of a verb, the strongest first. What is asked of a coordinator once
+// has none: GOLAUNCH_ALL=true would stop all jobs. Nor has what ranks are told of themselves in a variable of that name.
+func Variables(verb, flag string) []string {
+	upper := func(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
+	switch flag {
+	case "help", "help-all", "version":
+		return nil
+	}
+	switch verb {
+	case "status", "jobs", "logs", "stop", "swap":
+		if flag != "coordinator" && flag != "token-file" {
+			return nil
+		}
+	case "plan":
+		if flag == "node" || flag == "rank" {
+			return nil
+		}
+	case "agent":
+		switch flag {
+		case "drain", "no-wait":
+			return nil
+		case "num-gpus":
+			return []string{"GOLAUNCH_AGENT_GPUS"}
+		}
+	}
+	names := []string{"GOLAUNCH_" + upper(flag)}
+	switch flag {
+	case "nproc-per-node", "max-restarts", "master-port", "log-dir":
+		names = append(names, "PET_"+upper(flag))
+	}
+	for alias, to := range aliases {
+		switch {
+		case to != flag:
+		case to == "gpu-ids":
+			names = append(names, "GOLAUNCH_"+upper(alias))
+		default:
+			names = append(names, "PET_"+upper(alias))
+		}
+	}
+	return names
+}
+
+// badValue is what is wrong with the value of a flag, which is named as it was given.
+type badValue struct {
+	flag, name string
+	err        error
+}
+
+func (b *badValue) Error() string { return fmt.Sprintf("%v: %s: %v", launcher.ErrUsage, b.name, b.err) }
+
+func (b *badValue) Unwrap() []error { return []error{launcher.ErrUsage, b.err} }
+
+func BadFlag(flag string, err error) error { return &badValue{flag, "--" + flag, err} }
+
+// nameVariable has the error of a flag name the variable that set it, if one did.
+func NameVariable(f *pflag.FlagSet, err error) error {
+	if wrong, ok := errors.AsType[*badValue](err); ok {
+		if variable := f.Lookup(wrong.flag).Annotations[fromVariable]; len(variable) > 0 {
+			wrong.name = variable[0]
+		}
+	}
+	return err
+}
