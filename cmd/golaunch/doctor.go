@@ -15,6 +15,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/fabric"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/internal/host/health"
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
@@ -25,7 +26,7 @@ import (
 const exitIll = 1
 
 type doctorOptions struct {
-	options
+	jobflags.Flags
 	fabric bool
 	check  fabric.Options
 }
@@ -34,7 +35,7 @@ func newDoctor(s *cli.Console) *cobra.Command {
 	var o doctorOptions
 	c := cli.NewVerb("doctor [--json] | --fabric [flags of run]", "say what is wrong with this machine, or between the nodes of a job", nil)
 	f := c.Flags()
-	o.declare(f)
+	o.Declare(f)
 	f.BoolVar(&o.fabric, "fabric", false, "check how nodes communicate, by a job with the flags of golaunch run: --nodes, --gpus-per-node, ...")
 	f.StringVar(&o.check.Library, "libnccl", "", "with --fabric: load this `file`, not the libnccl.so.2 of the Python environment or the loader")
 	f.DurationVar(&o.check.Limit, "test-limit", 0, "with --fabric: how long one test may take (2s; 20s with GPUs)")
@@ -83,11 +84,11 @@ type finding struct {
 
 // run says what is wrong with this machine.
 func (o *doctorOptions) run(io *cli.Console) (int, error) {
-	d, err := diagnose(context.Background(), o.job.Output.LogDir)
+	d, err := diagnose(context.Background(), o.Job.Output.LogDir)
 	if err != nil {
 		return 0, err
 	}
-	if o.json {
+	if o.JSON {
 		err = jsonout.Print(io.Stdout, &d)
 	} else {
 		err = d.print(io.Stdout)

@@ -14,34 +14,35 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/nccl"
 )
 
 func newEnv(s *cli.Console) *cobra.Command {
-	var o options
-	c := cli.NewVerb("env [flags]", "show what a rank on this machine would get, and what is known of its network", afterDashes)
-	o.declare(c.Flags())
+	var o jobflags.Flags
+	c := cli.NewVerb("env [flags]", "show what a rank on this machine would get, and what is known of its network", jobflags.AfterDashes)
+	o.Declare(c.Flags())
 	cli.CompleteFlags(c)
 	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) { return 0, o.env(s, c.Flags(), args) })
 	return c
 }
 
 // env shows what a rank on this machine would get, and why.
-func (o *options) env(io *cli.Console, f *pflag.FlagSet, command []string) error {
-	if err := o.complete(f, command); err != nil {
+func (o *jobflags.Flags) env(io *cli.Console, f *pflag.FlagSet, command []string) error {
+	if err := o.Complete(f, command); err != nil {
 		return err
 	}
-	if len(o.job.Command) == 0 {
-		o.job.Command = []string{"COMMAND"}
+	if len(o.Job.Command) == 0 {
+		o.Job.Command = []string{"COMMAND"}
 	}
-	s, err := o.job.Survey(context.Background())
+	s, err := o.Job.Survey(context.Background())
 	if err != nil {
 		return err
 	}
 	shown := show(s)
-	if o.json {
+	if o.JSON {
 		return jsonout.Print(io.Stdout, &shown)
 	}
 	return shown.print(io.Stdout, s)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/internal/core/verdict"
 
 	logfiles "github.com/golaunch/golaunch/internal/process/logs"
@@ -33,14 +34,12 @@ func newExplain(s *cli.Console) *cobra.Command {
 	var o explainOptions
 	c := cli.NewVerb("explain FILE|DIR...", "say what a failure means, from its logs", cli.Args(1, maxFiles))
 	f := c.Flags()
-	f.StringVar(&o.rules, "failure-rules", "", rulesUsage)
+	f.StringVar(&o.rules, "failure-rules", "", jobflags.RulesUsage)
 	f.IntVar(&o.code, "exit", -1, "exit `code` of the ranks, where nothing tells it; -1 is unknown")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args) })
 	return c
 }
-
-const rulesUsage = "`file` with rules for lines of logs that come before the built-in ones: ACTION CODE /REGEXP/ REMEDY"
 
 // explanation is what explain --json prints; docs/json.md is its contract.
 type explanation struct {

@@ -21,13 +21,13 @@ import (
 
 // runFabric runs the check as a job, wherever golaunch runs jobs.
 func (o *doctorOptions) runFabric(io *cli.Console, f *pflag.FlagSet) (int, error) {
-	if err := o.complete(f, nil); err != nil {
+	if err := o.Complete(f, nil); err != nil {
 		return 0, err
 	}
 	if o.check.Limit < 0 {
 		return 0, cli.BadFlag("test-limit", fmt.Errorf("%v: at least 0s", o.check.Limit))
 	}
-	if o.job.Cluster.Detached {
+	if o.Job.Cluster.Detached {
 		return 0, cli.BadFlag("detach", errors.New("the check is over in seconds, and its result is printed"))
 	}
 	if err := o.findCluster(io); err != nil {
@@ -69,14 +69,14 @@ func fabricRank(options string) (int, error) {
 
 // fabricJob is the job of the check: it has one attempt, a store, and ranks that see all GPUs of their node and run on all its CPUs.
 func (o *doctorOptions) fabricJob() launcher.Job {
-	j := o.job
+	j := o.Job
 	o.check.Simulated = j.Resources.Simulate
 	j.Command = fabric.Command(o.check)
 	j.Restarts.Policy, j.Restarts.Max = "never", 0
 	j.Ranks.Store, j.Ranks.Visibility, j.Ranks.Bind = "golaunch", rankenv.SeeJob, "none"
 	j.Stopping.Grace = time.Second // none of them has anything to save
 	prefixed := false
-	j.Output.Prefix, j.Output.Ranks, j.Output.JSON = &prefixed, nil, o.json
+	j.Output.Prefix, j.Output.Ranks, j.Output.JSON = &prefixed, nil, o.JSON
 	return j
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/launcher"
 )
 
@@ -27,17 +28,15 @@ func newLogs(s *cli.Console) *cobra.Command {
 	f.StringVar(&o.ranks, "ranks", "", "only these ranks: `0,8-15`")
 	f.IntVar(&o.attempt, "attempt", -1, "only this attempt; -1 is all")
 	f.BoolVar(&o.prefix, "prefix", true, "put [r3 n1] before each line of a rank")
-	f.StringVar(&o.fold, "fold", "auto", foldUsage)
+	f.StringVar(&o.fold, "fold", "auto", jobflags.FoldUsage)
 	c.ValidArgsFunction = o.CompleteJobs(true)
 	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return o.run(s, args[0]) })
 	return c
 }
 
-const foldUsage = "show lines that ranks have in common once, with those ranks, `when`: on, off, or auto on a terminal with more than eight"
-
 // run prints what the ranks of a job wrote, wherever they ran.
 func (o *logsOptions) run(io *cli.Console, id string) (int, error) {
-	ranks, err := parseSpans(o.ranks)
+	ranks, err := jobflags.ParseRanks(o.ranks)
 	if err != nil {
 		return 0, cli.BadFlag("ranks", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
@@ -20,7 +21,7 @@ import (
 )
 
 type planOptions struct {
-	options
+	jobflags.Flags
 	declared []string
 	explain  bool
 	rank     int
@@ -28,9 +29,9 @@ type planOptions struct {
 
 func newPlan(s *cli.Console) *cobra.Command {
 	var o planOptions
-	c := cli.NewVerb("plan [flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", afterDashes)
+	c := cli.NewVerb("plan [flags] [-- COMMAND [ARG...]]", "show where the ranks would run, and with which environment", jobflags.AfterDashes)
 	f := c.Flags()
-	o.declare(f)
+	o.Declare(f)
 	f.StringArrayVar(&o.declared, "node", nil, "plan for this node, `NAME,ADDRESS[,GPUS]`; repeat it for more")
 	f.BoolVar(&o.explain, "explain", false, "print every variable of one rank, with its source and reason")
 	f.IntVar(&o.rank, "rank", 0, "the rank that --explain is about")
@@ -42,31 +43,31 @@ func newPlan(s *cli.Console) *cobra.Command {
 
 // run shows what a job would do, and starts nothing.
 func (o *planOptions) run(io *cli.Console, f *pflag.FlagSet, command []string) error {
-	if err := o.complete(f, command); err != nil {
+	if err := o.Complete(f, command); err != nil {
 		return err
 	}
-	if o.job.Cluster.Coordinator == noCoordinator {
-		o.job.Cluster.Coordinator = ""
+	if o.Job.Cluster.Coordinator == jobflags.NoCoordinator {
+		o.Job.Cluster.Coordinator = ""
 	}
-	if len(o.job.Command) == 0 {
-		o.job.Command = []string{"COMMAND"}
+	if len(o.Job.Command) == 0 {
+		o.Job.Command = []string{"COMMAND"}
 	}
 	nodes, err := parseDeclared(o.declared)
 	if err != nil {
 		return cli.BadFlag("node", err)
 	}
-	p, err := launcher.Plan(context.Background(), o.job, nodes...)
+	p, err := launcher.Plan(context.Background(), o.Job, nodes...)
 	if err != nil {
 		return err
 	}
 	if !o.explain {
-		return printPlan(io.Stdout, p, o.json)
+		return printPlan(io.Stdout, p, o.JSON)
 	}
-	env, err := o.job.Explain(p, o.rank)
+	env, err := o.Job.Explain(p, o.rank)
 	if err != nil {
 		return err
 	}
-	return printEnv(io.Stdout, env, o.json)
+	return printEnv(io.Stdout, env, o.JSON)
 }
 
 // parseDeclared reads nodes such as n1,10.0.0.9,8.

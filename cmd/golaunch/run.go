@@ -15,19 +15,20 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/interrupt"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/launcher"
 )
 
 type runOptions struct {
-	options
+	jobflags.Flags
 	submission submission
 }
 
 // newRun returns the main job, which ends with the root cause's exit code, under a name: golaunch, the root, or run.
 func newRun(s *cli.Console, name string) *cobra.Command {
 	var o runOptions
-	c := cli.NewVerb(name+" [flags] -- COMMAND [ARG...]", "run a job (the default verb)", afterDashes)
-	o.declare(c.Flags())
+	c := cli.NewVerb(name+" [flags] -- COMMAND [ARG...]", "run a job (the default verb)", jobflags.AfterDashes)
+	o.Declare(c.Flags())
 	o.submission.declare(c.Flags())
 	helpAll, nothing := false, false
 	if name == "golaunch" {
@@ -48,33 +49,21 @@ func newRun(s *cli.Console, name string) *cobra.Command {
 	return c
 }
 
-// afterDashes refuses what stands before "--": only what follows it is a command, so that a verb that is misspelt never starts a job.
-func afterDashes(c *cobra.Command, args []string) error {
-	if len(args) == 0 || c.ArgsLenAtDash() == 0 {
-		return nil
-	}
-	hint := ""
-	if !c.HasParent() {
-		hint = cli.DidYouMean(c, args[0])
-	}
-	return fmt.Errorf("%w: %q is no verb; %sa command begins after \"--\": golaunch [flags] -- %s ...", launcher.ErrUsage, args[0], hint, args[0])
-}
-
 func (o *runOptions) run(s *cli.Console, f *pflag.FlagSet, command []string) (int, error) {
-	if err := o.complete(f, command); err != nil {
+	if err := o.Complete(f, command); err != nil {
 		return 0, err
 	}
 	if err := o.submission.check(); err != nil {
 		return 0, err
 	}
 	if o.submission.slurm {
-		return 0, o.submission.submit(s, f, o.job)
+		return 0, o.submission.submit(s, f, o.Job)
 	}
 	if err := o.findCluster(s); err != nil {
 		return 0, err
 	}
-	o.job.Output.JSON = o.json
-	return launch(s, o.job)
+	o.Job.Output.JSON = o.JSON
+	return launch(s, o.Job)
 }
 
 // launch runs a job as this process's own, to its end. Stops are signals that stop it beside the usual ones.
@@ -100,10 +89,10 @@ func launch(io *cli.Console, j launcher.Job, stops ...os.Signal) (int, error) {
 }
 
 // findCluster gives the job to the coordinator on this machine, if there is one and no other place was named.
-func (o *options) findCluster(io *cli.Console) (err error) {
-	j := &o.job
+func (o *jobflags.Flags) findCluster(io *cli.Console) (err error) {
+	j := &o.Job
 	switch {
-	case j.Cluster.Coordinator == noCoordinator:
+	case j.Cluster.Coordinator == jobflags.NoCoordinator:
 		j.Cluster.Coordinator = ""
 		return nil
 	case j.Cluster.Coordinator != "" || j.Resources.Simulate || j.Network.Rendezvous != "" || len(j.Network.Hosts) > 0:
@@ -113,7 +102,7 @@ func (o *options) findCluster(io *cli.Console) (err error) {
 	switch there := !errors.Is(err, launcher.ErrNoCoordinator); {
 	case err == nil:
 		j.Cluster.Coordinator = c.Target
-		if err := o.chooseGPUs(); err != nil {
+		if err := o.ChooseGPUs(); err != nil {
 			return errors.Join(err, c.Close())
 		}
 		if !j.Output.Quiet {

@@ -24,8 +24,8 @@ const (
 // conf reads --rdzv-conf, which counts seconds.
 func (x *translation) conf() error {
 	if x.max > 1 {
-		if x.o.job.Resources.PlacementTimeout = joinTimeout; x.backend == "static" {
-			x.o.job.Resources.PlacementTimeout = staticTimeout
+		if x.o.Job.Resources.PlacementTimeout = joinTimeout; x.backend == "static" {
+			x.o.Job.Resources.PlacementTimeout = staticTimeout
 		}
 	}
 	interval, tries := keepAliveSeconds, keepAliveTries
@@ -53,9 +53,9 @@ func (x *translation) conf() error {
 	}
 	switch {
 	case lastCall > 0:
-		x.o.job.Resources.LastCall = time.Duration(lastCall) * time.Second
+		x.o.Job.Resources.LastCall = time.Duration(lastCall) * time.Second
 	case lastCall == 0:
-		x.o.job.Resources.LastCall = -1
+		x.o.Job.Resources.LastCall = -1
 	}
 	if wait > 0 {
 		if err := x.set("placement-timeout", seconds(wait)); err != nil {

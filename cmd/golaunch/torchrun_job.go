@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/internal/process/filetimer"
 	"github.com/golaunch/golaunch/launcher"
 	"github.com/golaunch/golaunch/placement"
@@ -26,7 +27,7 @@ import (
 type translation struct {
 	*torchFlags
 	given    *pflag.FlagSet
-	o        options
+	o        jobflags.Flags
 	ours     *pflag.FlagSet
 	min, max int
 	warnings []string
@@ -36,24 +37,24 @@ type translation struct {
 func (t *torchFlags) job(given *pflag.FlagSet) (launcher.Job, []string, error) {
 	x := translation{torchFlags: t, given: given}
 	x.ours = pflag.NewFlagSet(torchrunName, pflag.ContinueOnError)
-	x.o.declare(x.ours)
-	x.o.backoff = "0s" // torchrun does not wait
+	x.o.Declare(x.ours)
+	x.o.Backoff = "0s" // torchrun does not wait
 	for _, step := range []func() error{x.ranks, x.meet, x.conf, x.stop, x.output, x.timer, x.refused} {
 		if err := step(); err != nil {
 			return launcher.Job{}, nil, err
 		}
 	}
 	x.ignored()
-	err := errors.Join(cli.SetFromEnv(x.ours), x.o.complete(x.ours, nil))
+	err := errors.Join(cli.SetFromEnv(x.ours), x.o.Complete(x.ours, nil))
 	if err != nil {
 		return launcher.Job{}, nil, err
 	}
-	if r := &x.o.job.Resources; x.max > 1 && r.PerNode[0] > 0 { // each node says how many ranks it runs
+	if r := &x.o.Job.Resources; x.max > 1 && r.PerNode[0] > 0 { // each node says how many ranks it runs
 		r.Slots, r.PerNode = r.PerNode[0], []int{placement.AllGPUs}
 	}
-	x.o.job.Output.JSON = x.o.json
-	x.o.job.Command, err = t.command(given.Args())
-	return x.o.job, x.warnings, err
+	x.o.Job.Output.JSON = x.o.JSON
+	x.o.Job.Command, err = t.command(given.Args())
+	return x.o.Job, x.warnings, err
 }
 
 // set gives one of golaunch's flags; its variable then counts no more.
@@ -68,10 +69,10 @@ var numaBindings = map[string]string{"": "none", "node": "numa", "socket": "sock
 
 // ranks are how many, on how many nodes and which CPUs, and who they are.
 func (x *translation) ranks() (err error) {
-	if x.min, x.max, err = parseNodes(x.nnodes); err != nil {
+	if x.min, x.max, err = jobflags.ParseNodes(x.nnodes); err != nil {
 		return fmt.Errorf("--nnodes: %w", err)
 	}
-	x.o.job.Ranks.Role = x.role
+	x.o.Job.Ranks.Role = x.role
 	if x.virtual {
 		err = x.set("gpu-visibility", "own")
 	}
@@ -81,13 +82,13 @@ func (x *translation) ranks() (err error) {
 
 // timer is torchrun's for its workers, which has a made-up name where none is given. Without one the caller's, if any, is theirs.
 func (x *translation) timer() error {
-	x.o.job.Env = append(x.o.job.Env, "TORCHELASTIC_SIGNALS_TO_HANDLE="+x.signals)
+	x.o.Job.Env = append(x.o.Job.Env, "TORCHELASTIC_SIGNALS_TO_HANDLE="+x.signals)
 	name, given := os.LookupEnv(filetimer.Variable)
 	switch {
 	case os.Getenv(filetimer.Enable) == "1":
-		x.o.job.Ranks.TimerFile = cmp.Or(name, filepath.Join(os.TempDir(), "watchdog_timer_"+rand.Text()))
+		x.o.Job.Ranks.TimerFile = cmp.Or(name, filepath.Join(os.TempDir(), "watchdog_timer_"+rand.Text()))
 	case given:
-		x.o.job.Env = append(x.o.job.Env, filetimer.Variable+"="+name)
+		x.o.Job.Env = append(x.o.Job.Env, filetimer.Variable+"="+name)
 	}
 	return nil
 }

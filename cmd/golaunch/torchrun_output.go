@@ -17,7 +17,7 @@ import (
 // output says where the ranks' words go.
 func (x *translation) output() (err error) {
 	out := &launcher.TorchOutput{Prefix: x.template, ErrorFile: os.Getenv("TORCHELASTIC_ERROR_FILE")}
-	x.o.job.Output.Torch = out
+	x.o.Job.Output.Torch = out
 	if out.Prefix == "" {
 		out.Prefix = os.Getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
 	}

@@ -1,4 +1,5 @@
-package main
+// Package jobflags turns the flags of the command line into a launcher.Job.
+package jobflags
 
 import (
 	"context"
@@ -11,44 +12,51 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
 // options are the flags of a job as they were given.
-type options struct {
-	job      launcher.Job
+type Flags struct {
+	Job       launcher.Job
+	JSON      bool
+	prefix    bool
+	resources resources
+	hosts     string
+	hostfile  string
+	see       string
+	Backoff   string
+	notice    string
+	stop      string
+	ranks     string
+}
+
+// resources are the flags that say how many ranks run where.
+type resources struct {
 	nodes    string
-	hosts    string
-	hostfile string
 	gpus     string
 	gpuIDs   string
 	procs    string
 	nproc    string
 	strategy string
 	order    string
-	see      string
-	backoff  string
-	notice   string
-	stop     string
-	ranks    string
-	prefix   bool
-	json     bool
 }
 
 // noTerminationLog is a job's that is not written.
 const noTerminationLog = "none"
 
 // complete turns the text of flags into the job's fields.
-func (o *options) complete(f *pflag.FlagSet, command []string) (err error) {
+func (o *Flags) Complete(f *pflag.FlagSet, command []string) (err error) {
 	defer func() { err = cli.NameVariable(f, err) }()
-	j := &o.job
+	j := &o.Job
 	j.Command = command
 	j.Ranks.Visibility = rankenv.Visibility(o.see)
 	switch {
@@ -66,16 +74,16 @@ func (o *options) complete(f *pflag.FlagSet, command []string) (err error) {
 	if f.Changed("termination-log") && j.Output.TerminationLog == "" {
 		j.Output.TerminationLog = noTerminationLog
 	}
-	if j.Resources.MinNodes, j.Resources.MaxNodes, err = parseNodes(o.nodes); err != nil {
+	if j.Resources.MinNodes, j.Resources.MaxNodes, err = ParseNodes(o.resources.nodes); err != nil {
 		return cli.BadFlag("nodes", err)
 	}
-	if j.Resources.Strategy, err = placement.ParseStrategy(o.strategy); err != nil {
+	if j.Resources.Strategy, err = placement.ParseStrategy(o.resources.strategy); err != nil {
 		return cli.BadFlag("strategy", err)
 	}
-	if j.Resources.Order, err = parseOrder(o.order); err != nil {
+	if j.Resources.Order, err = parseOrder(o.resources.order); err != nil {
 		return cli.BadFlag("order", err)
 	}
-	if j.Restarts.BackoffMin, j.Restarts.BackoffMax, err = parseBackoff(o.backoff); err != nil {
+	if j.Restarts.BackoffMin, j.Restarts.BackoffMax, err = parseBackoff(o.Backoff); err != nil {
 		return cli.BadFlag("backoff", err)
 	}
 	if j.Stopping.NoticeSignal, err = parseSignal(o.notice, "USR1", "USR2"); err != nil {
@@ -87,7 +95,7 @@ func (o *options) complete(f *pflag.FlagSet, command []string) (err error) {
 	if j.Stopping.Linger < 0 {
 		return cli.BadFlag("linger", fmt.Errorf("%s: at least 0s", j.Stopping.Linger))
 	}
-	if j.Output.Ranks, err = parseSpans(o.ranks); err != nil {
+	if j.Output.Ranks, err = ParseRanks(o.ranks); err != nil {
 		return cli.BadFlag("ranks", err)
 	}
 	for _, flag := range []string{"hosts", "hostfile"} { // a variable that is empty must not make this a job of one machine
@@ -98,51 +106,51 @@ func (o *options) complete(f *pflag.FlagSet, command []string) (err error) {
 	if j.Network.Hosts, err = launcher.ParseHosts(o.hosts, o.hostfile); err != nil {
 		return err
 	}
-	return errors.Join(o.chooseGPUs(), o.perNode())
+	return errors.Join(o.ChooseGPUs(), o.perNode())
 }
 
 // noCoordinator is the --coordinator of a job that runs here.
-const noCoordinator = "none"
+const NoCoordinator = "none"
 
 // chooseGPUs has --gpu-ids mean GPUs of each node of a cluster, or of this machine.
-func (o *options) chooseGPUs() error {
-	o.job.Cluster.GPUs, o.job.Resources.OwnGPUs = nil, ""
-	if c := o.job.Cluster.Coordinator; c == "" || c == noCoordinator {
-		o.job.Resources.OwnGPUs = o.gpuIDs
+func (o *Flags) ChooseGPUs() error {
+	o.Job.Cluster.GPUs, o.Job.Resources.OwnGPUs = nil, ""
+	if c := o.Job.Cluster.Coordinator; c == "" || c == NoCoordinator {
+		o.Job.Resources.OwnGPUs = o.resources.gpuIDs
 		return nil
 	}
-	for text := range strings.SplitSeq(o.gpuIDs, ",") {
-		if o.gpuIDs == "" {
+	for text := range strings.SplitSeq(o.resources.gpuIDs, ",") {
+		if o.resources.gpuIDs == "" {
 			break
 		}
 		index, err := strconv.Atoi(strings.TrimSpace(text))
 		if err != nil {
 			return cli.BadFlag("gpu-ids", fmt.Errorf("%q: on a cluster an index, such as 0,2,5", text))
 		}
-		o.job.Cluster.GPUs = append(o.job.Cluster.GPUs, index)
+		o.Job.Cluster.GPUs = append(o.Job.Cluster.GPUs, index)
 	}
 	return nil
 }
 
 // perNode settles how many ranks a node has from the one flag of three that was given.
-func (o *options) perNode() (err error) {
-	r := &o.job.Resources
+func (o *Flags) perNode() (err error) {
+	r := &o.Job.Resources
 	switch {
-	case (o.gpus != "" && o.procs != "") || (o.nproc != "" && o.gpus+o.procs != ""):
+	case (o.resources.gpus != "" && o.resources.procs != "") || (o.resources.nproc != "" && o.resources.gpus+o.resources.procs != ""):
 		return fmt.Errorf("%w: give one of --gpus-per-node, --procs-per-node and --nproc-per-node", launcher.ErrUsage)
-	case o.gpuIDs != "" && o.gpus+o.procs+o.nproc == "":
+	case o.resources.gpuIDs != "" && o.resources.gpus+o.resources.procs+o.resources.nproc == "":
 		r.GPU, r.PerNode = true, []int{placement.AllGPUs}
-	case o.gpus != "":
+	case o.resources.gpus != "":
 		r.GPU = true
-		if r.PerNode, err = placement.ParsePerNode(o.gpus); err != nil {
+		if r.PerNode, err = placement.ParsePerNode(o.resources.gpus); err != nil {
 			return cli.BadFlag("gpus-per-node", err)
 		}
-	case o.procs != "":
-		if r.PerNode, err = placement.ParsePerNode(o.procs); err != nil || r.PerNode[0] == placement.AllGPUs {
-			return cli.BadFlag("procs-per-node", fmt.Errorf("%q: a number from 1 to 65535, or a list such as 4,8,2", o.procs))
+	case o.resources.procs != "":
+		if r.PerNode, err = placement.ParsePerNode(o.resources.procs); err != nil || r.PerNode[0] == placement.AllGPUs {
+			return cli.BadFlag("procs-per-node", fmt.Errorf("%q: a number from 1 to 65535, or a list such as 4,8,2", o.resources.procs))
 		}
-	case o.nproc != "":
-		if r.PerNode, r.GPU, err = gpu.TorchRanks(context.Background(), o.nproc); err != nil {
+	case o.resources.nproc != "":
+		if r.PerNode, r.GPU, err = gpu.TorchRanks(context.Background(), o.resources.nproc); err != nil {
 			return cli.BadFlag("nproc-per-node", err)
 		}
 	}
@@ -150,7 +158,7 @@ func (o *options) perNode() (err error) {
 }
 
 // parseNodes reads N or MIN:MAX.
-func parseNodes(text string) (low, high int, err error) {
+func ParseNodes(text string) (low, high int, err error) {
 	if text == "" {
 		return 0, 0, nil
 	}
@@ -207,7 +215,7 @@ func parseSignal(text string, names ...string) (syscall.Signal, error) {
 }
 
 // parseSpans reads ranks such as 0,8-15.
-func parseSpans(text string) ([]launcher.Span, error) {
+func ParseRanks(text string) ([]launcher.Span, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -225,4 +233,69 @@ func parseSpans(text string) ([]launcher.Span, error) {
 		spans = append(spans, launcher.Span{From: from, To: to})
 	}
 	return spans, nil
+}
+
+// afterDashes refuses what stands before "--": only what follows it is a command, so that a verb that is misspelt never starts a job.
+func AfterDashes(c *cobra.Command, args []string) error {
+	if len(args) == 0 || c.ArgsLenAtDash() == 0 {
+		return nil
+	}
+	hint := ""
+	if !c.HasParent() {
+		hint = cli.DidYouMean(c, args[0])
+	}
+	return fmt.Errorf("%w: %q is no verb; %sa command begins after \"--\": golaunch [flags] -- %s ...", launcher.ErrUsage, args[0], hint, args[0])
+}
+
+// window is a number of events in a time: N, or N/TIME.
+type window struct {
+	number *int
+	time   *time.Duration
+}
+
+func (w window) Type() string { return "N" }
+
+func (w window) String() string {
+	switch {
+	case w.number == nil:
+		return ""
+	case *w.time == 0:
+		return strconv.Itoa(*w.number)
+	}
+	return fmt.Sprintf("%d/%v", *w.number, *w.time)
+}
+
+func (w window) Set(text string) error {
+	number, limit, limited := strings.Cut(text, "/")
+	n, err := strconv.Atoi(number)
+	var t time.Duration
+	if err == nil && limited {
+		t, err = time.ParseDuration(limit)
+	}
+	if err != nil || n < 0 || limited && t <= 0 {
+		return fmt.Errorf("%q: a number of at least 0, or N/TIME such as 3/1h", text)
+	}
+	*w.number, *w.time = n, t
+	return nil
+}
+
+// exitCodes are ENDING=CODE,...
+type exitCodes struct{ codes *map[report.Ending]int }
+
+func (e exitCodes) Type() string { return "ENDING=CODE" }
+
+func (e exitCodes) String() string { return "" }
+
+func (e exitCodes) Set(text string) error {
+	codes := map[report.Ending]int{}
+	for pair := range strings.SplitSeq(text, ",") {
+		ending, number, _ := strings.Cut(pair, "=")
+		code, err := strconv.Atoi(number)
+		if err != nil {
+			return fmt.Errorf("%q: ENDING=CODE such as preempted=75", pair)
+		}
+		codes[report.Ending(ending)] = code
+	}
+	*e.codes = codes
+	return nil
 }
