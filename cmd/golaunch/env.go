@@ -25,12 +25,12 @@ func newEnv(s *cli.Console) *cobra.Command {
 	c := cli.NewVerb("env [flags]", "show what a rank on this machine would get, and what is known of its network", jobflags.AfterDashes)
 	o.Declare(c.Flags())
 	cli.CompleteFlags(c)
-	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) { return 0, o.env(s, c.Flags(), args) })
+	c.RunE = s.Run(func(c *cobra.Command, args []string) (int, error) { return 0, runEnv(&o, s, c.Flags(), args) })
 	return c
 }
 
-// env shows what a rank on this machine would get, and why.
-func (o *jobflags.Flags) env(io *cli.Console, f *pflag.FlagSet, command []string) error {
+// runEnv shows what a rank on this machine would get, and why.
+func runEnv(o *jobflags.Flags, io *cli.Console, f *pflag.FlagSet, command []string) error {
 	if err := o.Complete(f, command); err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (o *doctorOptions) runFabric(io *cli.Console, f *pflag.FlagSet) (int, error
 	if o.Job.Cluster.Detached {
 		return 0, cli.BadFlag("detach", errors.New("the check is over in seconds, and its result is printed"))
 	}
-	if err := o.findCluster(io); err != nil {
+	if err := findCluster(&o.Flags, io); err != nil {
 		return 0, err
 	}
 	var out bytes.Buffer

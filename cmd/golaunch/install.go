@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/torchrun"
 )
 
 func newInstall(s *cli.Console) *cobra.Command {
@@ -72,7 +73,7 @@ func install(from, dir string, torchrun bool) (err error) {
 
 // link makes golaunch torchrun in a directory, where that was not before.
 func link(dir string) error {
-	name := filepath.Join(dir, torchrunName)
+	name := filepath.Join(dir, torchrun.Name)
 	if to, err := os.Readlink(name); err == nil && to == "golaunch" {
 		return nil
 	}

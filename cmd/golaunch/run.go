@@ -59,7 +59,7 @@ func (o *runOptions) run(s *cli.Console, f *pflag.FlagSet, command []string) (in
 	if o.submission.slurm {
 		return 0, o.submission.submit(s, f, o.Job)
 	}
-	if err := o.findCluster(s); err != nil {
+	if err := findCluster(&o.Flags, s); err != nil {
 		return 0, err
 	}
 	o.Job.Output.JSON = o.JSON
@@ -89,7 +89,7 @@ func launch(io *cli.Console, j launcher.Job, stops ...os.Signal) (int, error) {
 }
 
 // findCluster gives the job to the coordinator on this machine, if there is one and no other place was named.
-func (o *jobflags.Flags) findCluster(io *cli.Console) (err error) {
+func findCluster(o *jobflags.Flags, io *cli.Console) error {
 	j := &o.Job
 	switch {
 	case j.Cluster.Coordinator == jobflags.NoCoordinator:

@@ -1,4 +1,4 @@
-package main
+package torchrun
 
 import (
 	"cmp"
@@ -36,7 +36,7 @@ type translation struct {
 // job is what torchrun's flags mean here, and what of them has no effect.
 func (t *torchFlags) job(given *pflag.FlagSet) (launcher.Job, []string, error) {
 	x := translation{torchFlags: t, given: given}
-	x.ours = pflag.NewFlagSet(torchrunName, pflag.ContinueOnError)
+	x.ours = pflag.NewFlagSet(Name, pflag.ContinueOnError)
 	x.o.Declare(x.ours)
 	x.o.Backoff = "0s" // torchrun does not wait
 	for _, step := range []func() error{x.ranks, x.meet, x.conf, x.stop, x.output, x.timer, x.refused} {

@@ -1,0 +1,109 @@
+package torchrun
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+)
+
+// runpy is --run-path: the script in an interpreter that runs runpy.run_path, with the arguments that a script has. What it raises is
+// recorded, as torchrun records it for a function.
+const runpy = `import json, os, runpy, sys, time, traceback
+del sys.argv[0]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except Exception as e:
+    if name := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        extra = {"py_callstack": traceback.format_exc(), "timestamp": str(int(time.time()))}
+        with open(name, "w") as f:
+            json.dump({"message": {"message": f"{type(e).__name__}: {e}", "extraInfo": extra}}, f)
+    raise
+`
+
+// command is what each rank runs.
+func (t *torchFlags) command(args []string) ([]string, error) {
+	python := []string{interpreter(os.Args[0]), "-u"}
+	switch {
+	case len(args) == 0:
+		return nil, errors.New("the following arguments are required: training_script, training_script_args")
+	case t.runPath:
+		python = append(python, "-c", runpy)
+	case t.noPython && t.module:
+		return nil, errors.New("don't use both the --no-python flag and the --module flag at the same time")
+	case t.noPython:
+		python, args = args[:1:1], args[1:] // the program is taken as it is
+	case t.module:
+		python = append(python, "-m")
+	}
+	return append(python, args...), nil
+}
+
+// interpreter is the Python that runs scripts: PYTHON_EXEC, or the one beside the link named torchrun that golaunch was called by, or beside one
+// that this leads to, in an environment that is not activated, or the first on the PATH.
+func interpreter(self string) string {
+	if python := os.Getenv("PYTHON_EXEC"); python != "" {
+		return python
+	}
+	names := torchLinks(self)
+	for _, link := range names {
+		if isEnvironment(filepath.Dir(filepath.Dir(link))) {
+			if python := beside(link); python != "" {
+				return python
+			}
+		}
+	}
+	for _, link := range names {
+		if python := beside(link); python != "" && !activated() {
+			return python
+		}
+	}
+	if _, err := exec.LookPath("python"); err == nil {
+		return "python"
+	}
+	return "python3"
+}
+
+// maxLinks is how many links the kernel follows (path_resolution(7)).
+const maxLinks = 40
+
+// torchLinks are the names of torchrun by which golaunch was found: the one that was called, and those that it is a link to.
+func torchLinks(self string) (names []string) {
+	link, err := exec.LookPath(self)
+	for range maxLinks {
+		if err != nil || filepath.Base(link) != Name {
+			break
+		}
+		names = append(names, link)
+		var target string
+		if target, err = os.Readlink(link); err == nil && !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(link), target)
+		}
+		link = target
+	}
+	return names
+}
+
+// beside is the Python in the directory of a link; empty if there is none.
+func beside(link string) string {
+	for _, name := range []string{"python3", "python"} {
+		if python, err := filepath.Abs(filepath.Join(filepath.Dir(link), name)); err == nil {
+			if _, err := exec.LookPath(python); err == nil {
+				return python
+			}
+		}
+	}
+	return ""
+}
+
+// isEnvironment says that a directory is a virtual environment (PEP 405) or conda's.
+func isEnvironment(dir string) bool {
+	return slices.ContainsFunc([]string{"pyvenv.cfg", "conda-meta"}, func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	})
+}
+
+// activated says that the user has chosen an environment.
+func activated() bool { return os.Getenv("VIRTUAL_ENV")+os.Getenv("CONDA_PREFIX") != "" }
