@@ -17,6 +17,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/web"
 	"github.com/golaunch/golaunch/internal/host/ports"
@@ -25,7 +26,7 @@ import (
 )
 
 type dashboardOptions struct {
-	view.Where
+	where               sources.Target
 	listen, portRange   string
 	stop                bool
 	metricsToken, level string
@@ -40,8 +41,8 @@ func newDashboard(s *cli.Console) *cobra.Command {
 	c := cli.NewVerb("dashboard [--listen HOST:PORT]", "show a cluster and its jobs in a browser", cli.Args(0, 0))
 	c.Long = dashboardLong
 	f := c.Flags()
-	f.StringVar(&o.Coordinator, "coordinator", "", whereUsage)
-	f.StringVar(&o.TokenFile, "token-file", "", cli.TokenUsage)
+	f.StringVar(&o.where.Coordinator, "coordinator", "", whereUsage)
+	f.StringVar(&o.where.TokenFile, "token-file", "", cli.TokenUsage)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8265", "`HOST:PORT` where browsers find it; port 0 chooses a free one, of --port-range if that is given")
 	f.StringVar(&o.portRange, "port-range", "", cli.PortRangeUsage)
 	f.BoolVar(&o.stop, "allow-stop", false, "whoever has the page may stop jobs")
@@ -82,7 +83,7 @@ func (o *dashboardOptions) run(io *cli.Console) error {
 	if err != nil {
 		return err
 	}
-	defer p.close()
+	defer p.Close()
 	if open {
 		io.Warn(fmt.Errorf("the page at %s is plain HTTP, and whoever reads the link, or the traffic, sees it too; "+
 			"better listen at 127.0.0.1 and forward that: %s", o.listen, web.Forward(loopback(l.Addr()), hostname())))
@@ -91,13 +92,23 @@ func (o *dashboardOptions) run(io *cli.Console) error {
 	if everywhere(shown.Host) {
 		shown.Host = "127.0.0.1" // where kubectl port-forward has it
 	}
-	shown.Every = pace(ctx, p.now())
-	shown.Model = view.New(p.now(), view.Options{Every: shown.Every, More: p.more})
-	shown.Sources, shown.Links = p.now, printer(io, shown.Host, l.Addr())
+	shown.Every = pace(ctx, p.All())
+	shown.Model = view.New(p.All(), view.Options{Every: shown.Every, More: p.More})
+	shown.Sources, shown.Links = p.All, printer(io, shown.Host, l.Addr())
 	if shown.MetricsToken != "" {
-		shown.Metrics = p.metrics(shown.Model, metrics.Level(o.level))
+		shown.Metrics = (&metrics.Collector{Level: metrics.Level(o.level), States: func() []*view.State { return p.States(shown.Model) }}).Handler()
 	}
 	return web.New(shown).Serve(ctx, l)
+}
+
+// place is as of newPlace. Without a coordinator that was named there may be nothing yet.
+func (o *dashboardOptions) place(ctx context.Context, io *cli.Console) (*sources.Set, error) {
+	p, err := sources.NewSet(ctx, o.where, io.Warn)
+	if errors.Is(err, launcher.ErrNoCoordinator) && o.where.Coordinator == "" {
+		io.Say("no job of yours runs on this machine; the page will show those that begin here. --coordinator HOST:PORT is for those of a cluster")
+		err = nil
+	}
+	return p, err
 }
 
 // readMetricsToken reads who may see the metrics.
@@ -118,7 +129,7 @@ func (o *dashboardOptions) readMetricsToken(shown *web.Options) error {
 	if err != nil {
 		return cli.BadFlag("metrics-token-file", err)
 	}
-	cluster, err := mtls.FindToken(o.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	cluster, err := mtls.FindToken(o.where.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err == nil && cluster.ID() == token.ID() {
 		return cli.BadFlag("metrics-token-file", fmt.Errorf("%s has the token of the cluster, with which everybody does everything; make one that is only for metrics: "+
 			"(umask 077; openssl rand -hex 32 >metrics.token)", cmp.Or(o.metricsToken, "GOLAUNCH_METRICS_TOKEN")))

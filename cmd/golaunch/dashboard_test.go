@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -14,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 
@@ -23,11 +21,7 @@ import (
 	devtools "github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
-	"github.com/golaunch/golaunch/launcher"
-	"github.com/golaunch/golaunch/launcher/report"
 )
 
 // trains is a program whose ranks tell their steps and their loss until a file is there.
@@ -230,33 +224,6 @@ func (p *page) mailed(file string) {
 	for _, url := range p.requests() {
 		if url != "file://"+file && !strings.HasPrefix(url, "data:") {
 			p.t.Errorf("the report asks for %s", url)
-		}
-	}
-}
-
-// TestMetricsOfAJobThatVanished: the page shows what was known of a job whose coordinator is gone, and the metrics that nobody answers for it,
-// unless it was told how the job ended.
-func TestMetricsOfAJobThatVanished(t *testing.T) {
-	known := launcher.Status{Version: "v1", Since: time.Now(), Jobs: []launcher.JobStatus{{ID: "x", Phase: "running", Submitted: time.Now()}}}
-	for _, result := range []*launcher.Result{nil, {Ending: report.EndSuccess}} {
-		said := 0
-		job := &localJob{job: "x", last: known, result: result, lost: func() { said++ }}
-		for range 2 {
-			if past, ok := job.past(t.Context()); !ok || len(past.Jobs) != 1 || past.Version != "" {
-				t.Fatalf("%+v is known of it, %v", past, ok)
-			}
-		}
-		p := &place{sources: map[string]view.Source{"job x": job}}
-		answer := httptest.NewRecorder()
-		p.metrics(view.New(nil, view.Options{}), metrics.Jobs).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
-		text := answer.Body.String()
-		want := -1.0
-		if result == nil {
-			want = 0
-		}
-		if got := metric(text, `golaunch_up{source="job x"}`); got != want || (said == 1) != (result == nil) || said > 1 ||
-			metric(text, `golaunch_up{source="this machine"}`) != 1 || strings.Contains(text, "golaunch_coordinator_info{") {
-			t.Errorf("with %v, which was said %d times:\n%s", result, said, text)
 		}
 	}
 }

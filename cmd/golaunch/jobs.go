@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
@@ -57,11 +58,11 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 		return fmt.Errorf("%w: --ras is about one job: golaunch status JOB --ras", launcher.ErrUsage)
 	}
 	ctx := context.Background()
-	sources, err := view.Where{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: only}.Connect(ctx)
+	sources, err := sources.Target{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: only}.Connect(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = view.Close(sources) }() // they have answered
+	defer func() { _ = sources.Close(sources) }() // they have answered
 	s, err := o.query(ctx, sources, launcher.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.JSON})
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/host/safefile"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
@@ -185,7 +186,7 @@ const (
 func (r *rounds) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, errors.New("no coordinator has answered within 20s"))
 	defer cancel()
-	sources, err := view.Where{Coordinator: r.o.Coordinator, TokenFile: r.o.TokenFile, Job: r.o.job}.Connect(ctx)
+	sources, err := sources.Target{Coordinator: r.o.Coordinator, TokenFile: r.o.TokenFile, Job: r.o.job}.Connect(ctx)
 	if err != nil && !r.idle(err) {
 		r.states = []*view.State{r.nothing(err)}
 		return errors.Join(r.tokenless(err), r.end(whichever))
@@ -235,17 +236,17 @@ func (r *rounds) look(ctx context.Context, sources map[string]view.Source) error
 	if slices.Contains(errs, nil) {
 		errs = nil // the states have the others
 	}
-	return errors.Join(errors.Join(errs...), view.Close(double))
+	return errors.Join(errors.Join(errs...), sources.Close(double))
 }
 
 // miss notes which sources are gone that were seen and have not told of an end. One that is back is missed no more.
 func (r *rounds) miss(ctx context.Context, here map[string]view.Source) {
-	maps.DeleteFunc(r.lost, func(at string, l *absence) bool { return here[at] != nil || time.Since(l.since) >= missed })
+	maps.DeleteFunc(r.lost, func(at string, l *absence) bool { return here[at] != nil || time.Since(l.since) >= sources.VanishedFor })
 	for _, at := range slices.Sorted(maps.Keys(r.watches)) {
 		w := r.watches[at]
 		if last := w.known(); here[at] == nil && !last.Answered.IsZero() && !w.over(ctx) {
 			r.lost[at] = &absence{time.Now(), last}
-			r.warn(vanished(at))
+			r.warn(sources.VanishedError(at))
 		}
 	}
 }
@@ -286,7 +287,7 @@ func (r *rounds) watch(at string, s view.Source) *watch {
 	w := &watch{at: at, done: make(chan struct{})}
 	var ctx context.Context
 	ctx, w.stop = context.WithCancel(context.Background())
-	w.source = remembering(ctx, at, s)
+	w.source = sources.Remember(ctx, at, s)
 	w.model = view.New(map[string]view.Source{at: w.source}, view.Options{Job: r.o.job, Every: min(r.o.every, freshness), History: time.Minute})
 	go func() { w.model.Run(ctx); close(w.done) }()
 	return w
@@ -294,12 +295,12 @@ func (r *rounds) watch(at string, s view.Source) *watch {
 
 // over says that the job has ended for which the source was there.
 func (w *watch) over(ctx context.Context) bool {
-	l, ok := w.source.(*localJob)
+	l, ok := w.source.(*sources.LocalJob)
 	if !ok {
 		return false
 	}
-	l.hear(ctx)
-	return l.told()
+	l.AwaitResult(ctx)
+	return l.HasResult()
 }
 
 // end ends the watches that are chosen.
@@ -313,7 +314,7 @@ func (r *rounds) end(which func(at string, w *watch) bool) error {
 			delete(r.watches, at)
 		}
 	}
-	return view.Close(over)
+	return sources.Close(over)
 }
 
 func whichever(string, *watch) bool { return true }

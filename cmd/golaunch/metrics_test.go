@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view/viewtest"
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
@@ -127,7 +128,7 @@ func TestRoundsWatchOn(t *testing.T) {
 		if err := errors.Join(look(nil), look(nil)); err != nil || len(r.watches) > 0 || len(r.states) != 1 || r.states[0].Trouble == "" || len(said) != 1 {
 			t.Errorf("it is gone: %v, %d watches, %d states, %q is said", err, len(r.watches), len(r.states), said)
 		}
-		time.Sleep(missed)
+		time.Sleep(sources.VanishedFor)
 		if err := look(nil); err != nil || len(r.states) != 1 || r.states[0].Trouble != "" {
 			t.Errorf("it has been gone for long: %v, %d states", err, len(r.states))
 		}

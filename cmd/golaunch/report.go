@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/web"
 )
@@ -49,11 +50,11 @@ func (o *reportOptions) run(io *cli.Console, job string) error {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
-	sources, err := view.Where{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: job}.Connect(ctx)
+	sources, err := sources.Target{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: job}.Connect(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = view.Close(sources) }() // they have answered
+	defer func() { _ = sources.Close(sources) }() // they have answered
 	state, log, err := gather(ctx, sources, job)
 	if err != nil {
 		return err

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/top"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
@@ -58,13 +57,13 @@ const (
 func (o *topOptions) run(out *cli.Console, job string) (int, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	where := view.Where{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: job}
-	known, err := newPlace(ctx, where, func(error) {}) // the picture says what is lost
+	place := sources.Target{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: job}
+	known, err := sources.NewSet(ctx, place, func(error) {}) // the picture says what is lost
 	if err != nil {
 		return 0, err
 	}
-	defer known.close()
-	m := view.New(known.now(), view.Options{Job: job, More: known.more})
+	defer known.Close()
+	m := view.New(known.All(), view.Options{Job: job, More: known.More})
 	watching, end := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { m.Run(watching); close(done) }()
@@ -79,18 +78,9 @@ func (o *topOptions) run(out *cli.Console, job string) (int, error) {
 		return o.print(ctx, out.Stdout, m, job)
 	}
 	return 0, top.Run(ctx, top.Options{
-		Model: m, Sources: known.list, Job: job, Input: os.Stdin, Output: terminal, Environ: os.Environ(),
-		Stacks: func(ctx context.Context, job string) (string, error) { return stacksOfAny(ctx, known.list(), job) },
+		Model: m, Sources: known.List, Job: job, Input: os.Stdin, Output: terminal, Environ: os.Environ(),
+		Stacks: func(ctx context.Context, job string) (string, error) { return stacksOfAny(ctx, known.List(), job) },
 	})
-}
-
-// list has the sources that are known, in the order of where they are.
-func (p *place) list() (all []view.Source) {
-	sources := p.now()
-	for _, at := range slices.Sorted(maps.Keys(sources)) {
-		all = append(all, sources[at])
-	}
-	return all
 }
 
 // draws says whether somebody sees a screen there, and can press keys.

@@ -1,4 +1,4 @@
-package main
+package sources
 
 import (
 	"cmp"
@@ -14,7 +14,7 @@ import (
 
 // localJob is a job of this machine with a coordinator of its own, which ends with it: what was known of it then is what there is to say
 // afterwards, until one of its name begins.
-type localJob struct {
+type LocalJob struct {
 	*launcher.Client
 	ctx context.Context
 	job string
@@ -34,14 +34,14 @@ type localJob struct {
 const lastWords = 3 * time.Second
 
 // Query is as the coordinator says, or as it was. It does not wait for a coordinator whose job is known to be over.
-func (l *localJob) Query(ctx context.Context, q launcher.Query) (launcher.Status, error) {
+func (l *LocalJob) Query(ctx context.Context, q launcher.Query) (launcher.Status, error) {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if over := l.waits(); over != nil {
 		go func() {
 			select {
 			case <-over:
-				if l.told() {
+				if l.HasResult() {
 					cancel()
 				}
 			case <-asking.Done():
@@ -57,7 +57,7 @@ func (l *localJob) Query(ctx context.Context, q launcher.Query) (launcher.Status
 		l.note(status, !q.Brief)
 		return status, nil
 	}
-	if l.told() || l.gone(ctx) {
+	if l.HasResult() || l.gone(ctx) {
 		if past, ok := l.past(ctx); ok {
 			return past, nil
 		}
@@ -67,27 +67,27 @@ func (l *localJob) Query(ctx context.Context, q launcher.Query) (launcher.Status
 }
 
 // waits is the channel that tells of the job's end, nil when nobody waits for that.
-func (l *localJob) waits() chan struct{} {
+func (l *LocalJob) waits() chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.over
 }
 
 // told says that it is known how the job ended.
-func (l *localJob) told() bool {
+func (l *LocalJob) HasResult() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.result != nil
 }
 
 // gone says that nobody tells anything of the job on this machine.
-func (l *localJob) gone(ctx context.Context) bool {
+func (l *LocalJob) gone(ctx context.Context) bool {
 	jobs, err := launcher.LocalJobs(ctx)
 	return err == nil && !slices.Contains(jobs, l.job)
 }
 
 // note takes what the coordinator says, and has it tell how the job ends.
-func (l *localJob) note(s launcher.Status, whole bool) {
+func (l *LocalJob) note(s launcher.Status, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if whole {
@@ -101,7 +101,7 @@ func (l *localJob) note(s launcher.Status, whole bool) {
 }
 
 // wait waits for the job's end.
-func (l *localJob) wait(over chan struct{}) {
+func (l *LocalJob) wait(over chan struct{}) {
 	defer close(over)
 	result, err := l.Wait(l.ctx, l.job)
 	l.mu.Lock()
@@ -112,15 +112,15 @@ func (l *localJob) wait(over chan struct{}) {
 }
 
 // since is when the job ended, zero if it has not.
-func (l *localJob) since() time.Time {
+func (l *LocalJob) since() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended
 }
 
 // past is what is known of a job that is over.
-func (l *localJob) past(ctx context.Context) (launcher.Status, bool) {
-	l.hear(ctx)
+func (l *LocalJob) past(ctx context.Context) (launcher.Status, bool) {
+	l.AwaitResult(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	i := slices.IndexFunc(l.last.Jobs, func(j launcher.JobStatus) bool { return j.ID == l.job })
@@ -141,7 +141,7 @@ func (l *localJob) past(ctx context.Context) (launcher.Status, bool) {
 }
 
 // hear waits, when the coordinator is just gone, for how the job ended.
-func (l *localJob) hear(ctx context.Context) {
+func (l *LocalJob) AwaitResult(ctx context.Context) {
 	l.mu.Lock()
 	over := l.over
 	if !l.ended.IsZero() {
@@ -159,7 +159,7 @@ func (l *localJob) hear(ctx context.Context) {
 }
 
 // Logs are as the coordinator has them. That its node is lost when the job is over is no news.
-func (l *localJob) Logs(ctx context.Context, id string, f launcher.LogFilter) iter.Seq2[launcher.LogChunk, error] {
+func (l *LocalJob) Logs(ctx context.Context, id string, f launcher.LogFilter) iter.Seq2[launcher.LogChunk, error] {
 	return func(yield func(launcher.LogChunk, error) bool) {
 		for c, err := range l.Client.Logs(ctx, id, f) {
 			if c.Missing != "" && id == l.job && l.ends(ctx) {
@@ -173,7 +173,7 @@ func (l *localJob) Logs(ctx context.Context, id string, f launcher.LogFilter) it
 }
 
 // ends says that the job is over, or, with a moment's patience, is about to be.
-func (l *localJob) ends(ctx context.Context) bool {
+func (l *LocalJob) ends(ctx context.Context) bool {
 	if over := l.waits(); over != nil {
 		select {
 		case <-over:
@@ -181,11 +181,11 @@ func (l *localJob) ends(ctx context.Context) bool {
 		case <-ctx.Done():
 		}
 	}
-	return l.told()
+	return l.HasResult()
 }
 
 // Close ends what is known of it.
-func (l *localJob) Close() error {
+func (l *LocalJob) Close() error {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()

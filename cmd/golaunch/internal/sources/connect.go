@@ -1,4 +1,5 @@
-package view
+// Package sources connects to the coordinators whose jobs are shown.
+package sources
 
 import (
 	"context"
@@ -7,11 +8,12 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// Where names the coordinators that are asked.
-type Where struct {
+// where names the coordinators that are asked.
+type Target struct {
 	// Coordinator and TokenFile are as in [launcher.Connect]. Job limits them to that of one job.
 	Coordinator, TokenFile, Job string
 }
@@ -21,18 +23,18 @@ var errNothing = fmt.Errorf("no job of yours runs on this machine, and %w", laun
 
 // Connect reaches the coordinators of a place, by where they are: one that is named; or the cluster's that this user runs on this machine,
 // and that of each job which has one of its own here.
-func (w Where) Connect(ctx context.Context) (map[string]Source, error) {
+func (w Target) Connect(ctx context.Context) (map[string]view.Source, error) {
 	if w.Coordinator != "" || w.Job != "" {
 		c, err := launcher.ConnectJob(ctx, w.Coordinator, w.TokenFile, w.Job)
 		if err != nil {
 			return nil, err
 		}
 		if c.Local() {
-			return map[string]Source{local + w.Job: c}, nil
+			return map[string]view.Source{localPrefix + w.Job: c}, nil
 		}
-		return map[string]Source{c.Target: c}, nil
+		return map[string]view.Source{c.Target: c}, nil
 	}
-	all := map[string]Source{}
+	all := map[string]view.Source{}
 	c, err := launcher.Connect(ctx, "", w.TokenFile)
 	switch {
 	case err == nil:
@@ -47,7 +49,7 @@ func (w Where) Connect(ctx context.Context) (map[string]Source, error) {
 	for _, id := range jobs {
 		c, err := launcher.ConnectJob(ctx, "", w.TokenFile, id)
 		if err == nil { // it may have ended
-			all[local+id] = c
+			all[localPrefix+id] = c
 		}
 	}
 	if len(all) == 0 {
@@ -56,8 +58,8 @@ func (w Where) Connect(ctx context.Context) (map[string]Source, error) {
 	return all, nil
 }
 
-// More connects to what is new in a place, for a [Model]: jobs of this machine that have begun meanwhile.
-func (w Where) More(ctx context.Context, known func(at string) bool) map[string]Source {
+// More connects to what is new in a place, for a [view.Model]: jobs of this machine that have begun meanwhile.
+func (w Target) More(ctx context.Context, known func(at string) bool) map[string]view.Source {
 	if w.Coordinator != "" || w.Job != "" {
 		return nil
 	}
@@ -65,23 +67,23 @@ func (w Where) More(ctx context.Context, known func(at string) bool) map[string]
 	if err != nil {
 		return nil // as before
 	}
-	all := map[string]Source{}
+	all := map[string]view.Source{}
 	for _, id := range jobs {
-		if known(local + id) {
+		if known(localPrefix + id) {
 			continue
 		}
 		if c, err := launcher.ConnectJob(ctx, "", w.TokenFile, id); err == nil {
-			all[local+id] = c
+			all[localPrefix+id] = c
 		}
 	}
 	return all
 }
 
-// local is before the ID of a job, where it has a coordinator of its own on this machine.
-const local = "job "
+// localPrefix is before the ID of a job, where it has a coordinator of its own on this machine.
+const localPrefix = "job "
 
-// Close closes sources.
-func Close(all map[string]Source) error {
+// closeAll closes sources.
+func Close(all map[string]view.Source) error {
 	var errs []error
 	for _, at := range slices.Sorted(maps.Keys(all)) {
 		errs = append(errs, all[at].Close())
