@@ -58,12 +58,12 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 		return fmt.Errorf("%w: --ras is about one job: golaunch status JOB --ras", launcher.ErrUsage)
 	}
 	ctx := context.Background()
-	sources, err := sources.Target{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: only}.Connect(ctx)
+	connected, err := sources.Target{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: only}.Connect(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sources.Close(sources) }() // they have answered
-	s, err := o.query(ctx, sources, launcher.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.JSON})
+	defer func() { _ = sources.Close(connected) }() // they have answered
+	s, err := o.query(ctx, connected, launcher.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.JSON})
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 	for _, j := range s.Jobs {
 		shown.Jobs = append(shown.Jobs, showJob(j))
 	}
-	for _, c := range sources {
+	for _, c := range connected {
 		if only == "" {
 			break
 		}
@@ -92,23 +92,23 @@ func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
 }
 
 // query asks a cluster, or each job that has a coordinator of its own here, of which one may have ended meanwhile.
-func (o *statusOptions) query(ctx context.Context, sources map[string]view.Source, q launcher.Query) (launcher.Status, error) {
+func (o *statusOptions) query(ctx context.Context, connected map[string]view.Source, q launcher.Query) (launcher.Status, error) {
 	var all launcher.Status
 	var errs []error
-	for _, at := range slices.Sorted(maps.Keys(sources)) {
-		s, err := sources[at].Query(ctx, q)
+	for _, at := range slices.Sorted(maps.Keys(connected)) {
+		s, err := connected[at].Query(ctx, q)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if len(sources) == 1 {
+		if len(connected) == 1 {
 			return s, nil
 		}
 		all.Version, all.Since = s.Version, s.Since
 		all.Coordinators, all.Silent = append(all.Coordinators, s.Coordinators...), append(all.Silent, s.Silent...)
 		all.Nodes, all.Jobs = append(all.Nodes, s.Nodes...), append(all.Jobs, s.Jobs...)
 	}
-	if len(errs) == len(sources) {
+	if len(errs) == len(connected) {
 		return all, errors.Join(errs...)
 	}
 	return all, nil

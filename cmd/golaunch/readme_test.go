@@ -190,7 +190,7 @@ func simulated(t *testing.T, line string) string {
 // inTree runs a command in a copy of this module.
 func inTree(t *testing.T, line string) string {
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, sources{os.DirFS("../..")}); err != nil {
+	if err := os.CopyFS(dir, sourceFiles{os.DirFS("../..")}); err != nil {
 		t.Fatal(err)
 	}
 	// With -trimpath what was compiled in other copies need not be compiled again.
@@ -208,10 +208,10 @@ func theJobAlone(t *testing.T, line string) string {
 	return out
 }
 
-// sources hides what is no part of a fresh copy of the module: hidden folders and what was built.
-type sources struct{ fs.FS }
+// sourceFiles hides what is no part of a fresh copy of the module: hidden folders and what was built.
+type sourceFiles struct{ fs.FS }
 
-func (s sources) ReadDir(name string) ([]fs.DirEntry, error) {
+func (s sourceFiles) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(s.FS, name)
 	var shown []fs.DirEntry
 	for _, e := range entries {

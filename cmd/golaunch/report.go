@@ -50,12 +50,12 @@ func (o *reportOptions) run(io *cli.Console, job string) error {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
-	sources, err := sources.Target{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: job}.Connect(ctx)
+	connected, err := sources.Target{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: job}.Connect(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sources.Close(sources) }() // they have answered
-	state, log, err := gather(ctx, sources, job)
+	defer func() { _ = sources.Close(connected) }() // they have answered
+	state, log, err := gather(ctx, connected, job)
 	if err != nil {
 		return err
 	}
@@ -63,10 +63,10 @@ func (o *reportOptions) run(io *cli.Console, job string) error {
 }
 
 // gather waits for what nodes say of the ranks of a job, within limits: some nodes may be gone.
-func gather(ctx context.Context, sources map[string]view.Source, job string) (*view.State, web.Log, error) {
+func gather(ctx context.Context, connected map[string]view.Source, job string) (*view.State, web.Log, error) {
 	asking, cancel := context.WithTimeoutCause(ctx, measureLimit, errors.New("no coordinator answers"))
 	defer cancel()
-	model := view.New(sources, view.Options{Job: job})
+	model := view.New(connected, view.Options{Job: job})
 	go model.Run(asking)
 	if err := model.Ready(asking); err != nil {
 		return nil, web.Log{}, err
@@ -74,7 +74,7 @@ func gather(ctx context.Context, sources map[string]view.Source, job string) (*v
 	state := measured(asking, model, job)
 	reading, cancel := context.WithTimeout(ctx, logLimit)
 	defer cancel()
-	for _, source := range sources {
+	for _, source := range connected {
 		if j := state.Job(job); j != nil {
 			return state, web.ReadLog(reading, source, j), nil
 		}

@@ -1,0 +1,209 @@
+// Package scrape reads the metrics of every coordinator, once or periodically.
+package scrape
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/metrics"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+// scrapeOptions say what is read, and where it goes.
+type Options struct {
+	Target sources.Target
+	Level  metrics.Level
+	// file is the textfile that is written, and every is how often; once when 0.
+	File  string
+	Every time.Duration
+	Warn  func(error)
+}
+
+// scraper ask, one after the other. Each looks for the coordinators anew: one may have been started again, and jobs come and go. Those that
+// were found before are watched from one round to the next, since who is slow shows only with time.
+type scraper struct {
+	opts    Options
+	all     *metrics.Collector
+	states  []*view.State
+	watches map[string]*watch
+	// lost are the connected that have vanished; warn says so, once of each.
+	lost map[string]*absence
+}
+
+// absence is a source that has vanished, with what was known of it.
+type absence struct {
+	since time.Time
+	last  *view.State
+}
+
+func New(o Options) *scraper {
+	r := &scraper{opts: o, watches: map[string]*watch{}, lost: map[string]*absence{}}
+	r.all = &metrics.Collector{Level: o.Level, Once: o.Every == 0, States: func() []*view.State { return r.states }}
+	return r
+}
+
+// once asks once. A file that is wanted says in any case what came of it.
+func (r *scraper) Once(w io.Writer) error {
+	err := errors.Join(r.ask(context.Background()), r.end(whichever))
+	switch {
+	case r.opts.File != "":
+		return errors.Join(r.write(), err)
+	case err != nil:
+		return err
+	}
+	return r.all.Write(w)
+}
+
+// keep asks until ctx ends, and leaves no file behind: what it says would look like now.
+func (r *scraper) Keep(ctx context.Context) error {
+	defer func() { _ = r.end(whichever) }() // they have answered
+	ticker := time.NewTicker(r.opts.Every)
+	defer ticker.Stop()
+	said := ""
+	for ctx.Err() == nil {
+		err := r.ask(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if err := r.write(); err != nil {
+			return err
+		}
+		if none, ok := errors.AsType[tokenless](err); ok {
+			return none
+		}
+		if text := fmt.Sprint(err); err != nil && text != said {
+			said = text
+			r.opts.Warn(fmt.Errorf("the metrics say that nothing is seen: %w", err))
+		} else if err == nil {
+			said = ""
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+	if err := os.Remove(r.opts.File); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove the metrics, which will be old: %w", err)
+	}
+	return nil
+}
+
+func (r *scraper) write() error {
+	if err := r.all.WriteFile(r.opts.File); err != nil {
+		return fmt.Errorf("cannot write metrics to %s: %w", r.opts.File, err)
+	}
+	return nil
+}
+
+// askLimit bounds a round, and heardLimit in it the wait for what nodes measure.
+const (
+	askLimit   = 20 * time.Second
+	heardLimit = 5 * time.Second
+)
+
+// ask reads the states of all connected. What goes wrong with all of them is its error, and in the states.
+func (r *scraper) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, errors.New("no coordinator has answered within 20s"))
+	defer cancel()
+	connected, err := r.opts.Target.Connect(ctx)
+	if err != nil && !r.idle(err) {
+		r.states = []*view.State{r.nothing(err)}
+		return errors.Join(r.tokenless(err), r.end(whichever))
+	}
+	return r.look(ctx, connected)
+}
+
+// tokenless says that there is no token, which waiting does not bring.
+type tokenless struct{ error }
+
+// tokenless is what hinders a connection, as a [tokenless] where that is it.
+func (r *scraper) tokenless(err error) error {
+	_, none := mtls.FindToken(r.opts.Target.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
+	if none == nil || errors.Is(err, launcher.ErrNoCoordinator) {
+		return err
+	}
+	return tokenless{fmt.Errorf("%w; a service has --token-file, and User= is whose file it is", none)}
+}
+
+// look reads the states of connected. One that is watched already, without trouble, goes on being watched by its older connection.
+func (r *scraper) look(ctx context.Context, connected map[string]view.Source) error {
+	r.miss(ctx, connected)
+	known := map[string]*view.State{}
+	for at, w := range r.watches {
+		known[at] = w.known()
+	}
+	_ = r.end(func(at string, w *watch) bool { return connected[at] == nil || w.model.State().Trouble != "" }) // what is gone has nothing to say
+	double := map[string]view.Source{}
+	for at, s := range connected {
+		if r.watches[at] != nil {
+			double[at] = s
+		} else {
+			r.watches[at] = r.watch(at, s)
+			r.watches[at].before = known[at]
+		}
+	}
+	names := slices.Sorted(maps.Keys(r.watches))
+	states, errs := make([]*view.State, len(names)), make([]error, len(names))
+	var all sync.WaitGroup
+	for i, at := range names {
+		all.Go(func() { states[i], errs[i] = r.watches[at].state(ctx) })
+	}
+	all.Wait()
+	if r.states = append(states, r.losses()...); len(r.states) == 0 {
+		r.states = []*view.State{r.nothing(nil)}
+	}
+	if slices.Contains(errs, nil) {
+		errs = nil // the states have the others
+	}
+	return errors.Join(errors.Join(errs...), sources.Close(double))
+}
+
+// miss notes which connected are gone that were seen and have not told of an end. One that is back is missed no more.
+func (r *scraper) miss(ctx context.Context, here map[string]view.Source) {
+	maps.DeleteFunc(r.lost, func(at string, l *absence) bool { return here[at] != nil || time.Since(l.since) >= sources.VanishedFor })
+	for _, at := range slices.Sorted(maps.Keys(r.watches)) {
+		w := r.watches[at]
+		if last := w.known(); here[at] == nil && !last.Answered.IsZero() && !w.over(ctx) {
+			r.lost[at] = &absence{time.Now(), last}
+			r.opts.Warn(sources.VanishedError(at))
+		}
+	}
+}
+
+// losses are the states of what has vanished: soon nothing but that.
+func (r *scraper) losses() (all []*view.State) {
+	for _, at := range slices.Sorted(maps.Keys(r.lost)) {
+		s := *r.lost[at].last
+		s.At, s.Trouble = time.Now(), "its coordinator is gone"
+		all = append(all, &s)
+	}
+	return all
+}
+
+// nothing is a State without anything. That this machine has no coordinator, and no job, is a state of it too, and no error.
+func (r *scraper) nothing(err error) *view.State {
+	s := &view.State{At: time.Now(), Source: cmp.Or(r.opts.Target.Coordinator, "this machine")}
+	if err == nil {
+		s.Since = s.At
+	} else {
+		s.Trouble = err.Error()
+	}
+	return s
+}
+
+// idle says that nothing is wrong but that this machine has no coordinator.
+func (r *scraper) idle(err error) bool {
+	return errors.Is(err, launcher.ErrNoCoordinator) && r.opts.Target.Job == ""
+}
