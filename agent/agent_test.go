@@ -14,14 +14,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/core/replica"
-	"github.com/golaunch/golaunch/internal/wire"
-	"github.com/golaunch/golaunch/internal/wire/session"
-
+	"github.com/golaunch/golaunch/agent/internal/ranks"
+	"github.com/golaunch/golaunch/agent/internal/sampling"
 	"github.com/golaunch/golaunch/internal/core/cluster"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/core/replica"
 	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 	"github.com/golaunch/golaunch/rendezvous"
@@ -76,7 +77,7 @@ func (l *lines) await(t *testing.T, part string) {
 
 // world is a coordinator and one agent of it.
 type world struct {
-	*life
+	*membership
 	coordinator *rendezvous.Coordinator
 	journal     *lines
 	screen      *lines
@@ -156,8 +157,8 @@ func newWorldOn(t *testing.T, node placement.Node, spec job.Spec, script string)
 			}
 		}},
 	}
-	w.life = &life{
-		session: joined, supervisor: supervisor,
+	w.membership = &membership{
+		session: joined, starter: ranks.Starter{Supervisor: supervisor},
 		Agent: Agent{Warn: warn, Grace: patience, Open: func(string, Assignment, netip.Addr) (Work, error) { return w.work, nil }},
 	}
 	return w
@@ -277,18 +278,18 @@ func obeying(t *testing.T, script string) *world {
 func obeyingOn(t *testing.T, node placement.Node, script string) *world {
 	t.Helper()
 	w := newWorldOn(t, node, job.Spec{Request: placement.Request{MinNodes: 2, MaxNodes: 2}}, script)
-	w.shares, w.broken, w.reading = map[string]*share{}, make(chan error, 1), t.Context()
-	w.sampler = newSampler(w.Warn)
-	w.open("test", Assignment{})
+	w.jobs, w.broken, w.queries.ctx = map[string]*jobOnNode{}, make(chan error, 1), t.Context()
+	w.sampler = sampling.New(w.Warn)
+	w.open("test", keptJob{})
 	t.Cleanup(func() {
-		for _, s := range w.shares {
+		for _, s := range w.jobs {
 			s.kill()
 		}
-		w.done.Wait()
-		w.readers.Wait()
+		w.living.Wait()
+		w.queries.running.Wait()
 		w.session.Close("the test is over")
 	})
-	w.shares["test"].admit(nil) // as the first question does
+	w.jobs["test"].store.admit(nil) // as the first question does
 	return w
 }
 
@@ -297,12 +298,12 @@ func (w *world) order(do any) { w.execute(wire.Order{Job: "test", Do: do}) }
 
 // quiet waits until none of the attempts that were ordered so far lives.
 func (w *world) quiet() {
-	for _, u := range w.shares["test"].units {
+	for _, u := range w.jobs["test"].attempts {
 		<-u.gone
 	}
 }
 
-func attempt(n int) job.Start {
+func startOf(n int) job.Start {
 	return job.Start{
 		Attempt: n,
 		Group:   placement.Group{Node: local, Bundles: []placement.Bundle{{Rank: 0, LocalRank: 0}, {Rank: 1, LocalRank: 1}}},
@@ -314,10 +315,10 @@ const trace = `echo $GOLAUNCH_ATTEMPT.$RANK >>trace`
 
 func TestOrdersThatComeTwice(t *testing.T) {
 	w := obeying(t, trace)
-	w.order(attempt(0))
-	w.order(attempt(0))
+	w.order(startOf(0))
+	w.order(startOf(0))
 	w.quiet()
-	w.order(attempt(0))
+	w.order(startOf(0))
 	w.order(job.Stop{Node: "n1", Attempt: 0})
 	w.order(job.Stop{Node: "n1", Attempt: 0})
 	w.quiet()
@@ -330,13 +331,13 @@ func TestOrdersThatComeLate(t *testing.T) {
 	w := obeying(t, trace)
 	w.order(job.Stop{Node: "n1", Attempt: 1, Grace: time.Hour})
 	w.journal.await(t, `"stopped"`)
-	w.order(attempt(1))
-	w.order(attempt(0))
+	w.order(startOf(1))
+	w.order(startOf(0))
 	w.quiet()
 	if got := w.file(t, "trace"); got != "" {
 		t.Errorf("started after it was stopped: %q", got)
 	}
-	w.order(attempt(2))
+	w.order(startOf(2))
 	w.order(job.Stop{Node: "n1", Attempt: 1}) // an old one does not stop the new
 	w.quiet()
 	if got := w.file(t, "trace"); !strings.Contains(got, "2.0\n") || !strings.Contains(got, "2.1\n") {
@@ -350,11 +351,11 @@ func TestAttemptsNeverOverlap(t *testing.T) {
 	w := obeying(t, `exec 9>>lock-$RANK; flock -n 9 || echo $GOLAUNCH_ATTEMPT.$RANK >>overlap
 echo up $GOLAUNCH_ATTEMPT.$RANK; [ $GOLAUNCH_ATTEMPT = 2 ] || { trap '' TERM; setsid sleep 1000 & sleep 1000; }`)
 	for n := range 2 {
-		w.order(attempt(n))
+		w.order(startOf(n))
 		w.screen.await(t, fmt.Sprintf("up %d.0", n))
 		w.screen.await(t, fmt.Sprintf("up %d.1", n))
 	}
-	w.order(attempt(2))
+	w.order(startOf(2))
 	w.quiet()
 	if got := w.file(t, "overlap"); got != "" {
 		t.Errorf("these started while processes of the attempt before held their lock: %q", got)
@@ -365,7 +366,7 @@ echo up $GOLAUNCH_ATTEMPT.$RANK; [ $GOLAUNCH_ATTEMPT = 2 ] || { trap '' TERM; se
 // TestOldAttemptsEndToo stops an agent that was ordered an attempt while the one before it ran.
 func TestOldAttemptsEndToo(t *testing.T) {
 	w := obeying(t, `trap '' TERM; echo up $GOLAUNCH_ATTEMPT; sleep 1000`)
-	w.order(attempt(0))
+	w.order(startOf(0))
 	w.screen.await(t, "up 0")
 	w.order(job.Stop{Node: "n1", Attempt: 1})
 	w.quiet()

@@ -12,12 +12,13 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Bind says where ranks of this machine run that have these GPUs, by their PCI addresses; empty for one without.
+// Bind says where ranks run on this machine. Each has the GPU with a PCI address, or none if that is
+// empty.
 func Bind(policy bind.Policy, gpus []string) ([]bind.Binding, []bind.Warning) {
 	return bindOn(os.DirFS("/sys"), policy, gpus)
 }
 
-// bindOn reads nothing for a policy that cannot bind these.
+// bindOn reads nothing from sys if the policy does not bind these ranks.
 func bindOn(sys fs.FS, policy bind.Policy, gpus []string) ([]bind.Binding, []bind.Warning) {
 	if policy == "" || policy == bind.None || policy == bind.Auto && slices.Contains(gpus, "") {
 		return bind.Plan(topology.Topology{}, make([]bind.Rank, len(gpus)), policy)
@@ -26,7 +27,7 @@ func bindOn(sys fs.FS, policy bind.Policy, gpus []string) ([]bind.Binding, []bin
 	machine, more := topology.Read(sys, use, policy.Levels()...)
 	plan, most := bind.Plan(machine, near(&machine, sys, gpus), policy)
 	if policy == bind.Auto {
-		return plan, nil // which leaves alone what it does not know
+		return plan, nil // auto does not bind what it does not know
 	}
 	return plan, slices.Concat(warnings, more, most)
 }
@@ -41,47 +42,47 @@ func near(machine *topology.Topology, sys fs.FS, gpus []string) []bind.Rank {
 	return ranks
 }
 
-// bind finds out where the job's ranks run here, by local rank: also those that are not to start now, which may live. What is not as
-// it should be is told once, or is the error where the job is strict.
-func (s *share) bind(w job.World) ([]bind.Binding, error) {
-	task, node := s.work.Task, s.agent.session.Node
-	seats := w.GPUs
-	if s.agent.session.Job == "" && task.Bind.Exclusive() && len(w.GPUs) > 0 {
-		seats = node.GPUs // ranks of other jobs may have the others
+// bind returns where the job's ranks run here, by local rank, with those that are not to start now. If
+// some cannot be bound as they should, it warns once, or fails if the job is strict.
+func (j *jobOnNode) bind(w job.World) ([]bind.Binding, error) {
+	task, node := j.work.Task, j.node.session.Node
+	planned := w.GPUs
+	if j.node.session.Job == "" && task.Bind.Exclusive() && len(w.GPUs) > 0 {
+		planned = node.GPUs // ranks of other jobs may have the others
 	}
-	sys := s.agent.sys
+	sys := j.node.hooks.sys
 	if sys == nil {
 		sys = os.DirFS("/sys")
 	}
-	plan, warnings := bindOn(sys, task.Bind, addresses(node.GPUs, seats, w.LocalSize))
+	plan, warnings := bindOn(sys, task.Bind, addresses(node.GPUs, planned, w.LocalSize))
 	for _, warning := range warnings {
 		switch {
 		case task.Strict:
 			return nil, fmt.Errorf("%s: cannot bind ranks as --bind %s says: %w; without --strict they start all the same",
 				node.Name, task.Bind, warning)
-		case !s.warned[warning]:
-			s.warned[warning] = true
-			s.agent.Warn(fmt.Errorf("%s: %w", node.Name, warning))
+		case !j.warned[warning]:
+			j.warned[warning] = true
+			j.node.Warn(fmt.Errorf("%s: %w", node.Name, warning))
 		}
 	}
-	own := make([]bind.Binding, w.LocalSize)
-	for i := range own {
-		seat := i
+	bindings := make([]bind.Binding, w.LocalSize)
+	for i := range bindings {
+		at := i
 		if len(w.GPUs) > 0 {
-			seat = find(seats, w.GPUs[i].Index)
+			at = find(planned, w.GPUs[i].Index)
 		}
-		if seat < 0 {
+		if at < 0 {
 			return nil, fmt.Errorf("%s has no GPU %d to run rank %d of the node on", node.Name, w.GPUs[i].Index, i)
 		}
-		own[i] = plan[seat]
+		bindings[i] = plan[at]
 	}
-	return own, nil
+	return bindings, nil
 }
 
-// addresses are the PCI addresses of seats, and as many empty ones as make up n.
-func addresses(gpus, seats []placement.GPU, n int) []string {
-	out := make([]string, max(n, len(seats)))
-	for i, g := range seats {
+// addresses returns the PCI addresses of the planned GPUs, padded with empty ones up to n.
+func addresses(gpus, planned []placement.GPU, n int) []string {
+	out := make([]string, max(n, len(planned)))
+	for i, g := range planned {
 		if at := find(gpus, g.Index); at >= 0 {
 			out[i] = gpus[at].PCI
 		}

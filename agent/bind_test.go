@@ -36,8 +36,8 @@ func node(m topotest.Machine) placement.Node {
 func binding(t *testing.T, m topotest.Machine, policy bind.Policy) (*world, *[]error) {
 	t.Helper()
 	w := obeyingOn(t, node(m), where)
-	w.sys = m.Sys()
-	w.shares["test"].work.Task.Bind = policy
+	w.hooks.sys = m.Sys()
+	w.jobs["test"].work.Task.Bind = policy
 	warned := &[]error{}
 	w.Warn = func(err error) { *warned = append(*warned, err) }
 	return w, warned
@@ -45,7 +45,7 @@ func binding(t *testing.T, m topotest.Machine, policy bind.Policy) (*world, *[]e
 
 // withGPUs is an attempt whose two ranks have the GPUs of these indexes, as the coordinator says it: without their addresses.
 func withGPUs(n int, indexes ...int) job.Start {
-	o := attempt(n)
+	o := startOf(n)
 	for i, index := range indexes {
 		o.World.GPUs = append(o.World.GPUs, placement.GPU{Index: index})
 		o.Group.Bundles[i].GPU = &o.World.GPUs[i]
@@ -73,8 +73,8 @@ func TestRanksRunNearTheirGPUs(t *testing.T) {
 		{"auto", twoNodes, bind.Auto, withGPUs(0, 1, 0), "0.0 1 1 1, 0.1 0 0 1"},
 		{"core", twoNodes, bind.Core, withGPUs(0, 0, 1), "0.0 0 0 1, 0.1 1 1 1"},
 		{"auto, GPUs of one node", twoNodes, bind.Auto, withGPUs(0, 1, 1), "0.0 ALL none 1, 0.1 ALL none 1"},
-		{"auto, no GPUs", twoNodes, bind.Auto, attempt(0), "0.0 ALL none 1, 0.1 ALL none 1"},
-		{"numa, no GPUs", twoNodes, bind.NUMA, attempt(0), "0.0 0 0 1, 0.1 1 1 1"},
+		{"auto, no GPUs", twoNodes, bind.Auto, startOf(0), "0.0 ALL none 1, 0.1 ALL none 1"},
+		{"numa, no GPUs", twoNodes, bind.NUMA, startOf(0), "0.0 0 0 1, 0.1 1 1 1"},
 		{"none", twoNodes, bind.None, withGPUs(0, 0, 1), "0.0 ALL none 1, 0.1 ALL none 1"},
 		{"no policy", twoNodes, "", withGPUs(0, 0, 1), "0.0 ALL none 1, 0.1 ALL none 1"},
 	} {
@@ -94,7 +94,7 @@ func TestRanksRunNearTheirGPUs(t *testing.T) {
 func TestARestartedRankKeepsItsCPUs(t *testing.T) {
 	w, _ := binding(t, twoNodes, bind.Core)
 	for n := range 3 {
-		o := attempt(n)
+		o := startOf(n)
 		if n > 0 {
 			o.Unit, o.Group.Bundles = 1, o.Group.Bundles[1:]
 		}
@@ -124,8 +124,8 @@ func TestJobsOfAClusterLeaveRoom(t *testing.T) {
 
 func TestAWarningIsToldOnce(t *testing.T) {
 	w, warned := binding(t, oneCore, bind.Core)
-	w.order(attempt(0))
-	w.order(attempt(1))
+	w.order(startOf(0))
+	w.order(startOf(1))
 	w.quiet()
 	if got, want := fmt.Sprint(*warned), "[n1: NUMA node 0 has fewer cores (1) than ranks (2), which share them (bind/shared-cores)]"; got != want {
 		t.Errorf("warned of %s, want %s", got, want)
@@ -137,7 +137,7 @@ func TestAWarningIsToldOnce(t *testing.T) {
 
 func TestStrictStartsNothing(t *testing.T) {
 	w := newWorldOn(t, node(oneCore), job.Spec{MaxRestarts: 3}, where)
-	w.sys = oneCore.Sys()
+	w.hooks.sys = oneCore.Sys()
 	w.work.Task.Bind, w.work.Task.Strict = bind.Core, true
 	result, err := w.run(t.Context())
 	if err != nil {
@@ -155,7 +155,7 @@ func TestStrictStartsNothing(t *testing.T) {
 func TestAGPUThatIsNotThere(t *testing.T) {
 	w, _ := binding(t, twoNodes, bind.Core)
 	w.session.Job = ""
-	_, err := w.shares["test"].bind(withGPUs(0, 0, 7).World)
+	_, err := w.jobs["test"].bind(withGPUs(0, 0, 7).World)
 	if err == nil || !strings.Contains(err.Error(), "n1 has no GPU 7") {
 		t.Errorf("bound to a GPU of another machine: %v", err)
 	}
@@ -164,7 +164,7 @@ func TestAGPUThatIsNotThere(t *testing.T) {
 // TestRanksPreferTheirNodesMemory has a machine whose second node has no memory that may be used: the kernel then decides.
 func TestRanksPreferTheirNodesMemory(t *testing.T) {
 	w, _ := binding(t, twoNodes, bind.Core)
-	w.shares["test"].work.Task.Command = []string{"sh", "-c", `echo $RANK $(cut -d ' ' -f 2 /proc/self/numa_maps | sort -u) >>where`}
+	w.jobs["test"].work.Task.Command = []string{"sh", "-c", `echo $RANK $(cut -d ' ' -f 2 /proc/self/numa_maps | sort -u) >>where`}
 	w.order(withGPUs(0, 0, 1))
 	w.quiet()
 	if got, want := w.wrote(t), "0 prefer:0, 1 default"; got != want {

@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/golaunch/golaunch/agent/internal/ncclprobe"
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 	"github.com/golaunch/golaunch/internal/host/topology"
 	"github.com/golaunch/golaunch/internal/process/proc"
@@ -13,42 +15,51 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// command is the process of one rank: the task with the rank's own facts in its environment and arguments.
-func (u *unit) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile string) proc.Command {
-	s, o, on := u.share, u.order, u.bindings[b.LocalRank]
+// command is the process of one rank, with the rank's own facts in its environment and arguments.
+func (a *attempt) command(b placement.Bundle, errorFile, noticeFile, heartbeatFile string) proc.Command {
+	j, o, task, on := a.job, a.order, a.job.work.Task, a.setup.bindings[b.LocalRank]
 	facts := rankenv.Facts{
-		JobID:    s.job,
-		NodeName: o.Group.Node.Name,
-		Rank:     b.Rank, LocalRank: b.LocalRank, LocalWorldSize: o.World.LocalSize,
+		JobID: j.id, NodeName: o.Group.Node.Name,
+		Rank: b.Rank, LocalRank: b.LocalRank, LocalWorldSize: o.World.LocalSize,
 		WorldSize: o.World.WorldSize, NodeRank: o.Group.NodeRank, Nodes: o.World.Nodes,
-		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort, StoreHosted: !s.work.Task.Rank0Store,
+		MasterAddr: o.World.MasterAddr, MasterPort: o.World.MasterPort, StoreHosted: !task.Rank0Store, Proxied: task.ProxyStore,
 		Attempt: o.Attempt, MaxRestarts: o.World.MaxRestarts,
-		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: s.work.Task.Visibility,
+		GPUs: o.World.GPUs, GPU: b.GPU, Visibility: task.Visibility,
 		CPUs: on.CPUs.String(), Bound: on.Why, Cores: on.Cores,
-		Role: s.work.Task.Role, RoleSize: o.World.RoleSize, RoleRank: o.World.RoleFirst + b.LocalRank, ErrorFile: errorFile, NoticeFile: noticeFile, HeartbeatFile: heartbeatFile,
-		RASAddr: u.rasAddr(b), Proxied: s.work.Task.ProxyStore, Endpoint: s.endpointFor(o.World.LocalSize),
-		Ports: s.work.Task.Ports,
+		Role: task.Role, RoleSize: o.World.RoleSize, RoleRank: o.World.RoleFirst + b.LocalRank,
+		ErrorFile: errorFile, NoticeFile: noticeFile, HeartbeatFile: heartbeatFile,
+		RASAddr: a.rasAddress(b), Endpoint: j.endpointFor(o.World.LocalSize), Ports: task.Ports,
 	}
-	if u.proxy.IsValid() {
-		facts.ProxyAddr, facts.ProxyPort = u.proxy.Addr().String(), int(u.proxy.Port())
+	if a.setup.proxy.IsValid() {
+		facts.ProxyAddr, facts.ProxyPort = a.setup.proxy.Addr().String(), int(a.setup.proxy.Port())
 	}
 	c := proc.Command{
-		Path: s.work.Task.Command[0],
-		Args: s.work.Task.arguments(b.LocalRank),
-		Dir:  s.work.Task.Dir,
-		Env:  u.env.Environ(facts),
-		CPUs: on.CPUs.List(), Rights: s.rights(),
+		Path: task.Command[0], Args: task.arguments(b.LocalRank), Dir: task.Dir, Env: a.setup.env.Environ(facts),
+		CPUs: on.CPUs.List(), Rights: j.rights(),
 	}
 	if !on.CPUs.Empty() && on.Memory != topology.Unknown {
 		c.Memory = &on.Memory
 	}
-	if s.work.Task.Stdin && b.Rank == 0 {
+	if task.Stdin && b.Rank == 0 {
 		c.Stdin = os.Stdin
 	}
 	return c
 }
 
-// arguments are those of a rank.
+// rasAddress returns an address for the RAS service of a rank's NCCL; "" if it has no GPU, or there is
+// no address.
+func (a *attempt) rasAddress(b placement.Bundle) string {
+	if b.GPU == nil {
+		return ""
+	}
+	addr, err := ncclprobe.Address()
+	if err != nil {
+		a.job.node.Warn(fmt.Errorf("rank %d: %w; it keeps NCCL's own, which all ranks of a node share", b.Rank, err))
+	}
+	return addr
+}
+
+// arguments returns the command's words for a rank.
 func (t Task) arguments(localRank int) []string {
 	n := strconv.Itoa(localRank)
 	out := slices.Clone(t.Command)
@@ -62,10 +73,11 @@ func (t Task) arguments(localRank int) []string {
 	return out
 }
 
-// macros are what Python's string.Template reads; of those in braces none but one means anything.
+// macros matches what Python's string.Template reads; in braces only local_rank means anything.
 var macros = lazyregexp.New(`\$(\$|\w+|\{local_rank\})`)
 
-// substitute is Template.safe_substitute, for a macro of torchrun's (torch/distributed/launcher/api.py): an unknown one stays.
+// substitute does what Template.safe_substitute does for torchrun's macro
+// (torch/distributed/launcher/api.py). Unknown macros stay.
 func substitute(template, localRank string) string {
 	return macros.Get().ReplaceAllStringFunc(template, func(macro string) string {
 		switch macro {

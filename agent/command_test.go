@@ -6,11 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golaunch/golaunch/internal/wire"
-
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/placement"
 )
 
@@ -41,12 +40,12 @@ func TestTemplates(t *testing.T) {
 
 func TestStdinIsRankZeros(t *testing.T) {
 	w := obeying(t, "exit 0")
-	s := w.shares["test"]
+	s := w.jobs["test"]
 	s.work.Task.Stdin = true
-	start := attempt(0)
+	start := startOf(0)
 	for _, b := range start.Group.Bundles {
-		u := newUnit(s, start)
-		u.env, u.bindings = s.environment(start.World), make([]bind.Binding, len(start.Group.Bundles))
+		u := newAttempt(s, start)
+		u.setup.env, u.setup.bindings = s.environment(start.World), make([]bind.Binding, len(start.Group.Bundles))
 		c := u.command(b, "/errors", "", "")
 		if got := c.Stdin == os.Stdin; got != (b.Rank == 0) {
 			t.Errorf("rank %d has standard input: %v", b.Rank, got)
@@ -61,11 +60,11 @@ func TestWhoSpeaks(t *testing.T) {
 	w := obeying(t, "exit 0")
 	spoke := make(chan Speaker, 2)
 	of := w.work.Output.Of
-	w.shares["test"].work.Output.Of = func(s Speaker) logs.RankOptions {
+	w.jobs["test"].work.Output.Of = func(s Speaker) logs.RankOptions {
 		spoke <- s
 		return of(s)
 	}
-	o := attempt(3)
+	o := startOf(3)
 	o.Group.Bundles = []placement.Bundle{{Rank: 5, LocalRank: 1}}
 	w.order(o)
 	w.quiet()

@@ -8,57 +8,56 @@ import (
 	"github.com/golaunch/golaunch/internal/host/ports"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/internal/wire/endpoint"
-	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// makeEndpoint is for ranks that a controller on another machine may call. Those that an earlier agent has left come to where that one had it, in dir.
-func (s *share) makeEndpoint(dir string) {
-	if s.err != nil || !s.work.Task.Endpoint || s.agent.Endpoints == nil {
+// openEndpoint is for ranks that a controller on another machine may call. Ranks of an earlier agent
+// connect in that agent's directory; dir is empty without one.
+func (j *jobOnNode) openEndpoint(dir string) {
+	if j.err != nil || !j.work.Task.Endpoint || j.node.Endpoints == nil {
 		return
 	}
-	within, err := ports.Parse(s.work.Task.Ports)
+	within, err := ports.Parse(j.work.Task.Ports)
 	if err != nil {
-		s.err = err
+		j.err = err
 		return
 	}
-	o := endpoint.Options{UID: os.Geteuid(), GID: os.Getegid(), Addr: s.agent.session.Node.Addr, Ports: within, TLS: s.agent.Endpoints, Dir: dir, Warn: s.agent.Warn}
-	if u := s.work.User; u != nil {
+	o := endpoint.Options{
+		UID: os.Geteuid(), GID: os.Getegid(), Addr: j.node.session.Node.Addr, Ports: within, TLS: j.node.Endpoints, Dir: dir, Warn: j.node.Warn,
+	}
+	if u := j.work.User; u != nil {
 		o.UID, o.GID = int(u.UID), int(u.GID)
 	}
-	s.endpoint, s.err = endpoint.Open(o)
+	j.endpoint, j.err = endpoint.Open(o)
 }
 
-// endpointFor is where a number of ranks come.
-func (s *share) endpointFor(ranks int) string {
-	if s.endpoint == nil {
+// endpointFor returns where a number of ranks connect.
+func (j *jobOnNode) endpointFor(count int) string {
+	if j.endpoint == nil {
 		return ""
 	}
-	s.endpoint.Expect(ranks)
-	return s.endpoint.Path()
+	j.endpoint.Expect(count)
+	return j.endpoint.Path()
 }
 
-func (s *share) closeEndpoint() {
-	if s.endpoint == nil {
+func (j *jobOnNode) closeEndpoint() {
+	if j.endpoint == nil {
 		return
 	}
-	if err := s.endpoint.Close(); err != nil {
-		s.agent.Warn(err)
+	if err := j.endpoint.Close(); err != nil {
+		j.node.Warn(err)
 	}
 }
 
-// openEndpoint answers where a controller reaches the workers of a job here.
-func (a *life) openEndpoint(s *share, ask wire.Ask) {
-	var open *endpoint.Endpoint
-	if s != nil {
-		open = s.endpoint
+// listenEndpoint answers where a controller reaches the workers of a job, which may be nil.
+func (j *jobOnNode) listenEndpoint() nextFunc {
+	if j == nil || j.endpoint == nil {
+		return func(context.Context) (wire.Answer, error) {
+			return wire.Answer{}, errors.New("there are no workers of that job here that a controller could call")
+		}
 	}
-	a.readers.Go(func() {
-		a.tell(session.Deliver(a.reading, ask, once(func(ctx context.Context) (wire.Answer, error) {
-			if open == nil {
-				return wire.Answer{}, errors.New("there are no workers of that job here that a controller could call")
-			}
-			at, err := open.Listen(ctx)
-			return wire.Answer{Facts: []byte(at.String())}, err
-		})))
-	})
+	open := j.endpoint
+	return func(ctx context.Context) (wire.Answer, error) {
+		at, err := open.Listen(ctx)
+		return wire.Answer{Facts: []byte(at.String())}, err
+	}
 }

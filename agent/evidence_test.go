@@ -82,8 +82,8 @@ func TestEvidenceOfACrash(t *testing.T) {
 func TestEvidenceBeforeTheEnd(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		w := obeying(t, `trap 'echo bye $RANK; exit' TERM; echo up $RANK; while :; do sleep 0.01; done`)
-		w.shares["test"].work.Task.Bundle = true
-		w.order(attempt(0))
+		w.jobs["test"].work.Task.Bundle = true
+		w.order(startOf(0))
 		w.screen.await(t, "up 0")
 		w.screen.await(t, "up 1")
 		w.journal.await(t, `"started"`) // a process is known a moment after it began
@@ -95,7 +95,7 @@ func TestEvidenceBeforeTheEnd(t *testing.T) {
 		}
 		w.quiet()
 		w.screen.await(t, "bye 0")
-		w.shares["test"].filing.Wait()
+		w.jobs["test"].bundles.writing.Wait()
 		files := w.kept(t, "bundle-n1-attempt-0.tar.gz")
 		if !strings.Contains(files["rank-0/processes.txt"], `"sh" wchan`) || !strings.Contains(files["index.json"], `"why": "hang"`) {
 			t.Errorf("%v", files)

@@ -46,7 +46,7 @@ func pass(t *testing.T, name string, flag int) {
 func TestRanksWithDifferentNCCLs(t *testing.T) {
 	for _, mixed := range []bool{true, false} {
 		w := obeyingOn(t, node(topotest.Machine{Nodes: 1, CoresPerNode: 1, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 0}}), mapping)
-		dir := w.shares["test"].work.Task.Dir
+		dir := w.jobs["test"].work.Task.Dir
 		for _, name := range []string{"loaded0", "loaded1", "go0", "go1"} {
 			if err := syscall.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
 				t.Fatal(err)
@@ -58,7 +58,7 @@ func TestRanksWithDifferentNCCLs(t *testing.T) {
 			}
 		}
 		warned, loaded := make(chan error, 1), make(chan time.Time)
-		w.Warn, w.loaded = func(err error) { warned <- err }, loaded
+		w.Warn, w.hooks.ncclLoaded = func(err error) { warned <- err }, loaded
 		w.order(withGPUs(0, 0, 1))
 		for _, name := range []string{"loaded0", "loaded1"} {
 			pass(t, filepath.Join(dir, name), os.O_RDONLY)
@@ -80,15 +80,5 @@ func TestRanksWithDifferentNCCLs(t *testing.T) {
 		if mixed && (!strings.Contains(text, "libnccl.so.2.20.0 (ranks 0), ") || !strings.Contains(text, "libnccl.so.2.20.1 (ranks 1);")) {
 			t.Error(text)
 		}
-	}
-}
-
-func TestDiffering(t *testing.T) {
-	many := map[string][]int{"a": {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, "b and c": {10}}
-	if got, want := differing(many), "a (ranks 0 1 2 3 4 5 6 7 and 2 more), b and c (ranks 10)"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	if got := differing(map[string][]int{"a": {0, 1}}); got != "" {
-		t.Error(got)
 	}
 }

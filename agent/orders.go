@@ -6,249 +6,259 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/golaunch/golaunch/agent/internal/imports"
 	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/agent/internal/sampling"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// run carries out orders until the session's only job is finished, and returns its result; the agent of a cluster goes on until it
-// is told to leave. When ctx ends, or the coordinator is lost, every rank is killed and the error says so. However it returns, no
-// process that it started lives any more, and the session is closed.
-func (a *life) run(ctx context.Context) (job.Result, error) {
-	a.shares, a.broken, a.tasks = map[string]*share{}, make(chan error, 1), make(chan func())
-	reading, stopReading := context.WithCancel(ctx)
-	defer stopReading()
-	a.reading = reading
-	a.sampler = newSampler(a.Warn)
-	a.readers.Go(func() {
-		if err := a.sampler.run(reading); err != nil {
-			a.Warn(err)
+// run follows orders as [Agent.Run] says, for one session, which is closed when it returns.
+func (m *membership) run(ctx context.Context) (job.Result, error) {
+	m.jobs, m.broken, m.tasks = map[string]*jobOnNode{}, make(chan error, 1), make(chan func())
+	var stopQueries context.CancelFunc
+	m.queries.ctx, stopQueries = context.WithCancel(ctx)
+	defer stopQueries()
+	m.sampler = sampling.New(m.Warn)
+	m.queries.running.Go(func() {
+		if err := m.sampler.Run(m.queries.ctx); err != nil {
+			m.Warn(err)
 		}
 	})
-	if a.session.Job == "" {
-		a.pool = &pool{warn: a.Warn}
+	if m.session.Job == "" {
+		m.importPool = imports.NewPool(m.Warn)
 	}
-	result, err := a.work(ctx)
-	a.leaving.Store(true)
-	for _, s := range a.shares {
-		s.kill()
+	result, err := m.follow(ctx)
+	m.leaving.Store(true)
+	for _, j := range m.jobs {
+		j.kill()
 	}
-	a.done.Wait()
-	a.pool.close()
-	stopReading()
-	a.readers.Wait()
+	m.living.Wait()
+	m.importPool.Close()
+	stopQueries()
+	m.queries.running.Wait()
 	why := "the job is over"
 	if err != nil {
 		why = err.Error()
 	}
-	a.session.Close(why)
+	m.session.Close(why)
 	return result, err
 }
 
-func (a *life) work(ctx context.Context) (job.Result, error) {
-	if id := a.session.Job; id != "" {
-		if s := a.open(id, Assignment{}); s.err != nil {
-			return job.Result{}, s.err
+func (m *membership) follow(ctx context.Context) (job.Result, error) {
+	if id := m.session.Job; id != "" {
+		if j := m.open(id, keptJob{}); j.err != nil {
+			return job.Result{}, j.err
 		}
 	}
-	a.regain()
-	return a.follow(ctx)
-}
-
-func (a *life) follow(ctx context.Context) (job.Result, error) {
-	var left chan struct{}
-	var late <-chan time.Time
-	var latest time.Time
-	var why error
-	var told syscall.Signal
-	leave := func() {
-		if left == nil {
-			left = a.leave(told)
-		}
-	}
+	m.resume()
+	leave := departure{node: m}
 	for {
 		select {
 		case <-ctx.Done():
 			return job.Result{}, context.Cause(ctx)
-		case err := <-a.broken:
+		case err := <-m.broken:
 			return job.Result{}, err
-		case <-a.keeper.Gone():
+		case <-m.starter.Keeper.Gone():
 			return job.Result{}, keeper.ErrGone
-		case d := <-a.Leave:
-			a.report("", wire.Draining(d))
-			told = d.Signal
-			switch {
-			case d.All:
-			case d.Within <= 0:
-				why = fmt.Errorf("%w: %s", ErrLeft, d.Why)
-				leave()
-			case late == nil || time.Now().Add(d.Within).Before(latest):
-				why, late, latest = fmt.Errorf("%w: %s", ErrLeft, d.Why), time.After(d.Within), time.Now().Add(d.Within)
-			}
-		case do := <-a.tasks:
+		case d := <-m.Leave:
+			m.report("", wire.Draining(d))
+			leave.announce(d)
+		case do := <-m.tasks:
 			do()
-		case <-late:
-			leave()
-		case <-left:
-			return job.Result{}, why
-		case sig := <-a.Signals:
-			a.signal("", sig)
-		case order, ok := <-a.session.Orders():
+		case <-leave.due:
+			leave.begin()
+		case <-leave.left:
+			return job.Result{}, leave.why
+		case sig := <-m.Signals:
+			m.signal("", sig)
+		case order, ok := <-m.session.Orders():
 			if !ok {
-				return job.Result{}, a.session.Err()
+				return job.Result{}, m.session.Err()
 			}
 			switch do := order.Do.(type) {
 			case job.Finish:
-				if order.Job == a.session.Job {
+				if order.Job == m.session.Job {
 					return do.Result, nil
 				}
-				a.finish(order.Job)
+				m.finish(order.Job)
 			case wire.Leave:
-				if why == nil {
-					why = fmt.Errorf("%w: %s", ErrDrained, do.Why)
-				}
-				leave()
+				leave.drained(do.Why)
 			default:
-				if left == nil {
-					a.execute(order)
+				if leave.left == nil {
+					m.execute(order)
 				}
 			}
 		}
 	}
 }
 
-func (a *life) execute(order wire.Order) {
+// departure is how this node leaves.
+type departure struct {
+	node *membership
+	why  error
+	// due fires at the deadline.
+	due      <-chan time.Time
+	deadline time.Time
+	signal   syscall.Signal
+	// left is closed when the node's ranks have ended; nil before they are stopped.
+	left chan struct{}
+}
+
+// announce plans a departure. The earliest deadline counts.
+func (l *departure) announce(d Departure) {
+	l.signal = d.Signal
+	switch {
+	case d.All: // the job ends everywhere, and this node stays until then
+	case d.Within <= 0:
+		l.why = fmt.Errorf("%w: %s", ErrLeft, d.Why)
+		l.begin()
+	case l.due == nil || time.Now().Add(d.Within).Before(l.deadline):
+		l.why = fmt.Errorf("%w: %s", ErrLeft, d.Why)
+		l.due, l.deadline = time.After(d.Within), time.Now().Add(d.Within)
+	}
+}
+
+// drained leaves by the coordinator's order.
+func (l *departure) drained(why string) {
+	if l.why == nil {
+		l.why = fmt.Errorf("%w: %s", ErrDrained, why)
+	}
+	l.begin()
+}
+
+// begin stops all ranks in order, by the signal that this node got.
+func (l *departure) begin() {
+	if l.left != nil {
+		return
+	}
+	l.left = make(chan struct{})
+	l.node.leaving.Store(true)
+	for _, j := range l.node.jobs {
+		j.end(job.Stop{Grace: l.node.Grace, Signal: int(l.signal)})
+	}
+	go func() {
+		l.node.living.Wait()
+		close(l.left)
+	}()
+}
+
+// execute carries out an order.
+func (m *membership) execute(order wire.Order) {
 	switch do := order.Do.(type) {
 	case wire.Assign:
-		a.open(order.Job, Assignment{Task: do.Task, Submitter: do.Submitter})
+		m.open(order.Job, keptJob{Assignment: Assignment{Task: do.Task, Submitter: do.Submitter}})
 		return
 	case wire.Signal:
-		a.signal(order.Job, do.Number)
+		m.signal(order.Job, do.Number)
 		return
 	case wire.Restate:
-		a.restate()
+		m.restate()
 		return
 	case wire.Ask:
-		a.answer(order.Job, do)
+		m.answer(order.Job, do)
 		return
 	}
-	s := a.shares[order.Job]
-	if _, stop := order.Do.(job.Stop); s == nil && stop {
-		return // it was killed with the job
-	}
-	if s == nil {
-		a.Warn(fmt.Errorf("the coordinator sent an order for job %s, which this agent does not know: %v", order.Job, order.Do))
+	j := m.jobs[order.Job]
+	if j == nil {
+		if _, stop := order.Do.(job.Stop); !stop { // a stop may follow the end of the job
+			m.Warn(fmt.Errorf("the coordinator sent an order for job %s, which this agent does not know: %v", order.Job, order.Do))
+		}
 		return
 	}
 	switch do := order.Do.(type) {
 	case job.Prepare:
-		s.prepare(do)
+		j.prepare(do)
 	case job.Admit:
-		s.admit(do.Peers)
+		j.store.admit(do.Peers)
 	case job.Reach:
-		s.reach(do)
+		j.reach(do)
 	case job.Start:
-		s.start(do)
+		j.start(do)
 	case job.Notice:
-		s.notice(do)
+		j.notify(do)
 	case job.Stop:
-		s.stop(do)
+		j.stop(do)
 	default:
-		a.Warn(fmt.Errorf("the coordinator sent an order that this agent does not know: %T", do))
+		m.Warn(fmt.Errorf("the coordinator sent an order that this agent does not know: %T", do))
 	}
 }
 
-// later has the agent's goroutine do something, unless ctx ends before. What ends ctx must be of that goroutine.
-func (a *life) later(ctx context.Context, do func()) {
+// later runs a task on the goroutine that follows orders, unless ctx ends first. Only that goroutine
+// may end ctx.
+func (m *membership) later(ctx context.Context, do func()) {
 	task := func() {
 		if ctx.Err() == nil {
 			do()
 		}
 	}
 	select {
-	case a.tasks <- task:
+	case m.tasks <- task:
 	case <-ctx.Done():
 	}
 }
 
-// open makes ready for a job, unless that was done before.
-func (a *life) open(id string, as Assignment) *share {
-	return a.openAgain(id, keptJob{Assignment: as})
-}
-
-// openAgain makes ready for a job of which an earlier agent may have left something.
-func (a *life) openAgain(id string, kept keptJob) *share {
-	s := a.shares[id]
-	if s == nil {
-		kept.Assignment.Cluster = a.session.Membership().Epoch
-		s = newShare(a, id, kept.Assignment, kept.Endpoint)
-		a.shares[id] = s
-		if a.keeper != nil {
-			if s.endpoint != nil {
-				kept.Endpoint = s.endpoint.Dir()
+// open prepares for a job, of which an earlier agent may have left something. It does so once.
+func (m *membership) open(id string, kept keptJob) *jobOnNode {
+	j := m.jobs[id]
+	if j == nil {
+		kept.Assignment.Cluster = m.session.Membership().Epoch
+		j = newJob(m, id, kept)
+		m.jobs[id] = j
+		if m.starter.Keeper != nil {
+			if j.endpoint != nil {
+				kept.Endpoint = j.endpoint.Dir()
 			}
-			a.put(id, kept)
+			m.keep(id, kept)
 		}
 	}
-	return s
+	return j
 }
 
 // finish forgets a job that is over.
-func (a *life) finish(id string) {
-	if s := a.shares[id]; s != nil {
-		delete(a.shares, id)
-		s.kill()
+func (m *membership) finish(id string) {
+	if j := m.jobs[id]; j != nil {
+		delete(m.jobs, id)
+		j.kill()
 	}
 }
 
-// restate repeats all reports that still matter, for a coordinator that may not have taken them.
-func (a *life) restate() {
-	for _, s := range a.shares {
-		s.restate()
+// restate repeats all reports that still matter, for a coordinator that may not have them.
+func (m *membership) restate() {
+	for _, j := range m.jobs {
+		j.restate()
 	}
-	a.report("", wire.Restated{})
+	m.report("", wire.Restated{})
 }
 
-// leave stops all ranks in order, by what this node was told; what it returns is closed when they
-// are gone.
-func (a *life) leave(sig syscall.Signal) chan struct{} {
-	a.leaving.Store(true)
-	for _, s := range a.shares {
-		s.end(sig, a.Grace)
-	}
-	left := make(chan struct{})
-	go func() {
-		a.done.Wait()
-		close(left)
-	}()
-	return left
-}
-
-// report tells the coordinator, unless this node is leaving, or nobody knows how its ranks ended.
-func (a *life) report(id string, ev any) {
+// report tells the coordinator, unless this node is leaving, or its keeper has died and how the ranks
+// ended is unknown.
+func (m *membership) report(id string, ev any) {
 	select {
-	case <-a.keeper.Gone():
+	case <-m.starter.Keeper.Gone():
 		return
 	default:
 	}
-	if !a.leaving.Load() {
-		a.session.Report(id, ev)
+	if !m.leaving.Load() {
+		m.session.Report(id, ev)
 	}
 }
 
-// fail ends this node's part in all jobs; the first reason counts.
-func (a *life) fail(why error) {
+// fail ends the membership; the first reason counts.
+func (m *membership) fail(why error) {
 	select {
-	case a.broken <- why:
+	case m.broken <- why:
 	default:
 	}
 }
 
-// signal reaches the ranks of a job, or of all when id is empty.
-func (a *life) signal(id string, sig syscall.Signal) {
-	for _, s := range a.shares {
-		if id == "" || id == s.job {
-			s.signal(sig)
+// signal sends a signal to the ranks of a job, or to all ranks if id is empty.
+func (m *membership) signal(id string, sig syscall.Signal) {
+	for _, j := range m.jobs {
+		if id == "" || id == j.id {
+			for _, a := range j.attempts {
+				a.signal(sig)
+			}
 		}
 	}
 }

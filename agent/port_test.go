@@ -7,21 +7,22 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golaunch/golaunch/agent/internal/masterport"
 	"github.com/golaunch/golaunch/internal/core/job"
 )
 
 // TestAFreePort has ports that rank 0 can bind as soon as they are let go.
 func TestAFreePort(t *testing.T) {
-	s := obeying(t, "exit 0").shares["test"]
+	s := obeying(t, "exit 0").jobs["test"]
 	for _, addr := range []string{"127.0.0.1", "::1"} {
-		port, err := s.hold()
+		port, err := s.store.reserve()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if port < lowPorts.First || port > lowPorts.Last {
-			t.Errorf("port %d is not in %v", port, lowPorts)
+		if port < masterport.Low.First || port > masterport.Low.Last {
+			t.Errorf("port %d is not in %v", port, masterport.Low)
 		}
-		s.letGo()
+		s.store.release()
 		l, err := net.Listen("tcp", net.JoinHostPort(addr, fmt.Sprint(port)))
 		if err != nil {
 			t.Fatalf("the port was free a moment ago: %v", err)
@@ -33,7 +34,7 @@ func TestAFreePort(t *testing.T) {
 // TestPortsOfARange has the store, which every node reaches, on a port of the job's range, or rank 0; a range that is taken is said.
 func TestPortsOfARange(t *testing.T) {
 	for _, rank0 := range []bool{false, true} {
-		s := obeying(t, "exit 0").shares["test"]
+		s := obeying(t, "exit 0").jobs["test"]
 		port, l := 19100, net.Listener(nil) // no other program is given one of these by chance
 		for ; l == nil && port < 19200; port++ {
 			l, _ = net.Listen("tcp", fmt.Sprint(":", port)) // the next one may be free
@@ -44,11 +45,11 @@ func TestPortsOfARange(t *testing.T) {
 		defer l.Close()
 		s.work.Task.Rank0Store, s.work.Task.Ports = rank0, fmt.Sprintf("%d:%d", port, port)
 		question, want := job.Prepare{Node: "n1", Fresh: true}, fmt.Sprintf("the only port of %d:%d (--port-range) is in use at ", port, port)
-		if got := s.answer(question); !strings.HasPrefix(got.Err, want) {
+		if got := s.store.answer(question); !strings.HasPrefix(got.Err, want) {
 			t.Errorf("%+v, want %q", got, want)
 		}
 		l.Close()
-		if got := s.answer(question); got.Port != port || got.Err != "" {
+		if got := s.store.answer(question); got.Port != port || got.Err != "" {
 			t.Errorf("%+v, want port %d", got, port)
 		}
 	}
@@ -56,7 +57,7 @@ func TestPortsOfARange(t *testing.T) {
 
 // TestAPortInUse takes a port on one address of each family; rank 0 will listen on all of them.
 func TestAPortInUse(t *testing.T) {
-	s := obeying(t, "exit 0").shares["test"]
+	s := obeying(t, "exit 0").jobs["test"]
 	for _, addr := range []string{"127.0.0.1", "::1", "0.0.0.0"} {
 		l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
 		if err != nil {
@@ -65,7 +66,7 @@ func TestAPortInUse(t *testing.T) {
 		defer l.Close()
 		port := l.Addr().(*net.TCPAddr).Port
 		s.work.Task.MasterPort = port
-		_, err = s.hold()
+		_, err = s.store.reserve()
 		want := fmt.Sprintf("port %d is in use by pid %d (agent.test)", port, os.Getpid())
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a port held on %s: %v, want %q", addr, err, want)
@@ -76,14 +77,14 @@ func TestAPortInUse(t *testing.T) {
 func TestPrepareAnswersTheQuestion(t *testing.T) {
 	for _, rank0 := range []bool{false, true} {
 		w := obeying(t, "exit 0")
-		s := w.shares["test"]
+		s := w.jobs["test"]
 		s.work.Task.Rank0Store = rank0
 		question := job.Prepare{Node: "n1", Unit: 3, Attempt: 4}
-		got := s.answer(question)
+		got := s.store.answer(question)
 		if got.Node != "n1" || got.Unit != 3 || got.Attempt != 4 || got.Port == 0 || got.Err != "" {
 			t.Errorf("%+v", got)
 		}
-		if again := s.answer(question); again != got {
+		if again := s.store.answer(question); again != got {
 			t.Errorf("%+v, and asked again %+v", got, again)
 		}
 		l, err := net.Listen("tcp", ":0")
@@ -92,23 +93,8 @@ func TestPrepareAnswersTheQuestion(t *testing.T) {
 		}
 		defer l.Close()
 		s.work.Task.MasterPort = l.Addr().(*net.TCPAddr).Port
-		if got := s.answer(job.Prepare{Node: "n1", Fresh: true}); !strings.Contains(got.Err, "in use") {
+		if got := s.store.answer(job.Prepare{Node: "n1", Fresh: true}); !strings.Contains(got.Err, "in use") {
 			t.Errorf("%+v, want the port to be in use", got)
-		}
-	}
-}
-
-func TestTellsOfPort(t *testing.T) {
-	for text, want := range map[string]bool{
-		"add_port.cc:83] Failed to add port to server: No address added out of total 1 resolved for '[::]:24999'": true,
-		"listen tcp 10.0.0.2:24999: bind: address already in use":                                                 true,
-		"The server socket has failed to bind to [::]:24999 (errno: 98 - Address already in use).":                true,
-		"OSError: [Errno 98] Address already in use\nconnecting to :24999":                                        false,
-		"listening on 24999": false,
-		"":                   false,
-	} {
-		if got := tellsOfPort("before\n"+text+"\nafter", 24999); got != want {
-			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// proxy stands for a job's store on a node that does not serve it.
+// proxy passes requests on to a job's store on another node.
 type proxy struct {
-	store
+	servedStore
 	root netip.AddrPort
-	// ended is closed when it has ended, as it does when the store ends, or the connection to it.
+	// ended is closed when it has ended, as it does with the store or the connection to that.
 	ended chan struct{}
 }
 
-// proxySuffix follows the ID of a job, which has no "/" in it, where a keeper serves a proxy of its store.
+// proxySuffix follows the id of a job, which has no "/" in it, in the name of a proxy at a keeper.
 const proxySuffix = "/proxy"
 
-func newProxy(st store, root netip.AddrPort) *proxy {
-	p := &proxy{store: st, root: root, ended: make(chan struct{})}
+func newProxy(served servedStore, root netip.AddrPort) *proxy {
+	p := &proxy{servedStore: served, root: root, ended: make(chan struct{})}
 	go func() {
 		defer close(p.ended)
-		for range st.Changes() { // the store itself tells who is missing
+		for range served.Changes() { // the store's own node reports them
 		}
 	}()
 	return p
@@ -40,10 +40,10 @@ func (p *proxy) addr() netip.AddrPort {
 	return p.Addr()
 }
 
-// stand has a proxy for the ranks of an attempt, if they are to have one, and returns where it is. Ranks of other attempts go on with
-// the one that they have: it is their only way to the store.
-func (s *share) stand(o job.Start) (at netip.AddrPort, err error) {
-	if !s.work.Task.ProxyStore || o.Group.NodeRank == 0 {
+// proxyFor returns where the ranks of an attempt find their proxy, if they are to have one. Ranks of
+// other attempts keep the proxy that they have: they have no other way to the store.
+func (s *jobStore) proxyFor(o job.Start) (at netip.AddrPort, err error) {
+	if !s.job.work.Task.ProxyStore || o.Group.NodeRank == 0 {
 		return at, nil
 	}
 	addr, err := netip.ParseAddr(o.World.MasterAddr)
@@ -51,23 +51,23 @@ func (s *share) stand(o job.Start) (at netip.AddrPort, err error) {
 		return at, fmt.Errorf("cannot serve a proxy of the store: %w", err)
 	}
 	root := netip.AddrPortFrom(addr, uint16(o.World.MasterPort))
-	if s.proxy.serves(root) && s.inUse(o.Unit) {
+	if s.proxy.serves(root) && s.job.othersLive(o.Unit) {
 		return s.proxy.addr(), nil
 	}
 	s.closeProxy()
-	var st store
-	l, err := s.listen(s.agent.session.Node.Addr.String(), 0)
+	var served servedStore
+	l, err := s.job.listen(s.job.node.session.Node.Addr.String(), 0)
 	if err == nil {
-		st, err = s.serveProxy(l, root, perRank*o.World.LocalSize)
+		served, err = s.serveProxy(l, root, connectionsPerRank*o.World.LocalSize)
 	}
 	if err != nil {
 		return at, fmt.Errorf("cannot serve a proxy of the store at %v: %w", root, err)
 	}
-	s.proxy = newProxy(st, root)
+	s.proxy = newProxy(served, root)
 	return s.proxy.addr(), nil
 }
 
-// serves says that it stands for a store, and lives.
+// serves reports whether it lives and passes requests on to the store at root.
 func (p *proxy) serves(root netip.AddrPort) bool {
 	if p == nil || p.root != root {
 		return false
@@ -80,11 +80,11 @@ func (p *proxy) serves(root netip.AddrPort) bool {
 	}
 }
 
-// inUse says that ranks of another unit than this one live here.
-func (s *share) inUse(unit int) bool {
-	for id, u := range s.units {
+// othersLive reports whether ranks of another unit live here.
+func (j *jobOnNode) othersLive(unit int) bool {
+	for id, a := range j.attempts {
 		select {
-		case <-u.gone:
+		case <-a.gone:
 		default:
 			if id != unit {
 				return true
@@ -94,40 +94,40 @@ func (s *share) inUse(unit int) bool {
 	return false
 }
 
-// serveProxy serves one to the ranks of this node alone.
-func (s *share) serveProxy(l net.Listener, root netip.AddrPort, most int) (store, error) {
-	own := s.agent.session.Node
-	here := append([]netip.Addr{own.Addr, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, own.Others...)
-	if s.agent.keeper != nil {
+// serveProxy serves a proxy to the ranks of this node alone.
+func (s *jobStore) serveProxy(l net.Listener, root netip.AddrPort, maxClients int) (servedStore, error) {
+	node := s.job.node.session.Node
+	local := append([]netip.Addr{node.Addr, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, node.Others...)
+	if k := s.job.node.starter.Keeper; k != nil {
 		defer l.Close()
 		data, err := json.Marshal(root)
 		if err != nil {
 			return nil, err
 		}
-		kept, err := s.agent.keeper.Proxy(s.job+proxySuffix, l.(*net.TCPListener), root, here, own.Addr, data)
+		kept, err := k.Proxy(s.job.id+proxySuffix, l.(*net.TCPListener), root, local, node.Addr, data)
 		if err != nil {
 			return nil, err
 		}
-		kept.Bound(most)
+		kept.Bound(maxClients)
 		return kept, nil
 	}
 	return tcpstore.Serve(l, tcpstore.Options{
-		Root: root, Allow: tcpstore.NewPeers(here, own.Addr).Has, MaxClients: func() int { return most }, Warn: s.warnOfStore,
+		Root: root, Allow: tcpstore.NewPeers(local, node.Addr).Has, MaxClients: func() int { return maxClients }, Warn: s.warn,
 	})
 }
 
-// regainProxy goes on with what an agent before this one has left at the keeper.
-func (a *life) regainProxy(id string, kept *keeper.Store) {
+// resumeProxy goes on with the proxy of an earlier agent.
+func (m *membership) resumeProxy(id string, kept *keeper.Store) {
 	var root netip.AddrPort
-	s := a.shares[id]
-	if err := json.Unmarshal(kept.Data, &root); err != nil || s == nil {
+	j := m.jobs[id]
+	if err := json.Unmarshal(kept.Data, &root); err != nil || j == nil {
 		kept.Close()
 		return
 	}
-	s.proxy = newProxy(kept, root)
+	j.store.proxy = newProxy(kept, root)
 }
 
-func (s *share) closeProxy() {
+func (s *jobStore) closeProxy() {
 	if s.proxy != nil {
 		s.proxy.Close()
 		s.proxy = nil

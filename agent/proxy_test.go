@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/agent/internal/masterport"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
@@ -12,7 +13,7 @@ import (
 
 func storeHere(t *testing.T) *tcpstore.Store {
 	t.Helper()
-	l, err := listen("127.0.0.1", 0)
+	l, err := masterport.Listen("127.0.0.1", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +29,7 @@ func storeHere(t *testing.T) *tcpstore.Store {
 // stands for the store that they have.
 func TestAProxyForThoseWhoUseIt(t *testing.T) {
 	w := obeying(t, "exit 0")
-	s := w.shares["test"]
+	s := w.jobs["test"]
 	start := func(unit int, root *tcpstore.Store) job.Start {
 		return job.Start{
 			Unit: unit, Group: placement.Group{Node: local, NodeRank: 1},
@@ -37,7 +38,7 @@ func TestAProxyForThoseWhoUseIt(t *testing.T) {
 	}
 	stand := func(o job.Start) netip.AddrPort {
 		t.Helper()
-		at, err := s.stand(o)
+		at, err := s.store.proxyFor(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,8 +58,8 @@ func TestAProxyForThoseWhoUseIt(t *testing.T) {
 	if again := stand(start(0, root)); again == first {
 		t.Error("an attempt has the proxy of the one before")
 	}
-	lives := newUnit(s, start(7, root))
-	s.units[7] = lives
+	lives := newAttempt(s, start(7, root))
+	s.attempts[7] = lives
 	first = stand(start(0, root))
 	if shared := stand(start(1, root)); shared != first {
 		t.Errorf("ranks that start beside others have a proxy at %v, the others at %v", shared, first)
@@ -75,14 +76,14 @@ func TestAProxyForThoseWhoUseIt(t *testing.T) {
 		t.Error("it stands for a store that the ranks do not have")
 	}
 	other.Close()
-	<-s.proxy.ended
-	ended := s.proxy.addr()
+	<-s.store.proxy.ended
+	ended := s.store.proxy.addr()
 	if at := stand(start(1, other)); at == ended {
 		t.Error("a proxy that has ended is used again")
 	}
-	s.closeProxy()
+	s.store.closeProxy()
 	close(lives.gone)
-	if _, err := s.stand(job.Start{Group: placement.Group{NodeRank: 1}, World: job.World{MasterAddr: "a name"}}); err == nil {
+	if _, err := s.store.proxyFor(job.Start{Group: placement.Group{NodeRank: 1}, World: job.World{MasterAddr: "a name"}}); err == nil {
 		t.Error("it stands for a store at no address")
 	}
 }

@@ -1,52 +1,17 @@
 package agent
 
 import (
-	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/golaunch/golaunch/agent/internal/ncclprobe"
 	"github.com/golaunch/golaunch/internal/testkit/topotest"
 	"github.com/golaunch/golaunch/rankenv"
 )
 
 // ask has each rank write where NCCL's RAS service is to listen, and what the network's presets say.
 const ask = `echo $RANK ${NCCL_RAS_ADDR-none} ${NCCL_NET-none} >>where`
-
-func TestRASAddr(t *testing.T) {
-	seen := map[string]bool{}
-	for range 100 {
-		addr, err := RASAddr()
-		if err != nil {
-			t.Fatal(err)
-		}
-		at, err := netip.ParseAddrPort(addr)
-		if err != nil || !at.Addr().IsLoopback() || at.Port() != rasPort || seen[addr] || strings.HasPrefix(addr, "127.0.") {
-			t.Errorf("%s (%v), after %d others", addr, err, len(seen))
-		}
-		seen[addr] = true
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-	}
-}
-
-// TestRASAddrWhereTheUsualPortIsTaken has another listen there at all addresses.
-func TestRASAddrWhereTheUsualPortIsTaken(t *testing.T) {
-	l, err := net.Listen("tcp", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	usual := l.Addr().(*net.TCPAddr).Port
-	addr, err := rasAddr(usual)
-	if at := netip.MustParseAddrPort(addr); err != nil || int(at.Port()) == usual || at.Addr() != netip.MustParseAddr("127.0.0.1") {
-		t.Errorf("%s, %v", addr, err)
-	}
-}
 
 func TestEveryRankHasItsOwnRAS(t *testing.T) {
 	w := obeyingOn(t, node(topotest.Machine{Nodes: 1, CoresPerNode: 1, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 0}}), ask)
@@ -61,14 +26,14 @@ func TestEveryRankHasItsOwnRAS(t *testing.T) {
 
 func TestTheUsersRASWins(t *testing.T) {
 	w := obeyingOn(t, node(topotest.Machine{Nodes: 1, CoresPerNode: 1, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 0}}), ask)
-	task := &w.shares["test"].work.Task
-	task.Env = rankenv.Merge(rankenv.Layers{User: []rankenv.Var{{Name: rasVar, Value: "localhost:7", Source: rankenv.User}}})
+	task := &w.jobs["test"].work.Task
+	task.Env = rankenv.Merge(rankenv.Layers{User: []rankenv.Var{{Name: "NCCL_RAS_ADDR", Value: "localhost:7", Source: rankenv.User}}})
 	w.order(withGPUs(0, 0, 1))
 	w.quiet()
 	if s := w.wrote(t); s != "0 localhost:7 none, 1 localhost:7 none" {
 		t.Error(s)
 	}
-	if got := rasOf(task.Env.Environ(rankenv.Facts{RASAddr: "127.1.1.1:28028"})); got != "localhost:7" {
+	if got := ncclprobe.AddressIn(task.Env.Environ(rankenv.Facts{RASAddr: "127.1.1.1:28028"})); got != "localhost:7" {
 		t.Errorf("the coordinator is told %s", got)
 	}
 }
@@ -77,11 +42,11 @@ func TestTheUsersRASWins(t *testing.T) {
 func TestPresetsKnowTheNetwork(t *testing.T) {
 	w := obeying(t, ask)
 	var asked []string
-	w.shares["test"].work.Task.Presets = func(network string) []rankenv.Var {
+	w.jobs["test"].work.Task.Presets = func(network string) []rankenv.Var {
 		asked = append(asked, network)
 		return []rankenv.Var{{Name: "NCCL_NET", Value: network, Source: rankenv.Preset}}
 	}
-	o := attempt(0)
+	o := startOf(0)
 	o.World.Network = "tcp"
 	w.order(o)
 	w.quiet()

@@ -2,14 +2,13 @@ package agent
 
 import (
 	"context"
-	"math"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/agent/internal/sampling"
 	"github.com/golaunch/golaunch/internal/host/samples"
-	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
@@ -96,49 +95,11 @@ func TestLooksAreApart(t *testing.T) {
 	for range 30 {
 		w.watch(t, wire.Inquiry{Question: wire.Question{About: wire.AboutSamples}}, func(table) bool { return true })
 	}
-	all := w.sampler.table.Read(samples.Query{})
-	if most := 2 + int(time.Since(began)/askedEvery); len(all[0].Samples) > most {
-		t.Errorf("the node was looked at %d times in %v", len(all[0].Samples), time.Since(began))
-	}
-}
-
-// TestFirstLook has no rates: a rank that was adopted has used much before.
-func TestFirstLook(t *testing.T) {
-	m, now := &measured{}, time.Now()
-	first := m.use([]proc.Member{{CPU: 80 * time.Hour, IO: 1 << 40}}, now)
-	if samples.Known(first[samples.CPU]) || samples.Known(first[samples.IO]) {
-		t.Errorf("%v CPUs, %v bytes a second", first[samples.CPU], first[samples.IO])
-	}
-	if next := m.use([]proc.Member{{CPU: 80*time.Hour + time.Second, IO: 1 << 40}}, now.Add(2*time.Second)); next[samples.CPU] != 0.5 || next[samples.IO] != 0 {
-		t.Errorf("%v CPUs, %v bytes a second", next[samples.CPU], next[samples.IO])
-	}
-}
-
-func TestHostMeter(t *testing.T) {
-	cpu, ok := cpuSeconds([]byte("cpu  100 20 30 9000 50 6 7 8 900 900\ncpu0 1 1 1 1\n"))
-	if !ok || math.Abs(cpu-1.71) > 1e-9 {
-		t.Errorf("%v s, %v", cpu, ok)
-	}
-	for _, bad := range []string{"", "cpu", "cpu a b c d e f g h", "intr 1 2 3 4 5 6 7 8 9"} {
-		if _, ok := cpuSeconds([]byte(bad)); ok {
-			t.Errorf("%q is taken", bad)
-		}
-	}
-	in, out, ok := netBytes([]byte(`Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo: 999 1 0 0 0 0 0 0 999 1 0 0 0 0 0 0
-  eth0: 100 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0
- ens1:5 1 0 0 0 0 0 0 3 1 0 0 0 0 0 0
-`))
-	if !ok || in != 105 || out != 10 {
-		t.Errorf("%v in, %v out, %v", in, out, ok)
-	}
-	used, total := memoryUse([]byte("MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:   400 kB\n"))
-	if used != 600*1024 || total != 1000*1024 {
-		t.Errorf("%v of %v", used, total)
-	}
-	if used, total := memoryUse([]byte("MemTotal:  1000 kB\n")); samples.Known(used) || samples.Known(total) {
-		t.Errorf("%v of %v of a kernel that does not tell", used, total)
+	most := 2 + int(time.Since(began)/sampling.BusyEvery)
+	past := wire.Question{About: wire.AboutSamples, Samples: wire.SampleFilter{Since: time.Hour}}
+	all := w.watch(t, wire.Inquiry{Question: past}, func(table) bool { return true })[samples.Node].Samples
+	if len(all) > most {
+		t.Errorf("the node was looked at %d times in %v", len(all), time.Since(began))
 	}
 }
 
@@ -151,6 +112,6 @@ func BenchmarkLook(b *testing.B) {
 		return samples.Known(s[samples.Subject{Job: "a", Rank: 1}].Value(samples.Memory))
 	})
 	for b.Loop() {
-		w.sampler.look(b.Context(), time.Now())
+		w.sampler.Look(b.Context(), time.Now())
 	}
 }

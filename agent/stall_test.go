@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golaunch/golaunch/agent/internal/ncclprobe"
+	"github.com/golaunch/golaunch/agent/internal/stall"
 	"github.com/golaunch/golaunch/internal/core/job"
 	"github.com/golaunch/golaunch/internal/testkit/topotest"
 	"github.com/golaunch/golaunch/rankenv"
@@ -23,8 +25,8 @@ func watching(t *testing.T, script string) (w *world, look func()) {
 	t.Helper()
 	w = obeyingOn(t, node(topotest.Machine{Nodes: 1, CoresPerNode: 1, Threads: 1, NodesPerSocket: 1, GPUs: []int{0, 0}}), script)
 	looks := make(chan time.Time)
-	w.looks = looks
-	w.shares["test"].work.Task.HangTimeout = 4 * time.Hour
+	w.hooks.stallTicks = looks
+	w.jobs["test"].work.Task.HangTimeout = 4 * time.Hour
 	return w, func() {
 		t.Helper()
 		select {
@@ -38,7 +40,7 @@ func watching(t *testing.T, script string) (w *world, look func()) {
 func TestStandingStill(t *testing.T) {
 	w, look := watching(t, `if [ $RANK = 1 ]; then echo $$ >pid; mv pid pid1; kill -STOP $$; echo on; fi
 until grep -q "State:.T" /proc/$(cat pid1)/status; do sleep 0.01; done; echo up; exec sleep 1000`)
-	w.order(attempt(0))
+	w.order(startOf(0))
 	w.screen.await(t, "[r0 n1] up")
 	for range 1000 { // rank 0 may not have come to its sleep
 		if look(); strings.Contains(w.journal.String(), `"does":"asleep`) {
@@ -56,9 +58,9 @@ until grep -q "State:.T" /proc/$(cat pid1)/status; do sleep 0.01; done; echo up;
 func TestSomeGoOn(t *testing.T) {
 	w, look := watching(t, `if [ $RANK = 1 ]; then echo up; exec sleep 1000; fi
 n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec cat /dev/zero >/dev/null`)
-	w.order(attempt(0))
+	w.order(startOf(0))
 	w.screen.await(t, "up")
-	for range 2 * looks {
+	for range 2 * stall.Looks {
 		w.screen.await(t, fmt.Sprintf("line %d.", 1+strings.Count(w.screen.String(), "line")))
 		look()
 	}
@@ -82,10 +84,10 @@ n=0; until [ -e silent ]; do n=$((n+1)); echo "line $n."; sleep 0.01; done; exec
 
 func TestHeartbeats(t *testing.T) {
 	w, look := watching(t, `[ $RANK = 1 ] || { echo 7 of 9 >$GOLAUNCH_HEARTBEAT_FILE; echo file=$GOLAUNCH_HEARTBEAT_FILE; }; echo up $RANK; while :; do echo busy; sleep 0.01; done`)
-	w.order(attempt(0))
+	w.order(startOf(0))
 	w.screen.await(t, "up 0")
 	w.screen.await(t, "up 1")
-	for range 2 * looks {
+	for range 2 * stall.Looks {
 		look()
 	}
 	w.journal.await(t, `"beat":true,"step":7,`)
@@ -101,7 +103,7 @@ func TestHeartbeats(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 * looks {
+	for range 2 * stall.Looks {
 		look()
 	}
 	if text := w.journal.String(); strings.Contains(text, `"beat":true,"step":8,`) {
@@ -109,30 +111,6 @@ func TestHeartbeats(t *testing.T) {
 	}
 	w.order(job.Stop{Attempt: 0, Kill: true})
 	w.quiet()
-}
-
-func TestWhatMoves(t *testing.T) {
-	const look = 10 * time.Second
-	spin := usage{cpu: look, faults: 19}
-	for _, c := range []struct {
-		name     string
-		usage    usage
-		cpu, gpu bool
-	}{
-		{"nothing", usage{bytes: 4000, faults: 1000, cpu: look / 100}, false, false},
-		{"a line of output", usage{written: 1}, true, true},
-		{"a checkpoint", usage{bytes: 1 << 20}, true, true},
-		{"a wait that spins", spin, true, false},
-		{"a program that computes", usage{cpu: look, faults: 200}, true, true},
-		{"after a child has ended", usage{cpu: -look, faults: -100, bytes: -5}, false, false},
-	} {
-		if got := c.usage.moves(look, false); got != c.cpu {
-			t.Errorf("%s moves a CPU rank: %v", c.name, got)
-		}
-		if got := c.usage.moves(look, true); got != c.gpu {
-			t.Errorf("%s moves a rank with a GPU: %v", c.name, got)
-		}
-	}
 }
 
 // ras answers as NCCL's RAS service does (rasDumpCommsToJSON in src/ras/client_support.cc) for three ranks, of which the last is one
@@ -185,18 +163,18 @@ func TestNCCLSaysWhoIsBehind(t *testing.T) {
 	addr := ras(t, &bonus)
 	w, look := watching(t, `echo up $RANK; exec sleep 1000`)
 	env := append(os.Environ(), "NCCL_RAS_ADDR="+addr)
-	w.shares["test"].work.Task.Env = rankenv.Merge(rankenv.Layers{Inherited: env})
+	w.jobs["test"].work.Task.Env = rankenv.Merge(rankenv.Layers{Inherited: env})
 	w.order(withGPUs(0, 0, 1))
 	w.screen.await(t, "up 0")
 	w.screen.await(t, "up 1")
-	for range 4 * looks { // the job goes on, far from here
+	for range 4 * stall.Looks { // the job goes on, far from here
 		bonus.Add(1)
 		look()
 	}
 	if strings.Contains(w.journal.String(), `"stalled"`) {
 		t.Errorf("a job that goes on has stalled:\n%s", w.journal)
 	}
-	for range 2 * looks {
+	for range 2 * stall.Looks {
 		look()
 	}
 	w.journal.await(t, `"behind":[{"addr":"127.0.0.1","pid":102,"key":"it has started`)
@@ -207,21 +185,21 @@ func TestNCCLSaysWhoIsBehind(t *testing.T) {
 func TestLaggardsOfACommunicator(t *testing.T) {
 	var bonus atomic.Int64
 	addr := ras(t, &bonus)
-	var r rasWatch
-	live := []*pulse{{rank: rank{ras: "127.0.0.1:1"}}, {rank: rank{ras: addr}}} // the first does not answer
-	moved, behind := r.ask(t.Context(), live)
+	var r ncclprobe.Progress
+	addrs := []string{"127.0.0.1:1", addr} // the first does not answer
+	moved, behind := r.Ask(t.Context(), addrs)
 	want := job.Client{Addr: netip.MustParseAddr("127.0.0.1"), PID: 102, Key: "it has started 41 AllReduce, and others 42"}
 	if moved || len(behind) != 1 || behind[0] != want {
 		t.Errorf("%v, %+v", moved, behind)
 	}
-	if moved, _ := r.ask(t.Context(), live); moved {
+	if moved, _ := r.Ask(t.Context(), addrs); moved {
 		t.Error("nothing was started, and it moves")
 	}
 	bonus.Add(1)
-	if moved, _ := r.ask(t.Context(), live); !moved {
+	if moved, _ := r.Ask(t.Context(), addrs); !moved {
 		t.Error("all have started one more, and it does not move")
 	}
-	if moved, behind := r.ask(t.Context(), live[:1]); moved || behind != nil {
+	if moved, behind := r.Ask(t.Context(), addrs[:1]); moved || behind != nil {
 		t.Errorf("nobody answers: %v, %v", moved, behind)
 	}
 }

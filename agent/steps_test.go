@@ -11,8 +11,8 @@ func TestStepsAreTold(t *testing.T) {
 	w := obeying(t, `echo $((7 + RANK)) >$GOLAUNCH_HEARTBEAT_FILE
 trap 'echo $((9 + RANK)) >$GOLAUNCH_HEARTBEAT_FILE; exit' TERM; echo up $RANK; while :; do sleep 0.01; done`)
 	beats := make(chan time.Time)
-	w.beats = beats
-	w.order(attempt(0))
+	w.hooks.stepTicks = beats
+	w.order(startOf(0))
 	w.screen.await(t, "up 0")
 	for range 2 {
 		select {

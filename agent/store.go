@@ -1,56 +1,81 @@
 package agent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
-	"github.com/golaunch/golaunch/internal/wire"
-
 	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/agent/internal/masterport"
 	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/report"
 	"github.com/golaunch/golaunch/rendezvous/tcpstore"
 )
 
-// prepare reports the port of MASTER_PORT, unless its ranks could not start. The newest question ends the one before. The same question has
-// the same answer, though other nodes may have come in the place of some.
-func (s *share) prepare(o job.Prepare) {
-	s.admit(o.Peers)
-	ctx := s.ask(&s.unprepare)
-	if answer, ok := s.answered(o); ok {
-		s.report(answer)
+// jobStore is torch's store of a job as this node has it: it serves the store, keeps the port for
+// rank 0 to serve it, or has a proxy of the store of another node.
+type jobStore struct {
+	job *jobOnNode
+	// prepared is the newest answer to each unit's question for a port.
+	prepared map[int]job.Prepared
+	// served is nil unless this node serves the store, and peers may use it.
+	served servedStore
+	peers  atomic.Pointer[tcpstore.Peers]
+	// reserved is nil unless a port is kept for rank 0.
+	reserved *masterport.Reserved
+	// proxy is nil unless the ranks here have one.
+	proxy *proxy
+}
+
+// servedStore is a [tcpstore.Store], or one that a keeper serves.
+type servedStore interface {
+	Addr() netip.AddrPort
+	Changes() <-chan struct{}
+	Status() tcpstore.Status
+	Close()
+}
+
+// prepare reports the MASTER_PORT, unless this node could not start its ranks. The same question has
+// the same answer, even if other nodes have replaced some.
+func (j *jobOnNode) prepare(o job.Prepare) {
+	j.store.admit(o.Peers)
+	ctx := renew(&j.checks.endPrepare)
+	if answer, ok := j.store.answered(o); ok {
+		j.report(answer)
 		return
 	}
-	s.able(ctx, o.Ranks, func(unable report.Exit) {
-		s.agent.later(ctx, func() {
+	j.checkStart(ctx, o.Ranks, func(unable report.Exit) {
+		j.node.later(ctx, func() {
 			if unable.OK() {
-				s.report(s.answer(o))
+				j.report(j.store.answer(o))
 			} else {
-				s.report(job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt, Unable: unable})
+				j.report(job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt, Unable: unable})
 			}
 		})
 	})
 }
 
-func (s *share) answered(o job.Prepare) (job.Prepared, bool) {
+func (s *jobStore) answered(o job.Prepare) (job.Prepared, bool) {
 	answer, ok := s.prepared[o.Unit]
 	return answer, ok && answer.Attempt == o.Attempt && answer.Err == ""
 }
 
-// answer is the port: where this node serves torch's store from now on, or that it keeps free for rank 0 to do so.
-func (s *share) answer(o job.Prepare) job.Prepared {
+// answer chooses the port.
+func (s *jobStore) answer(o job.Prepare) job.Prepared {
 	if answer, ok := s.answered(o); ok {
 		return answer
 	}
 	answer := job.Prepared{Node: o.Node, Unit: o.Unit, Attempt: o.Attempt}
 	var err error
-	if s.work.Task.Rank0Store {
-		answer.Port, err = s.hold()
+	if s.job.work.Task.Rank0Store {
+		answer.Port, err = s.reserve()
 	} else {
 		answer.Port, err = s.host(o)
 	}
@@ -61,100 +86,139 @@ func (s *share) answer(o job.Prepare) job.Prepared {
 	return answer
 }
 
+// reserve keeps a port until release, on all addresses: torch's store listens on every interface.
+func (s *jobStore) reserve() (int, error) {
+	s.release()
+	l, err := s.job.listen("", s.job.work.Task.MasterPort)
+	if err != nil {
+		return 0, err
+	}
+	s.reserved = masterport.Reserve(l)
+	return masterport.Of(l), nil
+}
+
+// release frees the port for rank 0.
+func (s *jobStore) release() {
+	s.reserved.Release()
+	s.reserved = nil
+}
+
 // host serves the job's store to its nodes, an empty one for a fresh start, and returns the port.
-func (s *share) host(o job.Prepare) (int, error) {
-	if s.store != nil && !o.Fresh {
-		return int(s.store.Addr().Port()), nil
+func (s *jobStore) host(o job.Prepare) (int, error) {
+	if s.served != nil && !o.Fresh {
+		return int(s.served.Addr().Port()), nil
 	}
-	s.closeStore()
-	l, err := s.listen(s.agent.session.Node.Addr.String(), s.work.Task.MasterPort)
+	s.closeServed()
+	l, err := s.job.listen(s.job.node.session.Node.Addr.String(), s.job.work.Task.MasterPort)
 	if err != nil {
 		return 0, err
 	}
-	port := portOf(l)
-	store, err := s.serve(l, o)
+	port := masterport.Of(l)
+	served, err := s.serve(l, o)
 	if err != nil {
 		return 0, err
 	}
-	if s.store = store; o.Fresh {
-		go s.watchStore(store, o)
+	if s.served = served; o.Fresh {
+		go s.watch(served, o)
 	}
 	return port, nil
 }
 
-// store is a [tcpstore.Store], or one that a keeper serves.
-type store interface {
-	Addr() netip.AddrPort
-	Changes() <-chan struct{}
-	Status() tcpstore.Status
-	Close()
-}
-
-func (s *share) serve(l net.Listener, o job.Prepare) (store, error) {
-	if s.agent.keeper != nil {
-		return s.serveKept(l, o)
+func (s *jobStore) serve(l net.Listener, o job.Prepare) (servedStore, error) {
+	if k := s.job.node.starter.Keeper; k != nil {
+		defer l.Close()
+		peers := o.Peers
+		o.Peers = nil // the keeper has them
+		data, err := json.Marshal(o)
+		if err != nil {
+			return nil, err
+		}
+		return k.Serve(s.job.id, l.(*net.TCPListener), peers, s.job.node.session.Node.Addr, data)
 	}
 	return tcpstore.Serve(l, tcpstore.Options{
 		Allow:      func(from netip.Addr) bool { return s.peers.Load().Has(from) },
-		MaxClients: func() int { return perRank * int(s.worldSize.Load()) },
-		Warn:       s.warnOfStore,
+		MaxClients: func() int { return connectionsPerRank * int(s.job.worldSize.Load()) },
+		Warn:       s.warn,
 	})
 }
 
-// grown hears how many ranks there are, each of which may have some connections to the store.
-func (s *share) grown(worldSize int) {
-	s.worldSize.Store(int64(worldSize))
-	if kept, ok := s.store.(*keeper.Store); ok {
-		kept.Bound(perRank * worldSize)
+// connectionsPerRank bounds a rank's connections to the store. torch has one, and another for each of
+// its process groups (ProcessGroupNCCL clones the store), of which Megatron makes some dozens.
+const connectionsPerRank = 512
+
+// resize adapts the number of connections to the number of ranks.
+func (s *jobStore) resize(worldSize int) {
+	s.job.worldSize.Store(int64(worldSize))
+	if kept, ok := s.served.(*keeper.Store); ok {
+		kept.Bound(connectionsPerRank * worldSize)
 	}
 }
 
-// perRank is how many connections to the store a rank may have. One of torch has one, and another for each of its process groups
-// (ProcessGroupNCCL clones the store), of which Megatron makes some dozens.
-const perRank = 512
+// admit says who may use the store.
+func (s *jobStore) admit(addrs []netip.Addr) {
+	own := s.job.node.session.Node.Addr
+	s.peers.Store(tcpstore.NewPeers(addrs, own))
+	if kept, ok := s.served.(*keeper.Store); ok {
+		kept.Admit(addrs, own)
+	}
+}
 
-// warnOfStore leaves out ranks that went away: how they ended is told.
-func (s *share) warnOfStore(err error) {
+// warn omits ranks that vanished: their exits are reported.
+func (s *jobStore) warn(err error) {
 	if !errors.Is(err, tcpstore.ErrVanished) {
-		s.agent.Warn(fmt.Errorf("store of job %s: %w", s.job, err))
+		s.job.node.Warn(fmt.Errorf("store of job %s: %w", s.job.id, err))
 	}
 }
 
-// patienceToMeet is how long nothing may happen at a store before the coordinator is told who is there.
-const patienceToMeet = 10 * time.Second
+func (s *jobStore) closeServed() {
+	if s.served != nil {
+		s.served.Close()
+		s.served = nil
+	}
+}
 
-// watchStore tells the coordinator who has come to an attempt's store, and who waits, when that has not changed for a while and is
-// not what it should be. It ends with the store.
-func (s *share) watchStore(store store, o job.Prepare) {
-	quiet := time.NewTimer(patienceToMeet)
+func (s *jobStore) close() {
+	s.closeServed()
+	s.closeProxy()
+	s.release()
+}
+
+// quietTime is how long a store must not change before the coordinator is told who is there.
+const quietTime = 10 * time.Second
+
+// watch tells the coordinator which ranks have come to an attempt's store, and which wait, once that
+// has not changed for quietTime and ranks are missing or wait. It ends with the store.
+func (s *jobStore) watch(served servedStore, o job.Prepare) {
+	quiet := time.NewTimer(quietTime)
 	defer quiet.Stop()
-	told := false
+	reported := false
 	for {
 		select {
-		case _, open := <-store.Changes():
+		case _, open := <-served.Changes():
 			if !open {
 				return
 			}
-			quiet.Reset(patienceToMeet)
+			quiet.Reset(quietTime)
 		case <-quiet.C:
-			m := meeting(store.Status().Clients, int(s.worldSize.Load()))
-			if told || m.Came > 0 {
-				s.report(wire.Met{Unit: o.Unit, Attempt: o.Attempt, Meeting: m})
-				told = m.Came > 0
+			m := meeting(served.Status().Clients, int(s.job.worldSize.Load()))
+			if reported || m.Came > 0 {
+				s.job.report(wire.Met{Unit: o.Unit, Attempt: o.Attempt, Meeting: m})
+				reported = m.Came > 0
 			}
 		}
 	}
 }
 
-// meeting has the processes of a store; none when there is none, and when all ranks are there and none waits.
-func meeting(clients []tcpstore.ClientStatus, ranks int) (m job.Meeting) {
+// meeting lists the processes at a store. It is zero if none has come, and if all have come and none
+// waits.
+func meeting(clients []tcpstore.ClientStatus, worldSize int) (m job.Meeting) {
 	seen, waiters := map[job.Client]bool{}, map[string]map[job.Client]bool{}
 	for _, c := range clients {
 		if !c.Spoke {
 			continue
 		}
 		p := job.Client{Addr: c.Peer.Addr(), PID: c.PID}
-		if p.PID == 0 || !seen[p] { // torch before 2.5 does not say whose a connection is
+		if p.PID == 0 || !seen[p] { // torch before 2.5 does not send its pid
 			seen[p] = true
 			m.Clients = append(m.Clients, p)
 		}
@@ -166,7 +230,7 @@ func meeting(clients []tcpstore.ClientStatus, ranks int) (m job.Meeting) {
 			waiters[key][p] = true
 		}
 	}
-	if len(waiters) == 0 && len(m.Clients) >= ranks {
+	if len(waiters) == 0 && len(m.Clients) >= worldSize {
 		return job.Meeting{}
 	}
 	for _, key := range slices.Sorted(maps.Keys(waiters)) {
@@ -181,20 +245,4 @@ func meeting(clients []tcpstore.ClientStatus, ranks int) (m job.Meeting) {
 	}
 	m.Came, m.Waiting = len(m.Clients), len(waiters[m.Key])
 	return m
-}
-
-// admit says who may use the store.
-func (s *share) admit(addrs []netip.Addr) {
-	own := s.agent.session.Node.Addr
-	s.peers.Store(tcpstore.NewPeers(addrs, own))
-	if kept, ok := s.store.(*keeper.Store); ok {
-		kept.Admit(addrs, own)
-	}
-}
-
-func (s *share) closeStore() {
-	if s.store != nil {
-		s.store.Close()
-		s.store = nil
-	}
 }

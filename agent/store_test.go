@@ -25,8 +25,8 @@ func meet(t *testing.T, p job.Prepared) (*tcpstore.Client, error) {
 
 // TestAStoreForEachStart has an empty store for each fresh attempt, and one store for all parts that restart on their own.
 func TestAStoreForEachStart(t *testing.T) {
-	s := obeying(t, "exit 0").shares["test"]
-	first := s.answer(job.Prepare{Fresh: true})
+	s := obeying(t, "exit 0").jobs["test"]
+	first := s.store.answer(job.Prepare{Fresh: true})
 	c, err := meet(t, first)
 	if err != nil {
 		t.Fatal(err)
@@ -34,14 +34,14 @@ func TestAStoreForEachStart(t *testing.T) {
 	if err := c.Set(t.Context(), "key", []byte("value")); err != nil {
 		t.Fatal(err)
 	}
-	part := s.answer(job.Prepare{Unit: 1})
+	part := s.store.answer(job.Prepare{Unit: 1})
 	if part.Port != first.Port {
 		t.Errorf("a part that restarts has port %d, the others %d", part.Port, first.Port)
 	}
 	if ok, err := c.Check(t.Context(), "key"); !ok || err != nil {
 		t.Errorf("the key is there: %v, %v", ok, err)
 	}
-	second := s.answer(job.Prepare{Attempt: 1, Fresh: true})
+	second := s.store.answer(job.Prepare{Attempt: 1, Fresh: true})
 	if c, err = meet(t, second); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestAStoreForEachStart(t *testing.T) {
 		t.Errorf("the key of the attempt before is there: %v, %v", ok, err)
 	}
 	s.kill()
-	s.agent.done.Wait()
+	s.node.living.Wait()
 	if c, err := tcpstore.Dial(t.Context(), netip.AddrPortFrom(local.Addr, uint16(second.Port)), 100*time.Millisecond); err == nil {
 		t.Errorf("the store outlives the job: %v", c)
 	}
@@ -93,16 +93,16 @@ func TestMeeting(t *testing.T) {
 // TestTheSameQuestionForOthers lets those in that came in the place of a node since the question was first asked.
 func TestTheSameQuestionForOthers(t *testing.T) {
 	w := obeying(t, "exit 0")
-	s := w.shares["test"]
-	port := s.answer(job.Prepare{Fresh: true}).Port
+	s := w.jobs["test"]
+	port := s.store.answer(job.Prepare{Fresh: true}).Port
 	for _, peer := range []string{"10.0.0.2", "10.0.0.3"} {
 		addr := netip.MustParseAddr(peer)
 		w.order(job.Prepare{Fresh: true, Peers: []netip.Addr{addr}})
-		if !s.peers.Load().Has(addr) {
+		if !s.store.peers.Load().Has(addr) {
 			t.Errorf("%v may not use the store", addr)
 		}
 	}
-	if again := s.answer(job.Prepare{Fresh: true}).Port; again != port {
+	if again := s.store.answer(job.Prepare{Fresh: true}).Port; again != port {
 		t.Errorf("port %d, then %d; want one", port, again)
 	}
 }

@@ -1,0 +1,229 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/agent/internal/notice"
+	"github.com/golaunch/golaunch/agent/internal/ranks"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/bind"
+	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/rankenv"
+)
+
+// flushLimit bounds the wait for the last lines of a rank when the disk or the console is slow.
+const flushLimit = 5 * time.Second
+
+// attempt is one attempt of a unit: of the ranks on this node that restart together.
+type attempt struct {
+	job   *jobOnNode
+	order job.Start
+	setup rankSetup
+
+	// mu guards scope, stopped, ranks and reports, which the goroutine that follows orders and the
+	// attempt's own share.
+	mu    sync.Mutex
+	scope ranks.Scope
+	// stopped says that the attempt was ordered to stop; halted is done then, which halt does.
+	stopped bool
+	halted  context.Context
+	halt    context.CancelFunc
+	// ranks are those that were started.
+	ranks   []ranks.Rank
+	reports []job.Event
+
+	forks    forks
+	notices  *notice.Notices
+	evidence evidence
+	exits    exits
+	// former are the ranks that an earlier agent has started, by rank.
+	former map[int]keeper.Rank
+	// gone is closed when no process of the attempt lives.
+	gone chan struct{}
+}
+
+// rankSetup is what the ranks of an attempt on this node share.
+type rankSetup struct {
+	env *rankenv.Base
+	// bindings are by local rank. bindErr is why they cannot be as the job wants them.
+	bindings []bind.Binding
+	bindErr  error
+	// proxy is where the ranks find the store if that is not at the master. proxyErr is why there is
+	// none.
+	proxy    netip.AddrPort
+	proxyErr error
+}
+
+func newAttempt(j *jobOnNode, o job.Start) *attempt {
+	a := &attempt{job: j, order: o, notices: notice.New(), evidence: newEvidence(), gone: make(chan struct{})}
+	a.forks.release = func() {}
+	a.halted, a.halt = context.WithCancel(context.Background())
+	return a
+}
+
+// run starts the ranks, waits until nothing of them lives, and reports each step.
+func (a *attempt) run() {
+	defer close(a.gone)
+	defer a.halt()
+	defer func() { a.forks.release() }()
+	scope, err := a.open()
+	if err == nil && scope != nil {
+		err = a.awaitImports()
+	}
+	if err != nil {
+		a.startFailed(a.order.Group.Bundles[0], err)
+	}
+	if scope != nil {
+		var outputs []*logs.Rank
+		if err == nil {
+			outputs = a.runRanks(scope)
+			a.endLeftovers(scope)
+		}
+		a.evidence.seal()
+		err := scope.Close()
+		if err == nil || errors.Is(err, keeper.ErrGone) {
+			a.closeOutputs(outputs)
+		}
+		if err != nil {
+			a.job.node.fail(fmt.Errorf("cannot end all processes of attempt %d: %w", a.order.Attempt, err))
+			return // never Stopped: ranks that may live must not be started elsewhere
+		}
+		a.writeBundle()
+	}
+	a.report(job.Stopped{Node: a.node(), Unit: a.order.Unit, Attempt: a.order.Attempt})
+}
+
+// node is the name of this node.
+func (a *attempt) node() string { return a.job.node.session.Node.Name }
+
+// closeOutputs closes the files of ranks that have ended.
+func (a *attempt) closeOutputs(outputs []*logs.Rank) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushLimit)
+	defer cancel()
+	for _, o := range outputs {
+		if err := o.Close(ctx); err != nil {
+			a.job.node.Warn(err)
+		}
+	}
+}
+
+// open makes the scope of the attempt's processes. It returns nil if the attempt was stopped before
+// it began, and a scope with an error if ranks live that cannot go on.
+func (a *attempt) open() (ranks.Scope, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.stopped && a.scope == nil:
+		return nil, nil
+	case a.job.err != nil:
+		return a.scope, a.job.err
+	case a.setup.bindErr != nil && len(a.former) < len(a.order.Group.Bundles):
+		return a.scope, a.setup.bindErr
+	case a.setup.proxyErr != nil:
+		return a.scope, a.setup.proxyErr
+	}
+	if a.scope != nil {
+		return a.scope, nil
+	}
+	name := fmt.Sprintf("%s-unit-%d-attempt-%d", a.job.id, a.order.Unit, a.order.Attempt)
+	scope, err := a.job.node.starter.Scope(name, keptAttempt{a.job.id, a.order})
+	if err != nil {
+		return nil, err
+	}
+	a.scope = scope
+	return scope, nil
+}
+
+// wasStopped reports whether the attempt was ordered to stop.
+func (a *attempt) wasStopped() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stopped
+}
+
+// started returns the ranks that were started.
+func (a *attempt) started() []ranks.Rank {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.ranks)
+}
+
+func (a *attempt) report(ev job.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reports = append(a.reports, ev)
+	a.job.report(ev)
+}
+
+// restate repeats the reports of the attempt.
+func (a *attempt) restate() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, ev := range a.reports {
+		a.job.report(ev)
+	}
+}
+
+// stop ends the attempt after its evidence is gathered. A kill waits neither for that nor for the
+// grace period. It returns at once.
+func (a *attempt) stop(o job.Stop) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	again := a.stopped
+	a.stopped = true
+	a.halt()
+	if o.Kill {
+		a.evidence.hurry()
+	}
+	switch {
+	case a.scope == nil:
+	case o.Kill:
+		go a.endScope(a.scope.Kill)
+	case !again:
+		go a.endScope(func() error {
+			a.gather(o.Evidence)
+			sig, heard := a.stopSignal(o)
+			return a.scope.Stop(sig, heard, o.Grace)
+		})
+	}
+}
+
+func (a *attempt) endScope(end func() error) {
+	if err := end(); err != nil {
+		a.job.node.Warn(fmt.Errorf("attempt %d: %w", a.order.Attempt, err))
+	}
+}
+
+// stopSignal returns the signal that asks the ranks to end, and whether they have had it already.
+func (a *attempt) stopSignal(o job.Stop) (sig syscall.Signal, heard bool) {
+	if sig = a.job.work.Task.StopSignal; sig != 0 {
+		return sig, false
+	}
+	// The first SIGTERM may have been sent to golaunch alone, and a second one does no harm. A second
+	// SIGINT interrupts a save.
+	if sig = syscall.Signal(o.Signal); sig == 0 || sig == syscall.SIGTERM {
+		return syscall.SIGTERM, false
+	}
+	reached := a.job.node.Reached
+	if heard = reached != nil && reached(); !heard && sig == syscall.SIGHUP {
+		sig = syscall.SIGTERM // many programs read their configuration again on SIGHUP
+	}
+	return sig, heard
+}
+
+func (a *attempt) signal(sig syscall.Signal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.scope != nil {
+		go a.scope.Signal(os.Signal(sig)) // it waits for processes that are being started
+	}
+}

@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/process/proc"
+)
+
+// forks says how the ranks of an attempt are forked by a fork server.
+type forks struct {
+	// forker is nil if the ranks import for themselves. It may be used until release is called.
+	forker  proc.Forker
+	release func()
+	mu      sync.Mutex
+	report  job.Imports
+}
+
+// awaitImports waits until it is known whether the ranks can be forked. The error is why they must
+// not start at all.
+func (a *attempt) awaitImports() error {
+	servers := a.job.imports
+	if servers == nil {
+		return nil
+	}
+	began := time.Now()
+	env := a.command(a.order.Group.Bundles[0], "", "", "").Env
+	server, release, err := servers.Ready(a.halted, env)
+	a.forks.release = release
+	a.forks.report.Waited = time.Since(began)
+	switch {
+	case a.halted.Err() != nil:
+		return errors.New("stopped while modules were imported for the ranks")
+	case err == nil:
+		a.forks.forker, a.forks.report.Took = server.Forker(), server.Took()
+	case a.job.work.Task.PreloadStrict:
+		return fmt.Errorf("the ranks cannot be forked (--preload-strict): %w", err)
+	default:
+		a.notForked(err)
+	}
+	return nil
+}
+
+// noteFork notes how a rank was started.
+func (a *attempt) noteFork(p *proc.Process) {
+	a.forks.mu.Lock()
+	defer a.forks.mu.Unlock()
+	switch forked, err := p.Forked(); {
+	case forked:
+		a.forks.report.Forked++
+	case err != nil:
+		a.notForked(err)
+	}
+}
+
+func (a *attempt) notForked(why error) {
+	if a.forks.report.Why == "" {
+		a.forks.report.Why = why.Error()
+	}
+	a.job.imports.Unforked(why)
+}

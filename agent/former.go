@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/agent/internal/ranks"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// keptJob, keptAttempt and keptRank are what the next agent must know to go on with what it finds at
+// the keeper. It may be of another version, so the names of their fields do not change.
+type keptJob struct {
+	Assignment
+	// Endpoint is the directory in which the job's ranks connect.
+	Endpoint string `json:",omitempty"`
+}
+
+type keptAttempt struct {
+	Job   string
+	Order job.Start
+}
+
+type keptRank struct {
+	Rank  int
+	Since time.Time
+	RAS   string
+}
+
+// keep has the keeper remember a job.
+func (m *membership) keep(id string, kept keptJob) {
+	data, err := json.Marshal(kept)
+	if err != nil {
+		panic(fmt.Sprintf("an assignment is no JSON: %v", err)) // it has bytes and a number
+	}
+	m.starter.Keeper.Put(id, data)
+}
+
+// resume goes on with what an earlier agent has left at the keeper.
+func (m *membership) resume() {
+	k := m.starter.Keeper
+	if k == nil {
+		return
+	}
+	for id, data := range k.Left.Jobs {
+		var kept keptJob
+		if err := json.Unmarshal(data, &kept); err != nil {
+			m.Warn(fmt.Errorf("ranks of an earlier agent end: this one does not know their job: %w", err))
+			continue
+		}
+		m.open(id, kept)
+	}
+	for id, kept := range k.Left.Stores {
+		if id, isProxy := strings.CutSuffix(id, proxySuffix); isProxy {
+			m.resumeProxy(id, kept)
+			continue
+		}
+		var o job.Prepare
+		j := m.jobs[id]
+		if err := json.Unmarshal(kept.Data, &o); err != nil || j == nil {
+			kept.Close()
+			continue
+		}
+		j.store.served = kept
+		go j.store.watch(kept, o)
+	}
+	m.resumeAttempts(k.Left.Scopes)
+}
+
+// resumeAttempts goes on with the newest attempt of each unit, and ends the others.
+func (m *membership) resumeAttempts(scopes []*keeper.Scope) {
+	about := make(map[*keeper.Scope]keptAttempt, len(scopes))
+	for _, sc := range scopes {
+		var kept keptAttempt
+		if err := json.Unmarshal(sc.Data, &kept); err != nil {
+			m.Warn(fmt.Errorf("ranks of an earlier agent end: this one does not know what they are: %w", err))
+		}
+		about[sc] = kept
+	}
+	slices.SortFunc(scopes, func(x, y *keeper.Scope) int { return about[y].Order.Attempt - about[x].Order.Attempt })
+	for _, sc := range scopes {
+		o := about[sc].Order
+		if j := m.jobs[about[sc].Job]; j != nil && j.attempts[o.Unit] == nil {
+			j.resume(sc, o)
+		} else if err := sc.Close(); err != nil {
+			m.fail(err)
+		} else {
+			sc.Forget()
+		}
+	}
+}
+
+// resume goes on with an attempt, and starts its ranks that were not started yet.
+func (j *jobOnNode) resume(sc *keeper.Scope, o job.Start) {
+	j.store.resize(o.World.WorldSize)
+	a := newAttempt(j, o)
+	a.scope, a.stopped, a.former = sc, sc.Stopped, map[int]keeper.Rank{}
+	for _, r := range sc.Ranks {
+		var kept keptRank
+		if err := json.Unmarshal(r.Data, &kept); err != nil {
+			j.err = fmt.Errorf("cannot go on with the ranks of an earlier agent: %w", err)
+		}
+		a.former[kept.Rank] = r
+	}
+	a.setup.proxy = j.store.proxy.addr()
+	a.setup.bindings, a.setup.bindErr = j.bind(o.World)
+	a.setup.env = j.environment(o.World)
+	j.begin(a)
+}
+
+// resumeRank goes on with a rank.
+func (a *attempt) resumeRank(b placement.Bundle, r keeper.Rank) (ranks.Rank, error) {
+	var kept keptRank
+	if err := json.Unmarshal(r.Data, &kept); err != nil {
+		return ranks.Rank{}, err
+	}
+	output, err := a.job.work.Output.Dir.Resume(a.outputOptions(b), r.Files[0], r.Files[1])
+	if err != nil {
+		return ranks.Rank{}, err
+	}
+	env := a.command(b, output.ErrorFile(), output.NoticeFile(), output.HeartbeatFile()).Env
+	return ranks.Rank{Bundle: b, Process: r.Process, Since: kept.Since, Output: output, RAS: kept.RAS, Env: env}, nil
+}
+
+// forget has the keeper forget an attempt of which nothing lives.
+func (a *attempt) forget() { ranks.Forget(a.scope) }
+
+// forget has the keeper forget a job that is over here.
+func (j *jobOnNode) forget() {
+	if k := j.node.starter.Keeper; k != nil {
+		for _, a := range j.attempts {
+			a.forget()
+		}
+		k.Drop(j.id)
+	}
+}

@@ -1,0 +1,127 @@
+package imports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/agent/internal/forkserver"
+	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/agent/internal/ranks"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/proc"
+)
+
+// Server is a fork server that imports, or has imported, modules. Until imported is closed, only key
+// and env may be read.
+type Server struct {
+	key      string
+	env      []string
+	imported chan struct{}
+	// err is why nothing can be forked.
+	err     error
+	scope   ranks.Scope
+	process *proc.Process
+	server  *forkserver.Server
+	// kept is the keeper's end of the server; nil without a keeper.
+	kept   *keeper.Server
+	cancel context.CancelCauseFunc
+	// rights are those of the user whose process it is.
+	rights *safefile.Rights
+	// users counts the attempts that wait for it or fork.
+	users sync.WaitGroup
+	// expiry ends it while it is in a pool.
+	expiry *time.Timer
+}
+
+// Took is how long the imports took.
+func (s *Server) Took() time.Duration { return s.server.Took }
+
+// Forker forks ranks.
+func (s *Server) Forker() proc.Forker {
+	if s.kept != nil {
+		return s.kept
+	}
+	return s.server
+}
+
+// usable reports whether the server has imported its modules and lives.
+func (s *Server) usable() bool {
+	select {
+	case <-s.imported:
+		return s.server != nil && s.stale(s.env) == ""
+	default:
+		return false
+	}
+}
+
+// stale says why the server cannot fork ranks with an environment any more. A server whose imports
+// failed is not stale: they would fail again.
+func (s *Server) stale(env []string) string {
+	if !slices.Equal(s.env, env) {
+		return "the ranks have other variables than were foreseen, such as OMP_NUM_THREADS"
+	}
+	select {
+	case <-s.imported:
+	default:
+		return ""
+	}
+	if s.server == nil {
+		return ""
+	}
+	select {
+	case <-s.process.Done():
+		return fmt.Sprintf("the fork server %v", s.process.Exit())
+	default:
+	}
+	err := s.server.Err()
+	if s.kept != nil {
+		err = s.kept.Err()
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return changed(s.server, s.rights)
+}
+
+// statLimit bounds the look at files: a dead file system must not keep ranks from being stopped.
+const statLimit = 10 * time.Second
+
+// changed says which file of the modules has changed.
+func changed(files interface{ Changed(*safefile.Rights) string }, rights *safefile.Rights) string {
+	found := make(chan string, 1)
+	go func() { found <- files.Changed(rights) }()
+	select {
+	case path := <-found:
+		if path != "" {
+			path += " has changed"
+		}
+		return path
+	case <-time.After(statLimit):
+		return fmt.Sprintf("the files of its modules have not answered for %v", statLimit)
+	}
+}
+
+// errUnused is why a server is ended.
+var errUnused = errors.New("no job needs the fork server any more")
+
+// end ends the server and waits until it has ended.
+func (s *Server) end(warn func(error)) {
+	s.cancel(errUnused)
+	<-s.imported
+	if s.kept != nil {
+		s.kept.Close()
+	}
+	if s.server != nil {
+		_ = s.server.Close()
+	}
+	if s.scope != nil {
+		if err := s.scope.Close(); err != nil {
+			warn(fmt.Errorf("end the fork server: %w", err))
+		}
+		ranks.Forget(s.scope)
+	}
+}

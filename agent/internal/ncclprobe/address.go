@@ -1,0 +1,61 @@
+package ncclprobe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/golaunch/golaunch/agent/internal/masterport"
+)
+
+const (
+	// addressVar tells NCCL where its RAS service listens
+	// (docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
+	addressVar = "NCCL_RAS_ADDR"
+	// defaultPort is NCCL_RAS_CLIENT_PORT in src/ras/ras_internal.h.
+	defaultPort = 28028
+	// tries are how many addresses with the default port are tried before free ports.
+	tries = 64
+)
+
+// Address returns an address of this machine at which nothing listens, for the RAS service of one
+// rank. By default the ranks of all jobs on a node share localhost:28028, so that no single rank can
+// be asked. All of 127.0.0.0/8 is this machine: two jobs pick the same random address so rarely that
+// nothing reserves it, not even for containers that share the host's network. NCCL survives if the
+// address is taken. Without IPv4, or if a program listens at that port on all addresses, Address
+// returns a free port of localhost.
+func Address() (string, error) { return address(defaultPort) }
+
+func address(port int) (string, error) {
+	for range tries {
+		// localhost and simulated nodes are in 127.0.0.0/16.
+		ip := netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(254)), byte(rand.IntN(256)), byte(1 + rand.IntN(254))})
+		if l, err := net.Listen("tcp", net.JoinHostPort(ip.String(), strconv.Itoa(port))); err == nil {
+			return l.Addr().String(), l.Close()
+		}
+	}
+	var errs []error
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		l, err := masterport.Low.Listen(context.Background(), host)
+		if err == nil {
+			return l.Addr().String(), l.Close()
+		}
+		errs = append(errs, err)
+	}
+	return "", fmt.Errorf("no address for NCCL's RAS service: %w", errors.Join(errs...))
+}
+
+// AddressIn returns the address from a rank's environment, in which the user's own wins.
+func AddressIn(env []string) string {
+	for _, pair := range env {
+		if value, ok := strings.CutPrefix(pair, addressVar+"="); ok {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,102 @@
+package ranks
+
+import (
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/process/logs"
+)
+
+// Heartbeat is what a rank wrote to its heartbeat file: "STEP [TOTAL]". The zero Heartbeat is none.
+type Heartbeat struct {
+	At   time.Time
+	text string
+}
+
+// maxHeartbeat bounds what is read of a heartbeat file, in bytes.
+const maxHeartbeat = 256
+
+// LastHeartbeat reads the newest heartbeat of a rank. The next call sees one that is half written.
+func LastHeartbeat(output *logs.Rank) Heartbeat {
+	f, err := output.OpenHeartbeat()
+	if err != nil {
+		return Heartbeat{}
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return Heartbeat{}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxHeartbeat))
+	if err != nil {
+		return Heartbeat{}
+	}
+	return Heartbeat{info.ModTime(), string(text)}
+}
+
+// Step returns the step that the program has reached, if it says so.
+func (h Heartbeat) Step() (int64, bool) {
+	words := strings.Fields(h.text)
+	if len(words) == 0 {
+		return 0, false
+	}
+	step, err := strconv.ParseInt(words[0], 10, 64)
+	return step, err == nil && step >= 0
+}
+
+// Total returns how many steps the program will take, if it says so.
+func (h Heartbeat) Total() (int64, bool) {
+	words := strings.Fields(h.text)
+	if len(words) < 2 {
+		return 0, false
+	}
+	total, err := strconv.ParseInt(words[1], 10, 64)
+	return total, err == nil && total > 0
+}
+
+// stepEvery is how often a step is reported: the coordinator logs each.
+const stepEvery = time.Minute
+
+// ReportSteps reports the step of rank 0, if it is among these ranks: once a minute, and once more
+// at the end, because the next attempt is compared with that. Ticks replaces the minute unless it
+// is nil. The caller must call stop once the ranks have exited.
+func ReportSteps(all []Rank, ticks <-chan time.Time, report func(step int64, ago time.Duration)) (stop func()) {
+	i := slices.IndexFunc(all, func(r Rank) bool { return r.Bundle.Rank == 0 })
+	if i < 0 {
+		return func() {}
+	}
+	var last int64
+	check := func() {
+		h := LastHeartbeat(all[i].Output)
+		if step, ok := h.Step(); ok && step > 0 && step != last {
+			last = step
+			report(step, max(0, time.Since(h.At)))
+		}
+	}
+	over := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		ticker := time.NewTicker(stepEvery)
+		defer ticker.Stop()
+		if ticks == nil {
+			ticks = ticker.C
+		}
+		for {
+			select {
+			case <-over:
+				return
+			case <-ticks:
+				check()
+			}
+		}
+	})
+	return func() {
+		close(over)
+		running.Wait()
+		check()
+	}
+}

@@ -1,0 +1,58 @@
+// Package ranks describes the ranks that an agent has started.
+package ranks
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Rank is a rank's process and its output.
+type Rank struct {
+	Bundle  placement.Bundle
+	Process *proc.Process
+	Since   time.Time
+	Output  *logs.Rank
+	// RAS is the address of its NCCL's RAS service; empty without a GPU.
+	RAS string
+	Env []string
+	// Reported is closed once the coordinator was told of its exit.
+	Reported chan struct{}
+}
+
+// Running reports whether the rank's process has not exited yet.
+func (r Rank) Running() bool {
+	select {
+	case <-r.Process.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// Busiest returns the processes of a rank, those with the most CPU time first.
+func Busiest(members []proc.Member, leader int) []proc.Member {
+	own := slices.DeleteFunc(slices.Clone(members), func(m proc.Member) bool { return m.Leader != leader })
+	slices.SortFunc(own, func(a, b proc.Member) int { return cmp.Or(cmp.Compare(b.CPU, a.CPU), cmp.Compare(a.PID, b.PID)) })
+	return own
+}
+
+// Activity says what a process does, with the kernel function that it waits in:
+// "asleep (futex_do_wait)".
+func Activity(m proc.Member) string {
+	word := map[byte]string{'R': "running", 'S': "asleep", 'D': "blocked", 'T': "stopped", 't': "traced"}[m.State]
+	if m.State != 'S' && m.State != 'D' {
+		return word
+	}
+	if in, err := os.ReadFile("/proc/" + strconv.Itoa(m.PID) + "/wchan"); err == nil && len(in) > 1 {
+		word += fmt.Sprintf(" (%s)", in)
+	}
+	return word
+}

@@ -1,0 +1,134 @@
+package sampling
+
+import (
+	"context"
+	"maps"
+	"os"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/host/gpu"
+	"github.com/golaunch/golaunch/internal/host/samples"
+	"github.com/golaunch/golaunch/internal/wire"
+)
+
+// GPUMemory returns which processes use the memory of the node's GPUs now; samples may be older. It
+// returns no GPU while no rank runs.
+func (s *Sampler) GPUMemory(ctx context.Context) ([]wire.GPU, error) {
+	type answer struct {
+		gpus []wire.GPU
+		err  error
+	}
+	found := make(chan answer, 1)
+	s.later(func(time.Time) {
+		if ctx.Err() == nil { // otherwise the driver would delay the samples for no caller
+			gpus, err := s.gpuMemory(ctx)
+			found <- answer{gpus, err}
+		}
+	})
+	select {
+	case a := <-found:
+		return a.gpus, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *Sampler) gpuMemory(ctx context.Context) ([]wire.GPU, error) {
+	gpus := []wire.GPU{}
+	s.mu.Lock()
+	gangs := maps.Clone(s.gangs)
+	s.mu.Unlock()
+	if len(gangs) == 0 {
+		return gpus, nil
+	}
+	readings, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owners := s.owners(gangs)
+	for _, r := range readings {
+		g := wire.GPU{UUID: r.UUID, Used: r.Memory, Total: r.MemoryTotal}
+		for _, p := range r.Holders {
+			h := wire.GPUHolder{PID: p.PID, Bytes: p.Bytes, Rank: -1}
+			switch of, known := owners[p.PID]; {
+			case known:
+				h.Job, h.Rank = of.Job, of.Rank
+			case !hostPIDs():
+				h.Bytes = -1
+			}
+			g.Holders = append(g.Holders, h)
+		}
+		gpus = append(gpus, g)
+	}
+	return gpus, nil
+}
+
+// hostPIDs reports whether this process sees the machine's own pids. In a container the driver may
+// report the machine's, and then a rank's own process looks like a stranger's.
+func hostPIDs() bool {
+	const initial = "pid:[4026531836]" // PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
+	of, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && of == initial
+}
+
+// owners maps each process of a rank to the rank.
+func (s *Sampler) owners(gangs map[*gang]bool) map[int]samples.Subject {
+	owners := map[int]samples.Subject{}
+	for g := range gangs {
+		members, err := g.Scope.Members()
+		if err != nil {
+			s.warn(err)
+			continue
+		}
+		leaders := map[int]int{}
+		for _, r := range g.ranks {
+			leaders[r.Process.Pid()] = r.Bundle.Rank
+		}
+		for _, m := range members {
+			if rank, ok := leaders[m.Leader]; ok {
+				owners[m.PID] = samples.Subject{Job: g.Job, Rank: rank}
+			}
+		}
+	}
+	return owners
+}
+
+// gpuLimit bounds the wait for the driver, which delays all other samples.
+const gpuLimit = 500 * time.Millisecond
+
+// readGPUs returns the driver's readings by UUID. What the driver does not answer stays unknown.
+func (s *Sampler) readGPUs(ctx context.Context, wanted bool) map[string]gpu.Reading {
+	if !wanted {
+		if err := s.closeGPUs(); err != nil {
+			s.warn(err)
+		}
+		return nil
+	}
+	devices, err := s.read(ctx)
+	if err != nil {
+		return nil
+	}
+	readings := make(map[string]gpu.Reading, len(devices))
+	for _, r := range devices {
+		readings[r.UUID] = r
+	}
+	return readings
+}
+
+func (s *Sampler) read(ctx context.Context) ([]gpu.Reading, error) {
+	if s.gpus == nil {
+		s.gpus = gpu.NewMeter()
+	}
+	ctx, cancel := context.WithTimeout(ctx, gpuLimit)
+	defer cancel()
+	return s.gpus.Read(ctx)
+}
+
+func (s *Sampler) closeGPUs() error {
+	if s.gpus == nil {
+		return nil
+	}
+	meter := s.gpus
+	s.gpus = nil
+	return meter.Close()
+}

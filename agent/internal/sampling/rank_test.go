@@ -1,0 +1,59 @@
+package sampling
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golaunch/golaunch/agent/internal/gpulog"
+	"github.com/golaunch/golaunch/internal/host/samples"
+	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// TestFirstLook has no rates: a rank that was adopted has used much before.
+func TestFirstLook(t *testing.T) {
+	m, now := &rank{}, time.Now()
+	first := m.used([]proc.Member{{CPU: 80 * time.Hour, IO: 1 << 40}}, now)
+	if samples.Known(first[samples.CPU]) || samples.Known(first[samples.IO]) {
+		t.Errorf("%v CPUs, %v bytes a second", first[samples.CPU], first[samples.IO])
+	}
+	if next := m.used([]proc.Member{{CPU: 80*time.Hour + time.Second, IO: 1 << 40}}, now.Add(2*time.Second)); next[samples.CPU] != 0.5 || next[samples.IO] != 0 {
+		t.Errorf("%v CPUs, %v bytes a second", next[samples.CPU], next[samples.IO])
+	}
+}
+
+// TestXidsOfRanks: each rank has those of its GPU, also those that came just before it ended.
+func TestXidsOfRanks(t *testing.T) {
+	// A socket stands for /dev/kmsg: each write is a record.
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := gpulog.NewXids(ends[0])
+	defer func() {
+		if err := errors.Join(log.Close(), unix.Close(ends[1])); err != nil {
+			t.Error(err)
+		}
+	}()
+	gpus := []placement.GPU{{UUID: "GPU-a", PCI: "0000:0f:00.0"}, {UUID: "GPU-b", PCI: "0000:1b:00.0"}, {UUID: "GPU-c"}}
+	s := &Sampler{xids: log}
+	g := &gang{Gang: Gang{Job: "a"}}
+	for number, gpu := range []*placement.GPU{{UUID: "GPU-b"}, {UUID: "GPU-c"}, {UUID: "GPU-elsewhere"}, nil} {
+		r := &rank{pci: pciOf(gpu, gpus)}
+		r.Bundle.Rank = number
+		if _, err := unix.Write(ends[1], fmt.Appendf(nil, "4,%d,1000,-;NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.\n", number)); err != nil {
+			t.Fatal(err)
+		}
+		s.add(g, r, samples.State{}, time.Unix(1e9, 0), samples.None())
+	}
+	for _, series := range s.table.Read(samples.Query{}) {
+		switch got := series.Value(samples.Xids); {
+		case series.Rank == 0 && got != 1, series.Rank > 0 && samples.Known(got):
+			t.Errorf("rank %d has %v", series.Rank, got)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+// Package stall notices ranks that do not move.
+package stall
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golaunch/golaunch/agent/internal/ncclprobe"
+	"github.com/golaunch/golaunch/agent/internal/ranks"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/gpu"
+)
+
+// Looks is how often ranks are looked at in --hang-timeout. Time counts in looks, so that ranks do
+// not hang because their node was paused.
+const (
+	Looks = 4
+	// halfway is how many looks a rank must stand still to be listed, so that steps can be compared,
+	// and after how many looks a stall that goes on is reported again.
+	halfway = Looks / 2
+)
+
+// Options say which ranks to watch.
+type Options struct {
+	// Base has the node, the unit and the attempt of each report.
+	Base job.Stalled
+	// AsksNCCL says that this node asks NCCL, which knows about the whole job: one node does.
+	AsksNCCL bool
+	// Limit is how long ranks may stand still; 0 watches nothing. Ticks replaces its looks unless it is nil.
+	Limit  time.Duration
+	Ticks  <-chan time.Time
+	Scope  ranks.Scope
+	Ranks  []ranks.Rank
+	Report func(job.Stalled)
+	Warn   func(error)
+}
+
+// Watch reports when ranks stop moving, and when they move again. The caller must call stop once the
+// ranks have exited.
+func Watch(o Options) (stop func()) {
+	if o.Limit <= 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watch{Options: o, every: o.Limit / Looks}
+	for _, r := range o.Ranks {
+		w.ranks = append(w.ranks, &movement{Rank: r, step: -1})
+	}
+	var running sync.WaitGroup
+	running.Go(func() { w.run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// watch belongs to its goroutine.
+type watch struct {
+	Options
+	every time.Duration
+	ranks []*movement
+	// reported is the number of looks since a stall was reported; 0 while there is none. partial says
+	// that only some ranks had stalled then.
+	reported int
+	partial  bool
+	nccl     ncclprobe.Progress
+}
+
+func (w *watch) run(ctx context.Context) {
+	ticker := time.NewTicker(w.every)
+	defer ticker.Stop()
+	ticks := ticker.C
+	if w.Ticks != nil {
+		ticks = w.Ticks
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks:
+			w.look(ctx)
+		}
+	}
+}
+
+// look looks once, and reports what has changed.
+func (w *watch) look(ctx context.Context) {
+	live := w.lookAtRanks(ctx)
+	behind := w.askNCCL(ctx, live)
+	missed := func(m *movement) bool { return m.beats && m.still >= Looks }
+	stalled := len(live) > 0 && (allStill(live, Looks) || slices.ContainsFunc(live, missed))
+	partial := !stalled && someStill(live)
+	switch {
+	case ctx.Err() != nil:
+	case !stalled && !partial && w.reported > 0:
+		w.reported = 0
+		w.report(nil, nil, false)
+	case stalled || partial:
+		if w.reported%halfway == 0 || partial != w.partial {
+			w.reported = 0
+			w.report(live, behind, partial)
+		}
+		w.reported++
+	}
+	w.partial = partial
+}
+
+// someStill reports whether some ranks have not moved for the whole limit while no rank has written
+// anything for as long.
+func someStill(live []*movement) bool {
+	still := func(m *movement) bool { return m.still >= Looks }
+	loud := func(m *movement) bool { return m.silent < Looks }
+	return slices.ContainsFunc(live, still) && !slices.ContainsFunc(live, loud)
+}
+
+// allStill reports whether no rank has moved for n looks.
+func allStill(live []*movement, n int) bool {
+	return !slices.ContainsFunc(live, func(m *movement) bool { return m.still < n })
+}
+
+// askNCCL asks about a job in trouble. If the job goes on elsewhere, the ranks here count as moving.
+func (w *watch) askNCCL(ctx context.Context, live []*movement) []job.Client {
+	if !w.AsksNCCL || len(live) == 0 || live[0].RAS == "" || !allStill(live, halfway) {
+		return nil
+	}
+	addrs := make([]string, len(live))
+	for i, m := range live {
+		addrs[i] = m.RAS
+	}
+	moved, behind := w.nccl.Ask(ctx, addrs)
+	if moved {
+		for _, m := range live {
+			m.moved()
+		}
+	}
+	return behind
+}
+
+// lookAtRanks looks at the ranks that have not exited.
+func (w *watch) lookAtRanks(ctx context.Context) (live []*movement) {
+	members, err := w.Scope.Members()
+	if err != nil {
+		w.Warn(err)
+	}
+	for _, m := range w.ranks {
+		if !m.Running() {
+			continue
+		}
+		live = append(live, m)
+		m.still++
+		if m.look(members, w.every) {
+			m.moved()
+		}
+		if m.heartbeat() {
+			m.beats, m.still, m.silent = true, 0, 0
+		}
+	}
+	w.lookAtPower(ctx, live)
+	return live
+}
+
+// lookAtPower asks the driver about the GPUs of ranks that do not move otherwise. It compares from
+// the second call on.
+func (w *watch) lookAtPower(ctx context.Context, live []*movement) {
+	quiet := func(m *movement) bool {
+		return m.Bundle.GPU != nil && m.Bundle.GPU.UUID != "" && !m.beats && m.still > 0
+	}
+	if !slices.ContainsFunc(live, quiet) {
+		return
+	}
+	devices, _, err := gpu.Survey(ctx)
+	if err != nil {
+		return // a driver that does not answer is no movement
+	}
+	for _, d := range devices {
+		for _, m := range live {
+			if !quiet(m) || m.Bundle.GPU.UUID != d.UUID {
+				continue
+			}
+			used := float64(d.Power.Energy-m.power.Energy) / w.every.Seconds() // milliwatts
+			if m.still > 1 && m.power.Energy > 0 && used >= movedPower*float64(d.Power.Limit) && d.Power.Limit > 0 {
+				m.moved()
+			}
+			m.power = d.Power
+		}
+	}
+}
+
+// report reports the ranks that stand still, or none if all move again.
+func (w *watch) report(live []*movement, behind []job.Client, partial bool) {
+	e := w.Base
+	e.Behind = behind
+	least := halfway
+	if partial {
+		least = Looks
+	}
+	for _, m := range live {
+		if partial && m.still < Looks {
+			e.Moving++
+		}
+		if m.still >= least {
+			e.Ranks = append(e.Ranks, job.Still{
+				Rank: m.Bundle.Rank, For: time.Duration(m.still) * w.every, Beat: m.beats && m.still >= Looks, Step: m.step, Does: m.activity,
+			})
+		}
+	}
+	w.Report(e)
+}

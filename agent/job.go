@@ -1,0 +1,209 @@
+package agent
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/golaunch/golaunch/agent/internal/imports"
+	"github.com/golaunch/golaunch/agent/internal/masterport"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/bind"
+	"github.com/golaunch/golaunch/internal/host/ports"
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/endpoint"
+	"github.com/golaunch/golaunch/rankenv"
+)
+
+// jobOnNode is this node's part of a job. It belongs to the goroutine that follows orders.
+type jobOnNode struct {
+	node *membership
+	id   string
+	work Work
+	// err is why no rank can run here.
+	err error
+	// attempts are the newest of each unit.
+	attempts map[int]*attempt
+	store    jobStore
+	checks   startChecks
+	// imports is nil when the ranks import for themselves.
+	imports *imports.Servers
+	// endpoint is where a controller reaches the ranks; nil if none may.
+	endpoint   *endpoint.Endpoint
+	logReaders sync.WaitGroup
+	// worldSize is that of the newest attempt; 0 before the first.
+	worldSize atomic.Int64
+	// warned are the warnings about bindings that were given.
+	warned  map[bind.Warning]bool
+	bundles bundleWriter
+	// over is closed when no attempt will begin any more.
+	over      chan struct{}
+	closeOver func()
+}
+
+// newJob prepares for a job, of which an earlier agent may have left something.
+func newJob(m *membership, id string, kept keptJob) *jobOnNode {
+	j := &jobOnNode{node: m, id: id, attempts: map[int]*attempt{}, warned: map[bind.Warning]bool{}, over: make(chan struct{})}
+	j.closeOver = sync.OnceFunc(func() { close(j.over) })
+	j.store = jobStore{job: j, prepared: map[int]job.Prepared{}}
+	j.work, j.err = m.Open(id, kept.Assignment, m.session.Node.Addr)
+	if j.err == nil && j.work.Task.Preload == nil {
+		j.work.Task.Preload = m.Preload
+	}
+	j.openEndpoint(kept.Endpoint)
+	if task := j.work.Task; j.err == nil && len(task.Preload) > 0 {
+		j.imports = imports.New(imports.Options{
+			Job: id, Node: m.session.Node.Name, Command: task.Command, Dir: task.Dir, Modules: task.Preload, FromLastRun: task.Preload[0] == AutoPreload,
+			Env: task.Env, SampleEnv: func() []string { return j.sampleCommand().Env }, LocalSize: task.Local, Rights: j.rights(),
+			Starter: m.starter, Pool: m.importPool, Say: m.Say, Warn: m.Warn,
+		})
+	}
+	quiet := make(chan struct{})
+	m.living.Go(func() {
+		defer close(quiet)
+		j.close()
+	})
+	m.queries.running.Go(func() {
+		<-quiet
+		j.logReaders.Wait()
+		if j.work.Close != nil {
+			j.work.Close()
+		}
+	})
+	return j
+}
+
+// rights are those of the user whose ranks they are.
+func (j *jobOnNode) rights() *safefile.Rights { return (*safefile.Rights)(j.work.User) }
+
+// close waits until nothing of the job lives or writes here.
+func (j *jobOnNode) close() {
+	<-j.over
+	for _, a := range j.attempts {
+		<-a.gone
+	}
+	j.imports.End()
+	j.bundles.writing.Wait()
+	j.store.close()
+	j.closeEndpoint()
+	if j.err == nil {
+		j.work.Output.Dir.Done()
+	}
+	j.forget()
+	j.node.sampler.Forget(j.id)
+}
+
+// kill ends all attempts at once.
+func (j *jobOnNode) kill() { j.end(job.Stop{Kill: true}) }
+
+// end stops all attempts; none begins any more.
+func (j *jobOnNode) end(how job.Stop) {
+	for _, a := range j.attempts {
+		a.stop(how)
+	}
+	j.checks.cancel()
+	j.closeOver()
+}
+
+// start begins an attempt. If it has been here before, its reports are repeated; if a later one has,
+// it counts as stopped.
+func (j *jobOnNode) start(o job.Start) {
+	switch a := j.attempts[o.Unit]; {
+	case !j.knows(o.Unit, o.Attempt):
+		j.store.resize(o.World.WorldSize)
+		j.store.release()
+		a := newAttempt(j, o)
+		a.setup.proxy, a.setup.proxyErr = j.store.proxyFor(o)
+		a.setup.bindings, a.setup.bindErr = j.bind(o.World)
+		a.setup.env = j.environment(o.World)
+		j.begin(a)
+	case a.order.Attempt == o.Attempt:
+		a.restate()
+	default:
+		j.reportOutlived(a, o.Attempt)
+	}
+}
+
+// environment returns the variables that the ranks of an attempt share; nil where none can run.
+func (j *jobOnNode) environment(w job.World) *rankenv.Base {
+	task := j.work.Task
+	if j.err != nil || task.Presets == nil {
+		return task.Env
+	}
+	return task.Env.With(task.Presets(w.Network))
+}
+
+// stop ends an attempt. An attempt that never began here begins stopped, so that it cannot begin late.
+func (j *jobOnNode) stop(o job.Stop) {
+	if !j.knows(o.Unit, o.Attempt) {
+		a := newAttempt(j, job.Start{Unit: o.Unit, Attempt: o.Attempt})
+		a.stop(job.Stop{Kill: true})
+		j.begin(a)
+		return
+	}
+	if a := j.attempts[o.Unit]; a.order.Attempt == o.Attempt {
+		a.stop(o)
+	} else {
+		j.reportOutlived(a, o.Attempt)
+	}
+}
+
+// notify tells the ranks of an attempt that they will be stopped.
+func (j *jobOnNode) notify(o job.Notice) {
+	if a := j.attempts[o.Unit]; a != nil && a.order.Attempt == o.Attempt {
+		a.notices.Add(o.Within, o.Why)
+	}
+}
+
+// reportOutlived reports an attempt before a as stopped once a has ended: then no rank of either
+// lives. A coordinator whose log was torn may wait for that.
+func (j *jobOnNode) reportOutlived(a *attempt, former int) {
+	j.node.living.Go(func() {
+		<-a.gone
+		j.report(job.Stopped{Node: j.node.session.Node.Name, Unit: a.order.Unit, Attempt: former})
+	})
+}
+
+// knows reports whether an attempt of a unit, or a later one, has been here.
+func (j *jobOnNode) knows(unit, number int) bool {
+	a := j.attempts[unit]
+	return a != nil && a.order.Attempt >= number
+}
+
+// begin runs the newest attempt of a unit, once the one before has ended.
+func (j *jobOnNode) begin(a *attempt) {
+	old := j.attempts[a.order.Unit]
+	j.attempts[a.order.Unit] = a
+	go func() {
+		if old != nil {
+			// The coordinator waits for that too; an order may still come too early.
+			old.stop(job.Stop{Kill: true})
+			<-old.gone
+			old.forget()
+		}
+		a.run()
+	}()
+}
+
+func (j *jobOnNode) report(ev any) { j.node.report(j.id, ev) }
+
+// restate repeats the reports of the newest attempts.
+func (j *jobOnNode) restate() {
+	j.report(wire.Opened{})
+	for _, a := range j.attempts {
+		a.restate()
+	}
+}
+
+// listen takes the wanted port of a host, or if that is 0 a free one of those that the job may use.
+func (j *jobOnNode) listen(host string, wanted int) (net.Listener, error) {
+	if wanted != 0 {
+		return masterport.Listen(host, wanted)
+	}
+	r, err := ports.Parse(j.work.Task.Ports)
+	if err != nil {
+		return nil, err
+	}
+	return r.Or(masterport.Low).Listen(j.node.queries.ctx, host)
+}

@@ -1,0 +1,252 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/golaunch/golaunch/agent/internal/imports"
+	"github.com/golaunch/golaunch/agent/internal/keeper"
+	"github.com/golaunch/golaunch/agent/internal/ranks"
+	"github.com/golaunch/golaunch/agent/internal/sampling"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/process/proc"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
+)
+
+// membership is an agent from the time that a coordinator accepts it until one of them leaves.
+type membership struct {
+	Agent
+	session *session.Session
+	starter ranks.Starter
+	jobs    map[string]*jobOnNode
+	// living counts the jobs and attempts of which a process may live.
+	living  sync.WaitGroup
+	queries queries
+	sampler *sampling.Sampler
+	// importPool keeps fork servers between the jobs of a cluster; nil for a single job.
+	importPool *imports.Pool
+	// tasks are run by the goroutine that follows orders.
+	tasks chan func()
+	// broken gets the reason why this node cannot go on: processes that cannot be killed.
+	broken chan error
+	// leaving drops all reports: that ranks end now is no news about the job.
+	leaving atomic.Bool
+	hooks   testHooks
+}
+
+// testHooks replace what tests cannot wait for; zero ones replace nothing.
+type testHooks struct {
+	sys fs.FS
+	// ncclLoaded ticks when the ranks have loaded NCCL, stallTicks for each look at them, and
+	// stepTicks for each report of a step.
+	ncclLoaded, stallTicks, stepTicks <-chan time.Time
+	check                             func(proc.Command) *proc.StartError
+}
+
+// errTooLate says that the ranks of a dead agent could not be taken over in time.
+var errTooLate = errors.New("too late to go on with the ranks of an earlier agent")
+
+// lostError says that the cluster has lost this agent, whose ranks are dead. It may join again.
+type lostError struct{ error }
+
+func (e lostError) Unwrap() error { return e.error }
+
+// leasesToJoin is how many leases a node may need to join: one leader after another may have to find
+// that its former agent is lost.
+const leasesToJoin = 3
+
+// Run joins, and carries out orders until the coordinator's only job has finished. It returns the
+// job's result. In a cluster it goes on until the node is told to leave, and returns ErrLeft or
+// ErrDrained. It joins again if a cluster has lost it for a lease, or if the job moves to another
+// leader before it has begun. When ctx ends, or the coordinator of a single job is lost, Run kills
+// all ranks and returns the reason. In every case no process that it started is alive when it
+// returns, except those that it keeps for an agent that can join.
+func (a Agent) Run(ctx context.Context) (job.Result, error) {
+	for limit := time.Duration(0); ; {
+		result, err := a.runOnce(ctx, limit)
+		if e, elsewhere := errors.AsType[*wire.ElsewhereError](err); elsewhere {
+			a.Say(a.Join.Node.Name + " joins anew: " + e.Why)
+			a.Join.Elsewhere, limit = e.Addrs, max(time.Minute, leasesToJoin*a.Join.Lease)
+		} else if _, lost := errors.AsType[lostError](err); lost {
+			a.Warn(fmt.Errorf("%w; its ranks are dead, and it joins again", err))
+		} else {
+			return result, err
+		}
+	}
+}
+
+// runOnce joins, within a limit unless that is 0, and stays until the membership ends.
+func (a Agent) runOnce(ctx context.Context, limit time.Duration) (job.Result, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	join := func(ctx context.Context, o session.Options) (*session.Session, error) {
+		if limit > 0 {
+			late := time.AfterFunc(limit, func() { cancel(fmt.Errorf("not taken in within %v", limit)) })
+			defer late.Stop()
+		}
+		return a.join(ctx, cancel, o)
+	}
+	m := &membership{Agent: a}
+	if a.Keep != "" {
+		return m.withKeeper(ctx, join)
+	}
+	return m.withSupervisor(ctx, join)
+}
+
+// join begins a session, unless this node is told to leave. It then calls cancel, which must end ctx.
+func (a Agent) join(ctx context.Context, cancel context.CancelCauseFunc, o session.Options) (*session.Session, error) {
+	over := make(chan struct{})
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		select {
+		case d := <-a.Leave:
+			cancel(fmt.Errorf("%w: %s", ErrLeft, d.Why))
+		case <-over:
+		}
+	})
+	s, err := session.Join(ctx, o)
+	close(over)
+	listening.Wait()
+	if why := context.Cause(ctx); errors.Is(why, ErrLeft) {
+		if err == nil {
+			s.Close(why.Error())
+		}
+		return nil, why
+	}
+	return s, err
+}
+
+// joinFunc begins a session.
+type joinFunc func(context.Context, session.Options) (*session.Session, error)
+
+// withSupervisor serves with ranks that die with this process.
+func (m *membership) withSupervisor(ctx context.Context, join joinFunc) (result job.Result, err error) {
+	supervisor, err := proc.New(proc.Options{Subreaper: m.Standalone, Warn: m.Warn})
+	if err != nil {
+		return job.Result{}, err
+	}
+	m.starter.Supervisor = supervisor
+	defer func() { err = errors.Join(err, supervisor.Close()) }()
+	o := m.sessionOptions(supervisor.Proof(), m.guarded, func(end time.Duration) { supervisor.Renew(max(1, end-proc.BootTime())) })
+	if m.session, err = join(ctx, o); err != nil {
+		return job.Result{}, err
+	}
+	return m.serve(ctx)
+}
+
+// withKeeper serves with ranks that outlive this process, among them those of an earlier agent. If it
+// cannot join, it leaves them to an agent that can.
+func (m *membership) withKeeper(ctx context.Context, join joinFunc) (job.Result, error) {
+	k, err := keeper.Open(m.Keep, m.Warn)
+	if err != nil {
+		return job.Result{}, err
+	}
+	m.starter.Keeper = k
+	m.session, err = m.takeOver(ctx, join)
+	switch {
+	case errors.Is(err, errTooLate):
+		return job.Result{}, lostError{errors.Join(err, k.End())}
+	case err != nil && ctx.Err() != nil:
+		return job.Result{}, errors.Join(err, k.End())
+	case err != nil:
+		return job.Result{}, errors.Join(err, k.Leave())
+	}
+	if len(k.Left.Scopes) > 0 {
+		m.Say(m.Join.Node.Name + " goes on with the ranks of an earlier agent")
+	}
+	result, err := m.serve(ctx)
+	return result, errors.Join(err, k.End())
+}
+
+// takeOver joins. If the keeper has ranks of an earlier agent, it joins in that agent's place, within
+// their lease.
+func (m *membership) takeOver(ctx context.Context, join joinFunc) (*session.Session, error) {
+	k := m.starter.Keeper
+	o := m.sessionOptions(k.Proof, k.Dial, k.Renew)
+	if k.Left.Membership != nil {
+		if err := json.Unmarshal(k.Left.Membership, &o.Former); err != nil {
+			return nil, fmt.Errorf("%w: %w", errTooLate, err)
+		}
+		var cancel func()
+		ctx, cancel = context.WithTimeoutCause(ctx, k.Left.Lease-proc.BootTime(), errTooLate)
+		defer cancel()
+	}
+	s, err := join(ctx, o)
+	if err != nil {
+		if _, refused := errors.AsType[*session.RefusedError](err); refused && k.Left.Membership != nil {
+			err = fmt.Errorf("%w: %w", errTooLate, err)
+		}
+		return nil, err
+	}
+	data, err := json.Marshal(s.Membership())
+	if err != nil {
+		return nil, err
+	}
+	k.Joined(data)
+	return s, nil
+}
+
+// serve carries out orders. The error is a lostError if this agent may join the cluster again.
+func (m *membership) serve(ctx context.Context) (job.Result, error) {
+	if m.Joined != nil {
+		m.Joined(m.session.Node)
+	}
+	result, err := m.run(ctx)
+	if ended := m.session.Err(); m.session.Job == "" && ended != nil && errors.Is(err, ended) || errors.Is(err, keeper.ErrGone) {
+		err = lostError{err}
+	}
+	return result, err
+}
+
+// dialFunc makes a connection.
+type dialFunc = func(context.Context) (net.Conn, error)
+
+// sessionOptions complete Join. Hold makes the end of a connection prove that the ranks are dead, and
+// renew extends their lease.
+func (m *membership) sessionOptions(proof [32]byte, hold func(dialFunc) dialFunc, renew func(end time.Duration)) session.Options {
+	o := m.Join
+	dialAt := o.DialAt
+	if dialAt == nil {
+		dialAt = func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		}
+	}
+	if o.Dial == nil {
+		o.Dial = func(ctx context.Context) (net.Conn, error) { return dialAt(ctx, o.Target) }
+	}
+	o.Proof, o.Dial, o.Warn, o.Clock = proof, hold(o.Dial), m.Warn, proc.BootTime
+	o.Heard = func(at, lease time.Duration) { renew(at + lease) }
+	o.DialAt = func(ctx context.Context, addr string) (net.Conn, error) {
+		return hold(func(ctx context.Context) (net.Conn, error) { return dialAt(ctx, addr) })(ctx)
+	}
+	return o
+}
+
+// guarded has the guardian hold the newest connection, so that it ends with the proof that every rank
+// of this node is dead.
+func (m *membership) guarded(dial dialFunc) dialFunc {
+	return func(ctx context.Context) (net.Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		socket, ok := conn.(interface{ File() (*os.File, error) })
+		if !ok {
+			return conn, nil // it is in memory, and dies with this process
+		}
+		f, err := socket.File()
+		if err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		return conn, errors.Join(m.starter.Supervisor.Hold(f), f.Close())
+	}
+}
