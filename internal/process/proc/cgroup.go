@@ -42,6 +42,9 @@ func parseMount(cgroups, mounts, controller string) (mount, bool) {
 		return mount{}, false
 	}
 	for line := range strings.Lines(mounts) {
+		if !strings.Contains(line, " - cgroup") {
+			continue // without parsing it: a machine may have thousands of mounts
+		}
 		// ID PARENT DEVICE ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE SUPER-OPTIONS
 		left, right, _ := strings.Cut(line, " - ")
 		l, r := strings.Fields(left), strings.Fields(right)

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -52,9 +53,11 @@ func ofKernel(path string) string {
 	if unix.Fstatfs(int(f.Fd()), &fs) != nil || fs.Type != unix.PROC_SUPER_MAGIC {
 		return ""
 	}
-	text := make([]byte, 256<<10) // /proc/stat has a number for each interrupt
-	n, _ := f.Read(text)
-	return string(text[:max(n, 0)])
+	text, err := io.ReadAll(f) // the kernel writes all of it at the first read
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 const (
