@@ -22,11 +22,15 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/jobdir"
 	"github.com/golaunch/golaunch/launcher/internal/peers"
 	"github.com/golaunch/golaunch/launcher/internal/pod"
+	"github.com/golaunch/golaunch/launcher/internal/preflight"
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
+	"github.com/golaunch/golaunch/launcher/internal/slurm"
 	"github.com/golaunch/golaunch/launcher/internal/spot"
+	"github.com/golaunch/golaunch/launcher/internal/submitter"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/placement"
 )
@@ -76,11 +80,9 @@ type Agent struct {
 	Warn func(error)
 }
 
-// keptJobs is the number of jobs whose output an agent keeps, those that run not counted.
-const keptJobs = 200
-
-// Serve joins the cluster, and joins it again whenever it was lost for a lease, until the node was drained. When it is told to leave
-// before that, the code is that of the signal. An error before it has joined says why it cannot.
+// Serve joins the cluster, and joins it again whenever it was lost for a lease, until the node was
+// drained. If it was told to leave before, the code is that of the signal. An error before it has joined
+// says why it cannot.
 func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if a.Warn == nil {
 		a.Warn = warnStderr
@@ -88,15 +90,16 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if a.Say == nil {
 		a.Say = func(text string) { fmt.Fprintln(os.Stderr, "golaunch:", text) }
 	}
-	if err := a.mayRun(); err != nil {
+	if err := a.submitters().Check(); err != nil {
 		return 0, err
 	}
-	defer a.unheard()()
-	left := make(chan struct{})
-	defer close(left)
-	merged := signals.Merge(a.Signals, nil, left)
+	words := printAsync(&a.Say, &a.Warn)
+	defer words.Finish(asyncwriter.Patience)
+	done := make(chan struct{})
+	defer close(done)
+	merged := signals.Merge(a.Signals, nil, done)
 	a.Signals = merged.C
-	addrs, code, err := a.heads(ctx)
+	addrs, code, err := a.coordinators(ctx)
 	if err != nil {
 		return code, err
 	}
@@ -105,10 +108,10 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 		return 0, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	f := signals.NewNode(cancel)
-	f.DrainTime = a.DrainTime
+	n := signals.NewNode(cancel)
+	n.DrainTime = a.DrainTime
 	if a.Adopt {
-		f.HandOver = make(chan struct{})
+		n.HandOver = make(chan struct{})
 	}
 	if a.Spot != "" && !slices.Contains(spot.Clouds, a.Spot) {
 		return 0, usage.Errorf("spot notices of %q: %s", a.Spot, strings.Join(spot.Clouds, ", "))
@@ -116,20 +119,22 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if err := (Ranks{Preload: a.Preload}).checkPreload(); err != nil {
 		return 0, err
 	}
-	node, owned, err := a.node(j, join, f, merged)
+	node, owned, err := a.node(j, join, n, merged)
 	if err != nil {
 		return 0, err
 	}
-	go signals.Follow(a.Signals, left, a.hears(j, f))
-	watchSpot(ctx, a.Spot, a.Warn, f.Depart)
+	go signals.Follow(a.Signals, done, a.tell(j, n))
+	spot.OnNotice(ctx, a.Spot, a.Warn, func(why string, within time.Duration) {
+		n.Depart(agent.Departure{Why: why, Within: within})
+	})
 	served := make(chan error, 1)
 	go func() {
-		defer cancel(nil) // not when it hands over: that would end the ranks
+		defer cancel(nil) // not after a hand-over: that would end the ranks
 		_, err := node.Run(ctx)
 		err = errors.Join(err, owned.Close())
 		if r, ok := errors.AsType[*session.RefusedError](err); ok && j.Network.Name == "" && r.Another() != "" {
 			a.Say(err.Error() + "; it joins as " + r.Another())
-			err = a.again(ctx, j, join, r.Another(), f, merged)
+			err = a.joinAs(ctx, r.Another(), j, join, n, merged)
 		}
 		served <- err
 	}()
@@ -139,21 +144,21 @@ func (a Agent) Serve(ctx context.Context) (code int, err error) {
 			a.Say(err.Error())
 			return 0, nil
 		}
-		return f.Code(), err
-	case <-f.HandOver:
+		return n.Code(), err
+	case <-n.HandOver:
 		a.Say(join.Node.Name + " leaves its ranks to the next agent")
-		return f.Code(), nil
+		return n.Code(), nil
 	}
 }
 
-// again is the agent under another name.
-func (a Agent) again(ctx context.Context, j Job, join session.Options, name string, f *signals.Node, merged *signals.Merged) error {
+// joinAs runs the agent under another name.
+func (a Agent) joinAs(ctx context.Context, name string, j Job, join session.Options, n *signals.Node, merged *signals.Merged) error {
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		return err
 	}
 	join.Node.Name, join.TLS = name, mtls.Client(token, mtls.Identity{Node: name})
-	node, owned, err := a.node(j, join, f, merged)
+	node, owned, err := a.node(j, join, n, merged)
 	if err != nil {
 		return err
 	}
@@ -161,84 +166,83 @@ func (a Agent) again(ctx context.Context, j Job, join session.Options, name stri
 	return errors.Join(err, owned.Close())
 }
 
-// node is the agent, which does what f says. Its directory is its own until owned is closed.
-func (a Agent) node(j Job, join session.Options, f *signals.Node, merged *signals.Merged) (node agent.Agent, owned io.Closer, err error) {
-	base, err := logBase(a.LogDir)
+func (a Agent) submitters() submitter.Policy {
+	return submitter.Policy{AsSubmitter: a.AsSubmitter, AllowRoot: a.AllowRunAsRoot}
+}
+
+// node is the agent, which obeys n. Its directory is its own until owned is closed.
+func (a Agent) node(j Job, join session.Options, n *signals.Node, merged *signals.Merged) (node agent.Agent, owned io.Closer, err error) {
+	base, err := jobdir.Base(a.LogDir)
 	if err != nil {
 		return agent.Agent{}, nil, err
 	}
-	k := &keptFiles{warn: a.Warn, elsewhere: map[string]place{}, as: submitters{a.AsSubmitter, a.AllowRunAsRoot}}
-	if k.ports, err = portRange(a.PortRange); err != nil {
+	jobs := agentJobs{as: a.submitters(), warn: a.Warn}
+	if jobs.ports, err = portRange(a.PortRange); err != nil {
 		return agent.Agent{}, nil, err
 	}
 	token, err := mtls.LoadToken(a.TokenFile, os.Getenv("GOLAUNCH_TOKEN"))
 	if err != nil {
 		return agent.Agent{}, nil, err
 	}
-	if err := k.take(base, join.Node.Name, a.Adopt || a.LogDir != "" && a.Name != ""); err != nil {
+	jobs.dir, err = jobdir.TakeAgent(base, join.Node.Name, a.Adopt || a.LogDir != "" && a.Name != "", a.AsSubmitter)
+	if err != nil {
 		return agent.Agent{}, nil, err
 	}
-	if a.AsSubmitter {
-		if err := errors.Join(passable(base), passable(k.base)); err != nil {
-			return agent.Agent{}, nil, errors.Join(fmt.Errorf("%w; choose another directory for logs with --log-dir", err), k.owned.Close())
-		}
-	}
-	n := agent.Agent{
+	node = agent.Agent{
 		Endpoints: mtls.Server(token, mtls.Identity{Node: join.Node.Name}),
-		Join:      join, Standalone: a.Standalone, Open: k.ready, Leave: f.Leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
-		Past: k.past, Preload: Ranks{Preload: a.Preload}.preload(),
-		Joined: func(n placement.Node) {
-			f.Join()
-			a.Say(fmt.Sprintf("%s (%v, %d GPUs) is in the cluster of %s", n.Name, n.Addr, len(n.GPUs), a.Coordinator))
+		Join:      join, Standalone: a.Standalone, Open: jobs.ready, Leave: n.Leave, Grace: DefaultGrace, Say: a.Say, Warn: a.Warn,
+		Past: jobs.dir.Past, Preload: Ranks{Preload: a.Preload}.preload(),
+		Joined: func(placed placement.Node) {
+			n.Join()
+			a.Say(fmt.Sprintf("%s (%v, %d GPUs) is in the cluster of %s", placed.Name, placed.Addr, len(placed.GPUs), a.Coordinator))
 		},
 	}
 	if a.Adopt {
-		n.Keep = k.base
+		node.Keep = jobs.dir.Base
 	}
-	if j.reached() {
-		n.Reached = merged.JustStopped
+	if j.ranksHear() {
+		node.Reached = merged.JustStopped
 	} else {
-		n.Signals = f.Pass
+		node.Signals = n.Pass
 	}
-	return n, k.owned, nil
+	return node, jobs.dir, nil
 }
 
-// unheard has nobody wait for Say and Warn but the end of Serve, which calls what it returns.
-func (a *Agent) unheard() (end func()) {
-	say, warn := a.Say, a.Warn
+// printAsync lets callers of say and warn go on while a terminal is stopped. The caller must call Finish
+// at the end.
+func printAsync(say *func(string), warn *func(error)) *asyncwriter.Speaker {
+	saySync, warnSync := *say, *warn
 	words := asyncwriter.New(func(missed int) {
-		warn(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
+		warnSync(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
 	})
-	a.Say = func(text string) { words.Say(func() { say(text) }) }
-	a.Warn = func(err error) { words.Say(func() { warn(err) }) }
-	return func() { words.Finish(asyncwriter.Patience) }
+	*say = func(text string) { words.Say(func() { saySync(text) }) }
+	*warn = func(err error) { words.Say(func() { warnSync(err) }) }
+	return words
 }
 
-// hears also knows what Slurm means by a signal. All of its nodes ask Slurm for the time, one after another.
-func (a Agent) hears(j Job, f *signals.Node) func(os.Signal) {
+// tell passes signals on to the node, and finds out whether they are Slurm's warning. The agents of a
+// job ask Slurm one after another.
+func (a Agent) tell(j Job, n *signals.Node) func(os.Signal) {
 	return func(s os.Signal) {
 		if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) && j.inSlurm() {
 			time.AfterFunc(rand.N(time.Duration(max(1, j.place.Nodes))*time.Millisecond), func() {
-				j.warnOfEnd(sig, a.Say, func(ev job.Cancel) { f.Depart(agent.Departure{Why: ev.Why, Within: ev.Within}) })
+				slurm.OnSignal(sig, a.Say, func(ev job.Cancel) { n.Depart(agent.Departure{Why: ev.Why, Within: ev.Within}) })
 			})
 		}
-		f.Tell(s)
+		n.Tell(s)
 	}
 }
 
-// heads are where the coordinators are. In a pod their names may come to be only when their pods run; who is told to leave meanwhile does, with that code.
-func (a Agent) heads(ctx context.Context) (addrs []string, code int, err error) {
+// coordinators are the addresses of the coordinators. In a pod it waits for their names, which may be
+// unknown until their pods run. The code is that of a stop during the wait.
+func (a Agent) coordinators(ctx context.Context) (addrs []string, code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	f, over, heard := signals.NewNode(cancel), make(chan struct{}), make(chan struct{})
-	go func() {
-		signals.Follow(a.Signals, over, f.Tell)
-		close(heard)
-	}()
-	addrs, err = pod.Await(ctx, a.Warn, func(ctx context.Context) ([]string, error) { return peers.Resolve(ctx, a.Coordinator, DefaultPort) })
-	close(over)
-	<-heard
-	if code := f.Code(); code != 0 {
+	stopped := signals.During(a.Signals, cancel)
+	addrs, err = pod.Await(ctx, a.Warn, func(ctx context.Context) ([]string, error) {
+		return peers.Resolve(ctx, a.Coordinator, DefaultPort)
+	})
+	if code := stopped(); code != 0 {
 		return nil, code, fmt.Errorf("gave up waiting for the name of %s: %w", a.Coordinator, context.Cause(ctx))
 	}
 	return addrs, 0, err
@@ -279,16 +283,16 @@ func (a Agent) joining(ctx context.Context, addrs []string) (Job, session.Option
 
 // examine tells what is wrong with the node.
 func (a Agent) examine(ctx context.Context, node *placement.Node, devices []gpu.Device) error {
-	policy := cmp.Or(a.Preflight, preflightWarn)
-	if !slices.Contains(preflights, policy) {
-		return usage.Errorf("preflight %q: off, warn, exclude or fail", policy)
+	policy := cmp.Or(a.Preflight, preflight.Warn)
+	if err := preflight.Check(policy); err != nil {
+		return err
 	}
 	system := health.Here(a.LogDir)
 	system.Holds = proc.Holds
-	findings := Health{Preflight: policy}.examine(ctx, node, a.GPUs == nil, devices, system)
+	findings := preflight.Examine(ctx, policy, node, a.GPUs == nil, devices, system)
 	for _, f := range findings {
 		f.Node = node.Name
-		if policy == preflightFail && f.Warnable.Severity == health.Error {
+		if policy == preflight.Fail && f.Warnable.Severity == health.Error {
 			return errors.New(f.String())
 		}
 		a.Warn(errors.New(f.String()))

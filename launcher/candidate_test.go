@@ -9,8 +9,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// TestSeats: only a job whose leader others could follow has anything to do with that.
-func TestSeats(t *testing.T) {
+// TestCandidate: a node is a candidate only if another one could lead the job after it.
+func TestCandidate(t *testing.T) {
 	for _, c := range []struct {
 		nodes, spares int
 		place         *schedenv.Place

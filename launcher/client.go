@@ -20,6 +20,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/internal/address"
 	"github.com/golaunch/golaunch/launcher/internal/discovery"
+	"github.com/golaunch/golaunch/launcher/internal/jobdir"
 	"github.com/golaunch/golaunch/launcher/internal/peers"
 )
 
@@ -79,7 +80,7 @@ func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Clien
 
 // leftBehind names what a job has left that ran here without a cluster.
 func leftBehind(job string) string {
-	dir := filepath.Join(ownTemp(), job)
+	dir := filepath.Join(jobdir.Temp(), job)
 	if info, err := os.Stat(dir); !wire.ValidName(job) || err != nil || !info.IsDir() {
 		return ""
 	}

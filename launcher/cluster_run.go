@@ -24,45 +24,45 @@ func (c *Client) Run(ctx context.Context, j Job) (Result, error) {
 	if err != nil {
 		return Result{Code: 2}, err
 	}
-	h := arrive(j)
-	result, err := h.attach(ctx, c)
-	return h.finish(result, err)
+	l := arrive(j)
+	result, err := l.attach(ctx, c)
+	return l.finish(result, err)
 }
 
 // submit runs the job on the cluster that it names.
-func (h *here) submit(ctx context.Context) (Result, error) {
-	c, err := Connect(ctx, h.job.Cluster.Coordinator, h.job.Network.TokenFile)
+func (l *localRun) submit(ctx context.Context) (Result, error) {
+	c, err := Connect(ctx, l.job.Cluster.Coordinator, l.job.Network.TokenFile)
 	if err != nil {
 		return Result{}, err
 	}
 	defer c.Close()
-	return h.attach(ctx, c)
+	return l.attach(ctx, c)
 }
 
 // attach submits the job, shows what is decided and what the ranks print, and passes on what this process is told.
-func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
-	w, err := c.Submit(context.WithoutCancel(ctx), h.job)
+func (l *localRun) attach(ctx context.Context, c *Client) (Result, error) {
+	w, err := c.Submit(context.WithoutCancel(ctx), l.job)
 	if err != nil {
 		return Result{}, err
 	}
 	defer w.Close()
-	h.remote = c.Target
-	if h.job.Cluster.Detached {
-		if err := h.hand(w.Job); err != nil {
+	l.cluster = c.Target
+	if l.job.Cluster.Detached {
+		if err := l.printID(w.Job); err != nil {
 			return Result{}, fmt.Errorf("job %s goes on, but its id could not be printed: %w", w.Job, err)
 		}
 		return Result{}, nil
 	}
-	go h.command(ctx, c)
+	go l.passSignals(ctx, c)
 	shown := make(chan error, 1)
 	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var following sync.WaitGroup
-	var tells *teller
-	following.Go(func() { tells = h.follow(reading, c.Samples) })
+	var progress *progressReporter
+	following.Go(func() { progress = l.followProgress(reading, c.Samples) })
 	defer following.Wait()
 	defer stop()
-	go func() { shown <- h.show(reading, c) }()
-	result, err := h.watch(w)
+	go func() { shown <- l.show(reading, c) }()
+	result, err := l.watch(w)
 	if err != nil {
 		stop()
 		cut := <-shown // nothing may be shown once the console is closed
@@ -77,11 +77,11 @@ func (h *here) attach(ctx context.Context, c *Client) (Result, error) {
 	limit := time.AfterFunc(showLimit, stop)
 	defer limit.Stop()
 	if err := <-shown; err != nil {
-		h.warn(fmt.Errorf("not all output could be shown: %w; see golaunch logs %s", err, w.Job))
+		l.warn(fmt.Errorf("not all output could be shown: %w; see golaunch logs %s", err, w.Job))
 	}
 	stop()
 	following.Wait()
-	tells.end(result)
+	progress.end(result.Ending)
 	return result, nil
 }
 
@@ -94,12 +94,12 @@ func lost(err error) error {
 	return err
 }
 
-// hand prints the id of a job that goes on.
-func (h *here) hand(id string) error {
-	if h.job.Output.JSON {
-		return jsonout.Print(h.job.Output.Stdout, &jsonout.Submitted{Job: id})
+// printID prints the ID of a job that goes on.
+func (l *localRun) printID(id string) error {
+	if l.job.Output.JSON {
+		return jsonout.Print(l.job.Output.Stdout, &jsonout.Submitted{Job: id})
 	}
-	_, err := fmt.Fprintln(h.job.Output.Stdout, id)
+	_, err := fmt.Fprintln(l.job.Output.Stdout, id)
 	return err
 }
 
@@ -125,7 +125,7 @@ func (c *Client) Wait(ctx context.Context, id string) (Result, error) {
 }
 
 // watch tells what is decided until the job is over.
-func (h *here) watch(w *Watch) (Result, error) {
+func (l *localRun) watch(w *Watch) (Result, error) {
 	for {
 		d, err := w.Next(context.Background())
 		switch {
@@ -134,14 +134,14 @@ func (h *here) watch(w *Watch) (Result, error) {
 		case d.Result != nil:
 			return *d.Result, nil
 		}
-		h.observe(d)
+		l.observe(d)
 	}
 }
 
 // show prints the job's output as it comes.
-func (h *here) show(ctx context.Context, c *Client) error {
-	chunks := c.Logs(ctx, h.job.ID, LogFilter{Ranks: h.job.Output.Ranks, Attempt: -1, Follow: true})
-	return show(ctx, chunks, h.console, h.job.Output.prefixed, func(missing string) { h.warn(errors.New(missing)) })
+func (l *localRun) show(ctx context.Context, c *Client) error {
+	chunks := c.Logs(ctx, l.job.ID, LogFilter{Ranks: l.job.Output.Ranks, Attempt: -1, Follow: true})
+	return show(ctx, chunks, l.console, l.job.Output.prefixed, func(missing string) { l.warn(errors.New(missing)) })
 }
 
 // Print shows what the ranks of a job wrote, as the Stdout, Stderr and Prefix of o say. It returns whether something is missing, which it
@@ -184,38 +184,38 @@ func show(
 	return nil
 }
 
-// command passes on what this process is told: the coordinator stops the job in order at the first
+// passSignals passes on what this process is told: the coordinator stops the job in order at the first
 // stop, and kills it at a later ^C; USR1 and USR2 go to every rank. The end of ctx is a stop too.
-func (h *here) command(ctx context.Context, c *Client) {
-	cancelled := ctx.Done()
+func (l *localRun) passSignals(ctx context.Context, c *Client) {
+	cancelled, stopped := ctx.Done(), false
 	for {
 		var err error
 		select {
-		case <-h.left:
+		case <-l.done:
 			return
 		case <-cancelled:
 			cancelled = nil
 			end := rendezvous.Cancelled(ctx)
-			_, err = c.Stop(context.Background(), h.job.ID, end.Code, end.Why)
-		case s, open := <-h.job.Stopping.Signals:
+			_, err = c.Stop(context.Background(), l.job.ID, end.Code, end.Why)
+		case s, open := <-l.job.Stopping.Signals:
 			if !open {
 				return
 			}
-			err = h.pass(c, s)
+			stopped, err = l.passSignal(c, s, stopped)
 		}
 		if err != nil {
-			h.warn(err)
+			l.warn(err)
 		}
 	}
 }
 
-func (h *here) pass(c *Client, s os.Signal) error {
+// passSignal returns whether the job was told to stop, now or before.
+func (l *localRun) passSignal(c *Client, s os.Signal, stopped bool) (bool, error) {
 	if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) {
-		return c.Signal(context.Background(), h.job.ID, sig)
+		return stopped, c.Signal(context.Background(), l.job.ID, sig)
 	}
-	if h.told && !signals.FromKeyboard(s) {
-		return nil
+	if stopped && !signals.FromKeyboard(s) {
+		return true, nil
 	}
-	h.told = true
-	return asked(c.head.StopBy(context.Background(), h.job.ID, signals.Of(s), "got "+signals.Name(s)))
+	return true, asked(c.head.StopBy(context.Background(), l.job.ID, signals.Of(s), "got "+signals.Name(s)))
 }

@@ -97,13 +97,8 @@ func (c Coordinator) Serve(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	words := asyncwriter.New(func(missed int) {
-		c.Warn(fmt.Errorf("%d messages are not shown: nobody has read those before", missed))
-	})
+	words := printAsync(&c.Say, &c.Warn)
 	defer words.Finish(asyncwriter.Patience)
-	ready, say, warn := c.Ready, c.Say, c.Warn
-	c.Say = func(text string) { words.Say(func() { say(text) }) }
-	c.Warn = func(err error) { words.Say(func() { warn(err) }) }
 	if c.Announced {
 		end, err := announced(cmp.Or(strings.Join(all, ","), at.String()))
 		defer end()
@@ -111,7 +106,7 @@ func (c Coordinator) Serve(ctx context.Context) error {
 			c.Warn(err)
 		}
 	}
-	words.Say(func() { ready(at) })
+	words.Say(func() { c.Ready(at) })
 	silence, kill := leaseParts(c.Lease)
 	cfg := rendezvous.Config{Lease: silence, KillTime: kill, Note: c.Say, Warn: c.Warn}
 	if len(all) > 0 {

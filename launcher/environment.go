@@ -4,12 +4,32 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/host/bind"
 	"github.com/golaunch/golaunch/internal/process/filetimer"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/nccl"
 	"github.com/golaunch/golaunch/placement"
 	"github.com/golaunch/golaunch/rankenv"
 )
+
+// task is what the ranks on this node, at an address, run, with an environment to inherit.
+func (j Job) task(at netip.Addr, inherited []string) (agent.Task, error) {
+	env, err := j.environment(inherited)
+	if err != nil {
+		return agent.Task{}, err
+	}
+	presets, err := j.presets(at)
+	r := j.Ranks
+	return agent.Task{
+		Command: j.Command, Dir: j.Dir, Env: env, Presets: presets, Visibility: r.Visibility, MasterPort: r.MasterPort, Role: r.Role,
+		Rank0Store: r.Store == storeRank0, ProxyStore: r.Store == storeProxy, Bind: bind.Policy(r.Bind), Strict: r.Strict,
+		Preload: r.preload(), PreloadStrict: r.PreloadStrict, Local: j.local(), Templates: j.Output.Torch != nil,
+		Ports: j.Network.PortRange, Endpoint: r.Endpoint, Stdin: r.Stdin, NoticeSignal: j.Stopping.NoticeSignal,
+		StopSignal: j.Stopping.StopSignal, Linger: j.Stopping.Linger, Grace: max(0, j.Stopping.Grace), Bundle: j.Health.Bundle == "on",
+		HangTimeout: j.Health.HangTimeout,
+	}, err
+}
 
 // environment is the part that all ranks of this node share, of another that they inherit.
 func (j Job) environment(inherited []string) (*rankenv.Base, error) {

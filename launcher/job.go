@@ -99,8 +99,8 @@ func (j Job) pool() int {
 	return 0
 }
 
-// together is how many nodes a scheduler has started at once, with this command each; 0 when it was not so.
-func (j Job) together() int {
+// startedTogether is how many nodes a scheduler has started at once, with this command each; 0 when it was not so.
+func (j Job) startedTogether() int {
 	if j.place != nil && j.place.Each && j.closed() {
 		return j.place.Nodes
 	}
@@ -109,7 +109,7 @@ func (j Job) together() int {
 
 // started is how many nodes are started for the job, spares included.
 func (j Job) started() int {
-	return cmp.Or(j.together(), j.Resources.MaxNodes+j.Resources.Spares)
+	return cmp.Or(j.startedTogether(), j.Resources.MaxNodes+j.Resources.Spares)
 }
 
 // closed says that no other nodes can come than those that are there from the start. Pods are replaced.
@@ -117,9 +117,9 @@ func (j Job) closed() bool {
 	return j.Network.Rendezvous == "" && (j.place == nil || j.place.Port == 0)
 }
 
-// whole is how many nodes a job has that a scheduler starts again one by one, as it does pods: node 0 may be there for the second time. It
+// allNodesKnown is how many nodes a job has that a scheduler starts again one by one, as it does pods: node 0 may be there for the second time. It
 // is 0 for others, and for a job that waits for all of them anyway.
-func (j Job) whole() int {
+func (j Job) allNodesKnown() int {
 	r, all := j.Resources, j.Resources.MaxNodes+j.Resources.Spares
 	if !pod.Inside() || j.closed() || r.MinNodes == all || r.MinNodes < r.MaxNodes && j.Resources.LastCall > j.Network.Lease {
 		return 0

@@ -14,20 +14,21 @@ import (
 	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire"
 	"github.com/golaunch/golaunch/launcher/internal/address"
+	"github.com/golaunch/golaunch/launcher/internal/preflight"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 	"github.com/golaunch/golaunch/placement"
 )
 
 // offer is what this machine offers to the job, once it was looked at. Where a scheduler or an agent has started this process, that ends what
 // it leaves behind, and a cgroup is no matter.
-func (h *here) offer(ctx context.Context, alone bool) (placement.Node, error) {
-	node, devices, err := h.job.look(ctx)
+func (l *localRun) offer(ctx context.Context, alone bool) (placement.Node, error) {
+	node, devices, err := l.job.look(ctx)
 	if err == nil {
-		system := health.Here(h.job.Output.LogDir)
+		system := health.Here(l.job.Output.LogDir)
 		if alone {
 			system.Holds = proc.Holds
 		}
-		h.job.Health.examine(ctx, &node, h.job.Resources.GPU, devices, system)
+		preflight.Examine(ctx, l.job.Health.Preflight, &node, l.job.Resources.GPU, devices, system)
 	}
 	return node, err
 }
@@ -77,7 +78,7 @@ func (j Job) named() (placement.Node, error) {
 		return node, usage.Errorf("node name %q: letters, digits, '.', '_' and '-', 253 at most; give one with --name", node.Name)
 	}
 	node.Labels = j.labels()
-	if node.Addr, err = j.given(node.Name); err != nil {
+	if node.Addr, err = j.givenAddr(node.Name); err != nil {
 		return node, err
 	}
 	node.Others, err = address.Global()
@@ -114,8 +115,8 @@ func (j Job) labels() map[string]string {
 	return labels
 }
 
-// given is the address that the user wants for this node; none when he leaves it open.
-func (j Job) given(name string) (addr netip.Addr, err error) {
+// givenAddr is the address that the user wants for this node; none when he leaves it open.
+func (j Job) givenAddr(name string) (addr netip.Addr, err error) {
 	switch {
 	case j.Network.Address != "" && j.Network.Interface != "":
 		return addr, usage.Errorf("give an address or an interface, not both")
@@ -168,8 +169,3 @@ func (j Job) declared(i int) placement.Node {
 
 // simulatedGPUs is what a declared node has when the job wants all of them.
 const simulatedGPUs = 8
-
-// meeting finds where the nodes of a job meet.
-func (n Network) meeting(ctx context.Context) (address.Endpoint, error) {
-	return address.Resolve(ctx, n.Rendezvous, coordinatorPort(n.ports()))
-}

@@ -76,8 +76,8 @@ func (t *TorchOutput) validate() error {
 	return streams(t.Tee).validate("tee")
 }
 
-// output says how the words of a rank are kept, and shown on a console unless it is nil.
-func (j Job) output(console *logs.Console, warn func(error)) func(agent.Speaker) logs.RankOptions {
+// outputOf says how the words of a rank are kept, and shown on a console unless it is nil.
+func (j Job) outputOf(console *logs.Console, warn func(error)) func(agent.Speaker) logs.RankOptions {
 	return func(s agent.Speaker) logs.RankOptions {
 		o := logs.RankOptions{Node: s.Node, Rank: s.Rank, Attempt: s.Attempt, Limit: j.Output.LogLimit, Warn: warn, Alone: s.WorldSize == 1}
 		if j.shown(s.Rank) {
@@ -146,12 +146,12 @@ func (j Job) dirName(id string) string {
 }
 
 // handOn writes what the rank that failed first has left of its error to where the caller of torchrun looks for it.
-func (h *here) handOn(cause *Failure) error {
-	t := h.job.Output.Torch
-	if t == nil || t.ErrorFile == "" || cause == nil || cause.Rank < 0 || h.dir == nil {
+func (l *localRun) handOn(cause *Failure) error {
+	t := l.job.Output.Torch
+	if t == nil || t.ErrorFile == "" || cause == nil || cause.Rank < 0 || l.files.Dir() == nil {
 		return nil
 	}
-	text, err := h.dir.ErrorFile(cause.Attempt, cause.Rank)
+	text, err := l.files.Dir().ErrorFile(cause.Attempt, cause.Rank)
 	if errors.Is(err, fs.ErrNotExist) { // it ran elsewhere, or died without a word
 		return nil
 	}

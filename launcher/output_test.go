@@ -75,15 +75,15 @@ func TestWhatIsShown(t *testing.T) {
 }
 
 // said has two ranks of a node say a word on each stream, and returns the directory of their files.
-func said(t *testing.T, h *here) string {
+func said(t *testing.T, l *localRun) string {
 	t.Helper()
-	dir, err := logs.OpenDir(t.TempDir(), h.job.dirName("j"))
+	dir, err := logs.OpenDir(t.TempDir(), l.job.dirName("j"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dir.Close() })
 	for local := range 2 {
-		r, err := dir.Rank(h.job.output(h.console, h.warn)(agent.Speaker{Node: "n1", Attempt: 2, Rank: 4 + local, LocalRank: local, WorldSize: 8}))
+		r, err := dir.Rank(l.job.outputOf(l.console, l.warn)(agent.Speaker{Node: "n1", Attempt: 2, Rank: 4 + local, LocalRank: local, WorldSize: 8}))
 		if err != nil {
 			t.Fatal(err)
 		}

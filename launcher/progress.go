@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -117,33 +116,33 @@ func sampleHere(ctx context.Context, q SampleQuery) iter.Seq2[NodeSamples, error
 	}
 }
 
-// progressAfter is how long a job must last before anybody is told how far it is.
+// progressAfter is how long a job must last before golaunch tells how far it is.
 const progressAfter = 2 * time.Second
 
-// follow tells how far the job has come until ctx ends: on the last line of a terminal, and Kubeflow's Trainer. Nobody is asked where
-// neither is there; else it returns who tells the end.
-func (h *here) follow(ctx context.Context, ask sampling) *teller {
+// followProgress tells how far the job has come until ctx ends: on the last line of a terminal, and to
+// Kubeflow's Trainer. It asks no node if neither is there; it then returns nil.
+func (l *localRun) followProgress(ctx context.Context, ask sampling) *progressReporter {
 	status, err := trainjob.Here(os.Getenv)
 	if err != nil {
-		h.warn(err)
+		l.warn(err)
 	}
-	o := h.job.Output
-	shows := !o.Quiet && !o.JSON && o.Torch == nil && h.console.Live()
+	o := l.output
+	shows := !o.Quiet && !o.JSON && o.Torch == nil && l.console.Live()
 	if status == nil && !shows {
 		return nil
 	}
-	t := &teller{h: h, status: status, shows: shows, ranks: map[int]heardOf{}}
+	p := &progressReporter{reporter: l.reporter, status: status, shows: shows, ranks: map[int]rankSeen{}}
 	select {
 	case <-time.After(progressAfter):
 	case <-ctx.Done():
-		return t
+		return p
 	}
 	for ctx.Err() == nil { // a coordinator may be started again
-		for n, err := range ask(ctx, SampleQuery{Job: h.job.ID, Every: time.Second}) {
+		for n, err := range ask(ctx, SampleQuery{Job: l.job.ID, Every: time.Second}) {
 			if err != nil {
 				break // the job has ended, or its watch says why not
 			}
-			t.take(ctx, n, time.Now())
+			p.take(ctx, n, time.Now())
 		}
 		select {
 		case <-time.After(progressAfter):
@@ -151,84 +150,84 @@ func (h *here) follow(ctx context.Context, ask sampling) *teller {
 		}
 	}
 	if shows {
-		h.console.Status("")
+		l.console.Status("")
 	}
-	return t
+	return p
 }
 
-// heardOf is what a rank did when it was heard of.
-type heardOf struct {
+// rankSeen is what a rank's node last reported of it, and when.
+type rankSeen struct {
 	Series
 	at time.Time
 }
 
-// progressHeard is how long what a rank did counts.
-const progressHeard = 10 * time.Second
+// seenFor is how long such a report counts.
+const seenFor = 10 * time.Second
 
-// teller tells of a job's progress.
-type teller struct {
-	h      *here
+// progressReporter tells how far a job has come.
+type progressReporter struct {
+	reporter
 	status *trainjob.Status
 	shows  bool
-	ranks  map[int]heardOf
+	ranks  map[int]rankSeen
 	told   time.Time
 	pushed time.Time
 	failed bool
-	// last is the newest progress that is known and was not pushed; nil where all was.
-	last *Progress
+	// unpushed is the newest progress if it was not pushed yet, or nil.
+	unpushed *Progress
 }
 
-func (t *teller) take(ctx context.Context, n NodeSamples, now time.Time) {
+func (p *progressReporter) take(ctx context.Context, n NodeSamples, now time.Time) {
 	for _, s := range n.Series {
 		if s.Rank >= 0 {
-			t.ranks[s.Rank] = heardOf{s, now}
+			p.ranks[s.Rank] = rankSeen{s, now}
 		}
 	}
-	if now.Sub(t.told) < time.Second/2 {
+	if now.Sub(p.told) < time.Second/2 {
 		return
 	}
-	t.told = now
+	p.told = now
 	var running []Usage
-	for rank, s := range t.ranks {
-		if now.Sub(s.at) > progressHeard { // its node was lost, or the job has fewer ranks by now
-			delete(t.ranks, rank)
+	for rank, s := range p.ranks {
+		if now.Sub(s.at) > seenFor { // its node was lost, or the job has fewer ranks now
+			delete(p.ranks, rank)
 			continue
 		}
 		if s.Ended == "" && len(s.Samples) > 0 {
 			running = append(running, s.Samples[len(s.Samples)-1].Usage)
 		}
 	}
-	p := ProgressOf(running, now)
-	if t.shows {
-		t.h.console.Status(p.String())
+	progress := ProgressOf(running, now)
+	if p.shows {
+		p.console.Status(progress.String())
 	}
-	if t.status == nil || math.IsNaN(p.Step) {
+	if p.status == nil || math.IsNaN(progress.Step) {
 		return
 	}
-	if t.last = &p; now.Sub(t.pushed) >= trainjob.Every {
-		t.pushed, t.last = now, nil
-		t.push(ctx, t.words(p, now))
+	if p.unpushed = &progress; now.Sub(p.pushed) >= trainjob.Every {
+		p.pushed, p.unpushed = now, nil
+		p.push(ctx, forTrainer(progress, now))
 	}
 }
 
-// end tells Kubeflow's Trainer how far the job came that is over.
-func (t *teller) end(r Result) {
-	if t == nil || t.status == nil || r.Ending == "" {
+// end tells Kubeflow's Trainer how far the job came.
+func (p *progressReporter) end(ending report.Ending) {
+	if p == nil || p.status == nil || ending == "" {
 		return
 	}
 	ctx, now := context.Background(), time.Now() // a push has a limit of its own
 	switch {
-	case r.Ending == report.EndSuccess:
-		t.push(ctx, trainjob.Progress{Percent: 100, At: now})
-	case t.last != nil:
-		told := t.words(*t.last, now)
-		told.Remaining = -1
-		t.push(ctx, told)
+	case ending == report.EndSuccess:
+		p.push(ctx, trainjob.Progress{Percent: 100, At: now})
+	case p.unpushed != nil:
+		last := forTrainer(*p.unpushed, now)
+		last.Remaining = -1
+		p.push(ctx, last)
 	}
 }
 
-// words are progress as Kubeflow's Trainer is told it.
-func (t *teller) words(p Progress, now time.Time) trainjob.Progress {
+// forTrainer is progress in the terms of Kubeflow's Trainer.
+func forTrainer(p Progress, now time.Time) trainjob.Progress {
 	status := trainjob.Progress{Percent: -1, Remaining: -1, At: now}
 	if p.Total > 0 {
 		status.Percent = int(100 * p.Step / p.Total)
@@ -240,10 +239,10 @@ func (t *teller) words(p Progress, now time.Time) trainjob.Progress {
 }
 
 // push warns of the first failure alone: the job does not depend on it.
-func (t *teller) push(ctx context.Context, p trainjob.Progress) {
-	err := t.status.Push(ctx, p)
-	if err != nil && !t.failed && ctx.Err() == nil {
-		t.h.warn(err)
+func (p *progressReporter) push(ctx context.Context, progress trainjob.Progress) {
+	err := p.status.Push(ctx, progress)
+	if err != nil && !p.failed && ctx.Err() == nil {
+		p.warn(err)
 	}
-	t.failed = cmp.Or(t.failed, err != nil)
+	p.failed = p.failed || err != nil
 }

@@ -23,21 +23,24 @@ import (
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
 	"github.com/golaunch/golaunch/launcher/internal/address"
+	"github.com/golaunch/golaunch/launcher/internal/role"
+	"github.com/golaunch/golaunch/launcher/internal/simnode"
+	"github.com/golaunch/golaunch/launcher/internal/ssh"
 	"github.com/golaunch/golaunch/placement"
 )
 
-// remoteVar is where the agent of a node which golaunch started from elsewhere finds what it must know, or else on its standard input:
-// no other user of the machine can read either.
+// remoteVar has the enlistment of an agent that this golaunch starts on another node, unless standard
+// input has it: no other user of the machine can read either.
 const remoteVar = helper.Enlistment
 
-func init() { internalverbs.ServeNode = remote }
+func init() { internalverbs.ServeNode = remoteNode }
 
-// enlistment is what such a process must know.
+// enlistment is what such an agent must know.
 type enlistment struct {
 	Job Job
 	// Coordinator is ADDRESS:PORT, and Token the secret of this job alone.
 	Coordinator, Token string
-	// Run is as in here.
+	// Run is jobdir.Run's ID.
 	Run string
 	// Tied says that standard input stays open for as long as the node is wanted.
 	Tied bool
@@ -45,37 +48,47 @@ type enlistment struct {
 	Slots int
 }
 
-// remotely runs the coordinator here and has start start agents elsewhere, which read an enlistment from their standard input. start
-// returns when they have all ended, or when the job cannot go on without those that have; its context then ends with the job.
-func (h *here) remotely(ctx context.Context, start func(context.Context, enlistment) error) (Result, error) {
-	own, err := h.job.headAddr(ctx)
+// startLimit bounds the wait for agents, which are all started at once.
+const startLimit = 5 * time.Minute
+
+// endOfJob is how long a job that has lost all its nodes may take to end.
+const endOfJob = 2 * time.Second
+
+// errUnstarted says why agents could not be started.
+var errUnstarted = errors.New("cannot start golaunch on the nodes")
+
+// remotely runs the coordinator in this process, and start starts agents elsewhere, which read an
+// enlistment. start returns when they have all ended, or when the job cannot go on without those that
+// have. Its context ends with the job.
+func (l *localRun) remotely(ctx context.Context, start func(context.Context, enlistment) error) (Result, error) {
+	own, err := l.job.headAddr(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	l, err := h.job.Network.ports().Listen(ctx, own.String())
+	listener, err := l.job.Network.ports().Listen(ctx, own.String())
 	if err != nil {
 		return Result{}, fmt.Errorf("cannot listen on %v for the nodes of the job: %w", own, err)
 	}
 	token := mtls.NewToken()
-	e := enlistment{Job: h.job, Coordinator: l.Addr().String(), Token: token.Text(), Run: h.run}
-	if h.job.Resources.PlacementTimeout == 0 {
-		h.job.Resources.PlacementTimeout = startLimit
+	e := enlistment{Job: l.job, Coordinator: listener.Addr().String(), Token: token.Text(), Run: l.files.ID}
+	if l.job.Resources.PlacementTimeout == 0 {
+		l.job.Resources.PlacementTimeout = startLimit
 	}
 	n := &e.Job.Network
 	n.Address, n.Interface, n.Name, n.TokenFile, n.Hosts, e.Job.Ranks.Stdin = "", "", "", "", nil, false
-	h.spread = true
-	return h.afar(ctx, l, mtls.Server(token, mtls.Identity{Job: h.job.ID}), func(ctx context.Context) error {
+	l.filesOnNodes = true
+	return ended(l.role().BeginRemote(ctx, listener, mtls.Server(token, mtls.Identity{Job: l.job.ID}), func(ctx context.Context) error {
 		err := start(ctx, e)
-		if err == nil || errors.Is(err, errUnreached) {
+		if err == nil || errors.Is(err, ssh.ErrNoAgent) {
 			return err
 		}
-		select { // that agents fail while the job ends is no news
+		select { // agents may fail while the job ends
 		case <-ctx.Done():
 			return nil
 		case <-time.After(endOfJob):
 			return err
 		}
-	})
+	}))
 }
 
 // golaunch is the command that is a node on other machines.
@@ -93,12 +106,6 @@ func (j Job) golaunch() (string, error) {
 	return path, nil
 }
 
-// startLimit bounds the wait for agents, which are all started at once.
-const startLimit = 5 * time.Minute
-
-// endOfJob is how long a job may take to end that has lost all its nodes.
-const endOfJob = 2 * time.Second
-
 // headAddr is where the nodes reach the coordinator.
 func (j Job) headAddr(ctx context.Context) (netip.Addr, error) {
 	node := placement.Node{Name: j.Network.Name}
@@ -108,7 +115,7 @@ func (j Job) headAddr(ctx context.Context) (netip.Addr, error) {
 			return node.Addr, err
 		}
 	}
-	if node.Addr, err = j.given(node.Name); err != nil {
+	if node.Addr, err = j.givenAddr(node.Name); err != nil {
 		return node.Addr, err
 	}
 	if node.Others, err = address.Global(); err != nil {
@@ -117,11 +124,11 @@ func (j Job) headAddr(ctx context.Context) (netip.Addr, error) {
 	return address.Reachable(ctx, node)
 }
 
-// remote is the whole life of an agent that was started from elsewhere. It says nothing of the job's end, which the coordinator
-// does, and fails only if that does not know of it.
-func remote() int {
+// remoteNode is the main function of an agent that another golaunch started. The coordinator tells how
+// the job ended; this process fails only if the coordinator does not know of it.
+func remoteNode() int {
 	name, _ := os.Hostname()
-	e, err := enlisted()
+	e, err := readEnlistment()
 	if err == nil {
 		err = e.serve()
 	}
@@ -132,16 +139,16 @@ func remote() int {
 	return 0
 }
 
-func enlisted() (e enlistment, err error) {
+func readEnlistment() (e enlistment, err error) {
 	in := io.Reader(os.Stdin)
 	if text, ok := os.LookupEnv(remoteVar); ok {
 		in = strings.NewReader(text)
 	}
-	err = os.Unsetenv(remoteVar) // the processes that this one starts can be looked at
-	// The token is in this process's memory: neither a core file nor another process of the user may have it.
+	err = os.Unsetenv(remoteVar) // other users can look at the processes that this one starts
+	// The token is in this process's memory: keep it from core files and from the user's other processes.
 	err = errors.Join(err, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 	if err == nil {
-		d := json.NewDecoder(io.LimitReader(in, maxOrder))
+		d := json.NewDecoder(io.LimitReader(in, simnode.MaxOrder))
 		d.DisallowUnknownFields()
 		err = d.Decode(&e)
 	}
@@ -151,9 +158,13 @@ func enlisted() (e enlistment, err error) {
 	return e, nil
 }
 
+// errOver says that the job ended before this node could join: the coordinator listened before the
+// first agent was started.
+var errOver = errors.New("the job is over")
+
 func (e enlistment) serve() error {
 	if e.Tied {
-		greet()
+		ssh.Greet()
 	}
 	token, err := mtls.ParseToken(e.Token)
 	if err != nil {
@@ -166,45 +177,42 @@ func (e enlistment) serve() error {
 	}
 	ctx := context.Background()
 	j.Stopping.Signals = e.signals()
-	h := arrive(j)
-	h.run = e.Run
-	node, err := h.offer(ctx, false)
+	l := arrive(j)
+	l.files.ID = e.Run
+	node, err := l.offer(ctx, false)
 	if err != nil {
 		return err
 	}
 	if e.Slots > 0 {
 		node.GPUs = node.GPUs[:min(e.Slots, len(node.GPUs))]
 	}
-	h.subdir, h.job.Output.Quiet = node.Name, true
+	l.files.Subdir, l.output.Quiet = node.Name, true
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	result, err := h.join(ctx, node, e.Coordinator, func(_ context.Context, node placement.Node) (membership, error) {
-		m := h.member(node, e.Coordinator, token)
+	result, err := ended(l.role().Join(ctx, node, e.Coordinator, func(_ context.Context, node placement.Node) (role.Member, error) {
+		m := l.member(node, e.Coordinator, token)
 		dial := m.Dial
 		m.Dial = func(ctx context.Context) (net.Conn, error) {
 			conn, err := dial(ctx)
-			if errors.Is(err, syscall.ECONNREFUSED) && !h.joined.Load() {
+			if errors.Is(err, syscall.ECONNREFUSED) && !l.process.Joined() {
 				cancel(errOver)
 			}
 			return conn, err
 		}
 		return m, nil
-	})
+	}))
 	if errors.Is(err, errOver) {
 		result, err = Result{}, nil
 	}
-	_, err = h.finish(result, err)
-	if h.joined.Load() && err != nil {
+	_, err = l.finish(result, err)
+	if l.process.Joined() && err != nil {
 		e.Job.complain(fmt.Errorf("%s: %w", node.Name, err))
 		return nil
 	}
 	return err
 }
 
-// errOver says that the job is over before this node could join: the coordinator listened before the first agent was started.
-var errOver = errors.New("the job is over")
-
-// signals are what this process is told. The end of a standard input that it is tied to is a hangup.
+// signals are what this process is told. The end of a standard input that it is tied to is a SIGHUP.
 func (e enlistment) signals() <-chan os.Signal {
 	heard := make(chan os.Signal, 8)
 	signal.Notify(heard, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
@@ -217,6 +225,3 @@ func (e enlistment) signals() <-chan os.Signal {
 	}
 	return heard
 }
-
-// errUnstarted says why agents could not be started.
-var errUnstarted = errors.New("cannot start golaunch on the nodes")

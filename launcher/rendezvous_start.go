@@ -1,38 +1,44 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/host/account"
 	"github.com/golaunch/golaunch/internal/wire/mtls"
-	"github.com/golaunch/golaunch/internal/wire/session"
 	"github.com/golaunch/golaunch/launcher/internal/address"
+	"github.com/golaunch/golaunch/launcher/internal/pod"
+	"github.com/golaunch/golaunch/launcher/internal/role"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/placement"
 )
 
-// meet runs a job whose every node runs this same command: whoever owns the rendezvous address leads, the others join.
-func (h *here) meet(ctx context.Context) (Result, error) {
-	at, code, err := h.meeting(ctx)
-	if err == nil && h.job.Resources.MaxNodes > 1 {
-		at, err = at.ForOthers(ctx, h.job.headAddr, h.say)
+// meet runs a job whose every node runs this same command: the owner of the rendezvous address leads,
+// the other nodes join.
+func (l *localRun) meet(ctx context.Context) (Result, error) {
+	at, code, err := l.rendezvous(ctx)
+	if err == nil && l.job.Resources.MaxNodes > 1 {
+		at, err = at.ForOthers(ctx, l.job.headAddr, l.say)
 	}
 	if err != nil {
 		return Result{Code: code}, err
 	}
-	token, err := h.job.token()
+	token, err := l.job.token()
 	if err != nil {
 		return Result{}, err
 	}
-	node, err := h.offer(ctx, false)
+	node, err := l.offer(ctx, false)
 	if err != nil {
 		return Result{}, err
 	}
@@ -40,23 +46,20 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	id := h.identity(node)
-	m := membership{Options: session.Options{
-		Node: node, Target: at.String(), TLS: mtls.Client(token, id), Dial: address.Dialer(at.String()),
-	}}
 	// What meets at one port is one job. The host may have another name on each node.
-	h.run = "rendezvous at port " + strconv.Itoa(at.Port)
+	l.files.ID = "rendezvous at port " + strconv.Itoa(at.Port)
+	m := l.member(node, at.String(), token)
 	join := func() (Result, error) {
-		return h.join(ctx, node, m.Target, func(_ context.Context, node placement.Node) (membership, error) {
-			m.Node, m.TLS = node, mtls.Client(token, h.identity(node))
-			m.candidate = h.candidate(node, token, "", m.Target)
+		return ended(l.role().Join(ctx, node, m.Target, func(_ context.Context, node placement.Node) (role.Member, error) {
+			m := l.member(node, at.String(), token)
+			m.Candidate = l.candidate(node, token, "", m.Target)
 			return m, nil
-		})
+		}))
 	}
 	if !ours {
 		return join()
 	}
-	l, err := net.Listen("tcp", netip.AddrPortFrom(own, uint16(at.Port)).String())
+	listener, err := net.Listen("tcp", netip.AddrPortFrom(own, uint16(at.Port)).String())
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE) && foreign(ctx, m):
 		return Result{}, fmt.Errorf("port %d of %v is in use%s, which is no golaunch coordinator, or hangs; end it, or choose another port",
@@ -64,26 +67,66 @@ func (h *here) meet(ctx context.Context) (Result, error) {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return join()
 	case err != nil:
-		return Result{}, fmt.Errorf("cannot listen on %s: %w", h.job.Network.Rendezvous, err)
+		return Result{}, fmt.Errorf("cannot listen on %s: %w", l.job.Network.Rendezvous, err)
 	}
 	if !m.Node.Addr.IsValid() {
 		m.Node.Addr = own
 	}
-	if name := address.Bridge(own); name != "" && h.job.Resources.MaxNodes > 1 {
-		h.lonely = fmt.Sprintf("no other node has come yet: %v is the address of %s, a bridge inside this machine, and others may have the same one of their "+
-			"own; give --rendezvous another address of this machine (ip addr lists them), and nodes --interface", own, name)
+	if name := address.Bridge(own); name != "" && l.job.Resources.MaxNodes > 1 {
+		l.nobodyHint = fmt.Sprintf("no other node has come yet: %v is the address of %s, a bridge inside this machine, and others may have the same one "+
+			"of their own; give --rendezvous another address of this machine (ip addr lists them), and nodes --interface", own, name)
 	}
-	m.Dial = address.Dialer(l.Addr().String())
-	m.candidate = h.candidate(node, token, l.Addr().String(), "")
-	return h.begin(ctx, l, mtls.Server(token, id), m)
+	m.Dial = address.Dialer(listener.Addr().String())
+	m.Candidate = l.candidate(node, token, listener.Addr().String(), "")
+	return ended(l.role().Begin(ctx, listener, mtls.Server(token, l.identity(node)), m))
+}
+
+// rendezvous is where the nodes meet. In a pod it waits for the name, which may be unknown until that
+// pod runs. The code is for an error, and 0 for one like any other.
+func (l *localRun) rendezvous(ctx context.Context) (at address.Endpoint, code int, err error) {
+	n := l.job.Network
+	resolve := func(ctx context.Context) (address.Endpoint, error) {
+		return address.Resolve(ctx, n.Rendezvous, coordinatorPort(n.ports()))
+	}
+	if at, err = resolve(ctx); !pod.Unresolved(err) {
+		return at, 0, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	limit := cmp.Or(l.job.Resources.PlacementTimeout, pod.NameLimit)
+	defer time.AfterFunc(limit, func() { cancel(role.ErrLate) }).Stop()
+	stopped := signals.During(l.job.Stopping.Signals, cancel)
+	at, err = pod.Retry(ctx, l.warn, at, err, resolve)
+	switch code := stopped(); {
+	case code != 0:
+		return at, code, fmt.Errorf("gave up waiting for the name of %s: %w", n.Rendezvous, context.Cause(ctx))
+	case err != nil && errors.Is(context.Cause(ctx), role.ErrLate):
+		return at, 124, fmt.Errorf("waited %v: %w", limit, err)
+	}
+	return at, 0, err
+}
+
+// token is the secret that the nodes share. One that a pod makes for itself is no other pod's.
+func (j Job) token() (mtls.Token, error) {
+	env := os.Getenv("GOLAUNCH_TOKEN")
+	if pod.Inside() && j.Network.TokenFile == "" && env == "" {
+		home, err := account.Home()
+		if err == nil {
+			_, err = os.Stat(filepath.Join(home, ".golaunch", "token"))
+		}
+		if err != nil {
+			return mtls.Token{}, errors.New("this pod has no token that the others share; set GOLAUNCH_TOKEN from a Secret in all of them")
+		}
+	}
+	return mtls.LoadToken(j.Network.TokenFile, env)
 }
 
 // probeLimit bounds the wait for the holder of a port to begin TLS, as a coordinator does at once.
 const probeLimit = 5 * time.Second
 
-// foreign says that what holds the coordinator's port is none. One with another token is one: joining tells more. What does not
-// listen yet may become one.
-func foreign(ctx context.Context, m membership) bool {
+// foreign reports that the process at the coordinator's port is none. A coordinator with another token
+// is one: joining tells more. A process that does not listen yet may become one.
+func foreign(ctx context.Context, m role.Member) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	conn, err := m.Dial(ctx)
@@ -93,12 +136,4 @@ func foreign(ctx context.Context, m membership) bool {
 	defer conn.Close()
 	err = tls.Client(conn, m.TLS).HandshakeContext(ctx)
 	return err != nil && !errors.Is(mtls.ExplainClient(err, m.Target, m.TLS), mtls.ErrToken)
-}
-
-// orForever is a limit that 0 takes away.
-func orForever(d time.Duration) time.Duration {
-	if d == 0 {
-		return math.MaxInt64
-	}
-	return d
 }

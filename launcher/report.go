@@ -9,90 +9,106 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/golaunch/golaunch/internal/process/logs"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
+// reporter tells people, or programs, how a job goes.
+type reporter struct {
+	console  *logs.Console
+	narrator *narrator
+	output   Output
+}
+
+func newReporter(o Output) reporter {
+	console := o.console()
+	return reporter{console, &narrator{say: console.Say}, o}
+}
+
 // observe tells what was decided: to the job's observer, or in words.
-func (h *here) observe(d Decision) {
+func (r reporter) observe(d Decision) {
 	switch {
-	case h.job.Output.Observe != nil:
-		h.job.Output.Observe(d)
-	case h.job.Output.Quiet || d.Reason == "":
-	case h.job.Output.JSON:
-		h.console.Print(jsonout.Words{Time: d.At, Reason: d.Reason}.Bytes())
+	case r.output.Observe != nil:
+		r.output.Observe(d)
+	case r.output.Quiet || d.Reason == "":
+	case r.output.JSON:
+		r.console.Print(jsonout.Words{Time: d.At, Reason: d.Reason}.Bytes())
 	default:
-		h.narrator.tell(d)
+		r.narrator.tell(d)
 	}
 }
 
 // say tells what this process does while another leads.
-func (h *here) say(what string) {
+func (r reporter) say(what string) {
 	switch {
-	case h.job.Output.Quiet:
-	case h.job.Output.JSON:
-		h.console.Print(jsonout.Words{Reason: what}.Bytes())
+	case r.output.Quiet:
+	case r.output.JSON:
+		r.console.Print(jsonout.Words{Reason: what}.Bytes())
 	default:
-		h.console.Say("%s", what)
+		r.console.Say("%s", what)
 	}
 }
 
 // warn tells what went wrong without ending the job.
-func (h *here) warn(err error) {
+func (r reporter) warn(err error) {
 	switch {
-	case h.job.Output.Quiet:
-	case h.job.Output.JSON:
-		h.console.Print(jsonout.Words{Warning: err.Error()}.Bytes())
+	case r.output.Quiet:
+	case r.output.JSON:
+		r.console.Print(jsonout.Words{Warning: err.Error()}.Bytes())
 	default:
-		h.console.Say("warning: %v", err)
+		r.console.Say("warning: %v", err)
 	}
 }
 
-// report says how the job ended, and where its logs are unless they go.
-func (h *here) report(r Result, logs string) {
-	if h.job.Output.JSON {
-		h.console.Print(jsonout.Words{Result: r}.Bytes())
+// report says how the job ended, and where its logs are.
+func (r reporter) report(result Result, logs string) {
+	if r.output.JSON {
+		r.console.Print(jsonout.Words{Result: result}.Bytes())
 		return
 	}
-	text := r.Report(h.where(r, logs))
-	if r.Cause == nil && h.narrator.told(r.Reason) { // what says of what a job failed stands alone
+	text := result.Report(logs)
+	if result.Cause == nil && r.narrator.told(result.Reason) { // the reason was the last line
 		_, text, _ = strings.Cut(text, "\n")
 	}
 	if text != "" {
-		h.console.Say("%s", text)
+		r.console.Say("%s", text)
 	}
 }
 
-// where adds to where the logs are what else has the evidence of a failure.
-func (h *here) where(r Result, logs string) string {
-	path := h.bundle(r)
-	switch {
-	case r.Cause == nil || h.dir == nil || logs == "":
+// evidence adds to the place of the logs what else shows why the job failed.
+func (l *localRun) evidence(r Result, logs string) string {
+	if r.Cause == nil || l.files.Dir() == nil || logs == "" {
 		return logs
-	case logs != h.dir.Path() && path != "":
-		return logs + "; " + path + " has the evidence"
-	case logs != h.dir.Path():
+	}
+	bundle := l.bundle(r)
+	switch here := logs == l.files.Path(); {
+	case !here && bundle != "":
+		return logs + "; " + bundle + " has the evidence"
+	case !here:
 		return logs
-	case path != "":
-		return logs + " (golaunch explain has the rest, " + filepath.Base(path) + " the evidence)"
+	case bundle != "":
+		return logs + " (golaunch explain has the rest, " + filepath.Base(bundle) + " the evidence)"
 	}
 	return logs + " (golaunch explain has the rest)"
 }
 
-// bundle is the evidence of the failure that is on this node, of the failed rank's own if it is here; empty when there is none.
-func (h *here) bundle(r Result) string {
-	if r.Cause == nil || h.dir == nil || h.dir.Root() == nil {
+// bundle is the evidence of the failure on this node, and that of the failed rank's node if it is here;
+// empty if there is none.
+func (l *localRun) bundle(r Result) string {
+	dir := l.files.Dir()
+	if dir.Root() == nil {
 		return ""
 	}
-	names, err := h.dir.Root().Glob(fmt.Sprintf("bundle-*-attempt-%d.tar.gz", r.Cause.Attempt))
+	names, err := dir.Root().Glob(fmt.Sprintf("bundle-*-attempt-%d.tar.gz", r.Cause.Attempt))
 	if err != nil || len(names) == 0 {
 		return ""
 	}
 	i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "bundle-"+r.Cause.Node+"-") })
-	return filepath.Join(h.dir.Path(), names[max(i, 0)])
+	return filepath.Join(dir.Path(), names[max(i, 0)])
 }
 
-// complain says on standard error what a process of a node has failed of, which knows no more of its job than j.
+// complain prints why a node's process failed before it could report to anything else.
 func (j Job) complain(err error) {
 	if j.Output.JSON {
 		fmt.Fprintf(os.Stderr, "%s", jsonout.Words{Warning: err.Error()}.Bytes())

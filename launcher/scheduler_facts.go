@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/golaunch/golaunch/internal/host/gpu"
 	"github.com/golaunch/golaunch/internal/host/helper"
@@ -176,12 +177,15 @@ func scheduledID(p *schedenv.Place, lone bool) string {
 	return id
 }
 
+// askLimit bounds a question to a launcher.
+const askLimit = 10 * time.Second
+
 // askHead asks a launcher for the host of node 0.
 func askHead(p *schedenv.Place) error {
 	if p.Head != "" || p.Node == 0 || len(p.Ask) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), resolveLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Ask[0], p.Ask[1:]...)
 	cmd.Env = helper.Env()

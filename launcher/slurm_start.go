@@ -20,23 +20,27 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
+// srunEndLimit is how long agents may take to end after the job: they show the last output of their
+// ranks.
+const srunEndLimit = 90 * time.Second
+
 // bySlurm runs a job on the nodes of a Slurm allocation, from its batch script or from under salloc:
 // one srun starts an agent on each node.
-func (h *here) bySlurm(ctx context.Context) (Result, error) {
-	p := h.job.place
-	if h.job.Resources.GPU && p.Groups == 0 {
-		h.held = slurm.GPUsPerTask(ctx)
+func (l *localRun) bySlurm(ctx context.Context) (Result, error) {
+	p := l.job.place
+	if l.job.Resources.GPU && p.Groups == 0 {
+		l.slurmGPUs = slurm.GPUsPerTask(ctx)
 	}
 	step := slurm.Step{
-		Nodes: p.Nodes, Groups: p.Groups, GPUs: h.held, Variable: remoteVar,
-		KillOnBadExit: h.job.Resources.MinNodes == p.Nodes, // an agent that cannot start makes the job impossible
+		Nodes: p.Nodes, Groups: p.Groups, GPUs: l.slurmGPUs, Variable: remoteVar,
+		KillOnBadExit: l.job.Resources.MinNodes == p.Nodes, // an agent that cannot start makes the job impossible
 	}
-	return h.remotely(ctx, func(ctx context.Context, e enlistment) error {
+	return l.remotely(ctx, func(ctx context.Context, e enlistment) error {
 		order, err := json.Marshal(e)
 		if err != nil {
 			return err
 		}
-		self, err := h.job.golaunch()
+		self, err := l.job.golaunch()
 		if err != nil {
 			return err
 		}
@@ -47,13 +51,13 @@ func (h *here) bySlurm(ctx context.Context) (Result, error) {
 		}
 		// The agents end by themselves after the job, and srun after them.
 		cmd.Cancel = func() error {
-			time.AfterFunc(endLimit, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+			time.AfterFunc(srunEndLimit, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
 			return nil
 		}
-		cmd.WaitDelay = 2 * endLimit
+		cmd.WaitDelay = 2 * srunEndLimit
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C on the terminal is for the coordinator
 		var output *errgroup.Group
-		if output, err = h.relay(cmd); err == nil {
+		if output, err = l.relay(cmd); err == nil {
 			err = cmd.Start()
 		}
 		if err != nil {
@@ -68,9 +72,9 @@ func (h *here) bySlurm(ctx context.Context) (Result, error) {
 
 // holdsMore records how many GPUs the job holds if this task of a step may have been given those of
 // one task alone.
-func (h *here) holdsMore(ctx context.Context) {
-	if h.job.reached() && h.job.Resources.GPU {
-		h.held = slurm.GPUsOfStep(ctx, h.job.place.Nodes)
+func (l *localRun) holdsMore(ctx context.Context) {
+	if l.job.ranksHear() && l.job.Resources.GPU {
+		l.slurmGPUs = slurm.GPUsOfStep(ctx, l.job.place.Nodes)
 	}
 }
 

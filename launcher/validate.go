@@ -17,6 +17,7 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 	"github.com/golaunch/golaunch/internal/process/postmortem"
 	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/internal/preflight"
 	"github.com/golaunch/golaunch/launcher/internal/signals"
 	"github.com/golaunch/golaunch/launcher/internal/spot"
 	"github.com/golaunch/golaunch/launcher/internal/usage"
@@ -82,7 +83,7 @@ func (r *Ranks) defaults() {
 }
 
 func (h *Health) defaults() {
-	h.Preflight = cmp.Or(h.Preflight, preflightWarn)
+	h.Preflight = cmp.Or(h.Preflight, preflight.Warn)
 	h.Bundle = cmp.Or(h.Bundle, "on")
 	if h.ExcludeAfter > 0 {
 		h.ExcludeFor = cmp.Or(h.ExcludeFor, DefaultExcludeFor)
@@ -251,9 +252,10 @@ func (s Stopping) check() error {
 var stopSignals = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
 
 func (h Health) check() error {
+	if err := preflight.Check(h.Preflight); err != nil {
+		return err
+	}
 	switch {
-	case !slices.Contains(preflights, h.Preflight):
-		return usage.Errorf("preflight %q: off, warn, exclude or fail", h.Preflight)
 	case h.HangTimeout != 0 && h.HangTimeout < time.Second:
 		return usage.Errorf("hang timeout %s: at least 1s, or 0 for none", h.HangTimeout)
 	case h.ExcludeAfter < 0 || h.ExcludeFor < 0:

@@ -166,7 +166,7 @@ func TestRanksAreTheirSubmitters(t *testing.T) {
 	}{
 		"root":    {s.nodes[0], 0, nil, 125, "root submitted the job, and this node runs nothing as root"},
 		"nobody":  {s.nodes[0], 4321, nil, 125, "uid 4321 is no user here"},
-		"distant": {s.nodes[2], walter, nil, 125, "who that is the coordinator does not know"},
+		"distant": {s.nodes[2], walter, nil, 125, "the coordinator does not know that user"},
 		"port":    {s.nodes[0], walter, []string{"--master-port", "80"}, 125, "only root may listen there"},
 	} {
 		p := s.submit(c.on, c.uid, append(append([]string{"--job-id", id, "--max-restarts", "0"}, c.args...), "--", "sh", "-c", "echo up; exit 9")...)

@@ -1,7 +1,9 @@
 // Package shellword quotes a text so that a shell reads it as one word.
 package shellword
 
-import "strings"
+import (
+	"strings"
+)
 
 // Quote works for any user's login shell: sh, csh or fish. sbatch reads the result in the same way.
 func Quote(text string) string {

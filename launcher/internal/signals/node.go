@@ -118,3 +118,18 @@ func (n *Node) Code() int {
 	}
 	return 0
 }
+
+// During obeys signals before there is a node, until the caller calls stopped, which returns the exit
+// code of the first stop; 0 if none came. A stop calls cancel.
+func During(signals <-chan os.Signal, cancel context.CancelCauseFunc) (stopped func() int) {
+	n, done, ended := NewNode(cancel), make(chan struct{}), make(chan struct{})
+	go func() {
+		Follow(signals, done, n.Tell)
+		close(ended)
+	}()
+	return func() int {
+		close(done)
+		<-ended
+		return n.Code()
+	}
+}

@@ -1,4 +1,4 @@
-// Package spot hears from a cloud that it will take this machine back.
+// Package spot asks a cloud whether it takes this machine back.
 package spot
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Notice is that the machine will be gone at a time.
+// Notice says when the cloud takes the machine back.
 type Notice struct {
 	At  time.Time
 	Why string
@@ -23,9 +23,9 @@ type Notice struct {
 var Clouds = []string{"aws", "gcp", "azure"}
 
 const (
-	// every is how often a cloud is asked that does not answer when something changes; AWS recommends it.
+	// every is how often to ask a cloud that cannot wait for a change; AWS recommends it.
 	every = 5 * time.Second
-	// answerLimit bounds a question, and changeLimit one that is answered when something changes.
+	// answerLimit bounds a question, and changeLimit one that waits for a change.
 	answerLimit = 2 * time.Second
 	changeLimit = 10 * time.Minute
 	// maxAnswer bounds an answer in bytes.
@@ -34,8 +34,28 @@ const (
 	gcpTime = 30 * time.Second
 )
 
-// Watch returns when the cloud takes the machine back, or ctx ends. A cloud that cannot be asked is asked again; trouble hears why,
-// when that changes.
+// margin is how long before the end of a machine its ranks are stopped.
+const margin = 15 * time.Second
+
+// OnNotice calls leave once, when the cloud says that it takes this machine back, with the time that
+// the ranks have to get ready. It returns at once, and does nothing for an empty cloud. trouble is told
+// why the cloud cannot be asked, when that changes.
+func OnNotice(ctx context.Context, cloud string, trouble func(error), leave func(why string, within time.Duration)) {
+	if cloud == "" {
+		return
+	}
+	go func() {
+		n, err := Watch(ctx, cloud, trouble)
+		if err != nil {
+			return // ctx has ended
+		}
+		left := time.Until(n.At)
+		leave(n.Why, left-min(left/3, margin))
+	}()
+}
+
+// Watch returns when the cloud says that it takes the machine back, or ctx ends. It asks a cloud that
+// does not answer again.
 func Watch(ctx context.Context, cloud string, trouble func(error)) (Notice, error) {
 	m := machine{base: "http://169.254.169.254", client: &http.Client{}}
 	ask := map[string]func(context.Context) (Notice, error){"aws": m.aws, "gcp": m.gcp, "azure": m.azure}[cloud]

@@ -1,0 +1,92 @@
+// Package jobdir chooses the directories in which the files of jobs are.
+package jobdir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/golaunch/golaunch/internal/host/safefile"
+	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
+)
+
+// kept is how many jobs' files are kept in a directory that golaunch has chosen, running jobs not
+// counted.
+const kept = 200
+
+// Temp is this user's place for the files of jobs that name no directory.
+func Temp() string { return filepath.Join(os.TempDir(), fmt.Sprintf("golaunch-%d", os.Getuid())) }
+
+// Base is the directory that the user chose, or else Temp, which it makes.
+func Base(dir string) (string, error) {
+	if dir != "" {
+		return dir, nil
+	}
+	return Temp(), private(Temp())
+}
+
+// errCannotMake says that there can be no directory, not that another user has planted one.
+var errCannotMake = errors.New("cannot make a directory for logs")
+
+// private makes a directory where other users can make some too, and refuses one that is not this
+// user's alone.
+func private(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w: %w; choose one with --log-dir", errCannotMake, err)
+	}
+	if err := onlyMine(dir); err != nil {
+		return fmt.Errorf("%w; choose another directory for logs with --log-dir", err)
+	}
+	return nil
+}
+
+func onlyMine(dir string) error {
+	if err := safefile.Path(dir); err != nil {
+		return err
+	}
+	root, err := safefile.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(safefile.Dir(root), root.Close())
+}
+
+// passable makes a directory of this user's that other users cannot list, but in which they reach
+// what is theirs.
+func passable(dir string) error {
+	if err := safefile.Path(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return err
+	}
+	d, err := safefile.OpenRoot(dir, nil)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	info, err := d.Stat(".")
+	if err == nil {
+		err = d.Own()
+	}
+	if err == nil && info.Mode().Perm()&0o011 != 0o011 {
+		err = os.Chmod(dir, info.Mode().Perm()|0o111)
+	}
+	return err
+}
+
+// take takes the directory of a job for a run. If the user chose the directory and another run has it,
+// this run cannot begin; otherwise it gets a directory of its own.
+func take(w logs.Whose, base, name, run string, chosen bool) (*logs.Dir, error) {
+	if !chosen {
+		return w.TakeFree(base, name, run)
+	}
+	d, err := w.TakeDir(base, name, run)
+	if taken, ok := errors.AsType[*logs.TakenError](err); ok {
+		return nil, usage.Errorf("%w: give this run another --job-id or --log-dir, or wait for the end of that one", taken)
+	}
+	return d, err
+}

@@ -1,0 +1,103 @@
+package jobdir
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/golaunch/golaunch/internal/process/logs"
+)
+
+// Run is the directory of the job that this process runs. Its agent and its coordinator both open it.
+type Run struct {
+	// Chosen is the user's directory for logs; empty for the temporary directory.
+	Chosen string
+	// Subdir is below the temporary directory: several nodes may share a machine.
+	Subdir string
+	// ID is the same for all processes of this run, and for no other run of a job with its ID.
+	ID string
+	// Name is the name of a job's directory, by its ID.
+	Name func(job string) string
+	// Warn is told why the job goes without files; nil for a node whose coordinator says so.
+	Warn func(error)
+
+	mu  sync.Mutex
+	dir *logs.Dir
+	job string
+}
+
+// Open makes the directory of the job's files. A job without a chosen directory goes without files if
+// none can be made. Only the coordinator knows the final job ID.
+func (r *Run) Open(job string) (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dir != nil {
+		return nil
+	}
+	base, err := Base(r.Chosen)
+	if err == nil {
+		if r.Chosen == "" {
+			base = filepath.Join(base, r.Subdir)
+		}
+		r.dir, err = take(logs.Whose{}, base, r.Name(job), r.ID, r.Chosen != "")
+	}
+	if r.Chosen == "" && (errors.Is(err, errCannotMake) || logs.Full(err)) {
+		if r.Warn != nil {
+			r.Warn(fmt.Errorf("%w; this job goes on without files: no logs, no error files, no evidence", err))
+		}
+		r.dir, err = logs.NoDir(job), nil
+	}
+	r.job = job
+	return err
+}
+
+// Enter is Open for the agent. It removes the directory of a job that this node gave up for this one
+// before it began.
+func (r *Run) Enter(job string) error {
+	if err := r.forget(job); err != nil {
+		return err
+	}
+	return r.Open(job)
+}
+
+func (r *Run) forget(job string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dir == nil || r.job == job {
+		return nil
+	}
+	dir := r.dir
+	r.dir = nil
+	if !dir.Made() {
+		return dir.Close()
+	}
+	return dir.Remove()
+}
+
+// Dir is nil before Open.
+func (r *Run) Dir() *logs.Dir { return r.dir }
+
+// Path is empty if there are no files.
+func (r *Run) Path() string {
+	if r.dir == nil {
+		return ""
+	}
+	return r.dir.Path()
+}
+
+// Close ends the run. A needless directory goes, unless it was there before; of the others in the
+// temporary directory, those of the last jobs stay.
+func (r *Run) Close(needless bool) error {
+	switch {
+	case r.Path() == "":
+		return nil
+	case needless && r.dir.Made():
+		return r.dir.Remove()
+	}
+	err := r.dir.Close()
+	if r.Chosen != "" {
+		return err
+	}
+	return errors.Join(err, logs.Prune(filepath.Dir(r.dir.Path()), kept))
+}

@@ -1,0 +1,122 @@
+package role
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/host/health"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/launcher/internal/door"
+	"github.com/golaunch/golaunch/placement"
+)
+
+// Nodes is what the coordinator expects of the nodes that join.
+type Nodes struct {
+	// Wanted is how many nodes the job may have.
+	Wanted int
+	// SlurmGPUs is how many GPUs Slurm gave the job, all of which its nodes should offer; 0 if that is
+	// not known.
+	SlurmGPUs int
+	// NobodyHint says why no other node may come, which is printed if none does; empty for most jobs.
+	NobodyHint string
+	// RefuseUnfit ends the job if one of its nodes is unfit.
+	RefuseUnfit bool
+}
+
+// roster has what the nodes of a job said about themselves. It belongs to the coordinator's goroutine.
+type roster struct {
+	Nodes
+	// labels are those of each node, and gpus how many GPUs all of them offer.
+	labels map[string]map[string]string
+	gpus   int
+	// pending are the nodes whose findings were not printed yet, in the order in which they joined.
+	pending []string
+	// hint prints NobodyHint; nil if there is none.
+	hint *time.Timer
+	// said are the differences between nodes that were printed.
+	said map[string]bool
+	warn func(error)
+	// refuse ends the job; nil keeps unfit nodes.
+	refuse func(why string)
+}
+
+func (n Nodes) roster(warn func(error)) *roster {
+	r := &roster{Nodes: n, labels: map[string]map[string]string{}, said: map[string]bool{}, warn: warn}
+	if n.NobodyHint != "" {
+		r.hint = time.AfterFunc(door.Quiet, func() { warn(errors.New(n.NobodyHint)) })
+	}
+	return r
+}
+
+// joined takes what a node says. A node that comes again, with nothing new, is known.
+func (r *roster) joined(n placement.Node) {
+	labels, known := r.labels[n.Name]
+	if known && maps.Equal(labels, n.Labels) {
+		return
+	}
+	if !known {
+		r.gpus += len(n.GPUs)
+	}
+	r.labels[n.Name] = n.Labels
+	if r.hint != nil && len(r.labels) > 1 {
+		r.hint.Stop()
+	}
+	r.pending = append(r.pending, n.Name)
+	if codes := n.Labels[placement.UnfitLabel]; codes != "" && r.refuse != nil {
+		why := n.Name + " is unfit: " + codes
+		if findings, _ := health.FromLabels(n.Labels); len(findings) > 0 { // none if only a newer golaunch knows the codes
+			findings[0].Node = n.Name
+			why = findings[0].String()
+		}
+		r.refuse(why)
+	}
+	if len(r.labels) >= r.Wanted {
+		r.print()
+	}
+}
+
+// decided prints the findings once the job waits for no more nodes.
+func (r *roster) decided(d wire.Decision) {
+	switch d.Event.(type) {
+	case job.Submitted, job.Queued, job.Joined:
+	default:
+		r.print()
+	}
+}
+
+func (r *roster) end() {
+	if r.hint != nil {
+		r.hint.Stop()
+	}
+	r.print()
+}
+
+// print warns of what is new: the findings of pending nodes, and differences between all nodes.
+func (r *roster) print() {
+	if len(r.pending) == 0 {
+		return
+	}
+	findings, versions := map[string][]health.Finding{}, map[string]health.Versions{}
+	for name, labels := range r.labels {
+		findings[name], versions[name] = health.FromLabels(labels)
+	}
+	all := health.Gather(r.pending, findings)
+	for _, f := range health.Skew(versions) {
+		if !r.said[f.Text] {
+			r.said[f.Text] = true
+			all = append(all, f)
+		}
+	}
+	r.pending = nil
+	if r.SlurmGPUs > r.gpus {
+		r.warn(fmt.Errorf("Slurm has given this job %d GPUs, and golaunch, which is one task on each node, %d of them: request GPUs with "+
+			"--gpus-per-node, not for each task", r.SlurmGPUs, r.gpus))
+		r.SlurmGPUs = 0
+	}
+	for _, f := range all {
+		r.warn(errors.New(f.String()))
+	}
+}

@@ -1,0 +1,290 @@
+// Package role carries out what one process does in a job: it runs nodes, coordinates the job for a
+// term, or both.
+package role
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/jobdir"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
+	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// Process is this process in a job. Its exported fields are set before it begins.
+type Process struct {
+	// Coordinator and Agent are what this process runs, without what a term or a membership adds.
+	Coordinator rendezvous.Config
+	Agent       agent.Agent
+	Signals     Signals
+	Nodes       Nodes
+	Files       *jobdir.Run
+	Observe     func(wire.Decision)
+	// Progress tells how far the job has come until ctx ends. The caller then calls end.
+	Progress func(ctx context.Context) (end func(report.Ending))
+	// Named says that the user chose this node's name.
+	Named bool
+	// JoinTimeout bounds the wait for another node's coordinator; 0 waits for ever.
+	JoinTimeout time.Duration
+	// Muted leaves it to another node of the job to say how the job goes and ends.
+	Muted bool
+
+	// alias is this node's name if another node has its machine's own.
+	alias  string
+	joined atomic.Bool
+	// leads is the coordinator of this process; nil while another node's leads the job.
+	leads atomic.Pointer[rendezvous.Coordinator]
+}
+
+// Joined reports whether a coordinator has taken this process's node in.
+func (p *Process) Joined() bool { return p.joined.Load() }
+
+// Alias is the name under which the node joined, if another node had its own; else empty.
+func (p *Process) Alias() string { return p.alias }
+
+// Member is how a node takes part: it joins, and may come to lead the job if it is a candidate.
+type Member struct {
+	session.Options
+	// Candidate is nil if no other node can come to lead.
+	Candidate *rendezvous.Candidate
+}
+
+// role is what a process does in a job: it coordinates the job in its terms, is a node of it, or both.
+type role struct {
+	// listener is where the nodes meet; nil if another process begins the job. tls is nil on one
+	// machine.
+	listener net.Listener
+	tls      *tls.Config
+	// name is this node's, and candidate it as a possible leader; nil if there are no others.
+	name      string
+	candidate *rendezvous.Candidate
+	// own is the node of this process, if it begins the job.
+	own *rendezvous.Own
+	// nodes runs this process's agent, or those that it starts elsewhere, until the job or ctx has
+	// ended. It returns what the coordinator said. An error means that the job cannot go on with this
+	// process.
+	nodes func(context.Context) (job.Result, error)
+}
+
+// Begin is the role of the node that begins the job, and takes the others in at a listener.
+func (p *Process) Begin(ctx context.Context, l net.Listener, server *tls.Config, m Member) (job.Result, error) {
+	return p.run(ctx, func(_ context.Context, n *signals.Node) (role, error) {
+		own := rendezvous.NewOwn(m.Node)
+		m.Began = own.Began
+		r := p.node(m, n)
+		r.listener, r.tls, r.own = l, server, own
+		return r, nil
+	})
+}
+
+// BeginRemote is the role of a process that begins the job and has nodes start the agents in other
+// processes. What they fail of after the end of the job does not matter.
+func (p *Process) BeginRemote(ctx context.Context, l net.Listener, server *tls.Config, nodes func(context.Context) error) (job.Result, error) {
+	return p.run(ctx, func(context.Context, *signals.Node) (role, error) {
+		return role{listener: l, tls: server, nodes: func(ctx context.Context) (job.Result, error) {
+			err := nodes(ctx)
+			if ctx.Err() != nil {
+				err = nil
+			}
+			return job.Result{}, err
+		}}, nil
+	})
+}
+
+// ErrLate says that no coordinator answered within the placement timeout.
+var ErrLate = errors.New("no coordinator came in time, see --placement-timeout")
+
+// Join takes part in a job that another node leads, and ends as the job does. Find says how to join.
+// A stop makes this node leave the job in order, with the exit code of the signal.
+func (p *Process) Join(
+	ctx context.Context, node placement.Node, target string, find func(context.Context, placement.Node) (Member, error),
+) (job.Result, error) {
+	var late *time.Timer
+	return p.run(ctx, func(ctx context.Context, n *signals.Node) (role, error) {
+		if late == nil {
+			late = time.AfterFunc(orForever(p.JoinTimeout), func() { n.Cancel(ErrLate) })
+			context.AfterFunc(ctx, func() { late.Stop() })
+		}
+		node.Name = cmp.Or(p.alias, node.Name)
+		if !p.Muted {
+			p.Agent.Say(node.Name + " asks to join at " + target)
+		}
+		m, err := find(ctx, node)
+		n.OnJoin = func() {
+			late.Stop()
+			p.joined.Store(true)
+		}
+		return p.node(m, n), err
+	})
+}
+
+func orForever(d time.Duration) time.Duration {
+	if d == 0 {
+		return 1<<63 - 1
+	}
+	return d
+}
+
+// node is the role of a node alone, whose agent is in this process.
+func (p *Process) node(m Member, n *signals.Node) role {
+	return role{name: m.Node.Name, candidate: m.Candidate, nodes: func(ctx context.Context) (job.Result, error) {
+		return p.RunAgent(ctx, m, n)
+	}}
+}
+
+// run meets the others, as enter says, takes part, and leaves. It hears signals from the beginning.
+func (p *Process) run(ctx context.Context, enter func(context.Context, *signals.Node) (role, error)) (result job.Result, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	n := signals.NewNode(cancel)
+	n.DrainTime, n.EndsJob = p.Signals.DrainTime, p.Signals.EndJob
+	go p.hearSignals(n)
+	p.watchSpot(ctx, n)
+	for again := true; again; again = p.rename(err) {
+		var r role
+		if r, err = enter(ctx, n); err == nil {
+			result, err = p.work(ctx, r)
+		}
+	}
+	switch {
+	case errors.Is(err, ErrLate):
+		result.Code = 124
+	case err != nil && result.Code == 0:
+		result.Code = n.Code()
+	}
+	return result, err
+}
+
+// rename has this node ask again under another name if another node has its machine's own: machines
+// may have equal names, and one machine may have several nodes.
+func (p *Process) rename(err error) bool {
+	r, ok := errors.AsType[*session.RefusedError](err)
+	if !ok || p.Named || r.Another() == "" {
+		return false
+	}
+	p.alias = r.Another()
+	p.Agent.Warn(fmt.Errorf("%s; this node is %s", r.Why, p.alias))
+	return true
+}
+
+// errEnded ends the nodes of a job that is over.
+var errEnded = errors.New("the job is over")
+
+type outcome struct {
+	result job.Result
+	err    error
+}
+
+// work runs the nodes of this process, and coordinates the job in each of its terms. The result is
+// that of the coordinator here, or what another one told the nodes.
+func (p *Process) work(ctx context.Context, r role) (result job.Result, err error) {
+	working, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	var first *term
+	var terms <-chan rendezvous.Term
+	if r.candidate != nil {
+		terms = r.candidate.Terms()
+		defer r.candidate.Close()
+	}
+	if r.listener != nil {
+		if first, err = p.newTerm(r, nil); err != nil {
+			return result, errors.Join(err, r.listener.Close())
+		}
+		served := make(chan error, 1)
+		go func() { served <- orCancel(first.coordinator, first.serve(r)) }()
+		defer func() {
+			if r.candidate != nil {
+				r.candidate.Close()
+			}
+			err = errors.Join(err, <-served)
+		}()
+	}
+	left := make(chan outcome, 1)
+	var leaving atomic.Bool
+	go func() {
+		result, err := r.nodes(working)
+		if errors.Is(err, errEnded) {
+			err = nil
+		}
+		if err != nil {
+			leaving.Store(true)
+			p.resign(r.candidate, err)
+		}
+		left <- outcome{result, err}
+	}()
+	stop := ctx.Done()
+	for t := first; ; {
+		if t != nil {
+			result, err := t.run(ctx)
+			_, elsewhere := errors.AsType[*wire.ElsewhereError](err)
+			switch {
+			case elsewhere: // the agents say so
+			case errors.Is(err, rendezvous.ErrDeposed):
+				p.joined.Store(true)
+				if !leaving.Load() {
+					p.Agent.Warn(err)
+				}
+			default:
+				end(errEnded)
+				return result, errors.Join(err, unlessOver((<-left).err))
+			}
+			t = nil
+		}
+		select {
+		case o := <-left:
+			return o.result, o.err
+		case next := <-terms:
+			p.Muted = false
+			p.Agent.Say(r.name + " leads the job from now on")
+			if t, err = p.newTerm(r, &next); err != nil {
+				end(err)
+				return job.Result{}, errors.Join(err, (<-left).err)
+			}
+		case <-stop:
+			end(context.Cause(ctx))
+			stop = nil
+		}
+	}
+}
+
+// unlessOver is nil for a node that came after the end of the job, which is no failure.
+func unlessOver(err error) error {
+	if r, ok := errors.AsType[*session.RefusedError](err); ok && r.Why == wire.Over {
+		return nil
+	}
+	return err
+}
+
+// resign leaves a job that cannot go on with this process to the other nodes. If none of them can lead
+// it, the job ends.
+func (p *Process) resign(candidate *rendezvous.Candidate, why error) {
+	switch c := p.leads.Load(); {
+	case candidate != nil && (c == nil || candidate.Transfer()):
+		candidate.Close()
+	case c == nil: // the job has ended
+	case errors.Is(why, agent.ErrLeft):
+		c.Stop(rendezvous.Preempted(why.Error(), 0, false))
+	default:
+		_ = orCancel(c, why) // work returns it too
+	}
+}
+
+// orCancel ends the job for an error: it would wait for nodes that cannot come.
+func orCancel(c *rendezvous.Coordinator, err error) error {
+	if err != nil {
+		c.Cancel(125, err.Error())
+	}
+	return err
+}

@@ -1,0 +1,121 @@
+package role
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/internal/pod"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
+	"github.com/golaunch/golaunch/launcher/internal/slurm"
+	"github.com/golaunch/golaunch/launcher/internal/spot"
+	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// Signals says what this process is told, and what that means.
+type Signals struct {
+	*signals.Merged
+	// Done ends the reception.
+	Done <-chan struct{}
+	// ReachRanks says that the ranks get these signals too: Slurm signals all processes of a step.
+	ReachRanks bool
+	// ReachNodes says that the other nodes' processes get them too: a scheduler started them all.
+	ReachNodes bool
+	// EndJob says that a stop for this process ends the job, since all nodes get it.
+	EndJob bool
+	// DrainTime is how long ranks have to get ready after a SIGTERM.
+	DrainTime time.Duration
+	// InSlurm says that Slurm may send a warning of the job's end, and First that this node tells the
+	// coordinator of it.
+	InSlurm, First bool
+	// Spot is the cloud that is asked whether it takes this machine back; empty for none.
+	Spot string
+}
+
+// hearSignals passes signals on: to the whole job while this process leads it, and else to this node.
+// A pod that must go can be replaced, so it leaves the job to other nodes if they can lead it.
+func (p *Process) hearSignals(n *signals.Node) {
+	told := false
+	for {
+		select {
+		case <-p.Signals.Done:
+			return
+		case s, open := <-p.Signals.C:
+			c := p.leads.Load()
+			switch {
+			case !open:
+				return
+			case c == nil, s == syscall.SIGTERM && pod.Inside() && c.Shared():
+				p.forward(n, s)
+				n.Tell(s)
+			case p.Signals.ReachNodes:
+				told = p.stopJob(c, func(s syscall.Signal) { n.Tell(s) }, s, told)
+			default:
+				told = p.stopJob(c, c.Signal, s, told)
+			}
+		}
+	}
+}
+
+// stopJob obeys a signal while this process leads the job; pass has SIGUSR1 and SIGUSR2 for the ranks.
+// The first stop ends the job in order, a SIGTERM after DrainTime. A later one ends that time, and
+// then a ^C kills. It returns whether the job was told to stop, now or before.
+func (p *Process) stopJob(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal, told bool) bool {
+	if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) {
+		if p.Signals.InSlurm {
+			slurm.OnSignal(sig, p.Agent.Say, c.Stop)
+		}
+		pass(sig)
+		return told
+	}
+	ev := job.Signalled(int(signals.Of(s)), "got "+signals.Name(s), 0)
+	ev.Once = !told || !signals.FromKeyboard(s)
+	if !told && s == syscall.SIGTERM {
+		p.terminated(&ev, c.Stop)
+	}
+	c.Stop(ev)
+	return true
+}
+
+func (p *Process) terminated(ev *job.Cancel, stop func(job.Cancel)) {
+	ev.Within = p.Signals.DrainTime
+	if p.Signals.InSlurm {
+		slurm.OnTerm(ev, stop)
+	}
+}
+
+// forward tells the leading node of a warning or a stop that Slurm gives to the tasks of a step alone:
+// golaunch in the batch script does not hear it. One node does so for all.
+func (p *Process) forward(n *signals.Node, s os.Signal) {
+	if !p.Signals.ReachRanks || !p.Signals.First || !n.Joined() {
+		return
+	}
+	tell := func(ev job.Cancel) { n.Leave <- agent.Departure{Why: ev.Why, Within: ev.Within, All: true} }
+	if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) {
+		slurm.OnSignal(sig, p.Agent.Say, tell)
+		return
+	}
+	if s == syscall.SIGTERM && !n.Stopped() {
+		ev := job.Signalled(int(syscall.SIGTERM), "got SIGTERM", 0)
+		p.terminated(&ev, tell)
+		if ev.Ending == report.EndPreempted {
+			go tell(rendezvous.Preempted(ev.Why, max(ev.Within, time.Second), true))
+		}
+	}
+}
+
+// watchSpot has this node leave in time when the cloud takes its machine back. The job ends if no
+// other node can lead it then.
+func (p *Process) watchSpot(ctx context.Context, n *signals.Node) {
+	spot.OnNotice(ctx, p.Signals.Spot, p.Agent.Warn, func(why string, within time.Duration) {
+		if c := p.leads.Load(); c != nil && !c.Shared() {
+			c.Stop(rendezvous.Preempted(why, within, false))
+		} else {
+			n.Depart(agent.Departure{Why: why, Within: within})
+		}
+	})
+}

@@ -1,0 +1,43 @@
+package slurm
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/golaunch/golaunch/internal/core/job"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
+	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// OnSignal has the ranks get ready for the end of the job if the signal, which goes to the ranks, is
+// Slurm's warning of it. It returns at once and calls stop later.
+func OnSignal(s syscall.Signal, say func(string), stop func(job.Cancel)) {
+	go func() {
+		end, known := JobEnd()
+		left := "Slurm does not tell how much time is left"
+		if known {
+			left = fmt.Sprintf("Slurm ends the job in %v", time.Until(end.At).Round(time.Second))
+		}
+		say(fmt.Sprintf("got %s, which goes to the ranks; %s", signals.Name(s), left))
+		if within := time.Until(end.At).Truncate(time.Second); known && end.Near() && within > 0 {
+			stop(rendezvous.Preempted(end.String(), within, true))
+		}
+	}()
+}
+
+// OnTerm finds out whether the SIGTERM behind ev means that Slurm takes the nodes, and notes that in
+// ev. Unless the environment tells, the answer comes later, through stop.
+func OnTerm(ev *job.Cancel, stop func(job.Cancel)) {
+	within := max(ev.Within, time.Second)
+	if end, known := EndFromEnv(); known && time.Until(end.At) < time.Minute {
+		ev.Ending, ev.Why = report.EndPreempted, "got SIGTERM, "+end.String()
+		return
+	}
+	go func() {
+		if end, known := JobEnd(); known && end.Near() && !end.Cancelled {
+			stop(rendezvous.Preempted("got SIGTERM, "+end.String(), within, true))
+		}
+	}()
+}

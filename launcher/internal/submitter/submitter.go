@@ -1,0 +1,52 @@
+// Package submitter says as which user the ranks of a job run on this node.
+package submitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/golaunch/golaunch/internal/host/account"
+	"github.com/golaunch/golaunch/launcher/internal/usage"
+)
+
+// Policy is an agent's.
+type Policy struct {
+	// AsSubmitter has the ranks of each job run as the user who submitted it.
+	AsSubmitter bool
+	// AllowRoot lets that user, or the agent, be root.
+	AllowRoot bool
+}
+
+// Check refuses an agent whose ranks would run as a user that its owner cannot want.
+func (p Policy) Check() error {
+	switch root := os.Geteuid() == 0; {
+	case p.AsSubmitter && !root:
+		return usage.Errorf("an agent that runs ranks as those who submitted them must be root: start it as root, or leave out --as-submitter")
+	case root && !p.AsSubmitter && !p.AllowRoot:
+		return usage.Errorf("an agent that runs as root makes everybody who has the token root on this node: run it as another user, or give " +
+			"--as-submitter (ranks run as those who submitted them) or --allow-run-as-root")
+	}
+	return nil
+}
+
+// User is the user of a job's ranks, or nil for the agent's own. No job falls back to root.
+func (p Policy) User(uid *uint32) (*account.User, error) {
+	switch {
+	case !p.AsSubmitter:
+		return nil, nil
+	case uid == nil:
+		return nil, errors.New("this node runs ranks as the user who submitted them (--as-submitter), and the coordinator does not know that user: " +
+			"submit the job on the coordinator's machine, or see that munge runs on yours and on the coordinator's")
+	case *uid == 0 && p.AllowRoot:
+		return nil, nil
+	case *uid == 0:
+		return nil, errors.New("root submitted the job, and this node runs nothing as root: submit it as another user (or give its agent --allow-run-as-root)")
+	}
+	u, err := account.Find(context.Background(), *uid)
+	if err != nil {
+		return nil, fmt.Errorf("this node runs ranks as the user who submitted them (--as-submitter): %w", err)
+	}
+	return &u, nil
+}

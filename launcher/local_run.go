@@ -1,0 +1,137 @@
+package launcher
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/golaunch/golaunch/agent"
+	"github.com/golaunch/golaunch/internal/process/logs"
+	"github.com/golaunch/golaunch/internal/wire"
+	"github.com/golaunch/golaunch/internal/wire/mtls"
+	"github.com/golaunch/golaunch/internal/wire/session"
+	"github.com/golaunch/golaunch/launcher/internal/address"
+	"github.com/golaunch/golaunch/launcher/internal/jobdir"
+	"github.com/golaunch/golaunch/launcher/internal/preflight"
+	"github.com/golaunch/golaunch/launcher/internal/role"
+	"github.com/golaunch/golaunch/launcher/internal/signals"
+	"github.com/golaunch/golaunch/launcher/report"
+	"github.com/golaunch/golaunch/placement"
+	"github.com/golaunch/golaunch/rendezvous"
+)
+
+// unleased is the lease of an agent in the coordinator's own process: neither can lose the other. If
+// the process was stopped (^Z), or the machine paused, it finds its ranks alive.
+const unleased = 10 * 365 * 24 * time.Hour
+
+// leaseParts divides a lease: an agent keeps its ranks for silence without hearing from the coordinator,
+// and then has kill to end them. With a quarter of a second for a busy machine, this is over when its
+// node counts as lost.
+func leaseParts(lease time.Duration) (silence, kill time.Duration) {
+	return lease - lease/10, lease/10 + 250*time.Millisecond
+}
+
+// localRun is this process's part in a job.
+type localRun struct {
+	job Job
+	reporter
+	files   *jobdir.Run
+	process *role.Process
+	signals *signals.Merged
+	// done is closed when the job has ended here.
+	done chan struct{}
+	// filesOnNodes says that the ranks' files are on other nodes.
+	filesOnNodes bool
+	// cluster is the coordinator of the cluster that runs the job, if one does.
+	cluster string
+	// slurmGPUs and nobodyHint are role.Nodes's.
+	slurmGPUs  int
+	nobodyHint string
+}
+
+func arrive(j Job) *localRun {
+	l := &localRun{job: j, reporter: newReporter(j.Output), process: &role.Process{}, done: make(chan struct{})}
+	l.signals = signals.Merge(j.Stopping.Signals, j.Stopping.Stops, l.done)
+	l.job.Stopping.Signals = l.signals.C
+	l.files = &jobdir.Run{Chosen: j.Output.LogDir, ID: logs.NewRun(), Name: j.dirName, Warn: l.warn}
+	return l
+}
+
+// role is the process with all that the job says of it.
+func (l *localRun) role() *role.Process {
+	j, p := l.job, l.process
+	silence, kill := leaseParts(j.Network.Lease)
+	s := j.submission()
+	s.LastCall = max(0, j.Resources.LastCall)
+	p.Coordinator = rendezvous.Config{
+		Job: &s, Facts: j.facts(), Named: j.hasID, Lease: silence, KillTime: kill, Warn: l.warn, Note: l.say,
+		Expect: j.startedTogether(), Whole: j.allNodesKnown(), Nodes: j.started(),
+	}
+	p.Agent = agent.Agent{
+		Standalone: j.Stopping.Standalone, Grace: max(0, j.Stopping.Grace), Say: l.say, Warn: l.warn,
+		Open: func(id string, _ agent.Assignment, at netip.Addr) (agent.Work, error) { return l.work(id, at) },
+	}
+	p.Signals = role.Signals{
+		Merged: l.signals, Done: l.done, ReachRanks: j.ranksHear(), ReachNodes: j.nodesHear(), EndJob: j.nodesHear() && j.closed(),
+		DrainTime: j.Stopping.DrainTime, InSlurm: j.inSlurm(), First: j.place != nil && j.place.Node == 0, Spot: j.Stopping.Spot,
+	}
+	p.Nodes = role.Nodes{
+		Wanted: max(j.Resources.MaxNodes, j.pool()), SlurmGPUs: l.slurmGPUs, NobodyHint: l.nobodyHint,
+		RefuseUnfit: j.Health.Preflight == preflight.Fail,
+	}
+	p.Files, p.Named, p.JoinTimeout = l.files, j.Network.Name != "", j.Resources.PlacementTimeout
+	p.Observe = func(d wire.Decision) { l.observe(decisionOf(d)) }
+	p.Progress = func(ctx context.Context) func(report.Ending) { return l.followProgress(ctx, sampleHere).end }
+	return p
+}
+
+// work is what the ranks of the job do on this node, at an address.
+func (l *localRun) work(id string, at netip.Addr) (agent.Work, error) {
+	task, err := l.job.task(at, os.Environ())
+	if err == nil {
+		err = l.files.Enter(id)
+	}
+	if err != nil {
+		return agent.Work{}, err
+	}
+	return agent.Work{Task: task, Output: agent.Output{Dir: l.files.Dir(), Of: l.job.outputOf(l.console, l.warn)}}, nil
+}
+
+// ranksHear says that the ranks get what this process is sent: Slurm signals all processes of a step.
+func (j Job) ranksHear() bool { return j.inSlurm() && j.place.Each }
+
+// nodesHear says that the other nodes, or the ranks, get what this process is sent: a scheduler started
+// them all.
+func (j Job) nodesHear() bool {
+	return j.ranksHear() || j.place != nil && j.place.Each && j.Network.Rendezvous == ""
+}
+
+// member is a node whose coordinator is at HOST:PORT. The host's name may not be known yet.
+func (l *localRun) member(node placement.Node, target string, token mtls.Token) role.Member {
+	return role.Member{Options: session.Options{
+		Node: node, Target: target, TLS: mtls.Client(token, l.identity(node)), Dial: address.Dialer(target),
+	}}
+}
+
+func (l *localRun) identity(node placement.Node) mtls.Identity {
+	return mtls.Identity{Node: node.Name, Job: l.job.ID}
+}
+
+// candidate is this node as a possible leader. It listens already where the nodes meet, or they meet at
+// home, HOST:PORT; both are empty if they find each other only once. A job on one or two nodes has no
+// majority without one of them.
+func (l *localRun) candidate(node placement.Node, token mtls.Token, listens, home string) *rendezvous.Candidate {
+	if l.job.Resources.MaxNodes+l.job.Resources.Spares < 3 {
+		return nil
+	}
+	id := l.identity(node)
+	silence, _ := leaseParts(l.job.Network.Lease)
+	return rendezvous.NewCandidate(rendezvous.CandidateConfig{
+		Listen: func(at netip.Addr) (net.Listener, error) {
+			return l.job.Network.ports().Listen(context.Background(), at.String())
+		},
+		Node: node.Name, Addr: listens, Home: home, Lease: silence, Server: mtls.Server(token, id), Client: mtls.Client(token, id), Warn: l.warn,
+	})
+}
