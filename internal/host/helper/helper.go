@@ -1,23 +1,28 @@
-// Package helper is how a program starts itself again as a small process of golaunch's: a guardian of ranks, a simulated node, a probe
-// of the GPUs.
+// Package helper starts this program again as one of golaunch's helper processes, such as the
+// guardian of ranks, their keeper, a simulated node or a GPU probe.
 //
-// Such a process is known by two things together: its argv[0], which says what it is for, and the descriptor [Proof], which it inherits
-// and which is a sealed file in memory with a text that nothing else has there. Whoever starts a program chooses its arguments, its
-// name and its environment, often without knowing what it imports; nobody gives it that descriptor by chance. So importing golaunch
-// changes nothing in a program, whatever it is called and told.
+// Two things together identify a helper: its argv[0], which says what it is for, and the inherited
+// descriptor [Proof], a sealed file in memory with a text that nothing else has there. The caller of
+// a program chooses its arguments, its name and its environment, often without knowing what the
+// program imports, but never passes that descriptor by chance. So importing golaunch changes nothing
+// in a program.
 package helper
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// Proof is the descriptor by which a helper is known. What else it inherits follows, from First on.
+// Proof is the descriptor that identifies a helper. Its further files follow, from First on.
 const (
 	Proof = 3
 	First = Proof + 1
@@ -28,30 +33,43 @@ const (
 	seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 )
 
-// File is what a process that starts a helper has to give it as its descriptor Proof. It is the same at each call, and stays open.
+// Command returns a command that starts the helper of a name. Files become its descriptors from First
+// on. Its environment has none of golaunch's secrets.
+func Command(ctx context.Context, name string, files ...*os.File) (*exec.Cmd, error) {
+	proof, err := File()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args[0], cmd.ExtraFiles, cmd.Env = name, append([]*os.File{proof}, files...), Env()
+	return cmd, nil
+}
+
+// File returns the file that a helper needs as its descriptor Proof. Every call returns the same file,
+// which stays open.
 func File() (*os.File, error) { return proof() }
 
 var proof = sync.OnceValues(func() (*os.File, error) {
 	flags := unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate("golaunch-helper", flags|unix.MFD_NOEXEC_SEAL) // which sysctl vm.memfd_noexec may demand
+	fd, err := unix.MemfdCreate("golaunch-helper", flags|unix.MFD_NOEXEC_SEAL) // sysctl vm.memfd_noexec may require it
 	if err == unix.EINVAL {                                                    // before Linux 6.3
 		fd, err = unix.MemfdCreate("golaunch-helper", flags)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot make the file by which a helper process is known: memfd_create: %w", err)
+		return nil, fmt.Errorf("cannot make the file that identifies helper processes: memfd_create: %w", err)
 	}
 	if _, err = unix.Pwrite(fd, []byte(text), 0); err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
-		return nil, fmt.Errorf("cannot make the file by which a helper process is known: %w", err)
+		return nil, fmt.Errorf("cannot make the file that identifies helper processes: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "proof"), nil
 })
 
-// Is says whether this process is the helper of that name, for an init function, which then must not return. The descriptor Proof is
-// closed by then.
+// Is reports whether this process is the helper of a name, and closes Proof if it is. It is for an
+// init function, which then must not return.
 func Is(name string) bool {
 	if len(os.Args) == 0 || os.Args[0] != name {
 		return false
@@ -66,11 +84,29 @@ func Is(name string) bool {
 	return unix.Close(Proof) == nil
 }
 
-// Enlistment is the variable that has the order of an agent which Slurm starts, with the secret of its job.
+// Rename gives a helper the thread name that ps and pkill see, so that pkill golaunch and killall
+// golaunch miss it.
+func Rename(name string) error {
+	text, err := unix.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	return unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(text)), 0, 0, 0)
+}
+
+// Signals returns those that must not end a helper which outlives the process that started it.
+func Signals() []os.Signal {
+	return []os.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
+		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+	}
+}
+
+// Enlistment is the variable with the order of an agent that Slurm starts. It has the secret of its job.
 const Enlistment = "GOLAUNCH_ENLISTMENT"
 
-// Env is this process's environment without the secrets of golaunch's: a rank's user may look at the helpers that serve it
-// (/proc/PID/environ). What a helper must know of them, it is told.
+// Env returns this process's environment without golaunch's secrets: a rank's user may read the
+// environment of the helpers that serve it (/proc/PID/environ).
 func Env() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "GOLAUNCH_TOKEN=") || strings.HasPrefix(v, Enlistment+"=")
