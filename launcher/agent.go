@@ -35,54 +35,59 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Agent is a node of a cluster, which runs ranks of whatever jobs the coordinator gives it.
+// Agent is a node of a cluster. It runs ranks of the jobs that the coordinator gives it.
 type Agent struct {
-	// Coordinator is HOST:PORT, or those of all coordinators of the cluster, with commas between them.
+	// Coordinator is HOST:PORT, or that of each coordinator of the cluster, with commas.
 	Coordinator string
-	// GPUs declares that many GPUs instead of those that are found here; nil declares none.
+	// GPUs declares that many GPUs instead of those found here; nil declares none.
 	GPUs *int
 	// Labels are free-form facts about the node, such as rack=r7.
 	Labels map[string]string
-	// Preflight is what is done if something is wrong with the node when it starts, as Health.Preflight of a Job; "fail" ends this agent.
+	// Preflight is as a Job's Health has it; "fail" ends this agent.
 	Preflight string
-	// Name, Address, Interface and TokenFile are as a Job's Network has them, and Standalone as its Stopping.
+	// Name, Address, Interface and TokenFile are as a Job's Network has them, and Standalone as its
+	// Stopping.
 	Name, Address, Interface, TokenFile string
 	Standalone                          bool
-	// AsSubmitter has the ranks of each job run as the user who submitted it, as far as the coordinator knows him; others' jobs are refused. This
-	// process must be root's.
+	// AsSubmitter runs the ranks of each job as the user who submitted it, and refuses the job if
+	// the coordinator does not know that user. This process must run as root.
 	AsSubmitter bool
-	// AllowRunAsRoot lets this process be root's, so that everybody who has the token, a submit token too, is root on this node. With
-	// AsSubmitter it lets root's jobs run as root.
+	// AllowRunAsRoot lets this process run as root, so that anyone with the token, or a submit
+	// token, is root on this node. With AsSubmitter it lets root's jobs run as root.
 	AllowRunAsRoot bool
-	// Adopt has ranks outlive this process, for the next agent with the same Name and LogDir: it goes on with them if it comes within
-	// the coordinator's lease, and else they die. A HUP among Signals then has Serve return at once, with its work undone: the process
-	// must end.
+	// Adopt lets ranks outlive this process, for the next agent with the same Name and LogDir. They
+	// die unless it comes within the coordinator's lease. A SIGHUP among Signals makes Serve return
+	// at once; the process must then end.
 	Adopt bool
-	// PortRange is where this node listens for others, as a Job's Network has it; what a job says narrows it.
+	// PortRange is where this node listens for others, as in a Job's Network, whose range narrows
+	// it.
 	PortRange string
-	// LogDir takes the output of jobs that name no directory, below the node's name; the system's temporary directory when empty.
-	// Those of the last jobs are kept, of 180 at least. While another agent has it, this one is refused
-	// if it has a Name and a LogDir, or Adopt, and else takes a directory of its own beside it.
+	// LogDir gets the output of jobs that name no directory, below the node's name; it is in the
+	// system's temporary directory when empty. At least the last 180 jobs are kept. While another
+	// agent has the directory, this agent is refused if it has a Name and a LogDir, or Adopt;
+	// otherwise it takes another directory beside it.
 	LogDir string
-	// Preload are Python modules, with commas between, for jobs whose Ranks.Preload is empty.
+	// Preload are Python modules, with commas, for jobs whose Ranks.Preload is empty.
 	Preload string
-	// Signals takes what this process is told: INT, TERM, HUP and QUIT make the node leave in
-	// order, and a later INT or QUIT kills its ranks; USR1 and USR2 go to the ranks. Nil takes
-	// none.
+	// Signals has the signals of this process: SIGINT, SIGTERM, SIGHUP and SIGQUIT make the node
+	// leave in order, and a later SIGINT or SIGQUIT kills its ranks; SIGUSR1 and SIGUSR2 go to the
+	// ranks. Nil has none.
 	Signals <-chan os.Signal
-	// DrainTime is how long ranks have to get ready when the node was told to TERM, before they are stopped.
+	// DrainTime is how long ranks have to get ready after a SIGTERM before they are stopped.
 	DrainTime time.Duration
-	// Spot is the cloud (aws, gcp, azure) that is asked whether it takes this machine back; none when empty.
+	// Spot is the cloud (aws, gcp, azure) that the agent asks whether it takes this machine back;
+	// none when empty.
 	Spot string
-	// Say is told what a person wants to know, Warn what went wrong without ending the agent; nil prints on os.Stderr. The node does not
-	// wait for them: a terminal that is stopped, or a pipe that nobody reads, stops none of its ranks.
+	// Say is told what a person wants to know, Warn what went wrong without ending the agent; nil
+	// prints on os.Stderr. The node does not wait for them: a stopped terminal, or an unread pipe,
+	// stops no rank.
 	Say  func(string)
 	Warn func(error)
 }
 
 // Serve joins the cluster, and joins it again whenever it was lost for a lease, until the node was
-// drained. If it was told to leave before, the code is that of the signal. An error before it has joined
-// says why it cannot.
+// drained. If it was told to leave before, the code is that of the signal. An error before it has
+// joined says why it cannot.
 func (a Agent) Serve(ctx context.Context) (code int, err error) {
 	if a.Warn == nil {
 		a.Warn = warnStderr
@@ -208,8 +213,8 @@ func (a Agent) node(j Job, join session.Options, n *signals.Node, merged *signal
 	return node, jobs.dir, nil
 }
 
-// printAsync lets callers of say and warn go on while a terminal is stopped. The caller must call Finish
-// at the end.
+// printAsync lets callers of say and warn go on while a terminal is stopped. The caller must call
+// Finish at the end.
 func printAsync(say *func(string), warn *func(error)) *asyncwriter.Speaker {
 	saySync, warnSync := *say, *warn
 	words := asyncwriter.New(func(missed int) {
@@ -220,8 +225,8 @@ func printAsync(say *func(string), warn *func(error)) *asyncwriter.Speaker {
 	return words
 }
 
-// tell passes signals on to the node, and finds out whether they are Slurm's warning. The agents of a
-// job ask Slurm one after another.
+// tell passes signals on to the node, and finds out whether they are Slurm's warning. The agents of
+// a job ask Slurm one after another.
 func (a Agent) tell(j Job, n *signals.Node) func(os.Signal) {
 	return func(s os.Signal) {
 		if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) && j.inSlurm() {
@@ -233,8 +238,8 @@ func (a Agent) tell(j Job, n *signals.Node) func(os.Signal) {
 	}
 }
 
-// coordinators are the addresses of the coordinators. In a pod it waits for their names, which may be
-// unknown until their pods run. The code is that of a stop during the wait.
+// coordinators are the addresses of the coordinators. In a pod it waits for their names, which may
+// be unknown until their pods run. The code is that of a stop during the wait.
 func (a Agent) coordinators(ctx context.Context) (addrs []string, code int, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -281,7 +286,7 @@ func (a Agent) joining(ctx context.Context, addrs []string) (Job, session.Option
 	return j, session.Options{Node: node, Target: addrs[0], Elsewhere: others, TLS: mtls.Client(token, mtls.Identity{Node: node.Name})}, nil
 }
 
-// examine tells what is wrong with the node.
+// examine warns of what is wrong with the node.
 func (a Agent) examine(ctx context.Context, node *placement.Node, devices []gpu.Device) error {
 	policy := cmp.Or(a.Preflight, preflight.Warn)
 	if err := preflight.Check(policy); err != nil {
@@ -300,7 +305,7 @@ func (a Agent) examine(ctx context.Context, node *placement.Node, devices []gpu.
 	return nil
 }
 
-// gpus are the node's, with all devices that its driver shows if it is asked.
+// gpus are the node's, with all devices that the driver shows if the agent asks it.
 func (a Agent) gpus(ctx context.Context, j Job, name string) ([]placement.GPU, []gpu.Device, error) {
 	if a.GPUs == nil {
 		gpus, devices, _, err := j.gpus(ctx)
@@ -319,5 +324,5 @@ func (a Agent) gpus(ctx context.Context, j Job, name string) ([]placement.GPU, [
 	return gpus, nil, nil
 }
 
-// maxDeclared bounds the GPUs of a node that exist in words only.
+// maxDeclared bounds the declared GPUs of a node.
 const maxDeclared = 1024

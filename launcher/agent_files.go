@@ -76,5 +76,6 @@ func (a agentJobs) ready(id string, as agent.Assignment, at netip.Addr) (agent.W
 	}, nil
 }
 
-// unprivileged is the first port at which users other than root may listen (ip_unprivileged_port_start).
+// unprivileged is the first port at which users other than root may listen
+// (ip_unprivileged_port_start).
 const unprivileged = 1024

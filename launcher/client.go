@@ -26,18 +26,18 @@ import (
 
 // Client asks the coordinator of a cluster. It may be used by several goroutines.
 //
-// An error of its methods is an ErrUsage where the request makes no sense to the coordinator, or is about something that does not exist;
-// in the latter case it is an ErrNotThere too.
+// An error of its methods is an ErrUsage if the request makes no sense to the coordinator. If it is
+// about something that does not exist, it is an ErrNotThere too.
 type Client struct {
-	// Target is the coordinator's HOST:PORT, or those of several, with commas between them.
+	// Target is the coordinator's HOST:PORT, or those of several, with commas.
 	Target string
 
 	head *session.Client
 	tls  *tls.Config
 }
 
-// Connect reaches the coordinator at HOST:PORT, or one of several with commas between them, or when that is empty, the one that this user
-// runs on this machine. TokenFile is as in a Job.
+// Connect connects to the coordinator at HOST:PORT, to one of several with commas, or, when it is
+// empty, to the one that this user runs on this machine. TokenFile is as in a Job's Network.
 func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error) {
 	if coordinator == "" {
 		var err error
@@ -64,7 +64,8 @@ func Connect(ctx context.Context, coordinator, tokenFile string) (*Client, error
 	return &Client{coordinator, c, config}, nil
 }
 
-// ConnectJob reaches the coordinator of a job: the job's own, if it has one on this machine and this user's, else as Connect.
+// ConnectJob connects to a job's own coordinator, if this user runs the job on this machine, and
+// else as Connect does.
 func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Client, error) {
 	if coordinator == "" && job != "" {
 		if c, err := connectLocal(ctx, job); !errors.Is(err, discovery.ErrNoJob) {
@@ -78,7 +79,7 @@ func ConnectJob(ctx context.Context, coordinator, tokenFile, job string) (*Clien
 	return c, err
 }
 
-// leftBehind names what a job has left that ran here without a cluster.
+// leftBehind names the files of a job that ran here without a cluster.
 func leftBehind(job string) string {
 	dir := filepath.Join(jobdir.Temp(), job)
 	if info, err := os.Stat(dir); !wire.ValidName(job) || err != nil || !info.IsDir() {
@@ -87,8 +88,8 @@ func leftBehind(job string) string {
 	return " any more (its logs are in " + dir + ")"
 }
 
-// LocalJobs are the IDs of this user's jobs that have a coordinator of their own on this machine: those that were not submitted to a
-// cluster.
+// LocalJobs are the IDs of this user's jobs with a coordinator of their own on this machine: those
+// that were not submitted to a cluster.
 func LocalJobs(ctx context.Context) ([]string, error) { return discovery.Jobs(ctx) }
 
 func connectLocal(ctx context.Context, job string) (*Client, error) {
@@ -117,14 +118,15 @@ const localTarget = "this machine"
 // coordinator on this machine.
 func (c *Client) TLS() *tls.Config { return c.tls }
 
-// Local says whether this is a job's own coordinator on this machine, which ends with it.
+// Local reports whether this is a job's own coordinator on this machine, which ends with the job.
 func (c *Client) Local() bool { return c.Target == localTarget }
 
-// Close ends the client. A job that it submitted, and that is not detached, ends too.
+// Close ends the client, and with it the jobs that it submitted, unless they are detached.
 func (c *Client) Close() error { return c.head.Close() }
 
-// Submit brings a job to the cluster. The watch tells how it goes on; when that is closed before the job's end, or ctx ends, the job
-// is stopped, unless it is Detached. Of its Output and Ranks.Stdin nothing matters here: Logs has the output.
+// Submit gives a job to the cluster. The watch tells how it goes on. If the watch is closed before
+// the job's end, or ctx ends, the job is stopped, unless it is Detached. Submit ignores the job's
+// Output and Ranks.Stdin: Logs has the output.
 func (c *Client) Submit(ctx context.Context, j Job) (*Watch, error) {
 	j.Cluster.Coordinator = c.Target
 	j, err := j.complete()
@@ -138,16 +140,16 @@ func (c *Client) Submit(ctx context.Context, j Job) (*Watch, error) {
 	return watchOf(c.head.Submit(ctx, s))
 }
 
-// Watch follows a job that is there.
+// Watch follows a submitted job.
 func (c *Client) Watch(ctx context.Context, id string) (*Watch, error) {
 	return watchOf(c.head.Watch(ctx, id))
 }
 
-// Stop asks for the end of a job, or of all when id is empty, with an exit code for it and the reason. It returns those that were
-// asked, at once; asking again kills what still lives.
+// Stop asks for the end of a job, or of all when id is empty, with an exit code and the reason. It
+// returns at once, with these jobs. A second call kills what is still alive.
 func (c *Client) Stop(ctx context.Context, id string, code int, why string) ([]string, error) {
 	jobs, err := c.head.Stop(ctx, id, code, why)
-	if err = asked(err); c.Target == localTarget && errors.Is(err, ErrNotThere) { // it was there, and ended meanwhile
+	if err = asked(err); c.Target == localTarget && errors.Is(err, ErrNotThere) { // it has just ended
 		return []string{id}, nil
 	}
 	return jobs, err
@@ -158,13 +160,15 @@ func (c *Client) Signal(ctx context.Context, id string, number syscall.Signal) e
 	return asked(c.head.Signal(ctx, id, number))
 }
 
-// Drain takes a node out of use and returns the jobs that still hold something there. Its agent leaves when none does.
+// Drain takes a node out of use and returns the jobs that still hold something there. Its agent
+// leaves when none does.
 func (c *Client) Drain(ctx context.Context, node string) ([]string, error) {
 	jobs, err := c.head.Drain(ctx, node)
 	return jobs, asked(err)
 }
 
-// Swap has the jobs give a node up, whose ranks have the time of within to get ready for that, and returns when its agent has left.
+// Swap makes the jobs give a node up, after within, in which their ranks there get ready. It
+// returns when the node's agent has left.
 func (c *Client) Swap(ctx context.Context, node string, within time.Duration) error {
 	return asked(c.head.Swap(ctx, node, within))
 }
@@ -184,13 +188,14 @@ func (c *Client) Job(ctx context.Context, id string) (JobStatus, error) {
 	return jobStatusOf(j), asked(err)
 }
 
-// RAS asks the NCCL of a job that runs, for 20 s at most. Ask about jobs in trouble: some versions of NCCL have crashed when asked.
+// RAS asks the NCCL of a running job, for 20 s at most. Ask only about jobs in trouble: some
+// versions of NCCL have crashed when asked.
 func (c *Client) RAS(ctx context.Context, id string) (RAS, error) {
 	r, err := c.head.RAS(ctx, id)
 	return rasOf(r), asked(err)
 }
 
-// refusal is a request that a coordinator will never grant.
+// refusal is a coordinator's refusal of a request that it can never grant.
 type refusal struct {
 	error
 	notThere bool
@@ -201,7 +206,7 @@ func (r refusal) Is(target error) bool {
 }
 func (r refusal) Unwrap() error { return r.error }
 
-// asked makes an ErrUsage of such a request, with the same words.
+// asked makes an ErrUsage of a refusal, with the same text.
 func asked(err error) error {
 	if r, ok := errors.AsType[*session.RequestError](err); ok && r.Bad {
 		return refusal{err, r.NotThere}
@@ -209,7 +214,7 @@ func asked(err error) error {
 	return err
 }
 
-// remote is the job as it is submitted: what depends on the caller's process is settled.
+// remote is the job for a cluster, without what depends on the caller's process.
 func (j Job) remote() (replica.Submission, error) {
 	s := j.submission()
 	s.Job.FixedPool = false
@@ -227,13 +232,13 @@ func (j Job) remote() (replica.Submission, error) {
 			return s, fmt.Errorf("cannot tell the working directory: %w; give one with --dir", err)
 		}
 	}
-	if j.Output.LogDir != "" { // as seen from here, not from an agent's directory
+	if j.Output.LogDir != "" { // relative to this directory, not the agent's
 		if j.Output.LogDir, err = filepath.Abs(j.Output.LogDir); err != nil {
 			return s, fmt.Errorf("cannot tell where the logs go: %w", err)
 		}
 	}
 	j.Ranks.Stdin, j.Network.TokenFile = false, ""
-	j.Resources.Order.List, j.Resources.PerNode = nil, nil // which may be long, and are the coordinator's to know
+	j.Resources.Order.List, j.Resources.PerNode = nil, nil // they may be long, and only the coordinator needs them
 	s.Task, err = json.Marshal(j)
 	return s, err
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// Run runs a job on the cluster to its end, and shows its output, as [Run] does on its own nodes. A stop of this process stops the
-// job; so does its death.
+// Run runs a job on the cluster to its end, and shows its output, as [Run] does on its own nodes. A
+// stop of this process, or its death, stops the job.
 func (c *Client) Run(ctx context.Context, j Job) (Result, error) {
 	j.Cluster.Detached, j.Cluster.Coordinator = false, c.Target
 	j, err := j.complete()
@@ -39,7 +39,7 @@ func (l *localRun) submit(ctx context.Context) (Result, error) {
 	return l.attach(ctx, c)
 }
 
-// attach submits the job, shows what is decided and what the ranks print, and passes on what this process is told.
+// attach submits the job, shows decisions and the ranks' output, and passes on signals.
 func (l *localRun) attach(ctx context.Context, c *Client) (Result, error) {
 	w, err := c.Submit(context.WithoutCancel(ctx), l.job)
 	if err != nil {
@@ -65,7 +65,7 @@ func (l *localRun) attach(ctx context.Context, c *Client) (Result, error) {
 	result, err := l.watch(w)
 	if err != nil {
 		stop()
-		cut := <-shown // nothing may be shown once the console is closed
+		cut := <-shown // the console must not be closed before
 		if errors.Is(err, ErrNotThere) {
 			return Result{}, lost(err)
 		}
@@ -85,8 +85,8 @@ func (l *localRun) attach(ctx context.Context, c *Client) (Result, error) {
 	return result, nil
 }
 
-// lost is why a job that the cluster has taken in is out of sight. That is never how it was asked for, not even where a coordinator says that
-// there is no such job.
+// lost says why a submitted job is out of sight. That is never an ErrNotThere: the request was
+// right, even if the coordinator says that there is no such job.
 func lost(err error) error {
 	if errors.Is(err, ErrNotThere) {
 		return fmt.Errorf("the coordinator has come back without its log, and knows nothing of the job: %s; keep its --state-dir", err.Error()) // not an ErrNotThere
@@ -103,10 +103,10 @@ func (l *localRun) printID(id string) error {
 	return err
 }
 
-// showLimit bounds the wait for the last output of a job that is over.
+// showLimit bounds the wait for the last output after a job.
 const showLimit = time.Minute
 
-// Wait waits until a job is over, and returns how it ended.
+// Wait waits for the end of a job, and returns its result.
 func (c *Client) Wait(ctx context.Context, id string) (Result, error) {
 	w, err := c.Watch(ctx, id)
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *Client) Wait(ctx context.Context, id string) (Result, error) {
 	}
 }
 
-// watch tells what is decided until the job is over.
+// watch shows decisions until the end of the job.
 func (l *localRun) watch(w *Watch) (Result, error) {
 	for {
 		d, err := w.Next(context.Background())
@@ -144,8 +144,8 @@ func (l *localRun) show(ctx context.Context, c *Client) error {
 	return show(ctx, chunks, l.console, l.job.Output.prefixed, func(missing string) { l.warn(errors.New(missing)) })
 }
 
-// Print shows what the ranks of a job wrote, as the Stdout, Stderr and Prefix of o say. It returns whether something is missing, which it
-// tells on Stderr.
+// Print shows what the ranks of a job wrote, as the Stdout, Stderr and Prefix of o say. It returns
+// whether something is missing, and says so on Stderr.
 func (c *Client) Print(ctx context.Context, id string, f LogFilter, o Output) (missing bool, err error) {
 	if err := o.validateFold(); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrUsage, err)
@@ -159,7 +159,8 @@ func (c *Client) Print(ctx context.Context, id string, f LogFilter, o Output) (m
 	return missing, errors.Join(err, console.Close())
 }
 
-// show prints chunks on a console, with whose they are before each line if prefixed says so for a job of that size.
+// show prints chunks on a console, with a prefix before each line if prefixed says so for that
+// world size.
 func show(
 	ctx context.Context, chunks iter.Seq2[LogChunk, error], console *logs.Console, prefixed func(worldSize int) bool, missing func(string),
 ) error {
@@ -184,8 +185,8 @@ func show(
 	return nil
 }
 
-// passSignals passes on what this process is told: the coordinator stops the job in order at the first
-// stop, and kills it at a later ^C; USR1 and USR2 go to every rank. The end of ctx is a stop too.
+// passSignals passes signals on: the coordinator stops the job in order at the first stop, and
+// kills it at a later ^C; SIGUSR1 and SIGUSR2 go to every rank. The end of ctx is a stop too.
 func (l *localRun) passSignals(ctx context.Context, c *Client) {
 	cancelled, stopped := ctx.Done(), false
 	for {

@@ -155,7 +155,8 @@ func TestAnAgentThatCannotRejoin(t *testing.T) {
 	}
 }
 
-// TestAFailureIsToldOnce has a job restart: who watches it hears how each attempt began to fail, with its rank's last words.
+// TestAFailureIsToldOnce has a job restart: who watches it hears how each attempt began to fail,
+// with its rank's last words.
 func TestAFailureIsToldOnce(t *testing.T) {
 	c := clustertest.Start(t, 2).Connect(t)
 	j, _ := remote(2, "echo last words of $RANK >&2; exit $((RANK + 3))")

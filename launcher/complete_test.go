@@ -9,7 +9,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// TestCompleteAgain completes a job that was completed and has travelled, as the agents of ssh and srun do: the nodes must agree on it.
+// TestCompleteAgain completes a job that was completed and has travelled, as the agents of ssh and
+// srun do: the nodes must agree on it.
 func TestCompleteAgain(t *testing.T) {
 	for what, j := range map[string]Job{
 		"defaults":   {},

@@ -28,39 +28,44 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// Coordinator is the head of a cluster: agents join it, and clients submit jobs to it. It owns no GPU.
+// Coordinator is the head of a cluster: agents join it, and clients submit jobs to it. It uses no
+// GPU.
 type Coordinator struct {
-	// Listen is HOST:PORT, HOST or :PORT. Without a host it is this machine's address on the default route, or 127.0.0.1 when it
-	// has none; without a port it is the first of PortRange, or DefaultPort, and port 0 is a free one.
+	// Listen is HOST:PORT, HOST or :PORT. The default host is this machine's address on the default
+	// route, or 127.0.0.1; the default port is the first of PortRange, or DefaultPort. Port 0 is a
+	// free one.
 	Listen string
-	// Peers are where several coordinators of one cluster listen, HOST:PORT or HOST each: 3, 5 or 7 of them, given to each in the same order.
-	// Any minority of them may be lost. Which of them this one is, Listen says, or else the machine that it is on. All of them must come for
-	// the first time; afterwards a majority will do.
+	// Peers are where the 3, 5 or 7 coordinators of one cluster listen, HOST:PORT or HOST each, in
+	// the same order for each. Any minority may be lost. This one is the peer that Listen names, or
+	// the one whose host is this machine. The cluster begins when all have come; later a majority
+	// is enough.
 	Peers []string
 	// PortRange is FIRST:LAST; see Listen. Peers without a port have the first of it, too.
 	PortRange string
-	// Store is a directory for what a coordinator that is started again must know; ~/.golaunch/ADDRESS:PORT when empty.
+	// Store is a directory for what a restarted coordinator must know; ~/.golaunch/ADDRESS:PORT
+	// when empty.
 	Store string
 	// Lease is as in a Job.
 	Lease time.Duration
 	// TokenFile is as in a Job.
 	TokenFile string
-	// Announced lets commands of this user on this machine find the coordinator without its address.
+	// Announced lets commands of this user on this machine find the coordinator without its
+	// address.
 	Announced bool
-	// Ready is told the address once agents and clients can come; nil is not. The cluster does not wait for it, nor for Say and Warn: a
-	// terminal that is stopped, or a pipe that nobody reads, stops none of its jobs.
+	// Ready is told the address once agents and clients can come. The cluster does not wait for it,
+	// nor for Say and Warn: a stopped terminal, or an unread pipe, stops no job.
 	Ready func(addr netip.AddrPort)
-	// Say is told of nodes and jobs that come and go; nil is not.
+	// Say is told of nodes and jobs that come and go.
 	Say func(string)
 	// Warn is told what went wrong without ending the cluster; nil prints on os.Stderr.
 	Warn func(error)
 
-	// ports is PortRange once it was checked.
+	// ports is PortRange, checked.
 	ports ports.Range
 }
 
-// Serve serves until ctx ends. Jobs do not end with it: their ranks live on for a lease, in which a coordinator that is started
-// again at the same address, with the same store, takes them over.
+// Serve serves until ctx ends. Jobs do not end with it: their ranks live on for a lease, within
+// which a coordinator at the same address, with the same store, takes them over.
 func (c Coordinator) Serve(ctx context.Context) error {
 	c.defaults()
 	if c.Lease < time.Second {
@@ -145,7 +150,7 @@ func (c *Coordinator) defaults() {
 
 func warnStderr(err error) { fmt.Fprintf(os.Stderr, "golaunch: warning: %v\n", err) }
 
-// announced returns what ends the announcement, or why commands do not find the coordinator by themselves.
+// announced lets commands find the coordinator until end is called, or returns why they do not.
 func announced(at string) (end func(), err error) {
 	name, err := discovery.Tell(at, wire.Protocol)
 	switch {
@@ -159,7 +164,7 @@ func announced(at string) (end func(), err error) {
 	return func() {}, err
 }
 
-// listen takes just the address that agents will be told.
+// listen listens at the one address that agents use.
 func (c Coordinator) listen(ctx context.Context) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(c.Listen)
 	if err != nil {
@@ -214,7 +219,7 @@ func (c Coordinator) open(at string) (*rendezvous.File, error) {
 // raftDir has a peer's part of the log.
 const raftDir = "raft"
 
-// candidate is this coordinator, of several.
+// candidate is this coordinator among its peers.
 func (c Coordinator) candidate(own string, peers []string, token mtls.Token, file *rendezvous.File, lease time.Duration) *rendezvous.Candidate {
 	id := mtls.Identity{}
 	return rendezvous.NewCandidate(rendezvous.CandidateConfig{

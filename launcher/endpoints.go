@@ -9,8 +9,9 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// Endpoints are where a controller reaches the ranks of a job whose Ranks.Endpoint is set, by TLS with the cluster's token: HOST:PORT, by node. The error
-// names the nodes that do not say so within a limit; the others are there beside it.
+// Endpoints are where a controller reaches the ranks of a job whose Ranks.Endpoint is set, by TLS
+// with the cluster's token: HOST:PORT, by node. The error names the nodes that do not say so within
+// a limit; the others are there beside it.
 func (c *Client) Endpoints(ctx context.Context, job string, within time.Duration) (map[string]string, error) {
 	endpoints, missing := map[string]string{}, []string(nil)
 	for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutEndpoint}}) {

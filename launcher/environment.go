@@ -31,7 +31,7 @@ func (j Job) task(at netip.Addr, inherited []string) (agent.Task, error) {
 	}, err
 }
 
-// environment is the part that all ranks of this node share, of another that they inherit.
+// environment is what all ranks of this node share, on top of an inherited environment.
 func (j Job) environment(inherited []string) (*rankenv.Base, error) {
 	user, err := j.user()
 	if err != nil {
@@ -54,7 +54,8 @@ func (j Job) user() ([]rankenv.Var, error) {
 	return vars, nil
 }
 
-// presets are variables that a user's own have precedence over: those of the fabric, and those of NCCL's profiler.
+// presets are variables of the fabric and of NCCL's profiler. The user's own variables have
+// precedence.
 func (j Job) presets(addr netip.Addr) (func(network string) []rankenv.Var, error) {
 	fabric, err := j.fabric(addr)
 	if err != nil || j.Ranks.Inspector == "" {
@@ -65,7 +66,8 @@ func (j Job) presets(addr netip.Addr) (func(network string) []rankenv.Var, error
 	}, nil
 }
 
-// fabric has the variables for the node at addr, by what the job's nodes agreed on. A job on one node talks over no fabric.
+// fabric has the variables for the node at addr, by what the job's nodes agreed on. A job on one
+// node uses no fabric.
 func (j Job) fabric(addr netip.Addr) (func(network string) []rankenv.Var, error) {
 	if j.Ranks.Preset == "auto" && (j.Resources.MaxNodes == 1 || addr.IsLoopback()) {
 		return func(string) []rankenv.Var { return nil }, nil
@@ -87,7 +89,7 @@ func (j Job) fabric(addr netip.Addr) (func(network string) []rankenv.Var, error)
 	}, nil
 }
 
-// network is what is known about the network of this node, at addr, and how.
+// network is what golaunch knows about the network of this node, at addr, and how.
 func network(addr netip.Addr) (nccl.Facts, string, error) {
 	interfaces, err := nccl.Interfaces()
 	if err != nil {
@@ -97,7 +99,7 @@ func network(addr netip.Addr) (nccl.Facts, string, error) {
 	return facts, why, nil
 }
 
-// openDevice says whether a process of this node could use an RDMA device.
+// openDevice fails if this process could not use an RDMA device.
 func openDevice(name string) error {
 	f, err := os.OpenFile("/dev/infiniband/"+name, os.O_RDWR, 0)
 	if err != nil {
@@ -106,7 +108,7 @@ func openDevice(name string) error {
 	return f.Close()
 }
 
-// tellNetwork adds to a node's labels what others need to know of its network.
+// tellNetwork labels the node with what the others need to know of its network.
 func tellNetwork(node *placement.Node) error {
 	facts, _, err := network(node.Addr)
 	if err != nil {

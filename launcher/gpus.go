@@ -11,10 +11,12 @@ import (
 	"github.com/golaunch/golaunch/internal/wire"
 )
 
-// GPUs asks the nodes of a job whose memory their GPUs have in use, by NVML and at this moment, and waits for them within a limit. Each GPU, or MIG instance,
-// has one series as a whole, without a PID, whose GPUMemory has what the driver keeps for itself too; and one for each process with a compute context
-// there, those with the most memory first and 16 at most. Their Job is empty for a process that is no rank of the node's agent. What the driver does not tell is
-// NaN: in a container it tells no processes, or the pids of the host. A node without a driver has none.
+// GPUs asks the nodes of a job whose memory their GPUs have in use, by NVML and at this moment, and
+// waits for them within a limit. Each GPU, or MIG instance, has one series as a whole, without a
+// PID, whose GPUMemory has what the driver keeps for itself too; and one for each process with a
+// compute context there, those with the most memory first and 16 at most. Their Job is empty for a
+// process that is no rank of the node's agent. What the driver does not tell is NaN: in a container
+// it tells no processes, or the pids of the host. A node without a driver has none.
 func (c *Client) GPUs(ctx context.Context, job string, within time.Duration) iter.Seq2[NodeSamples, error] {
 	return func(yield func(NodeSamples, error) bool) {
 		for a, err := range c.head.Inquire(ctx, wire.Inquiry{Job: job, Within: within, Question: wire.Question{About: wire.AboutGPUs}}) {

@@ -44,8 +44,8 @@ func (j *Job) takeHosts() error {
 	return j.takeSlots()
 }
 
-// takeSlots makes the slots of the hosts the ranks of each node, or checks that the wanted ranks fit.
-// It cannot check a list of ranks: the order of the nodes is not known yet.
+// takeSlots makes the slots of the hosts the ranks of each node, or checks that the wanted ranks
+// fit. It cannot check a list of ranks: the order of the nodes is not known yet.
 func (j *Job) takeSlots() error {
 	r, first := &j.Resources, j.Network.Hosts[0]
 	differ := false
@@ -68,13 +68,13 @@ func (j *Job) takeSlots() error {
 	return nil
 }
 
-// ParseHosts reads a list such as n1,n2:4, where the number after the colon is the slots, or a file of
-// mpirun or DeepSpeed: n1 slots=4. It returns none if both are empty, and at most 2^20. A name may be a
-// Slurm host list, such as gpu[01-08]. An IPv6 address stands in brackets.
+// ParseHosts reads a list such as n1,n2:4, where the number after the colon is the slots, or a file
+// of mpirun or DeepSpeed: n1 slots=4. It returns none if both are empty, and at most 2^20. A name
+// may be a Slurm host list, such as gpu[01-08]. An IPv6 address stands in brackets.
 //
 // In a file, a host on several lines without slots has one slot for each (orte_hosts(7)). Any other
-// host may occur only once, in a list too. Errors are ErrUsage, have one line, and name the flag, or
-// the file with the line.
+// host may occur only once, in a list too. Errors are ErrUsage, have one line, and name the flag,
+// or the file with the line.
 func ParseHosts(list, file string) (hosts []Host, err error) {
 	var found []hostfile.Host
 	switch {

@@ -124,7 +124,8 @@ func refused(t *testing.T, list, file, a, b string) {
 	}
 }
 
-// FuzzHosts reads any text as a list and as a file. What it takes for hosts can be written as a list that says the same.
+// FuzzHosts reads any text as a list and as a file. What it takes for hosts can be written as a
+// list that says the same.
 func FuzzHosts(f *testing.F) {
 	for _, seed := range []string{
 		"n1,n2:4", "gpu[01-04]:8", "me@n1", "[fd00::1]:8", "n1 slots=4\nn2", "n1\r\nn1 # twice\n", "\ufeff", "n[1-999999999]", "-x", "a@[::1%e]",

@@ -1,12 +1,14 @@
-// Package launcher runs distributed jobs from Go programs: describe a [Job], see where its ranks would run with [Plan], and [Run] it.
-// [Connect] reaches a cluster that jobs share, which a [Coordinator] and [Agent]s make.
+// Package launcher runs distributed jobs from Go programs: describe a [Job], see with [Plan] where
+// its ranks would run, and [Run] it. [Connect] reaches a cluster that jobs share, of a
+// [Coordinator] and [Agent]s.
 //
 //	result, err := launcher.Run(ctx, launcher.Job{
 //		Command:   []string{"python3", "train.py"},
 //		Resources: launcher.Resources{PerNode: []int{4}},
 //	})
 //
-// When Run returns, no process of the job is left on any node; cancelling ctx stops it in order first.
+// When Run returns, no process of the job is left on any node. Cancelling ctx stops the job in
+// order.
 package launcher
 
 import (
@@ -27,36 +29,38 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Job is one command, what it runs on and what is done when it fails. Only Command has no default: the zero value of every other field is
-// one that will do. A field that makes no sense is an ErrUsage of Run and Plan.
+// Job is one command, what it runs on, and what happens when it fails. Only Command has no default.
+// For a value that makes no sense, Run and Plan return an ErrUsage.
 type Job struct {
-	// ID names the job in logs and in the ranks' TORCHELASTIC_RUN_ID; made up when empty. Letters, digits, '.', '_' and '-', 64 at most.
+	// ID names the job in logs and in the ranks' TORCHELASTIC_RUN_ID: at most 64 letters, digits,
+	// '.', '_' and '-'; golaunch makes one up when it is empty.
 	ID string
 	// Command is the program and its arguments; no shell reads it.
 	Command []string
 	// Dir is the working directory of the ranks; the caller's own when empty.
 	Dir string
-	// Env has NAME=value for every rank, above everything else, also above what golaunch sets. NAME alone takes the caller's value.
+	// Env has NAME=value for every rank, with precedence over all other sources. NAME alone takes
+	// the caller's value.
 	Env []string
 
 	Resources Resources // nodes, ranks and GPUs, and how long to wait for them
 	Ranks     Ranks     // what a rank finds around it: variables, GPUs, CPUs, the store
-	Restarts  Restarts  // what follows when a rank fails
-	Stopping  Stopping  // what stops the job, and what its ranks hear of it
-	Health    Health    // what is done about nodes and ranks that are not well
-	Output    Output    // where words and logs go
+	Restarts  Restarts  // what happens when a rank fails
+	Stopping  Stopping  // what stops the job, and how its ranks learn of it
+	Health    Health    // what to do about nodes and ranks that are not well
+	Output    Output    // where output and logs go
 	Network   Network   // where the nodes are, and how they meet
 	Cluster   Cluster   // a cluster that gets the job instead
 
-	// place is what a scheduler says, hasID that the ID was given, and ruleText is what the file of
-	// FailureRules has.
+	// place is what a scheduler says, hasID that the user gave the ID, and ruleText the text of
+	// FailureRules.
 	place    *schedenv.Place
 	hasID    bool
 	ruleText string
 }
 
 var (
-	// ErrUsage marks errors of a Job, or a request, that can never do: the caller must change it.
+	// ErrUsage marks errors of a Job, or a request, that the caller must change.
 	ErrUsage = usage.Kind()
 	// ErrNotThere marks errors about a job or node that the cluster does not have.
 	ErrNotThere = errors.New("it is not there")
@@ -86,7 +90,7 @@ func (j Job) submission() replica.Submission {
 	}
 }
 
-// pool is the number of nodes that will come at all; 0 when the job waits for whoever comes.
+// pool is how many nodes can come at all; 0 if any number can.
 func (j Job) pool() int {
 	switch {
 	case j.Resources.Simulate:
@@ -99,7 +103,8 @@ func (j Job) pool() int {
 	return 0
 }
 
-// startedTogether is how many nodes a scheduler has started at once, with this command each; 0 when it was not so.
+// startedTogether is how many nodes a scheduler started at once, each with this command; 0 for
+// other jobs.
 func (j Job) startedTogether() int {
 	if j.place != nil && j.place.Each && j.closed() {
 		return j.place.Nodes
@@ -107,18 +112,19 @@ func (j Job) startedTogether() int {
 	return 0
 }
 
-// started is how many nodes are started for the job, spares included.
+// started is how many nodes start for the job, spares included.
 func (j Job) started() int {
 	return cmp.Or(j.startedTogether(), j.Resources.MaxNodes+j.Resources.Spares)
 }
 
-// closed says that no other nodes can come than those that are there from the start. Pods are replaced.
+// closed says that no node can come later. Pods can: they are replaced.
 func (j Job) closed() bool {
 	return j.Network.Rendezvous == "" && (j.place == nil || j.place.Port == 0)
 }
 
-// allNodesKnown is how many nodes a job has that a scheduler starts again one by one, as it does pods: node 0 may be there for the second time. It
-// is 0 for others, and for a job that waits for all of them anyway.
+// allNodesKnown is how many nodes the job has if a scheduler restarts them one by one, like pods:
+// node 0 may then have been here before. It is 0 for other jobs, and for one that waits for all
+// nodes anyway.
 func (j Job) allNodesKnown() int {
 	r, all := j.Resources, j.Resources.MaxNodes+j.Resources.Spares
 	if !pod.Inside() || j.closed() || r.MinNodes == all || r.MinNodes < r.MaxNodes && j.Resources.LastCall > j.Network.Lease {
@@ -127,7 +133,7 @@ func (j Job) allNodesKnown() int {
 	return all
 }
 
-// facts is what must be the same on every node, by the flag's name.
+// facts must be the same on every node. Their names are those of the flags.
 func (j Job) facts() map[string]string {
 	facts := map[string]string{
 		"command":          short(fmt.Sprintf("%q", j.Command)),
@@ -158,8 +164,8 @@ func (j Job) facts() map[string]string {
 		"--role":           j.Ranks.Role,
 	}
 	if j.Output.Torch != nil {
-		delete(facts, "command") // under torchrun each node may give the script arguments of its own
-		delete(facts, "--role")  // and its ranks a role
+		delete(facts, "command") // under torchrun each node may have its own arguments
+		delete(facts, "--role")  // and role
 	}
 	for _, kv := range j.Env {
 		name, value, _ := strings.Cut(kv, "=")
@@ -169,10 +175,10 @@ func (j Job) facts() map[string]string {
 	return facts
 }
 
-// maxFact bounds a fact, in bytes: a command may have megabytes, and all facts go into one message.
+// maxFact bounds a fact, in bytes: a command may have megabytes, and one message has all facts.
 const maxFact = 1 << 10
 
-// short is a text that differs where long ones do.
+// short shortens a text. Different texts stay different.
 func short(text string) string {
 	if len(text) <= maxFact {
 		return text
@@ -185,7 +191,7 @@ func (j Job) shown(rank int) bool {
 	return len(j.Output.Ranks) == 0 || slices.ContainsFunc(j.Output.Ranks, func(s Span) bool { return s.From <= rank && rank <= s.To })
 }
 
-// prefixed says whether lines of a job with that many ranks say whose they are.
+// prefixed says whether the lines of a job with that many ranks have a prefix.
 func (o Output) prefixed(worldSize int) bool {
 	if o.Prefix != nil {
 		return *o.Prefix
@@ -193,7 +199,7 @@ func (o Output) prefixed(worldSize int) bool {
 	return worldSize > 1
 }
 
-// budget is Max and RefillAfter as --max-restarts has them.
+// budget is the value of --max-restarts.
 func (r Restarts) budget() string {
 	if r.RefillAfter == 0 {
 		return strconv.Itoa(r.Max)

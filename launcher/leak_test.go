@@ -12,7 +12,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// TestNothingLeaks runs jobs that end in several ways, twice: the second time may leave no goroutine and no file more than the first.
+// TestNothingLeaks runs jobs that end in several ways, twice: the second time may leave no
+// goroutine and no file more than the first.
 func TestNothingLeaks(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
@@ -56,8 +57,8 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// settled is the number of goroutines once it is no more than expected, or the least within a limit: those of a job that is over may
-// still be on their way out.
+// settled is the number of goroutines once it is no more than expected, or the least within a
+// limit: those of a job that is over may still be on their way out.
 func settled(expected int, limit time.Duration) int {
 	least := runtime.NumGoroutine()
 	for until := time.Now().Add(limit); least > expected && time.Now().Before(until); least = min(least, runtime.NumGoroutine()) {

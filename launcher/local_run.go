@@ -22,13 +22,13 @@ import (
 	"github.com/golaunch/golaunch/rendezvous"
 )
 
-// unleased is the lease of an agent in the coordinator's own process: neither can lose the other. If
-// the process was stopped (^Z), or the machine paused, it finds its ranks alive.
+// unleased is the lease of an agent in the coordinator's own process: neither can lose the other.
+// If the process was stopped (^Z), or the machine paused, it finds its ranks alive.
 const unleased = 10 * 365 * 24 * time.Hour
 
-// leaseParts divides a lease: an agent keeps its ranks for silence without hearing from the coordinator,
-// and then has kill to end them. With a quarter of a second for a busy machine, this is over when its
-// node counts as lost.
+// leaseParts divides a lease: an agent keeps its ranks for silence without hearing from the
+// coordinator, and then has kill to end them. With a quarter of a second for a busy machine, this
+// is over when its node counts as lost.
 func leaseParts(lease time.Duration) (silence, kill time.Duration) {
 	return lease - lease/10, lease/10 + 250*time.Millisecond
 }
@@ -99,11 +99,12 @@ func (l *localRun) work(id string, at netip.Addr) (agent.Work, error) {
 	return agent.Work{Task: task, Output: agent.Output{Dir: l.files.Dir(), Of: l.job.outputOf(l.console, l.warn)}}, nil
 }
 
-// ranksHear says that the ranks get what this process is sent: Slurm signals all processes of a step.
+// ranksHear says that the ranks get what this process is sent: Slurm signals all processes of a
+// step.
 func (j Job) ranksHear() bool { return j.inSlurm() && j.place.Each }
 
-// nodesHear says that the other nodes, or the ranks, get what this process is sent: a scheduler started
-// them all.
+// nodesHear says that the other nodes, or the ranks, get what this process is sent: a scheduler
+// started them all.
 func (j Job) nodesHear() bool {
 	return j.ranksHear() || j.place != nil && j.place.Each && j.Network.Rendezvous == ""
 }
@@ -119,9 +120,9 @@ func (l *localRun) identity(node placement.Node) mtls.Identity {
 	return mtls.Identity{Node: node.Name, Job: l.job.ID}
 }
 
-// candidate is this node as a possible leader. It listens already where the nodes meet, or they meet at
-// home, HOST:PORT; both are empty if they find each other only once. A job on one or two nodes has no
-// majority without one of them.
+// candidate is this node as a possible leader. It listens already where the nodes meet, or they
+// meet at home, HOST:PORT; both are empty if they find each other only once. A job on one or two
+// nodes has no majority without one of them.
 func (l *localRun) candidate(node placement.Node, token mtls.Token, listens, home string) *rendezvous.Candidate {
 	if l.job.Resources.MaxNodes+l.job.Resources.Spares < 3 {
 		return nil

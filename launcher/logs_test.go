@@ -77,7 +77,8 @@ drwx------ j/attempt-1
 	}
 }
 
-// TestDefaultLogs stay when they can be needed: after a failure, but not after success, nor when nothing was started.
+// TestDefaultLogs stay when they can be needed: after a failure, but not after success, nor when
+// nothing was started.
 func TestDefaultLogs(t *testing.T) {
 	for _, c := range []struct {
 		script string

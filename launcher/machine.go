@@ -19,10 +19,10 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// offer is what this machine offers to the job, once it was looked at. Where a scheduler or an agent has started this process, that ends what
-// it leaves behind, and a cgroup is no matter.
+// offer is this machine as a node, after preflight. Only a process that nothing else cleans up
+// after needs a cgroup, which alone says.
 func (l *localRun) offer(ctx context.Context, alone bool) (placement.Node, error) {
-	node, devices, err := l.job.look(ctx)
+	node, devices, err := l.job.examine(ctx)
 	if err == nil {
 		system := health.Here(l.job.Output.LogDir)
 		if alone {
@@ -33,14 +33,14 @@ func (l *localRun) offer(ctx context.Context, alone bool) (placement.Node, error
 	return node, err
 }
 
-// thisNode is what this machine offers: its GPUs if the job wants any, and the name and address that the job gives it.
+// thisNode is this machine as a node, with its GPUs if the job wants any.
 func (j Job) thisNode(ctx context.Context) (placement.Node, error) {
-	node, _, err := j.look(ctx)
+	node, _, err := j.examine(ctx)
 	return node, err
 }
 
-// look is thisNode, with all GPUs that the driver shows if the job wants any.
-func (j Job) look(ctx context.Context) (node placement.Node, devices []gpu.Device, err error) {
+// examine is thisNode, with all devices that the driver shows.
+func (j Job) examine(ctx context.Context) (node placement.Node, devices []gpu.Device, err error) {
 	if node, err = j.named(); err != nil || !j.Resources.GPU {
 		return node, nil, err
 	}
@@ -58,7 +58,7 @@ func (j Job) look(ctx context.Context) (node placement.Node, devices []gpu.Devic
 	return node, devices, err
 }
 
-// driverError has the code that golaunch doctor has for it.
+// driverError has golaunch doctor's code for the error.
 func driverError(node string, err error) error {
 	f := health.DriverError(err)
 	f.Node = node
@@ -85,7 +85,7 @@ func (j Job) named() (placement.Node, error) {
 	return node, err
 }
 
-// labels are what placement goes by; nil for nothing.
+// labels are what placement reads of this node; nil for none.
 func (j Job) labels() map[string]string {
 	labels := map[string]string{}
 	if j.place != nil && j.place.Topology != "" {
@@ -115,7 +115,7 @@ func (j Job) labels() map[string]string {
 	return labels
 }
 
-// givenAddr is the address that the user wants for this node; none when he leaves it open.
+// givenAddr is the address that the user chose for this node; invalid if none.
 func (j Job) givenAddr(name string) (addr netip.Addr, err error) {
 	switch {
 	case j.Network.Address != "" && j.Network.Interface != "":
@@ -128,8 +128,8 @@ func (j Job) givenAddr(name string) (addr netip.Addr, err error) {
 	return address.Parse(j.Network.Address, name)
 }
 
-// gpus are those found here, of all devices, or those that a scheduler gave where there is no driver to ask; why says why there are
-// none.
+// gpus are the visible ones of all devices here, or those that a scheduler gave if there is no
+// driver; why says why there are none.
 func (j Job) gpus(ctx context.Context) (gpus []placement.GPU, devices []gpu.Device, why string, err error) {
 	devices, why, err = gpu.Survey(ctx)
 	ours, hidden := gpu.Visible(devices)
@@ -151,7 +151,8 @@ func (j Job) gpus(ctx context.Context) (gpus []placement.GPU, devices []gpu.Devi
 	return gpus, devices, cmp.Or(why, hidden), nil
 }
 
-// declared is the i-th of the nodes that stand for machines, with as many GPUs as the job wants on it.
+// declared is the i-th of the nodes that stand for machines, with as many GPUs as the job wants
+// there.
 func (j Job) declared(i int) placement.Node {
 	node := placement.Node{Name: "node" + strconv.Itoa(i), Addr: address.Loopback(i), CPUs: runtime.NumCPU()}
 	if !j.Resources.GPU {
@@ -167,5 +168,5 @@ func (j Job) declared(i int) placement.Node {
 	return node
 }
 
-// simulatedGPUs is what a declared node has when the job wants all of them.
+// simulatedGPUs is how many GPUs a declared node has if the job wants all of them.
 const simulatedGPUs = 8

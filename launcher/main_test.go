@@ -60,8 +60,8 @@ func (s *screen) await(t *testing.T, part string) {
 	}
 }
 
-// marked is a job of n ranks that run a shell script on node n1, and what it prints. At the end of the test no process of it may be
-// left.
+// marked is a job of n ranks that run a shell script on node n1, and what it prints. At the end of
+// the test no process of it may be left.
 func marked(t *testing.T, n int, script string) (launcher.Job, *screen, *screen) {
 	t.Helper()
 	mark := fmt.Sprintf("GOLAUNCH_TEST_MARK=%d-%s", os.Getpid(), t.Name())

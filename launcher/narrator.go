@@ -6,17 +6,19 @@ import (
 	"time"
 )
 
-// passing is how long a state must last to be worth a line: a launch of milliseconds says nothing on its way.
+// passing is how long a state must last to be worth a line: a launch of milliseconds prints
+// nothing.
 const passing = 200 * time.Millisecond
 
-// narrator tells decisions to people: a failure, a loss and a stop at once; anything else once it has lasted.
+// narrator tells decisions to people: failures, losses and stops at once, other states once they
+// have lasted.
 type narrator struct {
 	say func(format string, args ...any)
 
 	mu sync.Mutex
-	// waiting is the timer of the state that has not lasted yet.
+	// waiting is the timer of a state that has not lasted yet.
 	waiting *time.Timer
-	// last is the newest that was told.
+	// last is what was told last.
 	last string
 }
 
@@ -44,7 +46,7 @@ func (n *narrator) tellNow(d Decision) {
 	n.say("%s", d.Reason)
 }
 
-// told says that something was the last that was told, or the beginning of it.
+// told reports whether the last that was told begins with what.
 func (n *narrator) told(what string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,7 +60,7 @@ func (n *narrator) forget() {
 	}
 }
 
-// end silences what has not lasted yet: the report follows.
+// end drops a state that has not lasted yet: the report follows.
 func (n *narrator) end() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

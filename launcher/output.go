@@ -16,30 +16,33 @@ import (
 	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
-// TorchOutput is what torchrun does with the output of ranks (torch/distributed/elastic/multiprocessing/api.py). Beside golaunch's
-// own names, the files have torchrun's: <LogDir>/<id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}, in a
-// directory for each node and run.
+// TorchOutput is what torchrun does with the output of ranks
+// (torch/distributed/elastic/multiprocessing/api.py). The files have torchrun's names beside
+// golaunch's: <LogDir>/<id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json},
+// in a directory for each node and run.
 type TorchOutput struct {
-	// Redirects go to files alone. Tee goes to files and, with Prefix before each line, to the console. Other streams are shown
-	// as they are; they are in files too, unlike torchrun's. Both choose by local rank, in torchrun's numbers: 0 none, 1 stdout, 2 stderr,
-	// 3 both; -1 stands for the local ranks that have no entry.
+	// Redirects go to files alone. Tee goes to files and, with Prefix before each line, to the
+	// console. Other streams are shown as they are, and unlike torchrun's are in files too. The
+	// keys are local ranks, -1 for all without an entry; the values are torchrun's: 0 none, 1
+	// stdout, 2 stderr, 3 both.
 	Redirects, Tee map[int]int
 	// LocalRanks are shown; all when empty.
 	LocalRanks []int
-	// Prefix may have ${role_name}, ${local_rank}, ${rank} and ${hostname}; "[${role_name}${local_rank}]:" when empty.
+	// Prefix may have ${role_name}, ${local_rank}, ${rank} and ${hostname};
+	// "[${role_name}${local_rank}]:" when empty.
 	Prefix string
-	// Filters are texts, for stdout and for stderr: lines of Tee that have one of them are also in
-	// <LogDir>/<id>_<random>/attempt_<n>/filtered_stdout.log and filtered_stderr.log.
+	// Filters are texts, for stdout and for stderr: lines of Tee that contain one of them are also
+	// in <LogDir>/<id>_<random>/attempt_<n>/filtered_stdout.log and filtered_stderr.log.
 	Filters [2][]string
-	// ErrorFile, if set, gets the error file of the rank that failed first, if that ran on this node, with its exit code as errorCode: the
-	// TORCHELASTIC_ERROR_FILE of who called torchrun.
+	// ErrorFile, if set, gets the error file of the rank that failed first, if it ran on this node,
+	// with its exit code as errorCode: the TORCHELASTIC_ERROR_FILE of torchrun's caller.
 	ErrorFile string
 }
 
-// streams are a Redirects or a Tee.
+// streams is a Redirects or a Tee.
 type streams map[int]int
 
-// everyRank stands for the local ranks that have no entry.
+// everyRank stands for the local ranks without an entry.
 const everyRank = -1
 
 func (s streams) of(localRank int) logs.Stream {
@@ -76,7 +79,7 @@ func (t *TorchOutput) validate() error {
 	return streams(t.Tee).validate("tee")
 }
 
-// outputOf says how the words of a rank are kept, and shown on a console unless it is nil.
+// outputOf says how a rank's output is kept, and shown on a console unless that is nil.
 func (j Job) outputOf(console *logs.Console, warn func(error)) func(agent.Speaker) logs.RankOptions {
 	return func(s agent.Speaker) logs.RankOptions {
 		o := logs.RankOptions{Node: s.Node, Rank: s.Rank, Attempt: s.Attempt, Limit: j.Output.LogLimit, Warn: warn, Alone: s.WorldSize == 1}
@@ -93,7 +96,7 @@ func (j Job) outputOf(console *logs.Console, warn func(error)) func(agent.Speake
 	}
 }
 
-// torch is how torchrun would have it.
+// torch does it as torchrun would.
 func (j Job) torch(s agent.Speaker, o *logs.RankOptions) {
 	tee := streams(j.Output.Torch.Tee).of(s.LocalRank)
 	o.Bare = ^tee
@@ -106,7 +109,8 @@ func (j Job) torch(s agent.Speaker, o *logs.RankOptions) {
 	o.Filters = map[logs.Stream][]string{logs.Stdout: j.Output.Torch.Filters[0], logs.Stderr: j.Output.Torch.Filters[1]}
 }
 
-// torchPrefix fills the template in as Python's string.Template.safe_substitute does: an unknown macro stays.
+// torchPrefix fills in the template as Python's string.Template.safe_substitute does: an unknown
+// macro stays.
 func (j Job) torchPrefix(s agent.Speaker) string {
 	template := j.Output.Torch.Prefix
 	if template == "" {
@@ -129,7 +133,7 @@ func (j Job) torchPrefix(s agent.Speaker) string {
 	})
 }
 
-// hostname is this machine's name, and the node's where it has none.
+// hostname is this machine's name, or the node's if it has none.
 func hostname(node string) string {
 	if name, err := os.Hostname(); err == nil {
 		return name
@@ -137,7 +141,8 @@ func hostname(node string) string {
 	return node
 }
 
-// dirName is the name of the job's log directory. torchrun's ids are not unique: all jobs of a user may be "none".
+// dirName is the name of the job's log directory. torchrun's IDs are not unique: all jobs of a user
+// may be "none".
 func (j Job) dirName(id string) string {
 	if j.Output.Torch == nil {
 		return id
@@ -145,14 +150,14 @@ func (j Job) dirName(id string) string {
 	return id + "_" + strings.ToLower(rand.Text()[:8])
 }
 
-// handOn writes what the rank that failed first has left of its error to where the caller of torchrun looks for it.
+// handOn writes the error file of the rank that failed first to the one of torchrun's caller.
 func (l *localRun) handOn(cause *Failure) error {
 	t := l.job.Output.Torch
 	if t == nil || t.ErrorFile == "" || cause == nil || cause.Rank < 0 || l.files.Dir() == nil {
 		return nil
 	}
 	text, err := l.files.Dir().ErrorFile(cause.Attempt, cause.Rank)
-	if errors.Is(err, fs.ErrNotExist) { // it ran elsewhere, or died without a word
+	if errors.Is(err, fs.ErrNotExist) { // the rank ran elsewhere, or died before it could write
 		return nil
 	}
 	var file map[string]any
@@ -172,10 +177,10 @@ func (l *localRun) handOn(cause *Failure) error {
 	return nil
 }
 
-// foldAbove is how many ranks are shown line by line where Fold is "auto".
+// foldAbove is how many ranks are shown line by line if Fold is "auto".
 const foldAbove = 8
 
-// console is where the words go.
+// console is where the output goes.
 func (o Output) console() *logs.Console {
 	c := logs.NewConsole(o.Stdout, o.Stderr)
 	switch {

@@ -14,9 +14,10 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// Plan says where the ranks of a job would run. With no nodes given it plans for this machine if the job wants one node and GPUs
-// are found here, and otherwise for nodes that have just what the job wants, so that it needs no GPU. The error is a
-// *placement.InfeasibleError when the nodes cannot hold the job, and ErrUsage for a job that can never run.
+// Plan says where the ranks of a job would run. Without nodes it plans for this machine if the job
+// wants one node with GPUs and there are some here, and else for nodes that have just what the job
+// wants. The error is a *placement.InfeasibleError if the nodes cannot hold the job, and ErrUsage
+// for a job that can never run.
 func Plan(ctx context.Context, j Job, nodes ...placement.Node) (placement.Plan, error) {
 	j, err := j.complete()
 	if err != nil {
@@ -45,9 +46,9 @@ func (j Job) imagined(ctx context.Context) ([]placement.Node, error) {
 	return nodes, nil
 }
 
-// Explain is the environment of one rank of a plan, with each variable's source and reason. Not known before the start are
-// MASTER_PORT when the job takes a free one, the job ID when it is made up, the error file, and NCCL_RAS_ADDR; of another machine
-// neither its CPUs nor its network. The rank must be one of the plan's.
+// Explain is the environment of one rank of a plan, with each variable's source and reason. Unknown
+// before the start are a free MASTER_PORT, a made-up job ID, the error file, NCCL_RAS_ADDR, and
+// another machine's CPUs and network.
 func (j Job) Explain(plan placement.Plan, rank int) (rankenv.Env, error) {
 	j, err := j.complete()
 	if err != nil {
@@ -65,7 +66,7 @@ func (j Job) Explain(plan placement.Plan, rank int) (rankenv.Env, error) {
 
 func (j Job) explain(plan placement.Plan, g placement.Group, b placement.Bundle) (rankenv.Env, error) {
 	facts := j.about(plan, g, b)
-	if g.Node.Addr.IsLoopback() { // another machine's CPUs are not known here
+	if g.Node.Addr.IsLoopback() { // another machine's CPUs are unknown here
 		j.bind(&facts, g.Bundles)
 	}
 	return j.with(facts, g.Node.Addr)
@@ -84,7 +85,7 @@ func (j Job) with(facts rankenv.Facts, at netip.Addr) (rankenv.Env, error) {
 	return base.With(presets("")).Explain(facts), nil
 }
 
-// about is what a plan says about one of its ranks.
+// about is what a plan says about a rank.
 func (j Job) about(plan placement.Plan, g placement.Group, b placement.Bundle) rankenv.Facts {
 	facts := rankenv.Facts{
 		JobID: j.ID, NodeName: g.Node.Name, NodeRank: g.NodeRank, Nodes: len(plan.Groups),
@@ -103,7 +104,7 @@ func (j Job) about(plan placement.Plan, g placement.Group, b placement.Bundle) r
 	return facts
 }
 
-// bind adds to the facts about a rank what is known of its CPUs.
+// bind adds a rank's CPUs to the facts.
 func (j Job) bind(f *rankenv.Facts, node []placement.Bundle) {
 	gpus := make([]string, len(node))
 	for i, b := range node {

@@ -16,16 +16,16 @@ func portRange(text string) (ports.Range, error) {
 	return r, nil
 }
 
-// ports is PortRange once it was checked.
+// ports is PortRange, checked.
 func (n Network) ports() ports.Range {
 	r, _ := portRange(n.PortRange) // complete has refused another
 	return r
 }
 
-// coordinatorPort is where a coordinator listens whose address names no port.
+// coordinatorPort is where a coordinator listens if its address names no port.
 func coordinatorPort(r ports.Range) int { return cmp.Or(r.First, DefaultPort) }
 
-// listeners are what one node of the job, that with the most, has on ports of the range at the same time.
+// listeners are what the node with the most of them has on ports of the range at the same time.
 func (j Job) listeners() (on []string) {
 	_, _, portless := net.SplitHostPort(j.Network.Rendezvous)
 	switch p := j.place; {

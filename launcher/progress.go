@@ -14,11 +14,14 @@ import (
 	"github.com/golaunch/golaunch/launcher/report"
 )
 
-// Progress is how far a job has come, by the heartbeats of its ranks. What is not known is NaN, or a zero time.
+// Progress is how far a job has come, by the heartbeats of its ranks. What is not known is NaN, or
+// a zero time.
 type Progress struct {
-	// Step is the newest that any rank has told, of Total. StepTime is the median of the ranks', in seconds.
+	// Step is the newest that any rank has told, of Total. StepTime is the median of the ranks', in
+	// seconds.
 	Step, Total, StepTime float64
-	// Still is for how many seconds no rank has told a step, where that is so long that the job stands still; 0 where it does not.
+	// Still is for how many seconds no rank has told a step, where that is so long that the job
+	// stands still; 0 where it does not.
 	Still float64
 	// Done is when it will be, at this pace; a job that stands still has none.
 	Done time.Time
@@ -63,8 +66,8 @@ func higher(a, b float64) float64 {
 	return a
 }
 
-// String is the progress in one line: "step 120 of 1000, 2.3 steps a second, done at 14:32", or "step 120 of 1000, no heartbeat for 55s". It
-// is empty where nothing is known.
+// String is the progress in one line: "step 120 of 1000, 2.3 steps a second, done at 14:32", or
+// "step 120 of 1000, no heartbeat for 55s". It is empty where nothing is known.
 func (p Progress) String() string {
 	if math.IsNaN(p.Step) {
 		return ""
@@ -119,8 +122,8 @@ func sampleHere(ctx context.Context, q SampleQuery) iter.Seq2[NodeSamples, error
 // progressAfter is how long a job must last before golaunch tells how far it is.
 const progressAfter = 2 * time.Second
 
-// followProgress tells how far the job has come until ctx ends: on the last line of a terminal, and to
-// Kubeflow's Trainer. It asks no node if neither is there; it then returns nil.
+// followProgress tells how far the job has come until ctx ends: on the last line of a terminal, and
+// to Kubeflow's Trainer. It asks no node if neither is there; it then returns nil.
 func (l *localRun) followProgress(ctx context.Context, ask sampling) *progressReporter {
 	status, err := trainjob.Here(os.Getenv)
 	if err != nil {

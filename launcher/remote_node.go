@@ -29,8 +29,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// remoteVar has the enlistment of an agent that this golaunch starts on another node, unless standard
-// input has it: no other user of the machine can read either.
+// remoteVar has the enlistment of an agent that this golaunch starts on another node, unless
+// standard input has it: no other user of the machine can read either.
 const remoteVar = helper.Enlistment
 
 func init() { internalverbs.ServeNode = remoteNode }
@@ -58,8 +58,8 @@ const endOfJob = 2 * time.Second
 var errUnstarted = errors.New("cannot start golaunch on the nodes")
 
 // remotely runs the coordinator in this process, and start starts agents elsewhere, which read an
-// enlistment. start returns when they have all ended, or when the job cannot go on without those that
-// have. Its context ends with the job.
+// enlistment. start returns when they have all ended, or when the job cannot go on without those
+// that have. Its context ends with the job.
 func (l *localRun) remotely(ctx context.Context, start func(context.Context, enlistment) error) (Result, error) {
 	own, err := l.job.headAddr(ctx)
 	if err != nil {
@@ -124,8 +124,8 @@ func (j Job) headAddr(ctx context.Context) (netip.Addr, error) {
 	return address.Reachable(ctx, node)
 }
 
-// remoteNode is the main function of an agent that another golaunch started. The coordinator tells how
-// the job ended; this process fails only if the coordinator does not know of it.
+// remoteNode is the main function of an agent that another golaunch started. The coordinator tells
+// how the job ended; this process fails only if the coordinator does not know of it.
 func remoteNode() int {
 	name, _ := os.Hostname()
 	e, err := readEnlistment()
@@ -145,7 +145,8 @@ func readEnlistment() (e enlistment, err error) {
 		in = strings.NewReader(text)
 	}
 	err = os.Unsetenv(remoteVar) // other users can look at the processes that this one starts
-	// The token is in this process's memory: keep it from core files and from the user's other processes.
+	// The token is in this process's memory: keep it from core files and from the user's other
+	// processes.
 	err = errors.Join(err, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 	if err == nil {
 		d := json.NewDecoder(io.LimitReader(in, simnode.MaxOrder))
@@ -212,7 +213,8 @@ func (e enlistment) serve() error {
 	return err
 }
 
-// signals are what this process is told. The end of a standard input that it is tied to is a SIGHUP.
+// signals are what this process is told. The end of a standard input that it is tied to is a
+// SIGHUP.
 func (e enlistment) signals() <-chan os.Signal {
 	heard := make(chan os.Signal, 8)
 	signal.Notify(heard, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)

@@ -24,8 +24,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// meet runs a job whose every node runs this same command: the owner of the rendezvous address leads,
-// the other nodes join.
+// meet runs a job whose every node runs this same command: the owner of the rendezvous address
+// leads, the other nodes join.
 func (l *localRun) meet(ctx context.Context) (Result, error) {
 	at, code, err := l.rendezvous(ctx)
 	if err == nil && l.job.Resources.MaxNodes > 1 {
@@ -81,8 +81,8 @@ func (l *localRun) meet(ctx context.Context) (Result, error) {
 	return ended(l.role().Begin(ctx, listener, mtls.Server(token, l.identity(node)), m))
 }
 
-// rendezvous is where the nodes meet. In a pod it waits for the name, which may be unknown until that
-// pod runs. The code is for an error, and 0 for one like any other.
+// rendezvous is where the nodes meet. In a pod it waits for the name, which may be unknown until
+// that pod runs. The code is for an error, and 0 for one like any other.
 func (l *localRun) rendezvous(ctx context.Context) (at address.Endpoint, code int, err error) {
 	n := l.job.Network
 	resolve := func(ctx context.Context) (address.Endpoint, error) {
@@ -124,8 +124,8 @@ func (j Job) token() (mtls.Token, error) {
 // probeLimit bounds the wait for the holder of a port to begin TLS, as a coordinator does at once.
 const probeLimit = 5 * time.Second
 
-// foreign reports that the process at the coordinator's port is none. A coordinator with another token
-// is one: joining tells more. A process that does not listen yet may become one.
+// foreign reports that the process at the coordinator's port is none. A coordinator with another
+// token is one: joining tells more. A process that does not listen yet may become one.
 func foreign(ctx context.Context, m role.Member) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()

@@ -10,9 +10,11 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// Reserve waits until the cluster has placement groups for the request, and holds them until Release, or until ctx ends. Jobs run on
-// them, one after another or side by side, without waiting for others: Within names the reservation. Colocated is how many of those
-// may share a GPU, as groups of ranks that take turns do; 0 is 1. Request.PerNode such as [4, 8, 2] makes groups of different sizes.
+// Reserve waits until the cluster has placement groups for the request, and holds them until
+// Release or the end of ctx. Jobs whose Within names the reservation run on them, one after another
+// or side by side, without waiting for other jobs. Colocated is how many of them may share a GPU,
+// as groups that take turns do; 0 is
+// 1. PerNode such as [4, 8, 2] makes groups of different sizes.
 func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservation, error) {
 	if len(j.Command) == 0 {
 		j.Command = []string{"(reservation)"}
@@ -54,7 +56,8 @@ func (c *Client) Reserve(ctx context.Context, j Job, colocated int) (*Reservatio
 // Reservation holds GPUs of a cluster for jobs.
 type Reservation struct {
 	ID string
-	// Plan has the placement groups that were granted. A node that is lost is replaced, which Plan does not show.
+	// Plan has the placement groups that were granted. It does not show the replacement of a lost
+	// node.
 	Plan placement.Plan
 
 	client *Client
@@ -63,7 +66,7 @@ type Reservation struct {
 	err    error
 }
 
-// hold keeps the watch going, which holds the reservation.
+// hold keeps the watch going, which keeps the reservation.
 func (r *Reservation) hold(ctx context.Context) {
 	defer close(r.over)
 	for {
@@ -76,7 +79,7 @@ func (r *Reservation) hold(ctx context.Context) {
 	}
 }
 
-// Submit brings a job that runs on the reservation.
+// Submit gives the cluster a job that runs on the reservation.
 func (r *Reservation) Submit(ctx context.Context, j Job) (*Watch, error) {
 	j.Cluster.Within = r.ID
 	return r.client.Submit(ctx, j)
@@ -88,10 +91,10 @@ func (r *Reservation) Run(ctx context.Context, j Job) (Result, error) {
 	return r.client.Run(ctx, j)
 }
 
-// Done is closed when the reservation is over: released, or lost with the coordinator, as Err then says.
+// Done is closed when the reservation was released, or lost with the coordinator.
 func (r *Reservation) Done() <-chan struct{} { return r.over }
 
-// Err is why the reservation was lost; nil before, and when it was released.
+// Err is why the reservation was lost; nil before, or if it was released.
 func (r *Reservation) Err() error {
 	select {
 	case <-r.over:
@@ -101,7 +104,7 @@ func (r *Reservation) Err() error {
 	}
 }
 
-// Release stops the jobs that run on the reservation and gives its GPUs back. It returns when that is done.
+// Release stops the jobs on the reservation, gives its GPUs back, and then returns.
 func (r *Reservation) Release(ctx context.Context) error {
 	_, err := r.client.Stop(ctx, r.ID, CodeStopped, "its reservation was released")
 	if err != nil && !errors.Is(err, ErrNotThere) {

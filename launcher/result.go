@@ -13,16 +13,17 @@ import (
 
 // Result is how a job ended. As JSON it is what docs/json.md says.
 type Result struct {
-	// Code is 0 for success, the root cause's exit code, or golaunch's own: 124 a timeout waiting for nodes, 125 golaunch's own
-	// failure, an infeasible request or a lost node; or what Restarts.ExitCodes has for the Ending.
+	// Code is 0 for success, the root cause's exit code, or golaunch's own: 124 a timeout waiting
+	// for nodes, 125 golaunch's own failure, an infeasible request or a lost node; or what
+	// Restarts.ExitCodes has for the Ending.
 	Code   int           `json:"code"`
 	Ending report.Ending `json:"ending"`
 	// Reason is the whole in one line.
 	Reason string `json:"reason"`
 	// Cause is the root cause of the last attempt; nil on success and when there was none.
 	Cause *Failure `json:"cause,omitempty"`
-	// Attempts is the number of attempts that were started, over all units; Restarts how many of them followed a failure, whether or not
-	// the budget bore it.
+	// Attempts is the number of attempts that were started, over all units; Restarts how many of
+	// them followed a failure, whether or not the budget bore it.
 	Attempts int `json:"attempts"`
 	Restarts int `json:"restarts"`
 	// Goodput is what the time of its ranks went into; nil if it never had ranks.
@@ -37,7 +38,8 @@ type Failure struct {
 	// GPU is the rank's; nil for a CPU rank.
 	GPU     *placement.GPU
 	Attempt int
-	// Exit is how the rank ended, at a time of the coordinator's clock, having Lived so long and come to Step, if it tells its steps.
+	// Exit is how the rank ended, at a time of the coordinator's clock, having Lived so long and
+	// come to Step, if it tells its steps.
 	Exit  report.Exit
 	At    time.Time
 	Lived time.Duration
@@ -46,9 +48,11 @@ type Failure struct {
 	Further int
 	// Why is the failure in words: "rank 3 on n1 (gpu 3) died of SIGKILL (out of memory)".
 	Why string
-	// Tail is the end of what the rank wrote, Traceback that of its exception, and Kernel what the node's kernel said of its GPUs.
+	// Tail is the end of what the rank wrote, Traceback that of its exception, and Kernel what the
+	// node's kernel said of its GPUs.
 	Tail, Traceback, Kernel string
-	// Hung says that nothing ended: the ranks stood still, and Rank is the one that lags, if one does.
+	// Hung says that nothing ended: the ranks stood still, and Rank is the one that lags, if one
+	// does.
 	Hung bool
 	// Verdict is what it means, as the coordinator decided with all that it knows, the job's
 	// failure rules included.
@@ -79,15 +83,17 @@ func (v Verdict) String() string {
 	return verdict.Verdict{Action: verdict.Action(v.Action), Cause: v.Cause, Title: v.Title, Quote: v.Quote, Remedy: v.Remedy}.String()
 }
 
-// Goodput is what the time of a job's ranks went into, in hours of one GPU, or of one rank of a job without GPUs. A rank counts for as
-// long as its unit is placed or waits for a node in the place of a lost one.
+// Goodput is what the time of a job's ranks went into, in hours of one GPU, or of one rank of a job
+// without GPUs. A rank counts for as long as its unit is placed or waits for a node in the place of
+// a lost one.
 type Goodput struct {
 	// Unit is what the hours are of: "GPU" or "rank".
 	Unit string `json:"unit"`
 	// Goodput is Training as a share of Hours, 0 to 1, and Hours the sum of all that follow.
 	Goodput float64 `json:"goodput"`
 	Hours   float64 `json:"total_hours"`
-	// Training is without Lost, which was trained again after a restart, as far as the program's steps are known.
+	// Training is without Lost, which was trained again after a restart, as far as the program's
+	// steps are known.
 	Training float64 `json:"training_hours"`
 	Lost     float64 `json:"lost_hours"`
 	Starting float64 `json:"starting_hours"`
@@ -98,11 +104,13 @@ type Goodput struct {
 	Importing float64 `json:"importing_hours"`
 	// Interruptions counts those after which the job went on.
 	Interruptions int `json:"interruptions"`
-	// Costs are what these cost by cause and node, dearest first, 32 at most; the rest is one more, with the cause "others".
+	// Costs are what these cost by cause and node, dearest first, 32 at most; the rest is one more,
+	// with the cause "others".
 	Costs []Cost `json:"costs"`
 }
 
-// Cost is what the interruptions of one cause and node have cost: Hours until all ranks trained again, without those that were Lost.
+// Cost is what the interruptions of one cause and node have cost: Hours until all ranks trained
+// again, without those that were Lost.
 type Cost struct {
 	// Cause is one of docs/failures.md, or "node-lost", "drain" or "others".
 	Cause string `json:"cause"`
@@ -116,8 +124,8 @@ type Cost struct {
 // Notable says that it is worth a line: something was interrupted, or an hour was spent.
 func (g *Goodput) Notable() bool { return g != nil && g.report().Notable() }
 
-// String is the goodput in one line, such as "97.1 % of 512.0 GPU-hours; 3 interruptions cost 14.9: 9.1 gpu-lost (n17), 5.8 node-lost
-// (n3)".
+// String is the goodput in one line, such as "97.1 % of 512.0 GPU-hours; 3 interruptions cost 14.9:
+// 9.1 gpu-lost (n17), 5.8 node-lost (n3)".
 func (g Goodput) String() string { return g.report().String() }
 
 // Decision is one step of a job, with its reason in words.
@@ -126,8 +134,8 @@ type Decision struct {
 	Reason string
 	// News is what a person wants to know at once: a failure, a loss, a stop.
 	News bool
-	// Failure is how the attempt of the job, or of the node or rank that restarts by itself, began to fail, if this was decided for that.
-	// What it says of the GPU and the step may be missing.
+	// Failure is how the attempt of the job, or of the node or rank that restarts by itself, began
+	// to fail, if this was decided for that. What it says of the GPU and the step may be missing.
 	Failure *Failure
 	// Result is how the job ended, in the last that a Watch tells; nil otherwise.
 	Result *Result
@@ -136,7 +144,8 @@ type Decision struct {
 // ended is resultOf for what ends with an error too.
 func ended(r job.Result, err error) (Result, error) { return resultOf(r), err }
 
-// resultOf, and each function of such a name, turns what a package below says into the word of this one.
+// resultOf, and each function of such a name, turns what a package below says into the word of this
+// one.
 func resultOf(r job.Result) Result {
 	result := Result{
 		Code: r.Code, Ending: r.Ending, Reason: r.Reason, Attempts: r.Attempts, Restarts: r.Restarts, Goodput: goodputOf(r.Goodput),

@@ -85,7 +85,8 @@ func TestNothingIsLost(t *testing.T) {
 	}
 }
 
-// differ says where two values are not the same under the same names, whatever their types are called.
+// differ says where two values are not the same under the same names, whatever their types are
+// called.
 func differ(a, b reflect.Value) string {
 	if a.Kind() != b.Kind() {
 		return fmt.Sprintf("a %v is a %v", a.Kind(), b.Kind())
@@ -138,7 +139,8 @@ func plainFields(t reflect.Type) (names []string) {
 	return names
 }
 
-// TestResultAsJSON holds that a program can read a result back, but for what is about the node itself of a GPU.
+// TestResultAsJSON holds that a program can read a result back, but for what is about the node
+// itself of a GPU.
 func TestResultAsJSON(t *testing.T) {
 	whole := resultOf(filled[job.Result]())
 	whole.Cause.GPU.PCI, whole.Cause.GPU.HeldBy = "", ""

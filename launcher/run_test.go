@@ -285,7 +285,8 @@ until [ -p `+names[1]+`.$RANK ]; do sleep 0.01; done; read word <`+names[1]+`.$R
 	both.Wait()
 }
 
-// TestChildrenOfItsOwn runs a job in a program that waits for other children, some of them like those of a job.
+// TestChildrenOfItsOwn runs a job in a program that waits for other children, some of them like
+// those of a job.
 func TestChildrenOfItsOwn(t *testing.T) {
 	stay := exec.Command("sleep", "1000")
 	stay.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -11,14 +11,17 @@ import (
 
 // SampleQuery chooses of what the nodes of a cluster measure.
 type SampleQuery struct {
-	// Job has only its nodes and ranks; empty for all nodes and ranks. Nodes are asked; all when empty.
+	// Job has only its nodes and ranks; empty for all nodes and ranks. Nodes are asked; all when
+	// empty.
 	Job   string
 	Nodes []string
 	// Since leaves out samples that are older, but for the newest of each series.
 	Since time.Duration
-	// Every has newer ones follow until the job is over, or ctx; at most once a second. 0 has one answer of each node.
+	// Every has newer ones follow until the job is over, or ctx; at most once a second. 0 has one
+	// answer of each node.
 	Every time.Duration
-	// Within bounds the wait for nodes that do not answer, which come with Missing then; 0 does not, and where answers follow they may come late.
+	// Within bounds the wait for nodes that do not answer, which come with Missing then; 0 does
+	// not, and where answers follow they may come late.
 	Within time.Duration
 }
 
@@ -32,7 +35,8 @@ type NodeSamples struct {
 	Missing string
 }
 
-// Series is what was measured of a rank, the oldest sample first, or of the node itself, whose Rank is -1 and whose Job is empty.
+// Series is what was measured of a rank, the oldest sample first, or of the node itself, whose Rank
+// is -1 and whose Job is empty.
 type Series struct {
 	Job       string
 	Rank      int
@@ -56,25 +60,28 @@ type Sample struct {
 
 // Usage is what a rank or a node does. Rates are means since the sample before.
 type Usage struct {
-	// CPUs is how many the processes of a rank use, or all of a node. Memory is what they have in memory, or what a node has in use, of
-	// MemoryTotal, in bytes.
+	// CPUs is how many the processes of a rank use, or all of a node. Memory is what they have in
+	// memory, or what a node has in use, of MemoryTotal, in bytes.
 	CPUs, Memory, MemoryTotal float64
-	// IO is what processes read and wrote, files, pipes and sockets alike, in bytes a second, and Faults are the pages that they touched for
-	// the first time, a second.
+	// IO is what processes read and wrote, files, pipes and sockets alike, in bytes a second, and
+	// Faults are the pages that they touched for the first time, a second.
 	IO, Faults, Processes float64
-	// Step is the newest that the program has told, of Total, if it tells that. A step takes StepTime seconds.
+	// Step is the newest that the program has told, of Total, if it tells that. A step takes
+	// StepTime seconds.
 	Step, Total, StepTime float64
-	// BeatAge and SilenceAge are for how long there was no heartbeat, and no output, in seconds. Lines and LogBytes count what was written.
+	// BeatAge and SilenceAge are for how long there was no heartbeat, and no output, in seconds.
+	// Lines and LogBytes count what was written.
 	BeatAge, SilenceAge, Lines, LogBytes float64
-	// GPUUse is the part of time in which a kernel ran, 0 to 1; memory is in bytes, power in watts, temperature in degrees Celsius, and Xids
-	// counts the errors that the kernel has reported.
+	// GPUUse is the part of time in which a kernel ran, 0 to 1; memory is in bytes, power in watts,
+	// temperature in degrees Celsius, and Xids counts the errors that the kernel has reported.
 	GPUUse, GPUMemory, GPUMemoryTotal, GPUPower, GPUPowerLimit, GPUTemperature, Xids float64
-	// Received and Sent are what the network cards of a node carry, in bytes a second, and Ranks counts those that run there.
+	// Received and Sent are what the network cards of a node carry, in bytes a second, and Ranks
+	// counts those that run there.
 	Received, Sent, Ranks float64
 }
 
-// Samples asks nodes what their ranks and they themselves do. Nothing of it is sent, or kept by the coordinator, unless somebody asks. An
-// error is the last that comes.
+// Samples asks nodes what their ranks and they themselves do. Nothing of it is sent, or kept by the
+// coordinator, unless somebody asks. An error is the last that comes.
 func (c *Client) Samples(ctx context.Context, q SampleQuery) iter.Seq2[NodeSamples, error] {
 	inquiry := wire.Inquiry{
 		Job: q.Job, Nodes: q.Nodes, Within: q.Within,
@@ -101,7 +108,8 @@ type Pong struct {
 	Missing string
 }
 
-// Ping asks the nodes of a job, or all when it is empty, for an answer that costs nothing, and waits for them within a limit.
+// Ping asks the nodes of a job, or all when it is empty, for an answer that costs nothing, and
+// waits for them within a limit.
 func (c *Client) Ping(ctx context.Context, job string, within time.Duration) iter.Seq2[Pong, error] {
 	return func(yield func(Pong, error) bool) {
 		began := time.Now()

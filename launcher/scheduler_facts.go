@@ -20,7 +20,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// locate completes a job by what a scheduler or another launcher says of it, where the user has not said otherwise.
+// locate completes a job by what a scheduler or another launcher says, unless the user has said
+// otherwise.
 func (j *Job) locate() (err error) {
 	if j.Resources.Order.By == bySlurm {
 		defer func() {
@@ -65,7 +66,7 @@ func (j *Job) locate() (err error) {
 	return j.nodes(j.place)
 }
 
-// oneNode reports whether torchrun's command line asks for one node: then each process that runs it
+// oneNode reports whether torchrun's command line asks for one node: each process that runs it then
 // has a job of its own.
 func (j Job) oneNode() bool {
 	return j.Output.Torch != nil && j.Network.Rendezvous == "" && j.Resources.MaxNodes == 1 && j.Resources.Spares == 0
@@ -122,7 +123,7 @@ func (j *Job) ranks(p *schedenv.Place) error {
 	return nil
 }
 
-// nodes takes the nodes that a scheduler has given, and how they meet.
+// nodes takes the nodes that a scheduler gave, and how they meet.
 func (j *Job) nodes(p *schedenv.Place) error {
 	if p.Several != nil {
 		return usage.Errorf("%v", p.Several)
@@ -152,15 +153,16 @@ func (j *Job) nodes(p *schedenv.Place) error {
 	return nil
 }
 
-// solitary says that each process that runs this command has a job of its own: it wants one node, and nothing says that there are more.
+// solitary reports whether each process that runs this command has a job of its own: it wants one
+// node, and nothing says that there are more.
 func (j Job) solitary() bool {
 	p, r := j.place, j.Resources
 	return p.Each && (p.Nodes == 1 || p.Nodes == 0 && r.MinNodes == 1 && r.MaxNodes == 1 && j.Resources.Spares == 0)
 }
 
-// scheduledID begins with the scheduler's id of the job. An allocation may run many jobs, and a
-// scheduler one job several times. It is empty when the scheduler has none that would do. A lone
-// job may be one of many at the same time.
+// scheduledID begins with the scheduler's ID of the job; it is empty if that cannot be used. An
+// allocation may run many jobs, a scheduler may run one job several times, and a lone job may be
+// one of many.
 func scheduledID(p *schedenv.Place, lone bool) string {
 	id := p.Job
 	switch {
@@ -208,7 +210,7 @@ func (j *Job) slurmOrder() error {
 	return nil
 }
 
-// perNode is for a scheduler's word. The GPUs may be on other machines than this.
+// perNode reads a scheduler's word. The GPUs may be on other machines.
 func (j *Job) perNode(text string) (err error) {
 	r := &j.Resources
 	if text == "gpu" {

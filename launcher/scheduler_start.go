@@ -18,8 +18,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// scheduled runs a job whose every node a scheduler started with this same command and its position:
-// node 0 leads, at the port that the scheduler has for that, or behind the job's door.
+// scheduled runs a job whose every node a scheduler started with this same command and its
+// position: node 0 leads, at the port that the scheduler has for that, or behind the job's door.
 func (l *localRun) scheduled(ctx context.Context) (Result, error) {
 	node, err := l.offer(ctx, false)
 	if err != nil {
@@ -107,8 +107,8 @@ func (l *localRun) find(ctx context.Context, node placement.Node) (role.Member, 
 	return m, nil
 }
 
-// headHost is where node 0 is: at its name, or at Slurm's address for it if this node does not know the
-// name.
+// headHost is where node 0 is: at its name, or at Slurm's address for it if this node does not know
+// the name.
 func (l *localRun) headHost(ctx context.Context) string {
 	p := l.job.place
 	if !l.job.inSlurm() || address.Resolves(ctx, p.Head) {

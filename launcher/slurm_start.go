@@ -24,8 +24,8 @@ import (
 // ranks.
 const srunEndLimit = 90 * time.Second
 
-// bySlurm runs a job on the nodes of a Slurm allocation, from its batch script or from under salloc:
-// one srun starts an agent on each node.
+// bySlurm runs a job on the nodes of a Slurm allocation, from its batch script or from under
+// salloc: one srun starts an agent on each node.
 func (l *localRun) bySlurm(ctx context.Context) (Result, error) {
 	p := l.job.place
 	if l.job.Resources.GPU && p.Groups == 0 {
@@ -78,8 +78,8 @@ func (l *localRun) holdsMore(ctx context.Context) {
 	}
 }
 
-// SlurmScript is a batch script for sbatch that runs argv, a golaunch command line, on the nodes and
-// GPUs that the job wants. Options are sbatch's own and follow those that the job implies.
+// SlurmScript is a batch script for sbatch that runs argv, a golaunch command line, on the nodes
+// and GPUs that the job wants. Options are sbatch's own and follow those that the job implies.
 func (j Job) SlurmScript(argv, options []string) (string, error) {
 	j.Network.Scheduler = noScheduler // a job may be submitted from within another
 	j, err := j.complete()

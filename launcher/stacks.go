@@ -10,8 +10,9 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 )
 
-// Stacks is where the ranks of a job are in their programs: one tree of the Python stacks of all their processes, in which ranks that are
-// at the same place are one. As JSON it is what docs/json.md says.
+// Stacks is where the ranks of a job are in their programs: one tree of the Python stacks of all
+// their processes, in which ranks that are at the same place are one. As JSON it is what
+// docs/json.md says.
 type Stacks struct {
 	tree stacks.Tree
 	// Missing are the nodes that did not answer, each in a sentence.
@@ -32,7 +33,8 @@ func (s Stacks) MarshalJSON() ([]byte, error) {
 // Ranks is how many are in the tree, and Processes how many processes.
 func (s Stacks) Ranks() (ranks, processes int) { return s.tree.Ranks.Len(), s.tree.Processes }
 
-// Stacks looks into the processes of a job that runs, on all nodes at once and without stopping them, for as long as within allows.
+// Stacks looks into the processes of a job that runs, on all nodes at once and without stopping
+// them, for as long as within allows.
 func (c *Client) Stacks(ctx context.Context, job string, within time.Duration) (Stacks, error) {
 	var all []stacks.Sample
 	var s Stacks

@@ -13,8 +13,8 @@ type Status struct {
 	// Version is the coordinator's golaunch, Since when it started.
 	Version string
 	Since   time.Time
-	// Coordinators are where those of a cluster are that has several, HOST:PORT, the one that leads first; none if it has one. Silent are
-	// those of them that do not answer it.
+	// Coordinators are where those of a cluster are that has several, HOST:PORT, the one that leads
+	// first; none if it has one. Silent are those of them that do not answer it.
 	Coordinators, Silent []string
 	// Nodes are sorted by name.
 	Nodes []NodeStatus
@@ -25,7 +25,8 @@ type Status struct {
 // NodeStatus is one node of a cluster.
 type NodeStatus struct {
 	Node placement.Node
-	// Silent is for how long nothing was heard of an agent whose connection is broken; 0 while it is there.
+	// Silent is for how long nothing was heard of an agent whose connection is broken; 0 while it
+	// is there.
 	Silent time.Duration
 	// Drained says that it gets no more ranks.
 	Drained bool
@@ -35,7 +36,8 @@ type NodeStatus struct {
 	Excluded []Exclusion
 }
 
-// Holding is what a job or a reservation has of a node: GPUs by their indexes. One without GPUs has none, and may run there all the same.
+// Holding is what a job or a reservation has of a node: GPUs by their indexes. One without GPUs has
+// none, and may run there all the same.
 type Holding struct {
 	Job  string
 	GPUs []int
@@ -53,27 +55,32 @@ type Exclusion struct {
 type JobStatus struct {
 	// ID is the job's, and Title its command in one line.
 	ID, Title string
-	// Phase is "gathering" while it waits for nodes, "preparing", "running", "stopping", "backoff" or "finished".
+	// Phase is "gathering" while it waits for nodes, "preparing", "running", "stopping", "backoff"
+	// or "finished".
 	Phase string
 	// Waits says what the job waits for; once it is over, how it ended.
 	Waits string
 	// Finished is zero before the end.
 	Submitted, Finished time.Time
-	// Detached jobs go on without their client, Reserve says that it is a reservation, and Within names the one that it runs on.
+	// Detached jobs go on without their client, Reserve says that it is a reservation, and Within
+	// names the one that it runs on.
 	Detached, Reserve bool
 	Within            string
 	// Attempt is the newest, and Restarts those so far.
 	Attempt, Restarts, MaxRestarts int
-	// Nodes are in the order of node ranks; when it is over, all that it ever had, by name. Ranks and GPUs count what it has now.
+	// Nodes are in the order of node ranks; when it is over, all that it ever had, by name. Ranks
+	// and GPUs count what it has now.
 	Nodes       []string
 	Ranks, GPUs int
 	// Result is nil before the end.
 	Result *Result
-	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation and while it has had no ranks.
+	// Goodput is what the time of its ranks went into until now, or its end; nil for a reservation
+	// and while it has had no ranks.
 	Goodput *Goodput
 	// Submitter is the uid of who submitted it; nil where the coordinator does not know it.
 	Submitter *uint32
-	// History is what was decided, in the order of time: the newest 64 moments. A Brief status has none.
+	// History is what was decided, in the order of time: the newest 64 moments. A Brief status has
+	// none.
 	History []Moment
 }
 
@@ -82,10 +89,11 @@ type Moment struct {
 	At time.Time
 	// Attempt is the newest that was started by then; -1 before the first.
 	Attempt int
-	// To is what the ranks spend their time on from then on: "starting", "training", "stopping", "backoff" or "waiting"; empty when that did not
-	// change, or nothing runs any more.
+	// To is what the ranks spend their time on from then on: "starting", "training", "stopping",
+	// "backoff" or "waiting"; empty when that did not change, or nothing runs any more.
 	To string
-	// Cause and Node are why an attempt was stopped, and the node that is to blame; empty otherwise.
+	// Cause and Node are why an attempt was stopped, and the node that is to blame; empty
+	// otherwise.
 	Cause  string
 	Node   string
 	Reason string
@@ -93,10 +101,12 @@ type Moment struct {
 
 // RAS is what the RAS service of a job's NCCL says. It knows about all ranks, whichever is asked.
 type RAS struct {
-	// NCCL is the version of the rank that was asked; it is empty when none answers, and Why then says why.
+	// NCCL is the version of the rank that was asked; it is empty when none answers, and Why then
+	// says why.
 	NCCL string `json:"nccl,omitempty"`
 	Why  string `json:"why,omitempty"`
-	// Communicators counts those of the job, Processes those in them, and Responding those that have answered.
+	// Communicators counts those of the job, Processes those in them, and Responding those that
+	// have answered.
 	Communicators int `json:"communicators"`
 	Processes     int `json:"processes"`
 	Responding    int `json:"responding"`
@@ -104,7 +114,8 @@ type RAS struct {
 	Behind []Laggard `json:"behind"`
 }
 
-// Laggard is a process that has started fewer collectives than others, or does not answer them. Host is an IP address.
+// Laggard is a process that has started fewer collectives than others, or does not answer them.
+// Host is an IP address.
 type Laggard struct {
 	Host string `json:"host"`
 	PID  int    `json:"pid"`
@@ -123,8 +134,8 @@ func (r RAS) String() string {
 type Query struct {
 	// Job is the only one that is described, with its nodes; empty for all.
 	Job string
-	// Jobs leaves out the nodes, Open the jobs that are over, and Brief what the ranks wrote before they failed, Tail, Traceback and Kernel
-	// of a Cause, and the History.
+	// Jobs leaves out the nodes, Open the jobs that are over, and Brief what the ranks wrote before
+	// they failed, Tail, Traceback and Kernel of a Cause, and the History.
 	Jobs, Open, Brief bool
 }
 

@@ -12,18 +12,19 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// Surroundings are what the first rank on this machine would get, and what is known of the network that decides about it.
+// Surroundings are the environment that the first rank on this machine would get, and the network
+// that decides about it.
 type Surroundings struct {
 	Node placement.Node
-	// Network is this node's, and Why how that is known. Versions are found without EFA too.
+	// Network is this node's, and Why says how golaunch knows. It has versions without EFA too.
 	Network nccl.Facts
 	Why     string
 	NICs    []nccl.NIC
 	Env     rankenv.Env
 }
 
-// Survey looks at this machine as a node of the job, whose other nodes it takes to be alike. What a node learns from the coordinator
-// is not known: its address is the one that the job gives it or else the first that it has, and it has rank 0.
+// Survey looks at this machine as a node of the job, as if the other nodes were alike. Without a
+// coordinator, its address is the one that the job gives it, or its first, and it has rank 0.
 func (j Job) Survey(ctx context.Context) (Surroundings, error) {
 	j, err := j.complete()
 	if err != nil {
@@ -49,7 +50,7 @@ func (j Job) Survey(ctx context.Context) (Surroundings, error) {
 	return s, err
 }
 
-// first is the environment of the first rank on a node, this machine, that has rank 0.
+// first is the environment of the first rank if this machine is node 0.
 func (j Job) first(node placement.Node) (rankenv.Env, error) {
 	nodes := []placement.Node{node}
 	order := []string{node.Name}

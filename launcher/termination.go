@@ -16,14 +16,17 @@ import (
 // noTerminationLog is a Job's TerminationLog that writes none.
 const noTerminationLog = "none"
 
-// podTerminationLog is where the kubelet looks for a container's last message unless its terminationMessagePath says otherwise, and
-// of which it takes 4096 bytes (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/).
+// podTerminationLog is the default of a container's terminationMessagePath. The kubelet takes 4096
+// bytes of it
+// (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/).
 const podTerminationLog = "/dev/termination-log"
 
-// maxCause bounds a cause in bytes: quoted, each takes four at most, and the line stays below 4096.
+// maxCause bounds a cause, in bytes: quoted, each takes at most four, and the line stays below
+// 4096.
 const maxCause = 900
 
-// terminate writes how the job ended for whoever watches this process. A detached job goes on without it.
+// terminate writes how the job ended for the supervisor of this process. A detached job goes on
+// without this process.
 func (j Job) terminate(r Result, err error, joined bool) error {
 	path := j.Output.TerminationLog
 	switch {
@@ -35,13 +38,14 @@ func (j Job) terminate(r Result, err error, joined bool) error {
 			return nil
 		}
 	}
-	if err := safefile.Write(path, []byte(j.terminationLine(r, err, joined)), 0o644); err != nil { // others are to read it
+	if err := safefile.Write(path, []byte(j.terminationLine(r, err, joined)), 0o644); err != nil {
 		return fmt.Errorf("cannot write the termination message: %w; choose another file with --termination-log, or none", err)
 	}
 	return nil
 }
 
-// terminationLine is one line for whoever matches it; docs/kubernetes.md is its contract. The node is the one that failed, or this.
+// terminationLine is one line for programs; docs/kubernetes.md is its contract. The node is the one
+// that failed, or this.
 func (j Job) terminationLine(r Result, err error, joined bool) string {
 	cause, where := r.Reason, ""
 	if err != nil && (r.Code != 0 || cause == "") {
@@ -49,7 +53,7 @@ func (j Job) terminationLine(r Result, err error, joined bool) string {
 	}
 	node := j.Network.Name
 	if node == "" {
-		node, _ = address.MachineName() // it has said so if it needed one
+		node, _ = address.MachineName() // without one, the job has failed of that
 	}
 	if f := r.Cause; f != nil {
 		node, cause = f.Node, f.Why
@@ -66,7 +70,7 @@ func (j Job) terminationLine(r Result, err error, joined bool) string {
 		outcome, r.Code, node, where, r.Restarts, j.Restarts.Max, cause)
 }
 
-// outcome is how a job ended in one word; left says that it did not end, but this node was separated from it.
+// outcome is how a job ended, in one word. left says that this node lost the job, which may go on.
 func outcome(r Result, cause string, left bool) string {
 	cancelled := strings.HasPrefix(r.Reason, "job cancelled: ") || r.Reason == "" && r.Code > 128
 	switch {

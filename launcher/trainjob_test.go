@@ -14,7 +14,8 @@ import (
 	"github.com/golaunch/golaunch/launcher"
 )
 
-// controller is one as Kubeflow's, which this process is told of by its environment, and what it hears.
+// controller is one as Kubeflow's, which this process is told of by its environment, and what it
+// hears.
 func controller(t *testing.T) <-chan map[string]any {
 	t.Helper()
 	heard := make(chan map[string]any, 16)
@@ -67,7 +68,8 @@ func TestTrainJob(t *testing.T) {
 	}
 }
 
-// TestTrainJobEnds tells it that a job that has succeeded is complete, however short it was, and of another no more than is known.
+// TestTrainJobEnds tells it that a job that has succeeded is complete, however short it was, and of
+// another no more than is known.
 func TestTrainJobEnds(t *testing.T) {
 	heard := controller(t)
 	job, _, _ := marked(t, 2, `echo "5 20" >$GOLAUNCH_HEARTBEAT_FILE`)

@@ -27,8 +27,8 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// complete fills the defaults in and refuses what makes no sense. It changes nothing in a job that was completed, as one that was sent
-// to other machines is: what is negative stays so, and means 0 where it is used.
+// complete fills in defaults and refuses what makes no sense. It changes nothing in a completed
+// job, such as one from another machine: negative values stay, and mean 0 where they are used.
 func (j Job) complete() (Job, error) {
 	if err := j.locate(); err != nil {
 		return j, err
@@ -100,7 +100,7 @@ func (o *Output) defaults() {
 	}
 }
 
-// check refuses what makes no sense, of each group and then of several together.
+// check refuses what makes no sense, in each group of options and then in several together.
 func (j Job) check() error {
 	switch {
 	case len(j.Command) == 0 || j.Command[0] == "":
@@ -174,7 +174,7 @@ func (r Ranks) check() error {
 // modules are names that Python can import.
 var modules = lazyregexp.New(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*$`)
 
-// preload is Preload in its parts: nil where it is empty, and none of them where it is "none".
+// preload are the modules of Preload: nil if it is empty, and no modules if it is "none".
 func (r Ranks) preload() []string {
 	switch r.Preload {
 	case "":
@@ -195,7 +195,8 @@ func (r Ranks) checkPreload() error {
 	return nil
 }
 
-// local is how many ranks each node runs, where that is the same on all and known before there is a placement, or 0.
+// local is how many ranks each node runs, if that is known before placement and equal for all, or
+// 0.
 func (j Job) local() int {
 	if per := j.Resources.PerNode; len(per) == 1 && per[0] != placement.AllGPUs {
 		return per[0]
@@ -248,7 +249,7 @@ func (s Stopping) check() error {
 	return nil
 }
 
-// stopSignals are those that may ask a rank to end.
+// stopSignals may ask a rank to end.
 var stopSignals = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
 
 func (h Health) check() error {
@@ -290,7 +291,7 @@ func (n Network) check() error {
 	return err
 }
 
-// newID is unique enough for a machine's log directory and says when the job began.
+// newID is unique enough for a machine's log directory, and tells when the job began.
 func newID() string {
 	return time.Now().UTC().Format("20060102-150405") + "-" + strings.ToLower(rand.Text()[:5])
 }

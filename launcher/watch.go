@@ -11,7 +11,7 @@ import (
 	"github.com/golaunch/golaunch/internal/wire/session"
 )
 
-// Watch follows a job of a cluster, over connections that may break, and over the end of a coordinator that is started again in time.
+// Watch follows a job of a cluster over broken connections and restarts of the coordinator.
 type Watch struct {
 	// Job is the job's ID.
 	Job string
@@ -26,8 +26,9 @@ func watchOf(w *session.Watch, err error) (*Watch, error) {
 	return &Watch{w.Job, w}, nil
 }
 
-// Next waits for the next decision. The last has the Result, and then it returns io.EOF. When ctx, which was Submit's or Watch's, ends, so
-// does Next. Another error says that the coordinator is gone for good, or that the job is not there any more.
+// Next waits for the next decision. The last one has the Result; after it, Next returns io.EOF. It
+// fails when the ctx of Submit or Watch ends, the coordinator is gone for good, or it no longer has
+// the job.
 func (w *Watch) Next(ctx context.Context) (Decision, error) {
 	for {
 		u, err := w.head.Next(ctx)
@@ -43,16 +44,16 @@ func (w *Watch) Next(ctx context.Context) (Decision, error) {
 	}
 }
 
-// Close ends the watch, and with it the job if this is the watch of Submit and the job is not detached.
+// Close ends the watch. That of Submit stops the job too, unless it is detached.
 func (w *Watch) Close() { w.head.Close() }
 
 // LogFilter chooses what to read of a job's output.
 type LogFilter struct {
 	// Ranks are read; all when empty.
 	Ranks []Span
-	// Attempt is read, or all when it is negative.
+	// Attempt is read; all when negative.
 	Attempt int
-	// Follow goes on until the job is over.
+	// Follow goes on until the end of the job.
 	Follow bool
 }
 
@@ -60,19 +61,20 @@ type LogFilter struct {
 type LogChunk struct {
 	Node          string
 	Rank, Attempt int
-	// Stream is 1 for standard output and 2 for standard error, and Offset where Data stands in it, in bytes.
+	// Stream is 1 for standard output and 2 for standard error. Offset is where Data begins in it,
+	// in bytes.
 	Stream int
 	Offset int64
-	// WorldSize is that of the attempt; 0 when it is not known any more.
+	// WorldSize is that of the attempt; 0 if it is no longer known.
 	WorldSize int
 	// Data is at most 64 KiB.
 	Data []byte
-	// Missing says what could not be read, instead of Data.
+	// Missing says what could not be read, in the place of Data.
 	Missing string
 }
 
-// Logs reads the output of a job's ranks from their nodes, over connections that may break. The order is each rank's own. An error is the
-// last that comes.
+// Logs reads the output of a job's ranks from their nodes, over connections that may break. The
+// chunks of a rank are in order. An error comes last.
 func (c *Client) Logs(ctx context.Context, id string, f LogFilter) iter.Seq2[LogChunk, error] {
 	return func(yield func(LogChunk, error) bool) {
 		spans := each(f.Ranks, func(s Span) wire.Span { return wire.Span(s) })

@@ -76,7 +76,8 @@ func (c *cable) cut() {
 	c.all.Wait()
 }
 
-// TestAGroupWithoutItsCoordinator is not waited for, and says that its workers may go on. The coordinator ends them, which misses the group's watch.
+// TestAGroupWithoutItsCoordinator is not waited for, and says that its workers may go on. The
+// coordinator ends them, which misses the group's watch.
 func TestAGroupWithoutItsCoordinator(t *testing.T) {
 	c := clustertest.Start(t, 1)
 	way := lay(t, c.Coordinator)

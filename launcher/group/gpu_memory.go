@@ -18,15 +18,15 @@ type MemoryQuery struct {
 	Job string
 	// GPUs are the UUIDs of the job's GPUs, by node.
 	GPUs map[string][]string
-	// Keep is what each other process may have of a GPU, in bytes. Whole is what a GPU may have in use where the driver does not tell whose that
-	// is; 0 does not look at it.
+	// Keep is what each other process may have of a GPU, in bytes. Whole is what a GPU may have in
+	// use where the driver does not tell whose that is; 0 does not look at it.
 	Keep, Whole int64
 	// Within is how long the memory may take to become free.
 	Within time.Duration
 }
 
-// GPUMemory is memory of a GPU that is in somebody's way. PID is 0 where the driver does not tell whose it is; Job is empty and Rank -1 for a process that is
-// no rank of the node's agent.
+// GPUMemory is memory of a GPU that is in somebody's way. PID is 0 where the driver does not tell
+// whose it is; Job is empty and Rank -1 for a process that is no rank of the node's agent.
 type GPUMemory struct {
 	Node  string
 	GPU   string
@@ -36,11 +36,12 @@ type GPUMemory struct {
 	Rank  int
 }
 
-// GPUMemoryError says that the GPUs of a job are not free for it: Held is what others hold of them, those with the most first. Where that is not known,
-// Missing says why, and of which node.
+// GPUMemoryError says that the GPUs of a job are not free for it: Held is what others hold of them,
+// those with the most first. Where that is not known, Missing says why, and of which node.
 type GPUMemoryError struct {
 	Job string
-	// Keep is what each other process might have kept, in bytes, and Within how long golaunch has looked.
+	// Keep is what each other process might have kept, in bytes, and Within how long golaunch has
+	// looked.
 	Keep    int64
 	Within  time.Duration
 	Held    []GPUMemory
@@ -85,8 +86,9 @@ const (
 	freedAsk = 5 * time.Second
 )
 
-// Freed looks at a job's GPUs by NVML, on each of its nodes, until nobody else's memory is in the way, or its time is over: then it returns a [*GPUMemoryError].
-// Where no node has a driver, nothing is in the way.
+// Freed looks at a job's GPUs by NVML, on each of its nodes, until nobody else's memory is in the
+// way, or its time is over: then it returns a [*GPUMemoryError]. Where no node has a driver,
+// nothing is in the way.
 func Freed(ctx context.Context, client *launcher.Client, q MemoryQuery) error {
 	begin := time.Now()
 	end := begin.Add(q.Within)

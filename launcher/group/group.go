@@ -27,11 +27,13 @@ import (
 // leaveLimit is how long workers that are not needed any more may take to end in order.
 const leaveLimit = 30 * time.Second
 
-// Group is a job on a reservation whose ranks answer calls: rankenv.Info.Serve makes a rank a worker. Several goroutines may call.
+// Group is a job on a reservation whose ranks answer calls: rankenv.Info.Serve makes a rank a
+// worker. Several goroutines may call.
 type Group struct {
 	ID string
-	// OthersKeep is what each other process may keep of a GPU, in bytes, when a turn of this group begins ([Group.Active]): its CUDA context, NCCL's buffers.
-	// It is 4 GB when 0. Set it before the first turn.
+	// OthersKeep is what each other process may keep of a GPU, in bytes, when a turn of this group
+	// begins ([Group.Active]): its CUDA context, NCCL's buffers. It is 4 GB when 0. Set it before
+	// the first turn.
 	OthersKeep int64
 
 	client   *launcher.Client
@@ -66,9 +68,10 @@ type Group struct {
 	lost chan struct{}
 }
 
-// caller is what is known of one worker: link is nil when it is not there, and attempt -1 before it has ever been. Of attempts before from it is known
-// that they are over; one that comes late may still be about to be stopped. Unclear is the link that has ended, as long as golaunch has not said why, and left
-// that of a worker that has exited with code 0, and is not started again.
+// caller is what is known of one worker: link is nil when it is not there, and attempt -1 before it
+// has ever been. Of attempts before from it is known that they are over; one that comes late may
+// still be about to be stopped. Unclear is the link that has ended, as long as golaunch has not
+// said why, and left that of a worker that has exited with code 0, and is not started again.
 type caller struct {
 	link      *link
 	unclear   *link
@@ -86,8 +89,9 @@ type Answer struct {
 	Err  error
 }
 
-// WorkerError says that a worker has failed in a call: its handler, as Message says, or the worker itself, as Failure does. The handler's stack is there if it
-// has panicked. A Failure whose Exit has the code 0 and no Spawn is that of a worker that has left as if it were done.
+// WorkerError says that a worker has failed in a call: its handler, as Message says, or the worker
+// itself, as Failure does. The handler's stack is there if it has panicked. A Failure whose Exit
+// has the code 0 and no Spawn is that of a worker that has left as if it were done.
 type WorkerError struct {
 	Rank           int
 	Node           string
@@ -108,9 +112,10 @@ func (e *WorkerError) Error() string {
 	return fmt.Sprintf("worker %d on %s: %s", e.Rank, e.Node, e.Message)
 }
 
-// Group starts a job on the reservation whose ranks are workers, and returns at once: the first calls wait for them. It ends with ctx, with Close, or with the
-// reservation. Its failures and restarts are those of any job; a call that a worker does not live to answer is a [WorkerError]. One that exits with code 0 before
-// Close is not started again, while the others go on.
+// Group starts a job on the reservation whose ranks are workers, and returns at once: the first
+// calls wait for them. It ends with ctx, with Close, or with the reservation. Its failures and
+// restarts are those of any job; a call that a worker does not live to answer is a [WorkerError].
+// One that exits with code 0 before Close is not started again, while the others go on.
 func (r *Reservation) Group(ctx context.Context, j launcher.Job) (*Group, error) {
 	secret := make([]byte, endpoints.KeySize/2)
 	if _, err := rand.Read(secret); err != nil {
@@ -175,9 +180,10 @@ func (g *Group) unlisten() error {
 // Size is the number of workers.
 func (g *Group) Size() int { return g.size }
 
-// Call calls a worker by its rank, and waits for the answer. In and the answer have 4 GiB at most, and a method's name 256 bytes. When a call fails, as by ctx, its
-// worker may not have read all of in yet: do not change in before that worker has answered a later call, or has ended. The same holds for CallAll, and for CallEach
-// also where it is not read to its end.
+// Call calls a worker by its rank, and waits for the answer. In and the answer have 4 GiB at most,
+// and a method's name 256 bytes. When a call fails, as by ctx, its worker may not have read all of
+// in yet: do not change in before that worker has answered a later call, or has ended. The same
+// holds for CallAll, and for CallEach also where it is not read to its end.
 func (g *Group) Call(ctx context.Context, rank int, method string, in []byte) ([]byte, error) {
 	return g.call(ctx, rank, 0, method, in)
 }
@@ -205,7 +211,8 @@ func (g *Group) number() uint64 {
 	return g.next
 }
 
-// CallAll calls all workers with the same, which crosses the network once for each node, and returns their answers by rank, or the first error.
+// CallAll calls all workers with the same, which crosses the network once for each node, and
+// returns their answers by rank, or the first error.
 func (g *Group) CallAll(ctx context.Context, method string, in []byte) ([][]byte, error) {
 	out := make([][]byte, g.size)
 	all, ctx := errgroup.WithContext(ctx)
@@ -219,7 +226,8 @@ func (g *Group) CallAll(ctx context.Context, method string, in []byte) ([][]byte
 	return out, all.Wait()
 }
 
-// CallEach calls all workers, each with its own, and yields their answers as they come. Who does not read on cancels the rest.
+// CallEach calls all workers, each with its own, and yields their answers as they come. Who does
+// not read on cancels the rest.
 func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.Seq[Answer] {
 	return func(yield func(Answer) bool) {
 		if len(in) != g.size {
@@ -243,8 +251,9 @@ func (g *Group) CallEach(ctx context.Context, method string, in [][]byte) iter.S
 	}
 }
 
-// Close has the workers end, in order, and waits for the end of the job. Workers that have not ended after 30 s are stopped, as [Client.Stop] does. The error
-// says why they could not be, as without a coordinator: they go on then until it misses this program.
+// Close has the workers end, in order, and waits for the end of the job. Workers that have not
+// ended after 30 s are stopped, as [Client.Stop] does. The error says why they could not be, as
+// without a coordinator: they go on then until it misses this program.
 func (g *Group) Close() (launcher.Result, error) {
 	g.mu.Lock()
 	g.closing = true
@@ -286,7 +295,8 @@ func (g *Group) stop() error {
 	return err
 }
 
-// release ends what is in this process. A job that has not ended then ends when the coordinator misses its watch.
+// release ends what is in this process. A job that has not ended then ends when the coordinator
+// misses its watch.
 func (g *Group) release(why error) error {
 	g.end(why)
 	g.watch.Close()
@@ -379,8 +389,8 @@ func (g *Group) follow(far *endpoints.Reach) {
 	}
 }
 
-// lose gives up workers that end with a failure: those of the attempt, or of a node, or one that restarts alone, or all. It is the answer to their calls;
-// later ones wait for who comes next.
+// lose gives up workers that end with a failure: those of the attempt, or of a node, or one that
+// restarts alone, or all. It is the answer to their calls; later ones wait for who comes next.
 func (g *Group) lose(f *launcher.Failure) {
 	for i := range g.workers {
 		w := &g.workers[i]

@@ -33,7 +33,8 @@ const workerVar = "GROUP_TEST_WORKER"
 // afarVar keeps a worker from the controller's socket, as if it were on another machine.
 const afarVar = "GROUP_TEST_AFAR"
 
-// lateVar has rank 0 come for the first time when it is to end, and names a socket to which it connects when it is ready to hear so.
+// lateVar has rank 0 come for the first time when it is to end, and names a socket to which it
+// connects when it is ready to hear so.
 const lateVar = "GROUP_TEST_LATE"
 
 // nth counts calls in a worker.
@@ -303,7 +304,8 @@ func TestAWorkerOfAGroupDies(t *testing.T) {
 	}
 }
 
-// TestAWorkerOfAGroupLeaves: who waits for a worker that exits with code 0 hears so, and who calls it later too, while the others go on.
+// TestAWorkerOfAGroupLeaves: who waits for a worker that exits with code 0 hears so, and who calls
+// it later too, while the others go on.
 func TestAWorkerOfAGroupLeaves(t *testing.T) {
 	for name, env := range map[string][]string{"here": nil, "afar": {afarVar + "=1"}} {
 		t.Run(name, func(t *testing.T) {
@@ -331,7 +333,8 @@ func TestAWorkerOfAGroupLeaves(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatComesLate, of an attempt that has failed, is not called: it is about to be stopped.
+// TestAWorkerThatComesLate, of an attempt that has failed, is not called: it is about to be
+// stopped.
 func TestAWorkerThatComesLate(t *testing.T) {
 	ready := meeting(t)
 	j := launcher.Job{Env: []string{lateVar + "=" + ready.Addr().String()}}
@@ -349,7 +352,8 @@ func TestAWorkerThatComesLate(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatStandsStill, and does not read, keeps nobody beyond the limit of their call, nor other workers from theirs, and goes on later.
+// TestAWorkerThatStandsStill, and does not read, keeps nobody beyond the limit of their call, nor
+// other workers from theirs, and goes on later.
 func TestAWorkerThatStandsStill(t *testing.T) {
 	for name, env := range map[string][]string{"here": nil, "afar": {afarVar + "=1"}} {
 		t.Run(name, func(t *testing.T) {

@@ -19,8 +19,10 @@ import (
 	"github.com/golaunch/golaunch/rankenv"
 )
 
-// Variables of a worker that writes down what it is told, in the file LOG. What FAILS names does not work until a file LOG.well is there, and what SLOW names waits
-// while the file LOG.go is a pipe that nobody closes; of what DIES names the first attempt does. HELD is the directory of a driver that is none, which KEEPS and TAKES are for, in bytes.
+// Variables of a worker that writes down what it is told, in the file LOG. What FAILS names does
+// not work until a file LOG.well is there, and what SLOW names waits while the file LOG.go is a
+// pipe that nobody closes; of what DIES names the first attempt does. HELD is the directory of a
+// driver that is none, which KEEPS and TAKES are for, in bytes.
 const (
 	turnerVar = "TURNER"
 	logVar    = "TURNER_LOG"
@@ -251,8 +253,8 @@ func (t *turning) sides(groups ...*group.Group) []*group.Group {
 	return groups
 }
 
-// fakeDriver has the agents of a test find two GPUs of the driver of internal/host/gpu's tests, and one that is split in two. It returns the directory of who holds
-// what of their memory.
+// fakeDriver has the agents of a test find two GPUs of the driver of internal/host/gpu's tests, and
+// one that is split in two. It returns the directory of who holds what of their memory.
 func fakeDriver(t *testing.T) string {
 	t.Helper()
 	header, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/pkg/nvml", "github.com/NVIDIA/go-nvml").Output()

@@ -22,17 +22,22 @@ const (
 	freedWithin = 30 * time.Second
 )
 
-// Active calls do in a turn of the group on its GPUs, which other groups of the reservation may have too ([Client.Reserve], colocated). It waits until no other
-// group with one of its GPUs has its turn, in the order in which they came; has the others offload, looks by NVML whether they have freed their memory, for 30 s
-// at most, and if not returns a [*GPUMemoryError]; and has this group's workers onload. The turn ends when do returns, and with it the context that do gets; the
-// group keeps the memory until another one's turn begins. Within bounds all that comes before do; 0 leaves that to ctx.
+// Active calls do in a turn of the group on its GPUs, which other groups of the reservation may
+// have too ([Client.Reserve], colocated). It waits until no other group with one of its GPUs has
+// its turn, in the order in which they came; has the others offload, looks by NVML whether they
+// have freed their memory, for 30 s at most, and if not returns a [*GPUMemoryError]; and has this
+// group's workers onload. The turn ends when do returns, and with it the context that do gets; the
+// group keeps the memory until another one's turn begins. Within bounds all that comes before do; 0
+// leaves that to ctx.
 //
-// Goroutines that call Active of a group in its turn share the turn. Who calls Active in a turn says so by the context that do gets: within a turn of the same
-// group it is a part of that turn, and of a group that cannot have its turn before this one has ended it is an error at once. With another context it waits for
-// that end.
+// Goroutines that call Active of a group in its turn share the turn. Who calls Active in a turn
+// says so by the context that do gets: within a turn of the same group it is a part of that turn,
+// and of a group that cannot have its turn before this one has ended it is an error at once. With
+// another context it waits for that end.
 //
-// What is called is the handlers "offload" and "onload" of [rankenv.Info.Serve], with no input. Workers that have none are not called, and what is called must
-// bear being called twice. A group whose workers start again counts as one that has loaded.
+// What is called is the handlers "offload" and "onload" of [rankenv.Info.Serve], with no input.
+// Workers that have none are not called, and what is called must bear being called twice. A group
+// whose workers start again counts as one that has loaded.
 func (g *Group) Active(ctx context.Context, within time.Duration, do func(ctx context.Context) error) error {
 	b, err := g.enter(ctx, within)
 	if err != nil {
@@ -77,7 +82,8 @@ type turns struct {
 
 func newTurns() *turns { return &turns{changed: make(chan struct{})} }
 
-// activeTurn is the time in which a group has the memory of its GPUs: that of all blocks which it has at once.
+// activeTurn is the time in which a group has the memory of its GPUs: that of all blocks which it
+// has at once.
 type activeTurn struct {
 	blocks int
 	begun  bool
@@ -120,7 +126,8 @@ func (t *turns) leave(b *block) {
 	})
 }
 
-// wait returns when the group has its turn, and whether the caller is the first in it, who begins it.
+// wait returns when the group has its turn, and whether the caller is the first in it, who begins
+// it.
 func (t *turns) wait(ctx context.Context, g *Group, outer *block) (*block, bool, error) {
 	w := &want{group: g}
 	defer t.change(func() {}) // who came later may be the next
@@ -217,9 +224,10 @@ func (t *turns) before(w *want) string {
 	return ""
 }
 
-// stuck returns the group among those given that would have to end its turn before the want comes true, directly or by what others wait for, if there is one. Where
-// a group's workers are not known to be, it may be so for other reasons, and nothing is said. Only wants that came before count, so that of callers which wait for
-// each other the last one is told.
+// stuck returns the group among those given that would have to end its turn before the want comes
+// true, directly or by what others wait for, if there is one. Where a group's workers are not known
+// to be, it may be so for other reasons, and nothing is said. Only wants that came before count, so
+// that of callers which wait for each other the last one is told.
 func (t *turns) stuck(w *want, within []*Group, before []*want, seen map[*want]bool) *Group {
 	if len(within) == 0 || seen[w] {
 		return nil
@@ -283,7 +291,8 @@ func (g *Group) begin(ctx context.Context) error {
 	return nil
 }
 
-// offload has the group free the GPUs. One that has ended has no memory any more; when workers die of it, those that come after them are told too.
+// offload has the group free the GPUs. One that has ended has no memory any more; when workers die
+// of it, those that come after them are told too.
 func (g *Group) offload(ctx context.Context) error {
 	for last := false; ; last = true {
 		g.tell("", nil)
@@ -301,8 +310,9 @@ func (g *Group) offload(ctx context.Context) error {
 	}
 }
 
-// order calls a handler of all workers, if one of them has it, and returns which workers these were. It waits for all, so that one that fails does not keep others
-// from what they do. Who has left has no memory.
+// order calls a handler of all workers, if one of them has it, and returns which workers these
+// were. It waits for all, so that one that fails does not keep others from what they do. Who has
+// left has no memory.
 func (g *Group) order(ctx context.Context, method string) (attempts []int, err error) {
 	methods, err := g.present(ctx)
 	if err == nil {
@@ -325,7 +335,8 @@ func (g *Group) order(ctx context.Context, method string) (attempts []int, err e
 	return nil, fmt.Errorf("%s of %s: %w", method, g.ID, err)
 }
 
-// freed waits until no other process has memory of the group's GPUs, as far as NVML tells. Sharing is how many other groups may have some.
+// freed waits until no other process has memory of the group's GPUs, as far as NVML tells. Sharing
+// is how many other groups may have some.
 func (g *Group) freed(ctx context.Context, sharing int) error {
 	q := MemoryQuery{Job: g.ID, GPUs: map[string][]string{}, Keep: g.OthersKeep, Within: freedWithin}
 	if q.Keep == 0 {
@@ -352,7 +363,8 @@ func (g *Group) freed(ctx context.Context, sharing int) error {
 
 // What is known of a group
 
-// present waits until all workers are there but for those that have left, and returns the handlers of turns that they have.
+// present waits until all workers are there but for those that have left, and returns the handlers
+// of turns that they have.
 func (g *Group) present(ctx context.Context) ([]string, error) {
 	var methods []string
 	for rank := range g.size {
@@ -368,7 +380,8 @@ func (g *Group) present(ctx context.Context) ([]string, error) {
 	return methods, nil
 }
 
-// attempts say which the workers are: after a restart they are others, which nobody has told anything.
+// attempts say which the workers are: after a restart they are others, which nobody has told
+// anything.
 func (g *Group) attempts() []int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -414,7 +427,8 @@ type bundle struct {
 	local     int
 }
 
-// places are where the workers are, or have been when they start again, and whether that is known of all.
+// places are where the workers are, or have been when they start again, and whether that is known
+// of all.
 func (g *Group) places() (at map[bundle]bool, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -432,7 +446,8 @@ func (g *Group) places() (at map[bundle]bool, known bool) {
 	return at, known
 }
 
-// overlap says whether two groups are known to have a GPU in common, or without GPUs a place on a node.
+// overlap says whether two groups are known to have a GPU in common, or without GPUs a place on a
+// node.
 func overlap(a, b *Group) bool {
 	at, _ := a.places()
 	others, _ := b.places()

@@ -14,7 +14,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/group"
 )
 
-// TestTurns of groups with the same GPUs: each offloads before another one loads, and keeps what it has until then.
+// TestTurns of groups with the same GPUs: each offloads before another one loads, and keeps what it
+// has until then.
 func TestTurns(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, b := t.group("a", 2), t.group("b", 2)
@@ -106,7 +107,8 @@ func TestTurnsWithinTurns(tt *testing.T) {
 		t.want(again.Active(ctx, 0, t.nothing), again.ID+" cannot have its turn within that of "+left.ID+", which has the same GPUs")
 		waits = apart(func() error { return work(t.ctx, both) })
 		t.waiting(1)
-		// Neither what is a part of this turn nor what has other GPUs is behind those who wait for the end of this turn.
+		// Neither what is a part of this turn nor what has other GPUs is behind those who wait for
+		// the end of this turn.
 		err := errors.Join(work(ctx, left), work(ctx, right), left.Active(ctx, time.Hour, func(ctx context.Context) error { return work(ctx, right) }))
 		select {
 		case <-waits:
@@ -238,7 +240,8 @@ func TestTurnsOfGroupsWhoseWorkersLeave(tt *testing.T) {
 	}
 }
 
-// TestTurnsOfGroupsThatStart: before it is known where a group's workers are, they may be on any GPU, and have loaded there.
+// TestTurnsOfGroupsThatStart: before it is known where a group's workers are, they may be on any
+// GPU, and have loaded there.
 func TestTurnsOfGroupsThatStart(tt *testing.T) {
 	t := takeTurns(tt, 2)
 	a, gate := t.group("a", 2), t.log+".gate"

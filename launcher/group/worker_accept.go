@@ -20,7 +20,8 @@ import (
 
 // How the workers of a group come
 
-// acceptAgain is the pause after which workers are let in again when there was no descriptor for one.
+// acceptAgain is the pause after which workers are let in again when there was no descriptor for
+// one.
 const acceptAgain = 100 * time.Millisecond
 
 // accept takes workers of this machine.
@@ -116,7 +117,8 @@ func (g *Group) greeted(conn net.Conn, in *bufio.Reader) (who rpcframe.Greeting,
 	return who, nil
 }
 
-// resumed is the link of a worker that has come before, which goes on; nil of one that comes for the first time. Last is what is said to one that is to end.
+// resumed is the link of a worker that has come before, which goes on; nil of one that comes for
+// the first time. Last is what is said to one that is to end.
 func (g *Group) resumed(conn net.Conn, who rpcframe.Greeting) (l *link, last *rpcframe.Frame) {
 	g.change(func() {
 		w := &g.workers[who.Rank]
@@ -135,7 +137,8 @@ func (g *Group) resumed(conn net.Conn, who rpcframe.Greeting) (l *link, last *rp
 	return l, last
 }
 
-// begun makes a link to a worker that comes for the first time, or whose first connection has ended early.
+// begun makes a link to a worker that comes for the first time, or whose first connection has ended
+// early.
 func (g *Group) begun(conn net.Conn, in *bufio.Reader, who rpcframe.Greeting) (*link, error) {
 	l := &link{
 		newest: conn, conn: conn, rank: who.Rank, node: who.Node, waits: map[uint64]chan rpcframe.Frame{},

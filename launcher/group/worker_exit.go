@@ -12,18 +12,20 @@ import (
 // Why a worker whose connection has ended is gone
 
 const (
-	// verdictLimit is how long the calls of a worker whose connection has ended wait for what golaunch says of it. Some milliseconds are usual for one that has
-	// failed, and up to two seconds for one that has exited with code 0; on a busy machine it is more.
+	// verdictLimit is how long the calls of a worker whose connection has ended wait for what
+	// golaunch says of it. Some milliseconds are usual for one that has failed, and up to two
+	// seconds for one that has exited with code 0; on a busy machine it is more.
 	verdictLimit = 10 * time.Second
-	// firstLook and lastLook are the pauses after which workers of which golaunch has said nothing are looked for again, the shortest and the longest. Nodes that
-	// do not answer are waited for within lookWithin.
+	// firstLook and lastLook are the pauses after which workers of which golaunch has said nothing
+	// are looked for again, the shortest and the longest. Nodes that do not answer are waited for
+	// within lookWithin.
 	firstLook  = 50 * time.Millisecond
 	lastLook   = 5 * time.Second
 	lookWithin = time.Second
 )
 
-// explain ends the calls of a worker whose connection has ended: with what golaunch says of it, or soon without. One that may come again has the time for it: golaunch
-// says when it lives no more.
+// explain ends the calls of a worker whose connection has ended: with what golaunch says of it, or
+// soon without. One that may come again has the time for it: golaunch says when it lives no more.
 func (g *Group) explain(l *link, attempt int) {
 	limit := time.NewTimer(verdictLimit)
 	defer limit.Stop()
@@ -59,8 +61,9 @@ func (g *Group) explain(l *link, attempt int) {
 	}
 }
 
-// look finds the workers that have exited with code 0, as golaunch tells of failures alone: it asks their nodes, as long as it is not clear why a connection has
-// ended. A worker that lives on without one comes again by itself.
+// look finds the workers that have exited with code 0, as golaunch tells of failures alone: it asks
+// their nodes, as long as it is not clear why a connection has ended. A worker that lives on
+// without one comes again by itself.
 func (g *Group) look() {
 	pause := lastLook
 	for {

@@ -19,10 +19,12 @@ import (
 )
 
 const (
-	// findLimit bounds the wait for nodes that are asked where their workers are, and helloLimit the time in which a worker must have said who it is.
+	// findLimit bounds the wait for nodes that are asked where their workers are, and helloLimit
+	// the time in which a worker must have said who it is.
 	findLimit  = 10 * time.Second
 	helloLimit = 10 * time.Second
-	// sharedFrom is the size from which what all workers get goes to each node once. It costs a worker a way there and back.
+	// sharedFrom is the size from which what all workers get goes to each node once. It costs a
+	// worker a way there and back.
 	sharedFrom = 64 << 10
 )
 
@@ -38,7 +40,8 @@ type link struct {
 	// writing has room for who writes.
 	writing chan struct{}
 	mu      sync.Mutex
-	// newest is the connection that is read, and conn the same once it is written to; nil when there is none.
+	// newest is the connection that is read, and conn the same once it is written to; nil when
+	// there is none.
 	newest, conn net.Conn
 	// replay is nil of a worker that does not come again.
 	replay *rpcframe.Replay[sentFrame]
@@ -63,8 +66,10 @@ func timeout(conn net.Conn) (end func()) {
 
 func sameKey(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// call says a call and waits for its answer. When ctx ends before, the worker is told, as soon as it has read what was being written: a frame that is cut off would end
-// the connection. Until then the call has its slot, and in is read. Calls with the same number of shared, which is not 0, have the same in.
+// call says a call and waits for its answer. When ctx ends before, the worker is told, as soon as
+// it has read what was being written: a frame that is cut off would end the connection. Until then
+// the call has its slot, and in is read. Calls with the same number of shared, which is not 0, have
+// the same in.
 func (l *link) call(ctx context.Context, number, shared uint64, method string, in []byte) ([]byte, error) {
 	select {
 	case l.slots <- struct{}{}:
@@ -120,7 +125,8 @@ func (l *link) outcome(f rpcframe.Frame) ([]byte, error) {
 	return nil, &WorkerError{Rank: l.rank, Node: l.node, Message: failed.Message, Stack: failed.Stack}
 }
 
-// write says a frame, unless ctx ends before its turn comes. Without a connection it is said on the next one.
+// write says a frame, unless ctx ends before its turn comes. Without a connection it is said on the
+// next one.
 func (l *link) write(ctx context.Context, f rpcframe.Frame, shared uint64) error {
 	select {
 	case l.writing <- struct{}{}:
@@ -140,7 +146,8 @@ func (l *link) write(ctx context.Context, f rpcframe.Frame, shared uint64) error
 	return nil
 }
 
-// put writes to a connection, which a failure ends; who reads it hears that. The caller has the room in writing.
+// put writes to a connection, which a failure ends; who reads it hears that. The caller has the
+// room in writing.
 func (l *link) put(conn net.Conn, f sentFrame) (ok bool) {
 	if conn == nil {
 		return false
@@ -226,7 +233,8 @@ func (l *link) tell(f rpcframe.Frame) { _ = l.write(context.Background(), f, 0) 
 // bye has the worker end.
 func (l *link) bye() { go l.tell(rpcframe.Frame{Kind: rpcframe.Bye}) }
 
-// read gives answers to who waits for them, until the connection ends, or there is a newer one. The error is about a frame that makes no sense.
+// read gives answers to who waits for them, until the connection ends, or there is a newer one. The
+// error is about a frame that makes no sense.
 func (l *link) read(conn net.Conn, in *bufio.Reader) error {
 	for {
 		f, err := rpcframe.Read(in, rpcframe.MaxBody)
@@ -295,7 +303,8 @@ func (l *link) there() bool {
 	return l.newest != nil
 }
 
-// fail ends all calls with a failure, which may be nil. One that is known later is told to who asks later.
+// fail ends all calls with a failure, which may be nil. One that is known later is told to who asks
+// later.
 func (l *link) fail(f *launcher.Failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

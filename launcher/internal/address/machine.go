@@ -25,8 +25,8 @@ func MachineName() (string, error) {
 	return name, nil
 }
 
-// MachineID is equal for processes that share this one's addresses, and for no others: it names this
-// boot of the machine, and the network namespace. It is empty where the system does not say.
+// MachineID is equal for processes that share this one's addresses, and for no others: it names
+// this boot of the machine, and the network namespace. It is empty where the system does not say.
 func MachineID() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	network, noNetwork := os.Readlink("/proc/self/ns/net")
@@ -139,8 +139,8 @@ func OnDefaultRoute() netip.Addr {
 	return Loopback(0)
 }
 
-// Reachable is where other nodes reach this one: at the node's address if it has one, at that of its
-// name, or on the default route.
+// Reachable is where other nodes reach this one: at the node's address if it has one, at that of
+// its name, or on the default route.
 func Reachable(ctx context.Context, node placement.Node) (netip.Addr, error) {
 	if node.Addr.IsValid() {
 		return node.Addr, nil

@@ -15,8 +15,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/safefile"
 )
 
-// A job that has a coordinator of its own has a socket on the coordinator's machine, also in the abstract namespace, whose name
-// ends with the job's ID, and at which the coordinator serves clients of this user and of root's.
+// A job that has a coordinator of its own has a socket on the coordinator's machine, also in the
+// abstract namespace, whose name ends with the job's ID, and at which the coordinator serves
+// clients of this user and of root's.
 func jobPrefix() string { return fmt.Sprintf("@golaunch-job-%d-", os.Getuid()) }
 
 // Listen listens for clients of a job, and refuses those of other users.
@@ -57,8 +58,9 @@ func label(job string) string {
 	return "-" + hex.EncodeToString(sum[:16])
 }
 
-// Jobs are the IDs of this user's jobs that have a socket on this machine, sorted, but for very long ones, which must be named. Anybody may
-// make sockets of any name: each is asked whose it is. The error is that of /proc/net/unix.
+// Jobs are the IDs of this user's jobs that have a socket on this machine, sorted, but for very
+// long ones, which must be named. Anybody may make sockets of any name: each is asked whose it is.
+// The error is that of /proc/net/unix.
 func Jobs(ctx context.Context) ([]string, error) {
 	names, err := jobSockets()
 	var jobs []string
@@ -81,7 +83,8 @@ func jobSockets() (names []string, err error) {
 	}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
-		// Num RefCount Protocol Flags Type St Inode Path; a socket that listens has the flag __SO_ACCEPTCON (net/unix/af_unix.c).
+		// Num RefCount Protocol Flags Type St Inode Path; a socket that listens has the flag
+		// __SO_ACCEPTCON (net/unix/af_unix.c).
 		if len(fields) == 8 && fields[3] == "00010000" && strings.HasPrefix(fields[7], jobPrefix()) {
 			names = append(names, fields[7])
 		}
@@ -99,7 +102,8 @@ func labelOf(name string) string {
 // ErrNoJob says that a job has no socket on this machine.
 var ErrNoJob = errors.New("no such job on this machine")
 
-// Dial reaches the coordinator of a job of this user's on this machine. Of several jobs with one ID it is one.
+// Dial reaches the coordinator of a job of this user's on this machine. Of several jobs with one ID
+// it is one.
 func Dial(ctx context.Context, job string) (net.Conn, error) {
 	all, err := jobSockets()
 	if err != nil {
@@ -115,7 +119,8 @@ func Dial(ctx context.Context, job string) (net.Conn, error) {
 	return nil, fmt.Errorf("job %s: %w", job, ErrNoJob)
 }
 
-// dialLimit bounds the wait at one socket, which another user may hold, and where nobody may answer.
+// dialLimit bounds the wait at one socket, which another user may hold, and where nobody may
+// answer.
 const dialLimit = time.Second
 
 func dialAt(ctx context.Context, name string) (net.Conn, error) {

@@ -1,9 +1,10 @@
-// Package door tells the nodes of a job that a scheduler started where node 0's coordinator listens.
+// Package door tells the nodes of a job that a scheduler started where node 0's coordinator
+// listens.
 //
-// These nodes know each other's names and the job's ID, but neither a free port nor a secret. Node 0
-// opens a door at one of a few ports that follow from the ID. The door tells the coordinator's
-// address and, sealed by munge, the token. The address is no secret: an impostor lacks the token, and
-// the door of another job names that job.
+// These nodes know each other's names and the job's ID, but neither a free port nor a secret. Node
+// 0 opens a door at one of a few ports that follow from the ID. The door tells the coordinator's
+// address and, sealed by munge, the token. The address is no secret: an impostor lacks the token,
+// and the door of another job names that job.
 package door
 
 import (
@@ -49,7 +50,8 @@ const (
 // defaultPorts are used when the job has no port range.
 var defaultPorts = ports.Range{First: 15000, Last: 19999}
 
-// Door names the ports of a job's door, which follow from the job's name. All nodes share the range.
+// Door names the ports of a job's door, which follow from the job's name. All nodes share the
+// range.
 type Door struct {
 	Job   string
 	Ports ports.Range

@@ -216,8 +216,8 @@ func NodeName(host string) string {
 	return name
 }
 
-// Check refuses what ssh, or a shell that it starts for a ProxyCommand, could take for something else
-// than a host.
+// Check refuses what ssh, or a shell that it starts for a ProxyCommand, could take for something
+// else than a host.
 func Check(name string) error {
 	host := withoutUser(name)
 	user := strings.TrimSuffix(name, host)

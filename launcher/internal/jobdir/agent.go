@@ -39,8 +39,8 @@ type place struct {
 // maxNamesakes bounds the agents with one name on a machine that did not choose their directory.
 const maxNamesakes = 100
 
-// TakeAgent takes a directory below base. If another agent has it, a chosen one is an error, and so is
-// one whose ranks this agent adopts; any other agent gets a directory of its own.
+// TakeAgent takes a directory below base. If another agent has it, a chosen one is an error, and so
+// is one whose ranks this agent adopts; any other agent gets a directory of its own.
 func TakeAgent(base, name string, chosen, shared bool) (*Agent, error) {
 	a := &Agent{Shared: shared, elsewhere: map[string]place{}}
 	run := logs.NewRun()
@@ -75,8 +75,8 @@ func (a *Agent) share(base string) error {
 // Close lets another agent have the directory.
 func (a *Agent) Close() error { return a.owned.Close() }
 
-// Open opens the directory of a job that runs with those rights, in the directory that the job chose,
-// or in the agent's. The cluster names the run.
+// Open opens the directory of a job that runs with those rights, in the directory that the job
+// chose, or in the agent's. The cluster names the run.
 func (a *Agent) Open(job, chosen, cluster string, rights *safefile.Rights) (*logs.Dir, error) {
 	if chosen == "" {
 		return logs.Whose{Job: rights}.OpenDir(a.Base, job)

@@ -9,7 +9,8 @@ import (
 	"github.com/golaunch/golaunch/internal/process/logs"
 )
 
-// Run is the directory of the job that this process runs. Its agent and its coordinator both open it.
+// Run is the directory of the job that this process runs. Its agent and its coordinator both open
+// it.
 type Run struct {
 	// Chosen is the user's directory for logs; empty for the temporary directory.
 	Chosen string
@@ -27,8 +28,8 @@ type Run struct {
 	job string
 }
 
-// Open makes the directory of the job's files. A job without a chosen directory goes without files if
-// none can be made. Only the coordinator knows the final job ID.
+// Open makes the directory of the job's files. A job without a chosen directory goes without files
+// if none can be made. Only the coordinator knows the final job ID.
 func (r *Run) Open(job string) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,8 +53,8 @@ func (r *Run) Open(job string) (err error) {
 	return err
 }
 
-// Enter is Open for the agent. It removes the directory of a job that this node gave up for this one
-// before it began.
+// Enter is Open for the agent. It removes the directory of a job that this node gave up for this
+// one before it began.
 func (r *Run) Enter(job string) error {
 	if err := r.forget(job); err != nil {
 		return err

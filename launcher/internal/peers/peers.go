@@ -16,12 +16,12 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/usage"
 )
 
-// most bounds the coordinators of one cluster: of seven, three may be lost at the same time, and each
-// further one makes every step slower.
+// most bounds the coordinators of one cluster: of seven, three may be lost at the same time, and
+// each further one makes every step slower.
 const most = 7
 
-// Resolve returns where the coordinators of a list with commas listen, HOST:PORT each. A host without
-// an address does not matter if there are others.
+// Resolve returns where the coordinators of a list with commas listen, HOST:PORT each. A host
+// without an address does not matter if there are others.
 func Resolve(ctx context.Context, list string, defaultPort int) (addrs []string, err error) {
 	var unknown error
 	for text := range strings.SplitSeq(list, ",") {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// NameLimit bounds the wait for the name of a pod that has not started yet, unless the job has a
-	// placement timeout.
+	// NameLimit bounds the wait for the name of a pod that has not started yet, unless the job has
+	// a placement timeout.
 	NameLimit = 5 * time.Minute
 	// maxPause is the longest pause between two questions to the name server.
 	maxPause = 2 * time.Second
@@ -23,7 +23,8 @@ const (
 // Inside reports whether this process is in a pod: the kubelet sets the variable in each container.
 func Inside() bool { return os.Getenv("KUBERNETES_SERVICE_HOST") != "" }
 
-// Await calls ask, and in a pod calls it again for up to NameLimit while the name server has no answer.
+// Await calls ask, and in a pod calls it again for up to NameLimit while the name server has no
+// answer.
 func Await[T any](ctx context.Context, warn func(error), ask func(context.Context) (T, error)) (T, error) {
 	found, err := ask(ctx)
 	if !Unresolved(err) {
@@ -34,8 +35,8 @@ func Await[T any](ctx context.Context, warn func(error), ask func(context.Contex
 	return Retry(ctx, warn, found, err, ask)
 }
 
-// Retry calls ask until the name is known or ctx ends, and warns of each reason once. It returns last
-// and why, those of the previous call, if ctx ends first.
+// Retry calls ask until the name is known or ctx ends, and warns of each reason once. It returns
+// last and why, those of the previous call, if ctx ends first.
 func Retry[T any](ctx context.Context, warn func(error), last T, why error, ask func(context.Context) (T, error)) (T, error) {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond), backoff.WithMaxInterval(maxPause),
 		backoff.WithMaxElapsedTime(0))

@@ -8,8 +8,8 @@ import (
 	"github.com/golaunch/golaunch/placement"
 )
 
-// RunAgent runs this node's agent, which obeys n, and returns the job's result as the coordinator told
-// it.
+// RunAgent runs this node's agent, which obeys n, and returns the job's result as the coordinator
+// told it.
 func (p *Process) RunAgent(ctx context.Context, m Member, n *signals.Node) (job.Result, error) {
 	a := p.Agent
 	a.Join = m.Options

@@ -17,16 +17,18 @@ import (
 type Nodes struct {
 	// Wanted is how many nodes the job may have.
 	Wanted int
-	// SlurmGPUs is how many GPUs Slurm gave the job, all of which its nodes should offer; 0 if that is
-	// not known.
+	// SlurmGPUs is how many GPUs Slurm gave the job, all of which its nodes should offer; 0 if that
+	// is not known.
 	SlurmGPUs int
-	// NobodyHint says why no other node may come, which is printed if none does; empty for most jobs.
+	// NobodyHint says why no other node may come, which is printed if none does; empty for most
+	// jobs.
 	NobodyHint string
 	// RefuseUnfit ends the job if one of its nodes is unfit.
 	RefuseUnfit bool
 }
 
-// roster has what the nodes of a job said about themselves. It belongs to the coordinator's goroutine.
+// roster has what the nodes of a job said about themselves. It belongs to the coordinator's
+// goroutine.
 type roster struct {
 	Nodes
 	// labels are those of each node, and gpus how many GPUs all of them offer.

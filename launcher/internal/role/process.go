@@ -61,7 +61,8 @@ type Member struct {
 	Candidate *rendezvous.Candidate
 }
 
-// role is what a process does in a job: it coordinates the job in its terms, is a node of it, or both.
+// role is what a process does in a job: it coordinates the job in its terms, is a node of it, or
+// both.
 type role struct {
 	// listener is where the nodes meet; nil if another process begins the job. tls is nil on one
 	// machine.
@@ -73,8 +74,8 @@ type role struct {
 	// own is the node of this process, if it begins the job.
 	own *rendezvous.Own
 	// nodes runs this process's agent, or those that it starts elsewhere, until the job or ctx has
-	// ended. It returns what the coordinator said. An error means that the job cannot go on with this
-	// process.
+	// ended. It returns what the coordinator said. An error means that the job cannot go on with
+	// this process.
 	nodes func(context.Context) (job.Result, error)
 }
 
@@ -106,8 +107,8 @@ func (p *Process) BeginRemote(ctx context.Context, l net.Listener, server *tls.C
 // ErrLate says that no coordinator answered within the placement timeout.
 var ErrLate = errors.New("no coordinator came in time, see --placement-timeout")
 
-// Join takes part in a job that another node leads, and ends as the job does. Find says how to join.
-// A stop makes this node leave the job in order, with the exit code of the signal.
+// Join takes part in a job that another node leads, and ends as the job does. Find says how to
+// join. A stop makes this node leave the job in order, with the exit code of the signal.
 func (p *Process) Join(
 	ctx context.Context, node placement.Node, target string, find func(context.Context, placement.Node) (Member, error),
 ) (job.Result, error) {
@@ -267,8 +268,8 @@ func unlessOver(err error) error {
 	return err
 }
 
-// resign leaves a job that cannot go on with this process to the other nodes. If none of them can lead
-// it, the job ends.
+// resign leaves a job that cannot go on with this process to the other nodes. If none of them can
+// lead it, the job ends.
 func (p *Process) resign(candidate *rendezvous.Candidate, why error) {
 	switch c := p.leads.Load(); {
 	case candidate != nil && (c == nil || candidate.Transfer()):

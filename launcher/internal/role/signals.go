@@ -29,15 +29,16 @@ type Signals struct {
 	EndJob bool
 	// DrainTime is how long ranks have to get ready after a SIGTERM.
 	DrainTime time.Duration
-	// InSlurm says that Slurm may send a warning of the job's end, and First that this node tells the
-	// coordinator of it.
+	// InSlurm says that Slurm may send a warning of the job's end, and First that this node tells
+	// the coordinator of it.
 	InSlurm, First bool
 	// Spot is the cloud that is asked whether it takes this machine back; empty for none.
 	Spot string
 }
 
-// hearSignals passes signals on: to the whole job while this process leads it, and else to this node.
-// A pod that must go can be replaced, so it leaves the job to other nodes if they can lead it.
+// hearSignals passes signals on: to the whole job while this process leads it, and else to this
+// node. A pod that must go can be replaced, so it leaves the job to other nodes if they can lead
+// it.
 func (p *Process) hearSignals(n *signals.Node) {
 	told := false
 	for {
@@ -61,9 +62,9 @@ func (p *Process) hearSignals(n *signals.Node) {
 	}
 }
 
-// stopJob obeys a signal while this process leads the job; pass has SIGUSR1 and SIGUSR2 for the ranks.
-// The first stop ends the job in order, a SIGTERM after DrainTime. A later one ends that time, and
-// then a ^C kills. It returns whether the job was told to stop, now or before.
+// stopJob obeys a signal while this process leads the job; pass has SIGUSR1 and SIGUSR2 for the
+// ranks. The first stop ends the job in order, a SIGTERM after DrainTime. A later one ends that
+// time, and then a ^C kills. It returns whether the job was told to stop, now or before.
 func (p *Process) stopJob(c *rendezvous.Coordinator, pass func(syscall.Signal), s os.Signal, told bool) bool {
 	if sig, ok := s.(syscall.Signal); ok && signals.ForRanks(sig) {
 		if p.Signals.InSlurm {
@@ -88,8 +89,8 @@ func (p *Process) terminated(ev *job.Cancel, stop func(job.Cancel)) {
 	}
 }
 
-// forward tells the leading node of a warning or a stop that Slurm gives to the tasks of a step alone:
-// golaunch in the batch script does not hear it. One node does so for all.
+// forward tells the leading node of a warning or a stop that Slurm gives to the tasks of a step
+// alone: golaunch in the batch script does not hear it. One node does so for all.
 func (p *Process) forward(n *signals.Node, s os.Signal) {
 	if !p.Signals.ReachRanks || !p.Signals.First || !n.Joined() {
 		return

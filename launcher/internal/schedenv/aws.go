@@ -9,9 +9,9 @@ import (
 // port is where node 0 is met in containers, which share their network with nothing else.
 const port = 29400
 
-// batch reads what AWS Batch tells the nodes of a multi-node parallel job, whose attempts count from 1
-// (https://docs.aws.amazon.com/batch/latest/userguide/job_env_vars.html). The main node is node 0 here, whatever its index is; it
-// is not told its own address.
+// batch reads what AWS Batch tells the nodes of a multi-node parallel job, whose attempts count
+// from 1 (https://docs.aws.amazon.com/batch/latest/userguide/job_env_vars.html). The main node is
+// node 0 here, whatever its index is; it is not told its own address.
 func batch(m Machine) (*Place, error) {
 	if !m.has("AWS_BATCH_JOB_NODE_INDEX") {
 		return nil, nil
@@ -37,8 +37,9 @@ func batch(m Machine) (*Place, error) {
 }
 
 // sageMaker reads resourceconfig.json, which SageMaker puts into every training container
-// (https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-running-container.html) and its training toolkit
-// has in SM_RESOURCE_CONFIG as well. The hosts are sorted; other toolkits take the first as node 0 too.
+// (https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-training-algo-running-container.html)
+// and its training toolkit has in SM_RESOURCE_CONFIG as well. The hosts are sorted; other toolkits
+// take the first as node 0 too.
 func sageMaker(m Machine) (*Place, error) {
 	if !m.has("TRAINING_JOB_ARN") && !m.has("SM_RESOURCE_CONFIG") {
 		return nil, nil

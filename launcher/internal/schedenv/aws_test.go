@@ -6,7 +6,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
-// batchNode has the variables of https://docs.aws.amazon.com/batch/latest/userguide/mnp-env-vars.html and job_env_vars.html.
+// batchNode has the variables of
+// https://docs.aws.amazon.com/batch/latest/userguide/mnp-env-vars.html and job_env_vars.html.
 var batchNode = given{host: "ip-10-0-1-17.ec2.internal", env: `AWS_BATCH_JOB_ID=a9e8a4f3-1c2b-4d5e-8f90-0123456789ab#1
 	AWS_BATCH_JOB_ATTEMPT=3
 	AWS_BATCH_JOB_NUM_NODES=4
@@ -37,7 +38,8 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// sageMakerHost has the variables of ENVIRONMENT_VARIABLES.md in https://github.com/aws/sagemaker-training-toolkit.
+// sageMakerHost has the variables of ENVIRONMENT_VARIABLES.md in
+// https://github.com/aws/sagemaker-training-toolkit.
 var sageMakerHost = given{host: "algo-2", env: `TRAINING_JOB_NAME=llm-2026-05-31-06-27-15-511
 	TRAINING_JOB_ARN=arn:aws:sagemaker:us-east-1:123456789012:training-job/llm-2026-05-31-06-27-15-511
 	SM_HOSTS=["algo-1","algo-2"]

@@ -31,7 +31,8 @@ func TestFlux(t *testing.T) {
 	})
 }
 
-// pbsJob is a job script in an environment as https://www.open-mpi.org/community/lists/users/ and pbsdsh(1B) show it.
+// pbsJob is a job script in an environment as https://www.open-mpi.org/community/lists/users/ and
+// pbsdsh(1B) show it.
 var pbsJob = given{
 	host: "n1", env: `PBS_JOBID=1234[7].server.cluster
 	PBS_ENVIRONMENT=PBS_BATCH
@@ -73,7 +74,8 @@ func TestPBS(t *testing.T) {
 	})
 }
 
-// lsfJob has the variables of https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-set-job-execution.
+// lsfJob has the variables of
+// https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-set-job-execution.
 var lsfJob = given{
 	host: "hostA", env: `LSB_JOBID=5078
 	LSB_JOBINDEX=0

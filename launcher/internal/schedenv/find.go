@@ -1,7 +1,8 @@
 package schedenv
 
-// Find says what the scheduler or launcher around this process has given it. It is nil where none is recognized, and an error
-// says which variable of a recognized one is wrong, or why golaunch cannot work with what it has started, and what to do.
+// Find says what the scheduler or launcher around this process has given it. It is nil where none
+// is recognized, and an error says which variable of a recognized one is wrong, or why golaunch
+// cannot work with what it has started, and what to do.
 //
 // A world of one node is a place too, and needs no Head.
 func Find(m Machine) (*Place, error) {
@@ -13,9 +14,10 @@ func Find(m Machine) (*Place, error) {
 	return nil, nil
 }
 
-// finders are asked from the innermost launcher out, since each leaves its variables to all that it starts: mpirun is started by
-// a job of Slurm or in a pod, never around them; Flux runs in an allocation of Slurm or LSF; a job of Slurm may run on nodes that
-// are pods themselves; and Kubeflow, Volcano and JobSet make the Jobs that Kubernetes numbers. jsrun comes before Open MPI
+// finders are asked from the innermost launcher out, since each leaves its variables to all that it
+// starts: mpirun is started by a job of Slurm or in a pod, never around them; Flux runs in an
+// allocation of Slurm or LSF; a job of Slurm may run on nodes that are pods themselves; and
+// Kubeflow, Volcano and JobSet make the Jobs that Kubernetes numbers. jsrun comes before Open MPI
 // because it sets the variables of both.
 var finders = []func(Machine) (*Place, error){
 	jsrun, openMPI, hydra, pals,

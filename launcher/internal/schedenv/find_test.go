@@ -11,7 +11,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
-// given is a process somewhere: its variables as lines NAME=value, its host, and files by their path from the root.
+// given is a process somewhere: its variables as lines NAME=value, its host, and files by their
+// path from the root.
 type given struct {
 	env, host string
 	files     map[string]string

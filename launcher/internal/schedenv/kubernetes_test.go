@@ -60,7 +60,8 @@ func TestLeaderWorkerSet(t *testing.T) {
 	})
 }
 
-// trainJob has the variables of pkg/runtime/framework/plugins/torch/torch.go in https://github.com/kubeflow/trainer.
+// trainJob has the variables of pkg/runtime/framework/plugins/torch/torch.go in
+// https://github.com/kubeflow/trainer.
 var trainJob = given{host: "llama-node-0-1", env: `PET_NNODES=2
 	PET_NPROC_PER_NODE=auto
 	PET_NODE_RANK=1
@@ -69,7 +70,8 @@ var trainJob = given{host: "llama-node-0-1", env: `PET_NNODES=2
 	JOB_COMPLETION_INDEX=1
 	KUBERNETES_SERVICE_HOST=10.96.0.1`, files: hosts("llama-node-0-1.llama.ml.svc.cluster.local\tllama-node-0-1")}
 
-// elasticJob has the variables of pkg/controller.v1/pytorch/elastic.go in https://github.com/kubeflow/training-operator.
+// elasticJob has the variables of pkg/controller.v1/pytorch/elastic.go in
+// https://github.com/kubeflow/training-operator.
 var elasticJob = given{host: "imagenet-worker-2", env: `PET_RDZV_ENDPOINT=imagenet-worker-0:23456
 	PET_RDZV_BACKEND=c10d
 	PET_NNODES=1:3
@@ -109,7 +111,8 @@ func TestKubeflow(t *testing.T) {
 	})
 }
 
-// TestMaster has what the pytorch plugin of Volcano, and the training operator until 1.6, set in a pod.
+// TestMaster has what the pytorch plugin of Volcano, and the training operator until 1.6, set in a
+// pod.
 func TestMaster(t *testing.T) {
 	g := given{
 		host: "pytorch-job-worker-0", env: `MASTER_ADDR=pytorch-job-master-0.pytorch-job

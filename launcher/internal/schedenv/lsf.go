@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// lsf reads what LSF tells a job (https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-set-job-execution).
+// lsf reads what LSF tells a job
+// (https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-set-job-execution).
 // The job's command runs on the first host; what blaunch starts has a task id.
 func lsf(m Machine) (*Place, error) {
 	if !m.has("LSB_JOBID") {
@@ -18,8 +19,8 @@ func lsf(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// jsrun reads what the job step manager of CORAL systems tells. The job's first host is the launch node, which no step uses
-// (Lightning's LSFEnvironment skips it as well).
+// jsrun reads what the job step manager of CORAL systems tells. The job's first host is the launch
+// node, which no step uses (Lightning's LSFEnvironment skips it as well).
 func jsrun(m Machine) (*Place, error) {
 	if !m.has("JSM_NAMESPACE_RANK") {
 		return nil, nil
@@ -42,8 +43,8 @@ func (r *reader) lsfJob() string {
 	return jobName("lsf", r.must("LSB_JOBID"), index)
 }
 
-// lsfHosts are the hosts and the variable that told them: LSB_MCPU_HOSTS is "host1 slots1 host2 slots2 ...", and the file has a
-// line for each slot.
+// lsfHosts are the hosts and the variable that told them: LSB_MCPU_HOSTS is "host1 slots1 host2
+// slots2 ...", and the file has a line for each slot.
 func (r *reader) lsfHosts() ([]string, string) {
 	if hosts, err := r.hosts(r.text("LSB_DJOB_HOSTFILE")); err == nil && len(hosts) > 0 {
 		return hosts, "LSB_DJOB_HOSTFILE"

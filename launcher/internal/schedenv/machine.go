@@ -81,7 +81,8 @@ func once(names []string) []string {
 	})
 }
 
-// position is the place of a host in a list, whether either has its domain or not; -1 if it is not there.
+// position is the place of a host in a list, whether either has its domain or not; -1 if it is not
+// there.
 func position(hosts []string, host string) int {
 	return slices.IndexFunc(hosts, func(other string) bool { return host != "" && short(other) == short(host) })
 }

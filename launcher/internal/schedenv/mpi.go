@@ -9,8 +9,8 @@ import (
 )
 
 // openMPI reads what Open MPI's mpirun tells each process, in 4 and in 5
-// (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html). It does not tell rank 0's host, but where mpirun runs:
-// that is the same host in every job script.
+// (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html). It does not tell rank 0's
+// host, but where mpirun runs: that is the same host in every job script.
 func openMPI(m Machine) (*Place, error) {
 	if !m.has("OMPI_COMM_WORLD_RANK") {
 		return nil, nil
@@ -25,8 +25,9 @@ func openMPI(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// hydra reads what the process manager of MPICH, MVAPICH and Intel MPI tells (hydra's proxy sets MPI_LOCALNRANKS where Slurm and
-// Flux, which set PMI_RANK as well, do not). It names no host and no job, so both must come from the batch system around it.
+// hydra reads what the process manager of MPICH, MVAPICH and Intel MPI tells (hydra's proxy sets
+// MPI_LOCALNRANKS where Slurm and Flux, which set PMI_RANK as well, do not). It names no host and
+// no job, so both must come from the batch system around it.
 func hydra(m Machine) (*Place, error) {
 	if !m.has("PMI_RANK") || !m.has("MPI_LOCALNRANKS") {
 		return nil, nil
@@ -40,7 +41,8 @@ func hydra(m Machine) (*Place, error) {
 	return r.done()
 }
 
-// pals reads what the mpiexec of HPE Cray systems tells (mpiexec(1) of the HPE Cray Programming Environment).
+// pals reads what the mpiexec of HPE Cray systems tells (mpiexec(1) of the HPE Cray Programming
+// Environment).
 func pals(m Machine) (*Place, error) {
 	if !m.has("PALS_RANKID") {
 		return nil, nil
@@ -60,8 +62,8 @@ func (r *reader) ranks(rank, size, local, hint string) {
 	}
 }
 
-// inOrder takes hosts for those of the ranks if there are as many and this one stands in its place. A list that is right for this
-// rank and wrong for rank 0 does no harm: rank 0 ends the job.
+// inOrder takes hosts for those of the ranks if there are as many and this one stands in its place.
+// A list that is right for this rank and wrong for rank 0 does no harm: rank 0 ends the job.
 func (r *reader) inOrder(hosts []string) {
 	p := &r.place
 	if len(hosts) == p.Nodes && position(hosts, r.Hostname) == p.Node {
@@ -69,7 +71,8 @@ func (r *reader) inOrder(hosts []string) {
 	}
 }
 
-// allocated are the hosts that a batch system or a host file has for mpirun, in its order; none where nothing tells them.
+// allocated are the hosts that a batch system or a host file has for mpirun, in its order; none
+// where nothing tells them.
 func (r *reader) allocated() []string {
 	if hosts, err := hostlist.Expand(r.text("SLURM_JOB_NODELIST")); err == nil && len(hosts) > 0 {
 		return hosts
@@ -93,8 +96,9 @@ func (r *reader) allocation() string {
 	return ""
 }
 
-// mpirun makes mpirun's host the head, by its own name on that host. Open MPI 4 has its daemon's addresses, and 5 (PRRTE,
-// plm_base_jobid.c) begins the namespace with the tool, the host and the pid of mpirun: prterun-HOST-PID@1.
+// mpirun makes mpirun's host the head, by its own name on that host. Open MPI 4 has its daemon's
+// addresses, and 5 (PRRTE, plm_base_jobid.c) begins the namespace with the tool, the host and the
+// pid of mpirun: prterun-HOST-PID@1.
 func (r *reader) mpirun() {
 	daemon, own := r.text("OMPI_MCA_orte_hnp_uri"), r.text("OMPI_MCA_orte_local_daemon_uri")
 	here := daemon == own
@@ -113,7 +117,8 @@ func (r *reader) mpirun() {
 	}
 }
 
-// addresses are those of a daemon's contact, "1294532608.0;tcp://192.0.2.2,10.0.0.2:32771;tcp6://[fd00::2]:42797".
+// addresses are those of a daemon's contact,
+// "1294532608.0;tcp://192.0.2.2,10.0.0.2:32771;tcp6://[fd00::2]:42797".
 func addresses(contact string) []string {
 	var all []string
 	for _, part := range strings.Split(contact, ";")[1:] {
@@ -127,8 +132,8 @@ func addresses(contact string) []string {
 	return all
 }
 
-// reachable is the first address that this node does not have as well: that would be a bridge of its own, like docker's. Two
-// daemons of one host have the same addresses.
+// reachable is the first address that this node does not have as well: that would be a bridge of
+// its own, like docker's. Two daemons of one host have the same addresses.
 func reachable(daemon, own []string) string {
 	for _, a := range daemon {
 		if slices.Equal(daemon, own) || !slices.Contains(own, a) {

@@ -6,8 +6,8 @@ import (
 	"github.com/golaunch/golaunch/launcher/internal/schedenv"
 )
 
-// openMPI4 is what mpirun 4.1.4 sets, on the second of two hosts with Docker, whose bridge both have. The contacts are those of
-// https://github.com/open-mpi/ompi issue threads.
+// openMPI4 is what mpirun 4.1.4 sets, on the second of two hosts with Docker, whose bridge both
+// have. The contacts are those of https://github.com/open-mpi/ompi issue threads.
 var openMPI4 = given{host: "n2", env: `OMPI_COMM_WORLD_RANK=1
 	OMPI_COMM_WORLD_SIZE=2
 	OMPI_COMM_WORLD_LOCAL_RANK=0
@@ -21,7 +21,8 @@ var openMPI4 = given{host: "n2", env: `OMPI_COMM_WORLD_RANK=1
 	PMIX_RANK=1
 	PMIX_HOSTNAME=n2`}
 
-// openMPI5 has PRRTE's names (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html, plm_base_jobid.c of PRRTE).
+// openMPI5 has PRRTE's names (https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html,
+// plm_base_jobid.c of PRRTE).
 var openMPI5 = given{host: "f5-n17.cluster", env: `OMPI_COMM_WORLD_RANK=1
 	OMPI_COMM_WORLD_SIZE=2
 	OMPI_COMM_WORLD_LOCAL_SIZE=1
@@ -100,7 +101,8 @@ func TestHydra(t *testing.T) {
 	})
 }
 
-// TestPALS has the variables of mpiexec on Cray systems (https://docs.alcf.anl.gov/polaris/running-jobs/).
+// TestPALS has the variables of mpiexec on Cray systems
+// (https://docs.alcf.anl.gov/polaris/running-jobs/).
 func TestPALS(t *testing.T) {
 	g := given{host: "x3004c0s7b1n0", env: `PALS_RANKID=1
 	PALS_NODEID=1

@@ -1,22 +1,26 @@
-// Package schedenv reads, from the environment alone, what a scheduler or another launcher has given this process: which nodes there
-// are, which of them this is, where node 0 can be reached, and which GPUs it may use. It asks nobody and changes nothing.
+// Package schedenv reads, from the environment alone, what a scheduler or another launcher has
+// given this process: which nodes there are, which of them this is, where node 0 can be reached,
+// and which GPUs it may use. It asks nobody and changes nothing.
 package schedenv
 
 // Place is what is known. Zero fields were not told.
 type Place struct {
-	// By names who started this process, for messages: "Slurm", "Kubernetes (Indexed Job)", "Open MPI".
+	// By names who started this process, for messages: "Slurm", "Kubernetes (Indexed Job)", "Open
+	// MPI".
 	By string
-	// Job is the same on all nodes and no other job's at this time, of letters, digits, '.', '_' and '-'.
+	// Job is the same on all nodes and no other job's at this time, of letters, digits, '.', '_'
+	// and '-'.
 	Job string
 	// Restarts counts how often the scheduler has started this job again.
 	Restarts int
 	// Nodes is how many there are, and Node this one's position among them, from 0.
 	Nodes, Node int
-	// Names are the nodes' names in the order of their positions, and Name this one's. An empty Name is the host name.
+	// Names are the nodes' names in the order of their positions, and Name this one's. An empty
+	// Name is the host name.
 	Names []string
 	Name  string
-	// Head is the host (a name or an address) where the other nodes reach node 0, and Port the port that is meant for that; without
-	// a Port the nodes must agree on one.
+	// Head is the host (a name or an address) where the other nodes reach node 0, and Port the port
+	// that is meant for that; without a Port the nodes must agree on one.
 	Head string
 	Port int
 	// Ask is a command that prints Head, for a launcher that says it only when asked.
@@ -25,18 +29,21 @@ type Place struct {
 	Interface string
 	// Groups is the number of components of a heterogeneous job; 0 for any other.
 	Groups int
-	// GPUs are the indexes, or UUIDs, of the GPUs that this process may use; nil when it was not told of any.
+	// GPUs are the indexes, or UUIDs, of the GPUs that this process may use; nil when it was not
+	// told of any.
 	GPUs []string
 	// PerNode is how many ranks a node is to have, in torchrun's words: a number, gpu, cpu or auto.
 	PerNode string
-	// Each says that this command was started on every node. Otherwise it runs once, and has to start something on the others.
+	// Each says that this command was started on every node. Otherwise it runs once, and has to
+	// start something on the others.
 	Each bool
 	// Several says why the processes of this command cannot be the nodes of a job: several of them
 	// run on one node. It does not matter to a job that takes no nodes from this place. Task is
 	// this process's number among all of them; it is 0 where each is alone on its node.
 	Several error
 	Task    int
-	// Topology is this node's place in the network: switches from the top level down, and the node itself, with dots in between.
+	// Topology is this node's place in the network: switches from the top level down, and the node
+	// itself, with dots in between.
 	Topology string
 	// Sources are the variables that said so, for explanations.
 	Sources []string

@@ -111,7 +111,8 @@ func (r *reader) among(hosts []string, source string) {
 // maxJob bounds a job's name in bytes.
 const maxJob = 64
 
-// jobName joins what tells jobs apart. A name that is too long keeps its begin, and the hash of all of it.
+// jobName joins what tells jobs apart. A name that is too long keeps its begin, and the hash of all
+// of it.
 func jobName(parts ...string) string {
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	name := strings.Map(func(c rune) rune {

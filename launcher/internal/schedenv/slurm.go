@@ -9,8 +9,9 @@ import (
 	"github.com/golaunch/golaunch/internal/host/lazyregexp"
 )
 
-// slurm reads what Slurm tells a task of a step (srun(1), OUTPUT ENVIRONMENT VARIABLES) or who holds an allocation (sbatch(1),
-// salloc(1)). A step should have one task on each node; without one this process has to start it.
+// slurm reads what Slurm tells a task of a step (srun(1), OUTPUT ENVIRONMENT VARIABLES) or who
+// holds an allocation (sbatch(1), salloc(1)). A step should have one task on each node; without one
+// this process has to start it.
 func slurm(m Machine) (*Place, error) {
 	if !m.has("SLURM_JOB_ID") {
 		return nil, nil
@@ -49,7 +50,8 @@ func (r *reader) slurmNodes(name string) []string {
 	return names
 }
 
-// slurmGPUs are numbered as the process sees them: from 0 where a cgroup hides the others (CUDA_VISIBLE_DEVICES).
+// slurmGPUs are numbered as the process sees them: from 0 where a cgroup hides the others
+// (CUDA_VISIBLE_DEVICES).
 func (r *reader) slurmGPUs() {
 	for _, name := range []string{"CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"} {
 		if list := r.text(name); list != "" {
@@ -104,11 +106,13 @@ func oneEach(tasks string) bool {
 	return true
 }
 
-// stepd is how slurmstepd names itself: "slurmstepd: [123.0]" for a step, [123.batch], [123.interactive].
+// stepd is how slurmstepd names itself: "slurmstepd: [123.0]" for a step, [123.batch],
+// [123.interactive].
 var stepd = lazyregexp.New(`^slurmstepd: \[[0-9]+\.([0-9a-z]+)`)
 
-// inStep says whether this process is a task of a numbered step. A batch job that was submitted from within a step inherits that
-// step's variables, so the nearest slurmstepd above this process is asked first, where it can be seen.
+// inStep says whether this process is a task of a numbered step. A batch job that was submitted
+// from within a step inherits that step's variables, so the nearest slurmstepd above this process
+// is asked first, where it can be seen.
 func (r *reader) inStep() bool {
 	pid := "self"
 	for range maxAncestors {

@@ -18,8 +18,8 @@ type Merged struct {
 }
 
 // oneEvent is how long after a stop each further one belongs to the same event: a terminal that
-// closes sends SIGHUP twice, by the shell and by the kernel; timeout(1) and Slurm send SIGTERM twice;
-// a shell and a scheduler may send different signals.
+// closes sends SIGHUP twice, by the shell and by the kernel; timeout(1) and Slurm send SIGTERM
+// twice; a shell and a scheduler may send different signals.
 const oneEvent = time.Second
 
 // maxQueue bounds the signals that wait for the receiver: several of one kind are one, as for the

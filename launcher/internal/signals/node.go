@@ -11,9 +11,9 @@ import (
 	"github.com/golaunch/golaunch/agent"
 )
 
-// Node passes on what this process is told while another node leads the job. The first stop makes the
-// node leave in order, or give up joining. A later one ends the time that its ranks have to get ready.
-// A later one from the keyboard kills them.
+// Node passes on what this process is told while another node leads the job. The first stop makes
+// the node leave in order, or give up joining. A later one ends the time that its ranks have to get
+// ready. A later one from the keyboard kills them.
 type Node struct {
 	// Pass has the signals for the ranks, and Leave the reason to leave.
 	Pass  chan syscall.Signal
@@ -119,8 +119,8 @@ func (n *Node) Code() int {
 	return 0
 }
 
-// During obeys signals before there is a node, until the caller calls stopped, which returns the exit
-// code of the first stop; 0 if none came. A stop calls cancel.
+// During obeys signals before there is a node, until the caller calls stopped, which returns the
+// exit code of the first stop; 0 if none came. A stop calls cancel.
 func During(signals <-chan os.Signal, cancel context.CancelCauseFunc) (stopped func() int) {
 	n, done, ended := NewNode(cancel), make(chan struct{}), make(chan struct{})
 	go func() {

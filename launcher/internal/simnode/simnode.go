@@ -35,11 +35,11 @@ const (
 )
 
 const (
-	// MaxOrder bounds an order, in bytes: a command line has at most 2 MiB (execve(2)), and is longer as
-	// JSON.
+	// MaxOrder bounds an order, in bytes: a command line has at most 2 MiB (execve(2)), and is
+	// longer as JSON.
 	MaxOrder = 16 << 20
-	// endLimit is how long a node may take to end after its connection: it shows its ranks' last output
-	// for at most a minute.
+	// endLimit is how long a node may take to end after its connection: it shows its ranks' last
+	// output for at most a minute.
 	endLimit = 90 * time.Second
 )
 
@@ -141,8 +141,8 @@ func socketPair() (net.Conn, *os.File, error) {
 // errGone ends a node: its socket pair cannot be made again.
 var errGone = errors.New("the process that runs the job is gone")
 
-// Accept reads this process's order, as JSON, and returns how it dials the coordinator. It calls cancel
-// when the coordinator is gone.
+// Accept reads this process's order, as JSON, and returns how it dials the coordinator. It calls
+// cancel when the coordinator is gone.
 func Accept(order any, cancel context.CancelCauseFunc) (dial func(context.Context) (net.Conn, error), err error) {
 	orders, stream := os.NewFile(orderFD, "order"), os.NewFile(streamFD, "stream")
 	unix.CloseOnExec(streamFD)
@@ -158,8 +158,9 @@ func Accept(order any, cancel context.CancelCauseFunc) (dial func(context.Contex
 	return dialOnce(conn.(*net.UnixConn), func() { cancel(errGone) }), nil
 }
 
-// dialOnce returns the only connection that there will ever be. A second call, because no answer came,
-// waits for the end of that one: a coordinator that is slow, or stopped for a while, is not gone.
+// dialOnce returns the only connection that there will ever be. A second call, because no answer
+// came, waits for the end of that one: a coordinator that is slow, or stopped for a while, is not
+// gone.
 func dialOnce(conn *net.UnixConn, gone func()) func(context.Context) (net.Conn, error) {
 	only := &onlyConn{UnixConn: conn, ended: make(chan struct{})}
 	var used atomic.Bool

@@ -1,5 +1,5 @@
-// Package slurm speaks to Slurm: it asks the controller about a job, and writes what srun and sbatch
-// read.
+// Package slurm speaks to Slurm: it asks the controller about a job, and writes what srun and
+// sbatch read.
 package slurm
 
 import (
@@ -81,14 +81,15 @@ func namesGPU(resources string) bool {
 }
 
 // GPUsPerTask returns how many GPUs the job holds if it requested them for each task
-// (--gpus-per-task, --ntasks-per-gpu): a step that does not ask for all of them gets those of its own
-// tasks alone. It returns 0 for any other job, and when the controller does not answer.
+// (--gpus-per-task, --ntasks-per-gpu): a step that does not ask for all of them gets those of its
+// own tasks alone. It returns 0 for any other job, and when the controller does not answer.
 func GPUsPerTask(ctx context.Context) int {
 	f, _ := showJob(ctx)
 	return f.gpusPerTask()
 }
 
-// GPUsOfStep is [GPUsPerTask] for a step with one task on each of the job's nodes, and 0 for others.
+// GPUsOfStep is [GPUsPerTask] for a step with one task on each of the job's nodes, and 0 for
+// others.
 func GPUsOfStep(ctx context.Context, nodes int) int {
 	perTask := os.Getenv("SLURM_GPUS_PER_TASK") + os.Getenv("SLURM_TRES_PER_TASK")
 	if perTask == "" || os.Getenv("SLURM_STEP_NUM_TASKS") != strconv.Itoa(nodes) {

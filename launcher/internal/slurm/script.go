@@ -14,7 +14,8 @@ type Script struct {
 	// MinNodes and MaxNodes include spares, and NoKill keeps the job when it loses one.
 	MinNodes, MaxNodes int
 	NoKill             bool
-	// Ranks is how many ranks, or GPUs if GPU is set, a node must have room for; 0 asks for nothing.
+	// Ranks is how many ranks, or GPUs if GPU is set, a node must have room for; 0 asks for
+	// nothing.
 	Ranks int
 	GPU   bool
 	// Options are sbatch's own and follow those above.

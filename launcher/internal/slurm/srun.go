@@ -43,8 +43,8 @@ func (s Step) Flags() []string {
 	return append(flags, "--nodes="+strconv.Itoa(s.Nodes), "--ntasks="+strconv.Itoa(s.Nodes))
 }
 
-// Narrows reports whether a variable, which sbatch or salloc sets for the steps of a job, would leave
-// a task less than its whole node.
+// Narrows reports whether a variable, which sbatch or salloc sets for the steps of a job, would
+// leave a task less than its whole node.
 func Narrows(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	return slices.Contains([]string{

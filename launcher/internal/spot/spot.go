@@ -37,9 +37,9 @@ const (
 // margin is how long before the end of a machine its ranks are stopped.
 const margin = 15 * time.Second
 
-// OnNotice calls leave once, when the cloud says that it takes this machine back, with the time that
-// the ranks have to get ready. It returns at once, and does nothing for an empty cloud. trouble is told
-// why the cloud cannot be asked, when that changes.
+// OnNotice calls leave once, when the cloud says that it takes this machine back, with the time
+// that the ranks have to get ready. It returns at once, and does nothing for an empty cloud.
+// trouble is told why the cloud cannot be asked, when that changes.
 func OnNotice(ctx context.Context, cloud string, trouble func(error), leave func(why string, within time.Duration)) {
 	if cloud == "" {
 		return
@@ -54,8 +54,8 @@ func OnNotice(ctx context.Context, cloud string, trouble func(error), leave func
 	}()
 }
 
-// Watch returns when the cloud says that it takes the machine back, or ctx ends. It asks a cloud that
-// does not answer again.
+// Watch returns when the cloud says that it takes the machine back, or ctx ends. It asks a cloud
+// that does not answer again.
 func Watch(ctx context.Context, cloud string, trouble func(error)) (Notice, error) {
 	m := machine{base: "http://169.254.169.254", client: &http.Client{}}
 	ask := map[string]func(context.Context) (Notice, error){"aws": m.aws, "gcp": m.gcp, "azure": m.azure}[cloud]
@@ -124,8 +124,8 @@ func (m *machine) get(ctx context.Context, method, path string, limit time.Durat
 	return text, nil
 }
 
-// aws asks for an interruption notice, which comes two minutes before the end (Amazon EC2 User Guide, "Spot Instance interruption
-// notices"), by the second version of the metadata service.
+// aws asks for an interruption notice, which comes two minutes before the end (Amazon EC2 User
+// Guide, "Spot Instance interruption notices"), by the second version of the metadata service.
 func (m *machine) aws(ctx context.Context) (Notice, error) {
 	if m.token == "" {
 		token, err := m.get(ctx, http.MethodPut, "/latest/api/token", answerLimit, "X-aws-ec2-metadata-token-ttl-seconds", "21600")
@@ -152,7 +152,8 @@ func (m *machine) aws(ctx context.Context) (Notice, error) {
 	return Notice{action.Time, "AWS will " + action.Action + " this spot instance"}, nil
 }
 
-// gcp waits for a preemption (Compute Engine documentation, "Spot VMs": the ACPI signal comes 30 seconds before the end).
+// gcp waits for a preemption (Compute Engine documentation, "Spot VMs": the ACPI signal comes 30
+// seconds before the end).
 func (m *machine) gcp(ctx context.Context) (Notice, error) {
 	text, err := m.get(ctx, http.MethodGet, "/computeMetadata/v1/instance/preempted?wait_for_change=true&timeout_sec=300", changeLimit,
 		"Metadata-Flavor", "Google")

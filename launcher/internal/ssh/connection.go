@@ -39,7 +39,8 @@ func (c *connection) run(order []byte, show Relay, up func()) error {
 	if err != nil {
 		return err
 	}
-	// A group of its own, with what ssh starts to reach the host: a ^C on the terminal is for the coordinator.
+	// A group of its own, with what ssh starts to reach the host: a ^C on the terminal is for the
+	// coordinator.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	kill := func() { _ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) }
 	c.cmd.Cancel = func() error {

@@ -18,18 +18,20 @@ import (
 )
 
 const (
-	// fanOut is how many connections are made at once: each is a process that computes keys. A server
-	// gets only one of them.
+	// fanOut is how many connections are made at once: each is a process that computes keys. A
+	// server gets only one of them.
 	fanOut = 64
 	// startLimit is how long ssh may take to start an agent, unless ssh_config gives it less
 	// (ConnectTimeout).
 	startLimit = time.Minute
-	// hangUpAfter is how long an agent may take to hear of the job's end from the coordinator. An agent
-	// that has not joined never does.
+	// hangUpAfter is how long an agent may take to hear of the job's end from the coordinator. An
+	// agent that has not joined never does.
 	hangUpAfter = 2 * time.Second
-	// endLimit is how long an agent may take to end after that: it shows the last output of its ranks.
+	// endLimit is how long an agent may take to end after that: it shows the last output of its
+	// ranks.
 	endLimit = 90 * time.Second
-	// aliveCount is how many questions a server may leave without an answer; ssh_config(5) has the same.
+	// aliveCount is how many questions a server may leave without an answer; ssh_config(5) has the
+	// same.
 	aliveCount = 3
 )
 
@@ -60,9 +62,9 @@ type Fleet struct {
 	Warn  func(error)
 }
 
-// Run starts the agents and returns when they have ended, or when those that are left cannot hold the
-// job: no other node will ever come. Its error means nothing once ctx has ended. wait returns when all
-// ssh processes have ended.
+// Run starts the agents and returns when they have ended, or when those that are left cannot hold
+// the job: no other node will ever come. Its error means nothing once ctx has ended. wait returns
+// when all ssh processes have ended.
 func (f *Fleet) Run(ctx context.Context) (wait func(), err error) {
 	var running sync.WaitGroup
 	ended := make(chan error, len(f.Hosts))
@@ -107,8 +109,8 @@ func (f *Fleet) start(ctx context.Context, i int, slots chan struct{}) error {
 	return c.run(order, f.Show, up)
 }
 
-// flags leave to ssh_config(5) how a host is reached. They rule out questions, which a person could not
-// answer for many hosts at once, and what would outlive this ssh or disturb its streams.
+// flags leave to ssh_config(5) how a host is reached. They rule out questions, which a person could
+// not answer for many hosts at once, and what would outlive this ssh or disturb its streams.
 func (f *Fleet) flags() []string {
 	alive := max(1, int(f.Lease/time.Second)/aliveCount)
 	return []string{

@@ -1,7 +1,7 @@
 // Package trainjob tells Kubeflow's Trainer how far a TrainJob has come, so that kubectl shows it.
 //
-// The controller gives each container an address, a certificate and a token (KEP-2779 of kubeflow/trainer, TrainJobStatus), where the
-// feature is on. The address knows the job.
+// The controller gives each container an address, a certificate and a token (KEP-2779 of
+// kubeflow/trainer, TrainJobStatus), where the feature is on. The address knows the job.
 package trainjob
 
 import (
@@ -33,7 +33,8 @@ type Status struct {
 	client     *http.Client
 }
 
-// Here is that of this process by its environment; nil where there is none. The error says what is wrong with it.
+// Here is that of this process by its environment; nil where there is none. The error says what is
+// wrong with it.
 func Here(getenv func(string) string) (*Status, error) {
 	url, ca, token := getenv("KUBEFLOW_TRAINER_SERVER_URL"), getenv("KUBEFLOW_TRAINER_SERVER_CA_CERT"), getenv("KUBEFLOW_TRAINER_SERVER_TOKEN")
 	if url == "" {
