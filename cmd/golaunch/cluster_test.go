@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
 	"github.com/golaunch/golaunch/internal/testkit/nettest"
 )
 
@@ -90,8 +91,11 @@ func (h *heads) touch(name string) {
 	}
 }
 
+// clusterStatus is what golaunch status --json prints.
+type clusterStatus struct{ listing.Cluster }
+
 // status is what golaunch status --json prints.
-func (h *heads) status() (s clusterShown) {
+func (h *heads) status() (s clusterStatus) {
 	h.t.Helper()
 	out := h.do("status", "--json", "--all")
 	if err := json.Unmarshal([]byte(out), &s); err != nil {
@@ -100,18 +104,18 @@ func (h *heads) status() (s clusterShown) {
 	return s
 }
 
-func (s clusterShown) job(t *testing.T, id string) jobShown {
+func (s clusterStatus) job(t *testing.T, id string) listing.Job {
 	t.Helper()
-	i := slices.IndexFunc(s.Jobs, func(j jobShown) bool { return j.ID == id })
+	i := slices.IndexFunc(s.Jobs, func(j listing.Job) bool { return j.ID == id })
 	if i < 0 {
 		t.Fatalf("no job %s in %+v", id, s.Jobs)
 	}
 	return s.Jobs[i]
 }
 
-func (s clusterShown) node(t *testing.T, name string) nodeShown {
+func (s clusterStatus) node(t *testing.T, name string) listing.Node {
 	t.Helper()
-	i := slices.IndexFunc(s.Nodes, func(n nodeShown) bool { return n.Name == name })
+	i := slices.IndexFunc(s.Nodes, func(n listing.Node) bool { return n.Name == name })
 	if i < 0 {
 		t.Fatalf("no node %s in %+v", name, s.Nodes)
 	}
@@ -138,7 +142,7 @@ func TestAJobOnACluster(t *testing.T) {
 	h.start(0, "--coordinator", "none", "--", "sh", "-c", "echo alone on $MASTER_ADDR").ends(0, "alone on 127.0.0.1")
 	h.start(0, "--", "sh", "-c", "exit 3", "--max-restarts").ends(3)
 	for _, n := range h.status().Nodes {
-		if n.GPUs != 2 || n.Used != 0 || n.State != nodeReady {
+		if n.GPUs != 2 || n.Used != 0 || n.State != listing.NodeReady {
 			t.Errorf("after the jobs: %+v", n)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
 	"github.com/golaunch/golaunch/internal/process/stacks"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
@@ -43,8 +44,8 @@ var outputs = []struct {
 	{"`golaunch doctor --fabric --json`", &fabricDiagnosis{}},
 	{"`golaunch explain --json`", &explanation{}},
 	{"`golaunch coordinator --json`", &headShown{}},
-	{"`golaunch status --json`", &clusterShown{}},
-	{"`golaunch jobs --json`", &jobsShown{}},
+	{"`golaunch status --json`", &listing.Cluster{}},
+	{"`golaunch jobs --json`", &listing.Jobs{}},
 	{"`golaunch stacks --json`", &stacksShown{}},
 	{"`golaunch top --json`", &topShown{}},
 	{"`golaunch logs --json`", &lineShown{}},
@@ -57,14 +58,14 @@ var outputs = []struct {
 
 // elsewhere are the sections of objects that are a part of several.
 var elsewhere = map[reflect.Type]string{
-	reflect.TypeFor[launcher.Result]():  "`golaunch run --json`",
-	reflect.TypeFor[launcher.Failure](): "`golaunch run --json`",
-	reflect.TypeFor[report.Exit]():      "`golaunch run --json`",
-	reflect.TypeFor[launcher.Goodput](): "`golaunch status --json`",
-	reflect.TypeFor[launcher.Cost]():    "`golaunch status --json`",
-	reflect.TypeFor[jobShown]():         "`golaunch status --json`",
-	reflect.TypeFor[nodeShown]():        "`golaunch status --json`",
-	reflect.TypeFor[coordinatorShown](): "`golaunch status --json`",
+	reflect.TypeFor[launcher.Result]():     "`golaunch run --json`",
+	reflect.TypeFor[launcher.Failure]():    "`golaunch run --json`",
+	reflect.TypeFor[report.Exit]():         "`golaunch run --json`",
+	reflect.TypeFor[launcher.Goodput]():    "`golaunch status --json`",
+	reflect.TypeFor[launcher.Cost]():       "`golaunch status --json`",
+	reflect.TypeFor[listing.Job]():         "`golaunch status --json`",
+	reflect.TypeFor[listing.Node]():        "`golaunch status --json`",
+	reflect.TypeFor[listing.Coordinator](): "`golaunch status --json`",
 }
 
 // opaque are values whose fields are not their type's: those of a failure are asked for in its JSON, the others are texts.
@@ -114,7 +115,7 @@ func TestContractIsWhole(t *testing.T) {
 	for _, o := range outputs {
 		listed[reflect.TypeOf(o.record).Elem().Name()] = true
 	}
-	for _, dir := range []string{".", "../../internal/wire/jsonout"} {
+	for _, dir := range []string{".", "internal/*", "../../internal/wire/jsonout"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", dir, err)

@@ -71,7 +71,7 @@ func newRoot(s *cli.Console) *cobra.Command {
 		return fmt.Errorf("%w: %w; see %s --help", launcher.ErrUsage, cli.PlainError(err), c.CommandPath())
 	})
 	root.AddCommand(newRun(s, "run"), newCoordinator(s), newAgent(s), newStatus(s), newTop(s), newDashboard(s), newJobs(s), newLogs(s), newStacks(s),
-		newReport(s), newMetrics(s), newExplain(s), newSwap(s), newStop(s), newPlan(s), newEnv(s), newDoctor(s), torchrun.NewVerb(s, launch), newSubmitToken(s), newInstall(s),
+		newReport(s), newMetrics(s), newExplain(s), newSwap(s), newStop(s), newPlan(s), newEnv(s), newDoctor(s), torchrun.NewVerb(s, os.Args[0], launch), newSubmitToken(s), newInstall(s),
 		newVersion(s))
 	root.AddCommand(newHidden(s)...)
 	if extra != nil {

@@ -30,7 +30,7 @@ func TestTheCoordinatorMoves(t *testing.T) {
 	name("10.77.0.10 head")
 	h.start(1, "coordinator", "--listen", "10.77.0.10", "--state-dir", state).line("jobs taken over: 1")
 	h.start(1, "logs", "-f", "a").line("up 0")
-	var s clusterShown
+	var s clusterStatus
 	if err := json.Unmarshal([]byte(ended(t, h.start(1, "status", "--json"))), &s); err != nil {
 		t.Fatal(err)
 	}

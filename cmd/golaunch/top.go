@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/top"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
@@ -130,7 +131,7 @@ func stacksOfAny(ctx context.Context, sources []view.Source, job string) (string
 
 // topShown is what top prints as JSON: what status prints, with the ranks of all jobs, and what is wrong; docs/json.md is its contract.
 type topShown struct {
-	clusterShown
+	listing.Cluster
 	Wrong    bool           `json:"wrong"`
 	Concerns []concernShown `json:"concerns"`
 }
@@ -146,13 +147,13 @@ type concernShown struct {
 
 // showPicture has jobs and nodes with the worst first.
 func showPicture(p *top.Picture, wrong bool) *topShown {
-	s := &topShown{clusterShown: clusterShown{Version: p.State.Version, Since: p.State.Since}, Wrong: wrong}
-	s.Coordinators = showCoordinators(p.State.Coordinators, p.State.Silent)
+	s := &topShown{Cluster: listing.Cluster{Version: p.State.Version, Since: p.State.Since}, Wrong: wrong}
+	s.Coordinators = listing.NewCoordinators(p.State.Coordinators, p.State.Silent)
 	for _, n := range p.Nodes {
-		s.Nodes = append(s.Nodes, showNode(n.NodeStatus))
+		s.Nodes = append(s.Nodes, listing.NewNode(n.NodeStatus))
 	}
 	for _, j := range p.Jobs {
-		shown := showJob(j.JobStatus)
+		shown := listing.NewJob(j.JobStatus)
 		shown.Progress, shown.Stragglers = view.ShowProgress(j.Job.Ranks, p.State.At), view.ShowSlow(j.Job.Slow, p.State.At)
 		for _, r := range j.Job.Ranks {
 			shown.Processes = append(shown.Processes, view.Show(r))

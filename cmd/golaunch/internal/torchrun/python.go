@@ -23,8 +23,8 @@ except Exception as e:
 `
 
 // command is what each rank runs.
-func (t *torchFlags) command(args []string) ([]string, error) {
-	python := []string{interpreter(os.Args[0]), "-u"}
+func (t *torchFlags) command(args []string, self string) ([]string, error) {
+	python := []string{interpreter(self), "-u"}
 	switch {
 	case len(args) == 0:
 		return nil, errors.New("the following arguments are required: training_script, training_script_args")

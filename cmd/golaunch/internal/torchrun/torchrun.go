@@ -22,20 +22,20 @@ const Name = "torchrun"
 type launchFunc func(io *cli.Console, j launcher.Job, stops ...os.Signal) (int, error)
 
 // newTorchrun returns torchrun, which reads its command line itself, by torchrun's rules.
-func NewVerb(s *cli.Console, launch launchFunc) *cobra.Command {
+func NewVerb(s *cli.Console, self string, launch launchFunc) *cobra.Command {
 	c := cli.NewVerb("torchrun [FLAGS] SCRIPT [ARG...]", "run a job from torchrun's command line, as a link named torchrun does", nil)
 	c.DisableFlagParsing = true
 	c.Long = fmt.Sprintf("Its flags are torchrun's:\n\n%s", newTorchFlags(new(torchFlags)).FlagUsagesWrapped(110))
 	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return torchWords(newTorchFlags(new(torchFlags))), cobra.ShellCompDirectiveDefault
 	}
-	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return torchrun(s, args, launch) })
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return torchrun(s, args, self, launch) })
 	return c
 }
 
 // torchrun runs the job that torchrun's command line describes (torch 2.15, torch/distributed/run.py). docs/torchrun.md says what
 // each flag means here.
-func torchrun(io *cli.Console, args []string, launch launchFunc) (int, error) {
+func torchrun(io *cli.Console, args []string, self string, launch launchFunc) (int, error) {
 	var t torchFlags
 	f := newTorchFlags(&t)
 	err := parseTorch(f, args)
@@ -48,7 +48,7 @@ func torchrun(io *cli.Console, args []string, launch launchFunc) (int, error) {
 	case err != nil:
 		return refuse(io, err)
 	}
-	j, warnings, err := t.job(f)
+	j, warnings, err := t.job(f, self)
 	if err != nil {
 		return refuse(io, err)
 	}

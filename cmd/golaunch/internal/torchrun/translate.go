@@ -34,7 +34,7 @@ type translation struct {
 }
 
 // job is what torchrun's flags mean here, and what of them has no effect.
-func (t *torchFlags) job(given *pflag.FlagSet) (launcher.Job, []string, error) {
+func (t *torchFlags) job(given *pflag.FlagSet, self string) (launcher.Job, []string, error) {
 	x := translation{torchFlags: t, given: given}
 	x.ours = pflag.NewFlagSet(Name, pflag.ContinueOnError)
 	x.o.Declare(x.ours)
@@ -53,7 +53,7 @@ func (t *torchFlags) job(given *pflag.FlagSet) (launcher.Job, []string, error) {
 		r.Slots, r.PerNode = r.PerNode[0], []int{placement.AllGPUs}
 	}
 	x.o.Job.Output.JSON = x.o.JSON
-	x.o.Job.Command, err = t.command(given.Args())
+	x.o.Job.Command, err = t.command(given.Args(), self)
 	return x.o.Job, x.warnings, err
 }
 

@@ -1,4 +1,4 @@
-package main
+package listing
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ type row struct {
 }
 
 // nodeRows are the rows of the table of nodes, in the order of their first nodes.
-func (s clusterShown) nodeRows() (rows []string) {
+func (s Cluster) nodeRows() (rows []string) {
 	alike := map[row][]string{}
 	for _, n := range s.Nodes {
 		r := row{n.State, n.GPUs, n.Used, n.holders()}

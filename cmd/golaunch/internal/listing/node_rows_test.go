@@ -1,4 +1,4 @@
-package main
+package listing
 
 import (
 	"fmt"
@@ -10,16 +10,16 @@ import (
 
 // TestNodeRows has a row for each node of a small cluster, and for each kind of node of a large one.
 func TestNodeRows(t *testing.T) {
-	var s clusterShown
+	var s Cluster
 	for i := range 12_500 {
-		n := nodeShown{Name: fmt.Sprint("n", i), Address: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), State: nodeReady, GPUs: 8}
+		n := Node{Name: fmt.Sprint("n", i), Address: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), State: NodeReady, GPUs: 8}
 		if i >= 100 {
 			n.Used, n.Holds = 8, []holdShown{{Job: "train"}}
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
 	s.Nodes[7].State = nodeSilent
-	slices.SortFunc(s.Nodes, func(a, b nodeShown) int { return strings.Compare(a.Name, b.Name) }) // as a coordinator has them
+	slices.SortFunc(s.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) }) // as a coordinator has them
 	want := []string{
 		"n[0-6,8-99]\t99 nodes\tready\t8\t0\t-\n",
 		"n7\t1 node\tsilent\t8\t0\t-\n",

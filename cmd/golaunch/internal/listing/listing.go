@@ -1,11 +1,9 @@
-package main
+// Package listing prints the nodes and jobs of a cluster.
+package listing
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -13,152 +11,31 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
 
-type statusOptions struct {
-	cli.ClusterFlags
-	all, ras bool
-}
-
-func newStatus(s *cli.Console) *cobra.Command {
-	var o statusOptions
-	c := cli.NewVerb("status [JOB]", "print a cluster's nodes and jobs", cli.Args(0, 1))
-	o.declare(c.Flags())
-	c.Flags().BoolVar(&o.ras, "ras", false, "also what the RAS service of JOB's NCCL says; for jobs in trouble, since some versions of NCCL have crashed when asked")
-	c.ValidArgsFunction = o.CompleteJobs(true)
-	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return 0, o.print(s, strings.Join(args, ""), true) })
-	return c
-}
-
-// newJobs returns status without the nodes.
-func newJobs(s *cli.Console) *cobra.Command {
-	var o statusOptions
-	c := cli.NewVerb("jobs", "print a cluster's jobs", cli.Args(0, 0))
-	o.declare(c.Flags())
-	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) { return 0, o.print(s, "", false) })
-	return c
-}
-
-func (o *statusOptions) declare(f *pflag.FlagSet) {
-	o.ClusterFlags.Declare(f)
-	f.BoolVar(&o.all, "all", false, "also the jobs that are over")
-}
-
-// print prints the nodes, if wanted, and the jobs, or only one.
-func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
-	if o.ras && only == "" {
-		return fmt.Errorf("%w: --ras is about one job: golaunch status JOB --ras", launcher.ErrUsage)
-	}
-	ctx := context.Background()
-	connected, err := sources.Target{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: only}.Connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = sources.Close(connected) }() // they have answered
-	s, err := o.query(ctx, connected, launcher.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.JSON})
-	if err != nil {
-		return err
-	}
-	shown := clusterShown{Version: s.Version, Since: s.Since, Coordinators: showCoordinators(s.Coordinators, s.Silent)}
-	for _, n := range s.Nodes {
-		shown.Nodes = append(shown.Nodes, showNode(n))
-	}
-	for _, j := range s.Jobs {
-		shown.Jobs = append(shown.Jobs, showJob(j))
-	}
-	for _, c := range connected {
-		if only == "" {
-			break
-		}
-		if err := o.inquire(ctx, c, s.Jobs[0], &shown.Jobs[0]); err != nil {
-			return err
-		}
-	}
-	switch {
-	case o.JSON && nodes:
-		return jsonout.Print(io.Stdout, &shown)
-	case o.JSON:
-		return jsonout.Print(io.Stdout, &jobsShown{Jobs: shown.Jobs})
-	}
-	return shown.write(io.Stdout, nodes)
-}
-
-// query asks a cluster, or each job that has a coordinator of its own here, of which one may have ended meanwhile.
-func (o *statusOptions) query(ctx context.Context, connected map[string]view.Source, q launcher.Query) (launcher.Status, error) {
-	var all launcher.Status
-	var errs []error
-	for _, at := range slices.Sorted(maps.Keys(connected)) {
-		s, err := connected[at].Query(ctx, q)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if len(connected) == 1 {
-			return s, nil
-		}
-		all.Version, all.Since = s.Version, s.Since
-		all.Coordinators, all.Silent = append(all.Coordinators, s.Coordinators...), append(all.Silent, s.Silent...)
-		all.Nodes, all.Jobs = append(all.Nodes, s.Nodes...), append(all.Jobs, s.Jobs...)
-	}
-	if len(errs) == len(connected) {
-		return all, errors.Join(errs...)
-	}
-	return all, nil
-}
-
-// samplesLimit bounds the wait for nodes that are asked what their ranks do.
-const samplesLimit = 2 * time.Second
-
-// inquire asks what the ranks of a job do, and what its NCCL says, if that is wanted.
-func (o *statusOptions) inquire(ctx context.Context, s view.Source, status launcher.JobStatus, j *jobShown) error {
-	if j.Result == nil && !j.Reservation {
-		ranks, slow, err := view.Look(ctx, s, status, samplesLimit)
-		if err != nil {
-			return err
-		}
-		j.Progress, j.Stragglers = view.ShowProgress(ranks, time.Now()), view.ShowSlow(slow, time.Now())
-		for _, r := range ranks {
-			j.Processes = append(j.Processes, view.Show(r))
-		}
-	}
-	if c, ok := s.(*launcher.Client); ok && o.ras {
-		r, err := c.RAS(ctx, j.ID)
-		if err != nil {
-			return err
-		}
-		j.RAS = &r
-	}
-	return nil
-}
-
 // What status and jobs print as JSON; docs/json.md is its contract.
 type (
-	clusterShown struct {
+	Cluster struct {
 		jsonout.Header
 		Version string    `json:"version"`
 		Since   time.Time `json:"since"`
 		// Coordinators are there if the cluster has several.
-		Coordinators []coordinatorShown `json:"coordinators"`
-		Nodes        []nodeShown        `json:"nodes"`
-		Jobs         []jobShown         `json:"jobs"`
+		Coordinators []Coordinator `json:"coordinators"`
+		Nodes        []Node        `json:"nodes"`
+		Jobs         []Job         `json:"jobs"`
 	}
-	jobsShown struct {
+	Jobs struct {
 		jsonout.Header
-		Jobs []jobShown `json:"jobs"`
+		Jobs []Job `json:"jobs"`
 	}
-	coordinatorShown struct {
+	Coordinator struct {
 		Address string `json:"address"`
 		State   string `json:"state"`
 	}
-	nodeShown struct {
+	Node struct {
 		Name    string            `json:"name"`
 		Address netip.Addr        `json:"address"`
 		State   string            `json:"state"`
@@ -179,7 +56,7 @@ type (
 		Job  string `json:"job"`
 		GPUs []int  `json:"gpus"`
 	}
-	jobShown struct {
+	Job struct {
 		ID          string           `json:"id"`
 		Phase       string           `json:"phase"`
 		Waits       string           `json:"waits,omitempty"`
@@ -210,15 +87,15 @@ type (
 
 // States of a node.
 const (
-	nodeReady   = "ready"
-	nodeDrained = "drained"
+	NodeReady   = "ready"
+	NodeDrained = "drained"
 	nodeSilent  = "silent"
 )
 
 // showCoordinators are those of a cluster that has several; the first leads.
-func showCoordinators(all, silent []string) (shown []coordinatorShown) {
+func NewCoordinators(all, silent []string) (shown []Coordinator) {
 	for i, at := range all {
-		c := coordinatorShown{at, "follows"}
+		c := Coordinator{at, "follows"}
 		switch {
 		case i == 0:
 			c.State = "leads"
@@ -230,15 +107,15 @@ func showCoordinators(all, silent []string) (shown []coordinatorShown) {
 	return shown
 }
 
-func showNode(n launcher.NodeStatus) nodeShown {
-	s := nodeShown{
-		Name: n.Node.Name, Address: n.Node.Addr, State: nodeReady, GPUs: len(n.Node.GPUs), CPUs: n.Node.CPUs, Labels: n.Node.Labels,
+func NewNode(n launcher.NodeStatus) Node {
+	s := Node{
+		Name: n.Node.Name, Address: n.Node.Addr, State: NodeReady, GPUs: len(n.Node.GPUs), CPUs: n.Node.CPUs, Labels: n.Node.Labels,
 	}
 	switch {
 	case n.Silent > 0:
 		s.State = nodeSilent
 	case n.Drained:
-		s.State = nodeDrained
+		s.State = NodeDrained
 	}
 	for _, x := range n.Excluded {
 		s.Excluded = append(s.Excluded, exclusionShown(x))
@@ -254,15 +131,15 @@ func showNode(n launcher.NodeStatus) nodeShown {
 	return s
 }
 
-func showJob(j launcher.JobStatus) jobShown {
-	return jobShown{
+func NewJob(j launcher.JobStatus) Job {
+	return Job{
 		ID: j.ID, Phase: j.Phase, Waits: j.Waits, Command: j.Title, Submitted: j.Submitted, Detached: j.Detached,
 		Reservation: j.Reserve, Within: j.Within, Attempt: j.Attempt, Restarts: j.Restarts, MaxRestarts: j.MaxRestarts,
 		Finished: j.Finished, Nodes: j.Nodes, Ranks: j.Ranks, GPUs: j.GPUs, Result: j.Result, Goodput: j.Goodput, Submitter: j.Submitter,
 	}
 }
 
-func (s clusterShown) write(w io.Writer, nodes bool) error {
+func (s Cluster) Write(w io.Writer, nodes bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(s.Coordinators) > 0 {
 		fmt.Fprintln(t, "COORDINATOR\tSTATE")
@@ -296,7 +173,7 @@ func (s clusterShown) write(w io.Writer, nodes bool) error {
 }
 
 // writeExcluded has a line for each node that is passed over, behind the table.
-func (s clusterShown) writeExcluded(w io.Writer) error {
+func (s Cluster) writeExcluded(w io.Writer) error {
 	var b strings.Builder
 	for _, n := range s.Nodes {
 		for i, x := range n.Excluded {
@@ -320,7 +197,7 @@ func (s clusterShown) writeExcluded(w io.Writer) error {
 }
 
 // writeGoodput has a line for each job whose goodput is worth one, and what its NCCL says, behind the table.
-func (s clusterShown) writeGoodput(w io.Writer) error {
+func (s Cluster) writeGoodput(w io.Writer) error {
 	var b strings.Builder
 	for _, j := range s.Jobs {
 		if j.Goodput.Notable() {
@@ -343,7 +220,7 @@ func (s clusterShown) writeGoodput(w io.Writer) error {
 	return err
 }
 
-func (n nodeShown) holders() string {
+func (n Node) holders() string {
 	if len(n.Holds) == 0 {
 		return "-"
 	}
@@ -355,7 +232,7 @@ func (n nodeShown) holders() string {
 }
 
 // age is how long ago a job was submitted.
-func age(j jobShown) string { return time.Since(j.Submitted).Round(time.Second).String() }
+func age(j Job) string { return time.Since(j.Submitted).Round(time.Second).String() }
 
 // short is the beginning of a text, quoted where it has what would break a table.
 func short(text string, n int) string {

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/sources"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
+	"github.com/golaunch/golaunch/internal/wire/jsonout"
+	"github.com/golaunch/golaunch/launcher"
+)
+
+type statusOptions struct {
+	cli.ClusterFlags
+	all, ras bool
+}
+
+func newStatus(s *cli.Console) *cobra.Command {
+	var o statusOptions
+	c := cli.NewVerb("status [JOB]", "print a cluster's nodes and jobs", cli.Args(0, 1))
+	o.declare(c.Flags())
+	c.Flags().BoolVar(&o.ras, "ras", false, "also what the RAS service of JOB's NCCL says; for jobs in trouble, since some versions of NCCL have crashed when asked")
+	c.ValidArgsFunction = o.CompleteJobs(true)
+	c.RunE = s.Run(func(_ *cobra.Command, args []string) (int, error) { return 0, o.print(s, strings.Join(args, ""), true) })
+	return c
+}
+
+// newJobs returns status without the nodes.
+func newJobs(s *cli.Console) *cobra.Command {
+	var o statusOptions
+	c := cli.NewVerb("jobs", "print a cluster's jobs", cli.Args(0, 0))
+	o.declare(c.Flags())
+	c.RunE = s.Run(func(*cobra.Command, []string) (int, error) { return 0, o.print(s, "", false) })
+	return c
+}
+
+func (o *statusOptions) declare(f *pflag.FlagSet) {
+	o.ClusterFlags.Declare(f)
+	f.BoolVar(&o.all, "all", false, "also the jobs that are over")
+}
+
+// print prints the nodes, if wanted, and the jobs, or only one.
+func (o *statusOptions) print(io *cli.Console, only string, nodes bool) error {
+	if o.ras && only == "" {
+		return fmt.Errorf("%w: --ras is about one job: golaunch status JOB --ras", launcher.ErrUsage)
+	}
+	ctx := context.Background()
+	connected, err := sources.Target{Coordinator: o.Coordinator, TokenFile: o.TokenFile, Job: only}.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sources.Close(connected) }() // they have answered
+	s, err := o.query(ctx, connected, launcher.Query{Job: only, Jobs: !nodes, Open: !o.all && only == "", Brief: !o.JSON})
+	if err != nil {
+		return err
+	}
+	shown := listing.Cluster{Version: s.Version, Since: s.Since, Coordinators: listing.NewCoordinators(s.Coordinators, s.Silent)}
+	for _, n := range s.Nodes {
+		shown.Nodes = append(shown.Nodes, listing.NewNode(n))
+	}
+	for _, j := range s.Jobs {
+		shown.Jobs = append(shown.Jobs, listing.NewJob(j))
+	}
+	for _, c := range connected {
+		if only == "" {
+			break
+		}
+		if err := o.inquire(ctx, c, s.Jobs[0], &shown.Jobs[0]); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.JSON && nodes:
+		return jsonout.Print(io.Stdout, &shown)
+	case o.JSON:
+		return jsonout.Print(io.Stdout, &listing.Jobs{Jobs: shown.Jobs})
+	}
+	return shown.Write(io.Stdout, nodes)
+}
+
+// query asks a cluster, or each job that has a coordinator of its own here, of which one may have ended meanwhile.
+func (o *statusOptions) query(ctx context.Context, connected map[string]view.Source, q launcher.Query) (launcher.Status, error) {
+	var all launcher.Status
+	var errs []error
+	for _, at := range slices.Sorted(maps.Keys(connected)) {
+		s, err := connected[at].Query(ctx, q)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if len(connected) == 1 {
+			return s, nil
+		}
+		all.Version, all.Since = s.Version, s.Since
+		all.Coordinators, all.Silent = append(all.Coordinators, s.Coordinators...), append(all.Silent, s.Silent...)
+		all.Nodes, all.Jobs = append(all.Nodes, s.Nodes...), append(all.Jobs, s.Jobs...)
+	}
+	if len(errs) == len(connected) {
+		return all, errors.Join(errs...)
+	}
+	return all, nil
+}
+
+// samplesLimit bounds the wait for nodes that are asked what their ranks do.
+const samplesLimit = 2 * time.Second
+
+// inquire asks what the ranks of a job do, and what its NCCL says, if that is wanted.
+func (o *statusOptions) inquire(ctx context.Context, s view.Source, status launcher.JobStatus, j *listing.Job) error {
+	if j.Result == nil && !j.Reservation {
+		ranks, slow, err := view.Look(ctx, s, status, samplesLimit)
+		if err != nil {
+			return err
+		}
+		j.Progress, j.Stragglers = view.ShowProgress(ranks, time.Now()), view.ShowSlow(slow, time.Now())
+		for _, r := range ranks {
+			j.Processes = append(j.Processes, view.Show(r))
+		}
+	}
+	if c, ok := s.(*launcher.Client); ok && o.ras {
+		r, err := c.RAS(ctx, j.ID)
+		if err != nil {
+			return err
+		}
+		j.RAS = &r
+	}
+	return nil
+}
