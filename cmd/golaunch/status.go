@@ -121,10 +121,7 @@ func (o *statusOptions) inquire(ctx context.Context, s view.Source, status launc
 		if err != nil {
 			return err
 		}
-		j.Progress, j.Stragglers = view.ShowProgress(ranks, time.Now()), view.ShowSlow(slow, time.Now())
-		for _, r := range ranks {
-			j.Processes = append(j.Processes, view.Show(r))
-		}
+		j.AddRanks(ranks, slow, time.Now())
 	}
 	if c, ok := s.(*launcher.Client); ok && o.ras {
 		r, err := c.RAS(ctx, j.ID)

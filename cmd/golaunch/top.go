@@ -154,10 +154,7 @@ func showPicture(p *top.Picture, wrong bool) *topShown {
 	}
 	for _, j := range p.Jobs {
 		shown := listing.NewJob(j.JobStatus)
-		shown.Progress, shown.Stragglers = view.ShowProgress(j.Job.Ranks, p.State.At), view.ShowSlow(j.Job.Slow, p.State.At)
-		for _, r := range j.Job.Ranks {
-			shown.Processes = append(shown.Processes, view.Show(r))
-		}
+		shown.AddRanks(j.Job.Ranks, j.Job.Slow, p.State.At)
 		s.Jobs = append(s.Jobs, shown)
 	}
 	for _, f := range p.Findings() {

@@ -11,7 +11,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
 )
@@ -79,9 +78,9 @@ type (
 		// RAS is what its NCCL says, if it was asked.
 		RAS *launcher.RAS `json:"ras,omitempty"`
 		// Progress, Stragglers and Processes are of the job that was named, while it runs.
-		Progress   *view.ProgressShown `json:"progress,omitempty"`
-		Stragglers []view.SlowShown    `json:"stragglers"`
-		Processes  []view.RankShown    `json:"processes"`
+		Progress   *Progress   `json:"progress,omitempty"`
+		Stragglers []Straggler `json:"stragglers"`
+		Processes  []Process   `json:"processes"`
 	}
 )
 

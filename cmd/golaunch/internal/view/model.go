@@ -396,7 +396,7 @@ func (s *State) add(p *portion) {
 		if !judged {
 			slow.Ratio = math.NaN()
 		}
-		s.Jobs = append(s.Jobs, &Job{JobStatus: j, Ranks: mine, Progress: progress(mine, s.At), Slow: slow})
+		s.Jobs = append(s.Jobs, &Job{JobStatus: j, Ranks: mine, Progress: ProgressOf(mine, s.At), Slow: slow})
 	}
 }
 
@@ -427,8 +427,8 @@ func (p *portion) judge(until, began time.Time) {
 	})
 }
 
-// progress is what the ranks tell of a job.
-func progress(ranks []*Rank, now time.Time) Progress {
+// ProgressOf is what the ranks of a job tell of its progress.
+func ProgressOf(ranks []*Rank, now time.Time) Progress {
 	var running []launcher.Usage
 	for _, r := range ranks {
 		if r.Ended == "" {

@@ -1,58 +1,14 @@
-package view
+package listing
 
 import (
-	"context"
 	"math"
-	"slices"
 	"time"
 
-	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/view"
 )
 
-const (
-	// lookBack is how much of the past tells who is slow, where samples are few, and maxLookBack bounds the ranks that are asked for it: of
-	// so many it is some 10 MB.
-	lookBack    = 10 * time.Minute
-	maxLookBack = 1024
-)
-
-// Ranks asks once what the ranks of a job do, and waits for its nodes within a limit.
-func Ranks(ctx context.Context, s Source, job string, within time.Duration) ([]*Rank, error) {
-	return ask(ctx, s, launcher.SampleQuery{Job: job, Within: within})
-}
-
-// Look asks once what the ranks of a job do, and who was slow of late. Of a job with very many ranks that is not known: the samples of all
-// of them are asked only by who watches, as golaunch top does.
-func Look(ctx context.Context, s Source, job launcher.JobStatus, within time.Duration) ([]*Rank, Slow, error) {
-	if job.Ranks > maxLookBack || job.Phase != "running" {
-		ranks, err := Ranks(ctx, s, job.ID, within)
-		return ranks, Slow{Ratio: math.NaN()}, err
-	}
-	ranks, err := ask(ctx, s, launcher.SampleQuery{Job: job.ID, Since: lookBack, Within: within})
-	if err != nil {
-		return nil, Slow{}, err
-	}
-	return ranks, Past(job.Ranks, ranks, time.Now()), nil
-}
-
-func ask(ctx context.Context, s Source, q launcher.SampleQuery) ([]*Rank, error) {
-	p := newPortion()
-	for n, err := range s.Samples(ctx, q) {
-		if err != nil {
-			return nil, err
-		}
-		p.take(n, q.Since)
-	}
-	var all []*Rank
-	for _, r := range p.ranks {
-		all = append(all, r)
-	}
-	slices.SortFunc(all, byRank)
-	return all, nil
-}
-
-// SlowShown is who is slow, in JSON; docs/json.md is its contract.
-type SlowShown struct {
+// Straggler is who is slow, in JSON; docs/json.md is its contract.
+type Straggler struct {
 	Node string `json:"node"`
 	// Ranks are those of the node that are slow, and Whole says that it is the node rather than they.
 	Ranks []int `json:"ranks"`
@@ -65,16 +21,16 @@ type SlowShown struct {
 	Text string `json:"text"`
 }
 
-// ShowSlow is who is slow, the dearest first.
-func ShowSlow(s Slow, now time.Time) (all []SlowShown) {
+// newStragglers is who is slow, the dearest first.
+func newStragglers(s view.Slow, now time.Time) (all []Straggler) {
 	for _, f := range s.Findings {
-		all = append(all, SlowShown{f.Node, f.Ranks, f.Whole, f.Slower, known(f.Cost), f.Since, f.Sentence(now)})
+		all = append(all, Straggler{f.Node, f.Ranks, f.Whole, f.Slower, known(f.Cost), f.Since, f.Sentence(now)})
 	}
 	return all
 }
 
-// RankShown is a rank in JSON; docs/json.md is its contract. What is not known is left out.
-type RankShown struct {
+// Process is a rank in JSON; docs/json.md is its contract. What is not known is left out.
+type Process struct {
 	Rank      int    `json:"rank"`
 	LocalRank int    `json:"local_rank"`
 	Node      string `json:"node"`
@@ -102,10 +58,10 @@ type RankShown struct {
 	GPUTemperature *float64       `json:"gpu_temperature_celsius,omitempty"`
 }
 
-// Show is a rank in JSON.
-func Show(r *Rank) RankShown {
+// newProcess is a rank in JSON.
+func newProcess(r *view.Rank) Process {
 	u := r.Now
-	return RankShown{
+	return Process{
 		Rank: r.Rank, LocalRank: r.LocalRank, Node: r.Node, PID: r.PID, Attempt: r.Attempt, GPU: r.GPU, Ended: r.Ended, Does: r.Does,
 		CPUs: known(u.CPUs), Memory: known(u.Memory), IO: known(u.IO), Processes: known(u.Processes), Step: known(u.Step), Total: known(u.Total),
 		StepTime: seconds(u.StepTime), BeatAge: seconds(u.BeatAge), SilenceAge: seconds(u.SilenceAge), Lines: known(u.Lines), LogBytes: known(u.LogBytes),
@@ -130,9 +86,9 @@ func seconds(v float64) *time.Duration {
 	return &d
 }
 
-// ProgressShown is how far a job has come, in JSON; docs/json.md is its contract.
-type ProgressShown struct {
-	Progress `json:"-"`
+// Progress is how far a job has come, in JSON; docs/json.md is its contract.
+type Progress struct {
+	progress view.Progress
 
 	Step     float64        `json:"step"`
 	Total    *float64       `json:"steps_total,omitempty"`
@@ -141,13 +97,13 @@ type ProgressShown struct {
 	Done     *time.Time     `json:"done,omitempty"`
 }
 
-// ShowProgress is how far ranks have come; nil if none tells.
-func ShowProgress(ranks []*Rank, now time.Time) *ProgressShown {
-	p := progress(ranks, now)
+// newProgress is how far ranks have come; nil if none tells.
+func newProgress(ranks []*view.Rank, now time.Time) *Progress {
+	p := view.ProgressOf(ranks, now)
 	if math.IsNaN(p.Step) {
 		return nil
 	}
-	s := &ProgressShown{Progress: p, Step: p.Step, Total: known(p.Total), StepTime: seconds(p.StepTime)}
+	s := &Progress{progress: p, Step: p.Step, Total: known(p.Total), StepTime: seconds(p.StepTime)}
 	if p.Still > 0 {
 		s.Still = seconds(p.Still)
 	}
@@ -155,4 +111,14 @@ func ShowProgress(ranks []*Rank, now time.Time) *ProgressShown {
 		s.Done = &p.Done
 	}
 	return s
+}
+
+func (p *Progress) String() string { return p.progress.String() }
+
+// AddRanks adds what the ranks of a job do, and which of them are slow.
+func (j *Job) AddRanks(ranks []*view.Rank, slow view.Slow, now time.Time) {
+	j.Progress, j.Stragglers = newProgress(ranks, now), newStragglers(slow, now)
+	for _, r := range ranks {
+		j.Processes = append(j.Processes, newProcess(r))
+	}
 }

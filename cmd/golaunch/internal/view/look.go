@@ -1,0 +1,52 @@
+package view
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/golaunch/golaunch/launcher"
+)
+
+const (
+	// lookBack is how much of the past tells who is slow, where samples are few, and maxLookBack bounds the ranks that are asked for it: of
+	// so many it is some 10 MB.
+	lookBack    = 10 * time.Minute
+	maxLookBack = 1024
+)
+
+// Ranks asks once what the ranks of a job do, and waits for its nodes within a limit.
+func Ranks(ctx context.Context, s Source, job string, within time.Duration) ([]*Rank, error) {
+	return ask(ctx, s, launcher.SampleQuery{Job: job, Within: within})
+}
+
+// Look asks once what the ranks of a job do, and who was slow of late. Of a job with very many ranks that is not known: the samples of all
+// of them are asked only by who watches, as golaunch top does.
+func Look(ctx context.Context, s Source, job launcher.JobStatus, within time.Duration) ([]*Rank, Slow, error) {
+	if job.Ranks > maxLookBack || job.Phase != "running" {
+		ranks, err := Ranks(ctx, s, job.ID, within)
+		return ranks, Slow{Ratio: math.NaN()}, err
+	}
+	ranks, err := ask(ctx, s, launcher.SampleQuery{Job: job.ID, Since: lookBack, Within: within})
+	if err != nil {
+		return nil, Slow{}, err
+	}
+	return ranks, Past(job.Ranks, ranks, time.Now()), nil
+}
+
+func ask(ctx context.Context, s Source, q launcher.SampleQuery) ([]*Rank, error) {
+	p := newPortion()
+	for n, err := range s.Samples(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		p.take(n, q.Since)
+	}
+	var all []*Rank
+	for _, r := range p.ranks {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, byRank)
+	return all, nil
+}
