@@ -42,14 +42,14 @@ func newCoordinator(s *cli.Console) *cobra.Command {
 
 // run is the head of a cluster until it is told to stop.
 func (o *coordinatorOptions) run(io *cli.Console) error {
-	signals, done, err := begin()
+	heard, done, err := hearSignals()
 	if err != nil {
 		return err
 	}
 	defer done()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go untilStopped(signals, cancel)
+	go untilStopped(heard, cancel)
 	o.Announced, o.Warn = true, io.Warn
 	if !o.quiet {
 		o.Say = io.Say
@@ -90,8 +90,8 @@ func (o *coordinatorOptions) announce(io *cli.Console, at netip.AddrPort) error 
 }
 
 // untilStopped cancels at the first signal that means stop.
-func untilStopped(signals <-chan os.Signal, cancel context.CancelFunc) {
-	for s := range signals {
+func untilStopped(heard <-chan os.Signal, cancel context.CancelFunc) {
+	for s := range heard {
 		if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 { // which are for ranks
 			cancel()
 			return

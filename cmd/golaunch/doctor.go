@@ -1,25 +1,24 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"os"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/diagnosis"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/fabric"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
 	"github.com/golaunch/golaunch/internal/host/health"
-	"github.com/golaunch/golaunch/internal/process/proc"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
 	"github.com/golaunch/golaunch/launcher"
+	"github.com/golaunch/golaunch/rankenv"
 )
 
 // exitIll is the code of a doctor who has found an error.
@@ -64,79 +63,80 @@ func newDoctor(s *cli.Console) *cobra.Command {
 	return c
 }
 
-// diagnosis is the doctor's JSON; docs/json.md is its contract.
-type diagnosis struct {
-	jsonout.Header
-	Node     string            `json:"node"`
-	Findings []finding         `json:"findings"`
-	Fine     []string          `json:"fine"`
-	Skipped  []string          `json:"skipped"`
-	Versions map[string]string `json:"versions"`
-}
-
-type finding struct {
-	Code     string `json:"code"`
-	Severity string `json:"severity"`
-	Title    string `json:"title"`
-	Text     string `json:"text"`
-	Remedy   string `json:"remedy"`
-}
-
 // run says what is wrong with this machine.
 func (o *doctorOptions) run(io *cli.Console) (int, error) {
-	d, err := diagnose(context.Background(), o.Job.Output.LogDir)
+	d, err := diagnosis.Diagnose(context.Background(), o.Job.Output.LogDir)
 	if err != nil {
 		return 0, err
 	}
 	if o.JSON {
 		err = jsonout.Print(io.Stdout, &d)
 	} else {
-		err = d.print(io.Stdout)
+		err = d.Print(io.Stdout)
 	}
-	if slices.ContainsFunc(d.Findings, func(f finding) bool { return f.Severity == string(health.Error) }) {
+	if slices.ContainsFunc(d.Findings, func(f diagnosis.Finding) bool { return f.Severity == string(health.Error) }) {
 		return exitIll, err
 	}
 	return 0, err
 }
 
-func diagnose(ctx context.Context, logDir string) (diagnosis, error) {
-	name, err := os.Hostname()
-	if err != nil {
-		return diagnosis{}, fmt.Errorf("cannot name this machine: %w", err)
+// runFabric runs the check as a job, wherever golaunch runs jobs.
+func (o *doctorOptions) runFabric(io *cli.Console, f *pflag.FlagSet) (int, error) {
+	if err := o.Complete(f, nil); err != nil {
+		return 0, err
 	}
-	system := health.Here(logDir)
-	system.Holds = proc.Holds
-	facts := health.Collect(ctx, system)
-	findings := health.Check(facts)
-	summary := health.Summarize(facts, findings)
-	d := diagnosis{
-		Node: name, Versions: facts.Versions, Fine: summary.Fine, Skipped: summary.Skipped,
+	if o.check.Limit < 0 {
+		return 0, cli.BadFlag("test-limit", fmt.Errorf("%v: at least 0s", o.check.Limit))
 	}
-	for _, f := range findings {
-		w := f.Warnable
-		d.Findings = append(d.Findings, finding{w.Code, string(w.Severity), w.Title, f.Text, w.Remedy})
+	if o.Job.Cluster.Detached {
+		return 0, cli.BadFlag("detach", errors.New("the check is over in seconds, and its result is printed"))
 	}
-	return d, nil
+	if err := findCluster(&o.Flags, io); err != nil {
+		return 0, err
+	}
+	var out bytes.Buffer
+	code, err := launch(&cli.Console{Stdout: &out, Stderr: io.Stderr, JSON: io.JSON}, o.fabricJob())
+	report, unread := fabric.Read(&out)
+	if unread != nil {
+		if code == 0 || out.Len() > 0 {
+			err = errors.Join(err, unread)
+		}
+		return code, err
+	}
+	if report.Ill {
+		code = exitIll
+	}
+	return code, tellFabric(io, report, err)
 }
 
-// print is for people: a line or two for each finding, and one for each of the rest.
-func (d diagnosis) print(w io.Writer) error {
-	var b strings.Builder
-	for _, f := range d.Findings {
-		fmt.Fprintf(&b, "%s: %s [%s]\n  found   %s\n  remedy  %s\n\n", f.Severity, f.Title, f.Code, f.Text, f.Remedy)
+// tellFabric prints a report. Where the check failed for all that, people may want it still; a program has the error alone.
+func tellFabric(io *cli.Console, report fabric.Report, err error) error {
+	switch {
+	case !io.JSON:
+		return errors.Join(err, diagnosis.PrintFabric(io.Stdout, report))
+	case err != nil:
+		return err
 	}
-	if len(d.Findings) == 0 {
-		fmt.Fprintf(&b, "%s: nothing is wrong\n\n", d.Node)
+	return jsonout.Print(io.Stdout, new(diagnosis.NewFabric(report)))
+}
+
+// fabricRank is a rank of the check.
+func fabricRank(options string) (int, error) {
+	if err := fabric.Rank(options); err != nil {
+		return 1, err
 	}
-	fmt.Fprintf(&b, "fine         %s\n", strings.Join(d.Fine, ", "))
-	if len(d.Skipped) > 0 {
-		fmt.Fprintf(&b, "not checked  %s\n", strings.Join(d.Skipped, ", "))
-	}
-	var versions []string
-	for _, name := range slices.Sorted(maps.Keys(d.Versions)) {
-		versions = append(versions, name+" "+d.Versions[name])
-	}
-	fmt.Fprintf(&b, "versions     %s\n", strings.Join(versions, ", "))
-	_, err := io.WriteString(w, b.String())
-	return err
+	return 0, nil
+}
+
+// fabricJob is the job of the check: it has one attempt, a store, and ranks that see all GPUs of their node and run on all its CPUs.
+func (o *doctorOptions) fabricJob() launcher.Job {
+	j := o.Job
+	o.check.Simulated = j.Resources.Simulate
+	j.Command = fabric.Command(o.check)
+	j.Restarts.Policy, j.Restarts.Max = "never", 0
+	j.Ranks.Store, j.Ranks.Visibility, j.Ranks.Bind = "golaunch", rankenv.SeeJob, "none"
+	j.Stopping.Grace = time.Second // none of them has anything to save
+	prefixed := false
+	j.Output.Prefix, j.Output.Ranks, j.Output.JSON = &prefixed, nil, o.JSON
+	return j
 }

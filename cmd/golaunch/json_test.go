@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/diagnosis"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/listing"
 	"github.com/golaunch/golaunch/internal/process/stacks"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
@@ -40,8 +41,8 @@ var outputs = []struct {
 	{"`golaunch plan --explain --json`", &environment{}},
 	{"`golaunch env --json`", &surroundings{}},
 	{"`golaunch version --json`", &versionShown{}},
-	{"`golaunch doctor --json`", &diagnosis{}},
-	{"`golaunch doctor --fabric --json`", &fabricDiagnosis{}},
+	{"`golaunch doctor --json`", &diagnosis.Machine{}},
+	{"`golaunch doctor --fabric --json`", &diagnosis.Fabric{}},
 	{"`golaunch explain --json`", &explanation{}},
 	{"`golaunch coordinator --json`", &headShown{}},
 	{"`golaunch status --json`", &listing.Cluster{}},

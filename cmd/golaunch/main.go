@@ -18,13 +18,15 @@ import (
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/controller"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/manpages"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/memlimit"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/torchrun"
 	"github.com/golaunch/golaunch/internal/process/internalverbs"
 	"github.com/golaunch/golaunch/launcher"
 )
 
 func main() {
-	if why := cramped(); why != "" {
+	if why := memlimit.Check(); why != "" {
 		fmt.Fprintln(os.Stderr, "golaunch:", why)
 		os.Exit(cli.ExitFailure)
 	}
@@ -74,9 +76,7 @@ func newRoot(s *cli.Console) *cobra.Command {
 		newReport(s), newMetrics(s), newExplain(s), newSwap(s), newStop(s), newPlan(s), newEnv(s), newDoctor(s), torchrun.NewVerb(s, os.Args[0], launch), newSubmitToken(s), newInstall(s),
 		newVersion(s))
 	root.AddCommand(newHidden(s)...)
-	if extra != nil {
-		root.AddCommand(extra(s))
-	}
+	root.AddCommand(manpages.Verbs(s)...)
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
@@ -88,9 +88,6 @@ func newRoot(s *cli.Console) *cobra.Command {
 	}
 	return root
 }
-
-// extra is a verb of a build for developers.
-var extra func(*cli.Console) *cobra.Command
 
 // newHidden returns the verbs that golaunch itself calls, on other machines and as ranks.
 func newHidden(s *cli.Console) []*cobra.Command {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/diagnosis"
 )
 
 // fakeDriver builds that of internal/host/gpu, whose GPU 0 has all that can be wrong, and GPU 2 nothing. It returns what a process needs to
@@ -74,7 +76,7 @@ func TestDoctorFindsErrors(t *testing.T) {
 	} {
 		p := start(t, exec.Command(golaunch(t), "doctor", "--json"), append(with(test.gpu), "FAKE_NVML="+test.fault)...)
 		code, text := p.wait()
-		var d diagnosis
+		var d diagnosis.Machine
 		if err := json.Unmarshal([]byte(text), &d); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}

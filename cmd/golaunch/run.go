@@ -5,23 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"slices"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/interrupt"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/jobflags"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/sbatch"
+	"github.com/golaunch/golaunch/cmd/golaunch/internal/signals"
 	"github.com/golaunch/golaunch/launcher"
 )
 
 type runOptions struct {
 	jobflags.Flags
-	submission submission
+	submission sbatch.Flags
 }
 
 // newRun returns the main job, which ends with the root cause's exit code, under a name: golaunch, the root, or run.
@@ -29,7 +27,7 @@ func newRun(s *cli.Console, name string) *cobra.Command {
 	var o runOptions
 	c := cli.NewVerb(name+" [flags] -- COMMAND [ARG...]", "run a job (the default verb)", jobflags.AfterDashes)
 	o.Declare(c.Flags())
-	o.submission.declare(c.Flags())
+	o.submission.Declare(c.Flags())
 	helpAll, nothing := false, false
 	if name == "golaunch" {
 		c.Flags().BoolVar(&helpAll, "help-all", false, "print all flags of a job")
@@ -53,11 +51,11 @@ func (o *runOptions) run(s *cli.Console, f *pflag.FlagSet, command []string) (in
 	if err := o.Complete(f, command); err != nil {
 		return 0, err
 	}
-	if err := o.submission.check(); err != nil {
+	if err := o.submission.Check(); err != nil {
 		return 0, err
 	}
-	if o.submission.slurm {
-		return 0, o.submission.submit(s, f, o.Job)
+	if o.submission.Slurm {
+		return 0, o.submission.Submit(s, f, o.Job)
 	}
 	if err := findCluster(&o.Flags, s); err != nil {
 		return 0, err
@@ -74,12 +72,12 @@ func launch(io *cli.Console, j launcher.Job, stops ...os.Signal) (int, error) {
 	}
 	j.Ranks.Stdin, j.Stopping.Standalone, j.Network.Golaunch = true, true, self
 	j.Output.Stdout, j.Output.Stderr = io.Stdout, io.Stderr
-	signals, done, err := begin(stops...)
+	heard, done, err := hearSignals(stops...)
 	if err != nil {
 		return 0, err
 	}
 	defer done()
-	j.Stopping.Signals, j.Stopping.Stops = signals, stops
+	j.Stopping.Signals, j.Stopping.Stops = heard, stops
 	result, err := launcher.Run(context.Background(), j)
 	if err != nil && result.Code == 0 {
 		io.Warn(err)
@@ -117,27 +115,11 @@ func findCluster(o *jobflags.Flags, io *cli.Console) error {
 	return nil
 }
 
-// begin prepares this process for golaunch's work, until done. It hears some more signals than usual.
-func begin(more ...os.Signal) (signals <-chan os.Signal, done func(), err error) {
-	// The token is in this process's memory: neither a core file nor another process of the user may have it.
+// hearSignals returns the signals that golaunch acts upon, and more ones, until done is called. From now on this process's memory, which has
+// the token, is readable for no core file and no other process of the user.
+func hearSignals(more ...os.Signal) (heard <-chan os.Signal, done func(), err error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, nil, fmt.Errorf("cannot protect this process's memory: %w", err)
 	}
-	heard := make(chan os.Signal, 8)
-	for _, s := range slices.Concat(usual, more) {
-		if !signal.Ignored(s) { // as under nohup
-			signal.Notify(heard, s)
-		}
-	}
-	if signal.Ignored(syscall.SIGINT) { // as after & in a script; of SIGQUIT Go does not know
-		if err := interrupt.FromProcesses(heard, syscall.SIGINT, syscall.SIGQUIT); err != nil {
-			return nil, nil, fmt.Errorf("cannot hear SIGINT: %w", err)
-		}
-	}
-	// A console that is gone fails a write; without this, one to descriptor 1 or 2 would end the process (os/signal, SIGPIPE).
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	return heard, func() { signal.Stop(heard) }, nil
+	return signals.Listen(more...)
 }
-
-// usual are the signals that golaunch acts upon.
-var usual = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}

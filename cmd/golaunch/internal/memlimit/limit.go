@@ -1,4 +1,5 @@
-package main
+// Package memlimit refuses an address space that is too small for Go's runtime.
+package memlimit
 
 import (
 	"fmt"
@@ -10,9 +11,9 @@ import (
 // thread, and then dies with a trace.
 const leastSpace = 2 << 30
 
-// cramped says that the limit of the address space (ulimit -v) is too low for golaunch; empty when
+// Check says why the limit of the address space (ulimit -v) is too low for golaunch; it is empty when
 // it is not. A build with cgo says it before the runtime needs the space (limit_cgo.go).
-func cramped() string {
+func Check() string {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil || limit.Cur >= leastSpace {
 		return ""

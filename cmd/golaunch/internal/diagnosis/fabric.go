@@ -1,93 +1,25 @@
-package main
+package diagnosis
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/pflag"
-
-	"github.com/golaunch/golaunch/cmd/golaunch/internal/cli"
 	"github.com/golaunch/golaunch/cmd/golaunch/internal/fabric"
 	"github.com/golaunch/golaunch/internal/wire/jsonout"
-	"github.com/golaunch/golaunch/launcher"
-	"github.com/golaunch/golaunch/rankenv"
 )
-
-// runFabric runs the check as a job, wherever golaunch runs jobs.
-func (o *doctorOptions) runFabric(io *cli.Console, f *pflag.FlagSet) (int, error) {
-	if err := o.Complete(f, nil); err != nil {
-		return 0, err
-	}
-	if o.check.Limit < 0 {
-		return 0, cli.BadFlag("test-limit", fmt.Errorf("%v: at least 0s", o.check.Limit))
-	}
-	if o.Job.Cluster.Detached {
-		return 0, cli.BadFlag("detach", errors.New("the check is over in seconds, and its result is printed"))
-	}
-	if err := findCluster(&o.Flags, io); err != nil {
-		return 0, err
-	}
-	var out bytes.Buffer
-	code, err := launch(&cli.Console{Stdout: &out, Stderr: io.Stderr, JSON: io.JSON}, o.fabricJob())
-	report, unread := fabric.Read(&out)
-	if unread != nil {
-		if code == 0 || out.Len() > 0 {
-			err = errors.Join(err, unread)
-		}
-		return code, err
-	}
-	if report.Ill {
-		code = exitIll
-	}
-	return code, tellFabric(io, report, err)
-}
-
-// tellFabric prints a report. Where the check failed for all that, people may want it still; a program has the error alone.
-func tellFabric(io *cli.Console, report fabric.Report, err error) error {
-	switch {
-	case !io.JSON:
-		return errors.Join(err, printFabric(io.Stdout, report))
-	case err != nil:
-		return err
-	}
-	return jsonout.Print(io.Stdout, new(newFabricDiagnosis(report)))
-}
-
-// fabricRank is a rank of the check.
-func fabricRank(options string) (int, error) {
-	if err := fabric.Rank(options); err != nil {
-		return 1, err
-	}
-	return 0, nil
-}
-
-// fabricJob is the job of the check: it has one attempt, a store, and ranks that see all GPUs of their node and run on all its CPUs.
-func (o *doctorOptions) fabricJob() launcher.Job {
-	j := o.Job
-	o.check.Simulated = j.Resources.Simulate
-	j.Command = fabric.Command(o.check)
-	j.Restarts.Policy, j.Restarts.Max = "never", 0
-	j.Ranks.Store, j.Ranks.Visibility, j.Ranks.Bind = "golaunch", rankenv.SeeJob, "none"
-	j.Stopping.Grace = time.Second // none of them has anything to save
-	prefixed := false
-	j.Output.Prefix, j.Output.Ranks, j.Output.JSON = &prefixed, nil, o.JSON
-	return j
-}
 
 // fabricDiagnosis is the JSON of doctor --fabric; docs/json.md is its contract.
 type (
-	fabricDiagnosis struct {
+	Fabric struct {
 		jsonout.Header
 		Kind     fabric.Kind   `json:"kind,omitempty"`
 		Ill      bool          `json:"ill"`
 		Nodes    []fabricNode  `json:"nodes"`
-		Findings []finding     `json:"findings"`
+		Findings []Finding     `json:"findings"`
 		Tests    int           `json:"tests"`
 		Rounds   int           `json:"rounds"`
 		Took     time.Duration `json:"took_seconds"`
@@ -109,8 +41,8 @@ type (
 	}
 )
 
-func newFabricDiagnosis(r fabric.Report) fabricDiagnosis {
-	d := fabricDiagnosis{
+func NewFabric(r fabric.Report) Fabric {
+	d := Fabric{
 		Kind: r.Kind, Ill: r.Ill, Tests: r.Tests, Rounds: r.Rounds, Took: r.Took,
 	}
 	for _, n := range r.Nodes {
@@ -120,7 +52,7 @@ func newFabricDiagnosis(r fabric.Report) fabricDiagnosis {
 	}
 	for _, f := range r.Findings() {
 		w := f.Warnable
-		d.Findings = append(d.Findings, finding{w.Code, string(w.Severity), w.Title, f.Where(), w.Remedy})
+		d.Findings = append(d.Findings, Finding{w.Code, string(w.Severity), w.Title, f.Where(), w.Remedy})
 	}
 	return d
 }
@@ -136,7 +68,7 @@ func newFigures(f fabric.Figures) *figures {
 const gigabyte = 1e9
 
 // printFabric is for people: what is wrong, and a line for each node.
-func printFabric(w io.Writer, r fabric.Report) error {
+func PrintFabric(w io.Writer, r fabric.Report) error {
 	if !r.Led {
 		what := "nothing bad was found"
 		if r.Ill {

@@ -1,4 +1,4 @@
-package interrupt
+package signals
 
 import (
 	"bufio"
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // child would then inherit.
 func listen() {
 	heard := make(chan os.Signal, 1)
-	if err := FromProcesses(heard, syscall.SIGINT, syscall.SIGQUIT); err != nil {
+	if err := fromProcesses(heard, syscall.SIGINT, syscall.SIGQUIT); err != nil {
 		fmt.Println(err)
 		return
 	}

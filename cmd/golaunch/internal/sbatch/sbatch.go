@@ -1,4 +1,5 @@
-package main
+// Package sbatch submits a golaunch command to Slurm as a batch job.
+package sbatch
 
 import (
 	"bytes"
@@ -17,19 +18,19 @@ import (
 )
 
 // submission are the flags of a job that is to run as a batch job of its own.
-type submission struct {
-	slurm, dry bool
+type Flags struct {
+	Slurm, dry bool
 	options    []string
 }
 
-func (s *submission) declare(f *pflag.FlagSet) {
-	f.BoolVar(&s.slurm, "slurm-submit", false, "submit the job to Slurm as a batch job, and print its id")
+func (s *Flags) Declare(f *pflag.FlagSet) {
+	f.BoolVar(&s.Slurm, "slurm-submit", false, "submit the job to Slurm as a batch job, and print its id")
 	f.StringArrayVar(&s.options, "sbatch", nil, "with --slurm-submit: an `option` for sbatch, such as --sbatch=--partition=gpu; repeat it for more")
 	f.BoolVar(&s.dry, "dry-run", false, "with --slurm-submit: print the batch script instead")
 }
 
 // submit writes the batch script, in which the same command runs without the flags of submission.
-func (s *submission) submit(io *cli.Console, f *pflag.FlagSet, j launcher.Job) error {
+func (s *Flags) Submit(io *cli.Console, f *pflag.FlagSet, j launcher.Job) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -54,7 +55,7 @@ func (s *submission) submit(io *cli.Console, f *pflag.FlagSet, j launcher.Job) e
 }
 
 // rest adds the other flags that were given to argv.
-func (s *submission) rest(argv []string, f *pflag.FlagSet) []string {
+func (s *Flags) rest(argv []string, f *pflag.FlagSet) []string {
 	f.Visit(func(flag *pflag.Flag) {
 		switch flag.Name {
 		case "slurm-submit", "sbatch", "dry-run":
@@ -72,7 +73,7 @@ func (s *submission) rest(argv []string, f *pflag.FlagSet) []string {
 }
 
 // check refuses flags that would mean nothing.
-func (s *submission) check() error {
+func (s *Flags) Check() error {
 	var odd []string
 	if s.dry {
 		odd = append(odd, "--dry-run (see golaunch plan)")
@@ -80,7 +81,7 @@ func (s *submission) check() error {
 	if len(s.options) > 0 {
 		odd = append(odd, "--sbatch")
 	}
-	if s.slurm || len(odd) == 0 {
+	if s.Slurm || len(odd) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %s: only with --slurm-submit", launcher.ErrUsage, strings.Join(odd, ", "))

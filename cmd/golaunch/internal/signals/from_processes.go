@@ -1,10 +1,10 @@
-// Package interrupt hears the signals of a terminal from other processes alone.
+// Package signals hears the signals that golaunch acts upon.
 //
 // A shell that starts a program with & in a script has it ignore SIGINT and SIGQUIT, since it
 // shares the process group that a ^C goes to. That is no reason to be deaf to who sends SIGINT on
 // purpose, such as a trap of that script. The kernel says which it is: SI_KERNEL is the terminal.
 // os/signal does not pass that on, so a handler that looks at it stands before Go's.
-package interrupt
+package signals
 
 import (
 	"fmt"
@@ -25,9 +25,9 @@ type action struct {
 // next is Go's handler, which is one for all signals.
 var next uintptr //nolint:unused // filter goes on to it
 
-// FromProcesses has heard get signals that another process, or this one, has sent. Those of the
+// fromProcesses has heard get signals that another process, or this one, has sent. Those of the
 // terminal are ignored. Where there is no filter for the processor, all are.
-func FromProcesses(heard chan<- os.Signal, signals ...syscall.Signal) error {
+func fromProcesses(heard chan<- os.Signal, signals ...syscall.Signal) error {
 	if filterAddr() == 0 {
 		return nil
 	}

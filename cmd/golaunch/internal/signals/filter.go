@@ -1,6 +1,6 @@
 //go:build amd64 || arm64
 
-package interrupt
+package signals
 
 // filter is a handler that goes on to next, unless the signal comes from the kernel. filterAddr is
 // where it is.

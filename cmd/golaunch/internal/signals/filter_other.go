@@ -1,5 +1,5 @@
 //go:build !amd64 && !arm64
 
-package interrupt
+package signals
 
 func filterAddr() uintptr { return 0 }

@@ -1,6 +1,6 @@
 //go:build cgo
 
-package main
+package memlimit
 
 /*
 #include <stdio.h>
@@ -8,8 +8,8 @@ package main
 #include <unistd.h>
 
 // It runs before Go's runtime starts, which dies with a trace where it gets too little address
-// space. The words are those of cramped.
-__attribute__((constructor)) static void cramped(void) {
+// space. The text is that of Check.
+__attribute__((constructor)) static void check(void) {
 	const unsigned long long least = 2ULL << 30;
 	struct rlimit limit;
 	if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur >= least)

@@ -1,0 +1,30 @@
+package signals
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+)
+
+// Listen returns the signals that golaunch acts upon, and more ones, until done is called.
+func Listen(more ...os.Signal) (signals <-chan os.Signal, done func(), err error) {
+	heard := make(chan os.Signal, 8)
+	for _, s := range slices.Concat(usual, more) {
+		if !signal.Ignored(s) { // as under nohup
+			signal.Notify(heard, s)
+		}
+	}
+	if signal.Ignored(syscall.SIGINT) { // as after & in a script; of SIGQUIT Go does not know
+		if err := fromProcesses(heard, syscall.SIGINT, syscall.SIGQUIT); err != nil {
+			return nil, nil, fmt.Errorf("cannot hear SIGINT: %w", err)
+		}
+	}
+	// A console that is gone fails a write; without this, one to descriptor 1 or 2 would end the process (os/signal, SIGPIPE).
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return heard, func() { signal.Stop(heard) }, nil
+}
+
+// usual are the signals that golaunch acts upon.
+var usual = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
